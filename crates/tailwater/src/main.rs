@@ -1,0 +1,2 @@
+//! tailwater
+fn main() {}
