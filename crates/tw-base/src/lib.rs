@@ -1,1 +1,8 @@
-//! tw-base
+//! Words without I/O that every crate shares: counters, histograms and nothing else.
+//! A type comes here only when two crates that must not know each other need it.
+
+pub mod count;
+pub mod hist;
+
+pub use count::Counter;
+pub use hist::Histogram;
