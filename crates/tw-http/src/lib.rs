@@ -1,1 +1,20 @@
-//! tw-http
+//! HTTP without I/O and without a clock: heads, targets, framing, conditions, ranges, dates, error pages.
+//!
+//! Everything here takes bytes and time as arguments and gives bytes back. What a peer sends can be wrong in
+//! any way and never panics: `indexing_slicing` is denied and each parser has a fuzz target. nginx 1.31 is the
+//! reference for how a malformed request is answered and for the words of the log line.
+
+#![deny(clippy::indexing_slicing)]
+
+pub mod fields;
+pub mod head;
+pub mod known;
+pub mod method;
+pub mod response;
+pub mod target;
+
+pub use fields::{Fields, Name, Value};
+pub use head::{Framing, HeadError, HeadLimits, Progress, RequestHead};
+pub use known::Known;
+pub use method::{Method, Version};
+pub use response::{ConnectionField, EncodeContext, LocationBase, ResponseHead};

@@ -1,0 +1,335 @@
+//! Owned header fields: order and letter case kept, because both survive a proxy.
+//!
+//! Names and values are static, shared (`Bytes`) or copied into one text buffer of the list, so a list that is
+//! cleared and filled again allocates nothing once it is warm. A bit per known name answers "is it there"
+//! without a search; everything else is a linear look over a handful of entries.
+
+use bytes::Bytes;
+
+use crate::known::Known;
+
+/// Where the bytes of a name or a value live.
+#[derive(Clone, Debug)]
+enum Piece {
+    Static(&'static [u8]),
+    Shared(Bytes),
+    /// Offset and length in `Fields::text`.
+    Text(u32, u32),
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    name: Piece,
+    value: Piece,
+    known: Option<Known>,
+}
+
+/// A field name on its way into [`Fields`].
+#[derive(Clone, Debug)]
+pub enum Name<'a> {
+    /// A name the server knows, written in its usual case.
+    Known(Known),
+    /// A name in static memory.
+    Static(&'static str),
+    /// A name someone else owns too.
+    Shared(Bytes),
+    /// A name to copy.
+    Copy(&'a [u8]),
+}
+
+/// A field value on its way into [`Fields`].
+#[derive(Clone, Debug)]
+pub enum Value<'a> {
+    /// A value in static memory.
+    Static(&'static [u8]),
+    /// A value someone else owns too.
+    Shared(Bytes),
+    /// A value to copy.
+    Copy(&'a [u8]),
+}
+
+impl From<Known> for Name<'_> {
+    fn from(known: Known) -> Self {
+        Name::Known(known)
+    }
+}
+
+impl From<&'static str> for Name<'_> {
+    fn from(name: &'static str) -> Self {
+        Name::Static(name)
+    }
+}
+
+impl From<Bytes> for Name<'_> {
+    fn from(name: Bytes) -> Self {
+        Name::Shared(name)
+    }
+}
+
+impl From<&'static str> for Value<'_> {
+    fn from(value: &'static str) -> Self {
+        Value::Static(value.as_bytes())
+    }
+}
+
+impl From<Bytes> for Value<'_> {
+    fn from(value: Bytes) -> Self {
+        Value::Shared(value)
+    }
+}
+
+/// An ordered list of header fields.
+#[derive(Clone, Debug, Default)]
+pub struct Fields {
+    entries: Vec<Entry>,
+    text: Vec<u8>,
+    present: u64,
+}
+
+impl Fields {
+    /// An empty list; allocates nothing.
+    pub const fn new() -> Self {
+        Fields { entries: Vec::new(), text: Vec::new(), present: 0 }
+    }
+
+    /// Forgets all fields and keeps the memory.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+        self.text.clear();
+        self.present = 0;
+    }
+
+    /// Number of fields.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is no field.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Adds a field at the end, whatever is there already.
+    pub fn append<'a>(&mut self, name: impl Into<Name<'a>>, value: impl Into<Value<'a>>) {
+        let (name, known) = self.name_piece(name.into());
+        let value = self.value_piece(value.into());
+        self.entries.push(Entry { name, value, known });
+        self.present |= known.map_or(0, Known::bit);
+    }
+
+    /// Adds a field at the end, copying the value into the list's own text.
+    pub fn append_copy<'a>(&mut self, name: impl Into<Name<'a>>, value: &'a [u8]) {
+        self.append(name, Value::Copy(value));
+    }
+
+    /// Replaces the first field of that name and removes the others; adds it at the end if there is none.
+    pub fn set<'a>(&mut self, name: impl Into<Name<'a>>, value: impl Into<Value<'a>>) {
+        let (name, known) = self.name_piece(name.into());
+        let value = self.value_piece(value.into());
+        let text = &self.text;
+        let wanted = bytes_of(text, &name);
+        let mut fresh = Some(value);
+        self.entries.retain_mut(|entry| {
+            if entry.known != known || !bytes_of(text, &entry.name).eq_ignore_ascii_case(wanted) {
+                return true;
+            }
+            fresh.take().map(|value| entry.value = value).is_some()
+        });
+        if let Some(value) = fresh {
+            self.entries.push(Entry { name, value, known });
+            self.present |= known.map_or(0, Known::bit);
+        }
+    }
+
+    /// Removes every field of that name; says whether there was one.
+    pub fn remove(&mut self, name: &[u8]) -> bool {
+        let known = Known::find(name);
+        if known.is_some_and(|known| !self.has(known)) {
+            return false;
+        }
+        let before = self.entries.len();
+        let text = &self.text;
+        self.entries
+            .retain(|entry| entry.known != known || !bytes_of(text, &entry.name).eq_ignore_ascii_case(name));
+        self.present &= !known.map_or(0, Known::bit);
+        self.entries.len() != before
+    }
+
+    /// Removes every field of a known name; says whether there was one.
+    pub fn remove_known(&mut self, known: Known) -> bool {
+        self.remove(known.as_str().as_bytes())
+    }
+
+    /// Keeps the fields for which `keep(name, value)` is true.
+    pub fn retain(&mut self, mut keep: impl FnMut(&[u8], &[u8]) -> bool) {
+        let text = &self.text;
+        let mut present = 0;
+        self.entries.retain(|entry| {
+            let stays = keep(bytes_of(text, &entry.name), bytes_of(text, &entry.value));
+            present |= if stays { entry.known.map_or(0, Known::bit) } else { 0 };
+            stays
+        });
+        self.present = present;
+    }
+
+    /// Whether a known name is there. Cost: one bit test.
+    #[inline]
+    pub fn has(&self, known: Known) -> bool {
+        self.present & known.bit() != 0
+    }
+
+    /// The first value of that name, in any case.
+    pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
+        self.get_all(name).next()
+    }
+
+    /// The first value of a known name.
+    pub fn get_known(&self, known: Known) -> Option<&[u8]> {
+        if !self.has(known) {
+            return None;
+        }
+        let entry = self.entries.iter().find(|entry| entry.known == Some(known))?;
+        Some(bytes_of(&self.text, &entry.value))
+    }
+
+    /// The values of every field of that name, in order.
+    pub fn get_all<'s, 'n>(&'s self, name: &'n [u8]) -> impl Iterator<Item = &'s [u8]> + use<'s, 'n> {
+        let known = Known::find(name);
+        self.entries
+            .iter()
+            .filter(move |entry| {
+                entry.known == known && bytes_of(&self.text, &entry.name).eq_ignore_ascii_case(name)
+            })
+            .map(|entry| bytes_of(&self.text, &entry.value))
+    }
+
+    /// Every field in order: name as written, value.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.entries
+            .iter()
+            .map(|entry| (bytes_of(&self.text, &entry.name), bytes_of(&self.text, &entry.value)))
+    }
+
+    /// A shared handle to the first value of that name: free for static and shared values, a copy for copied ones.
+    pub fn share(&self, name: &[u8]) -> Option<Bytes> {
+        let known = Known::find(name);
+        let entry = self.entries.iter().find(|entry| {
+            entry.known == known && bytes_of(&self.text, &entry.name).eq_ignore_ascii_case(name)
+        })?;
+        Some(match &entry.value {
+            Piece::Static(bytes) => Bytes::from_static(bytes),
+            Piece::Shared(bytes) => bytes.clone(),
+            Piece::Text(..) => Bytes::copy_from_slice(bytes_of(&self.text, &entry.value)),
+        })
+    }
+
+    fn name_piece(&mut self, name: Name<'_>) -> (Piece, Option<Known>) {
+        match name {
+            Name::Known(known) => (Piece::Static(known.as_str().as_bytes()), Some(known)),
+            Name::Static(name) => (Piece::Static(name.as_bytes()), Known::find(name.as_bytes())),
+            Name::Shared(name) => {
+                let known = Known::find(&name);
+                (Piece::Shared(name), known)
+            }
+            Name::Copy(name) => (self.copy(name), Known::find(name)),
+        }
+    }
+
+    fn value_piece(&mut self, value: Value<'_>) -> Piece {
+        match value {
+            Value::Static(value) => Piece::Static(value),
+            Value::Shared(value) => Piece::Shared(value),
+            Value::Copy(value) => self.copy(value),
+        }
+    }
+
+    fn copy(&mut self, bytes: &[u8]) -> Piece {
+        let (Ok(start), Ok(len)) = (u32::try_from(self.text.len()), u32::try_from(bytes.len())) else {
+            return Piece::Shared(Bytes::copy_from_slice(bytes));
+        };
+        self.text.extend_from_slice(bytes);
+        Piece::Text(start, len)
+    }
+}
+
+#[inline]
+fn bytes_of<'a>(text: &'a [u8], piece: &'a Piece) -> &'a [u8] {
+    match piece {
+        Piece::Static(bytes) => bytes,
+        Piece::Shared(bytes) => bytes,
+        Piece::Text(start, len) => {
+            text.get(*start as usize..).and_then(|tail| tail.get(..*len as usize)).unwrap_or(b"")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(fields: &Fields) -> Vec<(String, String)> {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        fields.iter().map(|(name, value)| (text(name), text(value))).collect()
+    }
+
+    fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
+        expected.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
+    }
+
+    #[test]
+    fn order_and_case_are_kept() {
+        let mut fields = Fields::new();
+        fields.append("X-b", "1");
+        fields.append_copy(Name::Copy(b"sErVeR"), b"origin");
+        fields.append(Known::ETag, Bytes::from_static(b"\"v\""));
+        fields.append("x-B", "2");
+        let all = pairs(&[("X-b", "1"), ("sErVeR", "origin"), ("ETag", "\"v\""), ("x-B", "2")]);
+        assert_eq!(listed(&fields), all);
+        assert!(fields.has(Known::Server) && fields.has(Known::ETag) && !fields.has(Known::Date));
+        assert_eq!(fields.get(b"X-B"), Some(&b"1"[..]));
+        assert_eq!(fields.get_all(b"x-b").collect::<Vec<_>>(), [b"1", b"2"]);
+        assert_eq!(fields.get_known(Known::Server), Some(&b"origin"[..]));
+    }
+
+    #[test]
+    fn set_replaces_the_first_and_removes_the_rest() {
+        let mut fields = Fields::new();
+        for (name, value) in [("A", "1"), ("B", "2"), ("a", "3"), ("C", "4")] {
+            fields.append(name, value);
+        }
+        fields.set("a", "9");
+        assert_eq!(listed(&fields), pairs(&[("A", "9"), ("B", "2"), ("C", "4")]));
+        fields.set(Known::Vary, "Accept");
+        fields.set(Known::Vary, "Cookie");
+        assert_eq!(fields.get_known(Known::Vary), Some(&b"Cookie"[..]));
+        assert_eq!(fields.len(), 4);
+    }
+
+    #[test]
+    fn remove_retain_clear() {
+        let mut fields = Fields::new();
+        fields.append(Known::Server, "a");
+        fields.append("X-1", "b");
+        fields.append("SERVER", "c");
+        assert!(fields.remove(b"server"));
+        assert!(!fields.remove(b"server"));
+        assert!(!fields.has(Known::Server));
+        assert_eq!(listed(&fields), pairs(&[("X-1", "b")]));
+        fields.append(Known::Age, "1");
+        fields.retain(|name, _| name != b"Age");
+        assert!(!fields.has(Known::Age));
+        fields.clear();
+        assert!(fields.is_empty());
+    }
+
+    #[test]
+    fn sharing_costs_nothing_for_shared_values() {
+        let mut fields = Fields::new();
+        let value = Bytes::from(vec![b'v'; 40]);
+        fields.append("X-1", value.clone());
+        assert_eq!(fields.share(b"x-1").map(|shared| shared.as_ptr()), Some(value.as_ptr()));
+        fields.append_copy("X-2", b"copied");
+        assert_eq!(fields.share(b"x-2").as_deref(), Some(&b"copied"[..]));
+        assert_eq!(fields.share(b"x-3"), None);
+    }
+}

@@ -1,0 +1,395 @@
+//! The head of an HTTP/1 request: the connection reads into it, the parser marks what is where.
+//!
+//! One buffer per connection holds the head, what follows it (body or the next pipelined request) and is
+//! used again for the next request. Nothing is copied except a path that needs normalising and a host with
+//! capital letters. Parsing stops and resumes at any byte, and an error is reported at the byte that makes it
+//! certain, as nginx does, so a client that never ends its line still gets its answer.
+//!
+//! ```text
+//! spare → read → parse ─ NeedMore ─┐        Complete → fields, path, host … → rest, consume (body)
+//!            ↑─────────────────────┘                        → next_request (pipelining, keep-alive) → parse
+//! ```
+
+mod error;
+mod parse;
+
+pub use error::{ErrorText, HeadError};
+
+use crate::known::{KNOWN_COUNT, Known};
+use crate::method::{Method, Version};
+
+/// Limits and switches of a head; nginx's directives of the default server of the listening address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadLimits {
+    /// `client_header_buffer_size`: bytes that are read before a large buffer is needed.
+    pub client_header_buffer_size: usize,
+    /// First half of `large_client_header_buffers`: how many large buffers.
+    pub large_buffers_count: usize,
+    /// Second half of `large_client_header_buffers`: bytes of each, and so of the longest line.
+    pub large_buffer_size: usize,
+    /// `max_headers`: fields of one request.
+    pub max_headers: usize,
+    /// `ignore_invalid_headers`: leave out fields whose name has odd characters, instead of keeping them.
+    pub ignore_invalid_headers: bool,
+    /// `underscores_in_headers`: whether `_` is a normal character of a name.
+    pub underscores_in_headers: bool,
+    /// `merge_slashes`: whether `//` in a path becomes `/`.
+    pub merge_slashes: bool,
+    /// `allow_connect`: whether `CONNECT host:port HTTP/1.1` is a request and not an error. It belongs to the
+    /// chosen server: if only some servers allow it, allow it here and look again once the server is known.
+    pub allow_connect: bool,
+}
+
+impl Default for HeadLimits {
+    /// nginx's defaults.
+    fn default() -> Self {
+        HeadLimits {
+            client_header_buffer_size: 1024,
+            large_buffers_count: 4,
+            large_buffer_size: 8192,
+            max_headers: 1000,
+            ignore_invalid_headers: true,
+            underscores_in_headers: false,
+            merge_slashes: true,
+            allow_connect: false,
+        }
+    }
+}
+
+/// What [`RequestHead::parse`] has seen so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Progress {
+    /// The head is not complete; read more into [`RequestHead::spare`].
+    NeedMore,
+    /// The head is complete and every accessor is valid.
+    Complete,
+}
+
+/// How the end of the request body is found (RFC 9112 section 6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// No body.
+    None,
+    /// `Content-Length`, in bytes; may be 0.
+    Length(u64),
+    /// `Transfer-Encoding: chunked`.
+    Chunked,
+}
+
+/// A piece of the buffer, counted from the first byte of the request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Span {
+    start: u32,
+    end: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct FieldSpan {
+    name: Span,
+    value: Span,
+    known: Option<Known>,
+}
+
+/// The head of one request after another of one connection.
+#[derive(Debug)]
+pub struct RequestHead {
+    /// Everything read and not yet given away. `start..` belongs to the current request.
+    buf: Vec<u8>,
+    start: usize,
+    /// Bytes of the head once it is complete.
+    head_len: usize,
+    /// Bytes of [`Self::rest`] that were used up as body.
+    taken: usize,
+    parser: parse::Parser,
+    line: parse::RequestLine,
+    fields: Vec<FieldSpan>,
+    /// Index of the first field of a known name; valid where `present` has its bit.
+    slots: [u16; KNOWN_COUNT],
+    present: u64,
+    /// Lines that were left out because of `ignore_invalid_headers`.
+    ignored: Vec<Span>,
+    /// The normalised path, when the path as sent could not be used.
+    path: Vec<u8>,
+    /// The host in lower case, when it was sent with capital letters.
+    host_lower: Vec<u8>,
+}
+
+impl Default for RequestHead {
+    fn default() -> Self {
+        RequestHead::new()
+    }
+}
+
+impl RequestHead {
+    /// An empty head; allocates nothing.
+    pub const fn new() -> Self {
+        RequestHead {
+            buf: Vec::new(),
+            start: 0,
+            head_len: 0,
+            taken: 0,
+            parser: parse::Parser::new(),
+            line: parse::RequestLine::new(),
+            fields: Vec::new(),
+            slots: [0; KNOWN_COUNT],
+            present: 0,
+            ignored: Vec::new(),
+            path: Vec::new(),
+            host_lower: Vec::new(),
+        }
+    }
+
+    /// Forgets everything, bytes already read included; keeps the memory.
+    pub fn clear(&mut self) {
+        self.buf.clear();
+        self.start = 0;
+        self.forget_head();
+    }
+
+    /// Forgets everything and gives the memory back: for a keep-alive connection that waits.
+    pub fn release(&mut self) {
+        *self = RequestHead::new();
+    }
+
+    /// The buffer with room for at least `n` more bytes behind its end; append what the peer sent, nothing else.
+    /// Cost: moves the bytes of the current request to the front when the room at the end is used up.
+    pub fn spare(&mut self, n: usize) -> &mut Vec<u8> {
+        if self.start > 0 && self.buf.capacity() - self.buf.len() < n {
+            self.buf.drain(..self.start);
+            self.start = 0;
+        }
+        self.buf.reserve(n);
+        &mut self.buf
+    }
+
+    /// Appends bytes the peer sent. A convenience for callers that hold them elsewhere.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.spare(bytes.len()).extend_from_slice(bytes);
+    }
+
+    /// Whether no byte of a request has arrived: an idle connection, on which a close is no error.
+    pub fn is_idle(&self) -> bool {
+        self.parser.is_at_start() && self.buf.len() == self.start
+    }
+
+    /// Looks at what arrived since the last call. After [`Progress::Complete`] it says `Complete` again; after an
+    /// error the connection is to be answered and closed.
+    ///
+    /// # Errors
+    /// The first thing wrong in the order of the bytes, as nginx would find it.
+    pub fn parse(&mut self, limits: &HeadLimits) -> Result<Progress, HeadError> {
+        parse::advance(self, limits)
+    }
+
+    /// The request method.
+    #[inline]
+    pub fn method(&self) -> Method {
+        self.line.method
+    }
+
+    /// The word of the method as sent.
+    pub fn method_bytes(&self) -> &[u8] {
+        self.bytes(self.line.method_word)
+    }
+
+    /// The request target as sent, without scheme and authority: nginx's `$request_uri`.
+    pub fn target(&self) -> &[u8] {
+        self.bytes(self.line.target)
+    }
+
+    /// Whether [`Self::target`] can be sent to another server as it is: false for `http://host?args`, which has
+    /// no path of its own.
+    pub fn target_has_path(&self) -> bool {
+        !self.line.empty_path
+    }
+
+    /// The normalised path: percent-decoded, without `.` and `..`, slashes merged if so configured. Starts with `/`.
+    #[inline]
+    pub fn path(&self) -> &[u8] {
+        if self.line.path_is_raw { self.bytes(self.line.raw_path) } else { &self.path }
+    }
+
+    /// Whether [`Self::path`] is, byte for byte, the path the client sent.
+    pub fn path_is_raw(&self) -> bool {
+        self.line.path_is_raw
+    }
+
+    /// Whether the path as sent has percent-encoded characters: decoded ones need escaping on the way out again.
+    pub fn path_is_quoted(&self) -> bool {
+        self.line.quoted
+    }
+
+    /// The bytes after `?`, without a fragment; empty if there are none.
+    #[inline]
+    pub fn args(&self) -> &[u8] {
+        self.bytes(self.line.args)
+    }
+
+    /// The extension of the last path segment without its dot, from which the media type follows; empty if none.
+    #[inline]
+    pub fn exten(&self) -> &[u8] {
+        let Span { start, end } = self.line.exten;
+        self.path().get(start as usize..end as usize).unwrap_or(b"")
+    }
+
+    /// The scheme of an absolute-form target as sent.
+    pub fn scheme(&self) -> Option<&[u8]> {
+        self.line.scheme.map(|span| self.bytes(span))
+    }
+
+    /// The validated host without port, in lower case, without a trailing dot: from an absolute-form target, else from
+    /// `Host`. None if the request named no host (HTTP/1.0 and older).
+    #[inline]
+    pub fn host(&self) -> Option<&[u8]> {
+        match self.line.host {
+            parse::HostAt::None => None,
+            parse::HostAt::Raw(span) => Some(self.bytes(span)),
+            parse::HostAt::Lowered => Some(&self.host_lower),
+        }
+    }
+
+    /// The port that came with the host, if one did.
+    pub fn host_port(&self) -> Option<u16> {
+        self.line.host_port
+    }
+
+    /// The protocol version.
+    #[inline]
+    pub fn version(&self) -> Version {
+        self.line.version
+    }
+
+    /// The protocol as sent, e.g. `HTTP/1.1`: nginx's `$server_protocol`. Empty for HTTP/0.9.
+    pub fn protocol(&self) -> &[u8] {
+        self.bytes(self.line.protocol)
+    }
+
+    /// The whole request line without its line end: nginx's `$request`. Also valid after an error, then as far
+    /// as it was read and found good.
+    pub fn request_line(&self) -> &[u8] {
+        self.bytes(self.line.whole)
+    }
+
+    /// Every field in order: name as written, value without surrounding spaces.
+    pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.fields.iter().map(|field| (self.bytes(field.name), self.bytes(field.value)))
+    }
+
+    /// Number of fields.
+    pub fn field_count(&self) -> usize {
+        self.fields.len()
+    }
+
+    /// The first value of a name, in any case. Cost: a slot for known names, else a look at every field.
+    pub fn field(&self, name: &str) -> Option<&[u8]> {
+        match Known::find(name.as_bytes()) {
+            Some(known) => self.field_known(known),
+            None => self.field_all(name.as_bytes()).next(),
+        }
+    }
+
+    /// The first value of a known name. Cost: one slot.
+    #[inline]
+    pub fn field_known(&self, known: Known) -> Option<&[u8]> {
+        if self.present & known.bit() == 0 {
+            return None;
+        }
+        let index = *self.slots.get(known.slot())?;
+        Some(self.bytes(self.fields.get(usize::from(index))?.value))
+    }
+
+    /// Whether a known name is there. Cost: one bit test.
+    #[inline]
+    pub fn has(&self, known: Known) -> bool {
+        self.present & known.bit() != 0
+    }
+
+    /// The values of every field of that name, in any case, in order.
+    pub fn field_all<'s, 'n>(&'s self, name: &'n [u8]) -> impl Iterator<Item = &'s [u8]> + use<'s, 'n> {
+        let known = Known::find(name);
+        self.fields
+            .iter()
+            .filter(move |field| {
+                field.known == known && (known.is_some() || self.bytes(field.name).eq_ignore_ascii_case(name))
+            })
+            .map(|field| self.bytes(field.value))
+    }
+
+    /// The lines left out because of `ignore_invalid_headers`, for the log: `client sent invalid header line: "…"`.
+    pub fn ignored_lines(&self) -> impl Iterator<Item = &[u8]> {
+        self.ignored.iter().map(|&span| self.bytes(span))
+    }
+
+    /// How the body is framed.
+    #[inline]
+    pub fn framing(&self) -> Framing {
+        self.line.framing
+    }
+
+    /// Whether the client wants the connection kept: `Connection`, else the version's default.
+    #[inline]
+    pub fn keep_alive(&self) -> bool {
+        match self.line.connection {
+            parse::ConnectionWish::Default => self.line.version > Version::HTTP_10,
+            parse::ConnectionWish::Close => false,
+            parse::ConnectionWish::KeepAlive => true,
+        }
+    }
+
+    /// Whether the client waits for `100 Continue` before it sends the body (RFC 9110 section 10.1.1).
+    pub fn expect_continue(&self) -> bool {
+        self.line.version >= Version::HTTP_11
+            && self
+                .field_known(Known::Expect)
+                .is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"))
+    }
+
+    /// Bytes of the head, its last line end included; empty lines before the request line do not count.
+    pub fn head_len(&self) -> usize {
+        self.head_len
+    }
+
+    /// Bytes after the head that were not consumed: body or the next request.
+    #[inline]
+    pub fn rest(&self) -> &[u8] {
+        self.buf.get(self.start + self.head_len + self.taken..).unwrap_or(b"")
+    }
+
+    /// Marks `n` bytes of [`Self::rest`] as used up; the head stays readable. More than there are means all.
+    pub fn consume(&mut self, n: usize) {
+        self.taken += n.min(self.rest().len());
+    }
+
+    /// Forgets the head; the bytes left in [`Self::rest`] are the start of the next request.
+    pub fn next_request(&mut self) {
+        self.start += self.head_len + self.taken;
+        if self.start >= self.buf.len() {
+            self.buf.clear();
+            self.start = 0;
+        }
+        self.forget_head();
+    }
+
+    /// The log line of an error that [`Self::parse`] just returned, in nginx's words.
+    pub fn error_text(&self, error: HeadError) -> ErrorText<'_> {
+        ErrorText::new(self, error)
+    }
+
+    fn forget_head(&mut self) {
+        self.head_len = 0;
+        self.taken = 0;
+        self.parser = parse::Parser::new();
+        self.line = parse::RequestLine::new();
+        self.fields.clear();
+        self.present = 0;
+        self.ignored.clear();
+        self.path.clear();
+        self.host_lower.clear();
+    }
+
+    #[inline]
+    fn bytes(&self, span: Span) -> &[u8] {
+        self.buf.get(self.start + span.start as usize..self.start + span.end as usize).unwrap_or(b"")
+    }
+}
