@@ -1,1 +1,24 @@
-//! tw-conf
+//! The language of `nginx.conf`: words, blocks, `include`, directive records, settings and diagnostics.
+//!
+//! The way of a configuration: text becomes a [`Tree`] of [`Node`]s whose words are bytes with a [`Span`]; the server
+//! walks the tree and lets [`check`] judge every node against its [`DirectiveInfo`]; the record's setter stores the
+//! value as written in a [`Setting`]. Every mistake is a [`ConfError`] with nginx's words.
+//!
+//! Nothing here knows a directive of a module. Source of the grammar and of the texts: nginx 1.31.
+
+mod context;
+mod directive;
+mod error;
+mod setting;
+mod source;
+mod span;
+mod tree;
+pub mod units;
+
+pub use context::*;
+pub use directive::{Args, Cx, Directive, DirectiveInfo, Setter, check, full_name};
+pub use error::{ConfError, Diagnostics, Level};
+pub use setting::{Buffers, Setting};
+pub use source::{Files, MemoryFiles, SystemFiles};
+pub use span::{Origin, SourceFile, Sources, Span};
+pub use tree::{Node, Tree, Word};

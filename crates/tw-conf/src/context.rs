@@ -1,0 +1,92 @@
+//! The places where a directive may stand, as a set of bits.
+//!
+//! A plain integer and not a newtype, because records are constants and `HTTP | SERVER | LOCATION` must be one.
+
+/// A set of contexts; a single context is a set of one.
+pub type Contexts = u32;
+
+/// Outside of every block.
+pub const MAIN: Contexts = 1 << 0;
+/// In `events { }`.
+pub const EVENTS: Contexts = 1 << 1;
+/// In `http { }`.
+pub const HTTP: Contexts = 1 << 2;
+/// In a `server { }` of `http`.
+pub const SERVER: Contexts = 1 << 3;
+/// In a `location { }`.
+pub const LOCATION: Contexts = 1 << 4;
+/// In an `if { }` of a `server`.
+pub const IF_IN_SERVER: Contexts = 1 << 5;
+/// In an `if { }` of a `location`.
+pub const IF_IN_LOCATION: Contexts = 1 << 6;
+/// In a `limit_except { }`.
+pub const LIMIT_EXCEPT: Contexts = 1 << 7;
+/// In an `upstream { }` of `http`.
+pub const UPSTREAM: Contexts = 1 << 8;
+/// In `stream { }`.
+pub const STREAM: Contexts = 1 << 9;
+/// In a `server { }` of `stream`.
+pub const STREAM_SERVER: Contexts = 1 << 10;
+/// In an `upstream { }` of `stream`.
+pub const STREAM_UPSTREAM: Contexts = 1 << 11;
+/// In `mail { }`.
+pub const MAIL: Contexts = 1 << 12;
+/// In a `server { }` of `mail`.
+pub const MAIL_SERVER: Contexts = 1 << 13;
+/// In a block whose directives belong to one module, such as `types`, `match` or `acme_issuer`.
+pub const MODULE_BLOCK: Contexts = 1 << 14;
+/// Everywhere, as `include`.
+pub const ANYWHERE: Contexts = (1 << 15) - 1;
+
+/// The word nginx's documentation uses for each context, in the order of its lists.
+const WORDS: [(Contexts, &str); 15] = [
+    (MAIN, "main"),
+    (EVENTS, "events"),
+    (HTTP, "http"),
+    (SERVER, "server"),
+    (LOCATION, "location"),
+    (IF_IN_SERVER, "if in server"),
+    (IF_IN_LOCATION, "if in location"),
+    (LIMIT_EXCEPT, "limit_except"),
+    (UPSTREAM, "upstream"),
+    (STREAM, "stream"),
+    (STREAM_SERVER, "server"),
+    (STREAM_UPSTREAM, "upstream"),
+    (MAIL, "mail"),
+    (MAIL_SERVER, "server"),
+    (MODULE_BLOCK, "block of the module"),
+];
+
+/// The contexts of a set as nginx's documentation writes them: `http, server, if in location`.
+pub fn context_words(contexts: Contexts) -> String {
+    if contexts & ANYWHERE == ANYWHERE {
+        return "any".to_owned();
+    }
+    let mut words: Vec<&str> = Vec::new();
+    for (context, word) in WORDS {
+        if contexts & context != 0 && !words.contains(&word) {
+            words.push(word);
+        }
+    }
+    words.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_sets() {
+        let table = [
+            (0, ""),
+            (MAIN, "main"),
+            (HTTP | SERVER | LOCATION, "http, server, location"),
+            (LOCATION | IF_IN_LOCATION | LIMIT_EXCEPT, "location, if in location, limit_except"),
+            (HTTP | SERVER | STREAM | STREAM_SERVER, "http, server, stream"),
+            (ANYWHERE, "any"),
+        ];
+        for (contexts, expected) in table {
+            assert_eq!(context_words(contexts), expected);
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! The record of a directive: the one place that says its name, where it may stand, what it takes and what it does.
+//!
+//! One record feeds the parser, the checks, the documentation and the tests of defaults. Lists of records are
+//! constants:
+//!
+//! ```
+//! use tw_conf::*;
+//!
+//! #[derive(Default)]
+//! struct Raw {
+//!     on: Setting<bool>,
+//!     depth: Setting<usize>,
+//! }
+//!
+//! const DIRECTIVES: &[Directive<Raw>] = &[
+//!     Directive::flag("listing", HTTP | SERVER | LOCATION, |raw, node, _| raw.on.set_flag(node))
+//!         .default("off")
+//!         .doc("Lists directories."),
+//!     Directive::new("listing_depth", "number", LOCATION, Args::exact(1), |raw, node, _| {
+//!         raw.depth.set_number(node)
+//!     })
+//!     .default("1")
+//!     .doc("How deep."),
+//! ];
+//! # assert_eq!(DIRECTIVES[0].syntax, "on | off");
+//! ```
+
+use crate::context::Contexts;
+use crate::error::{ConfError, Diagnostics};
+use crate::span::{Sources, Span};
+use crate::tree::Node;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+/// Stores what a directive says into the settings of its block.
+pub type Setter<R> = fn(&mut R, &Node, &mut Cx<'_>) -> Result<(), ConfError>;
+
+/// All there is to know about a directive whose module keeps `R` per block.
+pub struct Directive<R: 'static> {
+    /// Its name.
+    pub name: &'static str,
+    /// Its arguments as the documentation shows them, without the name and the `;`.
+    pub syntax: &'static str,
+    /// Where it may stand.
+    pub contexts: Contexts,
+    /// How many arguments it takes, and whether a block follows.
+    pub args: Args,
+    /// What holds when it is not given, as one would write it.
+    pub default: Option<&'static str>,
+    /// The first version that has it; empty for the first version of all.
+    pub since: &'static str,
+    /// What it does, in whole sentences.
+    pub doc: &'static str,
+    /// Stores it. The node has passed [`check`].
+    pub set: Setter<R>,
+}
+
+/// A [`Directive`] without its setter: what lists of all modules' directives hold.
+#[derive(Clone, Copy, Debug)]
+pub struct DirectiveInfo {
+    /// Its name.
+    pub name: &'static str,
+    /// Its arguments as the documentation shows them.
+    pub syntax: &'static str,
+    /// Where it may stand.
+    pub contexts: Contexts,
+    /// How many arguments it takes, and whether a block follows.
+    pub args: Args,
+    /// What holds when it is not given.
+    pub default: Option<&'static str>,
+    /// The first version that has it.
+    pub since: &'static str,
+    /// What it does.
+    pub doc: &'static str,
+}
+
+impl<R> Directive<R> {
+    /// A record without default, version and documentation.
+    pub const fn new(
+        name: &'static str,
+        syntax: &'static str,
+        contexts: Contexts,
+        args: Args,
+        set: Setter<R>,
+    ) -> Self {
+        Self { name, syntax, contexts, args, default: None, since: "", doc: "", set }
+    }
+
+    /// A record of a directive that takes `on` or `off`.
+    pub const fn flag(name: &'static str, contexts: Contexts, set: Setter<R>) -> Self {
+        Self::new(name, "on | off", contexts, Args::FLAG, set)
+    }
+
+    /// A record of a directive that takes one size.
+    pub const fn size(name: &'static str, contexts: Contexts, set: Setter<R>) -> Self {
+        Self::new(name, "size", contexts, Args::exact(1), set)
+    }
+
+    /// A record of a directive that takes one time.
+    pub const fn time(name: &'static str, contexts: Contexts, set: Setter<R>) -> Self {
+        Self::new(name, "time", contexts, Args::exact(1), set)
+    }
+
+    /// A record of a directive that takes one number.
+    pub const fn number(name: &'static str, contexts: Contexts, set: Setter<R>) -> Self {
+        Self::new(name, "number", contexts, Args::exact(1), set)
+    }
+
+    /// The same record with what holds when the directive is not given.
+    pub const fn default(mut self, default: &'static str) -> Self {
+        self.default = Some(default);
+        self
+    }
+
+    /// The same record with the first version that has it.
+    pub const fn since(mut self, since: &'static str) -> Self {
+        self.since = since;
+        self
+    }
+
+    /// The same record with its documentation.
+    pub const fn doc(mut self, doc: &'static str) -> Self {
+        self.doc = doc;
+        self
+    }
+
+    /// The record without its setter.
+    pub const fn info(&self) -> DirectiveInfo {
+        let Self { name, syntax, contexts, args, default, since, doc, set: _ } = *self;
+        DirectiveInfo { name, syntax, contexts, args, default, since, doc }
+    }
+}
+
+/// How many arguments a directive takes, and whether a block follows them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Args {
+    /// Bit `n` is set if `n` arguments are allowed; the highest bit stands for every larger number too.
+    counts: u32,
+    block: bool,
+}
+
+impl Args {
+    /// No arguments.
+    pub const NONE: Args = Args::exact(0);
+    /// One argument, `on` or `off`.
+    pub const FLAG: Args = Args::exact(1);
+    /// Any number of arguments, none included.
+    pub const ANY: Args = Args::at_least(0);
+
+    /// Exactly `count` arguments, at most 30.
+    pub const fn exact(count: u32) -> Args {
+        Args::range(count, count)
+    }
+
+    /// From `min` to `max` arguments, at most 30.
+    pub const fn range(min: u32, max: u32) -> Args {
+        assert!(min <= max && max < u32::BITS - 1);
+        Args { counts: (u32::MAX << min) & !(u32::MAX << (max + 1)), block: false }
+    }
+
+    /// `min` arguments or more.
+    pub const fn at_least(min: u32) -> Args {
+        assert!(min < u32::BITS - 1);
+        Args { counts: u32::MAX << min, block: false }
+    }
+
+    /// What these allow, and also `count` arguments.
+    pub const fn or(mut self, count: u32) -> Args {
+        self.counts |= Args::exact(count).counts;
+        self
+    }
+
+    /// The same arguments, followed by a block instead of `;`.
+    pub const fn block(mut self) -> Args {
+        self.block = true;
+        self
+    }
+
+    /// Whether so many arguments are allowed.
+    pub const fn allows(self, count: usize) -> bool {
+        let bit = if count < u32::BITS as usize - 1 { count as u32 } else { u32::BITS - 1 };
+        self.counts & (1 << bit) != 0
+    }
+
+    /// Whether a block follows.
+    pub const fn has_block(self) -> bool {
+        self.block
+    }
+}
+
+/// What a setter may use besides its settings and its node.
+pub struct Cx<'a> {
+    /// The texts of the configuration.
+    pub sources: &'a Sources,
+    /// Where warnings go.
+    pub diagnostics: &'a mut Diagnostics,
+    /// The directory of relative names (`-p`).
+    pub prefix: &'a [u8],
+    /// The directory of the main configuration file, of which certificates, `include` and such are relative.
+    pub conf_prefix: &'a [u8],
+    /// The one context in which the directive stands.
+    pub context: Contexts,
+}
+
+impl Cx<'_> {
+    /// Keeps a warning about a place.
+    pub fn warn(&mut self, span: Span, message: impl Into<String>) {
+        self.diagnostics.warn(span, message);
+    }
+
+    /// A name relative to the prefix: logs, roots, temporary files.
+    pub fn full_path(&self, name: &[u8]) -> PathBuf {
+        OsString::from_vec(full_name(self.prefix, name)).into()
+    }
+
+    /// A name relative to the main configuration file: certificates, password files.
+    pub fn conf_path(&self, name: &[u8]) -> PathBuf {
+        OsString::from_vec(full_name(self.conf_prefix, name)).into()
+    }
+}
+
+/// `name` if it begins with `/`, else `prefix/name`; nothing is normalised.
+pub fn full_name(prefix: &[u8], name: &[u8]) -> Vec<u8> {
+    if name.starts_with(b"/") {
+        return name.to_vec();
+    }
+    let mut full = prefix.to_vec();
+    if !full.is_empty() && !full.ends_with(b"/") {
+        full.push(b'/');
+    }
+    full.extend_from_slice(name);
+    full
+}
+
+/// Judges a directive by its record, in nginx's order: place, end, number of arguments.
+///
+/// # Errors
+/// `"NAME" directive is not allowed here`, `directive "NAME" is not terminated by ";"`,
+/// `directive "NAME" has no opening "{"`, `invalid number of arguments in "NAME" directive`.
+pub fn check(node: &Node, info: &DirectiveInfo, context: Contexts) -> Result<(), ConfError> {
+    if info.contexts & context == 0 {
+        return Err(node.error("is not allowed here"));
+    }
+    match (info.args.has_block(), &node.block) {
+        (false, Some(_)) => {
+            return Err(node.fail(format!("directive \"{}\" is not terminated by \";\"", node.name)));
+        }
+        (true, None) => return Err(node.no_block()),
+        (false, None) | (true, Some(_)) => {}
+    }
+    if info.args.allows(node.args.len()) { Ok(()) } else { Err(node.invalid_count()) }
+}

@@ -1,0 +1,144 @@
+//! What is wrong with a configuration, in nginx's words, and the sink that collects it.
+
+use crate::span::{Sources, Span};
+use std::fmt;
+
+/// How bad it is; the words are those of the error log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// The configuration cannot be used.
+    Emerg,
+    /// A file of the configuration cannot be read: it cannot be used either.
+    Crit,
+    /// The configuration works, perhaps not as meant.
+    Warn,
+    /// Worth knowing.
+    Notice,
+}
+
+impl Level {
+    /// The word in the brackets of a log line.
+    pub fn word(self) -> &'static str {
+        match self {
+            Level::Emerg => "emerg",
+            Level::Crit => "crit",
+            Level::Warn => "warn",
+            Level::Notice => "notice",
+        }
+    }
+}
+
+/// One message about the configuration. `Display` is the bare message; [`ConfError::line`] adds the place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfError {
+    /// How bad it is.
+    pub level: Level,
+    /// The message, without the place.
+    pub message: String,
+    /// The place, if the message is about one.
+    pub span: Option<Span>,
+    /// What the operator may have meant, for a terminal.
+    pub hint: Option<String>,
+}
+
+impl ConfError {
+    /// An error that makes the configuration unusable, without a place yet.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { level: Level::Emerg, message: message.into(), span: None, hint: None }
+    }
+
+    /// A warning, without a place yet.
+    pub fn warn(message: impl Into<String>) -> Self {
+        Self { level: Level::Warn, ..Self::new(message) }
+    }
+
+    /// The same message at a place.
+    pub fn at(mut self, span: Span) -> Self {
+        self.span = Some(span);
+        self
+    }
+
+    /// The same message with a hint for the operator.
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// The message as nginx logs it: `unknown directive "foo" in /etc/nginx/nginx.conf:3`.
+    pub fn line(&self, sources: &Sources) -> String {
+        let tail = self.span.map(|span| sources.tail(span)).unwrap_or_default();
+        format!("{}{tail}", self.message)
+    }
+}
+
+impl fmt::Display for ConfError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for ConfError {}
+
+/// Messages collected while a configuration is read and resolved, in the order in which they came.
+#[derive(Debug, Default)]
+pub struct Diagnostics {
+    messages: Vec<ConfError>,
+}
+
+impl Diagnostics {
+    /// Keeps a message of any level.
+    pub fn push(&mut self, message: ConfError) {
+        self.messages.push(message);
+    }
+
+    /// Keeps a warning about a place.
+    pub fn warn(&mut self, span: Span, message: impl Into<String>) {
+        self.push(ConfError::warn(message).at(span));
+    }
+
+    /// Everything so far, first come first.
+    pub fn iter(&self) -> std::slice::Iter<'_, ConfError> {
+        self.messages.iter()
+    }
+
+    /// Whether nothing has been said.
+    pub fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+}
+
+impl IntoIterator for Diagnostics {
+    type Item = ConfError;
+    type IntoIter = std::vec::IntoIter<ConfError>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.messages.into_iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::span::Origin;
+
+    #[test]
+    fn line_adds_the_place() {
+        let mut sources = Sources::default();
+        sources.add(Origin::File((*b"/n.conf").into()), Box::default());
+        let span = Span { file: 0, line: 3, start: 0, end: 0 };
+        let error = ConfError::new("unknown directive \"foo\"");
+        assert_eq!(error.line(&sources), "unknown directive \"foo\"");
+        assert_eq!(error.at(span).line(&sources), "unknown directive \"foo\" in /n.conf:3");
+    }
+
+    #[test]
+    fn sink_keeps_order() {
+        let mut sink = Diagnostics::default();
+        assert!(sink.is_empty());
+        sink.push(ConfError::new("a"));
+        sink.warn(Span { file: 0, line: 1, start: 0, end: 0 }, "b");
+        let said: Vec<_> = sink.iter().map(|m| (m.level.word(), m.to_string())).collect();
+        assert_eq!(said, [("emerg", "a".to_owned()), ("warn", "b".to_owned())]);
+        assert_eq!(sink.into_iter().count(), 2);
+    }
+}

@@ -1,0 +1,217 @@
+//! A value as written: set at a place, or not set.
+//!
+//! A module's `Raw` is a struct of these; `resolve` turns each into a plain value with [`Setting::or`].
+
+use crate::directive::Cx;
+use crate::error::ConfError;
+use crate::span::Span;
+use crate::tree::Node;
+use std::time::Duration;
+
+/// A value of one directive in one block, as written.
+#[derive(Clone, Debug)]
+pub struct Setting<T> {
+    value: Option<(T, Span)>,
+}
+
+/// Buffers of one size, as in `proxy_buffers 8 4k`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buffers {
+    /// How many, at least 1.
+    pub count: usize,
+    /// Bytes of each, at least 1.
+    pub size: usize,
+}
+
+impl<T> Default for Setting<T> {
+    fn default() -> Self {
+        Self { value: None }
+    }
+}
+
+impl<T> Setting<T> {
+    /// Whether the directive stood in this block.
+    pub fn is_set(&self) -> bool {
+        self.value.is_some()
+    }
+
+    /// The value, if set.
+    pub fn get(&self) -> Option<&T> {
+        self.value.as_ref().map(|(value, _)| value)
+    }
+
+    /// The value to change, if set.
+    pub fn get_mut(&mut self) -> Option<&mut T> {
+        self.value.as_mut().map(|(value, _)| value)
+    }
+
+    /// Where it was set, for messages of `resolve`.
+    pub fn span(&self) -> Option<Span> {
+        self.value.as_ref().map(|(_, span)| *span)
+    }
+
+    /// The value, if set.
+    pub fn take(self) -> Option<T> {
+        self.value.map(|(value, _)| value)
+    }
+
+    /// Stores a value; the directive may stand only once in a block.
+    ///
+    /// # Errors
+    /// `"NAME" directive is duplicate`.
+    pub fn set_once(&mut self, node: &Node, value: T) -> Result<(), ConfError> {
+        self.set_with(node, |_| Ok(value))
+    }
+
+    /// Reads and stores a value; a second directive is refused before it is read, as nginx does.
+    ///
+    /// # Errors
+    /// `"NAME" directive is duplicate`, or that of `read`.
+    pub fn set_with(
+        &mut self,
+        node: &Node,
+        read: impl FnOnce(&Node) -> Result<T, ConfError>,
+    ) -> Result<(), ConfError> {
+        if self.is_set() {
+            return Err(node.error("is duplicate"));
+        }
+        self.replace(node, read(node)?);
+        Ok(())
+    }
+
+    /// Stores a value, whether or not there is one: for directives of which the last counts.
+    pub fn replace(&mut self, node: &Node, value: T) {
+        self.value = Some((value, node.span));
+    }
+
+    /// The value as used: this one, else the outer block's, else the default.
+    pub fn or(self, outer: Option<T>, default: T) -> T {
+        self.take().or(outer).unwrap_or(default)
+    }
+
+    /// As [`Setting::or`], for values that are costly to copy or to make.
+    pub fn or_else(self, outer: impl FnOnce() -> Option<T>, default: impl FnOnce() -> T) -> T {
+        self.take().or_else(outer).unwrap_or_else(default)
+    }
+
+    /// Stores the value listed for the first argument.
+    ///
+    /// # Errors
+    /// `"NAME" directive is duplicate`, `invalid value "WORD"`.
+    pub fn set_one_of(&mut self, node: &Node, list: &[(&str, T)]) -> Result<(), ConfError>
+    where
+        T: Copy,
+    {
+        self.set_with(node, |node| node.one_of(list))
+    }
+}
+
+impl Setting<bool> {
+    /// Stores `on` or `off`.
+    ///
+    /// # Errors
+    /// `"NAME" directive is duplicate`, `invalid value … it must be "on" or "off"`.
+    pub fn set_flag(&mut self, node: &Node) -> Result<(), ConfError> {
+        self.set_with(node, Node::flag)
+    }
+}
+
+impl<T: TryFrom<u64>> Setting<T> {
+    /// Stores a whole number.
+    ///
+    /// # Errors
+    /// `"NAME" directive is duplicate`, `… invalid number` (also when it does not fit into `T`).
+    pub fn set_number(&mut self, node: &Node) -> Result<(), ConfError> {
+        self.set_with(node, |node| fit(node, node.number()?, "invalid number"))
+    }
+
+    /// Stores bytes with `k` or `m`.
+    ///
+    /// # Errors
+    /// `"NAME" directive is duplicate`, `… invalid value` (also when it does not fit into `T`).
+    pub fn set_size(&mut self, node: &Node) -> Result<(), ConfError> {
+        self.set_with(node, |node| fit(node, node.size()?, "invalid value"))
+    }
+
+    /// Stores bytes with `k`, `m` or `g`.
+    ///
+    /// # Errors
+    /// `"NAME" directive is duplicate`, `… invalid value` (also when it does not fit into `T`).
+    pub fn set_offset(&mut self, node: &Node) -> Result<(), ConfError> {
+        self.set_with(node, |node| fit(node, node.offset()?, "invalid value"))
+    }
+}
+
+impl Setting<Duration> {
+    /// Stores a time with milliseconds.
+    ///
+    /// # Errors
+    /// `"NAME" directive is duplicate`, `… invalid value`.
+    pub fn set_msec(&mut self, node: &Node) -> Result<(), ConfError> {
+        self.set_with(node, Node::msec)
+    }
+
+    /// Stores a time in whole seconds.
+    ///
+    /// # Errors
+    /// `"NAME" directive is duplicate`, `… invalid value`.
+    pub fn set_sec(&mut self, node: &Node) -> Result<(), ConfError> {
+        self.set_with(node, Node::sec)
+    }
+}
+
+impl Setting<Box<[u8]>> {
+    /// Stores the first argument as it is.
+    ///
+    /// # Errors
+    /// `"NAME" directive is duplicate`.
+    pub fn set_bytes(&mut self, node: &Node) -> Result<(), ConfError> {
+        self.set_with(node, |node| Ok(node.arg(0)?.bytes.clone()))
+    }
+}
+
+impl Setting<Buffers> {
+    /// Stores `number size`, neither of them zero.
+    ///
+    /// # Errors
+    /// `"NAME" directive is duplicate`, `… invalid value`.
+    pub fn set_buffers(&mut self, node: &Node) -> Result<(), ConfError> {
+        self.set_with(node, |node| {
+            let [count, size] = node.words()?;
+            let positive = |value: Option<u64>| usize::try_from(value?).ok().filter(|&value| value > 0);
+            let count = positive(count.number()).ok_or_else(|| node.error("invalid value").at(count.span))?;
+            let size = positive(size.size()).ok_or_else(|| node.error("invalid value").at(size.span))?;
+            Ok(Buffers { count, size })
+        })
+    }
+}
+
+impl<T> Setting<Vec<T>> {
+    /// Adds a value to a directive that may be repeated; the place is that of the first.
+    pub fn push(&mut self, node: &Node, value: T) {
+        self.value.get_or_insert_with(|| (Vec::new(), node.span)).0.push(value);
+    }
+}
+
+impl Setting<u32> {
+    /// Adds the bits listed for every argument to those that are set; a repeated word is a warning.
+    ///
+    /// # Errors
+    /// `invalid value "WORD"`.
+    pub fn add_bits(&mut self, node: &Node, list: &[(&str, u32)], cx: &mut Cx<'_>) -> Result<(), ConfError> {
+        let mut bits = self.get().copied().unwrap_or(0);
+        for word in &node.args {
+            let bit = word.one_of(list).ok_or_else(|| node.invalid_value(word))?;
+            if bits & bit != 0 {
+                cx.diagnostics.warn(word.span, format!("duplicate value \"{word}\""));
+            }
+            bits |= bit;
+        }
+        self.replace(node, bits);
+        Ok(())
+    }
+}
+
+fn fit<T: TryFrom<u64>>(node: &Node, value: u64, what: &str) -> Result<T, ConfError> {
+    T::try_from(value).map_err(|_| node.error(what))
+}

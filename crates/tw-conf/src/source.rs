@@ -1,0 +1,85 @@
+//! Where texts come from: the file system, or memory.
+//!
+//! The only file of this crate that touches files. Configuration is read by the master and before the loops start,
+//! so these calls may wait.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+/// What the reader asks of a file system. Names are bytes, as in the configuration.
+pub trait Files {
+    /// All bytes of a file.
+    ///
+    /// # Errors
+    /// Those of the file system; the message shows the system's error number.
+    fn read(&self, name: &[u8]) -> io::Result<Vec<u8>>;
+
+    /// The names in a directory, in any order, without `.` and `..`.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    fn list(&self, directory: &[u8]) -> io::Result<Vec<Vec<u8>>>;
+
+    /// Whether there is anything of this name.
+    fn exists(&self, name: &[u8]) -> bool;
+}
+
+/// The file system of the machine. Every call may wait for the disk.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemFiles;
+
+impl Files for SystemFiles {
+    fn read(&self, name: &[u8]) -> io::Result<Vec<u8>> {
+        std::fs::read(OsStr::from_bytes(name))
+    }
+
+    fn list(&self, directory: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+        std::fs::read_dir(OsStr::from_bytes(directory))?
+            .map(|entry| Ok(entry?.file_name().into_vec()))
+            .collect()
+    }
+
+    fn exists(&self, name: &[u8]) -> bool {
+        Path::new(OsStr::from_bytes(name)).symlink_metadata().is_ok()
+    }
+}
+
+/// Files that exist only in memory, by full name: for tests of whatever reads a configuration.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryFiles {
+    files: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+impl MemoryFiles {
+    /// Adds or replaces a file.
+    pub fn insert(&mut self, name: impl Into<Vec<u8>>, text: impl Into<Vec<u8>>) {
+        self.files.insert(name.into(), text.into());
+    }
+
+    /// What stands below a directory: the names with the directory and the `/` removed.
+    fn below(&self, directory: &[u8]) -> impl Iterator<Item = &[u8]> {
+        let directory = directory.strip_suffix(b"/").unwrap_or(directory);
+        self.files.keys().filter_map(move |name| name.strip_prefix(directory)?.strip_prefix(b"/"))
+    }
+}
+
+impl Files for MemoryFiles {
+    fn read(&self, name: &[u8]) -> io::Result<Vec<u8>> {
+        // Error number 2 is ENOENT everywhere nginx runs.
+        self.files.get(name).cloned().ok_or_else(|| io::Error::from_raw_os_error(2))
+    }
+
+    fn list(&self, directory: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+        let first = |name: &[u8]| name.split(|&byte| byte == b'/').next().unwrap_or_default().to_vec();
+        let mut names: Vec<Vec<u8>> = self.below(directory).map(first).collect();
+        names.dedup();
+        Ok(names)
+    }
+
+    fn exists(&self, name: &[u8]) -> bool {
+        self.files.contains_key(name) || self.below(name).next().is_some()
+    }
+}

@@ -1,0 +1,236 @@
+//! The configuration as a tree: directives with their words and blocks.
+//!
+//! `Display` of a [`Node`] writes it back in a form that reads as the same tree.
+
+use crate::error::ConfError;
+use crate::span::{Sources, Span};
+use crate::units;
+use std::borrow::Cow;
+use std::fmt;
+use std::time::Duration;
+
+/// A whole configuration: the `-g` directives first, then the main file with its includes in place.
+#[derive(Debug, Default)]
+pub struct Tree {
+    /// The directives of the main context, in order.
+    pub nodes: Vec<Node>,
+    /// The texts they came from.
+    pub sources: Sources,
+}
+
+/// One directive.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Its first word.
+    pub name: Word,
+    /// The other words.
+    pub args: Vec<Word>,
+    /// What stands between its braces; `None` when it ends with `;`.
+    pub block: Option<Vec<Node>>,
+    /// From the name to the `;` or `{`.
+    pub span: Span,
+    /// The `;`, or the `}` of the block: the place nginx names when the block as a whole is wrong.
+    pub end: Span,
+}
+
+/// One word, with quotes removed and escapes resolved.
+#[derive(Clone, Debug)]
+pub struct Word {
+    /// Its bytes; any bytes, not only UTF-8.
+    pub bytes: Box<[u8]>,
+    /// Where it stands, without its quotes.
+    pub span: Span,
+    /// Whether it was written in quotes.
+    pub quoted: bool,
+}
+
+impl Word {
+    /// The word as text, if it is UTF-8.
+    pub fn as_str(&self) -> Option<&str> {
+        std::str::from_utf8(&self.bytes).ok()
+    }
+
+    /// The word as text, for messages.
+    pub fn lossy(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.bytes)
+    }
+
+    /// Whether the word is exactly this text.
+    pub fn is(&self, text: &str) -> bool {
+        *self.bytes == *text.as_bytes()
+    }
+
+    /// The value of a `name=value` word.
+    pub fn param(&self, name: &str) -> Option<&[u8]> {
+        self.bytes.strip_prefix(name.as_bytes())?.strip_prefix(b"=")
+    }
+
+    /// `on` or `off` in any case of letters.
+    pub fn flag(&self) -> Option<bool> {
+        units::flag(&self.bytes)
+    }
+
+    /// A whole number, see [`units::number`].
+    pub fn number(&self) -> Option<u64> {
+        units::number(&self.bytes)
+    }
+
+    /// Bytes, with `k` or `m`, see [`units::size`].
+    pub fn size(&self) -> Option<u64> {
+        units::size(&self.bytes)
+    }
+
+    /// Bytes, with `k`, `m` or `g`, see [`units::offset`].
+    pub fn offset(&self) -> Option<u64> {
+        units::offset(&self.bytes)
+    }
+
+    /// A time with milliseconds, see [`units::msec`].
+    pub fn msec(&self) -> Option<Duration> {
+        units::msec(&self.bytes)
+    }
+
+    /// A time in whole seconds, see [`units::sec`].
+    pub fn sec(&self) -> Option<Duration> {
+        units::sec(&self.bytes)
+    }
+
+    /// The value listed for this word; letters of any case, as nginx compares them.
+    pub fn one_of<T: Copy>(&self, list: &[(&str, T)]) -> Option<T> {
+        list.iter()
+            .find(|(text, _)| self.bytes.eq_ignore_ascii_case(text.as_bytes()))
+            .map(|(_, value)| *value)
+    }
+}
+
+impl fmt::Display for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.lossy())
+    }
+}
+
+impl Node {
+    /// An argument, counted from 0.
+    ///
+    /// # Errors
+    /// The directive has fewer arguments.
+    pub fn arg(&self, index: usize) -> Result<&Word, ConfError> {
+        self.args.get(index).ok_or_else(|| self.invalid_count())
+    }
+
+    /// All arguments of a directive that takes exactly `N`: `let [name, size] = node.words()?`.
+    ///
+    /// # Errors
+    /// The directive has another number of arguments.
+    pub fn words<const N: usize>(&self) -> Result<&[Word; N], ConfError> {
+        self.args.as_slice().try_into().map_err(|_| self.invalid_count())
+    }
+
+    /// What stands between the braces.
+    ///
+    /// # Errors
+    /// The directive ended with `;`.
+    pub fn children(&self) -> Result<&[Node], ConfError> {
+        self.block.as_deref().ok_or_else(|| self.no_block())
+    }
+
+    /// An error about this directive, in the caller's words.
+    pub fn fail(&self, message: impl Into<String>) -> ConfError {
+        ConfError::new(message).at(self.span)
+    }
+
+    /// An error in the form `"NAME" directive WHAT`, as in `"root" directive is duplicate`.
+    pub fn error(&self, what: &str) -> ConfError {
+        self.fail(format!("\"{}\" directive {what}", self.name))
+    }
+
+    /// An error in the form `invalid value "WORD"`, pointing at the word.
+    pub fn invalid_value(&self, word: &Word) -> ConfError {
+        ConfError::new(format!("invalid value \"{word}\"")).at(word.span)
+    }
+
+    /// An error in the form `invalid parameter "WORD"`, pointing at the word.
+    pub fn invalid_parameter(&self, word: &Word) -> ConfError {
+        ConfError::new(format!("invalid parameter \"{word}\"")).at(word.span)
+    }
+
+    /// The error of a wrong number of arguments.
+    pub fn invalid_count(&self) -> ConfError {
+        self.fail(format!("invalid number of arguments in \"{}\" directive", self.name))
+    }
+
+    /// The error of a directive that lacks its block.
+    pub fn no_block(&self) -> ConfError {
+        self.fail(format!("directive \"{}\" has no opening \"{{\"", self.name))
+    }
+
+    /// The first argument as `on` or `off`.
+    ///
+    /// # Errors
+    /// It is missing or another word.
+    pub fn flag(&self) -> Result<bool, ConfError> {
+        let word = self.arg(0)?;
+        word.flag().ok_or_else(|| {
+            ConfError::new(format!(
+                "invalid value \"{word}\" in \"{}\" directive, it must be \"on\" or \"off\"",
+                self.name
+            ))
+            .at(word.span)
+        })
+    }
+
+    /// The first argument as a whole number.
+    ///
+    /// # Errors
+    /// It is missing or no number.
+    pub fn number(&self) -> Result<u64, ConfError> {
+        let word = self.arg(0)?;
+        word.number().ok_or_else(|| self.error("invalid number").at(word.span))
+    }
+
+    /// The first argument as bytes with `k` or `m`.
+    ///
+    /// # Errors
+    /// It is missing or no size.
+    pub fn size(&self) -> Result<u64, ConfError> {
+        self.read(Word::size)
+    }
+
+    /// The first argument as bytes with `k`, `m` or `g`.
+    ///
+    /// # Errors
+    /// It is missing or no size.
+    pub fn offset(&self) -> Result<u64, ConfError> {
+        self.read(Word::offset)
+    }
+
+    /// The first argument as a time with milliseconds.
+    ///
+    /// # Errors
+    /// It is missing or no time.
+    pub fn msec(&self) -> Result<Duration, ConfError> {
+        self.read(Word::msec)
+    }
+
+    /// The first argument as a time in whole seconds.
+    ///
+    /// # Errors
+    /// It is missing or no time.
+    pub fn sec(&self) -> Result<Duration, ConfError> {
+        self.read(Word::sec)
+    }
+
+    /// The first argument as one of the listed words.
+    ///
+    /// # Errors
+    /// It is missing or not in the list.
+    pub fn one_of<T: Copy>(&self, list: &[(&str, T)]) -> Result<T, ConfError> {
+        let word = self.arg(0)?;
+        word.one_of(list).ok_or_else(|| self.invalid_value(word))
+    }
+
+    fn read<T>(&self, reader: fn(&Word) -> Option<T>) -> Result<T, ConfError> {
+        let word = self.arg(0)?;
+        reader(word).ok_or_else(|| self.error("invalid value").at(word.span))
+    }
+}
