@@ -1,1 +1,25 @@
-//! tw-log
+//! Logs that never make a loop wait.
+//!
+//! A line is copied into the bounded [`ring`] of its [`Sink`]; one writer thread per sink takes whole batches out of it
+//! and owns every system call on the log. When the log cannot keep up, lines are dropped, counted and reported; the
+//! thread that logs never notices. [`ErrorLog`] makes nginx's error lines for any number of sinks, [`time`] the times of
+//! both logs, and [`escape`] nginx's access log escapes.
+
+mod errno;
+mod error_log;
+pub mod escape;
+mod level;
+mod orders;
+mod ring;
+mod sink;
+mod sinks;
+pub mod time;
+mod writer;
+
+pub use errno::{Errno, OpenError};
+pub use error_log::{ErrorLog, LINE_MAX, Text};
+pub use level::Level;
+pub use orders::Closed;
+pub use ring::{Pushed, RING_SIZE_DEFAULT, RING_SIZE_MIN};
+pub use sink::{Batch, Counts, Sink, SinkConfig};
+pub use sinks::Sinks;

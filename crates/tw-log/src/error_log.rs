@@ -1,0 +1,187 @@
+//! The error log: nginx's lines, to any number of sinks, each with its own level.
+
+use std::{
+    fmt::{self, Write as _},
+    io,
+    sync::Arc,
+    time::SystemTime,
+};
+
+use crate::{Level, Sink, sink::Shared, time};
+
+/// Longest line in bytes, with its line feed, as in nginx; longer ones are cut.
+pub const LINE_MAX: usize = 2048;
+
+/// Where errors go. Cheap to clone; one location may have another than the next.
+#[derive(Debug, Clone)]
+pub struct ErrorLog {
+    targets: Arc<[(Sink, Level)]>,
+    max: Option<Level>,
+}
+
+impl ErrorLog {
+    /// A log that writes each line to every target whose level admits it.
+    #[must_use]
+    pub fn new(targets: Vec<(Sink, Level)>) -> Self {
+        let max = targets.iter().map(|(_, level)| *level).max();
+        Self { targets: targets.into(), max }
+    }
+
+    /// A log that writes nothing.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::new(Vec::new())
+    }
+
+    /// Whether a line of this level would go anywhere. One comparison: ask before preparing anything costly.
+    #[must_use]
+    pub fn enabled(&self, level: Level) -> bool {
+        self.max.is_some_and(|max| level <= max)
+    }
+
+    /// Writes `2026/11/20 11:00:00 [error] PID#TID: *CONNECTION message`, cut at [`LINE_MAX`].
+    ///
+    /// Control characters are escaped as `\x0A`, so that nothing a peer sent can forge a line. Reads the clock; never
+    /// waits or allocates. Use the macros ([`crate::error!`] and its sisters), which ask [`ErrorLog::enabled`] first.
+    pub fn write(&self, level: Level, connection: Option<u64>, message: fmt::Arguments<'_>) {
+        if !self.enabled(level) {
+            return;
+        }
+        let line = Line::new(level, connection, message);
+        for (sink, max) in self.targets.iter() {
+            if level <= *max {
+                // A dropped line is counted by its sink; there is nobody else to tell.
+                let _ = sink.push(line.bytes());
+            }
+        }
+    }
+
+    /// Whether one of the targets is this sink.
+    pub(crate) fn goes_to(&self, shared: &Shared) -> bool {
+        self.targets.iter().any(|(sink, _)| sink.is(shared))
+    }
+}
+
+/// Bytes a peer sent, for a message: valid UTF-8 as it is, other bytes as `\xFF`. Control characters are the log's affair.
+#[derive(Debug, Clone, Copy)]
+pub struct Text<'a>(pub &'a [u8]);
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for chunk in self.0.utf8_chunks() {
+            f.write_str(chunk.valid())?;
+            for byte in chunk.invalid() {
+                write!(f, "\\x{byte:02X}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A line under construction, on the stack.
+struct Line {
+    bytes: [u8; LINE_MAX],
+    len: usize,
+}
+
+impl Line {
+    fn new(level: Level, connection: Option<u64>, message: fmt::Arguments<'_>) -> Self {
+        let mut line = Self { bytes: [0; LINE_MAX], len: 0 };
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        line.put(&time::error_time(now.as_secs().cast_signed()));
+        // Two system calls that never wait; a cached value would be wrong after fork().
+        let (pid, tid) = (std::process::id(), rustix::thread::gettid().as_raw_nonzero());
+        // An error only says that the line is full.
+        let _ = write!(line, " [{level}] {pid}#{tid}: ");
+        if let Some(connection) = connection {
+            let _ = write!(line, "*{connection} ");
+        }
+        let _ = line.write_fmt(message);
+        line.bytes[line.len] = b'\n';
+        line.len += 1;
+        line
+    }
+
+    /// Appends what fits before the line feed; `false` if something did not.
+    fn put(&mut self, bytes: &[u8]) -> bool {
+        let room = LINE_MAX - 1 - self.len;
+        let fits = bytes.len().min(room);
+        self.bytes[self.len..self.len + fits].copy_from_slice(&bytes[..fits]);
+        self.len += fits;
+        fits == bytes.len()
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+impl fmt::Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        // DIFF(nginx): control characters are escaped in every message; nginx writes what the peer sent.
+        for piece in text.as_bytes().split_inclusive(u8::is_ascii_control) {
+            let (plain, control) = match piece.split_last() {
+                Some((last, plain)) if last.is_ascii_control() => (plain, Some(*last)),
+                _ => (piece, None),
+            };
+            let fits = self.put(plain) && control.is_none_or(|byte| self.put(&crate::escape::hex(byte)));
+            if !fits {
+                return Err(fmt::Error);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes to `log`, or to standard error if it has no targets. Waits for standard error: writer threads only.
+pub(crate) fn write_or_stderr(log: &ErrorLog, level: Level, message: fmt::Arguments<'_>) {
+    if log.targets.is_empty() {
+        // There is nobody left to tell about a failure here.
+        let _ = io::Write::write_all(&mut io::stderr(), Line::new(level, None, message).bytes());
+    } else {
+        log.write(level, None, message);
+    }
+}
+
+/// One line of a given level: `write_at!(log, Level::Warn, "text {}", value)` or, for a connection,
+/// `write_at!(log, Level::Warn, *id, "text {}", value)`. The arguments are evaluated only if the level is logged.
+#[macro_export]
+macro_rules! write_at {
+    ($log:expr, $level:expr, *$connection:expr, $($message:tt)+) => {{
+        let (log, level) = (&$log, $level);
+        if log.enabled(level) {
+            log.write(level, ::core::option::Option::Some($connection), ::core::format_args!($($message)+));
+        }
+    }};
+    ($log:expr, $level:expr, $($message:tt)+) => {{
+        let (log, level) = (&$log, $level);
+        if log.enabled(level) {
+            log.write(level, ::core::option::Option::None, ::core::format_args!($($message)+));
+        }
+    }};
+}
+
+macro_rules! level_macros {
+    ($d:tt $($name:ident $level:ident $doc:literal)+) => {$(
+        #[doc = $doc]
+        #[doc = concat!("\n\n`", stringify!($name), "!(log, \"text {}\", value)` or `", stringify!($name),
+            "!(log, *connection, \"text\")`; see [`write_at!`](crate::write_at).")]
+        #[macro_export]
+        macro_rules! $name {
+            ($d log:expr, $d($d message:tt)+) => {
+                $d crate::write_at!($d log, $d crate::Level::$level, $d($d message)+)
+            };
+        }
+    )+};
+}
+
+level_macros! { $
+    emerg Emerg "A line at `emerg`: the server cannot start or go on."
+    alert Alert "A line at `alert`: a fault of this program or of its installation."
+    crit Crit "A line at `crit`: a resource is exhausted or broken."
+    error Error "A line at `error`: a request or an upstream failed."
+    warn Warn "A line at `warn`: something works, but not as it was meant to."
+    notice Notice "A line at `notice`: a start, a stop, a reload."
+    info Info "A line at `info`: a client did something wrong."
+    debug Debug "A line at `debug`: a step."
+}

@@ -1,0 +1,140 @@
+//! The escapes of `log_format … escape=default|json|none`, byte for byte as nginx writes them.
+
+/// How variables are written into a log format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Escape {
+    /// `"`, `\`, control characters and bytes from 0x7F up become `\x22`; a missing value is `-`.
+    #[default]
+    Default,
+    /// As inside a JSON string; a missing value is empty.
+    Json,
+    /// As they are; a missing value is empty.
+    None,
+}
+
+impl Escape {
+    /// The escape of `escape=WORD`.
+    #[must_use]
+    pub fn parse(word: &[u8]) -> Option<Self> {
+        match word {
+            b"default" => Some(Self::Default),
+            b"json" => Some(Self::Json),
+            b"none" => Some(Self::None),
+            _ => None,
+        }
+    }
+
+    /// Appends `value`, or what stands for a missing one, to `out`. Allocates only if `out` has to grow.
+    pub fn push(self, out: &mut Vec<u8>, value: Option<&[u8]>) {
+        match (self, value) {
+            (Self::Default, None) => out.push(b'-'),
+            (Self::Json | Self::None, None) => {}
+            (Self::None, Some(value)) => out.extend_from_slice(value),
+            (Self::Default, Some(value)) => {
+                push_escaped(out, value, is_special, |out, byte| out.extend(hex(byte)));
+            }
+            (Self::Json, Some(value)) => push_escaped(out, value, is_special_in_json, push_json),
+        }
+    }
+}
+
+/// A byte as `\x0A`, with capital digits.
+pub(crate) fn hex(byte: u8) -> [u8; 4] {
+    [b'\\', b'x', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]
+}
+
+const HEX: [u8; 16] = *b"0123456789ABCDEF";
+
+fn is_special(byte: u8) -> bool {
+    matches!(byte, 0..=0x1F | b'"' | b'\\' | 0x7F..)
+}
+
+fn is_special_in_json(byte: u8) -> bool {
+    matches!(byte, 0..=0x1F | b'"' | b'\\')
+}
+
+fn push_json(out: &mut Vec<u8>, byte: u8) {
+    let short = match byte {
+        b'\n' => b'n',
+        b'\r' => b'r',
+        b'\t' => b't',
+        0x08 => b'b',
+        0x0C => b'f',
+        b'"' | b'\\' => byte,
+        _ => {
+            return out.extend([
+                b'\\',
+                b'u',
+                b'0',
+                b'0',
+                HEX[usize::from(byte >> 4)],
+                HEX[usize::from(byte & 15)],
+            ]);
+        }
+    };
+    out.extend([b'\\', short]);
+}
+
+/// Copies runs of plain bytes at once: nearly every value is one such run.
+fn push_escaped(out: &mut Vec<u8>, mut value: &[u8], special: fn(u8) -> bool, push: fn(&mut Vec<u8>, u8)) {
+    while let Some(at) = value.iter().position(|byte| special(*byte)) {
+        out.extend_from_slice(&value[..at]);
+        push(out, value[at]);
+        value = &value[at + 1..];
+    }
+    out.extend_from_slice(value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(escape: Escape, value: &[u8], expected: &[u8]) {
+        let mut out = b"|".to_vec();
+        escape.push(&mut out, Some(value));
+        assert_eq!(out[1..].escape_ascii().to_string(), expected.escape_ascii().to_string());
+    }
+
+    #[test]
+    fn default_escapes_quotes_controls_and_high_bytes() {
+        for (value, expected) in [
+            (&b""[..], &b""[..]),
+            (b"GET / HTTP/1.1", b"GET / HTTP/1.1"),
+            (b"a\"b\\c", b"a\\x22b\\x5Cc"),
+            (b"\0\x1f\x7f\x80\xff", b"\\x00\\x1F\\x7F\\x80\\xFF"),
+            (b"line\r\nbreak", b"line\\x0D\\x0Abreak"),
+            ("é".as_bytes(), b"\\xC3\\xA9"),
+            (b" ~!'", b" ~!'"),
+        ] {
+            check(Escape::Default, value, expected);
+        }
+    }
+
+    #[test]
+    fn json_escapes_as_a_string() {
+        for (value, expected) in [
+            (&b"a\"b\\c/"[..], &b"a\\\"b\\\\c/"[..]),
+            (b"\n\r\t\x08\x0c", b"\\n\\r\\t\\b\\f"),
+            (b"\0\x0b\x1f", b"\\u0000\\u000B\\u001F"),
+            (b"\x7f\xff", b"\x7f\xff"),
+        ] {
+            check(Escape::Json, value, expected);
+        }
+    }
+
+    #[test]
+    fn none_changes_nothing() {
+        let all: Vec<u8> = (0..=255).collect();
+        check(Escape::None, &all, &all);
+    }
+
+    #[test]
+    fn a_missing_value_is_a_dash_only_by_default() {
+        for (word, expected) in [("default", "-"), ("json", ""), ("none", "")] {
+            let mut out = Vec::new();
+            Escape::parse(word.as_bytes()).unwrap().push(&mut out, None);
+            assert_eq!(out, expected.as_bytes(), "{word}");
+        }
+        assert_eq!(Escape::parse(b"JSON"), None);
+    }
+}

@@ -1,0 +1,213 @@
+//! How threads that log, and the main thread, speak to a writer: it is awake, lingering or asleep; it may be told to
+//! reopen or to close; it says when it has closed.
+
+use std::{
+    os::fd::OwnedFd,
+    path::PathBuf,
+    sync::{
+        Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU8, Ordering::SeqCst},
+    },
+    thread::{self, Thread},
+    time::{Duration, Instant},
+};
+
+use crate::ring::{Pushed, lock};
+
+/// The writer will look into the ring before it rests.
+const AWAKE: u8 = 0;
+/// The writer looks again soon; wake it only if much waits.
+const LINGERING: u8 = 1;
+/// The writer waits to be woken.
+const ASLEEP: u8 = 2;
+/// The writer has gone.
+const CLOSED: u8 = 3;
+
+/// How closing a sink ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Closed {
+    /// Every queued line was written.
+    Written,
+    /// The log could not take them in time; what is missing is lost when the process ends.
+    Late,
+}
+
+/// Where to go on after a rotation.
+#[derive(Debug)]
+pub(crate) enum NewFile {
+    /// Open this.
+    Path(PathBuf),
+    /// Use this.
+    Open(OwnedFd),
+}
+
+/// The orders to one writer, and its state.
+#[derive(Debug)]
+pub(crate) struct Orders {
+    state: AtomicU8,
+    writer: OnceLock<Thread>,
+    desk: Mutex<Desk>,
+    closed: Condvar,
+}
+
+/// What lies on the writer's desk. Locked when something is ordered or looked up, never for a line.
+#[derive(Debug)]
+struct Desk {
+    /// The descriptor to begin with, until the writer starts.
+    file: Option<OwnedFd>,
+    reopen: Option<NewFile>,
+    close: bool,
+    closed: Option<Closed>,
+}
+
+impl Orders {
+    /// For a writer that is not yet running and will begin with `file`.
+    pub(crate) fn new(file: OwnedFd) -> Self {
+        let desk = Desk { file: Some(file), reopen: None, close: false, closed: None };
+        Self {
+            state: AtomicU8::new(AWAKE),
+            writer: OnceLock::new(),
+            desk: Mutex::new(desk),
+            closed: Condvar::new(),
+        }
+    }
+
+    // ---- for those who log: lock-free ----
+
+    /// Lines are in the ring. Wakes a sleeping writer, and a lingering one if `full`.
+    pub(crate) fn lines_came(&self, full: bool) -> Pushed {
+        let seen = self.state.load(SeqCst);
+        match seen {
+            CLOSED => return Pushed::Dropped,
+            AWAKE => {}
+            LINGERING if !full => {}
+            // One of many threads wins the exchange and pays for the wake-up.
+            _ => {
+                if self.state.compare_exchange(seen, AWAKE, SeqCst, SeqCst).is_ok() {
+                    self.unpark();
+                }
+            }
+        }
+        Pushed::Queued
+    }
+
+    // ---- for the main thread ----
+
+    /// The descriptor to begin with; `None` if the writer has begun.
+    pub(crate) fn take_file(&self) -> Option<OwnedFd> {
+        self.desk().file.take()
+    }
+
+    /// Puts back what [`Orders::take_file`] took, if the thread did not start.
+    pub(crate) fn put_file(&self, file: OwnedFd) {
+        self.desk().file = Some(file);
+    }
+
+    /// Whom to wake from now on.
+    pub(crate) fn started(&self, writer: Thread) {
+        let _ = self.writer.set(writer);
+    }
+
+    /// Orders to go on in another file; a later order replaces one that was not yet followed.
+    pub(crate) fn reopen(&self, file: NewFile) {
+        self.desk().reopen = Some(file);
+        self.unpark();
+    }
+
+    /// Orders to write what is queued and end.
+    pub(crate) fn close(&self) {
+        self.desk().close = true;
+        self.unpark();
+    }
+
+    /// Waits until the writer has ended, at most until `deadline`.
+    pub(crate) fn wait_closed(&self, deadline: Instant) -> Closed {
+        let mut desk = self.desk();
+        // Nothing was ever written by a writer that never began.
+        while desk.closed.is_none() && desk.file.is_none() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Closed::Late;
+            }
+            desk = self.closed.wait_timeout(desk, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        desk.closed.unwrap_or(Closed::Written)
+    }
+
+    // ---- for the writer ----
+
+    /// What is ordered. A reopen is ordered once, closing stays.
+    pub(crate) fn take(&self) -> Order {
+        let mut desk = self.desk();
+        Order { reopen: desk.reopen.take(), close: desk.close }
+    }
+
+    /// Whether there is anything to do besides writing.
+    pub(crate) fn any(&self) -> bool {
+        let desk = self.desk();
+        desk.close || desk.reopen.is_some()
+    }
+
+    /// Rests at most `span` (`None`: for ever) unless `is_due` says that there is work already. Returns after an order,
+    /// a wake-up, the span, or for no reason.
+    pub(crate) fn rest(&self, rest: Rest, span: Option<Duration>, is_due: impl FnOnce() -> bool) {
+        // SeqCst: whoever adds a line after `is_due` has looked sees this state and wakes us.
+        self.state.store(rest as u8, SeqCst);
+        if !is_due() && !self.any() {
+            match span {
+                Some(span) => thread::park_timeout(span),
+                None => thread::park(),
+            }
+        }
+        self.state.store(AWAKE, SeqCst);
+    }
+
+    /// Waits `span`, whatever lines come; an order ends it early.
+    pub(crate) fn pause(&self, span: Duration) {
+        let end = Instant::now() + span;
+        while !self.any() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            thread::park_timeout(left);
+        }
+    }
+
+    /// The last word of the writer.
+    pub(crate) fn closed(&self, closed: Closed) {
+        self.state.store(CLOSED, SeqCst);
+        self.desk().closed = Some(closed);
+        self.closed.notify_all();
+    }
+
+    fn unpark(&self) {
+        if let Some(writer) = self.writer.get() {
+            writer.unpark();
+        }
+    }
+
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        lock(&self.desk)
+    }
+}
+
+/// What the writer should do after it has written what is queued.
+#[derive(Debug)]
+pub(crate) struct Order {
+    /// Go on in another file.
+    pub(crate) reopen: Option<NewFile>,
+    /// End.
+    pub(crate) close: bool,
+}
+
+/// How deep the writer rests.
+#[derive(Debug, Clone, Copy)]
+#[repr(u8)]
+pub(crate) enum Rest {
+    /// Lines need not wake it unless they fill the batch.
+    Linger = LINGERING,
+    /// The next line wakes it.
+    Sleep = ASLEEP,
+}

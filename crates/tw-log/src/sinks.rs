@@ -1,0 +1,133 @@
+//! All sinks of the process: one per path, whoever asks, in whatever generation of the configuration.
+
+use std::{
+    collections::HashMap,
+    io,
+    os::fd::{AsFd, OwnedFd},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard},
+    time::Instant,
+};
+
+use crate::{
+    Errno, ErrorLog, OpenError,
+    orders::Closed,
+    ring::lock,
+    sink::{Sink, SinkConfig, WeakSink},
+};
+
+/// The sinks of the process, for the main thread. A sink nobody uses any more is closed and forgotten.
+#[derive(Debug)]
+pub struct Sinks {
+    open: Mutex<Open>,
+    /// Where writers report failures of their logs.
+    reports: Arc<Mutex<ErrorLog>>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    /// By path; `None` is standard error.
+    sinks: HashMap<Option<PathBuf>, WeakSink>,
+    started: bool,
+}
+
+impl Default for Sinks {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Sinks {
+    /// No sinks yet, and no writer threads before [`Sinks::start`].
+    #[must_use]
+    pub fn new() -> Self {
+        Self { open: Mutex::default(), reports: Arc::new(Mutex::new(ErrorLog::none())) }
+    }
+
+    /// The sink that appends to the file at `path`, opened and created (0644) if it is new. Waits for the disk.
+    ///
+    /// The settings of the first one who opens a path hold as long as it is in use.
+    pub fn open(&self, path: &Path, config: SinkConfig) -> Result<Sink, OpenError> {
+        self.get_or_open(Some(path.to_owned()), || Sink::open(path, config, Arc::downgrade(&self.reports)))
+    }
+
+    /// The same for a descriptor that somebody with more rights has opened.
+    pub fn adopt(&self, path: &Path, file: OwnedFd, config: SinkConfig) -> Result<Sink, OpenError> {
+        let path = Some(path.to_owned());
+        self.get_or_open(path.clone(), || Ok(Sink::adopt(path, file, config, Arc::downgrade(&self.reports))))
+    }
+
+    /// The sink that writes to standard error.
+    pub fn stderr(&self, config: SinkConfig) -> Result<Sink, OpenError> {
+        self.get_or_open(None, || {
+            let file =
+                io::stderr().as_fd().try_clone_to_owned().map_err(|error| failed("dup()", None, &error))?;
+            Ok(Sink::adopt(None, file, config, Arc::downgrade(&self.reports)))
+        })
+    }
+
+    /// Where writers report failures of their logs from now on; before, and for the error log's own failures, it is
+    /// standard error.
+    pub fn report_to(&self, log: ErrorLog) {
+        *lock(&self.reports) = log;
+    }
+
+    /// Starts a writer thread for every sink, now and whenever one is opened. After the last `fork()`.
+    pub fn start(&self) -> Result<(), OpenError> {
+        self.lock().started = true;
+        self.all().iter().try_for_each(start)
+    }
+
+    /// Lets every writer open its path again (log rotation). Does not wait.
+    pub fn reopen(&self) {
+        self.all().iter().for_each(Sink::reopen);
+    }
+
+    /// Writes what is queued and ends the writers, waiting at most until `deadline` for all of them together.
+    pub fn flush_and_close(&self, deadline: Instant) -> Closed {
+        let mut closed = Closed::Written;
+        for sink in self.all() {
+            if sink.flush_and_close(deadline) == Closed::Late {
+                closed = Closed::Late;
+            }
+        }
+        closed
+    }
+
+    /// Every sink in use, in no order: for metrics and for handing descriptors over.
+    #[must_use]
+    pub fn all(&self) -> Vec<Sink> {
+        self.lock().sinks.values().filter_map(WeakSink::upgrade).collect()
+    }
+
+    fn get_or_open(
+        &self,
+        path: Option<PathBuf>,
+        make: impl FnOnce() -> Result<Sink, OpenError>,
+    ) -> Result<Sink, OpenError> {
+        let mut open = self.lock();
+        open.sinks.retain(|_, sink| sink.upgrade().is_some());
+        if let Some(sink) = open.sinks.get(&path).and_then(WeakSink::upgrade) {
+            return Ok(sink);
+        }
+        let sink = make()?;
+        if open.started {
+            start(&sink)?;
+        }
+        open.sinks.insert(path, sink.downgrade());
+        Ok(sink)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        lock(&self.open)
+    }
+}
+
+fn start(sink: &Sink) -> Result<(), OpenError> {
+    sink.start().map_err(|error| failed("pthread_create()", Some(sink), &error))
+}
+
+fn failed(call: &'static str, sink: Option<&Sink>, error: &io::Error) -> OpenError {
+    let path = sink.map_or_else(|| "stderr".into(), |sink| sink.name().into_owned());
+    OpenError { call, path, errno: Errno::from(error) }
+}
