@@ -1,1 +1,6 @@
-//! tw-sys
+//! Kernel calls that neither `std`, `rustix` nor `socket2` offers safely. The only crate with unsafe code:
+//! each block is one call with a SAFETY line, and everything public is safe to use in any order.
+
+pub mod inherit;
+pub mod signal;
+pub mod sockopt;

@@ -1,0 +1,120 @@
+//! The time of the loop: read once a turn, then free for everybody.
+//!
+//! On a loop thread [`now`] and [`unix`] answer from two thread-local cells that the loop sets when it wakes up, so
+//! all work of one turn sees one time, at most one turn old. On any other thread they read the clock.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How old the difference between the two clocks may get before it is measured again. A step of the system's
+/// clock shows in log times after at most this long.
+const REALTIME_REFRESH: Duration = Duration::from_millis(100);
+
+/// Wall-clock time with the resolution that logs, `Date` and `$msec` need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct UnixTime {
+    /// Whole seconds since 1970-01-01 00:00 UTC.
+    pub secs: i64,
+    /// Milliseconds of the second, 0 to 999.
+    pub msec: u16,
+}
+
+#[derive(Clone, Copy)]
+struct Turn {
+    now: Instant,
+    unix: UnixTime,
+    /// Wall clock at `measured`, as a span since the epoch.
+    wall: Duration,
+    measured: Instant,
+}
+
+thread_local! {
+    static TURN: Cell<Option<Turn>> = const { Cell::new(None) };
+}
+
+/// Monotonic time: of this turn on a loop, else read now. On a loop it costs one thread-local read.
+pub fn now() -> Instant {
+    match TURN.get() {
+        Some(turn) => turn.now,
+        None => Instant::now(),
+    }
+}
+
+/// Wall-clock time: of this turn on a loop, else read now. On a loop it costs one thread-local read.
+pub fn unix() -> UnixTime {
+    match TURN.get() {
+        Some(turn) => turn.unix,
+        None => UnixTime::from_span(wall_now()),
+    }
+}
+
+/// Reads the monotonic clock even on a loop; for spans shorter than a turn. About 20 ns.
+pub fn precise() -> Instant {
+    Instant::now()
+}
+
+/// Starts a turn of this thread's loop at `now`.
+pub(crate) fn turn(now: Instant) {
+    let (wall, measured) = match TURN.get() {
+        Some(last) if now.saturating_duration_since(last.measured) < REALTIME_REFRESH => {
+            (last.wall, last.measured)
+        }
+        _ => (wall_now(), now),
+    };
+    let unix = UnixTime::from_span(wall + now.saturating_duration_since(measured));
+    TURN.set(Some(Turn { now, unix, wall, measured }));
+}
+
+fn wall_now() -> Duration {
+    // A clock set before 1970 counts as 1970: no log or header could show it anyway.
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+impl UnixTime {
+    fn from_span(span: Duration) -> Self {
+        Self { secs: span.as_secs() as i64, msec: span.subsec_millis() as u16 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_freezes_time_until_the_next() {
+        let start = Instant::now();
+        turn(start);
+        let unix_then = unix();
+        while start.elapsed() < Duration::from_millis(3) {}
+        assert_eq!((now(), unix()), (start, unix_then));
+
+        let later = start + Duration::from_millis(1500);
+        turn(later);
+        assert_eq!(now(), later);
+        turn(Instant::now());
+        assert!(now() > start);
+    }
+
+    #[test]
+    fn wall_time_follows_the_monotonic_clock_between_measurements() {
+        let start = Instant::now();
+        turn(start);
+        let a = unix();
+        turn(start + Duration::from_millis(50));
+        let b = unix();
+        let span = |t: UnixTime| t.secs * 1000 + i64::from(t.msec);
+        assert!((49..=51).contains(&(span(b) - span(a))), "{a:?} {b:?}");
+    }
+
+    #[test]
+    fn other_threads_read_the_clock() {
+        std::thread::spawn(|| {
+            let a = now();
+            while a.elapsed() < Duration::from_micros(10) {}
+            assert!(now() > a);
+            assert!(unix().secs > 1_700_000_000);
+        })
+        .join()
+        .unwrap();
+    }
+}

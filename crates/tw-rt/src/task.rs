@@ -1,0 +1,177 @@
+//! Tasks of a loop: started on it, run on it, counted by it.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use pin_project_lite::pin_project;
+use tokio::task::JoinHandle;
+
+use crate::watch::{Subject, Watched};
+
+/// Starts `future` as a task of the loop this thread runs. Dropping the handle leaves it running.
+///
+/// Panics when the thread runs no loop.
+pub fn spawn_local<F>(subject: Subject, future: F) -> JoinHandle<F::Output>
+where
+    F: Future + 'static,
+{
+    tokio::task::spawn_local(Watched::new(subject, future))
+}
+
+/// Lets every other ready task run, and events arrive, before the caller goes on.
+pub async fn yield_now() {
+    tokio::task::yield_now().await;
+}
+
+/// The tasks of one kind on one loop: how many run, asking all of them to stop, waiting until none is left.
+#[derive(Clone, Debug, Default)]
+pub struct TaskGroup(Rc<Group>);
+
+#[derive(Debug, Default)]
+struct Group {
+    stopping: Cell<bool>,
+    running: Cell<usize>,
+    /// Per running task, its waker once it ran; free slots are linked through `free`.
+    slots: RefCell<Vec<Slot>>,
+    free: Cell<Option<u32>>,
+    drained: RefCell<Vec<Waker>>,
+}
+
+#[derive(Debug)]
+enum Slot {
+    Free { next: Option<u32> },
+    Started,
+    Polled(Waker),
+}
+
+impl TaskGroup {
+    /// A group without tasks.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Starts `future` as a task of this group. Panics when the thread runs no loop.
+    pub fn spawn<F>(&self, subject: Subject, future: F)
+    where
+        F: Future<Output = ()> + 'static,
+    {
+        let member = Member { group: Rc::clone(&self.0), slot: self.0.take_slot() };
+        spawn_local(subject, Grouped { future, member });
+    }
+
+    /// How many tasks run.
+    pub fn len(&self) -> usize {
+        self.0.running.get()
+    }
+
+    /// Whether no task runs.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Asks every task to stop as soon as it can: [`is_stopping`](Self::is_stopping) turns true and each is woken
+    /// once. A task that waits looks at it first whenever it is polled.
+    pub fn stop(&self) {
+        self.0.stopping.set(true);
+        let wakers: Vec<Waker> = self.0.slots.borrow().iter().filter_map(Slot::waker).cloned().collect();
+        wakers.iter().for_each(Waker::wake_by_ref);
+    }
+
+    /// Whether [`stop`](Self::stop) was called.
+    pub fn is_stopping(&self) -> bool {
+        self.0.stopping.get()
+    }
+
+    /// Waits until no task runs.
+    pub async fn drained(&self) {
+        std::future::poll_fn(|cx| {
+            if self.is_empty() {
+                return Poll::Ready(());
+            }
+            let mut waiting = self.0.drained.borrow_mut();
+            if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
+                waiting.push(cx.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+impl Group {
+    fn take_slot(&self) -> u32 {
+        self.running.set(self.running.get() + 1);
+        let mut slots = self.slots.borrow_mut();
+        let Some(index) = self.free.get() else {
+            slots.push(Slot::Started);
+            return (slots.len() - 1) as u32;
+        };
+        let slot = std::mem::replace(&mut slots[index as usize], Slot::Started);
+        if let Slot::Free { next } = slot {
+            self.free.set(next);
+        }
+        index
+    }
+
+    fn give_back(&self, index: u32) {
+        let slot = std::mem::replace(
+            &mut self.slots.borrow_mut()[index as usize],
+            Slot::Free { next: self.free.get() },
+        );
+        // The waker may hold the last reference to its task, so it goes when nothing is borrowed.
+        drop(slot);
+        self.free.set(Some(index));
+        self.running.set(self.running.get() - 1);
+        if self.running.get() == 0 {
+            self.drained.take().into_iter().for_each(Waker::wake);
+        }
+    }
+}
+
+impl Slot {
+    fn waker(&self) -> Option<&Waker> {
+        match self {
+            Slot::Polled(waker) => Some(waker),
+            Slot::Free { .. } | Slot::Started => None,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Member {
+    group: Rc<Group>,
+    slot: u32,
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.group.give_back(self.slot);
+    }
+}
+
+pin_project! {
+    struct Grouped<F> {
+        #[pin]
+        future: F,
+        member: Member,
+    }
+}
+
+impl<F: Future> Future for Grouped<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        {
+            // A task keeps its waker for life, so once is enough.
+            let slot = &mut this.member.group.slots.borrow_mut()[this.member.slot as usize];
+            if let Slot::Started = slot {
+                *slot = Slot::Polled(cx.waker().clone());
+            }
+        }
+        this.future.poll(cx)
+    }
+}
