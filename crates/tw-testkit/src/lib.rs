@@ -1,1 +1,22 @@
-//! tw-testkit
+//! Development only: what tests of the other crates and of the binary stand on.
+//!
+//! - [`disk`]: a FUSE file system in memory whose operations stall or fail on demand;
+//! - [`server`]: the binary under test, with an inline configuration in a fresh prefix;
+//! - [`client`]: a scripted raw HTTP client;
+//! - [`wait`], [`temp`], [`ports`]: deadlines instead of sleeps, directories and ports that no other test has.
+//!
+//! Every function that waits has a deadline. Nothing here is ever linked into the product.
+
+pub mod client;
+pub mod disk;
+pub mod ports;
+pub mod process;
+pub mod server;
+pub mod temp;
+pub mod wait;
+
+pub use client::{Client, Response};
+pub use rustix::io::Errno;
+pub use rustix::process::Signal;
+pub use server::Server;
+pub use temp::TempDir;

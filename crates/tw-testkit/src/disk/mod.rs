@@ -1,0 +1,260 @@
+//! A disk that is slow or failing on demand: a FUSE file system in memory, mounted for one test.
+//!
+//! ```no_run
+//! use tw_testkit::disk::{Fault, Op, SlowDisk};
+//! use tw_testkit::wait;
+//!
+//! let Some(disk) = SlowDisk::mount_or_skip() else { return };
+//! disk.write("cold.bin", "content");
+//! let held = disk.on(Op::Open).name("cold.bin").inject(Fault::Stall);
+//! // … a request for the file is sent …
+//! assert!(wait::until(wait::PATIENCE, || held.waiting() == 1), "the request reached the disk");
+//! // … other requests are answered meanwhile …
+//! held.lift();
+//! ```
+//!
+//! An operation that is held occupies nothing: others go on, in the same directory too as far as Linux itself allows.
+//! By default the kernel may remember neither names nor attributes, and forgets data at each open, so every operation
+//! reaches the disk; [`SlowDisk::remember`] changes that.
+//!
+//! A process that is killed while an operation of it is held ends only when the operation does: lift the fault before
+//! the server is dropped.
+
+mod fault;
+mod fs;
+mod tree;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fuser::{BackgroundSession, Config, MountOption, SessionACL};
+
+pub use fault::{Fault, Injected, Op, Scope};
+use fs::Shared;
+
+use crate::temp::TempDir;
+
+/// A mounted file system in memory. Dropping it lifts all faults and unmounts.
+#[derive(Debug)]
+pub struct SlowDisk {
+    shared: Arc<Shared>,
+    _session: BackgroundSession,
+    mount_point: TempDir,
+}
+
+/// Why no disk can be mounted here.
+#[derive(Debug)]
+pub struct Unavailable(String);
+
+impl SlowDisk {
+    /// Mounts an empty disk on a fresh directory.
+    ///
+    /// # Errors
+    /// [`Unavailable`] without `/dev/fuse`, and for a user who is not root without `fusermount3`.
+    pub fn mount() -> Result<Self, Unavailable> {
+        if !Path::new("/dev/fuse").exists() {
+            return Err(Unavailable("there is no /dev/fuse".to_owned()));
+        }
+        let mount_point = TempDir::new("disk").map_err(|e| Unavailable(format!("no mount point: {e}")))?;
+        let shared = Arc::new(Shared::default());
+        let session = fuser::spawn_mount(fs::Front::new(Arc::clone(&shared)), mount_point.path(), &config())
+            .map_err(|e| Unavailable(format!("mounting needs root or fusermount3: {e}")))?;
+        Ok(Self { shared, _session: session, mount_point })
+    }
+
+    /// As [`SlowDisk::mount`]; where that is not possible says so on standard error, for a test to return early.
+    #[must_use]
+    pub fn mount_or_skip() -> Option<Self> {
+        Self::mount()
+            .inspect_err(|why| {
+                #[expect(
+                    clippy::print_stderr,
+                    reason = "a skipped test must be seen in the output of the runner"
+                )]
+                {
+                    eprintln!("skipped, no slow disk: {why}");
+                }
+            })
+            .ok()
+    }
+
+    /// The mount point.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.mount_point.path()
+    }
+
+    /// A path on the disk; touches nothing.
+    #[must_use]
+    pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.path().join(name)
+    }
+
+    /// Puts a file on the disk behind the kernel's back, with the directories above it; meets no fault.
+    pub fn write(&self, name: impl AsRef<Path>, content: impl AsRef<[u8]>) {
+        self.shared.tree().put(name.as_ref(), content.as_ref());
+    }
+
+    /// Content of a file as the disk has it, without going through the kernel; `None` if there is none.
+    #[must_use]
+    pub fn read(&self, name: impl AsRef<Path>) -> Option<Vec<u8>> {
+        self.shared.tree().content(name.as_ref())
+    }
+
+    /// Begins a fault for one kind of operation.
+    pub fn on(&self, op: Op) -> Scope {
+        self.shared.faults.on(op)
+    }
+
+    /// How many operations of a kind have reached the disk so far, those that met a fault included.
+    #[must_use]
+    pub fn count(&self, op: Op) -> u64 {
+        self.shared.faults.count(op)
+    }
+
+    /// How long the kernel may remember names and attributes it is told from now on; at first not at all.
+    pub fn remember(&self, span: Duration) {
+        self.shared.remember(span);
+    }
+}
+
+impl Drop for SlowDisk {
+    fn drop(&mut self) {
+        self.shared.faults.lift_all();
+        // A server that still has a file open must not keep the mount point: detach, the rest ends with the last user.
+        // Not permitted for a user who mounted through fusermount3; the session then unmounts the same way.
+        let _ = rustix::mount::unmount(self.mount_point.path(), rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unavailable {}
+
+impl From<Unavailable> for io::Error {
+    fn from(why: Unavailable) -> Self {
+        Self::new(io::ErrorKind::Unsupported, why)
+    }
+}
+
+fn config() -> Config {
+    let mut config = Config::default();
+    config.mount_options = vec![MountOption::FSName("tailwater-testkit".to_owned()), MountOption::NoDev];
+    // A worker that gave up its privileges must reach the files; only root may allow that without asking.
+    config.acl = if rustix::process::geteuid().is_root() { SessionACL::All } else { SessionACL::Owner };
+    config
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::io::Read;
+    use std::thread;
+
+    use rustix::io::Errno;
+
+    use super::*;
+    use crate::wait;
+
+    #[test]
+    fn it_is_an_ordinary_file_system() {
+        let Some(disk) = SlowDisk::mount_or_skip() else { return };
+        disk.write("a/seen.txt", "from below");
+        assert_eq!(fs::read(disk.join("a/seen.txt")).unwrap(), b"from below");
+
+        fs::create_dir_all(disk.join("x/y")).unwrap();
+        fs::write(disk.join("x/y/f"), vec![7; 300_000]).unwrap();
+        fs::rename(disk.join("x/y/f"), disk.join("g")).unwrap();
+        fs::hard_link(disk.join("g"), disk.join("h")).unwrap();
+        fs::remove_file(disk.join("g")).unwrap();
+        assert_eq!(disk.read("h").unwrap(), vec![7; 300_000]);
+        assert_eq!(fs::metadata(disk.join("h")).unwrap().len(), 300_000);
+
+        let mut names: Vec<_> = fs::read_dir(disk.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        assert_eq!(names, ["a", "h", "x"]);
+
+        fs::remove_dir(disk.join("x/y")).unwrap();
+        assert!(fs::remove_dir(disk.join("a")).is_err());
+        assert_eq!((disk.count(Op::Open), disk.count(Op::Create)), (1, 1));
+    }
+
+    #[test]
+    fn a_held_open_waits_until_it_is_lifted_and_holds_nobody_else() {
+        let Some(disk) = SlowDisk::mount_or_skip() else { return };
+        disk.write("slow", "late");
+        disk.write("quick", "soon");
+        let held = disk.on(Op::Open).name("slow").inject(Fault::Stall);
+
+        let path = disk.join("slow");
+        let reader = thread::spawn(move || fs::read(path));
+        assert!(wait::until(wait::PATIENCE, || held.waiting() == 1));
+        assert_eq!(fs::read(disk.join("quick")).unwrap(), b"soon");
+        assert!(!reader.is_finished());
+
+        held.lift();
+        assert_eq!(reader.join().unwrap().unwrap(), b"late");
+    }
+
+    #[test]
+    fn a_held_read_holds_only_the_reader() {
+        let Some(disk) = SlowDisk::mount_or_skip() else { return };
+        disk.write("f", "content");
+        let held = disk.on(Op::Read).inject(Fault::Stall);
+        let mut file = File::open(disk.join("f")).unwrap();
+        let reader = thread::spawn(move || {
+            let mut text = String::new();
+            file.read_to_string(&mut text).map(|_| text)
+        });
+        assert!(wait::until(wait::PATIENCE, || held.waiting() >= 1));
+        assert_eq!(fs::metadata(disk.join("f")).unwrap().len(), 7);
+        drop(held);
+        assert_eq!(reader.join().unwrap().unwrap(), "content");
+    }
+
+    #[test]
+    fn errors_reach_the_caller_and_end_with_the_fault() {
+        let Some(disk) = SlowDisk::mount_or_skip() else { return };
+        disk.write("f", "content");
+        let code = |error: io::Error| error.raw_os_error();
+
+        let fault = disk.on(Op::Read).inject(Fault::Error(Errno::IO));
+        assert_eq!(code(fs::read(disk.join("f")).unwrap_err()), Some(Errno::IO.raw_os_error()));
+        assert!(fault.hits() >= 1);
+        drop(fault);
+        assert_eq!(fs::read(disk.join("f")).unwrap(), b"content");
+
+        let fault = disk.on(Op::Create).name("new").inject(Fault::Error(Errno::NOSPC));
+        assert_eq!(code(File::create(disk.join("new")).unwrap_err()), Some(Errno::NOSPC.raw_os_error()));
+        assert!(File::create(disk.join("other")).is_ok());
+        drop(fault);
+
+        let _fault = disk.on(Op::Rename).inject(Fault::Error(Errno::ROFS));
+        let error = fs::rename(disk.join("f"), disk.join("g")).unwrap_err();
+        assert_eq!(code(error), Some(Errno::ROFS.raw_os_error()));
+    }
+
+    #[test]
+    fn a_dropped_disk_lets_everyone_go() {
+        let Some(disk) = SlowDisk::mount_or_skip() else { return };
+        disk.write("f", "content");
+        let mount_point = disk.path().to_owned();
+        let held = disk.on(Op::Open).inject(Fault::Stall);
+        let path = disk.join("f");
+        let opener = thread::spawn(move || File::open(path).map(drop));
+        assert!(wait::until(wait::PATIENCE, || held.waiting() == 1));
+        drop(disk);
+        assert!(wait::until(wait::PATIENCE, || opener.is_finished()));
+        assert!(!mount_point.exists());
+    }
+}

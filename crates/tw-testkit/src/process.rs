@@ -1,0 +1,133 @@
+//! A child process, with all that it starts, that cannot outlive the value that holds it.
+
+use std::io;
+use std::process::{Child, ExitStatus};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
+
+use crate::wait;
+
+/// A child that leads a process group of its own (`Command::process_group(0)`). Dropping it kills the group.
+///
+/// The child is never reaped before the rest of its group has been killed: as long as it is a zombie the kernel gives
+/// its id to nobody else, so no signal can ever hit a stranger.
+#[derive(Debug)]
+pub struct Group {
+    leader: Child,
+    status: Option<ExitStatus>,
+}
+
+impl Group {
+    /// Takes the child over.
+    #[must_use]
+    pub fn new(leader: Child) -> Self {
+        Self { leader, status: None }
+    }
+
+    /// Process id of the child, and id of the group.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.leader.id()
+    }
+
+    /// Sends a signal to the child alone.
+    ///
+    /// # Errors
+    /// What `kill` says; `NotFound` once the end of the child has been waited for.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        match self.status {
+            None => Ok(kill_process(Pid::from_child(&self.leader), signal)?),
+            Some(status) => Err(io::Error::new(io::ErrorKind::NotFound, format!("has ended: {status}"))),
+        }
+    }
+
+    /// Whether the child has ended. Does not wait.
+    #[must_use]
+    pub fn ended(&self) -> bool {
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        self.status.is_some() || !matches!(waitid(WaitId::Pid(Pid::from_child(&self.leader)), look), Ok(None))
+    }
+
+    /// Waits for the end of the child, then kills what is left of the group.
+    ///
+    /// # Errors
+    /// `TimedOut` if the child has not ended by itself; it is killed then.
+    pub fn wait(&mut self, within: Duration) -> io::Result<ExitStatus> {
+        let ended = wait::until(within, || self.ended());
+        let status = self.kill()?;
+        match ended {
+            true => Ok(status),
+            false => Err(io::Error::new(io::ErrorKind::TimedOut, format!("still running after {within:?}"))),
+        }
+    }
+
+    /// Kills the whole group and reaps the child.
+    ///
+    /// # Errors
+    /// What `wait` says; `TimedOut` if the kernel does not let the child end, as while a disk holds an operation of it.
+    pub fn kill(&mut self) -> io::Result<ExitStatus> {
+        if let Some(status) = self.status {
+            return Ok(status);
+        }
+        // Fails only if the group is empty but for the zombie, which is what is wanted.
+        let _ = kill_process_group(Pid::from_child(&self.leader), Signal::KILL);
+        if !wait::until(wait::PATIENCE, || self.ended()) {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "killed, and still there"));
+        }
+        let status = self.leader.wait()?;
+        self.status = Some(status);
+        Ok(status)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Nothing can be done about a child that cannot be waited for.
+        let _ = self.kill();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    use super::*;
+
+    fn sleeper() -> Group {
+        Group::new(Command::new("/bin/sleep").arg("600").process_group(0).spawn().unwrap())
+    }
+
+    fn alive(pid: u32) -> bool {
+        std::fs::exists(format!("/proc/{pid}")).unwrap()
+    }
+
+    #[test]
+    fn dropping_it_ends_the_child() {
+        let group = sleeper();
+        let pid = group.pid();
+        assert!(alive(pid) && !group.ended());
+        drop(group);
+        assert!(!alive(pid));
+    }
+
+    #[test]
+    fn an_end_is_seen_reported_and_remembered() {
+        let mut group = sleeper();
+        group.signal(Signal::TERM).unwrap();
+        let status = group.wait(wait::PATIENCE).unwrap();
+        assert!(!status.success());
+        assert!(group.ended());
+        assert_eq!(group.kill().unwrap(), status);
+        assert_eq!(group.signal(Signal::TERM).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_child_that_does_not_end_is_killed_after_the_deadline() {
+        let mut group = sleeper();
+        let pid = group.pid();
+        assert_eq!(group.wait(Duration::from_millis(5)).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert!(!alive(pid));
+    }
+}

@@ -1,0 +1,420 @@
+//! The binary under test: an inline configuration, a fresh prefix, ports of its own, and an end that is certain.
+//!
+//! ```no_run
+//! # fn main() -> std::io::Result<()> {
+//! use tw_testkit::{Client, Server};
+//!
+//! let server = Server::build("target/debug/tailwater")
+//!     .file("html/index.html", "hello")
+//!     .start("http { server { listen 127.0.0.1:{port}; access_log logs/access.log; root html; } }")?;
+//! assert_eq!(Client::get(server.addr(), "/")?.text(), "hello");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! In the configuration `{port}` (the same as `{port0}`) to `{port9}` stand for reserved ports (see [`crate::ports`])
+//! and `{prefix}` for the prefix. The main context gets `daemon off`, `master_process off`, a pid file, an error log
+//! at `info`, and always `loop_guard enforce`: in a test the kernel itself proves that no loop waits for a file.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::client::Client;
+use crate::ports::{self, Port};
+use crate::process::Group;
+use crate::temp::TempDir;
+use crate::wait;
+
+/// How many different ports a configuration may name.
+const PORT_COUNT_MAX: usize = 10;
+
+/// What to start, before it is started.
+#[derive(Debug)]
+pub struct Builder {
+    binary: PathBuf,
+    files: Vec<(PathBuf, Vec<u8>)>,
+    args: Vec<String>,
+    env: Vec<(String, String)>,
+    processes: Processes,
+}
+
+/// Who runs the loops.
+#[derive(Debug, Clone, Copy)]
+enum Processes {
+    /// `master_process off`: the process that was started.
+    One,
+    /// A master in the foreground and its worker process.
+    MasterAndWorker,
+}
+
+/// A running server. Dropping it kills the process and all that it has started.
+#[derive(Debug)]
+pub struct Server {
+    group: Group,
+    site: Site,
+}
+
+/// The files and ports of one server.
+#[derive(Debug)]
+struct Site {
+    prefix: TempDir,
+    ports: Vec<Port>,
+    processes: Processes,
+}
+
+impl Builder {
+    /// Puts a file into the prefix before the start, with the directories above it.
+    #[must_use]
+    pub fn file(mut self, name: impl AsRef<Path>, content: impl AsRef<[u8]>) -> Self {
+        self.files.push((name.as_ref().to_owned(), content.as_ref().to_owned()));
+        self
+    }
+
+    /// Adds an argument after `-p PREFIX -c CONF`.
+    #[must_use]
+    pub fn arg(mut self, arg: impl Into<String>) -> Self {
+        self.args.push(arg.into());
+        self
+    }
+
+    /// Adds a variable to the environment.
+    #[must_use]
+    pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.env.push((name.into(), value.into()));
+        self
+    }
+
+    /// Runs a master and a worker process instead of everything in one process.
+    #[must_use]
+    pub fn with_master(mut self) -> Self {
+        self.processes = Processes::MasterAndWorker;
+        self
+    }
+
+    /// Starts the server and waits until it listens on every port the configuration names.
+    ///
+    /// # Errors
+    /// What starting says; an end before it listens, with what it printed and logged; `TimedOut`.
+    pub fn start(self, conf: &str) -> io::Result<Server> {
+        let site = self.prepare(conf)?;
+        let stderr = File::create(site.path("logs/stderr.log"))?;
+        let group = self.spawn(&site, stderr.try_clone()?, stderr)?;
+        let mut server = Server { group, site };
+        server.wait_for_ports()?;
+        Ok(server)
+    }
+
+    /// Runs the server to its end, for `-t`, `-T` and configurations it must refuse.
+    ///
+    /// # Errors
+    /// What starting says; `TimedOut` if it has not ended after [`wait::PATIENCE`], and then it is killed.
+    pub fn run(self, conf: &str) -> io::Result<Output> {
+        let site = self.prepare(conf)?;
+        let (out, err) = (site.path("logs/stdout.log"), site.path("logs/stderr.log"));
+        let mut group = self.spawn(&site, File::create(&out)?, File::create(&err)?)?;
+        let status = group.wait(wait::PATIENCE)?;
+        Ok(Output { status, stdout: fs::read(out)?, stderr: fs::read(err)? })
+    }
+
+    fn prepare(&self, conf: &str) -> io::Result<Site> {
+        let prefix = TempDir::new("server")?;
+        for dir in ["conf", "logs", "html"] {
+            fs::create_dir(prefix.join(dir))?;
+        }
+        for (name, content) in &self.files {
+            prefix.write(name, content)?;
+        }
+        let mut site = Site { prefix, ports: Vec::new(), processes: self.processes };
+        site.write_conf(conf)?;
+        Ok(site)
+    }
+
+    fn spawn(&self, site: &Site, stdout: File, stderr: File) -> io::Result<Group> {
+        let mut command = Command::new(&self.binary);
+        command.arg("-p").arg(site.prefix.path()).arg("-c").arg(site.path("conf/nginx.conf"));
+        command.args(&self.args).envs(self.env.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
+        // A group of its own: when a master is killed its worker goes with it.
+        Ok(Group::new(command.process_group(0).spawn()?))
+    }
+}
+
+impl Server {
+    /// Begins the description of a server; `binary` is `env!("CARGO_BIN_EXE_tailwater")` in tests of the product.
+    #[must_use]
+    pub fn build(binary: impl AsRef<Path>) -> Builder {
+        Builder {
+            binary: binary.as_ref().to_owned(),
+            files: Vec::new(),
+            args: Vec::new(),
+            env: Vec::new(),
+            processes: Processes::One,
+        }
+    }
+
+    /// The address of `{port}`.
+    #[must_use]
+    pub fn addr(&self) -> SocketAddr {
+        self.addr_of(0)
+    }
+
+    /// The address of `{portN}`; panics if the configuration does not name it.
+    #[must_use]
+    pub fn addr_of(&self, index: usize) -> SocketAddr {
+        let port =
+            self.site.ports.get(index).unwrap_or_else(|| panic!("the configuration has no {{port{index}}}"));
+        SocketAddr::from((Ipv4Addr::LOCALHOST, port.number()))
+    }
+
+    /// Connects to `{port}`.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub fn connect(&self) -> io::Result<Client> {
+        Client::connect(self.addr())
+    }
+
+    /// The process that was started: the master, or the only one.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.group.pid()
+    }
+
+    /// The directory given with `-p`.
+    #[must_use]
+    pub fn prefix(&self) -> &Path {
+        self.site.prefix.path()
+    }
+
+    /// Sends a signal to the process that was started.
+    ///
+    /// # Errors
+    /// What `kill` says.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        self.group.signal(signal)
+    }
+
+    /// Replaces the configuration file; the server reads it after [`Signal::HUP`]. New ports may be named.
+    ///
+    /// # Errors
+    /// What reserving ports or writing the file says.
+    pub fn write_conf(&mut self, conf: &str) -> io::Result<()> {
+        self.site.write_conf(conf)
+    }
+
+    /// Waits until there is a listener on every port named so far.
+    ///
+    /// # Errors
+    /// The end of the server, with what it printed and logged; `TimedOut`.
+    pub fn wait_for_ports(&mut self) -> io::Result<()> {
+        let Self { group, site } = self;
+        let mut ended = false;
+        let listens = wait::until(wait::PATIENCE, || {
+            ended = group.ended();
+            ended || site.ports.iter().all(|port| ports::listening(port.number()))
+        });
+        match (listens, ended) {
+            (true, false) => Ok(()),
+            (true, true) => Err(io::Error::other(format!("ended before it listened: {}", site.story()))),
+            (false, _) => {
+                Err(io::Error::new(io::ErrorKind::TimedOut, format!("does not listen: {}", site.story())))
+            }
+        }
+    }
+
+    /// Asks for a fast shutdown (`SIGTERM`) and waits for the end.
+    ///
+    /// # Errors
+    /// `TimedOut` if it does not end; it is killed then.
+    pub fn stop(&mut self) -> io::Result<ExitStatus> {
+        self.signal(Signal::TERM)?;
+        self.wait_exit(wait::PATIENCE)
+    }
+
+    /// Waits for the end, whoever asked for it.
+    ///
+    /// # Errors
+    /// `TimedOut` if it does not end; it is killed then.
+    pub fn wait_exit(&mut self, within: Duration) -> io::Result<ExitStatus> {
+        self.group.wait(within)
+    }
+
+    /// What was printed so far, to either stream.
+    #[must_use]
+    pub fn stderr(&self) -> String {
+        read(&self.site.path("logs/stderr.log"))
+    }
+
+    /// The error log so far.
+    #[must_use]
+    pub fn error_log(&self) -> String {
+        read(&self.site.path("logs/error.log"))
+    }
+
+    /// Waits for a line of the error log that contains `text`.
+    ///
+    /// # Errors
+    /// `TimedOut`, with the whole log.
+    pub fn wait_error_log(&self, text: &str) -> io::Result<String> {
+        let path = self.site.path("logs/error.log");
+        wait::some(wait::PATIENCE, || read(&path).lines().find(|line| line.contains(text)).map(str::to_owned))
+            .ok_or_else(|| late(&format!("no line with {text:?} in the error log"), &path))
+    }
+
+    /// Waits until `logs/access.log` has `count` lines, and returns all it has.
+    ///
+    /// # Errors
+    /// `TimedOut`, with the whole log.
+    pub fn access_log(&self, count: usize) -> io::Result<Vec<String>> {
+        self.log("logs/access.log", count)
+    }
+
+    /// Waits until a log of any name under the prefix has `count` complete lines, and returns all it has.
+    ///
+    /// # Errors
+    /// `TimedOut`, with the whole log.
+    pub fn log(&self, name: &str, count: usize) -> io::Result<Vec<String>> {
+        let path = self.site.path(name);
+        wait::some(wait::PATIENCE, || {
+            let text = read(&path);
+            let (complete, _) = text.rsplit_once('\n')?;
+            let lines: Vec<_> = complete.split('\n').map(str::to_owned).collect();
+            (lines.len() >= count).then_some(lines)
+        })
+        .ok_or_else(|| late(&format!("fewer than {count} lines"), &path))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            #[expect(
+                clippy::print_stderr,
+                reason = "shown by the test runner beside the failure it explains"
+            )]
+            {
+                eprintln!("{}", self.site.story());
+            }
+        }
+    }
+}
+
+impl Site {
+    fn path(&self, name: &str) -> PathBuf {
+        self.prefix.join(name)
+    }
+
+    fn write_conf(&mut self, conf: &str) -> io::Result<()> {
+        while self.ports.len() < ports_named(conf) {
+            self.ports.push(Port::reserve()?);
+        }
+        let mut text = format!("{}{conf}\n", head(self.processes, conf));
+        for (index, port) in self.ports.iter().enumerate() {
+            text = text.replace(&format!("{{port{index}}}"), &port.number().to_string());
+            if index == 0 {
+                text = text.replace("{port}", &port.number().to_string());
+            }
+        }
+        let text = text.replace("{prefix}", &self.prefix.path().to_string_lossy());
+        fs::write(self.path("conf/nginx.conf"), text)
+    }
+
+    /// What a person needs to see when a test of this server fails.
+    fn story(&self) -> String {
+        let (stderr, error_log) = (read(&self.path("logs/stderr.log")), read(&self.path("logs/error.log")));
+        format!("--- printed:\n{stderr}--- error log:\n{error_log}---")
+    }
+}
+
+/// The lines every configuration starts with.
+fn head(processes: Processes, conf: &str) -> String {
+    let master = match processes {
+        Processes::One => "master_process off;\n",
+        Processes::MasterAndWorker => "",
+    };
+    let events = if conf.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == "events") {
+        ""
+    } else {
+        "events {}\n"
+    };
+    format!(
+        "daemon off;\n{master}loop_guard enforce;\npid logs/server.pid;\nerror_log logs/error.log info;\n{events}"
+    )
+}
+
+/// How many ports to reserve so that every `{portN}` of the configuration has one.
+fn ports_named(conf: &str) -> usize {
+    let named = (0..PORT_COUNT_MAX).rev().find(|index| conf.contains(&format!("{{port{index}}}")));
+    named.map_or(usize::from(conf.contains("{port}")), |index| index + 1)
+}
+
+fn read(path: &Path) -> String {
+    fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+}
+
+fn late(what: &str, log: &Path) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, format!("{what}; {}:\n{}", log.display(), read(log)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_gets_its_head_ports_and_prefix() {
+        let builder = Server::build("/bin/echo").file("html/a/b.txt", "hello");
+        let mut site = builder.prepare("http { listen {port}; also {port2}; root {prefix}/html; }").unwrap();
+        assert_eq!(site.ports.len(), 3);
+        assert_eq!(read(&site.path("html/a/b.txt")), "hello");
+
+        let (first, third) = (site.ports[0].number(), site.ports[2].number());
+        let root = site.path("html").display().to_string();
+        let conf = read(&site.path("conf/nginx.conf"));
+        for expected in [
+            "master_process off;",
+            "loop_guard enforce;",
+            "events {}",
+            &format!("listen {first}; also {third}; root {root};"),
+        ] {
+            assert!(conf.contains(expected), "{expected} in {conf}");
+        }
+
+        site.write_conf("events { worker_connections 9; } http { listen {port0}; }").unwrap();
+        let conf = read(&site.path("conf/nginx.conf"));
+        assert!(conf.contains(&format!("listen {first};")) && !conf.contains("events {}"), "{conf}");
+    }
+
+    #[test]
+    fn the_ports_a_configuration_names_are_counted() {
+        for (conf, expected) in
+            [("", 0), ("{port}", 1), ("{port0}", 1), ("{port} {port1}", 2), ("{port3}", 4)]
+        {
+            assert_eq!(ports_named(conf), expected, "{conf}");
+        }
+    }
+
+    #[test]
+    fn a_run_returns_what_was_printed() {
+        let output = Server::build("/bin/echo").arg("-t").run("http {}").unwrap();
+        assert!(output.status.success());
+        let printed = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            printed.starts_with("-p /") && printed.contains(" -c /") && printed.ends_with(" -t\n"),
+            "{printed}"
+        );
+    }
+
+    #[test]
+    fn a_server_that_ends_at_once_is_an_error_with_its_words() {
+        let error = Server::build("/bin/ls").start("http { listen {port}; }").unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains("ended before it listened") && error.contains("conf/nginx.conf"), "{error}");
+    }
+}

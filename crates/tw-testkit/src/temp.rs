@@ -1,0 +1,88 @@
+//! A directory of its own for every test, removed at the end.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A fresh directory under the system's directory for temporary files, removed with its content on drop.
+///
+/// The name holds the process id and a counter, so tests that run at the same time never meet. Readable and
+/// searchable by everyone: a worker that gave up its privileges must reach the files in it.
+#[derive(Debug)]
+pub struct TempDir {
+    path: PathBuf,
+}
+
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+impl TempDir {
+    /// Creates the directory; `label` becomes part of its name, for the reader of a listing.
+    ///
+    /// # Errors
+    /// What `mkdir` says; a left-over of an earlier process with the same id is skipped.
+    pub fn new(label: &str) -> io::Result<Self> {
+        let base = std::env::temp_dir();
+        loop {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let path = base.join(format!("tailwater-{label}-{}-{number}", std::process::id()));
+            match fs::create_dir(&path) {
+                Ok(()) => return Ok(Self { path }),
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Where it is; absolute.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A path inside; nothing is created.
+    #[must_use]
+    pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Writes a file inside, with the directories above it.
+    ///
+    /// # Errors
+    /// What creating the directories or writing the file says.
+    pub fn write(&self, name: impl AsRef<Path>, content: impl AsRef<[u8]>) -> io::Result<PathBuf> {
+        let path = self.join(name);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::write(&path, content)?;
+        Ok(path)
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        // A left-over directory is a nuisance, a panic here would hide why the test failed.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_directories_never_meet_and_both_disappear() {
+        let (a, b) = (TempDir::new("temp").unwrap(), TempDir::new("temp").unwrap());
+        assert_ne!(a.path(), b.path());
+
+        let file = a.write("html/deep/index.html", "hello").unwrap();
+        assert_eq!(fs::read(&file).unwrap(), b"hello");
+        assert!(file.starts_with(a.path()));
+
+        let gone = a.path().to_owned();
+        drop(a);
+        assert!(!gone.exists());
+        assert!(b.path().is_dir());
+    }
+}

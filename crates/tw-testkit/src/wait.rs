@@ -1,0 +1,67 @@
+//! Waiting for a condition with a deadline: the only way a test may wait.
+
+use std::time::{Duration, Instant};
+
+/// The time a test grants to something that normally takes milliseconds.
+///
+/// Long, because it is spent only by a test that is about to fail, possibly on a machine busy with a build.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long one look at a condition is followed by rest; short beside anything a test waits for.
+const REST: Duration = Duration::from_millis(1);
+
+/// Calls `cond` until it is true; false if `within` has passed first. Blocks the calling thread.
+///
+/// `cond` is called at least once, also with a deadline of zero.
+#[must_use = "a wait whose outcome nobody looks at is a sleep"]
+pub fn until(within: Duration, mut cond: impl FnMut() -> bool) -> bool {
+    some(within, || cond().then_some(())).is_some()
+}
+
+/// Calls `look` until it finds something; `None` if `within` has passed first. Blocks the calling thread.
+pub fn some<T>(within: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + within;
+    loop {
+        if let Some(found) = look() {
+            return Some(found);
+        }
+        if Instant::now() >= deadline {
+            return None;
+        }
+        pause(REST);
+    }
+}
+
+/// Sleeps. Never to wait for something to happen: for that there is [`until`].
+///
+/// For what is itself a span of time: the length of a load, the gap between two segments on the wire.
+pub fn pause(span: Duration) {
+    #[expect(clippy::disallowed_methods, reason = "the one sleep every deadline is built on")]
+    std::thread::sleep(span);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_condition_is_looked_at_until_it_holds() {
+        let mut looks = 0;
+        assert!(until(PATIENCE, || {
+            looks += 1;
+            looks == 3
+        }));
+        assert_eq!(looks, 3);
+    }
+
+    #[test]
+    fn the_deadline_ends_the_wait_after_one_look_at_least() {
+        let mut looks = 0;
+        assert!(!until(Duration::ZERO, || {
+            looks += 1;
+            false
+        }));
+        assert_eq!(looks, 1);
+        assert_eq!(some(Duration::from_millis(5), || None::<u8>), None);
+    }
+}
