@@ -13,14 +13,14 @@
 //! }
 //!
 //! const DIRECTIVES: &[Directive<Raw>] = &[
-//!     Directive::flag("listing", HTTP | SERVER | LOCATION, |raw, node, _| raw.on.set_flag(node))
+//!     record::flag("listing", HTTP | SERVER | LOCATION)
 //!         .default("off")
-//!         .doc("Lists directories."),
-//!     Directive::new("listing_depth", "number", LOCATION, Args::exact(1), |raw, node, _| {
-//!         raw.depth.set_number(node)
-//!     })
-//!     .default("1")
-//!     .doc("How deep."),
+//!         .doc("Lists directories.")
+//!         .set(|raw, node, _| raw.on.set_flag(node)),
+//!     record::new("listing_depth", "number [lines]", LOCATION, Args::range(1, 2))
+//!         .default("1")
+//!         .doc("How deep, and how many lines at most.")
+//!         .set(|raw, node, _| raw.depth.set_number(node)),
 //! ];
 //! # assert_eq!(DIRECTIVES[0].syntax, "on | off");
 //! ```
@@ -36,7 +36,7 @@ use std::path::PathBuf;
 /// Stores what a directive says into the settings of its block.
 pub type Setter<R> = fn(&mut R, &Node, &mut Cx<'_>) -> Result<(), ConfError>;
 
-/// All there is to know about a directive whose module keeps `R` per block.
+/// All there is to know about a directive whose module keeps `R` per block; [`record`] begins one.
 pub struct Directive<R: 'static> {
     /// Its name.
     pub name: &'static str,
@@ -76,37 +76,14 @@ pub struct DirectiveInfo {
 }
 
 impl<R> Directive<R> {
-    /// A record without default, version and documentation.
-    pub const fn new(
-        name: &'static str,
-        syntax: &'static str,
-        contexts: Contexts,
-        args: Args,
-        set: Setter<R>,
-    ) -> Self {
-        Self { name, syntax, contexts, args, default: None, since: "", doc: "", set }
+    /// The record without its setter.
+    pub const fn info(&self) -> DirectiveInfo {
+        let Self { name, syntax, contexts, args, default, since, doc, set: _ } = *self;
+        DirectiveInfo { name, syntax, contexts, args, default, since, doc }
     }
+}
 
-    /// A record of a directive that takes `on` or `off`.
-    pub const fn flag(name: &'static str, contexts: Contexts, set: Setter<R>) -> Self {
-        Self::new(name, "on | off", contexts, Args::FLAG, set)
-    }
-
-    /// A record of a directive that takes one size.
-    pub const fn size(name: &'static str, contexts: Contexts, set: Setter<R>) -> Self {
-        Self::new(name, "size", contexts, Args::exact(1), set)
-    }
-
-    /// A record of a directive that takes one time.
-    pub const fn time(name: &'static str, contexts: Contexts, set: Setter<R>) -> Self {
-        Self::new(name, "time", contexts, Args::exact(1), set)
-    }
-
-    /// A record of a directive that takes one number.
-    pub const fn number(name: &'static str, contexts: Contexts, set: Setter<R>) -> Self {
-        Self::new(name, "number", contexts, Args::exact(1), set)
-    }
-
+impl DirectiveInfo {
     /// The same record with what holds when the directive is not given.
     pub const fn default(mut self, default: &'static str) -> Self {
         self.default = Some(default);
@@ -125,10 +102,50 @@ impl<R> Directive<R> {
         self
     }
 
-    /// The record without its setter.
-    pub const fn info(&self) -> DirectiveInfo {
-        let Self { name, syntax, contexts, args, default, since, doc, set: _ } = *self;
-        DirectiveInfo { name, syntax, contexts, args, default, since, doc }
+    /// The whole record. It comes last, so that the type of the settings is known from the list it stands in.
+    pub const fn set<R>(self, set: Setter<R>) -> Directive<R> {
+        let Self { name, syntax, contexts, args, default, since, doc } = self;
+        Directive { name, syntax, contexts, args, default, since, doc, set }
+    }
+}
+
+/// The beginnings of records: what a directive is called, where it stands and what it takes.
+pub mod record {
+    use super::{Args, Contexts, DirectiveInfo};
+
+    /// A directive of any kind.
+    pub const fn new(
+        name: &'static str,
+        syntax: &'static str,
+        contexts: Contexts,
+        args: Args,
+    ) -> DirectiveInfo {
+        DirectiveInfo { name, syntax, contexts, args, default: None, since: "", doc: "" }
+    }
+
+    /// A directive that takes `on` or `off`.
+    pub const fn flag(name: &'static str, contexts: Contexts) -> DirectiveInfo {
+        new(name, "on | off", contexts, Args::FLAG)
+    }
+
+    /// A directive that takes one size.
+    pub const fn size(name: &'static str, contexts: Contexts) -> DirectiveInfo {
+        new(name, "size", contexts, Args::exact(1))
+    }
+
+    /// A directive that takes one time.
+    pub const fn time(name: &'static str, contexts: Contexts) -> DirectiveInfo {
+        new(name, "time", contexts, Args::exact(1))
+    }
+
+    /// A directive that takes one number.
+    pub const fn number(name: &'static str, contexts: Contexts) -> DirectiveInfo {
+        new(name, "number", contexts, Args::exact(1))
+    }
+
+    /// A directive that takes how many buffers and their size.
+    pub const fn buffers(name: &'static str, contexts: Contexts) -> DirectiveInfo {
+        new(name, "number size", contexts, Args::exact(2))
     }
 }
 

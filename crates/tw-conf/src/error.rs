@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn line_adds_the_place() {
         let mut sources = Sources::default();
-        sources.add(Origin::File((*b"/n.conf").into()), Box::default());
+        sources.add(Origin::File((*b"/n.conf").into()), std::sync::Arc::default());
         let span = Span { file: 0, line: 3, start: 0, end: 0 };
         let error = ConfError::new("unknown directive \"foo\"");
         assert_eq!(error.line(&sources), "unknown directive \"foo\"");

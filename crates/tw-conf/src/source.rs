@@ -61,7 +61,8 @@ impl MemoryFiles {
 
     /// What stands below a directory: the names with the directory and the `/` removed.
     fn below(&self, directory: &[u8]) -> impl Iterator<Item = &[u8]> {
-        let directory = directory.strip_suffix(b"/").unwrap_or(directory);
+        let end = directory.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+        let directory = &directory[..end];
         self.files.keys().filter_map(move |name| name.strip_prefix(directory)?.strip_prefix(b"/"))
     }
 }
@@ -81,5 +82,17 @@ impl Files for MemoryFiles {
 
     fn exists(&self, name: &[u8]) -> bool {
         self.files.contains_key(name) || self.below(name).next().is_some()
+    }
+}
+
+/// An error of the system as the error log shows it: `2: No such file or directory`.
+pub(crate) fn errno_text(error: &io::Error) -> String {
+    let text = error.to_string();
+    match error.raw_os_error() {
+        Some(number) => {
+            let text = text.strip_suffix(&format!(" (os error {number})")).unwrap_or(&text);
+            format!("{number}: {text}")
+        }
+        None => text,
     }
 }

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
 
 /// A stretch of one source text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
     /// Index of the text in [`Sources`].
     pub file: u32,
@@ -32,7 +33,7 @@ pub struct SourceFile {
     /// Where it came from.
     pub origin: Origin,
     /// All of it.
-    pub text: Box<[u8]>,
+    pub text: Arc<[u8]>,
 }
 
 /// Every text of a configuration, in the order in which it was first opened; a file included twice is kept once.
@@ -44,7 +45,7 @@ pub struct Sources {
 
 impl Sources {
     /// Adds a text and returns its index. A file name that is already there keeps its first text.
-    pub(crate) fn add(&mut self, origin: Origin, text: Box<[u8]>) -> u32 {
+    pub(crate) fn add(&mut self, origin: Origin, text: Arc<[u8]>) -> u32 {
         let index = self.files.len() as u32;
         if let Origin::File(name) = &origin {
             if let Some(&known) = self.names.get(name) {
@@ -121,8 +122,8 @@ mod tests {
     #[test]
     fn tails() {
         let mut sources = Sources::default();
-        sources.add(Origin::CommandLine, Box::default());
-        sources.add(Origin::File((*b"/n.conf").into()), Box::default());
+        sources.add(Origin::CommandLine, Arc::default());
+        sources.add(Origin::File((*b"/n.conf").into()), Arc::default());
         let at = |file| Span { file, line: 7, start: 0, end: 0 };
         assert_eq!(sources.tail(at(0)), " in command line");
         assert_eq!(sources.tail(at(1)), " in /n.conf:7");

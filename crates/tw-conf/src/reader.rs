@@ -1,0 +1,312 @@
+//! Texts to a tree: blocks, and `include` with what it brings.
+//!
+//! Includes are expanded while reading, at their place, in every block. The reader knows no directive but `include`.
+
+use crate::directive::full_name;
+use crate::error::{ConfError, Level};
+use crate::glob;
+use crate::lexer::{Item, Lexer};
+use crate::source::{Files, errno_text};
+use crate::span::{Origin, Span};
+use crate::tree::{Node, Tree, Word};
+use std::io;
+use std::sync::Arc;
+
+/// How deep files may include files. Real trees use three or four levels; a file that includes itself uses them all,
+/// and nginx would end at its limit of open files.
+pub const MAX_INCLUDE_DEPTH: u32 = 64;
+
+/// How deep blocks may nest, over all includes. Real ones reach about eight; reading recurses once per level.
+pub const MAX_BLOCK_DEPTH: u32 = 128;
+
+/// How many times files may be included in all. A configuration with one file for each of 100,000 sites, each with a
+/// few shared snippets, fits; files that include each other twice per level do not.
+pub const MAX_INCLUDES: u32 = 1 << 20;
+
+/// Reads configuration texts into a [`Tree`].
+///
+/// Errors leave the tree incomplete but with its sources, so that the error can be shown.
+pub struct Reader<'a> {
+    files: &'a dyn Files,
+    conf_prefix: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// A reader that takes relative names of `include` as relative to `conf_prefix`, the directory of the main file.
+    pub fn new(files: &'a dyn Files, conf_prefix: &'a [u8]) -> Self {
+        Self { files, conf_prefix }
+    }
+
+    /// Adds the directives of a file, which may wait for the disk.
+    ///
+    /// # Errors
+    /// The file or one it includes cannot be read, or is wrong by itself; unknown directives are not looked at here.
+    pub fn file(&self, tree: &mut Tree, name: &[u8]) -> Result<(), ConfError> {
+        let mut read = Read { reader: self, tree, includes: 0 };
+        let nodes = read.file(name, None, Depth::default())?;
+        tree.nodes.extend(nodes);
+        Ok(())
+    }
+
+    /// Adds the directives of a text as if it were a file of this name.
+    ///
+    /// # Errors
+    /// Those of [`Reader::file`].
+    pub fn text(&self, tree: &mut Tree, name: &[u8], text: &[u8]) -> Result<(), ConfError> {
+        let mut read = Read { reader: self, tree, includes: 0 };
+        let file = read.add(Origin::File(name.into()), text.into())?;
+        let nodes = read.source(file, Place::File, Depth::default())?;
+        tree.nodes.extend(nodes);
+        Ok(())
+    }
+
+    /// Adds the directives of the `-g` option; nginx reads them before the main file.
+    ///
+    /// # Errors
+    /// Those of [`Reader::file`]; blocks are refused.
+    pub fn command_line(&self, tree: &mut Tree, text: &[u8]) -> Result<(), ConfError> {
+        let mut read = Read { reader: self, tree, includes: 0 };
+        let file = read.add(Origin::CommandLine, text.into())?;
+        let nodes = read.source(file, Place::CommandLine, Depth::default())?;
+        tree.nodes.extend(nodes);
+        Ok(())
+    }
+}
+
+/// What a run of directives stands in, which decides how it may end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    File,
+    Block,
+    CommandLine,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Depth {
+    blocks: u32,
+    includes: u32,
+}
+
+/// One call of the reader.
+struct Read<'a> {
+    reader: &'a Reader<'a>,
+    tree: &'a mut Tree,
+    /// Files included so far.
+    includes: u32,
+}
+
+impl Read<'_> {
+    /// The directives of a file; `include` is the directive that asked for it.
+    fn file(&mut self, name: &[u8], include: Option<Span>, depth: Depth) -> Result<Vec<Node>, ConfError> {
+        let file = match self.tree.sources.find(name) {
+            Some(file) => file,
+            None => self
+                .reader
+                .files
+                .read(name)
+                .map_err(|error| read_failed(name, &error))
+                .and_then(|text| self.add(Origin::File(name.into()), text.into()))
+                .map_err(|error| match include {
+                    Some(span) => error.at(span),
+                    None => error,
+                })?,
+        };
+        self.source(file, Place::File, depth)
+    }
+
+    /// Keeps a text; its places must fit into a [`Span`].
+    fn add(&mut self, origin: Origin, text: Arc<[u8]>) -> Result<u32, ConfError> {
+        if u32::try_from(text.len()).is_err() {
+            return Err(ConfError::new(format!(
+                "a configuration file must be smaller than {} bytes",
+                u32::MAX
+            )));
+        }
+        Ok(self.tree.sources.add(origin, text))
+    }
+
+    /// The directives of a text that has been added.
+    fn source(&mut self, file: u32, place: Place, depth: Depth) -> Result<Vec<Node>, ConfError> {
+        let text = self.tree.sources.file(file).map(|file| Arc::clone(&file.text)).unwrap_or_default();
+        let mut lexer = Lexer::new(text, file, place == Place::CommandLine);
+        let (nodes, _) = self.nodes(&mut lexer, place, depth)?;
+        Ok(nodes)
+    }
+
+    /// The directives up to the end of their place, and that end.
+    fn nodes(
+        &mut self,
+        lexer: &mut Lexer,
+        place: Place,
+        depth: Depth,
+    ) -> Result<(Vec<Node>, Span), ConfError> {
+        let mut nodes = Vec::new();
+        loop {
+            match lexer.next()? {
+                Item::End(_) if place != Place::Block => return Ok((nodes, Span::default())),
+                Item::End(end) => {
+                    return Err(ConfError::new("unexpected end of file, expecting \"}\"").at(end));
+                }
+                Item::Close(end) if place == Place::Block => return Ok((nodes, end)),
+                Item::Close(end) => return Err(ConfError::new("unexpected \"}\"").at(end)),
+                Item::Directive { opens: true, end, .. } if place == Place::CommandLine => {
+                    let message = "block directives are not supported in -g option";
+                    return Err(ConfError::new(message).at(end));
+                }
+                Item::Directive { words, opens, end } => {
+                    let Some(mut node) = node(words, end) else { continue };
+                    if node.name.is("include") {
+                        self.include(&node, opens, depth, &mut nodes)?;
+                        continue;
+                    }
+                    if opens {
+                        let (children, close) = self.block(&node, lexer, depth)?;
+                        node.block = Some(children);
+                        node.end = close;
+                    }
+                    nodes.push(node);
+                }
+            }
+        }
+    }
+
+    /// The directives between the braces of `node`.
+    fn block(
+        &mut self,
+        node: &Node,
+        lexer: &mut Lexer,
+        mut depth: Depth,
+    ) -> Result<(Vec<Node>, Span), ConfError> {
+        depth.blocks += 1;
+        if depth.blocks > MAX_BLOCK_DEPTH {
+            return Err(node.fail(format!("blocks are nested deeper than {MAX_BLOCK_DEPTH} levels")));
+        }
+        self.nodes(lexer, Place::Block, depth)
+    }
+
+    /// Adds what an `include` brings.
+    fn include(
+        &mut self,
+        node: &Node,
+        opens: bool,
+        mut depth: Depth,
+        nodes: &mut Vec<Node>,
+    ) -> Result<(), ConfError> {
+        if opens {
+            return Err(node.fail("directive \"include\" is not terminated by \";\""));
+        }
+        let [name] = node.words()?;
+        let name = full_name(self.reader.conf_prefix, &name.bytes);
+        let names = if glob::is_pattern(&name) { glob::expand(self.reader.files, &name) } else { vec![name] };
+
+        depth.includes += 1;
+        for name in names {
+            self.includes += 1;
+            if depth.includes > MAX_INCLUDE_DEPTH {
+                let name = String::from_utf8_lossy(&name);
+                let message = format!("\"{name}\" is included deeper than {MAX_INCLUDE_DEPTH} levels");
+                return Err(node.fail(message).hint("does a file include itself?"));
+            }
+            if self.includes > MAX_INCLUDES {
+                return Err(node.fail(format!("more than {MAX_INCLUDES} files are included")));
+            }
+            nodes.extend(self.file(&name, Some(node.span), depth)?);
+        }
+        Ok(())
+    }
+}
+
+/// A directive without its block; `None` if there are no words, which the lexer does not produce.
+fn node(words: Vec<Word>, end: Span) -> Option<Node> {
+    let mut words = words.into_iter().map(|mut word| {
+        word.span.line = end.line;
+        word
+    });
+    let name = words.next()?;
+    let span = Span { start: name.span.start, ..end };
+    Some(Node { name, args: words.collect(), block: None, span, end })
+}
+
+fn read_failed(name: &[u8], error: &io::Error) -> ConfError {
+    // A directory can be opened but not read, and nginx says so at another level.
+    let (call, level) = match error.kind() {
+        io::ErrorKind::IsADirectory => ("pread", Level::Crit),
+        _ => ("open", Level::Emerg),
+    };
+    let name = String::from_utf8_lossy(name);
+    ConfError { level, ..ConfError::new(format!("{call}() \"{name}\" failed ({})", errno_text(error))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::MemoryFiles;
+
+    fn read(files: &MemoryFiles) -> Result<Tree, String> {
+        let mut tree = Tree::default();
+        match Reader::new(files, b"/c/").file(&mut tree, b"/c/nginx.conf") {
+            Ok(()) => Ok(tree),
+            Err(error) => Err(error.line(&tree.sources)),
+        }
+    }
+
+    #[test]
+    fn a_file_that_includes_itself_ends() {
+        let mut files = MemoryFiles::default();
+        files.insert("/c/nginx.conf", "a;\ninclude nginx.conf;\ninclude nginx.conf;");
+        let expected = "\"/c/nginx.conf\" is included deeper than 64 levels in /c/nginx.conf:2";
+        assert_eq!(read(&files).unwrap_err(), expected);
+    }
+
+    #[test]
+    fn includes_that_double_end() {
+        let mut files = MemoryFiles::default();
+        files.insert("/c/nginx.conf", "include 0;");
+        for level in 0..40 {
+            files.insert(format!("/c/{level}"), format!("include {0}; include {0};", level + 1));
+        }
+        files.insert("/c/40", "");
+        assert!(read(&files).unwrap_err().starts_with("more than 1048576 files are included in /c/"));
+    }
+
+    #[test]
+    fn deep_blocks_end() {
+        let mut files = MemoryFiles::default();
+        let deep = |levels: u32| format!("{}{}", "a {".repeat(levels as usize), "}".repeat(levels as usize));
+        files.insert("/c/nginx.conf", deep(MAX_BLOCK_DEPTH));
+        assert!(read(&files).is_ok());
+        files.insert("/c/nginx.conf", deep(MAX_BLOCK_DEPTH + 1));
+        assert_eq!(read(&files).unwrap_err(), "blocks are nested deeper than 128 levels in /c/nginx.conf:1");
+    }
+
+    #[test]
+    fn messages_about_the_main_file_have_no_place() {
+        let error = read(&MemoryFiles::default()).unwrap_err();
+        assert_eq!(error, "open() \"/c/nginx.conf\" failed (2: No such file or directory)");
+
+        let mut tree = Tree::default();
+        let directory = std::env::temp_dir();
+        let name = directory.as_os_str().as_encoded_bytes();
+        let error = Reader::new(&crate::SystemFiles, b"/").file(&mut tree, name).unwrap_err();
+        assert_eq!(error.level, Level::Crit);
+        assert_eq!(
+            error.line(&tree.sources),
+            format!("pread() \"{}\" failed (21: Is a directory)", directory.display())
+        );
+    }
+
+    #[test]
+    fn places_of_words_and_directives() {
+        let mut tree = Tree::default();
+        let text = b"a\n  'b c'\n;\nd {\n}\n";
+        Reader::new(&MemoryFiles::default(), b"").text(&mut tree, b"n", text).unwrap();
+        let [a, d] = &tree.nodes[..] else { panic!("{:?}", tree.nodes) };
+        let shown = |span: Span| (span.line, &text[span.start as usize..span.end as usize]);
+        // The line is the one nginx names: where the directive ended.
+        assert_eq!(shown(a.args[0].span), (3, &b"b c"[..]));
+        assert_eq!(shown(a.span), (3, &b"a\n  'b c'\n;"[..]));
+        assert_eq!(shown(a.end), (3, &b";"[..]));
+        assert_eq!(shown(d.span), (4, &b"d {"[..]));
+        assert_eq!(shown(d.end), (5, &b"}"[..]));
+    }
+}
