@@ -1,1 +1,8 @@
-//! tw-net
+//! Bytes to and from a peer: addresses, listening sockets, accepted connections, the PROXY protocol.
+
+mod address;
+pub mod listen;
+
+pub use address::{AddressError, parse_listen};
+pub use listen::{AcceptError, Accepted, Acceptor, Keepalive, ListenError, ListenOptions, ListenSocket};
+pub use tw_rt::Addr;

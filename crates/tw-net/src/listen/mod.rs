@@ -1,0 +1,73 @@
+//! Listening: what a `listen` directive asks of a socket, opening it, and taking connections from it.
+//!
+//! ```text
+//! master or start-up:  ListenOptions + Addr ─► ListenSocket ─┬─► sibling()   one more socket, SO_REUSEPORT
+//!                      inherited descriptor ─► ListenSocket ─┴─► try_clone() the same socket once more
+//! each worker's loop:  ListenSocket ─► Acceptor ─► Accepted { stream, peer }
+//! ```
+
+mod accept;
+mod socket;
+
+use std::time::Duration;
+
+pub use accept::{AcceptError, Accepted, Acceptor};
+pub use socket::{ListenError, ListenSocket, Purpose, Report, open_all};
+
+/// `so_keepalive`: whether and how the kernel probes silent peers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keepalive {
+    /// Not said: the system's default stays.
+    #[default]
+    System,
+    /// `off`.
+    Off,
+    /// `on`, or `[idle]:[interval]:[count]`; what is not said keeps the system's value.
+    On {
+        /// Silence before the first probe, whole seconds.
+        idle: Option<Duration>,
+        /// Time between probes, whole seconds.
+        interval: Option<Duration>,
+        /// Unanswered probes after which the connection is dropped.
+        count: Option<u32>,
+    },
+}
+
+/// The parameters of `listen` that concern the socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenOptions {
+    /// `backlog`: how many connections may wait to be accepted. Default 511; the kernel caps it at `somaxconn`.
+    pub backlog: u32,
+    /// `rcvbuf` in bytes; `None` leaves the kernel's automatic size.
+    pub rcvbuf: Option<usize>,
+    /// `sndbuf` in bytes; `None` leaves the kernel's automatic size.
+    pub sndbuf: Option<usize>,
+    /// `deferred`: hand over a connection when its first bytes are there (`TCP_DEFER_ACCEPT`).
+    pub deferred: bool,
+    /// `so_keepalive`.
+    pub keepalive: Keepalive,
+    /// `reuseport`: a socket per worker, also shared with other programs of the same user that ask for it.
+    pub reuseport: bool,
+    /// `fastopen`: queue for connections that have not finished the handshake; `None` leaves it off.
+    pub fastopen: Option<u32>,
+    /// `ipv6only`: an IPv6 socket takes no IPv4 connections. Default on.
+    pub ipv6only: bool,
+    /// `multipath`: Multipath TCP.
+    pub multipath: bool,
+}
+
+impl Default for ListenOptions {
+    fn default() -> Self {
+        Self {
+            backlog: 511,
+            rcvbuf: None,
+            sndbuf: None,
+            deferred: false,
+            keepalive: Keepalive::System,
+            reuseport: false,
+            fastopen: None,
+            ipv6only: true,
+            multipath: false,
+        }
+    }
+}
