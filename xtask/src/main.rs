@@ -1,2 +1,61 @@
-//! xtask
-fn main() {}
+//! `cargo xtask COMMAND`: what is done to this repository, in Rust and in one place.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool speaks to its terminal")]
+
+mod ci;
+mod tidy;
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+/// Why a command failed, for the terminal. Empty if the command has said so already.
+type Failure = String;
+
+/// One word after `cargo xtask`.
+struct Command {
+    name: &'static str,
+    arguments: &'static str,
+    about: &'static str,
+    run: fn(&[String]) -> Result<(), Failure>,
+}
+
+/// Every command. A new one is one line here and one file beside this one.
+const COMMANDS: &[Command] = &[
+    Command { name: "ci", arguments: "[--skip-tests]", about: "everything a change must pass", run: ci::run },
+    Command {
+        name: "tidy",
+        arguments: "",
+        about: "the rules of this repository that no lint knows",
+        run: tidy::run,
+    },
+];
+
+fn main() -> ExitCode {
+    let words: Vec<String> = env::args().skip(1).collect();
+    let command = words.first().and_then(|word| COMMANDS.iter().find(|command| command.name == word));
+    let Some(command) = command else {
+        println!("cargo xtask COMMAND");
+        for Command { name, arguments, about, .. } in COMMANDS {
+            println!("  {:<24} {about}", format!("{name} {arguments}"));
+        }
+        return ExitCode::FAILURE;
+    };
+    match (command.run)(&words[1..]) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !failure.is_empty() {
+                eprintln!("{}: {failure}", command.name);
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The directory of the workspace.
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_owned()
+}

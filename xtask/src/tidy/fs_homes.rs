@@ -1,0 +1,52 @@
+//! Files are touched only where waiting for them is allowed; everybody else asks the disk door.
+
+use super::{Finding, tree::Tree};
+
+/// Where `std::fs` may be used, and why it may wait there.
+const HOMES: &[(&str, &str)] = &[
+    ("crates/tw-disk/", "the door itself"),
+    ("crates/tw-log/", "opened by the main thread, reopened by writer threads"),
+    ("crates/tw-conf/", "the configuration is read before anything runs"),
+    ("crates/tw-sys/", "kernel calls, whoever makes them"),
+    ("crates/tailwater/", "the command line and the master process run no loop"),
+    ("crates/tw-testkit/", "development only"),
+    ("xtask/", "a tool"),
+];
+
+/// What touches files.
+const DOORS: &[&str] = &["std::fs", "tokio::fs", "fs::File", "File::open(", "OpenOptions::new("];
+
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in tree.rust().filter(|file| !HOMES.iter().any(|(home, _)| file.path.starts_with(home))) {
+        for line in file.lines().filter(|line| !line.is_test) {
+            if let Some(door) = DOORS.iter().find(|door| line.code().contains(**door)) {
+                findings.push(Finding::error(
+                    &file.path,
+                    line.number,
+                    format!("{door}: files go through tw-disk"),
+                ));
+            }
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_homes_touch_files() {
+        for (path, text, expected) in [
+            ("crates/tw-server/src/a.rs", "use std::fs;", 1),
+            ("crates/tw-server/src/a.rs", "let f = File::open(path);", 1),
+            ("crates/tw-server/src/a.rs", "// not std::fs", 0),
+            ("crates/tw-server/src/a.rs", "#[cfg(test)]\nmod tests { use std::fs; }", 0),
+            ("crates/tw-server/tests/it.rs", "use std::fs;", 0),
+            ("crates/tw-disk/src/a.rs", "use std::fs;", 0),
+        ] {
+            assert_eq!(check(&Tree::of(&[(path, text)])).len(), expected, "{path}: {text}");
+        }
+    }
+}
