@@ -132,3 +132,136 @@ impl<F: Future> Future for Guard<'_, F> {
         Poll::Ready(Err(Elapsed))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::{pending, poll_fn, ready};
+    use std::time::Instant as Clock;
+
+    use crate::testing::on_loop;
+    use crate::{Subject, spawn_local};
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_ready_future_wins_and_arms_nothing() {
+        on_loop(|| async {
+            let mut deadline = Deadline::new();
+            deadline.set(Duration::ZERO);
+            assert_eq!(deadline.guard(ready(5)).await, Ok(5));
+            assert!(deadline.timer.is_none());
+        });
+    }
+
+    #[test]
+    fn never_early() {
+        on_loop(|| async {
+            let mut deadline = Deadline::new();
+            for after in [Duration::ZERO, MS, 3 * MS, 20 * MS, 70 * MS] {
+                let start = clock::now();
+                deadline.set(after);
+                assert_eq!(deadline.guard(pending::<()>()).await, Err(Elapsed));
+                assert!(start.elapsed() >= after, "{after:?}");
+                assert!(clock::now() >= start + after, "{after:?}");
+            }
+        });
+    }
+
+    #[test]
+    fn moving_it_later_keeps_the_timer_and_still_fires_at_the_new_time() {
+        on_loop(|| async {
+            let mut deadline = Deadline::new();
+            let start = Clock::now();
+            deadline.set(10 * MS);
+            poll_fn(|cx| {
+                assert!(deadline.poll_elapsed(cx).is_pending());
+                Poll::Ready(())
+            })
+            .await;
+            let armed = deadline.timer.as_ref().unwrap().deadline();
+            deadline.set(40 * MS);
+            poll_fn(|cx| {
+                assert!(deadline.poll_elapsed(cx).is_pending());
+                Poll::Ready(())
+            })
+            .await;
+            assert_eq!(deadline.timer.as_ref().unwrap().deadline(), armed);
+            deadline.elapsed().await;
+            assert!(start.elapsed() >= 40 * MS);
+        });
+    }
+
+    #[test]
+    fn moving_it_earlier_registers_again() {
+        on_loop(|| async {
+            let mut deadline = Deadline::new();
+            deadline.set(Duration::from_secs(3600));
+            poll_fn(|cx| {
+                assert!(deadline.poll_elapsed(cx).is_pending());
+                Poll::Ready(())
+            })
+            .await;
+            deadline.set(5 * MS);
+            deadline.elapsed().await;
+        });
+    }
+
+    #[test]
+    fn cleared_it_never_fires_and_can_be_set_again() {
+        on_loop(|| async {
+            let mut deadline = Deadline::new();
+            deadline.set(5 * MS);
+            poll_fn(|cx| {
+                assert!(deadline.poll_elapsed(cx).is_pending());
+                Poll::Ready(())
+            })
+            .await;
+            deadline.clear();
+            assert_eq!(deadline.at(), None);
+            let outlived = deadline.guard(tokio::time::sleep(30 * MS)).await;
+            assert_eq!(outlived, Ok(()));
+            deadline.set(5 * MS);
+            deadline.elapsed().await;
+        });
+    }
+
+    #[test]
+    fn it_wakes_the_task_that_waits_now_not_the_one_that_waited_before() {
+        on_loop(|| async {
+            let mut deadline = Deadline::new();
+            deadline.set(20 * MS);
+            poll_fn(|cx| {
+                assert!(deadline.poll_elapsed(cx).is_pending());
+                Poll::Ready(())
+            })
+            .await;
+            let task = spawn_local(Subject { kind: "test", id: 0 }, async move { deadline.elapsed().await });
+            task.await.unwrap();
+        });
+    }
+
+    #[test]
+    fn it_fires_on_a_loop_that_never_parks() {
+        on_loop(|| async {
+            let busy = spawn_local(Subject { kind: "busy", id: 0 }, async {
+                loop {
+                    crate::yield_now().await;
+                }
+            });
+            let mut deadline = Deadline::new();
+            for _ in 0..3 {
+                deadline.set(5 * MS);
+                deadline.elapsed().await;
+            }
+            busy.abort();
+        });
+    }
+
+    #[test]
+    fn a_span_too_long_means_no_deadline() {
+        let mut deadline = Deadline::new();
+        deadline.set(Duration::MAX);
+        assert_eq!(deadline.at(), None);
+    }
+}

@@ -18,4 +18,27 @@ pub use deadline::{Deadline, Elapsed};
 pub use stream::{Addr, Stream};
 pub use task::{TaskGroup, spawn_local, yield_now};
 pub use watch::{Stall, Subject};
-pub use worker::{Inbox, LoopStats, Worker, WorkerOptions};
+pub use worker::{Inbox, LoopStats, OnStall, Worker, WorkerOptions};
+
+#[cfg(test)]
+mod testing {
+    use std::future::Future;
+    use std::sync::mpsc;
+
+    use super::{Worker, WorkerOptions};
+
+    /// Runs `main` as the main future of a fresh loop and returns its output.
+    pub(crate) fn on_loop<T, Fut>(main: impl FnOnce() -> Fut + Send + 'static) -> T
+    where
+        T: Send + 'static,
+        Fut: Future<Output = T> + 'static,
+    {
+        let (sender, receiver) = mpsc::channel();
+        let worker = Worker::<()>::start(WorkerOptions::new(0), |_| async move {
+            let _ = sender.send(main().await);
+        })
+        .unwrap();
+        worker.join().unwrap();
+        receiver.recv().unwrap()
+    }
+}

@@ -175,3 +175,72 @@ impl<F: Future> Future for Grouped<F> {
         this.future.poll(cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::on_loop;
+
+    const TEST: Subject = Subject { kind: "test", id: 0 };
+
+    #[test]
+    fn a_group_counts_its_tasks_and_tells_when_none_is_left() {
+        on_loop(|| async {
+            let group = TaskGroup::new();
+            group.drained().await;
+            for turns in 0..10 {
+                group.spawn(TEST, async move {
+                    for _ in 0..turns {
+                        yield_now().await;
+                    }
+                });
+            }
+            assert_eq!(group.len(), 10);
+            group.drained().await;
+            assert!(group.is_empty());
+        });
+    }
+
+    #[test]
+    fn stopping_wakes_tasks_that_wait_for_something_else() {
+        on_loop(|| async {
+            let group = TaskGroup::new();
+            for _ in 0..3 {
+                let waiting = group.clone();
+                group.spawn(TEST, async move {
+                    let stopped = |_: &mut Context<'_>| match waiting.is_stopping() {
+                        true => Poll::Ready(()),
+                        false => Poll::Pending,
+                    };
+                    std::future::poll_fn(stopped).await;
+                });
+            }
+            yield_now().await;
+            assert_eq!(group.len(), 3);
+            group.stop();
+            group.drained().await;
+        });
+    }
+
+    #[test]
+    fn slots_are_used_again() {
+        on_loop(|| async {
+            let group = TaskGroup::new();
+            for _ in 0..100 {
+                group.spawn(TEST, async {});
+                group.spawn(TEST, async {});
+                group.drained().await;
+            }
+            assert_eq!(group.0.slots.borrow().len(), 2);
+        });
+    }
+
+    #[test]
+    fn a_task_that_panics_leaves_its_group() {
+        on_loop(|| async {
+            let group = TaskGroup::new();
+            group.spawn(TEST, async { panic!("expected") });
+            group.drained().await;
+        });
+    }
+}

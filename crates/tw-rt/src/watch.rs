@@ -65,6 +65,8 @@ struct Local {
     /// Polls left until the root future is woken to begin a new turn.
     polls_left: Cell<u32>,
     polls_per_turn: Cell<u32>,
+    /// The batch is used up and the root future was woken for it.
+    due: Cell<bool>,
     root: RefCell<Option<Waker>>,
 }
 
@@ -78,6 +80,7 @@ thread_local! {
             culprit: Cell::new(None),
             polls_left: Cell::new(u32::MAX),
             polls_per_turn: Cell::new(u32::MAX),
+            due: Cell::new(false),
             root: const { RefCell::new(None) },
         }
     };
@@ -117,6 +120,7 @@ impl Local {
         self.polls_left.set(left);
         if left == 0 {
             self.polls_left.set(self.polls_per_turn.get());
+            self.due.set(true);
             if let Some(root) = &*self.root.borrow() {
                 root.wake_by_ref();
             }
@@ -152,6 +156,11 @@ pub(crate) fn attach_root(root: &Waker, polls: u32) {
     });
 }
 
+/// Whether the root future has a turn to begin: the first one, or one after a full batch of task polls.
+pub(crate) fn is_turn_due() -> bool {
+    LOCAL.with(|local| local.turn_start.get().is_none() || local.due.take())
+}
+
 /// Begins a turn: the loop woke up, or looked for events between two batches of tasks.
 pub(crate) fn begin_turn(now: Instant) {
     clock::turn(now);
@@ -159,6 +168,7 @@ pub(crate) fn begin_turn(now: Instant) {
         local.turn_start.set(Some(now));
         local.tick.set(coarse_ns());
         local.polls_left.set(local.polls_per_turn.get());
+        local.due.set(false);
     });
 }
 

@@ -3,18 +3,22 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::mpsc as start;
 use std::task::{Context, Poll};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use pin_project_lite::pin_project;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::mpsc;
 use tw_base::{Counter, Histogram};
 
 use crate::watch::{self, Stall, Subject, Watched};
+
+/// Tasks between two looks for events on a busy loop.
+const EVENT_INTERVAL: u32 = 61;
 
 /// Called on the loop thread after a turn over the threshold. Must not wait.
 pub type OnStall = Arc<dyn Fn(&Stall) + Send + Sync>;
@@ -88,23 +92,21 @@ impl<M: Send + 'static> Worker<M> {
         let stats = Arc::new(LoopStats::default());
         let (index, name) = (options.index, options.name.clone());
         let (started, outcome) = start::sync_channel(1);
-        let run = {
-            let stats = Arc::clone(&stats);
-            move || {
-                let built = build(&options, stats);
-                let runtime = match built {
-                    Ok(runtime) => runtime,
-                    Err(e) => {
-                        let _ = started.send(Err(e));
-                        return;
-                    }
-                };
-                let _ = started.send(Ok(()));
-                let _inside = runtime.enter();
-                let main = pin!(Watched::new(Subject { kind: "main", id: 0 }, main(Inbox(messages))));
-                let _ = main;
-                let _ = runtime;
-            }
+        let turns = Turns { options, stats: Arc::clone(&stats) };
+        let run = move || {
+            let built = turns.build();
+            let runtime = match built {
+                Ok(runtime) => runtime,
+                Err(e) => {
+                    let _ = started.send(Err(e));
+                    return;
+                }
+            };
+            let _ = started.send(Ok(()));
+            runtime.block_on(async move {
+                let main = Watched::new(Subject { kind: "main", id: 0 }, main(Inbox(messages)));
+                Root { turns, main }.await;
+            });
         };
         let thread = thread::Builder::new().name(name).spawn(run)?;
         match outcome.recv() {
@@ -141,9 +143,64 @@ impl<M: Send + 'static> Worker<M> {
     }
 }
 
-fn build(options: &WorkerOptions, stats: Arc<LoopStats>) -> io::Result<LocalRuntime> {
-    let _ = (options, stats);
-    Builder::new_current_thread().enable_io().enable_time().build_local(LocalOptions::default())
+/// Measures the turns of one loop.
+#[derive(Clone)]
+struct Turns {
+    options: WorkerOptions,
+    stats: Arc<LoopStats>,
+}
+
+impl Turns {
+    fn build(&self) -> io::Result<LocalRuntime> {
+        let turns = self.clone();
+        Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .event_interval(EVENT_INTERVAL)
+            .on_thread_park(move || turns.end(Instant::now()))
+            .on_thread_unpark(|| watch::begin_turn(Instant::now()))
+            .build_local(LocalOptions::default())
+    }
+
+    /// Counts the turn that ends at `now`, if one is going on.
+    fn end(&self, now: Instant) {
+        let Some((turn, culprit)) = watch::end_turn(now) else { return };
+        self.stats.blocked.record_ns(u64::try_from(turn.as_nanos()).unwrap_or(u64::MAX));
+        if turn > self.options.stall_threshold {
+            self.stats.stalls.add(1);
+            if let Some(report) = &self.options.on_stall {
+                report(&Stall { worker: self.options.index, turn, culprit });
+            }
+        }
+    }
+}
+
+pin_project! {
+    /// What the thread blocks on: the main future, and the end of a turn on a loop that never runs out of tasks.
+    ///
+    /// tokio calls the park hooks only when nothing is left to run. A busy loop looks for events between two batches
+    /// of `EVENT_INTERVAL` tasks without telling anybody, but polls this future right after if it was woken, which
+    /// the watch does once per so many task polls.
+    struct Root<F> {
+        turns: Turns,
+        #[pin]
+        main: F,
+    }
+}
+
+impl<F: Future<Output = ()>> Future for Root<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
+        if watch::is_turn_due() {
+            let now = Instant::now();
+            this.turns.end(now);
+            watch::attach_root(cx.waker(), EVENT_INTERVAL);
+            watch::begin_turn(now);
+        }
+        this.main.poll(cx)
+    }
 }
 
 impl<M> fmt::Debug for Worker<M> {
@@ -152,7 +209,132 @@ impl<M> fmt::Debug for Worker<M> {
     }
 }
 
-#[allow(dead_code)]
-fn _later(_: Pin<&mut ()>, _: Context<'_>, _: Poll<()>, _: Instant) {
-    let _ = watch::end_turn;
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+    use tokio::sync::oneshot;
+
+    use crate::{TaskGroup, clock, spawn_local, yield_now};
+
+    fn spin(span: Duration) {
+        let start = Instant::now();
+        while start.elapsed() < span {}
+    }
+
+    #[test]
+    fn messages_arrive_in_order_and_the_loop_ends_when_the_worker_is_gone() {
+        let (results, got) = start::channel();
+        let worker = Worker::<u32>::start(WorkerOptions::new(3), move |mut inbox| async move {
+            assert_eq!(thread::current().name(), Some("worker-3"));
+            while let Some(message) = inbox.recv().await {
+                results.send(message).unwrap();
+            }
+        })
+        .unwrap();
+        assert_eq!(worker.index(), 3);
+        for message in 0..3 {
+            worker.send(message).unwrap();
+        }
+        worker.join().unwrap();
+        assert_eq!(got.iter().collect::<Vec<_>>(), [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_message_to_an_ended_loop_comes_back() {
+        let worker = Worker::<&str>::start(WorkerOptions::new(0), |_| async {}).unwrap();
+        while !worker.is_finished() {
+            thread::yield_now();
+        }
+        assert_eq!(worker.send("late"), Err("late"));
+    }
+
+    #[test]
+    fn tasks_left_over_are_dropped_when_the_main_future_ends() {
+        let (dropped, was_dropped) = start::channel::<()>();
+        let worker = Worker::<()>::start(WorkerOptions::new(0), |_| async move {
+            spawn_local(Subject { kind: "endless", id: 1 }, async move {
+                let _kept = dropped;
+                std::future::pending::<()>().await;
+            });
+            yield_now().await;
+        })
+        .unwrap();
+        worker.join().unwrap();
+        assert_eq!(was_dropped.recv(), Err(start::RecvError));
+    }
+
+    #[test]
+    fn a_panic_in_the_main_future_is_what_join_returns() {
+        let worker = Worker::<()>::start(WorkerOptions::new(0), |_| async { panic!("expected") }).unwrap();
+        assert!(worker.join().is_err());
+    }
+
+    /// Runs `main` on a loop that collects its stalls.
+    fn stalls_of<Fut>(main: impl FnOnce() -> Fut + Send + 'static) -> (Vec<Stall>, Arc<LoopStats>)
+    where
+        Fut: Future<Output = ()> + 'static,
+    {
+        let stalls = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&stalls);
+        let mut options = WorkerOptions::new(7);
+        options.on_stall = Some(Arc::new(move |stall| sink.lock().unwrap().push(*stall)));
+        let worker = Worker::<()>::start(options, |_| main()).unwrap();
+        let stats = Arc::clone(worker.stats());
+        worker.join().unwrap();
+        let stalls = stalls.lock().unwrap().clone();
+        (stalls, stats)
+    }
+
+    #[test]
+    fn a_long_turn_is_reported_with_its_task_and_operation() {
+        let (stalls, stats) = stalls_of(|| async {
+            let task = spawn_local(Subject { kind: "connection", id: 42 }, async {
+                watch::operation("regex", || spin(Duration::from_millis(30)));
+                watch::operation("gzip", || ());
+            });
+            task.await.unwrap();
+            // The loop parks, which ends the turn.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        });
+        let subject = Subject { kind: "connection", id: 42 };
+        let named = |stall: &&Stall| stall.culprit.is_some_and(|culprit| culprit.subject == subject);
+        let stall = stalls.iter().find(named).unwrap();
+        assert_eq!((stall.worker, stall.culprit.unwrap().operation), (7, Some("regex")));
+        assert!(stall.turn >= Duration::from_millis(30), "{stall:?}");
+        assert_eq!(stats.stalls.value(), stalls.len() as u64);
+        assert!(stats.blocked.snapshot().quantile_ns(1.0) >= Some(30_000_000));
+    }
+
+    #[test]
+    fn a_busy_loop_ends_its_turns_too() {
+        // 200 tasks of 1 ms that always want to run: 200 ms without a park, in batches of at most 61 ms.
+        let (_, stats) = stalls_of(|| async {
+            let group = TaskGroup::new();
+            for id in 0..200 {
+                group.spawn(Subject { kind: "busy", id }, async { spin(Duration::from_millis(1)) });
+            }
+            group.drained().await;
+        });
+        let turns = stats.blocked.snapshot();
+        assert!(turns.count() >= 3, "{turns:?}");
+        assert!(turns.count_at_most(10_000_000) < turns.count(), "{turns:?}");
+    }
+
+    #[test]
+    fn time_stands_still_within_a_turn_and_moves_between_turns() {
+        let (sender, receiver) = oneshot::channel();
+        let worker = Worker::<()>::start(WorkerOptions::new(0), |_| async move {
+            let first = clock::now();
+            spin(Duration::from_millis(2));
+            let second = clock::now();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            let _ = sender.send((first, second, clock::now()));
+        })
+        .unwrap();
+        worker.join().unwrap();
+        let (first, second, third) = receiver.blocking_recv().unwrap();
+        assert_eq!(first, second);
+        assert!(third >= first + Duration::from_millis(3));
+    }
 }
