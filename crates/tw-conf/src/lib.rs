@@ -1,29 +1,36 @@
 //! The language of `nginx.conf`: words, blocks, `include`, directive records, settings and diagnostics.
 //!
 //! The way of a configuration: [`Reader`] turns text into a [`Tree`] of [`Node`]s whose words are bytes with a
-//! [`Span`]; the server walks the tree and lets [`check`] judge every node against its [`DirectiveInfo`]; the record's setter stores the
-//! value as written in a [`Setting`]. Every mistake is a [`ConfError`] with nginx's words.
+//! [`Span`]; the server walks the tree and lets [`check`] judge every node against its [`DirectiveInfo`]; the
+//! record's setter stores the value as written in a [`Setting`]. Every mistake is a [`ConfError`] with nginx's
+//! words, and [`Diagnostic`] shows it with its place. [`reject`] words what has no record.
 //!
 //! Nothing here knows a directive of a module. Source of the grammar and of the texts: nginx 1.31.
 
 mod context;
+mod diagnostic;
 mod directive;
 mod error;
 mod glob;
+mod known;
 mod lexer;
 mod reader;
 mod setting;
 mod source;
 mod span;
+mod suggest;
 mod tree;
 pub mod units;
 
 pub use context::*;
+pub use diagnostic::Diagnostic;
 pub use directive::{Args, Cx, Directive, DirectiveInfo, Setter, check, full_name, record};
 pub use error::{ConfError, Diagnostics, Level};
+pub use known::{Known, known, reject};
 pub use lexer::MAX_PARAMETER_SIZE;
 pub use reader::{MAX_BLOCK_DEPTH, MAX_INCLUDE_DEPTH, MAX_INCLUDES, Reader};
 pub use setting::{Buffers, Setting};
 pub use source::{Files, MemoryFiles, SystemFiles};
 pub use span::{Origin, SourceFile, Sources, Span};
+pub use suggest::nearest;
 pub use tree::{Node, Tree, Word};

@@ -1,0 +1,76 @@
+//! "Did you mean": the nearest of a list of words.
+
+/// The nearest word to a misspelt one, if one is near enough to be meant: at most a third of its letters differ.
+/// The first of equally near ones wins.
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let limit = word.chars().count() / 3;
+    let mut best: Option<(usize, &str)> = None;
+    for candidate in candidates {
+        let distance = distance(word, candidate);
+        if distance <= limit && best.is_none_or(|(least, _)| distance < least) {
+            best = Some((distance, candidate));
+        }
+    }
+    best.map(|(_, candidate)| candidate)
+}
+
+/// How many letters must be added, removed, changed or swapped with their neighbour to turn one word into the other.
+fn distance(a: &str, b: &str) -> usize {
+    let a: Vec<char> = a.chars().collect();
+    let b: Vec<char> = b.chars().collect();
+    // Row `i` holds the distances of the first `i` letters of `a` to every beginning of `b`.
+    let mut before: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let change = last[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut least = change.min(last[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                least = least.min(before[j - 2] + 1);
+            }
+            row.push(least);
+        }
+        before = std::mem::replace(&mut last, row);
+    }
+    last[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances() {
+        let table = [
+            ("", "", 0),
+            ("", "abc", 3),
+            ("listen", "listen", 0),
+            ("lisen", "listen", 1),
+            ("listten", "listen", 1),
+            ("lixten", "listen", 1),
+            ("lsiten", "listen", 1),
+            ("kitten", "sitting", 3),
+        ];
+        for (a, b, expected) in table {
+            assert_eq!((distance(a, b), distance(b, a)), (expected, expected), "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn only_near_words_are_meant() {
+        let words = ["listen", "server_name", "root", "server", "proxy_pass"];
+        let table = [
+            ("servr_name", Some("server_name")),
+            ("servername", Some("server_name")),
+            ("rooot", Some("root")),
+            ("proxypass", Some("proxy_pass")),
+            ("foo", None),
+            ("", None),
+            ("completely_different", None),
+        ];
+        for (word, expected) in table {
+            assert_eq!(nearest(word, words), expected, "{word}");
+        }
+    }
+}
