@@ -224,3 +224,163 @@ impl Stream {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::Ipv4Addr;
+
+    use tokio::net::{TcpListener, UnixListener};
+
+    use crate::testing::on_loop;
+
+    async fn tcp_pair() -> (Stream, std::net::TcpStream) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        (Stream::from(stream), peer)
+    }
+
+    fn unix_pair() -> (Stream, std::os::unix::net::UnixStream) {
+        let (ours, peer) = std::os::unix::net::UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        (Stream::from(UnixStream::from_std(ours).unwrap()), peer)
+    }
+
+    async fn check_read(stream: &Stream, mut peer: impl Write) {
+        let mut buf = Vec::with_capacity(8);
+        assert_eq!(stream.try_read(&mut buf).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+
+        peer.write_all(b"0123456789").unwrap();
+        stream.readable().await.unwrap();
+        // A full buffer leaves the stream ready: the rest needs no new event.
+        assert_eq!(stream.try_read(&mut buf).unwrap(), 8);
+        buf.clear();
+        stream.readable().await.unwrap();
+        assert_eq!(stream.try_read(&mut buf).unwrap(), 2);
+        assert_eq!(buf, b"89");
+        // A short read has emptied the socket.
+        assert_eq!(stream.try_read(&mut buf).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+
+        peer.write_all(b"ab").unwrap();
+        drop(peer);
+        buf.clear();
+        stream.readable().await.unwrap();
+        assert_eq!(stream.try_read(&mut buf).unwrap(), 2);
+        stream.readable().await.unwrap();
+        assert_eq!(stream.try_read(&mut buf).unwrap(), 0);
+    }
+
+    #[test]
+    fn reads_follow_readiness() {
+        on_loop(|| async {
+            let (stream, peer) = tcp_pair().await;
+            check_read(&stream, peer).await;
+            let (stream, peer) = unix_pair();
+            check_read(&stream, peer).await;
+        });
+    }
+
+    async fn check_write(stream: &Stream, mut peer: impl Read + Send + 'static) {
+        stream.writable().await.unwrap();
+        let parts = [IoSlice::new(b"head"), IoSlice::new(b""), IoSlice::new(b"body")];
+        assert_eq!(stream.try_write_vectored(&parts).unwrap(), 8);
+        let mut got = [0; 8];
+        peer.read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"headbody");
+
+        // Until the socket is full; then it must become writable again by itself.
+        let data = vec![b'x'; 1 << 20];
+        let mut sent = 0;
+        loop {
+            match stream.try_write(&data) {
+                Ok(n) => sent += n,
+                Err(e) => {
+                    assert_eq!(e.kind(), io::ErrorKind::WouldBlock);
+                    break;
+                }
+            }
+        }
+        let reader = std::thread::spawn(move || io::copy(&mut peer, &mut io::sink()).unwrap());
+        stream.writable().await.unwrap();
+        sent += stream.try_write(b"end").unwrap();
+        stream.shutdown_write().unwrap();
+        assert_eq!(reader.join().unwrap(), sent as u64);
+    }
+
+    #[test]
+    fn writes_follow_readiness() {
+        on_loop(|| async {
+            let (stream, peer) = tcp_pair().await;
+            check_write(&stream, peer).await;
+            let (stream, peer) = unix_pair();
+            check_write(&stream, peer).await;
+        });
+    }
+
+    #[test]
+    fn writing_to_a_peer_that_is_gone_is_an_error_not_a_signal() {
+        on_loop(|| async {
+            let (stream, peer) = unix_pair();
+            drop(peer);
+            stream.writable().await.unwrap();
+            assert_eq!(stream.try_write(b"x").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        });
+    }
+
+    #[test]
+    fn a_reset_close_reaches_the_peer_as_a_reset() {
+        on_loop(|| async {
+            let (stream, mut peer) = tcp_pair().await;
+            stream.reset_on_close().unwrap();
+            drop(stream);
+            assert_eq!(peer.read(&mut [0; 1]).unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+        });
+    }
+
+    #[test]
+    fn addresses_and_options() {
+        on_loop(|| async {
+            let (stream, peer) = tcp_pair().await;
+            assert_eq!(stream.peer_addr().unwrap(), Addr::from(peer.local_addr().unwrap()));
+            assert_eq!(stream.local_addr().unwrap(), Addr::from(peer.peer_addr().unwrap()));
+            stream.set_nodelay(true).unwrap();
+            stream.set_nopush(true).unwrap();
+            assert!(sockopt::tcp_nodelay(&stream).unwrap() && sockopt::tcp_cork(&stream).unwrap());
+            assert!(stream.tcp_info().is_some_and(|info| info.snd_cwnd > 0));
+
+            let (stream, _peer) = unix_pair();
+            assert_eq!(stream.peer_addr().unwrap(), Addr::Unix(None));
+            stream.set_nodelay(true).unwrap();
+            stream.set_nopush(true).unwrap();
+            assert_eq!(stream.tcp_info(), None);
+        });
+    }
+
+    #[test]
+    fn addresses_are_written_as_nginx_writes_them() {
+        let inet = |text: &str| Addr::Inet(text.parse().unwrap());
+        let cases = [
+            (inet("192.0.2.1:80"), "192.0.2.1:80"),
+            (inet("[2001:db8::1]:443"), "[2001:db8::1]:443"),
+            (Addr::Unix(Some(Path::new("/run/app.sock").into())), "unix:/run/app.sock"),
+            (Addr::Unix(None), "unix:"),
+        ];
+        for (addr, expected) in cases {
+            assert_eq!(addr.to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn a_named_unix_peer_has_its_path() {
+        on_loop(|| async {
+            let path = std::env::temp_dir().join(format!("tw-rt-{}-named.sock", std::process::id()));
+            let listener = UnixListener::bind(&path).unwrap();
+            let _peer = std::os::unix::net::UnixStream::connect(&path).unwrap();
+            let (stream, _) = listener.accept().await.unwrap();
+            std::fs::remove_file(&path).unwrap();
+            assert_eq!(Stream::from(stream).local_addr().unwrap(), Addr::Unix(Some(path.into())));
+        });
+    }
+}
