@@ -185,3 +185,54 @@ level_macros! { $
     info Info "A line at `info`: a client did something wrong."
     debug Debug "A line at `debug`: a step."
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(connection: Option<u64>, message: fmt::Arguments<'_>) -> String {
+        let line = Line::new(Level::Error, connection, message);
+        String::from_utf8(line.bytes().to_vec()).unwrap()
+    }
+
+    #[test]
+    fn lines_have_the_shape_of_nginx() {
+        let pid = std::process::id();
+        let tid = rustix::thread::gettid().as_raw_nonzero();
+        let line = line(Some(7), format_args!("open() \"{}\" failed", "/x"));
+        let (time, rest) = line.split_at(19);
+        assert!(time.bytes().zip(*b"0000/00/00 00:00:00").all(|(is, shape)| match shape {
+            b'0' => is.is_ascii_digit(),
+            _ => is == shape,
+        }));
+        assert_eq!(rest, format!(" [error] {pid}#{tid}: *7 open() \"/x\" failed\n"));
+    }
+
+    #[test]
+    fn a_message_is_one_line_whatever_a_peer_sent() {
+        let peer = Text(b"a\r\n2026/11/20 [emerg] \x1b[31m\x7f\xff\xc3\xa9\"");
+        let line = line(None, format_args!("client sent {peer}"));
+        assert!(
+            line.ends_with(": client sent a\\x0D\\x0A2026/11/20 [emerg] \\x1B[31m\\x7F\\xFFé\"\n"),
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn long_messages_are_cut() {
+        for len in [LINE_MAX - 100, LINE_MAX, 100_000] {
+            let line = line(None, format_args!("{}\n", "m".repeat(len)));
+            assert!(line.len() <= LINE_MAX);
+            assert_eq!(line.matches('\n').count(), 1);
+            assert!(line.ends_with('\n'));
+            if len >= LINE_MAX {
+                assert_eq!(line.len(), LINE_MAX);
+            }
+        }
+    }
+
+    #[test]
+    fn a_log_without_targets_is_never_enabled() {
+        assert!(Level::ALL.into_iter().all(|level| !ErrorLog::none().enabled(level)));
+    }
+}

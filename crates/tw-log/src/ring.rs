@@ -276,3 +276,122 @@ fn shard_of_thread() -> usize {
     }
     SHARD.with(|shard| *shard)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{iter, thread};
+
+    use super::*;
+
+    fn taken(ring: &Ring) -> (Vec<u8>, u64) {
+        let mut taken = Taken::default();
+        ring.take(&mut taken);
+        let bytes = taken.chunks.iter().flat_map(Chunk::bytes).copied().collect();
+        let lines = taken.lines;
+        ring.give_back(&mut taken);
+        (bytes, lines)
+    }
+
+    #[test]
+    fn sizes_are_whole_chunks_and_never_too_many() {
+        for (wanted, size, chunk_size) in [
+            (0, RING_SIZE_MIN, 4096),
+            (RING_SIZE_DEFAULT, 1 << 20, 4096),
+            (1_000_000, 999_424, 4096),
+            (16 << 20, 16 << 20, 65_536),
+            ((1 << 20) + 1, 128 * 8192, 8192),
+        ] {
+            let ring = Ring::new(wanted);
+            assert_eq!((ring.size(), ring.pool.chunk_size), (size, chunk_size), "{wanted}");
+            assert!(ring.pool.slots.len() <= CHUNKS_MAX);
+        }
+    }
+
+    #[test]
+    fn what_goes_in_comes_out_once() {
+        let ring = Ring::new(0);
+        assert!(!ring.is_pending());
+        assert_eq!(ring.push(b"one\n"), Push::Grew);
+        assert_eq!(ring.push(b"two\n"), Push::Appended);
+        assert!(ring.is_pending());
+        assert_eq!(taken(&ring), (b"one\ntwo\n".to_vec(), 2));
+        assert!(!ring.is_pending());
+        assert_eq!(ring.push(b"three\n"), Push::Grew);
+        assert_eq!(taken(&ring), (b"three\n".to_vec(), 1));
+        assert_eq!(taken(&ring), (vec![], 0));
+        assert_eq!(ring.used_size(), 0);
+    }
+
+    #[test]
+    fn long_lines_span_chunks() {
+        let ring = Ring::new(0);
+        let lines: Vec<Vec<u8>> = [1, 4095, 1, 4096, 4097, 10_000]
+            .into_iter()
+            .map(|len| vec![b'a' + (len % 26) as u8; len])
+            .collect();
+        for line in &lines {
+            assert_ne!(ring.push(line), Push::Full);
+        }
+        assert_eq!(taken(&ring), (lines.concat(), 6));
+    }
+
+    #[test]
+    fn a_full_ring_takes_nothing_and_recovers() {
+        let ring = Ring::new(0);
+        let line = [b'x'; 1000];
+        let fit = iter::repeat_with(|| ring.push(&line)).take_while(|push| *push != Push::Full).count();
+        assert_eq!(fit, RING_SIZE_MIN / 1000);
+        assert_eq!(ring.push(&line), Push::Full);
+        // A line that needs more chunks than there are leaves those it got.
+        assert_eq!(taken(&ring).1, fit as u64);
+        assert_eq!(ring.push(&vec![0; RING_SIZE_MIN + 1]), Push::Full);
+        assert_eq!(ring.used_size(), 0);
+        assert_eq!(ring.push(&vec![0; RING_SIZE_MIN]), Push::Grew);
+    }
+
+    #[test]
+    fn a_line_that_meets_another_thread_moves_on() {
+        let ring = Ring::new(0);
+        let home = &ring.shards[shard_of_thread()];
+        let occupied = lock(&home.sides[home.active.load(SeqCst)]);
+        assert_eq!(ring.push(b"line\n"), Push::Grew);
+        drop(occupied);
+        assert!(!home.pending.load(SeqCst));
+        assert_eq!(taken(&ring), (b"line\n".to_vec(), 1));
+    }
+
+    #[test]
+    fn every_thread_keeps_its_order_while_the_writer_takes() {
+        const LINES: u32 = 20_000;
+        const THREADS: u32 = 4;
+        let ring = Ring::new(RING_SIZE_DEFAULT);
+        let mut bytes = Vec::new();
+        thread::scope(|scope| {
+            let ring = &ring;
+            for id in 0..THREADS {
+                scope.spawn(move || {
+                    for n in 0..LINES {
+                        while ring.push(format!("{id} {n}\n").as_bytes()) == Push::Full {
+                            thread::yield_now();
+                        }
+                    }
+                });
+            }
+            let mut lines = 0;
+            while lines < u64::from(LINES * THREADS) {
+                let (more, count) = taken(ring);
+                bytes.extend(more);
+                lines += count;
+            }
+        });
+        let mut next = [0; THREADS as usize];
+        for line in str::from_utf8(&bytes).unwrap().lines() {
+            let (id, n) = line.split_once(' ').unwrap();
+            let next = &mut next[id.parse::<usize>().unwrap()];
+            assert_eq!(n.parse(), Ok(*next));
+            *next += 1;
+        }
+        assert_eq!(next, [LINES; THREADS as usize]);
+        assert_eq!(ring.used_size(), 0);
+    }
+}

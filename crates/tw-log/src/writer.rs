@@ -101,43 +101,64 @@ impl Writer {
 
     fn run(mut self) {
         let shared = Arc::clone(&self.shared);
+        let mut idle = true;
         let closed = loop {
+            self.rest(idle);
             // Orders are looked up before the ring: lines pushed before an order are then certainly taken below.
             let order = shared.orders.take();
-            shared.ring.take(&mut self.batch);
-            let idle = self.batch.chunks.is_empty();
-            let wrote = self.write_batch();
-            if let Some(file) = order.reopen {
-                self.go_on_in(file);
-                continue;
+            // What a failing log left comes first; meanwhile lines fill their chunks better in the ring.
+            if self.batch.chunks.is_empty() {
+                shared.ring.take(&mut self.batch);
             }
+            idle = self.batch.chunks.is_empty();
+            let wrote = self.write_batch();
+            let reopened = order.reopen.map(|file| self.go_on_in(file)).is_some();
             self.report_dropped();
             match wrote {
                 Wrote::Part if order.close => break Closed::Late,
+                Wrote::Part if reopened => {}
                 Wrote::Part => shared.orders.pause(RETRY),
                 Wrote::All if order.close && idle => break Closed::Written,
-                Wrote::All if order.close => {}
-                Wrote::All => self.rest(idle),
+                Wrote::All => {}
             }
         };
-        shared.counts.dropped.add(self.batch.lines);
         shared.orders.closed(closed);
+        // Nobody will write these any more.
+        shared.ring.take(&mut self.batch);
+        shared.counts.dropped.add(self.batch.lines);
     }
 
-    /// Waits for the next batch.
+    /// Waits for the next batch, or an order.
     fn rest(&self, idle: bool) {
         let Shared { orders, ring, config, .. } = &*self.shared;
-        if !idle && config.batch.is_none() {
-            orders.rest(Rest::Linger, Some(LINGER), || self.shared.is_batch_full());
+        if !self.batch.chunks.is_empty() {
+            // The pause after the failure was the rest.
             return;
         }
-        let report_due = self.shared.counts.dropped.value() != self.dropped_known;
-        orders.rest(Rest::Sleep, report_due.then_some(REPORT_DROPPED_EVERY), || ring.is_pending());
-        if let Some(batch) = config.batch
-            && ring.is_pending()
-        {
-            orders.rest(Rest::Linger, batch.flush, || self.shared.is_batch_full());
+        if let Some(batch) = config.batch {
+            self.sleep();
+            let deadline = batch.flush.map(|flush| Instant::now() + flush);
+            let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            // A wake-up may be left over from an earlier line, so that what was waited for is looked at again.
+            while ring.is_pending()
+                && !self.shared.is_batch_full()
+                && !orders.any()
+                && left() != Some(Duration::ZERO)
+            {
+                orders.rest(Rest::Linger, left(), || self.shared.is_batch_full());
+            }
+        } else if idle {
+            self.sleep();
+        } else {
+            orders.rest(Rest::Linger, Some(LINGER), || self.shared.is_batch_full());
         }
+    }
+
+    /// Waits for the next line, or until dropped lines can be reported.
+    fn sleep(&self) {
+        let report_due = self.shared.counts.dropped.value() != self.dropped_known;
+        let span = report_due.then_some(REPORT_DROPPED_EVERY);
+        self.shared.orders.rest(Rest::Sleep, span, || self.shared.ring.is_pending());
     }
 
     /// Writes what was taken. What the log does not take stays in the batch.

@@ -1,0 +1,345 @@
+//! Sinks with real files, a stalled pipe and a full disk.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::Read,
+    os::{fd::OwnedFd, unix::fs::OpenOptionsExt},
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    fs::{CWD, FileType, Mode, OFlags, mknodat},
+    pipe::fcntl_setpipe_size,
+};
+use tw_log::{
+    Batch, Closed, ErrorLog, Level, Pushed, RING_SIZE_MIN, Sink, SinkConfig, Sinks, debug, error, warn,
+};
+use tw_testkit::{
+    TempDir,
+    wait::{PATIENCE, until},
+};
+
+const SMALL: SinkConfig = SinkConfig { ring_size: RING_SIZE_MIN, batch: None };
+
+/// Started sinks and a directory for their logs.
+fn setup() -> (Sinks, TempDir) {
+    let sinks = Sinks::new();
+    sinks.start().unwrap();
+    (sinks, TempDir::new("log").unwrap())
+}
+
+fn text(path: &Path) -> String {
+    fs::read_to_string(path).unwrap()
+}
+
+fn soon() -> Instant {
+    Instant::now() + PATIENCE
+}
+
+/// Waits until `path` holds exactly `expected`.
+fn expect_text(path: &Path, expected: &str) {
+    assert!(until(PATIENCE, || text(path) == expected), "{:?} is {:?}", path, text(path));
+}
+
+/// Makes the error log of `sinks` a file that tests can read.
+fn error_log(sinks: &Sinks, dir: &TempDir) -> (ErrorLog, PathBuf) {
+    let path = dir.join("error.log");
+    let log = ErrorLog::new(vec![(sinks.open(&path, SinkConfig::default()).unwrap(), Level::Warn)]);
+    sinks.report_to(log.clone());
+    (log, path)
+}
+
+/// A pipe that holds a page and that nobody reads until the test does.
+fn stalled(dir: &TempDir) -> (PathBuf, File) {
+    let path = dir.join("pipe");
+    mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let reader = OpenOptions::new().read(true).custom_flags(flags).open(&path).unwrap();
+    fcntl_setpipe_size(&reader, 4096).unwrap();
+    (path, reader)
+}
+
+/// Pushes numbered lines until one is dropped; returns how many were queued.
+fn fill(sink: &Sink) -> u64 {
+    (0..).find(|n| sink.push(format!("line {n}\n").as_bytes()) == Pushed::Dropped).unwrap()
+}
+
+/// Reads what is in the pipe, without waiting.
+fn read_some(reader: &mut File, into: &mut Vec<u8>) {
+    // An error is EAGAIN: nothing there now.
+    let _ = reader.read_to_end(into);
+}
+
+#[test]
+fn lines_reach_the_file_in_order() {
+    let (sinks, dir) = setup();
+    let path = dir.write("access.log", "before\n").unwrap();
+    let sink = sinks.open(&path, SinkConfig::default()).unwrap();
+    let mut expected = String::from("before\n");
+    for n in 0..2000 {
+        let line = format!("{n}\n");
+        assert_eq!(sink.push(line.as_bytes()), Pushed::Queued);
+        expected += &line;
+    }
+    expect_text(&path, &expected);
+    assert!(until(PATIENCE, || sink.counts().written.value() == 2000));
+    assert_eq!(sink.counts().written_bytes.value() + 7, expected.len() as u64);
+    assert_eq!(sink.counts().dropped.value(), 0);
+}
+
+#[test]
+fn lines_of_many_threads_all_arrive_each_thread_in_order() {
+    let (sinks, dir) = setup();
+    let path = dir.join("access.log");
+    let sink = sinks.open(&path, SinkConfig { ring_size: 8 << 20, batch: None }).unwrap();
+    thread::scope(|scope| {
+        for id in 0..8 {
+            let sink = &sink;
+            scope.spawn(move || {
+                for n in 0..1000 {
+                    assert_eq!(sink.push(format!("{id} {n}\n").as_bytes()), Pushed::Queued);
+                }
+            });
+        }
+    });
+    assert_eq!(sinks.flush_and_close(soon()), Closed::Written);
+    let text = text(&path);
+    assert_eq!(text.lines().count(), 8000);
+    for id in 0..8 {
+        let prefix = format!("{id} ");
+        let numbers: Vec<u32> =
+            text.lines().filter_map(|line| line.strip_prefix(&prefix)?.parse().ok()).collect();
+        assert!(numbers.is_sorted() && numbers.len() == 1000, "thread {id}");
+    }
+}
+
+#[test]
+fn errors_of_open_read_as_nginx_writes_them() {
+    let (sinks, dir) = setup();
+    let path = dir.join("no/such/error.log");
+    let error = sinks.open(&path, SMALL).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!("open() \"{}\" failed (2: No such file or directory)", path.display())
+    );
+    assert!(sinks.all().is_empty());
+}
+
+#[test]
+fn a_path_has_one_sink_as_long_as_somebody_uses_it() {
+    let (sinks, dir) = setup();
+    let path = dir.join("access.log");
+    let first = sinks.open(&path, SMALL).unwrap();
+    let second = sinks.open(&path, SinkConfig::default()).unwrap();
+    assert_eq!(sinks.all().len(), 1);
+    drop(first);
+    assert_eq!(second.push(b"one\n"), Pushed::Queued);
+    drop(second);
+    assert!(sinks.all().is_empty());
+    // The writer of a dropped sink still writes what was queued.
+    expect_text(&path, "one\n");
+}
+
+#[test]
+fn lines_before_the_start_wait_and_are_written_even_without_one() {
+    let dir = TempDir::new("log").unwrap();
+    let sinks = Sinks::new();
+    let (early, never) = (dir.join("early.log"), dir.join("never.log"));
+    let early_sink = sinks.open(&early, SMALL).unwrap();
+    assert_eq!(early_sink.push(b"before\n"), Pushed::Queued);
+    assert_eq!(text(&early), "");
+    sinks.start().unwrap();
+    sinks.start().unwrap();
+    expect_text(&early, "before\n");
+
+    let sinks = Sinks::new();
+    let sink = sinks.open(&never, SMALL).unwrap();
+    assert_eq!(sinks.flush_and_close(soon()), Closed::Written);
+    let other = Sinks::new().open(&never, SMALL).unwrap();
+    assert_eq!(other.push(b"test\n"), Pushed::Queued);
+    assert_eq!(other.flush_and_close(soon()), Closed::Written);
+    assert_eq!(text(&never), "test\n");
+    drop(sink);
+}
+
+#[test]
+fn after_closing_lines_are_dropped() {
+    let (sinks, dir) = setup();
+    let path = dir.join("access.log");
+    let sink = sinks.open(&path, SMALL).unwrap();
+    assert_eq!(sink.push(b"last\n"), Pushed::Queued);
+    assert_eq!(sink.flush_and_close(soon()), Closed::Written);
+    assert_eq!(sink.flush_and_close(soon()), Closed::Written);
+    assert_eq!(text(&path), "last\n");
+    assert_eq!(sink.push(b"late\n"), Pushed::Dropped);
+    assert_eq!(sink.counts().dropped.value(), 1);
+}
+
+#[test]
+fn reopening_goes_on_in_a_new_file() {
+    let (sinks, dir) = setup();
+    let (path, rotated) = (dir.join("access.log"), dir.join("access.log.1"));
+    let sink = sinks.open(&path, SMALL).unwrap();
+    assert_eq!(sink.push(b"old\n"), Pushed::Queued);
+    fs::rename(&path, &rotated).unwrap();
+    sinks.reopen();
+    assert!(until(PATIENCE, || path.exists()));
+    // What was pushed before the order is in the old file, whether or not it had been written.
+    assert_eq!(text(&rotated), "old\n");
+    assert!(until(PATIENCE, || {
+        let _ = sink.push(b"new\n");
+        text(&path).starts_with("new\n")
+    }));
+}
+
+#[test]
+fn a_failed_reopen_keeps_the_old_file_and_is_reported() {
+    let (sinks, dir) = setup();
+    let (_log, errors) = error_log(&sinks, &dir);
+    let path = dir.write("logs/access.log", "").unwrap();
+    let rotated = dir.join("moved/access.log");
+    let sink = sinks.open(&path, SMALL).unwrap();
+    fs::rename(dir.join("logs"), dir.join("moved")).unwrap();
+    sink.reopen();
+    let report = format!("open() \"{}\" failed (2: No such file or directory)\n", path.display());
+    assert!(until(PATIENCE, || text(&errors).ends_with(&report)));
+    assert_eq!(sink.push(b"line\n"), Pushed::Queued);
+    expect_text(&rotated, "line\n");
+}
+
+#[test]
+fn a_stalled_log_drops_counts_and_reports_once_it_flows_again() {
+    let (sinks, dir) = setup();
+    let (_log, errors) = error_log(&sinks, &dir);
+    let (path, mut reader) = stalled(&dir);
+    let sink = sinks.open(&path, SMALL).unwrap();
+    let queued = fill(&sink);
+    assert!(queued > 0);
+    let mut read = Vec::new();
+    assert!(until(PATIENCE, || {
+        read_some(&mut reader, &mut read);
+        sink.counts().written.value() == queued
+    }));
+    read_some(&mut reader, &mut read);
+    let lines: Vec<&str> = str::from_utf8(&read).unwrap().lines().collect();
+    assert_eq!(lines.len() as u64, queued);
+    assert!(lines.iter().enumerate().all(|(n, line)| *line == format!("line {n}")));
+    let report = format!(": 1 lines dropped, log \"{}\" could not keep up\n", path.display());
+    assert!(until(PATIENCE, || text(&errors).ends_with(&report)), "{}", text(&errors));
+    assert!(text(&errors).contains("[crit]"));
+    assert_eq!(sink.push(b"again\n"), Pushed::Queued);
+}
+
+#[test]
+fn a_stalled_log_does_not_hold_up_the_end() {
+    let (sinks, dir) = setup();
+    let (path, reader) = stalled(&dir);
+    let sink = sinks.open(&path, SMALL).unwrap();
+    let _ = fill(&sink);
+    assert_eq!(sinks.flush_and_close(Instant::now() + Duration::from_millis(20)), Closed::Late);
+    // Lets the writer go: its next write fails, and it has been told to close.
+    drop(reader);
+    assert_eq!(sink.flush_and_close(soon()), Closed::Late);
+    assert!(sink.counts().dropped.value() > 1);
+}
+
+#[test]
+fn a_full_disk_is_reported_and_loses_nothing_that_is_queued() {
+    let (sinks, dir) = setup();
+    let (_log, errors) = error_log(&sinks, &dir);
+    let sink = sinks.open(Path::new("/dev/full"), SMALL).unwrap();
+    assert_eq!(sink.push(b"one\n"), Pushed::Queued);
+    let report = "[alert] ";
+    let words = ": write() to \"/dev/full\" failed (28: No space left on device)\n";
+    assert!(until(PATIENCE, || text(&errors).ends_with(words)));
+    assert!(text(&errors).contains(report));
+    assert_eq!(sink.push(b"two\n"), Pushed::Queued);
+    let path = dir.write("room.log", "").unwrap();
+    sink.reopen_with(OwnedFd::from(OpenOptions::new().append(true).open(&path).unwrap()));
+    expect_text(&path, "one\ntwo\n");
+    assert_eq!(sink.counts().dropped.value(), 0);
+    assert!(sink.counts().failed.value() > 0);
+    assert_eq!(text(&errors).lines().count(), 1, "reported once a minute");
+}
+
+#[test]
+fn a_full_disk_does_not_hold_up_the_end() {
+    let (sinks, _dir) = setup();
+    let sink = sinks.open(Path::new("/dev/full"), SMALL).unwrap();
+    assert_eq!(sink.push(b"one\n"), Pushed::Queued);
+    assert_eq!(sinks.flush_and_close(soon()), Closed::Late);
+    assert_eq!(sink.counts().dropped.value(), 1);
+}
+
+#[test]
+fn a_batch_waits_for_its_size_the_flush_a_reopen_or_the_end() {
+    let (sinks, dir) = setup();
+    let open = |name: &str, batch| {
+        let path = dir.join(name);
+        (sinks.open(&path, SinkConfig { batch: Some(batch), ..SinkConfig::default() }).unwrap(), path)
+    };
+    let (by_size, size_path) = open("size.log", Batch { size: 16 << 10, flush: None });
+    let (by_flush, flush_path) =
+        open("flush.log", Batch { size: 64 << 10, flush: Some(Duration::from_millis(5)) });
+    let (by_end, end_path) = open("end.log", Batch { size: 64 << 10, flush: None });
+    let (by_reopen, reopen_path) = open("reopen.log", Batch { size: 64 << 10, flush: None });
+    for sink in [&by_flush, &by_end, &by_reopen] {
+        assert_eq!(sink.push(b"line\n"), Pushed::Queued);
+    }
+    expect_text(&flush_path, "line\n");
+    by_reopen.reopen();
+    expect_text(&reopen_path, "line\n");
+
+    let line = [b'x'; 1024];
+    for _ in 0..17 {
+        assert_eq!(by_size.push(&line), Pushed::Queued);
+    }
+    assert!(until(PATIENCE, || text(&size_path).len() >= 16 << 10));
+
+    assert_eq!(text(&end_path), "");
+    assert_eq!(by_end.flush_and_close(soon()), Closed::Written);
+    assert_eq!(text(&end_path), "line\n");
+}
+
+#[test]
+fn an_error_log_writes_to_every_target_that_admits_the_level() {
+    let (sinks, dir) = setup();
+    let (all, bad) = (dir.join("all.log"), dir.join("bad.log"));
+    let log = ErrorLog::new(vec![
+        (sinks.open(&all, SMALL).unwrap(), Level::Warn),
+        (sinks.open(&bad, SMALL).unwrap(), Level::Error),
+    ]);
+    assert!(log.enabled(Level::Warn) && !log.enabled(Level::Notice));
+    warn!(log, *5, "upstream {} is slow", "a");
+    error!(log, "two\nlines");
+    debug!(log, "{}", panic_if_formatted());
+    assert_eq!(sinks.flush_and_close(soon()), Closed::Written);
+    let messages = |path| -> Vec<String> {
+        text(path).lines().map(|line| line.split_once(": ").unwrap().1.to_owned()).collect()
+    };
+    assert_eq!(messages(&all), ["*5 upstream a is slow", "two\\x0Alines"]);
+    assert_eq!(messages(&bad), ["two\\x0Alines"]);
+}
+
+fn panic_if_formatted() -> String {
+    panic!("arguments of a level that is not logged were evaluated")
+}
+
+#[test]
+fn the_error_log_reports_its_own_drops_in_itself() {
+    let (sinks, dir) = setup();
+    let (path, mut reader) = stalled(&dir);
+    let sink = sinks.open(&path, SMALL).unwrap();
+    sinks.report_to(ErrorLog::new(vec![(sink.clone(), Level::Error)]));
+    let _ = fill(&sink);
+    let mut read = Vec::new();
+    let report = format!("lines dropped, log \"{}\" could not keep up\n", path.display());
+    assert!(until(PATIENCE, || {
+        read_some(&mut reader, &mut read);
+        read.ends_with(report.as_bytes())
+    }));
+}
