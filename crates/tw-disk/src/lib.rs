@@ -1,1 +1,54 @@
-//! tw-disk
+//! The one door to the disk.
+//!
+//! An event loop must never wait for a file. So every file operation goes through a [`Disk`]: it first tries to finish in
+//! memory (`openat2(RESOLVE_CACHED)`, `preadv2(RWF_NOWAIT)`), and otherwise becomes a job of a named [`Pool`] of threads,
+//! with owned buffers and paths, a [`Class`] and a [`Source`]. The crate needs no particular runtime: its futures wake
+//! whoever polls them.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), tw_disk::DiskError> {
+//! use tw_disk::{Account, Aio, Disk, Open, Pool, Source};
+//!
+//! let pool = Pool::with_defaults().expect("threads can be started");
+//! let disk = Disk::new(pool, Aio::Threads);
+//! let mut by = Account::hit(Source::of(b"/srv/a"));
+//! let file = disk.open(&mut by, c"/srv/a", &Open::READ).await?;
+//! let first = disk.read(&mut by, &file, 0, vec![0; 4096]).await?;
+//! # let _ = first; Ok(()) }
+//! ```
+
+mod account;
+mod device;
+mod direct;
+mod disk;
+mod driver;
+mod errno;
+mod error;
+mod file;
+mod how;
+mod links;
+mod meta;
+mod mounts;
+mod op;
+mod ops;
+mod os;
+mod pool;
+mod queue;
+mod sim;
+mod stats;
+mod task;
+
+pub use account::{Account, Class, Source};
+pub use device::{DEVICES_MAX, Reads, devices};
+pub use disk::{Aio, Disk, Socket};
+pub use driver::{Sent, SentEnd};
+pub use error::{DiskError, errno_text};
+pub use file::{File, Now};
+pub use how::{Access, Create, Existing, Links, Open, Temp};
+pub use meta::{Entry, Kind, Listing, Meta, Space};
+pub use op::Op;
+pub use ops::{Durable, LIST_MAX};
+pub use pool::{DEFAULT_MAX_QUEUE, DEFAULT_NAME, DEFAULT_THREADS, Pool};
+pub use rustix::io::Errno;
+pub use sim::Sim;
+pub use stats::{DeviceStats, OpStats, PoolStats};

@@ -1,0 +1,238 @@
+//! What is known about each device: how a loop may read from it, and how long it makes jobs wait.
+//!
+//! The answer of `preadv2(RWF_NOWAIT)` is a property of the file system, so it is asked once per device, by the first job
+//! that touches it, and remembered for the life of the process.
+
+use crate::stats::{DeviceStats, Sharded};
+use rustix::fs::{StatFs, fstatfs};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use std::cell::Cell;
+use std::io::IoSliceMut;
+use std::os::fd::BorrowedFd;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use tw_base::hist::Histogram;
+
+/// Devices with a record of their own; the others share one and are always read by jobs.
+pub const DEVICES_MAX: usize = 256;
+
+/// How a loop may read files of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Reads {
+    /// Not asked yet: by a job.
+    Unknown = 0,
+    /// Without waiting: `preadv2(RWF_NOWAIT)` tells memory from disk.
+    NoWait = 1,
+    /// Always: the file system has nothing but memory.
+    Memory = 2,
+    /// Never: the file system cannot tell.
+    Job = 3,
+}
+
+impl Reads {
+    fn from_u8(value: u8) -> Self {
+        match value {
+            1 => Reads::NoWait,
+            2 => Reads::Memory,
+            3 => Reads::Job,
+            _ => Reads::Unknown,
+        }
+    }
+}
+
+const INLINE: usize = 0;
+const MISS: usize = 1;
+
+/// One device.
+pub(crate) struct Device {
+    dev: Option<u64>,
+    reads: AtomicU8,
+    /// Whether `open`, `fstat` and `close` of a cached name never wait for another process or machine.
+    is_local: AtomicBool,
+    counts: Sharded<2>,
+    pub(crate) queue: Histogram,
+    pub(crate) service: Histogram,
+}
+
+static TABLE: [OnceLock<&'static Device>; DEVICES_MAX] = [const { OnceLock::new() }; DEVICES_MAX];
+static OTHERS: OnceLock<&'static Device> = OnceLock::new();
+
+thread_local! {
+    /// The device the running job works on, for the histograms.
+    static TOUCHED: Cell<Option<&'static Device>> = const { Cell::new(None) };
+}
+
+pub(crate) fn forget_touched() {
+    TOUCHED.set(None);
+}
+
+pub(crate) fn touched() -> Option<&'static Device> {
+    TOUCHED.get()
+}
+
+impl Device {
+    fn new(dev: Option<u64>, reads: Reads) -> &'static Device {
+        // Leaked on purpose: there are at most DEVICES_MAX of them, and every open file points to one.
+        Box::leak(Box::new(Device {
+            dev,
+            reads: AtomicU8::new(reads as u8),
+            is_local: AtomicBool::new(false),
+            counts: Sharded::new(),
+            queue: Histogram::new(),
+            service: Histogram::new(),
+        }))
+    }
+
+    /// The record of device `dev`. Allocates the first time it is seen.
+    pub(crate) fn of(dev: u64) -> &'static Device {
+        let home = (dev ^ (dev >> 8)) as usize % DEVICES_MAX;
+        for i in 0..DEVICES_MAX {
+            let entry = &TABLE[(home + i) % DEVICES_MAX];
+            let device = entry.get_or_init(|| Device::new(Some(dev), Reads::Unknown));
+            if device.dev == Some(dev) {
+                return device;
+            }
+        }
+        OTHERS.get_or_init(|| Device::new(None, Reads::Job))
+    }
+
+    /// How a loop may read.
+    pub(crate) fn reads(&self) -> Reads {
+        Reads::from_u8(self.reads.load(Relaxed))
+    }
+
+    /// Whether closing and `fstat` stay on this machine; false as long as nobody has looked.
+    pub(crate) fn is_local(&self) -> bool {
+        self.is_local.load(Relaxed)
+    }
+
+    /// Notes that the running job works here, and asks the device what it can do if nobody has. May wait: jobs only.
+    pub(crate) fn touch(&'static self, fd: BorrowedFd<'_>) {
+        TOUCHED.set(Some(self));
+        if self.reads() == Reads::Unknown {
+            let reads = self.ask(fd);
+            if reads != Reads::Unknown {
+                self.reads.store(reads as u8, Relaxed);
+            }
+        }
+    }
+
+    fn ask(&self, fd: BorrowedFd<'_>) -> Reads {
+        let Ok(fs) = fstatfs(fd) else { return Reads::Unknown };
+        self.is_local.store(is_local(&fs), Relaxed);
+        if is_memory(&fs) {
+            return Reads::Memory;
+        }
+        if !is_local(&fs) || !kernel_is_sound() {
+            return Reads::Job;
+        }
+        let mut byte = [0];
+        match preadv2(fd, &mut [IoSliceMut::new(&mut byte)], 0, ReadWriteFlags::NOWAIT) {
+            Ok(_) | Err(Errno::AGAIN) => Reads::NoWait,
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Reads::Job,
+            // A directory, or a descriptor that is not for reading: the next one may tell.
+            Err(_) => Reads::Unknown,
+        }
+    }
+
+    pub(crate) fn count_inline(&self) {
+        self.counts.add(INLINE);
+    }
+
+    pub(crate) fn count_miss(&self) {
+        self.counts.add(MISS);
+    }
+
+    fn stats(&self) -> DeviceStats {
+        DeviceStats {
+            dev: self.dev,
+            reads: self.reads(),
+            inline: self.counts.sum(INLINE),
+            misses: self.counts.sum(MISS),
+            queue: self.queue.snapshot(),
+            service: self.service.snapshot(),
+        }
+    }
+}
+
+/// Every device seen so far.
+pub fn devices() -> Vec<DeviceStats> {
+    TABLE.iter().chain([&OTHERS]).filter_map(|entry| entry.get()).map(|device| device.stats()).collect()
+}
+
+/// File systems whose names, once cached, are opened and closed without asking another process or machine; by `f_type`
+/// (linux/magic.h).
+const LOCAL: [u32; 12] = [
+    0xef53,      // ext2, ext3, ext4
+    0x5846_5342, // xfs
+    0x9123_683e, // btrfs
+    0xf2f5_2010, // f2fs
+    0xca45_1a4e, // bcachefs
+    0x2fc1_2fc1, // zfs
+    0x3153_464a, // jfs
+    0x7371_7368, // squashfs
+    0xe0f5_e1e2, // erofs
+    0x794c_7630, // overlayfs
+    TMPFS,
+    RAMFS,
+];
+const TMPFS: u32 = 0x0102_1994;
+const RAMFS: u32 = 0x8584_58f6;
+
+fn magic(fs: &StatFs) -> u32 {
+    // The type is 32 bits wide; some architectures sign-extend it.
+    fs.f_type as u32
+}
+
+fn is_local(fs: &StatFs) -> bool {
+    LOCAL.contains(&magic(fs))
+}
+
+fn is_memory(fs: &StatFs) -> bool {
+    matches!(magic(fs), TMPFS | RAMFS)
+}
+
+/// Whether `RWF_NOWAIT` reads can be trusted: Linux 5.9 and 5.10 may return less than asked, or wait.
+fn kernel_is_sound() -> bool {
+    static SOUND: OnceLock<bool> = OnceLock::new();
+    *SOUND.get_or_init(|| is_sound(rustix::system::uname().release().to_bytes()))
+}
+
+fn is_sound(release: &[u8]) -> bool {
+    let mut parts = release.split(|&b| !b.is_ascii_digit()).map(|part| {
+        part.iter().fold(0_u32, |n, &digit| n.saturating_mul(10).saturating_add(u32::from(digit - b'0')))
+    });
+    !matches!((parts.next(), parts.next()), (Some(5), Some(9 | 10)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn excludes_two_kernels() {
+        let cases: [(&[u8], bool); 8] = [
+            (b"5.9.0", false),
+            (b"5.10.234-generic", false),
+            (b"5.11.0", true),
+            (b"5.8.18", true),
+            (b"5.100.1", true),
+            (b"6.18.44-fc-v657", true),
+            (b"15.10.1", true),
+            (b"odd", true),
+        ];
+        for (release, expected) in cases {
+            assert_eq!(is_sound(release), expected, "{}", String::from_utf8_lossy(release));
+        }
+    }
+
+    #[test]
+    fn one_record_per_device() {
+        let a = Device::of(0xffff_0001);
+        assert!(std::ptr::eq(a, Device::of(0xffff_0001)));
+        assert!(!std::ptr::eq(a, Device::of(0xffff_0002)));
+        assert_eq!(a.reads(), Reads::Unknown);
+        assert!(!a.is_local());
+    }
+}

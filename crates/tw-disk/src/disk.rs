@@ -1,0 +1,174 @@
+//! The handle: a pool, a mode, and the answers that do not wait.
+
+use crate::device::Reads;
+use crate::driver::{Driver, Kind};
+use crate::file::{Direct, File, Handle, Now};
+use crate::how::Open;
+use crate::meta::Meta;
+use crate::op::Op;
+use crate::pool::Pool;
+use crate::sim::Sim;
+use crate::{mounts, os};
+use rustix::io::Errno;
+use std::ffi::CStr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// How operations that miss memory are done (`aio`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Aio {
+    /// On the calling thread, which then waits for the disk: nginx's default, for comparison and for file systems that
+    /// are memory.
+    Off,
+    /// By the threads of the pool.
+    #[default]
+    Threads,
+    /// Reads by io_uring, everything else by the threads of the pool.
+    Uring,
+}
+
+/// The door: a cheap handle to a pool, cloned freely.
+///
+/// Names ending in `_now` never wait and never allocate more than the file they open. The others are futures that first
+/// try that, and otherwise wait for a job; they may be dropped at any time. With [`Aio::Off`] all of them wait inline.
+#[derive(Clone)]
+pub struct Disk {
+    pub(crate) pool: Pool,
+    pub(crate) aio: Aio,
+    pub(crate) driver: Driver,
+}
+
+impl Disk {
+    /// A door to the real file system. Reads the mount table: not for a loop.
+    pub fn new(pool: Pool, aio: Aio) -> Self {
+        mounts::refresh();
+        Self::over(pool, aio, Kind::Os)
+    }
+
+    /// A door to a simulated file system; jobs run on the threads of `pool` all the same.
+    pub fn simulated(pool: Pool, aio: Aio, sim: Arc<Sim>) -> Self {
+        Self::over(pool, aio, Kind::Sim(sim))
+    }
+
+    fn over(pool: Pool, aio: Aio, kind: Kind) -> Self {
+        let closer = (aio != Aio::Off).then(|| pool.shared().clone());
+        Self { pool, aio, driver: Driver { kind, closer } }
+    }
+
+    /// Its pool.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// How it does what misses memory.
+    pub fn aio(&self) -> Aio {
+        self.aio
+    }
+
+    /// Opens a file whose path is in memory. Only for reading or [`Access::Path`](crate::Access::Path): other access is always [`Now::Cold`].
+    ///
+    /// Two or three system calls; allocates the handle.
+    pub fn open_now(&self, path: &CStr, how: &Open) -> Now<File> {
+        let opened = if self.aio == Aio::Off {
+            Some(self.driver.open(path, how).map_err(|error| error.errno().unwrap_or(Errno::IO)))
+        } else {
+            match &self.driver.kind {
+                Kind::Os => os::open_now(path, how)
+                    .map(|opened| opened.map(|(fd, meta)| self.opened(Handle::Os(fd), meta, how))),
+                Kind::Sim(sim) => sim
+                    .open_now(path, how)
+                    .map(|opened| opened.map(|(node, meta)| self.opened(Handle::Sim(node), meta, how))),
+            }
+        };
+        self.answer(Op::Open, opened)
+    }
+
+    fn opened(&self, handle: Handle, meta: Meta, how: &Open) -> File {
+        let file = File::new(handle, meta, how, self.driver.closer.clone());
+        file.inner().device.count_inline();
+        file
+    }
+
+    /// Looks at what a path in memory leads to: is it still the same version? Follows links.
+    pub fn probe_now(&self, path: &CStr) -> Now<Meta> {
+        let found = if self.aio == Aio::Off {
+            Some(self.driver.stat(path, true).map_err(|error| error.errno().unwrap_or(Errno::IO)))
+        } else {
+            match &self.driver.kind {
+                Kind::Os => os::probe_now(path),
+                Kind::Sim(sim) => sim.probe_now(path),
+            }
+        };
+        self.answer(Op::Stat, found)
+    }
+
+    /// Metadata of an open file as it is now, if its file system answers from memory.
+    pub fn stat_now(&self, file: &File) -> Now<Meta> {
+        let inner = file.inner();
+        let found = match (&inner.handle, &self.driver.kind) {
+            (Handle::Os(fd), _) if self.aio == Aio::Off || inner.device.is_local() => Some(os::fstat_now(fd)),
+            (Handle::Sim(node), Kind::Sim(sim)) => Some(sim.fstat_now(node)),
+            _ => None,
+        };
+        self.answer(Op::Fstat, found)
+    }
+
+    /// Reads what is in memory at `offset`: 0 bytes at the end of the file, fewer than asked where memory ends, and
+    /// [`Now::Cold`] if the first byte is not there (the kernel then begins to read ahead).
+    ///
+    /// One system call; allocates nothing.
+    pub fn read_now(&self, file: &File, offset: u64, buf: &mut [u8]) -> Now<usize> {
+        if self.aio == Aio::Off {
+            let read = self.driver.read(file.inner(), offset, buf);
+            return self.answer(Op::Read, Some(read.map_err(|error| error.errno().unwrap_or(Errno::IO))));
+        }
+        let inner = file.inner();
+        let read = match (&inner.handle, &self.driver.kind) {
+            (Handle::Os(fd), _) => match (inner.device.reads(), inner.direct()) {
+                _ if inner.refuses_nowait() => None,
+                (_, Direct::Wanted | Direct::On) => None,
+                (Reads::NoWait, _) => Some(os::read_now(fd, offset, buf, false)),
+                (Reads::Memory, _) => Some(os::read_now(fd, offset, buf, true)),
+                (Reads::Unknown | Reads::Job, _) => None,
+            },
+            (Handle::Sim(node), Kind::Sim(sim)) => sim.read_now(node, offset, buf),
+            _ => Some(Err(Errno::BADF)),
+        };
+        let read = match read {
+            Some(Err(Errno::AGAIN | Errno::INTR)) => None,
+            Some(Err(Errno::OPNOTSUPP)) => {
+                inner.note_nowait_refused();
+                None
+            }
+            other => other,
+        };
+        match read {
+            Some(_) => inner.device.count_inline(),
+            None => inner.device.count_miss(),
+        }
+        self.answer(Op::Read, read)
+    }
+
+    fn answer<T>(&self, op: Op, result: Option<Result<T, Errno>>) -> Now<T> {
+        match result {
+            Some(result) => {
+                self.count_inline(op);
+                Now::Ready(result)
+            }
+            None => Now::Cold,
+        }
+    }
+
+    pub(crate) fn count_inline(&self, op: Op) {
+        self.pool.shared().counters.inline.add(op.index());
+    }
+}
+
+impl std::fmt::Debug for Disk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Disk").field("pool", &self.pool).field("aio", &self.aio).finish_non_exhaustive()
+    }
+}
+
+/// A non-blocking socket that a job may write to while its connection lives on.
+pub type Socket = Arc<OwnedFd>;

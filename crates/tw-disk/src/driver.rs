@@ -1,0 +1,422 @@
+//! The operations over either file system, the real one or the simulated twin. All may wait: they run in jobs, or inline
+//! with `aio off`.
+
+use crate::error::DiskError;
+use crate::file::{Direct, File, Handle, Inner};
+use crate::how::{Access, Create, Open, Temp};
+use crate::meta::{Listing, Meta, Space};
+use crate::op::Op;
+use crate::pool::Shared;
+use crate::sim::Sim;
+use crate::{direct, os};
+use rustix::io::Errno;
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// Names tried for one temporary file before giving up.
+const TEMP_TRIES: u32 = 64;
+/// Bytes per step of a copy.
+const COPY_STEP_SIZE: usize = 64 * 1024;
+
+/// The next number of a temporary file, as nginx numbers them.
+static NEXT_TEMP: AtomicU32 = AtomicU32::new(0);
+
+/// Which file system, and who closes its files.
+#[derive(Clone)]
+pub(crate) struct Driver {
+    pub(crate) kind: Kind,
+    pub(crate) closer: Option<Arc<Shared>>,
+}
+
+/// A closed enum: the simulated twin costs the real disk one branch.
+#[derive(Clone)]
+pub(crate) enum Kind {
+    Os,
+    Sim(Arc<Sim>),
+}
+
+/// How far a transfer to a socket came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// Bytes the socket took.
+    pub bytes: usize,
+    /// Why it stopped.
+    pub end: SentEnd,
+}
+
+/// Why a transfer to a socket stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SentEnd {
+    /// Everything asked for was sent.
+    Done,
+    /// The socket takes no more for now.
+    SocketFull,
+    /// The file ended early.
+    FileEnd,
+}
+
+fn closed(op: Op) -> DiskError {
+    op.failed(Errno::BADF)
+}
+
+/// Calls the real or the simulated form of an operation on a path.
+macro_rules! by_path {
+    ($self:ident, $op:expr, $name:ident($($arg:expr),*)) => {
+        match &$self.kind {
+            Kind::Os => os::$name($($arg),*),
+            Kind::Sim(sim) => sim.$name($($arg),*),
+        }
+        .map_err(|errno| $op.failed(errno))
+    };
+}
+
+/// Calls the real or the simulated form of an operation on an open file.
+macro_rules! by_file {
+    ($self:ident, $op:expr, $file:ident, $name:ident($($arg:expr),*)) => {
+        match (&$self.kind, &$file.handle) {
+            (_, Handle::Os(fd)) => {
+                $file.device.touch(fd.as_fd());
+                os::$name(fd, $($arg),*).map_err(|errno| $op.failed(errno))
+            }
+            (Kind::Sim(sim), Handle::Sim(node)) => {
+                sim.$name(node, $($arg),*).map_err(|errno| $op.failed(errno))
+            }
+            _ => Err(closed($op)),
+        }
+    };
+}
+
+impl Driver {
+    fn file(&self, handle: Handle, meta: Meta, how: &Open) -> File {
+        let file = File::new(handle, meta, how, self.closer.clone());
+        if let Handle::Os(fd) = &file.inner().handle {
+            if how.access != Access::Path {
+                file.inner().device.touch(fd.as_fd());
+                if !file.inner().device.is_local() {
+                    // A mount nobody knew when the table was read.
+                    crate::mounts::refresh();
+                }
+            }
+        }
+        file
+    }
+
+    pub(crate) fn open(&self, path: &CStr, how: &Open) -> Result<File, DiskError> {
+        let (handle, meta) = match &self.kind {
+            Kind::Os => os::open(path, how).map(|(fd, meta)| (Handle::Os(fd), meta)),
+            Kind::Sim(sim) => sim.open(path, how).map(|(node, meta)| (Handle::Sim(node), meta)),
+        }
+        .map_err(|errno| Op::Open.failed(errno))?;
+        Ok(self.file(handle, meta, how))
+    }
+
+    pub(crate) fn create(&self, path: &CStr, how: &Create) -> Result<File, DiskError> {
+        let first = self.create_once(path, how);
+        match (first, how.parents_below) {
+            (Err(Errno::NOENT), Some(below)) => {
+                self.make_parents(path, below, how.parents_mode)?;
+                self.create_once(path, how)
+            }
+            (first, _) => first,
+        }
+        .map_err(|errno| Op::Create.failed(errno))
+    }
+
+    fn create_once(&self, path: &CStr, how: &Create) -> Result<File, Errno> {
+        let (handle, meta) = match &self.kind {
+            Kind::Os => os::create(path, how.access, how.existing, how.mode)
+                .map(|(fd, meta)| (Handle::Os(fd), meta))?,
+            Kind::Sim(sim) => sim
+                .create(path, how.access, how.existing, how.mode)
+                .map(|(node, meta)| (Handle::Sim(node), meta))?,
+        };
+        let access = if how.access == Access::Append { Access::Append } else { Access::ReadWrite };
+        Ok(self.file(handle, meta, &Open { access, ..Open::READ }))
+    }
+
+    pub(crate) fn create_temp(&self, dir: &CStr, how: &Temp) -> Result<(File, Option<CString>), DiskError> {
+        if !how.is_named {
+            match self.create_nameless(dir, how.mode) {
+                // Some file systems have no nameless files: make one by hand.
+                Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
+                other => return other.map(|file| (file, None)).map_err(|errno| Op::Create.failed(errno)),
+            }
+        }
+        let below = u32::try_from(dir.to_bytes().len()).unwrap_or(u32::MAX);
+        let create = Create { mode: how.mode, parents_below: Some(below), ..Create::NEW };
+        let mut tries = 0;
+        loop {
+            let path = temp_path(dir, how.levels, NEXT_TEMP.fetch_add(1, Relaxed));
+            match self.create(&path, &create) {
+                Err(error) if error.errno() == Some(Errno::EXIST) && tries < TEMP_TRIES => {
+                    // Another process numbers the same directory, or did before us: jump elsewhere.
+                    tries += 1;
+                    NEXT_TEMP.fetch_add(scatter(), Relaxed);
+                }
+                Err(error) => return Err(error),
+                Ok(file) if how.is_named => return Ok((file, Some(path))),
+                Ok(file) => {
+                    self.unlink(&path)?;
+                    return Ok((file, None));
+                }
+            }
+        }
+    }
+
+    fn create_nameless(&self, dir: &CStr, mode: u32) -> Result<File, Errno> {
+        let (handle, meta) = match &self.kind {
+            Kind::Os => os::create_nameless(dir, mode).map(|(fd, meta)| (Handle::Os(fd), meta))?,
+            Kind::Sim(sim) => sim.create_nameless(dir, mode).map(|(node, meta)| (Handle::Sim(node), meta))?,
+        };
+        Ok(self.file(handle, meta, &Open::READ_WRITE))
+    }
+
+    pub(crate) fn stat(&self, path: &CStr, follow: bool) -> Result<Meta, DiskError> {
+        by_path!(self, Op::Stat, stat(path, follow))
+    }
+
+    pub(crate) fn fstat(&self, file: &Inner) -> Result<Meta, DiskError> {
+        by_file!(self, Op::Fstat, file, fstat_now())
+    }
+
+    pub(crate) fn list(&self, path: &CStr, max: usize) -> Result<Listing, DiskError> {
+        by_path!(self, Op::List, list(path, max))
+    }
+
+    /// Fills `buf` from `offset`; short only at the end of the file.
+    pub(crate) fn read(&self, file: &Inner, offset: u64, buf: &mut [u8]) -> Result<usize, DiskError> {
+        if file.read_ahead > 0 && matches!(file.direct(), Direct::No | Direct::Refused) {
+            if let Handle::Os(fd) = &file.handle {
+                os::advise_will_need(fd, offset, buf.len() as u64 + u64::from(file.read_ahead));
+            }
+        }
+        let mut filled = 0;
+        while filled < buf.len() {
+            let (at, rest) = (offset + filled as u64, &mut buf[filled..]);
+            match self.read_once(file, at, rest)? {
+                0 => break,
+                n => filled += n,
+            }
+        }
+        Ok(filled)
+    }
+
+    fn read_once(&self, file: &Inner, offset: u64, buf: &mut [u8]) -> Result<usize, DiskError> {
+        match (&file.handle, file.direct()) {
+            (Handle::Os(fd), Direct::Wanted | Direct::On) => {
+                file.device.touch(fd.as_fd());
+                direct::read(file, fd, offset, buf).map_err(|errno| Op::Read.failed(errno))
+            }
+            _ => by_file!(self, Op::Read, file, read(offset, buf)),
+        }
+    }
+
+    /// Reads a whole file of at most `max` bytes; `EFBIG` if it is longer.
+    pub(crate) fn read_whole(&self, path: &CStr, max: usize) -> Result<Vec<u8>, DiskError> {
+        let file = self.open(path, &Open::READ)?;
+        let size = usize::try_from(file.meta().size).unwrap_or(usize::MAX);
+        if size > max {
+            return Err(Op::Read.failed(Errno::FBIG));
+        }
+        // One byte more than it says: a file that grows meanwhile, or reports no size (procfs), is read on.
+        let mut content = vec![0; size.saturating_add(1)];
+        let mut filled = 0;
+        loop {
+            filled += self.read(file.inner(), filled as u64, &mut content[filled..])?;
+            if filled < content.len() {
+                content.truncate(filled);
+                return Ok(content);
+            }
+            if filled > max {
+                return Err(Op::Read.failed(Errno::FBIG));
+            }
+            content.resize(content.len() * 2, 0);
+        }
+    }
+
+    /// Writes all of `data` at `offset`, or at the end.
+    pub(crate) fn write(&self, file: &Inner, offset: Option<u64>, data: &[u8]) -> Result<(), DiskError> {
+        let mut written = 0;
+        while written < data.len() {
+            let at = offset.map(|offset| offset + written as u64);
+            match by_file!(self, Op::Write, file, write(at, &data[written..]))? {
+                0 => return Err(Op::Write.failed(Errno::IO)),
+                n => written += n,
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn mkdir(&self, path: &CStr, mode: u32) -> Result<(), DiskError> {
+        by_path!(self, Op::Mkdir, mkdir(path, mode))
+    }
+
+    /// Creates a directory and those above it that are missing; one that exists is fine.
+    pub(crate) fn mkdir_all(&self, path: &CStr, mode: u32) -> Result<(), DiskError> {
+        let mut slashed = path.to_bytes().to_vec();
+        slashed.push(b'/');
+        self.make_levels(&slashed, 0, mode)
+    }
+
+    fn make_parents(&self, path: &CStr, below: u32, mode: u32) -> Result<(), DiskError> {
+        self.make_levels(path.to_bytes(), below as usize, mode)
+    }
+
+    /// Creates every directory that ends in a slash of `path` behind its first `below` bytes, top down.
+    fn make_levels(&self, path: &[u8], below: usize, mode: u32) -> Result<(), DiskError> {
+        let ends = (below.max(1)..path.len()).filter(|&i| path[i] == b'/' && path[i - 1] != b'/');
+        for end in ends {
+            // `path` comes from a C string, so there is no NUL in it.
+            let level = CString::new(&path[..end]).map_err(|_| Op::Mkdir.failed(Errno::INVAL))?;
+            match self.mkdir(&level, mode) {
+                Err(error) if error.errno() != Some(Errno::EXIST) => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn rename(&self, from: &CStr, to: &CStr) -> Result<(), DiskError> {
+        by_path!(self, Op::Rename, rename(from, to))
+    }
+
+    pub(crate) fn link(&self, from: &CStr, to: &CStr) -> Result<(), DiskError> {
+        by_path!(self, Op::Link, link(from, to))
+    }
+
+    pub(crate) fn unlink(&self, path: &CStr) -> Result<(), DiskError> {
+        by_path!(self, Op::Unlink, unlink(path))
+    }
+
+    pub(crate) fn rmdir(&self, path: &CStr) -> Result<(), DiskError> {
+        by_path!(self, Op::Rmdir, rmdir(path))
+    }
+
+    pub(crate) fn fsync(&self, file: &Inner, data_only: bool) -> Result<(), DiskError> {
+        by_file!(self, Op::Fsync, file, fsync(data_only))
+    }
+
+    pub(crate) fn sync_dir(&self, path: &CStr) -> Result<(), DiskError> {
+        by_path!(self, Op::Fsync, sync_dir(path))
+    }
+
+    pub(crate) fn set_mtime(&self, file: &Inner, sec: i64, nsec: u32) -> Result<(), DiskError> {
+        by_file!(self, Op::SetTimes, file, set_mtime(sec, nsec))
+    }
+
+    pub(crate) fn set_mode(&self, file: &Inner, mode: u32) -> Result<(), DiskError> {
+        by_file!(self, Op::SetMode, file, set_mode(mode))
+    }
+
+    pub(crate) fn truncate(&self, file: &Inner, size: u64) -> Result<(), DiskError> {
+        by_file!(self, Op::Truncate, file, truncate(size))
+    }
+
+    pub(crate) fn space(&self, path: &CStr) -> Result<Space, DiskError> {
+        by_path!(self, Op::Space, space(path))
+    }
+
+    pub(crate) fn readlink(&self, path: &CStr) -> Result<CString, DiskError> {
+        by_path!(self, Op::Readlink, readlink(path))
+    }
+
+    pub(crate) fn realpath(&self, path: &CStr) -> Result<CString, DiskError> {
+        by_path!(self, Op::Realpath, realpath(path))
+    }
+
+    /// Copies a file to a new name; the copy is removed again if it cannot be completed.
+    pub(crate) fn copy(&self, from: &CStr, to: &CStr, how: &Create) -> Result<(), DiskError> {
+        let source = self.open(from, &Open::READ)?;
+        let copy = self.create(to, how)?;
+        let result = self.copy_content(source.inner(), copy.inner());
+        if result.is_err() {
+            // The first failure is the one to report.
+            let _ = self.unlink(to);
+        }
+        result
+    }
+
+    fn copy_content(&self, from: &Inner, to: &Inner) -> Result<(), DiskError> {
+        let mut buffer = vec![0; COPY_STEP_SIZE];
+        let mut offset = 0;
+        loop {
+            let n = self.read(from, offset, &mut buffer)?;
+            self.write(to, Some(offset), &buffer[..n])?;
+            offset += n as u64;
+            if n < buffer.len() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Moves file content to a non-blocking socket until the socket is full.
+    pub(crate) fn sendfile(
+        &self,
+        file: &Inner,
+        offset: u64,
+        len: usize,
+        socket: &OwnedFd,
+    ) -> Result<Sent, DiskError> {
+        let mut bytes = 0;
+        while bytes < len {
+            let at = offset + bytes as u64;
+            let moved = match (&self.kind, &file.handle) {
+                (_, Handle::Os(fd)) => {
+                    file.device.touch(fd.as_fd());
+                    os::sendfile(socket.as_fd(), fd, at, len - bytes)
+                }
+                (Kind::Sim(sim), Handle::Sim(node)) => sim.sendfile(socket.as_fd(), node, at, len - bytes),
+                _ => Err(Errno::BADF),
+            };
+            match moved {
+                Ok(0) => return Ok(Sent { bytes, end: SentEnd::FileEnd }),
+                Ok(n) => bytes += n,
+                Err(Errno::AGAIN) => return Ok(Sent { bytes, end: SentEnd::SocketFull }),
+                Err(errno) => return Err(Op::Sendfile.failed(errno)),
+            }
+        }
+        Ok(Sent { bytes, end: SentEnd::Done })
+    }
+}
+
+/// `DIR/LEVEL/…/NUMBER`, the levels taken from the end of the number, as nginx names temporary files.
+fn temp_path(dir: &CStr, levels: [u8; 3], number: u32) -> CString {
+    let name = format!("{number:010}");
+    let mut path = dir.to_bytes().to_vec();
+    let mut end = name.len();
+    for digits in levels.into_iter().map(usize::from).take_while(|&digits| digits > 0) {
+        let start = end.saturating_sub(digits);
+        path.push(b'/');
+        path.extend_from_slice(&name.as_bytes()[start..end]);
+        end = start;
+    }
+    path.push(b'/');
+    path.extend_from_slice(name.as_bytes());
+    path.retain(|&byte| byte != 0);
+    CString::new(path).unwrap_or_default()
+}
+
+/// A jump no other process is likely to make.
+fn scatter() -> u32 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id()) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn temp_paths() {
+        let cases: [(&CStr, [u8; 3], u32, &CStr); 3] = [
+            (c"/t", [0, 0, 0], 7, c"/t/0000000007"),
+            (c"/t", [1, 2, 0], 1_234_567, c"/t/7/56/0001234567"),
+            (c"/t", [2, 2, 2], 1_234_567_890, c"/t/90/78/56/1234567890"),
+        ];
+        for (dir, levels, number, expected) in cases {
+            assert_eq!(temp_path(dir, levels, number).as_c_str(), expected);
+        }
+    }
+}

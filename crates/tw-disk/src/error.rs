@@ -1,0 +1,132 @@
+//! What can go wrong at the door, and the shape in which nginx's log says so.
+
+use crate::op::Op;
+use rustix::io::Errno;
+use std::ffi::CStr;
+use std::fmt;
+use std::sync::Arc;
+
+/// Why an operation gave no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DiskError {
+    /// The system refused.
+    Os {
+        /// What was tried.
+        op: Op,
+        /// Why it failed.
+        errno: Errno,
+    },
+    /// The pool's queue is full; nothing was tried. Degrade: go to the origin, or answer 503.
+    QueueFull {
+        /// Name of the pool.
+        pool: Arc<str>,
+        /// Jobs waiting in it.
+        waiting: usize,
+    },
+    /// The pool stopped before the job began.
+    Cancelled,
+    /// The job panicked; the thread lives on.
+    Panicked,
+}
+
+impl DiskError {
+    /// The system's reason, if it was the system.
+    pub fn errno(&self) -> Option<Errno> {
+        match self {
+            Self::Os { errno, .. } => Some(*errno),
+            _ => None,
+        }
+    }
+
+    /// Whether the path does not lead to anything: the causes nginx answers with 404.
+    pub fn is_absent(&self) -> bool {
+        matches!(self.errno(), Some(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG))
+    }
+
+    /// The line for the error log in nginx's shape: `open() "/a" failed (2: No such file or directory)`.
+    pub fn on<'a>(&'a self, path: &'a CStr) -> impl fmt::Display + 'a {
+        OnPath { error: self, path }
+    }
+}
+
+/// An `errno` as nginx writes it: `2: No such file or directory`.
+pub fn errno_text(errno: Errno) -> impl fmt::Display {
+    ErrnoText(errno)
+}
+
+struct ErrnoText(Errno);
+
+impl fmt::Display for ErrnoText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = self.0.raw_os_error();
+        match crate::errno::text(number) {
+            Some(text) => write!(f, "{number}: {text}"),
+            None => write!(f, "{number}: Unknown error {number}"),
+        }
+    }
+}
+
+impl fmt::Display for DiskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Os { op, errno } => write!(f, "{} failed ({})", op.call(), ErrnoText(*errno)),
+            Self::QueueFull { pool, waiting } => {
+                write!(f, "thread pool \"{pool}\" queue overflow: {waiting} tasks waiting")
+            }
+            Self::Cancelled => f.write_str("disk job cancelled"),
+            Self::Panicked => f.write_str("disk job panicked"),
+        }
+    }
+}
+
+impl std::error::Error for DiskError {}
+
+struct OnPath<'a> {
+    error: &'a DiskError,
+    path: &'a CStr,
+}
+
+impl fmt::Display for OnPath<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = String::from_utf8_lossy(self.path.to_bytes());
+        match self.error {
+            DiskError::Os { op, errno } => {
+                write!(f, "{} \"{path}\" failed ({})", op.call(), ErrnoText(*errno))
+            }
+            // nginx names no file here: the pool is what the operator has to look at.
+            DiskError::QueueFull { .. } => self.error.fmt(f),
+            DiskError::Cancelled | DiskError::Panicked => write!(f, "{}: \"{path}\"", self.error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts() {
+        let cases: [(DiskError, &str, &str); 4] = [
+            (
+                Op::Open.failed(Errno::NOENT),
+                "open() failed (2: No such file or directory)",
+                "open() \"/a\" failed (2: No such file or directory)",
+            ),
+            (
+                DiskError::QueueFull { pool: "disk1".into(), waiting: 7 },
+                "thread pool \"disk1\" queue overflow: 7 tasks waiting",
+                "thread pool \"disk1\" queue overflow: 7 tasks waiting",
+            ),
+            (DiskError::Panicked, "disk job panicked", "disk job panicked: \"/a\""),
+            (
+                Op::Read.failed(Errno::from_raw_os_error(4000)),
+                "pread() failed (4000: Unknown error 4000)",
+                "pread() \"/a\" failed (4000: Unknown error 4000)",
+            ),
+        ];
+        for (error, plain, on_path) in cases {
+            assert_eq!(error.to_string(), plain);
+            assert_eq!(error.on(c"/a").to_string(), on_path);
+        }
+    }
+}

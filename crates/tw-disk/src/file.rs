@@ -1,0 +1,161 @@
+//! Open files: shared handles that close themselves where closing may wait.
+
+use crate::account::{Account, Class, Source};
+use crate::device::Device;
+use crate::how::{Access, Open};
+use crate::meta::Meta;
+use crate::op::Op;
+use crate::pool::{Shared, is_pool_thread};
+use crate::{os, sim};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+/// What a descriptor refers to: a closed enum, so that reading costs no dynamic call.
+pub(crate) enum Handle {
+    Os(OwnedFd),
+    Sim(sim::Node),
+    /// Only while being dropped.
+    Closed,
+}
+
+/// Whether reads go past the page cache.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Direct {
+    /// Never asked for.
+    No = 0,
+    /// Asked for; the first job turns it on.
+    Wanted = 1,
+    /// Turned on.
+    On = 2,
+    /// Asked for, but the file system has none.
+    Refused = 3,
+}
+
+/// An open file. Clones are the same descriptor; it is closed with the last one.
+///
+/// Closing runs inline only if it cannot wait: a file opened for reading, on a local file system, that still has a name.
+/// Every other close is a job of the pool.
+#[derive(Clone)]
+pub struct File(Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) handle: Handle,
+    meta: Meta,
+    pub(crate) device: &'static Device,
+    pool: Option<Arc<Shared>>,
+    /// Closing may write: the file was open for writing.
+    is_writable: bool,
+    /// What [`Direct`] says.
+    direct: AtomicU8,
+    pub(crate) direct_align: u32,
+    pub(crate) read_ahead: u32,
+    /// Set when the file refuses `RWF_NOWAIT` on a device that takes it in general.
+    refuses_nowait: std::sync::atomic::AtomicBool,
+}
+
+impl File {
+    /// `pool` closes the file; `None` closes it wherever the last clone is dropped.
+    pub(crate) fn new(handle: Handle, meta: Meta, how: &Open, pool: Option<Arc<Shared>>) -> Self {
+        let direct = if meta.size >= how.direct_from { Direct::Wanted } else { Direct::No };
+        Self(Arc::new(Inner {
+            handle,
+            meta,
+            device: Device::of(meta.dev),
+            pool,
+            is_writable: matches!(how.access, Access::ReadWrite | Access::Append),
+            direct: AtomicU8::new(direct as u8),
+            direct_align: how.direct_align.max(512).next_power_of_two(),
+            read_ahead: how.read_ahead,
+            refuses_nowait: false.into(),
+        }))
+    }
+
+    /// Metadata as it was when the file was opened.
+    pub fn meta(&self) -> &Meta {
+        &self.0.meta
+    }
+
+    /// The descriptor, for system calls that do not wait for the disk; `None` if the file is simulated.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        match &self.0.handle {
+            Handle::Os(fd) => Some(fd.as_fd()),
+            Handle::Sim(_) | Handle::Closed => None,
+        }
+    }
+
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.0
+    }
+}
+
+impl Inner {
+    pub(crate) fn direct(&self) -> Direct {
+        match self.direct.load(Relaxed) {
+            1 => Direct::Wanted,
+            2 => Direct::On,
+            3 => Direct::Refused,
+            _ => Direct::No,
+        }
+    }
+
+    pub(crate) fn set_direct(&self, direct: Direct) {
+        self.direct.store(direct as u8, Relaxed);
+    }
+
+    pub(crate) fn refuses_nowait(&self) -> bool {
+        self.refuses_nowait.load(Relaxed)
+    }
+
+    pub(crate) fn note_nowait_refused(&self) {
+        self.refuses_nowait.store(true, Relaxed);
+    }
+
+    /// Whether the close can neither write, free blocks, nor ask another machine.
+    fn closes_at_once(&self, fd: &OwnedFd) -> bool {
+        // Between this look and the close the last name may go; the window is a microsecond, and the cost one long close.
+        !self.is_writable && self.device.is_local() && matches!(os::fstat_now(fd), Ok(meta) if meta.nlink > 0)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let (Handle::Os(fd), Some(pool)) = (std::mem::replace(&mut self.handle, Handle::Closed), &self.pool)
+        else {
+            return;
+        };
+        if is_pool_thread() || self.closes_at_once(&fd) {
+            return;
+        }
+        let by = Account::new(Class::Evict, Source::NONE);
+        let device = self.device;
+        let close = move || {
+            // A chance to learn about the device for those who only open and close.
+            device.touch(fd.as_fd());
+            drop(fd);
+            Ok::<(), crate::DiskError>(())
+        };
+        if let Some(left) = pool.detach(&by, Op::Close, close) {
+            // The pool has ended: so has the service, and waiting here stops nobody.
+            left.run();
+        }
+    }
+}
+
+impl std::fmt::Debug for File {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("File").field("fd", &self.fd()).field("meta", &self.0.meta).finish_non_exhaustive()
+    }
+}
+
+/// An answer that did not wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Now<T> {
+    /// The answer.
+    Ready(Result<T, Errno>),
+    /// It would have to wait: submit a job.
+    Cold,
+}

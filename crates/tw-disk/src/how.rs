@@ -1,0 +1,128 @@
+//! How to open and create.
+
+/// What to do about symbolic links on the way (`disable_symlinks`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Links {
+    /// Follow them.
+    #[default]
+    Follow,
+    /// Fail with `ELOOP` if there is one.
+    Refuse {
+        /// Length in bytes of the leading part of the path that is not checked (`from=`); 0 checks all of it.
+        from: u32,
+    },
+    /// Fail with `ELOOP` if a link and what it leads to have different owners.
+    SameOwner {
+        /// As in [`Links::Refuse`].
+        from: u32,
+    },
+}
+
+/// What the descriptor is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// Reading.
+    #[default]
+    Read,
+    /// Reading and writing in place.
+    ReadWrite,
+    /// Writing at the end, whoever else does.
+    Append,
+    /// Nothing but its metadata: works without read permission, never waits for a device or a pipe.
+    Path,
+}
+
+/// How to open an existing file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Open {
+    /// What the descriptor is for.
+    pub access: Access,
+    /// Symbolic links on the way.
+    pub links: Links,
+    /// Files of at least this many bytes are read past the page cache (`directio`); `u64::MAX` is never.
+    pub direct_from: u64,
+    /// Alignment of such reads in bytes, a power of two (`directio_alignment`).
+    pub direct_align: u32,
+    /// Bytes to read ahead of a read that missed memory (`read_ahead`); 0 leaves it to the kernel.
+    pub read_ahead: u32,
+    /// The file is ours: do not update its access time. A read that updates it may wait for the file system's journal.
+    pub is_ours: bool,
+}
+
+impl Open {
+    /// For reading, as nginx opens static files.
+    pub const READ: Open = Open {
+        access: Access::Read,
+        links: Links::Follow,
+        direct_from: u64::MAX,
+        direct_align: 512,
+        read_ahead: 0,
+        is_ours: false,
+    };
+    /// For reading and writing in place.
+    pub const READ_WRITE: Open = Open { access: Access::ReadWrite, ..Open::READ };
+    /// For writing at the end.
+    pub const APPEND: Open = Open { access: Access::Append, ..Open::READ };
+    /// For metadata only.
+    pub const PATH: Open = Open { access: Access::Path, ..Open::READ };
+}
+
+/// What to do when the name to create exists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Existing {
+    /// Fail with `EEXIST`.
+    #[default]
+    Fail,
+    /// Open it as it is.
+    Keep,
+    /// Open it and cut it to nothing.
+    Truncate,
+}
+
+/// How to create a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Create {
+    /// [`Access::ReadWrite`] or [`Access::Append`]; anything else means the former.
+    pub access: Access,
+    /// Permission bits, before the umask.
+    pub mode: u32,
+    /// When the name exists.
+    pub existing: Existing,
+    /// Create missing directories below this many leading bytes of the path (hashed levels); `None` creates none.
+    pub parents_below: Option<u32>,
+    /// Permission bits of created directories, before the umask.
+    pub parents_mode: u32,
+}
+
+impl Create {
+    /// A new file for this user only.
+    pub const NEW: Create = Create {
+        access: Access::ReadWrite,
+        mode: 0o600,
+        existing: Existing::Fail,
+        parents_below: None,
+        parents_mode: 0o700,
+    };
+    /// For writing at the end, created if absent: a log.
+    pub const LOG: Create =
+        Create { access: Access::Append, mode: 0o644, existing: Existing::Keep, ..Create::NEW };
+}
+
+/// How to create a temporary file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Temp {
+    /// Permission bits, before the umask.
+    pub mode: u32,
+    /// Hashed subdirectories, as in `client_body_temp_path DIR 1 2`: digits per level, 0 ends the list.
+    pub levels: [u8; 3],
+    /// Whether the name stays, to be renamed later. Otherwise the file has no name from the start and ends with its
+    /// last handle.
+    pub is_named: bool,
+}
+
+impl Temp {
+    /// A named file for this user only, without subdirectories.
+    pub const NAMED: Temp = Temp { mode: 0o600, levels: [0; 3], is_named: true };
+    /// A nameless file for this user only.
+    pub const NAMELESS: Temp = Temp { mode: 0o600, levels: [0; 3], is_named: false };
+}

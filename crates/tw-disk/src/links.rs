@@ -1,0 +1,153 @@
+//! `disable_symlinks`: opening without following links, or only links of the same owner.
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, readlinkat, statat,
+};
+use rustix::io::Errno;
+use std::ffi::CStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Flags of a directory that is only a step on the way.
+const STEP: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// The leading part that may contain links (empty: none), and the rest, relative to it.
+fn split(path: &CStr, from: u32) -> (&[u8], &[u8]) {
+    let path = path.to_bytes();
+    let from = (from as usize).min(path.len());
+    // The trusted part ends at a slash, so that no name is cut in two.
+    let end = if path[from..].starts_with(b"/") || path[..from].ends_with(b"/") {
+        from
+    } else {
+        path[..from].iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1)
+    };
+    let (trusted, rest) = path.split_at(end);
+    match trusted {
+        [] if rest.starts_with(b"/") => (b"/", relative(rest)),
+        [] => (b".", rest),
+        _ => (trusted, relative(rest)),
+    }
+}
+
+fn relative(rest: &[u8]) -> &[u8] {
+    let start = rest.iter().position(|&b| b != b'/').unwrap_or(rest.len());
+    if start == rest.len() { b"." } else { &rest[start..] }
+}
+
+/// Opens from memory, refusing every link behind `from`; `EAGAIN` where it would have to wait, `ELOOP` at a link.
+pub(crate) fn open_now(path: &CStr, from: u32, flags: OFlags) -> Result<OwnedFd, Errno> {
+    open_resolving(path, from, flags, ResolveFlags::CACHED)
+}
+
+/// Opens, refusing every link behind `from`.
+pub(crate) fn open_refusing(path: &CStr, from: u32, flags: OFlags) -> Result<OwnedFd, Errno> {
+    match open_resolving(path, from, flags, ResolveFlags::empty()) {
+        // Before Linux 5.6: name by name, and a link is refused whoever owns it.
+        Err(Errno::NOSYS) => walk(path, from, flags, |_, _| Err(Errno::LOOP)),
+        other => other,
+    }
+}
+
+fn open_resolving(path: &CStr, from: u32, flags: OFlags, resolve: ResolveFlags) -> Result<OwnedFd, Errno> {
+    let (trusted, rest) = split(path, from);
+    let strict = resolve | ResolveFlags::NO_SYMLINKS;
+    if trusted == b"/" || trusted == b"." {
+        return openat2(CWD, path, flags, Mode::empty(), strict);
+    }
+    let dir = openat2(CWD, trusted, STEP, Mode::empty(), resolve)?;
+    openat2(&dir, rest, flags, Mode::empty(), strict)
+}
+
+/// Opens, following only links whose owner also owns what they lead to.
+pub(crate) fn open_same_owner(path: &CStr, from: u32, flags: OFlags) -> Result<OwnedFd, Errno> {
+    walk(
+        path,
+        from,
+        flags,
+        |link_owner, target_owner| {
+            if link_owner == target_owner { Ok(()) } else { Err(Errno::LOOP) }
+        },
+    )
+}
+
+/// Opens name by name. At a link, `judge` gets its owner and the owner of what it leads to.
+fn walk(
+    path: &CStr,
+    from: u32,
+    flags: OFlags,
+    judge: fn(u32, u32) -> Result<(), Errno>,
+) -> Result<OwnedFd, Errno> {
+    let (trusted, rest) = split(path, from);
+    let mut dir = openat(CWD, trusted, STEP, Mode::empty())?;
+    let mut names = rest.split(|&b| b == b'/').filter(|name| !name.is_empty() && *name != b".").peekable();
+    while let Some(name) = names.next() {
+        let is_last = names.peek().is_none();
+        let flags = match (is_last, rest.ends_with(b"/")) {
+            (true, false) => flags,
+            (true, true) => flags | OFlags::DIRECTORY,
+            (false, _) => STEP,
+        };
+        let next = open_name(dir.as_fd(), name, flags, judge)?;
+        if is_last {
+            return Ok(next);
+        }
+        dir = next;
+    }
+    openat(&dir, c".", flags, Mode::empty())
+}
+
+fn open_name(
+    dir: BorrowedFd<'_>,
+    name: &[u8],
+    flags: OFlags,
+    judge: fn(u32, u32) -> Result<(), Errno>,
+) -> Result<OwnedFd, Errno> {
+    // With O_PATH, O_NOFOLLOW opens the link itself instead of failing; O_DIRECTORY then fails with ENOTDIR.
+    let is_link = |error: Errno| matches!(error, Errno::LOOP | Errno::NOTDIR);
+    let plain = openat(dir, name, flags | OFlags::NOFOLLOW, Mode::empty());
+    let has_link = match &plain {
+        Ok(fd) if flags.contains(OFlags::PATH) => is_symlink(fstat(fd)?.st_mode),
+        Ok(_) => false,
+        Err(errno) if is_link(*errno) => is_symlink(statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode),
+        Err(_) => false,
+    };
+    if !has_link {
+        return plain;
+    }
+    // The link is held open while it is judged: what is followed is the link whose owner was looked at.
+    let link = openat(dir, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let link_stat = fstat(&link)?;
+    if !is_symlink(link_stat.st_mode) {
+        return Err(Errno::LOOP);
+    }
+    let target = readlinkat(&link, c"", Vec::new())?;
+    let fd = openat(dir, target, flags, Mode::empty())?;
+    judge(link_stat.st_uid, fstat(&fd)?.st_uid)?;
+    Ok(fd)
+}
+
+fn is_symlink(mode: u32) -> bool {
+    FileType::from_raw_mode(mode) == FileType::Symlink
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splits_at_names() {
+        let cases: [(&CStr, u32, &str, &str); 9] = [
+            (c"/a/b/c", 0, "/", "a/b/c"),
+            (c"/a/b/c", 2, "/a", "b/c"),
+            (c"/a/b/c", 3, "/a/", "b/c"),
+            (c"/a/bb/c", 4, "/a/", "bb/c"),
+            (c"/a/b", 4, "/a/", "b"),
+            (c"/a/b/", 5, "/a/b/", "."),
+            (c"/a/b", 99, "/a/", "b"),
+            (c"a/b", 0, ".", "a/b"),
+            (c"//a", 0, "/", "a"),
+        ];
+        for (path, from, trusted, rest) in cases {
+            assert_eq!(split(path, from), (trusted.as_bytes(), rest.as_bytes()), "{path:?} {from}");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The operations of the door, by name: for errors, counters and the log.
+
+use crate::error::DiskError;
+use rustix::io::Errno;
+
+macro_rules! ops {
+    ($($(#[$doc:meta])* $name:ident = $call:literal),+ $(,)?) => {
+        /// One kind of disk operation.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum Op { $($(#[$doc])* $name),+ }
+
+        impl Op {
+            /// Every operation, in the order of [`Op::index`].
+            pub const ALL: &'static [Op] = &[$(Op::$name),+];
+
+            /// The name nginx's error log uses for the failed call, for example `open()`.
+            pub const fn call(self) -> &'static str {
+                match self { $(Op::$name => $call),+ }
+            }
+        }
+    };
+}
+
+ops! {
+    /// Opening an existing file.
+    Open = "open()",
+    /// Metadata by path.
+    Stat = "stat()",
+    /// Metadata of an open file.
+    Fstat = "fstat()",
+    /// Reading a range.
+    Read = "pread()",
+    /// From file to socket inside the kernel.
+    Sendfile = "sendfile()",
+    /// Writing a range.
+    Write = "pwrite()",
+    /// Creating a file.
+    Create = "open()",
+    /// Creating a directory.
+    Mkdir = "mkdir()",
+    /// Renaming.
+    Rename = "rename()",
+    /// A second name for a file.
+    Link = "link()",
+    /// Removing a file.
+    Unlink = "unlink()",
+    /// Removing a directory.
+    Rmdir = "rmdir()",
+    /// Flushing to stable storage.
+    Fsync = "fsync()",
+    /// Setting times.
+    SetTimes = "utimes()",
+    /// Setting permissions.
+    SetMode = "chmod()",
+    /// Setting the length.
+    Truncate = "ftruncate()",
+    /// Reading a directory.
+    List = "opendir()",
+    /// Free space of a file system.
+    Space = "statvfs()",
+    /// The target of a symbolic link.
+    Readlink = "readlink()",
+    /// A path without symbolic links.
+    Realpath = "realpath()",
+    /// Copying a whole file.
+    Copy = "copy()",
+    /// Closing where it may wait.
+    Close = "close()",
+    /// A closure of [`Pool::run`](crate::Pool::run).
+    Run = "run()",
+}
+
+impl Op {
+    /// How many operations there are.
+    pub const COUNT: usize = Self::ALL.len();
+
+    /// Position in [`Op::ALL`].
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The failure of this operation with `errno`.
+    pub fn failed(self, errno: Errno) -> DiskError {
+        DiskError::Os { op: self, errno }
+    }
+}

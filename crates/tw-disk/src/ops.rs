@@ -1,0 +1,273 @@
+//! The operations that may wait, as futures.
+//!
+//! Each takes the [`Account`] it runs on first. A dropped future takes its job back if no thread has begun it; a job that
+//! has been begun keeps its buffers and files until it ends, on the thread that ran it.
+
+use crate::account::Account;
+use crate::disk::{Aio, Disk, Socket};
+use crate::driver::{Driver, Sent};
+use crate::error::DiskError;
+use crate::file::{File, Now};
+use crate::how::{Create, Open, Temp};
+use crate::meta::{Listing, Meta, Space};
+use crate::op::Op;
+use std::ffi::{CStr, CString};
+
+/// The most names one [`Disk::list`] returns unless the caller asks for fewer: some 20 MB of memory.
+pub const LIST_MAX: usize = 100_000;
+
+/// What must have reached the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durable {
+    /// The content, and what is needed to read it.
+    Data,
+    /// All metadata too.
+    All,
+}
+
+impl Disk {
+    /// Opens an existing file.
+    ///
+    /// # Errors
+    /// Those of `openat2`; `ELOOP` at a link that [`Open::links`] refuses. As all operations: see [`DiskError`].
+    pub async fn open(&self, by: &mut Account, path: &CStr, how: &Open) -> Result<File, DiskError> {
+        if let Now::Ready(opened) = self.open_now(path, how) {
+            return opened.map_err(|errno| Op::Open.failed(errno));
+        }
+        let (path, how) = (path.to_owned(), *how);
+        self.job(by, Op::Open, move |driver| driver.open(&path, &how)).await
+    }
+
+    /// Creates a file, and the directories of its path if `how` says so.
+    pub async fn create(&self, by: &mut Account, path: &CStr, how: &Create) -> Result<File, DiskError> {
+        let (path, how) = (path.to_owned(), *how);
+        self.job(by, Op::Create, move |driver| driver.create(&path, &how)).await
+    }
+
+    /// Creates a temporary file in `dir`, with its path if it has one.
+    pub async fn create_temp(
+        &self,
+        by: &mut Account,
+        dir: &CStr,
+        how: &Temp,
+    ) -> Result<(File, Option<CString>), DiskError> {
+        let (dir, how) = (dir.to_owned(), *how);
+        self.job(by, Op::Create, move |driver| driver.create_temp(&dir, &how)).await
+    }
+
+    /// Metadata of what a path leads to, through symbolic links.
+    pub async fn stat(&self, by: &mut Account, path: &CStr) -> Result<Meta, DiskError> {
+        if let Now::Ready(found) = self.probe_now(path) {
+            return found.map_err(|errno| Op::Stat.failed(errno));
+        }
+        let path = path.to_owned();
+        self.job(by, Op::Stat, move |driver| driver.stat(&path, true)).await
+    }
+
+    /// Metadata of a path itself, be it a symbolic link.
+    pub async fn stat_link(&self, by: &mut Account, path: &CStr) -> Result<Meta, DiskError> {
+        let path = path.to_owned();
+        self.job(by, Op::Stat, move |driver| driver.stat(&path, false)).await
+    }
+
+    /// Metadata of an open file as it is now.
+    pub async fn stat_file(&self, by: &mut Account, file: &File) -> Result<Meta, DiskError> {
+        if let Now::Ready(found) = self.stat_now(file) {
+            return found.map_err(|errno| Op::Fstat.failed(errno));
+        }
+        let file = file.clone();
+        self.job(by, Op::Fstat, move |driver| driver.fstat(file.inner())).await
+    }
+
+    /// Reads a directory: at most `max` names (see [`LIST_MAX`]), each with its metadata.
+    pub async fn list(&self, by: &mut Account, path: &CStr, max: usize) -> Result<Listing, DiskError> {
+        let path = path.to_owned();
+        self.job(by, Op::List, move |driver| driver.list(&path, max)).await
+    }
+
+    /// Reads up to `buf.len()` bytes at `offset` and returns the buffer cut to what was read: empty only at the end of the
+    /// file. What is in memory may be less than asked; a job fills the buffer unless the file ends.
+    pub async fn read(
+        &self,
+        by: &mut Account,
+        file: &File,
+        offset: u64,
+        mut buf: Vec<u8>,
+    ) -> Result<Vec<u8>, DiskError> {
+        if let Now::Ready(read) = self.read_now(file, offset, &mut buf) {
+            buf.truncate(read.map_err(|errno| Op::Read.failed(errno))?);
+            return Ok(buf);
+        }
+        let file = file.clone();
+        self.job(by, Op::Read, move |driver| {
+            let n = driver.read(file.inner(), offset, &mut buf)?;
+            buf.truncate(n);
+            Ok(buf)
+        })
+        .await
+    }
+
+    /// Opens, reads and closes a file of at most `max` bytes, as one job; `EFBIG` if it is longer.
+    pub async fn read_whole(&self, by: &mut Account, path: &CStr, max: usize) -> Result<Vec<u8>, DiskError> {
+        let path = path.to_owned();
+        self.job(by, Op::Read, move |driver| driver.read_whole(&path, max)).await
+    }
+
+    /// Writes all of `data` at `offset` and gives it back. If it fails, some of it may have been written.
+    pub async fn write<B>(&self, by: &mut Account, file: &File, offset: u64, data: B) -> Result<B, DiskError>
+    where
+        B: AsRef<[u8]> + Send + 'static,
+    {
+        let file = file.clone();
+        self.job(by, Op::Write, move |driver| {
+            driver.write(file.inner(), Some(offset), data.as_ref())?;
+            Ok(data)
+        })
+        .await
+    }
+
+    /// Writes all of `data` where the descriptor stands: at the end if the file was opened for appending.
+    pub async fn append<B>(&self, by: &mut Account, file: &File, data: B) -> Result<B, DiskError>
+    where
+        B: AsRef<[u8]> + Send + 'static,
+    {
+        let file = file.clone();
+        self.job(by, Op::Write, move |driver| {
+            driver.write(file.inner(), None, data.as_ref())?;
+            Ok(data)
+        })
+        .await
+    }
+
+    /// Creates one directory.
+    pub async fn mkdir(&self, by: &mut Account, path: &CStr, mode: u32) -> Result<(), DiskError> {
+        let path = path.to_owned();
+        self.job(by, Op::Mkdir, move |driver| driver.mkdir(&path, mode)).await
+    }
+
+    /// Creates a directory and those above it that are missing; one that exists is fine.
+    pub async fn mkdir_all(&self, by: &mut Account, path: &CStr, mode: u32) -> Result<(), DiskError> {
+        let path = path.to_owned();
+        self.job(by, Op::Mkdir, move |driver| driver.mkdir_all(&path, mode)).await
+    }
+
+    /// Renames, replacing what is there; `EXDEV` between file systems ([`Disk::copy`], then rename).
+    pub async fn rename(&self, by: &mut Account, from: &CStr, to: &CStr) -> Result<(), DiskError> {
+        let (from, to) = (from.to_owned(), to.to_owned());
+        self.job(by, Op::Rename, move |driver| driver.rename(&from, &to)).await
+    }
+
+    /// Gives a file a second name.
+    pub async fn link(&self, by: &mut Account, from: &CStr, to: &CStr) -> Result<(), DiskError> {
+        let (from, to) = (from.to_owned(), to.to_owned());
+        self.job(by, Op::Link, move |driver| driver.link(&from, &to)).await
+    }
+
+    /// Removes a name.
+    pub async fn unlink(&self, by: &mut Account, path: &CStr) -> Result<(), DiskError> {
+        let path = path.to_owned();
+        self.job(by, Op::Unlink, move |driver| driver.unlink(&path)).await
+    }
+
+    /// Removes an empty directory.
+    pub async fn rmdir(&self, by: &mut Account, path: &CStr) -> Result<(), DiskError> {
+        let path = path.to_owned();
+        self.job(by, Op::Rmdir, move |driver| driver.rmdir(&path)).await
+    }
+
+    /// Waits until what was written to a file is on the disk.
+    pub async fn fsync(&self, by: &mut Account, file: &File, what: Durable) -> Result<(), DiskError> {
+        let file = file.clone();
+        self.job(by, Op::Fsync, move |driver| driver.fsync(file.inner(), what == Durable::Data)).await
+    }
+
+    /// Waits until the names in a directory are on the disk.
+    pub async fn sync_dir(&self, by: &mut Account, path: &CStr) -> Result<(), DiskError> {
+        let path = path.to_owned();
+        self.job(by, Op::Fsync, move |driver| driver.sync_dir(&path)).await
+    }
+
+    /// Sets the access and modification time: seconds since 1970 and nanoseconds within the second.
+    pub async fn set_mtime(
+        &self,
+        by: &mut Account,
+        file: &File,
+        sec: i64,
+        nsec: u32,
+    ) -> Result<(), DiskError> {
+        let file = file.clone();
+        self.job(by, Op::SetTimes, move |driver| driver.set_mtime(file.inner(), sec, nsec)).await
+    }
+
+    /// Sets the permission bits.
+    pub async fn set_mode(&self, by: &mut Account, file: &File, mode: u32) -> Result<(), DiskError> {
+        let file = file.clone();
+        self.job(by, Op::SetMode, move |driver| driver.set_mode(file.inner(), mode)).await
+    }
+
+    /// Sets the length.
+    pub async fn truncate(&self, by: &mut Account, file: &File, size: u64) -> Result<(), DiskError> {
+        let file = file.clone();
+        self.job(by, Op::Truncate, move |driver| driver.truncate(file.inner(), size)).await
+    }
+
+    /// Room on the file system that holds `path`.
+    pub async fn space(&self, by: &mut Account, path: &CStr) -> Result<Space, DiskError> {
+        let path = path.to_owned();
+        self.job(by, Op::Space, move |driver| driver.space(&path)).await
+    }
+
+    /// What a symbolic link says.
+    pub async fn readlink(&self, by: &mut Account, path: &CStr) -> Result<CString, DiskError> {
+        let path = path.to_owned();
+        self.job(by, Op::Readlink, move |driver| driver.readlink(&path)).await
+    }
+
+    /// The absolute path without symbolic links (`$realpath_root`).
+    pub async fn realpath(&self, by: &mut Account, path: &CStr) -> Result<CString, DiskError> {
+        let path = path.to_owned();
+        self.job(by, Op::Realpath, move |driver| driver.realpath(&path)).await
+    }
+
+    /// Copies a file's content to a new file, as one job; nothing of it is left if it fails.
+    pub async fn copy(
+        &self,
+        by: &mut Account,
+        from: &CStr,
+        to: &CStr,
+        how: &Create,
+    ) -> Result<(), DiskError> {
+        let (from, to, how) = (from.to_owned(), to.to_owned(), *how);
+        self.job(by, Op::Copy, move |driver| driver.copy(&from, &to, &how)).await
+    }
+
+    /// Sends up to `len` bytes of a file to a non-blocking socket from inside the kernel, always by a job: `sendfile` waits
+    /// for pages that are not in memory, even for those that are being read.
+    ///
+    /// If the future is dropped, a job that has begun still writes to the socket: close the connection.
+    pub async fn sendfile(
+        &self,
+        by: &mut Account,
+        file: &File,
+        offset: u64,
+        len: usize,
+        socket: &Socket,
+    ) -> Result<Sent, DiskError> {
+        let (file, socket) = (file.clone(), socket.clone());
+        self.job(by, Op::Sendfile, move |driver| driver.sendfile(file.inner(), offset, len, &socket)).await
+    }
+
+    /// Does the work of an operation by a job, or here with [`Aio::Off`].
+    async fn job<T, W>(&self, by: &mut Account, op: Op, work: W) -> Result<T, DiskError>
+    where
+        W: FnOnce(&Driver) -> Result<T, DiskError> + Send + 'static,
+        T: Send + 'static,
+    {
+        if self.aio == Aio::Off {
+            self.count_inline(op);
+            return work(&self.driver);
+        }
+        let driver = self.driver.clone();
+        self.pool.job(by, op, move || work(&driver)).await
+    }
+}

@@ -1,0 +1,285 @@
+//! The operations on the real file system, one system call or a few each. All of them may wait, except those whose
+//! name ends in `_now`.
+
+use crate::how::{Access, Existing, Links, Open};
+use crate::meta::{Entry, Kind, Listing, Meta, Space};
+use crate::{links, mounts};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat, Timespec, Timestamps, fstat, openat,
+    openat2, statat,
+};
+use rustix::io::{Errno, ReadWriteFlags, preadv2, retry_on_intr};
+use std::ffi::{CStr, CString, OsStr};
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Bytes of directory entries asked for at once, as the C library does.
+const DIRECTORY_BUFFER_SIZE: usize = 32 * 1024;
+
+/// Set when the kernel turns out not to know `RESOLVE_CACHED` (before Linux 5.12): every open is then a job.
+static LACKS_CACHED: AtomicBool = AtomicBool::new(false);
+
+impl From<&Stat> for Meta {
+    fn from(st: &Stat) -> Self {
+        Meta {
+            dev: st.st_dev,
+            ino: st.st_ino,
+            size: u64::try_from(st.st_size).unwrap_or(0),
+            mtime_sec: st.st_mtime as i64,
+            mtime_nsec: st.st_mtime_nsec as u32,
+            ctime_sec: st.st_ctime as i64,
+            ctime_nsec: st.st_ctime_nsec as u32,
+            mode: st.st_mode & 0o7777,
+            kind: kind_of(FileType::from_raw_mode(st.st_mode)),
+            nlink: st.st_nlink as u32,
+            uid: st.st_uid,
+            gid: st.st_gid,
+            blocks: st.st_blocks as u64,
+        }
+    }
+}
+
+fn kind_of(file_type: FileType) -> Kind {
+    match file_type {
+        FileType::RegularFile => Kind::File,
+        FileType::Directory => Kind::Directory,
+        FileType::Symlink => Kind::Symlink,
+        _ => Kind::Other,
+    }
+}
+
+/// Flags of every open: no descriptor survives `exec`, no pipe or device makes us wait, no terminal becomes ours.
+const BASE: OFlags = OFlags::CLOEXEC.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+
+pub(crate) fn flags_of(how: &Open) -> OFlags {
+    let mut flags = match how.access {
+        Access::Read => BASE | OFlags::RDONLY,
+        Access::ReadWrite => BASE | OFlags::RDWR,
+        Access::Append => BASE | OFlags::WRONLY | OFlags::APPEND,
+        Access::Path => return OFlags::CLOEXEC | OFlags::PATH,
+    };
+    flags.set(OFlags::NOATIME, how.is_ours);
+    flags
+}
+
+/// Opens a path whose walk and open end in memory; `None` where it would have to wait.
+pub(crate) fn open_now(path: &CStr, how: &Open) -> Option<Result<(OwnedFd, Meta), Errno>> {
+    // Opening for writing waits while the file system is frozen.
+    let is_reading = matches!(how.access, Access::Read | Access::Path);
+    if !is_reading || LACKS_CACHED.load(Relaxed) || mounts::may_wait(path.to_bytes()) {
+        return None;
+    }
+    let flags = flags_of(how);
+    let opened = match how.links {
+        Links::Follow => openat2_now(path, flags),
+        Links::Refuse { from } | Links::SameOwner { from } => links::open_now(path, from, flags),
+    };
+    match opened {
+        Err(Errno::AGAIN | Errno::INTR) => None,
+        // Not our file after all: the job opens it without O_NOATIME.
+        Err(Errno::PERM) if how.is_ours => None,
+        // A link: whether its owner matches is looked up by a job.
+        Err(Errno::LOOP) if matches!(how.links, Links::SameOwner { .. }) => None,
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            LACKS_CACHED.store(true, Relaxed);
+            None
+        }
+        Err(errno) => Some(Err(errno)),
+        Ok(fd) => Some(fstat(&fd).map(|st| (fd, Meta::from(&st)))),
+    }
+}
+
+fn openat2_now(path: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
+    openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED)
+}
+
+pub(crate) fn open(path: &CStr, how: &Open) -> Result<(OwnedFd, Meta), Errno> {
+    let mut flags = flags_of(how);
+    let mut opened = open_once(path, how, flags);
+    if how.is_ours && matches!(opened, Err(Errno::PERM)) {
+        flags.remove(OFlags::NOATIME);
+        opened = open_once(path, how, flags);
+    }
+    let fd = opened?;
+    let meta = fstat_now(&fd)?;
+    Ok((fd, meta))
+}
+
+fn open_once(path: &CStr, how: &Open, flags: OFlags) -> Result<OwnedFd, Errno> {
+    retry_on_intr(|| match how.links {
+        Links::Follow => openat(CWD, path, flags, Mode::empty()),
+        Links::Refuse { from } => links::open_refusing(path, from, flags),
+        Links::SameOwner { from } => links::open_same_owner(path, from, flags),
+    })
+}
+
+pub(crate) fn create(
+    path: &CStr,
+    access: Access,
+    existing: Existing,
+    mode: u32,
+) -> Result<(OwnedFd, Meta), Errno> {
+    let mut flags = BASE | OFlags::CREATE;
+    flags |= if access == Access::Append { OFlags::WRONLY | OFlags::APPEND } else { OFlags::RDWR };
+    flags |= match existing {
+        Existing::Fail => OFlags::EXCL,
+        Existing::Keep => OFlags::empty(),
+        Existing::Truncate => OFlags::TRUNC,
+    };
+    let fd = retry_on_intr(|| openat(CWD, path, flags, Mode::from_raw_mode(mode)))?;
+    let meta = fstat_now(&fd)?;
+    Ok((fd, meta))
+}
+
+/// A file without a name in directory `dir`; `EOPNOTSUPP` or `EISDIR` where the file system has none.
+pub(crate) fn create_nameless(dir: &CStr, mode: u32) -> Result<(OwnedFd, Meta), Errno> {
+    let flags = BASE | OFlags::TMPFILE | OFlags::RDWR;
+    let fd = retry_on_intr(|| openat(CWD, dir, flags, Mode::from_raw_mode(mode)))?;
+    let meta = fstat_now(&fd)?;
+    Ok((fd, meta))
+}
+
+/// Waits only on file systems that ask another process or machine.
+pub(crate) fn fstat_now(fd: &OwnedFd) -> Result<Meta, Errno> {
+    fstat(fd).map(|st| Meta::from(&st))
+}
+
+pub(crate) fn stat(path: &CStr, follow: bool) -> Result<Meta, Errno> {
+    let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+    statat(CWD, path, flags).map(|st| Meta::from(&st))
+}
+
+/// Reads what is in memory; `EAGAIN` if the first byte is not.
+pub(crate) fn read_now(fd: &OwnedFd, offset: u64, buf: &mut [u8], wait_free: bool) -> Result<usize, Errno> {
+    let flags = if wait_free { ReadWriteFlags::empty() } else { ReadWriteFlags::NOWAIT };
+    preadv2(fd, &mut [IoSliceMut::new(buf)], offset, flags)
+}
+
+pub(crate) fn read(fd: &OwnedFd, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
+    retry_on_intr(|| rustix::io::pread(fd, &mut *buf, offset))
+}
+
+pub(crate) fn write(fd: &OwnedFd, offset: Option<u64>, data: &[u8]) -> Result<usize, Errno> {
+    retry_on_intr(|| match offset {
+        Some(offset) => rustix::io::pwrite(fd, data, offset),
+        None => rustix::io::write(fd, data),
+    })
+}
+
+pub(crate) fn list(path: &CStr, max: usize) -> Result<Listing, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = retry_on_intr(|| openat(CWD, path, flags, Mode::empty()))?;
+    let mut buffer = vec![MaybeUninit::uninit(); DIRECTORY_BUFFER_SIZE];
+    let mut names = RawDir::new(&dir, &mut buffer);
+    let mut listing = Listing::default();
+    while let Some(entry) = names.next() {
+        let entry = entry?;
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        if listing.entries.len() == max {
+            listing.truncated = true;
+            break;
+        }
+        let meta = match statat(&dir, name, AtFlags::empty()) {
+            // A link that leads nowhere is listed as itself.
+            Err(Errno::NOENT | Errno::LOOP | Errno::ACCESS) => statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW),
+            other => other,
+        };
+        match meta {
+            Ok(st) => listing.entries.push(Entry { name: name.to_owned(), meta: Meta::from(&st) }),
+            // Removed meanwhile.
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(listing)
+}
+
+pub(crate) fn mkdir(path: &CStr, mode: u32) -> Result<(), Errno> {
+    rustix::fs::mkdir(path, Mode::from_raw_mode(mode))
+}
+
+pub(crate) fn rename(from: &CStr, to: &CStr) -> Result<(), Errno> {
+    rustix::fs::rename(from, to)
+}
+
+pub(crate) fn link(from: &CStr, to: &CStr) -> Result<(), Errno> {
+    rustix::fs::link(from, to)
+}
+
+pub(crate) fn unlink(path: &CStr) -> Result<(), Errno> {
+    rustix::fs::unlink(path)
+}
+
+pub(crate) fn rmdir(path: &CStr) -> Result<(), Errno> {
+    rustix::fs::rmdir(path)
+}
+
+pub(crate) fn fsync(fd: &OwnedFd, data_only: bool) -> Result<(), Errno> {
+    retry_on_intr(|| if data_only { rustix::fs::fdatasync(fd) } else { rustix::fs::fsync(fd) })
+}
+
+pub(crate) fn sync_dir(path: &CStr) -> Result<(), Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = retry_on_intr(|| openat(CWD, path, flags, Mode::empty()))?;
+    retry_on_intr(|| rustix::fs::fsync(&dir))
+}
+
+pub(crate) fn set_mtime(fd: &OwnedFd, sec: i64, nsec: u32) -> Result<(), Errno> {
+    let time = Timespec { tv_sec: sec, tv_nsec: nsec.into() };
+    rustix::fs::futimens(fd, &Timestamps { last_access: time, last_modification: time })
+}
+
+pub(crate) fn set_mode(fd: &OwnedFd, mode: u32) -> Result<(), Errno> {
+    rustix::fs::fchmod(fd, Mode::from_raw_mode(mode))
+}
+
+pub(crate) fn truncate(fd: &OwnedFd, size: u64) -> Result<(), Errno> {
+    retry_on_intr(|| rustix::fs::ftruncate(fd, size))
+}
+
+pub(crate) fn space(path: &CStr) -> Result<Space, Errno> {
+    let fs = rustix::fs::statvfs(path)?;
+    let unit = if fs.f_frsize == 0 { fs.f_bsize } else { fs.f_frsize };
+    Ok(Space {
+        total: fs.f_blocks.saturating_mul(unit),
+        free: fs.f_bfree.saturating_mul(unit),
+        available: fs.f_bavail.saturating_mul(unit),
+        block_size: fs.f_bsize,
+    })
+}
+
+pub(crate) fn readlink(path: &CStr) -> Result<CString, Errno> {
+    rustix::fs::readlink(path, Vec::new())
+}
+
+pub(crate) fn realpath(path: &CStr) -> Result<CString, Errno> {
+    let resolved = std::fs::canonicalize(OsStr::from_bytes(path.to_bytes()))
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    CString::new(resolved.into_os_string().as_bytes()).map_err(|_| Errno::INVAL)
+}
+
+pub(crate) fn sendfile(
+    socket: BorrowedFd<'_>,
+    fd: &OwnedFd,
+    offset: u64,
+    len: usize,
+) -> Result<usize, Errno> {
+    let mut position = offset;
+    retry_on_intr(|| rustix::fs::sendfile(socket, fd, Some(&mut position), len))
+}
+
+pub(crate) fn advise_will_need(fd: &OwnedFd, offset: u64, len: u64) {
+    // Advice: a file system that does not take it reads as it does without.
+    let _ = rustix::fs::fadvise(fd, offset, std::num::NonZeroU64::new(len), rustix::fs::Advice::WillNeed);
+}
+
+/// Looks at a path that is in memory; `None` where it would have to wait.
+pub(crate) fn probe_now(path: &CStr) -> Option<Result<Meta, Errno>> {
+    open_now(path, &Open::PATH).map(|opened| opened.map(|(_, meta)| meta))
+}

@@ -1,0 +1,151 @@
+//! Counters of the door: per pool and operation, and per device. Written with relaxed atomics, read by a metrics page.
+
+use crate::op::Op;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use tw_base::count::Counter;
+use tw_base::hist::{Histogram, Snapshot};
+
+/// Threads that count inline operations without sharing a cache line; more threads share.
+const SHARDS: usize = 16;
+
+static NEXT_SHARD: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static SHARD: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+fn shard() -> usize {
+    SHARD.with(|shard| {
+        if shard.get() == usize::MAX {
+            shard.set(NEXT_SHARD.fetch_add(1, Relaxed) % SHARDS);
+        }
+        shard.get()
+    })
+}
+
+/// Two cache lines, because processors fetch them in pairs.
+#[repr(align(128))]
+struct Padded<const N: usize>([AtomicU64; N]);
+
+/// `N` counts that loops add to on every request: each thread has its own line, readers add them up.
+pub(crate) struct Sharded<const N: usize>(Box<[Padded<N>]>);
+
+impl<const N: usize> Sharded<N> {
+    pub(crate) fn new() -> Self {
+        Self((0..SHARDS).map(|_| Padded([const { AtomicU64::new(0) }; N])).collect())
+    }
+
+    pub(crate) fn add(&self, which: usize) {
+        self.0[shard()].0[which].fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn sum(&self, which: usize) -> u64 {
+        self.0.iter().map(|line| line.0[which].load(Relaxed)).fold(0, u64::wrapping_add)
+    }
+}
+
+/// Counters of one operation in one pool.
+#[derive(Default)]
+pub(crate) struct OpCounters {
+    pub(crate) queue: Histogram,
+    pub(crate) service: Histogram,
+}
+
+/// Counters of one pool.
+pub(crate) struct PoolCounters {
+    /// Operations that ended on the caller's thread, per operation.
+    pub(crate) inline: Sharded<{ Op::COUNT }>,
+    pub(crate) ops: Box<[OpCounters]>,
+    pub(crate) overflows: Counter,
+    pub(crate) cancellations: Counter,
+    pub(crate) panics: Counter,
+}
+
+impl PoolCounters {
+    pub(crate) fn new() -> Self {
+        Self {
+            inline: Sharded::new(),
+            ops: (0..Op::COUNT).map(|_| OpCounters::default()).collect(),
+            overflows: Counter::new(),
+            cancellations: Counter::new(),
+            panics: Counter::new(),
+        }
+    }
+}
+
+/// One operation of one pool, at one moment.
+#[derive(Clone, Debug)]
+pub struct OpStats {
+    /// Which operation.
+    pub op: Op,
+    /// How many ended without a job.
+    pub inline: u64,
+    /// How many became jobs and ended.
+    pub jobs: u64,
+    /// Time from being queued to being begun.
+    pub queue: Snapshot,
+    /// Time from being begun to being done.
+    pub service: Snapshot,
+}
+
+/// One pool at one moment.
+#[derive(Clone, Debug)]
+pub struct PoolStats {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its threads.
+    pub threads: u32,
+    /// The most jobs that may wait.
+    pub max_queue: usize,
+    /// Jobs that wait.
+    pub waiting: usize,
+    /// Jobs that hold a thread, or a place in the ring.
+    pub running: u32,
+    /// Jobs refused because the queue was full.
+    pub overflows: u64,
+    /// Jobs taken back before they began.
+    pub cancellations: u64,
+    /// Jobs that panicked.
+    pub panics: u64,
+    /// Per operation, those that happened at least once.
+    pub ops: Vec<OpStats>,
+}
+
+/// One device at one moment.
+#[derive(Clone, Debug)]
+pub struct DeviceStats {
+    /// Device number (`st_dev`); `None` sums the devices that found no place in the table.
+    pub dev: Option<u64>,
+    /// How a loop may read from it.
+    pub reads: crate::device::Reads,
+    /// Operations on open files that ended without a job.
+    pub inline: u64,
+    /// Reads that found nothing in memory.
+    pub misses: u64,
+    /// Time jobs waited for a thread.
+    pub queue: Snapshot,
+    /// Time jobs took.
+    pub service: Snapshot,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_add_up() {
+        let counts = Arc::new(Sharded::<2>::new());
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let counts = counts.clone();
+                std::thread::spawn(move || (0..1000).for_each(|_| counts.add(1)))
+            })
+            .collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert_eq!((counts.sum(0), counts.sum(1)), (0, 4000));
+    }
+}

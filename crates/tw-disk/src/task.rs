@@ -1,0 +1,178 @@
+//! A job and the future that waits for it: one allocation for both, the work and later its result.
+//!
+//! ```text
+//! Waiting ─► Running ─► Done ─► Over
+//!    └──────────┴── future dropped ─┘
+//! ```
+
+use crate::device::{self, Device};
+use crate::error::DiskError;
+use crate::op::Op;
+use crate::queue::Ticket;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+/// Takes a lock whose holder may have panicked: nothing here is left half-changed by a panic.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a thread does with a job.
+pub(crate) trait Run: Send + Sync {
+    /// Does the work, wakes whoever waits, and says what it cost; `None` if the work was taken back.
+    fn run(&self) -> Option<Cost>;
+    /// Tells whoever waits that nobody will do the work.
+    fn abandon(&self);
+}
+
+/// What one job cost.
+pub(crate) struct Cost {
+    pub(crate) op: Op,
+    pub(crate) device: Option<&'static Device>,
+    pub(crate) queue_ns: u64,
+    pub(crate) service_ns: u64,
+    pub(crate) has_panicked: bool,
+}
+
+/// A finished job.
+pub(crate) struct Done<T> {
+    pub(crate) result: Result<T, DiskError>,
+    pub(crate) queue_ns: u64,
+    pub(crate) service_ns: u64,
+}
+
+enum Stage<W, T> {
+    Waiting { work: W, waker: Option<Waker> },
+    Running { waker: Option<Waker> },
+    Done(Done<T>),
+    Over,
+}
+
+/// Work of type `W` with a result of type `T`.
+pub(crate) struct Task<W, T> {
+    op: Op,
+    queued: Instant,
+    stage: Mutex<Stage<W, T>>,
+}
+
+fn span_ns(from: Instant, to: Instant) -> u64 {
+    u64::try_from(to.saturating_duration_since(from).as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl<W, T> Task<W, T>
+where
+    W: FnOnce() -> Result<T, DiskError> + Send,
+    T: Send,
+{
+    pub(crate) fn new(op: Op, work: W) -> Self {
+        Self { op, queued: Instant::now(), stage: Mutex::new(Stage::Waiting { work, waker: None }) }
+    }
+
+    fn finish(&self, done: Done<T>) {
+        let mut stage = lock(&self.stage);
+        match std::mem::replace(&mut *stage, Stage::Over) {
+            Stage::Running { waker } | Stage::Waiting { waker, .. } => {
+                *stage = Stage::Done(done);
+                drop(stage);
+                if let Some(waker) = waker {
+                    waker.wake();
+                }
+            }
+            // The future is gone: the result (a buffer, an open file) ends here, on this thread and outside the lock.
+            Stage::Done(_) | Stage::Over => drop(stage),
+        }
+    }
+}
+
+impl<W, T> Run for Task<W, T>
+where
+    W: FnOnce() -> Result<T, DiskError> + Send,
+    T: Send,
+{
+    fn run(&self) -> Option<Cost> {
+        let started = Instant::now();
+        let queue_ns = span_ns(self.queued, started);
+        let mut cost = Cost { op: self.op, device: None, queue_ns, service_ns: 0, has_panicked: false };
+        let work = {
+            let mut stage = lock(&self.stage);
+            match std::mem::replace(&mut *stage, Stage::Over) {
+                Stage::Waiting { work, waker } => {
+                    *stage = Stage::Running { waker };
+                    work
+                }
+                other => {
+                    *stage = other;
+                    return None;
+                }
+            }
+        };
+        device::forget_touched();
+        let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(DiskError::Panicked));
+        cost.service_ns = span_ns(started, Instant::now());
+        cost.device = device::touched();
+        cost.has_panicked = matches!(result, Err(DiskError::Panicked));
+        self.finish(Done { result, queue_ns, service_ns: cost.service_ns });
+        Some(cost)
+    }
+
+    fn abandon(&self) {
+        let queue_ns = span_ns(self.queued, Instant::now());
+        self.finish(Done { result: Err(DiskError::Cancelled), queue_ns, service_ns: 0 });
+    }
+}
+
+/// Where a job can be taken back.
+pub(crate) trait Desk: Send + Sync {
+    /// Takes a job out that nobody has taken yet; the caller drops it, outside any lock.
+    fn cancel(&self, ticket: Ticket) -> Option<Arc<dyn Run>>;
+}
+
+/// Waits for a task. Dropped early, it takes the job back if nobody has begun it.
+pub(crate) struct Job<W, T, D: Desk> {
+    task: Arc<Task<W, T>>,
+    desk: Arc<D>,
+    ticket: Ticket,
+}
+
+impl<W, T, D: Desk> Job<W, T, D> {
+    pub(crate) fn new(task: Arc<Task<W, T>>, desk: Arc<D>, ticket: Ticket) -> Self {
+        Self { task, desk, ticket }
+    }
+}
+
+impl<W, T, D: Desk> Future for Job<W, T, D> {
+    type Output = Done<T>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Done<T>> {
+        let mut stage = lock(&self.task.stage);
+        match &mut *stage {
+            Stage::Waiting { waker, .. } | Stage::Running { waker } => {
+                match waker {
+                    Some(known) => known.clone_from(cx.waker()),
+                    None => *waker = Some(cx.waker().clone()),
+                }
+                Poll::Pending
+            }
+            Stage::Done(_) | Stage::Over => match std::mem::replace(&mut *stage, Stage::Over) {
+                Stage::Done(done) => Poll::Ready(done),
+                _ => Poll::Pending,
+            },
+        }
+    }
+}
+
+impl<W, T, D: Desk> Drop for Job<W, T, D> {
+    fn drop(&mut self) {
+        let left = {
+            let mut stage = lock(&self.task.stage);
+            std::mem::replace(&mut *stage, Stage::Over)
+        };
+        if matches!(left, Stage::Waiting { .. }) {
+            drop(self.desk.cancel(self.ticket));
+        }
+    }
+}
