@@ -8,9 +8,12 @@
 
 pub mod fields;
 pub mod head;
+pub mod host;
 pub mod known;
 pub mod method;
+pub mod num;
 pub mod response;
+mod scan;
 pub mod target;
 
 pub use fields::{Fields, Name, Value};

@@ -1,8 +1,8 @@
 //! What can be wrong with a request head, the status that answers it and the line nginx logs for it.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
-use super::{RequestHead, Span};
+use super::RequestHead;
 use crate::known::Known;
 
 /// Why a request head is refused. Each is the client's fault and logged at `info`.
@@ -69,9 +69,37 @@ impl HeadError {
             _ => 400,
         }
     }
+
+    /// The word for metrics.
+    pub fn word(self) -> &'static str {
+        match self {
+            HeadError::InvalidMethod => "invalid_method",
+            HeadError::InvalidRequest => "invalid_request",
+            HeadError::InvalidVersion => "invalid_version",
+            HeadError::InvalidMethodInHttp09 => "invalid_method_http09",
+            HeadError::UriTooLong => "uri_too_long",
+            HeadError::InvalidHostInRequestLine => "invalid_host_in_request_line",
+            HeadError::InvalidHeaderLine => "invalid_header_line",
+            HeadError::HeaderLineTooLong => "header_line_too_long",
+            HeadError::TooLargeRequest => "too_large_request",
+            HeadError::TooManyHeaders => "too_many_headers",
+            HeadError::DuplicateHeader(_) => "duplicate_header",
+            HeadError::DuplicateHost => "duplicate_host",
+            HeadError::InvalidHost => "invalid_host",
+            HeadError::NoHost => "no_host",
+            HeadError::InvalidContentLength => "invalid_content_length",
+            HeadError::TransferEncodingInHttp10 => "transfer_encoding_http10",
+            HeadError::UnknownTransferEncoding => "unknown_transfer_encoding",
+            HeadError::LengthAndTransferEncoding => "length_and_transfer_encoding",
+            HeadError::ConnectNotAllowed => "connect_not_allowed",
+            HeadError::ConnectWithBody => "connect_with_body",
+            HeadError::Trace => "trace",
+        }
+    }
 }
 
-/// A log line in nginx's words; bytes of the client that are not UTF-8 are replaced.
+/// A log line in nginx's words. Control characters of the client are written as `\xNN`, so that a log line stays one
+/// line and does nothing to a terminal; bytes that are not UTF-8 are replaced.
 #[derive(Debug)]
 pub struct ErrorText<'a> {
     head: &'a RequestHead,
@@ -82,22 +110,81 @@ impl<'a> ErrorText<'a> {
     pub(super) fn new(head: &'a RequestHead, error: HeadError) -> Self {
         ErrorText { head, error }
     }
-
-    fn text(&self, span: Span) -> std::borrow::Cow<'a, str> {
-        String::from_utf8_lossy(self.head.bytes(span))
-    }
 }
 
 impl fmt::Display for ErrorText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let plain = match self.error {
-            HeadError::InvalidMethod => "client sent invalid method",
-            HeadError::InvalidRequest => "client sent invalid request",
-            HeadError::InvalidVersion => "client sent invalid version",
-            HeadError::InvalidMethodInHttp09 => "client sent invalid method in HTTP/0.9 request",
-            _ => "",
+        let head = self.head;
+        let fault = Client(head.bytes(head.parser.fault));
+        let fault_value = Client(head.bytes(head.parser.fault_value));
+        let previous = |known: Known| {
+            let field = head.fields.iter().find(|field| field.known == Some(known));
+            let (name, value) =
+                field.map_or((&b""[..], &b""[..]), |field| (head.bytes(field.name), head.bytes(field.value)));
+            (Client(name), Client(value))
         };
-        f.write_str(plain)?;
-        f.write_str(&self.text(Span::default()))
+        match self.error {
+            HeadError::InvalidMethod => f.write_str("client sent invalid method"),
+            HeadError::InvalidRequest => f.write_str("client sent invalid request"),
+            HeadError::InvalidVersion => f.write_str("client sent invalid version"),
+            HeadError::InvalidMethodInHttp09 => f.write_str("client sent invalid method in HTTP/0.9 request"),
+            HeadError::UriTooLong => f.write_str("client sent too long URI"),
+            HeadError::InvalidHostInRequestLine => f.write_str("client sent invalid host in request line"),
+            HeadError::InvalidHeaderLine => {
+                let at = head.start + head.parser.fault.end as usize;
+                let byte = head.buf.get(at).copied().unwrap_or(0);
+                write!(f, "client sent invalid header line: \"{fault}\\x{byte:02x}...\"")
+            }
+            HeadError::HeaderLineTooLong => write!(f, "client sent too long header line: \"{fault}...\""),
+            HeadError::TooLargeRequest => f.write_str("client sent too large request"),
+            HeadError::TooManyHeaders => f.write_str("client sent too many header lines"),
+            HeadError::DuplicateHeader(known) => {
+                let (name, value) = previous(known);
+                write!(f, "client sent duplicate header line: \"{fault}: {fault_value}\", ")?;
+                write!(f, "previous value: \"{name}: {value}\"")
+            }
+            HeadError::DuplicateHost => {
+                let (name, value) = previous(Known::Host);
+                write!(f, "client sent duplicate host header: \"{fault}: {fault_value}\", ")?;
+                write!(f, "previous value: \"{name}: {value}\"")
+            }
+            HeadError::InvalidHost => f.write_str("client sent invalid host header"),
+            HeadError::NoHost => f.write_str("client sent HTTP/1.1 request without \"Host\" header"),
+            HeadError::InvalidContentLength => f.write_str("client sent invalid \"Content-Length\" header"),
+            HeadError::TransferEncodingInHttp10 => {
+                f.write_str("client sent HTTP/1.0 request with \"Transfer-Encoding\" header")
+            }
+            HeadError::UnknownTransferEncoding => write!(
+                f,
+                "client sent unknown \"Transfer-Encoding\": \"{}\"",
+                previous(Known::TransferEncoding).1
+            ),
+            HeadError::LengthAndTransferEncoding => f.write_str(
+                "client sent \"Content-Length\" and \"Transfer-Encoding\" headers at the same time",
+            ),
+            HeadError::ConnectNotAllowed => f.write_str("client sent CONNECT method"),
+            HeadError::ConnectWithBody => f.write_str("client sent CONNECT request with body"),
+            HeadError::Trace => f.write_str("client sent TRACE method"),
+        }
+    }
+}
+
+/// Bytes of the client in a log line.
+struct Client<'a>(&'a [u8]);
+
+impl fmt::Display for Client<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for chunk in self.0.utf8_chunks() {
+            for c in chunk.valid().chars() {
+                match c {
+                    '\0'..='\x1f' | '\x7f' => write!(f, "\\x{:02x}", c as u32)?,
+                    _ => f.write_char(c)?,
+                }
+            }
+            if !chunk.invalid().is_empty() {
+                f.write_char(char::REPLACEMENT_CHARACTER)?;
+            }
+        }
+        Ok(())
     }
 }

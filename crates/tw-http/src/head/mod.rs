@@ -11,9 +11,11 @@
 //! ```
 
 mod error;
+mod field_line;
+mod line;
 mod parse;
 
-pub use error::{ErrorText, HeadError};
+pub use error::{ErrorText, HeadError, REQUEST_HEADER_TOO_LARGE};
 
 use crate::known::{KNOWN_COUNT, Known};
 use crate::method::{Method, Version};
@@ -84,6 +86,83 @@ struct Span {
     end: u32,
 }
 
+impl Span {
+    const NOTHING: Span = Span { start: 0, end: 0 };
+
+    /// Offsets beyond 4 GiB cannot be: the limits of a head are far below.
+    #[inline]
+    fn new(start: usize, end: usize) -> Self {
+        Span { start: start as u32, end: end as u32 }
+    }
+
+    #[inline]
+    fn of(self, bytes: &[u8]) -> &[u8] {
+        bytes.get(self.start as usize..self.end as usize).unwrap_or(b"")
+    }
+}
+
+/// What the request line says, and what the fields say about the connection and the body.
+#[derive(Debug)]
+struct RequestLine {
+    whole: Span,
+    method: Method,
+    method_word: Span,
+    target: Span,
+    /// The path as sent; it is the path if `path_is_raw`.
+    raw_path: Span,
+    path_is_raw: bool,
+    quoted: bool,
+    empty_path: bool,
+    args: Span,
+    /// In the normalised path.
+    exten: Span,
+    scheme: Option<Span>,
+    protocol: Span,
+    version: Version,
+    host: HostAt,
+    host_port: Option<u16>,
+    framing: Framing,
+    connection: ConnectionWish,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum HostAt {
+    None,
+    Raw(Span),
+    Lowered,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum ConnectionWish {
+    Default,
+    Close,
+    KeepAlive,
+}
+
+impl RequestLine {
+    const fn new() -> Self {
+        RequestLine {
+            whole: Span::NOTHING,
+            method: Method::Other,
+            method_word: Span::NOTHING,
+            target: Span::NOTHING,
+            raw_path: Span::NOTHING,
+            path_is_raw: true,
+            quoted: false,
+            empty_path: false,
+            args: Span::NOTHING,
+            exten: Span::NOTHING,
+            scheme: None,
+            protocol: Span::NOTHING,
+            version: Version::HTTP_09,
+            host: HostAt::None,
+            host_port: None,
+            framing: Framing::None,
+            connection: ConnectionWish::Default,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct FieldSpan {
     name: Span,
@@ -102,10 +181,10 @@ pub struct RequestHead {
     /// Bytes of [`Self::rest`] that were used up as body.
     taken: usize,
     parser: parse::Parser,
-    line: parse::RequestLine,
+    line: RequestLine,
     fields: Vec<FieldSpan>,
     /// Index of the first field of a known name; valid where `present` has its bit.
-    slots: [u16; KNOWN_COUNT],
+    slots: [u32; KNOWN_COUNT],
     present: u64,
     /// Lines that were left out because of `ignore_invalid_headers`.
     ignored: Vec<Span>,
@@ -130,7 +209,7 @@ impl RequestHead {
             head_len: 0,
             taken: 0,
             parser: parse::Parser::new(),
-            line: parse::RequestLine::new(),
+            line: RequestLine::new(),
             fields: Vec::new(),
             slots: [0; KNOWN_COUNT],
             present: 0,
@@ -243,9 +322,9 @@ impl RequestHead {
     #[inline]
     pub fn host(&self) -> Option<&[u8]> {
         match self.line.host {
-            parse::HostAt::None => None,
-            parse::HostAt::Raw(span) => Some(self.bytes(span)),
-            parse::HostAt::Lowered => Some(&self.host_lower),
+            HostAt::None => None,
+            HostAt::Raw(span) => Some(self.bytes(span)),
+            HostAt::Lowered => Some(&self.host_lower),
         }
     }
 
@@ -296,7 +375,7 @@ impl RequestHead {
             return None;
         }
         let index = *self.slots.get(known.slot())?;
-        Some(self.bytes(self.fields.get(usize::from(index))?.value))
+        Some(self.bytes(self.fields.get(index as usize)?.value))
     }
 
     /// Whether a known name is there. Cost: one bit test.
@@ -331,9 +410,9 @@ impl RequestHead {
     #[inline]
     pub fn keep_alive(&self) -> bool {
         match self.line.connection {
-            parse::ConnectionWish::Default => self.line.version > Version::HTTP_10,
-            parse::ConnectionWish::Close => false,
-            parse::ConnectionWish::KeepAlive => true,
+            ConnectionWish::Default => self.line.version > Version::HTTP_10,
+            ConnectionWish::Close => false,
+            ConnectionWish::KeepAlive => true,
         }
     }
 
@@ -380,7 +459,7 @@ impl RequestHead {
         self.head_len = 0;
         self.taken = 0;
         self.parser = parse::Parser::new();
-        self.line = parse::RequestLine::new();
+        self.line = RequestLine::new();
         self.fields.clear();
         self.present = 0;
         self.ignored.clear();
@@ -390,6 +469,9 @@ impl RequestHead {
 
     #[inline]
     fn bytes(&self, span: Span) -> &[u8] {
-        self.buf.get(self.start + span.start as usize..self.start + span.end as usize).unwrap_or(b"")
+        span.of(self.buf.get(self.start..).unwrap_or(b""))
     }
 }
+
+#[cfg(test)]
+mod tests;

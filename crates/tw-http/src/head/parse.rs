@@ -1,84 +1,349 @@
-//! The request head parser.
+//! Drives the request line and field line parsers over the buffer, keeps the limits, and judges what they found in
+//! the order in which nginx does.
 
-use super::{Framing, HeadError, HeadLimits, Progress, RequestHead, Span};
+use super::field_line::{FieldEvent, FieldParser};
+use super::line::LineParser;
+use super::{ConnectionWish, FieldSpan, Framing, HeadError, HeadLimits, HostAt, Progress, RequestHead, Span};
+use crate::host::Host;
+use crate::known::Known;
 use crate::method::{Method, Version};
+use crate::{num, target};
+
+/// The largest value of an `off_t`: what nginx takes as a length.
+const LENGTH_MAX: u64 = i64::MAX as u64;
+
+/// Bytes of a client's line that go into one log line (nginx: 2048 of a line less 300 for the rest of it).
+const EXCERPT_MAX: usize = 1748;
 
 #[derive(Debug)]
 pub(super) struct Parser {
-    pos: usize,
+    part: Part,
+    line: LineParser,
+    fields: FieldParser,
+    room: Room,
+    /// What an error is about, for the log.
+    pub(super) fault: Span,
+    pub(super) fault_value: Span,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Start,
+    RequestLine,
+    Fields,
+    Done,
+}
+
+/// nginx's buffers, as arithmetic: a line must fit into what is left of the current buffer or into a new large one. Our
+/// own buffer is one piece, but the same requests are refused at the same byte.
+#[derive(Debug)]
+struct Room {
+    /// Where the current line starts.
+    line_start: usize,
+    /// Bytes left in the current buffer at the start of the line.
+    left: usize,
+    large_used: usize,
+    /// End of the longest line that is allowed here.
+    line_limit: usize,
+}
+
+impl Room {
+    const fn new() -> Self {
+        Room { line_start: 0, left: 0, large_used: 0, line_limit: 0 }
+    }
+
+    fn first_line(&mut self, limits: &HeadLimits) {
+        *self = Room { left: limits.client_header_buffer_size, ..Room::new() };
+        self.set_limit(limits);
+    }
+
+    fn next_line(&mut self, at: usize, limits: &HeadLimits) {
+        let len = at - self.line_start;
+        if len <= self.left {
+            self.left -= len;
+        } else {
+            self.large_used += 1;
+            self.left = limits.large_buffer_size.saturating_sub(len);
+        }
+        self.line_start = at;
+        self.set_limit(limits);
+    }
+
+    fn set_limit(&mut self, limits: &HeadLimits) {
+        let large = if self.large_used < limits.large_buffers_count { limits.large_buffer_size } else { 0 };
+        self.line_limit = self.line_start + self.left.max(large);
+    }
 }
 
 impl Parser {
     pub(super) const fn new() -> Self {
-        Parser { pos: 0 }
+        Parser {
+            part: Part::Start,
+            line: LineParser::new(),
+            fields: FieldParser::at(0),
+            room: Room::new(),
+            fault: Span::NOTHING,
+            fault_value: Span::NOTHING,
+        }
     }
 
     pub(super) fn is_at_start(&self) -> bool {
-        self.pos == 0
+        self.part == Part::Start
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(super) enum HostAt {
-    None,
-    Raw(Span),
-    Lowered,
+/// See [`RequestHead::parse`].
+pub(super) fn advance(head: &mut RequestHead, limits: &HeadLimits) -> Result<Progress, HeadError> {
+    let result = match head.parser.part {
+        Part::Start => start(head, limits),
+        Part::RequestLine => request_line(head, limits),
+        Part::Fields => fields(head, limits),
+        Part::Done => Ok(Progress::Complete),
+    };
+    if result.is_err() && head.line.whole == Span::NOTHING {
+        // nginx logs what it has of a request line that it could not parse.
+        let rest = head.buf.get(head.start..).unwrap_or(b"");
+        let len = memchr::memchr2(b'\r', b'\n', rest).unwrap_or(rest.len());
+        head.line.whole = Span::new(0, len);
+    }
+    result
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(super) enum ConnectionWish {
-    Default,
-    Close,
-    KeepAlive,
+/// Skips empty lines before the request line (RFC 9112 section 2.2); they take no room.
+fn start(head: &mut RequestHead, limits: &HeadLimits) -> Result<Progress, HeadError> {
+    let rest = head.buf.get(head.start..).unwrap_or(b"");
+    let Some(empty) = rest.iter().position(|byte| !matches!(byte, b'\r' | b'\n')) else {
+        head.buf.clear();
+        head.start = 0;
+        return Ok(Progress::NeedMore);
+    };
+    head.start += empty;
+    head.parser.room.first_line(limits);
+    head.parser.part = Part::RequestLine;
+    request_line(head, limits)
 }
 
-#[derive(Debug)]
-pub(super) struct RequestLine {
-    pub(super) whole: Span,
-    pub(super) method: Method,
-    pub(super) method_word: Span,
-    pub(super) target: Span,
-    pub(super) raw_path: Span,
-    pub(super) args: Span,
-    pub(super) exten: Span,
-    pub(super) scheme: Option<Span>,
-    pub(super) protocol: Span,
-    pub(super) version: Version,
-    pub(super) host: HostAt,
-    pub(super) host_port: Option<u16>,
-    pub(super) empty_path: bool,
-    pub(super) path_is_raw: bool,
-    pub(super) quoted: bool,
-    pub(super) framing: Framing,
-    pub(super) connection: ConnectionWish,
+fn request_line(head: &mut RequestHead, limits: &HeadLimits) -> Result<Progress, HeadError> {
+    let parser = &mut head.parser;
+    let bytes = head.buf.get(head.start..).unwrap_or(b"");
+    let window = bytes.get(..parser.room.line_limit).unwrap_or(bytes);
+    let Some(len) = parser.line.advance(window)? else {
+        let too_long = window.len() >= parser.room.line_limit;
+        return if too_long { Err(HeadError::UriTooLong) } else { Ok(Progress::NeedMore) };
+    };
+
+    accept_request_line(head, limits)?;
+
+    if head.line.version < Version::HTTP_10 {
+        return Ok(complete(head, len));
+    }
+    head.parser.part = Part::Fields;
+    head.parser.fields = FieldParser::at(len);
+    head.parser.room.next_line(len, limits);
+    fields(head, limits)
 }
 
-impl RequestLine {
-    pub(super) const fn new() -> Self {
-        const NOTHING: Span = Span { start: 0, end: 0 };
-        RequestLine {
-            whole: NOTHING,
-            method: Method::Other,
-            method_word: NOTHING,
-            target: NOTHING,
-            raw_path: NOTHING,
-            args: NOTHING,
-            exten: NOTHING,
-            scheme: None,
-            protocol: NOTHING,
-            version: Version::HTTP_09,
-            host: HostAt::None,
-            host_port: None,
-            empty_path: false,
-            path_is_raw: true,
-            quoted: false,
-            framing: Framing::None,
-            connection: ConnectionWish::Default,
+fn accept_request_line(head: &mut RequestHead, limits: &HeadLimits) -> Result<(), HeadError> {
+    let RequestHead { buf, start, parser, line, path, host_lower, .. } = head;
+    let bytes = buf.get(*start..).unwrap_or(b"");
+    let found = &parser.line;
+
+    line.whole = Span::new(0, found.end);
+    line.method = found.method;
+    line.method_word = Span::new(0, found.method_end);
+    line.version = found.version();
+    line.protocol = found.protocol;
+    line.scheme = found.scheme;
+    line.empty_path = found.empty_path;
+    line.target = Span::new(found.target_start, found.target_end);
+
+    let sent = line.target.of(bytes);
+    let scanned = target::scan(sent);
+    line.path_is_raw = scanned.is_normal;
+    line.quoted = scanned.quoted;
+    line.raw_path = Span::new(found.target_start, found.target_start + scanned.path_len);
+    let parts = if scanned.is_normal {
+        scanned.parts
+    } else {
+        target::normalize(sent, limits.merge_slashes, path).map_err(|_| HeadError::InvalidRequest)?
+    };
+    line.exten = Span::new(parts.exten.start, parts.exten.end);
+    line.args = Span::new(found.target_start + parts.args.start, found.target_start + parts.args.end);
+
+    if let Some(authority) = found.authority {
+        let host = Host::parse(authority.of(bytes)).map_err(|_| HeadError::InvalidHostInRequestLine)?;
+        line.host = keep_host(bytes, authority, host, host_lower);
+        line.host_port = host.port;
+    }
+    Ok(())
+}
+
+fn keep_host(bytes: &[u8], at: Span, host: Host, lower: &mut Vec<u8>) -> HostAt {
+    let at = Span::new(at.start as usize, at.start as usize + host.len);
+    if !host.has_upper {
+        return HostAt::Raw(at);
+    }
+    lower.clear();
+    lower.extend(at.of(bytes).iter().map(u8::to_ascii_lowercase));
+    HostAt::Lowered
+}
+
+fn fields(head: &mut RequestHead, limits: &HeadLimits) -> Result<Progress, HeadError> {
+    loop {
+        let RequestHead { buf, start, parser, fields, ignored, .. } = &mut *head;
+        let bytes = buf.get(*start..).unwrap_or(b"");
+        let window = bytes.get(..parser.room.line_limit).unwrap_or(bytes);
+
+        match parser.fields.advance(window, limits.underscores_in_headers) {
+            FieldEvent::Field { name, value, odd_name } => {
+                parser.room.next_line(parser.fields.pos, limits);
+                if odd_name && limits.ignore_invalid_headers {
+                    ignored.push(Span::new(name.start as usize, value.end as usize));
+                    continue;
+                }
+                if fields.len() >= limits.max_headers {
+                    return Err(HeadError::TooManyHeaders);
+                }
+                let known = Known::find(name.of(bytes));
+                let field = FieldSpan { name, value, known };
+                if let Some(known) = known {
+                    accept_known(head, known, field)?;
+                }
+                head.fields.push(field);
+            }
+
+            FieldEvent::NeedMore => {
+                if window.len() < parser.room.line_limit {
+                    return Ok(Progress::NeedMore);
+                }
+                let line_start = parser.fields.line_start.max(parser.room.line_start);
+                parser.fault = Span::new(line_start, window.len().min(line_start + EXCERPT_MAX));
+                let begun = !fields.is_empty() || !ignored.is_empty() || line_start < window.len();
+                return Err(if begun { HeadError::HeaderLineTooLong } else { HeadError::TooLargeRequest });
+            }
+
+            FieldEvent::Invalid => {
+                parser.fault = Span::new(parser.fields.line_start, parser.fields.value_end);
+                return Err(HeadError::InvalidHeaderLine);
+            }
+
+            FieldEvent::End => {
+                let len = parser.fields.pos;
+                judge(head, limits)?;
+                return Ok(complete(head, len));
+            }
         }
     }
 }
 
-pub(super) fn advance(head: &mut RequestHead, _limits: &HeadLimits) -> Result<Progress, HeadError> {
-    head.parser.pos = 0;
-    Ok(Progress::NeedMore)
+fn complete(head: &mut RequestHead, len: usize) -> Progress {
+    head.parser.part = Part::Done;
+    head.head_len = len;
+    Progress::Complete
+}
+
+/// Fields that may come only once, apart from `Host`.
+fn is_single(known: Known) -> bool {
+    matches!(
+        known,
+        Known::IfModifiedSince
+            | Known::IfUnmodifiedSince
+            | Known::IfMatch
+            | Known::IfNoneMatch
+            | Known::IfRange
+            | Known::ContentLength
+            | Known::ContentRange
+            | Known::TransferEncoding
+            | Known::Expect
+            | Known::Authorization
+            | Known::ProxyAuthorization
+    )
+}
+
+/// What is to be done with a known field as soon as its line is complete.
+fn accept_known(head: &mut RequestHead, known: Known, field: FieldSpan) -> Result<(), HeadError> {
+    let again = head.has(known);
+    if again && (known == Known::Host || is_single(known)) {
+        head.parser.fault = field.name;
+        head.parser.fault_value = field.value;
+        return Err(match known {
+            Known::Host => HeadError::DuplicateHost,
+            _ => HeadError::DuplicateHeader(known),
+        });
+    }
+
+    let RequestHead { buf, start, line, host_lower, slots, present, fields, .. } = head;
+    if !again {
+        *present |= known.bit();
+        if let Some(slot) = slots.get_mut(known.slot()) {
+            *slot = u32::try_from(fields.len()).unwrap_or(u32::MAX);
+        }
+    }
+
+    let bytes = buf.get(*start..).unwrap_or(b"");
+    match known {
+        Known::Host => {
+            let host = Host::parse(field.value.of(bytes)).map_err(|_| HeadError::InvalidHost)?;
+            // RFC 9112 section 3.2.2: the host of an absolute-form target goes before the field.
+            if matches!(line.host, HostAt::None) {
+                line.host = keep_host(bytes, field.value, host, host_lower);
+                line.host_port = host.port;
+            }
+        }
+        Known::Connection => {
+            // nginx looks for the words anywhere in the value, and lets the last line that has one decide.
+            let value = field.value.of(bytes);
+            if contains(value, b"close") {
+                line.connection = ConnectionWish::Close;
+            } else if contains(value, b"keep-alive") {
+                line.connection = ConnectionWish::KeepAlive;
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn contains(value: &[u8], word: &[u8]) -> bool {
+    value.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word))
+}
+
+/// What nginx looks at once all fields are there.
+fn judge(head: &mut RequestHead, limits: &HeadLimits) -> Result<(), HeadError> {
+    let version = head.line.version;
+    if version > Version::HTTP_10 && !head.has(Known::Host) {
+        return Err(HeadError::NoHost);
+    }
+
+    let mut framing = Framing::None;
+    if let Some(value) = head.field_known(Known::ContentLength) {
+        let length = num::parse(value).filter(|&length| length <= LENGTH_MAX);
+        framing = Framing::Length(length.ok_or(HeadError::InvalidContentLength)?);
+    }
+    if let Some(value) = head.field_known(Known::TransferEncoding) {
+        // RFC 9112 section 6.1: in a message of an older version the framing cannot be trusted.
+        if version < Version::HTTP_11 {
+            return Err(HeadError::TransferEncodingInHttp10);
+        }
+        if !value.eq_ignore_ascii_case(b"chunked") {
+            return Err(HeadError::UnknownTransferEncoding);
+        }
+        // RFC 9112 section 6.3: such a message may be an attempt at request smuggling.
+        if framing != Framing::None {
+            return Err(HeadError::LengthAndTransferEncoding);
+        }
+        framing = Framing::Chunked;
+    }
+    head.line.framing = framing;
+
+    match head.line.method {
+        Method::Connect if version != Version::HTTP_11 || !limits.allow_connect => {
+            Err(HeadError::ConnectNotAllowed)
+        }
+        Method::Connect if !matches!(framing, Framing::None | Framing::Length(0)) => {
+            Err(HeadError::ConnectWithBody)
+        }
+        Method::Trace => Err(HeadError::Trace),
+        _ => Ok(()),
+    }
 }

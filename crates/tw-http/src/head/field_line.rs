@@ -1,0 +1,168 @@
+//! One field line after another, stopping and resuming at any byte (RFC 9112 section 5).
+//!
+//! ```text
+//! Start ─ Name ─ BeforeValue ─ Value ─ Cr ─ (next line)
+//!   └─ LastCr ─ (end of the fields)
+//! ```
+
+use super::Span;
+use crate::scan;
+
+/// Where the parser is in the current line. Positions are offsets in the bytes given to [`FieldParser::advance`].
+#[derive(Debug)]
+pub(crate) struct FieldParser {
+    stage: Stage,
+    /// The next byte to look at.
+    pub(crate) pos: usize,
+    /// Where the current line starts.
+    pub(crate) line_start: usize,
+    name_end: usize,
+    value_start: usize,
+    /// Where the current line was found to be wrong, or its value ends.
+    pub(crate) value_end: usize,
+    /// Whether the name has a character other than letters, digits and `-`.
+    odd_name: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    Start,
+    Name,
+    BeforeValue,
+    Value,
+    Cr,
+    LastCr,
+}
+
+/// What [`FieldParser::advance`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FieldEvent {
+    /// The line is not complete.
+    NeedMore,
+    /// A line is complete; `odd_name` says whether its name is one nginx calls invalid.
+    Field { name: Span, value: Span, odd_name: bool },
+    /// The empty line.
+    End,
+    /// The line is wrong at `value_end`.
+    Invalid,
+}
+
+impl FieldParser {
+    /// Starts at `pos`, the first byte of the first line.
+    pub(crate) const fn at(pos: usize) -> Self {
+        FieldParser {
+            stage: Stage::Start,
+            pos,
+            line_start: pos,
+            name_end: pos,
+            value_start: pos,
+            value_end: pos,
+            odd_name: false,
+        }
+    }
+
+    /// Reads on until the end of a line or of `bytes`.
+    #[inline]
+    pub(crate) fn advance(&mut self, bytes: &[u8], allow_underscores: bool) -> FieldEvent {
+        while let Some(&byte) = bytes.get(self.pos) {
+            match self.stage {
+                Stage::Start => {
+                    self.line_start = self.pos;
+                    self.value_end = self.pos;
+                    self.odd_name = false;
+                    match byte {
+                        b'\r' => self.stage = Stage::LastCr,
+                        b'\n' => return self.end_of_line(FieldEvent::End),
+                        b':' => return FieldEvent::Invalid,
+                        _ => {
+                            self.stage = Stage::Name;
+                            continue;
+                        }
+                    }
+                }
+
+                Stage::Name => {
+                    let rest = bytes.get(self.pos..).unwrap_or(b"");
+                    let len = scan::name_len(rest);
+                    self.pos += len;
+                    let Some(&byte) = rest.get(len) else { break };
+                    self.name_end = self.pos;
+                    match byte {
+                        b':' => self.stage = Stage::BeforeValue,
+                        b'_' => self.odd_name |= !allow_underscores,
+                        b'\r' | b'\n' if self.pos > self.line_start => {
+                            // A line without a colon is a field without a value, for nginx.
+                            self.stage = Stage::BeforeValue;
+                            continue;
+                        }
+                        0..=b' ' | 0x7f => return self.invalid(),
+                        _ => self.odd_name = true,
+                    }
+                }
+
+                Stage::BeforeValue => {
+                    if byte != b' ' {
+                        self.value_start = self.pos;
+                        self.value_end = self.pos;
+                        self.stage = Stage::Value;
+                        continue;
+                    }
+                }
+
+                Stage::Value => {
+                    let rest = bytes.get(self.pos..).unwrap_or(b"");
+                    let len = scan::value_len(rest);
+                    self.pos += len;
+                    let Some(&byte) = rest.get(len) else { break };
+                    self.trim(bytes);
+                    match byte {
+                        b'\r' => self.stage = Stage::Cr,
+                        b'\n' => return self.field(),
+                        _ => return self.invalid(),
+                    }
+                }
+
+                Stage::Cr => match byte {
+                    b'\n' => return self.field(),
+                    b'\r' => {}
+                    _ => return FieldEvent::Invalid,
+                },
+
+                Stage::LastCr => match byte {
+                    b'\n' => return self.end_of_line(FieldEvent::End),
+                    _ => return FieldEvent::Invalid,
+                },
+            }
+            self.pos += 1;
+        }
+        FieldEvent::NeedMore
+    }
+
+    /// The value ends before the spaces at its end; a tab stays, as in nginx.
+    #[inline]
+    fn trim(&mut self, bytes: &[u8]) {
+        let value = bytes.get(self.value_start..self.pos).unwrap_or(b"");
+        let spaces = value.iter().rev().take_while(|&&byte| byte == b' ').count();
+        self.value_end = self.pos - spaces;
+    }
+
+    #[inline]
+    fn field(&mut self) -> FieldEvent {
+        let name = Span::new(self.line_start, self.name_end);
+        let value = Span::new(self.value_start, self.value_end);
+        let odd_name = self.odd_name;
+        self.end_of_line(FieldEvent::Field { name, value, odd_name })
+    }
+
+    #[inline]
+    fn end_of_line(&mut self, event: FieldEvent) -> FieldEvent {
+        self.pos += 1;
+        self.stage = Stage::Start;
+        event
+    }
+
+    fn invalid(&mut self) -> FieldEvent {
+        self.value_end = self.pos;
+        FieldEvent::Invalid
+    }
+}

@@ -1,0 +1,275 @@
+//! The table of raw requests that nginx answered, limits, resumption, accessors.
+
+use super::*;
+
+const TABLE: &[u8] = include_bytes!("../../testdata/requests.tsv");
+
+/// Undoes `\r \n \t \\ \xNN`.
+fn unescape(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut bytes = text.iter().copied();
+    while let Some(byte) = bytes.next() {
+        let escaped = match byte {
+            b'\\' => bytes.next().unwrap(),
+            _ => {
+                out.push(byte);
+                continue;
+            }
+        };
+        out.push(match escaped {
+            b'r' => b'\r',
+            b'n' => b'\n',
+            b't' => b'\t',
+            b'\\' => b'\\',
+            b'x' => {
+                let digits = [bytes.next().unwrap(), bytes.next().unwrap()];
+                u8::from_str_radix(std::str::from_utf8(&digits).unwrap(), 16).unwrap()
+            }
+            other => panic!("unknown escape {other}"),
+        });
+    }
+    out
+}
+
+fn escape(bytes: &[u8]) -> String {
+    let mut out = String::new();
+    for &byte in bytes {
+        match byte {
+            b'\r' => out.push_str("\\r"),
+            b'\n' => out.push_str("\\n"),
+            b'\t' => out.push_str("\\t"),
+            b'\\' => out.push_str("\\\\"),
+            b' '..=b'~' => out.push(byte as char),
+            _ => out.push_str(&format!("\\x{byte:02x}")),
+        }
+    }
+    out
+}
+
+/// Feeds the request in two pieces, split at `at`, and says what came of it in the words of the table.
+fn outcome(request: &[u8], at: usize, limits: &HeadLimits) -> (u16, String) {
+    let mut head = RequestHead::new();
+    let (first, second) = request.split_at(at);
+    let mut result = Ok(Progress::NeedMore);
+    for piece in [first, second] {
+        head.push(piece);
+        result = head.parse(limits);
+        if result != Ok(Progress::NeedMore) {
+            break;
+        }
+    }
+    match result {
+        Ok(Progress::NeedMore) => (0, String::new()),
+        Ok(Progress::Complete) => {
+            let host = escape(head.host().unwrap_or(b"-"));
+            let port = head.host_port().map_or(String::new(), |port| port.to_string());
+            (200, format!("{} ? {} @ {host} : {port}", escape(head.path()), escape(head.args())))
+        }
+        Err(error) => (error.status(), head.error_text(error).to_string()),
+    }
+}
+
+fn rows() -> impl Iterator<Item = (u16, String, Vec<u8>)> {
+    TABLE.split(|&byte| byte == b'\n').filter(|line| !line.is_empty() && !line.starts_with(b"# ")).map(
+        |line| {
+            let mut columns = line.splitn(3, |&byte| byte == b'\t');
+            let mut text = || String::from_utf8(columns.next().unwrap().to_vec()).unwrap();
+            let (status, expected) = (text().parse().unwrap(), text());
+            (status, expected, unescape(columns.next().unwrap()))
+        },
+    )
+}
+
+#[test]
+fn requests_are_answered_as_nginx_answers_them() {
+    let mut count = 0;
+    for (status, expected, request) in rows() {
+        let got = outcome(&request, request.len(), &HeadLimits::default());
+        assert_eq!(got, (status, expected), "{}", escape(&request));
+        count += 1;
+    }
+    assert!(count > 300, "the table is short: {count} rows");
+}
+
+#[test]
+fn a_split_at_any_byte_changes_nothing() {
+    for (status, expected, request) in rows() {
+        for at in 0..request.len() {
+            let got = outcome(&request, at, &HeadLimits::default());
+            assert_eq!(got, (status, expected.clone()), "{} split at {at}", escape(&request));
+        }
+    }
+}
+
+#[test]
+fn byte_by_byte_gives_the_same_head() {
+    for (status, _, request) in rows() {
+        let mut whole = RequestHead::new();
+        whole.push(&request);
+        let expected = whole.parse(&HeadLimits::default());
+
+        let mut head = RequestHead::new();
+        let mut result = Ok(Progress::NeedMore);
+        for &byte in &request {
+            if result == Ok(Progress::NeedMore) {
+                head.push(&[byte]);
+                result = head.parse(&HeadLimits::default());
+            }
+        }
+        assert_eq!(result, expected, "{}", escape(&request));
+        if status == 200 {
+            assert_eq!(head.request_line(), whole.request_line());
+            assert_eq!(head.head_len(), whole.head_len());
+            assert!(head.fields().eq(whole.fields()), "{}", escape(&request));
+        }
+    }
+}
+
+fn parsed(request: &[u8]) -> RequestHead {
+    let mut head = RequestHead::new();
+    head.push(request);
+    assert_eq!(head.parse(&HeadLimits::default()), Ok(Progress::Complete), "{}", escape(request));
+    head
+}
+
+#[test]
+fn accessors() {
+    let head = parsed(
+        b"\r\nPOST http://Up.Example:8080/a/%62.tar.gz?x=1 HTTP/1.1  \r\nhost: other\r\nX-One: 1\r\n\
+          Content-Length: 5\r\nx-one:  2 \r\nCookie: a=1\r\nCookie: b=2\r\nBad_Name: z\r\n\r\nhello",
+    );
+    assert_eq!((head.method(), head.method_bytes()), (Method::Post, &b"POST"[..]));
+    assert_eq!(head.target(), b"/a/%62.tar.gz?x=1");
+    assert_eq!(head.path(), b"/a/b.tar.gz");
+    assert!(!head.path_is_raw() && head.path_is_quoted() && head.target_has_path());
+    assert_eq!((head.args(), head.exten()), (&b"x=1"[..], &b"gz"[..]));
+    assert_eq!(
+        (head.scheme(), head.host(), head.host_port()),
+        (Some(&b"http"[..]), Some(&b"up.example"[..]), Some(8080))
+    );
+    assert_eq!((head.version(), head.protocol()), (Version::HTTP_11, &b"HTTP/1.1"[..]));
+    assert_eq!(head.request_line(), b"POST http://Up.Example:8080/a/%62.tar.gz?x=1 HTTP/1.1  ");
+    assert_eq!(head.field("x-one"), Some(&b"1"[..]));
+    assert_eq!(head.field_all(b"X-ONE").collect::<Vec<_>>(), [b"1", b"2"]);
+    assert_eq!(head.field_all(b"cookie").collect::<Vec<_>>(), [b"a=1", b"b=2"]);
+    assert_eq!(head.field_known(Known::Cookie), Some(&b"a=1"[..]));
+    assert_eq!((head.field("Host"), head.field("bad_name")), (Some(&b"other"[..]), None));
+    assert_eq!(head.ignored_lines().collect::<Vec<_>>(), [b"Bad_Name: z"]);
+    let names: Vec<_> = head.fields().map(|(name, _)| String::from_utf8_lossy(name).into_owned()).collect();
+    assert_eq!(names, ["host", "X-One", "Content-Length", "x-one", "Cookie", "Cookie"]);
+    assert_eq!((head.field_count(), head.framing(), head.rest()), (6, Framing::Length(5), &b"hello"[..]));
+}
+
+#[test]
+fn targets_without_a_path_of_their_own() {
+    let table: &[(&[u8], &[u8], bool)] = &[
+        (b"GET http://a HTTP/1.1\r\nHost: a\r\n\r\n", b"/", true),
+        (b"GET http://a?b HTTP/1.1\r\nHost: a\r\n\r\n", b"?b", false),
+        (b"GET http://a/?b HTTP/1.1\r\nHost: a\r\n\r\n", b"/?b", true),
+    ];
+    for (request, target, has_path) in table {
+        let head = parsed(request);
+        assert_eq!((head.target(), head.path(), head.target_has_path()), (*target, &b"/"[..], *has_path));
+    }
+    let mut head = RequestHead::new();
+    head.push(b"CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n");
+    let limits = HeadLimits { allow_connect: true, ..HeadLimits::default() };
+    assert_eq!(head.parse(&limits), Ok(Progress::Complete));
+    assert_eq!(
+        (head.target(), head.path(), head.host(), head.host_port()),
+        (&b"/"[..], &b"/"[..], Some(&b"a"[..]), Some(443))
+    );
+    head.clear();
+    head.push(b"CONNECT a:443 HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n");
+    assert_eq!(head.parse(&limits), Err(HeadError::ConnectWithBody));
+}
+
+#[test]
+fn keep_alive_and_expect() {
+    let table = [
+        ("HTTP/1.1", "", true, false),
+        ("HTTP/1.0", "", false, false),
+        ("HTTP/1.0", "Connection: keep-alive\r\n", true, false),
+        ("HTTP/1.1", "Connection: close\r\n", false, false),
+        ("HTTP/1.1", "Connection: Upgrade, Close\r\n", false, false),
+        ("HTTP/1.1", "Connection: keep-alive, close\r\n", false, false),
+        ("HTTP/1.1", "Connection: close\r\nConnection: keep-alive\r\n", true, false),
+        ("HTTP/1.1", "Connection: close\r\nConnection: upgrade\r\n", false, false),
+        ("HTTP/1.1", "Expect: 100-Continue\r\n", true, true),
+        ("HTTP/1.1", "Expect: 100-continue, x\r\n", true, false),
+        ("HTTP/1.0", "Expect: 100-continue\r\n", false, false),
+    ];
+    for (version, fields, keep_alive, expect) in table {
+        let head = parsed(format!("GET / {version}\r\nHost: a\r\n{fields}\r\n").as_bytes());
+        assert_eq!((head.keep_alive(), head.expect_continue()), (keep_alive, expect), "{version} {fields}");
+    }
+    assert!(!parsed(b"GET /\r\n").keep_alive());
+}
+
+#[test]
+fn framing_rfc9112_section_6() {
+    let table = [
+        ("", Framing::None),
+        ("Content-Length: 0\r\n", Framing::Length(0)),
+        ("Content-Length: 9223372036854775807\r\n", Framing::Length(i64::MAX as u64)),
+        ("Transfer-Encoding: Chunked\r\n", Framing::Chunked),
+    ];
+    for (fields, framing) in table {
+        let head = parsed(format!("PUT / HTTP/1.1\r\nHost: a\r\n{fields}\r\n").as_bytes());
+        assert_eq!(head.framing(), framing, "{fields}");
+    }
+}
+
+#[test]
+fn pipelined_requests_follow_each_other_in_one_buffer() {
+    let mut head = RequestHead::new();
+    head.push(b"POST /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc\r\n");
+    head.push(b"GET /%32 HTTP/1.1\r\nHost: B\r\n\r\nGET /3 HT");
+    assert_eq!(head.parse(&HeadLimits::default()), Ok(Progress::Complete));
+    assert_eq!((head.path(), head.rest().len()), (&b"/1"[..], 44));
+    head.consume(2);
+    head.consume(1);
+    assert_eq!(head.path(), b"/1");
+    head.next_request();
+
+    assert_eq!(head.parse(&HeadLimits::default()), Ok(Progress::Complete));
+    assert_eq!((head.path(), head.host(), head.framing()), (&b"/2"[..], Some(&b"b"[..]), Framing::None));
+    head.next_request();
+
+    assert_eq!(head.parse(&HeadLimits::default()), Ok(Progress::NeedMore));
+    assert!(!head.is_idle());
+    let before = head.spare(0).capacity();
+    head.spare(before).extend_from_slice(b"TP/1.1\r\nHost: c\r\n\r\n");
+    assert_eq!(head.parse(&HeadLimits::default()), Ok(Progress::Complete));
+    assert_eq!((head.path(), head.host(), head.rest()), (&b"/3"[..], Some(&b"c"[..]), &b""[..]));
+    head.next_request();
+    assert!(head.is_idle());
+    head.consume(10);
+    assert_eq!(head.parse(&HeadLimits::default()), Ok(Progress::NeedMore));
+}
+
+#[test]
+fn empty_lines_take_no_memory() {
+    let mut head = RequestHead::new();
+    for _ in 0..1000 {
+        head.push(b"\r\n\n\r");
+        assert_eq!(head.parse(&HeadLimits::default()), Ok(Progress::NeedMore));
+    }
+    assert!(head.is_idle());
+    assert!(head.spare(0).capacity() < 1000);
+}
+
+#[test]
+fn the_request_line_of_a_bad_request_is_what_arrived_of_it() {
+    let table: &[(&[u8], &[u8])] = &[
+        (b"GET /a\x01b HTTP/1.1\r\nHost: a\r\n\r\n", b"GET /a\x01b HTTP/1.1"),
+        (b"\x16\x03\x01", b"\x16\x03\x01"),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n", b"GET / HTTP/1.1"),
+    ];
+    for (request, line) in table {
+        let mut head = RequestHead::new();
+        head.push(request);
+        assert!(head.parse(&HeadLimits::default()).is_err());
+        assert_eq!(head.request_line(), *line);
+    }
+}
