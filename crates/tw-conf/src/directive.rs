@@ -268,3 +268,67 @@ pub fn check(node: &Node, info: &DirectiveInfo, context: Contexts) -> Result<(),
     }
     if info.args.allows(node.args.len()) { Ok(()) } else { Err(node.invalid_count()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{HTTP, MAIN, MemoryFiles, Reader, SERVER, Tree};
+
+    #[test]
+    fn counts_of_arguments() {
+        // Which of 0, 1, 2, 3, 30 and 1000 arguments are allowed.
+        let table = [
+            (Args::NONE, [true, false, false, false, false, false]),
+            (Args::FLAG, [false, true, false, false, false, false]),
+            (Args::exact(2), [false, false, true, false, false, false]),
+            (Args::exact(30), [false, false, false, false, true, false]),
+            (Args::range(1, 3), [false, true, true, true, false, false]),
+            (Args::exact(1).or(3), [false, true, false, true, false, false]),
+            (Args::at_least(2), [false, false, true, true, true, true]),
+            (Args::ANY, [true; 6]),
+        ];
+        for (args, expected) in table {
+            assert_eq!([0, 1, 2, 3, 30, 1000].map(|count| args.allows(count)), expected, "{args:?}");
+            assert!(!args.has_block() && args.block().has_block());
+        }
+    }
+
+    #[test]
+    fn checks_in_the_order_of_nginx() {
+        let flag = record::flag("a", HTTP | SERVER);
+        let block = record::new("a", "name { … }", MAIN, Args::exact(1).block());
+        let table = [
+            ("a on;", flag, HTTP, None),
+            ("a on;", flag, MAIN, Some("\"a\" directive is not allowed here")),
+            ("a { }", flag, MAIN, Some("\"a\" directive is not allowed here")),
+            ("a { }", flag, SERVER, Some("directive \"a\" is not terminated by \";\"")),
+            ("a;", flag, SERVER, Some("invalid number of arguments in \"a\" directive")),
+            ("a on off;", flag, SERVER, Some("invalid number of arguments in \"a\" directive")),
+            ("a b { }", block, MAIN, None),
+            ("a;", block, MAIN, Some("directive \"a\" has no opening \"{\"")),
+            ("a { }", block, MAIN, Some("invalid number of arguments in \"a\" directive")),
+        ];
+        for (text, info, context, expected) in table {
+            let mut tree = Tree::default();
+            Reader::new(&MemoryFiles::default(), b"").text(&mut tree, b"n", text.as_bytes()).unwrap();
+            let message = check(&tree.nodes[0], &info, context).err().map(|error| error.message);
+            assert_eq!(message.as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn names_relative_to_a_prefix() {
+        let table = [
+            ("/p/", "a", "/p/a"),
+            ("/p", "a", "/p/a"),
+            ("/p/", "/a", "/a"),
+            ("/p/", "../a", "/p/../a"),
+            ("/p/", "", "/p/"),
+            ("", "a", "a"),
+        ];
+        for (prefix, name, expected) in table {
+            let full = full_name(prefix.as_bytes(), name.as_bytes());
+            assert_eq!(String::from_utf8_lossy(&full), expected, "{prefix} {name}");
+        }
+    }
+}

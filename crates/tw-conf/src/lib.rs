@@ -33,4 +33,4 @@ pub use setting::{Buffers, Setting};
 pub use source::{Files, MemoryFiles, SystemFiles};
 pub use span::{Origin, SourceFile, Sources, Span};
 pub use suggest::nearest;
-pub use tree::{Node, Tree, Word};
+pub use tree::{Node, Tree, Word, write_nodes};

@@ -215,3 +215,101 @@ impl Setting<u32> {
 fn fit<T: TryFrom<u64>>(node: &Node, value: u64, what: &str) -> Result<T, ConfError> {
     T::try_from(value).map_err(|_| node.error(what))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Diagnostics, MAIN, MemoryFiles, Reader, Tree};
+
+    /// Applies every directive of the text to one setting and returns it, or the first error.
+    fn apply<T: Clone>(
+        text: &str,
+        set: impl Fn(&mut Setting<T>, &Node) -> Result<(), ConfError>,
+    ) -> Result<Option<T>, String> {
+        let mut tree = Tree::default();
+        Reader::new(&MemoryFiles::default(), b"").text(&mut tree, b"n", text.as_bytes()).unwrap();
+        let mut setting = Setting::default();
+        for node in &tree.nodes {
+            set(&mut setting, node).map_err(|error| error.line(&tree.sources))?;
+        }
+        Ok(setting.take())
+    }
+
+    #[test]
+    fn flags() {
+        let table = [
+            ("", Ok(None)),
+            ("a on;", Ok(Some(true))),
+            ("a Off;", Ok(Some(false))),
+            ("a yes;", Err("invalid value \"yes\" in \"a\" directive, it must be \"on\" or \"off\" in n:1")),
+            ("a on;\na on;", Err("\"a\" directive is duplicate in n:2")),
+            ("a on;\na bad;", Err("\"a\" directive is duplicate in n:2")),
+            ("a;", Err("invalid number of arguments in \"a\" directive in n:1")),
+        ];
+        for (text, expected) in table {
+            assert_eq!(apply(text, Setting::set_flag), expected.map_err(str::to_owned), "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_and_units() {
+        let bad = |what: &str| format!("\"a\" directive {what} in n:1");
+        assert_eq!(apply::<u16>("a 65535;", Setting::set_number), Ok(Some(65535)));
+        assert_eq!(apply::<u16>("a 65536;", Setting::set_number), Err(bad("invalid number")));
+        assert_eq!(apply::<u64>("a x;", Setting::set_number), Err(bad("invalid number")));
+        assert_eq!(apply::<usize>("a 4k;", Setting::set_size), Ok(Some(4096)));
+        assert_eq!(apply::<usize>("a 4g;", Setting::set_size), Err(bad("invalid value")));
+        assert_eq!(apply::<u32>("a 4096m;", Setting::set_size), Err(bad("invalid value")));
+        assert_eq!(apply::<u64>("a 4g;", Setting::set_offset), Ok(Some(4 << 30)));
+        assert_eq!(apply("a 1m;", Setting::set_msec), Ok(Some(Duration::from_secs(60))));
+        assert_eq!(apply("a 5ms;", Setting::set_sec), Err(bad("invalid value")));
+        assert_eq!(apply("a 'b c';", Setting::set_bytes), Ok(Some((*b"b c").into())));
+        let buffers = Buffers { count: 8, size: 4096 };
+        assert_eq!(apply("a 8 4k;", Setting::set_buffers), Ok(Some(buffers)));
+        assert_eq!(apply("a 0 4k;", Setting::set_buffers), Err(bad("invalid value")));
+        assert_eq!(apply("a 8 0;", Setting::set_buffers), Err(bad("invalid value")));
+    }
+
+    #[test]
+    fn listed_words() {
+        let list = [("off", 0), ("Exact", 1)];
+        let set = |setting: &mut Setting<u8>, node: &Node| setting.set_one_of(node, &list);
+        assert_eq!(apply("a exact;", set), Ok(Some(1)));
+        assert_eq!(apply("a before;", set), Err("invalid value \"before\" in n:1".to_owned()));
+        assert_eq!(apply("a off; a off;", set), Err("\"a\" directive is duplicate in n:1".to_owned()));
+    }
+
+    #[test]
+    fn bits_add_up_and_repeated_ones_warn() {
+        let mut tree = Tree::default();
+        let text = b"a error timeout;\na timeout off;\na bad;";
+        Reader::new(&MemoryFiles::default(), b"").text(&mut tree, b"n", text).unwrap();
+        let mut diagnostics = Diagnostics::default();
+        let mut cx = Cx {
+            sources: &tree.sources,
+            diagnostics: &mut diagnostics,
+            prefix: b"",
+            conf_prefix: b"",
+            context: MAIN,
+        };
+        let list = [("error", 1), ("timeout", 2), ("off", 4)];
+        let mut setting: Setting<u32> = Setting::default();
+        setting.add_bits(&tree.nodes[0], &list, &mut cx).unwrap();
+        setting.add_bits(&tree.nodes[1], &list, &mut cx).unwrap();
+        let error = setting.add_bits(&tree.nodes[2], &list, &mut cx).unwrap_err();
+        assert_eq!(setting.get(), Some(&7));
+        assert_eq!(error.line(&tree.sources), "invalid value \"bad\" in n:3");
+        let warnings: Vec<_> = diagnostics.iter().map(|warning| warning.line(&tree.sources)).collect();
+        assert_eq!(warnings, ["duplicate value \"timeout\" in n:2"]);
+    }
+
+    #[test]
+    fn inner_before_outer_before_default() {
+        let set = |value: Option<i32>| Setting { value: value.map(|value| (value, Span::default())) };
+        let table = [(Some(1), Some(2), 1), (Some(1), None, 1), (None, Some(2), 2), (None, None, 3)];
+        for (inner, outer, expected) in table {
+            assert_eq!(set(inner).or(outer, 3), expected);
+            assert_eq!(set(inner).or_else(|| outer, || 3), expected);
+        }
+    }
+}

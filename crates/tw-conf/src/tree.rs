@@ -1,6 +1,6 @@
 //! The configuration as a tree: directives with their words and blocks.
 //!
-//! `Display` of a [`Node`] writes it back in a form that reads as the same tree.
+//! [`write_nodes`] writes it back in a form that reads as the same tree.
 
 use crate::error::ConfError;
 use crate::span::{Sources, Span};
@@ -104,6 +104,7 @@ impl Word {
 }
 
 impl fmt::Display for Word {
+    /// The word itself, for messages; bytes that are not UTF-8 are replaced.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.lossy())
     }
@@ -232,5 +233,110 @@ impl Node {
     fn read<T>(&self, reader: fn(&Word) -> Option<T>) -> Result<T, ConfError> {
         let word = self.arg(0)?;
         reader(word).ok_or_else(|| self.error("invalid value").at(word.span))
+    }
+}
+
+/// Writes directives one per line, blocks indented by four spaces. What comes out reads as the same tree, but for
+/// places, comments and the way words were quoted.
+pub fn write_nodes(nodes: &[Node], out: &mut Vec<u8>) {
+    write_indented(nodes, 0, out);
+}
+
+/// Recurses once per block, of which [`crate::MAX_BLOCK_DEPTH`] may nest.
+fn write_indented(nodes: &[Node], depth: usize, out: &mut Vec<u8>) {
+    let indent = |out: &mut Vec<u8>| out.resize(out.len() + 4 * depth, b' ');
+    for node in nodes {
+        indent(out);
+        write_word(&node.name, out);
+        for word in &node.args {
+            out.push(b' ');
+            write_word(word, out);
+        }
+        match &node.block {
+            None => out.extend_from_slice(b";\n"),
+            Some(children) => {
+                out.extend_from_slice(b" {\n");
+                write_indented(children, depth + 1, out);
+                indent(out);
+                out.extend_from_slice(b"}\n");
+            }
+        }
+    }
+}
+
+/// Writes a word as it is if it can stand without quotes, else in double quotes.
+fn write_word(word: &Word, out: &mut Vec<u8>) {
+    let plain = |&byte: &u8| {
+        !matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | b';' | b'{' | b'}' | b'"' | b'\'' | b'#' | b'\\')
+    };
+    if !word.bytes.is_empty() && word.bytes.iter().all(plain) {
+        out.extend_from_slice(&word.bytes);
+        return;
+    }
+    out.push(b'"');
+    for &byte in &word.bytes {
+        if matches!(byte, b'"' | b'\\') {
+            out.push(b'\\');
+        }
+        out.push(byte);
+    }
+    out.push(b'"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MemoryFiles, Reader};
+
+    fn tree(text: &str) -> Tree {
+        let mut tree = Tree::default();
+        Reader::new(&MemoryFiles::default(), b"").text(&mut tree, b"n", text.as_bytes()).unwrap();
+        tree
+    }
+
+    #[test]
+    fn what_is_written_reads_as_the_same() {
+        let table = [
+            ("a;", "a;\n"),
+            ("a b{c;d{}}", "a b {\n    c;\n    d {\n    }\n}\n"),
+            (
+                "a '' \"b\" 'c d' 'e\"f' g\\.h ${i} j#k;",
+                "a \"\" b \"c d\" \"e\\\"f\" \"g\\\\.h\" \"${i}\" \"j#k\";\n",
+            ),
+            ("if ($a = \"b\") { }", "if ($a = b ) {\n}\n"),
+        ];
+        for (text, expected) in table {
+            let mut once = Vec::new();
+            write_nodes(&tree(text).nodes, &mut once);
+            let once = String::from_utf8(once).unwrap();
+            assert_eq!(once, expected, "{text}");
+
+            let mut twice = Vec::new();
+            write_nodes(&tree(&once).nodes, &mut twice);
+            assert_eq!(String::from_utf8(twice).unwrap(), once, "{text}");
+        }
+    }
+
+    #[test]
+    fn words_of_a_directive() {
+        let tree = tree("zone one size=10m On { }");
+        let node = &tree.nodes[0];
+        let [one, size, on] = node.words().unwrap();
+        assert!(one.is("one") && !one.is("On"));
+        assert_eq!(size.param("size"), Some(&b"10m"[..]));
+        assert_eq!((size.param("siz"), size.param("time"), one.param("one")), (None, None, None));
+        assert_eq!(on.one_of(&[("off", 0), ("on", 1)]), Some(1));
+        assert_eq!(node.children().map(<[Node]>::len), Ok(0));
+
+        let errors = [
+            (node.words::<2>().unwrap_err(), "invalid number of arguments in \"zone\" directive"),
+            (node.arg(3).unwrap_err(), "invalid number of arguments in \"zone\" directive"),
+            (node.error("is bad"), "\"zone\" directive is bad"),
+            (node.invalid_value(size), "invalid value \"size=10m\""),
+            (node.invalid_parameter(size), "invalid parameter \"size=10m\""),
+        ];
+        for (error, expected) in errors {
+            assert_eq!(error.message, expected);
+        }
     }
 }

@@ -75,7 +75,7 @@ enum Unit {
     Minute,
     Second,
     Millisecond,
-    /// A number followed by a space and no unit: seconds. Nothing may follow.
+    /// A number followed by a space and no unit: seconds. Only one more such number may follow, at the end.
     Bare,
 }
 
@@ -147,7 +147,7 @@ fn time(text: &[u8], resolution: Resolution) -> Option<u64> {
         };
         total = sum(total, scaled(value, scale)?)?;
         value = 0;
-        rest = rest.trim_ascii_start_spaces();
+        rest = without_spaces(rest);
     }
 
     if !any_digit {
@@ -157,16 +157,10 @@ fn time(text: &[u8], resolution: Resolution) -> Option<u64> {
     sum(total, scaled(value, scale)?)
 }
 
-trait TrimSpaces {
-    fn trim_ascii_start_spaces(&self) -> &Self;
-}
-
-impl TrimSpaces for [u8] {
-    /// Without leading spaces; tabs and line ends stay.
-    fn trim_ascii_start_spaces(&self) -> &Self {
-        let spaces = self.iter().take_while(|&&byte| byte == b' ').count();
-        &self[spaces..]
-    }
+/// Without leading spaces; tabs and line ends stay.
+fn without_spaces(text: &[u8]) -> &[u8] {
+    let spaces = text.iter().take_while(|&&byte| byte == b' ').count();
+    &text[spaces..]
 }
 
 fn push_digit(value: u64, digit: u8) -> Option<u64> {
@@ -182,4 +176,136 @@ fn scaled(value: u64, scale: u64) -> Option<u64> {
 
 fn sum(a: u64, b: u64) -> Option<u64> {
     a.checked_add(b).filter(|&value| value <= MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const I64_MAX: &str = "9223372036854775807";
+
+    #[test]
+    fn flags() {
+        let table = [
+            ("on", Some(true)),
+            ("OFF", Some(false)),
+            ("On", Some(true)),
+            ("", None),
+            ("yes", None),
+            ("1", None),
+        ];
+        for (text, expected) in table {
+            assert_eq!(flag(text.as_bytes()), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers() {
+        let table = [
+            ("0", Some(0)),
+            ("0042", Some(42)),
+            (I64_MAX, Some(MAX)),
+            ("9223372036854775808", None),
+            ("99999999999999999999", None),
+            ("", None),
+            ("-1", None),
+            ("+1", None),
+            ("1k", None),
+            (" 1", None),
+        ];
+        for (text, expected) in table {
+            assert_eq!(number(text.as_bytes()), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_and_offsets() {
+        // Text, as a size, as an offset.
+        let table = [
+            ("0", Some(0), Some(0)),
+            ("512", Some(512), Some(512)),
+            ("1k", Some(1024), Some(1024)),
+            ("1K", Some(1024), Some(1024)),
+            ("8m", Some(8 << 20), Some(8 << 20)),
+            ("8M", Some(8 << 20), Some(8 << 20)),
+            ("1g", None, Some(1 << 30)),
+            ("2G", None, Some(2 << 30)),
+            (I64_MAX, Some(MAX), Some(MAX)),
+            ("9007199254740991k", Some(MAX & !1023), Some(MAX & !1023)),
+            ("9007199254740992k", None, None),
+            ("8796093022208m", None, None),
+            ("8589934591g", None, Some(MAX & !((1 << 30) - 1))),
+            ("8589934592g", None, None),
+            ("", None, None),
+            ("k", None, None),
+            ("g", None, None),
+            ("1kk", None, None),
+            ("1mg", None, None),
+            ("1.5k", None, None),
+            ("-1k", None, None),
+            ("1b", None, None),
+        ];
+        for (text, as_size, as_offset) in table {
+            assert_eq!((size(text.as_bytes()), offset(text.as_bytes())), (as_size, as_offset), "{text}");
+        }
+    }
+
+    #[test]
+    fn times() {
+        // Text, milliseconds by `msec`, seconds by `sec`.
+        let table = [
+            ("0", Some(0), Some(0)),
+            ("30", Some(30_000), Some(30)),
+            ("30s", Some(30_000), Some(30)),
+            ("500ms", Some(500), None),
+            ("1s500ms", Some(1_500), None),
+            ("1s 500ms", Some(1_500), None),
+            ("1m", Some(60_000), Some(60)),
+            ("1m30", Some(90_000), Some(90)),
+            ("1m30s", Some(90_000), Some(90)),
+            ("1h30m", Some(5_400_000), Some(5_400)),
+            ("1h   30m", Some(5_400_000), Some(5_400)),
+            ("1h30m ", Some(5_400_000), Some(5_400)),
+            ("1d", Some(86_400_000), Some(86_400)),
+            ("1w2d3h4m5s6ms", Some(788_645_006), None),
+            ("1w2d3h4m5s", Some(788_645_000), Some(788_645)),
+            ("1M", None, Some(2_592_000)),
+            ("1y", None, Some(31_536_000)),
+            ("1y6M", None, Some(47_088_000)),
+            ("10 5", Some(15_000), Some(15)),
+            ("10 ", Some(10_000), Some(10)),
+            // A unit without a number counts nothing.
+            ("h5m", Some(300_000), Some(300)),
+            ("", None, None),
+            ("s", None, None),
+            ("ms", None, None),
+            (" ", None, None),
+            ("30m1h", None, None),
+            ("1m1m", None, None),
+            ("1s1s", None, None),
+            ("1ms1s", None, None),
+            ("1ms1ms", None, None),
+            ("1s 5 ", None, None),
+            ("10 5 ", None, None),
+            ("10 5s", None, None),
+            ("1S", None, None),
+            ("1.5s", None, None),
+            ("-1", None, None),
+            ("1\ts", None, None),
+            ("1x", None, None),
+            ("9223372036854775", Some(9_223_372_036_854_775_000), Some(9_223_372_036_854_775)),
+            ("9223372036854776", None, Some(9_223_372_036_854_776)),
+            ("9223372036854775807ms", Some(MAX), None),
+            (I64_MAX, None, Some(MAX)),
+            ("9223372036854775808", None, None),
+            ("153722867280912930m", None, Some(9_223_372_036_854_775_800)),
+            ("153722867280912931m", None, None),
+            ("153722867280912930m7", None, Some(MAX)),
+            ("153722867280912930m8", None, None),
+        ];
+        for (text, by_msec, by_sec) in table {
+            assert_eq!(msec(text.as_bytes()), by_msec.map(Duration::from_millis), "msec {text}");
+            assert_eq!(sec(text.as_bytes()), by_sec.map(Duration::from_secs), "sec {text}");
+        }
+    }
 }
