@@ -1,6 +1,8 @@
 //! `cargo xtask ci`: everything a change must pass, cheapest first; the first failure ends it.
 
-use std::{env, process::Command, time::Instant};
+use std::env;
+use std::process::Command;
+use std::time::Instant;
 
 use crate::{Failure, root};
 

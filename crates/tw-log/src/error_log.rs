@@ -1,13 +1,12 @@
 //! The error log: nginx's lines, to any number of sinks, each with its own level.
 
-use std::{
-    fmt::{self, Write as _},
-    io,
-    sync::Arc,
-    time::SystemTime,
-};
+use std::fmt::{self, Write as _};
+use std::io;
+use std::sync::Arc;
+use std::time::SystemTime;
 
-use crate::{Level, Sink, sink::Shared, time};
+use crate::sink::Shared;
+use crate::{Level, Sink, time};
 
 /// Longest line in bytes, with its line feed, as in nginx; longer ones are cut.
 pub const LINE_MAX: usize = 2048;

@@ -1,16 +1,13 @@
 //! How threads that log, and the main thread, speak to a writer: it is awake, lingering or asleep; it may be told to
 //! reopen or to close; it says when it has closed.
 
-use std::{
-    os::fd::OwnedFd,
-    path::PathBuf,
-    sync::{
-        Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicU8, Ordering::SeqCst},
-    },
-    thread::{self, Thread},
-    time::{Duration, Instant},
-};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
 
 use crate::ring::{Pushed, lock};
 

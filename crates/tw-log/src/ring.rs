@@ -13,16 +13,10 @@
 //! as no more than [`SHARDS`] threads log; beyond that, two threads share a shard, and a line that meets another one
 //! there moves to a neighbour instead of waiting.
 
-use std::{
-    mem,
-    sync::{
-        Mutex, MutexGuard, PoisonError, TryLockError,
-        atomic::{
-            AtomicBool, AtomicU64, AtomicUsize,
-            Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
-        },
-    },
-};
+use std::mem;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// Bytes a sink may hold that are not yet written, unless the operator says otherwise.
 ///

@@ -1,23 +1,20 @@
 //! One place that log lines go to: its ring, its writer thread, its counts.
 
-use std::{
-    borrow::Cow,
-    fs::OpenOptions,
-    io,
-    os::{fd::OwnedFd, unix::fs::OpenOptionsExt},
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex, Weak},
-    time::{Duration, Instant},
-};
+use std::borrow::Cow;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
 
 use tw_base::Counter;
 
-use crate::{
-    Errno, ErrorLog, OpenError,
-    orders::{Closed, NewFile, Orders},
-    ring::{Push, Pushed, RING_SIZE_DEFAULT, Ring, lock},
-    writer::Writer,
-};
+use crate::orders::{Closed, NewFile, Orders};
+use crate::ring::{Push, Pushed, RING_SIZE_DEFAULT, Ring, lock};
+use crate::writer::Writer;
+use crate::{Errno, ErrorLog, OpenError};
 
 /// Settings of a sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

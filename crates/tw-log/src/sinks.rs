@@ -1,20 +1,16 @@
 //! All sinks of the process: one per path, whoever asks, in whatever generation of the configuration.
 
-use std::{
-    collections::HashMap,
-    io,
-    os::fd::{AsFd, OwnedFd},
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard},
-    time::Instant,
-};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
 
-use crate::{
-    Errno, ErrorLog, OpenError,
-    orders::Closed,
-    ring::lock,
-    sink::{Sink, SinkConfig, WeakSink},
-};
+use crate::orders::Closed;
+use crate::ring::lock;
+use crate::sink::{Sink, SinkConfig, WeakSink};
+use crate::{Errno, ErrorLog, OpenError};
 
 /// The sinks of the process, for the main thread. A sink nobody uses any more is closed and forgotten.
 #[derive(Debug)]

@@ -3,9 +3,12 @@
 //! The zone is read when the first log is opened and kept, as in nginx: a loop thread never reads a file for it, and
 //! never takes libc's time zone lock. Seconds and milliseconds since 1970 are arguments; nothing here reads a clock.
 
-use std::{cell::Cell, io::Write as _, sync::OnceLock};
+use std::cell::Cell;
+use std::io::Write as _;
+use std::sync::OnceLock;
 
-use jiff::{Timestamp, tz::TimeZone};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 
 /// `2026/11/20 11:00:00`, of the error log.
 pub type ErrorTime = [u8; 19];

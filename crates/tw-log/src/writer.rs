@@ -11,27 +11,19 @@
 //! and the `write()` are paid once per batch; `buffer=` and `flush=` linger before the write as well. A failed write is
 //! tried again every second with nothing lost; what the ring cannot hold meanwhile is dropped there and counted.
 
-use std::{
-    fmt,
-    io::{self, IoSlice},
-    mem,
-    os::fd::OwnedFd,
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use std::{fmt, mem, thread};
 
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    io::{Errno, writev},
-};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, writev};
 
-use crate::{
-    ErrorLog, Level, error_log,
-    orders::{Closed, NewFile, Rest},
-    ring::Taken,
-    sink::{Shared, open_log},
-};
+use crate::orders::{Closed, NewFile, Rest};
+use crate::ring::Taken;
+use crate::sink::{Shared, open_log};
+use crate::{ErrorLog, Level, error_log};
 
 /// How long lines gather after a write. Short enough that nobody sees it, long enough to bound wake-ups to 1,000/s.
 const LINGER: Duration = Duration::from_millis(1);

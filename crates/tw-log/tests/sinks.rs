@@ -2,26 +2,21 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::{
-    fs::{self, File, OpenOptions},
-    io::Read,
-    os::{fd::OwnedFd, unix::fs::OpenOptionsExt},
-    path::{Path, PathBuf},
-    thread,
-    time::{Duration, Instant},
-};
+use std::fs::{self, File, OpenOptions};
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use rustix::{
-    fs::{CWD, FileType, Mode, OFlags, mknodat},
-    pipe::fcntl_setpipe_size,
-};
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
+use rustix::pipe::fcntl_setpipe_size;
 use tw_log::{
     Batch, Closed, ErrorLog, Level, Pushed, RING_SIZE_MIN, Sink, SinkConfig, Sinks, debug, error, warn,
 };
-use tw_testkit::{
-    TempDir,
-    wait::{PATIENCE, until},
-};
+use tw_testkit::TempDir;
+use tw_testkit::wait::{PATIENCE, until};
 
 const SMALL: SinkConfig = SinkConfig { ring_size: RING_SIZE_MIN, batch: None };
 

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Finding, tree::Tree};
+use super::Finding;
+use super::tree::Tree;
 
 const LIST: &str = "docs/nginx-differences.md";
 const MARK: &str = "DIFF(nginx):";

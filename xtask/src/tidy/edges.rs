@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Finding, tree::Tree};
+use super::Finding;
+use super::tree::Tree;
 
 /// The list is in here, in a fence that begins with [`FENCE`]: one line `crate → crate crate` for each crate.
 const MAP: &str = "ARCHITECTURE.md";

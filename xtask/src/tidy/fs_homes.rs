@@ -1,6 +1,7 @@
 //! Files are touched only where waiting for them is allowed; everybody else asks the disk door.
 
-use super::{Finding, tree::Tree};
+use super::Finding;
+use super::tree::Tree;
 
 /// Where `std::fs` may be used, and why it may wait there.
 const HOMES: &[(&str, &str)] = &[

@@ -1,6 +1,7 @@
 //! A file past 700 lines: what second thing lives there?
 
-use super::{Finding, tree::Tree};
+use super::Finding;
+use super::tree::Tree;
 
 /// Longer files are worth a thought; 120 to 400 lines are the norm.
 const LINES_MAX: usize = 700;

@@ -1,6 +1,7 @@
 //! The files the rules look at, read once.
 
-use std::{fs, io, path::Path};
+use std::path::Path;
+use std::{fs, io};
 
 /// A file of the repository.
 #[derive(Debug)]

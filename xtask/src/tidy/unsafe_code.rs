@@ -1,9 +1,7 @@
 //! Unsafe code lives in one crate, and each piece of it says why it is sound.
 
-use super::{
-    Finding,
-    tree::{Tree, has_word},
-};
+use super::Finding;
+use super::tree::{Tree, has_word};
 
 /// The only crate with unsafe code.
 const HOME: &str = "crates/tw-sys/";

@@ -1,9 +1,7 @@
 //! Words that say nothing, or that only one person or machine understands.
 
-use super::{
-    Finding,
-    tree::{Tree, has_word},
-};
+use super::Finding;
+use super::tree::{Tree, has_word};
 
 /// Whole words that may not be written, and why.
 const WORDS: &[(&str, &str)] = &[
