@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! tailwater: [emerg] unknown directive "servr_name" in /etc/nginx/nginx.conf:12
-//!    12 |     servr_name example.org;
-//!       |     ^^^^^^^^^^
-//!       = did you mean "server_name"?
+//!     12 |     servr_name example.org;
+//!        |     ^^^^^^^^^^
+//!        = did you mean "server_name"?
 //! ```
 
 use crate::error::{ConfError, Level};

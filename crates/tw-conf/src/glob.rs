@@ -77,6 +77,7 @@ fn step(pattern: &[u8], byte: u8) -> Option<usize> {
     match pattern {
         [b'?', ..] => Some(1),
         [b'\\', next, ..] => (*next == byte).then_some(2),
+        [b'\\'] => None,
         [b'[', rest @ ..] => match bracket(rest, byte) {
             Some((size, matched)) => matched.then_some(1 + size),
             // Without its end a `[` is only a byte.
@@ -117,9 +118,11 @@ fn bracket(rest: &[u8], byte: u8) -> Option<(usize, bool)> {
     }
 }
 
-/// One byte of a bracket expression, which a `\` may protect, and its size in the pattern.
+/// One byte of a bracket expression, which a `\` may protect, and its size in the pattern. `[.x.]` and `[=x=]` are
+/// bytes too: without a locale, no other byte collates with them.
 fn member(rest: &[u8]) -> Option<(u8, usize)> {
     match rest {
+        [b'[', b'.', byte, b'.', b']', ..] | [b'[', b'=', byte, b'=', b']', ..] => Some((*byte, 5)),
         [b'\\', next, ..] => Some((*next, 2)),
         [first, ..] => Some((*first, 1)),
         [] => None,
@@ -151,7 +154,7 @@ mod tests {
 
     #[test]
     fn components() {
-        let table: [(&str, &str, bool); 33] = [
+        let table: [(&str, &str, bool); 36] = [
             ("*", "a.conf", true),
             ("*", "", true),
             ("*", ".hidden", false),
@@ -180,11 +183,14 @@ mod tests {
             ("[[:digit:]]", "5", true),
             ("[[:digit:]]", "x", false),
             ("[[:nosuch:]]", "x", false),
+            ("[[.-.]x]", "-", true),
+            ("[[=a=]-c]", "b", true),
             ("[0-9[:upper:]]", "Q", true),
             ("[ab", "[ab", true),
             ("[ab", "a", false),
             ("\\*", "*", true),
             ("\\*", "a", false),
+            ("?\\", "a\\", false),
         ];
         for (pattern, name, expected) in table {
             assert_eq!(matches(pattern.as_bytes(), name.as_bytes()), expected, "{pattern} {name}");

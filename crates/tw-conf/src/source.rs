@@ -47,7 +47,8 @@ impl Files for SystemFiles {
     }
 }
 
-/// Files that exist only in memory, by full name: for tests of whatever reads a configuration.
+/// Files that exist only in memory: for tests of whatever reads a configuration. Names are compared byte by byte;
+/// those that do not begin with `/` are in the directory `.`.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryFiles {
     files: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -61,9 +62,13 @@ impl MemoryFiles {
 
     /// What stands below a directory: the names with the directory and the `/` removed.
     fn below(&self, directory: &[u8]) -> impl Iterator<Item = &[u8]> {
+        let is_current = directory == b".";
         let end = directory.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
         let directory = &directory[..end];
-        self.files.keys().filter_map(move |name| name.strip_prefix(directory)?.strip_prefix(b"/"))
+        self.files.keys().filter_map(move |name| match is_current {
+            true => Some(&name[..]).filter(|name| !name.starts_with(b"/")),
+            false => name.strip_prefix(directory)?.strip_prefix(b"/"),
+        })
     }
 }
 
@@ -94,5 +99,35 @@ pub(crate) fn errno_text(error: &io::Error) -> String {
             format!("{number}: {text}")
         }
         None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_in_memory() {
+        let mut files = MemoryFiles::default();
+        for name in ["/etc/a", "/etc/d/b", "/etc/d/c", "e", "f/g"] {
+            files.insert(name, name);
+        }
+        let table: [(&str, &[&str]); 6] = [
+            ("/etc", &["a", "d"]),
+            ("/etc/", &["a", "d"]),
+            ("/etc/d", &["b", "c"]),
+            ("/", &["etc"]),
+            (".", &["e", "f"]),
+            ("/none", &[]),
+        ];
+        for (directory, expected) in table {
+            let names = files.list(directory.as_bytes()).unwrap();
+            let names: Vec<_> = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
+            assert_eq!(names, expected, "{directory}");
+        }
+        assert!(files.exists(b"/etc/d") && files.exists(b"e") && !files.exists(b"/e"));
+        assert_eq!(files.read(b"f/g").unwrap(), b"f/g");
+        assert_eq!(errno_text(&files.read(b"g").unwrap_err()), "2: No such file or directory");
+        assert_eq!(errno_text(&io::Error::other("odd")), "odd");
     }
 }

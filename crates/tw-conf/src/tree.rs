@@ -264,12 +264,15 @@ fn write_indented(nodes: &[Node], depth: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes a word as it is if it can stand without quotes, else in double quotes.
+/// Writes a word as it is if it then reads as the same, else in double quotes.
 fn write_word(word: &Word, out: &mut Vec<u8>) {
-    let plain = |&byte: &u8| {
-        !matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | b';' | b'{' | b'}' | b'"' | b'\'' | b'#' | b'\\')
+    let plain = |(at, &byte): (usize, &u8)| match byte {
+        b' ' | b'\t' | b'\r' | b'\n' | b';' | b'{' | b'}' | b'"' | b'\'' | b'#' => false,
+        // Stays a backslash before most bytes: a regular expression needs no quotes.
+        b'\\' => !matches!(word.bytes.get(at + 1), None | Some(b'\\' | b't' | b'r' | b'n')),
+        _ => true,
     };
-    if !word.bytes.is_empty() && word.bytes.iter().all(plain) {
+    if !word.bytes.is_empty() && word.bytes.iter().enumerate().all(plain) {
         out.extend_from_slice(&word.bytes);
         return;
     }
@@ -301,7 +304,7 @@ mod tests {
             ("a b{c;d{}}", "a b {\n    c;\n    d {\n    }\n}\n"),
             (
                 "a '' \"b\" 'c d' 'e\"f' g\\.h ${i} j#k;",
-                "a \"\" b \"c d\" \"e\\\"f\" \"g\\\\.h\" \"${i}\" \"j#k\";\n",
+                "a \"\" b \"c d\" \"e\\\"f\" g\\.h \"${i}\" \"j#k\";\n",
             ),
             ("if ($a = \"b\") { }", "if ($a = b ) {\n}\n"),
         ];
