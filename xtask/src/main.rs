@@ -2,6 +2,7 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool speaks to its terminal")]
 
+mod bench;
 mod ci;
 mod tidy;
 
@@ -24,6 +25,12 @@ struct Command {
 
 /// Every command. A new one is one line here and one file beside this one.
 const COMMANDS: &[Command] = &[
+    Command {
+        name: "bench",
+        arguments: "static | disk | idle",
+        about: "measure against nginx, with targets",
+        run: bench::run,
+    },
     Command { name: "ci", arguments: "[--skip-tests]", about: "everything a change must pass", run: ci::run },
     Command {
         name: "tidy",

@@ -1,0 +1,154 @@
+//! A cgroup with a limit of memory and a slow disk, of version 1 or 2, whichever this machine has.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{major, minor};
+use tw_testkit::wait;
+
+use super::Outcome;
+
+const MOUNT: &str = "/sys/fs/cgroup";
+
+/// What the processes in the group may use.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// Memory, page cache included, in bytes.
+    pub(super) memory: u64,
+    /// Reads per second from the device.
+    pub(super) iops: u64,
+    /// Bytes per second read from the device.
+    pub(super) bandwidth: u64,
+}
+
+/// A group that exists. Dropping it removes it, once its processes have ended.
+#[derive(Debug)]
+pub(super) struct Cgroup {
+    dirs: Vec<PathBuf>,
+}
+
+impl Cgroup {
+    /// Makes a group whose reads from the device under `data` are limited.
+    ///
+    /// It is made at the top of the hierarchy: in version 2 a group with processes of its own cannot have limited
+    /// groups below it.
+    pub(super) fn new(limits: Limits, data: &Path) -> Outcome<Self> {
+        if !rustix::process::geteuid().is_root() {
+            return Err("limiting memory and disk needs root".into());
+        }
+        let device = block_device(data)?;
+        let name = format!("tailwater-bench-{}", std::process::id());
+        let version_1 = Path::new(MOUNT).join("memory/memory.limit_in_bytes").exists();
+        let group = if version_1 { version_1_dirs(&name)? } else { version_2_dir(&name)? };
+        for (file, value) in
+            if version_1 { version_1_limits(limits, &device) } else { version_2_limits(limits, &device) }
+        {
+            group.set(file, &value)?;
+        }
+        Ok(group)
+    }
+
+    /// The directories a process has to enter.
+    pub(super) fn dirs(&self) -> Vec<String> {
+        self.dirs.iter().map(|dir| dir.display().to_string()).collect()
+    }
+
+    /// Writes a limit to whichever of the directories has the file.
+    fn set(&self, file: &str, value: &str) -> Outcome {
+        let path = self.dirs.iter().map(|dir| dir.join(file)).find(|path| path.exists());
+        let path = path.ok_or_else(|| format!("this kernel has no {file} in its cgroups"))?;
+        Ok(fs::write(&path, value).map_err(|e| format!("{}: {e}", path.display()))?)
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        for dir in &self.dirs {
+            // Busy until the kernel has seen the last process out. A group that stays is empty and limits nobody.
+            let _ = wait::until(wait::PATIENCE, || match fs::remove_dir(dir) {
+                Ok(()) => true,
+                Err(e) => e.kind() == io::ErrorKind::NotFound,
+            });
+        }
+    }
+}
+
+fn version_1_dirs(name: &str) -> Outcome<Cgroup> {
+    let mut group = Cgroup { dirs: Vec::new() };
+    for controller in ["memory", "blkio"] {
+        group.dirs.push(create(&Path::new(MOUNT).join(controller), name)?);
+    }
+    Ok(group)
+}
+
+fn version_2_dir(name: &str) -> Outcome<Cgroup> {
+    let control = Path::new(MOUNT).join("cgroup.subtree_control");
+    fs::write(&control, "+memory +io")
+        .map_err(|e| format!("no memory and io controllers: {}: {e}", control.display()))?;
+    Ok(Cgroup { dirs: vec![create(Path::new(MOUNT), name)?] })
+}
+
+fn create(parent: &Path, name: &str) -> Outcome<PathBuf> {
+    let dir = parent.join(name);
+    match fs::create_dir(&dir) {
+        Ok(()) => Ok(dir),
+        // Left behind by an earlier measurement of this process that could not remove it.
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(dir),
+        Err(e) => Err(format!("cannot make a cgroup: {}: {e}", dir.display()).into()),
+    }
+}
+
+fn version_1_limits(limits: Limits, device: &str) -> Vec<(&'static str, String)> {
+    let Limits { memory, iops, bandwidth } = limits;
+    vec![
+        ("memory.limit_in_bytes", memory.to_string()),
+        ("blkio.throttle.read_iops_device", format!("{device} {iops}")),
+        ("blkio.throttle.read_bps_device", format!("{device} {bandwidth}")),
+    ]
+}
+
+fn version_2_limits(limits: Limits, device: &str) -> Vec<(&'static str, String)> {
+    let Limits { memory, iops, bandwidth } = limits;
+    vec![("memory.max", memory.to_string()), ("io.max", format!("{device} rbps={bandwidth} riops={iops}"))]
+}
+
+/// `MAJOR:MINOR` of the whole disk that a directory is on: a partition cannot be limited by itself.
+fn block_device(dir: &Path) -> Outcome<String> {
+    let device = fs::metadata(dir)?.dev();
+    let number = format!("{}:{}", major(device), minor(device));
+    let entry = PathBuf::from("/sys/dev/block").join(&number);
+    let Ok(entry) = fs::canonicalize(&entry) else {
+        return Err(
+            format!("{} is not on a block device of its own ({number}): give --data", dir.display()).into()
+        );
+    };
+    if !entry.join("partition").exists() {
+        return Ok(number);
+    }
+    let disk = entry.parent().ok_or("a partition without a disk")?;
+    Ok(fs::read_to_string(disk.join("dev"))?.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_versions_are_told_the_same_limits() {
+        let limits = Limits { memory: 1024, iops: 400, bandwidth: 2048 };
+        assert_eq!(
+            version_1_limits(limits, "8:0"),
+            [
+                ("memory.limit_in_bytes", "1024".to_owned()),
+                ("blkio.throttle.read_iops_device", "8:0 400".to_owned()),
+                ("blkio.throttle.read_bps_device", "8:0 2048".to_owned()),
+            ]
+        );
+        assert_eq!(
+            version_2_limits(limits, "8:0"),
+            [("memory.max", "1024".to_owned()), ("io.max", "8:0 rbps=2048 riops=400".to_owned())]
+        );
+    }
+}

@@ -1,0 +1,258 @@
+//! Servers that take part: which binary, with which configuration, started in which place.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tw_testkit::ports::{self, Port};
+use tw_testkit::process::Group;
+use tw_testkit::{Client, TempDir, wait};
+
+use super::exec::Place;
+use super::options::Options;
+use super::{Outcome, home};
+use crate::root;
+
+/// The programs that are compared.
+#[derive(Debug, Clone)]
+pub(super) struct Binaries {
+    pub(super) ours: Binary,
+    pub(super) nginx: Binary,
+}
+
+/// A server that understands `-p PREFIX -c CONF` and nginx's configuration.
+#[derive(Debug, Clone)]
+pub(super) struct Binary {
+    pub(super) path: PathBuf,
+    /// First line of `-V`.
+    pub(super) version: String,
+    /// Directives added to `http {}`.
+    http: String,
+}
+
+/// A server to start.
+#[derive(Debug, Clone)]
+pub(super) struct Contestant {
+    pub(super) name: String,
+    program: Program,
+}
+
+#[derive(Debug, Clone)]
+enum Program {
+    /// A binary with directives for `http {}`, and the content of `server {}`.
+    Server { binary: Binary, http: String, server: String },
+    /// `xtask bench bare-loop` with these bytes as its response.
+    BareLoop { response: Vec<u8> },
+}
+
+/// A server that runs. Dropping it kills it.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) name: String,
+    pub(super) prefix: TempDir,
+    group: Group,
+    port: Port,
+}
+
+impl Binaries {
+    /// Finds both, by option, environment or path.
+    pub(super) fn find(options: &Options) -> Outcome<Self> {
+        let ours =
+            options.text("ours").map_or_else(|| root().join("target/release/tailwater"), PathBuf::from);
+        if !ours.is_file() {
+            return Err(
+                format!("{}: build it with cargo build --release, or give --ours", ours.display()).into()
+            );
+        }
+        let nginx = options
+            .text("nginx")
+            .map(PathBuf::from)
+            .or_else(|| std::env::var_os("NGINX").map(PathBuf::from))
+            .or_else(|| find_program("nginx"))
+            .ok_or("no nginx on the PATH to compare with: give --nginx")?;
+        let http = options.text("ours-http").unwrap_or_default().to_owned();
+        Ok(Self { ours: Binary::new(ours, http)?, nginx: Binary::new(nginx, String::new())? })
+    }
+}
+
+impl Binary {
+    fn new(path: PathBuf, http: String) -> Outcome<Self> {
+        let output =
+            Command::new(&path).arg("-V").output().map_err(|e| format!("{}: {e}", path.display()))?;
+        let text = [output.stdout, output.stderr].concat();
+        let version = String::from_utf8_lossy(&text).lines().next().unwrap_or_default().to_owned();
+        Ok(Self { path, version, http })
+    }
+}
+
+impl Contestant {
+    /// A server with directives for `http {}` and the content of `server {}`, which need not listen.
+    pub(super) fn server(name: &str, binary: &Binary, http: &str, server: &str) -> Self {
+        let program =
+            Program::Server { binary: binary.clone(), http: http.to_owned(), server: server.to_owned() };
+        Self { name: name.to_owned(), program }
+    }
+
+    /// The physical limit.
+    pub(super) fn bare_loop(response: Vec<u8>) -> Self {
+        Self { name: "bare epoll loop".to_owned(), program: Program::BareLoop { response } }
+    }
+
+    /// Starts it in a place and waits until it listens.
+    pub(super) fn start(&self, place: &Place) -> Outcome<Running> {
+        let (prefix, port) = prepare()?;
+        let mut command = match &self.program {
+            Program::Server { binary, http, server } => {
+                let mut command = place.command(&binary.path)?;
+                command.args(server_args(&prefix, &conf(port.number(), binary, http, server))?);
+                command
+            }
+            Program::BareLoop { response } => {
+                let response = prefix.write("response", response)?;
+                let mut command = place.command(&std::env::current_exe()?)?;
+                command.args(["bench", "bare-loop", "--port", &port.number().to_string(), "--response"]);
+                command.arg(response);
+                command
+            }
+        };
+        let group = spawn(&mut command, &prefix)?;
+        let running = Running { name: self.name.clone(), prefix, group, port };
+        let listens =
+            wait::until(wait::PATIENCE, || running.group.ended() || ports::listening(running.port()));
+        match listens && !running.group.ended() {
+            true => Ok(running),
+            false => Err(running.complaint()),
+        }
+    }
+}
+
+impl Binary {
+    /// From the start of the process to the first byte of an answer to a client that tries until it is let in.
+    pub(super) fn time_to_first_byte(&self, server: &str, path: &str) -> Outcome<Duration> {
+        /// Short beside the milliseconds measured; a client that spins would take a core from the server.
+        const RETRY: Duration = Duration::from_micros(100);
+        let (prefix, port) = prepare()?;
+        let mut command = Command::new(&self.path);
+        command.args(server_args(&prefix, &conf(port.number(), self, "access_log off;", server))?);
+        let port_number = port.number();
+        let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port_number));
+
+        let start = Instant::now();
+        let group = spawn(&mut command, &prefix)?;
+        let running = Running { name: self.version.clone(), prefix, group, port };
+        loop {
+            match Client::connect(addr) {
+                Ok(mut client) => {
+                    client.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"))?;
+                    client.read_bytes(1)?;
+                    return Ok(start.elapsed());
+                }
+                Err(_) if running.group.ended() || start.elapsed() > wait::PATIENCE => {
+                    return Err(running.complaint());
+                }
+                Err(_) => wait::pause(RETRY),
+            }
+        }
+    }
+}
+
+/// A prefix with the directories every server expects, and a port.
+fn prepare() -> Outcome<(TempDir, Port)> {
+    let prefix = TempDir::new("bench")?;
+    for dir in ["conf", "logs"] {
+        fs::create_dir(prefix.join(dir))?;
+    }
+    Ok((prefix, Port::reserve()?))
+}
+
+fn server_args(prefix: &TempDir, conf: &str) -> Outcome<[PathBuf; 4]> {
+    let conf = prefix.write("conf/nginx.conf", conf)?;
+    Ok(["-p".into(), prefix.path().to_owned(), "-c".into(), conf])
+}
+
+fn spawn(command: &mut Command, prefix: &TempDir) -> Outcome<Group> {
+    let stderr = File::create(prefix.join("logs/stderr.log"))?;
+    command.stdin(Stdio::null()).stdout(stderr.try_clone()?).stderr(stderr).process_group(0);
+    Ok(Group::new(command.spawn()?))
+}
+
+impl Running {
+    pub(super) fn pid(&self) -> u32 {
+        self.group.pid()
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port.number()
+    }
+
+    pub(super) fn addr(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port()))
+    }
+
+    /// The URL of a path that begins with `/`.
+    pub(super) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.addr())
+    }
+
+    /// Why it does not serve, in its own words.
+    fn complaint(&self) -> Box<dyn std::error::Error> {
+        let logs = ["logs/stderr.log", "logs/error.log"].map(|log| self.prefix.join(log));
+        let said: String = logs.iter().filter_map(|log| fs::read_to_string(log).ok()).collect();
+        format!("{} does not start: {}", self.name, said.trim()).into()
+    }
+}
+
+/// A program on the PATH.
+pub(super) fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    // As root finds it: a user's PATH often lacks the directory nginx is installed to.
+    std::env::split_paths(&path)
+        .chain([PathBuf::from("/usr/sbin"), PathBuf::from("/usr/local/sbin")])
+        .map(|dir| dir.join(name))
+        .find(|file| file.is_file())
+}
+
+/// Writes files of these names and sizes to serve, once; returns their directory.
+pub(super) fn hot_files(sizes: &[(&str, usize)]) -> Outcome<PathBuf> {
+    let dir = home().join("files");
+    fs::create_dir_all(&dir)?;
+    for (name, size) in sizes {
+        let path = dir.join(name);
+        if fs::metadata(&path).map(|found| found.len()).ok() != Some(*size as u64) {
+            fs::write(&path, super::data::noise(1, *size))?;
+        }
+    }
+    Ok(dir)
+}
+
+/// One process, one worker, and connections that no limit ends before the measurement does.
+fn conf(port: u16, binary: &Binary, http: &str, server: &str) -> String {
+    let Binary { http: own, .. } = binary;
+    format!(
+        "daemon off;
+master_process off;
+worker_processes 1;
+pid logs/server.pid;
+error_log logs/error.log;
+events {{ worker_connections 16384; }}
+http {{
+    keepalive_requests 1000000000;
+    keepalive_timeout 600s;
+    {own}
+    {http}
+    server {{
+        listen 127.0.0.1:{port} backlog=4096;
+        {server}
+    }}
+}}
+"
+    )
+}
+
+/// The content of `server {}` for files under one directory.
+pub(super) fn root_directive(dir: &Path) -> String {
+    format!("root \"{}\";", dir.display())
+}

@@ -1,0 +1,125 @@
+//! Sets of cold files: made once, reused, and put out of memory before each run.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Advice, fadvise, syncfs};
+
+use super::Outcome;
+
+/// Files in one directory: small enough that a directory is one read.
+const PER_DIRECTORY: usize = 512;
+/// The mark of a set that was written to its end; holds the number of files.
+const COMPLETE: &str = "complete";
+
+/// Files of one size with random content, named `DIRECTORY/NUMBER`.
+#[derive(Debug, Clone)]
+pub(super) struct ColdSet {
+    dir: PathBuf,
+    pub(super) count: usize,
+}
+
+impl ColdSet {
+    /// Makes the set under `data`, or takes the one that is there if it is large enough.
+    pub(super) fn prepare(data: &Path, file_size: usize, total: u64) -> Outcome<Self> {
+        let dir = data.join(file_size.to_string());
+        let count = usize::try_from(total.div_ceil(file_size as u64))?.max(1);
+        let set = Self { dir, count };
+        let present =
+            fs::read_to_string(set.dir.join(COMPLETE)).ok().and_then(|text| text.trim().parse().ok());
+        if present.unwrap_or(0) < count {
+            set.make(present.unwrap_or(0), file_size)?;
+        }
+        Ok(set)
+    }
+
+    fn make(&self, first: usize, file_size: usize) -> Outcome {
+        let Self { dir, count } = self;
+        eprintln!("making {} files of {file_size} bytes in {}", count - first, dir.display());
+        for number in first..*count {
+            let path = dir.join(name(number));
+            if let Some(parent) = path.parent() {
+                fs::create_dir_all(parent)?;
+            }
+            fs::write(&path, noise(number as u64 + 1, file_size))?;
+        }
+        fs::write(dir.join(COMPLETE), count.to_string())?;
+        // Pages that are not written yet cannot be dropped.
+        Ok(syncfs(File::open(dir)?)?)
+    }
+
+    /// Puts all the files out of memory. The data: names and inodes may stay.
+    pub(super) fn drop_from_memory(&self) -> Outcome {
+        for number in 0..self.count {
+            let file = File::open(self.dir.join(name(number)))?;
+            fadvise(&file, 0, None, Advice::DontNeed)?;
+        }
+        Ok(())
+    }
+
+    /// Lua for `wrk`: each request takes any of the files under the given prefix of paths.
+    pub(super) fn random_requests(&self, prefix: &str) -> String {
+        format!(
+            "math.randomseed(os.time())
+request = function()
+    local number = math.random(0, {last})
+    return wrk.format(\"GET\", string.format(\"{prefix}%d/%d\", math.floor(number / {PER_DIRECTORY}), number))
+end
+",
+            last = self.count - 1
+        )
+    }
+}
+
+fn name(number: usize) -> String {
+    format!("{}/{number}", number / PER_DIRECTORY)
+}
+
+/// Bytes that do not compress, the same for the same seed (xorshift64*).
+pub(super) fn noise(seed: u64, size: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut bytes = Vec::with_capacity(size + 8);
+    while bytes.len() < size {
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        bytes.extend_from_slice(&state.wrapping_mul(0x2545_F491_4F6C_DD1D).to_le_bytes());
+    }
+    bytes.truncate(size);
+    bytes
+}
+
+/// Lets the whole machine forget cached names and inodes that nobody uses. Only root may.
+pub(super) fn forget_names() -> Outcome {
+    const DENTRIES_AND_INODES: &str = "2";
+    Ok(fs::write("/proc/sys/vm/drop_caches", DENTRIES_AND_INODES)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use tw_testkit::TempDir;
+
+    use super::*;
+
+    #[test]
+    fn a_set_is_made_once_and_grows_when_more_is_asked_for() {
+        let dir = TempDir::new("data").unwrap();
+        let set = ColdSet::prepare(dir.path(), 1000, 1_500).unwrap();
+        assert_eq!(set.count, 2);
+        assert_eq!(fs::read(dir.join("1000/0/1")).unwrap().len(), 1000);
+
+        fs::write(dir.join("1000/0/1"), "kept").unwrap();
+        let set = ColdSet::prepare(dir.path(), 1000, 513_000).unwrap();
+        assert_eq!(fs::read(dir.join("1000/0/1")).unwrap(), b"kept");
+        assert!(dir.join("1000/1/512").is_file());
+        set.drop_from_memory().unwrap();
+        assert!(set.random_requests("/x/").contains("math.random(0, 512)"));
+    }
+
+    #[test]
+    fn noise_depends_on_its_seed_alone() {
+        assert_eq!(noise(7, 100), noise(7, 100));
+        assert_ne!(noise(7, 100), noise(8, 100));
+        assert_eq!(noise(7, 13).len(), 13);
+    }
+}

@@ -1,0 +1,282 @@
+//! `cargo xtask bench disk`: what becomes of a hot file while the disk is busy with cold ones.
+//!
+//! The server lives in a cgroup with little memory and a slow disk. A set of files ten times larger than that memory is
+//! read at random by one load, while another asks for a single file that fits. What should happen to the second load is
+//! nothing. The shape follows nginx's own experiment with thread pools of 2015. A third part is in [`stalls`].
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{Advice, fadvise};
+use serde_json::{Value, json};
+use tw_testkit::{Client, wait};
+
+use super::cgroup::{Cgroup, Limits};
+use super::contestant::{Binaries, Contestant, Running, root_directive};
+use super::data::{ColdSet, forget_names, noise};
+use super::exec::Place;
+use super::load::{Load, Served};
+use super::options::Options;
+use super::prometheus::Histogram;
+use super::report::{Limit, Report, Table, Target, number, progress, span};
+use super::{Outcome, home, stalls};
+
+const OURS: &str = "ours";
+const NGINX_THREADS: &str = "nginx, aio threads";
+const BLOCKED: &str = "event_loop_blocked_seconds";
+/// The cold load begins this long before the hot one, so that the disk is busy when that begins, and ends after it.
+const LEAD: Duration = Duration::from_secs(2);
+
+/// One size of files and the loads on it.
+struct Shape {
+    name: &'static str,
+    title: &'static str,
+    file_size: usize,
+    hot_connections: usize,
+    cold_connections: usize,
+    /// What nginx is told beside the defaults.
+    nginx_http: &'static str,
+    /// The latency a hot request may have, if this shape has a limit.
+    p99_max: Option<Duration>,
+}
+
+const SHAPES: &[Shape] = &[
+    Shape {
+        name: "32k",
+        title: "32 KiB files, 16 hot + 64 cold connections",
+        file_size: 32 << 10,
+        hot_connections: 16,
+        cold_connections: 64,
+        nginx_http: "",
+        p99_max: Some(Duration::from_millis(5)),
+    },
+    Shape {
+        name: "4m",
+        title: "4 MiB files, 50 hot + 200 cold connections",
+        file_size: 4 << 20,
+        hot_connections: 50,
+        cold_connections: 200,
+        nginx_http: "sendfile on; sendfile_max_chunk 512k;",
+        p99_max: None,
+    },
+];
+
+/// Where, with what, how long.
+struct Plan {
+    limits: Limits,
+    data: PathBuf,
+    cold_size: u64,
+    seconds: u64,
+    forgets_names: bool,
+    server_cpu: usize,
+    load_cpu: usize,
+    blocked_url: Option<String>,
+}
+
+/// What one server did.
+struct Score {
+    name: String,
+    alone: Served,
+    loaded: Served,
+    cold: Served,
+    /// 99.9th percentile of the time a loop was blocked under load, in seconds, if the server tells.
+    blocked: Option<f64>,
+}
+
+/// Measures, prints, writes `disk.json`.
+pub(super) fn run(args: &[String]) -> Outcome {
+    const NAMES: &[&str] = &["memory", "factor", "iops", "bandwidth", "seconds", "data", "blocked-url"];
+    let options = Options::parse(args, NAMES, &["cold-names"])?;
+    let quick = options.flag("quick");
+    let memory = options.size("memory", if quick { 128 << 20 } else { 512 << 20 })?;
+    let plan = Plan {
+        limits: Limits {
+            memory,
+            iops: options.number("iops", 400)?,
+            bandwidth: options.size("bandwidth", 120 << 20)?,
+        },
+        data: options.text("data").map_or_else(|| home().join("data"), PathBuf::from),
+        cold_size: memory * options.number("factor", 10)?,
+        seconds: options.number("seconds", if quick { 3 } else { 8 })?,
+        forgets_names: options.flag("cold-names"),
+        server_cpu: options.number("server-cpu", 0)?,
+        load_cpu: options.number("load-cpu", 1)?,
+        blocked_url: options.text("blocked-url").map(str::to_owned),
+    };
+    let binaries = Binaries::find(&options)?;
+    fs::create_dir_all(&plan.data)?;
+    let shapes: Vec<&Shape> = SHAPES.iter().filter(|shape| options.wants(shape.name)).collect();
+    if !shapes.is_empty() {
+        // Says what is missing before gigabytes are written.
+        drop(Cgroup::new(plan.limits, &plan.data)?);
+    }
+    let mut report = Report::new("disk", &binaries);
+    for shape in shapes {
+        let results = measure(shape, &plan, &binaries)?;
+        publish(&mut report, shape, &results);
+    }
+    if options.wants("stalls") {
+        let loads =
+            stalls::Plan { seconds: plan.seconds, server_cpu: plan.server_cpu, load_cpu: plan.load_cpu };
+        stalls::run(&mut report, &loads, &binaries)?;
+    }
+    report.finish(&options)
+}
+
+fn measure(shape: &Shape, plan: &Plan, binaries: &Binaries) -> Outcome<Vec<Score>> {
+    let hot = hot_file(&plan.data, shape)?;
+    let cold = ColdSet::prepare(&plan.data, shape.file_size, plan.cold_size)?;
+    let server = |name, binary, http: &str| {
+        Contestant::server(name, binary, &format!("access_log off; {http}"), &root_directive(&plan.data))
+    };
+    let contestants = [
+        server(OURS, &binaries.ours, ""),
+        server("nginx, blocking", &binaries.nginx, shape.nginx_http),
+        server(NGINX_THREADS, &binaries.nginx, &format!("aio threads; {}", shape.nginx_http)),
+    ];
+    contestants.iter().map(|contestant| measure_one(contestant, shape, plan, &hot, &cold)).collect()
+}
+
+fn measure_one(
+    contestant: &Contestant,
+    shape: &Shape,
+    plan: &Plan,
+    hot: &Path,
+    cold: &ColdSet,
+) -> Outcome<Score> {
+    progress(&format!("{}: {}", shape.title, contestant.name));
+    let group = Cgroup::new(plan.limits, &plan.data)?;
+    let server = contestant.start(&Place { cpu: Some(plan.server_cpu), cgroups: group.dirs() })?;
+
+    // The page cache belongs to the cgroup that read it first: it has to be the server's.
+    make_cold(cold, plan)?;
+    drop_from_memory(hot)?;
+    let hot_path = format!("/hot/{}", shape.name);
+    let first = Client::get(server.addr(), &hot_path)?;
+    if first.status != 200 || first.body.len() != shape.file_size {
+        return Err(format!("{}: {hot_path}: status {}", server.name, first.status).into());
+    }
+    let hot_load = Load {
+        url: server.url(&hot_path),
+        connections: shape.hot_connections,
+        seconds: plan.seconds,
+        script: String::new(),
+        cpu: plan.load_cpu,
+    };
+    let alone = hot_load.run()?;
+
+    make_cold(cold, plan)?;
+    let cold_load = Load {
+        url: server.url("/"),
+        connections: shape.cold_connections,
+        seconds: plan.seconds + 2 * LEAD.as_secs(),
+        script: cold.random_requests(&format!("/{}/", shape.file_size)),
+        cpu: plan.load_cpu,
+    };
+    let cold_running = cold_load.start()?;
+    wait::pause(LEAD);
+    let before = blocked(plan, &server)?;
+    let loaded = hot_load.run()?;
+    let blocked = match (before, blocked(plan, &server)?) {
+        (Some(before), Some(after)) => after.since(&before).quantile(0.999),
+        _ => None,
+    };
+    let cold = cold_running.finish()?;
+    progress("");
+    // The server leaves its cgroup before the group is removed.
+    drop(server);
+    drop(group);
+    Ok(Score { name: contestant.name.clone(), alone, loaded, cold, blocked })
+}
+
+fn hot_file(data: &Path, shape: &Shape) -> Outcome<PathBuf> {
+    let path = data.join("hot").join(shape.name);
+    if fs::metadata(&path).map(|found| found.len()).ok() != Some(shape.file_size as u64) {
+        fs::create_dir_all(data.join("hot"))?;
+        fs::write(&path, noise(1, shape.file_size))?;
+        File::open(&path)?.sync_all()?;
+    }
+    Ok(path)
+}
+
+fn make_cold(cold: &ColdSet, plan: &Plan) -> Outcome {
+    cold.drop_from_memory()?;
+    if plan.forgets_names {
+        forget_names()?;
+    }
+    Ok(())
+}
+
+fn drop_from_memory(path: &Path) -> Outcome {
+    Ok(fadvise(File::open(path)?, 0, None, Advice::DontNeed)?)
+}
+
+/// What the server tells about its loops so far; nothing from those that tell nothing.
+fn blocked(plan: &Plan, server: &Running) -> Outcome<Option<Histogram>> {
+    match &plan.blocked_url {
+        Some(url) if server.name == OURS => {
+            Histogram::fetch(&url.replace("{port}", &server.port().to_string()), BLOCKED).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+fn publish(report: &mut Report, shape: &Shape, results: &[Score]) {
+    let columns =
+        ["hot alone", "hot under load", "share", "p50", "p99", "p99.9", "max", "cold/s", "blocked p99.9"];
+    let mut table = Table::new(shape.title, &columns);
+    for result in results {
+        let Score { name, alone, loaded, cold, blocked } = result;
+        let cells = vec![
+            number(alone.per_second),
+            number(loaded.per_second),
+            number(loaded.per_second / alone.per_second),
+            span(loaded.p50),
+            span(loaded.p99),
+            span(loaded.p999),
+            span(loaded.max),
+            number(cold.per_second),
+            blocked.map_or("—".to_owned(), |seconds| format!("≤ {} ms", number(seconds * 1e3))),
+        ];
+        table.row(name, cells);
+    }
+    report.case(&table, results.iter().map(Score::json).collect());
+
+    let find = |name: &str| results.iter().find(|result| result.name == name);
+    let (Some(ours), Some(threads)) = (find(OURS), find(NGINX_THREADS)) else { return };
+    let target =
+        |what: &str, value, limit, unit| Target::new(format!("{}: {what}", shape.name), value, limit, unit);
+    let share = ours.loaded.per_second / ours.alone.per_second;
+    report.target(target("hot under load / hot alone", share, Limit::AtLeast(0.95), ""));
+    if let Some(p99_max) = shape.p99_max {
+        let ms = |span: Duration| span.as_secs_f64() * 1e3;
+        report.target(target("p99 under load", ms(ours.loaded.p99), Limit::AtMost(ms(p99_max)), " ms"));
+    }
+    let cold = Limit::AtLeast(threads.cold.per_second);
+    report.target(target("cold, at least nginx's with threads", ours.cold.per_second, cold, "/s"));
+}
+
+impl Score {
+    fn json(&self) -> Value {
+        let served = |served: &Served| {
+            json!({
+                "requests_per_second": served.per_second,
+                "p50_us": served.p50.as_micros() as u64,
+                "p99_us": served.p99.as_micros() as u64,
+                "p999_us": served.p999.as_micros() as u64,
+                "max_us": served.max.as_micros() as u64,
+                "socket_errors": served.socket_errors,
+                "bad_status": served.bad_status,
+                "timeouts": served.timeouts,
+            })
+        };
+        json!({
+            "name": self.name,
+            "hot_alone": served(&self.alone),
+            "hot_under_load": served(&self.loaded),
+            "cold": served(&self.cold),
+            "event_loop_blocked_p999_seconds": self.blocked,
+        })
+    }
+}

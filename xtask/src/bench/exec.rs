@@ -1,0 +1,82 @@
+//! `xtask bench exec [--cpu N] [--cgroup DIR]… -- PROGRAM ARGS`: takes a place in the machine, then becomes the program.
+//!
+//! A process started this way has its core, its cgroups and its limit of open files from its first instruction on, and
+//! the process id its starter knows.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use super::Outcome;
+
+/// A place to run in.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Place {
+    /// Core, or all.
+    pub(super) cpu: Option<usize>,
+    /// Directories of cgroups to enter.
+    pub(super) cgroups: Vec<String>,
+}
+
+impl Place {
+    /// A place on one core.
+    pub(super) fn on(cpu: usize) -> Self {
+        Self { cpu: Some(cpu), cgroups: Vec::new() }
+    }
+
+    /// The command that runs `program` in this place; arguments may be added.
+    pub(super) fn command(&self, program: &Path) -> Outcome<Command> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["bench", "exec"]);
+        if let Some(cpu) = self.cpu {
+            command.args(["--cpu", &cpu.to_string()]);
+        }
+        for cgroup in &self.cgroups {
+            command.args(["--cgroup", cgroup]);
+        }
+        command.arg("--").arg(program);
+        Ok(command)
+    }
+}
+
+/// Takes the place and becomes the program; returns only with an error.
+pub(super) fn run(args: &[String]) -> Outcome {
+    let mut args = args.iter();
+    loop {
+        let word = args.next().ok_or("no program")?;
+        let mut value = || args.next().ok_or_else(|| format!("{word} needs a value"));
+        match word.as_str() {
+            "--cpu" => pin(value()?.parse()?)?,
+            "--cgroup" => {
+                let procs = Path::new(value()?).join("cgroup.procs");
+                fs::write(&procs, "0").map_err(|e| format!("{}: {e}", procs.display()))?;
+            }
+            "--" => break,
+            _ => return Err(format!("unknown option {word}").into()),
+        }
+    }
+    raise_open_files()?;
+    let program = args.next().ok_or("no program")?;
+    let error = Command::new(program).args(args).exec();
+    Err(format!("{program}: {error}").into())
+}
+
+/// Raises the limit of open files of this process as far as its user may.
+pub(super) fn raise_open_files() -> Outcome<u64> {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?;
+    Ok(maximum.unwrap_or(u64::MAX))
+}
+
+fn pin(cpu: usize) -> Outcome {
+    let mut set = CpuSet::new();
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(format!("no such core: {cpu}").into());
+    }
+    set.set(cpu);
+    Ok(sched_setaffinity(None, &set).map_err(|e| format!("core {cpu}: {e}"))?)
+}

@@ -1,0 +1,69 @@
+//! `cargo xtask bench`: the measurements behind every number in the documentation.
+//!
+//! One server core against one load core, contestants in turn within each round, medians over the rounds, and a target
+//! beside each number. Everything a measurement needs is made here or named in an error: files, configurations,
+//! cgroups, load scripts. Results go to the terminal and to `target/bench/NAME.json`.
+
+mod bare;
+mod cgroup;
+mod contestant;
+mod data;
+mod disk;
+mod exec;
+mod idle;
+mod load;
+mod options;
+mod prometheus;
+mod report;
+mod stalls;
+mod static_files;
+mod usage;
+
+use std::path::PathBuf;
+
+use crate::{Failure, root};
+
+/// What a step of a measurement returns; the error is for the terminal.
+type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
+
+const USAGE: &str = "usage: cargo xtask bench static | disk | idle [OPTIONS]
+
+common   --ours PATH      server under test              target/release/tailwater
+         --nginx PATH     nginx to compare with          $NGINX, or nginx on the PATH
+         --server-cpu N   core of the server             0
+         --load-cpu N     core of the load               1
+         --only A,B       some of the cases
+         --ours-http TEXT directives for http {} of ours
+         --quick          few and short rounds: shows that it works, not how fast
+         --check          fail if a target is missed
+
+static   CPU per request, requests/s and latency for 1 KiB, 32 KiB and 4 MiB files
+         --rounds N 5 · --seconds N 4 · --connections A,B 64,512 · cases 1k 32k 4m
+
+disk     a hot file while the disk is busy with cold ones (needs root and cgroups), and while another disk stands still
+         --memory SIZE 512m · --factor N 10 (cold set in memories) · --iops N 400 · --bandwidth SIZE 120m
+         --seconds N 8 · --data DIR target/bench/data · --cold-names (forget directories too, machine-wide)
+         --blocked-url URL (Prometheus text, {port} is the server's) · cases 32k 4m stalls
+
+idle     memory of idle connections, time to the first byte, size of the binary
+         --connections N 10000";
+
+/// Runs one of the measurements.
+pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
+    let Some((name, rest)) = args.split_first() else { return Err(USAGE.to_owned()) };
+    let run = match name.as_str() {
+        "static" => static_files::run,
+        "disk" => disk::run,
+        "idle" => idle::run,
+        // The two below are started by the measurements themselves.
+        "bare-loop" => bare::run,
+        "exec" => exec::run,
+        _ => return Err(USAGE.to_owned()),
+    };
+    run(rest).map_err(|error| error.to_string())
+}
+
+/// The directory of results, data and running servers.
+fn home() -> PathBuf {
+    root().join("target/bench")
+}

@@ -1,0 +1,140 @@
+//! The third part of `bench disk`: one disk stands still, files on another are asked for.
+//!
+//! The slow disk is a FUSE file system of the test kit whose every `open` and `read` takes a second. More clients wait
+//! for it than nginx's default pool has threads. Requests for a file on a healthy disk should not notice.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tw_testkit::disk::{Fault, Op, SlowDisk};
+use tw_testkit::wait;
+
+use super::Outcome;
+use super::contestant::{Binaries, Binary, Contestant, hot_files, root_directive};
+use super::exec::Place;
+use super::load::{Load, Served};
+use super::report::{Limit, Report, Table, Target, number, span};
+
+const OURS: &str = "ours";
+const STALL: Duration = Duration::from_secs(1);
+const SLOW_CONNECTIONS: usize = 64;
+const HEALTHY_CONNECTIONS: usize = 16;
+const SLOW_FILE_COUNT: usize = 256;
+/// "No change": what two runs of the same thing differ by on a quiet machine.
+const NOISE_FACTOR: f64 = 1.25;
+const NOISE_MS: f64 = 0.5;
+
+/// Where and how long.
+pub(super) struct Plan {
+    pub(super) seconds: u64,
+    pub(super) server_cpu: usize,
+    pub(super) load_cpu: usize,
+}
+
+/// What one server did for the healthy disk, without and with the stalls, and for the slow one.
+struct Score {
+    name: String,
+    without: Served,
+    with: Served,
+    slow: Served,
+}
+
+/// Measures and adds its table and target to the report; skips itself where nothing can be mounted.
+pub(super) fn run(report: &mut Report, plan: &Plan, binaries: &Binaries) -> Outcome {
+    let disk = match SlowDisk::mount() {
+        Ok(disk) => disk,
+        Err(why) => {
+            println!("skipped, stalls of a disk: {why}\n");
+            return Ok(());
+        }
+    };
+    for number in 0..SLOW_FILE_COUNT {
+        disk.write(format!("slow/{number}"), [b'x'; 4096]);
+    }
+    let files = hot_files(&[("32k", 32 << 10)])?;
+    let server = |name, binary: &Binary, http: &str| {
+        let slow = format!("location /slow/ {{ {} }}", root_directive(disk.path()));
+        let root = root_directive(&files);
+        Contestant::server(name, binary, &format!("access_log off; {http}"), &format!("{root} {slow}"))
+    };
+    let contestants = [
+        server(OURS, &binaries.ours, ""),
+        server("nginx, blocking", &binaries.nginx, ""),
+        server("nginx, aio threads", &binaries.nginx, "aio threads;"),
+    ];
+    let results: Vec<Score> =
+        contestants.iter().map(|contestant| measure(contestant, plan, &disk)).collect::<Outcome<_>>()?;
+    publish(report, &results);
+    Ok(())
+}
+
+fn measure(contestant: &Contestant, plan: &Plan, disk: &SlowDisk) -> Outcome<Score> {
+    let server = contestant.start(&Place::on(plan.server_cpu))?;
+    let healthy = Load {
+        url: server.url("/32k"),
+        connections: HEALTHY_CONNECTIONS,
+        seconds: plan.seconds,
+        script: String::new(),
+        cpu: plan.load_cpu,
+    };
+    let without = healthy.run()?;
+
+    let faults = [Op::Open, Op::Read].map(|op| disk.on(op).inject(Fault::Delay(STALL)));
+    let slow = Load {
+        url: server.url("/"),
+        connections: SLOW_CONNECTIONS,
+        seconds: plan.seconds + 2 * STALL.as_secs(),
+        script: format!(
+            "request = function() return wrk.format(\"GET\", \"/slow/\" .. math.random(0, {})) end\n",
+            SLOW_FILE_COUNT - 1
+        ),
+        cpu: plan.load_cpu,
+    };
+    let slow_running = slow.start()?;
+    if !wait::until(wait::PATIENCE, || faults.iter().any(|fault| fault.waiting() > 0)) {
+        return Err(format!("{}: no request reached the slow disk", server.name).into());
+    }
+    let with = healthy.run()?;
+    let slow = slow_running.finish()?;
+    // A server that is killed while an operation is held ends only with it.
+    drop(faults);
+    Ok(Score { name: contestant.name.clone(), without, with, slow })
+}
+
+fn publish(report: &mut Report, results: &[Score]) {
+    let columns = ["healthy", "with stalls", "p99", "p99 with", "p99.9 with", "max with", "slow/s"];
+    let title = format!("{} s stalls on another disk, {SLOW_CONNECTIONS} clients there", STALL.as_secs());
+    let mut table = Table::new(title, &columns);
+    for Score { name, without, with, slow } in results {
+        let cells = vec![
+            number(without.per_second),
+            number(with.per_second),
+            span(without.p99),
+            span(with.p99),
+            span(with.p999),
+            span(with.max),
+            number(slow.per_second),
+        ];
+        table.row(name, cells);
+    }
+    let numbers: Vec<Value> = results
+        .iter()
+        .map(|Score { name, without, with, slow }| {
+            json!({
+                "name": name,
+                "healthy_per_second": without.per_second,
+                "healthy_per_second_with_stalls": with.per_second,
+                "p99_us": without.p99.as_micros() as u64,
+                "p99_us_with_stalls": with.p99.as_micros() as u64,
+                "max_us_with_stalls": with.max.as_micros() as u64,
+                "slow_per_second": slow.per_second,
+            })
+        })
+        .collect();
+    report.case(&table, Value::Array(numbers));
+    if let Some(ours) = results.iter().find(|result| result.name == OURS) {
+        let ms = |span: Duration| span.as_secs_f64() * 1e3;
+        let limit = Limit::AtMost(ms(ours.without.p99) * NOISE_FACTOR + NOISE_MS);
+        report.target(Target::new("stalls: p99 on the healthy disk", ms(ours.with.p99), limit, " ms"));
+    }
+}

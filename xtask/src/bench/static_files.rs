@@ -1,0 +1,326 @@
+//! `cargo xtask bench static`: one server core against one load core, files that stay in memory.
+//!
+//! The measure is processor time per request: it says what a request costs even when the load, not the server, is the
+//! limit. All servers of a case run from its beginning; each round loads them one after the other, so whatever else the
+//! machine does meets all of them alike.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tw_testkit::{Client, wait};
+
+use super::Outcome;
+use super::contestant::{Binaries, Binary, Contestant, Running, hot_files, root_directive};
+use super::exec::Place;
+use super::load::{Load, Served};
+use super::options::Options;
+use super::report::{Limit, Report, Table, Target, median, number, progress, span};
+use super::usage;
+
+const OURS: &str = "ours";
+const OURS_CACHE: &str = "ours, open_file_cache";
+const OURS_LOG: &str = "ours, access_log";
+const NGINX: &str = "nginx, default (sendfile off)";
+const NGINX_SENDFILE: &str = "nginx, sendfile";
+const NGINX_CACHE: &str = "nginx, open_file_cache";
+const NGINX_CACHE_SENDFILE: &str = "nginx, open_file_cache, sendfile";
+const NGINX_LOG: &str = "nginx, access_log";
+const BARE: &str = "bare epoll loop";
+
+const CACHE: &str = "open_file_cache max=1000 inactive=60s; open_file_cache_valid 60s;";
+/// Above this share of the server's core in foreign hands the numbers are not worth writing down.
+const FOREIGN_MAX: f64 = 0.05;
+
+/// How long and where.
+struct Plan {
+    rounds: usize,
+    seconds: u64,
+    connections: Vec<usize>,
+    server_cpu: usize,
+    load_cpu: usize,
+}
+
+/// One file, one number of connections, several servers.
+struct Case {
+    title: String,
+    path: &'static str,
+    connections: usize,
+    contestants: Vec<Contestant>,
+}
+
+/// One load on one server.
+struct Sample {
+    served: Served,
+    /// Processor time of the server.
+    cpu: Duration,
+    /// Share of the server's core that others used.
+    foreign: f64,
+}
+
+/// All loads on one server, and their medians.
+struct Score {
+    name: String,
+    samples: Vec<Sample>,
+}
+
+/// Measures, prints, writes `static.json`.
+pub(super) fn run(args: &[String]) -> Outcome {
+    let options = Options::parse(args, &["rounds", "seconds", "connections"], &[])?;
+    let quick = options.flag("quick");
+    let plan = Plan {
+        rounds: options.number("rounds", if quick { 2 } else { 5 })?,
+        seconds: options.number("seconds", if quick { 1 } else { 4 })?,
+        connections: options.numbers("connections", if quick { &[64] } else { &[64, 512] })?,
+        server_cpu: options.number("server-cpu", 0)?,
+        load_cpu: options.number("load-cpu", 1)?,
+    };
+    let binaries = Binaries::find(&options)?;
+    let files = hot_files(&[("1k", 1 << 10), ("32k", 32 << 10), ("4m", 4 << 20)])?;
+    let mut report = Report::new("static", &binaries);
+
+    for &connections in &plan.connections {
+        for (name, title, path) in [("1k", "1 KiB", "/1k"), ("32k", "32 KiB", "/32k")] {
+            if options.wants(name) {
+                let mut contestants = small_contestants(&binaries, &files, path)?;
+                if name == "1k" && Some(&connections) == plan.connections.first() {
+                    contestants.extend(logging_contestants(&binaries, &files));
+                }
+                let title = format!("{title}, {connections} connections");
+                let case = Case { title, path, connections, contestants };
+                let results = measure(&case, &plan)?;
+                small_report(&mut report, &case, &results, name);
+            }
+        }
+    }
+    if options.wants("4m") {
+        // The number of the hot clients in the article this measurement comes from.
+        const CONNECTIONS: usize = 50;
+        let case = Case {
+            title: format!("4 MiB, {CONNECTIONS} connections"),
+            path: "/4m",
+            connections: CONNECTIONS,
+            contestants: large_contestants(&binaries, &files),
+        };
+        let results = measure(&case, &plan)?;
+        large_report(&mut report, &case, &results);
+    }
+    report.finish(&options)
+}
+
+fn small_contestants(binaries: &Binaries, files: &Path, path: &str) -> Outcome<Vec<Contestant>> {
+    let Binaries { ours, nginx } = binaries;
+    let server = |name, binary: &Binary, http: &str| {
+        Contestant::server(name, binary, &format!("access_log off; {http}"), &root_directive(files))
+    };
+    let mut contestants = vec![
+        server(OURS, ours, ""),
+        server(OURS_CACHE, ours, CACHE),
+        server(NGINX, nginx, "sendfile off;"),
+        server(NGINX_SENDFILE, nginx, "sendfile on;"),
+        server(NGINX_CACHE, nginx, &format!("sendfile off; {CACHE}")),
+        server(NGINX_CACHE_SENDFILE, nginx, &format!("sendfile on; {CACHE}")),
+    ];
+    let response = response_bytes(&server(NGINX, nginx, ""), path)?;
+    contestants.push(Contestant::bare_loop(response));
+    Ok(contestants)
+}
+
+fn logging_contestants(binaries: &Binaries, files: &Path) -> Vec<Contestant> {
+    let log = "access_log logs/access.log;";
+    vec![
+        Contestant::server(OURS_LOG, &binaries.ours, log, &root_directive(files)),
+        Contestant::server(NGINX_LOG, &binaries.nginx, log, &root_directive(files)),
+    ]
+}
+
+fn large_contestants(binaries: &Binaries, files: &Path) -> Vec<Contestant> {
+    let server = |name, binary, http| {
+        Contestant::server(name, binary, &format!("access_log off; {http}"), &root_directive(files))
+    };
+    vec![
+        server(OURS, &binaries.ours, ""),
+        server(NGINX_SENDFILE, &binaries.nginx, "sendfile on;"),
+        server(NGINX, &binaries.nginx, "sendfile off;"),
+    ]
+}
+
+/// What a server answers, to the byte, so that the bare loop sends the same.
+fn response_bytes(contestant: &Contestant, path: &str) -> Outcome<Vec<u8>> {
+    let running = contestant.start(&Place::default())?;
+    let mut client = Client::connect(running.addr())?;
+    client.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"))?;
+    let response = client.read_response()?;
+    if response.status != 200 {
+        return Err(format!("{}: {path}: status {}", contestant.name, response.status).into());
+    }
+    Ok([response.head.into_bytes(), response.body].concat())
+}
+
+fn measure(case: &Case, plan: &Plan) -> Outcome<Vec<Score>> {
+    let place = Place::on(plan.server_cpu);
+    let running: Vec<Running> =
+        case.contestants.iter().map(|contestant| contestant.start(&place)).collect::<Outcome<_>>()?;
+    let mut results: Vec<Score> =
+        running.iter().map(|server| Score { name: server.name.clone(), samples: Vec::new() }).collect();
+    for round in 1..=plan.rounds {
+        progress(&format!("{}: round {round} of {}", case.title, plan.rounds));
+        for (server, result) in running.iter().zip(&mut results) {
+            result.samples.push(sample(server, case, plan)?);
+        }
+    }
+    progress("");
+    Ok(results)
+}
+
+fn sample(server: &Running, case: &Case, plan: &Plan) -> Outcome<Sample> {
+    // Leaves the end of the connections of the load before to whoever served them.
+    wait::pause(Duration::from_millis(50));
+    let load = Load {
+        url: server.url(case.path),
+        connections: case.connections,
+        seconds: plan.seconds,
+        script: String::new(),
+        cpu: plan.load_cpu,
+    };
+    let (start, busy, cpu) =
+        (Instant::now(), usage::core_busy(plan.server_cpu)?, usage::cpu_time(server.pid())?);
+    let served = load.run()?;
+    let cpu = usage::cpu_time(server.pid())? - cpu;
+    let busy = usage::core_busy(plan.server_cpu)?.saturating_sub(busy);
+    if served.requests == 0 || served.bad_status > 0 || served.socket_errors > 0 {
+        return Err(format!("{}: not a measurement: {served:?}", server.name).into());
+    }
+    let foreign = busy.saturating_sub(cpu).as_secs_f64() / start.elapsed().as_secs_f64();
+    Ok(Sample { served, cpu, foreign })
+}
+
+impl Score {
+    fn median(&self, number: impl Fn(&Sample) -> f64) -> f64 {
+        median(self.samples.iter().map(number))
+    }
+
+    /// Microseconds of the server's processor time per request.
+    fn cpu_us(&self) -> f64 {
+        self.median(|s| s.cpu.as_secs_f64() * 1e6 / s.served.requests as f64)
+    }
+
+    fn per_second(&self) -> f64 {
+        self.median(|s| s.served.per_second)
+    }
+
+    fn p50(&self) -> Duration {
+        Duration::from_secs_f64(self.median(|s| s.served.p50.as_secs_f64()))
+    }
+
+    fn p99(&self) -> Duration {
+        Duration::from_secs_f64(self.median(|s| s.served.p99.as_secs_f64()))
+    }
+
+    fn json(&self) -> Value {
+        let samples: Vec<Value> = self
+            .samples
+            .iter()
+            .map(|s| {
+                json!({
+                    "requests": s.served.requests,
+                    "requests_per_second": s.served.per_second,
+                    "bytes_per_second": s.served.bytes_per_second,
+                    "server_cpu_us": s.cpu.as_micros() as u64,
+                    "p50_us": s.served.p50.as_micros() as u64,
+                    "p99_us": s.served.p99.as_micros() as u64,
+                    "foreign_cpu": s.foreign,
+                })
+            })
+            .collect();
+        json!({
+            "name": self.name,
+            "cpu_us_per_request": self.cpu_us(),
+            "requests_per_second": self.per_second(),
+            "p50_us": self.p50().as_micros() as u64,
+            "p99_us": self.p99().as_micros() as u64,
+            "rounds": samples,
+        })
+    }
+}
+
+fn of<'a>(results: &'a [Score], name: &str) -> Option<&'a Score> {
+    results.iter().find(|result| result.name == name)
+}
+
+/// Processor time per request of one server in that of another; NaN if one of them did not take part.
+fn cpu_ratio(results: &[Score], name: &str, other: &str) -> f64 {
+    match (of(results, name), of(results, other)) {
+        (Some(one), Some(other)) => one.cpu_us() / other.cpu_us(),
+        _ => f64::NAN,
+    }
+}
+
+fn small_report(report: &mut Report, case: &Case, results: &[Score], name: &str) {
+    let columns = ["CPU µs/req", "of nginx", "of bare", "req/s", "p50", "p99"];
+    let mut table = Table::new(&case.title, &columns);
+    for result in results {
+        let cells = vec![
+            number(result.cpu_us()),
+            number(cpu_ratio(results, &result.name, NGINX)),
+            number(cpu_ratio(results, &result.name, BARE)),
+            number(result.per_second()),
+            span(result.p50()),
+            span(result.p99()),
+        ];
+        table.row(&result.name, cells);
+    }
+    report.case(&table, results.iter().map(Score::json).collect());
+    warn_if_busy(results);
+
+    // Like against like: with the same directives, and nginx either way of sending.
+    let targets: &[(&str, &str, f64)] = match name {
+        "1k" => &[
+            (OURS, NGINX, 0.65),
+            (OURS_CACHE, NGINX_CACHE, 0.78),
+            (OURS_CACHE, NGINX_CACHE_SENDFILE, 0.78),
+            (OURS, BARE, 1.15),
+        ],
+        _ => &[
+            (OURS, NGINX, 0.90),
+            (OURS, NGINX_SENDFILE, 0.90),
+            (OURS_CACHE, NGINX_CACHE, 0.90),
+            (OURS_CACHE, NGINX_CACHE_SENDFILE, 0.90),
+            (OURS, BARE, 1.15),
+        ],
+    };
+    for (ours, other, limit) in targets {
+        let what = format!("{}: CPU of {ours} / {other}", case.title);
+        report.target(Target::new(what, cpu_ratio(results, ours, other), Limit::AtMost(*limit), ""));
+    }
+}
+
+fn large_report(report: &mut Report, case: &Case, results: &[Score]) {
+    let mut table = Table::new(&case.title, &["req/s", "of sendfile", "MB/s", "CPU µs/req", "p50", "p99"]);
+    let ratio = |name: &str| match (of(results, name), of(results, NGINX_SENDFILE)) {
+        (Some(one), Some(other)) => one.per_second() / other.per_second(),
+        _ => f64::NAN,
+    };
+    for result in results {
+        let cells = vec![
+            number(result.per_second()),
+            number(ratio(&result.name)),
+            number(result.median(|s| s.served.bytes_per_second) / 1e6),
+            number(result.cpu_us()),
+            span(result.p50()),
+            span(result.p99()),
+        ];
+        table.row(&result.name, cells);
+    }
+    report.case(&table, results.iter().map(Score::json).collect());
+    warn_if_busy(results);
+    let what = format!("{}: throughput of {OURS} / {NGINX_SENDFILE}", case.title);
+    report.target(Target::new(what, ratio(OURS), Limit::AtLeast(1.1), ""));
+}
+
+fn warn_if_busy(results: &[Score]) {
+    let foreign = median(results.iter().map(|result| result.median(|s| s.foreign)));
+    if foreign > FOREIGN_MAX {
+        println!("warning: others used {} % of the server's core\n", number(foreign * 100.0));
+    }
+}

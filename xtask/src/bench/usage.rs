@@ -1,0 +1,118 @@
+//! What a server costs, read from `/proc`: processor time and memory of a process and all it has started.
+
+use std::fs;
+use std::time::Duration;
+
+use super::Outcome;
+
+/// Memory of a process tree as the kernel counts it, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Memory {
+    /// Pages that only this tree has and that it has written: the heap and the stacks.
+    pub(super) private_dirty: u64,
+    /// All resident pages, shared ones once for each process.
+    pub(super) resident: u64,
+}
+
+/// Processor time of a process and of all below it, user and system, from its beginning.
+///
+/// From `schedstat` of each thread, in nanoseconds: `utime` and `stime` have a resolution of 10 ms. A thread that ends
+/// takes its time with it.
+pub(super) fn cpu_time(pid: u32) -> Outcome<Duration> {
+    let mut total_ns = 0;
+    for pid in tree(pid)? {
+        for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+            // A thread that has ended since is not an error.
+            if let Ok(line) = fs::read_to_string(task?.path().join("schedstat")) {
+                total_ns += parse_schedstat(&line).ok_or("unknown format of schedstat")?;
+            }
+        }
+    }
+    Ok(Duration::from_nanos(total_ns))
+}
+
+/// Memory of a process and of all below it.
+pub(super) fn memory(pid: u32) -> Outcome<Memory> {
+    let mut sum = Memory::default();
+    for pid in tree(pid)? {
+        let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+        sum.private_dirty +=
+            kilobytes(&rollup, "Private_Dirty:").ok_or("no Private_Dirty in smaps_rollup")?;
+        sum.resident += kilobytes(&rollup, "Rss:").ok_or("no Rss in smaps_rollup")?;
+    }
+    Ok(sum)
+}
+
+/// Time a core has spent not idle since the start of the machine; resolution 10 ms.
+pub(super) fn core_busy(cpu: usize) -> Outcome<Duration> {
+    let stat = fs::read_to_string("/proc/stat")?;
+    parse_core_busy(&stat, cpu).ok_or_else(|| format!("no core {cpu} in /proc/stat").into())
+}
+
+/// A process and all below it, the process first.
+fn tree(pid: u32) -> Outcome<Vec<u32>> {
+    let mut pids = vec![pid];
+    let mut next = 0;
+    while let Some(&pid) = pids.get(next) {
+        next += 1;
+        let tasks = match fs::read_dir(format!("/proc/{pid}/task")) {
+            Ok(tasks) => tasks,
+            Err(e) if next == 1 => return Err(format!("process {pid}: {e}").into()),
+            Err(_) => continue,
+        };
+        for task in tasks {
+            let children = fs::read_to_string(task?.path().join("children")).unwrap_or_default();
+            pids.extend(children.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+        }
+    }
+    Ok(pids)
+}
+
+/// First number: nanoseconds on a core.
+fn parse_schedstat(line: &str) -> Option<u64> {
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
+fn kilobytes(rollup: &str, key: &str) -> Option<u64> {
+    let line = rollup.lines().find_map(|line| line.strip_prefix(key))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kb| kb * 1024)
+}
+
+/// `cpuN user nice system idle iowait irq softirq steal …` in ticks of 10 ms; idle and iowait do not count.
+fn parse_core_busy(stat: &str, cpu: usize) -> Option<Duration> {
+    const TICK_MS: u64 = 10;
+    let name = format!("cpu{cpu} ");
+    let line = stat.lines().find_map(|line| line.strip_prefix(name.as_str()))?;
+    let ticks: u64 = line
+        .split_ascii_whitespace()
+        .take(8)
+        .enumerate()
+        .filter(|(column, _)| !matches!(column, 3 | 4))
+        .filter_map(|(_, ticks)| ticks.parse::<u64>().ok())
+        .sum();
+    Some(Duration::from_millis(ticks * TICK_MS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_formats_of_proc_are_read() {
+        assert_eq!(parse_schedstat("21806434 1034 17\n"), Some(21_806_434));
+        let rollup = "55-7f ---p 0 00:00 0 [rollup]\nRss:            1234 kB\nPrivate_Dirty:     12 kB\n";
+        assert_eq!(kilobytes(rollup, "Private_Dirty:"), Some(12 * 1024));
+        assert_eq!(kilobytes(rollup, "Pss:"), None);
+        let stat = "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 1 2 3 400 500 6 7 8 90 100\n";
+        assert_eq!(parse_core_busy(stat, 0), Some(Duration::from_millis(270)));
+        assert_eq!(parse_core_busy(stat, 1), None);
+    }
+
+    #[test]
+    fn this_process_has_used_time_and_memory() {
+        let pid = std::process::id();
+        assert!(cpu_time(pid).unwrap() > Duration::ZERO);
+        let memory = memory(pid).unwrap();
+        assert!(memory.private_dirty > 0 && memory.resident > memory.private_dirty);
+    }
+}
