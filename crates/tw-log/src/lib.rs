@@ -4,6 +4,24 @@
 //! and owns every system call on the log. When the log cannot keep up, lines are dropped, counted and reported; the
 //! thread that logs never notices. [`ErrorLog`] makes nginx's error lines for any number of sinks, [`time`] the times of
 //! both logs, and [`escape`] nginx's access log escapes.
+//!
+//! ```no_run
+//! use std::path::Path;
+//! use std::time::{Duration, Instant};
+//! use tw_log::{ErrorLog, Level, SinkConfig, Sinks, error};
+//!
+//! let sinks = Sinks::new();
+//! let sink = sinks.open(Path::new("logs/error.log"), SinkConfig::default())?;
+//! let log = ErrorLog::new(vec![(sink, Level::Error)]);
+//! sinks.report_to(log.clone());
+//! sinks.start()?; // after the last fork; from here on, each sink has its thread
+//!
+//! error!(log, *7, "open() \"{}\" failed", "/srv/a"); // 2026/11/20 11:00:00 [error] 1#2: *7 open() "/srv/a" failed
+//!
+//! sinks.reopen(); // SIGUSR1
+//! let _ = sinks.flush_and_close(Instant::now() + Duration::from_secs(5));
+//! # Ok::<(), tw_log::OpenError>(())
+//! ```
 
 mod errno;
 mod error_log;

@@ -172,9 +172,13 @@ impl Orders {
         }
     }
 
+    /// From here on, whoever adds a line learns that nobody will write it.
+    pub(crate) fn refuse(&self) {
+        self.state.store(CLOSED, SeqCst);
+    }
+
     /// The last word of the writer.
     pub(crate) fn closed(&self, closed: Closed) {
-        self.state.store(CLOSED, SeqCst);
         self.desk().closed = Some(closed);
         self.closed.notify_all();
     }

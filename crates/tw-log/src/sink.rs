@@ -93,7 +93,7 @@ impl Sink {
         reports: Weak<Mutex<ErrorLog>>,
     ) -> Self {
         // The first use of the zone reads files; this is the last moment when that disturbs nobody.
-        crate::time::load_zone();
+        crate::time::zone();
         let ring = Ring::new(config.ring_size);
         let shared =
             Shared { path, config, ring, counts: Counts::default(), orders: Orders::new(file), reports };

@@ -53,12 +53,8 @@ pub fn push_msec(out: &mut Vec<u8>, unix_s: i64, ms: u16) {
     let _ = write!(out, "{unix_s}.{ms:03}");
 }
 
-/// Reads the system's time zone, the first time. Waits for the disk.
-pub(crate) fn load_zone() {
-    zone();
-}
-
-fn zone() -> &'static TimeZone {
+/// The system's time zone as it was when first asked for, which waits for the disk; opening a log asks.
+pub fn zone() -> &'static TimeZone {
     static ZONE: OnceLock<TimeZone> = OnceLock::new();
     ZONE.get_or_init(TimeZone::system)
 }

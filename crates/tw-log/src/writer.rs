@@ -114,10 +114,11 @@ impl Writer {
                 Wrote::All => {}
             }
         };
-        shared.orders.closed(closed);
-        // Nobody will write these any more.
+        shared.orders.refuse();
+        // What came too late for the last batch.
         shared.ring.take(&mut self.batch);
         shared.counts.dropped.add(self.batch.lines);
+        shared.orders.closed(closed);
     }
 
     /// Waits for the next batch, or an order.

@@ -113,6 +113,20 @@ fn lines_of_many_threads_all_arrive_each_thread_in_order() {
 }
 
 #[test]
+fn every_line_of_a_quiet_log_wakes_the_writer() {
+    let (sinks, dir) = setup();
+    let sink = sinks.open(&dir.join("access.log"), SMALL).unwrap();
+    let deadline = soon();
+    for n in 1..=500 {
+        assert_eq!(sink.push(b"line\n"), Pushed::Queued);
+        while sink.counts().written.value() < n {
+            assert!(Instant::now() < deadline, "line {n} waits");
+            thread::yield_now();
+        }
+    }
+}
+
+#[test]
 fn errors_of_open_read_as_nginx_writes_them() {
     let (sinks, dir) = setup();
     let path = dir.join("no/such/error.log");
@@ -240,6 +254,24 @@ fn a_stalled_log_does_not_hold_up_the_end() {
     drop(reader);
     assert_eq!(sink.flush_and_close(soon()), Closed::Late);
     assert!(sink.counts().dropped.value() > 1);
+}
+
+#[test]
+fn a_descriptor_that_is_not_ready_is_waited_for() {
+    let (sinks, dir) = setup();
+    let (path, mut reader) = stalled(&dir);
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let writer = OpenOptions::new().write(true).custom_flags(flags).open(&path).unwrap();
+    let sink = sinks.adopt(&path, writer.into(), SMALL).unwrap();
+    let queued = fill(&sink);
+    let mut read = Vec::new();
+    assert!(until(PATIENCE, || {
+        read_some(&mut reader, &mut read);
+        sink.counts().written.value() == queued
+    }));
+    assert_eq!(sink.counts().failed.value(), 0);
+    let _ = fill(&sink);
+    assert_eq!(sink.flush_and_close(soon()), Closed::Late);
 }
 
 #[test]
