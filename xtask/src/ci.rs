@@ -25,7 +25,7 @@ const STEPS: &[Step] = &[
     Step { name: TEST, arguments: &["test", "--workspace"], env: None },
     Step {
         name: "doc",
-        arguments: &["doc", "--workspace", "--no-deps", "--document-private-items"],
+        arguments: &["doc", "--workspace", "--no-deps"],
         env: Some(("RUSTDOCFLAGS", "-D warnings")),
     },
 ];

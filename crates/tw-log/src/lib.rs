@@ -1,6 +1,6 @@
 //! Logs that never make a loop wait.
 //!
-//! A line is copied into the bounded [`ring`] of its [`Sink`]; one writer thread per sink takes whole batches out of it
+//! A line is copied into the bounded ring of its [`Sink`]; one writer thread per sink takes whole batches out of it
 //! and owns every system call on the log. When the log cannot keep up, lines are dropped, counted and reported; the
 //! thread that logs never notices. [`ErrorLog`] makes nginx's error lines for any number of sinks, [`time`] the times of
 //! both logs, and [`escape`] nginx's access log escapes.
