@@ -44,7 +44,7 @@ const SPINS: usize = 64;
 pub enum Pushed {
     /// It will be written.
     Queued,
-    /// The ring is full; the line is gone and counted.
+    /// The ring is full, or the log closed; the line is gone and counted.
     Dropped,
 }
 
@@ -179,7 +179,7 @@ impl Ring {
                 let push = self.append(&mut side, line);
                 drop(side);
                 if push != Push::Full {
-                    // SeqCst with `Writer`'s store of its state: either it sees this, or we see it asleep.
+                    // SeqCst, as in `Orders::rest`: either the writer sees this before it sleeps, or we see it asleep.
                     shard.pending.store(true, SeqCst);
                 }
                 return push;
