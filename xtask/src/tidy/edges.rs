@@ -18,7 +18,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let listed = tree.get(MAP).map(|map| listed(&map.text)).unwrap_or_default();
     let mut findings = Vec::new();
     let mut real = BTreeSet::new();
-    for file in tree.files.iter().filter(|file| file.path.ends_with("/Cargo.toml")) {
+    for file in tree.manifests() {
         for (line, edge) in dependencies(&file.text) {
             if !listed.contains(&edge) {
                 findings.push(Finding::error(

@@ -70,6 +70,11 @@ impl Tree {
             .filter(|file| file.path.ends_with(".rs") && !file.path.starts_with("xtask/src/tidy/"))
     }
 
+    /// The manifests of the workspace. `fuzz` is a workspace of its own, built by another tool.
+    pub(super) fn manifests(&self) -> impl Iterator<Item = &File> {
+        self.files.iter().filter(|file| file.path.ends_with("/Cargo.toml") && !file.path.starts_with("fuzz/"))
+    }
+
     /// A tree of these files.
     #[cfg(test)]
     pub(super) fn of(files: &[(&str, &str)]) -> Self {

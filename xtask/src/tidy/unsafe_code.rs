@@ -31,9 +31,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             }
         }
     }
-    for file in
-        tree.files.iter().filter(|file| file.path.ends_with("/Cargo.toml") && !file.path.starts_with(HOME))
-    {
+    for file in tree.manifests().filter(|file| !file.path.starts_with(HOME)) {
         if !file.text.contains("[lints]\nworkspace = true") {
             findings.push(Finding::error(&file.path, 0, "does not take the lints of the workspace"));
         }
