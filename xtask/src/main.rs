@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     let Some(command) = command else {
         println!("cargo xtask COMMAND");
         for Command { name, arguments, about, .. } in COMMANDS {
-            println!("  {:<24} {about}", format!("{name} {arguments}"));
+            println!("  {:<28} {about}", format!("{name} {arguments}"));
         }
         return ExitCode::FAILURE;
     };
