@@ -9,12 +9,14 @@
 
 pub mod clock;
 mod deadline;
+mod guard;
 mod stream;
 pub mod task;
 pub mod watch;
 mod worker;
 
 pub use deadline::{Deadline, Elapsed};
+pub use guard::LoopGuard;
 pub use stream::{Addr, Stream};
 pub use task::{TaskGroup, spawn_local, yield_now};
 pub use watch::{Stall, Subject};

@@ -15,6 +15,7 @@ use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::mpsc;
 use tw_base::{Counter, Histogram};
 
+use crate::guard::LoopGuard;
 use crate::watch::{self, Stall, Subject, Watched};
 
 /// Tasks between two looks for events on a busy loop.
@@ -30,6 +31,8 @@ pub struct WorkerOptions {
     pub index: usize,
     /// Name of the thread as `top -H` shows it; the kernel keeps 15 bytes.
     pub name: String,
+    /// What happens when the loop makes a system call that may wait.
+    pub guard: LoopGuard,
     /// A longer turn is counted as a stall and reported. Default 10 ms.
     pub stall_threshold: Duration,
     /// Who is told about stalls.
@@ -42,6 +45,7 @@ impl WorkerOptions {
         Self {
             index,
             name: format!("worker-{index}"),
+            guard: LoopGuard::Off,
             stall_threshold: Duration::from_millis(10),
             on_stall: None,
         }
@@ -79,10 +83,11 @@ pub struct Worker<M> {
 impl<M: Send + 'static> Worker<M> {
     /// Starts a thread with a loop and returns when the loop is built.
     ///
-    /// `main` is called on that thread, inside the loop; its future is the loop's life: when it ends, every other
-    /// task is dropped and the thread ends.
+    /// `main` is called on that thread, inside the loop but before the guard is on; it must not wait for this
+    /// worker's starter. Its future is the loop's life: when it ends, every other task is dropped and the thread
+    /// ends.
     ///
-    /// Errors: the thread or the loop's descriptors could not be made.
+    /// Errors: the thread, the loop's descriptors or the guard could not be made, or `main` panicked.
     pub fn start<F, Fut>(options: WorkerOptions, main: F) -> io::Result<Self>
     where
         F: FnOnce(Inbox<M>) -> Fut + Send + 'static,
@@ -92,21 +97,20 @@ impl<M: Send + 'static> Worker<M> {
         let stats = Arc::new(LoopStats::default());
         let (index, name) = (options.index, options.name.clone());
         let (started, outcome) = start::sync_channel(1);
+        let filter = options.guard.prepare()?;
         let turns = Turns { options, stats: Arc::clone(&stats) };
-        let run = move || {
-            let built = turns.build();
-            let runtime = match built {
-                Ok(runtime) => runtime,
-                Err(e) => {
-                    let _ = started.send(Err(e));
-                    return;
-                }
-            };
-            let _ = started.send(Ok(()));
-            runtime.block_on(async move {
+        // The receiver waits for the outcome, so sending it cannot fail.
+        let run = move || match turns.build() {
+            Err(e) => drop(started.send(Err(e))),
+            Ok(runtime) => runtime.block_on(async move {
                 let main = Watched::new(Subject { kind: "main", id: 0 }, main(Inbox(messages)));
-                Root { turns, main }.await;
-            });
+                let guarded = filter.install();
+                let failed = guarded.is_err();
+                let _ = started.send(guarded);
+                if !failed {
+                    Root { turns, main }.await;
+                }
+            }),
         };
         let thread = thread::Builder::new().name(name).spawn(run)?;
         match outcome.recv() {
