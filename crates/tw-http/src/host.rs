@@ -81,7 +81,8 @@ mod tests {
     #[test]
     fn hosts() {
         let long_port = format!("a:{}80", "0".repeat(100));
-        let table: &[(&str, Option<(&str, Option<u16>)>)] = &[
+        type Expected<'a> = Option<(&'a str, Option<u16>)>;
+        let table: &[(&str, Expected<'_>)] = &[
             ("example.com", Some(("example.com", None))),
             ("example.com.", Some(("example.com", None))),
             ("example.com.:8080", Some(("example.com", Some(8080)))),

@@ -4,6 +4,11 @@ use bytes::Bytes;
 
 use crate::fields::{Fields, Value};
 use crate::known::Known;
+use crate::method::Method;
+use crate::{date, num, scan, status};
+
+/// Room that a typical head takes, so that `out` grows once.
+const RESERVE: usize = 512;
 
 /// The head of a response. Lines that the server writes itself have their own place; everything else is a field.
 #[derive(Clone, Debug, Default)]
@@ -51,7 +56,7 @@ pub struct LocationBase<'a> {
 /// What the encoder needs besides the head.
 #[derive(Clone, Copy, Debug)]
 pub struct EncodeContext<'a> {
-    /// The current time, see `date::format`.
+    /// The current time, see [`date::format`].
     pub date: &'a [u8; 29],
     /// The value of `Server`; empty means no such line.
     pub server: &'a [u8],
@@ -88,9 +93,309 @@ impl ResponseHead {
         self.fields.set(Known::ETag, etag);
     }
 
-    /// Appends the HTTP/1 form to `out`. Cost: no allocation besides `out`.
+    /// Makes the entity tag a weak one, as a filter must that changes the bytes of the body.
+    pub fn weaken_etag(&mut self) {
+        match self.etag() {
+            Some(etag) if etag.starts_with(b"\"") => {
+                let weak = [b"W/", etag].concat();
+                self.set_etag(Bytes::from(weak));
+            }
+            Some(etag) if !etag.starts_with(b"W/") => {
+                // Not a tag at all: nothing can be said about it.
+                self.fields.remove_known(Known::ETag);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether the response has no body whatever the fields say (RFC 9112 section 6.3).
+    pub fn has_no_body(&self, method: Method) -> bool {
+        method.is_head() || status::has_no_body(self.status)
+    }
+
+    /// Appends the HTTP/1 form to `out`, the empty line included.
+    ///
+    /// `Server`, `Date`, `Content-Length` and `Last-Modified` among the fields (a proxied response may have them)
+    /// stay where they are and replace the server's own line. A 204 has neither length nor type.
+    ///
+    /// Cost: no allocation besides `out`.
     pub fn encode_h1(&self, context: &EncodeContext<'_>, out: &mut Vec<u8>) {
+        let has_content = self.status != 204;
+        out.reserve(RESERVE);
         out.extend_from_slice(b"HTTP/1.1 ");
-        out.extend_from_slice(context.server);
+        match status::line(self.status) {
+            _ if !self.status_line.is_empty() => push_value(out, &self.status_line),
+            Some(line) => out.extend_from_slice(line.as_bytes()),
+            None => {
+                out.extend_from_slice(match self.status {
+                    0..10 => b"00",
+                    10..100 => b"0",
+                    _ => b"",
+                });
+                num::push_decimal(out, u64::from(self.status));
+                out.push(b' ');
+            }
+        }
+        out.extend_from_slice(b"\r\n");
+
+        if !context.server.is_empty() && !self.fields.has(Known::Server) {
+            push_line(out, b"Server: ", context.server);
+        }
+        if !self.fields.has(Known::Date) {
+            push_line(out, b"Date: ", context.date);
+        }
+        if has_content && !self.content_type.is_empty() {
+            out.extend_from_slice(b"Content-Type: ");
+            push_value(out, &self.content_type);
+            if !self.charset.is_empty() {
+                out.extend_from_slice(b"; charset=");
+                push_value(out, &self.charset);
+            }
+            out.extend_from_slice(b"\r\n");
+        }
+        if let Some(length) = self.content_length
+            && has_content
+            && !self.fields.has(Known::ContentLength)
+        {
+            out.extend_from_slice(b"Content-Length: ");
+            num::push_decimal(out, length);
+            out.extend_from_slice(b"\r\n");
+        }
+        if let Some(seconds) = self.last_modified
+            && matches!(self.status, 200 | 206 | 304)
+            && !self.fields.has(Known::LastModified)
+        {
+            push_line(out, b"Last-Modified: ", &date::format(seconds));
+        }
+        self.push_location(context, out);
+        if context.chunked {
+            out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+        }
+        match context.connection {
+            ConnectionField::Upgrade => out.extend_from_slice(b"Connection: upgrade\r\n"),
+            ConnectionField::Close => out.extend_from_slice(b"Connection: close\r\n"),
+            ConnectionField::KeepAlive(timeout) => {
+                out.extend_from_slice(b"Connection: keep-alive\r\n");
+                if let Some(seconds) = timeout {
+                    out.extend_from_slice(b"Keep-Alive: timeout=");
+                    num::push_decimal(out, seconds);
+                    out.extend_from_slice(b"\r\n");
+                }
+            }
+        }
+        if context.vary_accept_encoding {
+            out.extend_from_slice(b"Vary: Accept-Encoding\r\n");
+        }
+        push_fields(&self.fields, out);
+    }
+
+    /// A `Location` that is a path is made absolute in its own place; any other one is the first of the fields.
+    fn push_location(&self, context: &EncodeContext<'_>, out: &mut Vec<u8>) {
+        if self.location.is_empty() {
+            return;
+        }
+        out.extend_from_slice(b"Location: ");
+        if let Some(base) = context.location_base.filter(|_| self.location.starts_with(b"/")) {
+            out.extend_from_slice(if base.https { b"https://" } else { b"http://" });
+            out.extend_from_slice(base.host);
+            if let Some(port) = base.port {
+                out.push(b':');
+                num::push_decimal(out, u64::from(port));
+            }
+        }
+        push_line(out, b"", &self.location);
+    }
+}
+
+/// The answer to `Expect: 100-continue`.
+pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// Appends a `103 Early Hints` with these fields; nothing if there are none.
+pub fn encode_early_hints(fields: &Fields, out: &mut Vec<u8>) {
+    if !fields.is_empty() {
+        out.extend_from_slice(b"HTTP/1.1 103 Early Hints\r\n");
+        push_fields(fields, out);
+    }
+}
+
+/// Appends fields and the empty line: the end of a head, or the trailer section of a chunked body.
+pub fn push_fields(fields: &Fields, out: &mut Vec<u8>) {
+    for (name, value) in fields.iter() {
+        out.extend_from_slice(name);
+        push_line(out, b": ", value);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+#[inline]
+fn push_line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    out.extend_from_slice(name);
+    push_value(out, value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// RFC 9110 section 5.5: CR, LF and NUL in a value are dangerous and become a space. A decoded path in a `return` or
+/// `add_header` must not be able to end the line.
+// DIFF(nginx): nginx writes them as they are.
+#[inline]
+fn push_value(out: &mut Vec<u8>, value: &[u8]) {
+    if scan::value_len(value) == value.len() {
+        return out.extend_from_slice(value);
+    }
+    out.extend(value.iter().map(|&byte| if matches!(byte, b'\r' | b'\n' | 0) { b' ' } else { byte }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DATE: &[u8; 29] = b"Sun, 06 Nov 1994 08:49:37 GMT";
+
+    fn context() -> EncodeContext<'static> {
+        EncodeContext {
+            date: DATE,
+            server: b"tailwater",
+            connection: ConnectionField::KeepAlive(None),
+            chunked: false,
+            location_base: None,
+            vary_accept_encoding: false,
+        }
+    }
+
+    fn encoded(head: &ResponseHead, context: &EncodeContext<'_>) -> String {
+        let mut out = Vec::new();
+        head.encode_h1(context, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn lines_come_in_nginx_order() {
+        let mut head = ResponseHead::new(200);
+        head.content_type = Bytes::from_static(b"text/html");
+        head.charset = Bytes::from_static(b"utf-8");
+        head.content_length = Some(1234);
+        head.last_modified = Some(784_111_777);
+        head.set_etag("\"5f-4d2\"");
+        head.fields.append(Known::AcceptRanges, "bytes");
+        let context = EncodeContext {
+            connection: ConnectionField::KeepAlive(Some(20)),
+            vary_accept_encoding: true,
+            ..context()
+        };
+        let expected = "HTTP/1.1 200 OK\r\nServer: tailwater\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
+            Content-Type: text/html; charset=utf-8\r\nContent-Length: 1234\r\n\
+            Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\nConnection: keep-alive\r\n\
+            Keep-Alive: timeout=20\r\nVary: Accept-Encoding\r\nETag: \"5f-4d2\"\r\n\
+            Accept-Ranges: bytes\r\n\r\n";
+        assert_eq!(encoded(&head, &context), expected);
+    }
+
+    #[test]
+    fn status_lines() {
+        let table = [
+            (302, "", "302 Moved Temporarily"),
+            (404, "404 Nothing Here", "404 Nothing Here"),
+            (418, "", "418 "),
+            (99, "", "099 "),
+            (7, "", "007 "),
+            (0, "", "000 "),
+            (1000, "", "1000 "),
+        ];
+        for (status, line, expected) in table {
+            let mut head = ResponseHead::new(status);
+            head.status_line = Bytes::from_static(line.as_bytes());
+            let text = encoded(&head, &context());
+            assert_eq!(text.split("\r\n").next(), Some(format!("HTTP/1.1 {expected}").as_str()));
+        }
+    }
+
+    #[test]
+    fn a_path_as_location_becomes_absolute() {
+        let base = |https, port| Some(LocationBase { https, host: b"a", port });
+        let table = [
+            (base(false, None), "/x", "http://a/x"),
+            (base(true, Some(8443)), "/x", "https://a:8443/x"),
+            (base(true, None), "http://b/x", "http://b/x"),
+            (None, "/x", "/x"),
+        ];
+        for (location_base, location, expected) in table {
+            let mut head = ResponseHead::new(301);
+            head.location = Bytes::from_static(location.as_bytes());
+            head.last_modified = Some(0);
+            let context = EncodeContext { location_base, chunked: true, ..context() };
+            let text = encoded(&head, &context);
+            let tail = format!("GMT\r\nLocation: {expected}\r\nTransfer-Encoding: chunked\r\nConnection");
+            assert!(text.contains(&tail), "{text}");
+        }
+    }
+
+    #[test]
+    fn fields_of_an_origin_replace_our_own_lines() {
+        let mut head = ResponseHead::new(200);
+        head.content_length = Some(5);
+        head.last_modified = Some(0);
+        for (name, value) in [("server", "o"), ("Date", "d"), ("content-LENGTH", "7"), ("Last-Modified", "l")]
+        {
+            head.fields.append(name, value);
+        }
+        let expected = "HTTP/1.1 200 OK\r\nConnection: close\r\nserver: o\r\nDate: d\r\n\
+            content-LENGTH: 7\r\nLast-Modified: l\r\n\r\n";
+        let context = EncodeContext { connection: ConnectionField::Close, ..context() };
+        assert_eq!(encoded(&head, &context), expected);
+    }
+
+    #[test]
+    fn no_content_has_neither_type_nor_length() {
+        let mut head = ResponseHead::new(204);
+        head.content_type = Bytes::from_static(b"text/plain");
+        head.content_length = Some(0);
+        let context = EncodeContext { server: b"", connection: ConnectionField::Upgrade, ..context() };
+        let expected = "HTTP/1.1 204 No Content\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
+            Connection: upgrade\r\n\r\n";
+        assert_eq!(encoded(&head, &context), expected);
+        assert!(head.has_no_body(Method::Get));
+        assert!(ResponseHead::new(200).has_no_body(Method::Head));
+    }
+
+    #[test]
+    fn tags_are_weakened_once() {
+        for (tag, expected) in [("\"a\"", Some("W/\"a\"")), ("W/\"a\"", Some("W/\"a\"")), ("a", None)] {
+            let mut head = ResponseHead::new(200);
+            head.set_etag(tag);
+            head.weaken_etag();
+            assert_eq!(head.etag(), expected.map(str::as_bytes), "{tag}");
+        }
+    }
+
+    #[test]
+    fn reset_keeps_nothing_but_memory() {
+        let mut head = ResponseHead::new(200);
+        head.content_length = Some(1);
+        head.fields.append("X", "y");
+        head.reset(404);
+        assert_eq!((head.status, head.content_length, head.fields.len()), (404, None, 0));
+    }
+
+    #[test]
+    fn no_value_can_end_its_line() {
+        let mut head = ResponseHead::new(302);
+        head.location = Bytes::from_static(b"/a\r\nSet-Cookie: x");
+        head.content_type = Bytes::from_static(b"a\nb");
+        head.fields.append("X-Uri", "a\0b\rc");
+        let text = encoded(&head, &context());
+        assert!(text.contains("Location: /a  Set-Cookie: x\r\n"), "{text}");
+        assert!(text.contains("Content-Type: a b\r\n"), "{text}");
+        assert!(text.contains("X-Uri: a b c\r\n"), "{text}");
+    }
+
+    #[test]
+    fn early_hints() {
+        let mut fields = Fields::new();
+        let mut out = Vec::new();
+        encode_early_hints(&fields, &mut out);
+        assert!(out.is_empty());
+        fields.append(Known::Link, "</a>; rel=preload");
+        encode_early_hints(&fields, &mut out);
+        assert_eq!(out, b"HTTP/1.1 103 Early Hints\r\nLink: </a>; rel=preload\r\n\r\n");
     }
 }

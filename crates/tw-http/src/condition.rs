@@ -1,0 +1,325 @@
+//! Conditional requests (RFC 9110 section 13) in nginx's order, and entity tags.
+//!
+//! nginx asks `If-Unmodified-Since` first, then `If-Match`; then a 304 needs *every* one of `If-Modified-Since`
+//! and `If-None-Match` that is present to agree, where the RFC would ignore the former beside the latter.
+
+use crate::head::RequestHead;
+use crate::known::Known;
+use crate::{date, num};
+
+/// `if_modified_since`: how `If-Modified-Since` is compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IfModifiedSince {
+    /// The response is always taken as modified.
+    Off,
+    /// Only the very same time is unmodified: a file that was put back to an older state is a change.
+    #[default]
+    Exact,
+    /// The same or an older time is unmodified.
+    Before,
+}
+
+/// What the response says about its state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Validators<'a> {
+    /// The entity tag, quotes and `W/` included.
+    pub etag: Option<&'a [u8]>,
+    /// Seconds since 1970.
+    pub last_modified: Option<i64>,
+}
+
+/// The values of the conditional fields of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Conditions<'a> {
+    /// `If-Match`
+    pub if_match: Option<&'a [u8]>,
+    /// `If-None-Match`
+    pub if_none_match: Option<&'a [u8]>,
+    /// `If-Modified-Since`
+    pub if_modified_since: Option<&'a [u8]>,
+    /// `If-Unmodified-Since`
+    pub if_unmodified_since: Option<&'a [u8]>,
+}
+
+/// What a condition leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConditionOutcome {
+    /// Answer as if there were no condition.
+    Proceed,
+    /// 304
+    NotModified,
+    /// 412
+    PreconditionFailed,
+}
+
+impl<'a> Conditions<'a> {
+    /// The conditional fields of a request.
+    pub fn of(head: &'a RequestHead) -> Self {
+        Conditions {
+            if_match: head.field_known(Known::IfMatch),
+            if_none_match: head.field_known(Known::IfNoneMatch),
+            if_modified_since: head.field_known(Known::IfModifiedSince),
+            if_unmodified_since: head.field_known(Known::IfUnmodifiedSince),
+        }
+    }
+
+    /// Judges the conditions for a response that would be a 200.
+    pub fn evaluate(&self, response: &Validators<'_>, mode: IfModifiedSince) -> ConditionOutcome {
+        if let Some(since) = self.if_unmodified_since
+            && !is_unmodified_since(since, response.last_modified)
+        {
+            return ConditionOutcome::PreconditionFailed;
+        }
+        if let Some(list) = self.if_match
+            && !tag_matches(list, response.etag, Compare::Strong)
+        {
+            return ConditionOutcome::PreconditionFailed;
+        }
+        if self.if_modified_since.is_none() && self.if_none_match.is_none() {
+            return ConditionOutcome::Proceed;
+        }
+        let modified = self
+            .if_modified_since
+            .is_some_and(|since| is_modified_since(since, response.last_modified, mode));
+        let other_tag =
+            self.if_none_match.is_some_and(|list| !tag_matches(list, response.etag, Compare::Weak));
+        if modified || other_tag { ConditionOutcome::Proceed } else { ConditionOutcome::NotModified }
+    }
+}
+
+fn is_unmodified_since(since: &[u8], last_modified: Option<i64>) -> bool {
+    let Some(last_modified) = last_modified else { return false };
+    date::parse(since).is_some_and(|since| since >= last_modified)
+}
+
+fn is_modified_since(since: &[u8], last_modified: Option<i64>, mode: IfModifiedSince) -> bool {
+    let (Some(last_modified), Some(since)) = (last_modified, date::parse(since)) else { return true };
+    match mode {
+        IfModifiedSince::Off => true,
+        IfModifiedSince::Exact => since != last_modified,
+        IfModifiedSince::Before => since < last_modified,
+    }
+}
+
+/// Whether a `Range` counts beside this `If-Range`: the tag is the very same, or the time is (RFC 9110 section 13.1.5).
+pub fn if_range_holds(value: &[u8], response: &Validators<'_>) -> bool {
+    if value.len() >= 2 && value.ends_with(b"\"") {
+        return response.etag == Some(value);
+    }
+    response.last_modified.is_some_and(|last_modified| date::parse(value) == Some(last_modified))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Compare {
+    Strong,
+    Weak,
+}
+
+/// Whether a tag is in a list of tags, or the list is `*`.
+fn tag_matches(list: &[u8], etag: Option<&[u8]>, compare: Compare) -> bool {
+    if list == b"*" {
+        return true;
+    }
+    let bare = |tag| match compare {
+        Compare::Weak => opaque(tag),
+        Compare::Strong => tag,
+    };
+    let Some(etag) = etag.map(bare) else { return false };
+
+    let mut rest = list;
+    while !rest.is_empty() {
+        // A tag may contain a comma: it is compared as a whole before the next comma is looked for.
+        if let Some(after) = bare(rest).strip_prefix(etag)
+            && matches!(after.trim_ascii_start().first(), None | Some(b','))
+        {
+            return true;
+        }
+        let Some(comma) = memchr::memchr(b',', rest) else { return false };
+        rest = rest.get(comma + 1..).unwrap_or(b"");
+        while let Some((b' ' | b'\t' | b',', tail)) = rest.split_first() {
+            rest = tail;
+        }
+    }
+    false
+}
+
+/// The tag without `W/`.
+fn opaque(tag: &[u8]) -> &[u8] {
+    match tag.strip_prefix(b"W/") {
+        Some(rest) if !rest.is_empty() => rest,
+        _ => tag,
+    }
+}
+
+/// Room for `"`, 16 digits, `-`, 16 digits, `"`.
+const ETAG_MAX: usize = 2 * num::HEX_MAX + 3;
+
+/// An entity tag made from a file's time and size, as nginx makes it: `"6553f100-24"`.
+#[derive(Clone, Copy, Debug)]
+pub struct Etag {
+    bytes: [u8; ETAG_MAX],
+    len: u8,
+}
+
+impl Etag {
+    /// The tag of a file: seconds of its last change since 1970 and its size in bytes, in hexadecimal.
+    pub fn of_file(mtime: i64, size: u64) -> Self {
+        let (mut time_digits, mut size_digits) = ([0; num::HEX_MAX], [0; num::HEX_MAX]);
+        let time = num::hex(mtime as u64, &mut time_digits);
+        let size = num::hex(size, &mut size_digits);
+        let text = b"\"".iter().chain(time).chain(b"-").chain(size).chain(b"\"");
+        let mut bytes = [0; ETAG_MAX];
+        let len = bytes.iter_mut().zip(text).map(|(to, &from)| *to = from).count();
+        Etag { bytes, len: len as u8 }
+    }
+
+    /// The tag, quotes included.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.len)).unwrap_or(b"")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ConditionOutcome::{NotModified, PreconditionFailed, Proceed};
+
+    const TAG: &str = "\"6553f100-24\"";
+    const OLDER: &str = "Tue, 14 Nov 2023 22:13:19 GMT";
+    const SAME: &str = "Tue, 14 Nov 2023 22:13:20 GMT";
+    const NEWER: &str = "Tue, 14 Nov 2023 22:13:21 GMT";
+    const FILE: Validators<'static> =
+        Validators { etag: Some(TAG.as_bytes()), last_modified: Some(1_700_000_000) };
+
+    fn conditions<'a>(fields: &[(&str, &'a str)]) -> Conditions<'a> {
+        let get = |wanted| fields.iter().find(|(name, _)| *name == wanted).map(|(_, value)| value.as_bytes());
+        Conditions {
+            if_match: get("im"),
+            if_none_match: get("inm"),
+            if_modified_since: get("ims"),
+            if_unmodified_since: get("ius"),
+        }
+    }
+
+    #[test]
+    fn outcomes() {
+        let table: &[(&[(&str, &str)], ConditionOutcome)] = &[
+            (&[], Proceed),
+            (&[("ims", SAME)], NotModified),
+            (&[("ims", NEWER)], Proceed),
+            (&[("ims", OLDER)], Proceed),
+            (&[("ims", "Tuesday, 14-Nov-23 22:13:20 GMT")], NotModified),
+            (&[("ims", "Tue Nov 14 22:13:20 2023")], NotModified),
+            (&[("ims", "never")], Proceed),
+            (&[("ims", "")], Proceed),
+            (&[("ius", OLDER)], PreconditionFailed),
+            (&[("ius", SAME)], Proceed),
+            (&[("ius", NEWER)], Proceed),
+            (&[("ius", "never")], PreconditionFailed),
+            (&[("inm", TAG)], NotModified),
+            (&[("inm", "\"x\"")], Proceed),
+            (&[("inm", "*")], NotModified),
+            (&[("inm", "W/\"6553f100-24\"")], NotModified),
+            (&[("inm", "\"x\", W/\"6553f100-24\" , \"y\"")], NotModified),
+            (&[("inm", "\"x\",,\t\"6553f100-24\"")], NotModified),
+            (&[("inm", "\"6553f100-24\"x")], Proceed),
+            (&[("inm", "6553f100-24")], Proceed),
+            (&[("inm", "*, \"x\"")], Proceed),
+            (&[("inm", "")], Proceed),
+            (&[("inm", ",")], Proceed),
+            (&[("im", TAG)], Proceed),
+            (&[("im", "*")], Proceed),
+            (&[("im", "\"x\"")], PreconditionFailed),
+            (&[("im", "\"x\", \"6553f100-24\"")], Proceed),
+            (&[("im", "W/\"6553f100-24\"")], PreconditionFailed),
+            (&[("im", "")], PreconditionFailed),
+            (&[("inm", TAG), ("ims", SAME)], NotModified),
+            (&[("inm", TAG), ("ims", OLDER)], Proceed),
+            (&[("inm", "\"x\""), ("ims", SAME)], Proceed),
+            (&[("im", TAG), ("inm", TAG)], NotModified),
+            (&[("im", "\"x\""), ("inm", TAG)], PreconditionFailed),
+            (&[("ius", SAME), ("ims", SAME)], NotModified),
+            (&[("ius", OLDER), ("im", TAG)], PreconditionFailed),
+        ];
+        for (fields, expected) in table {
+            let got = conditions(fields).evaluate(&FILE, IfModifiedSince::Exact);
+            assert_eq!(got, *expected, "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn modes_of_if_modified_since() {
+        let table = [
+            (IfModifiedSince::Off, [Proceed, Proceed, Proceed]),
+            (IfModifiedSince::Exact, [Proceed, NotModified, Proceed]),
+            (IfModifiedSince::Before, [Proceed, NotModified, NotModified]),
+        ];
+        for (mode, expected) in table {
+            for (since, expected) in [OLDER, SAME, NEWER].into_iter().zip(expected) {
+                assert_eq!(conditions(&[("ims", since)]).evaluate(&FILE, mode), expected, "{mode:?} {since}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_response_without_validators() {
+        let bare = Validators::default();
+        let table = [
+            ("ims", SAME, Proceed),
+            ("ius", SAME, PreconditionFailed),
+            ("inm", TAG, Proceed),
+            ("im", TAG, PreconditionFailed),
+        ];
+        for (name, value, expected) in table {
+            let got = conditions(&[(name, value)]).evaluate(&bare, IfModifiedSince::Exact);
+            assert_eq!(got, expected, "{name}");
+        }
+        assert_eq!(conditions(&[("inm", "*")]).evaluate(&bare, IfModifiedSince::Exact), NotModified);
+    }
+
+    /// RFC 9110 section 8.8.3.2.
+    #[test]
+    fn comparison_rfc9110_section_8_8_3_2() {
+        let table = [
+            ("W/\"1\"", "W/\"1\"", true),
+            ("W/\"1\"", "W/\"2\"", false),
+            ("W/\"1\"", "\"1\"", true),
+            ("\"1\"", "\"1\"", true),
+        ];
+        for (one, other, weak) in table {
+            assert_eq!(
+                tag_matches(one.as_bytes(), Some(other.as_bytes()), Compare::Weak),
+                weak,
+                "{one} {other}"
+            );
+        }
+        assert!(!tag_matches(b"W/\"1\"", Some(b"\"1\""), Compare::Strong));
+        assert!(tag_matches(b"\"a,b\", \"c\"", Some(b"\"a,b\""), Compare::Strong));
+    }
+
+    #[test]
+    fn if_range() {
+        let weak = Validators { etag: Some(b"W/\"1\""), last_modified: None };
+        assert!(if_range_holds(TAG.as_bytes(), &FILE));
+        assert!(!if_range_holds(b"\"x\"", &FILE));
+        assert!(!if_range_holds(b"W/\"6553f100-24\"", &FILE));
+        assert!(if_range_holds(SAME.as_bytes(), &FILE));
+        assert!(!if_range_holds(NEWER.as_bytes(), &FILE));
+        assert!(!if_range_holds(b"", &FILE));
+        assert!(!if_range_holds(b"\"", &FILE));
+        assert!(!if_range_holds(SAME.as_bytes(), &weak));
+        assert!(!if_range_holds(b"\"1\"", &weak));
+    }
+
+    #[test]
+    fn tags_of_files() {
+        let table = [
+            (1_700_000_000, 36, TAG),
+            (0, 0, "\"0-0\""),
+            (-1, u64::MAX, "\"ffffffffffffffff-ffffffffffffffff\""),
+        ];
+        for (mtime, size, expected) in table {
+            assert_eq!(Etag::of_file(mtime, size).as_bytes(), expected.as_bytes());
+        }
+    }
+}
