@@ -30,7 +30,7 @@ pub(super) struct Cgroup {
 }
 
 impl Cgroup {
-    /// Makes a group whose reads from the device under `data` are limited.
+    /// Makes a group whose reads from the disk under `data` are limited.
     ///
     /// It is made at the top of the hierarchy: in version 2 a group with processes of its own cannot have limited
     /// groups below it.
@@ -38,7 +38,7 @@ impl Cgroup {
         if !rustix::process::geteuid().is_root() {
             return Err("limiting memory and disk needs root".into());
         }
-        let device = block_device(data)?;
+        let device = disk_under(data)?;
         let name = format!("tailwater-bench-{}", std::process::id());
         let version_1 = Path::new(MOUNT).join("memory/memory.limit_in_bytes").exists();
         let group = if version_1 { version_1_dirs(&name)? } else { version_2_dir(&name)? };
@@ -115,20 +115,19 @@ fn version_2_limits(limits: Limits, device: &str) -> Vec<(&'static str, String)>
 }
 
 /// `MAJOR:MINOR` of the whole disk that a directory is on: a partition cannot be limited by itself.
-fn block_device(dir: &Path) -> Outcome<String> {
+fn disk_under(dir: &Path) -> Outcome<String> {
     let device = fs::metadata(dir)?.dev();
     let number = format!("{}:{}", major(device), minor(device));
-    let entry = PathBuf::from("/sys/dev/block").join(&number);
-    let Ok(entry) = fs::canonicalize(&entry) else {
-        return Err(
-            format!("{} is not on a block device of its own ({number}): give --data", dir.display()).into()
-        );
+    let Ok(entry) = fs::canonicalize(Path::new("/sys/dev/block").join(&number)) else {
+        let dir = dir.display();
+        return Err(format!("{dir} is not on a block device of its own ({number}): give --data").into());
     };
-    if !entry.join("partition").exists() {
-        return Ok(number);
+    match entry.parent() {
+        Some(disk) if entry.join("partition").exists() => {
+            Ok(fs::read_to_string(disk.join("dev"))?.trim().to_owned())
+        }
+        _ => Ok(number),
     }
-    let disk = entry.parent().ok_or("a partition without a disk")?;
-    Ok(fs::read_to_string(disk.join("dev"))?.trim().to_owned())
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use tw_testkit::ports::{self, Port};
 use tw_testkit::process::Group;
 use tw_testkit::{Client, TempDir, wait};
 
-use super::exec::Place;
+use super::exec::{Place, SELF};
 use super::options::Options;
 use super::{Outcome, home};
 use crate::root;
@@ -106,13 +106,13 @@ impl Contestant {
         let (prefix, port) = prepare()?;
         let mut command = match &self.program {
             Program::Server { binary, http, server } => {
-                let mut command = place.command(&binary.path)?;
+                let mut command = place.command(&binary.path);
                 command.args(server_args(&prefix, &conf(port.number(), binary, http, server))?);
                 command
             }
             Program::BareLoop { response } => {
                 let response = prefix.write("response", response)?;
-                let mut command = place.command(&std::env::current_exe()?)?;
+                let mut command = place.command(Path::new(SELF));
                 command.args(["bench", "bare-loop", "--port", &port.number().to_string(), "--response"]);
                 command.arg(response);
                 command

@@ -89,10 +89,13 @@ pub(super) fn noise(seed: u64, size: usize) -> Vec<u8> {
     bytes
 }
 
-/// Lets the whole machine forget cached names and inodes that nobody uses. Only root may.
-pub(super) fn forget_names() -> Outcome {
-    const DENTRIES_AND_INODES: &str = "2";
-    Ok(fs::write("/proc/sys/vm/drop_caches", DENTRIES_AND_INODES)?)
+/// Lets the whole machine forget everything it has read and can read again, names and directories too. Only root may.
+///
+/// A set larger than memory has names that are not in memory either; opening one of them waits for the disk as much as
+/// reading does. There is no way to forget the names of one directory.
+pub(super) fn forget_everything() -> Outcome {
+    const PAGES_DENTRIES_AND_INODES: &str = "3";
+    Ok(fs::write("/proc/sys/vm/drop_caches", PAGES_DENTRIES_AND_INODES)?)
 }
 
 #[cfg(test)]

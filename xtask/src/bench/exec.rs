@@ -13,6 +13,9 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::Outcome;
 
+/// This program, as the kernel knows it: also after a build has replaced the file it was started from.
+pub(super) const SELF: &str = "/proc/self/exe";
+
 /// A place to run in.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Place {
@@ -29,8 +32,8 @@ impl Place {
     }
 
     /// The command that runs `program` in this place; arguments may be added.
-    pub(super) fn command(&self, program: &Path) -> Outcome<Command> {
-        let mut command = Command::new(std::env::current_exe()?);
+    pub(super) fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(SELF);
         command.args(["bench", "exec"]);
         if let Some(cpu) = self.cpu {
             command.args(["--cpu", &cpu.to_string()]);
@@ -39,7 +42,7 @@ impl Place {
             command.args(["--cgroup", cgroup]);
         }
         command.arg("--").arg(program);
-        Ok(command)
+        command
     }
 }
 

@@ -39,6 +39,8 @@ pub(super) struct Load {
 }
 
 /// What came of a load.
+///
+/// Latencies are those of responses that arrived. Where none did they are the length of the load: at least that long.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Served {
     pub(super) requests: u64,
@@ -76,7 +78,7 @@ impl Load {
     pub(super) fn start(&self) -> Outcome<Running> {
         let dir = TempDir::new("load")?;
         let script = dir.write("load.lua", format!("{}{DONE}", self.script))?;
-        let mut command = Place::on(self.cpu).command(&wrk()?)?;
+        let mut command = Place::on(self.cpu).command(&wrk()?);
         command
             .args(["-t1", &format!("-c{}", self.connections), &format!("-d{}s", self.seconds.max(1))])
             .arg(format!("--timeout={}s", TIMEOUT.as_secs()))
@@ -121,7 +123,9 @@ fn parse(out: &str) -> Option<Served> {
     else {
         return None;
     };
-    let seconds = Duration::from_micros(span_us).as_secs_f64();
+    let span = Duration::from_micros(span_us);
+    let latency = |us| if requests > 0 { Duration::from_micros(us) } else { span };
+    let seconds = span.as_secs_f64();
     Some(Served {
         requests,
         per_second: requests as f64 / seconds,
@@ -129,10 +133,10 @@ fn parse(out: &str) -> Option<Served> {
         socket_errors,
         bad_status,
         timeouts,
-        p50: Duration::from_micros(p50),
-        p99: Duration::from_micros(p99),
-        p999: Duration::from_micros(p999),
-        max: Duration::from_micros(max),
+        p50: latency(p50),
+        p99: latency(p99),
+        p999: latency(p999),
+        max: latency(max),
     })
 }
 
@@ -148,5 +152,8 @@ mod tests {
         assert_eq!((served.socket_errors, served.bad_status, served.timeouts), (1, 2, 3));
         assert_eq!((served.p50, served.max), (Duration::from_micros(10), Duration::from_micros(40)));
         assert_eq!(parse("unable to connect"), None);
+
+        let silent = parse("numbers 0 3000000 0 0 0 0 0 0 0 0").unwrap();
+        assert_eq!((silent.per_second, silent.p99), (0.0, Duration::from_secs(3)));
     }
 }
