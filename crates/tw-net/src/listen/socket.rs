@@ -1,12 +1,15 @@
 //! Opening listening sockets, with nginx's order of calls, retries and words.
 
 use std::fmt;
+use std::fs::Permissions;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
 use rustix::io::Errno as Os;
+use rustix::net::sockopt;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use tw_log::Errno;
 use tw_rt::Addr;
@@ -48,6 +51,10 @@ impl ListenError {
     pub fn errno(&self) -> i32 {
         self.errno.0
     }
+
+    fn is_in_use(&self) -> bool {
+        self.errno.0 == Os::ADDRINUSE.raw_os_error()
+    }
 }
 
 impl fmt::Display for ListenError {
@@ -65,7 +72,7 @@ impl std::error::Error for ListenError {}
 /// What [`open_all`] tells its caller on the way; each displays as the line to log.
 #[derive(Debug)]
 pub enum Report {
-    /// The socket could not be opened. Level `emerg`.
+    /// The socket could not be opened, or its file not be prepared. Level `emerg`.
     Failed(ListenError),
     /// An option could not be set; the socket works without it. Level `alert`.
     Ignored(ListenError),
@@ -102,7 +109,32 @@ pub fn open_all(
     purpose: Purpose,
     report: &mut dyn FnMut(Report),
 ) -> Option<Vec<ListenSocket>> {
-    let _ = (wanted, purpose, report, TRIES, PAUSE);
+    let mut opened: Vec<Option<ListenSocket>> = wanted.iter().map(|_| None).collect();
+    for tries_left in (0..TRIES).rev() {
+        let mut in_use = false;
+        for (slot, (addr, options)) in opened.iter_mut().zip(wanted).filter(|(slot, _)| slot.is_none()) {
+            match ListenSocket::open_for(purpose, addr, options, report) {
+                Ok(socket) => *slot = Some(socket),
+                Err(error) if !error.is_in_use() => {
+                    report(Report::Failed(error));
+                    return None;
+                }
+                Err(_) if purpose == Purpose::Test => {}
+                Err(error) => {
+                    in_use = true;
+                    report(Report::Failed(error));
+                }
+            }
+        }
+        if !in_use {
+            return Some(opened.into_iter().flatten().collect());
+        }
+        if tries_left > 0 {
+            report(Report::TryAgain);
+            pause();
+        }
+    }
+    report(Report::GaveUp);
     None
 }
 
@@ -116,22 +148,44 @@ impl ListenSocket {
         options: &ListenOptions,
         report: &mut dyn FnMut(Report),
     ) -> Result<Self, ListenError> {
-        let socket = Self::bound(addr, options, options.reuseport)?;
-        let this = Self { socket, addr: addr.clone() };
+        Self::open_for(Purpose::Serve, addr, options, report)
+    }
+
+    fn open_for(
+        purpose: Purpose,
+        addr: &Addr,
+        options: &ListenOptions,
+        report: &mut dyn FnMut(Report),
+    ) -> Result<Self, ListenError> {
+        // A test must not join the sockets of a running server: it would take connections from it.
+        let share = options.reuseport && purpose == Purpose::Serve;
+        let this = Self::bound(addr, options, share, report)?;
+        if let Addr::Unix(Some(path)) = addr {
+            allow_everybody(path, report);
+            if purpose == Purpose::Test {
+                remove(path, report);
+            }
+        }
+        this.set_options(options, report);
         this.listen(options)?;
-        this.configure(options, report);
         Ok(this)
     }
 
     /// One more socket on the address of this TCP one, with a queue of its own: the kernel spreads connections over
-    /// all of them. Errors: not for Unix sockets; the address is not shared when another user owns the first.
+    /// all of them. Errors: it is a Unix socket; the first socket belongs to another user.
     pub fn sibling(
         &self,
         options: &ListenOptions,
         report: &mut dyn FnMut(Report),
     ) -> Result<Self, ListenError> {
-        let _ = (options, report);
-        Err(ListenError::new("sibling".into(), &Os::INVAL.into()))
+        // The first socket was bound alone, so that an address in use was seen; now it may be shared.
+        self.socket
+            .set_reuse_port(true)
+            .map_err(|e| ListenError::new(format!("setsockopt(SO_REUSEPORT) {}", self.addr), &e))?;
+        let this = Self::bound(&self.addr, options, true, report)?;
+        this.set_options(options, report);
+        this.listen(options)?;
+        Ok(this)
     }
 
     /// The same socket once more, for another loop or process. All share one queue.
@@ -142,13 +196,67 @@ impl ListenSocket {
     /// A socket that was opened and set up elsewhere: handed over by the master, a former binary or systemd.
     /// Errors: it is no stream socket that listens.
     pub fn from_fd(fd: OwnedFd) -> io::Result<Self> {
-        let _ = fd;
-        Err(Os::INVAL.into())
+        let socket = Socket::from(fd);
+        if socket.r#type()? != Type::STREAM || !socket.is_listener()? {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a listening stream socket"));
+        }
+        socket.set_nonblocking(true)?;
+        let addr = local_addr(&socket)?;
+        Ok(Self { socket, addr })
     }
 
     /// Sets the options that may change while the socket is open: after a reload, or on an inherited one.
     pub fn configure(&self, options: &ListenOptions, report: &mut dyn FnMut(Report)) {
-        let _ = (options, report, DEFER_SECS, Keepalive::System);
+        self.set_options(options, report);
+        // A second listen() changes the length of the queue.
+        if let Err(error) = self.listen(options) {
+            report(Report::Ignored(error));
+        }
+    }
+
+    fn set_options(&self, options: &ListenOptions, report: &mut dyn FnMut(Report)) {
+        let mut set = |what: fmt::Arguments<'_>, result: io::Result<()>| {
+            if let Err(e) = result {
+                report(Report::Ignored(ListenError::new(format!("setsockopt({what}) {}", self.addr), &e)));
+            }
+        };
+        let socket = &self.socket;
+        if let Some(size) = options.rcvbuf {
+            set(format_args!("SO_RCVBUF, {size}"), socket.set_recv_buffer_size(size));
+        }
+        if let Some(size) = options.sndbuf {
+            set(format_args!("SO_SNDBUF, {size}"), socket.set_send_buffer_size(size));
+        }
+        match options.keepalive {
+            Keepalive::System => {}
+            Keepalive::Off => set(format_args!("SO_KEEPALIVE, 0"), socket.set_keepalive(false)),
+            Keepalive::On { idle, interval, count } => {
+                set(format_args!("SO_KEEPALIVE, 1"), socket.set_keepalive(true));
+                if let Some(idle) = idle {
+                    let result = sockopt::set_tcp_keepidle(socket, idle);
+                    set(format_args!("TCP_KEEPIDLE, {}", idle.as_secs()), result.map_err(Into::into));
+                }
+                if let Some(interval) = interval {
+                    let result = sockopt::set_tcp_keepintvl(socket, interval);
+                    set(format_args!("TCP_KEEPINTVL, {}", interval.as_secs()), result.map_err(Into::into));
+                }
+                if let Some(count) = count {
+                    let result = sockopt::set_tcp_keepcnt(socket, count);
+                    set(format_args!("TCP_KEEPCNT, {count}"), result.map_err(Into::into));
+                }
+            }
+        }
+        if let Some(queue) = options.fastopen {
+            set(format_args!("TCP_FASTOPEN, {queue}"), tw_sys::sockopt::set_tcp_fastopen(socket, queue));
+        }
+        let defers = tw_sys::sockopt::tcp_defer_accept(socket).is_ok_and(|secs| secs > 0);
+        if options.deferred != defers {
+            let secs = if options.deferred { DEFER_SECS } else { 0 };
+            set(
+                format_args!("TCP_DEFER_ACCEPT, {secs}"),
+                tw_sys::sockopt::set_tcp_defer_accept(socket, secs),
+            );
+        }
     }
 
     /// The address it is bound to: with port 0, the one the kernel chose.
@@ -156,15 +264,107 @@ impl ListenSocket {
         &self.addr
     }
 
-    fn listen(&self, options: &ListenOptions) -> Result<(), ListenError> {
-        let _ = options;
-        Ok(())
+    /// Removes the file of a Unix socket, as the last owner does when it stops for good.
+    pub fn remove_file(&self, report: &mut dyn FnMut(Report)) {
+        if let Addr::Unix(Some(path)) = &self.addr {
+            remove(path, report);
+        }
     }
 
-    fn bound(addr: &Addr, options: &ListenOptions, share: bool) -> Result<Socket, ListenError> {
-        let _ = (addr, options, share, Domain::IPV4, Protocol::MPTCP, Type::STREAM, Path::new(""));
-        let _: Option<SockAddr> = None;
-        Err(ListenError::new(String::new(), &Os::INVAL.into()))
+    fn listen(&self, options: &ListenOptions) -> Result<(), ListenError> {
+        let backlog = i32::try_from(options.backlog).unwrap_or(i32::MAX);
+        self.socket
+            .listen(backlog)
+            .map_err(|e| ListenError::new(format!("listen() to {}, backlog {backlog}", self.addr), &e))
+    }
+
+    fn bound(
+        addr: &Addr,
+        options: &ListenOptions,
+        share: bool,
+        report: &mut dyn FnMut(Report),
+    ) -> Result<Self, ListenError> {
+        let step = |call: &str, e: io::Error| ListenError::new(format!("{call} {addr}"), &e);
+        let (domain, to) = match addr {
+            Addr::Inet(inet) => (Domain::for_address(*inet), SockAddr::from(*inet)),
+            Addr::Unix(path) => {
+                let to = SockAddr::unix(path.as_deref().unwrap_or(Path::new("")));
+                (Domain::UNIX, to.map_err(|e| step("bind() to", e))?)
+            }
+        };
+        let protocol = (options.multipath && domain != Domain::UNIX).then_some(Protocol::MPTCP);
+        let socket =
+            Socket::new(domain, Type::STREAM.nonblocking(), protocol).map_err(|e| step("socket()", e))?;
+        socket.set_reuse_address(true).map_err(|e| step("setsockopt(SO_REUSEADDR)", e))?;
+        if share && domain != Domain::UNIX {
+            socket.set_reuse_port(true).map_err(|e| step("setsockopt(SO_REUSEPORT)", e))?;
+        }
+        if domain == Domain::IPV6
+            && let Err(e) = socket.set_only_v6(options.ipv6only)
+        {
+            report(Report::Ignored(step("setsockopt(IPV6_V6ONLY)", e)));
+        }
+        socket.bind(&to).map_err(|e| {
+            let hint = bind_hint(addr, &e);
+            ListenError { hint, ..step("bind() to", e) }
+        })?;
+        let addr = match addr {
+            Addr::Inet(inet) if inet.port() == 0 => {
+                local_addr(&socket).map_err(|e| step("getsockname()", e))?
+            }
+            _ => addr.clone(),
+        };
+        Ok(Self { socket, addr })
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the main thread at start or reload; it runs no loop")]
+fn pause() {
+    std::thread::sleep(PAUSE);
+}
+
+/// What an operator most likely wants to know after a failed `bind()`.
+fn bind_hint(addr: &Addr, error: &io::Error) -> Option<&'static str> {
+    let errno = Os::from_io_error(error)?;
+    match (addr, errno) {
+        (Addr::Inet(addr), Os::ACCESS) if addr.port() < 1024 => {
+            Some("ports below 1024 need root or the capability CAP_NET_BIND_SERVICE")
+        }
+        (Addr::Inet(_), Os::ADDRINUSE) => Some("another process listens there"),
+        (Addr::Inet(_), Os::ADDRNOTAVAIL) => Some("no interface of this machine has that address"),
+        (Addr::Unix(Some(path)), Os::ADDRINUSE) if nobody_listens(path) => {
+            Some("the file exists but nobody listens on it: a process that was killed left it, remove it")
+        }
+        (Addr::Unix(_), Os::ADDRINUSE) => Some("another process listens there"),
+        _ => None,
+    }
+}
+
+/// Whether the file is a socket that refuses connections. Does not wait when the queue of a listener is full.
+fn nobody_listens(path: &Path) -> bool {
+    let connect =
+        || Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?.connect(&SockAddr::unix(path)?);
+    connect().is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+fn local_addr(socket: &Socket) -> io::Result<Addr> {
+    let addr = socket.local_addr()?;
+    match addr.as_socket() {
+        Some(inet) => Ok(Addr::Inet(inet)),
+        None => Ok(Addr::Unix(addr.as_pathname().map(Into::into))),
+    }
+}
+
+/// Lets every user connect, as nginx does: who may is decided by the directory.
+fn allow_everybody(path: &Path, report: &mut dyn FnMut(Report)) {
+    if let Err(e) = std::fs::set_permissions(path, Permissions::from_mode(0o666)) {
+        report(Report::Failed(ListenError::new(format!("chmod() \"{}\"", path.display()), &e)));
+    }
+}
+
+fn remove(path: &Path, report: &mut dyn FnMut(Report)) {
+    if let Err(e) = std::fs::remove_file(path) {
+        report(Report::Failed(ListenError::new(format!("unlink() {}", path.display()), &e)));
     }
 }
 
@@ -179,3 +379,6 @@ impl From<ListenSocket> for OwnedFd {
         socket.socket.into()
     }
 }
+
+#[cfg(test)]
+mod tests;
