@@ -1,1 +1,13 @@
-//! tw-server
+//! Running it: what the configuration becomes, the loops, the module contract, variables, and HTTP.
+//!
+//! [`load`] turns a configuration into plans; [`http`] serves requests by them on the loops of [`worker`].
+
+pub mod core;
+pub mod http;
+pub mod load;
+pub mod log;
+pub mod module;
+pub mod pools;
+pub mod regex;
+pub mod vars;
+pub mod worker;

@@ -1,0 +1,263 @@
+//! Settings of the process and its loops: the `main` and `events` contexts (nginx: ngx_core_module, ngx_events_module).
+
+use std::time::Duration;
+
+use tw_conf::{Args, ConfError, Cx, Directive, EVENTS, MAIN, Node, Setting, Word, record};
+
+use crate::log::LogTarget;
+use crate::pools::PoolSettings;
+
+/// What is used for the whole process.
+#[derive(Debug, Clone)]
+pub struct MainSettings {
+    /// `worker_processes`: number of loops.
+    pub workers: Workers,
+    /// `worker_connections`: connections of one loop.
+    pub worker_connections: u64,
+    /// `worker_cpu_affinity`
+    pub cpu_affinity: Vec<Box<[u8]>>,
+    /// `worker_rlimit_nofile`
+    pub rlimit_nofile: Option<u64>,
+    /// `worker_rlimit_core`, bytes.
+    pub rlimit_core: Option<u64>,
+    /// `worker_priority`, a nice value.
+    pub priority: i32,
+    /// `multi_accept`
+    pub multi_accept: bool,
+    /// `thread_pool`; the first is `default`.
+    pub pools: Vec<PoolSettings>,
+    /// `error_log` in `main`.
+    pub error_log: Vec<LogTarget>,
+    /// `loop_guard`
+    pub loop_guard: LoopGuard,
+    /// `stall_threshold`
+    pub stall_threshold: Duration,
+    /// `hot_files_size`: bytes of small files each loop keeps in memory.
+    pub hot_files_size: usize,
+    /// `daemon`
+    pub daemon: bool,
+    /// `pid`
+    pub pid: Box<[u8]>,
+    /// `user`: user and group.
+    pub user: Option<(Box<str>, Option<Box<str>>)>,
+    /// `working_directory`
+    pub working_directory: Option<Box<[u8]>>,
+    /// `worker_shutdown_timeout`
+    pub shutdown_timeout: Option<Duration>,
+}
+
+/// `worker_processes`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Workers {
+    /// As many as there are cores.
+    Auto,
+    /// This many.
+    Count(u32),
+}
+
+/// `loop_guard`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LoopGuard {
+    /// No filter.
+    Off,
+    /// The kernel logs a call that could wait for a disk.
+    Log,
+    /// Such a call ends the process.
+    Enforce,
+}
+
+/// Most loops of a process.
+pub const WORKERS_MAX: u64 = 1024;
+
+/// Settings of the process as written.
+#[derive(Default)]
+pub struct Raw {
+    worker_processes: Setting<Workers>,
+    worker_connections: Setting<u64>,
+    worker_cpu_affinity: Setting<Vec<Word>>,
+    worker_rlimit_nofile: Setting<u64>,
+    worker_rlimit_core: Setting<u64>,
+    worker_priority: Setting<i32>,
+    multi_accept: Setting<bool>,
+    thread_pool: Setting<Vec<PoolSettings>>,
+    error_log: Setting<Vec<LogTarget>>,
+    loop_guard: Setting<LoopGuard>,
+    stall_threshold: Setting<Duration>,
+    hot_files_size: Setting<usize>,
+    daemon: Setting<bool>,
+    master_process: Setting<bool>,
+    pid: Setting<Box<[u8]>>,
+    user: Setting<(Box<str>, Option<Box<str>>)>,
+    working_directory: Setting<Box<[u8]>>,
+    worker_shutdown_timeout: Setting<Duration>,
+    without_effect: Setting<()>,
+}
+
+/// The records of `main` and `events`.
+pub const DIRECTIVES: &[Directive<Raw>] = &[
+    record::new("worker_processes", "number | auto", MAIN, Args::exact(1))
+    .default("1")
+    .doc("Number of event loops. All run as threads of one process.").set(|raw, node, _| {
+        raw.worker_processes.set_with(node, |node| match node.arg(0)? {
+            word if word.is("auto") => Ok(Workers::Auto),
+            word => match word.number() {
+                Some(n @ 1..=WORKERS_MAX) => Ok(Workers::Count(n as u32)),
+                _ => Err(node.error("has an invalid value").hint(format!("a number from 1 to {WORKERS_MAX}, or auto"))),
+            },
+        })
+    }),
+    record::number("worker_connections", EVENTS)
+        .default("512")
+        .doc("Connections of one loop; when they are used up, idle ones are closed and new ones wait.").set(|raw, node, _| raw.worker_connections.set_number(node)),
+    record::new("worker_cpu_affinity", "cpumask … | auto [cpumask]", MAIN, Args::at_least(1))
+    .doc("Binds loops to processors.").set(|raw, node, _| {
+        raw.worker_cpu_affinity.set_once(node, node.args.clone())
+    }),
+    record::number("worker_rlimit_nofile", MAIN)
+        .doc("Limit of open descriptors (RLIMIT_NOFILE).").set(|raw, node, _| raw.worker_rlimit_nofile.set_number(node)),
+    record::size("worker_rlimit_core", MAIN)
+        .doc("Largest core file (RLIMIT_CORE).").set(|raw, node, _| raw.worker_rlimit_core.set_offset(node)),
+    record::number("worker_priority", MAIN)
+    .default("0")
+    .doc("Scheduling priority, as nice(1).").set(|raw, node, _| {
+        raw.worker_priority.set_with(node, |node| {
+            let word = node.arg(0)?;
+            let number = word.as_str().and_then(|text| text.parse().ok());
+            number.filter(|n| (-20..=20).contains(n)).ok_or_else(|| node.invalid_value(word))
+        })
+    }),
+    record::flag("multi_accept", EVENTS)
+        .default("off")
+        .doc("Accepts all waiting connections in one turn instead of one.").set(|raw, node, _| raw.multi_accept.set_flag(node)),
+    record::new("thread_pool", "name threads=number [max_queue=number]", MAIN, Args::range(2, 3))
+    .default("default threads=32 max_queue=65536")
+    .since("1.7.11")
+    .doc("A named pool of threads for file operations.").set(|raw, node, _| {
+        let pool = PoolSettings::parse(node)?;
+        if raw.thread_pool.get().is_some_and(|pools| pools.iter().any(|p| p.name == pool.name)) {
+            return Err(node.fail(format!("thread pool \"{}\" is duplicate", pool.name)));
+        }
+        raw.thread_pool.push(node, pool);
+        Ok(())
+    }),
+    record::new("error_log", "file [level]", MAIN, Args::range(1, 2))
+    .default("logs/error.log error")
+    .doc("Where errors are written, and from which level.").set(|raw, node, cx| {
+        let target = LogTarget::parse(node, cx)?;
+        raw.error_log.push(node, target);
+        Ok(())
+    }),
+    record::new("loop_guard", "off | log | enforce", MAIN, Args::exact(1))
+    .default("off")
+    .since("Tailwater 0.1")
+    .doc("Lets the kernel watch that event loops make no system call that could wait for a disk (seccomp).").set(|raw, node, _| {
+        raw.loop_guard.set_one_of(
+            node,
+            &[("off", LoopGuard::Off), ("log", LoopGuard::Log), ("enforce", LoopGuard::Enforce)],
+        )
+    }),
+    record::time("stall_threshold", MAIN | EVENTS)
+        .default("10ms")
+        .doc("A turn of a loop that takes longer is written into the error log with what ran.").set(|raw, node, _| raw.stall_threshold.set_msec(node)),
+    record::size("hot_files_size", MAIN)
+        .default("32m")
+        .since("Tailwater 0.1")
+        .doc("Memory each loop may use for the contents of small files that are asked for often; 0 turns it off.").set(|raw, node, _| raw.hot_files_size.set_size(node)),
+    record::flag("daemon", MAIN)
+        .default("on")
+        .doc("Whether the server goes to the background.").set(|raw, node, _| raw.daemon.set_flag(node)),
+    record::flag("master_process", MAIN)
+        .default("on")
+        .doc("Accepted; this version always runs in one process.").set(|raw, node, _| raw.master_process.set_flag(node)),
+    record::new("pid", "file", MAIN, Args::exact(1))
+        .default("logs/nginx.pid")
+        .doc("File with the number of the process.").set(|raw, node, _| raw.pid.set_bytes(node)),
+    record::new("user", "user [group]", MAIN, Args::range(1, 2))
+    .default("nobody nobody")
+    .doc("User and group of the process once its sockets and logs are open.").set(|raw, node, _| {
+        let group = node.args.get(1).map(|word| word.lossy().into());
+        raw.user.set_once(node, (node.arg(0)?.lossy().into(), group))
+    }),
+    record::new("working_directory", "directory", MAIN, Args::exact(1))
+    .doc("Current directory of the process, where core files go.").set(|raw, node, _| {
+        raw.working_directory.set_bytes(node)
+    }),
+    record::time("worker_shutdown_timeout", MAIN)
+        .since("1.11.11")
+        .doc("Longest graceful shutdown; then connections are closed.").set(|raw, node, _| raw.worker_shutdown_timeout.set_msec(node)),
+    record::new("use", "method", EVENTS, Args::exact(1))
+    .default("epoll")
+    .doc("Only epoll.").set(|raw, node, _| {
+        let word = node.arg(0)?;
+        if !word.is("epoll") {
+            return Err(node.fail(format!("invalid event type \"{word}\"")).hint("Tailwater uses epoll"));
+        }
+        raw.without_effect.set_once(node, ())
+    }),
+    without_effect("accept_mutex", "on | off", EVENTS),
+    without_effect("accept_mutex_delay", "time", EVENTS),
+    without_effect("worker_aio_requests", "number", EVENTS),
+    without_effect("timer_resolution", "interval", MAIN),
+    without_effect("pcre_jit", "on | off", MAIN),
+    without_effect("lock_file", "file", MAIN),
+];
+
+const fn without_effect(name: &'static str, syntax: &'static str, contexts: u32) -> Directive<Raw> {
+    record::new(name, syntax, contexts, Args::exact(1))
+        .doc("Accepted and without effect: nothing here works that way.")
+        .set(|raw, node, _| {
+            raw.without_effect.replace(node, ());
+            Ok(())
+        })
+}
+
+impl MainSettings {
+    /// Turns what was written into what is used.
+    pub fn resolve(raw: Raw, cx: &Cx<'_>) -> Result<Self, ConfError> {
+        let mut pools = raw.thread_pool.take().unwrap_or_default();
+        match pools.iter().position(|pool| &*pool.name == "default") {
+            Some(at) => pools.swap(0, at),
+            None => pools.insert(0, PoolSettings::default_pool()),
+        }
+        let error_log = raw.error_log.or_else(
+            || None,
+            || vec![LogTarget { path: Some(cx.full_path(b"logs/error.log")), level: tw_log::Level::Error }],
+        );
+        Ok(Self {
+            workers: raw.worker_processes.or(None, Workers::Count(1)),
+            worker_connections: raw.worker_connections.or(None, 512),
+            cpu_affinity: raw.worker_cpu_affinity.or(None, Vec::new()).into_iter().map(|w| w.bytes).collect(),
+            rlimit_nofile: raw.worker_rlimit_nofile.take(),
+            rlimit_core: raw.worker_rlimit_core.take(),
+            priority: raw.worker_priority.or(None, 0),
+            multi_accept: raw.multi_accept.or(None, false),
+            pools,
+            error_log,
+            loop_guard: raw.loop_guard.or(None, LoopGuard::Off),
+            stall_threshold: raw.stall_threshold.or(None, Duration::from_millis(10)),
+            hot_files_size: raw.hot_files_size.or(None, 32 << 20),
+            daemon: raw.daemon.or(None, true),
+            pid: crate::load::path_bytes(
+                &cx.full_path(&raw.pid.take().unwrap_or_else(|| b"logs/nginx.pid".as_slice().into())),
+            )
+            .into_bytes()
+            .into(),
+            user: raw.user.take(),
+            working_directory: raw.working_directory.take(),
+            shutdown_timeout: raw.worker_shutdown_timeout.take(),
+        })
+    }
+
+    /// Number of loops.
+    pub fn worker_count(&self) -> usize {
+        match self.workers {
+            Workers::Count(n) => n as usize,
+            Workers::Auto => std::thread::available_parallelism().map_or(1, usize::from),
+        }
+    }
+}
+
+/// Stores one directive of `main` or `events`.
+pub(crate) fn set(index: usize, raw: &mut Raw, node: &Node, cx: &mut Cx<'_>) -> Result<(), ConfError> {
+    (DIRECTIVES[index].set)(raw, node, cx)
+}

@@ -1,0 +1,10 @@
+//! The settings that belong to the server itself: `main` and `events`, `server`, `location`.
+//!
+//! Each level is one [`Settings`](crate::module::Settings) type with its records, like any module's.
+
+pub mod error_page;
+pub mod listen;
+pub mod location;
+pub mod main;
+pub mod media_types;
+pub mod server;

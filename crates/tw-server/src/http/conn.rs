@@ -1,0 +1,470 @@
+//! One client connection: from accept to close.
+//!
+//! ```text
+//!          ┌──────────── keep-alive, nothing of a buffer is held ────────────┐
+//!          ▼                                                                 │
+//! accept → idle ─ readable → head ─ complete → route → phases → send → log ──┤
+//!                              │                                             │
+//!                              └─ malformed → its status ─────────→ close ◄──┘  (lingering, if the client may still send)
+//! ```
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use tw_http::{HeadError, Known, Progress};
+use tw_log::Level;
+use tw_net::Addr;
+use tw_rt::{Deadline, Stream};
+
+use super::generation::ListenGroup;
+use super::phases;
+use super::request::{After, LoopGeneration, Request};
+use super::request_body::{self, Drained};
+use super::respond;
+use crate::core::location::{DISABLE_MSIE6, DISABLE_SAFARI, LingeringClose, Location};
+use crate::worker::Worker;
+
+/// Bytes asked of the socket for a request head.
+const HEAD_READ: usize = 4096;
+/// Bytes read at once during a lingering close.
+const LINGER_READ: usize = 4096;
+
+/// A client connection.
+pub struct Conn {
+    /// Its number: `*id` in log lines.
+    pub id: u64,
+    /// The socket.
+    pub stream: Stream,
+    /// The loop it lives on.
+    pub worker: Rc<Worker>,
+    /// The listening address it came by.
+    pub listen: Addr,
+    /// When it was accepted.
+    pub accepted: Instant,
+    /// Requests begun on it.
+    pub requests: Cell<u64>,
+    peer: Addr,
+    local: OnceCell<Addr>,
+    client: OnceCell<Box<str>>,
+    deadline: RefCell<Deadline>,
+    keepalive_timeout: Cell<Duration>,
+    idle: RefCell<Idle>,
+    group: Cell<(u64, usize)>,
+    nodelay: Cell<NoDelay>,
+}
+
+/// Whether the connection may be closed to make room.
+#[derive(Default)]
+enum Idle {
+    /// It serves a request.
+    #[default]
+    No,
+    /// It waits for the next request.
+    Since(Instant, Option<Waker>),
+    /// It was asked to close.
+    Asked,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum NoDelay {
+    Unset,
+    Set,
+}
+
+/// Why waiting for a socket ended without it being ready.
+#[derive(Debug)]
+pub enum WaitError {
+    /// The time was over.
+    Timeout,
+    /// The socket failed.
+    Io(io::Error),
+}
+
+/// How an idle connection's wait ended.
+enum Woken {
+    Readable,
+    Close,
+}
+
+impl Conn {
+    /// A connection just accepted.
+    pub(crate) fn new(id: u64, stream: Stream, peer: Addr, listen: Addr, worker: Rc<Worker>) -> Rc<Self> {
+        Rc::new(Self {
+            id,
+            stream,
+            worker,
+            listen,
+            accepted: tw_rt::clock::now(),
+            requests: Cell::new(0),
+            peer,
+            local: OnceCell::new(),
+            client: OnceCell::new(),
+            deadline: RefCell::new(Deadline::new()),
+            keepalive_timeout: Cell::new(Duration::ZERO),
+            idle: RefCell::new(Idle::No),
+            group: Cell::new((0, 0)),
+            nodelay: Cell::new(NoDelay::Unset),
+        })
+    }
+
+    /// The peer's address as text without port: `$remote_addr`.
+    pub fn client(&self) -> &str {
+        self.client.get_or_init(|| match &self.peer {
+            Addr::Inet(addr) => addr.ip().to_string().into(),
+            Addr::Unix(_) => "unix:".into(),
+        })
+    }
+
+    /// The peer's address.
+    pub fn peer(&self) -> &Addr {
+        &self.peer
+    }
+
+    /// Our address. One system call, the first time.
+    pub fn local(&self) -> &Addr {
+        self.local.get_or_init(|| self.stream.local_addr().unwrap_or_else(|_| self.listen.clone()))
+    }
+
+    /// Waits until the socket may be read, at most `timeout`.
+    pub async fn readable(&self, timeout: Duration) -> Result<(), WaitError> {
+        self.deadline.borrow_mut().set(timeout);
+        poll_fn(|cx| {
+            if let Poll::Ready(ready) = self.stream.poll_readable(cx) {
+                return Poll::Ready(ready.map_err(WaitError::Io));
+            }
+            self.deadline.borrow_mut().poll_elapsed(cx).map(|()| Err(WaitError::Timeout))
+        })
+        .await
+    }
+
+    /// Waits until the socket may be written, at most `timeout`.
+    pub async fn writable(&self, timeout: Duration) -> Result<(), WaitError> {
+        self.deadline.borrow_mut().set(timeout);
+        poll_fn(|cx| {
+            if let Poll::Ready(ready) = self.stream.poll_writable(cx) {
+                return Poll::Ready(ready.map_err(WaitError::Io));
+            }
+            self.deadline.borrow_mut().poll_elapsed(cx).map(|()| Err(WaitError::Timeout))
+        })
+        .await
+    }
+
+    /// Sleeps, as `limit_rate` does.
+    pub async fn sleep(&self, span: Duration) {
+        self.deadline.borrow_mut().set(span);
+        poll_fn(|cx| self.deadline.borrow_mut().poll_elapsed(cx)).await;
+    }
+
+    /// Waits for the next request, or until the connection is asked to close.
+    async fn idle(&self, timeout: Duration) -> Woken {
+        *self.idle.borrow_mut() = Idle::Since(tw_rt::clock::now(), None);
+        self.deadline.borrow_mut().set(timeout);
+        let woken = poll_fn(|cx| {
+            if let Poll::Ready(ready) = self.stream.poll_readable(cx) {
+                return Poll::Ready(if ready.is_ok() { Woken::Readable } else { Woken::Close });
+            }
+            if self.worker.connections.is_stopping() {
+                return Poll::Ready(Woken::Close);
+            }
+            match &mut *self.idle.borrow_mut() {
+                Idle::Since(_, waker @ None) => *waker = Some(cx.waker().clone()),
+                Idle::Since(..) => {}
+                Idle::No | Idle::Asked => return Poll::Ready(Woken::Close),
+            }
+            self.deadline.borrow_mut().poll_elapsed(cx).map(|()| Woken::Close)
+        })
+        .await;
+        *self.idle.borrow_mut() = Idle::No;
+        woken
+    }
+
+    /// Since when it has been idle.
+    pub(crate) fn idle_since(&self) -> Option<Instant> {
+        match &*self.idle.borrow() {
+            Idle::Since(at, _) => Some(*at),
+            Idle::No | Idle::Asked => None,
+        }
+    }
+
+    /// Asks an idle connection to close.
+    pub(crate) fn close_idle(&self) {
+        let was = std::mem::replace(&mut *self.idle.borrow_mut(), Idle::Asked);
+        if let Idle::Since(_, Some(waker)) = was {
+            waker.wake();
+        }
+    }
+
+    /// The listening address in `generation`; the first one if a reload took it away meanwhile.
+    fn group<'g>(&self, generation: &'g LoopGeneration) -> &'g ListenGroup {
+        let (id, at) = self.group.get();
+        let at = if id == generation.id {
+            at
+        } else {
+            let at = generation.listens.iter().position(|g| g.address == self.listen).unwrap_or(0);
+            self.group.set((generation.id, at));
+            at
+        };
+        &generation.listens[at]
+    }
+
+    /// What a location asks of the connection before it is answered.
+    pub(crate) fn enter_location(&self, core: &Location) {
+        if core.send.tcp_nodelay && self.nodelay.get() == NoDelay::Unset {
+            self.nodelay.set(NoDelay::Set);
+            // Without it responses are only a little later.
+            let _ = self.stream.set_nodelay(true);
+        }
+    }
+
+    /// Whether the client sent something that nobody read, as far as the loop was told.
+    fn may_have_input(&self) -> bool {
+        let mut cx = std::task::Context::from_waker(Waker::noop());
+        self.stream.poll_readable(&mut cx).is_ready()
+    }
+
+    fn log(&self, level: Level, message: std::fmt::Arguments<'_>) {
+        let log = &self.worker.generation().error_log.clone();
+        if log.enabled(level) {
+            let client = self.client();
+            let listen = &self.listen;
+            log.write(level, Some(self.id), format_args!("{message}, client: {client}, server: {listen}"));
+        }
+    }
+}
+
+/// Serves a connection until it is closed.
+pub(crate) async fn serve(conn: Rc<Conn>) {
+    let (timeout, proxied) = {
+        let generation = conn.worker.generation();
+        let group = conn.group(&generation);
+        let server = generation.server(group.default_server);
+        (server.settings.client_header_timeout, group.proxy_protocol)
+    };
+    let mut wait = timeout;
+    while let Woken::Readable = conn.idle(wait).await {
+        let mut r = conn.worker.take_request();
+        r.bind(&conn);
+        let after = exchange(&conn, &mut r).await;
+        let linger = (after == After::Close).then(|| r.plan().core.lingering);
+        let unread = !r.head.rest().is_empty();
+        conn.worker.give_back(r);
+        match linger {
+            None if after == After::KeepAlive => wait = conn.keepalive_timeout.get(),
+            None => return,
+            Some(lingering) => {
+                let wanted = match lingering.close {
+                    LingeringClose::Off => false,
+                    LingeringClose::On => unread || conn.may_have_input(),
+                    LingeringClose::Always => true,
+                };
+                if wanted {
+                    Box::pin(linger_close(&conn, lingering.time, lingering.timeout)).await;
+                }
+                return;
+            }
+        }
+    }
+}
+
+/// Serves requests until there is nothing of a next one in the buffer.
+async fn exchange(conn: &Rc<Conn>, r: &mut Request) -> After {
+    loop {
+        r.reset();
+        let body = match read_head(conn, r).await {
+            Head::Complete => {
+                route(conn, r);
+                match early_status(r).await {
+                    None => phases::run(r).await,
+                    Some(status) => phases::fail(r, status).await,
+                }
+            }
+            Head::Bad(status) => {
+                r.course.after = After::Close;
+                phases::fail(r, status).await
+            }
+            Head::Closed => return After::Abort,
+            Head::Gone(status) => {
+                r.out.status = status;
+                log_request(conn, r);
+                return After::Abort;
+            }
+        };
+        respond::send(r, body).await;
+        log_request(conn, r);
+        if r.course.after == After::KeepAlive && request_body::drain(r).await == Drained::No {
+            r.course.after = After::Close;
+        }
+        if r.course.after != After::KeepAlive {
+            return r.course.after;
+        }
+        conn.keepalive_timeout.set(r.plan().core.keepalive.timeout);
+        r.head.next_request();
+        if r.head.is_idle() {
+            return After::KeepAlive;
+        }
+    }
+}
+
+/// How reading a head ended.
+enum Head {
+    Complete,
+    /// To be answered with this status, then closed.
+    Bad(u16),
+    /// The client closed before it asked for anything.
+    Closed,
+    /// The client went away or was too slow; this status goes into the access log only.
+    Gone(u16),
+}
+
+async fn read_head(conn: &Rc<Conn>, r: &mut Request) -> Head {
+    let generation = r.generation().clone();
+    let group = conn.group(&generation);
+    r.server = group.default_server;
+    let server = generation.server(r.server);
+    r.plan = server.plan;
+    let limits = &server.settings.head;
+    let until = tw_rt::clock::now() + server.settings.client_header_timeout;
+    let mut begun = !r.head.is_idle();
+    loop {
+        if begun {
+            match r.head.parse(limits) {
+                Ok(Progress::Complete) => return Head::Complete,
+                Ok(Progress::NeedMore) => {}
+                Err(error) => return refused(r, error),
+            }
+        }
+        let was_empty = r.head.is_idle();
+        match conn.stream.try_read(r.head.spare(HEAD_READ)) {
+            Ok(0) if was_empty => return Head::Closed,
+            Ok(0) => {
+                r.log(
+                    Level::Info,
+                    format_args!("client prematurely closed connection while reading client request headers"),
+                );
+                return Head::Gone(400);
+            }
+            Ok(_) => begun = true,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                let left = until.saturating_duration_since(tw_rt::clock::now());
+                match conn.readable(left).await {
+                    Ok(()) => {}
+                    Err(WaitError::Timeout) if was_empty => return Head::Closed,
+                    Err(WaitError::Timeout) => {
+                        r.log(
+                            Level::Info,
+                            format_args!("client timed out (110: Connection timed out) while reading client request headers"),
+                        );
+                        if r.plan().core.send.reset_timedout_connection {
+                            // A plain close does as well, only later.
+                            let _ = conn.stream.reset_on_close();
+                        }
+                        return Head::Gone(408);
+                    }
+                    Err(WaitError::Io(e)) => return lost(r, &e),
+                }
+            }
+            Err(e) => return lost(r, &e),
+        }
+    }
+}
+
+fn lost(r: &Request, error: &io::Error) -> Head {
+    let text = tw_log::Errno(error.raw_os_error().unwrap_or_default());
+    r.log(Level::Info, format_args!("recv() failed ({text}) while reading client request headers"));
+    if r.head.is_idle() { Head::Closed } else { Head::Gone(400) }
+}
+
+fn refused(r: &mut Request, error: HeadError) -> Head {
+    r.log(Level::Info, format_args!("{}", r.head.error_text(error)));
+    Head::Bad(error.status())
+}
+
+/// Chooses the server and takes the URI over from the head.
+fn route(conn: &Rc<Conn>, r: &mut Request) {
+    conn.requests.set(conn.requests.get() + 1);
+    conn.worker.counts.requests.add(1);
+    let generation = r.generation().clone();
+    let group = conn.group(&generation);
+    let Request { head, host, uri, captures, .. } = &mut *r;
+    host.extend_from_slice(head.host().unwrap_or_default());
+    uri.path.extend_from_slice(head.path());
+    uri.args.extend_from_slice(head.args());
+    match group.names.find(host, captures) {
+        Ok(Some((server, regex))) => {
+            r.server = server;
+            if let Some(regex) = regex {
+                r.store_named_captures(regex);
+            }
+        }
+        Ok(None) => {}
+        Err(crate::regex::BacktrackLimit) => {
+            r.log(Level::Error, format_args!("regex of a server name exceeded its limit of backtracking"));
+        }
+    }
+    r.plan = generation.server(r.server).plan;
+    for line in r.head.ignored_lines() {
+        r.log(Level::Info, format_args!("client sent invalid header line: \"{}\"", tw_log::Text(line)));
+    }
+    r.body.begin(r.head.framing());
+    r.course.after = keep_alive(conn, r);
+}
+
+/// Whether the connection may be used again, as far as the head tells.
+fn keep_alive(conn: &Conn, r: &Request) -> After {
+    if !r.head.keep_alive() || conn.worker.connections.is_stopping() {
+        return After::Close;
+    }
+    let disable = r.plan().core.keepalive.disable;
+    let agent = r.head.field_known(Known::UserAgent).unwrap_or_default();
+    let has = |word: &[u8]| agent.windows(word.len()).any(|w| w == word);
+    let msie6 = disable & DISABLE_MSIE6 != 0
+        && has(b"MSIE ")
+        && (has(b"MSIE 4") || has(b"MSIE 5") || has(b"MSIE 6"))
+        && !has(b"SV1");
+    let safari = disable & DISABLE_SAFARI != 0 && has(b"Safari/") && has(b"Mac OS X") && !has(b"Chrome/");
+    let posts = r.method() == tw_http::Method::Post;
+    if (msie6 && posts) || safari { After::Close } else { After::KeepAlive }
+}
+
+/// Reads the body first where `client_body_early_read` asks for it; the status of a failure.
+async fn early_status(r: &mut Request) -> Option<u16> {
+    let wanted = r.generation().server(r.server).settings.client_body_early_read.iter().any(|condition| {
+        let value = condition.value(r);
+        !value.is_empty() && value != b"0"
+    });
+    if wanted { Box::pin(request_body::read(r)).await.err() } else { None }
+}
+
+fn log_request(conn: &Conn, r: &mut Request) {
+    conn.worker.counts.status(r.out.status);
+    let generation = r.generation().clone();
+    for handler in generation.plan(r.plan).log_handlers() {
+        handler.log(r);
+    }
+}
+
+/// Says that nothing more will be sent, then reads and ignores what the client still sends.
+async fn linger_close(conn: &Rc<Conn>, time: Duration, timeout: Duration) {
+    let until = tw_rt::clock::now() + time;
+    if conn.stream.shutdown_write().is_err() {
+        return;
+    }
+    let mut ignored = Vec::with_capacity(LINGER_READ);
+    loop {
+        ignored.clear();
+        match conn.stream.try_read(&mut ignored) {
+            Ok(0) => return,
+            Ok(_) => continue,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => return,
+        }
+        let left = until.saturating_duration_since(tw_rt::clock::now()).min(timeout);
+        if left.is_zero() || conn.readable(left).await.is_err() {
+            return;
+        }
+    }
+}

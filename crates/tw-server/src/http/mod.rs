@@ -1,0 +1,19 @@
+//! HTTP on the loops: from an accepted connection to a logged response.
+//!
+//! ```text
+//! conn ─ head ─→ route ─ plan ─→ phases ─ response ─→ respond (filters, framing) ─→ send ─→ log ─→ conn
+//! ```
+
+pub mod body;
+pub mod conn;
+pub mod files;
+pub mod generation;
+pub mod phases;
+pub mod plan;
+pub mod request;
+pub mod request_body;
+pub mod respond;
+pub mod route;
+pub mod send;
+pub mod special;
+pub mod variables;

@@ -1,0 +1,171 @@
+//! A location compiled to flat lists: what runs for a request there, in order, and nothing else.
+//!
+//! Built once at load by the modules' `install`; a module that is off is not in any list.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use super::body::Body;
+use super::request::Request;
+use crate::core::location::Location;
+use crate::core::server::ServerSettings;
+
+/// Where in a request's life a handler runs; the order of the list is the order of the phases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// First, before the location is chosen.
+    PostRead,
+    /// `rewrite` and friends at server level, before the location is chosen.
+    ServerRewrite,
+    /// `rewrite` and friends of the location; a changed URI chooses the location again.
+    Rewrite,
+    /// Limits.
+    Preaccess,
+    /// Who may.
+    Access,
+    /// `try_files`.
+    Precontent,
+    /// Makes the response; the first handler that does not pass wins.
+    Content,
+}
+
+/// Number of phases.
+pub const PHASES: usize = Phase::Content as usize + 1;
+
+/// What a handler decided.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Nothing; the next handler goes on.
+    Pass,
+    /// The URI was changed: choose the location again after this phase (only in rewrite phases).
+    Rewritten,
+    /// The phase is done; its other handlers are skipped (access granted, `break`).
+    PhaseDone,
+    /// `r.out` is the head of the response, this is its body.
+    Respond(Body),
+    /// A response made from its code: error page, redirect, or the built-in page.
+    Status(u16),
+    /// An internal redirect: the request starts again with another URI and arguments.
+    Redirect {
+        /// New path, normalised.
+        path: Vec<u8>,
+        /// New arguments, without `?`.
+        args: Vec<u8>,
+    },
+    /// Go on in a named location (`@name`), keeping the URI.
+    Named(Box<[u8]>),
+}
+
+/// A future of a loop; it may borrow the request.
+pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// What a handler returns: an outcome now, or a future when it has to wait. Most requests never make the future.
+pub enum Step<'a> {
+    /// Decided without waiting.
+    Now(Outcome),
+    /// Something is not in memory.
+    Wait(LocalFuture<'a, Outcome>),
+}
+
+impl Step<'_> {
+    /// Nothing decided; the next handler goes on.
+    pub const PASS: Self = Step::Now(Outcome::Pass);
+
+    /// A response made from its code.
+    pub fn status(code: u16) -> Self {
+        Step::Now(Outcome::Status(code))
+    }
+}
+
+/// Runs in a phase.
+pub trait Handler: Send + Sync {
+    /// Decides about `r`. Must not wait except in the returned future.
+    fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a>;
+}
+
+/// Sees every response before its head is sent: may change `r.out` and wrap the body. Never waits.
+pub trait HeaderFilter: Send + Sync {
+    /// Filters the response of `r`.
+    fn filter(&self, r: &mut Request, body: Body) -> Body;
+}
+
+/// Runs when a request is over; `r.sent` is final. Never waits.
+pub trait LogHandler: Send + Sync {
+    /// Records `r`.
+    fn log(&self, r: &Request);
+}
+
+/// What runs for a request at one location (or at a server, outside any location).
+pub struct Plan {
+    /// The location's name as written; empty for the server's own plan.
+    pub name: Box<[u8]>,
+    /// Settings of the server it belongs to.
+    pub server: Arc<ServerSettings>,
+    /// Core settings of the location.
+    pub core: Arc<Location>,
+    phases: [Vec<Box<dyn Handler>>; PHASES],
+    header_filters: Vec<Box<dyn HeaderFilter>>,
+    log: Vec<Box<dyn LogHandler>>,
+}
+
+impl Plan {
+    pub(crate) fn new(name: Box<[u8]>, server: Arc<ServerSettings>, core: Arc<Location>) -> Self {
+        Self { name, server, core, phases: Default::default(), header_filters: Vec::new(), log: Vec::new() }
+    }
+
+    /// Adds a handler to the end of a phase.
+    pub fn add(&mut self, phase: Phase, handler: impl Handler + 'static) {
+        self.phases[phase as usize].push(Box::new(handler));
+    }
+
+    /// Makes `handler` the only one of the content phase, as `return` or a proxy does.
+    pub fn set_content(&mut self, handler: impl Handler + 'static) {
+        let content = &mut self.phases[Phase::Content as usize];
+        content.clear();
+        content.push(Box::new(handler));
+    }
+
+    /// Adds a header filter; filters run in the order of the list of modules.
+    pub fn add_header_filter(&mut self, filter: impl HeaderFilter + 'static) {
+        self.header_filters.push(Box::new(filter));
+    }
+
+    /// Adds a log handler.
+    pub fn add_log(&mut self, handler: impl LogHandler + 'static) {
+        self.log.push(Box::new(handler));
+    }
+
+    /// The handlers of one phase in order.
+    pub fn handlers(&self, phase: Phase) -> &[Box<dyn Handler>] {
+        &self.phases[phase as usize]
+    }
+
+    /// The header filters in order.
+    pub fn header_filters(&self) -> &[Box<dyn HeaderFilter>] {
+        &self.header_filters
+    }
+
+    /// The log handlers in order.
+    pub fn log_handlers(&self) -> &[Box<dyn LogHandler>] {
+        &self.log
+    }
+}
+
+impl<T: Handler> Handler for Arc<T> {
+    fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        (**self).handle(r)
+    }
+}
+
+impl<T: HeaderFilter> HeaderFilter for Arc<T> {
+    fn filter(&self, r: &mut Request, body: Body) -> Body {
+        (**self).filter(r, body)
+    }
+}
+
+impl<T: LogHandler> LogHandler for Arc<T> {
+    fn log(&self, r: &Request) {
+        (**self).log(r);
+    }
+}

@@ -1,0 +1,385 @@
+//! One request while it is served.
+//!
+//! A request is a box that its loop uses again and again: everything in it keeps its memory, so a request for a hot file
+//! allocates nothing.
+
+use std::ffi::CStr;
+use std::fmt;
+use std::rc::Rc;
+use std::time::Instant;
+
+use tw_disk::{Account, Class, Disk, Source};
+use tw_http::{Method, RequestHead, ResponseHead};
+use tw_log::Level;
+use tw_rt::clock::UnixTime;
+
+use super::conn::Conn;
+use super::generation::{Generation, PlanId, ServerId};
+use super::plan::Plan;
+use super::request_body::RequestBody;
+use crate::core::location::{Root, RootKind};
+use crate::regex::{Captures, Regex};
+use crate::vars::{SlotKind, Value};
+
+/// Internal redirects of one request before it is ended with 500 (nginx's NGX_HTTP_MAX_URI_CHANGES).
+pub const INTERNAL_REDIRECTS_MAX: u8 = 10;
+
+/// A request and its response.
+pub struct Request {
+    /// The head as the client sent it.
+    pub head: RequestHead,
+    /// Whose request it is; `None` only between two requests.
+    link: Option<Link>,
+    /// The server that answers.
+    pub server: ServerId,
+    /// The plan it runs by: of a location, or of the server.
+    pub plan: PlanId,
+    /// The host: of the request line or `Host`, in lower case, without port; empty if there is none.
+    pub host: Vec<u8>,
+    /// The current URI.
+    pub uri: Uri,
+    /// What the last regular expression captured.
+    pub captures: Captures,
+    /// How it came to this location.
+    pub course: Course,
+    /// The body of the request.
+    pub body: RequestBody,
+    /// The head of the response.
+    pub out: ResponseHead,
+    /// Values of stored variables, by slot.
+    pub slots: Vec<Option<Vec<u8>>>,
+    /// `$limit_rate`, when something other than the configuration set it; bytes per second.
+    pub limit_rate: Option<u64>,
+    /// What has been sent.
+    pub sent: Sent,
+    /// When the first byte of the request was there.
+    pub started: Started,
+    /// What the disk cost.
+    pub account: Account,
+    /// `$realpath_root`, computed when the plan asks for it.
+    pub realpath_root: Option<Vec<u8>>,
+    /// `$request_id`, made when it is first asked for.
+    pub id: std::cell::Cell<Option<[u8; 16]>>,
+}
+
+/// The connection a request came on, and the configuration it is served by.
+struct Link {
+    conn: Rc<Conn>,
+    generation: Rc<LoopGeneration>,
+}
+
+/// A generation as one loop holds it: counting references costs no atomic operation.
+pub struct LoopGeneration(pub std::sync::Arc<Generation>);
+
+impl std::ops::Deref for LoopGeneration {
+    type Target = Generation;
+
+    fn deref(&self) -> &Generation {
+        &self.0
+    }
+}
+
+/// The current URI: what the client asked for, until something rewrites it.
+#[derive(Debug, Default)]
+pub struct Uri {
+    /// Normalised path.
+    pub path: Vec<u8>,
+    /// Arguments without `?`.
+    pub args: Vec<u8>,
+}
+
+impl Uri {
+    /// The extension of the last segment, without its dot.
+    pub fn exten(&self) -> &[u8] {
+        let segment = match self.path.iter().rposition(|b| *b == b'/') {
+            Some(slash) => &self.path[slash + 1..],
+            None => &self.path[..],
+        };
+        match segment.iter().rposition(|b| *b == b'.') {
+            Some(dot) => &segment[dot + 1..],
+            None => b"",
+        }
+    }
+}
+
+/// How a request came to where it is.
+#[derive(Debug)]
+pub struct Course {
+    /// Internal redirects left.
+    pub redirects_left: u8,
+    /// Who sent it to the current location.
+    pub origin: Origin,
+    /// The status the client will see whatever the response's own is (nginx: err_status).
+    pub error_status: Option<u16>,
+    /// Whether `error_page` still applies.
+    pub error_pages: ErrorPages,
+    /// The method, when an error page changed it to GET.
+    pub method: Option<Method>,
+    /// Whether the client's connection may be used again after this request.
+    pub after: After,
+    /// Whether a part of the response may be sent.
+    pub ranges: Ranges,
+}
+
+/// Whether a response may be sent in part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ranges {
+    /// `Range` is answered, and `Accept-Ranges` says so.
+    Allowed,
+    /// `Range` is ignored.
+    Refused,
+}
+
+/// Who chose the current URI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// The client.
+    Client,
+    /// The server itself; `internal` locations may answer.
+    Internal,
+}
+
+/// Whether a status may have an error page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorPages {
+    /// It may.
+    Allowed,
+    /// This is the error page of another status already.
+    Used,
+}
+
+/// What becomes of the connection after a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum After {
+    /// It waits for the next request.
+    KeepAlive,
+    /// It is closed, once the client has had the chance to read the response.
+    Close,
+    /// It is closed at once.
+    Abort,
+}
+
+/// When a request began.
+#[derive(Debug, Clone, Copy)]
+pub struct Started {
+    /// Monotonic.
+    pub at: Instant,
+    /// Wall clock.
+    pub unix: UnixTime,
+}
+
+/// Bytes that went to the client.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sent {
+    /// Head and body, as they went over the wire.
+    pub bytes: u64,
+    /// Bytes of the head.
+    pub head: u64,
+    /// Whether the whole response was sent.
+    pub complete: bool,
+}
+
+impl Sent {
+    /// Bytes of the body over the wire.
+    pub fn body(&self) -> u64 {
+        self.bytes.saturating_sub(self.head)
+    }
+}
+
+impl Request {
+    /// A request that belongs to nobody yet.
+    pub(crate) fn new() -> Self {
+        Self {
+            head: RequestHead::new(),
+            link: None,
+            server: ServerId(0),
+            plan: PlanId(0),
+            host: Vec::new(),
+            uri: Uri::default(),
+            captures: Captures::default(),
+            course: Course::new(),
+            body: RequestBody::default(),
+            out: ResponseHead::new(200),
+            slots: Vec::new(),
+            limit_rate: None,
+            sent: Sent::default(),
+            started: Started { at: tw_rt::clock::now(), unix: tw_rt::clock::unix() },
+            account: Account::new(Class::Hit, Source::NONE),
+            realpath_root: None,
+            id: std::cell::Cell::new(None),
+        }
+    }
+
+    /// Binds it to a connection and the loop's current generation.
+    pub(crate) fn bind(&mut self, conn: &Rc<Conn>) {
+        self.link = Some(Link { conn: conn.clone(), generation: conn.worker.generation() });
+    }
+
+    /// Lets go of the connection and of everything the request held; memory stays.
+    pub(crate) fn unbind(&mut self) {
+        self.reset();
+        self.head.clear();
+        self.link = None;
+    }
+
+    fn link(&self) -> &Link {
+        self.link.as_ref().expect("a request is bound before anyone sees it")
+    }
+
+    /// The connection it came on.
+    pub fn conn(&self) -> &Rc<Conn> {
+        &self.link().conn
+    }
+
+    /// The configuration it is served by.
+    pub fn generation(&self) -> &Rc<LoopGeneration> {
+        &self.link().generation
+    }
+
+    /// Makes it ready for the next request; bytes already read stay in `head`.
+    pub fn reset(&mut self) {
+        self.host.clear();
+        self.uri.path.clear();
+        self.uri.args.clear();
+        self.captures.clear();
+        self.course = Course::new();
+        self.body = RequestBody::default();
+        self.out.reset(200);
+        self.slots.iter_mut().for_each(|slot| *slot = None);
+        self.limit_rate = None;
+        self.sent = Sent::default();
+        self.started = Started { at: tw_rt::clock::now(), unix: tw_rt::clock::unix() };
+        self.account = Account::new(Class::Hit, Source::NONE);
+        self.realpath_root = None;
+        self.id.set(None);
+    }
+
+    /// The plan it runs by.
+    pub fn plan(&self) -> &Plan {
+        self.generation().plan(self.plan)
+    }
+
+    /// The request method.
+    pub fn method(&self) -> Method {
+        self.course.method.unwrap_or_else(|| self.head.method())
+    }
+
+    /// The disk of the location. `None` when `aio threads=…` names a pool that does not exist: then it was logged.
+    pub fn disk(&self) -> Option<&Disk> {
+        let disk = self.generation().disks.of(&self.plan().core.files.aio, self);
+        if disk.is_none() {
+            self.log(Level::Error, format_args!("thread pool of \"aio\" not found"));
+        }
+        disk
+    }
+
+    /// Writes the file name of the current URI into `path`, NUL-terminated.
+    pub fn filename<'p>(&self, path: &'p mut Vec<u8>) -> &'p CStr {
+        self.filename_of(&self.uri.path, path)
+    }
+
+    /// Writes the file name of `uri` at this location into `path`, NUL-terminated. Returns an empty name, which no file
+    /// has, should a NUL be in it.
+    pub fn filename_of<'p>(&self, uri: &[u8], path: &'p mut Vec<u8>) -> &'p CStr {
+        path.clear();
+        self.append_filename(uri, path);
+        path.push(0);
+        CStr::from_bytes_with_nul(path).unwrap_or_default()
+    }
+
+    /// Appends the file name of `uri`.
+    pub fn append_filename(&self, uri: &[u8], path: &mut Vec<u8>) {
+        let Root { path: root, kind } = &self.plan().core.root;
+        root.eval(self, path);
+        match kind {
+            RootKind::Root => path.extend_from_slice(uri),
+            RootKind::Alias(len) => path.extend_from_slice(uri.get(*len..).unwrap_or_default()),
+            RootKind::Whole => {}
+        }
+    }
+
+    /// Appends the value of a slot.
+    pub fn slot(&self, slot: u16, out: &mut Vec<u8>) -> Value {
+        match self.generation().slots.get(usize::from(slot)) {
+            Some(SlotKind::Computed(compute)) => compute(self, out),
+            Some(SlotKind::Stored) => match self.slots.get(usize::from(slot)) {
+                Some(Some(value)) => {
+                    out.extend_from_slice(value);
+                    Value::Found
+                }
+                _ => Value::Missing,
+            },
+            None => Value::Missing,
+        }
+    }
+
+    /// Stores a value in a slot.
+    pub fn set_slot(&mut self, slot: u16, value: Vec<u8>) {
+        let count = self.generation().slots.len();
+        if self.slots.len() < count {
+            self.slots.resize(count, None);
+        }
+        if let Some(place) = self.slots.get_mut(usize::from(slot)) {
+            *place = Some(value);
+        }
+    }
+
+    /// Stores the named groups of a regular expression that has just matched into `captures`.
+    pub fn store_named_captures(&mut self, regex: &Regex) {
+        for (group, name) in regex.names() {
+            let value = self.captures.group(*group).unwrap_or_default().to_vec();
+            if let Some(slot) = self.generation().slot_of(name) {
+                self.set_slot(slot, value);
+            }
+        }
+    }
+
+    /// Writes a line into the location's error log, with who asked for what, as nginx does.
+    pub fn log(&self, level: Level, message: fmt::Arguments<'_>) {
+        let log = &self.plan().core.error_log;
+        if log.enabled(level) {
+            log.write(level, Some(self.conn().id), format_args!("{message}{}", Whence(self)));
+        }
+    }
+
+    /// Seconds since the request began.
+    pub fn elapsed(&self) -> std::time::Duration {
+        tw_rt::clock::now().saturating_duration_since(self.started.at)
+    }
+}
+
+impl Course {
+    fn new() -> Self {
+        Self {
+            redirects_left: INTERNAL_REDIRECTS_MAX,
+            origin: Origin::Client,
+            error_status: None,
+            error_pages: ErrorPages::Allowed,
+            method: None,
+            after: After::KeepAlive,
+            ranges: Ranges::Refused,
+        }
+    }
+}
+
+/// The end of an error log line: `, client: …, server: …, request: "…", host: "…"`.
+struct Whence<'a>(&'a Request);
+
+impl fmt::Display for Whence<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use tw_log::Text;
+        let r = self.0;
+        write!(f, ", client: {}", r.conn().client())?;
+        write!(f, ", server: {}", Text(&r.generation().server(r.server).settings.name))?;
+        if !r.head.request_line().is_empty() {
+            write!(f, ", request: \"{}\"", Text(r.head.request_line()))?;
+        }
+        if let Some(host) = r.head.field_known(tw_http::Known::Host) {
+            write!(f, ", host: \"{}\"", Text(host))?;
+        }
+        if let Some(referer) = r.head.field_known(tw_http::Known::Referer) {
+            write!(f, ", referrer: \"{}\"", Text(referer))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,332 @@
+//! The body of a request: read into memory or a temporary file, or read and thrown away.
+//!
+//! ```text
+//! Unread ─ read ──→ Reading ─→ Done      (memory up to client_body_buffer_size, then a file through the disk door)
+//!    └──── drain ─→ Reading ─→ Done      (after the response, so that the connection can be used again)
+//! ```
+
+use std::ffi::CString;
+use std::io;
+
+use tw_disk::{Class, Disk, DiskError, File, Temp};
+use tw_http::Framing;
+use tw_http::chunked::{Chunk, ChunkedDecoder, OVERHEAD_MAX, Trailers};
+use tw_log::Level;
+
+use super::conn::WaitError;
+use super::request::{After, Request};
+use crate::core::location::InFileOnly;
+
+/// Bytes asked of the socket at once.
+const READ_SIZE: usize = 16 << 10;
+
+/// The body of a request.
+#[derive(Default)]
+pub struct RequestBody {
+    stage: Stage,
+    /// Bytes of the body that arrived.
+    received: u64,
+    memory: Vec<u8>,
+    file: Option<TempFile>,
+    hundred: Hundred,
+}
+
+#[derive(Default)]
+enum Stage {
+    /// There is none, or all of it was read.
+    #[default]
+    Done,
+    /// So many bytes are still to come.
+    Length(u64),
+    /// The decoder will tell.
+    Chunked(Box<ChunkedDecoder>),
+}
+
+/// Whether `100 Continue` was considered.
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+enum Hundred {
+    #[default]
+    NotYet,
+    Settled,
+}
+
+struct TempFile {
+    file: File,
+    path: Option<CString>,
+    size: u64,
+    disk: Disk,
+    keep: InFileOnly,
+}
+
+/// Whether the rest of a body was read after the response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Drained {
+    /// Nothing of it is left.
+    Yes,
+    /// Something may still come: the connection cannot be used again.
+    No,
+}
+
+/// What reading brought.
+enum Piece {
+    /// So many bytes of the body are at the front of the buffer; others in front of them were framing.
+    Data(std::ops::Range<usize>),
+    /// The buffer is used up.
+    NeedMore,
+    /// The body is complete.
+    End,
+}
+
+impl RequestBody {
+    /// Starts with what the head says.
+    pub(crate) fn begin(&mut self, framing: Framing) {
+        self.stage = match framing {
+            Framing::None | Framing::Length(0) => Stage::Done,
+            Framing::Length(n) => Stage::Length(n),
+            Framing::Chunked => Stage::Chunked(Box::new(ChunkedDecoder::new(Trailers::Skip, OVERHEAD_MAX))),
+        };
+    }
+
+    /// Whether something of it has not been read.
+    pub fn is_pending(&self) -> bool {
+        !matches!(self.stage, Stage::Done)
+    }
+
+    /// Bytes that arrived.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// The body, if all of it is in memory.
+    pub fn memory(&self) -> Option<&[u8]> {
+        (self.file.is_none() && !self.is_pending() && !self.memory.is_empty()).then_some(&self.memory)
+    }
+
+    /// The name of its temporary file.
+    pub fn file_name(&self) -> Option<&[u8]> {
+        self.file.as_ref()?.path.as_ref().map(|path| path.to_bytes())
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        let Some(path) = self.path.take() else { return };
+        if self.keep == InFileOnly::On {
+            return;
+        }
+        let disk = self.disk.clone();
+        tw_rt::spawn_local(tw_rt::Subject { kind: "body file", id: 0 }, async move {
+            let mut by = tw_disk::Account::new(Class::Evict, tw_disk::Source::NONE);
+            // A file that is gone already is what is wanted.
+            let _ = disk.unlink(&mut by, &path).await;
+        });
+    }
+}
+
+/// The status of a request whose body is announced to be too large for its location.
+pub(crate) fn refuse_or_none(r: &mut Request) -> Option<u16> {
+    let max = r.plan().core.client_body.max_size;
+    match r.body.stage {
+        Stage::Length(length) if max > 0 && length > max && r.body.received == 0 => {
+            r.log(Level::Error, format_args!("client intended to send too large body: {length} bytes"));
+            r.body.hundred = Hundred::Settled;
+            Some(413)
+        }
+        _ => None,
+    }
+}
+
+/// Reads the whole body into memory or a file. The error is the status to answer with.
+pub async fn read(r: &mut Request) -> Result<(), u16> {
+    if let Some(status) = refuse_or_none(r) {
+        return Err(status);
+    }
+    loop {
+        let (buffer_size, max, only) = {
+            let body = &r.plan().core.client_body;
+            (body.buffer_size, body.max_size, body.in_file_only)
+        };
+        match step(r)? {
+            Piece::Data(range) => {
+                let (len, end) = (range.len(), range.end);
+                let data = r.head.rest().get(range).unwrap_or_default().to_vec();
+                r.head.consume(end);
+                r.body.received += len as u64;
+                if max > 0 && r.body.received > max {
+                    r.log(
+                        Level::Error,
+                        format_args!(
+                            "client intended to send too large chunked body: {} bytes",
+                            r.body.received
+                        ),
+                    );
+                    r.course.after = After::Close;
+                    return Err(413);
+                }
+                r.body.memory.extend_from_slice(&data);
+                if only != InFileOnly::Off || r.body.memory.len() > buffer_size {
+                    save(r).await?;
+                }
+            }
+            Piece::NeedMore => fill(r).await?,
+            Piece::End => return Ok(()),
+        }
+    }
+}
+
+/// Reads and ignores what is left of the body once the response is sent.
+pub(crate) async fn drain(r: &mut Request) -> Drained {
+    if !r.body.is_pending() {
+        return Drained::Yes;
+    }
+    Box::pin(drain_rest(r)).await
+}
+
+async fn drain_rest(r: &mut Request) -> Drained {
+    let lingering = r.plan().core.lingering;
+    let until = tw_rt::clock::now() + lingering.time;
+    loop {
+        match step(r) {
+            Ok(Piece::Data(range)) => {
+                r.body.received += range.len() as u64;
+                r.head.consume(range.end);
+            }
+            Ok(Piece::End) => return Drained::Yes,
+            Ok(Piece::NeedMore) => {
+                let conn = r.conn().clone();
+                match conn.stream.try_read(r.head.spare(READ_SIZE)) {
+                    Ok(0) => return Drained::No,
+                    Ok(_) => {}
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                        let left =
+                            until.saturating_duration_since(tw_rt::clock::now()).min(lingering.timeout);
+                        if left.is_zero() || conn.readable(left).await.is_err() {
+                            return Drained::No;
+                        }
+                    }
+                    Err(_) => return Drained::No,
+                }
+            }
+            Err(_) => return Drained::No,
+        }
+    }
+}
+
+/// Looks at what is in the buffer.
+fn step(r: &mut Request) -> Result<Piece, u16> {
+    let rest = r.head.rest();
+    let piece = match &mut r.body.stage {
+        Stage::Done => return Ok(Piece::End),
+        Stage::Length(left) => {
+            let take = rest.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+            if take == 0 {
+                return Ok(Piece::NeedMore);
+            }
+            *left -= take as u64;
+            if *left == 0 {
+                r.body.stage = Stage::Done;
+            }
+            return Ok(Piece::Data(0..take));
+        }
+        Stage::Chunked(decoder) => decoder.decode(rest),
+    };
+    match piece {
+        Ok((_, Chunk::Data(range))) => Ok(Piece::Data(range)),
+        Ok((used, Chunk::NeedMore)) => {
+            r.head.consume(used);
+            Ok(Piece::NeedMore)
+        }
+        Ok((used, _)) => {
+            r.head.consume(used);
+            r.body.stage = Stage::Done;
+            Ok(Piece::End)
+        }
+        Err(error) => {
+            r.log(Level::Info, format_args!("client sent {error}"));
+            r.course.after = After::Close;
+            Err(400)
+        }
+    }
+}
+
+/// Reads more from the socket.
+async fn fill(r: &mut Request) -> Result<(), u16> {
+    let conn = r.conn().clone();
+    if r.body.hundred == Hundred::NotYet {
+        r.body.hundred = Hundred::Settled;
+        if r.head.expect_continue() && r.head.rest().is_empty() {
+            // RFC 9110 10.1.1. A client that does not get it sends the body all the same.
+            let _ = conn.stream.try_write(b"HTTP/1.1 100 Continue\r\n\r\n");
+        }
+    }
+    loop {
+        let failed = match conn.stream.try_read(r.head.spare(READ_SIZE)) {
+            Ok(0) => {
+                r.log(Level::Info, format_args!("client prematurely closed connection"));
+                400
+            }
+            Ok(_) => return Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                match conn.readable(r.plan().core.client_body.timeout).await {
+                    Ok(()) => continue,
+                    Err(WaitError::Timeout) => {
+                        r.log(
+                            Level::Info,
+                            format_args!("client timed out (110: Connection timed out) while reading client request body"),
+                        );
+                        408
+                    }
+                    Err(WaitError::Io(_)) => 400,
+                }
+            }
+            Err(_) => 400,
+        };
+        r.course.after = if failed == 408 { After::Close } else { After::Abort };
+        return Err(failed);
+    }
+}
+
+/// Moves what is in memory to the end of the temporary file, making the file first if there is none.
+async fn save(r: &mut Request) -> Result<(), u16> {
+    let data = std::mem::take(&mut r.body.memory);
+    let saved = write(r, data).await;
+    saved.map_err(|error| {
+        r.log(Level::Crit, format_args!("{error} while writing the request body"));
+        r.course.after = After::Close;
+        match error {
+            DiskError::QueueFull { .. } => 503,
+            _ => 500,
+        }
+    })
+}
+
+async fn write(r: &mut Request, data: Vec<u8>) -> Result<(), DiskError> {
+    if r.body.file.is_none() {
+        let Some(disk) = r.disk().cloned() else {
+            return Err(tw_disk::Op::Create.failed(tw_disk::Errno::INVAL));
+        };
+        let (temp_path, keep) = {
+            let body = &r.plan().core.client_body;
+            (body.temp_path.clone(), body.in_file_only)
+        };
+        r.account.class = Class::Fill;
+        let how = Temp { levels: temp_path.levels, is_named: keep != InFileOnly::Off, ..Temp::NAMED };
+        let (file, path) = disk.create_temp(&mut r.account, &temp_path.path, &how).await?;
+        if let Some(path) = &path {
+            let path = tw_log::Text(path.to_bytes()).to_string();
+            r.log(
+                Level::Notice,
+                format_args!("a client request body is buffered to a temporary file {path}"),
+            );
+        }
+        r.body.file = Some(TempFile { file, path, size: 0, disk, keep });
+    }
+    let Some(temp) = &r.body.file else { return Ok(()) };
+    let (file, disk, at, len) = (temp.file.clone(), temp.disk.clone(), temp.size, data.len());
+    disk.write(&mut r.account, &file, at, data).await?;
+    r.account.class = Class::Hit;
+    if let Some(temp) = &mut r.body.file {
+        temp.size += len as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,246 @@
+//! From a response to bytes on the socket: conditions, ranges, filters, framing, then head and body.
+//!
+//! [`check`] runs while the status may still change (412, 416), [`send`] when nothing but sending is left.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tw_http::condition::{self, ConditionOutcome, Conditions, Validators, if_range_holds};
+use tw_http::range::{self, MaxRanges, Multipart, RangeOutcome};
+use tw_http::{ConnectionField, EncodeContext, Known, LocationBase, Method, Version};
+
+use super::body::Body;
+use super::request::{After, Ranges, Request};
+use super::send::{self, Framing};
+use super::special;
+use crate::core::location::IfModifiedSince;
+
+/// Answers conditions and ranges of the request. The error is the status to answer with instead.
+pub(crate) fn check(r: &mut Request, body: Body) -> Result<Body, u16> {
+    if r.out.status != 200 || r.course.error_status.is_some() {
+        return Ok(body);
+    }
+    let conditional = r.head.has(Known::IfModifiedSince)
+        || r.head.has(Known::IfNoneMatch)
+        || r.head.has(Known::IfMatch)
+        || r.head.has(Known::IfUnmodifiedSince);
+    if conditional {
+        match preconditions(r) {
+            ConditionOutcome::Proceed => {}
+            ConditionOutcome::NotModified => {
+                r.out.status = 304;
+                r.out.content_type = Bytes::new();
+                r.out.charset = Bytes::new();
+                r.course.ranges = Ranges::Refused;
+                return Ok(Body::Empty);
+            }
+            ConditionOutcome::PreconditionFailed => return Err(412),
+        }
+    }
+    match r.course.ranges {
+        Ranges::Allowed if r.plan().core.max_ranges > 0 => ranges(r, body),
+        _ => Ok(body),
+    }
+}
+
+fn preconditions(r: &Request) -> ConditionOutcome {
+    let since = match r.plan().core.if_modified_since {
+        IfModifiedSince::Off => condition::IfModifiedSince::Off,
+        IfModifiedSince::Exact => condition::IfModifiedSince::Exact,
+        IfModifiedSince::Before => condition::IfModifiedSince::Before,
+    };
+    Conditions::of(&r.head).evaluate(&validators(r), since)
+}
+
+fn validators(r: &Request) -> Validators<'_> {
+    Validators { etag: r.out.etag(), last_modified: r.out.last_modified }
+}
+
+fn ranges(r: &mut Request, body: Body) -> Result<Body, u16> {
+    let Some(length) = body.len() else { return Ok(body) };
+    r.out.fields.append(Known::AcceptRanges, "bytes");
+    let Some(value) = r.head.field_known(Known::Range) else { return Ok(body) };
+    if let Some(validator) = r.head.field_known(Known::IfRange)
+        && !if_range_holds(validator, &validators(r))
+    {
+        return Ok(body);
+    }
+    let max = match r.plan().core.max_ranges {
+        u64::MAX => MaxRanges::Unlimited,
+        n => MaxRanges::At(u32::try_from(n).unwrap_or(u32::MAX)),
+    };
+    let mut wanted = Vec::new();
+    match range::parse(value, length, max, &mut wanted) {
+        RangeOutcome::Whole => Ok(body),
+        RangeOutcome::NotSatisfiable => {
+            let mut field = Vec::new();
+            range::push_unsatisfied_range(length, &mut field);
+            r.out.fields.set(Known::ContentRange, Bytes::from(field));
+            Err(416)
+        }
+        RangeOutcome::Single(only) => {
+            let mut field = Vec::new();
+            range::push_content_range(only, length, &mut field);
+            r.out.fields.append(Known::ContentRange, Bytes::from(field));
+            r.out.status = 206;
+            Ok(slice(&body, only.start, only.len()))
+        }
+        RangeOutcome::Multiple => {
+            let mut content_type = r.out.content_type.to_vec();
+            if !r.out.charset.is_empty() {
+                content_type.extend_from_slice(b"; charset=");
+                content_type.extend_from_slice(&r.out.charset);
+            }
+            let parts = Multipart::new(boundary(r), &content_type, length);
+            let mut list = VecDeque::new();
+            for wanted in &wanted {
+                let mut head = Vec::new();
+                parts.push_part_head(*wanted, &mut head);
+                list.push_back(Body::Bytes(head.into()));
+                list.push_back(slice(&body, wanted.start, wanted.len()));
+            }
+            let mut end = Vec::new();
+            parts.push_end(&mut end);
+            list.push_back(Body::Bytes(end.into()));
+            let mut media_type = Vec::new();
+            parts.push_content_type(&mut media_type);
+            r.out.content_type = media_type.into();
+            r.out.charset = Bytes::new();
+            r.out.status = 206;
+            Ok(Body::Parts(list))
+        }
+    }
+}
+
+/// A number that no part of the body is likely to hold: the connection and the request make it unique here.
+fn boundary(r: &Request) -> u64 {
+    let mut random = [0; 8];
+    // Without random bytes the boundary is still unique among our responses.
+    let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::NONBLOCK);
+    u64::from_ne_bytes(random) ^ r.conn().id ^ r.conn().requests.get() << 32
+}
+
+fn slice(body: &Body, start: u64, len: u64) -> Body {
+    match body {
+        Body::Bytes(bytes) => Body::Bytes(bytes.slice(start as usize..(start + len) as usize)),
+        Body::File(span) => {
+            let mut span = span.clone();
+            span.offset += start;
+            span.len = len;
+            Body::File(span)
+        }
+        Body::Empty | Body::Parts(_) | Body::Stream(_) => Body::Empty,
+    }
+}
+
+/// Filters, frames and sends a response; `r.sent` and `r.course.after` tell how it went.
+pub(crate) async fn send(r: &mut Request, body: Body) {
+    if r.course.after == After::Abort {
+        return;
+    }
+    if let Some(status) = r.course.error_status {
+        r.out.status = status;
+    }
+    let body = filter(r, body);
+    let (framing, body) = frame(r, body);
+    if r.head.version() == Version::HTTP_09 {
+        r.course.after = After::Close;
+        return send::send(r, body, framing, 0).await;
+    }
+    let head_len = encode(r, framing);
+    send::send(r, body, framing, head_len).await;
+}
+
+fn filter(r: &mut Request, mut body: Body) -> Body {
+    let generation = r.generation().clone();
+    for filter in generation.plan(r.plan).header_filters() {
+        body = filter.filter(r, body);
+    }
+    body
+}
+
+/// Decides how the end of the body is marked.
+fn frame(r: &mut Request, body: Body) -> (Framing, Body) {
+    let status = r.out.status;
+    let length = body.len();
+    if matches!(status, 100..=199 | 204 | 304) {
+        r.out.content_length = None;
+        return (Framing::None, Body::Empty);
+    }
+    r.out.content_length = length;
+    let framing = match length {
+        Some(_) => Framing::Length,
+        None if r.head.version() >= Version::HTTP_11 && r.plan().core.chunked_transfer_encoding => {
+            Framing::Chunked
+        }
+        None => {
+            r.course.after = After::Close;
+            Framing::Close
+        }
+    };
+    if r.method() == Method::Head { (framing, Body::Empty) } else { (framing, body) }
+}
+
+/// Writes the head into the loop's buffer and returns its length.
+fn encode(r: &mut Request, framing: Framing) -> usize {
+    let connection = connection_field(r);
+    let conn = r.conn().clone();
+    let core = r.plan().core.clone();
+    let server = if r.out.fields.has(Known::Server) { Bytes::new() } else { special::server_name(r) };
+    let host;
+    let location_base = if core.redirect.absolute && r.out.location.first() == Some(&b'/') {
+        let names = &r.generation().server(r.server).settings.name;
+        host = if core.redirect.server_name || r.host.is_empty() {
+            fallback_host(r, names)
+        } else {
+            r.host.clone()
+        };
+        let port = conn.local().inet().map(|a| a.port()).filter(|p| core.redirect.port && *p != 80);
+        Some(LocationBase { https: false, host: &host, port })
+    } else {
+        None
+    };
+    let date = conn.worker.date();
+    let context = EncodeContext {
+        date: &date,
+        server: &server,
+        connection,
+        chunked: framing == Framing::Chunked,
+        location_base,
+        vary_accept_encoding: false,
+    };
+    let mut out = conn.worker.head_out.borrow_mut();
+    out.clear();
+    r.out.encode_h1(&context, &mut out);
+    out.len()
+}
+
+/// The server's name, or its address if it has none.
+fn fallback_host(r: &Request, name: &[u8]) -> Vec<u8> {
+    if !name.is_empty() {
+        return name.to_vec();
+    }
+    match r.conn().local().inet() {
+        Some(addr) if addr.is_ipv6() => format!("[{}]", addr.ip()).into_bytes(),
+        Some(addr) => addr.ip().to_string().into_bytes(),
+        None => Vec::new(),
+    }
+}
+
+/// Decides whether the connection stays, and says so.
+fn connection_field(r: &mut Request) -> ConnectionField {
+    let keep = r.plan().core.keepalive;
+    let conn = r.conn();
+    let over = keep.timeout.is_zero()
+        || conn.requests.get() >= keep.requests
+        || tw_rt::clock::now().saturating_duration_since(conn.accepted) > keep.time
+        || conn.worker.connections.is_stopping();
+    if over && r.course.after == After::KeepAlive {
+        r.course.after = After::Close;
+    }
+    match r.course.after {
+        After::KeepAlive => ConnectionField::KeepAlive(keep.header.as_ref().map(Duration::as_secs)),
+        After::Close | After::Abort => ConnectionField::Close,
+    }
+}

@@ -1,0 +1,379 @@
+//! Head and body to the socket.
+//!
+//! The common response leaves in one call: head and body together. Only what the socket does not take at once goes on in
+//! a future. A file is read into the loop's one buffer and written from it; what the socket did not take is read again
+//! later, so a slow reader holds no memory. What is not in memory is read by a pool, never here.
+
+use std::io::{self, IoSlice};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tw_disk::Now;
+use tw_http::chunked::{BODY_END, CHUNK_END, ChunkHead};
+use tw_log::Level;
+
+use super::body::{Body, FileSpan, Source};
+use super::conn::{Conn, WaitError};
+use super::request::{After, Request};
+use crate::vars::Template;
+use crate::worker::SCRATCH_SIZE;
+
+/// How the end of a response body is marked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Framing {
+    /// There is no body.
+    None,
+    /// `Content-Length`
+    Length,
+    /// Chunked.
+    Chunked,
+    /// The connection ends with it.
+    Close,
+}
+
+/// Why a response was not sent to its end.
+enum Failure {
+    /// The client was too slow.
+    Timeout,
+    /// The client is gone.
+    Gone(io::Error),
+    /// The body could not be read.
+    Body(io::Error),
+}
+
+/// Sends the head, which is the first `head_len` bytes of the loop's head buffer, and the body.
+pub(crate) async fn send(r: &mut Request, body: Body, framing: Framing, head_len: usize) {
+    r.sent.head = head_len as u64;
+    let sent = match first(r, body, framing) {
+        Ok(None) => Ok(()),
+        Ok(Some(rest)) => Box::pin(rest.send(r)).await,
+        Err(failure) => Err(failure),
+    };
+    match sent {
+        Ok(()) => r.sent.complete = true,
+        Err(failure) => failed(r, &failure),
+    }
+}
+
+fn failed(r: &mut Request, failure: &Failure) {
+    r.course.after = After::Abort;
+    match failure {
+        Failure::Timeout => {
+            r.log(
+                Level::Info,
+                format_args!("client timed out (110: Connection timed out) while sending to client"),
+            );
+            if r.plan().core.send.reset_timedout_connection {
+                // A plain close does as well, only later.
+                let _ = r.conn().stream.reset_on_close();
+            }
+        }
+        Failure::Gone(e) => {
+            let text = tw_log::Errno(e.raw_os_error().unwrap_or_default());
+            r.log(Level::Info, format_args!("send() failed ({text}) while sending to client"));
+        }
+        Failure::Body(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+            r.log(Level::Alert, format_args!("file was truncated while sending response to client"));
+        }
+        Failure::Body(e) => match e.raw_os_error() {
+            Some(errno) => r.log(
+                Level::Crit,
+                format_args!("read() failed ({}) while sending response to client", tw_log::Errno(errno)),
+            ),
+            None => r.log(Level::Error, format_args!("{e} while sending response to client")),
+        },
+    }
+}
+
+/// What is left after the first write.
+struct Rest {
+    /// Bytes of the head that the socket did not take.
+    head: Bytes,
+    body: Body,
+    framing: Framing,
+}
+
+/// Writes as much as the socket takes at once; `None` when that was all.
+fn first(r: &mut Request, mut body: Body, framing: Framing) -> Result<Option<Rest>, Failure> {
+    let conn = r.conn().clone();
+    let head = conn.worker.head_out.borrow();
+    let head = head.get(..r.sent.head as usize).unwrap_or_default();
+    let limited = r.limit_rate.is_some() || r.plan().core.send.limit_rate.is_some();
+    let unframed = matches!(framing, Framing::None | Framing::Length | Framing::Close);
+    let written = match &mut body {
+        _ if limited || !unframed => 0,
+        Body::Empty => accept(conn.stream.try_write(head))?,
+        Body::Bytes(bytes) => {
+            let n = accept(conn.stream.try_write_vectored(&[IoSlice::new(head), IoSlice::new(bytes)]))?;
+            // Shared bytes are cut without copying; an empty rest is the end.
+            let _ = bytes.split_to(n.saturating_sub(head.len()));
+            n
+        }
+        Body::File(span) => {
+            let mut scratch = conn.worker.scratch.borrow_mut();
+            let want = scratch.len().min(usize::try_from(span.len).unwrap_or(usize::MAX));
+            let Some(disk) = r.disk() else { return Err(Failure::Body(io::ErrorKind::NotFound.into())) };
+            match disk.read_now(span.file.file(), span.offset, &mut scratch[..want]) {
+                Now::Ready(Ok(n)) if n > 0 => {
+                    let parts = [IoSlice::new(head), IoSlice::new(&scratch[..n])];
+                    let written = accept(conn.stream.try_write_vectored(&parts))?;
+                    span.advance(written.saturating_sub(head.len()));
+                    written
+                }
+                // The rest finds out what is wrong, or waits for the disk.
+                _ => 0,
+            }
+        }
+        Body::Parts(_) | Body::Stream(_) => 0,
+    };
+    r.sent.bytes += written as u64;
+    let head = &head[written.min(head.len())..];
+    if head.is_empty() && body.is_empty() && framing != Framing::Chunked {
+        return Ok(None);
+    }
+    Ok(Some(Rest { head: Bytes::copy_from_slice(head), body, framing }))
+}
+
+/// A write that would block took nothing.
+fn accept(written: io::Result<usize>) -> Result<usize, Failure> {
+    match written {
+        Ok(n) => Ok(n),
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(0),
+        Err(e) => Err(Failure::Gone(e)),
+    }
+}
+
+impl FileSpan {
+    fn advance(&mut self, n: usize) {
+        self.offset += n as u64;
+        self.len -= n as u64;
+    }
+}
+
+impl Rest {
+    async fn send(mut self, r: &mut Request) -> Result<(), Failure> {
+        let conn = r.conn().clone();
+        let cork = r.plan().core.send.tcp_nopush && !self.head.is_empty();
+        if cork {
+            // Only a matter of how the bytes are packed.
+            let _ = conn.stream.set_nopush(true);
+        }
+        let sent = self.send_all(r, &conn).await;
+        if cork {
+            let _ = conn.stream.set_nopush(false);
+        }
+        sent
+    }
+
+    async fn send_all(&mut self, r: &mut Request, conn: &Rc<Conn>) -> Result<(), Failure> {
+        let timeout = r.plan().core.send.timeout;
+        let mut pace = Pace::new(r);
+        let head = std::mem::take(&mut self.head);
+        write_all(r, conn, head, timeout, None).await?;
+        match (&mut self.body, self.framing) {
+            (Body::Empty, Framing::Chunked) => {
+                write_all(r, conn, Bytes::from_static(BODY_END), timeout, None).await
+            }
+            (Body::Empty, _) => Ok(()),
+            (Body::Bytes(bytes), Framing::Length | Framing::Close) => {
+                let bytes = std::mem::take(bytes);
+                write_all(r, conn, bytes, timeout, pace.as_mut()).await
+            }
+            (Body::File(span), Framing::Length | Framing::Close) => {
+                send_file(r, conn, span, timeout, pace.as_mut()).await
+            }
+            (body, framing) => pull(r, conn, body, framing, timeout, pace.as_mut()).await,
+        }
+    }
+}
+
+/// Pulls a body piece by piece.
+async fn pull(
+    r: &mut Request,
+    conn: &Rc<Conn>,
+    body: &mut Body,
+    framing: Framing,
+    timeout: Duration,
+    mut pace: Option<&mut Pace>,
+) -> Result<(), Failure> {
+    if let (Body::Parts(parts), Framing::Length | Framing::Close) = (&mut *body, framing) {
+        for part in parts {
+            match part {
+                Body::File(span) => send_file(r, conn, span, timeout, pace.as_deref_mut()).await?,
+                Body::Bytes(bytes) => {
+                    let bytes = std::mem::take(bytes);
+                    write_all(r, conn, bytes, timeout, pace.as_deref_mut()).await?;
+                }
+                Body::Empty => {}
+                Body::Parts(_) | Body::Stream(_) => {
+                    return Err(Failure::Body(io::ErrorKind::Unsupported.into()));
+                }
+            }
+        }
+        return Ok(());
+    }
+    let want = r.plan().core.files.output_buffers.size;
+    let Some(disk) = r.disk().cloned() else { return Err(Failure::Body(io::ErrorKind::NotFound.into())) };
+    loop {
+        let source = Source { disk: &disk, account: &mut r.account };
+        let Some(piece) = body.next(want, source).await.map_err(Failure::Body)? else { break };
+        if framing == Framing::Chunked {
+            let size = ChunkHead::new(piece.len() as u64);
+            let mut chunk = Vec::with_capacity(size.as_bytes().len() + piece.len() + CHUNK_END.len());
+            chunk.extend_from_slice(size.as_bytes());
+            chunk.extend_from_slice(&piece);
+            chunk.extend_from_slice(CHUNK_END);
+            write_all(r, conn, chunk.into(), timeout, pace.as_deref_mut()).await?;
+        } else {
+            write_all(r, conn, piece, timeout, pace.as_deref_mut()).await?;
+        }
+    }
+    if framing == Framing::Chunked {
+        write_all(r, conn, Bytes::from_static(BODY_END), timeout, None).await?;
+    }
+    Ok(())
+}
+
+/// Sends a span of a file: from the page cache through the loop's buffer, else by jobs.
+async fn send_file(
+    r: &mut Request,
+    conn: &Rc<Conn>,
+    span: &mut FileSpan,
+    timeout: Duration,
+    mut pace: Option<&mut Pace>,
+) -> Result<(), Failure> {
+    let files = r.plan().core.files.clone();
+    let turn = turn_size(files.sendfile_max_chunk);
+    let Some(disk) = r.disk().cloned() else { return Err(Failure::Body(io::ErrorKind::NotFound.into())) };
+    while span.len > 0 {
+        let mut want = turn.min(usize::try_from(span.len).unwrap_or(usize::MAX));
+        if let Some(pace) = pace.as_deref_mut() {
+            want = want.min(pace.allowance(r, conn).await);
+        }
+        let moved = {
+            let mut scratch = conn.worker.scratch.borrow_mut();
+            match disk.read_now(span.file.file(), span.offset, &mut scratch[..want]) {
+                Now::Ready(Ok(0)) => return Err(Failure::Body(io::ErrorKind::UnexpectedEof.into())),
+                Now::Ready(Ok(n)) => Moved::Written(n, conn.stream.try_write(&scratch[..n])),
+                Now::Ready(Err(errno)) => return Err(Failure::Body(errno.into())),
+                Now::Cold => Moved::Cold,
+            }
+        };
+        match moved {
+            Moved::Written(n, Ok(written)) => {
+                r.sent.bytes += written as u64;
+                span.advance(written);
+                if written < n {
+                    wait_writable(conn, timeout).await?;
+                } else if span.len > 0 {
+                    // Others first: one connection never keeps the loop for longer than one buffer.
+                    tw_rt::yield_now().await;
+                }
+            }
+            Moved::Written(_, Err(e)) if e.kind() == io::ErrorKind::WouldBlock => {
+                wait_writable(conn, timeout).await?
+            }
+            Moved::Written(_, Err(e)) => return Err(Failure::Gone(e)),
+            Moved::Cold => {
+                let size =
+                    want.min(files.output_buffers.count.saturating_mul(files.output_buffers.size).max(1));
+                r.account.source = tw_disk::Source::new(conn.id);
+                let source = Source { disk: &disk, account: &mut r.account };
+                let piece = cold(span, size, source).await?;
+                span.advance(piece.len());
+                write_all(r, conn, piece, timeout, pace.as_deref_mut()).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What one turn of sending a file did.
+enum Moved {
+    /// So many bytes were offered to the socket.
+    Written(usize, io::Result<usize>),
+    /// They are not in memory.
+    Cold,
+}
+
+async fn cold(span: &FileSpan, size: usize, source: Source<'_>) -> Result<Bytes, Failure> {
+    let buf = source.disk.read(source.account, span.file.file(), span.offset, vec![0; size]).await;
+    let buf =
+        buf.map_err(|e| Failure::Body(e.errno().map_or_else(|| io::Error::other(e), io::Error::from)))?;
+    if buf.is_empty() {
+        return Err(Failure::Body(io::ErrorKind::UnexpectedEof.into()));
+    }
+    Ok(buf.into())
+}
+
+/// Bytes one turn of the loop may give to a connection.
+fn turn_size(max_chunk: u64) -> usize {
+    match usize::try_from(max_chunk) {
+        Ok(0) | Err(_) => SCRATCH_SIZE,
+        Ok(n) => n.min(SCRATCH_SIZE),
+    }
+}
+
+async fn write_all(
+    r: &mut Request,
+    conn: &Rc<Conn>,
+    mut bytes: Bytes,
+    timeout: Duration,
+    mut pace: Option<&mut Pace>,
+) -> Result<(), Failure> {
+    while !bytes.is_empty() {
+        let mut want = bytes.len();
+        if let Some(pace) = pace.as_deref_mut() {
+            want = want.min(pace.allowance(r, conn).await);
+        }
+        let n = accept(conn.stream.try_write(&bytes[..want]))?;
+        r.sent.bytes += n as u64;
+        // Shared bytes are cut without copying.
+        let _ = bytes.split_to(n);
+        if n < want {
+            wait_writable(conn, timeout).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn wait_writable(conn: &Conn, timeout: Duration) -> Result<(), Failure> {
+    conn.writable(timeout).await.map_err(|e| match e {
+        WaitError::Timeout => Failure::Timeout,
+        WaitError::Io(e) => Failure::Gone(e),
+    })
+}
+
+/// `limit_rate`: bytes per second from the start of the response, after `limit_rate_after`.
+struct Pace {
+    rate: u64,
+    after: u64,
+    start: Instant,
+}
+
+impl Pace {
+    fn new(r: &Request) -> Option<Self> {
+        let send = &r.plan().core.send;
+        let value = |template: &Option<Template>| {
+            template.as_ref().and_then(|t| tw_conf::units::size(&t.value(r))).unwrap_or(0)
+        };
+        let rate = r.limit_rate.unwrap_or_else(|| value(&send.limit_rate));
+        (rate > 0).then(|| Self { rate, after: value(&send.limit_rate_after), start: tw_rt::clock::now() })
+    }
+
+    /// Waits until something may be sent and returns how much: at least one byte.
+    async fn allowance(&mut self, r: &Request, conn: &Conn) -> usize {
+        loop {
+            let passed = tw_rt::clock::now().saturating_duration_since(self.start);
+            // nginx counts the current second as given.
+            let budget = (u128::from(self.rate) * (passed.as_millis() + 1000) / 1000) as u64 + self.after;
+            let left = budget.saturating_sub(r.sent.bytes);
+            if left > 0 {
+                return usize::try_from(left).unwrap_or(usize::MAX);
+            }
+            let missing = r.sent.bytes - budget + 1;
+            conn.sleep(Duration::from_millis(missing * 1000 / self.rate + 1)).await;
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Responses made from a status: error pages, redirects, the built-in pages (nginx: special responses).
+
+use bytes::Bytes;
+use tw_http::escape::Escape;
+use tw_http::{Method, status_page};
+
+use super::body::Body;
+use super::plan::Outcome;
+use super::request::{After, ErrorPages, LoopGeneration, Request};
+use crate::core::error_page::{Answer, ErrorPage, Target};
+use crate::core::location::ServerTokens;
+
+/// What a status leads to.
+pub enum Special {
+    /// A response.
+    Respond(Body),
+    /// Another step of the request: the error page.
+    Again(Outcome),
+}
+
+/// Answers `r` with `status`: by its error page if it has one, else with the built-in page.
+pub fn respond(r: &mut Request, status: u16, generation: &LoopGeneration) -> Special {
+    if status == 444 {
+        r.course.after = After::Abort;
+        r.out.status = 444;
+        return Special::Respond(Body::Empty);
+    }
+    r.course.error_status = Some(status);
+    match status {
+        // A peer that sends nonsense is not read from any longer.
+        400 => r.course.after = After::Close,
+        413 | 414 | 494..=497 | 500 | 501 if r.course.after == After::KeepAlive => {
+            r.course.after = After::Close
+        }
+        _ => {}
+    }
+    r.out.content_type = Bytes::new();
+    r.out.charset = Bytes::new();
+    if r.course.error_pages == ErrorPages::Allowed && r.course.redirects_left > 0 {
+        let core = generation.plan(r.plan).core.clone();
+        if !core.recursive_error_pages && !core.error_pages.is_empty() {
+            r.course.error_pages = ErrorPages::Used;
+        }
+        if let Some(page) = core.error_pages.iter().find(|page| page.codes.contains(&status)) {
+            return error_page(r, page, status);
+        }
+    }
+    Special::Respond(builtin(r, status))
+}
+
+/// The built-in page of `status`, or nothing for a status without one.
+pub fn builtin(r: &mut Request, status: u16) -> Body {
+    let shown = status_page::wire_status(status);
+    r.course.error_status = Some(shown);
+    r.out.status = shown;
+    r.out.last_modified = None;
+    r.out.fields.remove(b"ETag");
+    r.out.fields.remove(b"Accept-Ranges");
+    let mut page = Vec::new();
+    if !status_page::push(status, &String::from_utf8_lossy(&server_name(r)), &mut page) {
+        return Body::Empty;
+    }
+    r.out.content_type = Bytes::from_static(b"text/html");
+    Body::Bytes(page.into())
+}
+
+/// The redirect from `/dir` to `/dir/`.
+pub fn add_slash(r: &mut Request) -> Outcome {
+    let mut location = Vec::with_capacity(r.uri.path.len() + 1);
+    Escape::Uri.push(&r.uri.path, &mut location);
+    location.push(b'/');
+    if !r.uri.args.is_empty() {
+        location.push(b'?');
+        location.extend_from_slice(&r.uri.args);
+    }
+    r.out.location = location.into();
+    Outcome::Status(301)
+}
+
+/// The name of the server as `Server` and the pages show it.
+pub fn server_name(r: &Request) -> Bytes {
+    match &r.plan().core.server_tokens {
+        ServerTokens::On => Bytes::from_static(concat!("tailwater/", env!("CARGO_PKG_VERSION")).as_bytes()),
+        ServerTokens::Build => {
+            Bytes::from_static(concat!("tailwater/", env!("CARGO_PKG_VERSION"), " (Linux)").as_bytes())
+        }
+        ServerTokens::Off => Bytes::from_static(b"tailwater"),
+        ServerTokens::Text(text) => match text.value(r) {
+            value if value == b"off" => Bytes::from_static(b"tailwater"),
+            value => value.into(),
+        },
+    }
+}
+
+fn error_page(r: &mut Request, page: &ErrorPage, status: u16) -> Special {
+    match page.answer {
+        Answer::Same => {}
+        Answer::Own => r.course.error_status = None,
+        Answer::Code(code) => r.course.error_status = Some(code),
+    }
+    let text = match &page.target {
+        Target::Named(name) => return Special::Again(Outcome::Named(name.clone())),
+        Target::Path(text) | Target::Url(text) => text.value(r),
+    };
+    if text.first() == Some(&b'/') {
+        if r.method() != Method::Head {
+            r.course.method = Some(Method::Get);
+        }
+        let (path, args) = match text.iter().position(|b| *b == b'?') {
+            Some(at) => (text[..at].to_vec(), text[at + 1..].to_vec()),
+            None => (text, Vec::new()),
+        };
+        return Special::Again(Outcome::Redirect { path, args });
+    }
+    if text.first() == Some(&b'@') {
+        return Special::Again(Outcome::Named(text.into()));
+    }
+    r.out.location = text.into();
+    let redirect = match page.answer {
+        Answer::Code(code @ (301 | 302 | 303 | 307 | 308)) => code,
+        _ => 302,
+    };
+    let _ = status;
+    Special::Respond(builtin(r, redirect))
+}

@@ -1,0 +1,250 @@
+//! From the tree of a configuration to what requests use.
+//!
+//! ```text
+//! tree ─ walk ─→ scopes (settings as written, per block) ─ resolve ─→ settings as used ─ install ─→ plans ─→ Config
+//! ```
+//! Nothing is opened, created or started here: `-t` runs exactly this.
+
+mod blocks;
+mod scope;
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use tw_conf::{ConfError, Cx, Diagnostics, DirectiveInfo, Sources, Span, Tree, Word};
+use tw_log::SinkConfig;
+
+use crate::core::location::{Location, TempPath};
+use crate::core::main::MainSettings;
+use crate::core::server::ServerSettings;
+use crate::http::generation::{Config, Server};
+use crate::http::plan::Plan;
+use crate::http::route::Pattern;
+use crate::log::{LogTarget, Logs, SharedErrorLog, SinkRef};
+use crate::module::Module;
+use crate::pools::PoolSettings;
+use crate::vars::{Template, VarTable};
+
+pub use scope::directives;
+
+/// Core modules of the http context; they come before THE LIST.
+static CORE: [Module; 2] = [Module::http::<ServerSettings>("core_server"), Module::http::<Location>("core")];
+pub(crate) const CORE_SERVER: usize = 0;
+pub(crate) const CORE_LOCATION: usize = 1;
+
+/// Where relative names of a configuration begin.
+#[derive(Debug, Clone)]
+pub struct Prefixes {
+    /// `-p`: logs, roots, temporary files.
+    pub prefix: Vec<u8>,
+    /// Directory of the main configuration file.
+    pub conf: Vec<u8>,
+    /// Name of this host, for `$hostname`.
+    pub hostname: Vec<u8>,
+}
+
+/// What modules may use while their settings are resolved.
+pub struct Resolve<'a> {
+    /// All variables.
+    pub vars: &'a mut VarTable,
+    /// Name of this host.
+    pub hostname: &'a [u8],
+    logs: &'a mut Logs,
+    diagnostics: &'a mut Diagnostics,
+    prefix: &'a [u8],
+    main_error_log: SharedErrorLog,
+    pools: &'a [PoolSettings],
+    temp_paths: &'a mut Vec<Arc<TempPath>>,
+    location: Option<Pattern>,
+}
+
+impl Resolve<'_> {
+    /// Compiles a word with variables.
+    pub fn template(&mut self, word: &Word) -> Result<Template, ConfError> {
+        self.template_text(&word.bytes, Some(word.span))
+    }
+
+    /// Compiles text with variables.
+    pub fn template_text(&mut self, text: &[u8], at: Option<Span>) -> Result<Template, ConfError> {
+        Template::compile(text, at, self.vars)
+    }
+
+    /// The location that is being resolved; `None` at `http` and `server`.
+    pub fn location(&self) -> Option<&Pattern> {
+        self.location.as_ref()
+    }
+
+    /// Keeps a warning.
+    pub fn warn(&mut self, span: Span, message: impl Into<String>) {
+        self.diagnostics.warn(span, message);
+    }
+
+    /// A name relative to the prefix.
+    pub fn full_path(&self, name: &[u8]) -> Vec<u8> {
+        tw_conf::full_name(self.prefix, name)
+    }
+
+    /// A name relative to the prefix, for system calls.
+    pub fn full_path_c(&self, name: &[u8]) -> CString {
+        CString::new(self.full_path(name)).unwrap_or_default()
+    }
+
+    /// An error log with these targets.
+    pub fn error_log(&mut self, targets: Vec<LogTarget>) -> Result<SharedErrorLog, ConfError> {
+        Ok(self.logs.error_log(&targets))
+    }
+
+    /// The error log of `main`.
+    pub fn main_error_log(&self) -> SharedErrorLog {
+        self.main_error_log.clone()
+    }
+
+    /// The sink of a log file, opened when the configuration goes live.
+    pub fn sink(&mut self, path: &Path, config: SinkConfig) -> SinkRef {
+        self.logs.sink(Some(path), config)
+    }
+
+    /// The index of a thread pool.
+    pub fn pool(&self, name: &[u8], at: Span) -> Result<usize, ConfError> {
+        self.pools.iter().position(|pool| pool.name.as_bytes() == name).ok_or_else(|| {
+            ConfError::new(format!("unknown thread pool \"{}\"", String::from_utf8_lossy(name))).at(at)
+        })
+    }
+
+    /// Remembers a directory for temporary files, to be made when the configuration goes live.
+    pub fn temp_path(&mut self, path: TempPath) -> Arc<TempPath> {
+        if let Some(known) = self.temp_paths.iter().find(|known| ***known == path) {
+            return known.clone();
+        }
+        let path = Arc::new(path);
+        self.temp_paths.push(path.clone());
+        path
+    }
+}
+
+/// A path for system calls. A NUL, which the language cannot write, would end it.
+pub(crate) fn path_bytes(path: &Path) -> CString {
+    CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
+}
+
+/// Loads a parsed configuration. The first error ends it; warnings go to `diagnostics`.
+pub fn load(
+    tree: &Tree,
+    prefixes: &Prefixes,
+    modules: &'static [Module],
+    diagnostics: &mut Diagnostics,
+) -> Result<Config, ConfError> {
+    let mut loader = Loader::new(&tree.sources, prefixes, modules, diagnostics);
+    loader.walk_main(&tree.nodes)?;
+    loader.finish()
+}
+
+/// State while a configuration is loaded.
+struct Loader<'a> {
+    sources: &'a Sources,
+    prefixes: &'a Prefixes,
+    diagnostics: &'a mut Diagnostics,
+    table: scope::Table,
+    vars: VarTable,
+    main: crate::core::main::Raw,
+    http: Option<scope::Scope>,
+    events: Seen,
+}
+
+/// Whether a block that may stand once has been seen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    No,
+    Yes,
+}
+
+impl<'a> Loader<'a> {
+    fn new(
+        sources: &'a Sources,
+        prefixes: &'a Prefixes,
+        modules: &'static [Module],
+        diagnostics: &'a mut Diagnostics,
+    ) -> Self {
+        let table = scope::Table::new(CORE.iter().chain(modules).collect());
+        let mut vars = VarTable::default();
+        vars.declare(crate::http::variables::VARIABLES);
+        for module in table.modules() {
+            vars.declare(module.variables());
+        }
+        Self {
+            sources,
+            prefixes,
+            diagnostics,
+            table,
+            vars,
+            main: crate::core::main::Raw::default(),
+            http: None,
+            events: Seen::No,
+        }
+    }
+
+    fn cx(&mut self, context: u32) -> Cx<'_> {
+        Cx {
+            sources: self.sources,
+            diagnostics: self.diagnostics,
+            prefix: &self.prefixes.prefix,
+            conf_prefix: &self.prefixes.conf,
+            context,
+        }
+    }
+
+    fn finish(mut self) -> Result<Config, ConfError> {
+        if self.events == Seen::No {
+            return Err(ConfError::new("no \"events\" section in configuration"));
+        }
+        let raw = std::mem::take(&mut self.main);
+        let main = MainSettings::resolve(raw, &self.cx(tw_conf::MAIN))?;
+        let mut logs = Logs::default();
+        let main_error_log = logs.error_log(&main.error_log);
+        let mut temp_paths = Vec::new();
+        let mut built = Built::default();
+        if let Some(http) = self.http.take() {
+            let mut cx = Resolve {
+                vars: &mut self.vars,
+                hostname: &self.prefixes.hostname,
+                logs: &mut logs,
+                diagnostics: self.diagnostics,
+                prefix: &self.prefixes.prefix,
+                main_error_log: main_error_log.clone(),
+                pools: &main.pools,
+                temp_paths: &mut temp_paths,
+                location: None,
+            };
+            built = blocks::build(http, &self.table, &mut cx)?;
+        }
+        let listens = blocks::listens(&built.servers, self.diagnostics)?;
+        let (slots, slot_names) = self.vars.finish()?;
+        Ok(Config {
+            main,
+            plans: built.plans.into(),
+            servers: built.servers.into(),
+            listens,
+            slots,
+            slot_names,
+            logs,
+            error_log: main_error_log,
+            temp_paths,
+        })
+    }
+}
+
+/// Plans and servers as they are built.
+#[derive(Default)]
+struct Built {
+    plans: Vec<Plan>,
+    servers: Vec<Server>,
+}
+
+/// Records of all directives this program knows, with the context words of `main` and `events` first.
+pub fn all_directives(modules: &'static [Module]) -> Vec<(&'static str, DirectiveInfo)> {
+    let main = crate::core::main::DIRECTIVES.iter().map(|d| ("main", d.info()));
+    let http = CORE.iter().chain(modules).flat_map(|m| m.directives().into_iter().map(|d| (m.name, d)));
+    main.chain(http).collect()
+}

@@ -1,0 +1,187 @@
+//! Scopes resolved from the outside in, plans installed, listening addresses gathered.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tw_conf::{ConfError, Diagnostics};
+
+use super::scope::{Scope, Table};
+use super::{Built, CORE_LOCATION, CORE_SERVER, Resolve};
+use crate::core::listen::Listen;
+use crate::core::location::Location;
+use crate::core::server::ServerSettings;
+use crate::http::generation::{Given, ListenGroup, PlanId, Server, ServerId};
+use crate::http::plan::Plan;
+use crate::http::route::{Added, Locations, Names, Pattern};
+use crate::module::Resolved;
+
+/// Resolves the `http` block and everything in it.
+pub(super) fn build(http: Scope, table: &Table, cx: &mut Resolve<'_>) -> Result<Built, ConfError> {
+    let mut built = Built::default();
+    let resolved = resolve(http.raws, None, table, cx)?;
+    for server in http.children {
+        let span = server.span;
+        let settings = resolve(server.raws, Some(&resolved), table, cx)?;
+        let core = core::<ServerSettings>(&settings, CORE_SERVER);
+        let plan = add_plan(&mut built, Box::default(), &settings, &core, table);
+        let mut named = HashMap::new();
+        let locations = locations(server.children, &settings, &core, &mut built, &mut named, table, cx)?;
+        built.servers.push(Server { settings: core, plan, locations, named, span });
+    }
+    Ok(built)
+}
+
+fn locations(
+    scopes: Vec<Scope>,
+    outer: &[Resolved],
+    server: &Arc<ServerSettings>,
+    built: &mut Built,
+    named: &mut HashMap<Box<[u8]>, PlanId>,
+    table: &Table,
+    cx: &mut Resolve<'_>,
+) -> Result<Locations, ConfError> {
+    let mut list = Vec::with_capacity(scopes.len());
+    for scope in scopes {
+        let Some(pattern) = scope.pattern else { continue };
+        cx.location = Some(pattern.clone());
+        let settings = resolve(scope.raws, Some(outer), table, cx)?;
+        let plan = add_plan(built, name_of(&pattern), &settings, server, table);
+        let inner = locations(scope.children, &settings, server, built, named, table, cx)?;
+        cx.location = None;
+        if let Pattern::Named(name) = &pattern {
+            named.insert(name.clone(), plan);
+        }
+        list.push((pattern, plan, Some(inner), false));
+    }
+    Ok(Locations::new(list))
+}
+
+fn name_of(pattern: &Pattern) -> Box<[u8]> {
+    match pattern {
+        Pattern::Exact(uri) | Pattern::Prefix { uri, .. } | Pattern::Named(uri) => uri.clone(),
+        Pattern::Regex(regex) => regex.pattern().as_bytes().into(),
+    }
+}
+
+fn resolve(
+    raws: Vec<crate::module::RawBox>,
+    outer: Option<&[Resolved]>,
+    table: &Table,
+    cx: &mut Resolve<'_>,
+) -> Result<Vec<Resolved>, ConfError> {
+    let modules = table.modules().zip(raws).enumerate();
+    modules.map(|(at, (module, raw))| module.resolve(raw, outer.map(|o| &o[at]), cx)).collect()
+}
+
+fn add_plan(
+    built: &mut Built,
+    name: Box<[u8]>,
+    settings: &[Resolved],
+    server: &Arc<ServerSettings>,
+    table: &Table,
+) -> PlanId {
+    let mut plan = Plan::new(name, server.clone(), core::<Location>(settings, CORE_LOCATION));
+    for (module, settings) in table.modules().zip(settings) {
+        module.install(settings, &mut plan);
+    }
+    let id = PlanId(built.plans.len() as u32);
+    built.plans.push(plan);
+    id
+}
+
+fn core<T: std::any::Any + Send + Sync>(settings: &[Resolved], at: usize) -> Arc<T> {
+    settings[at].clone().downcast().expect("the core modules stand first in every scope")
+}
+
+/// Gathers the servers of every listening address.
+pub(super) fn listens(
+    servers: &[Server],
+    diagnostics: &mut Diagnostics,
+) -> Result<Vec<ListenGroup>, ConfError> {
+    let mut groups: Vec<ListenGroup> = Vec::new();
+    for (index, server) in servers.iter().enumerate() {
+        let id = ServerId(index as u32);
+        let implied;
+        let listens = match server.settings.listens.as_slice() {
+            [] => {
+                implied = [Listen::implied()];
+                &implied[..]
+            }
+            listens => listens,
+        };
+        for listen in listens {
+            for address in &listen.addresses {
+                join(&mut groups, id, server, listen, address, diagnostics)?;
+            }
+        }
+    }
+    Ok(groups)
+}
+
+fn join(
+    groups: &mut Vec<ListenGroup>,
+    id: ServerId,
+    server: &Server,
+    listen: &Listen,
+    address: &tw_net::Addr,
+    diagnostics: &mut Diagnostics,
+) -> Result<(), ConfError> {
+    let fail = |message: String| {
+        let error = ConfError::new(message);
+        Err(match listen.span {
+            Some(span) => error.at(span),
+            None => error,
+        })
+    };
+    let at = match groups.iter().position(|g| g.address == *address) {
+        Some(at) => at,
+        None => {
+            groups.push(ListenGroup {
+                address: address.clone(),
+                options: listen.options.clone(),
+                given: Given::default(),
+                proxy_protocol: false,
+                names: Names::default(),
+                default_server: id,
+                members: Vec::new(),
+            });
+            groups.len() - 1
+        }
+    };
+    let group = &mut groups[at];
+    if group.members.contains(&id) {
+        return fail(format!("a duplicate listen {address}"));
+    }
+    group.members.push(id);
+    group.proxy_protocol |= listen.proxy_protocol;
+    if listen.sets_options {
+        if group.given.options {
+            return fail(format!("duplicate listen options for {address}"));
+        }
+        group.given.options = true;
+        group.options = listen.options.clone();
+    }
+    if listen.default_server {
+        if group.given.default_server {
+            return fail(format!("a duplicate default server for {address}"));
+        }
+        group.given.default_server = true;
+        group.default_server = id;
+    }
+    for name in &server.settings.names {
+        if group.names.add(name, id) == Added::Conflicting {
+            let shown = match name {
+                crate::http::route::Name::Exact(n) | crate::http::route::Name::Dot(n) => n.to_vec(),
+                crate::http::route::Name::Below(n) => [b"*", &**n].concat(),
+                crate::http::route::Name::Prefix(n) => [&**n, b"*"].concat(),
+                crate::http::route::Name::Regex(r) => r.pattern().as_bytes().to_vec(),
+            };
+            let message = format!(
+                "conflicting server name \"{}\" on {address}, ignored",
+                String::from_utf8_lossy(&shown)
+            );
+            diagnostics.push(ConfError::warn(message));
+        }
+    }
+    Ok(())
+}

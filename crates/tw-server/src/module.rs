@@ -1,0 +1,142 @@
+//! The module contract: one feature, one file, one shape.
+//!
+//! A module is a type of settings. It names its directives (one record each), its settings as written ([`Settings::Raw`]),
+//! how those resolve against the enclosing block, and the handlers it installs into a location's [`Plan`]. The server
+//! knows modules only through [`Module`], which erases the type at load; nothing is looked up by type per request.
+
+use std::any::Any;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use tw_conf::{ConfError, Cx, Directive, DirectiveInfo, Node};
+
+use crate::http::plan::Plan;
+use crate::load::Resolve;
+use crate::vars::VarDef;
+
+/// The settings of one module at one block: `http`, `server`, `location` or `if`.
+pub trait Settings: Sized + Send + Sync + 'static {
+    /// Settings as written; `Default` is "nothing written".
+    type Raw: Default + 'static;
+    /// One record per directive.
+    const DIRECTIVES: &'static [Directive<Self::Raw>];
+    /// Variables this module provides.
+    const VARIABLES: &'static [VarDef] = &[];
+
+    /// Turns what was written into what is used. `outer` is the resolved enclosing block, `None` at `http`.
+    /// After this no setting is unset.
+    fn resolve(raw: Self::Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError>;
+
+    /// Adds handlers and filters to the plan of a location, only if the feature is on there.
+    fn install(self: &Arc<Self>, _plan: &mut Plan) {}
+}
+
+/// A module with its type erased, as THE LIST holds it.
+pub struct Module {
+    /// The module's name, for documents and messages.
+    pub name: &'static str,
+    erased: &'static dyn Erased,
+}
+
+/// Settings as written, type erased.
+pub(crate) type RawBox = Box<dyn Any>;
+/// Settings as used, type erased.
+pub(crate) type Resolved = Arc<dyn Any + Send + Sync>;
+
+impl Module {
+    /// A module whose directives stand in `http`, `server`, `location` and below.
+    pub const fn http<S: Settings>(name: &'static str) -> Self {
+        Self { name, erased: &Of::<S>(PhantomData) }
+    }
+
+    /// The records of all directives, without their setters.
+    pub fn directives(&self) -> Vec<DirectiveInfo> {
+        self.erased.directives()
+    }
+
+    /// The variables the module provides.
+    pub fn variables(&self) -> &'static [VarDef] {
+        self.erased.variables()
+    }
+
+    pub(crate) fn raw(&self) -> RawBox {
+        self.erased.raw()
+    }
+
+    pub(crate) fn set(
+        &self,
+        index: usize,
+        raw: &mut RawBox,
+        node: &Node,
+        cx: &mut Cx<'_>,
+    ) -> Result<(), ConfError> {
+        self.erased.set(index, raw.as_mut(), node, cx)
+    }
+
+    pub(crate) fn resolve(
+        &self,
+        raw: RawBox,
+        outer: Option<&Resolved>,
+        cx: &mut Resolve<'_>,
+    ) -> Result<Resolved, ConfError> {
+        self.erased.resolve(raw, outer, cx)
+    }
+
+    pub(crate) fn install(&self, settings: &Resolved, plan: &mut Plan) {
+        self.erased.install(settings, plan);
+    }
+}
+
+trait Erased: Sync {
+    fn directives(&self) -> Vec<DirectiveInfo>;
+    fn variables(&self) -> &'static [VarDef];
+    fn raw(&self) -> RawBox;
+    fn set(&self, index: usize, raw: &mut dyn Any, node: &Node, cx: &mut Cx<'_>) -> Result<(), ConfError>;
+    fn resolve(
+        &self,
+        raw: RawBox,
+        outer: Option<&Resolved>,
+        cx: &mut Resolve<'_>,
+    ) -> Result<Resolved, ConfError>;
+    fn install(&self, settings: &Resolved, plan: &mut Plan);
+}
+
+struct Of<S>(PhantomData<fn() -> S>);
+
+/// Why a downcast in this file cannot fail.
+const SAME_TYPE: &str = "a scope keeps the settings of one module at that module's index";
+
+impl<S: Settings> Erased for Of<S> {
+    fn directives(&self) -> Vec<DirectiveInfo> {
+        S::DIRECTIVES.iter().map(Directive::info).collect()
+    }
+
+    fn variables(&self) -> &'static [VarDef] {
+        S::VARIABLES
+    }
+
+    fn raw(&self) -> RawBox {
+        Box::new(S::Raw::default())
+    }
+
+    fn set(&self, index: usize, raw: &mut dyn Any, node: &Node, cx: &mut Cx<'_>) -> Result<(), ConfError> {
+        let raw = raw.downcast_mut::<S::Raw>().expect(SAME_TYPE);
+        (S::DIRECTIVES[index].set)(raw, node, cx)
+    }
+
+    fn resolve(
+        &self,
+        raw: RawBox,
+        outer: Option<&Resolved>,
+        cx: &mut Resolve<'_>,
+    ) -> Result<Resolved, ConfError> {
+        let raw = raw.downcast::<S::Raw>().expect(SAME_TYPE);
+        let outer = outer.map(|o| o.downcast_ref::<S>().expect(SAME_TYPE));
+        Ok(Arc::new(S::resolve(*raw, outer, cx)?))
+    }
+
+    fn install(&self, settings: &Resolved, plan: &mut Plan) {
+        let settings = Arc::clone(settings).downcast::<S>().expect(SAME_TYPE);
+        settings.install(plan);
+    }
+}

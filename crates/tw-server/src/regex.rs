@@ -1,0 +1,146 @@
+//! Regular expressions as nginx users write them: PCRE syntax on bytes, named captures, a bounded amount of backtracking.
+//!
+//! A pattern without lookaround or backreferences runs on an automaton in linear time; the rest backtracks at most
+//! [`BACKTRACK_LIMIT`] steps and then fails, so that one hostile request cannot hold a loop.
+
+use fancy_regex::{BytesMode, RegexBuilder};
+
+/// Steps a backtracking match may take before it is given up (about 10 ms of one core).
+pub const BACKTRACK_LIMIT: usize = 500_000;
+
+/// A compiled pattern.
+#[derive(Debug)]
+pub struct Regex {
+    inner: fancy_regex::Regex,
+    /// Names of capture groups, by group number.
+    names: Vec<(usize, Box<str>)>,
+    pattern: Box<str>,
+}
+
+/// The match ran into [`BACKTRACK_LIMIT`]; the request that caused it gets a 500.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BacktrackLimit;
+
+/// Whether a pattern matched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Match {
+    /// It matched, and the captures are set.
+    Yes,
+    /// It did not; earlier captures are kept.
+    No,
+}
+
+/// What the last successful match captured: `$0` to `$9` and names.
+#[derive(Debug, Default)]
+pub struct Captures {
+    subject: Vec<u8>,
+    spans: Vec<Option<(u32, u32)>>,
+}
+
+impl Captures {
+    /// The bytes of group `n`, or `None` when it took no part in the match.
+    pub fn group(&self, n: usize) -> Option<&[u8]> {
+        let (start, end) = (*self.spans.get(n)?)?;
+        self.subject.get(start as usize..end as usize)
+    }
+
+    /// Forgets everything, keeps the capacity.
+    pub fn clear(&mut self) {
+        self.subject.clear();
+        self.spans.clear();
+    }
+}
+
+impl Regex {
+    /// Compiles `pattern`. The error is the compiler's text.
+    pub fn new(pattern: &[u8], caseless: Caseless) -> Result<Self, String> {
+        let pattern =
+            std::str::from_utf8(pattern).map_err(|_| "the pattern is not valid UTF-8".to_owned())?;
+        let inner = RegexBuilder::new(pattern)
+            .bytes_mode(BytesMode::Ascii)
+            .case_insensitive(caseless == Caseless::Yes)
+            .backtrack_limit(BACKTRACK_LIMIT)
+            .build()
+            .map_err(|e| e.to_string())?;
+        let names = inner
+            .capture_names()
+            .enumerate()
+            .filter_map(|(n, name)| name.map(|name| (n, Box::from(name))))
+            .collect();
+        Ok(Self { inner, names, pattern: pattern.into() })
+    }
+
+    /// The pattern as written.
+    pub fn pattern(&self) -> &str {
+        &self.pattern
+    }
+
+    /// Named groups with their numbers.
+    pub fn names(&self) -> &[(usize, Box<str>)] {
+        &self.names
+    }
+
+    /// Whether the pattern matches anywhere in `subject`. Linear in its length, or bounded by [`BACKTRACK_LIMIT`].
+    pub fn is_match(&self, subject: &[u8]) -> Result<Match, BacktrackLimit> {
+        match self.inner.is_match(subject) {
+            Ok(true) => Ok(Match::Yes),
+            Ok(false) => Ok(Match::No),
+            Err(_) => Err(BacktrackLimit),
+        }
+    }
+
+    /// Matches `subject` and stores what was captured in `out`.
+    pub fn captures(&self, subject: &[u8], out: &mut Captures) -> Result<Match, BacktrackLimit> {
+        let Some(found) = self.inner.captures(subject).map_err(|_| BacktrackLimit)? else {
+            return Ok(Match::No);
+        };
+        out.clear();
+        out.subject.extend_from_slice(subject);
+        out.spans.extend((0..found.len()).map(|n| found.get(n).map(|m| (m.start() as u32, m.end() as u32))));
+        Ok(Match::Yes)
+    }
+}
+
+/// Whether letter case matters (`~` or `~*`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Caseless {
+    /// `~*`
+    Yes,
+    /// `~`
+    No,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn captures_bytes_and_names() {
+        let re = Regex::new(br"^/u/(?<user>[^/]+)/(.*)$", Caseless::No).unwrap();
+        let mut c = Captures::default();
+        assert_eq!(re.captures(b"/u/\xffx/rest", &mut c), Ok(Match::Yes));
+        assert_eq!(c.group(1), Some(&b"\xffx"[..]));
+        assert_eq!(c.group(2), Some(&b"rest"[..]));
+        assert_eq!(re.names(), &[(1, Box::from("user"))]);
+        assert_eq!(re.captures(b"/other", &mut c), Ok(Match::No));
+        assert_eq!(c.group(2), Some(&b"rest"[..]), "a failed match keeps the captures");
+    }
+
+    #[test]
+    fn pcre_features_and_limits() {
+        for (pattern, subject, expected) in [
+            (&br"\.(gif|jpe?g)$"[..], &b"/a.JPG"[..], Ok(Match::Yes)),
+            (br"^/(?!api/)", b"/api/x", Ok(Match::No)),
+            (br"^/(a+)\1$", b"/aaaa", Ok(Match::Yes)),
+            (
+                br"^(?=(a+)+$)(a+)+\2b$",
+                b"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+                Err(BacktrackLimit),
+            ),
+        ] {
+            let re = Regex::new(pattern, Caseless::Yes).unwrap();
+            assert_eq!(re.is_match(subject), expected, "{}", re.pattern());
+        }
+        assert!(Regex::new(b"(", Caseless::No).is_err());
+    }
+}

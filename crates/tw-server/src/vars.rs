@@ -1,0 +1,272 @@
+//! Variables and templates (nginx: complex values).
+//!
+//! A name is bound once, at load: to a function of the request, to a family (`http_`, `arg_` …) with its suffix, or to a
+//! slot that `set`, a named capture or a module fills. Evaluating a [`Template`] is a walk over its parts and never waits.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tw_conf::{ConfError, Span};
+
+use crate::http::request::Request;
+
+/// Whether a variable has a value for this request. A missing one is written as nothing, or `-` in an access log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Value {
+    /// The value was appended.
+    Found,
+    /// There is none; nothing was appended.
+    Missing,
+}
+
+/// Computes a variable: appends its value to `out`.
+pub type Eval = fn(r: &Request, out: &mut Vec<u8>) -> Value;
+/// Computes a variable of a family, given what follows the prefix (lower case).
+pub type EvalFamily = fn(r: &Request, suffix: &[u8], out: &mut Vec<u8>) -> Value;
+
+/// A variable as a module declares it.
+pub struct VarDef {
+    /// Name without `$`; for a family the prefix, ending in `_`.
+    pub name: &'static str,
+    /// What computes it.
+    pub get: Get,
+    /// One line for `docs/variables.md`.
+    pub doc: &'static str,
+}
+
+/// How a declared variable is computed.
+#[derive(Clone, Copy)]
+pub enum Get {
+    /// One name.
+    One(Eval),
+    /// All names that begin with the prefix.
+    Family(EvalFamily),
+}
+
+impl VarDef {
+    /// A variable with one name.
+    pub const fn one(name: &'static str, eval: Eval, doc: &'static str) -> Self {
+        Self { name, get: Get::One(eval), doc }
+    }
+
+    /// A family of variables.
+    pub const fn family(prefix: &'static str, eval: EvalFamily, doc: &'static str) -> Self {
+        Self { name: prefix, get: Get::Family(eval), doc }
+    }
+}
+
+/// A variable bound at load.
+#[derive(Clone)]
+pub enum Var {
+    /// A function of the request.
+    One(Eval),
+    /// A family and the suffix.
+    Family(EvalFamily, Box<[u8]>),
+    /// A slot of the request ([`Request::slots`]).
+    Slot(u16),
+}
+
+impl Var {
+    /// Appends the value for `r` to `out`.
+    pub fn eval(&self, r: &Request, out: &mut Vec<u8>) -> Value {
+        match self {
+            Var::One(eval) => eval(r, out),
+            Var::Family(eval, suffix) => eval(r, suffix, out),
+            Var::Slot(slot) => r.slot(*slot, out),
+        }
+    }
+}
+
+/// A computed variable that a module defines at load (`map`, `geo` …).
+pub type Computed = Arc<dyn Fn(&Request, &mut Vec<u8>) -> Value + Send + Sync>;
+
+/// What fills a slot.
+#[derive(Clone)]
+pub enum SlotKind {
+    /// A handler stores a value in the request (`set`, named captures).
+    Stored,
+    /// It is computed on each use.
+    Computed(Computed),
+}
+
+/// All names known while a configuration is loaded.
+#[derive(Default)]
+pub struct VarTable {
+    one: HashMap<&'static str, Eval>,
+    families: Vec<(&'static str, EvalFamily)>,
+    slots: HashMap<Box<str>, u16>,
+    kinds: Vec<Option<SlotKind>>,
+    /// Where a slot was first used, for the message about an unknown variable.
+    used: Vec<(Box<str>, Option<Span>)>,
+}
+
+impl VarTable {
+    /// Adds the variables of one module.
+    pub fn declare(&mut self, defs: &'static [VarDef]) {
+        for def in defs {
+            match def.get {
+                Get::One(eval) => {
+                    self.one.insert(def.name, eval);
+                }
+                Get::Family(eval) => self.families.push((def.name, eval)),
+            }
+        }
+    }
+
+    /// Binds a name as used in a template. A name nobody declared gets a slot and must be defined before [`finish`].
+    ///
+    /// [`finish`]: Self::finish
+    pub fn bind(&mut self, name: &str, at: Option<Span>) -> Var {
+        let name = name.to_ascii_lowercase();
+        if let Some(&slot) = self.slots.get(name.as_str()) {
+            return Var::Slot(slot);
+        }
+        if let Some(&eval) = self.one.get(name.as_str()) {
+            return Var::One(eval);
+        }
+        if let Some((prefix, eval)) =
+            self.families.iter().find(|(p, _)| name.starts_with(p) && name.len() > p.len())
+        {
+            return Var::Family(*eval, name.as_bytes()[prefix.len()..].into());
+        }
+        Var::Slot(self.slot(&name, at))
+    }
+
+    /// Defines a name as a slot and says how it is filled. A stored slot does not replace a computed one.
+    pub fn define(&mut self, name: &str, kind: SlotKind) -> u16 {
+        let slot = self.slot(&name.to_ascii_lowercase(), None);
+        let known = &mut self.kinds[slot as usize];
+        if known.is_none() || matches!(kind, SlotKind::Computed(_)) {
+            *known = Some(kind);
+        }
+        slot
+    }
+
+    /// Ends loading: every slot that is used must have been defined.
+    pub fn finish(self) -> Result<(Box<[SlotKind]>, HashMap<Box<str>, u16>), ConfError> {
+        let kinds = self
+            .kinds
+            .into_iter()
+            .zip(self.used)
+            .map(|(kind, (name, at))| {
+                kind.ok_or_else(|| located(ConfError::new(format!("unknown \"{name}\" variable")), at))
+            })
+            .collect::<Result<_, _>>()?;
+        Ok((kinds, self.slots))
+    }
+
+    fn slot(&mut self, name: &str, at: Option<Span>) -> u16 {
+        if let Some(&slot) = self.slots.get(name) {
+            return slot;
+        }
+        let slot = self.kinds.len() as u16;
+        self.slots.insert(name.into(), slot);
+        self.kinds.push(None);
+        self.used.push((name.into(), at));
+        slot
+    }
+}
+
+/// Text with variables, compiled at load.
+#[derive(Clone)]
+pub struct Template {
+    parts: Box<[Part]>,
+}
+
+#[derive(Clone)]
+enum Part {
+    Text(Box<[u8]>),
+    Var(Var),
+    /// `$1` … `$9`: what the last regular expression captured.
+    Capture(u8),
+}
+
+impl Template {
+    /// Compiles `text`. Errors are nginx's (`invalid variable name`).
+    pub fn compile(text: &[u8], at: Option<Span>, vars: &mut VarTable) -> Result<Self, ConfError> {
+        let fail = |message: String| located(ConfError::new(message), at);
+        let mut parts = Vec::new();
+        let mut literal = Vec::new();
+        let mut rest = text;
+        while let Some(dollar) = rest.iter().position(|&b| b == b'$') {
+            literal.extend_from_slice(&rest[..dollar]);
+            rest = &rest[dollar + 1..];
+            if let [digit @ b'0'..=b'9', tail @ ..] = rest {
+                flush(&mut literal, &mut parts);
+                parts.push(Part::Capture(digit - b'0'));
+                rest = tail;
+                continue;
+            }
+            let braced = rest.first() == Some(&b'{');
+            let name_at = &rest[usize::from(braced)..];
+            let len = name_at.iter().take_while(|b| b.is_ascii_alphanumeric() || **b == b'_').count();
+            let name = String::from_utf8_lossy(&name_at[..len]).into_owned();
+            rest = &name_at[len..];
+            if braced {
+                rest = rest
+                    .strip_prefix(b"}")
+                    .ok_or_else(|| fail(format!("the closing bracket in \"{name}\" variable is missing")))?;
+            }
+            if name.is_empty() {
+                return Err(fail(format!("invalid variable name in \"{}\"", String::from_utf8_lossy(text))));
+            }
+            flush(&mut literal, &mut parts);
+            parts.push(match name.as_bytes() {
+                [digit @ b'0'..=b'9'] => Part::Capture(digit - b'0'),
+                _ => Part::Var(vars.bind(&name, at)),
+            });
+        }
+        literal.extend_from_slice(rest);
+        flush(&mut literal, &mut parts);
+        Ok(Self { parts: parts.into() })
+    }
+
+    /// A template without variables.
+    pub fn text(text: &[u8]) -> Self {
+        Self { parts: if text.is_empty() { [].into() } else { [Part::Text(text.into())].into() } }
+    }
+
+    /// The text, if there is no variable in it.
+    pub fn constant(&self) -> Option<&[u8]> {
+        match &*self.parts {
+            [] => Some(b""),
+            [Part::Text(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Appends the text for `r`; a missing variable adds nothing. Never waits; allocates only to grow `out`.
+    pub fn eval(&self, r: &Request, out: &mut Vec<u8>) {
+        for part in &self.parts {
+            match part {
+                Part::Text(text) => out.extend_from_slice(text),
+                Part::Var(var) => {
+                    var.eval(r, out);
+                }
+                Part::Capture(n) => {
+                    out.extend_from_slice(r.captures.group(usize::from(*n)).unwrap_or_default())
+                }
+            }
+        }
+    }
+
+    /// The text for `r` as a new vector.
+    pub fn value(&self, r: &Request) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.eval(r, &mut out);
+        out
+    }
+}
+
+fn located(error: ConfError, at: Option<Span>) -> ConfError {
+    match at {
+        Some(span) => error.at(span),
+        None => error,
+    }
+}
+
+fn flush(literal: &mut Vec<u8>, parts: &mut Vec<Part>) {
+    if !literal.is_empty() {
+        parts.push(Part::Text(std::mem::take(literal).into()));
+    }
+}

@@ -1,0 +1,259 @@
+//! What one loop has: its generation, its connections, its files and the memory it uses again and again.
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use tokio::task::JoinHandle;
+use tw_base::Counter;
+use tw_log::Level;
+use tw_net::{Accepted, Acceptor, ListenSocket};
+use tw_rt::watch::Subject;
+use tw_rt::{Inbox, TaskGroup};
+
+use crate::http::conn::{self, Conn};
+use crate::http::files::{FILES_MAX, Files};
+use crate::http::generation::Generation;
+use crate::http::request::{LoopGeneration, Request};
+
+/// Requests a loop keeps for the next use.
+const SPARE_REQUESTS: usize = 64;
+/// Bytes of the buffer through which files go to sockets.
+pub const SCRATCH_SIZE: usize = 256 << 10;
+/// Entries of the table of files that one sweep looks at.
+const SWEEP: usize = 256;
+/// Time between two sweeps.
+const SWEEP_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// What loops count for the whole process.
+#[derive(Default)]
+pub struct Counts {
+    /// Connections accepted.
+    pub accepted: Counter,
+    /// Connections open now.
+    pub open: Counter,
+    /// Connections closed at once for want of `worker_connections`.
+    pub refused: Counter,
+    /// Requests begun.
+    pub requests: Counter,
+    /// Requests by class of status: index 1 to 5; 0 is none of them.
+    pub by_class: [Counter; 6],
+    next_id: AtomicU64,
+}
+
+impl Counts {
+    /// Counts a status.
+    pub fn status(&self, status: u16) {
+        let class = usize::from(status / 100);
+        self.by_class[if class < self.by_class.len() { class } else { 0 }].add(1);
+    }
+}
+
+/// Orders to a loop.
+pub enum Order {
+    /// Serve new requests by this configuration, accepting on these sockets instead of the old ones.
+    Generation(Arc<Generation>, Vec<ListenSocket>),
+    /// Stop accepting, finish what is going on, then end.
+    Quit,
+}
+
+/// One loop's state.
+pub struct Worker {
+    /// Number of the loop.
+    pub index: usize,
+    /// Counters of the process.
+    pub counts: Arc<Counts>,
+    /// Files it knows.
+    pub files: RefCell<Files>,
+    /// Its connections.
+    pub connections: TaskGroup,
+    /// Buffer for response heads.
+    pub head_out: RefCell<Vec<u8>>,
+    /// Buffer between files and sockets, [`SCRATCH_SIZE`] bytes.
+    pub scratch: RefCell<Box<[u8]>>,
+    /// Buffer for file names.
+    pub path: Cell<Vec<u8>>,
+    generation: RefCell<Rc<LoopGeneration>>,
+    requests: RefCell<Vec<Box<Request>>>,
+    known: RefCell<Vec<Weak<Conn>>>,
+    date: Cell<(i64, [u8; 29])>,
+}
+
+impl Worker {
+    fn new(index: usize, counts: Arc<Counts>, generation: Arc<Generation>) -> Rc<Self> {
+        let hot_max = generation.main.hot_files_size;
+        let files_max = FILES_MAX.min(descriptor_limit() / 4);
+        Rc::new(Self {
+            index,
+            counts,
+            files: RefCell::new(Files::new(hot_max, files_max)),
+            connections: TaskGroup::new(),
+            head_out: RefCell::new(Vec::with_capacity(1024)),
+            scratch: RefCell::new(vec![0; SCRATCH_SIZE].into()),
+            path: Cell::new(Vec::new()),
+            generation: RefCell::new(Rc::new(LoopGeneration(generation))),
+            requests: RefCell::new(Vec::new()),
+            known: RefCell::new(Vec::new()),
+            date: Cell::new((i64::MIN, [0; 29])),
+        })
+    }
+
+    /// The configuration new requests are served by.
+    pub fn generation(&self) -> Rc<LoopGeneration> {
+        self.generation.borrow().clone()
+    }
+
+    /// The current date for `Date`, formatted once a second.
+    pub fn date(&self) -> [u8; 29] {
+        let now = tw_rt::clock::unix().secs;
+        let (at, text) = self.date.get();
+        if at == now {
+            return text;
+        }
+        let text = tw_http::date::format(now);
+        self.date.set((now, text));
+        text
+    }
+
+    pub(crate) fn take_request(&self) -> Box<Request> {
+        self.requests.borrow_mut().pop().unwrap_or_else(|| Box::new(Request::new()))
+    }
+
+    pub(crate) fn give_back(&self, mut r: Box<Request>) {
+        r.unbind();
+        let mut spare = self.requests.borrow_mut();
+        if spare.len() < SPARE_REQUESTS {
+            spare.push(r);
+        }
+    }
+
+    /// Takes a new connection in.
+    fn accepted(self: &Rc<Self>, accepted: Accepted, listen: &tw_net::Addr) {
+        self.counts.accepted.add(1);
+        let limit = self.generation().main.worker_connections;
+        if self.connections.len() as u64 >= limit && !self.make_room() {
+            self.counts.refused.add(1);
+            let generation = self.generation();
+            tw_log::alert!(generation.error_log, "{limit} worker_connections are not enough");
+            return;
+        }
+        let id = self.counts.next_id.fetch_add(1, Relaxed) + 1;
+        let conn = Conn::new(id, accepted.stream, accepted.peer, listen.clone(), self.clone());
+        self.remember(&conn);
+        let open = Open::new(&self.counts);
+        self.connections.spawn(Subject { kind: "connection", id }, async move {
+            let _open = open;
+            conn::serve(conn).await;
+        });
+    }
+
+    fn remember(&self, conn: &Rc<Conn>) {
+        let mut known = self.known.borrow_mut();
+        if known.len() == known.capacity() {
+            known.retain(|c| c.strong_count() > 0);
+        }
+        known.push(Rc::downgrade(conn));
+    }
+
+    /// Closes the longest idle eighth of the idle connections, at most 32; `false` if none is idle.
+    fn make_room(&self) -> bool {
+        let mut idle: Vec<_> = self
+            .known
+            .borrow()
+            .iter()
+            .filter_map(Weak::upgrade)
+            .filter_map(|c| c.idle_since().map(|since| (since, c)))
+            .collect();
+        if idle.is_empty() {
+            return false;
+        }
+        idle.sort_by_key(|(since, _)| *since);
+        let count = (idle.len() / 8).clamp(1, 32);
+        idle.iter().take(count).for_each(|(_, conn)| conn.close_idle());
+        true
+    }
+
+    async fn accept(self: Rc<Self>, mut acceptor: Acceptor) {
+        let listen = acceptor.addr().clone();
+        loop {
+            match acceptor.accept().await {
+                Ok(accepted) => self.accepted(accepted, &listen),
+                Err(e) => {
+                    let level = if e.is_exhaustion() { Level::Crit } else { Level::Alert };
+                    tw_log::write_at!(self.generation().error_log, level, "{e}");
+                }
+            }
+        }
+    }
+}
+
+/// Counts a connection as open while it lives.
+struct Open(Arc<Counts>);
+
+impl Open {
+    fn new(counts: &Arc<Counts>) -> Self {
+        counts.open.add(1);
+        Self(counts.clone())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open.sub(1);
+    }
+}
+
+/// The life of a loop: serves `generation` until told otherwise.
+pub async fn run(
+    index: usize,
+    counts: Arc<Counts>,
+    generation: Arc<Generation>,
+    sockets: Vec<ListenSocket>,
+    mut orders: Inbox<Order>,
+) {
+    let worker = Worker::new(index, counts, generation);
+    let mut acceptors = listen(&worker, sockets);
+    let sweeper = worker.clone();
+    tw_rt::spawn_local(Subject { kind: "files", id: 0 }, async move {
+        loop {
+            tokio::time::sleep(SWEEP_EVERY).await;
+            sweeper.files.borrow_mut().sweep(SWEEP);
+        }
+    });
+    while let Some(order) = orders.recv().await {
+        match order {
+            Order::Generation(generation, sockets) => {
+                *worker.generation.borrow_mut() = Rc::new(LoopGeneration(generation));
+                let new = listen(&worker, sockets);
+                std::mem::replace(&mut acceptors, new).iter().for_each(JoinHandle::abort);
+            }
+            Order::Quit => {
+                acceptors.iter().for_each(JoinHandle::abort);
+                worker.connections.stop();
+                worker.connections.drained().await;
+                return;
+            }
+        }
+    }
+}
+
+fn listen(worker: &Rc<Worker>, sockets: Vec<ListenSocket>) -> Vec<JoinHandle<()>> {
+    let generation = worker.generation();
+    let mut tasks = Vec::with_capacity(sockets.len());
+    for socket in sockets {
+        match Acceptor::new(socket, generation.main.multi_accept) {
+            Ok(acceptor) => {
+                let accept = worker.clone().accept(acceptor);
+                tasks.push(tw_rt::spawn_local(Subject { kind: "accept", id: 0 }, accept));
+            }
+            Err(e) => tw_log::emerg!(generation.error_log, "cannot accept connections: {e}"),
+        }
+    }
+    tasks
+}
+
+fn descriptor_limit() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX)
+}
