@@ -3,6 +3,7 @@
 //! The answer of `preadv2(RWF_NOWAIT)` is a property of the file system, so it is asked once per device, by the first job
 //! that touches it, and remembered for the life of the process.
 
+use crate::mounts;
 use crate::stats::{DeviceStats, Sharded};
 use rustix::fs::{StatFs, fstatfs};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
@@ -10,7 +11,7 @@ use std::cell::Cell;
 use std::io::IoSliceMut;
 use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use tw_base::hist::Histogram;
 
 /// Devices with a record of their own; the others share one and are always read by jobs.
@@ -41,6 +42,10 @@ impl Reads {
     }
 }
 
+const PLACE_UNKNOWN: u8 = 0;
+const PLACE_LOCAL: u8 = 1;
+const PLACE_REMOTE: u8 = 2;
+
 const INLINE: usize = 0;
 const MISS: usize = 1;
 
@@ -48,8 +53,7 @@ const MISS: usize = 1;
 pub(crate) struct Device {
     dev: Option<u64>,
     reads: AtomicU8,
-    /// Whether `open`, `fstat` and `close` of a cached name never wait for another process or machine.
-    is_local: AtomicBool,
+    place: AtomicU8,
     counts: Sharded<2>,
     pub(crate) queue: Histogram,
     pub(crate) service: Histogram,
@@ -77,7 +81,7 @@ impl Device {
         Box::leak(Box::new(Device {
             dev,
             reads: AtomicU8::new(reads as u8),
-            is_local: AtomicBool::new(false),
+            place: AtomicU8::new(PLACE_UNKNOWN),
             counts: Sharded::new(),
             queue: Histogram::new(),
             service: Histogram::new(),
@@ -102,9 +106,10 @@ impl Device {
         Reads::from_u8(self.reads.load(Relaxed))
     }
 
-    /// Whether closing and `fstat` stay on this machine; false as long as nobody has looked.
+    /// Whether `open`, `fstat` and `close` of a cached name never wait for another process or machine; false as long as
+    /// nobody has looked.
     pub(crate) fn is_local(&self) -> bool {
-        self.is_local.load(Relaxed)
+        self.place.load(Relaxed) == PLACE_LOCAL
     }
 
     /// Notes that the running job works here, and asks the device what it can do if nobody has. May wait: jobs only.
@@ -120,7 +125,11 @@ impl Device {
 
     fn ask(&self, fd: BorrowedFd<'_>) -> Reads {
         let Ok(fs) = fstatfs(fd) else { return Reads::Unknown };
-        self.is_local.store(is_local(&fs), Relaxed);
+        let place = if is_local(&fs) { PLACE_LOCAL } else { PLACE_REMOTE };
+        if self.place.swap(place, Relaxed) == PLACE_UNKNOWN && place == PLACE_REMOTE {
+            // Perhaps a mount that is younger than the table.
+            mounts::refresh();
+        }
         if is_memory(&fs) {
             return Reads::Memory;
         }

@@ -39,9 +39,15 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// A door to the real file system. Reads the mount table: not for a loop.
+    /// A door to the real file system. Reads the mount table, and may start a ring: not for a loop.
+    ///
+    /// Where io_uring is missing, [`Aio::Uring`] reads by threads, and the pool's listener hears why (see
+    /// [`Pool::on_notice`]).
     pub fn new(pool: Pool, aio: Aio) -> Self {
         mounts::refresh();
+        if aio == Aio::Uring {
+            pool.start_lane();
+        }
         Self::over(pool, aio, Kind::Os)
     }
 

@@ -92,13 +92,7 @@ impl Driver {
     fn file(&self, handle: Handle, meta: Meta, how: &Open) -> File {
         let file = File::new(handle, meta, how, self.closer.clone());
         if let Handle::Os(fd) = &file.inner().handle {
-            if how.access != Access::Path {
-                file.inner().device.touch(fd.as_fd());
-                if !file.inner().device.is_local() {
-                    // A mount nobody knew when the table was read.
-                    crate::mounts::refresh();
-                }
-            }
+            file.inner().device.touch(fd.as_fd());
         }
         file
     }
@@ -187,10 +181,10 @@ impl Driver {
 
     /// Fills `buf` from `offset`; short only at the end of the file.
     pub(crate) fn read(&self, file: &Inner, offset: u64, buf: &mut [u8]) -> Result<usize, DiskError> {
-        if file.read_ahead > 0 && matches!(file.direct(), Direct::No | Direct::Refused) {
-            if let Handle::Os(fd) = &file.handle {
-                os::advise_will_need(fd, offset, buf.len() as u64 + u64::from(file.read_ahead));
-            }
+        if let (Handle::Os(fd), 1.., Direct::No | Direct::Refused) =
+            (&file.handle, file.read_ahead, file.direct())
+        {
+            os::advise_will_need(fd, offset, buf.len() as u64 + u64::from(file.read_ahead));
         }
         let mut filled = 0;
         while filled < buf.len() {

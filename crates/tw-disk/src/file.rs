@@ -1,7 +1,7 @@
 //! Open files: shared handles that close themselves where closing may wait.
 
 use crate::account::{Account, Class, Source};
-use crate::device::Device;
+use crate::device::{Device, Reads};
 use crate::how::{Access, Open};
 use crate::meta::Meta;
 use crate::op::Op;
@@ -111,6 +111,13 @@ impl Inner {
 
     pub(crate) fn note_nowait_refused(&self) {
         self.refuses_nowait.store(true, Relaxed);
+    }
+
+    /// Whether a ring may read it: a plain read, of a device that is known.
+    pub(crate) fn suits_ring(&self) -> bool {
+        self.read_ahead == 0
+            && matches!(self.direct(), Direct::No | Direct::Refused)
+            && self.device.reads() != Reads::Unknown
     }
 
     /// Whether the close can neither write, free blocks, nor ask another machine.

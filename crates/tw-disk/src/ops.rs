@@ -11,6 +11,7 @@ use crate::file::{File, Now};
 use crate::how::{Create, Open, Temp};
 use crate::meta::{Listing, Meta, Space};
 use crate::op::Op;
+use crate::ring::{Lane, ReadJob, Refused};
 use std::ffi::{CStr, CString};
 
 /// The most names one [`Disk::list`] returns unless the caller asks for fewer: some 20 MB of memory.
@@ -86,7 +87,7 @@ impl Disk {
     }
 
     /// Reads up to `buf.len()` bytes at `offset` and returns the buffer cut to what was read: empty only at the end of the
-    /// file. What is in memory may be less than asked; a job fills the buffer unless the file ends.
+    /// file, and perhaps less than asked anywhere.
     pub async fn read(
         &self,
         by: &mut Account,
@@ -98,6 +99,33 @@ impl Disk {
             buf.truncate(read.map_err(|errno| Op::Read.failed(errno))?);
             return Ok(buf);
         }
+        let buf = match self.read_by_ring(by, file, offset, buf) {
+            Ok(job) => {
+                let done = job.await;
+                by.charge(done.queue_ns, done.service_ns);
+                return done.result;
+            }
+            Err(Refused::Full(error)) => return Err(error),
+            Err(Refused::Unsuited(buf)) => buf,
+        };
+        self.read_by_thread(by, file, offset, buf).await
+    }
+
+    fn read_by_ring(&self, by: &Account, file: &File, offset: u64, buf: Vec<u8>) -> Result<ReadJob, Refused> {
+        let lane = match self.pool.lane() {
+            Some(lane) if self.aio == Aio::Uring && file.inner().suits_ring() => lane,
+            _ => return Err(Refused::Unsuited(buf)),
+        };
+        Lane::submit(lane, by, file, offset, buf)
+    }
+
+    async fn read_by_thread(
+        &self,
+        by: &mut Account,
+        file: &File,
+        offset: u64,
+        mut buf: Vec<u8>,
+    ) -> Result<Vec<u8>, DiskError> {
         let file = file.clone();
         self.job(by, Op::Read, move |driver| {
             let n = driver.read(file.inner(), offset, &mut buf)?;

@@ -1,14 +1,15 @@
 //! Named thread pools (`thread_pool NAME threads=N [max_queue=M]`): one queue, plain threads.
 
 use crate::account::Account;
-use crate::error::DiskError;
+use crate::error::{DiskError, errno_text};
 use crate::op::Op;
 use crate::queue::{Queue, Ticket};
+use crate::ring::Lane;
 use crate::stats::{OpStats, PoolCounters, PoolStats};
 use crate::task::{Cost, Desk, Job, Run, Task, lock};
 use rustix::io::Errno;
 use std::cell::Cell;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 /// Name of the pool that exists without a directive.
@@ -36,13 +37,37 @@ pub struct Pool(Arc<Handle>);
 
 struct Handle {
     shared: Arc<Shared>,
+    /// The ring, once a door with [`Aio::Uring`](crate::Aio::Uring) asked for it.
+    lane: OnceLock<Result<Arc<Lane>, Errno>>,
 }
+
+/// Something an operator should read once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// io_uring cannot be used here: the threads read instead.
+    RingUnavailable(Errno),
+    /// The kernel has taken io_uring away: the threads read from now on.
+    RingLost(Errno),
+}
+
+impl std::fmt::Display for Notice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (what, errno) = match self {
+            Self::RingUnavailable(errno) => ("is not available", errno),
+            Self::RingLost(errno) => ("stopped working", errno),
+        };
+        write!(f, "io_uring {what} ({}), threads read instead", errno_text(*errno))
+    }
+}
+
+type Listener = Box<dyn Fn(Notice) + Send + Sync>;
 
 /// What the threads share with the handles.
 pub(crate) struct Shared {
     name: Arc<str>,
     state: Mutex<State>,
     wake: Condvar,
+    listener: OnceLock<Listener>,
     pub(crate) counters: PoolCounters,
 }
 
@@ -71,10 +96,11 @@ impl Pool {
                 threads: Vec::new(),
             }),
             wake: Condvar::new(),
+            listener: OnceLock::new(),
             counters: PoolCounters::new(),
         });
         Shared::grow(&shared)?;
-        Ok(Self(Arc::new(Handle { shared })))
+        Ok(Self(Arc::new(Handle { shared, lane: OnceLock::new() })))
     }
 
     /// The pool that exists without a directive.
@@ -99,7 +125,16 @@ impl Pool {
         lock(&self.0.shared.state).queue.resize(threads, max_queue);
         let result = Shared::grow(&self.0.shared);
         self.0.shared.wake.notify_all();
+        if let Some(lane) = self.lane() {
+            lane.set_max_queue(max_queue);
+        }
         result
+    }
+
+    /// Sets who hears a [`Notice`]: once, before the first door with [`Aio::Uring`](crate::Aio::Uring). May be called from
+    /// any thread; a second listener is ignored.
+    pub fn on_notice(&self, listener: impl Fn(Notice) + Send + Sync + 'static) {
+        let _ = self.0.shared.listener.set(Box::new(listener));
     }
 
     /// Runs a closure on the pool: the door for blocking libraries and long computations.
@@ -127,13 +162,14 @@ impl Pool {
             (inline + jobs > 0).then_some(OpStats { op, inline, jobs, queue, service })
         });
         let ops = ops.collect();
+        let (lane_waiting, lane_running) = self.lane().map_or((0, 0), |lane| lane.levels());
         let state = lock(&shared.state);
         PoolStats {
             name: shared.name.clone(),
             threads: state.queue.slots(),
             max_queue: state.queue.max_waiting(),
-            waiting: state.queue.waiting(),
-            running: state.queue.running(),
+            waiting: state.queue.waiting() + lane_waiting,
+            running: state.queue.running() + lane_running,
             overflows: c.overflows.value(),
             cancellations: c.cancellations.value(),
             panics: c.panics.value(),
@@ -145,6 +181,11 @@ impl Pool {
     /// Other handles of this pool get [`DiskError::Cancelled`] from now on.
     pub fn shutdown(self) {
         let shared = self.0.shared.clone();
+        if let Some(lane) = self.lane() {
+            // First the ring: what it cannot read, the threads do.
+            lane.stop();
+            lane.join();
+        }
         shared.stop();
         let threads = std::mem::take(&mut lock(&shared.state).threads);
         let me = std::thread::current().id();
@@ -156,6 +197,25 @@ impl Pool {
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.0.shared
+    }
+
+    /// The ring, if it was started and works.
+    pub(crate) fn lane(&self) -> Option<&Arc<Lane>> {
+        self.0.lane.get()?.as_ref().ok()
+    }
+
+    /// Starts the ring if nobody has; says once why there is none.
+    pub(crate) fn start_lane(&self) {
+        let shared = &self.0.shared;
+        let mut is_first = false;
+        let lane = self.0.lane.get_or_init(|| {
+            is_first = true;
+            let max_queue = lock(&shared.state).queue.max_waiting();
+            Lane::start(shared, max_queue)
+        });
+        if let (true, Err(errno)) = (is_first, lane) {
+            shared.notify(Notice::RingUnavailable(*errno));
+        }
     }
 
     pub(crate) async fn job<T, W>(&self, by: &mut Account, op: Op, work: W) -> Result<T, DiskError>
@@ -173,6 +233,9 @@ impl Pool {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        if let Some(Ok(lane)) = self.lane.get() {
+            lane.stop();
+        }
         self.shared.stop();
     }
 }
@@ -229,10 +292,7 @@ impl Shared {
                 shared.wake.notify_one();
                 Ok(Job::new(task, shared.clone(), ticket))
             }
-            Err(full) => {
-                shared.counters.overflows.add(1);
-                Err(DiskError::QueueFull { pool: shared.name.clone(), waiting: full.waiting })
-            }
+            Err(full) => Err(shared.overflow(full.waiting)),
         }
     }
 
@@ -257,8 +317,20 @@ impl Shared {
         left
     }
 
-    pub(crate) fn name(&self) -> &Arc<str> {
+    pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    pub(crate) fn notify(&self, notice: Notice) {
+        if let Some(listener) = self.listener.get() {
+            listener(notice);
+        }
+    }
+
+    /// Counts a refused job.
+    pub(crate) fn overflow(&self, waiting: usize) -> DiskError {
+        self.counters.overflows.add(1);
+        DiskError::QueueFull { pool: self.name.clone(), waiting }
     }
 
     pub(crate) fn record(&self, cost: &Cost) {
@@ -320,12 +392,12 @@ impl Shared {
 }
 
 impl Desk for Shared {
-    fn cancel(&self, ticket: Ticket) -> Option<Arc<dyn Run>> {
+    fn cancel(&self, ticket: Ticket) {
+        // The job ends when this function does, after the lock.
         let job = lock(&self.state).queue.cancel(ticket);
         if job.is_some() {
             self.counters.cancellations.add(1);
             self.wake.notify_one();
         }
-        job
     }
 }

@@ -465,3 +465,6 @@ impl<J> Queue<J> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -25,8 +25,6 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) trait Run: Send + Sync {
     /// Does the work, wakes whoever waits, and says what it cost; `None` if the work was taken back.
     fn run(&self) -> Option<Cost>;
-    /// Tells whoever waits that nobody will do the work.
-    fn abandon(&self);
 }
 
 /// What one job cost.
@@ -36,6 +34,12 @@ pub(crate) struct Cost {
     pub(crate) queue_ns: u64,
     pub(crate) service_ns: u64,
     pub(crate) has_panicked: bool,
+}
+
+/// When work was begun, and how long it had waited.
+pub(crate) struct Begun {
+    at: Instant,
+    queue_ns: u64,
 }
 
 /// A finished job.
@@ -63,20 +67,36 @@ fn span_ns(from: Instant, to: Instant) -> u64 {
     u64::try_from(to.saturating_duration_since(from).as_nanos()).unwrap_or(u64::MAX)
 }
 
-impl<W, T> Task<W, T>
-where
-    W: FnOnce() -> Result<T, DiskError> + Send,
-    T: Send,
-{
+impl<W, T> Task<W, T> {
     pub(crate) fn new(op: Op, work: W) -> Self {
         Self { op, queued: Instant::now(), stage: Mutex::new(Stage::Waiting { work, waker: None }) }
     }
 
-    fn finish(&self, done: Done<T>) {
+    /// Takes the work, to do it now; `None` if it was taken back.
+    pub(crate) fn begin(&self) -> Option<(W, Begun)> {
+        let mut stage = lock(&self.stage);
+        match std::mem::replace(&mut *stage, Stage::Over) {
+            Stage::Waiting { work, waker } => {
+                *stage = Stage::Running { waker };
+                drop(stage);
+                let at = Instant::now();
+                Some((work, Begun { at, queue_ns: span_ns(self.queued, at) }))
+            }
+            other => {
+                *stage = other;
+                None
+            }
+        }
+    }
+
+    /// Hands over the result of work that was begun, and wakes whoever waits for it.
+    pub(crate) fn finish(&self, begun: &Begun, result: Result<T, DiskError>) -> Cost {
+        let service_ns = span_ns(begun.at, Instant::now());
+        let has_panicked = matches!(result, Err(DiskError::Panicked));
         let mut stage = lock(&self.stage);
         match std::mem::replace(&mut *stage, Stage::Over) {
             Stage::Running { waker } | Stage::Waiting { waker, .. } => {
-                *stage = Stage::Done(done);
+                *stage = Stage::Done(Done { result, queue_ns: begun.queue_ns, service_ns });
                 drop(stage);
                 if let Some(waker) = waker {
                     waker.wake();
@@ -85,6 +105,7 @@ where
             // The future is gone: the result (a buffer, an open file) ends here, on this thread and outside the lock.
             Stage::Done(_) | Stage::Over => drop(stage),
         }
+        Cost { op: self.op, device: None, queue_ns: begun.queue_ns, service_ns, has_panicked }
     }
 }
 
@@ -94,41 +115,17 @@ where
     T: Send,
 {
     fn run(&self) -> Option<Cost> {
-        let started = Instant::now();
-        let queue_ns = span_ns(self.queued, started);
-        let mut cost = Cost { op: self.op, device: None, queue_ns, service_ns: 0, has_panicked: false };
-        let work = {
-            let mut stage = lock(&self.stage);
-            match std::mem::replace(&mut *stage, Stage::Over) {
-                Stage::Waiting { work, waker } => {
-                    *stage = Stage::Running { waker };
-                    work
-                }
-                other => {
-                    *stage = other;
-                    return None;
-                }
-            }
-        };
+        let (work, begun) = self.begin()?;
         device::forget_touched();
         let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(DiskError::Panicked));
-        cost.service_ns = span_ns(started, Instant::now());
-        cost.device = device::touched();
-        cost.has_panicked = matches!(result, Err(DiskError::Panicked));
-        self.finish(Done { result, queue_ns, service_ns: cost.service_ns });
-        Some(cost)
-    }
-
-    fn abandon(&self) {
-        let queue_ns = span_ns(self.queued, Instant::now());
-        self.finish(Done { result: Err(DiskError::Cancelled), queue_ns, service_ns: 0 });
+        Some(Cost { device: device::touched(), ..self.finish(&begun, result) })
     }
 }
 
 /// Where a job can be taken back.
 pub(crate) trait Desk: Send + Sync {
-    /// Takes a job out that nobody has taken yet; the caller drops it, outside any lock.
-    fn cancel(&self, ticket: Ticket) -> Option<Arc<dyn Run>>;
+    /// Takes a job out that nobody has taken yet.
+    fn cancel(&self, ticket: Ticket);
 }
 
 /// Waits for a task. Dropped early, it takes the job back if nobody has begun it.
@@ -172,7 +169,7 @@ impl<W, T, D: Desk> Drop for Job<W, T, D> {
             std::mem::replace(&mut *stage, Stage::Over)
         };
         if matches!(left, Stage::Waiting { .. }) {
-            drop(self.desk.cancel(self.ticket));
+            self.desk.cancel(self.ticket);
         }
     }
 }

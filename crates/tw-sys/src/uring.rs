@@ -125,6 +125,19 @@ impl<F: AsFd, T> Ring<F, T> {
         Ok(())
     }
 
+    /// Ends a ring whose [`Ring::wait`] fails: gives back the tags of the reads in flight. Their buffers and descriptors are
+    /// leaked, because the kernel may still use them.
+    pub fn give_up(mut self) -> Vec<T> {
+        let flying = std::mem::take(&mut self.flying).into_iter().flatten();
+        self.free.clear();
+        flying
+            .map(|Read { file, buf, tag, .. }| {
+                std::mem::forget((file, buf));
+                tag
+            })
+            .collect()
+    }
+
     fn submit_later(&mut self, entry: &squeue::Entry) -> Result<(), squeue::PushError> {
         // SAFETY: a read's descriptor and buffer live in `flying` until its completion is reaped (also when the ring is
         // dropped: see `drop`), nothing else touches them, and the buffer's heap memory does not move with its `Vec`. The
@@ -232,6 +245,16 @@ mod tests {
             ring.wait(|_, n| failure = n.err().and_then(|error| error.raw_os_error())).unwrap();
         }
         assert_eq!(failure, Some(libc::EISDIR));
+    }
+
+    #[test]
+    fn giving_up_returns_the_tags() {
+        let Some(mut ring) = ring(4) else { return };
+        for tag in 0..3 {
+            let file = file(b"x");
+            ring.push(Read { file, offset: 0, buf: vec![0; 1], tag }).unwrap();
+        }
+        assert_eq!(ring.give_up(), [0, 1, 2]);
     }
 
     #[test]

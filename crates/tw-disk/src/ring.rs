@@ -1,0 +1,289 @@
+//! Reads by io_uring (`aio on`): one ring per pool, served by one thread of its own, never by a loop.
+//!
+//! The lane has its own queue with the same rules as the pool's; its slots are the places of the ring. What the ring cannot
+//! read (a file system that refuses, a kernel that takes io_uring away) is read by the threads of the pool.
+
+use crate::account::{Account, Class, Source};
+use crate::error::DiskError;
+use crate::file::{File, Handle};
+use crate::op::Op;
+use crate::os;
+use crate::pool::{Notice, Shared};
+use crate::queue::{Queue, Ticket};
+use crate::task::{Begun, Desk, Job, Task, lock};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use tw_sys::uring::{Read, Ring, Waker};
+
+/// Reads in flight in one ring: twice the default threads, a quarter of the requests a block device usually takes.
+pub const RING_PLACES: u32 = 64;
+
+/// A read that waits for its turn.
+pub(crate) struct ReadWork {
+    file: RingFile,
+    offset: u64,
+    buf: Vec<u8>,
+}
+
+type ReadTask = Task<ReadWork, Vec<u8>>;
+/// Waits for a read of the lane.
+pub(crate) type ReadJob = Job<ReadWork, Vec<u8>, Lane>;
+
+/// A file with a descriptor.
+struct RingFile(File);
+
+impl RingFile {
+    fn new(file: &File) -> Option<Self> {
+        file.fd().is_some().then(|| Self(file.clone()))
+    }
+}
+
+impl AsFd for RingFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0
+            .fd()
+            .expect("`new` makes one only of a file with a descriptor, which stays until the last handle")
+    }
+}
+
+/// A read in the ring.
+struct Flight {
+    task: Arc<ReadTask>,
+    ticket: Ticket,
+    begun: Begun,
+}
+
+/// The queue in front of a ring.
+pub(crate) struct Lane {
+    state: Mutex<State>,
+    waker: Waker,
+    shared: Arc<Shared>,
+}
+
+struct State {
+    queue: Queue<Arc<ReadTask>>,
+    /// The thread has seen everything queued so far, and waits for the ring.
+    is_asleep: bool,
+    is_stopping: bool,
+    /// The kernel has taken the ring away.
+    is_lost: bool,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Lane {
+    /// Starts a ring and its thread.
+    pub(crate) fn start(shared: &Arc<Shared>, max_queue: usize) -> Result<Arc<Self>, Errno> {
+        let errno = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        let ring = Ring::new(RING_PLACES).map_err(errno)?;
+        let lane = Arc::new(Self {
+            state: Mutex::new(State {
+                queue: Queue::new(RING_PLACES, max_queue),
+                is_asleep: false,
+                is_stopping: false,
+                is_lost: false,
+                thread: None,
+            }),
+            waker: ring.waker(),
+            shared: shared.clone(),
+        });
+        let its = lane.clone();
+        let name = format!("{}-ring", shared.name());
+        let thread = std::thread::Builder::new().name(name).spawn(move || its.serve(ring)).map_err(errno)?;
+        lock(&lane.state).thread = Some(thread);
+        Ok(lane)
+    }
+
+    /// Queues a read; gives the buffer back if this file or this ring cannot be read by the lane.
+    pub(crate) fn submit(
+        lane: &Arc<Self>,
+        by: &Account,
+        file: &File,
+        offset: u64,
+        buf: Vec<u8>,
+    ) -> Result<ReadJob, Refused> {
+        let Some(file) = RingFile::new(file) else { return Err(Refused::Unsuited(buf)) };
+        let mut state = lock(&lane.state);
+        if state.is_lost || state.is_stopping {
+            drop(state);
+            return Err(Refused::Unsuited(buf));
+        }
+        let task = Arc::new(Task::new(Op::Read, ReadWork { file, offset, buf }));
+        let pushed = state.queue.push(by.class, by.source, task.clone(), false);
+        let must_wake = std::mem::take(&mut state.is_asleep);
+        drop(state);
+        if must_wake {
+            lane.waker.wake();
+        }
+        match pushed {
+            Ok(ticket) => Ok(Job::new(task, lane.clone(), ticket)),
+            Err(full) => Err(Refused::Full(lane.shared.overflow(full.waiting))),
+        }
+    }
+
+    pub(crate) fn set_max_queue(&self, max_queue: usize) {
+        lock(&self.state).queue.resize(RING_PLACES, max_queue);
+    }
+
+    /// Jobs that wait, and jobs in the ring.
+    pub(crate) fn levels(&self) -> (usize, u32) {
+        let state = lock(&self.state);
+        (state.queue.waiting(), state.queue.running())
+    }
+
+    /// Lets the thread end when everything queued is done.
+    pub(crate) fn stop(&self) {
+        lock(&self.state).is_stopping = true;
+        self.waker.wake();
+    }
+
+    /// Waits for the thread.
+    pub(crate) fn join(&self) {
+        let thread = lock(&self.state).thread.take();
+        if let Some(thread) = thread {
+            // It ends by panic only if a waker or a buffer panics while dropped; there is nothing to do about it.
+            let _ = thread.join();
+        }
+    }
+
+    fn serve(&self, mut ring: Ring<RingFile, Flight>) {
+        let mut over = Vec::new();
+        let mut begun = Vec::new();
+        loop {
+            {
+                let mut state = lock(&self.state);
+                for ticket in over.drain(..) {
+                    state.queue.done(ticket);
+                }
+                while let Some(taken) = state.queue.take() {
+                    begun.push(taken);
+                }
+                let is_idle = begun.is_empty() && ring.in_flight() == 0;
+                if state.is_stopping && is_idle && state.queue.waiting() == 0 {
+                    return;
+                }
+                state.is_asleep = true;
+            }
+            for (ticket, task) in begun.drain(..) {
+                if !launch(&mut ring, ticket, task) {
+                    over.push(ticket);
+                }
+            }
+            if !over.is_empty() {
+                continue;
+            }
+            let waited = ring.wait(|read, result| {
+                over.push(read.tag.ticket);
+                self.land(read, result.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO)));
+            });
+            if let Err(error) = waited {
+                self.lose(ring, Errno::from_io_error(&error).unwrap_or(Errno::IO));
+                return;
+            }
+        }
+    }
+
+    /// A read has come back.
+    fn land(&self, read: Read<RingFile, Flight>, result: Result<usize, Errno>) {
+        let Read { file, offset, mut buf, tag: Flight { task, begun, .. } } = read;
+        match result {
+            Ok(n) => {
+                buf.truncate(n);
+                self.finish(&task, &begun, &file, Ok(buf));
+            }
+            Err(Errno::AGAIN | Errno::INTR | Errno::OPNOTSUPP) => {
+                self.by_thread(move || {
+                    let result = read_by_thread(&file, offset, &mut buf).map(|()| buf);
+                    task.finish(&begun, result);
+                });
+            }
+            Err(errno) => self.finish(&task, &begun, &file, Err(Op::Read.failed(errno))),
+        }
+    }
+
+    fn finish(&self, task: &ReadTask, begun: &Begun, file: &RingFile, result: Result<Vec<u8>, DiskError>) {
+        let mut cost = task.finish(begun, result);
+        cost.device = Some(file.0.inner().device);
+        self.shared.record(&cost);
+    }
+
+    /// Has a thread of the pool do what the ring could not.
+    fn by_thread(&self, read: impl FnOnce() + Send + 'static) {
+        let by = Account::new(Class::Hit, Source::NONE);
+        let work = move || {
+            read();
+            Ok(())
+        };
+        if let Some(left) = self.shared.detach(&by, Op::Read, work) {
+            left.run();
+        }
+    }
+
+    /// The kernel has taken the ring away: what is in it is lost, what waits for it goes to the threads.
+    fn lose(&self, ring: Ring<RingFile, Flight>, errno: Errno) {
+        let mut waiting = Vec::new();
+        {
+            let mut state = lock(&self.state);
+            state.is_lost = true;
+            while state.queue.waiting() > 0 || state.queue.has_started() {
+                while let Some(taken) = state.queue.take() {
+                    waiting.push(taken.1);
+                    state.queue.done(taken.0);
+                }
+            }
+        }
+        for Flight { task, begun, .. } in ring.give_up() {
+            self.shared.record(&task.finish(&begun, Err(Op::Read.failed(errno))));
+        }
+        for task in waiting {
+            self.by_thread(move || {
+                if let Some((ReadWork { file, offset, mut buf }, begun)) = task.begin() {
+                    let result = read_by_thread(&file, offset, &mut buf).map(|()| buf);
+                    task.finish(&begun, result);
+                }
+            });
+        }
+        self.shared.notify(Notice::RingLost(errno));
+    }
+}
+
+/// Why the lane did not take a read.
+pub(crate) enum Refused {
+    /// The threads have to read it.
+    Unsuited(Vec<u8>),
+    /// The queue is full.
+    Full(DiskError),
+}
+
+fn launch(ring: &mut Ring<RingFile, Flight>, ticket: Ticket, task: Arc<ReadTask>) -> bool {
+    let Some((ReadWork { file, offset, buf }, begun)) = task.begin() else { return false };
+    let read = Read { file, offset, buf, tag: Flight { task, ticket, begun } };
+    match ring.push(read) {
+        Ok(()) => true,
+        Err(Read { file, offset, mut buf, tag: Flight { task, begun, .. } }) => {
+            // There are as many slots as places, so this is a ring that is full of something else: read it here.
+            let result = read_by_thread(&file, offset, &mut buf).map(|()| buf);
+            task.finish(&begun, result);
+            false
+        }
+    }
+}
+
+fn read_by_thread(file: &RingFile, offset: u64, buf: &mut Vec<u8>) -> Result<(), DiskError> {
+    let n = match &file.0.inner().handle {
+        Handle::Os(fd) => os::read(fd, offset, buf),
+        Handle::Sim(_) | Handle::Closed => Err(Errno::BADF),
+    };
+    buf.truncate(n.map_err(|errno| Op::Read.failed(errno))?);
+    Ok(())
+}
+
+impl Desk for Lane {
+    fn cancel(&self, ticket: Ticket) {
+        let job = lock(&self.state).queue.cancel(ticket);
+        if job.is_some() {
+            self.shared.counters.cancellations.add(1);
+        }
+    }
+}
