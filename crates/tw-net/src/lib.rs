@@ -2,6 +2,7 @@
 
 mod address;
 pub mod listen;
+pub mod proxy_protocol;
 
 pub use address::{AddressError, parse_listen};
 pub use listen::{AcceptError, Accepted, Acceptor, Keepalive, ListenError, ListenOptions, ListenSocket};
