@@ -39,7 +39,7 @@ pub async fn run(r: &mut Request) -> Body {
             Next::Run => match location_phases(r, &generation).await {
                 Outcome::Pass | Outcome::PhaseDone => no_content(r, &generation),
                 Outcome::Rewritten if r.course.redirects_left == 0 => {
-                    loops(r, &generation, "rewrite or internal redirection cycle")
+                    loops(r, "rewrite or internal redirection cycle")
                 }
                 Outcome::Rewritten => {
                     r.course.redirects_left -= 1;

@@ -1,0 +1,116 @@
+//! Answers with files (nginx: ngx_http_static_module). Content phase, last: takes what nobody else took.
+//!
+//! A file that is known and in memory is answered without a future; anything else waits in one.
+
+use std::ffi::{CStr, CString};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tw_conf::{ConfError, Directive};
+use tw_disk::{DiskError, Errno, Kind, Now, Op};
+use tw_http::Method;
+use tw_log::{Level, Text};
+use tw_server::http::body::{Body, FileSpan};
+use tw_server::http::files::{self, OpenFile};
+use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
+use tw_server::http::request::{Ranges, Request};
+use tw_server::http::special;
+use tw_server::load::Resolve;
+use tw_server::module::Settings;
+
+/// There is nothing to set: every location can serve files.
+pub(crate) struct Static;
+
+impl Settings for Static {
+    type Raw = ();
+    const DIRECTIVES: &'static [Directive<()>] = &[];
+
+    fn resolve((): (), _: Option<&Self>, _: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        Ok(Self)
+    }
+
+    fn install(self: &Arc<Self>, plan: &mut Plan) {
+        plan.add(Phase::Content, self.clone());
+    }
+}
+
+impl Handler for Static {
+    fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        if r.uri.path.last() == Some(&b'/') {
+            return Step::PASS;
+        }
+        match r.method() {
+            Method::Get | Method::Head => {}
+            Method::Post => return Step::status(405),
+            _ => return Step::PASS,
+        }
+        let worker = r.conn().worker.clone();
+        let mut buf = worker.path.take();
+        let path = r.filename(&mut buf);
+        let opened = files::open_now(r, path);
+        let step = match opened {
+            Now::Ready(Ok(file)) => Step::Now(answer(r, &file)),
+            Now::Ready(Err(errno)) => {
+                let outcome = refuse(r, path, &Op::Open.failed(errno));
+                Step::Now(outcome)
+            }
+            Now::Cold => {
+                let path = CString::from(path);
+                Step::Wait(Box::pin(async move {
+                    match files::open(r, &path).await {
+                        Ok(file) => answer(r, &file),
+                        Err(error) => refuse(r, &path, &error),
+                    }
+                }))
+            }
+        };
+        worker.path.set(buf);
+        step
+    }
+}
+
+fn answer(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
+    let meta = file.meta();
+    match meta.kind {
+        Kind::File => {}
+        Kind::Directory => return special::add_slash(r),
+        Kind::Symlink | Kind::Other => {
+            let mut path = Vec::new();
+            let path = r.filename(&mut path);
+            r.log(Level::Crit, format_args!("\"{}\" is not a regular file", Text(path.to_bytes())));
+            return Outcome::Status(404);
+        }
+    }
+    let core = r.plan().core.clone();
+    r.out.status = 200;
+    r.out.content_type = core.types.find(r.uri.exten()).unwrap_or(&core.default_type).clone();
+    r.out.last_modified = Some(meta.mtime_sec);
+    if core.etag {
+        r.out.set_etag(file.etag().clone());
+    }
+    r.course.ranges = Ranges::Allowed;
+    Outcome::Respond(match file.content() {
+        Some(content) => Body::Bytes(content.clone()),
+        None if meta.size == 0 => Body::Bytes(Bytes::new()),
+        None => Body::File(FileSpan { file: file.clone(), offset: 0, len: meta.size }),
+    })
+}
+
+/// The status and the log line of a file that cannot be opened.
+pub(crate) fn refuse(r: &mut Request, path: &CStr, error: &DiskError) -> Outcome {
+    let (status, level) = match error.errno() {
+        Some(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG) => (404, Level::Error),
+        Some(Errno::ACCESS | Errno::LOOP | Errno::MLINK) => (403, Level::Error),
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => (503, Level::Crit),
+        Some(_) => (500, Level::Crit),
+        None => (503, Level::Error),
+    };
+    if status == 503 {
+        r.out.fields.set(tw_http::Known::RetryAfter, "1");
+    }
+    if status != 404 || r.plan().core.log_not_found {
+        r.log(level, format_args!("{}", error.on(path)));
+    }
+    Outcome::Status(status)
+}
