@@ -7,9 +7,12 @@
 //!    └──────────────── epoll_wait, timers ────────────────────┘         with the task and operation that took longest
 //! ```
 
+pub mod affinity;
 pub mod clock;
 mod deadline;
 mod guard;
+pub mod limits;
+pub mod signal;
 mod stream;
 pub mod task;
 pub mod watch;
