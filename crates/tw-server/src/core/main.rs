@@ -252,7 +252,7 @@ impl MainSettings {
     pub fn worker_count(&self) -> usize {
         match self.workers {
             Workers::Count(n) => n as usize,
-            Workers::Auto => std::thread::available_parallelism().map_or(1, usize::from),
+            Workers::Auto => tw_rt::affinity::usable_cpus().get(),
         }
     }
 }

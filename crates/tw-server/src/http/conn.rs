@@ -22,6 +22,7 @@ use tw_rt::{Deadline, Stream};
 
 use super::generation::ListenGroup;
 use super::phases;
+use super::proxy_protocol::{self, Greeting};
 use super::request::{After, LoopGeneration, Request};
 use super::request_body::{self, Drained};
 use super::respond;
@@ -47,6 +48,10 @@ pub struct Conn {
     pub accepted: Instant,
     /// Requests begun on it.
     pub requests: Cell<u64>,
+    /// What a PROXY protocol header said.
+    pub proxy: OnceCell<tw_net::proxy_protocol::Header>,
+    /// Bytes of the first request that came with the PROXY protocol header.
+    pub(crate) early: Cell<Vec<u8>>,
     peer: Addr,
     local: OnceCell<Addr>,
     client: OnceCell<Box<str>>,
@@ -100,6 +105,8 @@ impl Conn {
             listen,
             accepted: tw_rt::clock::now(),
             requests: Cell::new(0),
+            proxy: OnceCell::new(),
+            early: Cell::new(Vec::new()),
             peer,
             local: OnceCell::new(),
             client: OnceCell::new(),
@@ -198,17 +205,15 @@ impl Conn {
         }
     }
 
-    /// The listening address in `generation`; the first one if a reload took it away meanwhile.
-    fn group<'g>(&self, generation: &'g LoopGeneration) -> &'g ListenGroup {
+    /// The listening address in `generation`; `None` if a reload took it away meanwhile.
+    fn group<'g>(&self, generation: &'g LoopGeneration) -> Option<&'g ListenGroup> {
         let (id, at) = self.group.get();
-        let at = if id == generation.id {
-            at
-        } else {
-            let at = generation.listens.iter().position(|g| g.address == self.listen).unwrap_or(0);
-            self.group.set((generation.id, at));
-            at
-        };
-        &generation.listens[at]
+        if id == generation.id {
+            return generation.listens.get(at);
+        }
+        let at = generation.listens.iter().position(|g| g.address == self.listen)?;
+        self.group.set((generation.id, at));
+        generation.listens.get(at)
     }
 
     /// What a location asks of the connection before it is answered.
@@ -226,8 +231,10 @@ impl Conn {
         self.stream.poll_readable(&mut cx).is_ready()
     }
 
-    fn log(&self, level: Level, message: std::fmt::Arguments<'_>) {
-        let log = &self.worker.generation().error_log.clone();
+    /// Writes a line into the main error log.
+    pub(crate) fn log(&self, level: Level, message: std::fmt::Arguments<'_>) {
+        let generation = self.worker.generation();
+        let log = &generation.error_log;
         if log.enabled(level) {
             let client = self.client();
             let listen = &self.listen;
@@ -240,14 +247,21 @@ impl Conn {
 pub(crate) async fn serve(conn: Rc<Conn>) {
     let (timeout, proxied) = {
         let generation = conn.worker.generation();
-        let group = conn.group(&generation);
+        let Some(group) = conn.group(&generation) else { return };
         let server = generation.server(group.default_server);
         (server.settings.client_header_timeout, group.proxy_protocol)
     };
+    if proxied && Box::pin(proxy_protocol::read(&conn, timeout)).await == Greeting::Refused {
+        return;
+    }
     let mut wait = timeout;
-    while let Woken::Readable = conn.idle(wait).await {
+    let mut early = conn.early.take();
+    while !early.is_empty() || matches!(conn.idle(wait).await, Woken::Readable) {
         let mut r = conn.worker.take_request();
         r.bind(&conn);
+        if !early.is_empty() {
+            r.head.push(&std::mem::take(&mut early));
+        }
         let after = exchange(&conn, &mut r).await;
         let linger = (after == After::Close).then(|| r.plan().core.lingering);
         let unread = !r.head.rest().is_empty();
@@ -322,7 +336,7 @@ enum Head {
 
 async fn read_head(conn: &Rc<Conn>, r: &mut Request) -> Head {
     let generation = r.generation().clone();
-    let group = conn.group(&generation);
+    let Some(group) = conn.group(&generation) else { return Head::Closed };
     r.server = group.default_server;
     let server = generation.server(r.server);
     r.plan = server.plan;
@@ -388,12 +402,11 @@ fn route(conn: &Rc<Conn>, r: &mut Request) {
     conn.requests.set(conn.requests.get() + 1);
     conn.worker.counts.requests.add(1);
     let generation = r.generation().clone();
-    let group = conn.group(&generation);
     let Request { head, host, uri, captures, .. } = &mut *r;
     host.extend_from_slice(head.host().unwrap_or_default());
     uri.path.extend_from_slice(head.path());
     uri.args.extend_from_slice(head.args());
-    match group.names.find(host, captures) {
+    match conn.group(&generation).map_or(Ok(None), |group| group.names.find(host, captures)) {
         Ok(Some((server, regex))) => {
             r.server = server;
             if let Some(regex) = regex {

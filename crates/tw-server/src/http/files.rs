@@ -95,12 +95,22 @@ pub struct Files {
 
 struct Entry {
     path: Option<Rc<CStr>>,
-    found: Result<Rc<OpenFile>, Errno>,
+    found: Found,
     checked: Instant,
     used: Instant,
     inactive: Duration,
     uses: u64,
     recent: Cell<bool>,
+}
+
+/// What an entry holds.
+enum Found {
+    /// An open file.
+    File(Rc<OpenFile>),
+    /// It could not be opened.
+    Failed(Errno),
+    /// Nothing yet: it was not used often enough (`open_file_cache_min_uses`).
+    Counting,
 }
 
 /// What the table says of a path.
@@ -167,9 +177,12 @@ impl Files {
         let entry = &mut self.entries[at];
         let believed = cache.is_some_and(|c| now.saturating_duration_since(entry.checked) < c.valid);
         let file = match &entry.found {
-            Ok(file) if file.how == *how => file.clone(),
-            Err(errno) if believed => return Known::Valid(Err(*errno)),
-            _ => {
+            Found::File(file) if file.how == *how => file.clone(),
+            Found::Failed(errno) if believed => return Known::Valid(Err(*errno)),
+            Found::Counting if now.saturating_duration_since(entry.used) <= entry.inactive => {
+                return Known::Unknown;
+            }
+            Found::File(_) | Found::Failed(_) | Found::Counting => {
                 self.remove(at);
                 return Known::Unknown;
             }
@@ -185,7 +198,6 @@ impl Files {
             }
         }
         entry.used = now;
-        entry.uses += 1;
         entry.recent.set(true);
         if file.content.get().is_none() && file.meta().size <= HOT_FILE_MAX {
             self.warm(disk, &file);
@@ -197,14 +209,17 @@ impl Files {
     fn opened(&mut self, path: &CStr, file: File, how: &Open, cache: Option<&OpenFileCache>) -> Rc<OpenFile> {
         let file = Rc::new(OpenFile::new(file, *how));
         if file.meta().kind == Kind::File || cache.is_some() {
-            self.insert(path, Ok(file.clone()), cache);
+            let uses = 1 + self.by_path.get(path).map_or(0, |at| self.entries[*at].uses);
+            let enough = cache.is_none_or(|c| uses >= c.min_uses);
+            let found = if enough { Found::File(file.clone()) } else { Found::Counting };
+            self.insert(path, found, uses, cache);
         }
         file
     }
 
     fn failed(&mut self, path: &CStr, errno: Errno, cache: Option<&OpenFileCache>) {
         if cache.is_some_and(|c| c.errors) {
-            self.insert(path, Err(errno), cache);
+            self.insert(path, Found::Failed(errno), 1, cache);
         }
     }
 
@@ -229,7 +244,7 @@ impl Files {
         }
     }
 
-    fn insert(&mut self, path: &CStr, found: Result<Rc<OpenFile>, Errno>, cache: Option<&OpenFileCache>) {
+    fn insert(&mut self, path: &CStr, found: Found, uses: u64, cache: Option<&OpenFileCache>) {
         if let Some(&at) = self.by_path.get(path) {
             self.remove(at);
         }
@@ -246,7 +261,7 @@ impl Files {
             checked: now,
             used: now,
             inactive: cache.map_or(INACTIVE, |c| c.inactive),
-            uses: 1,
+            uses,
             recent: Cell::new(false),
         };
         let at = match self.free.pop() {
@@ -266,8 +281,7 @@ impl Files {
         let entry = &mut self.entries[at];
         let Some(path) = entry.path.take() else { return };
         self.by_path.remove(&path);
-        let found = std::mem::replace(&mut entry.found, Err(Errno::NOENT));
-        if let Ok(file) = &found {
+        if let Found::File(file) = std::mem::replace(&mut entry.found, Found::Counting) {
             self.hot_bytes -= file.content.get().map_or(0, Bytes::len);
         }
         self.free.push(at);

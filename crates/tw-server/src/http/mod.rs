@@ -10,6 +10,7 @@ pub mod files;
 pub mod generation;
 pub mod phases;
 pub mod plan;
+mod proxy_protocol;
 pub mod request;
 pub mod request_body;
 pub mod respond;

@@ -18,7 +18,10 @@ use crate::core::location::IfModifiedSince;
 
 /// Answers conditions and ranges of the request. The error is the status to answer with instead.
 pub(crate) fn check(r: &mut Request, body: Body) -> Result<Body, u16> {
-    if r.out.status != 200 || r.course.error_status.is_some() {
+    if let Some(status) = r.course.error_status {
+        r.out.status = status;
+    }
+    if r.out.status != 200 {
         return Ok(body);
     }
     let conditional = r.head.has(Known::IfModifiedSince)
