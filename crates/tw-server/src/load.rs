@@ -220,14 +220,13 @@ impl<'a> Loader<'a> {
             built = blocks::build(http, &self.table, &mut cx)?;
         }
         let listens = blocks::listens(&built.servers, self.diagnostics)?;
-        let (slots, slot_names) = self.vars.finish()?;
+        let slots = self.vars.finish()?;
         Ok(Config {
             main,
             plans: built.plans.into(),
             servers: built.servers.into(),
             listens,
             slots,
-            slot_names,
             logs,
             error_log: main_error_log,
             temp_paths,

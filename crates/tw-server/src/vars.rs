@@ -89,6 +89,14 @@ pub enum SlotKind {
     Computed(Computed),
 }
 
+/// The slots of a configuration.
+pub struct Slots {
+    /// What fills each.
+    pub kinds: Box<[SlotKind]>,
+    /// Which one has which name.
+    pub names: HashMap<Box<str>, u16>,
+}
+
 /// All names known while a configuration is loaded.
 #[derive(Default)]
 pub struct VarTable {
@@ -143,7 +151,7 @@ impl VarTable {
     }
 
     /// Ends loading: every slot that is used must have been defined.
-    pub fn finish(self) -> Result<(Box<[SlotKind]>, HashMap<Box<str>, u16>), ConfError> {
+    pub fn finish(self) -> Result<Slots, ConfError> {
         let kinds = self
             .kinds
             .into_iter()
@@ -152,7 +160,7 @@ impl VarTable {
                 kind.ok_or_else(|| located(ConfError::new(format!("unknown \"{name}\" variable")), at))
             })
             .collect::<Result<_, _>>()?;
-        Ok((kinds, self.slots))
+        Ok(Slots { kinds, names: self.slots })
     }
 
     fn slot(&mut self, name: &str, at: Option<Span>) -> u16 {

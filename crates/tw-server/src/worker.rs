@@ -75,6 +75,7 @@ pub struct Worker {
     /// Buffer for file names.
     pub path: Cell<Vec<u8>>,
     generation: RefCell<Rc<LoopGeneration>>,
+    #[expect(clippy::vec_box, reason = "a request of 2 KiB is handed over without being moved")]
     requests: RefCell<Vec<Box<Request>>>,
     known: RefCell<Vec<Weak<Conn>>>,
     date: Cell<(i64, [u8; 29])>,

@@ -51,7 +51,7 @@ pub trait Stream {
     fn next<'a>(&'a mut self, want: usize, source: Source<'a>) -> LocalFuture<'a, io::Result<Option<Bytes>>>;
 
     /// Bytes still to come, if known.
-    fn len(&self) -> Option<u64> {
+    fn remaining(&self) -> Option<u64> {
         None
     }
 }
@@ -77,7 +77,7 @@ impl Body {
             Self::Bytes(bytes) => Some(bytes.len() as u64),
             Self::File(span) => Some(span.len),
             Self::Parts(parts) => parts.iter().map(Self::len).sum(),
-            Self::Stream(stream) => stream.len(),
+            Self::Stream(stream) => stream.remaining(),
         }
     }
 

@@ -11,7 +11,9 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::poll_fn;
 use std::io;
+use std::os::fd::AsFd;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -58,6 +60,7 @@ pub struct Conn {
     deadline: RefCell<Deadline>,
     keepalive_timeout: Cell<Duration>,
     idle: RefCell<Idle>,
+    socket: OnceCell<Option<tw_disk::Socket>>,
     group: Cell<(u64, usize)>,
     nodelay: Cell<NoDelay>,
 }
@@ -113,6 +116,7 @@ impl Conn {
             deadline: RefCell::new(Deadline::new()),
             keepalive_timeout: Cell::new(Duration::ZERO),
             idle: RefCell::new(Idle::No),
+            socket: OnceCell::new(),
             group: Cell::new((0, 0)),
             nodelay: Cell::new(NoDelay::Unset),
         })
@@ -134,6 +138,12 @@ impl Conn {
     /// Our address. One system call, the first time.
     pub fn local(&self) -> &Addr {
         self.local.get_or_init(|| self.stream.local_addr().unwrap_or_else(|_| self.listen.clone()))
+    }
+
+    /// A second descriptor of the socket, for a pool thread to write to; `None` if there is no descriptor left.
+    pub(crate) fn socket(&self) -> Option<&tw_disk::Socket> {
+        let socket = self.socket.get_or_init(|| self.stream.as_fd().try_clone_to_owned().ok().map(Arc::new));
+        socket.as_ref()
     }
 
     /// Waits until the socket may be read, at most `timeout`.

@@ -13,7 +13,7 @@ use crate::core::main::MainSettings;
 use crate::core::server::ServerSettings;
 use crate::log::{Logs, SharedErrorLog};
 use crate::pools::Disks;
-use crate::vars::SlotKind;
+use crate::vars::Slots;
 
 /// Index of a server in its configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,10 +33,8 @@ pub struct Config {
     pub servers: Box<[Server]>,
     /// Listening addresses.
     pub listens: Vec<ListenGroup>,
-    /// What fills the slots of the request's variables.
-    pub slots: Box<[SlotKind]>,
-    /// Slots of variables by name.
-    pub slot_names: HashMap<Box<str>, u16>,
+    /// Slots of the request's variables.
+    pub slots: Slots,
     /// Logs to open.
     pub logs: Logs,
     /// `error_log` of `main`.
@@ -117,6 +115,6 @@ impl Config {
 impl Generation {
     /// The slot of a stored variable by name.
     pub fn slot_of(&self, name: &str) -> Option<u16> {
-        self.config.slot_names.get(name).copied()
+        self.config.slots.names.get(name).copied()
     }
 }

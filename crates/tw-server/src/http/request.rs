@@ -300,7 +300,7 @@ impl Request {
 
     /// Appends the value of a slot.
     pub fn slot(&self, slot: u16, out: &mut Vec<u8>) -> Value {
-        match self.generation().slots.get(usize::from(slot)) {
+        match self.generation().slots.kinds.get(usize::from(slot)) {
             Some(SlotKind::Computed(compute)) => compute(self, out),
             Some(SlotKind::Stored) => match self.slots.get(usize::from(slot)) {
                 Some(Some(value)) => {
@@ -315,7 +315,7 @@ impl Request {
 
     /// Stores a value in a slot.
     pub fn set_slot(&mut self, slot: u16, value: Vec<u8>) {
-        let count = self.generation().slots.len();
+        let count = self.generation().slots.kinds.len();
         if self.slots.len() < count {
             self.slots.resize(count, None);
         }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tw_disk::Now;
+use tw_disk::{DiskError, Now, SentEnd};
 use tw_http::chunked::{BODY_END, CHUNK_END, ChunkHead};
 use tw_log::Level;
 
@@ -18,6 +18,9 @@ use super::conn::{Conn, WaitError};
 use super::request::{After, Request};
 use crate::vars::Template;
 use crate::worker::SCRATCH_SIZE;
+
+/// Smallest piece that a pool thread sends itself (`sendfile on`); less is copied by the loop in no time.
+const SENDFILE_MIN: usize = 64 << 10;
 
 /// How the end of a response body is marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -246,6 +249,7 @@ async fn send_file(
     let files = r.plan().core.files.clone();
     let turn = turn_size(files.sendfile_max_chunk);
     let Some(disk) = r.disk().cloned() else { return Err(Failure::Body(io::ErrorKind::NotFound.into())) };
+    let mut by = Sender::Pool;
     while span.len > 0 {
         let mut want = turn.min(usize::try_from(span.len).unwrap_or(usize::MAX));
         if let Some(pace) = pace.as_deref_mut() {
@@ -279,6 +283,26 @@ async fn send_file(
                 let size =
                     want.min(files.output_buffers.count.saturating_mul(files.output_buffers.size).max(1));
                 r.account.source = tw_disk::Source::new(conn.id);
+                if files.sendfile
+                    && by == Sender::Pool
+                    && size >= SENDFILE_MIN
+                    && pace.is_none()
+                    && let Some(socket) = conn.socket()
+                {
+                    let sent =
+                        disk.sendfile(&mut r.account, span.file.file(), span.offset, size, socket).await;
+                    let sent = sent.map_err(|e| body_failure(&e))?;
+                    r.sent.bytes += sent.bytes as u64;
+                    span.advance(sent.bytes);
+                    match sent.end {
+                        SentEnd::Done => {}
+                        SentEnd::FileEnd => return Err(Failure::Body(io::ErrorKind::UnexpectedEof.into())),
+                        // The loop has not seen the socket fill up: it finds out by writing the next piece itself.
+                        SentEnd::SocketFull => by = Sender::Loop,
+                    }
+                    continue;
+                }
+                by = Sender::Pool;
                 let source = Source { disk: &disk, account: &mut r.account };
                 let piece = cold(span, size, source).await?;
                 span.advance(piece.len());
@@ -287,6 +311,13 @@ async fn send_file(
         }
     }
     Ok(())
+}
+
+/// Who may send the next piece that is not in memory, with `sendfile on`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sender {
+    Pool,
+    Loop,
 }
 
 /// What one turn of sending a file did.
@@ -305,6 +336,10 @@ async fn cold(span: &FileSpan, size: usize, source: Source<'_>) -> Result<Bytes,
         return Err(Failure::Body(io::ErrorKind::UnexpectedEof.into()));
     }
     Ok(buf.into())
+}
+
+fn body_failure(error: &DiskError) -> Failure {
+    Failure::Body(error.errno().map_or_else(|| io::Error::other(error.to_string()), io::Error::from))
 }
 
 /// Bytes one turn of the loop may give to a connection.
