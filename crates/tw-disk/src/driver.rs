@@ -260,7 +260,7 @@ impl Driver {
 
     /// Creates every directory that ends in a slash of `path` behind its first `below` bytes, top down.
     fn make_levels(&self, path: &[u8], below: usize, mode: u32) -> Result<(), DiskError> {
-        let ends = (below.max(1)..path.len()).filter(|&i| path[i] == b'/' && path[i - 1] != b'/');
+        let ends = (below.saturating_add(1)..path.len()).filter(|&i| path[i] == b'/' && path[i - 1] != b'/');
         for end in ends {
             // `path` comes from a C string, so there is no NUL in it.
             let level = CString::new(&path[..end]).map_err(|_| Op::Mkdir.failed(Errno::INVAL))?;

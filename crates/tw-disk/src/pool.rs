@@ -171,6 +171,7 @@ impl Pool {
             waiting: state.queue.waiting() + lane_waiting,
             running: state.queue.running() + lane_running,
             overflows: c.overflows.value(),
+            ring_reads: c.ring_reads.value(),
             cancellations: c.cancellations.value(),
             panics: c.panics.value(),
             ops,

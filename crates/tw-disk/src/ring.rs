@@ -203,6 +203,7 @@ impl Lane {
     }
 
     fn finish(&self, task: &ReadTask, begun: &Begun, file: &RingFile, result: Result<Vec<u8>, DiskError>) {
+        self.shared.counters.ring_reads.add(1);
         let mut cost = task.finish(begun, result);
         cost.device = Some(file.0.inner().device);
         self.shared.record(&cost);

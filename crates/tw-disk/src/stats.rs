@@ -59,6 +59,7 @@ pub(crate) struct PoolCounters {
     pub(crate) inline: Sharded<{ Op::COUNT }>,
     pub(crate) ops: Box<[OpCounters]>,
     pub(crate) overflows: Counter,
+    pub(crate) ring_reads: Counter,
     pub(crate) cancellations: Counter,
     pub(crate) panics: Counter,
 }
@@ -69,6 +70,7 @@ impl PoolCounters {
             inline: Sharded::new(),
             ops: (0..Op::COUNT).map(|_| OpCounters::default()).collect(),
             overflows: Counter::new(),
+            ring_reads: Counter::new(),
             cancellations: Counter::new(),
             panics: Counter::new(),
         }
@@ -105,6 +107,8 @@ pub struct PoolStats {
     pub running: u32,
     /// Jobs refused because the queue was full.
     pub overflows: u64,
+    /// Reads done by io_uring.
+    pub ring_reads: u64,
     /// Jobs taken back before they began.
     pub cancellations: u64,
     /// Jobs that panicked.

@@ -288,7 +288,10 @@ impl Tree {
                 return Err(Errno::LOOP);
             }
         }
-        Ok(place)
+        match place.ino.map(|ino| self.get(ino)).transpose()? {
+            Some(found) if path.ends_with(b"/") && found.kind != Kind::Directory => Err(Errno::NOTDIR),
+            _ => Ok(place),
+        }
     }
 
     /// What a path leads to.

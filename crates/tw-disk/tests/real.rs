@@ -1,0 +1,514 @@
+//! The door over the real file system, in every mode.
+
+use rustix::fs::{Advice, fadvise};
+use std::ffi::{CStr, CString};
+use std::io::{ErrorKind, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use tw_disk::{
+    Access, Account, Aio, Class, Create, Disk, DiskError, Durable, Errno, Existing, File, Kind, Links, Now,
+    Op, Open, Pool, Reads, SentEnd, Source, Temp,
+};
+
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A directory of its own, and a door to work in it.
+struct Bench {
+    disk: Disk,
+    dir: PathBuf,
+    by: Account,
+}
+
+impl Bench {
+    fn new(aio: Aio) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("real-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
+        let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::create_dir_all(&dir).unwrap();
+        let pool = Pool::new("bench", 4, 100).unwrap();
+        pool.on_notice(|notice| eprintln!("{notice}"));
+        let disk = Disk::new(pool, aio);
+        Self { disk, dir, by: Account::new(Class::Hit, Source::new(1)) }
+    }
+
+    fn path(&self, name: &str) -> CString {
+        CString::new(self.dir.join(name).as_os_str().as_bytes()).unwrap()
+    }
+
+    async fn put(&mut self, name: &str, content: &[u8]) -> File {
+        let path = self.path(name);
+        let how = Create { existing: Existing::Truncate, mode: 0o644, ..Create::NEW };
+        let file = self.disk.create(&mut self.by, &path, &how).await.unwrap();
+        self.disk.write(&mut self.by, &file, 0, content.to_vec()).await.unwrap();
+        self.disk.fsync(&mut self.by, &file, Durable::All).await.unwrap();
+        file
+    }
+
+    async fn open(&mut self, name: &str, how: &Open) -> Result<File, DiskError> {
+        let path = self.path(name);
+        self.disk.open(&mut self.by, &path, how).await
+    }
+
+    /// Reads everything, in steps of `step` bytes.
+    async fn read_all(&mut self, file: &File, step: usize) -> Vec<u8> {
+        let mut content = Vec::new();
+        loop {
+            let at = content.len() as u64;
+            let read = self.disk.read(&mut self.by, file, at, vec![0; step]).await.unwrap();
+            if read.is_empty() {
+                return content;
+            }
+            content.extend(read);
+        }
+    }
+
+    fn jobs(&self, op: Op) -> u64 {
+        self.disk.pool().stats().ops.iter().find(|stats| stats.op == op).map_or(0, |stats| stats.jobs)
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+fn bytes(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 7 + i / 251) as u8).collect()
+}
+
+fn drop_from_memory(file: &File) -> bool {
+    file.fd().is_some_and(|fd| fadvise(fd, 0, None, Advice::DontNeed).is_ok())
+}
+
+fn errno<T>(result: Result<T, DiskError>) -> Option<Errno> {
+    result.err().and_then(|error| error.errno())
+}
+
+#[test]
+fn everyday_operations_in_every_mode() {
+    for aio in [Aio::Off, Aio::Threads, Aio::Uring] {
+        block_on(everyday(&mut Bench::new(aio)));
+    }
+}
+
+async fn everyday(b: &mut Bench) {
+    let content = bytes(10_000);
+    let (deep, to, second) = (b.path("a/b/c"), b.path("a/b/to"), b.path("a/second"));
+    let mut by = b.by.clone();
+    let disk = b.disk.clone();
+    disk.mkdir_all(&mut by, &deep, 0o755).await.unwrap();
+    disk.mkdir_all(&mut by, &deep, 0o755).await.unwrap();
+    assert_eq!(errno(disk.mkdir(&mut by, &deep, 0o755).await), Some(Errno::EXIST));
+    let file = b.put("a/b/from", &content).await;
+    let back = disk.write(&mut by, &file, 5_000, vec![1_u8; 3]).await.unwrap();
+    assert_eq!(back, [1; 3]);
+    let mut expected = content.clone();
+    expected[5_000..5_003].fill(1);
+
+    disk.rename(&mut by, &b.path("a/b/from"), &to).await.unwrap();
+    assert!(disk.stat(&mut by, &b.path("a/b/from")).await.unwrap_err().is_absent());
+    disk.link(&mut by, &to, &second).await.unwrap();
+    let meta = disk.stat(&mut by, &second).await.unwrap();
+    assert_eq!((meta.size, meta.nlink, meta.kind, meta.mode), (10_000, 2, Kind::File, 0o644));
+    assert_eq!(disk.read_whole(&mut by, &to, 10_000).await.unwrap(), expected);
+    assert_eq!(errno(disk.read_whole(&mut by, &to, 9_999).await), Some(Errno::FBIG));
+
+    disk.set_mtime(&mut by, &file, 1_000_000_000, 500).await.unwrap();
+    disk.set_mode(&mut by, &file, 0o600).await.unwrap();
+    disk.truncate(&mut by, &file, 100).await.unwrap();
+    disk.set_mtime(&mut by, &file, 1_000_000_000, 500).await.unwrap();
+    let meta = disk.stat_file(&mut by, &file).await.unwrap();
+    assert_eq!((meta.mtime_sec, meta.mtime_nsec, meta.mode, meta.size), (1_000_000_000, 500, 0o600, 100));
+
+    let log = b.path("a/log");
+    for line in ["one\n", "two\n"] {
+        let file = disk.create(&mut by, &log, &Create::LOG).await.unwrap();
+        disk.append(&mut by, &file, line).await.unwrap();
+    }
+    assert_eq!(disk.read_whole(&mut by, &log, 100).await.unwrap(), b"one\ntwo\n");
+    disk.copy(&mut by, &log, &b.path("a/log2"), &Create::NEW).await.unwrap();
+    assert_eq!(disk.read_whole(&mut by, &b.path("a/log2"), 100).await.unwrap(), b"one\ntwo\n");
+    assert_eq!(errno(disk.copy(&mut by, &log, &b.path("a/log2"), &Create::NEW).await), Some(Errno::EXIST));
+
+    disk.sync_dir(&mut by, &b.path("a")).await.unwrap();
+    disk.unlink(&mut by, &second).await.unwrap();
+    disk.rmdir(&mut by, &deep).await.unwrap();
+    assert_eq!(errno(disk.rmdir(&mut by, &b.path("a")).await), Some(Errno::NOTEMPTY));
+    let space = disk.space(&mut by, &log).await.unwrap();
+    assert!(space.total >= space.free && space.free >= space.available && space.block_size > 0);
+    assert_eq!(by.is_inline(), b.disk.aio() == Aio::Off);
+}
+
+#[test]
+fn reads_hot_data_inline_and_cold_data_by_a_job() {
+    for aio in [Aio::Threads, Aio::Uring] {
+        let mut b = Bench::new(aio);
+        block_on(hot_and_cold(&mut b));
+    }
+}
+
+async fn hot_and_cold(b: &mut Bench) {
+    let content = bytes(1 << 20);
+    let file = b.put("f", &content).await;
+    // Writing has taught what the device can do, and left the content in memory.
+    let mut buf = vec![0; 4096];
+    let dev = file.meta().dev;
+    let reads = tw_disk::devices().into_iter().find(|device| device.dev == Some(dev)).unwrap().reads;
+    if reads != Reads::NoWait {
+        eprintln!("skipped: this device reads by {reads:?}");
+        return;
+    }
+    let mut fresh = b.by.clone();
+    assert_eq!(b.disk.read_now(&file, 4096, &mut buf), Now::Ready(Ok(4096)));
+    assert_eq!(buf, content[4096..8192]);
+    assert_eq!(b.disk.read_now(&file, 1 << 20, &mut buf), Now::Ready(Ok(0)));
+    assert_eq!(b.disk.read(&mut fresh, &file, 0, vec![0; 100]).await.unwrap(), content[..100]);
+    assert_eq!(fresh.jobs(), b.by.jobs());
+
+    let is_cold = drop_from_memory(&file) && b.disk.read_now(&file, 500_000, &mut buf) == Now::Cold;
+    if !is_cold {
+        eprintln!("skipped: this file system does not drop content from memory");
+        return;
+    }
+    assert!(drop_from_memory(&file));
+    let before = b.jobs(Op::Read);
+    let mut by = b.by.clone();
+    let read = b.disk.read(&mut by, &file, 700_000, vec![0; 4096]).await.unwrap();
+    assert_eq!(read, content[700_000..][..read.len()]);
+    assert!(!read.is_empty());
+    assert_eq!((b.jobs(Op::Read), by.jobs()), (before + 1, b.by.jobs() + 1));
+    assert!(by.wait() > Duration::ZERO);
+    let has_ring = b.disk.aio() == Aio::Uring && tw_sys::uring::Ring::<OwnedFd, ()>::new(1).is_ok();
+    assert_eq!(b.disk.pool().stats().ring_reads, u64::from(has_ring));
+    // And now it is in memory.
+    let start = Instant::now();
+    while b.disk.read_now(&file, 700_000, &mut buf) == Now::Cold {
+        assert!(start.elapsed() < DEADLINE);
+        std::thread::yield_now();
+    }
+    drop_from_memory(&file);
+    assert_eq!(b.read_all(&file, 100_000).await, content);
+}
+
+#[test]
+fn many_cold_reads_at_once_and_some_given_up() {
+    for aio in [Aio::Threads, Aio::Uring] {
+        let mut b = Bench::new(aio);
+        let content = bytes(1 << 20);
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap().block_on(async {
+            let file = b.put("f", &content).await;
+            drop_from_memory(&file);
+            let mut reads = Vec::new();
+            for i in 0..200_usize {
+                let (disk, file) = (b.disk.clone(), file.clone());
+                let at = (i * 37 % 250) * 4096;
+                let read = tokio::spawn(async move {
+                    let mut by = Account::new(Class::Hit, Source::new(i as u64 % 7));
+                    (at, disk.read(&mut by, &file, at as u64, vec![0; 4096]).await)
+                });
+                if i % 3 == 0 {
+                    read.abort();
+                }
+                reads.push(read);
+            }
+            for read in reads {
+                match read.await {
+                    Ok((at, Ok(read))) => assert_eq!(read, content[at..at + read.len()]),
+                    Ok((_, Err(error))) => {
+                        assert!(matches!(error, DiskError::QueueFull { .. }), "{error}")
+                    }
+                    Err(error) => assert!(error.is_cancelled()),
+                }
+            }
+        });
+        b.disk.pool().clone().shutdown();
+    }
+}
+
+#[test]
+fn opens_from_memory_only_what_is_there() {
+    let mut b = Bench::new(Aio::Threads);
+    block_on(async {
+        let made = b.put("f", b"x").await;
+        let path = b.path("f");
+        let Now::Ready(Ok(file)) = b.disk.open_now(&path, &Open::READ) else {
+            panic!("the name was just created");
+        };
+        assert_eq!(file.meta().ino, made.meta().ino);
+        assert!(matches!(b.disk.open_now(&path, &Open::READ_WRITE), Now::Cold));
+        assert!(matches!(b.disk.open_now(&path, &Open::PATH), Now::Ready(Ok(_))));
+        // Whether the absence of a name is remembered is up to the file system.
+        assert!(matches!(
+            b.disk.open_now(&b.path("g"), &Open::READ),
+            Now::Cold | Now::Ready(Err(Errno::NOENT))
+        ));
+        assert!(b.open("g", &Open::READ).await.unwrap_err().is_absent());
+        let error = b.open("f/g", &Open::READ).await.unwrap_err();
+        assert_eq!((error.errno(), error.is_absent()), (Some(Errno::NOTDIR), true));
+        assert_eq!(error.to_string(), "open() failed (20: Not a directory)");
+    });
+}
+
+#[test]
+fn a_probe_sees_every_new_version() {
+    let mut b = Bench::new(Aio::Threads);
+    block_on(async {
+        let file = b.put("f", b"one").await;
+        let path = b.path("f");
+        let probe = |b: &Bench| match b.disk.probe_now(&path) {
+            Now::Ready(Ok(meta)) => meta,
+            other => panic!("{other:?}"),
+        };
+        let first = probe(&b);
+        assert!(first.is_same_version(&probe(&b)));
+        b.disk.truncate(&mut b.by.clone(), &file, 1).await.unwrap();
+        let second = probe(&b);
+        assert!(!first.is_same_version(&second));
+        // Replaced by another file: the path shows it, and so does the descriptor of the old one.
+        b.put("new", b"t").await;
+        b.disk.rename(&mut b.by.clone(), &b.path("new"), &path).await.unwrap();
+        assert!(!probe(&b).is_same_version(&second));
+        let Now::Ready(Ok(old)) = b.disk.stat_now(&file) else { panic!("a local file") };
+        assert_eq!(old.nlink, 0);
+        assert!(!old.is_same_version(&second));
+    });
+}
+
+#[test]
+fn symbolic_links_are_followed_refused_or_judged() {
+    let mut b = Bench::new(Aio::Threads);
+    let is_root = rustix::process::geteuid().is_root();
+    block_on(async {
+        b.disk.mkdir_all(&mut b.by.clone(), &b.path("real/dir"), 0o755).await.unwrap();
+        b.put("real/dir/f", b"x").await;
+        let root = b.dir.clone();
+        for (target, name) in
+            [("dir/f", "real/file_link"), ("real", "dir_link"), ("loop", "loop"), ("nowhere", "dangling")]
+        {
+            std::os::unix::fs::symlink(target, root.join(name)).unwrap();
+        }
+        std::os::unix::fs::symlink(root.join("real/dir"), root.join("absolute")).unwrap();
+        if is_root {
+            std::os::unix::fs::symlink("real/dir/f", root.join("foreign")).unwrap();
+            std::os::unix::fs::lchown(root.join("foreign"), Some(12345), None).unwrap();
+        }
+        let from = b.path("").to_bytes().len() as u32;
+        let below_dir = b.path("dir_link").to_bytes().len() as u32;
+        let (follow, refuse, owner) = (Links::Follow, Links::Refuse { from }, Links::SameOwner { from });
+        let ok = None;
+        let denied = Some(Errno::LOOP);
+        let mut cases = vec![
+            ("real/dir/f", follow, ok),
+            ("real/dir/f", refuse, ok),
+            ("real/dir/f", owner, ok),
+            ("real/dir/f", Links::Refuse { from: 0 }, ok),
+            ("real/file_link", follow, ok),
+            ("real/file_link", refuse, denied),
+            ("real/file_link", owner, ok),
+            ("dir_link/dir/f", follow, ok),
+            ("dir_link/dir/f", refuse, denied),
+            ("dir_link/dir/f", Links::Refuse { from: below_dir }, ok),
+            ("dir_link/file_link", Links::Refuse { from: below_dir }, denied),
+            ("dir_link/file_link", owner, ok),
+            ("absolute/f", refuse, denied),
+            ("absolute/f", owner, ok),
+            ("loop", follow, denied),
+            ("loop", owner, denied),
+            ("dangling", owner, Some(Errno::NOENT)),
+            ("real/dir/g", owner, Some(Errno::NOENT)),
+            ("real/dir/f/", owner, Some(Errno::NOTDIR)),
+        ];
+        if is_root {
+            cases.push(("foreign", follow, ok));
+            cases.push(("foreign", owner, denied));
+        }
+        for (name, links, expected) in cases {
+            for access in [Access::Read, Access::Path] {
+                let how = Open { links, access, ..Open::READ };
+                // Twice: cold or hot, the answer is the same.
+                for _ in 0..2 {
+                    let opened = b.open(name, &how).await;
+                    assert_eq!(errno(opened), expected, "{name} {links:?} {access:?}");
+                }
+            }
+        }
+        let mut by = b.by.clone();
+        assert_eq!(b.disk.readlink(&mut by, &b.path("dir_link")).await.unwrap().as_c_str(), c"real");
+        let canonical = std::fs::canonicalize(root.join("real/dir/f")).unwrap();
+        let resolved = b.disk.realpath(&mut by, &b.path("dir_link/file_link")).await.unwrap();
+        assert_eq!(resolved.as_bytes(), canonical.as_os_str().as_bytes());
+        let link = b.disk.stat_link(&mut by, &b.path("dangling")).await.unwrap();
+        assert_eq!(link.kind, Kind::Symlink);
+    });
+}
+
+#[test]
+fn lists_a_directory_up_to_a_limit() {
+    let mut b = Bench::new(Aio::Threads);
+    block_on(async {
+        b.disk.mkdir_all(&mut b.by.clone(), &b.path("d/sub"), 0o755).await.unwrap();
+        b.put("d/one", &bytes(100)).await;
+        b.put("d/.hidden", b"").await;
+        std::os::unix::fs::symlink("one", b.dir.join("d/link")).unwrap();
+        std::os::unix::fs::symlink("nowhere", b.dir.join("d/dangling")).unwrap();
+        let mut by = b.by.clone();
+        let mut listing = b.disk.list(&mut by, &b.path("d"), 100).await.unwrap();
+        listing.entries.sort_by(|a, b| a.name.cmp(&b.name));
+        let found: Vec<_> =
+            listing.entries.iter().map(|e| (e.name.to_str().unwrap(), e.meta.kind, e.meta.size)).collect();
+        assert_eq!(found[0], (".hidden", Kind::File, 0));
+        assert_eq!(found[1].1, Kind::Symlink);
+        assert_eq!(found[2], ("link", Kind::File, 100));
+        assert_eq!(found[3], ("one", Kind::File, 100));
+        assert_eq!((found[4].0, found[4].1, found.len()), ("sub", Kind::Directory, 5));
+        assert!(!listing.truncated);
+        let listing = b.disk.list(&mut by, &b.path("d"), 3).await.unwrap();
+        assert_eq!((listing.entries.len(), listing.truncated), (3, true));
+        assert_eq!(errno(b.disk.list(&mut by, &b.path("d/one"), 3).await), Some(Errno::NOTDIR));
+    });
+}
+
+#[test]
+fn creates_temporary_files() {
+    let b = Bench::new(Aio::Threads);
+    block_on(async {
+        let mut by = b.by.clone();
+        let dir = b.path("tmp");
+        b.disk.mkdir_all(&mut by, &dir, 0o755).await.unwrap();
+        let how = Temp { levels: [1, 2, 0], ..Temp::NAMED };
+        let mut paths = Vec::new();
+        for _ in 0..5 {
+            let (file, path) = b.disk.create_temp(&mut by, &dir, &how).await.unwrap();
+            b.disk.write(&mut by, &file, 0, b"x").await.unwrap();
+            let path = path.unwrap();
+            assert_eq!(b.disk.stat(&mut by, &path).await.unwrap().mode, 0o600);
+            assert_eq!(path.as_bytes().len(), dir.as_bytes().len() + "/1/23/0123456789".len());
+            paths.push(path);
+        }
+        paths.dedup();
+        assert_eq!(paths.len(), 5);
+        let (file, path) = b.disk.create_temp(&mut by, &dir, &Temp::NAMELESS).await.unwrap();
+        assert_eq!(path, None);
+        b.disk.write(&mut by, &file, 0, b"secret").await.unwrap();
+        assert_eq!(b.disk.read(&mut by, &file, 0, vec![0; 10]).await.unwrap(), b"secret");
+        assert_eq!(b.disk.stat_file(&mut by, &file).await.unwrap().nlink, 0);
+        let create = Create { parents_below: Some(dir.as_bytes().len() as u32), ..Create::NEW };
+        b.disk.create(&mut by, &b.path("tmp/x/y/z"), &create).await.unwrap();
+        let missing = b.path("missing");
+        let create = Create { parents_below: Some(missing.as_bytes().len() as u32), ..Create::NEW };
+        let outside = b.disk.create(&mut by, &b.path("missing/x/y"), &create).await;
+        assert_eq!(errno(outside), Some(Errno::NOENT), "the directory itself is not made");
+    });
+}
+
+#[test]
+fn reads_past_the_page_cache() {
+    let mut b = Bench::new(Aio::Threads);
+    let content = bytes(300_001);
+    block_on(async {
+        b.put("f", &content).await;
+        let how = Open { direct_from: 1000, direct_align: 4096, ..Open::READ };
+        let file = b.open("f", &how).await.unwrap();
+        assert_eq!(b.disk.read_now(&file, 0, &mut [0; 16]), Now::Cold, "never from memory");
+        for step in [300_001, 65_536, 1000, 99_999] {
+            assert_eq!(b.read_all(&file, step).await, content, "{step}");
+        }
+        for (offset, len) in [(0, 1), (1, 4096), (4095, 2), (300_000, 10), (300_001, 10), (400_000, 10)] {
+            let read = b.disk.read(&mut b.by.clone(), &file, offset as u64, vec![0; len]).await.unwrap();
+            let end = content.len().min(offset + len);
+            assert_eq!(read, content.get(offset..end).unwrap_or_default(), "{offset}");
+        }
+        let small = b.put("small", &bytes(999)).await;
+        drop(small);
+        let small = b.open("small", &how).await.unwrap();
+        assert!(matches!(b.disk.read_now(&small, 0, &mut [0; 16]), Now::Ready(Ok(16))));
+        // Reading ahead is advice: the bytes are the same.
+        let ahead = b.open("f", &Open { read_ahead: 65_536, ..Open::READ }).await.unwrap();
+        drop_from_memory(&ahead);
+        assert_eq!(b.read_all(&ahead, 10_000).await, content);
+    });
+}
+
+#[test]
+fn sends_files_until_the_socket_is_full() {
+    let mut b = Bench::new(Aio::Threads);
+    let content = bytes(2 << 20);
+    block_on(async {
+        let file = b.put("f", &content).await;
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let socket = Arc::new(OwnedFd::from(ours));
+        let mut by = b.by.clone();
+        let (mut sent, mut received, mut fulls) = (0, Vec::new(), 0);
+        while sent < content.len() {
+            let step =
+                b.disk.sendfile(&mut by, &file, sent as u64, content.len() - sent, &socket).await.unwrap();
+            sent += step.bytes;
+            fulls += u32::from(step.end == SentEnd::SocketFull);
+            match theirs.read_to_end(&mut received) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(fulls > 0);
+        assert_eq!(received, content);
+        let end = b.disk.sendfile(&mut by, &file, sent as u64, 10, &socket).await.unwrap();
+        assert_eq!((end.bytes, end.end), (0, SentEnd::FileEnd));
+    });
+}
+
+#[test]
+fn closes_where_closing_may_wait_by_a_job() {
+    let mut b = Bench::new(Aio::Threads);
+    block_on(async {
+        let written = b.put("f", b"x").await;
+        let kept = b.open("f", &Open::READ).await.unwrap();
+        let unlinked = b.open("f", &Open::READ).await.unwrap();
+        let closes = |b: &Bench, count| {
+            let start = Instant::now();
+            while b.jobs(Op::Close) < count {
+                assert!(start.elapsed() < DEADLINE);
+                std::thread::yield_now();
+            }
+            assert_eq!(b.jobs(Op::Close), count);
+        };
+        drop(kept.clone());
+        drop(kept);
+        closes(&b, 0);
+        drop(written);
+        closes(&b, 1);
+        b.disk.unlink(&mut b.by.clone(), &b.path("f")).await.unwrap();
+        drop(unlinked);
+        closes(&b, 2);
+        // A file that outlives the pool is still closed.
+        let last = b.put("g", b"x").await;
+        b.disk.pool().clone().shutdown();
+        drop(last);
+    });
+}
+
+#[test]
+fn names_come_back_as_they_are() {
+    let mut b = Bench::new(Aio::Threads);
+    block_on(async {
+        let name = CStr::from_bytes_with_nul(b"\xff \n\xc3\x28\0").unwrap();
+        let path = CString::new([b.path("d/").as_bytes(), name.to_bytes()].concat()).unwrap();
+        let mut by = b.by.clone();
+        b.disk.mkdir(&mut by, &b.path("d"), 0o755).await.unwrap();
+        b.disk.create(&mut by, &path, &Create::NEW).await.unwrap();
+        let listing = b.disk.list(&mut by, &b.path("d"), 10).await.unwrap();
+        assert_eq!(listing.entries[0].name.as_c_str(), name);
+        b.put("plain", b"").await;
+    });
+}

@@ -1,0 +1,320 @@
+//! The simulated twin keeps its own promises, and code written against the door can rely on them.
+
+use std::ffi::{CStr, CString};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+use tw_disk::sim::{Faults, Sim};
+use tw_disk::{
+    Account, Aio, Class, Create, Disk, DiskError, Durable, Errno, Existing, File, Kind, Links, Now, Op, Open,
+    Pool, Source, Temp,
+};
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+fn poll_once<T>(future: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn door(sim: &Arc<Sim>, aio: Aio, threads: u32) -> Disk {
+    Disk::simulated(Pool::new("sim", threads, 100).unwrap(), aio, sim.clone())
+}
+
+fn by() -> Account {
+    Account::new(Class::Hit, Source::NONE)
+}
+
+async fn read_all(disk: &Disk, file: &File, step: usize) -> Result<Vec<u8>, DiskError> {
+    let mut content = Vec::new();
+    loop {
+        let read = disk.read(&mut by(), file, content.len() as u64, vec![0; step]).await?;
+        if read.is_empty() {
+            return Ok(content);
+        }
+        content.extend(read);
+    }
+}
+
+/// Replaces a file the safe way: a temporary file, its content flushed, renamed, the directory flushed.
+async fn replace(disk: &Disk, path: &CStr, content: Vec<u8>, is_safe: bool) -> Result<(), DiskError> {
+    let mut by = Account::new(Class::Fill, Source::NONE);
+    let (file, temp) = disk.create_temp(&mut by, c"/tmp", &Temp::NAMED).await?;
+    let temp = temp.expect("a named file has a name");
+    disk.write(&mut by, &file, 0, content).await?;
+    if is_safe {
+        disk.fsync(&mut by, &file, Durable::All).await?;
+    }
+    disk.rename(&mut by, &temp, path).await?;
+    disk.sync_dir(&mut by, c"/store").await
+}
+
+fn old() -> Vec<u8> {
+    vec![1; 3000]
+}
+
+fn new() -> Vec<u8> {
+    vec![2; 5000]
+}
+
+#[test]
+fn a_power_failure_at_any_operation_leaves_the_old_or_the_new_version() {
+    let (mut olds, mut news) = (0, 0);
+    for seed in 0..200 {
+        for at in 0..8 {
+            let sim = Sim::new(seed);
+            sim.put(c"/store/f", &old()).unwrap();
+            sim.put(c"/tmp/keep", b"").unwrap();
+            let disk = door(&sim, Aio::Off, 1);
+            sim.fail_power_after(at);
+            let result = block_on(replace(&disk, c"/store/f", new(), true));
+            sim.reboot();
+            let left = sim.content(c"/store/f").expect("one version survives");
+            assert!(left == old() || left == new(), "seed {seed}, operation {at}");
+            assert!(result.is_err() || left == new(), "done means safe");
+            *(if left == old() { &mut olds } else { &mut news }) += 1;
+        }
+    }
+    assert!(olds > 0 && news > 0);
+}
+
+#[test]
+fn without_fsync_some_power_failure_tears_the_file() {
+    let is_torn = (0..100).any(|seed| {
+        let sim = Sim::new(seed);
+        sim.put(c"/store/f", &old()).unwrap();
+        sim.put(c"/tmp/keep", b"").unwrap();
+        block_on(replace(&door(&sim, Aio::Off, 1), c"/store/f", new(), false)).unwrap();
+        sim.reboot();
+        let left = sim.content(c"/store/f").unwrap();
+        left != old() && left != new()
+    });
+    assert!(is_torn, "a twin that forgives everything finds nothing");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let run = |seed| {
+        let sim = Sim::new(seed);
+        sim.put(c"/store/keep", b"").unwrap();
+        sim.put(c"/tmp/keep", b"").unwrap();
+        sim.set_faults(Faults::MANY);
+        let disk = door(&sim, Aio::Off, 1);
+        let mut log = Vec::new();
+        for i in 0..50_u8 {
+            let path = CString::new(format!("/store/{}", i % 7)).unwrap();
+            log.push(block_on(replace(&disk, &path, vec![i; 700], true)).err());
+        }
+        sim.reboot();
+        let contents: Vec<_> = sim.paths().iter().map(|path| sim.content(path)).collect();
+        (log, sim.calls(), contents.len(), contents)
+    };
+    assert_eq!(run(7).0.len(), 50);
+    assert!(run(7).0 == run(7).0 && run(7).1 == run(7).1);
+    assert_ne!(run(7).0, run(8).0);
+}
+
+#[test]
+fn on_a_bad_day_every_answer_is_right_or_an_error() {
+    let content: Vec<u8> = (0..20_000_u32).map(|i| (i * 31) as u8).collect();
+    let (mut rights, mut wrongs, mut shorts) = (0, 0, 0);
+    for seed in 0..100 {
+        let sim = Sim::new(seed);
+        sim.put(c"/f", &content).unwrap();
+        sim.set_faults(Faults::MANY);
+        let disk = door(&sim, Aio::Threads, 1);
+        let result: Result<Vec<u8>, DiskError> = block_on(async {
+            let file = disk.open(&mut by(), c"/f", &Open::READ).await?;
+            let mut buf = [0; 100];
+            if let Now::Ready(Ok(n)) = disk.read_now(&file, 50, &mut buf) {
+                assert_eq!(buf[..n], content[50..50 + n]);
+                shorts += u32::from(n < 100);
+            }
+            read_all(&disk, &file, 4096).await
+        });
+        match result {
+            Ok(read) => {
+                assert_eq!(read, content);
+                rights += 1;
+            }
+            Err(error) => {
+                let errno = error.errno().unwrap();
+                assert!(matches!(errno, Errno::IO | Errno::NOMEM | Errno::MFILE), "{error}");
+                wrongs += 1;
+            }
+        }
+    }
+    assert!(rights > 0 && wrongs > 0 && shorts > 0, "{rights} {wrongs} {shorts}");
+}
+
+#[test]
+fn a_full_disk_refuses_and_keeps_what_it_took() {
+    let sim = Sim::new(1);
+    sim.put(c"/a", &[1; 1000]).unwrap();
+    sim.set_capacity(4096);
+    let disk = door(&sim, Aio::Threads, 1);
+    block_on(async {
+        let mut by = by();
+        let file = disk.create(&mut by, c"/b", &Create::NEW).await.unwrap();
+        let error = disk.write(&mut by, &file, 0, vec![2; 5000]).await.unwrap_err();
+        assert_eq!(error.on(c"/b").to_string(), "pwrite() \"/b\" failed (28: No space left on device)");
+        let space = disk.space(&mut by, c"/").await.unwrap();
+        assert_eq!((space.total, space.free), (4096, 0));
+        drop(file);
+        disk.unlink(&mut by, c"/b").await.unwrap();
+        assert_eq!(disk.space(&mut by, c"/").await.unwrap().free, 3072);
+    });
+}
+
+#[test]
+fn a_stalled_disk_stops_no_answer_from_memory_and_futures_can_be_dropped() {
+    let sim = Sim::new(1);
+    sim.put(c"/cold", b"cold").unwrap();
+    sim.put(c"/hot", b"hot").unwrap();
+    let disk = door(&sim, Aio::Threads, 2);
+    block_on(async {
+        let mut account = by();
+        let cold = disk.open(&mut account, c"/cold", &Open::READ).await.unwrap();
+        let stall = sim.stall(Op::Read);
+        let (mut first, mut second, mut third) = (by(), by(), by());
+        let mut begun = Box::pin(disk.read(&mut first, &cold, 0, vec![0; 9]));
+        let mut dropped = Box::pin(disk.read(&mut second, &cold, 0, vec![0; 9]));
+        let mut waiting = Box::pin(disk.read(&mut third, &cold, 0, vec![0; 9]));
+        assert!(poll_once(begun.as_mut()).is_pending());
+        assert!(poll_once(dropped.as_mut()).is_pending());
+        stall.wait_for(2).unwrap();
+        assert!(poll_once(waiting.as_mut()).is_pending());
+        assert_eq!(disk.pool().stats().waiting, 1);
+        // Names are in memory, whatever the disk does.
+        assert!(matches!(disk.open_now(c"/hot", &Open::READ), Now::Ready(Ok(_))));
+        assert!(matches!(disk.probe_now(c"/gone"), Now::Ready(Err(Errno::NOENT))));
+        drop(waiting);
+        drop(dropped);
+        assert_eq!(disk.pool().stats().waiting, 0);
+        drop(stall);
+        assert_eq!(begun.await.unwrap(), b"cold");
+        assert_eq!(disk.read(&mut account, &cold, 1, vec![0; 2]).await.unwrap(), b"ol");
+    });
+}
+
+#[test]
+fn evicted_content_is_cold_once() {
+    let sim = Sim::new(1);
+    sim.put(c"/f", b"content").unwrap();
+    let disk = door(&sim, Aio::Threads, 1);
+    block_on(async {
+        let mut account = by();
+        let file = disk.open(&mut account, c"/f", &Open::READ).await.unwrap();
+        assert!(account.is_inline());
+        sim.evict();
+        assert_eq!(disk.read_now(&file, 0, &mut [0; 4]), Now::Cold);
+        assert!(matches!(disk.open_now(c"/f", &Open::READ), Now::Cold));
+        disk.read(&mut account, &file, 0, vec![0; 4]).await.unwrap();
+        assert_eq!(account.jobs(), 1);
+        assert_eq!(disk.read_now(&file, 0, &mut [0; 4]), Now::Ready(Ok(4)));
+        assert!(matches!(disk.open_now(c"/f", &Open::READ), Now::Ready(Ok(_))));
+    });
+}
+
+#[test]
+fn behaves_like_a_file_system() {
+    let sim = Sim::new(1);
+    let disk = door(&sim, Aio::Off, 1);
+    block_on(async {
+        let mut by = by();
+        disk.mkdir_all(&mut by, c"/a/b/c", 0o755).await.unwrap();
+        let truncate = Create { existing: Existing::Truncate, ..Create::NEW };
+        let file = disk.create(&mut by, c"/a/f", &truncate).await.unwrap();
+        disk.write(&mut by, &file, 2, b"xyz").await.unwrap();
+        let errno = |result: Result<(), DiskError>| result.err().and_then(|error| error.errno());
+        assert_eq!(errno(disk.mkdir(&mut by, c"/a/f", 0).await), Some(Errno::EXIST));
+        assert_eq!(errno(disk.mkdir(&mut by, c"/a/f/g", 0).await), Some(Errno::NOTDIR));
+        assert_eq!(errno(disk.rename(&mut by, c"/a/f", c"/a/b").await), Some(Errno::ISDIR));
+        assert_eq!(errno(disk.rename(&mut by, c"/a/b", c"/a/f").await), Some(Errno::NOTDIR));
+        assert_eq!(errno(disk.rmdir(&mut by, c"/a/b").await), Some(Errno::NOTEMPTY));
+        assert_eq!(errno(disk.unlink(&mut by, c"/a/b").await), Some(Errno::ISDIR));
+        assert_eq!(errno(disk.link(&mut by, c"/a/b", c"/l").await), Some(Errno::PERM));
+        disk.link(&mut by, c"/a/f", c"/a/b/l").await.unwrap();
+        disk.unlink(&mut by, c"/a/f").await.unwrap();
+        assert_eq!(disk.stat(&mut by, c"/a/b/l").await.unwrap().nlink, 1);
+        assert_eq!(disk.read_whole(&mut by, c"/a/b/l", 10).await.unwrap(), b"\0\0xyz");
+        disk.unlink(&mut by, c"/a/b/l").await.unwrap();
+        assert_eq!(disk.read(&mut by, &file, 3, vec![0; 9]).await.unwrap(), b"yz", "open files stay");
+
+        sim.put(c"/t/f", b"t").unwrap();
+        sim.put_link(c"/link", c"/t", 5).unwrap();
+        sim.put_link(c"/loop", c"loop", 0).unwrap();
+        let cases = [
+            (c"/link/f", Links::Follow, None),
+            (c"/link/f", Links::Refuse { from: 0 }, Some(Errno::LOOP)),
+            (c"/link/f", Links::Refuse { from: 5 }, None),
+            (c"/link/f", Links::SameOwner { from: 0 }, Some(Errno::LOOP)),
+            (c"/loop", Links::Follow, Some(Errno::LOOP)),
+            (c"/t/f", Links::Refuse { from: 0 }, None),
+            (c"/t/f/", Links::Follow, Some(Errno::NOTDIR)),
+        ];
+        for (path, links, expected) in cases {
+            let opened = disk.open(&mut by, path, &Open { links, ..Open::READ }).await;
+            assert_eq!(opened.err().and_then(|error| error.errno()), expected, "{path:?} {links:?}");
+        }
+        assert_eq!(disk.realpath(&mut by, c"/link/f").await.unwrap().as_c_str(), c"/t/f");
+        assert_eq!(disk.readlink(&mut by, c"/link").await.unwrap().as_c_str(), c"/t");
+        assert_eq!(disk.stat_link(&mut by, c"/link").await.unwrap().kind, Kind::Symlink);
+        let listing = disk.list(&mut by, c"/", 3).await.unwrap();
+        assert!(listing.truncated && listing.entries.len() == 3);
+        assert!(sim.paths().iter().any(|path| path.as_c_str() == c"/t/f"));
+    });
+}
+
+#[test]
+fn files_opened_before_a_power_failure_are_gone() {
+    let sim = Sim::new(3);
+    sim.put(c"/f", b"x").unwrap();
+    let disk = door(&sim, Aio::Threads, 1);
+    block_on(async {
+        let file = disk.open(&mut by(), c"/f", &Open::READ).await.unwrap();
+        sim.reboot();
+        let error = disk.read(&mut by(), &file, 0, vec![0; 1]).await.unwrap_err();
+        assert_eq!(error.errno(), Some(Errno::IO));
+        drop(file);
+        assert!(disk.open(&mut by(), c"/f", &Open::READ).await.is_ok());
+    });
+}
+
+#[test]
+fn futures_dropped_in_a_storm_of_faults_lose_nothing() {
+    for seed in 0..20 {
+        let sim = Sim::new(seed);
+        sim.put(c"/f", &[7; 10_000]).unwrap();
+        let disk = door(&sim, Aio::Threads, 3);
+        sim.set_faults(Faults { cold: 900, ..Faults::MANY });
+        let file = loop {
+            if let Ok(file) = block_on(disk.open(&mut by(), c"/f", &Open::READ)) {
+                break file;
+            }
+        };
+        block_on(async {
+            for i in 0..200_u64 {
+                let mut account = Account::new(Class::Hit, Source::new(i % 3));
+                let mut read = pin!(disk.read(&mut account, &file, i, vec![0; 100]));
+                if poll_once(read.as_mut()).is_pending() && i % 4 == 0 {
+                    if let Ok(content) = read.await {
+                        assert!(!content.is_empty() && content.iter().all(|&byte| byte == 7));
+                    }
+                }
+            }
+        });
+        let start = Instant::now();
+        loop {
+            let stats = disk.pool().stats();
+            if stats.running == 0 && stats.waiting == 0 {
+                break;
+            }
+            assert!(start.elapsed() < Duration::from_secs(20));
+            std::thread::yield_now();
+        }
+        disk.pool().clone().shutdown();
+    }
+}
