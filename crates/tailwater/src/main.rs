@@ -19,7 +19,10 @@ fn main() -> ExitCode {
     match instance::run(&conf::Names::new(prefix, file)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("tailwater: [emerg] {e}\n").as_bytes());
+            let _ = std::io::Write::write_all(
+                &mut std::io::stderr(),
+                format!("tailwater: [emerg] {e}\n").as_bytes(),
+            );
             ExitCode::FAILURE
         }
     }

@@ -1,9 +1,12 @@
 //! What one loop has: its generation, its connections, its files and the memory it uses again and again.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::Poll;
 
 use tokio::task::JoinHandle;
 use tw_base::Counter;
@@ -205,15 +208,20 @@ impl Drop for Open {
     }
 }
 
-/// The life of a loop: serves `generation` until told otherwise.
-pub async fn run(
+/// The life of a loop: serves `generation` until told otherwise. Dropping it closes every connection.
+///
+/// Called on the loop's thread before the loop guard is on; the future does the rest.
+pub fn run(
     index: usize,
     counts: Arc<Counts>,
     generation: Arc<Generation>,
     sockets: Vec<ListenSocket>,
-    mut orders: Inbox<Order>,
-) {
-    let worker = Worker::new(index, counts, generation);
+    orders: Inbox<Order>,
+) -> impl Future<Output = ()> {
+    serve(Worker::new(index, counts, generation), sockets, orders)
+}
+
+async fn serve(worker: Rc<Worker>, sockets: Vec<ListenSocket>, mut orders: Inbox<Order>) {
     let mut acceptors = listen(&worker, sockets);
     let sweeper = worker.clone();
     tw_rt::spawn_local(Subject { kind: "files", id: 0 }, async move {
@@ -232,11 +240,22 @@ pub async fn run(
             Order::Quit => {
                 acceptors.iter().for_each(JoinHandle::abort);
                 worker.connections.stop();
-                worker.connections.drained().await;
+                drained(&worker.connections, &mut orders).await;
                 return;
             }
         }
     }
+}
+
+/// Waits until no connection is left, or nobody is left who could give orders: then it must end at once.
+async fn drained(connections: &TaskGroup, orders: &mut Inbox<Order>) {
+    let mut drained = pin!(connections.drained());
+    let mut abandoned = pin!(async { while orders.recv().await.is_some() {} });
+    poll_fn(|cx| match drained.as_mut().poll(cx) {
+        Poll::Ready(()) => Poll::Ready(()),
+        Poll::Pending => abandoned.as_mut().poll(cx),
+    })
+    .await;
 }
 
 fn listen(worker: &Rc<Worker>, sockets: Vec<ListenSocket>) -> Vec<JoinHandle<()>> {
