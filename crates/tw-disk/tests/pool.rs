@@ -1,5 +1,7 @@
 //! The pool from outside: order, limits, cancellation, panics, reconfiguration and the end.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
