@@ -55,6 +55,13 @@ pub(crate) fn value_len(bytes: &[u8]) -> usize {
     bytes.len()
 }
 
+/// Length of the run of bytes in front of a colon, a space or a control character: of a field name, if the rest of its
+/// bytes are as they should be.
+#[inline]
+pub(crate) fn before_colon(bytes: &[u8]) -> usize {
+    find(bytes, |word| below(word, 0x21) | equal(word, b':'), |byte| byte <= b' ' || byte == b':')
+}
+
 /// Length of the run of bytes that make a field name: letters, digits and `-`.
 #[inline]
 pub(crate) fn name_len(bytes: &[u8]) -> usize {
@@ -137,6 +144,8 @@ mod tests {
                 assert_eq!(target_len(&line), target, "target {byte:#x} at {at}");
                 let value = if matches!(byte, b'\r' | b'\n' | 0) { at } else { 20 };
                 assert_eq!(value_len(&line), value, "value {byte:#x} at {at}");
+                let colon = if byte <= b' ' || byte == b':' { at } else { 20 };
+                assert_eq!(before_colon(&line), colon, "colon {byte:#x} at {at}");
                 let name = if byte.is_ascii_alphanumeric() || byte == b'-' { 20 } else { at };
                 assert_eq!(name_len(&line), name, "name {byte:#x} at {at}");
             }

@@ -6,6 +6,7 @@
 //! ```
 
 use super::Span;
+use crate::known::Known;
 use crate::scan;
 
 /// Where the parser is in the current line. Positions are offsets in the bytes given to [`FieldParser::advance`].
@@ -40,7 +41,7 @@ pub(crate) enum FieldEvent {
     /// The line is not complete.
     NeedMore,
     /// A line is complete; `odd_name` says whether its name is one nginx calls invalid.
-    Field { name: Span, value: Span, odd_name: bool },
+    Field { name: Span, value: Span, known: Option<Known>, odd_name: bool },
     /// The empty line.
     End,
     /// The line is wrong at `value_end`.
@@ -64,6 +65,44 @@ impl FieldParser {
     /// Reads on until the end of a line or of `bytes`.
     #[inline]
     pub(crate) fn advance(&mut self, bytes: &[u8], allow_underscores: bool) -> FieldEvent {
+        if matches!(self.stage, Stage::Start)
+            && let Some(event) = self.plain_line(bytes)
+        {
+            return event;
+        }
+        self.step(bytes, allow_underscores)
+    }
+
+    /// A line that is all there and as it should be, without the state machine; None leaves it to that.
+    #[inline]
+    fn plain_line(&mut self, bytes: &[u8]) -> Option<FieldEvent> {
+        let line = bytes.get(self.pos..)?;
+        let (name, rest) = line.split_at_checked(scan::before_colon(line))?;
+        let known = Known::find_at_start(line, name.len());
+        // A known name has only proper characters.
+        if known.is_none() && (name.is_empty() || scan::name_len(name) < name.len()) {
+            return None;
+        }
+        let value = rest.strip_prefix(b":")?;
+        let value = value.strip_prefix(b" ").unwrap_or(value);
+        if value.first() == Some(&b' ') {
+            return None;
+        }
+        let (value, rest) = value.split_at_checked(scan::value_len(value))?;
+        let (Some(b'\r'), Some(b'\n')) = (rest.first(), rest.get(1)) else { return None };
+        if value.last() == Some(&b' ') {
+            return None;
+        }
+
+        let name = Span::new(self.pos, self.pos + name.len());
+        let value_end = bytes.len() - rest.len();
+        let value = Span::new(value_end - value.len(), value_end);
+        self.line_start = self.pos;
+        self.pos = value_end + 2;
+        Some(FieldEvent::Field { name, value, known, odd_name: false })
+    }
+
+    fn step(&mut self, bytes: &[u8], allow_underscores: bool) -> FieldEvent {
         while let Some(&byte) = bytes.get(self.pos) {
             match self.stage {
                 Stage::Start => {
@@ -117,13 +156,13 @@ impl FieldParser {
                     self.trim(bytes);
                     match byte {
                         b'\r' => self.stage = Stage::Cr,
-                        b'\n' => return self.field(),
+                        b'\n' => return self.field(bytes),
                         _ => return self.invalid(),
                     }
                 }
 
                 Stage::Cr => match byte {
-                    b'\n' => return self.field(),
+                    b'\n' => return self.field(bytes),
                     b'\r' => {}
                     _ => return FieldEvent::Invalid,
                 },
@@ -139,22 +178,20 @@ impl FieldParser {
     }
 
     /// The value ends before the spaces at its end; a tab stays, as in nginx.
-    #[inline]
     fn trim(&mut self, bytes: &[u8]) {
         let value = bytes.get(self.value_start..self.pos).unwrap_or(b"");
         let spaces = value.iter().rev().take_while(|&&byte| byte == b' ').count();
         self.value_end = self.pos - spaces;
     }
 
-    #[inline]
-    fn field(&mut self) -> FieldEvent {
+    fn field(&mut self, bytes: &[u8]) -> FieldEvent {
         let name = Span::new(self.line_start, self.name_end);
+        let known = Known::find(name.of(bytes));
         let value = Span::new(self.value_start, self.value_end);
         let odd_name = self.odd_name;
-        self.end_of_line(FieldEvent::Field { name, value, odd_name })
+        self.end_of_line(FieldEvent::Field { name, value, known, odd_name })
     }
 
-    #[inline]
     fn end_of_line(&mut self, event: FieldEvent) -> FieldEvent {
         self.pos += 1;
         self.stage = Stage::Start;

@@ -91,7 +91,42 @@ impl LineParser {
 
     /// Reads on in `line`, the bytes from the start of the request. Says how long the line is, line end included, once
     /// it is complete.
+    #[inline]
     pub(super) fn advance(&mut self, line: &[u8]) -> Result<Option<usize>, HeadError> {
+        if self.pos == 0
+            && let Some(len) = self.plain_line(line)
+        {
+            return Ok(Some(len));
+        }
+        self.step(line)
+    }
+
+    /// A line that is all there and of the usual form, without the state machine; None leaves it to that.
+    #[inline]
+    fn plain_line(&mut self, line: &[u8]) -> Option<usize> {
+        let (method, method_end) = match line {
+            [b'G', b'E', b'T', b' ', b'/', ..] => (Method::Get, 3),
+            [b'H', b'E', b'A', b'D', b' ', b'/', ..] => (Method::Head, 4),
+            [b'P', b'O', b'S', b'T', b' ', b'/', ..] => (Method::Post, 4),
+            _ => return None,
+        };
+        let target_start = method_end + 1;
+        let target_end = target_start + scan::target_len(line.get(target_start..)?);
+        let minor = match line.get(target_end..)?.first_chunk::<11>()? {
+            b" HTTP/1.1\r\n" => 1,
+            b" HTTP/1.0\r\n" => 0,
+            _ => return None,
+        };
+
+        (self.method, self.method_end) = (method, method_end);
+        (self.target_start, self.target_end) = (target_start, target_end);
+        (self.major, self.minor) = (1, minor);
+        self.end = target_end + 9;
+        self.protocol = Span::new(target_end + 1, self.end);
+        Some(self.end + 2)
+    }
+
+    fn step(&mut self, line: &[u8]) -> Result<Option<usize>, HeadError> {
         use HeadError::{InvalidMethod, InvalidRequest, InvalidVersion};
 
         while let Some(&byte) = line.get(self.pos) {

@@ -195,7 +195,7 @@ fn fields(head: &mut RequestHead, limits: &HeadLimits) -> Result<Progress, HeadE
         let window = bytes.get(..parser.room.line_limit).unwrap_or(bytes);
 
         match parser.fields.advance(window, limits.underscores_in_headers) {
-            FieldEvent::Field { name, value, odd_name } => {
+            FieldEvent::Field { name, value, known, odd_name } => {
                 parser.room.next_line(parser.fields.pos, limits);
                 if odd_name && limits.ignore_invalid_headers {
                     ignored.push(Span::new(name.start as usize, value.end as usize));
@@ -204,7 +204,6 @@ fn fields(head: &mut RequestHead, limits: &HeadLimits) -> Result<Progress, HeadE
                 if fields.len() >= limits.max_headers {
                     return Err(HeadError::TooManyHeaders);
                 }
-                let known = Known::find(name.of(bytes));
                 let field = FieldSpan { name, value, known };
                 if let Some(known) = known {
                     accept_known(head, known, field)?;
@@ -293,7 +292,9 @@ fn accept_known(head: &mut RequestHead, known: Known, field: FieldSpan) -> Resul
         Known::Connection => {
             // nginx looks for the words anywhere in the value, and lets the last line that has one decide.
             let value = field.value.of(bytes);
-            if contains(value, b"close") {
+            if value == b"keep-alive" {
+                line.connection = ConnectionWish::KeepAlive; // by far the most frequent one
+            } else if contains(value, b"close") {
                 line.connection = ConnectionWish::Close;
             } else if contains(value, b"keep-alive") {
                 line.connection = ConnectionWish::KeepAlive;
