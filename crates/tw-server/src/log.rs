@@ -103,6 +103,11 @@ impl Logs {
         log
     }
 
+    /// Every log that is open.
+    pub fn sinks(&self) -> impl Iterator<Item = &Sink> {
+        self.sinks.iter().filter_map(SinkRef::sink)
+    }
+
     /// Opens every log. Waits for the disk: the main thread only. On an error nothing else has changed.
     pub fn open(&self, sinks: &Sinks) -> Result<(), OpenError> {
         for pending in &self.sinks {

@@ -4,8 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::{Rc, Weak};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
 use tokio::task::JoinHandle;
@@ -13,7 +13,7 @@ use tw_base::Counter;
 use tw_log::Level;
 use tw_net::{Accepted, Acceptor, ListenSocket};
 use tw_rt::watch::Subject;
-use tw_rt::{Inbox, TaskGroup};
+use tw_rt::{Inbox, LoopStats, TaskGroup};
 
 use crate::http::conn::{self, Conn};
 use crate::http::files::{FILES_MAX, Files};
@@ -43,9 +43,21 @@ pub struct Counts {
     /// Requests by class of status: index 1 to 5; 0 is none of them.
     pub by_class: [Counter; 6],
     next_id: AtomicU64,
+    /// What each loop counts of its turns.
+    loops: Mutex<Vec<Arc<LoopStats>>>,
 }
 
 impl Counts {
+    /// What each loop counts of its turns, by number. Read by scrapes only.
+    pub fn loops(&self) -> Vec<Arc<LoopStats>> {
+        self.loops.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes a loop that was started into account.
+    pub fn add_loop(&self, stats: Arc<LoopStats>) {
+        self.loops.lock().unwrap_or_else(PoisonError::into_inner).push(stats);
+    }
+
     /// Counts a status.
     pub fn status(&self, status: u16) {
         let class = usize::from(status / 100);
