@@ -1,0 +1,59 @@
+//! What must hold for any bytes a peer sends as a chunked body: no panic, the same outcome however the bytes are
+//! split, and what we encode is what we decode.
+
+use tw_http::chunked::{BODY_END, CHUNK_END, OVERHEAD_MAX};
+use tw_http::{Chunk, ChunkError, ChunkHead, ChunkedDecoder, Trailers};
+
+pub(crate) fn check(data: &[u8]) {
+    for (trailers, overhead_max) in [(Trailers::Skip, OVERHEAD_MAX), (Trailers::Keep, 8)] {
+        let whole = decoded(&[data], trailers, overhead_max);
+        let step = (data.len() / 200).max(1);
+        for at in (0..data.len()).step_by(step) {
+            let (first, second) = data.split_at(at);
+            assert_eq!(decoded(&[first, second], trailers, overhead_max), whole, "split at {at}");
+        }
+        let bytes: Vec<&[u8]> = data.chunks(1).collect();
+        assert_eq!(decoded(&bytes, trailers, overhead_max), whole, "byte by byte");
+    }
+
+    for size in [1, 3, 1000] {
+        let mut body = Vec::new();
+        for chunk in data.chunks(size) {
+            body.extend_from_slice(ChunkHead::new(chunk.len() as u64).as_bytes());
+            body.extend_from_slice(chunk);
+            body.extend_from_slice(CHUNK_END);
+        }
+        body.extend_from_slice(BODY_END);
+        assert_eq!(decoded(&[&body], Trailers::Skip, 0), Ok((data.to_vec(), Some(body.len()))));
+    }
+}
+
+/// The data, and the length of the coded body if it is complete.
+fn decoded(
+    pieces: &[&[u8]],
+    trailers: Trailers,
+    overhead_max: usize,
+) -> Result<(Vec<u8>, Option<usize>), ChunkError> {
+    let mut decoder = ChunkedDecoder::new(trailers, overhead_max);
+    let (mut data, mut total) = (Vec::new(), 0);
+    for piece in pieces {
+        let mut rest = *piece;
+        loop {
+            let (used, chunk) = decoder.decode(rest)?;
+            total += used;
+            match chunk {
+                Chunk::NeedMore => {
+                    assert_eq!(used, rest.len());
+                    break;
+                }
+                Chunk::Data(range) => {
+                    assert!(!range.is_empty() && range.end == used);
+                    data.extend_from_slice(&rest[range]);
+                }
+                Chunk::End => return Ok((data, Some(total))),
+            }
+            rest = &rest[used..];
+        }
+    }
+    Ok((data, None))
+}
