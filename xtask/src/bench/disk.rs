@@ -40,6 +40,9 @@ struct Shape {
     cold_connections: usize,
     /// What nginx is told beside the defaults.
     nginx_http: &'static str,
+    /// The load lasts this many times longer than the hot file alone: where 200 clients share the disk's bandwidth, each
+    /// waits several seconds for one large file.
+    load_factor: u64,
     /// The latency a hot request may have, if this shape has a limit.
     p99_max: Option<Duration>,
 }
@@ -52,6 +55,7 @@ const SHAPES: &[Shape] = &[
         hot_connections: 16,
         cold_connections: 64,
         nginx_http: "",
+        load_factor: 1,
         p99_max: Some(Duration::from_millis(5)),
     },
     Shape {
@@ -61,6 +65,7 @@ const SHAPES: &[Shape] = &[
         hot_connections: 50,
         cold_connections: 200,
         nginx_http: "sendfile on; sendfile_max_chunk 512k;",
+        load_factor: 3,
         p99_max: None,
     },
 ];
@@ -172,14 +177,14 @@ fn measure_one(
     let cold_load = Load {
         url: server.url("/"),
         connections: shape.cold_connections,
-        seconds: plan.seconds + 2 * LEAD.as_secs(),
+        seconds: plan.seconds * shape.load_factor + 2 * LEAD.as_secs(),
         script: cold.random_requests(&format!("/{}/", shape.file_size)),
         cpu: plan.load_cpu,
     };
     let cold_running = cold_load.start()?;
     wait::pause(LEAD);
     let before = blocked(plan, &server)?;
-    let loaded = hot_load.run()?;
+    let loaded = Load { seconds: plan.seconds * shape.load_factor, ..hot_load }.run()?;
     let blocked = match (before, blocked(plan, &server)?) {
         (Some(before), Some(after)) => after.since(&before).quantile(0.999),
         _ => None,
