@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use pin_project_lite::pin_project;
 use tokio::task::JoinHandle;
 
-use crate::watch::{Subject, Watched};
+use crate::watch::{self, Subject, Watched};
 
 /// Starts `future` as a task of the loop this thread runs. Dropping the handle leaves it running.
 ///
@@ -23,6 +23,7 @@ where
 
 /// Lets every other ready task run, and events arrive, before the caller goes on.
 pub async fn yield_now() {
+    watch::end_turn_soon();
     tokio::task::yield_now().await;
 }
 

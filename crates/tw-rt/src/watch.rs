@@ -6,6 +6,7 @@
 //! when it moves is charged. That is exact enough to name the culprit of a turn of 10 ms and nearly free otherwise.
 
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -99,6 +100,26 @@ pub fn operation<T>(name: &'static str, f: impl FnOnce() -> T) -> T {
     value
 }
 
+/// The line for the error log: `event loop of worker 3 was blocked for 31 ms, 28 ms of it by connection 42 (regex)`.
+impl fmt::Display for Stall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "event loop of worker {} was blocked for {} ms", self.worker, self.turn.as_millis())?;
+        let Some(Culprit { subject, operation, took }) = self.culprit else { return Ok(()) };
+        write!(f, ", {} ms of it by {}", took.as_millis(), subject)?;
+        operation.map_or(Ok(()), |operation| write!(f, " ({operation})"))
+    }
+}
+
+/// `connection 42`, or the kind alone where there is only one.
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.id {
+            0 => f.write_str(self.kind),
+            id => write!(f, "{} {id}", self.kind),
+        }
+    }
+}
+
 impl Local {
     /// Adds the ticks since the last look to the poll that is going on; returns them.
     fn charge(&self) -> u64 {
@@ -115,15 +136,24 @@ impl Local {
         self.charge();
         if self.poll_ns.get() > 0 {
             self.blame(subject);
+            // The loop may look for events unseen, for instance because a task used up tokio's budget. Once per
+            // tick is often enough to keep such turns apart, and to keep the loop's clock right.
+            self.end_soon();
         }
         let left = self.polls_left.get() - 1;
         self.polls_left.set(left);
         if left == 0 {
             self.polls_left.set(self.polls_per_turn.get());
-            self.due.set(true);
-            if let Some(root) = &*self.root.borrow() {
-                root.wake_by_ref();
-            }
+            self.end_soon();
+        }
+    }
+
+    /// Wakes the root future, so that it begins a new turn right after the loop next looks for events.
+    fn end_soon(&self) {
+        if !self.due.replace(true)
+            && let Some(root) = &*self.root.borrow()
+        {
+            root.wake_by_ref();
         }
     }
 
@@ -159,6 +189,11 @@ pub(crate) fn attach_root(root: &Waker, polls: u32) {
 /// Whether the root future has a turn to begin: the first one, or one after a full batch of task polls.
 pub(crate) fn is_turn_due() -> bool {
     LOCAL.with(|local| local.turn_start.get().is_none() || local.due.take())
+}
+
+/// The running task is about to let the loop look for events: that will be the end of the turn.
+pub(crate) fn end_turn_soon() {
+    LOCAL.with(Local::end_soon);
 }
 
 /// Begins a turn: the loop woke up, or looked for events between two batches of tasks.
@@ -204,5 +239,31 @@ impl<F: Future> Future for Watched<F> {
         let poll = this.future.poll(cx);
         LOCAL.with(|local| local.poll_ended(*this.subject));
         poll
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stalls_read_as_log_lines() {
+        let ms = Duration::from_millis;
+        let culprit =
+            |id, operation| Culprit { subject: Subject { kind: "connection", id }, operation, took: ms(28) };
+        let cases = [
+            (None, "event loop of worker 3 was blocked for 31 ms"),
+            (
+                Some(culprit(42, Some("regex"))),
+                "event loop of worker 3 was blocked for 31 ms, 28 ms of it by connection 42 (regex)",
+            ),
+            (
+                Some(culprit(0, None)),
+                "event loop of worker 3 was blocked for 31 ms, 28 ms of it by connection",
+            ),
+        ];
+        for (culprit, expected) in cases {
+            assert_eq!(Stall { worker: 3, turn: ms(31), culprit }.to_string(), expected);
+        }
     }
 }

@@ -183,8 +183,8 @@ pin_project! {
     /// What the thread blocks on: the main future, and the end of a turn on a loop that never runs out of tasks.
     ///
     /// tokio calls the park hooks only when nothing is left to run. A busy loop looks for events between two batches
-    /// of `EVENT_INTERVAL` tasks without telling anybody, but polls this future right after if it was woken, which
-    /// the watch does once per so many task polls.
+    /// of `EVENT_INTERVAL` tasks without telling anybody, but polls this future right after if it was woken. The watch
+    /// does that once per so many task polls, and whenever a task yields or a poll runs across a timer tick.
     struct Root<F> {
         turns: Turns,
         #[pin]
@@ -323,6 +323,17 @@ mod tests {
         let turns = stats.blocked.snapshot();
         assert!(turns.count() >= 3, "{turns:?}");
         assert!(turns.count_at_most(10_000_000) < turns.count(), "{turns:?}");
+    }
+
+    #[test]
+    fn a_task_that_yields_does_not_count_as_one_long_turn() {
+        let (_, stats) = stalls_of(|| async {
+            for _ in 0..20 {
+                spin(Duration::from_millis(2));
+                yield_now().await;
+            }
+        });
+        assert!(stats.blocked.snapshot().count() >= 20);
     }
 
     #[test]
