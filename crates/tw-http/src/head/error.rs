@@ -98,8 +98,8 @@ impl HeadError {
     }
 }
 
-/// A log line in nginx's words. Control characters of the client are written as `\xNN`, so that a log line stays one
-/// line and does nothing to a terminal; bytes that are not UTF-8 are replaced.
+/// A log line in nginx's words. It holds what the client sent, control characters included (the log escapes them);
+/// bytes that are not UTF-8 are replaced.
 #[derive(Debug)]
 pub struct ErrorText<'a> {
     head: &'a RequestHead,
@@ -175,12 +175,7 @@ struct Client<'a>(&'a [u8]);
 impl fmt::Display for Client<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
-            for c in chunk.valid().chars() {
-                match c {
-                    '\0'..='\x1f' | '\x7f' => write!(f, "\\x{:02x}", c as u32)?,
-                    _ => f.write_char(c)?,
-                }
-            }
+            f.write_str(chunk.valid())?;
             if !chunk.invalid().is_empty() {
                 f.write_char(char::REPLACEMENT_CHARACTER)?;
             }

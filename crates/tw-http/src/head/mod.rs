@@ -231,12 +231,15 @@ impl RequestHead {
         *self = RequestHead::new();
     }
 
-    /// The buffer with room for at least `n` more bytes behind its end; append what the peer sent, nothing else.
-    /// Cost: moves the bytes of the current request to the front when the room at the end is used up.
+    /// The buffer with room for at least `n` more bytes behind its end; append what the peer sent, nothing else. A body
+    /// may be read this way: consumed bytes give their room back.
+    /// Cost: moves what is in use to the front when the room at the end is used up.
     pub fn spare(&mut self, n: usize) -> &mut Vec<u8> {
-        if self.start > 0 && self.buf.capacity() - self.buf.len() < n {
+        if self.buf.capacity() - self.buf.len() < n {
+            let body = self.start + self.head_len;
+            self.buf.drain(body..body + self.taken);
             self.buf.drain(..self.start);
-            self.start = 0;
+            (self.start, self.taken) = (0, 0);
         }
         self.buf.reserve(n);
         &mut self.buf
@@ -437,7 +440,13 @@ impl RequestHead {
 
     /// Marks `n` bytes of [`Self::rest`] as used up; the head stays readable. More than there are means all.
     pub fn consume(&mut self, n: usize) {
-        self.taken += n.min(self.rest().len());
+        let rest = self.rest().len();
+        if n < rest {
+            self.taken += n;
+        } else {
+            self.buf.truncate(self.start + self.head_len);
+            self.taken = 0;
+        }
     }
 
     /// Forgets the head; the bytes left in [`Self::rest`] are the start of the next request.
