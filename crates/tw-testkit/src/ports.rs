@@ -4,11 +4,13 @@
 //! socket in between. Here a port is safe for three reasons. It lies below the range the kernel picks from by itself
 //! (`ip_local_port_range`), so no outgoing connection and no `bind` to port 0 ever gets it. It is reserved among all
 //! tests of all processes by a listening Unix socket with an abstract name that holds the number; the kernel frees
-//! the name when the process ends, however it ends. And nobody listens on it when it is reserved.
+//! the name when the process ends, however it ends. And nobody has it when it is reserved.
+//!
+//! That nobody has it is read from the kernel's tables, not tried by binding: a thread that starts a process at the same
+//! moment gives it, for an instant, a copy of every socket, and the server would find its port taken by the trial.
 
 use std::fs;
 use std::io;
-use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 
@@ -43,10 +45,7 @@ impl Port {
     fn claim(number: u16) -> Option<Self> {
         let name = SocketAddr::from_abstract_name(format!("tailwater-test-port-{number}")).ok()?;
         let claim = UnixListener::bind_addr(&name).ok()?;
-        // The standard library sets SO_REUSEADDR: connections in TIME_WAIT do not count, a listener does.
-        let free = TcpListener::bind((Ipv4Addr::UNSPECIFIED, number)).is_ok()
-            && UdpSocket::bind((Ipv4Addr::UNSPECIFIED, number)).is_ok();
-        free.then_some(Self { number, _claim: claim })
+        (!in_use(number)).then_some(Self { number, _claim: claim })
     }
 
     /// The number.
@@ -56,23 +55,31 @@ impl Port {
     }
 }
 
+/// Whether some socket of this machine serves a port: a TCP listener, or a UDP socket bound to it.
+#[must_use]
+pub fn in_use(port: u16) -> bool {
+    listening(port) || in_tables(&["/proc/net/udp", "/proc/net/udp6"], port, None)
+}
+
 /// Whether some socket of this machine listens on a TCP port. Looks, and connects nowhere.
 #[must_use]
 pub fn listening(port: u16) -> bool {
-    ["/proc/net/tcp", "/proc/net/tcp6"]
-        .iter()
-        .filter_map(|table| fs::read_to_string(table).ok())
-        .any(|table| listens_in(&table, port))
+    const LISTEN: &str = "0A";
+    in_tables(&["/proc/net/tcp", "/proc/net/tcp6"], port, Some(LISTEN))
+}
+
+fn in_tables(tables: &[&str], port: u16, state: Option<&str>) -> bool {
+    tables.iter().filter_map(|path| fs::read_to_string(path).ok()).any(|table| in_table(&table, port, state))
 }
 
 /// Searches a table in the format of `/proc/net/tcp`: `sl local_address rem_address st …`, in hexadecimal.
-fn listens_in(table: &str, port: u16) -> bool {
-    const LISTEN: &str = "0A";
+fn in_table(table: &str, port: u16, state: Option<&str>) -> bool {
     table.lines().skip(1).any(|line| {
         let mut words = line.split_ascii_whitespace().skip(1);
         let local = words.next().and_then(|address| address.rsplit_once(':'));
-        let state = words.nth(1);
-        state == Some(LISTEN) && local.is_some_and(|(_, hex)| u16::from_str_radix(hex, 16) == Ok(port))
+        let found = words.nth(1);
+        local.is_some_and(|(_, hex)| u16::from_str_radix(hex, 16) == Ok(port))
+            && (state.is_none() || state == found)
     })
 }
 
@@ -83,7 +90,10 @@ fn local_range_start() -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
     use super::*;
+    use crate::wait;
 
     #[test]
     fn a_reserved_port_is_not_handed_out_again_until_dropped() {
@@ -94,7 +104,8 @@ mod tests {
 
         let number = a.number();
         drop(a);
-        assert!(Port::claim(number).is_some());
+        // Another test may have it in between.
+        assert!(wait::until(wait::PATIENCE, || Port::claim(number).is_some()));
     }
 
     #[test]
@@ -106,7 +117,8 @@ mod tests {
         assert!(listening(port.number()));
 
         drop(listener);
-        assert!(!listening(port.number()));
+        // A process that another test starts at this moment has a copy of it until its own program begins.
+        assert!(wait::until(wait::PATIENCE, || !listening(port.number())));
     }
 
     #[test]
@@ -114,8 +126,13 @@ mod tests {
         let table = "  sl  local_address rem_address   st tx_queue rx_queue\n   \
             0: 0100007F:2EE0 00000000:0000 0A 00000000:00000000 00:00000000\n   \
             1: 0100007F:2EE1 0100007F:9C40 01 00000000:00000000 00:00000000\n";
-        for (port, expected) in [(12_000, true), (12_001, false), (12_002, false)] {
-            assert_eq!(listens_in(table, port), expected, "port {port}");
+        for (port, state, expected) in [
+            (12_000, Some("0A"), true),
+            (12_001, Some("0A"), false),
+            (12_001, None, true),
+            (12_002, None, false),
+        ] {
+            assert_eq!(in_table(table, port, state), expected, "port {port} {state:?}");
         }
     }
 }

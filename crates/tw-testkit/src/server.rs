@@ -209,7 +209,7 @@ impl Server {
         self.site.write_conf(conf)
     }
 
-    /// Waits until there is a listener on every port named so far.
+    /// Waits until the server has every port named so far, TCP or UDP.
     ///
     /// # Errors
     /// The end of the server, with what it printed and logged; `TimedOut`.
@@ -218,7 +218,7 @@ impl Server {
         let mut ended = false;
         let listens = wait::until(wait::PATIENCE, || {
             ended = group.ended();
-            ended || site.ports.iter().all(|port| ports::listening(port.number()))
+            ended || site.ports.iter().all(|port| ports::in_use(port.number()))
         });
         match (listens, ended) {
             (true, false) => Ok(()),
