@@ -1,8 +1,7 @@
 //! The handle: a pool, a mode, and the answers that do not wait.
 
-use crate::device::Reads;
 use crate::driver::{Driver, Kind};
-use crate::file::{Direct, File, Handle, Now};
+use crate::file::{File, Handle, Now};
 use crate::how::Open;
 use crate::meta::Meta;
 use crate::op::Op;
@@ -120,7 +119,8 @@ impl Disk {
     }
 
     /// Reads what is in memory at `offset`: 0 bytes at the end of the file, fewer than asked where memory ends, and
-    /// [`Now::Cold`] if the first byte is not there (the kernel then begins to read ahead).
+    /// [`Now::Cold`] if the first byte is not there (the kernel may then begin to read ahead), or if the device is busy and
+    /// nobody knows whether it is. Then: [`Disk::read_cold`].
     ///
     /// One system call; allocates nothing.
     pub fn read_now(&self, file: &File, offset: u64, buf: &mut [u8]) -> Now<usize> {
@@ -130,24 +130,20 @@ impl Disk {
         }
         let inner = file.inner();
         let read = match (&inner.handle, &self.driver.kind) {
-            (Handle::Os(fd), _) => match (inner.device.reads(), inner.direct()) {
-                _ if inner.refuses_nowait() => None,
-                (_, Direct::Wanted | Direct::On) => None,
-                (Reads::NoWait, _) => Some(os::read_now(fd, offset, buf, false)),
-                (Reads::Memory, _) => Some(os::read_now(fd, offset, buf, true)),
-                (Reads::Unknown | Reads::Job, _) => None,
-            },
+            (Handle::Os(fd), _) if inner.can_tell() => {
+                let len = match inner.device.is_busy() {
+                    true => inner.hot.known(offset, buf.len(), inner.device.epoch()),
+                    false => buf.len(),
+                };
+                // What is not known to be in memory is not tried, except nothing at all, which always is.
+                (len > 0 || buf.is_empty()).then(|| inner.read_cached(fd, offset, &mut buf[..len]))
+            }
+            (Handle::Os(fd), _) if inner.is_memory() => Some(os::read_now(fd, offset, buf, true)),
             (Handle::Sim(node), Kind::Sim(sim)) => sim.read_now(node, offset, buf),
+            (Handle::Os(_), _) => None,
             _ => Some(Err(Errno::BADF)),
         };
-        let read = match read {
-            Some(Err(Errno::AGAIN | Errno::INTR)) => None,
-            Some(Err(Errno::OPNOTSUPP)) => {
-                inner.note_nowait_refused();
-                None
-            }
-            other => other,
-        };
+        let read = read.filter(|read| !matches!(read, Err(Errno::AGAIN | Errno::INTR | Errno::OPNOTSUPP)));
         match read {
             Some(_) => inner.device.count_inline(),
             None => inner.device.count_miss(),

@@ -203,6 +203,11 @@ impl Driver {
                 file.device.touch(fd.as_fd());
                 direct::read(file, fd, offset, buf).map_err(|errno| Op::Read.failed(errno))
             }
+            (Handle::Os(fd), _) if file.can_tell() => match file.read_cached(fd, offset, buf) {
+                // The answer is for the loops: the next read of the same bytes need not come here.
+                Ok(n) => Ok(n),
+                Err(_) => by_file!(self, Op::Read, file, read(offset, buf)),
+            },
             _ => by_file!(self, Op::Read, file, read(offset, buf)),
         }
     }

@@ -6,7 +6,7 @@ use crate::how::{Access, Open};
 use crate::meta::Meta;
 use crate::op::Op;
 use crate::pool::{Shared, is_pool_thread};
-use crate::{os, sim};
+use crate::{hot, os, sim};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -45,6 +45,7 @@ pub(crate) struct Inner {
     pub(crate) handle: Handle,
     meta: Meta,
     pub(crate) device: &'static Device,
+    pub(crate) hot: hot::Key,
     pool: Option<Arc<Shared>>,
     /// Closing may write: the file was open for writing.
     is_writable: bool,
@@ -64,6 +65,7 @@ impl File {
             handle,
             meta,
             device: Device::of(meta.dev),
+            hot: hot::Key::new(meta.dev, meta.ino),
             pool,
             is_writable: matches!(how.access, Access::ReadWrite | Access::Append),
             direct: AtomicU8::new(direct as u8),
@@ -105,12 +107,29 @@ impl Inner {
         self.direct.store(direct as u8, Relaxed);
     }
 
-    pub(crate) fn refuses_nowait(&self) -> bool {
-        self.refuses_nowait.load(Relaxed)
+    /// Reads what is in memory, and remembers what was and what was not; `EAGAIN` where it would have to wait, `EOPNOTSUPP`
+    /// where the file cannot tell. Starts to read ahead on a miss, which may wait if the device is busy.
+    pub(crate) fn read_cached(&self, fd: &OwnedFd, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
+        let read = os::read_now(fd, offset, buf, false);
+        match read {
+            Ok(n) => self.hot.note(offset, n, self.device.epoch()),
+            Err(Errno::AGAIN) => self.hot.forget(offset),
+            Err(Errno::OPNOTSUPP) => self.refuses_nowait.store(true, Relaxed),
+            Err(_) => {}
+        }
+        read
     }
 
-    pub(crate) fn note_nowait_refused(&self) {
-        self.refuses_nowait.store(true, Relaxed);
+    /// Whether a look into memory says anything about this file.
+    pub(crate) fn can_tell(&self) -> bool {
+        self.device.reads() == Reads::NoWait
+            && !self.refuses_nowait.load(Relaxed)
+            && matches!(self.direct(), Direct::No | Direct::Refused)
+    }
+
+    /// Whether the file system has nothing but memory.
+    pub(crate) fn is_memory(&self) -> bool {
+        self.device.reads() == Reads::Memory && matches!(self.direct(), Direct::No | Direct::Refused)
     }
 
     /// Whether a ring may read it: a plain read, of a device that is known.

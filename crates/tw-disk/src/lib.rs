@@ -25,6 +25,7 @@ mod driver;
 mod errno;
 mod error;
 mod file;
+mod hot;
 mod how;
 mod links;
 mod meta;

@@ -32,9 +32,14 @@ impl Disk {
     /// # Errors
     /// Those of `openat2`; `ELOOP` at a link that [`Open::links`] refuses. As all operations: see [`DiskError`].
     pub async fn open(&self, by: &mut Account, path: &CStr, how: &Open) -> Result<File, DiskError> {
-        if let Now::Ready(opened) = self.open_now(path, how) {
-            return opened.map_err(|errno| Op::Open.failed(errno));
+        match self.open_now(path, how) {
+            Now::Ready(opened) => opened.map_err(|errno| Op::Open.failed(errno)),
+            Now::Cold => self.open_cold(by, path, how).await,
         }
+    }
+
+    /// [`Disk::open`] for those who have just seen [`Now::Cold`].
+    pub async fn open_cold(&self, by: &mut Account, path: &CStr, how: &Open) -> Result<File, DiskError> {
         let (path, how) = (path.to_owned(), *how);
         self.job(by, Op::Open, move |driver| driver.open(&path, &how)).await
     }
@@ -99,6 +104,17 @@ impl Disk {
             buf.truncate(read.map_err(|errno| Op::Read.failed(errno))?);
             return Ok(buf);
         }
+        self.read_cold(by, file, offset, buf).await
+    }
+
+    /// [`Disk::read`] for those who have just seen [`Now::Cold`].
+    pub async fn read_cold(
+        &self,
+        by: &mut Account,
+        file: &File,
+        offset: u64,
+        buf: Vec<u8>,
+    ) -> Result<Vec<u8>, DiskError> {
         let buf = match self.read_by_ring(by, file, offset, buf) {
             Ok(job) => {
                 let done = job.await;
@@ -126,8 +142,9 @@ impl Disk {
         offset: u64,
         mut buf: Vec<u8>,
     ) -> Result<Vec<u8>, DiskError> {
-        let file = file.clone();
+        let (file, visit) = (file.clone(), file.inner().device.visit());
         self.job(by, Op::Read, move |driver| {
+            let _visit = visit;
             let n = driver.read(file.inner(), offset, &mut buf)?;
             buf.truncate(n);
             Ok(buf)
@@ -281,8 +298,12 @@ impl Disk {
         len: usize,
         socket: &Socket,
     ) -> Result<Sent, DiskError> {
-        let (file, socket) = (file.clone(), socket.clone());
-        self.job(by, Op::Sendfile, move |driver| driver.sendfile(file.inner(), offset, len, &socket)).await
+        let (file, socket, visit) = (file.clone(), socket.clone(), file.inner().device.visit());
+        self.job(by, Op::Sendfile, move |driver| {
+            let _visit = visit;
+            driver.sendfile(file.inner(), offset, len, &socket)
+        })
+        .await
     }
 
     /// Does the work of an operation by a job, or here with [`Aio::Off`].

@@ -4,6 +4,7 @@
 //! read (a file system that refuses, a kernel that takes io_uring away) is read by the threads of the pool.
 
 use crate::account::{Account, Class, Source};
+use crate::device::Visit;
 use crate::error::DiskError;
 use crate::file::{File, Handle};
 use crate::op::Op;
@@ -25,6 +26,7 @@ pub(crate) struct ReadWork {
     file: RingFile,
     offset: u64,
     buf: Vec<u8>,
+    visit: Visit,
 }
 
 type ReadTask = Task<ReadWork, Vec<u8>>;
@@ -53,6 +55,7 @@ struct Flight {
     task: Arc<ReadTask>,
     ticket: Ticket,
     begun: Begun,
+    visit: Visit,
 }
 
 /// The queue in front of a ring.
@@ -109,7 +112,8 @@ impl Lane {
             drop(state);
             return Err(Refused::Unsuited(buf));
         }
-        let task = Arc::new(Task::new(Op::Read, ReadWork { file, offset, buf }));
+        let visit = file.0.inner().device.visit();
+        let task = Arc::new(Task::new(Op::Read, ReadWork { file, offset, buf, visit }));
         let pushed = state.queue.push(by.class, by.source, task.clone(), false);
         let must_wake = std::mem::take(&mut state.is_asleep);
         drop(state);
@@ -166,7 +170,7 @@ impl Lane {
                 state.is_asleep = true;
             }
             for (ticket, task) in begun.drain(..) {
-                if !launch(&mut ring, ticket, task) {
+                if !self.launch(&mut ring, ticket, task) {
                     over.push(ticket);
                 }
             }
@@ -184,9 +188,35 @@ impl Lane {
         }
     }
 
+    /// Puts a read into the ring; false if it is over already.
+    fn launch(&self, ring: &mut Ring<RingFile, Flight>, ticket: Ticket, task: Arc<ReadTask>) -> bool {
+        let Some((ReadWork { file, offset, mut buf, visit }, begun)) = task.begin() else { return false };
+        let inner = file.0.inner();
+        if let (Handle::Os(fd), true) = (&inner.handle, inner.can_tell()) {
+            // In memory after all: the loops are told, and the ring is for those who wait.
+            if let Ok(n) = inner.read_cached(fd, offset, &mut buf) {
+                buf.truncate(n);
+                self.finish(&task, &begun, &file, Ok(buf));
+                return false;
+            }
+        }
+        let read = Read { file, offset, buf, tag: Flight { task, ticket, begun, visit } };
+        match ring.push(read) {
+            Ok(()) => true,
+            Err(Read { file, offset, mut buf, tag: Flight { task, begun, .. } }) => {
+                // There are as many slots as places, so this does not happen; if it did, the read is done here.
+                let result = read_by_thread(&file, offset, &mut buf).map(|()| buf);
+                self.finish(&task, &begun, &file, result);
+                false
+            }
+        }
+    }
+
     /// A read has come back.
     fn land(&self, read: Read<RingFile, Flight>, result: Result<usize, Errno>) {
-        let Read { file, offset, mut buf, tag: Flight { task, begun, .. } } = read;
+        let Read { file, offset, mut buf, tag: Flight { task, begun, visit, .. } } = read;
+        drop(visit);
+        self.shared.counters.ring_reads.add(1);
         match result {
             Ok(n) => {
                 buf.truncate(n);
@@ -203,7 +233,6 @@ impl Lane {
     }
 
     fn finish(&self, task: &ReadTask, begun: &Begun, file: &RingFile, result: Result<Vec<u8>, DiskError>) {
-        self.shared.counters.ring_reads.add(1);
         let mut cost = task.finish(begun, result);
         cost.device = Some(file.0.inner().device);
         self.shared.record(&cost);
@@ -239,7 +268,7 @@ impl Lane {
         }
         for task in waiting {
             self.by_thread(move || {
-                if let Some((ReadWork { file, offset, mut buf }, begun)) = task.begin() {
+                if let Some((ReadWork { file, offset, mut buf, .. }, begun)) = task.begin() {
                     let result = read_by_thread(&file, offset, &mut buf).map(|()| buf);
                     task.finish(&begun, result);
                 }
@@ -255,20 +284,6 @@ pub(crate) enum Refused {
     Unsuited(Vec<u8>),
     /// The queue is full.
     Full(DiskError),
-}
-
-fn launch(ring: &mut Ring<RingFile, Flight>, ticket: Ticket, task: Arc<ReadTask>) -> bool {
-    let Some((ReadWork { file, offset, buf }, begun)) = task.begin() else { return false };
-    let read = Read { file, offset, buf, tag: Flight { task, ticket, begun } };
-    match ring.push(read) {
-        Ok(()) => true,
-        Err(Read { file, offset, mut buf, tag: Flight { task, begun, .. } }) => {
-            // There are as many slots as places, so this is a ring that is full of something else: read it here.
-            let result = read_by_thread(&file, offset, &mut buf).map(|()| buf);
-            task.finish(&begun, result);
-            false
-        }
-    }
 }
 
 fn read_by_thread(file: &RingFile, offset: u64, buf: &mut Vec<u8>) -> Result<(), DiskError> {
