@@ -57,10 +57,12 @@ pub(crate) fn run(names: &Names) -> io::Result<()> {
             LoopGuard::Log => tw_rt::LoopGuard::Log,
             LoopGuard::Enforce => tw_rt::LoopGuard::Enforce,
         };
-        let (counts, generation) = (counts.clone(), generation.clone());
-        workers.push(Worker::<Order>::start(options, move |orders| {
-            run_worker(index, counts, generation, own, orders)
-        })?);
+        let (all, generation) = (counts.clone(), generation.clone());
+        let worker = Worker::<Order>::start(options, move |orders| {
+            run_worker(index, all, generation, own, orders)
+        })?;
+        counts.add_loop(worker.stats().clone());
+        workers.push(worker);
     }
     loop {
         match signals.wait(None)?.map(|received| received.signal) {
