@@ -260,7 +260,8 @@ pub fn write_v1(out: &mut Vec<u8>, src: &Addr, dst: &Addr) {
     };
     let (family, src_ip, dst_ip) = match (src.ip(), dst.ip()) {
         (src @ IpAddr::V4(_), dst @ IpAddr::V4(_)) => ("TCP4", src, dst),
-        // A client address that was replaced (realip) may be of the other family; version 1 has one for both.
+        // DIFF(nginx): a client address that was replaced (realip) may be of the other family, and version 1 has one
+        // for both. nginx writes each as it is.
         (src, dst) => ("TCP6", to_v6(src), to_v6(dst)),
     };
     write!(out, "PROXY {family} {src_ip} {dst_ip} {} {}\r\n", src.port(), dst.port())

@@ -115,7 +115,8 @@ impl Acceptor {
                 Err(e) if is_the_peers(&e) => {}
                 Err(e) => {
                     let error = AcceptError { errno: Errno::from(&e) };
-                    // Whatever it is, it is there again at once: without a pause the loop would do nothing else.
+                    // DIFF(nginx): nginx pauses only when descriptors run out. Whatever else it is, it is there again
+                    // at once, and without a pause the loop would do nothing but fail.
                     self.next = Next::Pause;
                     return Err(error);
                 }
@@ -129,8 +130,8 @@ impl Acceptor {
     }
 }
 
-/// Whether the connection is at fault and not the listening socket. accept(2) asks to treat errors that the network
-/// left on a waiting connection like no connection; nginx knows only `ECONNABORTED`.
+/// Whether the connection is at fault and not the listening socket: accept(2) asks to treat errors that the network
+/// left on a waiting connection like no connection.
 fn is_the_peers(error: &io::Error) -> bool {
     let network = [
         Os::CONNABORTED,
