@@ -11,3 +11,6 @@ pub mod pools;
 pub mod regex;
 pub mod vars;
 pub mod worker;
+
+/// The version of nginx whose configuration, variables and texts these are: `$nginx_version`, `-v`.
+pub const NGINX_VERSION: &str = "1.31.5";

@@ -169,7 +169,9 @@ impl<'a> Loader<'a> {
     ) -> Self {
         let table = scope::Table::new(CORE.iter().chain(modules).collect());
         let mut vars = VarTable::default();
-        vars.declare(crate::http::variables::VARIABLES);
+        for variables in crate::http::variables::VARIABLES {
+            vars.declare(variables);
+        }
         for module in table.modules() {
             vars.declare(module.variables());
         }
@@ -230,6 +232,7 @@ impl<'a> Loader<'a> {
             logs,
             error_log: main_error_log,
             temp_paths,
+            hostname: self.prefixes.hostname.as_slice().into(),
         })
     }
 }

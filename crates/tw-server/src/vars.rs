@@ -10,6 +10,9 @@ use tw_conf::{ConfError, Span};
 
 use crate::http::request::Request;
 
+/// The variable that the disk must tell, before the handlers that use it run.
+const REALPATH_ROOT: &str = "realpath_root";
+
 /// Whether a variable has a value for this request. A missing one is written as nothing, or `-` in an access log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value {
@@ -23,6 +26,8 @@ pub enum Value {
 pub type Eval = fn(r: &Request, out: &mut Vec<u8>) -> Value;
 /// Computes a variable of a family, given what follows the prefix (lower case).
 pub type EvalFamily = fn(r: &Request, suffix: &[u8], out: &mut Vec<u8>) -> Value;
+/// Takes a new value for a variable that is not merely stored (`set $args …`).
+pub type Assign = fn(r: &mut Request, value: Vec<u8>);
 
 /// A variable as a module declares it.
 pub struct VarDef {
@@ -30,6 +35,8 @@ pub struct VarDef {
     pub name: &'static str,
     /// What computes it.
     pub get: Get,
+    /// What takes a new value; `None` if nothing may change the variable.
+    pub assign: Option<Assign>,
     /// One line for `docs/variables.md`.
     pub doc: &'static str,
 }
@@ -46,12 +53,18 @@ pub enum Get {
 impl VarDef {
     /// A variable with one name.
     pub const fn one(name: &'static str, eval: Eval, doc: &'static str) -> Self {
-        Self { name, get: Get::One(eval), doc }
+        Self { name, get: Get::One(eval), assign: None, doc }
     }
 
     /// A family of variables.
     pub const fn family(prefix: &'static str, eval: EvalFamily, doc: &'static str) -> Self {
-        Self { name: prefix, get: Get::Family(eval), doc }
+        Self { name: prefix, get: Get::Family(eval), assign: None, doc }
+    }
+
+    /// The same variable, which may be changed.
+    pub const fn assigned_by(mut self, assign: Assign) -> Self {
+        self.assign = Some(assign);
+        self
     }
 }
 
@@ -97,15 +110,36 @@ pub struct Slots {
     pub names: HashMap<Box<str>, u16>,
 }
 
+/// Where a new value of a variable goes (`set` and its like).
+#[derive(Clone, Copy)]
+pub enum Place {
+    /// A slot of the request.
+    Slot(u16),
+    /// The variable takes it itself.
+    Assign(Assign),
+}
+
+impl Place {
+    /// Stores `value`.
+    pub fn store(self, r: &mut Request, value: Vec<u8>) {
+        match self {
+            Self::Slot(slot) => r.set_slot(slot, value),
+            Self::Assign(assign) => assign(r, value),
+        }
+    }
+}
+
 /// All names known while a configuration is loaded.
 #[derive(Default)]
 pub struct VarTable {
-    one: HashMap<&'static str, Eval>,
+    one: HashMap<&'static str, (Eval, Option<Assign>)>,
     families: Vec<(&'static str, EvalFamily)>,
     slots: HashMap<Box<str>, u16>,
     kinds: Vec<Option<SlotKind>>,
     /// Where a slot was first used, for the message about an unknown variable.
     used: Vec<(Box<str>, Option<Span>)>,
+    /// Whether `$realpath_root` was bound in the block that is being resolved or in one around it.
+    pub(crate) realpath_root: bool,
 }
 
 impl VarTable {
@@ -114,7 +148,7 @@ impl VarTable {
         for def in defs {
             match def.get {
                 Get::One(eval) => {
-                    self.one.insert(def.name, eval);
+                    self.one.insert(def.name, (eval, def.assign));
                 }
                 Get::Family(eval) => self.families.push((def.name, eval)),
             }
@@ -129,15 +163,25 @@ impl VarTable {
         if let Some(&slot) = self.slots.get(name.as_str()) {
             return Var::Slot(slot);
         }
-        if let Some(&eval) = self.one.get(name.as_str()) {
+        if let Some(&(eval, _)) = self.one.get(name.as_str()) {
+            self.realpath_root |= name == REALPATH_ROOT;
             return Var::One(eval);
         }
-        if let Some((prefix, eval)) =
-            self.families.iter().find(|(p, _)| name.starts_with(p) && name.len() > p.len())
-        {
+        let families = self.families.iter().filter(|(prefix, _)| name.starts_with(prefix));
+        if let Some((prefix, eval)) = families.max_by_key(|(prefix, _)| prefix.len()) {
             return Var::Family(*eval, name.as_bytes()[prefix.len()..].into());
         }
         Var::Slot(self.slot(&name, at))
+    }
+
+    /// Where `set` and its like store new values of `name`, which becomes a stored variable if nobody declared it.
+    /// The error is nginx's: the variable is one that nothing may change.
+    pub fn place(&mut self, name: &str) -> Result<Place, ConfError> {
+        match self.one.get(name.to_ascii_lowercase().as_str()) {
+            Some((_, Some(assign))) => Ok(Place::Assign(*assign)),
+            Some((_, None)) => Err(ConfError::new(format!("the duplicate \"{name}\" variable"))),
+            None => Ok(Place::Slot(self.define(name, SlotKind::Stored))),
+        }
     }
 
     /// Defines a name as a slot and says how it is filled. A stored slot does not replace a computed one.
@@ -245,16 +289,34 @@ impl Template {
 
     /// Appends the text for `r`; a missing variable adds nothing. Never waits; allocates only to grow `out`.
     pub fn eval(&self, r: &Request, out: &mut Vec<u8>) {
+        self.eval_each(r, out, |_, _, _| {});
+    }
+
+    /// As [`Template::eval`], and calls `each` after every variable with where its value begins in `out` and whether
+    /// there was one: for those who write values or missing ones in their own way, as an access log does.
+    pub fn eval_each(
+        &self,
+        r: &Request,
+        out: &mut Vec<u8>,
+        mut each: impl FnMut(&mut Vec<u8>, usize, Value),
+    ) {
         for part in &self.parts {
-            match part {
-                Part::Text(text) => out.extend_from_slice(text),
-                Part::Var(var) => {
-                    var.eval(r, out);
+            let start = out.len();
+            let value = match part {
+                Part::Text(text) => {
+                    out.extend_from_slice(text);
+                    continue;
                 }
-                Part::Capture(n) => {
-                    out.extend_from_slice(r.captures.group(usize::from(*n)).unwrap_or_default())
-                }
-            }
+                Part::Var(var) => var.eval(r, out),
+                Part::Capture(n) => match r.captures.group(usize::from(*n)) {
+                    Some(group) => {
+                        out.extend_from_slice(group);
+                        Value::Found
+                    }
+                    None => Value::Missing,
+                },
+            };
+            each(out, start, value);
         }
     }
 

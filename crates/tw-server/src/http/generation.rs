@@ -41,6 +41,8 @@ pub struct Config {
     pub error_log: SharedErrorLog,
     /// Directories to make.
     pub temp_paths: Vec<Arc<TempPath>>,
+    /// Name of this host: `$hostname`.
+    pub hostname: Box<[u8]>,
 }
 
 /// A configuration that is live: its logs are open and its pools run.

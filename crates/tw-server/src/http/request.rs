@@ -119,6 +119,17 @@ pub struct Course {
     pub after: After,
     /// Whether a part of the response may be sent.
     pub ranges: Ranges,
+    /// What follows the path of an `alias` in a regular expression.
+    pub alias_end: AliasEnd,
+}
+
+/// What follows the path of an `alias` in a regular expression.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AliasEnd {
+    /// Nothing: the path is complete.
+    Nothing,
+    /// The URI, which `try_files` has found there (nginx: add_uri_to_alias).
+    Uri,
 }
 
 /// Whether a response may be sent in part.
@@ -166,6 +177,17 @@ pub struct Started {
     pub at: Instant,
     /// Wall clock.
     pub unix: UnixTime,
+    /// Whether the connection had to wait for it.
+    pub arrival: Arrival,
+}
+
+/// How a request came in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrival {
+    /// The connection was waiting for it.
+    Awaited,
+    /// Some of it was there before the last response was sent (pipelining).
+    Pipelined,
 }
 
 /// Bytes that went to the client.
@@ -203,7 +225,7 @@ impl Request {
             slots: Vec::new(),
             limit_rate: None,
             sent: Sent::default(),
-            started: Started { at: tw_rt::clock::now(), unix: tw_rt::clock::unix() },
+            started: Started::now(Arrival::Awaited),
             account: Account::new(Class::Hit, Source::NONE),
             realpath_root: None,
             id: std::cell::Cell::new(None),
@@ -248,7 +270,9 @@ impl Request {
         self.slots.iter_mut().for_each(|slot| *slot = None);
         self.limit_rate = None;
         self.sent = Sent::default();
-        self.started = Started { at: tw_rt::clock::now(), unix: tw_rt::clock::unix() };
+        let first = self.link.as_ref().is_none_or(|link| link.conn.requests.get() == 0);
+        let arrival = if first || self.head.is_idle() { Arrival::Awaited } else { Arrival::Pipelined };
+        self.started = Started::now(arrival);
         self.account = Account::new(Class::Hit, Source::NONE);
         self.realpath_root = None;
         self.id.set(None);
@@ -294,6 +318,7 @@ impl Request {
         match kind {
             RootKind::Root => path.extend_from_slice(uri),
             RootKind::Alias(len) => path.extend_from_slice(uri.get(*len..).unwrap_or_default()),
+            RootKind::Whole if self.course.alias_end == AliasEnd::Uri => path.extend_from_slice(uri),
             RootKind::Whole => {}
         }
     }
@@ -348,6 +373,12 @@ impl Request {
     }
 }
 
+impl Started {
+    fn now(arrival: Arrival) -> Self {
+        Self { at: tw_rt::clock::now(), unix: tw_rt::clock::unix(), arrival }
+    }
+}
+
 impl Course {
     fn new() -> Self {
         Self {
@@ -358,6 +389,7 @@ impl Course {
             method: None,
             after: After::KeepAlive,
             ranges: Ranges::Refused,
+            alias_end: AliasEnd::Nothing,
         }
     }
 }

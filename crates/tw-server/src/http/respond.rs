@@ -3,6 +3,8 @@
 //! [`check`] runs while the status may still change (412, 416), [`send`] when nothing but sending is left.
 
 use std::collections::VecDeque;
+use std::io::Write as _;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -165,45 +167,38 @@ fn filter(r: &mut Request, mut body: Body) -> Body {
 
 /// Decides how the end of the body is marked.
 fn frame(r: &mut Request, body: Body) -> (Framing, Body) {
-    let status = r.out.status;
-    let length = body.len();
-    if matches!(status, 100..=199 | 204 | 304) {
-        r.out.content_length = None;
-        return (Framing::None, Body::Empty);
+    r.out.content_length = body.len();
+    let framing = framing(r);
+    match framing {
+        Framing::None => {
+            r.out.content_length = None;
+            return (framing, Body::Empty);
+        }
+        Framing::Close => r.course.after = After::Close,
+        Framing::Length | Framing::Chunked => {}
     }
-    r.out.content_length = length;
-    let framing = match length {
+    if r.method() == Method::Head { (framing, Body::Empty) } else { (framing, body) }
+}
+
+/// How the end of a body of this length is marked.
+pub(crate) fn framing(r: &Request) -> Framing {
+    match r.out.content_length {
+        _ if matches!(r.out.status, 100..=199 | 204 | 304) => Framing::None,
         Some(_) => Framing::Length,
         None if r.head.version() >= Version::HTTP_11 && r.plan().core.chunked_transfer_encoding => {
             Framing::Chunked
         }
-        None => {
-            r.course.after = After::Close;
-            Framing::Close
-        }
-    };
-    if r.method() == Method::Head { (framing, Body::Empty) } else { (framing, body) }
+        None => Framing::Close,
+    }
 }
 
 /// Writes the head into the loop's buffer and returns its length.
 fn encode(r: &mut Request, framing: Framing) -> usize {
     let connection = connection_field(r);
     let conn = r.conn().clone();
-    let core = r.plan().core.clone();
     let server = if r.out.fields.has(Known::Server) { Bytes::new() } else { special::server_name(r) };
-    let host;
-    let location_base = if core.redirect.absolute && r.out.location.first() == Some(&b'/') {
-        let names = &r.generation().server(r.server).settings.name;
-        host = if core.redirect.server_name || r.host.is_empty() {
-            fallback_host(r, names)
-        } else {
-            r.host.clone()
-        };
-        let port = conn.local().inet().map(|a| a.port()).filter(|p| core.redirect.port && *p != 80);
-        Some(LocationBase { https: false, host: &host, port })
-    } else {
-        None
-    };
+    let mut address = Vec::new();
+    let location_base = location_base(r, &mut address);
     let date = conn.worker.date();
     let context = EncodeContext {
         date: &date,
@@ -219,16 +214,28 @@ fn encode(r: &mut Request, framing: Framing) -> usize {
     out.len()
 }
 
-/// The server's name, or its address if it has none.
-fn fallback_host(r: &Request, name: &[u8]) -> Vec<u8> {
-    if !name.is_empty() {
-        return name.to_vec();
+/// What goes in front of a `Location` that is a path, if it is to be made absolute. `address` is room for an address.
+pub(crate) fn location_base<'a>(r: &'a Request, address: &'a mut Vec<u8>) -> Option<LocationBase<'a>> {
+    let redirect = &r.plan().core.redirect;
+    if !redirect.absolute || r.out.location.first() != Some(&b'/') {
+        return None;
     }
-    match r.conn().local().inet() {
-        Some(addr) if addr.is_ipv6() => format!("[{}]", addr.ip()).into_bytes(),
-        Some(addr) => addr.ip().to_string().into_bytes(),
-        None => Vec::new(),
-    }
+    let local = r.conn().local().inet();
+    let name = &*r.generation().server(r.server).settings.name;
+    let host = match (redirect.server_name || r.host.is_empty(), local) {
+        (false, _) => &*r.host,
+        (true, Some(local)) if name.is_empty() => {
+            let host = match local.ip() {
+                IpAddr::V4(ip) => write!(address, "{ip}"),
+                IpAddr::V6(ip) => write!(address, "[{ip}]"),
+            };
+            host.expect("writing to memory does not fail");
+            &*address
+        }
+        (true, _) => name,
+    };
+    let port = local.map(|local| local.port()).filter(|port| redirect.port && *port != 80);
+    Some(LocationBase { https: false, host, port })
 }
 
 /// Decides whether the connection stays, and says so.

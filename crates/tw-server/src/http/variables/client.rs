@@ -1,0 +1,233 @@
+//! What the client asked for.
+
+use tw_http::{Framing, Known, Method};
+use tw_log::{Level, Text};
+
+use super::{Request, put, put_fields, put_joined, put_maybe, put_number, put_port, put_some};
+use crate::vars::{Value, VarDef};
+
+pub(super) static VARIABLES: &[VarDef] = &[
+    VarDef::one("uri", uri, "Current path, decoded and normalised."),
+    VarDef::one("document_uri", uri, "The same as $uri."),
+    VarDef::one("args", args, "Arguments of the current URI.").assigned_by(|r, value| r.uri.args = value),
+    VarDef::one("query_string", args, "The same as $args."),
+    VarDef::one("is_args", is_args, "`?` if there are arguments, else empty."),
+    VarDef::family("arg_", arg, "Argument of that name, as sent."),
+    VarDef::one(
+        "request_uri",
+        |r, out| put_some(out, r.head.target()),
+        "URI with arguments as the client sent it.",
+    ),
+    VarDef::one("request", |r, out| put_some(out, r.head.request_line()), "The whole request line."),
+    VarDef::one("request_method", method, "Method of the request."),
+    VarDef::one(
+        "server_protocol",
+        |r, out| put_some(out, r.head.protocol()),
+        "Protocol of the request, as `HTTP/1.1`.",
+    ),
+    VarDef::one("host", host, "Host of the request line, else of the `Host` field, else name of the server."),
+    VarDef::one(
+        "request_port",
+        |r, out| put_port(out, r.head.host_port()),
+        "Port that came with the host, if one did.",
+    ),
+    VarDef::one("is_request_port", is_request_port, "`:` if $request_port is not empty, else empty."),
+    VarDef::one("http_host", |r, out| put_known(r, Known::Host, out), "The `Host` field."),
+    VarDef::one("http_user_agent", |r, out| put_known(r, Known::UserAgent, out), "The `User-Agent` field."),
+    VarDef::one("http_referer", |r, out| put_known(r, Known::Referer, out), "The `Referer` field."),
+    VarDef::one("http_via", |r, out| put_known(r, Known::Via, out), "The `Via` field."),
+    VarDef::one(
+        "http_x_forwarded_for",
+        |r, out| put_known(r, Known::XForwardedFor, out),
+        "The `X-Forwarded-For` field.",
+    ),
+    VarDef::one("http_cookie", |r, out| put_known(r, Known::Cookie, out), "The `Cookie` field."),
+    VarDef::family(
+        "http_",
+        |r, name, out| put_fields(out, r.head.fields(), name),
+        "Any field of the request; dashes as underscores.",
+    ),
+    VarDef::family("cookie_", cookie, "Cookie of that name."),
+    VarDef::one(
+        "content_type",
+        |r, out| put_known(r, Known::ContentType, out),
+        "The `Content-Type` field of the request.",
+    ),
+    VarDef::one("content_length", content_length, "Length of the request's body in bytes."),
+    VarDef::one(
+        "request_body",
+        |r, out| put_maybe(out, r.body.memory()),
+        "Body of the request, once it was read into memory.",
+    ),
+    VarDef::one(
+        "request_body_file",
+        |r, out| put_maybe(out, r.body.file_name()),
+        "Temporary file with the body of the request.",
+    ),
+    VarDef::one("request_length", request_length, "Bytes of the request: line, fields and body."),
+    VarDef::one("remote_user", remote_user, "User of Basic authentication."),
+];
+
+/// The current path; of a request that was refused before it had a location, what is known of it.
+fn uri(r: &Request, out: &mut Vec<u8>) -> Value {
+    match r.uri.path.as_slice() {
+        b"" => put_some(out, r.head.path()),
+        path => put(out, path),
+    }
+}
+
+fn args(r: &Request, out: &mut Vec<u8>) -> Value {
+    put_some(out, current_args(r))
+}
+
+fn is_args(r: &Request, out: &mut Vec<u8>) -> Value {
+    put(out, if current_args(r).is_empty() { b"" } else { b"?" })
+}
+
+fn current_args(r: &Request) -> &[u8] {
+    if r.uri.path.is_empty() { r.head.args() } else { &r.uri.args }
+}
+
+fn arg(r: &Request, name: &[u8], out: &mut Vec<u8>) -> Value {
+    put_maybe(out, find_arg(current_args(r), name))
+}
+
+/// The value of the first argument of that name, in any case.
+fn find_arg<'a>(args: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    if name.is_empty() {
+        return None;
+    }
+    args.split(|byte| *byte == b'&').find_map(|arg| {
+        let (found, value) = arg.split_at_checked(name.len())?;
+        value.strip_prefix(b"=").filter(|_| found.eq_ignore_ascii_case(name))
+    })
+}
+
+fn method(r: &Request, out: &mut Vec<u8>) -> Value {
+    match r.course.method {
+        // An error page is asked for with GET, whatever the client did.
+        Some(method) => put(out, method.as_str().as_bytes()),
+        None => put_some(out, r.head.method_bytes()),
+    }
+}
+
+fn host(r: &Request, out: &mut Vec<u8>) -> Value {
+    match r.host.as_slice() {
+        b"" => {
+            let name = || &*r.generation().server(r.server).settings.name;
+            put(out, r.head.host().unwrap_or_else(name))
+        }
+        host => put(out, host),
+    }
+}
+
+fn is_request_port(r: &Request, out: &mut Vec<u8>) -> Value {
+    let port = r.head.host_port().unwrap_or(0);
+    put(out, if port == 0 { b"" } else { b":" })
+}
+
+fn put_known(r: &Request, known: Known, out: &mut Vec<u8>) -> Value {
+    if !r.head.has(known) {
+        return Value::Missing;
+    }
+    let separator: &[u8] = if known == Known::Cookie { b"; " } else { b", " };
+    put_joined(out, r.head.field_all(known.as_str().as_bytes()), separator)
+}
+
+fn cookie(r: &Request, name: &[u8], out: &mut Vec<u8>) -> Value {
+    put_maybe(out, r.head.field_all(b"cookie").find_map(|line| find_cookie(line, name)))
+}
+
+/// The value of a cookie in one `Cookie` field: `name = value` up to the next `;`, spaces around `=` allowed.
+fn find_cookie<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    line.split(|byte| *byte == b';').find_map(|pair| {
+        let (found, rest) = trim(pair).split_at_checked(name.len())?;
+        let value = trim(rest).strip_prefix(b"=")?;
+        found.eq_ignore_ascii_case(name).then(|| trim(value))
+    })
+}
+
+/// Without the spaces in front; nothing but spaces is trimmed, and nothing at the end.
+fn trim(text: &[u8]) -> &[u8] {
+    let spaces = text.iter().take_while(|byte| **byte == b' ').count();
+    &text[spaces..]
+}
+
+fn content_length(r: &Request, out: &mut Vec<u8>) -> Value {
+    match r.head.framing() {
+        // What a chunked body is long is known when all of it is here.
+        Framing::Chunked if !r.body.is_pending() => put_number(out, r.body.received()),
+        _ => put_maybe(out, r.head.field_known(Known::ContentLength)),
+    }
+}
+
+fn request_length(r: &Request, out: &mut Vec<u8>) -> Value {
+    put_number(out, r.head.head_len() as u64 + r.body.received())
+}
+
+fn remote_user(r: &Request, out: &mut Vec<u8>) -> Value {
+    let start = out.len();
+    match basic_user(r, out) {
+        Some(len) => {
+            out.truncate(start + len);
+            Value::Found
+        }
+        None => Value::Missing,
+    }
+}
+
+/// Appends `user:password` of Basic authentication (RFC 7617) to `out` and returns the length of the user name. `None`,
+/// and nothing appended, if the client sent no credentials or malformed ones.
+pub fn basic_user(r: &Request, out: &mut Vec<u8>) -> Option<usize> {
+    let known = match r.method() {
+        Method::Connect => Known::ProxyAuthorization,
+        _ => Known::Authorization,
+    };
+    let (scheme, encoded) = r.head.field_known(known)?.split_at_checked(b"Basic ".len())?;
+    if !scheme.eq_ignore_ascii_case(b"Basic ") {
+        return None;
+    }
+    let start = out.len();
+    let user = decode_base64(trim(encoded), out)
+        .then(|| out[start..].iter().position(|byte| *byte == b':'))
+        .flatten()
+        .filter(|len| *len > 0);
+    if user.is_none() {
+        out.truncate(start);
+    }
+    user
+}
+
+/// Appends what a base64 text (RFC 4648 section 4) means, with or without padding; `false` if it is malformed.
+fn decode_base64(text: &[u8], out: &mut Vec<u8>) -> bool {
+    let text = text.split(|byte| *byte == b'=').next().unwrap_or_default();
+    for group in text.chunks(4) {
+        let mut bits: u32 = 0;
+        for byte in group {
+            let sextet = match byte {
+                b'A'..=b'Z' => byte - b'A',
+                b'a'..=b'z' => byte - b'a' + 26,
+                b'0'..=b'9' => byte - b'0' + 52,
+                b'+' => 62,
+                b'/' => 63,
+                _ => return false,
+            };
+            bits = bits << 6 | u32::from(sextet);
+        }
+        match group.len() {
+            4 => out.extend_from_slice(&bits.to_be_bytes()[1..]),
+            3 => out.extend_from_slice(&(bits >> 2).to_be_bytes()[2..]),
+            2 => out.extend_from_slice(&(bits >> 4).to_be_bytes()[3..]),
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// Takes `$limit_rate`: a size, 0 for no limit.
+pub(super) fn set_limit_rate(r: &mut Request, value: Vec<u8>) {
+    match tw_conf::units::size(&value) {
+        Some(rate) => r.limit_rate = Some(rate),
+        None => r.log(Level::Error, format_args!("invalid $limit_rate \"{}\"", Text(&value))),
+    }
+}

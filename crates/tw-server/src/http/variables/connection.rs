@@ -1,0 +1,144 @@
+//! Who is connected, and by what.
+
+use std::io::Write as _;
+use std::net::IpAddr;
+
+use tw_log::Level;
+use tw_net::Addr;
+use tw_net::proxy_protocol::{Addrs, Tlv};
+
+use super::{Request, put, put_number, put_port, put_seconds};
+use crate::http::request::Arrival;
+use crate::vars::{Value, VarDef};
+
+pub(super) static VARIABLES: &[VarDef] = &[
+    VarDef::one("binary_remote_addr", binary_remote_addr, "Address of the client as 4 or 16 bytes."),
+    VarDef::one("remote_addr", |r, out| put(out, r.conn().client().as_bytes()), "Address of the client."),
+    VarDef::one("remote_port", |r, out| put_port(out, port(r.conn().peer())), "Port of the client."),
+    VarDef::one("server_addr", server_addr, "Address that took the connection."),
+    VarDef::one(
+        "server_port",
+        |r, out| put_port(out, port(r.conn().local())),
+        "Port that took the connection.",
+    ),
+    VarDef::one("scheme", |_, out| put(out, b"http"), "`http` or `https`."),
+    VarDef::one("https", |_, out| put(out, b""), "`on` on a TLS connection, else empty."),
+    VarDef::one("connection", |r, out| put_number(out, r.conn().id), "Number of the connection."),
+    VarDef::one(
+        "connection_requests",
+        |r, out| put_number(out, r.conn().requests.get()),
+        "Requests so far on the connection.",
+    ),
+    VarDef::one("connection_time", connection_time, "Age of the connection in seconds with milliseconds."),
+    VarDef::one("pipe", pipe, "`p` if the request was there before the last one was answered, else `.`."),
+    VarDef::one(
+        "tcpinfo_rtt",
+        |r, out| put_tcp(out, r.conn().stream.tcp_info().map(|tcp| tcp.rtt_us)),
+        "Round-trip time in microseconds.",
+    ),
+    VarDef::one(
+        "tcpinfo_rttvar",
+        |r, out| put_tcp(out, r.conn().stream.tcp_info().map(|tcp| tcp.rttvar_us)),
+        "Deviation of the round-trip time in microseconds.",
+    ),
+    VarDef::one(
+        "tcpinfo_snd_cwnd",
+        |r, out| put_tcp(out, r.conn().stream.tcp_info().map(|tcp| tcp.snd_cwnd)),
+        "Congestion window in segments.",
+    ),
+    VarDef::one(
+        "tcpinfo_rcv_space",
+        |r, out| put_tcp(out, r.conn().stream.tcp_info().map(|tcp| tcp.rcv_space)),
+        "Receive window in bytes.",
+    ),
+    VarDef::one(
+        "proxy_protocol_addr",
+        |r, out| proxied(r, out, |a, out| put_ip(out, a.src.ip())),
+        "Address of the client as the PROXY protocol told.",
+    ),
+    VarDef::one(
+        "proxy_protocol_port",
+        |r, out| proxied(r, out, |a, out| put_port(out, Some(a.src.port()))),
+        "Port of the client as the PROXY protocol told.",
+    ),
+    VarDef::one(
+        "proxy_protocol_server_addr",
+        |r, out| proxied(r, out, |a, out| put_ip(out, a.dst.ip())),
+        "Address the client connected to as the PROXY protocol told.",
+    ),
+    VarDef::one(
+        "proxy_protocol_server_port",
+        |r, out| proxied(r, out, |a, out| put_port(out, Some(a.dst.port()))),
+        "Port the client connected to as the PROXY protocol told.",
+    ),
+    VarDef::family(
+        "proxy_protocol_tlv_",
+        proxy_protocol_tlv,
+        "Value of the PROXY protocol by its name or number.",
+    ),
+];
+
+fn port(addr: &Addr) -> Option<u16> {
+    addr.inet().map(|addr| addr.port())
+}
+
+fn put_ip(out: &mut Vec<u8>, ip: IpAddr) -> Value {
+    // A Vec takes every write.
+    let _ = write!(out, "{ip}");
+    Value::Found
+}
+
+fn binary_remote_addr(r: &Request, out: &mut Vec<u8>) -> Value {
+    match r.conn().peer().inet().map(|addr| addr.ip()) {
+        Some(IpAddr::V4(ip)) => put(out, &ip.octets()),
+        Some(IpAddr::V6(ip)) => put(out, &ip.octets()),
+        None => put(out, r.conn().client().as_bytes()),
+    }
+}
+
+fn server_addr(r: &Request, out: &mut Vec<u8>) -> Value {
+    match r.conn().local() {
+        Addr::Inet(addr) => put_ip(out, addr.ip()),
+        unix @ Addr::Unix(_) => {
+            // A Vec takes every write.
+            let _ = write!(out, "{unix}");
+            Value::Found
+        }
+    }
+}
+
+fn connection_time(r: &Request, out: &mut Vec<u8>) -> Value {
+    put_seconds(out, tw_rt::clock::now().saturating_duration_since(r.conn().accepted))
+}
+
+fn pipe(r: &Request, out: &mut Vec<u8>) -> Value {
+    match r.started.arrival {
+        Arrival::Pipelined => put(out, b"p"),
+        Arrival::Awaited => put(out, b"."),
+    }
+}
+
+/// What one system call, which does not wait, told about a TCP connection.
+fn put_tcp(out: &mut Vec<u8>, number: Option<u32>) -> Value {
+    number.map_or(Value::Missing, |number| put_number(out, number.into()))
+}
+
+fn proxied(r: &Request, out: &mut Vec<u8>, put: fn(&Addrs, &mut Vec<u8>) -> Value) -> Value {
+    match r.conn().proxy.get().and_then(|header| header.addrs.as_ref()) {
+        Some(addrs) => put(addrs, out),
+        None => Value::Missing,
+    }
+}
+
+fn proxy_protocol_tlv(r: &Request, name: &[u8], out: &mut Vec<u8>) -> Value {
+    let Some(header) = r.conn().proxy.get() else { return Value::Missing };
+    let Some(tlv) = std::str::from_utf8(name).ok().and_then(Tlv::from_name) else { return Value::Missing };
+    match header.tlv(tlv) {
+        Ok(Some(value)) => put(out, &value),
+        Ok(None) => Value::Missing,
+        Err(error) => {
+            r.log(Level::Error, format_args!("{error}"));
+            Value::Missing
+        }
+    }
+}

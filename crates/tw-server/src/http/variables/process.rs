@@ -1,0 +1,125 @@
+//! Time, this process and this host, where files are, and what the disk cost.
+
+use std::cell::Cell;
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use tw_http::num;
+use tw_log::time;
+use tw_rt::clock;
+
+use super::{Request, put, put_decimals, put_maybe, put_number, put_seconds};
+use crate::NGINX_VERSION;
+use crate::vars::{Value, VarDef};
+
+pub(super) static VARIABLES: &[VarDef] = &[
+    VarDef::one("msec", msec, "Time in seconds with milliseconds."),
+    VarDef::one(
+        "time_local",
+        |_, out| put(out, &time::time_local(clock::unix().secs)),
+        "Time as `20/Nov/2026:11:00:00 +0000`.",
+    ),
+    VarDef::one(
+        "time_iso8601",
+        |_, out| put(out, &time::time_iso8601(clock::unix().secs)),
+        "Time as `2026-11-20T11:00:00+00:00`.",
+    ),
+    VarDef::one("time_iso8601_ms", time_iso8601_ms, "Time as `2026-11-20T11:00:00.000+00:00`."),
+    VarDef::one(
+        "request_time",
+        |r, out| put_seconds(out, r.elapsed()),
+        "Seconds since the request's first byte, with milliseconds.",
+    ),
+    VarDef::one("request_id", request_id, "16 random bytes of this request, in hexadecimal."),
+    VarDef::one("pid", |_, out| put_number(out, std::process::id().into()), "Number of the worker process."),
+    VarDef::one(
+        "worker",
+        |r, out| put_number(out, r.conn().worker.index as u64),
+        "Number of the loop that serves the request, from 0.",
+    ),
+    VarDef::one("hostname", |r, out| put(out, &r.generation().hostname), "Name of this host."),
+    VarDef::one(
+        "nginx_version",
+        |_, out| put(out, NGINX_VERSION.as_bytes()),
+        "Version of nginx whose configuration is understood.",
+    ),
+    VarDef::one(
+        "server_name",
+        |r, out| put(out, &r.generation().server(r.server).settings.name),
+        "First name of the server.",
+    ),
+    VarDef::one("document_root", document_root, "`root` or `alias` of the location."),
+    VarDef::one(
+        "realpath_root",
+        |r, out| put_maybe(out, r.realpath_root.as_deref()),
+        "The same without symbolic links.",
+    ),
+    VarDef::one("request_filename", request_filename, "File that the current URI names."),
+    VarDef::one(
+        "disk_wait_time",
+        |r, out| put_micros(out, r.account.wait()),
+        "Seconds the request waited for the disk, with microseconds.",
+    ),
+    VarDef::one(
+        "disk_queue_time",
+        |r, out| put_micros(out, r.account.queue()),
+        "The part of $disk_wait_time before a thread was free.",
+    ),
+    VarDef::one("disk_inline", disk_inline, "`1` if the request never waited for the disk, else `0`."),
+];
+
+fn msec(_: &Request, out: &mut Vec<u8>) -> Value {
+    let now = clock::unix();
+    num::push_decimal(out, now.secs.unsigned_abs());
+    put_decimals(out, now.msec.into(), 100)
+}
+
+fn time_iso8601_ms(_: &Request, out: &mut Vec<u8>) -> Value {
+    let now = clock::unix();
+    let text = time::time_iso8601(now.secs);
+    let (time, zone) = text.split_at(b"2026-11-20T11:00:00".len());
+    out.extend_from_slice(time);
+    put_decimals(out, now.msec.into(), 100);
+    put(out, zone)
+}
+
+fn request_id(r: &Request, out: &mut Vec<u8>) -> Value {
+    let id = r.id.get().unwrap_or_else(random_id);
+    r.id.set(Some(id));
+    for byte in id {
+        out.extend([byte >> 4, byte & 15].map(|digit| b"0123456789abcdef"[usize::from(digit)]));
+    }
+    Value::Found
+}
+
+/// Two hashes of a count under a key that the kernel made for this thread: nobody outside can tell the next one, and it
+/// costs no system call.
+fn random_id() -> [u8; 16] {
+    thread_local! {
+        static KEY: RandomState = RandomState::new();
+        static COUNT: Cell<u64> = const { Cell::new(0) };
+    }
+    let count = COUNT.replace(COUNT.get().wrapping_add(1));
+    let half = |which: u8| KEY.with(|key| key.hash_one((count, which)));
+    (u128::from(half(0)) << 64 | u128::from(half(1))).to_be_bytes()
+}
+
+fn document_root(r: &Request, out: &mut Vec<u8>) -> Value {
+    r.plan().core.root.path.eval(r, out);
+    Value::Found
+}
+
+fn request_filename(r: &Request, out: &mut Vec<u8>) -> Value {
+    r.append_filename(&r.uri.path, out);
+    Value::Found
+}
+
+fn disk_inline(r: &Request, out: &mut Vec<u8>) -> Value {
+    put(out, if r.account.is_inline() { b"1" } else { b"0" })
+}
+
+/// Seconds with microseconds.
+fn put_micros(out: &mut Vec<u8>, span: Duration) -> Value {
+    num::push_decimal(out, span.as_secs());
+    put_decimals(out, span.subsec_micros(), 100_000)
+}
