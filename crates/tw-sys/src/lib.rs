@@ -1,6 +1,7 @@
 //! Kernel calls that neither `std`, `rustix` nor `socket2` offers safely. The only crate with unsafe code:
 //! each block is one call with a SAFETY line, and everything public is safe to use in any order.
 
+pub mod daemon;
 pub mod inherit;
 pub mod nr;
 pub mod signal;
