@@ -1,5 +1,6 @@
 //! What the file system says about files, directories and itself.
 
+use rustix::io::Errno;
 use std::ffi::CString;
 
 /// What a name leads to.
@@ -75,6 +76,8 @@ pub struct Listing {
     pub entries: Vec<Entry>,
     /// Whether the directory has more entries than the limit allowed.
     pub truncated: bool,
+    /// Why some entries are not listed: nothing about what they lead to may be known.
+    pub hidden_by: Option<Errno>,
 }
 
 /// Room on a file system, in bytes.

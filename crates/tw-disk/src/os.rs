@@ -187,13 +187,14 @@ pub(crate) fn list(path: &CStr, max: usize) -> Result<Listing, Errno> {
         }
         let meta = match statat(&dir, name, AtFlags::empty()) {
             // A link that leads nowhere is listed as itself.
-            Err(Errno::NOENT | Errno::LOOP | Errno::ACCESS) => statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW),
+            Err(Errno::NOENT | Errno::LOOP) => statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW),
             other => other,
         };
         match meta {
             Ok(st) => listing.entries.push(Entry { name: name.to_owned(), meta: Meta::from(&st) }),
             // Removed meanwhile.
             Err(Errno::NOENT) => {}
+            Err(errno @ Errno::ACCESS) => listing.hidden_by = Some(errno),
             Err(errno) => return Err(errno),
         }
     }

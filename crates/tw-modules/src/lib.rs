@@ -2,19 +2,27 @@
 //!
 //! The order of [`MODULES`] is the order in which handlers of one phase run, and in which header filters see a response.
 
+mod autoindex;
+mod headers;
 mod index;
 mod metrics;
 mod returns;
 mod static_files;
+mod try_files;
 
 use tw_server::module::Module;
 
 /// All modules of the http context. A new module is a new file and one line here.
-pub static MODULES: [Module; 4] = [
+pub static MODULES: [Module; 7] = [
     // Rewrite phases.
     Module::http::<returns::Return>("rewrite"),
+    // Precontent.
+    Module::http::<try_files::TryFiles>("try_files"),
     // Content: the first that does not pass answers.
     Module::http::<metrics::Metrics>("metrics"),
     Module::http::<index::Index>("index"),
+    Module::http::<autoindex::Autoindex>("autoindex"),
     Module::http::<static_files::Static>("static"),
+    // Header filters.
+    Module::http::<headers::Headers>("headers"),
 ];

@@ -123,7 +123,7 @@ impl Sim {
         let state = self.enter(Op::List)?;
         let dir = state.tree.find(path.to_bytes(), true)?;
         let names = state.tree.names(dir)?;
-        let mut listing = Listing { entries: Vec::new(), truncated: names.len() > max };
+        let mut listing = Listing { entries: Vec::new(), truncated: names.len() > max, hidden_by: None };
         for (name, ino) in names.into_iter().take(max) {
             let path = [path.to_bytes(), b"/", &name].concat();
             let meta = state.tree.meta(state.tree.find(&path, true).unwrap_or(ino))?;

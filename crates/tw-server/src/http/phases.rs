@@ -3,7 +3,7 @@
 use super::body::Body;
 use super::generation::PlanId;
 use super::plan::{Outcome, Phase, Plan, Step};
-use super::request::{LoopGeneration, Origin, Request};
+use super::request::{AliasEnd, LoopGeneration, Origin, Request};
 use super::respond;
 use super::route::Found;
 use super::special;
@@ -168,6 +168,7 @@ fn decide(r: &mut Request, generation: &Rc<LoopGeneration>, outcome: Outcome) ->
         Outcome::Redirect { path, args } => {
             r.course.redirects_left -= 1;
             r.course.origin = Origin::Internal;
+            r.course.alias_end = AliasEnd::Nothing;
             r.uri.path = path;
             r.uri.args = args;
             Next::Locate

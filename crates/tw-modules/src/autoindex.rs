@@ -1,0 +1,237 @@
+//! `autoindex`: lists a directory that has no index file (nginx: ngx_http_autoindex_module). Content phase, after `index`.
+//!
+//! The directory is read by one job of the disk and the page is made by another: neither runs on the loop, however long
+//! the list is.
+
+mod page;
+
+use std::ffi::CString;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, record};
+use tw_disk::{LIST_MAX, Listing, Source, errno_text};
+use tw_http::Method;
+use tw_log::{Level, Text};
+use tw_server::http::body::Body;
+use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
+use tw_server::http::request::Request;
+use tw_server::load::Resolve;
+use tw_server::module::Settings;
+
+use self::page::{Page, Sizes, Times};
+use crate::static_files;
+
+/// Longest name of a JSONP callback, bytes.
+const CALLBACK_MAX: usize = 128;
+
+const ALL: u32 = HTTP | SERVER | LOCATION;
+
+/// Listing as written.
+#[derive(Default)]
+pub(crate) struct Raw {
+    on: Setting<bool>,
+    exact_size: Setting<bool>,
+    format: Setting<Format>,
+    localtime: Setting<bool>,
+}
+
+/// Listing at one location.
+#[derive(Clone, Copy)]
+pub(crate) struct Autoindex {
+    on: bool,
+    exact_size: bool,
+    format: Format,
+    localtime: bool,
+}
+
+/// `autoindex_format`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Html,
+    Json,
+    Jsonp,
+    Xml,
+}
+
+impl Settings for Autoindex {
+    type Raw = Raw;
+
+    const DIRECTIVES: &'static [Directive<Raw>] = &[
+        record::flag("autoindex", ALL)
+            .default("off")
+            .doc("Lists directories that have no index file.")
+            .set(|raw, node, _| raw.on.set_flag(node)),
+        record::flag("autoindex_exact_size", ALL)
+            .default("on")
+            .doc("Shows sizes in bytes, else rounded to kilobytes, megabytes and gigabytes; of the html format.")
+            .set(|raw, node, _| raw.exact_size.set_flag(node)),
+        record::new("autoindex_format", "html | xml | json | jsonp", ALL, Args::exact(1))
+            .default("html")
+            .since("1.7.9")
+            .doc("Format of the list; jsonp takes the name of its function from the argument callback.")
+            .set(|raw, node, _| {
+                let formats = [
+                    ("html", Format::Html),
+                    ("json", Format::Json),
+                    ("jsonp", Format::Jsonp),
+                    ("xml", Format::Xml),
+                ];
+                raw.format.set_one_of(node, &formats)
+            }),
+        record::flag("autoindex_localtime", ALL)
+            .default("off")
+            .doc("Shows times in the local time zone instead of UTC; of the html format.")
+            .set(|raw, node, _| raw.localtime.set_flag(node)),
+    ];
+
+    fn resolve(raw: Raw, outer: Option<&Self>, _: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        Ok(Self {
+            on: raw.on.or(outer.map(|o| o.on), false),
+            exact_size: raw.exact_size.or(outer.map(|o| o.exact_size), true),
+            format: raw.format.or(outer.map(|o| o.format), Format::Html),
+            localtime: raw.localtime.or(outer.map(|o| o.localtime), false),
+        })
+    }
+
+    fn install(self: &Arc<Self>, plan: &mut Plan) {
+        if self.on {
+            plan.add(Phase::Content, self.clone());
+        }
+    }
+}
+
+impl Handler for Autoindex {
+    fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        if r.uri.path.last() != Some(&b'/') || !matches!(r.method(), Method::Get | Method::Head) {
+            return Step::PASS;
+        }
+        Step::Wait(Box::pin(self.list(r)))
+    }
+}
+
+impl Autoindex {
+    async fn list(&self, r: &mut Request) -> Outcome {
+        let page = match self.page(r) {
+            Ok(page) => page,
+            Err(status) => return Outcome::Status(status),
+        };
+        let path = directory(r);
+        let Some(disk) = r.disk().cloned() else { return Outcome::Status(500) };
+        r.account.source = Source::of(path.to_bytes());
+        let listing = match disk.list(&mut r.account, &path, LIST_MAX).await {
+            Ok(listing) => listing,
+            Err(error) => return static_files::refuse(r, &path, &error),
+        };
+        report(r, &path, &listing);
+        let (content_type, charset) = page.content_type();
+        let uri = r.uri.path.clone();
+        let made = disk.pool().run(&mut r.account, move || page.make(&uri, listing.entries)).await;
+        match made {
+            Ok(text) => {
+                r.out.status = 200;
+                r.out.content_type = Bytes::from_static(content_type.as_bytes());
+                r.out.charset = Bytes::from_static(charset.as_bytes());
+                Outcome::Respond(Body::Bytes(text.into()))
+            }
+            Err(error) => static_files::refuse(r, &path, &error),
+        }
+    }
+
+    /// What to make of the list. The error is the status of a request with a bad name for the callback.
+    fn page(&self, r: &Request) -> Result<Page, u16> {
+        Ok(match self.format {
+            Format::Html => Page::Html {
+                sizes: if self.exact_size { Sizes::Exact } else { Sizes::Rounded },
+                times: if self.localtime { Times::Local } else { Times::Utc },
+            },
+            Format::Json => Page::Json,
+            Format::Jsonp => match callback(&r.uri.args) {
+                Ok(b"") => Page::Json,
+                Ok(name) => Page::Jsonp(name.into()),
+                Err(BadCallback { what, name }) => {
+                    r.log(Level::Info, format_args!("client sent {what} callback name: \"{}\"", Text(name)));
+                    return Err(400);
+                }
+            },
+            Format::Xml => Page::Xml,
+        })
+    }
+}
+
+/// The directory of the request, without the slash at its end.
+fn directory(r: &Request) -> CString {
+    let mut path = Vec::new();
+    let path = r.filename(&mut path).to_bytes();
+    let path = match path {
+        [shorter @ .., b'/'] if !shorter.is_empty() => shorter,
+        path => path,
+    };
+    CString::new(path).unwrap_or_default()
+}
+
+/// Tells the operator what a list does not show.
+fn report(r: &Request, path: &CString, listing: &Listing) {
+    let shown = Text(path.to_bytes());
+    if let Some(errno) = listing.hidden_by {
+        let text = errno_text(errno);
+        r.log(Level::Crit, format_args!("stat() of entries of \"{shown}\" failed ({text})"));
+    }
+    if listing.truncated {
+        r.log(
+            Level::Warn,
+            format_args!("\"{shown}\" has more than {LIST_MAX} entries, the others are not listed"),
+        );
+    }
+}
+
+/// Why a request for JSONP is refused.
+#[derive(Debug, PartialEq, Eq)]
+struct BadCallback<'a> {
+    what: &'static str,
+    name: &'a [u8],
+}
+
+/// The name of the callback in the arguments; empty if there is none.
+fn callback(args: &[u8]) -> Result<&[u8], BadCallback<'_>> {
+    const NAME: &[u8] = b"callback=";
+    let value = args.split(|b| *b == b'&').find_map(|arg| {
+        let (name, value) = arg.split_at_checked(NAME.len())?;
+        name.eq_ignore_ascii_case(NAME).then_some(value)
+    });
+    let name = value.unwrap_or_default();
+    if name.len() > CALLBACK_MAX {
+        return Err(BadCallback { what: "too long", name });
+    }
+    match name.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.')) {
+        true => Ok(name),
+        false => Err(BadCallback { what: "invalid", name }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_callbacks() {
+        let long = format!("callback={}", "a".repeat(129));
+        let what = |what| Err(what);
+        let table: [(&str, Result<&str, &str>); 10] = [
+            ("", Ok("")),
+            ("a=b", Ok("")),
+            ("callback", Ok("")),
+            ("callback=", Ok("")),
+            ("callback=f", Ok("f")),
+            ("a=b&CallBack=a.b_9&callback=x", Ok("a.b_9")),
+            ("xcallback=f", Ok("")),
+            ("callback=f()", what("invalid")),
+            ("callback=%66", what("invalid")),
+            (&long, what("too long")),
+        ];
+        for (args, expected) in table {
+            let found = callback(args.as_bytes()).map_err(|bad| bad.what);
+            assert_eq!(found, expected.map(str::as_bytes), "{args}");
+        }
+    }
+}

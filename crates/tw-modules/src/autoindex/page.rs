@@ -1,0 +1,368 @@
+//! A directory as a page: HTML that tools know how to read, JSON, XML. Line for line what nginx makes of it.
+
+use tw_disk::{Entry, Kind};
+use tw_http::escape::{Escape, push_html};
+use tw_http::{date, num};
+
+/// Columns of a name in the HTML page.
+const NAME_COLUMNS: usize = 50;
+
+const KB: u64 = 1 << 10;
+const MB: u64 = 1 << 20;
+const GB: u64 = 1 << 30;
+
+/// What to make of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Page {
+    Html { sizes: Sizes, times: Times },
+    Json,
+    Jsonp(Box<[u8]>),
+    Xml,
+}
+
+/// How the HTML page shows sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sizes {
+    Exact,
+    Rounded,
+}
+
+/// In which time zone the HTML page shows times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Times {
+    Utc,
+    Local,
+}
+
+impl Page {
+    /// Media type and charset.
+    pub(super) fn content_type(&self) -> (&'static str, &'static str) {
+        match self {
+            Self::Html { .. } => ("text/html", ""),
+            Self::Json => ("application/json", ""),
+            Self::Jsonp(_) => ("application/javascript", ""),
+            Self::Xml => ("text/xml", "utf-8"),
+        }
+    }
+
+    /// The page of `uri`: directories first, each half in the order of its bytes, without names that begin with a dot.
+    /// Sorts and formats everything at once: not for a loop.
+    pub(super) fn make(&self, uri: &[u8], mut entries: Vec<Entry>) -> Vec<u8> {
+        entries.retain(|entry| !entry.name.to_bytes().starts_with(b"."));
+        entries.sort_unstable_by(|a, b| (!is_dir(a), &a.name).cmp(&(!is_dir(b), &b.name)));
+        let mut out = Vec::with_capacity(256 + 160 * entries.len());
+        match self {
+            Self::Html { sizes, times } => push_page(uri, &entries, *sizes, *times, &mut out),
+            Self::Json => push_json(&entries, &mut out),
+            Self::Jsonp(callback) => {
+                out.extend_from_slice(b"/* callback */\r\n");
+                out.extend_from_slice(callback);
+                out.push(b'(');
+                push_json(&entries, &mut out);
+                out.extend_from_slice(b");");
+            }
+            Self::Xml => push_xml(&entries, &mut out),
+        }
+        out
+    }
+}
+
+fn is_dir(entry: &Entry) -> bool {
+    entry.meta.kind == Kind::Directory
+}
+
+fn push_page(uri: &[u8], entries: &[Entry], sizes: Sizes, times: Times, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"<html>\r\n<head><title>Index of ");
+    push_html(uri, out);
+    out.extend_from_slice(b"</title></head>\r\n<body>\r\n<h1>Index of ");
+    push_html(uri, out);
+    out.extend_from_slice(b"</h1><hr><pre><a href=\"../\">../</a>\r\n");
+    for entry in entries {
+        let name = entry.name.to_bytes();
+        out.extend_from_slice(b"<a href=\"");
+        Escape::Component.push(name, out);
+        out.extend_from_slice(if is_dir(entry) { b"/\">" } else { b"\">" });
+        push_label(name, is_dir(entry), out);
+        out.push(b' ');
+        push_time(entry.meta.mtime_sec, times, out);
+        out.push(b' ');
+        match (sizes, is_dir(entry)) {
+            (Sizes::Exact, true) => push_right(b"-", 19, out),
+            (Sizes::Exact, false) => push_right(entry.meta.size.to_string().as_bytes(), 19, out),
+            (Sizes::Rounded, true) => push_right(b"-", 7, out),
+            (Sizes::Rounded, false) => push_right(rounded(entry.meta.size).as_bytes(), 7, out),
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(b"</pre><hr></body>\r\n</html>\r\n");
+}
+
+/// Writes a name in its columns and the end of its link; one that is too long is cut.
+fn push_label(name: &[u8], is_dir: bool, out: &mut Vec<u8>) {
+    const CUT: usize = NAME_COLUMNS - 3;
+    // DIFF(nginx): a name that is UTF-8 is counted and cut in characters whatever the charset of the location.
+    let (columns, cut) = match std::str::from_utf8(name) {
+        Ok(text) => (text.chars().count(), text.char_indices().nth(CUT).map_or(name.len(), |(at, _)| at)),
+        Err(_) => (name.len(), CUT),
+    };
+    if columns > NAME_COLUMNS {
+        push_html(&name[..cut], out);
+        out.extend_from_slice(b"..&gt;</a>");
+        return;
+    }
+    push_html(name, out);
+    let slash = usize::from(is_dir && columns < NAME_COLUMNS);
+    out.extend_from_slice(&b"/"[..slash]);
+    out.extend_from_slice(b"</a>");
+    out.resize(out.len() + NAME_COLUMNS - columns - slash, b' ');
+}
+
+/// Writes `06-Nov-1994 08:49`. `unix_s`: seconds since 1970.
+fn push_time(unix_s: i64, times: Times, out: &mut Vec<u8>) {
+    let utc;
+    let local;
+    // Both are of one shape: `06 Nov 1994 08:49`, `06/Nov/1994:08:49`.
+    let text = match times {
+        Times::Utc => {
+            utc = date::format(unix_s);
+            &utc["Sun, ".len()..]
+        }
+        Times::Local => {
+            // DIFF(nginx): the offset is that of the time shown, not of the time of the request.
+            local = tw_log::time::time_local(unix_s);
+            &local[..]
+        }
+    };
+    for (part, separator) in [(0..2, b'-'), (3..6, b'-'), (7..11, b' ')] {
+        out.extend_from_slice(&text[part]);
+        out.push(separator);
+    }
+    out.extend_from_slice(&text[12..17]);
+}
+
+fn push_right(text: &[u8], width: usize, out: &mut Vec<u8>) {
+    out.resize(out.len() + width.saturating_sub(text.len()), b' ');
+    out.extend_from_slice(text);
+}
+
+/// A size with its unit; bytes up to four digits have none, and leave its column free.
+fn rounded(size: u64) -> String {
+    let in_units = |unit: u64| size / unit + u64::from(size % unit >= unit / 2);
+    match size {
+        GB.. => format!("{}G", in_units(GB)),
+        MB.. => format!("{}M", in_units(MB)),
+        10_000.. => format!("{}K", in_units(KB)),
+        _ => size.to_string(),
+    }
+}
+
+fn push_json(entries: &[Entry], out: &mut Vec<u8>) {
+    out.push(b'[');
+    for (at, entry) in entries.iter().enumerate() {
+        out.extend_from_slice(if at == 0 { b"\r\n{ \"name\":\"" } else { b",\r\n{ \"name\":\"" });
+        push_json_text(entry.name.to_bytes(), out);
+        out.extend_from_slice(b"\", \"type\":\"");
+        out.extend_from_slice(type_of(entry).as_bytes());
+        out.extend_from_slice(b"\", \"mtime\":\"");
+        out.extend_from_slice(&date::format(entry.meta.mtime_sec));
+        out.push(b'"');
+        if entry.meta.kind == Kind::File {
+            out.extend_from_slice(b", \"size\":");
+            num::push_decimal(out, entry.meta.size);
+        }
+        out.extend_from_slice(b" }");
+    }
+    out.extend_from_slice(b"\r\n]");
+}
+
+fn type_of(entry: &Entry) -> &'static str {
+    match entry.meta.kind {
+        Kind::Directory => "directory",
+        Kind::File => "file",
+        Kind::Symlink | Kind::Other => "other",
+    }
+}
+
+/// RFC 8259 section 7. Bytes that are not UTF-8 stay as they are.
+fn push_json_text(text: &[u8], out: &mut Vec<u8>) {
+    for &byte in text {
+        match byte {
+            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            0x08 => out.extend_from_slice(b"\\b"),
+            0x0c => out.extend_from_slice(b"\\f"),
+            0..0x20 => out.extend_from_slice(format!("\\u{byte:04X}").as_bytes()),
+            _ => out.push(byte),
+        }
+    }
+}
+
+fn push_xml(entries: &[Entry], out: &mut Vec<u8>) {
+    out.extend_from_slice(b"<?xml version=\"1.0\"?>\r\n<list>\r\n");
+    for entry in entries {
+        let tag = type_of(entry).as_bytes();
+        out.push(b'<');
+        out.extend_from_slice(tag);
+        out.extend_from_slice(b" mtime=\"");
+        push_iso8601(entry.meta.mtime_sec, out);
+        if entry.meta.kind == Kind::File {
+            out.extend_from_slice(b"\" size=\"");
+            num::push_decimal(out, entry.meta.size);
+        }
+        out.extend_from_slice(b"\">");
+        push_html(entry.name.to_bytes(), out);
+        out.extend_from_slice(b"</");
+        out.extend_from_slice(tag);
+        out.extend_from_slice(b">\r\n");
+    }
+    out.extend_from_slice(b"</list>\r\n");
+}
+
+/// Writes `1994-11-06T08:49:37Z`. `unix_s`: seconds since 1970.
+fn push_iso8601(unix_s: i64, out: &mut Vec<u8>) {
+    let time = jiff::Timestamp::from_second(unix_s.max(0)).unwrap_or(jiff::Timestamp::MAX);
+    let time = jiff::tz::Offset::UTC.to_datetime(time);
+    let (year, month, day) = (time.year(), time.month(), time.day());
+    let (hour, minute, second) = (time.hour(), time.minute(), time.second());
+    let text = format!("{year:4}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z");
+    out.extend_from_slice(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CString;
+
+    use tw_disk::Meta;
+
+    use super::*;
+
+    fn entry(name: &str, kind: Kind, size: u64) -> Entry {
+        let meta = Meta {
+            dev: 1,
+            ino: 1,
+            size,
+            mtime_sec: 784_111_777,
+            mtime_nsec: 0,
+            ctime_sec: 0,
+            ctime_nsec: 0,
+            mode: 0o644,
+            kind,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            blocks: 0,
+        };
+        Entry { name: CString::new(name).unwrap(), meta }
+    }
+
+    fn made(page: &Page, uri: &str, entries: Vec<Entry>) -> String {
+        String::from_utf8(page.make(uri.as_bytes(), entries)).unwrap()
+    }
+
+    fn exact() -> Page {
+        Page::Html { sizes: Sizes::Exact, times: Times::Utc }
+    }
+
+    #[test]
+    fn the_html_page() {
+        let entries = vec![
+            entry("b & c.txt", Kind::File, 1234),
+            entry(".hidden", Kind::File, 1),
+            entry("a", Kind::File, 0),
+            entry("z", Kind::Directory, 4096),
+            entry("B", Kind::Directory, 4096),
+            entry("pipe", Kind::Other, 0),
+        ];
+        let expected = "<html>\r\n<head><title>Index of /x&lt;/</title></head>\r\n<body>\r\n\
+            <h1>Index of /x&lt;/</h1><hr><pre><a href=\"../\">../</a>\r\n\
+            <a href=\"B/\">B/</a>                                                 06-Nov-1994 08:49                   -\r\n\
+            <a href=\"z/\">z/</a>                                                 06-Nov-1994 08:49                   -\r\n\
+            <a href=\"a\">a</a>                                                  06-Nov-1994 08:49                   0\r\n\
+            <a href=\"b%20%26%20c.txt\">b &amp; c.txt</a>                                          06-Nov-1994 08:49                1234\r\n\
+            <a href=\"pipe\">pipe</a>                                               06-Nov-1994 08:49                   0\r\n\
+            </pre><hr></body>\r\n</html>\r\n";
+        assert_eq!(made(&exact(), "/x</", entries), expected);
+    }
+
+    #[test]
+    fn long_names_are_cut() {
+        let a = |count| "a".repeat(count);
+        let u = |count| "\u{e4}".repeat(count);
+        let table = [
+            (a(49), Kind::File, format!("{}</a>  ", a(49))),
+            (a(49), Kind::Directory, format!("{}/</a> ", a(49))),
+            (a(50), Kind::File, format!("{}</a> ", a(50))),
+            (a(50), Kind::Directory, format!("{}</a> ", a(50))),
+            (a(51), Kind::File, format!("{}..&gt;</a> ", a(47))),
+            (u(50), Kind::File, format!("{}</a> ", u(50))),
+            (u(51), Kind::File, format!("{}..&gt;</a> ", u(47))),
+            (format!("{}<{}", a(46), a(9)), Kind::File, format!("{}&lt;..&gt;</a> ", a(46))),
+        ];
+        for (name, kind, expected) in table {
+            let page = made(&exact(), "/", vec![entry(&name, kind, 0)]);
+            assert!(page.contains(&format!("\">{expected}06-Nov")), "{name}: {page}");
+        }
+        let mut out = Vec::new();
+        push_label(&[0xff; 60], false, &mut out);
+        assert_eq!(out, [&[0xff; 47][..], b"..&gt;</a>"].concat());
+    }
+
+    #[test]
+    fn sizes_are_rounded() {
+        let table = [
+            (0, "0"),
+            (9_999, "9999"),
+            (10_000, "10K"),
+            (10_751, "10K"),
+            (10_752, "11K"),
+            (MB - 1, "1024K"),
+            (MB, "1M"),
+            (MB + MB / 2, "2M"),
+            (GB - 1, "1024M"),
+            (GB, "1G"),
+            (5 * GB + GB / 2 - 1, "5G"),
+        ];
+        for (size, expected) in table {
+            assert_eq!(rounded(size), expected, "{size}");
+        }
+        let page = Page::Html { sizes: Sizes::Rounded, times: Times::Utc };
+        let page = made(
+            &page,
+            "/",
+            vec![entry("d", Kind::Directory, 0), entry("f", Kind::File, 7), entry("g", Kind::File, 20 * KB)],
+        );
+        for expected in ["08:49       -\r\n", "08:49       7\r\n", "08:49     20K\r\n"] {
+            assert!(page.contains(expected), "{page}");
+        }
+    }
+
+    #[test]
+    fn json_and_xml() {
+        let entries = || {
+            vec![
+                entry("a\"\\\u{1}\n<", Kind::File, 5),
+                entry("d", Kind::Directory, 4096),
+                entry("o", Kind::Symlink, 3),
+            ]
+        };
+        let json = "[\r\n\
+            { \"name\":\"d\", \"type\":\"directory\", \"mtime\":\"Sun, 06 Nov 1994 08:49:37 GMT\" },\r\n\
+            { \"name\":\"a\\\"\\\\\\u0001\\n<\", \"type\":\"file\", \"mtime\":\"Sun, 06 Nov 1994 08:49:37 GMT\", \"size\":5 },\r\n\
+            { \"name\":\"o\", \"type\":\"other\", \"mtime\":\"Sun, 06 Nov 1994 08:49:37 GMT\" }\r\n]";
+        let jsonp = |text: &str| format!("/* callback */\r\nf.g({text});");
+        let xml = "<?xml version=\"1.0\"?>\r\n<list>\r\n\
+            <directory mtime=\"1994-11-06T08:49:37Z\">d</directory>\r\n\
+            <file mtime=\"1994-11-06T08:49:37Z\" size=\"5\">a&quot;\\\u{1}\n&lt;</file>\r\n\
+            <other mtime=\"1994-11-06T08:49:37Z\">o</other>\r\n</list>\r\n";
+        let callback = Page::Jsonp(b"f.g".as_slice().into());
+        for (page, expected) in
+            [(Page::Json, json.to_owned()), (callback.clone(), jsonp(json)), (Page::Xml, xml.to_owned())]
+        {
+            assert_eq!(made(&page, "/", entries()), expected, "{page:?}");
+        }
+        assert_eq!(made(&Page::Json, "/", Vec::new()), "[\r\n]");
+        assert_eq!(made(&callback, "/", Vec::new()), jsonp("[\r\n]"));
+    }
+}

@@ -1,0 +1,238 @@
+//! `try_files`: the first file that exists answers (nginx: ngx_http_try_files_module). Precontent phase.
+//!
+//! What is found becomes the URI of the request, which then goes on where it is; the last argument is never looked at but
+//! redirected to.
+
+use std::ffi::{CStr, CString};
+use std::sync::Arc;
+
+use tw_conf::{Args, ConfError, Directive, LOCATION, SERVER, Setting, Word, record};
+use tw_disk::{DiskError, Kind, Meta, Now, Op};
+use tw_log::Level;
+use tw_server::core::location::RootKind;
+use tw_server::http::files;
+use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
+use tw_server::http::request::{AliasEnd, Request};
+use tw_server::load::Resolve;
+use tw_server::module::Settings;
+use tw_server::vars::Template;
+
+use crate::static_files;
+
+/// Highest code that may be returned.
+const CODE_MAX: u64 = 999;
+
+/// `try_files` as written.
+#[derive(Default)]
+pub(crate) struct Raw {
+    words: Setting<Vec<Word>>,
+}
+
+/// `try_files` of one block; it is not inherited.
+pub(crate) struct TryFiles {
+    plan: Option<Tries>,
+}
+
+/// What is tried, and what happens when nothing is there.
+struct Tries {
+    tries: Box<[Try]>,
+    last: Last,
+}
+
+/// One argument.
+struct Try {
+    /// What is added to the root, without a slash at the end.
+    name: Template,
+    wanted: Wanted,
+}
+
+/// What a name has to lead to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Directory,
+    /// Anything but a directory.
+    File,
+}
+
+/// The last argument.
+enum Last {
+    /// `=code`
+    Code(u16),
+    /// A URI with arguments, or `@name`.
+    Uri(Template),
+}
+
+impl Settings for TryFiles {
+    type Raw = Raw;
+
+    const DIRECTIVES: &'static [Directive<Raw>] =
+        &[record::new("try_files", "file … uri | file … =code", SERVER | LOCATION, Args::at_least(2))
+            .doc("Answers with the first file (or directory, with a slash at the end) that exists, else redirects internally.")
+            .set(|raw, node, _| {
+                if let Some(last) = node.args.last()
+                    && last.bytes.starts_with(b"=")
+                    && code_of(last).is_none()
+                {
+                    return Err(node.fail(format!("invalid code \"{last}\"")));
+                }
+                raw.words.set_once(node, node.args.clone())
+            })];
+
+    fn resolve(raw: Raw, _: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        let words = raw.words.take().unwrap_or_default();
+        let Some((last, words)) = words.split_last() else { return Ok(Self { plan: None }) };
+        let tries = words.iter().map(|word| Try::compile(word, cx)).collect::<Result<_, _>>()?;
+        let last = match code_of(last) {
+            Some(code) => Last::Code(code),
+            None => Last::Uri(cx.template(last)?),
+        };
+        Ok(Self { plan: Some(Tries { tries, last }) })
+    }
+
+    fn install(self: &Arc<Self>, plan: &mut Plan) {
+        if self.plan.is_some() {
+            plan.add(Phase::Precontent, self.clone());
+        }
+    }
+}
+
+fn code_of(word: &Word) -> Option<u16> {
+    let code = tw_conf::units::number(word.bytes.strip_prefix(b"=")?)?;
+    (1..=CODE_MAX).contains(&code).then_some(code as u16)
+}
+
+impl Try {
+    fn compile(word: &Word, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        let (name, wanted) = match word.bytes.strip_suffix(b"/") {
+            Some(name) => (name, Wanted::Directory),
+            None => (&*word.bytes, Wanted::File),
+        };
+        Ok(Self { name: cx.template_text(name, Some(word.span))?, wanted })
+    }
+}
+
+impl Handler for TryFiles {
+    fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        let Some(plan) = &self.plan else { return Step::PASS };
+        let worker = r.conn().worker.clone();
+        let mut path = worker.path.take();
+        let mut cold = None;
+        let mut found = None;
+        for (at, item) in plan.tries.iter().enumerate() {
+            let name = push_path(r, &item.name, &mut path);
+            let file = terminated(&mut path);
+            let Now::Ready(meta) = files::stat_now(r, file) else {
+                cold = Some(at);
+                break;
+            };
+            found = item.judge(r, file, meta.map_err(|e| Op::Stat.failed(e)), name);
+            if found.is_some() {
+                break;
+            }
+        }
+        worker.path.set(path);
+        match (cold, found) {
+            (Some(at), _) => Step::Wait(Box::pin(plan.wait(r, at))),
+            (None, Some(outcome)) => Step::Now(outcome),
+            (None, None) => Step::Now(plan.last(r)),
+        }
+    }
+}
+
+impl Tries {
+    /// The same from the argument `first` on, waiting for the disk.
+    async fn wait(&self, r: &mut Request, first: usize) -> Outcome {
+        let mut path = Vec::new();
+        for item in &self.tries[first..] {
+            let name = push_path(r, &item.name, &mut path);
+            let file = CString::from(terminated(&mut path));
+            let meta = files::stat(r, file.clone()).await;
+            if let Some(outcome) = item.judge(r, &file, meta, name) {
+                return outcome;
+            }
+        }
+        self.last(r)
+    }
+
+    /// Nothing was there.
+    fn last(&self, r: &Request) -> Outcome {
+        let text = match &self.last {
+            Last::Code(code) => return Outcome::Status(*code),
+            Last::Uri(text) => text,
+        };
+        let mut path = Vec::new();
+        let start = push_path(r, text, &mut path);
+        let uri = path.split_off(start);
+        if uri.starts_with(b"@") {
+            return Outcome::Named(uri.into());
+        }
+        match uri.iter().position(|b| *b == b'?') {
+            Some(at) => Outcome::Redirect { path: uri[..at].to_vec(), args: uri[at + 1..].to_vec() },
+            None => Outcome::Redirect { path: uri, args: Vec::new() },
+        }
+    }
+}
+
+impl Try {
+    /// What `file` leads to, whose part from `name` on is the argument; `None` to try the next.
+    fn judge(
+        &self,
+        r: &mut Request,
+        file: &CStr,
+        meta: Result<Meta, DiskError>,
+        name: usize,
+    ) -> Option<Outcome> {
+        match meta {
+            Ok(meta) if (meta.kind == Kind::Directory) == (self.wanted == Wanted::Directory) => {
+                self.take(r, file.to_bytes().get(name..).unwrap_or_default());
+                Some(Outcome::Pass)
+            }
+            Ok(_) => None,
+            Err(error) if error.is_absent() => None,
+            Err(error @ DiskError::Os { .. }) => {
+                r.log(Level::Crit, format_args!("{}", error.on(file)));
+                None
+            }
+            Err(error) => Some(static_files::refuse(r, file, &error)),
+        }
+    }
+
+    /// Makes what was found the URI.
+    fn take(&self, r: &mut Request, name: &[u8]) {
+        match r.plan().core.root.kind {
+            RootKind::Root => r.uri.path.clear(),
+            RootKind::Alias(prefix) => r.uri.path.truncate(prefix),
+            RootKind::Whole if self.wanted == Wanted::Directory => return,
+            RootKind::Whole => {
+                r.course.alias_end = AliasEnd::Uri;
+                r.uri.path.clear();
+            }
+        }
+        r.uri.path.extend_from_slice(name);
+    }
+}
+
+/// Writes the root and then `text` into `path`; returns where `text` begins.
+fn push_path(r: &Request, text: &Template, path: &mut Vec<u8>) -> usize {
+    let root = &r.plan().core.root;
+    path.clear();
+    root.path.eval(r, path);
+    let start = path.len();
+    text.eval(r, path);
+    // In a location with `alias`, what variables make of the prefix of the location is taken off again: `$uri` stands for
+    // the part of the URI that `alias` does not replace. So does it, as in nginx, with the last argument.
+    if let RootKind::Alias(prefix) = root.kind
+        && text.constant().is_none()
+        && let Some(prefix) = r.uri.path.get(..prefix)
+        && path[start..].starts_with(prefix)
+    {
+        path.drain(start..start + prefix.len());
+    }
+    start
+}
+
+/// Ends `path` with a NUL. Returns an empty name, which no file has, should a NUL be in it.
+fn terminated(path: &mut Vec<u8>) -> &CStr {
+    path.push(0);
+    CStr::from_bytes_with_nul(path).unwrap_or_default()
+}
