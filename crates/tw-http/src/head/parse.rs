@@ -71,7 +71,7 @@ impl Room {
 
     fn set_limit(&mut self, limits: &HeadLimits) {
         let large = if self.large_used < limits.large_buffers_count { limits.large_buffer_size } else { 0 };
-        self.line_limit = self.line_start + self.left.max(large);
+        self.line_limit = self.line_start.saturating_add(self.left.max(large));
     }
 }
 
