@@ -6,11 +6,13 @@
 
 pub mod body;
 pub mod conn;
+mod decision;
 pub mod files;
 pub mod generation;
 pub mod phases;
 pub mod plan;
 mod proxy_protocol;
+mod realpath_root;
 pub mod request;
 pub mod request_body;
 pub mod respond;

@@ -1,19 +1,22 @@
 //! The course of a request: server, location, then phase after phase until something answers.
 
+use std::rc::Rc;
+
+use tw_log::Level;
+
 use super::body::Body;
+use super::decision::{decide, loops, no_content};
 use super::generation::PlanId;
-use super::plan::{Outcome, Phase, Plan, Step};
-use super::request::{AliasEnd, LoopGeneration, Origin, Request};
-use super::respond;
+use super::plan::{Outcome, Phase, Step};
+use super::realpath_root;
+use super::request::{LoopGeneration, Origin, Request};
 use super::route::Found;
 use super::special;
 use crate::core::location::LocationAccess;
 use crate::regex::BacktrackLimit;
-use std::rc::Rc;
-use tw_log::Level;
 
 /// How a run through the phases goes on.
-enum Next {
+pub(super) enum Next {
     /// Choose the location for the current URI and start over.
     Locate,
     /// Run the location's phases (a named location, chosen already).
@@ -74,7 +77,10 @@ async fn location_phases(r: &mut Request, generation: &LoopGeneration) -> Outcom
 
 /// Runs phases until a handler decides something that ends them.
 async fn phases(r: &mut Request, generation: &LoopGeneration, list: &[Phase]) -> Outcome {
-    let plan: &Plan = generation.plan(r.plan);
+    let plan = generation.plan(r.plan);
+    if plan.uses_realpath_root && list.first() != Some(&Phase::Preaccess) {
+        Box::pin(realpath_root::fill(r)).await;
+    }
     for phase in list {
         for handler in plan.handlers(*phase) {
             let outcome = match handler.handle(r) {
@@ -117,7 +123,8 @@ fn locate(r: &mut Request, generation: &Rc<LoopGeneration>) -> Next {
     enter(r, generation, plan)
 }
 
-fn enter(r: &mut Request, generation: &Rc<LoopGeneration>, plan: PlanId) -> Next {
+/// Puts `r` into the location of `plan`.
+pub(super) fn enter(r: &mut Request, generation: &Rc<LoopGeneration>, plan: PlanId) -> Next {
     r.plan = plan;
     let core = &generation.plan(plan).core;
     if core.access == LocationAccess::Internal && r.course.origin == Origin::Client {
@@ -125,67 +132,4 @@ fn enter(r: &mut Request, generation: &Rc<LoopGeneration>, plan: PlanId) -> Next
     }
     r.conn().enter_location(core);
     Next::Run
-}
-
-fn no_content(r: &mut Request, generation: &Rc<LoopGeneration>) -> Next {
-    if r.uri.path.ends_with(b"/") {
-        let mut path = Vec::new();
-        let name = r.filename(&mut path);
-        r.log(
-            Level::Error,
-            format_args!("directory index of \"{}\" is forbidden", tw_log::Text(name.to_bytes())),
-        );
-        return decide(r, generation, Outcome::Status(403));
-    }
-    r.log(Level::Error, format_args!("no handler found"));
-    decide(r, generation, Outcome::Status(404))
-}
-
-fn loops(r: &mut Request, what: &str) -> Next {
-    r.log(
-        Level::Error,
-        format_args!("{what} while internally redirecting to \"{}\"", tw_log::Text(&r.uri.path)),
-    );
-    // No error page again: looking it up may be what goes round in circles.
-    Next::Respond(special::builtin(r, 500))
-}
-
-/// Turns the decision of a handler into what happens next.
-fn decide(r: &mut Request, generation: &Rc<LoopGeneration>, outcome: Outcome) -> Next {
-    match outcome {
-        Outcome::Pass | Outcome::PhaseDone | Outcome::Rewritten => no_content(r, generation),
-        Outcome::Respond(body) => match respond::check(r, body) {
-            Ok(body) => Next::Respond(body),
-            Err(status) => decide(r, generation, Outcome::Status(status)),
-        },
-        Outcome::Status(code) => match special::respond(r, code, generation) {
-            special::Special::Respond(body) => Next::Respond(body),
-            special::Special::Again(outcome) => decide(r, generation, outcome),
-        },
-        Outcome::Redirect { .. } | Outcome::Named(_) if r.course.redirects_left == 0 => {
-            loops(r, "rewrite or internal redirection cycle")
-        }
-        Outcome::Redirect { path, args } => {
-            r.course.redirects_left -= 1;
-            r.course.origin = Origin::Internal;
-            r.course.alias_end = AliasEnd::Nothing;
-            r.uri.path = path;
-            r.uri.args = args;
-            Next::Locate
-        }
-        Outcome::Named(name) => {
-            r.course.redirects_left -= 1;
-            r.course.origin = Origin::Internal;
-            match generation.server(r.server).named.get(&name) {
-                Some(plan) => enter(r, generation, *plan),
-                None => {
-                    r.log(
-                        Level::Error,
-                        format_args!("could not find named location \"{}\"", tw_log::Text(&name)),
-                    );
-                    decide(r, generation, Outcome::Status(500))
-                }
-            }
-        }
-    }
 }

@@ -104,6 +104,8 @@ pub struct Plan {
     pub server: Arc<ServerSettings>,
     /// Core settings of the location.
     pub core: Arc<Location>,
+    /// Whether something here mentions `$realpath_root`, which the disk must be asked for.
+    pub(crate) uses_realpath_root: bool,
     phases: [Vec<Box<dyn Handler>>; PHASES],
     header_filters: Vec<Box<dyn HeaderFilter>>,
     log: Vec<Box<dyn LogHandler>>,
@@ -111,7 +113,15 @@ pub struct Plan {
 
 impl Plan {
     pub(crate) fn new(name: Box<[u8]>, server: Arc<ServerSettings>, core: Arc<Location>) -> Self {
-        Self { name, server, core, phases: Default::default(), header_filters: Vec::new(), log: Vec::new() }
+        Self {
+            name,
+            server,
+            core,
+            uses_realpath_root: false,
+            phases: Default::default(),
+            header_filters: Vec::new(),
+            log: Vec::new(),
+        }
     }
 
     /// Adds a handler to the end of a phase.

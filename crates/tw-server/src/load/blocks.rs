@@ -19,14 +19,16 @@ use crate::module::Resolved;
 pub(super) fn build(http: Scope, table: &Table, cx: &mut Resolve<'_>) -> Result<Built, ConfError> {
     let mut built = Built::default();
     let resolved = resolve(http.raws, None, table, cx)?;
+    let realpath_root = cx.vars.realpath_root;
     for server in http.children {
         let span = server.span;
         let settings = resolve(server.raws, Some(&resolved), table, cx)?;
         let core = core::<ServerSettings>(&settings, CORE_SERVER);
-        let plan = add_plan(&mut built, Box::default(), &settings, &core, table);
+        let plan = add_plan(&mut built, Box::default(), &settings, &core, table, cx);
         let mut named = HashMap::new();
         let locations = locations(server.children, &settings, &core, &mut built, &mut named, table, cx)?;
         built.servers.push(Server { settings: core, plan, locations, named, span });
+        cx.vars.realpath_root = realpath_root;
     }
     Ok(built)
 }
@@ -41,13 +43,15 @@ fn locations(
     cx: &mut Resolve<'_>,
 ) -> Result<Locations, ConfError> {
     let mut list = Vec::with_capacity(scopes.len());
+    let realpath_root = cx.vars.realpath_root;
     for scope in scopes {
         let Some(pattern) = scope.pattern else { continue };
         cx.location = Some(pattern.clone());
         let settings = resolve(scope.raws, Some(outer), table, cx)?;
-        let plan = add_plan(built, name_of(&pattern), &settings, server, table);
+        let plan = add_plan(built, name_of(&pattern), &settings, server, table, cx);
         let inner = locations(scope.children, &settings, server, built, named, table, cx)?;
         cx.location = None;
+        cx.vars.realpath_root = realpath_root;
         if let Pattern::Named(name) = &pattern {
             named.insert(name.clone(), plan);
         }
@@ -79,8 +83,10 @@ fn add_plan(
     settings: &[Resolved],
     server: &Arc<ServerSettings>,
     table: &Table,
+    cx: &Resolve<'_>,
 ) -> PlanId {
     let mut plan = Plan::new(name, server.clone(), core::<Location>(settings, CORE_LOCATION));
+    plan.uses_realpath_root = cx.vars.realpath_root;
     for (module, settings) in table.modules().zip(settings) {
         module.install(settings, &mut plan);
     }

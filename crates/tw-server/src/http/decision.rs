@@ -1,0 +1,76 @@
+//! What follows from the decision of a handler: a response, an error page, another location.
+
+use std::rc::Rc;
+
+use tw_log::Level;
+
+use super::phases::{Next, enter};
+use super::plan::Outcome;
+use super::request::{AliasEnd, LoopGeneration, Origin, Request};
+use super::respond;
+use super::special;
+
+/// Turns the decision of a handler into what happens next.
+pub(super) fn decide(r: &mut Request, generation: &Rc<LoopGeneration>, outcome: Outcome) -> Next {
+    match outcome {
+        Outcome::Pass | Outcome::PhaseDone | Outcome::Rewritten => no_content(r, generation),
+        Outcome::Respond(body) => match respond::check(r, body) {
+            Ok(body) => Next::Respond(body),
+            Err(status) => decide(r, generation, Outcome::Status(status)),
+        },
+        Outcome::Status(code) => match special::respond(r, code, generation) {
+            special::Special::Respond(body) => Next::Respond(body),
+            special::Special::Again(outcome) => decide(r, generation, outcome),
+        },
+        Outcome::Redirect { .. } | Outcome::Named(_) if r.course.redirects_left == 0 => {
+            loops(r, "rewrite or internal redirection cycle")
+        }
+        Outcome::Redirect { path, args } => {
+            r.course.redirects_left -= 1;
+            r.course.origin = Origin::Internal;
+            r.course.alias_end = AliasEnd::Nothing;
+            r.uri.path = path;
+            r.uri.args = args;
+            Next::Locate
+        }
+        Outcome::Named(name) => {
+            r.course.redirects_left -= 1;
+            r.course.origin = Origin::Internal;
+            match generation.server(r.server).named.get(&name) {
+                Some(plan) => enter(r, generation, *plan),
+                None => {
+                    r.log(
+                        Level::Error,
+                        format_args!("could not find named location \"{}\"", tw_log::Text(&name)),
+                    );
+                    decide(r, generation, Outcome::Status(500))
+                }
+            }
+        }
+    }
+}
+
+/// What becomes of a request that no handler answered.
+pub(super) fn no_content(r: &mut Request, generation: &Rc<LoopGeneration>) -> Next {
+    if r.uri.path.ends_with(b"/") {
+        let mut path = Vec::new();
+        let name = r.filename(&mut path);
+        r.log(
+            Level::Error,
+            format_args!("directory index of \"{}\" is forbidden", tw_log::Text(name.to_bytes())),
+        );
+        return decide(r, generation, Outcome::Status(403));
+    }
+    r.log(Level::Error, format_args!("no handler found"));
+    decide(r, generation, Outcome::Status(404))
+}
+
+/// Ends a request that goes round in circles.
+pub(super) fn loops(r: &mut Request, what: &str) -> Next {
+    r.log(
+        Level::Error,
+        format_args!("{what} while internally redirecting to \"{}\"", tw_log::Text(&r.uri.path)),
+    );
+    // No error page again: looking it up may be what goes round in circles.
+    Next::Respond(special::builtin(r, 500))
+}
