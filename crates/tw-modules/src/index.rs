@@ -1,11 +1,16 @@
 //! `index`: the file that answers for a directory (nginx: ngx_http_index_module). Content phase.
+//!
+//! The search asks for one path at a time and is told what is there, so that it is the same whether or not the disk has to
+//! be waited for.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
+use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::Arc;
 
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, Word, record};
-use tw_disk::{DiskError, Errno, Kind, Meta, Now, Op};
+use tw_disk::{DiskError, Errno, Kind, Meta, Now, Op, errno_text};
 use tw_http::Method;
+use tw_log::{Level, Text};
 use tw_server::http::files;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
@@ -67,70 +72,155 @@ impl Handler for Index {
         {
             return Step::PASS;
         }
-        for (at, name) in self.names.iter().enumerate() {
-            let uri = match self.candidate(r, name) {
-                Candidate::Uri(uri) => uri,
-                Candidate::Absolute(outcome) => return Step::Now(outcome),
+        let worker = r.conn().worker.clone();
+        let mut search = Search::new(&self.names, worker.path.take());
+        let mut flow = search.next(r);
+        while flow.is_continue() {
+            flow = match files::stat_now(r, search.wants()) {
+                Now::Ready(found) => search.answer(r, found.map_err(|e| Op::Stat.failed(e))),
+                Now::Cold => return Step::Wait(Box::pin(search.wait(r))),
             };
-            let mut buf = Vec::new();
-            let path = r.filename_of(&uri, &mut buf);
-            match files::stat_now(r, path) {
-                Now::Ready(found) => {
-                    let path = CString::from(path);
-                    if let Some(outcome) = verdict(r, uri, path, found.map_err(|e| Op::Open.failed(e))) {
-                        return Step::Now(outcome);
-                    }
-                }
-                Now::Cold => return Step::Wait(Box::pin(self.look(r, at))),
-            }
         }
-        Step::PASS
+        worker.path.set(search.path);
+        Step::Now(outcome(flow))
     }
 }
 
-/// What an index name stands for.
-enum Candidate {
-    /// A URI below the directory, to be looked at.
-    Uri(Vec<u8>),
-    /// An absolute URI: taken without looking.
-    Absolute(Outcome),
+fn outcome(flow: ControlFlow<Outcome>) -> Outcome {
+    flow.break_value().unwrap_or(Outcome::Pass)
 }
 
-impl Index {
-    fn candidate(&self, r: &Request, name: &Template) -> Candidate {
-        let name = name.value(r);
+/// A search for the first index file that exists.
+struct Search<'a> {
+    /// Names still to be tried.
+    names: &'a [Template],
+    /// The path of the name that is tried, NUL-terminated.
+    path: Vec<u8>,
+    /// Where the name begins in it.
+    name: usize,
+    directory: Directory,
+}
+
+/// What is known of the directory itself.
+enum Directory {
+    /// Nothing: it is looked at when the first index file is not there.
+    Unknown,
+    /// It is looked at now.
+    Wanted(CString),
+    Exists,
+}
+
+impl<'a> Search<'a> {
+    fn new(names: &'a [Template], path: Vec<u8>) -> Self {
+        Self { names, path, name: 0, directory: Directory::Unknown }
+    }
+
+    /// The path it has to know about.
+    fn wants(&self) -> &CStr {
+        match &self.directory {
+            Directory::Wanted(path) => path,
+            Directory::Unknown | Directory::Exists => self.file(),
+        }
+    }
+
+    /// The path of the index file; empty, which no file has, should a NUL be in it.
+    fn file(&self) -> &CStr {
+        CStr::from_bytes_with_nul(&self.path).unwrap_or_default()
+    }
+
+    async fn wait(mut self, r: &mut Request) -> Outcome {
+        loop {
+            let found = files::stat(r, self.wants().to_owned()).await;
+            let flow = self.answer(r, found);
+            if flow.is_break() {
+                return outcome(flow);
+            }
+        }
+    }
+
+    /// Goes to the next name.
+    fn next(&mut self, r: &mut Request) -> ControlFlow<Outcome> {
+        let Some((name, rest)) = self.names.split_first() else { return Break(Outcome::Pass) };
+        self.names = rest;
+        self.path.clear();
+        r.append_filename(&r.uri.path, &mut self.path);
+        self.name = self.path.len();
+        name.eval(r, &mut self.path);
+        let name = &self.path[self.name..];
         if name.starts_with(b"/") {
-            return Candidate::Absolute(Outcome::Redirect { path: name, args: r.uri.args.clone() });
+            return Break(Outcome::Redirect { path: name.to_vec(), args: std::mem::take(&mut r.uri.args) });
         }
-        Candidate::Uri([&r.uri.path, &*name].concat())
+        self.path.push(0);
+        Continue(())
     }
 
-    /// The same from the index `first` on, waiting for the disk.
-    async fn look(&self, r: &mut Request, first: usize) -> Outcome {
-        for name in &self.names[first..] {
-            let uri = match self.candidate(r, name) {
-                Candidate::Uri(uri) => uri,
-                Candidate::Absolute(outcome) => return outcome,
-            };
-            let mut buf = Vec::new();
-            let path = CString::from(r.filename_of(&uri, &mut buf));
-            let found = files::stat(r, path.clone()).await;
-            if let Some(outcome) = verdict(r, uri, path, found) {
-                return outcome;
+    /// Takes what is at the path it asked for.
+    fn answer(&mut self, r: &mut Request, found: Result<Meta, DiskError>) -> ControlFlow<Outcome> {
+        if let Directory::Wanted(path) = std::mem::replace(&mut self.directory, Directory::Exists) {
+            self.judge_directory(r, &path, found)?;
+            return self.next(r);
+        }
+        let error = match found {
+            Ok(_) => {
+                // The request starts again with them: nobody needs the old ones.
+                let (mut path, args) = (std::mem::take(&mut r.uri.path), std::mem::take(&mut r.uri.args));
+                path.extend_from_slice(self.file().to_bytes().get(self.name..).unwrap_or_default());
+                return Break(Outcome::Redirect { path, args });
             }
+            Err(error) => error,
+        };
+        match error.errno() {
+            Some(Errno::NOENT) if matches!(self.directory, Directory::Unknown) => {
+                self.directory = Directory::Wanted(self.directory_path());
+                Continue(())
+            }
+            Some(Errno::NOENT) => self.next(r),
+            Some(errno @ (Errno::NOTDIR | Errno::NAMETOOLONG | Errno::ACCESS)) => {
+                Break(self.not_found(r, errno))
+            }
+            _ => Break(static_files::refuse(r, self.file(), &error)),
         }
-        Outcome::Pass
     }
-}
 
-/// What an index file leads to; `None` to try the next.
-fn verdict(r: &mut Request, uri: Vec<u8>, path: CString, found: Result<Meta, DiskError>) -> Option<Outcome> {
-    match found {
-        Ok(meta) if meta.kind == Kind::Directory => None,
-        Ok(_) => Some(Outcome::Redirect { path: uri, args: r.uri.args.clone() }),
-        Err(error) if matches!(error.errno(), Some(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG)) => {
-            None
+    fn judge_directory(
+        &self,
+        r: &mut Request,
+        path: &CStr,
+        found: Result<Meta, DiskError>,
+    ) -> ControlFlow<Outcome> {
+        match found {
+            Ok(meta) if meta.kind == Kind::Directory => Continue(()),
+            Ok(_) => {
+                r.log(Level::Alert, format_args!("\"{}\" is not a directory", Text(path.to_bytes())));
+                Break(Outcome::Status(500))
+            }
+            Err(error) => match error.errno() {
+                Some(Errno::NOENT) => Break(self.not_found(r, Errno::NOENT)),
+                // The file in it was looked for without this error: the directory may be searched, and that is enough.
+                Some(Errno::ACCESS) => Continue(()),
+                _ => Break(static_files::refuse(r, path, &error)),
+            },
         }
-        Err(error) => Some(static_files::refuse(r, &path, &error)),
+    }
+
+    fn not_found(&self, r: &Request, errno: Errno) -> Outcome {
+        let (shown, text) = (Text(self.file().to_bytes()), errno_text(errno));
+        if errno == Errno::ACCESS {
+            r.log(Level::Error, format_args!("\"{shown}\" is forbidden ({text})"));
+            return Outcome::Status(403);
+        }
+        if r.plan().core.log_not_found {
+            r.log(Level::Error, format_args!("\"{shown}\" is not found ({text})"));
+        }
+        Outcome::Status(404)
+    }
+
+    /// The path in front of the name, without its slash unless that is all of it.
+    fn directory_path(&self) -> CString {
+        let path = match self.path.get(..self.name).unwrap_or_default() {
+            [shorter @ .., b'/'] if !shorter.is_empty() => shorter,
+            path => path,
+        };
+        CString::new(path).unwrap_or_default()
     }
 }
