@@ -95,6 +95,11 @@ impl Disk {
     }
 
     /// Looks at what a path in memory leads to: is it still the same version? Follows links.
+    ///
+    /// Three system calls, 2.1 µs for a path of seven names (ext4, Linux 6.18, two-core VM). `statx` would take 1.3 µs, but
+    /// waits for the directory when the name is not in memory, and after an `unlink` it is not, even while the file is open.
+    /// A loop that has the file open saves most of this with [`Disk::stat_now`] (0.3 µs), and needs a probe only now and
+    /// then, for changes of the directories and links above.
     pub fn probe_now(&self, path: &CStr) -> Now<Meta> {
         let found = if self.aio == Aio::Off {
             Some(self.driver.stat(path, true).map_err(|error| error.errno().unwrap_or(Errno::IO)))
@@ -107,7 +112,24 @@ impl Disk {
         self.answer(Op::Stat, found)
     }
 
-    /// Metadata of an open file as it is now, if its file system answers from memory.
+    /// Looks whether `path` still leads to what `file` was opened from, with one system call instead of three where that is
+    /// safe: the open file pins every name on its path, so a look-up finds them in memory.
+    ///
+    /// `statx(AT_STATX_DONT_SYNC)` costs half of `openat2(O_PATH | RESOLVE_CACHED)`, `fstat` and `close` (0.88 against
+    /// 1.71 µs measured). What it does not promise: the one look-up after a pinned name was removed may ask the
+    /// directory, whose block was written a moment ago and so is in memory.
+    pub fn recheck_now(&self, path: &CStr, file: &File) -> Now<Meta> {
+        let is_pinned = matches!(self.driver.kind, Kind::Os) && file.inner().device.is_local();
+        if self.aio == Aio::Off || !is_pinned {
+            return self.probe_now(path);
+        }
+        self.answer(Op::Stat, Some(os::stat_pinned(path)))
+    }
+
+    /// Metadata of an open file as it is now, if its file system answers from memory: one system call.
+    ///
+    /// Shows every change of the file, and that its name was taken from it: a file that was renamed over or unlinked has
+    /// another `nlink` and change time. Does not show that a directory or link above it leads elsewhere now.
     pub fn stat_now(&self, file: &File) -> Now<Meta> {
         let inner = file.inner();
         let found = match (&inner.handle, &self.driver.kind) {
@@ -138,7 +160,7 @@ impl Disk {
                 // What is not known to be in memory is not tried, except nothing at all, which always is.
                 (len > 0 || buf.is_empty()).then(|| inner.read_cached(fd, offset, &mut buf[..len]))
             }
-            (Handle::Os(fd), _) if inner.is_memory() => Some(os::read_now(fd, offset, buf, true)),
+            (Handle::Os(fd), _) if inner.is_memory() => Some(os::read_memory(fd, offset, buf)),
             (Handle::Sim(node), Kind::Sim(sim)) => sim.read_now(node, offset, buf),
             (Handle::Os(_), _) => None,
             _ => Some(Err(Errno::BADF)),

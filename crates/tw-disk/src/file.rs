@@ -110,7 +110,7 @@ impl Inner {
     /// Reads what is in memory, and remembers what was and what was not; `EAGAIN` where it would have to wait, `EOPNOTSUPP`
     /// where the file cannot tell. Starts to read ahead on a miss, which may wait if the device is busy.
     pub(crate) fn read_cached(&self, fd: &OwnedFd, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
-        let read = os::read_now(fd, offset, buf, false);
+        let read = os::read_now(fd, offset, buf);
         match read {
             Ok(n) => self.hot.note(offset, n, self.device.epoch()),
             Err(Errno::AGAIN) => self.hot.forget(offset),

@@ -5,8 +5,8 @@ use crate::how::{Access, Existing, Links, Open};
 use crate::meta::{Entry, Kind, Listing, Meta, Space};
 use crate::{links, mounts};
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat, Timespec, Timestamps, fstat, openat,
-    openat2, statat,
+    AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat, StatxFlags, Timespec, Timestamps,
+    fstat, openat, openat2, statat, statx,
 };
 use rustix::io::{Errno, ReadWriteFlags, preadv2, retry_on_intr};
 use std::ffi::{CStr, CString, OsStr};
@@ -38,6 +38,26 @@ impl From<&Stat> for Meta {
             uid: st.st_uid,
             gid: st.st_gid,
             blocks: st.st_blocks as u64,
+        }
+    }
+}
+
+impl From<&rustix::fs::Statx> for Meta {
+    fn from(st: &rustix::fs::Statx) -> Self {
+        Meta {
+            dev: rustix::fs::makedev(st.stx_dev_major, st.stx_dev_minor),
+            ino: st.stx_ino,
+            size: st.stx_size,
+            mtime_sec: st.stx_mtime.tv_sec,
+            mtime_nsec: st.stx_mtime.tv_nsec,
+            ctime_sec: st.stx_ctime.tv_sec,
+            ctime_nsec: st.stx_ctime.tv_nsec,
+            mode: u32::from(st.stx_mode) & 0o7777,
+            kind: kind_of(FileType::from_raw_mode(st.stx_mode.into())),
+            nlink: st.stx_nlink,
+            uid: st.stx_uid,
+            gid: st.stx_gid,
+            blocks: st.stx_blocks,
         }
     }
 }
@@ -147,15 +167,26 @@ pub(crate) fn fstat_now(fd: &OwnedFd) -> Result<Meta, Errno> {
     fstat(fd).map(|st| Meta::from(&st))
 }
 
+/// Metadata of a path whose names are all in memory.
+pub(crate) fn stat_pinned(path: &CStr) -> Result<Meta, Errno> {
+    let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
+    statx(CWD, path, flags, StatxFlags::BASIC_STATS).map(|st| Meta::from(&st))
+}
+
 pub(crate) fn stat(path: &CStr, follow: bool) -> Result<Meta, Errno> {
     let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
     statat(CWD, path, flags).map(|st| Meta::from(&st))
 }
 
 /// Reads what is in memory; `EAGAIN` if the first byte is not.
-pub(crate) fn read_now(fd: &OwnedFd, offset: u64, buf: &mut [u8], wait_free: bool) -> Result<usize, Errno> {
-    let flags = if wait_free { ReadWriteFlags::empty() } else { ReadWriteFlags::NOWAIT };
-    preadv2(fd, &mut [IoSliceMut::new(buf)], offset, flags)
+pub(crate) fn read_now(fd: &OwnedFd, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
+    preadv2(fd, &mut [IoSliceMut::new(buf)], offset, ReadWriteFlags::NOWAIT)
+}
+
+/// Reads from a file system that is memory. Such a file system refuses `RWF_NOWAIT`; `RWF_HIPRI` means nothing to it, and
+/// tells the loop guard that this read cannot wait.
+pub(crate) fn read_memory(fd: &OwnedFd, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
+    preadv2(fd, &mut [IoSliceMut::new(buf)], offset, ReadWriteFlags::HIPRI)
 }
 
 pub(crate) fn read(fd: &OwnedFd, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {

@@ -82,7 +82,8 @@ fn answer(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
             return Outcome::Status(404);
         }
     }
-    let core = r.plan().core.clone();
+    let generation = r.generation().clone();
+    let core = &generation.plan(r.plan).core;
     r.out.status = 200;
     r.out.content_type = core.types.find(r.uri.exten()).unwrap_or(&core.default_type).clone();
     r.out.last_modified = Some(meta.mtime_sec);

@@ -113,6 +113,15 @@ const CONDITIONAL: &[Conditional] = &[
         mask: nr::RWF_NOWAIT as u64,
         values: &[nr::RWF_NOWAIT as u64],
     },
+    // From a file system that is memory: `tw-disk` says so by this flag, because tmpfs refuses `RWF_NOWAIT`.
+    Conditional { call: nr::SYS_preadv2, index: 5, mask: u64::MAX, values: &[nr::RWF_HIPRI as u64] },
+    // Only as a look at names that an open file pins: see `tw_disk::Disk::recheck_now`.
+    Conditional {
+        call: nr::SYS_statx,
+        index: 2,
+        mask: nr::AT_STATX_DONT_SYNC as u64,
+        values: &[nr::AT_STATX_DONT_SYNC as u64],
+    },
     // Memory, not files.
     Conditional {
         call: nr::SYS_mmap,

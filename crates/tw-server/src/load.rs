@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tw_conf::{ConfError, Cx, Diagnostics, DirectiveInfo, Sources, Span, Tree, Word};
-use tw_log::SinkConfig;
+use tw_log::Batch;
 
 use crate::core::location::{Location, TempPath};
 use crate::core::main::MainSettings;
@@ -22,7 +22,7 @@ use crate::core::server::ServerSettings;
 use crate::http::generation::{Config, Server};
 use crate::http::plan::Plan;
 use crate::http::route::Pattern;
-use crate::log::{LogTarget, Logs, SharedErrorLog, SinkRef};
+use crate::log::{LogTarget, Logs, OtherBatch, SharedErrorLog, SinkRef};
 use crate::module::Module;
 use crate::pools::PoolSettings;
 use crate::vars::{Template, VarTable};
@@ -41,6 +41,8 @@ pub struct Prefixes {
     pub prefix: Vec<u8>,
     /// Directory of the main configuration file.
     pub conf: Vec<u8>,
+    /// Where errors go if the configuration does not say: a file, or `stderr`.
+    pub error_log: Vec<u8>,
     /// Name of this host, for `$hostname`.
     pub hostname: Vec<u8>,
 }
@@ -102,8 +104,13 @@ impl Resolve<'_> {
     }
 
     /// The sink of a log file, opened when the configuration goes live.
-    pub fn sink(&mut self, path: &Path, config: SinkConfig) -> SinkRef {
-        self.logs.sink(Some(path), config)
+    pub fn sink(&mut self, path: &Path) -> SinkRef {
+        self.logs.sink(Some(path))
+    }
+
+    /// The same, written in batches. The error: the file was named before with another buffer.
+    pub fn batched_sink(&mut self, path: &Path, batch: Batch) -> Result<SinkRef, OtherBatch> {
+        self.logs.batched(path, batch)
     }
 
     /// The index of a thread pool.
@@ -202,7 +209,8 @@ impl<'a> Loader<'a> {
             return Err(ConfError::new("no \"events\" section in configuration"));
         }
         let raw = std::mem::take(&mut self.main);
-        let main = MainSettings::resolve(raw, &self.cx(tw_conf::MAIN))?;
+        let prefixes = self.prefixes;
+        let main = MainSettings::resolve(raw, &prefixes.error_log, &self.cx(tw_conf::MAIN))?;
         let mut logs = Logs::default();
         let main_error_log = logs.error_log(&main.error_log);
         let mut temp_paths = Vec::new();

@@ -278,6 +278,18 @@ impl Template {
         Self { parts: if text.is_empty() { [].into() } else { [Part::Text(text.into())].into() } }
     }
 
+    /// The texts of several templates after each other.
+    pub fn joined(templates: impl IntoIterator<Item = Self>) -> Self {
+        let mut parts: Vec<Part> = Vec::new();
+        for part in templates.into_iter().flat_map(|template| template.parts) {
+            match (parts.last_mut(), part) {
+                (Some(Part::Text(last)), Part::Text(text)) => *last = [&**last, &*text].concat().into(),
+                (_, part) => parts.push(part),
+            }
+        }
+        Self { parts: parts.into() }
+    }
+
     /// The text, if there is no variable in it.
     pub fn constant(&self) -> Option<&[u8]> {
         match &*self.parts {

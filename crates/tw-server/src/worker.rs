@@ -58,6 +58,12 @@ impl Counts {
         self.loops.lock().unwrap_or_else(PoisonError::into_inner).push(stats);
     }
 
+    /// Forgets a loop that has ended.
+    pub fn remove_loop(&self, stats: &Arc<LoopStats>) {
+        let mut loops = self.loops.lock().unwrap_or_else(PoisonError::into_inner);
+        loops.retain(|known| !Arc::ptr_eq(known, stats));
+    }
+
     /// Counts a status.
     pub fn status(&self, status: u16) {
         let class = usize::from(status / 100);

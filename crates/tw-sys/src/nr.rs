@@ -3,7 +3,7 @@
 //! The list holds what a loop may call and what it is likely to be caught calling; nothing depends on its being whole.
 
 pub use libc::{
-    F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_SETFD, F_SETFL, FIONBIO, FIONREAD, MAP_ANONYMOUS, RWF_NOWAIT,
+    AT_STATX_DONT_SYNC, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_SETFD, F_SETFL, FIONBIO, FIONREAD, MAP_ANONYMOUS, RWF_HIPRI, RWF_NOWAIT,
     STDERR_FILENO, TIOCOUTQ,
 };
 

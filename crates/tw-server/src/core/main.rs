@@ -212,17 +212,15 @@ const fn without_effect(name: &'static str, syntax: &'static str, contexts: u32)
 }
 
 impl MainSettings {
-    /// Turns what was written into what is used.
-    pub fn resolve(raw: Raw, cx: &Cx<'_>) -> Result<Self, ConfError> {
+    /// Turns what was written into what is used. `error_log` is where errors go if nothing was written.
+    pub fn resolve(raw: Raw, error_log: &[u8], cx: &Cx<'_>) -> Result<Self, ConfError> {
         let mut pools = raw.thread_pool.take().unwrap_or_default();
         match pools.iter().position(|pool| &*pool.name == "default") {
             Some(at) => pools.swap(0, at),
             None => pools.insert(0, PoolSettings::default_pool()),
         }
-        let error_log = raw.error_log.or_else(
-            || None,
-            || vec![LogTarget { path: Some(cx.full_path(b"logs/error.log")), level: tw_log::Level::Error }],
-        );
+        let error_log =
+            raw.error_log.or_else(|| None, || vec![LogTarget::new(error_log, tw_log::Level::Error, cx)]);
         Ok(Self {
             workers: raw.worker_processes.or(None, Workers::Count(1)),
             worker_connections: raw.worker_connections.or(None, 512),

@@ -188,7 +188,7 @@ impl Files {
             }
         };
         if !believed {
-            match disk.probe_now(path) {
+            match disk.recheck_now(path, &file.file) {
                 Now::Ready(Ok(meta)) if meta.is_same_version(file.meta()) => entry.checked = now,
                 Now::Cold => return Known::Cold,
                 Now::Ready(_) => {

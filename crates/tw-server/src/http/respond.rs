@@ -154,6 +154,7 @@ pub(crate) async fn send(r: &mut Request, body: Body) {
         return send::send(r, body, framing, 0).await;
     }
     let head_len = encode(r, framing);
+    let framing = if r.method() == Method::Head { Framing::None } else { framing };
     send::send(r, body, framing, head_len).await;
 }
 

@@ -8,7 +8,7 @@ use std::io::{self, IoSlice};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use tw_disk::{DiskError, Now, SentEnd};
 use tw_http::chunked::{BODY_END, CHUNK_END, ChunkHead};
 use tw_log::Level;
@@ -21,6 +21,9 @@ use crate::worker::SCRATCH_SIZE;
 
 /// Smallest piece that a pool thread sends itself (`sendfile on`); less is copied by the loop in no time.
 const SENDFILE_MIN: usize = 64 << 10;
+
+/// Largest body that is copied behind the head for `send()`, which beats `sendmsg()` with two pieces up to there.
+const COPY_MAX: usize = 4 << 10;
 
 /// How the end of a response body is marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,18 +103,23 @@ struct Rest {
 /// Writes as much as the socket takes at once; `None` when that was all.
 fn first(r: &mut Request, mut body: Body, framing: Framing) -> Result<Option<Rest>, Failure> {
     let conn = r.conn().clone();
-    let head = conn.worker.head_out.borrow();
-    let head = head.get(..r.sent.head as usize).unwrap_or_default();
-    let limited = r.limit_rate.is_some() || r.plan().core.send.limit_rate.is_some();
-    let unframed = matches!(framing, Framing::None | Framing::Length | Framing::Close);
+    let mut head = conn.worker.head_out.borrow_mut();
+    let head_len = r.sent.head as usize;
+    head.truncate(head_len);
+    let is_limited = r.limit_rate.is_some() || r.plan().core.send.limit_rate.is_some();
     let written = match &mut body {
-        _ if limited || !unframed => 0,
-        Body::Empty => accept(conn.stream.try_write(head))?,
+        _ if is_limited || framing == Framing::Chunked => 0,
+        Body::Empty => accept(conn.stream.try_write(&head))?,
         Body::Bytes(bytes) => {
-            let n = accept(conn.stream.try_write_vectored(&[IoSlice::new(head), IoSlice::new(bytes)]))?;
-            // Shared bytes are cut without copying; an empty rest is the end.
-            let _ = bytes.split_to(n.saturating_sub(head.len()));
-            n
+            let written = if bytes.len() <= COPY_MAX {
+                head.extend_from_slice(bytes);
+                conn.stream.try_write(&head)
+            } else {
+                conn.stream.try_write_vectored(&[IoSlice::new(&head), IoSlice::new(bytes)])
+            };
+            let written = accept(written)?;
+            bytes.advance(written.saturating_sub(head_len));
+            written
         }
         Body::File(span) => {
             let mut scratch = conn.worker.scratch.borrow_mut();
@@ -119,9 +127,9 @@ fn first(r: &mut Request, mut body: Body, framing: Framing) -> Result<Option<Res
             let Some(disk) = r.disk() else { return Err(Failure::Body(io::ErrorKind::NotFound.into())) };
             match disk.read_now(span.file.file(), span.offset, &mut scratch[..want]) {
                 Now::Ready(Ok(n)) if n > 0 => {
-                    let parts = [IoSlice::new(head), IoSlice::new(&scratch[..n])];
+                    let parts = [IoSlice::new(&head), IoSlice::new(&scratch[..n])];
                     let written = accept(conn.stream.try_write_vectored(&parts))?;
-                    span.advance(written.saturating_sub(head.len()));
+                    span.advance(written.saturating_sub(head_len));
                     written
                 }
                 // The rest finds out what is wrong, or waits for the disk.
@@ -131,7 +139,7 @@ fn first(r: &mut Request, mut body: Body, framing: Framing) -> Result<Option<Res
         Body::Parts(_) | Body::Stream(_) => 0,
     };
     r.sent.bytes += written as u64;
-    let head = &head[written.min(head.len())..];
+    let head = &head[written.min(head_len)..head_len];
     if head.is_empty() && body.is_empty() && framing != Framing::Chunked {
         return Ok(None);
     }
