@@ -1,0 +1,128 @@
+//! How long the disk stops a loop: many tasks read cold files while one reads a hot one, all on one thread.
+//!
+//! `cargo run --profile profiling -p tw-disk --example stall -- DIR [raw]`, with a few hundred cold files in DIR, on a device
+//! slow enough to matter (a blkio or io cgroup helps). `raw` tries `preadv2(RWF_NOWAIT)` for every read, as if nobody knew
+//! that a miss may wait.
+
+use rustix::fs::{Advice, fadvise};
+use rustix::io::{ReadWriteFlags, preadv2};
+use std::cell::{Cell, RefCell};
+use std::ffi::CString;
+use std::io::IoSliceMut;
+use std::os::unix::ffi::OsStrExt;
+use std::time::{Duration, Instant};
+use tw_disk::{Account, Aio, Disk, File, Now, Open, Pool, Source};
+
+const CHUNK_SIZE: usize = 32 * 1024;
+const RUN: Duration = Duration::from_secs(5);
+
+/// What the loop saw.
+#[derive(Default)]
+struct Seen {
+    longest: Cell<Duration>,
+    hot: Cell<u64>,
+    hot_jobs: Cell<u64>,
+    cold: Cell<u64>,
+}
+
+struct Bench {
+    disk: Disk,
+    is_raw: bool,
+    scratch: RefCell<Vec<u8>>,
+    seen: Seen,
+}
+
+impl Bench {
+    async fn read(&self, by: &mut Account, file: &File, offset: u64) -> Result<usize, tw_disk::DiskError> {
+        let start = Instant::now();
+        let now = {
+            let buf = &mut self.scratch.borrow_mut()[..];
+            match (self.is_raw, file.fd()) {
+                (true, Some(fd)) => {
+                    match preadv2(fd, &mut [IoSliceMut::new(buf)], offset, ReadWriteFlags::NOWAIT) {
+                        Err(tw_disk::Errno::AGAIN) => Now::Cold,
+                        other => Now::Ready(other),
+                    }
+                }
+                _ => self.disk.read_now(file, offset, buf),
+            }
+        };
+        self.seen.longest.set(self.seen.longest.get().max(start.elapsed()));
+        match now {
+            Now::Ready(Ok(n)) => Ok(n),
+            _ => Ok(self.disk.read_cold(by, file, offset, vec![0; CHUNK_SIZE]).await?.len()),
+        }
+    }
+
+    async fn cold(&self, files: &[File], mut at: usize) -> Result<(), tw_disk::DiskError> {
+        let end = Instant::now() + RUN;
+        while Instant::now() < end {
+            at = at.wrapping_mul(25_214_903_917).wrapping_add(11);
+            let file = &files[(at >> 16) % files.len()];
+            let mut by = Account::hit(Source::new(file.meta().ino));
+            let offset = (at >> 8) as u64 % file.meta().size.max(1);
+            self.read(&mut by, file, offset).await?;
+            self.seen.cold.set(self.seen.cold.get() + 1);
+            if let (true, Some(fd)) = (at.is_multiple_of(4), file.fd()) {
+                let _ = fadvise(fd, 0, None, Advice::DontNeed);
+            }
+        }
+        Ok(())
+    }
+
+    async fn hot(&self, file: &File) -> Result<(), tw_disk::DiskError> {
+        let end = Instant::now() + RUN;
+        let mut by = Account::hit(Source::new(1));
+        while Instant::now() < end {
+            self.read(&mut by, file, 0).await?;
+            self.seen.hot.set(self.seen.hot.get() + 1);
+            tokio::task::yield_now().await;
+        }
+        self.seen.hot_jobs.set(by.jobs().into());
+        Ok(())
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "a program that measures prints what it measured")]
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut args = std::env::args_os().skip(1);
+    let dir = args.next().ok_or("usage: stall DIR [raw]")?;
+    let is_raw = args.next().is_some();
+    let disk = Disk::new(Pool::with_defaults()?, Aio::Threads);
+    let bench = Bench { disk, is_raw, scratch: vec![0; CHUNK_SIZE].into(), seen: Seen::default() };
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    let local = tokio::task::LocalSet::new();
+    let bench: &'static Bench = Box::leak(Box::new(bench));
+    local.block_on(&runtime, async {
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(&dir)? {
+            let path = entry?.path();
+            if path.is_file() {
+                let path = CString::new(path.as_os_str().as_bytes())?;
+                let file = bench.disk.open(&mut Account::hit(Source::NONE), &path, &Open::READ).await?;
+                file.fd().map(|fd| fadvise(fd, 0, None, Advice::DontNeed)).transpose()?;
+                files.push(file);
+            }
+        }
+        let hot = files.pop().ok_or("no files")?;
+        let files: &'static [File] = Vec::leak(files);
+        bench.read(&mut Account::hit(Source::NONE), &hot, 0).await?;
+        bench.seen.longest.take();
+        let mut tasks: Vec<_> =
+            (0..200).map(|i| tokio::task::spawn_local(bench.cold(files, i * 7919))).collect();
+        tasks.push(tokio::task::spawn_local(async move { bench.hot(&hot).await }));
+        for task in tasks {
+            task.await??;
+        }
+        Ok::<(), Box<dyn std::error::Error>>(())
+    })?;
+    let seen = &bench.seen;
+    println!(
+        "longest stop {:?}; hot reads {} ({} by jobs), cold reads {}",
+        seen.longest.get(),
+        seen.hot.get(),
+        seen.hot_jobs.get(),
+        seen.cold.get()
+    );
+    Ok(())
+}
