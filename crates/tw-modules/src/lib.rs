@@ -5,6 +5,7 @@
 mod autoindex;
 mod headers;
 mod index;
+mod log;
 mod metrics;
 mod returns;
 mod static_files;
@@ -13,7 +14,7 @@ mod try_files;
 use tw_server::module::Module;
 
 /// All modules of the http context. A new module is a new file and one line here.
-pub static MODULES: [Module; 7] = [
+pub static MODULES: [Module; 8] = [
     // Rewrite phases.
     Module::http::<returns::Return>("rewrite"),
     // Precontent.
@@ -25,4 +26,6 @@ pub static MODULES: [Module; 7] = [
     Module::http::<static_files::Static>("static"),
     // Header filters.
     Module::http::<headers::Headers>("headers"),
+    // Log handlers.
+    Module::http::<log::AccessLog>("log"),
 ];
