@@ -9,6 +9,8 @@ pub mod log;
 pub mod module;
 pub mod pools;
 pub mod regex;
+#[cfg(test)]
+mod testing;
 pub mod vars;
 pub mod worker;
 

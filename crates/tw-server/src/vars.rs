@@ -352,3 +352,83 @@ fn flush(literal: &mut Vec<u8>, parts: &mut Vec<Part>) {
         parts.push(Part::Text(std::mem::take(literal).into()));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::with_request;
+
+    static SOME: &[VarDef] = &[
+        VarDef::one("found", |_, out| put(out, b"f"), ""),
+        VarDef::one("missing", |_, _| Value::Missing, ""),
+        VarDef::one("open", |_, out| put(out, b"o"), "").assigned_by(|_, _| {}),
+        VarDef::family("in_", |_, suffix, out| put(out, suffix), ""),
+        VarDef::family("in_deep_", |_, suffix, out| put(out, &[b"deep ", suffix].concat()), ""),
+    ];
+
+    fn put(out: &mut Vec<u8>, value: &[u8]) -> Value {
+        out.extend_from_slice(value);
+        Value::Found
+    }
+
+    fn table() -> VarTable {
+        let mut vars = VarTable::default();
+        vars.declare(SOME);
+        vars
+    }
+
+    #[test]
+    fn templates_tell_missing_values_from_empty_ones() {
+        let values = with_request("server { }", "GET / HTTP/1.0\r\n\r\n", |r| {
+            let mut vars = table();
+            ["a", "", "$found", "<$missing>", "$in_X$in_deep_y|${in_}z", "$1"].map(|text| {
+                let template = Template::compile(text.as_bytes(), None, &mut vars).unwrap();
+                let mut out = b"=".to_vec();
+                template.eval_each(r, &mut out, |out, start, value| match value {
+                    Value::Found => out.insert(start, b'+'),
+                    Value::Missing => out.push(b'-'),
+                });
+                let mut plain = Vec::new();
+                template.eval(r, &mut plain);
+                [out, plain].map(|text| String::from_utf8(text).unwrap())
+            })
+        });
+        let expected = [
+            ["=a", "a"],
+            ["=", ""],
+            ["=+f", "f"],
+            ["=<->", "<>"],
+            ["=+x+deep y|+z", "xdeep y|z"],
+            ["=-", ""],
+        ];
+        assert_eq!(values, expected);
+    }
+
+    #[test]
+    fn joined_templates_keep_their_names_apart() {
+        let mut vars = table();
+        let parts = ["x ", "", "y$found", "found$open", "z", "w"];
+        let parts = parts.map(|text| Template::compile(text.as_bytes(), None, &mut vars).unwrap());
+        let joined = Template::joined(parts);
+        assert_eq!(joined.parts.len(), 5);
+        let value = with_request("server { }", "GET / HTTP/1.0\r\n\r\n", move |r| joined.value(r));
+        assert_eq!(value, b"x yffoundozw");
+        assert_eq!(Template::joined([]).constant(), Some(&b""[..]));
+    }
+
+    #[test]
+    fn places_of_new_values() {
+        let mut vars = table();
+        let place = |vars: &mut VarTable, name: &str| match vars.place(name) {
+            Ok(Place::Slot(slot)) => slot.to_string(),
+            Ok(Place::Assign(_)) => "assign".to_owned(),
+            Err(error) => error.message,
+        };
+        assert_eq!(place(&mut vars, "new"), "0");
+        assert_eq!(place(&mut vars, "NEW"), "0");
+        assert_eq!(place(&mut vars, "other"), "1");
+        assert_eq!(place(&mut vars, "Open"), "assign");
+        assert_eq!(place(&mut vars, "found"), "the duplicate \"found\" variable");
+        assert!(matches!(vars.bind("new", None), Var::Slot(0)));
+    }
+}

@@ -103,7 +103,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    fn new(index: usize, counts: Arc<Counts>, generation: Arc<Generation>) -> Rc<Self> {
+    pub(crate) fn new(index: usize, counts: Arc<Counts>, generation: Arc<Generation>) -> Rc<Self> {
         let hot_max = generation.main.hot_files_size;
         let files_max = FILES_MAX.min(descriptor_limit() / 4);
         Rc::new(Self {

@@ -165,7 +165,10 @@ fn accept_request_line(head: &mut RequestHead, limits: &HeadLimits) -> Result<()
     let parts = if scanned.is_normal {
         scanned.parts
     } else {
-        target::normalize(sent, limits.merge_slashes, path).map_err(|_| HeadError::InvalidRequest)?
+        target::normalize(sent, limits.merge_slashes, path).map_err(|_| {
+            path.clear();
+            HeadError::InvalidRequest
+        })?
     };
     line.exten = Span::new(parts.exten.start, parts.exten.end);
     line.args = Span::new(found.target_start + parts.args.start, found.target_start + parts.args.end);

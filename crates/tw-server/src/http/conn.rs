@@ -408,7 +408,7 @@ fn refused(r: &mut Request, error: HeadError) -> Head {
 }
 
 /// Chooses the server and takes the URI over from the head.
-fn route(conn: &Rc<Conn>, r: &mut Request) {
+pub(crate) fn route(conn: &Rc<Conn>, r: &mut Request) {
     conn.requests.set(conn.requests.get() + 1);
     conn.worker.counts.requests.add(1);
     let generation = r.generation().clone();

@@ -19,3 +19,30 @@ pub(super) async fn fill(r: &mut Request) {
         Err(error) => r.log(Level::Crit, format_args!("{}", error.on(&path))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::generation;
+
+    #[test]
+    fn only_locations_that_mention_it_ask_the_disk() {
+        let mention = "server_tokens $realpath_root;";
+        for (conf, expected) in [
+            (
+                format!(
+                    "server {{ location /a {{ }} location /b {{ {mention} location /b/c {{ }} }} location /d {{ }} }}"
+                ),
+                "/b /b/c",
+            ),
+            (format!("{mention} server {{ location /a {{ }} }}"), " /a"),
+            (format!("server {{ location /a {{ }} {mention} }} server {{ location /b {{ }} }}"), " /a"),
+            ("server { location /a { server_tokens $document_root; } }".to_owned(), ""),
+        ] {
+            let generation = generation(&conf);
+            let mut names: Vec<_> = generation.plans.iter().filter(|plan| plan.uses_realpath_root).collect();
+            names.sort_by_key(|plan| plan.name.clone());
+            let names: Vec<_> = names.iter().map(|plan| String::from_utf8_lossy(&plan.name)).collect();
+            assert_eq!(names.join(" "), expected, "{conf}");
+        }
+    }
+}

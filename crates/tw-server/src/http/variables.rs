@@ -91,3 +91,6 @@ fn is_named(field: &[u8], name: &[u8]) -> bool {
     let folded = |byte: &u8| if *byte == b'-' { b'_' } else { byte.to_ascii_lowercase() };
     field.len() == name.len() && field.iter().zip(name).all(|(field, name)| folded(field) == *name)
 }
+
+#[cfg(test)]
+mod tests;

@@ -68,10 +68,12 @@ pub(super) static VARIABLES: &[VarDef] = &[
     VarDef::one("remote_user", remote_user, "User of Basic authentication."),
 ];
 
-/// The current path; of a request that was refused before it had a location, what is known of it.
+/// The current path. Of a request that was refused before it had a location, the path of the request line: empty if it
+/// makes no sense, missing if there is no good request line.
 fn uri(r: &Request, out: &mut Vec<u8>) -> Value {
     match r.uri.path.as_slice() {
-        b"" => put_some(out, r.head.path()),
+        b"" if r.head.target().is_empty() => Value::Missing,
+        b"" => put(out, r.head.path()),
         path => put(out, path),
     }
 }

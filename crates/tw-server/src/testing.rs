@@ -1,0 +1,81 @@
+//! A request for unit tests: on a real connection of a real loop, routed by a configuration, run by nobody.
+
+use std::net::{Ipv4Addr, TcpStream};
+use std::sync::{Arc, mpsc};
+
+use tokio::net::TcpListener;
+use tw_conf::{Diagnostics, MemoryFiles, Reader, Tree};
+use tw_disk::Pool;
+use tw_http::Progress;
+use tw_rt::{Stream, WorkerOptions};
+
+use crate::http::conn::{self, Conn};
+use crate::http::generation::Generation;
+use crate::http::request::Request;
+use crate::load::{Prefixes, load};
+use crate::pools::Disks;
+use crate::vars::{Template, Value, VarTable};
+use crate::worker::{Counts, Worker};
+
+/// Loads `http { CONF }`.
+pub(crate) fn generation(conf: &str) -> Arc<Generation> {
+    let mut tree = Tree::default();
+    let text = format!("events {{ }} http {{ {conf} }}");
+    Reader::new(&MemoryFiles::default(), b"").text(&mut tree, b"test.conf", text.as_bytes()).unwrap();
+    let prefixes = Prefixes {
+        prefix: b"/prefix/".to_vec(),
+        conf: b"/prefix/".to_vec(),
+        error_log: b"stderr".to_vec(),
+        hostname: b"host.example".to_vec(),
+    };
+    let config = load(&tree, &prefixes, &[], &mut Diagnostics::default())
+        .unwrap_or_else(|error| panic!("{}", error.line(&tree.sources)));
+    Arc::new(Generation { id: 1, config, disks: Disks::new([Pool::with_defaults().unwrap()]) })
+}
+
+/// Lets `look` see a request with this head, which a client at 127.0.0.1 sent to the first address of `conf`.
+pub(crate) fn with_request<T: Send + 'static>(
+    conf: &str,
+    head: &str,
+    look: impl FnOnce(&mut Request) -> T + Send + 'static,
+) -> T {
+    let (generation, head) = (generation(conf), head.to_owned());
+    let (sender, receiver) = mpsc::channel();
+    let looped = tw_rt::Worker::<()>::start(WorkerOptions::new(0), move |_| async move {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, peer) = listener.accept().await.unwrap();
+        let listen = generation.listens[0].address.clone();
+        let worker = Worker::new(3, Arc::new(Counts::default()), generation);
+        let conn = Conn::new(42, Stream::from(stream), peer.into(), listen, worker.clone());
+        let mut r = worker.take_request();
+        r.bind(&conn);
+        r.reset();
+        r.head.push(head.as_bytes());
+        let limits = r.generation().server(r.server).settings.head;
+        if let Ok(Progress::Complete) = r.head.parse(&limits) {
+            conn::route(&conn, &mut r);
+        }
+        let seen = look(&mut r);
+        worker.give_back(r);
+        let _ = sender.send(seen);
+    })
+    .unwrap();
+    looped.join().unwrap();
+    receiver.recv().unwrap()
+}
+
+/// The text of a template of the core's variables, with `-` for a missing value.
+pub(crate) fn eval(r: &Request, template: &str) -> String {
+    let mut vars = VarTable::default();
+    crate::http::variables::VARIABLES.iter().for_each(|variables| vars.declare(variables));
+    let template = Template::compile(template.as_bytes(), None, &mut vars).unwrap();
+    vars.finish().unwrap_or_else(|error| panic!("{}", error.message));
+    let mut out = Vec::new();
+    template.eval_each(r, &mut out, |out, _, value| {
+        if value == Value::Missing {
+            out.push(b'-');
+        }
+    });
+    String::from_utf8(out).unwrap()
+}
