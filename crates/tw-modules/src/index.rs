@@ -156,8 +156,9 @@ impl<'a> Search<'a> {
 
     /// Takes what is at the path it asked for.
     fn answer(&mut self, r: &mut Request, found: Result<Meta, DiskError>) -> ControlFlow<Outcome> {
-        if let Directory::Wanted(path) = std::mem::replace(&mut self.directory, Directory::Exists) {
-            self.judge_directory(r, &path, found)?;
+        if let Directory::Wanted(path) = &self.directory {
+            self.judge_directory(r, path, found)?;
+            self.directory = Directory::Exists;
             return self.next(r);
         }
         let error = match found {

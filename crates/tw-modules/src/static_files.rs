@@ -37,13 +37,11 @@ impl Settings for Static {
 
 impl Handler for Static {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        if !matches!(r.method(), Method::Get | Method::Head | Method::Post) {
+            return Step::status(405);
+        }
         if r.uri.path.last() == Some(&b'/') {
             return Step::PASS;
-        }
-        match r.method() {
-            Method::Get | Method::Head => {}
-            Method::Post => return Step::status(405),
-            _ => return Step::PASS,
         }
         let worker = r.conn().worker.clone();
         let mut buf = worker.path.take();
@@ -81,6 +79,9 @@ fn answer(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
             r.log(Level::Crit, format_args!("\"{}\" is not a regular file", Text(path.to_bytes())));
             return Outcome::Status(404);
         }
+    }
+    if r.method() == Method::Post {
+        return Outcome::Status(405);
     }
     let generation = r.generation().clone();
     let core = &generation.plan(r.plan).core;

@@ -64,20 +64,16 @@ fn validators(r: &Request) -> Validators<'_> {
 
 fn ranges(r: &mut Request, body: Body) -> Result<Body, u16> {
     let Some(length) = body.len() else { return Ok(body) };
-    r.out.fields.append(Known::AcceptRanges, "bytes");
-    let Some(value) = r.head.field_known(Known::Range) else { return Ok(body) };
-    if let Some(validator) = r.head.field_known(Known::IfRange)
-        && !if_range_holds(validator, &validators(r))
-    {
-        return Ok(body);
-    }
+    let (range, if_range) = (r.head.field_known(Known::Range), r.head.field_known(Known::IfRange));
+    let is_valid = if_range.is_none_or(|validator| if_range_holds(validator, &validators(r)));
+    let Some(value) = range.filter(|_| is_valid) else { return whole(r, body) };
     let max = match r.plan().core.max_ranges {
         u64::MAX => MaxRanges::Unlimited,
         n => MaxRanges::At(u32::try_from(n).unwrap_or(u32::MAX)),
     };
     let mut wanted = Vec::new();
     match range::parse(value, length, max, &mut wanted) {
-        RangeOutcome::Whole => Ok(body),
+        RangeOutcome::Whole => whole(r, body),
         RangeOutcome::NotSatisfiable => {
             let mut field = Vec::new();
             range::push_unsatisfied_range(length, &mut field);
@@ -116,6 +112,12 @@ fn ranges(r: &mut Request, body: Body) -> Result<Body, u16> {
             Ok(Body::Parts(list))
         }
     }
+}
+
+/// Says that a part could have been asked for.
+fn whole(r: &mut Request, body: Body) -> Result<Body, u16> {
+    r.out.fields.append(Known::AcceptRanges, "bytes");
+    Ok(body)
 }
 
 /// A number that no part of the body is likely to hold: the connection and the request make it unique here.
