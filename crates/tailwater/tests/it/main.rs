@@ -1,0 +1,76 @@
+//! End-to-end tests: the binary, real sockets, the loop guard on; one file per feature.
+//!
+//! What is expected is what nginx does. `TAILWATER_TEST_BINARY` names another program to test, for example a script that
+//! takes `loop_guard` out of the configuration and starts nginx: where a test fails then, its expectation is not nginx's.
+
+mod static_files;
+
+use std::io;
+
+use tw_testkit::server::Builder;
+use tw_testkit::{Client, Response, Server};
+
+/// A server to be described and started.
+fn server() -> Builder {
+    let other = std::env::var_os("TAILWATER_TEST_BINARY");
+    Server::build(other.unwrap_or_else(|| env!("CARGO_BIN_EXE_tailwater").into()))
+}
+
+/// Starts the server of this test in an `http` block with this content.
+fn start(builder: Builder, http: &str) -> Server {
+    builder.start(&format!("http {{ {http} }}")).unwrap()
+}
+
+/// Starts a server with this content in its `server` block, beside `listen`.
+fn start_server(builder: Builder, server: &str) -> Server {
+    start(builder, &format!("server {{ listen 127.0.0.1:{{port}}; root html; {server} }}"))
+}
+
+/// Asks on a connection of its own: `line` is method and target, `fields` whole field lines.
+fn ask(server: &Server, line: &str, fields: &[&str]) -> Response {
+    try_ask(server, line, fields).unwrap_or_else(|e| panic!("{line} {fields:?}: {e}"))
+}
+
+fn try_ask(server: &Server, line: &str, fields: &[&str]) -> io::Result<Response> {
+    let mut client = server.connect()?;
+    let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
+    client.send(format!("{line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{fields}\r\n"))?;
+    answer(&mut client, line)
+}
+
+fn answer(client: &mut Client, line: &str) -> io::Result<Response> {
+    if !line.starts_with("HEAD ") {
+        return client.read_response();
+    }
+    let response = client.read_head()?;
+    let rest = client.read_until_close()?;
+    assert!(rest.is_empty(), "{line} has a body: {}", String::from_utf8_lossy(&rest));
+    Ok(response)
+}
+
+/// One `GET` on a connection of its own.
+fn get(server: &Server, target: &str) -> Response {
+    ask(server, &format!("GET {target}"), &[])
+}
+
+/// `GET` on a connection of its own; status and body as text.
+fn page(server: &Server, target: &str) -> (u16, String) {
+    let response = get(server, target);
+    (response.status, response.text())
+}
+
+/// Sends `bytes` as they are on a connection of its own and reads all that comes until the server closes.
+fn raw(server: &Server, bytes: impl AsRef<[u8]>) -> String {
+    let mut client = server.connect().unwrap();
+    client.send(bytes).unwrap();
+    String::from_utf8_lossy(&client.read_until_close().unwrap()).into_owned()
+}
+
+/// Whether permissions mean nothing to this process; says that the test is left out.
+fn is_root(what: &str) -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if root {
+        println!("left out, because root may read everything: {what}");
+    }
+    root
+}
