@@ -21,7 +21,7 @@ mod worker;
 pub use deadline::{Deadline, Elapsed};
 pub use guard::LoopGuard;
 pub use stream::{Addr, Stream};
-pub use task::{TaskGroup, spawn_local, yield_now};
+pub use task::{TaskGroup, requeue, spawn_local, yield_now};
 pub use watch::{Stall, Subject};
 pub use worker::{Inbox, LoopStats, OnStall, Worker, WorkerOptions};
 

@@ -27,6 +27,19 @@ pub async fn yield_now() {
     tokio::task::yield_now().await;
 }
 
+/// Goes to the end of the queue of ready tasks: those in front of it run first, without waiting for new events.
+pub async fn requeue() {
+    let mut queued = false;
+    std::future::poll_fn(|cx| {
+        if std::mem::replace(&mut queued, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 /// The tasks of one kind on one loop: how many run, asking all of them to stop, waiting until none is left.
 #[derive(Clone, Debug, Default)]
 pub struct TaskGroup(Rc<Group>);

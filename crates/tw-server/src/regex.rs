@@ -133,7 +133,7 @@ mod tests {
             (br"^/(?!api/)", b"/api/x", Ok(Match::No)),
             (br"^/(a+)\1$", b"/aaaa", Ok(Match::Yes)),
             (
-                br"^(?=(a+)+$)(a+)+\2b$",
+                br"^((a|aa)+)+(?!x)\1c$",
                 b"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
                 Err(BacktrackLimit),
             ),

@@ -411,6 +411,7 @@ fn refused(r: &mut Request, error: HeadError) -> Head {
 pub(crate) fn route(conn: &Rc<Conn>, r: &mut Request) {
     conn.requests.set(conn.requests.get() + 1);
     conn.worker.counts.requests.add(1);
+    r.read_at = conn.worker.files.borrow_mut().tick();
     let generation = r.generation().clone();
     let Request { head, host, uri, captures, .. } = &mut *r;
     host.extend_from_slice(head.host().unwrap_or_default());

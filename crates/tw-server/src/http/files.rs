@@ -4,6 +4,9 @@
 //! ([`Disk::probe_now`]): a file that was changed, replaced or removed is never answered from here. With
 //! `open_file_cache`, an entry is believed for `open_file_cache_valid`.
 //!
+//! A look is shared by every request that had been read when it was taken. When a second request of a turn asks for the
+//! same file, it lets the other ready connections read theirs first; then one look answers for all of them.
+//!
 //! The table is a clock: an entry that was used since the hand last passed stays.
 
 use std::cell::{Cell, OnceCell};
@@ -14,7 +17,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tw_disk::{Disk, DiskError, Errno, File, Kind, Links, Meta, Now, Open};
+use tw_disk::{Disk, DiskError, Errno, File, Kind, Links, Meta, Now, Op, Open};
 use tw_http::condition::Etag;
 
 use super::body::Source;
@@ -91,12 +94,35 @@ pub struct Files {
     hot_bytes: usize,
     hot_max: usize,
     files_max: usize,
+    /// Counts requests read and looks taken, so that their order is known.
+    ticks: u64,
+}
+
+/// Whether a request may let others go first to share a look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// It may.
+    First,
+    /// It has.
+    Waited,
+}
+
+/// For whom a path is looked up.
+struct Asker<'a> {
+    disk: &'a Disk,
+    how: &'a Open,
+    cache: Option<&'a OpenFileCache>,
+    /// When its request had been read, in ticks.
+    read: u64,
+    turn: Turn,
 }
 
 struct Entry {
     path: Option<Rc<CStr>>,
     found: Found,
     checked: Instant,
+    /// The same in ticks.
+    looked: u64,
     used: Instant,
     inactive: Duration,
     uses: u64,
@@ -121,6 +147,8 @@ enum Known {
     Unknown,
     /// Whether it is still valid is not in memory.
     Cold,
+    /// A look of this turn came too early for the request: others that are ready should be read first.
+    Shared,
 }
 
 /// A look-up that may be answered without waiting.
@@ -137,6 +165,7 @@ impl Files {
             hot_bytes: 0,
             hot_max,
             files_max,
+            ticks: 0,
         }
     }
 
@@ -155,29 +184,38 @@ impl Files {
         self.by_path.is_empty()
     }
 
+    /// Notes that a request has been read; what is looked at from now on is as new as it needs.
+    pub(crate) fn tick(&mut self) -> u64 {
+        self.ticks += 1;
+        self.ticks
+    }
+
     /// Opens `path` if that needs no waiting.
-    fn open_now(&mut self, disk: &Disk, path: &CStr, how: &Open, cache: Option<&OpenFileCache>) -> Lookup {
-        match self.known(disk, path, how, cache) {
+    fn open_now(&mut self, path: &CStr, by: &Asker<'_>) -> Lookup {
+        match self.known(path, by) {
             Known::Valid(found) => Now::Ready(found),
-            Known::Cold => Now::Cold,
-            Known::Unknown => match disk.open_now(path, how) {
+            Known::Cold | Known::Shared => Now::Cold,
+            Known::Unknown => match by.disk.open_now(path, by.how) {
                 Now::Cold => Now::Cold,
-                Now::Ready(Ok(file)) => Now::Ready(Ok(self.opened(path, file, how, cache))),
+                Now::Ready(Ok(file)) => Now::Ready(Ok(self.opened(path, file, by.how, by.cache))),
                 Now::Ready(Err(errno)) => {
-                    self.failed(path, errno, cache);
+                    self.failed(path, errno, by.cache);
                     Now::Ready(Err(errno))
                 }
             },
         }
     }
 
-    fn known(&mut self, disk: &Disk, path: &CStr, how: &Open, cache: Option<&OpenFileCache>) -> Known {
+    fn known(&mut self, path: &CStr, by: &Asker<'_>) -> Known {
         let Some(&at) = self.by_path.get(path) else { return Known::Unknown };
         let now = tw_rt::clock::now();
         let entry = &mut self.entries[at];
-        let believed = cache.is_some_and(|c| now.saturating_duration_since(entry.checked) < c.valid);
+        let believed = match by.cache {
+            Some(cache) => now.saturating_duration_since(entry.checked) < cache.valid,
+            None => entry.looked > by.read,
+        };
         let file = match &entry.found {
-            Found::File(file) if file.how == *how => file.clone(),
+            Found::File(file) if file.how == *by.how => file.clone(),
             Found::Failed(errno) if believed => return Known::Valid(Err(*errno)),
             Found::Counting if now.saturating_duration_since(entry.used) <= entry.inactive => {
                 return Known::Unknown;
@@ -188,8 +226,15 @@ impl Files {
             }
         };
         if !believed {
-            match disk.recheck_now(path, &file.file) {
-                Now::Ready(Ok(meta)) if meta.is_same_version(file.meta()) => entry.checked = now,
+            if entry.checked == now && by.turn == Turn::First && by.cache.is_none() {
+                return Known::Shared;
+            }
+            self.ticks += 1;
+            match by.disk.recheck_now(path, &file.file) {
+                Now::Ready(Ok(meta)) if meta.is_same_version(file.meta()) => {
+                    entry.checked = now;
+                    entry.looked = self.ticks;
+                }
                 Now::Cold => return Known::Cold,
                 Now::Ready(_) => {
                     self.remove(at);
@@ -200,7 +245,7 @@ impl Files {
         entry.used = now;
         entry.recent.set(true);
         if file.content.get().is_none() && file.meta().size <= HOT_FILE_MAX {
-            self.warm(disk, &file);
+            self.warm(by.disk, &file);
         }
         Known::Valid(Ok(file))
     }
@@ -255,10 +300,12 @@ impl Files {
         }
         let path: Rc<CStr> = path.into();
         let now = tw_rt::clock::now();
+        self.ticks += 1;
         let entry = Entry {
             path: Some(path.clone()),
             found,
             checked: now,
+            looked: self.ticks,
             used: now,
             inactive: cache.map_or(INACTIVE, |c| c.inactive),
             uses,
@@ -337,6 +384,10 @@ fn how(r: &Request) -> Open {
 
 /// Opens `path` for `r` if that needs no waiting.
 pub fn open_now(r: &Request, path: &CStr) -> Lookup {
+    open_in_turn(r, path, Turn::First)
+}
+
+fn open_in_turn(r: &Request, path: &CStr, turn: Turn) -> Lookup {
     let Some(disk) = r.disk() else { return Now::Ready(Err(Errno::INVAL)) };
     let how = how(r);
     let cache = r.plan().core.files.open_file_cache.as_ref();
@@ -347,14 +398,19 @@ pub fn open_now(r: &Request, path: &CStr) -> Lookup {
             Now::Cold => Now::Cold,
         };
     }
-    r.conn().worker.files.borrow_mut().open_now(disk, path, &how, cache)
+    let by = Asker { disk, how: &how, cache, read: r.read_at, turn };
+    r.conn().worker.files.borrow_mut().open_now(path, &by)
 }
 
 /// Opens `path` for `r`, waiting for the disk if need be.
 pub async fn open(r: &mut Request, path: &CStr) -> Result<Rc<OpenFile>, DiskError> {
+    tw_rt::requeue().await;
+    if let Now::Ready(found) = open_in_turn(r, path, Turn::Waited) {
+        return found.map_err(|errno| Op::Open.failed(errno));
+    }
     let how = how(r);
     let Some(disk) = r.disk().cloned() else {
-        return Err(tw_disk::Op::Open.failed(Errno::INVAL));
+        return Err(Op::Open.failed(Errno::INVAL));
     };
     let cache = r.plan().core.files.open_file_cache;
     r.account.source = tw_disk::Source::of(path.to_bytes());
@@ -378,7 +434,8 @@ pub fn stat_now(r: &Request, path: &CStr) -> Now<Meta> {
     if matches!(r.plan().core.files.symlinks, Symlinks::Follow) {
         let cache = r.plan().core.files.open_file_cache.as_ref();
         let how = how(r);
-        if let Known::Valid(found) = r.conn().worker.files.borrow_mut().known(disk, path, &how, cache) {
+        let by = Asker { disk, how: &how, cache, read: r.read_at, turn: Turn::Waited };
+        if let Known::Valid(found) = r.conn().worker.files.borrow_mut().known(path, &by) {
             return Now::Ready(found.map(|file| *file.meta()));
         }
         return disk.probe_now(path);
@@ -395,7 +452,7 @@ pub async fn stat(r: &mut Request, path: CString) -> Result<Meta, DiskError> {
         return open(r, &path).await.map(|file| *file.meta());
     }
     let Some(disk) = r.disk().cloned() else {
-        return Err(tw_disk::Op::Stat.failed(Errno::INVAL));
+        return Err(Op::Stat.failed(Errno::INVAL));
     };
     r.account.source = tw_disk::Source::of(path.to_bytes());
     disk.stat(&mut r.account, &path).await

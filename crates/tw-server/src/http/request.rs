@@ -54,6 +54,8 @@ pub struct Request {
     pub sent: Sent,
     /// When the first byte of the request was there.
     pub started: Started,
+    /// When its head had been read, in the ticks of the loop's table of files.
+    pub(crate) read_at: u64,
     /// What the disk cost.
     pub account: Account,
     /// `$realpath_root`, computed when the plan asks for it.
@@ -226,6 +228,7 @@ impl Request {
             limit_rate: None,
             sent: Sent::default(),
             started: Started::now(Arrival::Awaited),
+            read_at: 0,
             account: Account::new(Class::Hit, Source::NONE),
             realpath_root: None,
             id: std::cell::Cell::new(None),
