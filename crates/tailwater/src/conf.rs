@@ -1,40 +1,151 @@
-//! The names a configuration begins with, and loading it.
+//! The configuration: where it is, and loading it.
 
-use tw_conf::{ConfError, Diagnostics, Reader, SystemFiles, Tree};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+use tw_conf::{ConfError, Diagnostics, Reader, Sources, Span, SystemFiles, Tree};
 use tw_server::http::generation::Config;
 use tw_server::load::Prefixes;
 
-/// Where the configuration is and where its relative names begin.
-pub(crate) struct Names {
-    /// Directory with a slash at its end.
-    pub(crate) prefix: Vec<u8>,
+use crate::cli::Options;
+use crate::console::Console;
+
+/// Where relative names begin unless `-p` says otherwise. Packages set `TAILWATER_PREFIX` when they build.
+pub(crate) const DEFAULT_PREFIX: &str = match option_env!("TAILWATER_PREFIX") {
+    Some(prefix) => prefix,
+    None => "/usr/local/tailwater/",
+};
+/// The configuration file unless `-c` says otherwise, relative to the prefix. Packages set `TAILWATER_CONF`.
+pub(crate) const DEFAULT_FILE: &str = match option_env!("TAILWATER_CONF") {
+    Some(file) => file,
+    None => "conf/nginx.conf",
+};
+/// The error log unless the configuration or `-e` says otherwise, relative to the prefix.
+const DEFAULT_ERROR_LOG: &[u8] = b"logs/error.log";
+
+/// Where a configuration comes from. Reading it again is what a reload does.
+#[derive(Debug, Clone)]
+pub(crate) struct Source {
+    /// Where relative names begin, with a slash at its end.
+    prefix: Vec<u8>,
     /// The main file.
-    pub(crate) file: Vec<u8>,
+    file: Vec<u8>,
+    error_log: Vec<u8>,
+    globals: Option<Vec<u8>>,
+    /// The text, if there is no file.
+    text: Option<Vec<u8>>,
 }
 
-impl Names {
-    pub(crate) fn new(mut prefix: Vec<u8>, file: Vec<u8>) -> Self {
-        if !prefix.ends_with(b"/") {
-            prefix.push(b'/');
+/// A configuration that was loaded, with the texts that messages about it point into.
+pub(crate) struct Loaded {
+    pub(crate) tree: Tree,
+    pub(crate) config: Config,
+}
+
+impl Source {
+    /// What the command line says.
+    pub(crate) fn new(options: &Options) -> Self {
+        let prefix = slashed(options.prefix.clone().unwrap_or_else(|| DEFAULT_PREFIX.into()));
+        let file = options.file.as_deref().unwrap_or(DEFAULT_FILE.as_bytes());
+        Self {
+            file: tw_conf::full_name(&prefix, file),
+            prefix,
+            error_log: options.error_log.clone().unwrap_or_else(|| DEFAULT_ERROR_LOG.into()),
+            globals: options.globals.clone(),
+            text: None,
         }
-        let file = tw_conf::full_name(&prefix, &file);
-        Self { prefix, file }
     }
 
-    fn conf_prefix(&self) -> Vec<u8> {
-        let end = self.file.iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1);
-        self.file[..end].to_vec()
+    /// A text that is in memory; messages call it `name`.
+    pub(crate) fn text(prefix: Vec<u8>, name: &str, text: Vec<u8>) -> Self {
+        Self {
+            prefix: slashed(prefix),
+            file: name.into(),
+            error_log: b"stderr".into(),
+            globals: None,
+            text: Some(text),
+        }
     }
 
-    pub(crate) fn load(&self) -> (Tree, Diagnostics, Result<Config, ConfError>) {
+    /// The main file, for messages.
+    pub(crate) fn name(&self) -> String {
+        String::from_utf8_lossy(&self.file).into_owned()
+    }
+
+    /// Makes all names independent of the current directory, which `working_directory` changes.
+    pub(crate) fn make_absolute(&mut self) -> std::io::Result<()> {
+        let current = std::env::current_dir()?.into_os_string().into_vec();
+        for name in [&mut self.prefix, &mut self.file] {
+            *name = tw_conf::full_name(&current, name);
+        }
+        Ok(())
+    }
+
+    /// Reads and loads the configuration, and says what is wrong with it. `None` means it cannot be used.
+    pub(crate) fn load(&self, console: &Console) -> Option<Loaded> {
         let mut tree = Tree::default();
         let mut diagnostics = Diagnostics::default();
-        let conf = self.conf_prefix();
-        let read = Reader::new(&SystemFiles, &conf).file(&mut tree, &self.file);
-        let hostname = rustix::system::uname().nodename().to_bytes().to_ascii_lowercase();
-        let prefixes = Prefixes { prefix: self.prefix.clone(), conf, hostname };
-        let config = read
-            .and_then(|()| tw_server::load::load(&tree, &prefixes, &tw_modules::MODULES, &mut diagnostics));
-        (tree, diagnostics, config)
+        let config = self.read(&mut tree).and_then(|()| {
+            tw_server::load::load(&tree, &self.prefixes(), &tw_modules::MODULES, &mut diagnostics)
+        });
+        diagnostics.iter().for_each(|warning| console.conf(warning, &tree.sources));
+        match config {
+            Ok(config) => Some(Loaded { tree, config }),
+            Err(error) => {
+                console.conf(&error, &tree.sources);
+                None
+            }
+        }
     }
+
+    fn read(&self, tree: &mut Tree) -> Result<(), ConfError> {
+        let conf_prefix = self.conf_prefix();
+        let reader = Reader::new(&SystemFiles, conf_prefix);
+        if let Some(globals) = &self.globals {
+            reader.command_line(tree, globals)?;
+        }
+        match &self.text {
+            Some(text) => reader.text(tree, &self.file, text),
+            None => reader.file(tree, &self.file),
+        }
+    }
+
+    fn prefixes(&self) -> Prefixes {
+        Prefixes {
+            prefix: self.prefix.clone(),
+            conf: self.conf_prefix().to_vec(),
+            error_log: self.error_log.clone(),
+            hostname: rustix::system::uname().nodename().to_bytes().to_ascii_lowercase(),
+        }
+    }
+
+    /// The directory of the main file, with its slash.
+    fn conf_prefix(&self) -> &[u8] {
+        let end = self.file.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        &self.file[..end]
+    }
+}
+
+impl Loaded {
+    /// Where a directive of the main context is written first.
+    pub(crate) fn span(&self, directive: &str) -> Option<Span> {
+        self.tree.nodes.iter().find(|node| node.name.is(directive)).map(|node| node.span)
+    }
+
+    /// The texts it was read from.
+    pub(crate) fn sources(&self) -> &Sources {
+        &self.tree.sources
+    }
+}
+
+/// Bytes of a configuration as a path.
+pub(crate) fn path(bytes: &[u8]) -> &Path {
+    Path::new(std::ffi::OsStr::from_bytes(bytes))
+}
+
+fn slashed(mut prefix: Vec<u8>) -> Vec<u8> {
+    if !prefix.is_empty() && !prefix.ends_with(b"/") {
+        prefix.push(b'/');
+    }
+    prefix
 }

@@ -1,83 +1,86 @@
-//! A running server.
+//! The running server: what the main thread holds while loops serve.
 
-use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tw_conf::Diagnostic;
-use tw_net::listen::{Purpose, open_all};
-use tw_rt::signal::{Signal, Signals};
-use tw_rt::{Worker, WorkerOptions};
-use tw_server::core::main::LoopGuard;
+use tw_disk::Pool;
+use tw_log::{Level, Sinks};
+use tw_net::Addr;
+use tw_rt::affinity::Affinity;
 use tw_server::http::generation::Generation;
-use tw_server::pools::Disks;
-use tw_server::worker::{Counts, Order, run as run_worker};
 
-use crate::conf::Names;
+use crate::conf::Source;
+use crate::console::Console;
+use crate::pid::PidFile;
+use crate::sockets::Sockets;
+use crate::workers::{Wanted, Workers};
 
-pub(crate) fn run(names: &Names) -> io::Result<()> {
-    let (tree, diagnostics, config) = names.load();
-    let config = config.map_err(|error| {
-        io::Error::other(Diagnostic { error: &error, sources: &tree.sources }.terminal(false))
-    })?;
-    drop(diagnostics);
-    let sinks = tw_log::Sinks::new();
-    config.logs.open(&sinks).map_err(io::Error::other)?;
-    let signals = Signals::take()?;
-    let wanted: Vec<_> = config.listens.iter().map(|l| (l.address.clone(), l.options.clone())).collect();
-    let mut said = String::new();
-    let sockets = open_all(&wanted, Purpose::Serve, &mut |report| said = report.to_string())
-        .ok_or_else(|| io::Error::other(said))?;
-    sinks.start().map_err(io::Error::other)?;
-    sinks.report_to((*config.error_log).clone());
-    let pools = config
-        .main
-        .pools
-        .iter()
-        .map(|pool| tw_disk::Pool::new(&pool.name, pool.threads, pool.max_queue).map_err(Into::into))
-        .collect::<io::Result<Vec<_>>>()?;
-    for path in &config.temp_paths {
-        let _ = path;
+/// How long a fast stop waits for loops. They need a few milliseconds, unless one hangs.
+const STOP_PATIENCE: Duration = Duration::from_secs(2);
+/// How long the end waits for logs. A disk that takes longer loses their last lines.
+const LOG_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Everything that lives as long as the server.
+pub(crate) struct Instance {
+    pub(crate) mode: Mode,
+    pub(crate) source: Source,
+    pub(crate) console: Console,
+    pub(crate) sinks: Sinks,
+    pub(crate) generation: Arc<Generation>,
+    pub(crate) sockets: Sockets,
+    pub(crate) pools: Vec<Pool>,
+    pub(crate) affinity: Affinity,
+    pub(crate) workers: Workers,
+    pub(crate) pid: Option<PidFile>,
+}
+
+/// How the server lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// As its starter's child: under systemd, in a container, in a terminal.
+    Foreground,
+    /// On its own (`daemon on`).
+    Background,
+    /// In somebody's terminal for a while: without files of its own, and Ctrl-C lets requests finish.
+    Session,
+}
+
+impl Instance {
+    /// Whether connections are open.
+    pub(crate) fn connections(&self) -> u64 {
+        self.workers.connections()
     }
-    let generation = Arc::new(Generation { id: 1, config, disks: Disks::new(pools) });
-    let counts = Arc::new(Counts::default());
-    let mut workers = Vec::new();
-    for index in 0..generation.main.worker_count() {
-        let mut own = Vec::new();
-        for (socket, listen) in sockets.iter().zip(&generation.listens) {
-            own.push(match (listen.options.reuseport, index) {
-                (true, 1..) => socket.sibling(&listen.options, &mut |_| {}).map_err(io::Error::other)?,
-                _ => socket.try_clone()?,
-            });
-        }
-        let mut options = WorkerOptions::new(index);
-        options.stall_threshold = generation.main.stall_threshold;
-        options.guard = match generation.main.loop_guard {
-            LoopGuard::Off => tw_rt::LoopGuard::Off,
-            LoopGuard::Log => tw_rt::LoopGuard::Log,
-            LoopGuard::Enforce => tw_rt::LoopGuard::Enforce,
-        };
-        let (all, generation) = (counts.clone(), generation.clone());
-        let worker = Worker::<Order>::start(options, move |orders| {
-            run_worker(index, all, generation, own, orders)
-        })?;
-        counts.add_loop(worker.stats().clone());
-        workers.push(worker);
+
+    /// The addresses it listens on.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = &Addr> {
+        self.sockets.addresses()
     }
-    loop {
-        match signals.wait(None)?.map(|received| received.signal) {
-            Some(Signal::Term | Signal::Int) => break,
-            Some(Signal::Quit) => {
-                workers.iter().for_each(|worker| drop(worker.send(Order::Quit)));
-                break;
-            }
-            Some(Signal::Usr1) => sinks.reopen(),
-            _ => {}
-        }
+
+    /// Stops accepting; ends when the last connection does, or after `worker_shutdown_timeout`.
+    pub(crate) fn quit(&mut self) {
+        self.workers.quit(self.generation.main.shutdown_timeout);
     }
-    for worker in workers {
-        let _ = worker.join();
+
+    /// Looks after loops that have ended.
+    pub(crate) fn reap(&mut self) {
+        let wanted =
+            Wanted { generation: &self.generation, sockets: &self.sockets, affinity: &self.affinity };
+        self.workers.reap(&wanted, &self.console);
     }
-    let _ = sinks.flush_and_close(Instant::now() + Duration::from_secs(5));
-    Ok(())
+
+    /// Opens all logs again.
+    pub(crate) fn reopen_logs(&self) {
+        self.sinks.reopen();
+    }
+
+    /// Ends everything that still runs, and writes the logs to their end.
+    pub(crate) fn end(mut self) {
+        self.workers.stop(STOP_PATIENCE);
+        // Nobody listens there any more; a new server would find the files in its way.
+        Sockets::default().replace(&self.sockets, &self.console);
+        drop(self.pid.take());
+        self.console.say(Level::Notice, format_args!("exit"));
+        // Lines that cannot be written in time were counted by their log; there is nobody left to tell.
+        let _ = self.sinks.flush_and_close(Instant::now() + LOG_PATIENCE);
+    }
 }

@@ -1,29 +1,85 @@
-//! The binary: command line, start, signals.
+//! The binary: command line, start, signals, reload.
+//!
+//! Everything here runs on the main thread, which waits for signals while the loops serve, and may wait for disks.
 
+mod check;
+mod cli;
 mod conf;
+mod console;
+mod files;
 mod instance;
+mod pid;
+mod pools;
+mod process;
+mod reload;
+mod serve;
+mod signals;
+mod sockets;
+mod start;
+mod user;
+mod version;
+mod workers;
 
+use std::os::unix::ffi::OsStringExt;
 use std::process::ExitCode;
 
+use tw_log::Sinks;
+
+use cli::{Command, Options, Order};
+use conf::{Source, path};
+use console::Console;
+use instance::Mode;
+
 fn main() -> ExitCode {
-    let mut prefix = b"/usr/local/tailwater/".to_vec();
-    let mut file = b"conf/nginx.conf".to_vec();
-    let mut args = std::env::args().skip(1);
-    while let (Some(option), Some(value)) = (args.next(), args.next()) {
-        match option.as_str() {
-            "-p" => prefix = value.into_bytes(),
-            "-c" => file = value.into_bytes(),
-            _ => return ExitCode::FAILURE,
+    let words = std::env::args_os().skip(1).map(OsStringExt::into_vec);
+    match cli::parse(words) {
+        Ok(Command::Main(options)) => main_command(&options),
+        Ok(Command::Serve(options)) => serve::serve(&options),
+        Ok(Command::ServeHelp) => {
+            console::print(version::SERVE_HELP);
+            ExitCode::SUCCESS
         }
-    }
-    match instance::run(&conf::Names::new(prefix, file)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            let _ = std::io::Write::write_all(
-                &mut std::io::stderr(),
-                format!("tailwater: [emerg] {e}\n").as_bytes(),
-            );
+        Err(error) => {
+            Console::new().plain(format_args!("{error}"));
             ExitCode::FAILURE
         }
+    }
+}
+
+fn main_command(options: &Options) -> ExitCode {
+    if let Some(show) = options.show {
+        console::print(&version::text(show));
+        if options.test.is_none() {
+            return ExitCode::SUCCESS;
+        }
+    }
+    let source = Source::new(options);
+    match (options.test, options.order) {
+        (Some(test), _) => check::check(&source, test, options.messages),
+        (None, Some(order)) => give_order(&source, order),
+        (None, None) => run(source),
+    }
+}
+
+/// `-s`
+fn give_order(source: &Source, order: Order) -> ExitCode {
+    let console = Console::new();
+    let Some(loaded) = source.load(&console) else { return ExitCode::FAILURE };
+    match pid::order(path(&loaded.config.main.pid), order) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(fault) => {
+            console.fault(&fault);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(source: Source) -> ExitCode {
+    match start::start(source, Mode::Foreground, Sinks::new()) {
+        Some((instance, signals)) => {
+            signals::run(instance, &signals);
+            ExitCode::SUCCESS
+        }
+        None => ExitCode::FAILURE,
     }
 }

@@ -1,0 +1,73 @@
+//! `-t` and `-T`: would the server start with this configuration?
+//!
+//! Loads it as a start does, and looks whether what it names exists. Needs no privileges, opens nothing for writing,
+//! makes nothing and listens nowhere, so it can be run beside a running server by anybody.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use crate::cli::{Messages, Test};
+use crate::conf::{Loaded, Source, path};
+use crate::console::{Console, Fault};
+use crate::process::{Process, When};
+
+/// Tests the configuration and says how that went.
+pub(crate) fn check(source: &Source, test: Test, messages: Messages) -> ExitCode {
+    let console = Console::new();
+    let say = |text: std::fmt::Arguments<'_>| {
+        if messages == Messages::All {
+            console.plain(text);
+        }
+    };
+    let name = source.name();
+    let loaded = source.load(&console).inspect(|_| {
+        say(format_args!("the configuration file {name} syntax is ok"));
+    });
+    let usable = loaded.as_ref().is_some_and(|loaded| is_usable(loaded, &console));
+    let Some(loaded) = loaded.filter(|_| usable) else {
+        console.plain(format_args!("configuration file {name} test failed"));
+        return ExitCode::FAILURE;
+    };
+    say(format_args!("configuration file {name} test is successful"));
+    if test == Test::Dump {
+        let mut out = io::stdout().lock();
+        // A reader that has seen enough is no failure.
+        let _ = loaded.sources().dump(&mut out).and_then(|()| out.flush());
+    }
+    ExitCode::SUCCESS
+}
+
+/// Whether what the configuration names can be found.
+// DIFF(nginx): a test opens no log and no listening socket, and makes no directory; nginx -t does.
+fn is_usable(loaded: &Loaded, console: &Console) -> bool {
+    if Process::of(loaded, When::Start, console).is_none() {
+        return false;
+    }
+    let config = &loaded.config;
+    let files = config.logs.paths().chain([path(&config.main.pid)]).map(|path| ("open()", path));
+    let directories = config.temp_paths.iter().map(|temp| ("mkdir()", path(temp.path.to_bytes())));
+    let mut missing = files.chain(directories).filter_map(|(call, path)| no_place(call, path));
+    match missing.next() {
+        Some(fault) => {
+            console.fault(&fault);
+            false
+        }
+        None => true,
+    }
+}
+
+/// What will be said when `path` is to be created and its directory is missing.
+fn no_place(call: &str, path: &Path) -> Option<Fault> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty())?;
+    let error = match fs::metadata(directory) {
+        Ok(found) if found.is_dir() => return None,
+        Ok(_) => rustix::io::Errno::NOTDIR.into(),
+        Err(error) => error,
+    };
+    // Whatever else is wrong may be right for the user who starts the server.
+    let missing = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
+    let hint = || format!("the directory {} must exist", directory.display());
+    missing.then(|| Fault::call(call, &path.to_string_lossy(), &error).hint(hint()))
+}

@@ -1,0 +1,284 @@
+//! The command line: nginx's options, read as nginx reads them, and `serve`.
+//!
+//! Options may be combined (`-tq`), and a value may follow its option at once (`-c/etc/nginx.conf`) or as the next word.
+
+use std::fmt;
+
+/// What was asked for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    /// Run, test, or give an order to a running server.
+    Main(Options),
+    /// Serve a directory without a configuration file.
+    Serve(ServeOptions),
+    /// Say how to use `serve`.
+    ServeHelp,
+}
+
+/// nginx's options.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// `-v`, `-V`, `-h`: say something about the program; the one that says most.
+    pub(crate) show: Option<Show>,
+    /// `-t`, `-T`: test the configuration.
+    pub(crate) test: Option<Test>,
+    /// `-q`: no messages but errors during a test.
+    pub(crate) messages: Messages,
+    /// `-p`
+    pub(crate) prefix: Option<Vec<u8>>,
+    /// `-c`
+    pub(crate) file: Option<Vec<u8>>,
+    /// `-e`
+    pub(crate) error_log: Option<Vec<u8>>,
+    /// `-g`
+    pub(crate) globals: Option<Vec<u8>>,
+    /// `-s`
+    pub(crate) order: Option<Order>,
+}
+
+/// What to say about the program; each says what the ones before it say, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Show {
+    /// `-v`
+    Version,
+    /// `-V`
+    Configuration,
+    /// `-h`, `-?`
+    Help,
+}
+
+/// How to test the configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Test {
+    /// `-t`
+    Check,
+    /// `-T`: and write it out.
+    Dump,
+}
+
+/// Which messages of a test are wanted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Messages {
+    /// Success, too.
+    #[default]
+    All,
+    /// Warnings and errors.
+    Problems,
+}
+
+/// `-s`: what a running server is to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// End now.
+    Stop,
+    /// End when every request is done.
+    Quit,
+    /// Open the logs again.
+    Reopen,
+    /// Read the configuration again.
+    Reload,
+}
+
+/// Words of `tailwater serve`.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct ServeOptions {
+    /// The directory; the current one if not said.
+    pub(crate) directory: Option<Vec<u8>>,
+    /// Where to listen.
+    pub(crate) listen: Option<Vec<u8>>,
+}
+
+/// Why a command line is refused. Displays in nginx's words.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct UsageError(String);
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Reads the words after the program's name.
+pub(crate) fn parse(words: impl IntoIterator<Item = Vec<u8>>) -> Result<Command, UsageError> {
+    let mut words = words.into_iter().peekable();
+    match words.next_if(|word| word == b"serve") {
+        Some(_) => parse_serve(words),
+        None => parse_main(words).map(Command::Main),
+    }
+}
+
+fn parse_main(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Options, UsageError> {
+    let mut options = Options::default();
+    while let Some(word) = words.next() {
+        match &*word {
+            b"--help" => options.show(Show::Help),
+            b"--version" => options.show(Show::Version),
+            [b'-', b'-', ..] => return Err(invalid(&word)),
+            _ => {
+                let Some(letters) = word.strip_prefix(b"-") else { return Err(invalid(&word)) };
+                options.letters(letters, &mut words)?;
+            }
+        }
+    }
+    Ok(options)
+}
+
+impl Options {
+    /// Reads one word behind its dash: letters, of which the last may take the rest or the next word as its value.
+    fn letters(
+        &mut self,
+        letters: &[u8],
+        words: &mut dyn Iterator<Item = Vec<u8>>,
+    ) -> Result<(), UsageError> {
+        let mut rest = letters;
+        while let [letter, tail @ ..] = rest {
+            rest = tail;
+            match letter {
+                b'?' | b'h' => self.show(Show::Help),
+                b'v' => self.show(Show::Version),
+                b'V' => self.show(Show::Configuration),
+                b't' => self.test = self.test.max(Some(Test::Check)),
+                b'T' => self.test = Some(Test::Dump),
+                b'q' => self.messages = Messages::Problems,
+                _ => {
+                    let mut value = |what: &str| {
+                        let inline = (!tail.is_empty()).then(|| tail.to_vec());
+                        inline.or_else(|| words.next()).ok_or_else(|| {
+                            UsageError(format!("option \"-{}\" requires {what}", char::from(*letter)))
+                        })
+                    };
+                    match letter {
+                        b'p' => self.prefix = Some(value("directory name")?),
+                        b'c' => self.file = Some(value("file name")?),
+                        b'e' => self.error_log = Some(value("file name")?),
+                        b'g' => self.globals = Some(value("parameter")?),
+                        b's' => self.order = Some(Order::parse(&value("parameter")?)?),
+                        other => return Err(invalid(&[b'-', *other])),
+                    }
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn show(&mut self, what: Show) {
+        self.show = self.show.max(Some(what));
+    }
+}
+
+impl Order {
+    fn parse(word: &[u8]) -> Result<Self, UsageError> {
+        match word {
+            b"stop" => Ok(Order::Stop),
+            b"quit" => Ok(Order::Quit),
+            b"reopen" => Ok(Order::Reopen),
+            b"reload" => Ok(Order::Reload),
+            _ => Err(invalid(&[b"-s ", word].concat())),
+        }
+    }
+}
+
+fn parse_serve(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, UsageError> {
+    let mut options = ServeOptions::default();
+    while let Some(word) = words.next() {
+        if let Some(address) = word.strip_prefix(b"--listen=") {
+            options.listen = Some(address.to_vec());
+            continue;
+        }
+        match &*word {
+            b"-h" | b"-?" | b"--help" => return Ok(Command::ServeHelp),
+            b"--listen" | b"-l" => match words.next() {
+                Some(address) => options.listen = Some(address),
+                None => return Err(UsageError("option \"--listen\" requires an address".into())),
+            },
+            [b'-', _, ..] => return Err(invalid(&word)),
+            _ if options.directory.is_some() => return Err(invalid(&word)),
+            _ => options.directory = Some(word),
+        }
+    }
+    Ok(Command::Serve(options))
+}
+
+fn invalid(word: &[u8]) -> UsageError {
+    UsageError(format!("invalid option: \"{}\"", String::from_utf8_lossy(word)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Command, String> {
+        let words = line.split_whitespace().map(|word| word.as_bytes().to_vec());
+        parse(words).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn options() {
+        let none = Options::default;
+        let some = |text: &str| Some(text.as_bytes().to_vec());
+        let quiet = Options { test: Some(Test::Check), messages: Messages::Problems, ..none() };
+        let table = [
+            ("", none()),
+            ("-", none()),
+            ("-v", Options { show: Some(Show::Version), ..none() }),
+            ("-vV", Options { show: Some(Show::Configuration), ..none() }),
+            ("-h", Options { show: Some(Show::Help), ..none() }),
+            ("-? -v", Options { show: Some(Show::Help), ..none() }),
+            ("--help", Options { show: Some(Show::Help), ..none() }),
+            ("-t", Options { test: Some(Test::Check), ..none() }),
+            ("-T -t", Options { test: Some(Test::Dump), ..none() }),
+            ("-q -t", Options { test: Some(Test::Check), messages: Messages::Problems, ..none() }),
+            ("-tqc f", Options { file: some("f"), ..quiet }),
+            ("-cf -pd", Options { file: some("f"), prefix: some("d"), ..none() }),
+            ("-e stderr -gx;", Options { error_log: some("stderr"), globals: some("x;"), ..none() }),
+            ("-sreload", Options { order: Some(Order::Reload), ..none() }),
+            ("-s stop", Options { order: Some(Order::Stop), ..none() }),
+            ("-c -t", Options { file: some("-t"), ..none() }),
+        ];
+        for (line, expected) in table {
+            assert_eq!(parsed(line), Ok(Command::Main(expected)), "{line}");
+        }
+    }
+
+    #[test]
+    fn serving() {
+        let some = |text: &str| Some(text.as_bytes().to_vec());
+        let table = [
+            ("serve", None, None),
+            ("serve .", some("."), None),
+            ("serve -", some("-"), None),
+            ("serve --listen 1 d", some("d"), some("1")),
+            ("serve d --listen=[::]:80", some("d"), some("[::]:80")),
+            ("serve -l 1", None, some("1")),
+        ];
+        for (line, directory, listen) in table {
+            let expected = Command::Serve(ServeOptions { directory, listen });
+            assert_eq!(parsed(line), Ok(expected), "{line}");
+        }
+        assert_eq!(parsed("serve d --help"), Ok(Command::ServeHelp));
+    }
+
+    #[test]
+    fn mistakes() {
+        for (line, expected) in [
+            ("-x", "invalid option: \"-x\""),
+            ("-tx", "invalid option: \"-x\""),
+            ("x", "invalid option: \"x\""),
+            ("--nonsense", "invalid option: \"--nonsense\""),
+            ("-t serve", "invalid option: \"serve\""),
+            ("-c", "option \"-c\" requires file name"),
+            ("-tqc", "option \"-c\" requires file name"),
+            ("-e", "option \"-e\" requires file name"),
+            ("-p", "option \"-p\" requires directory name"),
+            ("-g", "option \"-g\" requires parameter"),
+            ("-s", "option \"-s\" requires parameter"),
+            ("-s restart", "invalid option: \"-s restart\""),
+            ("serve a b", "invalid option: \"b\""),
+            ("serve -x", "invalid option: \"-x\""),
+            ("serve --listen", "option \"--listen\" requires an address"),
+        ] {
+            assert_eq!(parsed(line), Err(expected.to_owned()), "{line}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Messages of the start, of a test and of a reload: to standard error as long as somebody may be looking at it, and to
+//! the error log as soon as it is open.
+
+use std::fmt;
+use std::io::{self, IsTerminal, Write as _};
+
+use tw_conf::{ConfError, Diagnostic, Sources};
+use tw_log::{ErrorLog, Level};
+
+/// Something that ends the start or refuses a reload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// How bad it is.
+    pub(crate) level: Level,
+    /// The line of the log.
+    pub(crate) message: String,
+    /// What to do about it, for a terminal.
+    pub(crate) hint: Option<String>,
+}
+
+impl Fault {
+    /// A fault without which the server would run.
+    pub(crate) fn emerg(message: impl Into<String>) -> Self {
+        Self { level: Level::Emerg, message: message.into(), hint: None }
+    }
+
+    /// The same with what to do about it.
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// `CALL "PATH" failed (2: No such file or directory)`
+    pub(crate) fn call(call: &str, path: &str, error: &io::Error) -> Self {
+        Self::emerg(format!("{call} \"{path}\" failed ({})", tw_log::Errno::from(error)))
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+/// How standard error is written to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// nginx's line and nothing else: a file, a pipe, a journal.
+    Plain,
+    /// A terminal: also the source line and the hint, perhaps in colour.
+    Terminal { colour: bool },
+}
+
+/// Where messages go.
+#[derive(Debug)]
+pub(crate) struct Console {
+    stderr: Option<Look>,
+    log: ErrorLog,
+}
+
+impl Console {
+    /// Standard error only, in the form that suits it.
+    pub(crate) fn new() -> Self {
+        let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let colour = !set("NO_COLOR") && !dumb;
+        let look = if io::stderr().is_terminal() { Look::Terminal { colour } } else { Look::Plain };
+        Self { stderr: Some(look), log: ErrorLog::none() }
+    }
+
+    /// Sends messages to `log`, too.
+    pub(crate) fn log_to(&mut self, log: ErrorLog) {
+        self.log = log;
+    }
+
+    /// Leaves standard error alone from now on.
+    pub(crate) fn leave_stderr(&mut self) {
+        self.stderr = None;
+    }
+
+    /// A message. Like nginx, standard error shows only warnings and worse.
+    pub(crate) fn say(&self, level: Level, message: fmt::Arguments<'_>) {
+        self.show(level, message, None);
+        self.log.write(level, None, message);
+    }
+
+    /// A fault, with its hint on a terminal.
+    pub(crate) fn fault(&self, fault: &Fault) {
+        self.show(fault.level, format_args!("{fault}"), fault.hint.as_deref());
+        self.log.write(fault.level, None, format_args!("{fault}"));
+    }
+
+    /// A message about the configuration, with its place on a terminal.
+    pub(crate) fn conf(&self, error: &ConfError, sources: &Sources) {
+        let diagnostic = Diagnostic { error, sources };
+        match self.stderr {
+            Some(Look::Plain) => print(&format!("{diagnostic}\n")),
+            Some(Look::Terminal { colour }) => print(&format!("{}\n", diagnostic.terminal(colour))),
+            None => {}
+        }
+        let level = match error.level {
+            tw_conf::Level::Emerg => Level::Emerg,
+            tw_conf::Level::Crit => Level::Crit,
+            tw_conf::Level::Warn => Level::Warn,
+            tw_conf::Level::Notice => Level::Notice,
+        };
+        self.log.write(level, None, format_args!("{}", error.line(sources)));
+    }
+
+    /// A message without level, to standard error alone, as nginx reports the outcome of a test.
+    pub(crate) fn plain(&self, message: fmt::Arguments<'_>) {
+        if self.stderr.is_some() {
+            print(&format!("tailwater: {message}\n"));
+        }
+    }
+
+    fn show(&self, level: Level, message: fmt::Arguments<'_>, hint: Option<&str>) {
+        if level > Level::Warn {
+            return;
+        }
+        match self.stderr {
+            Some(Look::Plain) => print(&format!("tailwater: [{level}] {message}\n")),
+            Some(Look::Terminal { colour }) => {
+                let paint = |code: &'static str| if colour { code } else { "" };
+                let mark = paint(if level == Level::Warn { "\x1b[1;33m" } else { "\x1b[1;31m" });
+                let (bold, dim, off) = (paint("\x1b[1m"), paint("\x1b[1;34m"), paint("\x1b[0m"));
+                let hint = hint.map(|hint| format!("    {dim}={off} {hint}\n")).unwrap_or_default();
+                print(&format!("tailwater: {mark}[{level}]{off} {bold}{message}{off}\n{hint}"));
+            }
+            None => {}
+        }
+    }
+}
+
+/// Writes to standard error. There is nobody to tell when that fails.
+pub(crate) fn print(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
+}

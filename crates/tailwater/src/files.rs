@@ -1,0 +1,117 @@
+//! Files and directories that the server makes or gives away while it starts.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown, fchown};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::OFlags;
+use tw_log::{Errno, Level};
+use tw_server::core::location::TempPath;
+use tw_server::core::main::MainSettings;
+
+use crate::conf::path;
+use crate::console::{Console, Fault};
+use crate::user::Identity;
+
+/// Makes the directories of temporary files (0700), for `owner` if we can give files away.
+pub(crate) fn make_temp_paths(paths: &[Arc<TempPath>], owner: Option<&Identity>) -> Result<(), Fault> {
+    paths.iter().try_for_each(|temp| make_directory(path(temp.path.to_bytes()), owner))
+}
+
+fn make_directory(path: &Path, owner: Option<&Identity>) -> Result<(), Fault> {
+    let name = path.to_string_lossy();
+    match DirBuilder::new().mode(0o700).create(path) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => {
+            let hint =
+                "a directive ending in \"_temp_path\" says where; by default it is below the prefix (-p)";
+            return Err(Fault::call("mkdir()", &name, &error).hint(hint));
+        }
+    }
+    let Some(owner) = owner else { return Ok(()) };
+    let found = fs::metadata(path).map_err(|error| Fault::call("stat()", &name, &error))?;
+    if found.uid() == owner.uid {
+        return Ok(());
+    }
+    chown(path, Some(owner.uid), None).map_err(|error| Fault::call("chown()", &name, &error))
+}
+
+/// Gives log files to `owner`, who will have to open them again after they were rotated.
+pub(crate) fn give_logs<'a>(logs: impl Iterator<Item = &'a Path>, owner: &Identity, console: &Console) {
+    for log in logs {
+        if let Err(error) = give(log, owner) {
+            let (name, errno) = (log.display(), Errno::from(&error));
+            console.say(Level::Alert, format_args!("chown() \"{name}\" failed ({errno})"));
+        }
+    }
+}
+
+/// Never through a link: whoever may write into the directory of a log could otherwise be given any file.
+fn give(log: &Path, owner: &Identity) -> io::Result<()> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let flags = i32::from_ne_bytes(flags.bits().to_ne_bytes());
+    let file = match OpenOptions::new().append(true).custom_flags(flags).open(log) {
+        Ok(file) => file,
+        // A link, a socket, a pipe that nobody reads: not ours to give.
+        Err(error) if matches!(error.raw_os_error(), Some(libc) if NOT_A_FILE.contains(&libc)) => {
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
+    let found = file.metadata()?;
+    if !found.is_file() || found.uid() == owner.uid || found.nlink() != 1 {
+        return Ok(());
+    }
+    fchown(&file, Some(owner.uid), None)
+}
+
+const NOT_A_FILE: [i32; 2] = [rustix::io::Errno::LOOP.raw_os_error(), rustix::io::Errno::NXIO.raw_os_error()];
+
+/// Lets standard error end where the main error log does, for what cannot be logged: a panic, the loop guard.
+/// A server in the background has no other place for it; without an error log in a file it keeps what it has.
+pub(crate) fn redirect_stderr(main: &MainSettings) {
+    if main.error_log.iter().any(|target| target.path.is_none()) {
+        return;
+    }
+    let log = main.error_log.iter().find_map(|target| target.path.as_ref());
+    // The log is open for messages already; a failure here only loses what would be written past it.
+    if let Some(Ok(log)) = log.map(|path| OpenOptions::new().append(true).open(path)) {
+        let _ = rustix::stdio::dup2_stderr(&log);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tw_testkit::TempDir;
+
+    #[test]
+    fn directories_are_made_once() {
+        let dir = TempDir::new("temp-paths").unwrap();
+        let path = dir.join("client_body_temp");
+        make_directory(&path, None).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
+        make_directory(&path, None).unwrap();
+
+        let fault = make_directory(&dir.join("no/such"), None).unwrap_err();
+        let expected =
+            format!("mkdir() \"{}\" failed (2: No such file or directory)", dir.join("no/such").display());
+        assert_eq!(fault.message, expected);
+    }
+
+    #[test]
+    fn only_plain_files_are_given_away() {
+        let dir = TempDir::new("logs").unwrap();
+        let log = dir.write("access.log", "").unwrap();
+        let owner = fs::metadata(&log).unwrap().uid();
+        std::os::unix::fs::symlink(&log, dir.join("link")).unwrap();
+        // Somebody else's number, which only root could give files to; links are left alone before that matters.
+        let other = Identity { uid: owner + 1, gid: 0, groups: Vec::new() };
+        give(&dir.join("link"), &other).unwrap();
+        assert_eq!(fs::metadata(&log).unwrap().uid(), owner);
+        assert!(give(&dir.join("none"), &other).is_err());
+    }
+}

@@ -1,0 +1,136 @@
+//! What a configuration asks of the process itself: who it is, its limits, its priority, its processors.
+
+use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
+use tw_conf::ConfError;
+use tw_log::{Errno, Level};
+use tw_rt::affinity::{Affinity, CpuMask};
+use tw_rt::limits;
+use tw_server::core::main::MainSettings;
+
+use crate::conf::{Loaded, path};
+use crate::console::{Console, Fault};
+use crate::user::Identity;
+
+/// What is known about the process when a configuration is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum When {
+    /// It has not become anybody yet.
+    Start,
+    /// It is who it will be.
+    Reload,
+}
+
+/// What was looked up for the process.
+#[derive(Debug)]
+pub(crate) struct Process {
+    /// Whom to become; `None` without the privilege to.
+    pub(crate) identity: Option<Identity>,
+    /// `worker_cpu_affinity`
+    pub(crate) affinity: Affinity,
+}
+
+impl Process {
+    /// Looks up what `loaded` names, and says what cannot be found. Reads files and changes nothing.
+    pub(crate) fn of(loaded: &Loaded, when: When, console: &Console) -> Option<Self> {
+        let fail = |error: &ConfError| console.conf(error, loaded.sources());
+        let identity = match (when, geteuid().is_root()) {
+            (When::Start, true) => Some(identity(loaded).map_err(|error| fail(&error)).ok()?),
+            (When::Start, false) => {
+                if loaded.config.main.user.is_some() {
+                    let text =
+                        "the \"user\" directive makes sense only if the server is started by root, ignored";
+                    fail(&at(ConfError::warn(text), loaded, "user"));
+                }
+                None
+            }
+            (When::Reload, _) => None,
+        };
+        let affinity = affinity(&loaded.config.main)
+            .map_err(|text| fail(&at(ConfError::new(text), loaded, "worker_cpu_affinity")))
+            .ok()?;
+        if let Affinity::Masks(masks) = &affinity
+            && masks.len() != loaded.config.main.worker_count()
+        {
+            let text = "the number of \"worker_processes\" is not equal to the number of \"worker_cpu_affinity\" \
+                masks, using last mask for remaining worker processes";
+            fail(&at(ConfError::warn(text), loaded, "worker_cpu_affinity"));
+        }
+        Some(Self { identity, affinity })
+    }
+}
+
+fn at(error: ConfError, loaded: &Loaded, directive: &str) -> ConfError {
+    match loaded.span(directive) {
+        Some(span) => error.at(span),
+        None => error,
+    }
+}
+
+fn identity(loaded: &Loaded) -> Result<Identity, ConfError> {
+    let Some((name, group)) = &loaded.config.main.user else { return Ok(Identity::nobody()) };
+    Identity::of(name, group.as_deref()).map_err(|fault| {
+        let error = at(ConfError::new(fault.message), loaded, "user");
+        ConfError { hint: fault.hint, ..error }
+    })
+}
+
+fn affinity(main: &MainSettings) -> Result<Affinity, String> {
+    let words: Vec<_> = main.cpu_affinity.iter().map(|word| String::from_utf8_lossy(word)).collect();
+    let mask = |text: &str| CpuMask::parse(text).map_err(|error| error.to_string());
+    match words.iter().map(AsRef::as_ref).collect::<Vec<_>>()[..] {
+        [] => Ok(Affinity::Free),
+        ["auto"] => match CpuMask::of_current_thread() {
+            Ok(all) => Ok(Affinity::Auto(all)),
+            Err(error) => Err(format!("sched_getaffinity() failed ({})", Errno::from(&error))),
+        },
+        ["auto", text] => mask(text).map(Affinity::Auto),
+        ref texts => texts.iter().map(|text| mask(text)).collect::<Result<_, _>>().map(Affinity::Masks),
+    }
+}
+
+/// Sets limits and priority, for the whole process. What the system refuses is reported; the server runs without it.
+pub(crate) fn set_limits(main: &MainSettings, console: &Console) {
+    let alert = |call: String, error: &std::io::Error| {
+        console.say(Level::Alert, format_args!("{call} failed ({})", Errno::from(error)));
+    };
+    match main.rlimit_nofile {
+        Some(count) => {
+            if let Err(error) = limits::set_open_files(count) {
+                alert(format!("setrlimit(RLIMIT_NOFILE, {count})"), &error);
+            }
+        }
+        None => raise_open_files(),
+    }
+    if let Some(size) = main.rlimit_core
+        && let Err(error) = limits::set_core_size(size)
+    {
+        alert(format!("setrlimit(RLIMIT_CORE, {size})"), &error);
+    }
+    if main.priority != 0
+        && let Err(error) = limits::set_priority(main.priority)
+    {
+        alert(format!("setpriority({})", main.priority), &error);
+    }
+    let connections = main.worker_connections.saturating_mul(main.worker_count() as u64);
+    if let Some(limit) = limits::open_files().filter(|limit| connections > *limit) {
+        console.say(
+            Level::Warn,
+            format_args!("{connections} worker_connections exceed open file resource limit: {limit}"),
+        );
+    }
+}
+
+/// Allows as many open files as can be had without privileges.
+// DIFF(nginx): one process holds the connections of all loops, for which the usual soft limit is too small.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    // A refusal leaves the limit as it was, and set_limits() says so if that is too small.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// Goes to `working_directory`. Relative names mean something else from here on.
+pub(crate) fn change_directory(main: &MainSettings) -> Result<(), Fault> {
+    let Some(directory) = main.working_directory.as_deref().map(path) else { return Ok(()) };
+    std::env::set_current_dir(directory)
+        .map_err(|error| Fault::call("chdir()", &directory.to_string_lossy(), &error))
+}

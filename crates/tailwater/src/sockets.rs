@@ -1,0 +1,129 @@
+//! Listening sockets, kept by address over all reloads.
+//!
+//! The main thread keeps a descriptor of every socket; loops get their own. So a socket stays open while loops come and
+//! go, and no connection that waits in its queue is lost.
+
+use std::io;
+
+use tw_log::Level;
+use tw_net::listen::{Purpose, Report, open_all};
+use tw_net::{Addr, ListenOptions, ListenSocket};
+use tw_server::http::generation::ListenGroup;
+
+use crate::console::{Console, Fault};
+
+/// The sockets of one configuration.
+#[derive(Debug, Default)]
+pub(crate) struct Sockets(Vec<Listening>);
+
+/// One address.
+#[derive(Debug)]
+struct Listening {
+    /// As it was configured.
+    addr: Addr,
+    options: ListenOptions,
+    /// One for all loops, or with `reuseport` one for each.
+    sockets: Vec<ListenSocket>,
+}
+
+impl Sockets {
+    /// What `groups` needs for `loops` loops, with the sockets of `self` where the address is the same. Nothing changes
+    /// for `self`. `None` if one could not be opened, which has been said. May wait two seconds for an address.
+    pub(crate) fn next(&self, groups: &[ListenGroup], loops: usize, console: &Console) -> Option<Self> {
+        let mut report = |report: Report| {
+            let level = match report {
+                Report::Failed(_) | Report::GaveUp => Level::Emerg,
+                Report::Ignored(_) => Level::Alert,
+                Report::TryAgain => Level::Notice,
+            };
+            console.say(level, format_args!("{report}"));
+        };
+        let is_new = |group: &&ListenGroup| self.at(&group.address).is_none();
+        let wanted: Vec<_> = groups
+            .iter()
+            .filter(is_new)
+            .map(|group| (group.address.clone(), group.options.clone()))
+            .collect();
+        let mut opened = open_all(&wanted, Purpose::Serve, &mut report)?.into_iter();
+
+        let mut next = Vec::with_capacity(groups.len());
+        for group in groups {
+            let kept = self.at(&group.address).map(|listening| clone_all(&listening.sockets));
+            let sockets = match kept {
+                Some(kept) => kept,
+                None => Ok(opened.by_ref().take(1).collect()),
+            };
+            let sockets = sockets.and_then(|sockets| {
+                let count = if group.options.reuseport { loops } else { 1 };
+                resize(sockets, count, &group.options, &mut report)
+            });
+            match sockets {
+                Ok(sockets) => {
+                    let (addr, options) = (group.address.clone(), group.options.clone());
+                    next.push(Listening { addr, options, sockets });
+                }
+                Err(error) => {
+                    console.say(Level::Emerg, format_args!("cannot listen on {}: {error}", group.address));
+                    return None;
+                }
+            }
+        }
+        Some(Self(next))
+    }
+
+    /// Puts `self` in the place of `old`: options that changed are set, files of addresses that are gone are removed.
+    pub(crate) fn replace(&self, old: &Self, console: &Console) {
+        let mut report = |report: Report| console.say(Level::Alert, format_args!("{report}"));
+        for listening in &old.0 {
+            match self.at(&listening.addr) {
+                Some(new) if new.options == listening.options => {}
+                Some(new) => {
+                    new.sockets.iter().for_each(|socket| socket.configure(&new.options, &mut report));
+                }
+                None => listening.sockets.iter().take(1).for_each(|socket| socket.remove_file(&mut report)),
+            }
+        }
+    }
+
+    /// Descriptors for one loop.
+    pub(crate) fn of_loop(&self, index: usize) -> io::Result<Vec<ListenSocket>> {
+        self.0
+            .iter()
+            .filter_map(|listening| listening.sockets.get(index).or(listening.sockets.first()))
+            .map(ListenSocket::try_clone)
+            .collect()
+    }
+
+    /// The addresses as they were opened.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = &Addr> {
+        self.0.iter().filter_map(|listening| Some(listening.sockets.first()?.addr()))
+    }
+
+    fn at(&self, addr: &Addr) -> Option<&Listening> {
+        self.0.iter().find(|listening| listening.addr == *addr)
+    }
+}
+
+fn clone_all(sockets: &[ListenSocket]) -> io::Result<Vec<ListenSocket>> {
+    sockets.iter().map(ListenSocket::try_clone).collect()
+}
+
+/// Adds siblings of the first socket, or drops what is too much.
+fn resize(
+    mut sockets: Vec<ListenSocket>,
+    count: usize,
+    options: &ListenOptions,
+    report: &mut dyn FnMut(Report),
+) -> io::Result<Vec<ListenSocket>> {
+    sockets.truncate(count);
+    while let (Some(first), true) = (sockets.first(), sockets.len() < count) {
+        let sibling = first.sibling(options, report).map_err(io::Error::other)?;
+        sockets.push(sibling);
+    }
+    Ok(sockets)
+}
+
+/// A fault while descriptors are handed to a loop.
+pub(crate) fn cannot_share(error: &io::Error) -> Fault {
+    Fault::emerg(format!("dup() of a listening socket failed ({})", tw_log::Errno::from(error)))
+}

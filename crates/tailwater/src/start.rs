@@ -1,0 +1,166 @@
+//! The way to a running server, on the main thread, before there is any other.
+//!
+//! ```text
+//! load ─► limits ─► logs ─► directories ─► sockets ─► background ─► pid file ─► user ─► log writers, pools, loops
+//! ```
+//! What needs privileges comes before `user`. What a fork would lose, threads, comes after `background`.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tw_disk::Pool;
+use tw_log::{Level, OpenError, Sinks};
+use tw_rt::signal::Signals;
+use tw_server::http::generation::{Config, Generation};
+use tw_server::pools::Disks;
+use tw_sys::daemon::{self, Starting};
+
+use crate::conf::{Loaded, Source, path};
+use crate::console::{Console, Fault};
+use crate::files;
+use crate::instance::{Instance, Mode};
+use crate::pid::PidFile;
+use crate::pools;
+use crate::process::{self, Process, When};
+use crate::sockets::Sockets;
+use crate::version::{COMPILER, PROGRAM};
+use crate::workers::{Wanted, Workers};
+
+/// Time for the error log to take the reason of a start that failed.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// What was opened before there is any thread.
+struct Opened {
+    config: Config,
+    process: Process,
+    sockets: Sockets,
+}
+
+/// What runs.
+struct Launched {
+    signals: Signals,
+    pid: Option<PidFile>,
+    generation: Arc<Generation>,
+    pools: Vec<Pool>,
+    sockets: Sockets,
+    process: Process,
+    workers: Workers,
+    parent: Option<Starting>,
+}
+
+/// Starts the server. `None` after a fault, which has been said.
+pub(crate) fn start(mut source: Source, mode: Mode, sinks: Sinks) -> Option<(Instance, Signals)> {
+    let mut console = Console::new();
+    let launched = open(&mut source, mode, &sinks, &mut console).and_then(|opened| {
+        let launched = launch(opened, mode, &sinks, &console);
+        launched.map_err(|fault| console.fault(&fault)).ok()
+    });
+    let Some(launched) = launched else {
+        // A log that does not take the reason in time changes nothing.
+        let _ = sinks.flush_and_close(Instant::now() + LAST_WORDS);
+        return None;
+    };
+    let Launched { signals, pid, generation, pools, sockets, process, workers, parent } = launched;
+    console.leave_stderr();
+    let mode = if parent.is_some() { Mode::Background } else { mode };
+    if let Some(parent) = parent {
+        files::redirect_stderr(&generation.main);
+        parent.ready();
+    }
+    let affinity = process.affinity;
+    Some((
+        Instance { mode, source, console, sinks, generation, sockets, pools, affinity, workers, pid },
+        signals,
+    ))
+}
+
+/// Everything up to the sockets.
+fn open(source: &mut Source, mode: Mode, sinks: &Sinks, console: &mut Console) -> Option<Opened> {
+    let say = |console: &Console, fault: Fault| console.fault(&fault);
+    if let Err(error) = source.make_absolute() {
+        say(console, Fault::emerg(format!("getcwd() failed ({})", tw_log::Errno::from(&error))));
+        return None;
+    }
+    let loaded = source.load(console)?;
+    let process = Process::of(&loaded, When::Start, console)?;
+    let Loaded { config, .. } = loaded;
+    process::set_limits(&config.main, console);
+    open_logs(&config, sinks).map_err(|fault| say(console, fault)).ok()?;
+    console.log_to((*config.error_log).clone());
+    if config.main.error_log.iter().any(|target| target.path.is_none()) {
+        console.leave_stderr();
+    }
+    if mode != Mode::Session {
+        let made = files::make_temp_paths(&config.temp_paths, process.identity.as_ref());
+        made.map_err(|fault| say(console, fault)).ok()?;
+    }
+    let sockets = Sockets::default().next(&config.listens, config.main.worker_count(), console)?;
+    Some(Opened { config, process, sockets })
+}
+
+/// Opens the logs of a configuration.
+pub(crate) fn open_logs(config: &Config, sinks: &Sinks) -> Result<(), Fault> {
+    config.logs.open(sinks).map_err(|error: OpenError| {
+        let fault = Fault::emerg(error.to_string());
+        match io::Error::from_raw_os_error(error.errno.0).kind() {
+            io::ErrorKind::NotFound => fault.hint("the directory of a log must exist"),
+            io::ErrorKind::PermissionDenied => {
+                fault.hint("logs are opened by the user who starts the server")
+            }
+            _ => fault,
+        }
+    })
+}
+
+/// Everything from the way to the background on.
+fn launch(opened: Opened, mode: Mode, sinks: &Sinks, console: &Console) -> Result<Launched, Fault> {
+    let Opened { config, process, sockets } = opened;
+    let failed = |what: &str, error: &io::Error| {
+        Fault::emerg(format!("{what} failed ({})", tw_log::Errno::from(error)))
+    };
+    let background = config.main.daemon && mode != Mode::Session;
+    let parent = background.then(daemon::detach).transpose().map_err(|error| {
+        Fault::emerg(format!("cannot go to the background: {error}"))
+            .hint("\"daemon off\" stays in the foreground")
+    })?;
+    let signals = Signals::take().map_err(|error| failed("signalfd()", &error))?;
+    let pid = match mode {
+        Mode::Session => None,
+        _ => Some(PidFile::create(path(&config.main.pid))?),
+    };
+    if let Some(identity) = &process.identity {
+        files::give_logs(config.logs.paths(), identity, console);
+        identity.assume()?;
+        // Otherwise the kernel lets a process that gave up privileges leave no core file.
+        if let Err(error) = tw_rt::limits::allow_core_files() {
+            console.say(Level::Alert, format_args!("{}", failed("prctl(PR_SET_DUMPABLE)", &error)));
+        }
+    }
+    process::change_directory(&config.main)?;
+
+    sinks.start().map_err(|error| Fault::emerg(error.to_string()))?;
+    sinks.report_to((*config.error_log).clone());
+    describe(console);
+    let pools = pools::next(&config.main.pools, &[], &config.error_log)?;
+    let disks = Disks::new(pools.iter().cloned());
+    let generation = Arc::new(Generation { id: 1, config, disks });
+    let mut workers = Workers::new().map_err(|error| failed("eventfd()", &error))?;
+    console.say(Level::Notice, format_args!("start worker processes"));
+    let wanted = Wanted { generation: &generation, sockets: &sockets, affinity: &process.affinity };
+    workers.serve(&wanted, console)?;
+    Ok(Launched { signals, pid, generation, pools, sockets, process, workers, parent })
+}
+
+/// What nginx says about itself and its system when it starts.
+fn describe(console: &Console) {
+    let notice = |message: std::fmt::Arguments<'_>| console.say(Level::Notice, message);
+    let system = rustix::system::uname();
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let number = |limit: Option<u64>| limit.map_or_else(|| "unlimited".to_owned(), |limit| limit.to_string());
+    notice(format_args!("using the \"epoll\" event method"));
+    notice(format_args!("{PROGRAM}"));
+    notice(format_args!("built by {COMPILER}"));
+    notice(format_args!("OS: {} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy()));
+    notice(format_args!("getrlimit(RLIMIT_NOFILE): {}:{}", number(limit.current), number(limit.maximum)));
+}

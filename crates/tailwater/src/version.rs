@@ -1,0 +1,216 @@
+//! What the program says about itself: `-v`, `-V`, `-h`.
+//!
+//! Programs read `nginx -V` to learn what a server can do. What stands behind `configure arguments` here is asked of
+//! the list of directives, so it is true by construction: a module of nginx counts as built in when its main directive
+//! is known, and what nginx has without being asked, and we have not, is said with `--without-…`.
+
+use std::fmt::Write as _;
+
+use tw_conf::{
+    Contexts, HTTP, LOCATION, MAIL_SERVER, MAIN, SERVER, STREAM, STREAM_SERVER, STREAM_UPSTREAM, UPSTREAM,
+};
+
+use crate::cli::Show;
+use crate::conf::{DEFAULT_FILE, DEFAULT_PREFIX};
+
+/// Name and version, as the log and the `Server` field say it.
+pub(crate) const PROGRAM: &str = concat!("tailwater/", env!("CARGO_PKG_VERSION"));
+/// The compiler, as `rustc --version` names it.
+pub(crate) const COMPILER: &str = env!("TAILWATER_COMPILER");
+/// The nginx whose words we speak.
+const NGINX: &str = "nginx/1.31.4";
+
+/// Directives by which a module of nginx is recognised, in any of these contexts.
+struct Module {
+    /// The word of `configure`, without `--with-` or `--without-`.
+    word: &'static str,
+    directive: &'static str,
+    contexts: Contexts,
+}
+
+const fn module(word: &'static str, directive: &'static str, contexts: Contexts) -> Module {
+    Module { word, directive, contexts }
+}
+
+const ANY_HTTP: Contexts = HTTP | SERVER | LOCATION;
+const ANY_STREAM: Contexts = STREAM | STREAM_SERVER;
+
+/// What nginx has only if asked to.
+const OPTIONAL: &[Module] = &[
+    module("threads", "thread_pool", MAIN),
+    module("file-aio", "aio", ANY_HTTP),
+    module("http_ssl_module", "ssl_certificate", ANY_HTTP),
+    module("http_v2_module", "http2", ANY_HTTP),
+    module("http_v3_module", "http3", ANY_HTTP),
+    module("http_realip_module", "set_real_ip_from", ANY_HTTP),
+    module("http_addition_module", "add_after_body", ANY_HTTP),
+    module("http_sub_module", "sub_filter", ANY_HTTP),
+    module("http_dav_module", "dav_methods", ANY_HTTP),
+    module("http_flv_module", "flv", ANY_HTTP),
+    module("http_mp4_module", "mp4", ANY_HTTP),
+    module("http_gunzip_module", "gunzip", ANY_HTTP),
+    module("http_gzip_static_module", "gzip_static", ANY_HTTP),
+    module("http_auth_request_module", "auth_request", ANY_HTTP),
+    module("http_random_index_module", "random_index", ANY_HTTP),
+    module("http_secure_link_module", "secure_link", ANY_HTTP),
+    module("http_slice_module", "slice", ANY_HTTP),
+    module("http_stub_status_module", "stub_status", ANY_HTTP),
+    module("stream", "proxy_timeout", ANY_STREAM),
+    module("stream_ssl_module", "ssl_certificate", ANY_STREAM),
+    module("stream_realip_module", "set_real_ip_from", ANY_STREAM),
+    module("stream_ssl_preread_module", "ssl_preread", ANY_STREAM),
+    module("mail", "protocol", MAIL_SERVER),
+];
+
+/// What nginx has unless asked not to.
+const STANDARD: &[Module] = &[
+    module("http", "server_name", SERVER),
+    module("http-cache", "proxy_cache", ANY_HTTP),
+    module("http_charset_module", "charset", ANY_HTTP),
+    module("http_gzip_module", "gzip", ANY_HTTP),
+    module("http_ssi_module", "ssi", ANY_HTTP),
+    module("http_userid_module", "userid", ANY_HTTP),
+    module("http_access_module", "allow", ANY_HTTP),
+    module("http_auth_basic_module", "auth_basic", ANY_HTTP),
+    module("http_mirror_module", "mirror", ANY_HTTP),
+    module("http_autoindex_module", "autoindex", ANY_HTTP),
+    module("http_geo_module", "geo", HTTP),
+    module("http_map_module", "map", HTTP),
+    module("http_split_clients_module", "split_clients", HTTP),
+    module("http_referer_module", "valid_referers", ANY_HTTP),
+    module("http_rewrite_module", "rewrite", ANY_HTTP),
+    module("http_proxy_module", "proxy_pass", ANY_HTTP),
+    module("http_fastcgi_module", "fastcgi_pass", ANY_HTTP),
+    module("http_uwsgi_module", "uwsgi_pass", ANY_HTTP),
+    module("http_scgi_module", "scgi_pass", ANY_HTTP),
+    module("http_grpc_module", "grpc_pass", ANY_HTTP),
+    module("http_tunnel_module", "tunnel_pass", ANY_HTTP),
+    module("http_memcached_module", "memcached_pass", ANY_HTTP),
+    module("http_limit_conn_module", "limit_conn", ANY_HTTP),
+    module("http_limit_req_module", "limit_req", ANY_HTTP),
+    module("http_empty_gif_module", "empty_gif", ANY_HTTP),
+    module("http_browser_module", "ancient_browser", ANY_HTTP),
+    module("http_upstream_hash_module", "hash", UPSTREAM),
+    module("http_upstream_ip_hash_module", "ip_hash", UPSTREAM),
+    module("http_upstream_least_conn_module", "least_conn", UPSTREAM),
+    module("http_upstream_least_time_module", "least_time", UPSTREAM),
+    module("http_upstream_random_module", "random", UPSTREAM),
+    module("http_upstream_keepalive_module", "keepalive", UPSTREAM),
+    module("http_upstream_zone_module", "zone", UPSTREAM),
+    module("http_upstream_sticky_module", "sticky", UPSTREAM),
+];
+
+/// What nginx has unless asked not to, once it has `stream`.
+const STANDARD_STREAM: &[Module] = &[
+    module("stream_limit_conn_module", "limit_conn", ANY_STREAM),
+    module("stream_access_module", "allow", ANY_STREAM),
+    module("stream_geo_module", "geo", STREAM),
+    module("stream_map_module", "map", STREAM),
+    module("stream_split_clients_module", "split_clients", STREAM),
+    module("stream_return_module", "return", ANY_STREAM),
+    module("stream_pass_module", "pass", ANY_STREAM),
+    module("stream_set_module", "set", ANY_STREAM),
+    module("stream_upstream_hash_module", "hash", STREAM_UPSTREAM),
+    module("stream_upstream_least_conn_module", "least_conn", STREAM_UPSTREAM),
+    module("stream_upstream_least_time_module", "least_time", STREAM_UPSTREAM),
+    module("stream_upstream_random_module", "random", STREAM_UPSTREAM),
+    module("stream_upstream_zone_module", "zone", STREAM_UPSTREAM),
+];
+
+/// The text of `-v`, `-V` or `-h`, for standard error.
+pub(crate) fn text(show: Show) -> String {
+    let mut text = format!("tailwater version: {PROGRAM}\n");
+    // Writing into a String does not fail.
+    match show {
+        Show::Version => {}
+        Show::Configuration => {
+            let _ = writeln!(text, "nginx version: {NGINX}\nbuilt by {COMPILER}");
+            let _ = writeln!(text, "configure arguments: {}", arguments());
+        }
+        Show::Help => {
+            let _ = write!(
+                text,
+                "Usage: tailwater [-?hvVtTq] [-s signal] [-p prefix]
+                 [-e filename] [-c filename] [-g directives]
+       tailwater serve [directory] [--listen address]
+
+Options:
+  -?,-h         : this help
+  -v            : show version and exit
+  -V            : show version and what is built in, then exit
+  -t            : test configuration and exit; changes nothing, needs no privileges
+  -T            : test configuration, dump it and exit
+  -q            : suppress non-error messages during configuration testing
+  -s signal     : tell the running server to: stop, quit, reopen, reload
+  -p prefix     : where relative names begin (default: {DEFAULT_PREFIX})
+  -e filename   : error log if the configuration names none (default: logs/error.log)
+  -c filename   : configuration file (default: {DEFAULT_FILE})
+  -g directives : directives before those of the configuration file
+
+tailwater serve needs no configuration file: see tailwater serve --help
+
+"
+            );
+        }
+    }
+    text
+}
+
+/// The text of `serve --help`, for standard error.
+pub(crate) const SERVE_HELP: &str = "Usage: tailwater serve [directory] [--listen address]
+
+Serves a directory (default: the current one) until Ctrl-C. Listings are on; files
+and directories whose names begin with a dot are neither listed nor served.
+
+Options:
+  --listen address : port, address or address:port (default: 127.0.0.1:8080, or
+                     the next free port)
+";
+
+/// `configure arguments` as nginx would have needed them to become what we are.
+fn arguments() -> String {
+    let known = tw_server::load::all_directives(&tw_modules::MODULES);
+    let has = |module: &&Module| {
+        known.iter().any(|(_, directive)| {
+            directive.name == module.directive && directive.contexts & module.contexts != 0
+        })
+    };
+    let mut text = format!("--prefix={} --conf-path={DEFAULT_FILE}", DEFAULT_PREFIX.trim_end_matches('/'));
+    for module in OPTIONAL.iter().filter(has) {
+        let _ = write!(text, " --with-{}", module.word);
+    }
+    let stream = OPTIONAL.iter().filter(has).any(|module| module.word == "stream");
+    let standard = STANDARD.iter().chain(STANDARD_STREAM.iter().filter(|_| stream));
+    for module in standard.filter(|module| !has(module)) {
+        let _ = write!(text, " --without-{}", module.word);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_programs_read() {
+        let text = text(Show::Configuration);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[..2], [format!("tailwater version: {PROGRAM}"), format!("nginx version: {NGINX}")]);
+        assert!(lines[2].starts_with("built by rustc "), "{text}");
+        let arguments = lines[3].strip_prefix("configure arguments: ").unwrap();
+        let words: Vec<_> = arguments.split(' ').collect();
+        assert!(words.contains(&"--with-threads") && words.contains(&"--with-file-aio"), "{text}");
+        assert!(words.contains(&"--without-mail") == words.contains(&"--with-mail"), "{text}");
+        assert!(!words.contains(&"--without-http"), "{text}");
+    }
+
+    #[test]
+    fn markers_are_directives_of_nginx() {
+        for module in OPTIONAL.iter().chain(STANDARD).chain(STANDARD_STREAM) {
+            let is = |known: tw_conf::Known| {
+                known.name == module.directive && known.contexts & module.contexts != 0
+            };
+            assert!(tw_conf::known().any(is), "{} {}", module.word, module.directive);
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! The loops of the process: started, given a new configuration, told to leave, waited for.
+//!
+//! ```text
+//! start ─► current ─ Order::Generation ─► current        a reload
+//!             └───── Order::Quit ───────► leaving ─► ended   fewer loops, loops with other settings, shutdown
+//!                                            └─ timeout ─► dropped: connections are closed
+//! ```
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, eventfd};
+use tw_log::{ErrorLog, Level};
+use tw_net::ListenSocket;
+use tw_rt::affinity::Affinity;
+use tw_rt::{OnStall, Worker, WorkerOptions};
+use tw_server::core::main::{LoopGuard, MainSettings};
+use tw_server::http::generation::Generation;
+use tw_server::worker::{self, Counts, Order};
+
+use crate::console::{Console, Fault};
+use crate::sockets::{Sockets, cannot_share};
+
+/// All loops.
+pub(crate) struct Workers {
+    current: Vec<Running>,
+    leaving: Vec<Leaving>,
+    settings: Option<LoopSettings>,
+    counts: Arc<Counts>,
+    /// Where stalls are reported.
+    stall_log: Arc<Mutex<ErrorLog>>,
+    farewells: Farewells,
+    last_id: u64,
+}
+
+/// What the loops are to serve.
+pub(crate) struct Wanted<'a> {
+    pub(crate) generation: &'a Arc<Generation>,
+    pub(crate) sockets: &'a Sockets,
+    pub(crate) affinity: &'a Affinity,
+}
+
+/// What a loop takes over when it starts. Others need other loops.
+#[derive(Debug, Clone, PartialEq)]
+struct LoopSettings {
+    guard: LoopGuard,
+    stall_threshold: Duration,
+    hot_files_size: usize,
+    priority: i32,
+    affinity: Affinity,
+}
+
+struct Running {
+    id: u64,
+    index: usize,
+    worker: Worker<Order>,
+}
+
+/// A loop that accepts nothing any more.
+struct Leaving {
+    id: u64,
+    /// `None` once its time was over.
+    worker: Option<Worker<Order>>,
+    until: Option<Instant>,
+}
+
+impl Workers {
+    /// No loops yet.
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self {
+            current: Vec::new(),
+            leaving: Vec::new(),
+            settings: None,
+            counts: Arc::new(Counts::default()),
+            stall_log: Arc::new(Mutex::new(ErrorLog::none())),
+            farewells: Farewells::new()?,
+            last_id: 0,
+        })
+    }
+
+    /// Makes the loops serve `wanted`: those that run take it over, missing ones are started, surplus ones leave, and
+    /// so do all if a loop's own settings have changed. On an error those that run go on as before.
+    pub(crate) fn serve(&mut self, wanted: &Wanted<'_>, console: &Console) -> Result<(), Fault> {
+        let main = &wanted.generation.main;
+        let settings = LoopSettings::of(main, wanted.affinity);
+        let count = main.worker_count();
+        let kept = if self.settings.as_ref() == Some(&settings) { self.current.len().min(count) } else { 0 };
+
+        let share = |index| wanted.sockets.of_loop(index).map_err(|error| cannot_share(&error));
+        let sockets = (0..count).map(share).collect::<Result<Vec<_>, _>>()?;
+        *self.stall_log.lock().unwrap_or_else(PoisonError::into_inner) =
+            (*wanted.generation.error_log).clone();
+        let mut started = Vec::new();
+        let mut handed_over = Vec::new();
+        for (index, sockets) in sockets.into_iter().enumerate() {
+            if index < kept {
+                handed_over.push(sockets);
+            } else {
+                started.push(self.start(index, &settings, wanted.generation, sockets)?);
+                console.say(Level::Notice, format_args!("start worker {index}"));
+            }
+        }
+
+        let surplus = self.current.split_off(kept);
+        for (running, sockets) in self.current.iter().zip(handed_over) {
+            // A loop that has just ended is started again by `reap`.
+            let _ = running.worker.send(Order::Generation(wanted.generation.clone(), sockets));
+        }
+        for running in &started {
+            self.counts.add_loop(running.worker.stats().clone());
+        }
+        self.current.extend(started);
+        self.settings = Some(settings);
+        self.leave(surplus, main.shutdown_timeout);
+        Ok(())
+    }
+
+    /// Lets every loop finish what it does, accepting nothing more; those that are not done after `timeout` are ended.
+    pub(crate) fn quit(&mut self, timeout: Option<Duration>) {
+        let all = std::mem::take(&mut self.current);
+        self.settings = None;
+        self.leave(all, timeout);
+    }
+
+    /// Ends every loop and closes its connections; waits at most `patience`.
+    pub(crate) fn stop(&mut self, patience: Duration) {
+        let until = Instant::now() + patience;
+        let mut left = self.current.len() + self.leaving.len();
+        // Without its worker, a loop's inbox is closed.
+        self.current.clear();
+        self.leaving.clear();
+        while left > 0 && self.farewells.wait(until).is_some() {
+            left -= 1;
+        }
+    }
+
+    /// Looks after loops that have ended. One that should not have is started again.
+    pub(crate) fn reap(&mut self, wanted: &Wanted<'_>, console: &Console) {
+        self.farewells.clear();
+        while let Some(id) = self.farewells.next() {
+            if let Some(at) = self.leaving.iter().position(|leaving| leaving.id == id) {
+                let leaving = self.leaving.swap_remove(at);
+                self.bury(leaving.worker);
+            } else if let Some(at) = self.current.iter().position(|running| running.id == id) {
+                let Running { index, worker, .. } = self.current.remove(at);
+                self.bury(Some(worker));
+                console
+                    .say(Level::Alert, format_args!("event loop of worker {index} ended, starting it again"));
+                if let Err(fault) = self.restart(index, at, wanted) {
+                    console.fault(&fault);
+                }
+            }
+        }
+    }
+
+    /// Ends the loops whose time is over.
+    pub(crate) fn expire(&mut self, now: Instant) {
+        for leaving in
+            self.leaving.iter_mut().filter(|leaving| leaving.until.is_some_and(|until| until <= now))
+        {
+            leaving.until = None;
+            if let Some(worker) = leaving.worker.take() {
+                self.counts.remove_loop(worker.stats());
+            }
+        }
+    }
+
+    /// When [`expire`](Self::expire) has something to do next.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.leaving.iter().filter_map(|leaving| leaving.until).min()
+    }
+
+    /// Whether all loops have ended.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.current.is_empty() && self.leaving.is_empty()
+    }
+
+    /// Connections that are open now.
+    pub(crate) fn connections(&self) -> u64 {
+        self.counts.open.value()
+    }
+
+    fn restart(&mut self, index: usize, at: usize, wanted: &Wanted<'_>) -> Result<(), Fault> {
+        let sockets = wanted.sockets.of_loop(index).map_err(|error| cannot_share(&error))?;
+        let settings = LoopSettings::of(&wanted.generation.main, wanted.affinity);
+        let running = self.start(index, &settings, wanted.generation, sockets)?;
+        self.counts.add_loop(running.worker.stats().clone());
+        self.current.insert(at, running);
+        Ok(())
+    }
+
+    fn start(
+        &mut self,
+        index: usize,
+        settings: &LoopSettings,
+        generation: &Arc<Generation>,
+        sockets: Vec<ListenSocket>,
+    ) -> Result<Running, Fault> {
+        self.last_id += 1;
+        let id = self.last_id;
+        let options = WorkerOptions {
+            guard: match settings.guard {
+                LoopGuard::Off => tw_rt::LoopGuard::Off,
+                LoopGuard::Log => tw_rt::LoopGuard::Log,
+                LoopGuard::Enforce => tw_rt::LoopGuard::Enforce,
+            },
+            stall_threshold: settings.stall_threshold,
+            on_stall: Some(self.on_stall()),
+            ..WorkerOptions::new(index)
+        };
+        let farewell = self.farewells.of(id);
+        let (counts, generation) = (self.counts.clone(), generation.clone());
+        let cpus = settings.affinity.of_worker(index);
+        let life = move |orders| {
+            if let Some(cpus) = cpus
+                && let Err(error) = cpus.pin_current_thread()
+            {
+                let errno = tw_log::Errno::from(&error);
+                tw_log::alert!(generation.error_log, "sched_setaffinity() failed ({errno})");
+            }
+            let life = worker::run(index, counts, generation, sockets, orders);
+            async move {
+                let _farewell = farewell;
+                life.await;
+            }
+        };
+        let worker = Worker::start(options, life).map_err(|error| {
+            let fault =
+                Fault::emerg(format!("cannot start worker {index} ({})", tw_log::Errno::from(&error)));
+            match settings.guard {
+                LoopGuard::Off => fault,
+                LoopGuard::Log | LoopGuard::Enforce => {
+                    fault.hint("\"loop_guard\" needs a kernel with seccomp filters")
+                }
+            }
+        })?;
+        Ok(Running { id, index, worker })
+    }
+
+    fn on_stall(&self) -> OnStall {
+        let log = self.stall_log.clone();
+        Arc::new(move |stall| {
+            let log = log.lock().unwrap_or_else(PoisonError::into_inner);
+            tw_log::warn!(*log, "{stall}");
+        })
+    }
+
+    fn leave(&mut self, workers: Vec<Running>, timeout: Option<Duration>) {
+        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        for Running { id, worker, .. } in workers {
+            // One that has ended by itself said farewell.
+            let _ = worker.send(Order::Quit);
+            self.leaving.push(Leaving { id, worker: Some(worker), until });
+        }
+    }
+
+    /// The thread is at its end: waiting for it takes no time.
+    fn bury(&self, worker: Option<Worker<Order>>) {
+        if let Some(worker) = worker {
+            self.counts.remove_loop(worker.stats());
+            // Its panic was written to standard error when it happened.
+            let _ = worker.join();
+        }
+    }
+}
+
+/// Readable when [`Workers::reap`] has something to do.
+impl AsFd for Workers {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.farewells.wake.as_fd()
+    }
+}
+
+impl LoopSettings {
+    fn of(main: &MainSettings, affinity: &Affinity) -> Self {
+        Self {
+            guard: main.loop_guard,
+            stall_threshold: main.stall_threshold,
+            hot_files_size: main.hot_files_size,
+            priority: main.priority,
+            affinity: affinity.clone(),
+        }
+    }
+}
+
+/// Last words of loops.
+struct Farewells {
+    wake: Arc<OwnedFd>,
+    sender: Sender<u64>,
+    receiver: Receiver<u64>,
+}
+
+/// Dropped with the main future of a loop, however that ends.
+struct Farewell {
+    id: u64,
+    wake: Arc<OwnedFd>,
+    sender: Sender<u64>,
+}
+
+impl Farewells {
+    fn new() -> io::Result<Self> {
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let (sender, receiver) = mpsc::channel();
+        Ok(Self { wake, sender, receiver })
+    }
+
+    fn of(&self, id: u64) -> Farewell {
+        Farewell { id, wake: self.wake.clone(), sender: self.sender.clone() }
+    }
+
+    /// Makes the descriptor quiet until the next one.
+    fn clear(&self) {
+        // Nothing to read is what is wanted.
+        let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+    }
+
+    fn next(&self) -> Option<u64> {
+        self.receiver.try_recv().ok()
+    }
+
+    fn wait(&self, until: Instant) -> Option<u64> {
+        self.receiver.recv_timeout(until.saturating_duration_since(Instant::now())).ok()
+    }
+}
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        // The main thread may be gone at the end of the process; a full counter wakes it as well.
+        let _ = self.sender.send(self.id);
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+}
