@@ -43,6 +43,7 @@ pub(crate) struct Raw {
     formats: Setting<Vec<RawFormat>>,
     logs: Setting<Vec<RawLog>>,
     off: Setting<()>,
+    open_log_file_cache: Setting<()>,
 }
 
 struct RawFormat {
@@ -116,6 +117,15 @@ impl Settings for AccessLog {
             raw.logs.push(node, log);
             Ok(())
         }),
+        record::new(
+            "open_log_file_cache",
+            "max=N [inactive=time] [min_uses=N] [valid=time] | off",
+            HTTP | SERVER | LOCATION,
+            Args::range(1, 4),
+        )
+        .default("off")
+        .doc("Accepted and without effect: it is for logs with variables in their path, which are not supported yet.")
+        .set(|raw, node, _| raw.open_log_file_cache.set_with(node, check_cache)),
     ];
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
@@ -261,6 +271,27 @@ fn read_log(node: &Node, path: &Word) -> Result<RawLog, ConfError> {
     Ok(log)
 }
 
+fn check_cache(node: &Node) -> Result<(), ConfError> {
+    let (mut max, mut is_off) = (0, false);
+    for word in &node.args {
+        let number = |name| word.param(name).and_then(units::number);
+        let is_time = |name| word.param(name).and_then(units::sec).is_some();
+        match number("max") {
+            Some(files) => max = files,
+            None if word.is("off") => is_off = true,
+            None if number("min_uses").is_some() || is_time("inactive") || is_time("valid") => {}
+            None => {
+                let message = format!("invalid \"open_log_file_cache\" parameter \"{word}\"");
+                return Err(ConfError::new(message).at(word.span));
+            }
+        }
+    }
+    if max == 0 && !is_off {
+        return Err(node.fail("\"open_log_file_cache\" must have \"max\" parameter"));
+    }
+    Ok(())
+}
+
 fn unsupported(word: &Word, what: &str) -> ConfError {
     ConfError::new(format!("{what} not supported by this version of Tailwater")).at(word.span)
 }
@@ -300,3 +331,6 @@ fn resolve_log(log: &RawLog, formats: &[Format], cx: &mut Resolve<'_>) -> Result
 fn full_path(name: &[u8], cx: &Resolve<'_>) -> PathBuf {
     OsString::from_vec(cx.full_path(name)).into()
 }
+
+#[cfg(test)]
+mod tests;
