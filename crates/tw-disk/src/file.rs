@@ -155,7 +155,8 @@ impl Drop for Inner {
         if is_pool_thread() || self.closes_at_once(&fd) {
             return;
         }
-        let by = Account::new(Class::Evict, Source::NONE);
+        // Not behind evictions: descriptors are scarce, and every close makes up for a create of the same class.
+        let by = Account::new(Class::Fill, Source::NONE);
         let device = self.device;
         let close = move || {
             // A chance to learn about the device for those who only open and close.

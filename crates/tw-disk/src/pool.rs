@@ -221,8 +221,7 @@ impl Pool {
 
     pub(crate) async fn job<T, W>(&self, by: &mut Account, op: Op, work: W) -> Result<T, DiskError>
     where
-        W: FnOnce() -> Result<T, DiskError> + Send,
-        W: 'static,
+        W: FnOnce() -> Result<T, DiskError> + Send + 'static,
         T: Send + 'static,
     {
         let job = Shared::submit(&self.0.shared, by, op, work)?;

@@ -252,18 +252,21 @@ impl Lane {
 
     /// The kernel has taken the ring away: what is in it is lost, what waits for it goes to the threads.
     fn lose(&self, ring: Ring<RingFile, Flight>, errno: Errno) {
+        let lost = ring.give_up();
         let mut waiting = Vec::new();
         {
             let mut state = lock(&self.state);
             state.is_lost = true;
-            while state.queue.waiting() > 0 || state.queue.has_started() {
-                while let Some(taken) = state.queue.take() {
-                    waiting.push(taken.1);
-                    state.queue.done(taken.0);
-                }
+            for flight in &lost {
+                state.queue.done(flight.ticket);
+            }
+            // With no slot taken any more, every job can start.
+            while let Some((ticket, task)) = state.queue.take() {
+                waiting.push(task);
+                state.queue.done(ticket);
             }
         }
-        for Flight { task, begun, .. } in ring.give_up() {
+        for Flight { task, begun, .. } in lost {
             self.shared.record(&task.finish(&begun, Err(Op::Read.failed(errno))));
         }
         for task in waiting {
@@ -301,5 +304,92 @@ impl Desk for Lane {
         if job.is_some() {
             self.shared.counters.cancellations.add(1);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::how::Open;
+    use crate::{Aio, Disk, Pool};
+    use std::future::Future;
+    use std::pin::Pin;
+    use std::sync::mpsc::channel;
+    use std::task::{Context, Poll, Waker as TaskWaker};
+
+    fn poll_once<T>(future: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
+        future.poll(&mut Context::from_waker(TaskWaker::noop()))
+    }
+
+    fn block_on<T>(future: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    }
+
+    fn by() -> Account {
+        Account::new(Class::Hit, Source::new(1))
+    }
+
+    /// A lane whose thread was never started, if there is io_uring here.
+    fn lane(pool: &Pool) -> Option<(Arc<Lane>, Ring<RingFile, Flight>)> {
+        let ring = Ring::new(RING_PLACES).ok()?;
+        let state = State {
+            queue: Queue::new(2, 100),
+            is_asleep: true,
+            is_stopping: false,
+            is_lost: false,
+            thread: None,
+        };
+        let lane = Lane { state: Mutex::new(state), waker: ring.waker(), shared: pool.shared().clone() };
+        Some((Arc::new(lane), ring))
+    }
+
+    fn this_file(pool: &Pool) -> File {
+        let disk = Disk::new(pool.clone(), Aio::Threads);
+        let path = std::ffi::CString::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src/ring.rs")).unwrap();
+        block_on(disk.open(&mut by(), &path, &Open::READ)).unwrap()
+    }
+
+    fn submit(lane: &Arc<Lane>, file: &File, offset: u64) -> ReadJob {
+        match Lane::submit(lane, &by(), file, offset, vec![0; 8]) {
+            Ok(job) => job,
+            Err(_) => panic!("an open lane takes reads"),
+        }
+    }
+
+    #[test]
+    fn reads_that_wait_are_taken_back() {
+        let pool = Pool::new("back", 1, 10).unwrap();
+        let Some((lane, _ring)) = lane(&pool) else { return };
+        let file = this_file(&pool);
+        let jobs: Vec<_> = (0..4).map(|i| submit(&lane, &file, i)).collect();
+        assert_eq!(lane.levels(), (3, 1));
+        drop(jobs);
+        assert_eq!(lane.levels(), (0, 0));
+        assert_eq!(pool.stats().cancellations, 4);
+    }
+
+    #[test]
+    fn a_lost_ring_fails_what_was_in_it_and_threads_read_the_rest() {
+        let pool = Pool::new("lost", 1, 10).unwrap();
+        let (tell, told) = channel();
+        pool.on_notice(move |notice| tell.send(notice).unwrap());
+        let Some((lane, mut ring)) = lane(&pool) else { return };
+        let file = this_file(&pool);
+        let mut in_ring = submit(&lane, &file, 0);
+        let waiting = submit(&lane, &file, 4);
+        let (ticket, task) = lock(&lane.state).queue.take().unwrap();
+        // Into the ring itself: a look into memory first would answer it.
+        let (ReadWork { file: its, offset, buf, visit }, begun) = task.begin().unwrap();
+        assert!(
+            ring.push(Read { file: its, offset, buf, tag: Flight { task, ticket, begun, visit } }).is_ok()
+        );
+        assert!(poll_once(Pin::new(&mut in_ring)).is_pending());
+        lane.lose(ring, Errno::PERM);
+        assert_eq!(block_on(in_ring).result, Err(Op::Read.failed(Errno::PERM)));
+        assert_eq!(block_on(waiting).result.unwrap().len(), 8);
+        assert_eq!(told.try_recv(), Ok(Notice::RingLost(Errno::PERM)));
+        assert!(matches!(Lane::submit(&lane, &by(), &file, 0, vec![0; 8]), Err(Refused::Unsuited(_))));
+        let text = Notice::RingLost(Errno::PERM).to_string();
+        assert_eq!(text, "io_uring stopped working (1: Operation not permitted), threads read instead");
     }
 }

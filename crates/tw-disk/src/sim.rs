@@ -1,6 +1,6 @@
 //! The simulated twin: a file system in memory that fails on purpose, reproducibly.
 //!
-//! [`Disk::simulated`](crate::Disk::simulated) puts the same door over it, so that whatever is written against a [`Disk`]
+//! [`Disk::simulated`](crate::Disk::simulated) puts the same door over it, so that whatever is written against a [`Disk`](crate::Disk)
 //! can be tested against short reads, `EIO`, `ENOSPC`, `EMFILE`, stalls, and a power failure at any operation. Faults come
 //! from a seed; with a pool of one thread, or [`Aio::Off`](crate::Aio::Off), a run is the same every time.
 //!
