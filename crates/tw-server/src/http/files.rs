@@ -414,7 +414,7 @@ pub async fn open(r: &mut Request, path: &CStr) -> Result<Rc<OpenFile>, DiskErro
     };
     let cache = r.plan().core.files.open_file_cache;
     r.account.source = tw_disk::Source::of(path.to_bytes());
-    let opened = disk.open(&mut r.account, path, &how).await;
+    let opened = disk.open_cold(&mut r.account, path, &how).await;
     let worker = r.conn().worker.clone();
     match opened {
         Ok(file) if how.links != Links::Follow => Ok(Rc::new(OpenFile::new(file, how))),

@@ -337,7 +337,7 @@ enum Moved {
 }
 
 async fn cold(span: &FileSpan, size: usize, source: Source<'_>) -> Result<Bytes, Failure> {
-    let buf = source.disk.read(source.account, span.file.file(), span.offset, vec![0; size]).await;
+    let buf = source.disk.read_cold(source.account, span.file.file(), span.offset, vec![0; size]).await;
     let buf =
         buf.map_err(|e| Failure::Body(e.errno().map_or_else(|| io::Error::other(e), io::Error::from)))?;
     if buf.is_empty() {
