@@ -3,7 +3,11 @@
 //! What is expected is what nginx does. `TAILWATER_TEST_BINARY` names another program to test, for example a script that
 //! takes `loop_guard` out of the configuration and starts nginx: where a test fails then, its expectation is not nginx's.
 
+mod autoindex;
+mod headers;
+mod index;
 mod static_files;
+mod try_files;
 
 use std::io;
 

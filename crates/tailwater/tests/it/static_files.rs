@@ -458,13 +458,9 @@ fn pattern(size: usize) -> Vec<u8> {
 #[test]
 fn a_big_file_arrives_whole_and_in_parts() {
     let content = pattern(5 << 20);
-    for directives in [
-        "",
-        "sendfile on;",
-        "sendfile on; sendfile_max_chunk 64k;",
-        "output_buffers 1 4k;",
-        "tcp_nopush on;",
-    ] {
+    for directives in
+        ["", "sendfile on;", "sendfile on; sendfile_max_chunk 64k;", "output_buffers 1 4k;", "tcp_nopush on;"]
+    {
         let server = start_server(server().file("html/big", &content), directives);
         let response = get(&server, "/big");
         assert!(response.body == content, "{directives}");

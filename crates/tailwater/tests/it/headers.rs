@@ -1,0 +1,205 @@
+//! `add_header` and `expires`
+
+use std::fs;
+use std::time::{Duration, SystemTime};
+
+use tw_testkit::{Response, Server};
+
+use crate::{ask, get, server, start_server};
+
+/// Seconds since 1970 of a field that holds an IMF-fixdate.
+fn seconds(response: &Response, name: &str) -> i64 {
+    let text = response.field(name).unwrap_or_else(|| panic!("no {name} in {}", response.head));
+    let words: Vec<_> = text.split([' ', ':']).collect();
+    let [_, day, month, year, hour, minute, second, "GMT"] = words[..] else { panic!("{name}: {text}") };
+    let months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let month = 1 + months.iter().position(|name| *name == month).unwrap() as i64;
+    let (year, day) = (year.parse::<i64>().unwrap(), day.parse::<i64>().unwrap());
+    // Days since 0000-03-01, with years that begin in March.
+    let (y, m) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days = 365 * y + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day - 1 - 719_468;
+    let clock = [hour, minute, second].iter().fold(0, |sum, part| sum * 60 + part.parse::<i64>().unwrap());
+    days * 86_400 + clock
+}
+
+#[test]
+fn statuses_that_get_fields() {
+    let server = start_server(
+        server().file("html/a", "hello"),
+        &format!("add_header X-Usual a; add_header X-Always b always; expires 1h; {}", codes()),
+    );
+    for code in CODES {
+        let response = get(&server, &format!("/code/{code}"));
+        let usual = matches!(code, 200 | 201 | 204 | 206 | 301 | 302 | 303 | 304 | 307 | 308);
+        assert_eq!(response.status, code);
+        assert_eq!(response.field("X-Usual"), usual.then_some("a"), "{code}");
+        assert_eq!(response.field("X-Always"), Some("b"), "{code}");
+        assert_eq!(response.field("Cache-Control"), usual.then_some("max-age=3600"), "{code}");
+        assert_eq!(response.field("Expires").is_some(), usual, "{code}");
+    }
+    for (line, field, status) in [
+        ("GET /a", "Range: bytes=0-1", 206),
+        ("GET /a", "If-None-Match: *", 304),
+        ("HEAD /a", "X: y", 200),
+        ("GET /a", "X: y", 200),
+    ] {
+        let response = ask(&server, line, &[field]);
+        assert_eq!((response.status, response.field("X-Usual")), (status, Some("a")), "{line} {field}");
+    }
+    let missing = get(&server, "/missing");
+    assert_eq!((missing.field("X-Usual"), missing.field("X-Always")), (None, Some("b")));
+}
+
+const CODES: [u16; 18] =
+    [200, 201, 202, 203, 204, 206, 300, 301, 302, 303, 304, 307, 308, 400, 403, 404, 418, 503];
+
+fn codes() -> String {
+    CODES.iter().map(|code| format!("location = /code/{code} {{ return {code} x; }} ")).collect()
+}
+
+#[test]
+fn values_and_inheritance() {
+    let server = start_server(
+        server(),
+        "add_header X-Server server; add_header X-Var \"$uri [$arg_x]\"; add_header X-Empty $arg_none;
+         location /inherits { return 200; } location /replaces { add_header X-Own own; return 200; }
+         location /both { add_header Link a; add_header link b; add_header Cache-Control no-store; expires 1m; return 200; }
+         location /cased { add_header x-LOWER-Upper 'a b'; return 200; }",
+    );
+    let response = get(&server, "/inherits?x=y");
+    assert_eq!(response.field("X-Server"), Some("server"));
+    assert_eq!(response.field("X-Var"), Some("/inherits [y]"));
+    assert_eq!(response.field("X-Empty"), None);
+
+    let response = get(&server, "/replaces");
+    assert_eq!((response.field("X-Own"), response.field("X-Server")), (Some("own"), None));
+
+    let response = get(&server, "/both");
+    assert_eq!(response.values("Link").collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(response.values("Cache-Control").collect::<Vec<_>>(), ["max-age=60", "no-store"]);
+    assert!(get(&server, "/cased").head.contains("\r\nx-LOWER-Upper: a b\r\n"));
+}
+
+#[test]
+fn validators_are_replaced_or_removed() {
+    let date = "Sun, 06 Nov 1994 08:49:37 GMT";
+    let server = start_server(
+        server().file("html/a", "hello"),
+        &format!(
+            "location /none/ {{ alias html/; add_header Last-Modified ''; add_header ETag ''; }}
+             location /own/ {{ alias html/; add_header Last-Modified '{date}'; add_header ETag '\"own\"'; }}
+             location /text/ {{ add_header Last-Modified '{date}'; return 200 x; }}"
+        ),
+    );
+    let response = get(&server, "/none/a");
+    assert_eq!((response.status, response.field("Last-Modified"), response.field("ETag")), (200, None, None));
+    let response = get(&server, "/own/a");
+    assert_eq!(response.values("Last-Modified").collect::<Vec<_>>(), [date]);
+    assert_eq!(response.values("ETag").collect::<Vec<_>>(), ["\"own\""]);
+    assert_eq!(get(&server, "/text/").field("Last-Modified"), Some(date));
+}
+
+/// A server with `html/a`, changed 100 s ago, and one location per `expires`.
+fn expiring(values: &[&str]) -> Server {
+    let locations: String = values
+        .iter()
+        .enumerate()
+        .map(|(at, value)| format!("location /{at}/ {{ alias html/; expires {value}; }}\n"))
+        .collect();
+    let server = start_server(server().file("html/a", "x"), &locations);
+    let file = fs::File::options().write(true).open(server.prefix().join("html/a")).unwrap();
+    file.set_modified(SystemTime::now() - Duration::from_secs(100)).unwrap();
+    server
+}
+
+#[test]
+fn times_of_expires() {
+    /// What `Expires` is counted from.
+    enum From {
+        Date,
+        Modified,
+    }
+    let table = [
+        ("1h", From::Date, 3600, "max-age=3600"),
+        ("+1d2h", From::Date, 93_600, "max-age=93600"),
+        ("0", From::Date, 0, "max-age=0"),
+        ("-1", From::Date, -1, "no-cache"),
+        ("modified 0", From::Date, 0, "max-age=0"),
+        ("modified 50s", From::Modified, 50, "no-cache"),
+        ("modified -1h", From::Modified, -3600, "no-cache"),
+        ("$arg_e", From::Date, 60, "max-age=60"),
+        ("modified $arg_e", From::Modified, 60, "no-cache"),
+    ];
+    let server = expiring(&table.iter().map(|row| row.0).collect::<Vec<_>>());
+    for (at, (value, from, span, cache_control)) in table.iter().enumerate() {
+        let response = get(&server, &format!("/{at}/a?e=60s"));
+        let from = match from {
+            From::Date => seconds(&response, "Date"),
+            From::Modified => seconds(&response, "Last-Modified"),
+        };
+        assert_eq!(seconds(&response, "Expires") - from, *span, "{value}");
+        assert_eq!(response.field("Cache-Control"), Some(*cache_control), "{value}");
+    }
+    let modified = expiring(&["modified 1h"]);
+    let response = get(&modified, "/0/a");
+    let expires = seconds(&response, "Expires");
+    assert_eq!(expires - seconds(&response, "Last-Modified"), 3600);
+    let age = expires - seconds(&response, "Date");
+    assert_eq!(response.field("Cache-Control"), Some(&*format!("max-age={age}")));
+}
+
+#[test]
+fn words_of_expires() {
+    let server = expiring(&["epoch", "max", "off", "$arg_e", "modified $arg_e", "@12h"]);
+    let both = |response: &Response| {
+        let field = |name| response.field(name).unwrap_or_default().to_owned();
+        (field("Expires"), field("Cache-Control"))
+    };
+    let epoch = ("Thu, 01 Jan 1970 00:00:01 GMT".to_owned(), "no-cache".to_owned());
+    let max = ("Thu, 31 Dec 2037 23:55:55 GMT".to_owned(), "max-age=315360000".to_owned());
+    let none = (String::new(), String::new());
+    for (target, expected) in [
+        ("/0/a", &epoch),
+        ("/1/a", &max),
+        ("/2/a", &none),
+        ("/3/a?e=epoch", &epoch),
+        ("/3/a?e=max", &max),
+        ("/3/a?e=off", &none),
+        ("/3/a?e=nonsense", &none),
+        ("/3/a", &none),
+        ("/4/a?e=max", &none),
+    ] {
+        assert_eq!(both(&get(&server, target)), *expected, "{target}");
+    }
+    let response = get(&server, "/5/a");
+    let left = seconds(&response, "Expires") - seconds(&response, "Date");
+    assert!((1..=86_400 + 3600).contains(&left), "{left}");
+    assert_eq!(response.field("Cache-Control"), Some(&*format!("max-age={left}")));
+}
+
+#[test]
+fn a_daily_time_is_local() {
+    let conf = "http { server { listen 127.0.0.1:{port}; location / { expires @12h; return 200; } } }";
+    for (zone, utc) in [("UTC", 12), ("<+03>-3", 9), ("<-0530>5:30", 17)] {
+        let server = server().env("TZ", zone).start(conf).unwrap();
+        let expires = seconds(&get(&server, "/"), "Expires");
+        assert_eq!(expires % 86_400 / 3600, utc, "{zone}");
+    }
+}
+
+#[test]
+fn configurations_that_are_refused() {
+    for (line, message) in [
+        ("add_header X;", "invalid number of arguments in \"add_header\" directive"),
+        ("add_header X y sometimes;", "invalid parameter \"sometimes\""),
+        ("expires soon;", "\"expires\" directive invalid value"),
+        ("expires created 1h;", "\"expires\" directive invalid value"),
+        ("expires @25h;", "\"expires\" directive daily time value must be less than 24 hours"),
+        ("expires modified @1h;", "daily time cannot be used with \"modified\" parameter"),
+        ("expires 1h; expires 2h;", "\"expires\" directive is duplicate"),
+    ] {
+        let conf = format!("http {{ server {{ listen 127.0.0.1:{{port}}; {line} }} }}");
+        let error = server().start(&conf).unwrap_err().to_string();
+        assert!(error.contains(message), "{line}: {error}");
+    }
+}
