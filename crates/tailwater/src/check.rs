@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use crate::cli::{Messages, Test};
 use crate::conf::{Loaded, Source, path};
 use crate::console::{Console, Fault};
-use crate::process::{Process, When};
+use crate::process::{Privileges, Process};
 
 /// Tests the configuration and says how that went.
 pub(crate) fn check(source: &Source, test: Test, messages: Messages) -> ExitCode {
@@ -42,7 +42,7 @@ pub(crate) fn check(source: &Source, test: Test, messages: Messages) -> ExitCode
 /// Whether what the configuration names can be found.
 // DIFF(nginx): a test opens no log and no listening socket, and makes no directory; nginx -t does.
 fn is_usable(loaded: &Loaded, console: &Console) -> bool {
-    if Process::of(loaded, When::Start, console).is_none() {
+    if Process::of(loaded, Privileges::GiveUp, console).is_none() {
         return false;
     }
     let config = &loaded.config;

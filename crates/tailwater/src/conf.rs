@@ -92,9 +92,17 @@ impl Source {
         match config {
             Ok(config) => Some(Loaded { tree, config }),
             Err(error) => {
-                console.conf(&error, &tree.sources);
+                console.conf(&self.advise(error), &tree.sources);
                 None
             }
+        }
+    }
+
+    /// Adds what a newcomer needs to know when there is no configuration at all.
+    fn advise(&self, error: ConfError) -> ConfError {
+        match error.span.is_none() && self.text.is_none() && !path(&self.file).exists() {
+            true => error.hint("-c FILE says where the configuration is; \"tailwater serve\" needs none"),
+            false => error,
         }
     }
 

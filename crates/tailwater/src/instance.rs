@@ -76,8 +76,7 @@ impl Instance {
     /// Ends everything that still runs, and writes the logs to their end.
     pub(crate) fn end(mut self) {
         self.workers.stop(STOP_PATIENCE);
-        // Nobody listens there any more; a new server would find the files in its way.
-        Sockets::default().replace(&self.sockets, &self.console);
+        self.sockets.remove_files(&self.console);
         drop(self.pid.take());
         self.console.say(Level::Notice, format_args!("exit"));
         // Lines that cannot be written in time were counted by their log; there is nobody left to tell.

@@ -84,8 +84,12 @@ fn read(path: &Path) -> Result<Pid, Fault> {
     let text = String::from_utf8_lossy(&text);
     let number = text.trim_end_matches(['\r', '\n']);
     number.parse().ok().filter(|pid| *pid > 0).and_then(Pid::from_raw).ok_or_else(|| {
-        let number: String = number.chars().take(20).collect();
-        error(format!("invalid PID number \"{number}\" in \"{name}\""))
+        let shown: String = number.chars().take(20).collect();
+        let fault = error(format!("invalid PID number \"{shown}\" in \"{name}\""));
+        match shown.is_empty() {
+            true => fault.hint("the server has ended"),
+            false => fault,
+        }
     })
 }
 

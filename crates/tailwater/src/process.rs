@@ -11,13 +11,13 @@ use crate::conf::{Loaded, path};
 use crate::console::{Console, Fault};
 use crate::user::Identity;
 
-/// What is known about the process when a configuration is looked at.
+/// What becomes of the privileges of root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum When {
-    /// It has not become anybody yet.
-    Start,
-    /// It is who it will be.
-    Reload,
+pub(crate) enum Privileges {
+    /// The process becomes the user whom the configuration names.
+    GiveUp,
+    /// The process stays who it is: it has become that user already, or serves whoever started it.
+    Keep,
 }
 
 /// What was looked up for the process.
@@ -31,11 +31,11 @@ pub(crate) struct Process {
 
 impl Process {
     /// Looks up what `loaded` names, and says what cannot be found. Reads files and changes nothing.
-    pub(crate) fn of(loaded: &Loaded, when: When, console: &Console) -> Option<Self> {
+    pub(crate) fn of(loaded: &Loaded, privileges: Privileges, console: &Console) -> Option<Self> {
         let fail = |error: &ConfError| console.conf(error, loaded.sources());
-        let identity = match (when, geteuid().is_root()) {
-            (When::Start, true) => Some(identity(loaded).map_err(|error| fail(&error)).ok()?),
-            (When::Start, false) => {
+        let identity = match (privileges, geteuid().is_root()) {
+            (Privileges::GiveUp, true) => Some(identity(loaded).map_err(|error| fail(&error)).ok()?),
+            (Privileges::GiveUp, false) => {
                 if loaded.config.main.user.is_some() {
                     let text =
                         "the \"user\" directive makes sense only if the server is started by root, ignored";
@@ -43,7 +43,7 @@ impl Process {
                 }
                 None
             }
-            (When::Reload, _) => None,
+            (Privileges::Keep, _) => None,
         };
         let affinity = affinity(&loaded.config.main)
             .map_err(|text| fail(&at(ConfError::new(text), loaded, "worker_cpu_affinity")))

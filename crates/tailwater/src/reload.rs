@@ -15,7 +15,7 @@ use crate::files;
 use crate::instance::{Instance, Mode};
 use crate::pid::PidFile;
 use crate::pools;
-use crate::process::{self, Process, When};
+use crate::process::{self, Privileges, Process};
 use crate::start::open_logs;
 use crate::workers::Wanted;
 
@@ -33,7 +33,7 @@ pub(crate) fn reload(instance: &mut Instance) {
 fn try_reload(instance: &mut Instance) -> Result<(), Option<Fault>> {
     let console = &instance.console;
     let loaded = instance.source.load(console).ok_or(None)?;
-    let process = Process::of(&loaded, When::Reload, console).ok_or(None)?;
+    let process = Process::of(&loaded, Privileges::Keep, console).ok_or(None)?;
     let Loaded { config, .. } = loaded;
     open_logs(&config, &instance.sinks)?;
     if instance.mode != Mode::Session {

@@ -3,12 +3,13 @@
 //! The main thread keeps a descriptor of every socket; loops get their own. So a socket stays open while loops come and
 //! go, and no connection that waits in its queue is lost.
 
+use std::collections::HashMap;
 use std::io;
 
 use tw_log::Level;
 use tw_net::listen::{Purpose, Report, open_all};
 use tw_net::{Addr, ListenOptions, ListenSocket};
-use tw_server::http::generation::ListenGroup;
+use tw_server::http::generation::{ListenGroup, SocketOf};
 
 use crate::console::{Console, Fault};
 
@@ -38,21 +39,12 @@ impl Sockets {
             };
             console.say(level, format_args!("{report}"));
         };
-        let is_new = |group: &&ListenGroup| self.at(&group.address).is_none();
-        let wanted: Vec<_> = groups
-            .iter()
-            .filter(is_new)
-            .map(|group| (group.address.clone(), group.options.clone()))
-            .collect();
-        let mut opened = open_all(&wanted, Purpose::Serve, &mut report)?.into_iter();
-
-        let mut next = Vec::with_capacity(groups.len());
+        let groups = groups.iter().filter(|group| group.socket != SocketOf::Another);
+        let mut opened = self.open_missing(groups.clone(), &mut report)?;
+        let mut next = Vec::new();
         for group in groups {
             let kept = self.at(&group.address).map(|listening| clone_all(&listening.sockets));
-            let sockets = match kept {
-                Some(kept) => kept,
-                None => Ok(opened.by_ref().take(1).collect()),
-            };
+            let sockets = kept.unwrap_or_else(|| Ok(opened.remove(&group.address).into_iter().collect()));
             let sockets = sockets.and_then(|sockets| {
                 let count = if group.options.reuseport { loops } else { 1 };
                 resize(sockets, count, &group.options, &mut report)
@@ -71,6 +63,23 @@ impl Sockets {
         Some(Self(next))
     }
 
+    /// Sockets for the addresses that `self` has not. Those with files come last: what fails before leaves none behind.
+    fn open_missing<'a>(
+        &self,
+        groups: impl Iterator<Item = &'a ListenGroup>,
+        report: &mut dyn FnMut(Report),
+    ) -> Option<HashMap<Addr, ListenSocket>> {
+        let wanted = groups.filter(|group| self.at(&group.address).is_none());
+        let wanted = wanted.map(|group| (group.address.clone(), group.options.clone()));
+        let (ports, files): (Vec<_>, Vec<_>) = wanted.partition(|(addr, _)| addr.inet().is_some());
+        let mut opened = HashMap::new();
+        for wanted in [ports, files] {
+            let sockets = open_all(&wanted, Purpose::Serve, report)?;
+            opened.extend(wanted.into_iter().map(|(addr, _)| addr).zip(sockets));
+        }
+        Some(opened)
+    }
+
     /// Puts `self` in the place of `old`: options that changed are set, files of addresses that are gone are removed.
     pub(crate) fn replace(&self, old: &Self, console: &Console) {
         let mut report = |report: Report| console.say(Level::Alert, format_args!("{report}"));
@@ -83,6 +92,11 @@ impl Sockets {
                 None => listening.sockets.iter().take(1).for_each(|socket| socket.remove_file(&mut report)),
             }
         }
+    }
+
+    /// Removes the files of Unix sockets when nobody will listen any more; a new server would find them in its way.
+    pub(crate) fn remove_files(&self, console: &Console) {
+        Self::default().replace(self, console);
     }
 
     /// Descriptors for one loop.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use tw_disk::Pool;
 use tw_log::{Level, OpenError, Sinks};
+use tw_rt::affinity::Affinity;
 use tw_rt::signal::Signals;
 use tw_server::http::generation::{Config, Generation};
 use tw_server::pools::Disks;
@@ -22,7 +23,7 @@ use crate::files;
 use crate::instance::{Instance, Mode};
 use crate::pid::PidFile;
 use crate::pools;
-use crate::process::{self, Process, When};
+use crate::process::{self, Privileges, Process};
 use crate::sockets::Sockets;
 use crate::version::{COMPILER, PROGRAM};
 use crate::workers::{Wanted, Workers};
@@ -34,7 +35,6 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 struct Opened {
     config: Config,
     process: Process,
-    sockets: Sockets,
 }
 
 /// What runs.
@@ -43,8 +43,7 @@ struct Launched {
     pid: Option<PidFile>,
     generation: Arc<Generation>,
     pools: Vec<Pool>,
-    sockets: Sockets,
-    process: Process,
+    affinity: Affinity,
     workers: Workers,
     parent: Option<Starting>,
 }
@@ -52,23 +51,26 @@ struct Launched {
 /// Starts the server. `None` after a fault, which has been said.
 pub(crate) fn start(mut source: Source, mode: Mode, sinks: Sinks) -> Option<(Instance, Signals)> {
     let mut console = Console::new();
-    let launched = open(&mut source, mode, &sinks, &mut console).and_then(|opened| {
-        let launched = launch(opened, mode, &sinks, &console);
-        launched.map_err(|fault| console.fault(&fault)).ok()
+    let launched = open(&mut source, mode, &sinks, &mut console).and_then(|(opened, sockets)| {
+        let launched = launch(opened, &sockets, mode, &sinks, &console).inspect_err(|fault| {
+            console.fault(fault);
+            sockets.remove_files(&console);
+        });
+        launched.ok().map(|launched| (launched, sockets))
     });
-    let Some(launched) = launched else {
+    let Some((launched, sockets)) = launched else {
         // A log that does not take the reason in time changes nothing.
         let _ = sinks.flush_and_close(Instant::now() + LAST_WORDS);
         return None;
     };
-    let Launched { signals, pid, generation, pools, sockets, process, workers, parent } = launched;
+    let Launched { signals, pid, generation, pools, affinity, workers, parent } = launched;
+    console.log_to((*generation.error_log).clone());
     console.leave_stderr();
     let mode = if parent.is_some() { Mode::Background } else { mode };
     if let Some(parent) = parent {
         files::redirect_stderr(&generation.main);
         parent.ready();
     }
-    let affinity = process.affinity;
     Some((
         Instance { mode, source, console, sinks, generation, sockets, pools, affinity, workers, pid },
         signals,
@@ -76,27 +78,28 @@ pub(crate) fn start(mut source: Source, mode: Mode, sinks: Sinks) -> Option<(Ins
 }
 
 /// Everything up to the sockets.
-fn open(source: &mut Source, mode: Mode, sinks: &Sinks, console: &mut Console) -> Option<Opened> {
+fn open(source: &mut Source, mode: Mode, sinks: &Sinks, console: &mut Console) -> Option<(Opened, Sockets)> {
     let say = |console: &Console, fault: Fault| console.fault(&fault);
     if let Err(error) = source.make_absolute() {
         say(console, Fault::emerg(format!("getcwd() failed ({})", tw_log::Errno::from(&error))));
         return None;
     }
     let loaded = source.load(console)?;
-    let process = Process::of(&loaded, When::Start, console)?;
+    let privileges = if mode == Mode::Session { Privileges::Keep } else { Privileges::GiveUp };
+    let process = Process::of(&loaded, privileges, console)?;
     let Loaded { config, .. } = loaded;
     process::set_limits(&config.main, console);
     open_logs(&config, sinks).map_err(|fault| say(console, fault)).ok()?;
-    console.log_to((*config.error_log).clone());
-    if config.main.error_log.iter().any(|target| target.path.is_none()) {
-        console.leave_stderr();
-    }
     if mode != Mode::Session {
+        console.log_to((*config.error_log).clone());
+        if config.main.error_log.iter().any(|target| target.path.is_none()) {
+            console.leave_stderr();
+        }
         let made = files::make_temp_paths(&config.temp_paths, process.identity.as_ref());
         made.map_err(|fault| say(console, fault)).ok()?;
     }
     let sockets = Sockets::default().next(&config.listens, config.main.worker_count(), console)?;
-    Some(Opened { config, process, sockets })
+    Some((Opened { config, process }, sockets))
 }
 
 /// Opens the logs of a configuration.
@@ -114,8 +117,14 @@ pub(crate) fn open_logs(config: &Config, sinks: &Sinks) -> Result<(), Fault> {
 }
 
 /// Everything from the way to the background on.
-fn launch(opened: Opened, mode: Mode, sinks: &Sinks, console: &Console) -> Result<Launched, Fault> {
-    let Opened { config, process, sockets } = opened;
+fn launch(
+    opened: Opened,
+    sockets: &Sockets,
+    mode: Mode,
+    sinks: &Sinks,
+    console: &Console,
+) -> Result<Launched, Fault> {
+    let Opened { config, process } = opened;
     let failed = |what: &str, error: &io::Error| {
         Fault::emerg(format!("{what} failed ({})", tw_log::Errno::from(error)))
     };
@@ -147,9 +156,9 @@ fn launch(opened: Opened, mode: Mode, sinks: &Sinks, console: &Console) -> Resul
     let generation = Arc::new(Generation { id: 1, config, disks });
     let mut workers = Workers::new().map_err(|error| failed("eventfd()", &error))?;
     console.say(Level::Notice, format_args!("start worker processes"));
-    let wanted = Wanted { generation: &generation, sockets: &sockets, affinity: &process.affinity };
+    let wanted = Wanted { generation: &generation, sockets, affinity: &process.affinity };
     workers.serve(&wanted, console)?;
-    Ok(Launched { signals, pid, generation, pools, sockets, process, workers, parent })
+    Ok(Launched { signals, pid, generation, pools, affinity: process.affinity, workers, parent })
 }
 
 /// What nginx says about itself and its system when it starts.

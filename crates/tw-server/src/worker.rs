@@ -17,7 +17,7 @@ use tw_rt::{Inbox, LoopStats, TaskGroup};
 
 use crate::http::conn::{self, Conn};
 use crate::http::files::{FILES_MAX, Files};
-use crate::http::generation::Generation;
+use crate::http::generation::{Generation, SocketOf};
 use crate::http::request::{LoopGeneration, Request};
 
 /// Requests a loop keeps for the next use.
@@ -196,10 +196,27 @@ impl Worker {
         true
     }
 
+    /// The configured address a connection came to, if that shares the socket of another.
+    fn shared_address(&self, accepted: &Accepted) -> Option<tw_net::Addr> {
+        let local = accepted.stream.local_addr().ok()?;
+        let generation = self.generation();
+        generation
+            .listens
+            .iter()
+            .any(|g| g.address == local && g.socket == SocketOf::Another)
+            .then_some(local)
+    }
+
     async fn accept(self: Rc<Self>, mut acceptor: Acceptor) {
         let listen = acceptor.addr().clone();
+        let several =
+            self.generation().listens.iter().any(|g| g.address == listen && g.socket == SocketOf::Several);
         loop {
             match acceptor.accept().await {
+                Ok(accepted) if several => {
+                    let local = self.shared_address(&accepted);
+                    self.accepted(accepted, local.as_ref().unwrap_or(&listen));
+                }
                 Ok(accepted) => self.accepted(accepted, &listen),
                 Err(e) => {
                     let level = if e.is_exhaustion() { Level::Crit } else { Level::Alert };

@@ -77,6 +77,8 @@ pub struct ListenGroup {
     pub options: ListenOptions,
     /// Who gave the socket options and `default_server`.
     pub(crate) given: Given,
+    /// Whose socket its connections come by.
+    pub socket: SocketOf,
     /// `proxy_protocol`
     pub proxy_protocol: bool,
     /// Servers by name.
@@ -85,6 +87,17 @@ pub struct ListenGroup {
     pub default_server: ServerId,
     /// All servers of the address.
     pub members: Vec<ServerId>,
+}
+
+/// Sockets of addresses with the same port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SocketOf {
+    /// It has a socket, for itself alone.
+    Itself,
+    /// It has a socket, which takes the connections to other addresses, too: `*:80` beside `127.0.0.1:80`.
+    Several,
+    /// It has none: another one's takes its connections.
+    Another,
 }
 
 /// What was said about a listening address so far.

@@ -10,7 +10,7 @@ use super::{Built, CORE_LOCATION, CORE_SERVER, Resolve};
 use crate::core::listen::Listen;
 use crate::core::location::Location;
 use crate::core::server::ServerSettings;
-use crate::http::generation::{Given, ListenGroup, PlanId, Server, ServerId};
+use crate::http::generation::{Given, ListenGroup, PlanId, Server, ServerId, SocketOf};
 use crate::http::plan::Plan;
 use crate::http::route::{Added, Locations, Names, Pattern};
 use crate::module::Resolved;
@@ -121,7 +121,25 @@ pub(super) fn listens(
             }
         }
     }
+    share_sockets(&mut groups);
     Ok(groups)
+}
+
+/// A port that is open on every address cannot be opened on one of them as well: the one socket serves both.
+fn share_sockets(groups: &mut [ListenGroup]) {
+    let inet: Vec<_> = groups.iter().map(|group| group.address.inet()).collect();
+    for (at, group) in groups.iter_mut().enumerate() {
+        let Some(own) = inet[at] else { continue };
+        let mut others = inet
+            .iter()
+            .flatten()
+            .filter(|other| other.port() == own.port() && other.is_ipv4() == own.is_ipv4() && **other != own);
+        group.socket = match own.ip().is_unspecified() {
+            true if others.next().is_some() => SocketOf::Several,
+            false if others.any(|other| other.ip().is_unspecified()) => SocketOf::Another,
+            _ => SocketOf::Itself,
+        };
+    }
 }
 
 fn join(
@@ -146,6 +164,7 @@ fn join(
                 address: address.clone(),
                 options: listen.options.clone(),
                 given: Given::default(),
+                socket: SocketOf::Itself,
                 proxy_protocol: false,
                 names: Names::default(),
                 default_server: id,
