@@ -347,10 +347,15 @@ impl RequestHead {
         self.bytes(self.line.protocol)
     }
 
-    /// The whole request line without its line end: nginx's `$request`. Also valid after an error, then as far
-    /// as it was read and found good.
+    /// The whole request line without its line end: nginx's `$request`. Before it was read, and after an error in it, what
+    /// there is of it.
     pub fn request_line(&self) -> &[u8] {
-        self.bytes(self.line.whole)
+        if self.line.whole != Span::NOTHING {
+            return self.bytes(self.line.whole);
+        }
+        let rest = self.buf.get(self.start..).unwrap_or(b"");
+        let len = memchr::memchr2(b'\r', b'\n', rest).unwrap_or(rest.len());
+        rest.get(..len).unwrap_or(b"")
     }
 
     /// Every field in order: name as written, value without surrounding spaces.
@@ -430,6 +435,11 @@ impl RequestHead {
     /// Bytes of the head, its last line end included; empty lines before the request line do not count.
     pub fn head_len(&self) -> usize {
         self.head_len
+    }
+
+    /// Bytes of the lines of the head that were read to their end, good or not; of a complete head all of it.
+    pub fn read_len(&self) -> usize {
+        self.parser.read_len()
     }
 
     /// Bytes after the head that were not consumed: body or the next request.

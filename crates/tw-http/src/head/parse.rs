@@ -90,23 +90,21 @@ impl Parser {
     pub(super) fn is_at_start(&self) -> bool {
         self.part == Part::Start
     }
+
+    /// Bytes of the lines that were read to their end.
+    pub(super) fn read_len(&self) -> usize {
+        self.room.line_start
+    }
 }
 
 /// See [`RequestHead::parse`].
 pub(super) fn advance(head: &mut RequestHead, limits: &HeadLimits) -> Result<Progress, HeadError> {
-    let result = match head.parser.part {
+    match head.parser.part {
         Part::Start => start(head, limits),
         Part::RequestLine => request_line(head, limits),
         Part::Fields => fields(head, limits),
         Part::Done => Ok(Progress::Complete),
-    };
-    if result.is_err() && head.line.whole == Span::NOTHING {
-        // nginx logs what it has of a request line that it could not parse.
-        let rest = head.buf.get(head.start..).unwrap_or(b"");
-        let len = memchr::memchr2(b'\r', b'\n', rest).unwrap_or(rest.len());
-        head.line.whole = Span::new(0, len);
     }
-    result
 }
 
 /// Skips empty lines before the request line (RFC 9112 section 2.2); they take no room.
@@ -132,6 +130,7 @@ fn request_line(head: &mut RequestHead, limits: &HeadLimits) -> Result<Progress,
         return if too_long { Err(HeadError::UriTooLong) } else { Ok(Progress::NeedMore) };
     };
 
+    parser.room.next_line(len, limits);
     accept_request_line(head, limits)?;
 
     if head.line.version < Version::HTTP_10 {
@@ -139,7 +138,6 @@ fn request_line(head: &mut RequestHead, limits: &HeadLimits) -> Result<Progress,
     }
     head.parser.part = Part::Fields;
     head.parser.fields = FieldParser::at(len);
-    head.parser.room.next_line(len, limits);
     fields(head, limits)
 }
 
@@ -231,6 +229,7 @@ fn fields(head: &mut RequestHead, limits: &HeadLimits) -> Result<Progress, HeadE
 
             FieldEvent::End => {
                 let len = parser.fields.pos;
+                parser.room.line_start = len;
                 judge(head, limits)?;
                 return Ok(complete(head, len));
             }

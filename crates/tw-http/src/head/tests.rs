@@ -298,11 +298,37 @@ fn the_request_line_of_a_bad_request_is_what_arrived_of_it() {
         (b"GET /a\x01b HTTP/1.1\r\nHost: a\r\n\r\n", b"GET /a\x01b HTTP/1.1"),
         (b"\x16\x03\x01", b"\x16\x03\x01"),
         (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n", b"GET / HTTP/1.1"),
+        (b"GET / HT", b"GET / HT"),
+        (b"", b""),
     ];
     for (request, line) in table {
         let mut head = RequestHead::new();
         head.push(request);
-        assert!(head.parse(&HeadLimits::default()).is_err());
+        assert_ne!(head.parse(&HeadLimits::default()), Ok(Progress::Complete));
         assert_eq!(head.request_line(), *line);
+    }
+}
+
+#[test]
+fn the_lines_that_were_read_are_counted() {
+    let table: &[(&[u8], usize)] = &[
+        (b"GET / HTTP/1.1\r\nHost: a\r\n\r\nrest", 27),
+        (b"\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", 27),
+        (b"GET /\r\n", 7),
+        (b"GET / HT", 0),
+        (b"GET / HTTP/1.1\r\nHo", 16),
+        (b"GET /%zz HTTP/1.1\r\n", 19),
+        (b"GET / HTTP/1.1\r\n\r\n", 18),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 34),
+        (b"GET / HTTP/1.1\r\nBad\x01: a\r\n", 16),
+    ];
+    for (request, len) in table {
+        let mut head = RequestHead::new();
+        head.push(request);
+        let progress = head.parse(&HeadLimits::default());
+        assert_eq!(head.read_len(), *len, "{}", request.escape_ascii());
+        if progress == Ok(Progress::Complete) {
+            assert_eq!(head.head_len(), *len);
+        }
     }
 }

@@ -231,10 +231,10 @@ fn what_was_sent_and_received() {
     let column = |at: usize| lines.iter().map(|line| line[at]).collect::<Vec<_>>();
     assert_eq!(column(0), ["200", "200", "200", "400", "301"]);
     assert_eq!(column(2)[..3], ["5", "5", "0"]);
-    assert_eq!(column(3), ["28", "48", "19", "0", "37"]);
+    assert_eq!(column(3), ["28", "48", "19", "18", "37"]);
     assert_eq!(column(4), ["OK"; 5]);
     assert_eq!(column(5), [".", "p", ".", ".", "."]);
-    assert_eq!(column(6), ["1", "2", "1", "0", "1"]);
+    assert_eq!(column(6), ["1", "2", "1", "1", "1"]);
     assert_eq!(column(7)[..3], ["5", "5", "5"]);
     assert_eq!(column(8), ["keep-alive", "close", "close", "close", "close"]);
     assert!(column(9)[4].starts_with("http://h.example:") && column(9)[4].ends_with("/there"), "{log}");

@@ -298,7 +298,12 @@ pub(crate) async fn serve(conn: Rc<Conn>) {
 async fn exchange(conn: &Rc<Conn>, r: &mut Request) -> After {
     loop {
         r.reset();
-        let body = match read_head(conn, r).await {
+        let head = read_head(conn, r).await;
+        if !matches!(head, Head::Closed) {
+            conn.requests.set(conn.requests.get() + 1);
+            conn.worker.counts.requests.add(1);
+        }
+        let body = match head {
             Head::Complete => {
                 route(conn, r);
                 match early_status(r).await {
@@ -313,6 +318,7 @@ async fn exchange(conn: &Rc<Conn>, r: &mut Request) -> After {
             Head::Closed => return After::Abort,
             Head::Gone(status) => {
                 r.out.status = status;
+                r.course.after = After::Abort;
                 log_request(conn, r);
                 return After::Abort;
             }
@@ -409,8 +415,6 @@ fn refused(r: &mut Request, error: HeadError) -> Head {
 
 /// Chooses the server and takes the URI over from the head.
 pub(crate) fn route(conn: &Rc<Conn>, r: &mut Request) {
-    conn.requests.set(conn.requests.get() + 1);
-    conn.worker.counts.requests.add(1);
     r.read_at = conn.worker.files.borrow_mut().tick();
     let generation = r.generation().clone();
     let Request { head, host, uri, captures, .. } = &mut *r;

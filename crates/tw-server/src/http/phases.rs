@@ -65,12 +65,12 @@ pub async fn fail(r: &mut Request, status: u16) -> Body {
 }
 
 async fn location_phases(r: &mut Request, generation: &LoopGeneration) -> Outcome {
+    if let Some(code) = super::request_body::refuse_or_none(r) {
+        return Outcome::Status(code);
+    }
     match phases(r, generation, &[Phase::Rewrite]).await {
         Outcome::Pass | Outcome::PhaseDone => {}
         other => return other,
-    }
-    if let Some(code) = super::request_body::refuse_or_none(r) {
-        return Outcome::Status(code);
     }
     phases(r, generation, &[Phase::Preaccess, Phase::Access, Phase::Precontent, Phase::Content]).await
 }

@@ -13,11 +13,7 @@ pub(super) static VARIABLES: &[VarDef] = &[
     VarDef::one("query_string", args, "The same as $args."),
     VarDef::one("is_args", is_args, "`?` if there are arguments, else empty."),
     VarDef::family("arg_", arg, "Argument of that name, as sent."),
-    VarDef::one(
-        "request_uri",
-        |r, out| put_some(out, r.head.target()),
-        "URI with arguments as the client sent it.",
-    ),
+    VarDef::one("request_uri", request_uri, "URI with arguments as the client sent it."),
     VarDef::one("request", |r, out| put_some(out, r.head.request_line()), "The whole request line."),
     VarDef::one("request_method", method, "Method of the request."),
     VarDef::one(
@@ -68,14 +64,22 @@ pub(super) static VARIABLES: &[VarDef] = &[
     VarDef::one("remote_user", remote_user, "User of Basic authentication."),
 ];
 
-/// The current path. Of a request that was refused before it had a location, the path of the request line: empty if it
-/// makes no sense, missing if there is no good request line.
 fn uri(r: &Request, out: &mut Vec<u8>) -> Value {
-    match r.uri.path.as_slice() {
-        b"" if r.head.target().is_empty() => Value::Missing,
-        b"" => put(out, r.head.path()),
-        path => put(out, path),
+    if r.head.target().is_empty() && r.uri.path.is_empty() {
+        return Value::Missing;
     }
+    put(out, current_path(r))
+}
+
+/// The current path. Of a request that was refused before it had a location, the path of the request line: empty if it
+/// makes no sense.
+pub(super) fn current_path(r: &Request) -> &[u8] {
+    if r.uri.path.is_empty() { r.head.path() } else { &r.uri.path }
+}
+
+/// Missing if there is no sense in it.
+fn request_uri(r: &Request, out: &mut Vec<u8>) -> Value {
+    if current_path(r).is_empty() { Value::Missing } else { put_some(out, r.head.target()) }
 }
 
 fn args(r: &Request, out: &mut Vec<u8>) -> Value {
@@ -164,7 +168,7 @@ fn content_length(r: &Request, out: &mut Vec<u8>) -> Value {
 }
 
 fn request_length(r: &Request, out: &mut Vec<u8>) -> Value {
-    put_number(out, r.head.head_len() as u64 + r.body.received())
+    put_number(out, r.head.read_len() as u64 + r.body.received())
 }
 
 fn remote_user(r: &Request, out: &mut Vec<u8>) -> Value {

@@ -8,6 +8,7 @@ use tw_http::num;
 use tw_log::time;
 use tw_rt::clock;
 
+use super::client::current_path;
 use super::{Request, put, put_decimals, put_maybe, put_number, put_seconds};
 use crate::NGINX_VERSION;
 use crate::vars::{Value, VarDef};
@@ -110,7 +111,7 @@ fn document_root(r: &Request, out: &mut Vec<u8>) -> Value {
 }
 
 fn request_filename(r: &Request, out: &mut Vec<u8>) -> Value {
-    r.append_filename(&r.uri.path, out);
+    r.append_filename(current_path(r), out);
     Value::Found
 }
 

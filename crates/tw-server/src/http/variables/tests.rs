@@ -64,7 +64,11 @@ fn the_request_line() {
 fn requests_that_are_refused() {
     check(
         "GET /a%zz HTTP/1.1\r\n",
-        &[("$uri,$args,$request_method,$request", ",-,GET,GET /a%zz HTTP/1.1"), ("$host", "first.example")],
+        &[
+            ("$uri,$request_uri,$args,$request_method,$request", ",-,-,GET,GET /a%zz HTTP/1.1"),
+            ("$request_length", "20"),
+            ("$host", "first.example"),
+        ],
     );
     check(
         "get / HTTP/1.1\r\n",
@@ -125,7 +129,7 @@ fn the_connection() {
         assert_eq!(eval(r, "$remote_addr $remote_port"), format!("127.0.0.1 {}", peer.port()));
         assert_eq!(eval(r, "$server_addr $server_port"), format!("127.0.0.1 {}", local.port()));
         assert_eq!(eval(r, "$binary_remote_addr").as_bytes(), [127, 0, 0, 1]);
-        assert_eq!(eval(r, "$connection $connection_requests $worker"), "42 1 3");
+        assert_eq!(eval(r, "$connection $connection_requests $worker"), "42 0 3");
         assert_eq!(eval(r, "$connection_time"), "0.000");
         assert!(eval(r, "$tcpinfo_snd_cwnd").parse::<u32>().is_ok_and(|window| window > 0));
         assert!(eval(r, "$tcpinfo_rtt$tcpinfo_rttvar$tcpinfo_rcv_space").parse::<u128>().is_ok());
