@@ -4,8 +4,13 @@
 //! go, and no connection that waits in its queue is lost.
 
 use std::collections::HashMap;
+use std::fs;
 use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
 
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tw_log::Level;
 use tw_net::listen::{Purpose, Report, open_all};
 use tw_net::{Addr, ListenOptions, ListenSocket};
@@ -72,6 +77,11 @@ impl Sockets {
         let wanted = groups.filter(|group| self.at(&group.address).is_none());
         let wanted = wanted.map(|group| (group.address.clone(), group.options.clone()));
         let (ports, files): (Vec<_>, Vec<_>) = wanted.partition(|(addr, _)| addr.inet().is_some());
+        for path in files.iter().filter_map(|(addr, _)| socket_file(addr)).filter(|path| is_left_behind(path))
+        {
+            // If that fails, so does bind(), which says what is in the way.
+            let _ = fs::remove_file(path);
+        }
         let mut opened = HashMap::new();
         for wanted in [ports, files] {
             let sockets = open_all(&wanted, Purpose::Serve, report)?;
@@ -82,7 +92,14 @@ impl Sockets {
 
     /// Puts `self` in the place of `old`: options that changed are set, files of addresses that are gone are removed.
     pub(crate) fn replace(&self, old: &Self, console: &Console) {
-        let mut report = |report: Report| console.say(Level::Alert, format_args!("{report}"));
+        let mut report = |report: Report| {
+            let level = match report {
+                Report::Ignored(_) => Level::Alert,
+                // A file that cannot be removed any more is removed by the next start.
+                _ => Level::Notice,
+            };
+            console.say(level, format_args!("{report}"));
+        };
         for listening in &old.0 {
             match self.at(&listening.addr) {
                 Some(new) if new.options == listening.options => {}
@@ -118,6 +135,27 @@ impl Sockets {
     }
 }
 
+fn socket_file(addr: &Addr) -> Option<&Path> {
+    match addr {
+        Addr::Unix(path) => path.as_deref(),
+        Addr::Inet(_) => None,
+    }
+}
+
+/// Whether the file is a socket that nobody listens on.
+// DIFF(nginx): such a file is removed. A server that was killed, or that gave up the right to remove it, left it there.
+fn is_left_behind(path: &Path) -> bool {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+    is_socket && try_connect(path) == Err(Errno::CONNREFUSED)
+}
+
+/// Does not wait, even if the queue of a listener is full.
+fn try_connect(path: &Path) -> Result<(), Errno> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)
+}
+
 fn clone_all(sockets: &[ListenSocket]) -> io::Result<Vec<ListenSocket>> {
     sockets.iter().map(ListenSocket::try_clone).collect()
 }
@@ -140,4 +178,25 @@ fn resize(
 /// A fault while descriptors are handed to a loop.
 pub(crate) fn cannot_share(error: &io::Error) -> Fault {
     Fault::emerg(format!("dup() of a listening socket failed ({})", tw_log::Errno::from(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+    use tw_testkit::TempDir;
+
+    #[test]
+    fn only_a_socket_without_a_listener_was_left_behind() {
+        let dir = TempDir::new("sockets").unwrap();
+        let path = dir.join("s");
+        assert!(!is_left_behind(&path));
+        let listener = UnixListener::bind(&path).unwrap();
+        assert!(!is_left_behind(&path));
+        drop(listener);
+        assert!(is_left_behind(&path));
+        assert!(!is_left_behind(&dir.write("file", "").unwrap()));
+        std::os::unix::fs::symlink(&path, dir.join("link")).unwrap();
+        assert!(!is_left_behind(&dir.join("link")));
+    }
 }
