@@ -171,7 +171,7 @@ impl LogHandler for AccessLog {
             {
                 line.clear();
                 log.format.write(r, &mut line);
-                // A line that is dropped is counted by its sink; there is nobody else to tell.
+                // DIFF(nginx): a line that finds the ring full is dropped. Its sink counts it; there is nobody else to tell.
                 let _ = sink.push(&line);
             }
         }
@@ -311,6 +311,7 @@ fn resolve_log(log: &RawLog, formats: &[Format], cx: &mut Resolve<'_>) -> Result
     let format = match &log.format {
         None => &formats[0],
         Some(word) => {
+            // DIFF(nginx): it may stand behind the log that names it.
             let found = formats.iter().find(|format| format.name.eq_ignore_ascii_case(&word.bytes));
             found.ok_or_else(|| ConfError::new(format!("unknown log format \"{word}\"")).at(word.span))?
         }

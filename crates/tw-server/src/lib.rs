@@ -15,4 +15,4 @@ pub mod vars;
 pub mod worker;
 
 /// The version of nginx whose configuration, variables and texts these are: `$nginx_version`, `-v`.
-pub const NGINX_VERSION: &str = "1.31.5";
+pub const NGINX_VERSION: &str = "1.31.4";

@@ -7,6 +7,7 @@ use tw_log::Level;
 use super::request::Request;
 
 /// Sets `r.realpath_root` for the current plan; on a failure it is missing, and the error log says why. Waits for the disk.
+// DIFF(nginx): asked before the handlers run, so that a request which was refused before that does not have it in its log.
 pub(super) async fn fill(r: &mut Request) {
     r.realpath_root = None;
     let mut path = Vec::new();

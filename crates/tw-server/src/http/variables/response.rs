@@ -122,6 +122,7 @@ fn last_modified(r: &Request, out: &mut Vec<u8>) -> Value {
     }
 }
 
+// DIFF(nginx): what was sent. In nginx the connection is no longer a kept one by the time of the access log.
 fn connection(r: &Request, out: &mut Vec<u8>) -> Value {
     put(
         out,
