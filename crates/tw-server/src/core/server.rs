@@ -157,6 +157,13 @@ const fn without_effect(name: &'static str, contexts: u32) -> Directive<Raw> {
 
 fn name_of(word: &Word, cx: &mut Resolve<'_>) -> Result<Name, ConfError> {
     let invalid = || ConfError::new(format!("invalid server name or wildcard \"{word}\"")).at(word.span);
+    let below_nothing = word.bytes.starts_with(b"*") && !matches!(&*word.bytes, [_, b'.', _, ..]);
+    if below_nothing || word.is(".") {
+        return Err(ConfError::new(format!("server name \"{word}\" is invalid")).at(word.span));
+    }
+    if word.bytes.contains(&b'/') {
+        cx.warn(word.span, format!("server name \"{word}\" has suspicious symbols"));
+    }
     if let Some(pattern) = word.bytes.strip_prefix(b"~") {
         if pattern.is_empty() {
             return Err(ConfError::new(format!("empty regex in server name \"{word}\"")).at(word.span));
@@ -172,12 +179,11 @@ fn name_of(word: &Word, cx: &mut Resolve<'_>) -> Result<Name, ConfError> {
     }
     let lower = word.bytes.to_ascii_lowercase();
     let name = if lower == b"$hostname" { cx.hostname.to_vec() } else { lower };
-    if name.contains(&0) || name.windows(2).any(|w| w == b"..") || name.contains(&b'/') {
+    if name.contains(&0) || name.windows(2).any(|w| w == b"..") {
         return Err(invalid());
     }
     let stars = name.iter().filter(|b| **b == b'*').count();
     match (&*name, stars) {
-        ([b'.'], _) => Err(invalid()),
         ([b'*', b'.', ..], 1) if name.len() > 2 => Ok(Name::Below(name[1..].into())),
         ([.., b'.', b'*'], 1) if name.len() > 2 => Ok(Name::Prefix(name[..name.len() - 1].into())),
         ([b'.', ..], 0) => Ok(Name::Dot(name.into())),

@@ -245,7 +245,7 @@ impl Locations {
             }
         }
         if no_regex {
-            best.final_ = true;
+            // Those of the enclosing block are still tried.
             return Ok(best);
         }
         for location in &self.regexes {
@@ -304,6 +304,12 @@ mod tests {
         let nested = Locations::new(vec![
             (regex(r"\.php$"), PlanId(20), None, false),
             (prefix("/app/static/"), PlanId(21), None, false),
+            (
+                Pattern::Prefix { uri: b"/app/stop/".as_slice().into(), no_regex: true },
+                PlanId(22),
+                None,
+                false,
+            ),
         ]);
         let l = Locations::new(vec![
             (Pattern::Exact(b"/".as_slice().into()), PlanId(0), None, false),
@@ -325,6 +331,8 @@ mod tests {
             ("/app/static/x", Found::Plan(PlanId(21))),
             ("/app/static/x.php", Found::Plan(PlanId(20))),
             ("/app/x.gif", Found::Plan(PlanId(4))),
+            ("/app/stop/x.php", Found::Plan(PlanId(22))),
+            ("/app/stop/x.gif", Found::Plan(PlanId(4))),
             ("/proxy", Found::AddSlash(PlanId(6))),
             ("*", Found::None),
         ] {

@@ -20,9 +20,10 @@ pub enum Special {
 
 /// Answers `r` with `status`: by its error page if it has one, else with the built-in page.
 pub fn respond(r: &mut Request, status: u16, generation: &LoopGeneration) -> Special {
-    if status == 444 {
+    if matches!(status, 408 | 444 | 499) {
+        // Nobody waits for the answer, or nobody is to get one: the status is for the access log.
         r.course.after = After::Abort;
-        r.out.status = 444;
+        r.out.status = status;
         return Special::Respond(Body::Empty);
     }
     r.course.error_status = Some(status);

@@ -53,7 +53,8 @@ fn locations(
         cx.location = None;
         cx.vars.realpath_root = realpath_root;
         if let Pattern::Named(name) = &pattern {
-            named.insert(name.clone(), plan);
+            // Of two with one name the first answers, as in nginx.
+            named.entry(name.clone()).or_insert(plan);
         }
         list.push((pattern, plan, Some(inner), false));
     }

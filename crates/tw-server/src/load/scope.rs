@@ -201,14 +201,15 @@ impl Loader<'_> {
                     node.fail(format!("location \"{shown}\" cannot be inside the named location \"{uri}\""))
                 );
             }
-            Pattern::Prefix { uri, .. } => Some(uri),
-            Pattern::Regex(_) => None,
+            Pattern::Prefix { uri, .. } => uri,
+            // As in nginx, where only other regular expressions have a meaning in one.
+            Pattern::Regex(regex) => regex.pattern().as_bytes(),
         };
         match (&pattern, outer_uri) {
             (Pattern::Named(_), _) => {
                 Err(node.fail(format!("named location \"{shown}\" can be on the server level only")))
             }
-            (Pattern::Exact(uri) | Pattern::Prefix { uri, .. }, Some(outer)) if !uri.starts_with(outer) => {
+            (Pattern::Exact(uri) | Pattern::Prefix { uri, .. }, outer) if !uri.starts_with(outer) => {
                 let outer = String::from_utf8_lossy(outer);
                 Err(node.fail(format!("location \"{shown}\" is outside location \"{outer}\"")))
             }
@@ -231,7 +232,6 @@ fn refuse_duplicate(siblings: &[Scope], pattern: &Pattern, node: &Node) -> Resul
     let duplicate = siblings.iter().any(|other| match (&other.pattern, pattern) {
         (Some(Pattern::Exact(a)), Pattern::Exact(b)) => a == b,
         (Some(Pattern::Prefix { uri: a, .. }), Pattern::Prefix { uri: b, .. }) => a == b,
-        (Some(Pattern::Named(a)), Pattern::Named(b)) => a == b,
         _ => false,
     });
     match (duplicate, node.args.last()) {
