@@ -4,8 +4,14 @@
 //! takes `loop_guard` out of the configuration and starts nginx: where a test fails then, its expectation is not nginx's.
 
 mod autoindex;
+mod cli;
+mod error_page;
 mod headers;
 mod index;
+mod locations;
+mod returns;
+mod serve;
+mod signals;
 mod static_files;
 mod try_files;
 
@@ -28,6 +34,18 @@ fn start(builder: Builder, http: &str) -> Server {
 /// Starts a server with this content in its `server` block, beside `listen`.
 fn start_server(builder: Builder, server: &str) -> Server {
     start(builder, &format!("server {{ listen 127.0.0.1:{{port}}; root html; {server} }}"))
+}
+
+/// What a server says that does not start with this content in its `server` block.
+fn refusal(server: &str) -> String {
+    refusal_of(&format!("http {{ server {{ listen 127.0.0.1:{{port}}; {server} }} }}"))
+}
+
+fn refusal_of(conf: &str) -> String {
+    match server().start(conf) {
+        Ok(_) => panic!("is not refused: {conf}"),
+        Err(error) => error.to_string(),
+    }
 }
 
 /// Asks on a connection of its own: `line` is method and target, `fields` whole field lines.

@@ -4,7 +4,7 @@ use std::fs;
 
 use tw_testkit::Server;
 
-use crate::{get, page, server, start, start_server};
+use crate::{get, page, refusal, refusal_of, server, start, start_server};
 
 fn check(server: &Server, table: &[(&str, u16, &str)]) {
     for (target, status, text) in table {
@@ -149,12 +149,10 @@ fn configurations_that_are_refused() {
         ("try_files $uri =x;", "invalid code \"=x\""),
         ("try_files a b; try_files a b;", "\"try_files\" directive is duplicate"),
     ] {
-        let conf = format!("http {{ server {{ listen 127.0.0.1:{{port}}; location / {{ {line} }} }} }}");
-        let error = server().start(&conf).unwrap_err().to_string();
+        let error = refusal(&format!("location / {{ {line} }}"));
         assert!(error.contains(message), "{line}: {error}");
     }
-    let not_in_http = "try_files a b; server { listen 127.0.0.1:{port}; }";
-    let error = server().start(&format!("http {{ {not_in_http} }}")).unwrap_err().to_string();
+    let error = refusal_of("http { try_files a b; server { listen 127.0.0.1:{port}; } }");
     assert!(error.contains("\"try_files\" directive is not allowed here"), "{error}");
     start(server(), "server { listen 127.0.0.1:{port}; location / { try_files $uri =404; } }");
 }

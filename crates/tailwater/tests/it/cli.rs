@@ -1,0 +1,244 @@
+//! The command line: what is printed, where, and with which status.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use tw_testkit::process::Group;
+use tw_testkit::{TempDir, wait};
+
+use crate::server;
+
+/// A configuration that is fine.
+const FINE: &str = "events {} http { server { listen 127.0.0.1:1; return 204; } }";
+
+/// Runs the binary to its end, in `dir` as its prefix if one is given; returns status, standard output and error.
+fn run(prefix: Option<&Path>, args: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tailwater"));
+    if let Some(prefix) = prefix {
+        command.arg("-p").arg(prefix);
+    }
+    let command = command.args(args).stdin(Stdio::null());
+    let Output { status, stdout, stderr } = command.output().expect("the binary can be started");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("messages are UTF-8");
+    (status.code(), text(stdout), text(stderr))
+}
+
+/// A prefix with a configuration.
+fn prefix(conf: &str) -> TempDir {
+    let dir = TempDir::new("cli").expect("a directory can be made");
+    dir.write("conf/nginx.conf", conf).expect("a file can be written");
+    dir
+}
+
+/// All paths below a directory.
+fn tree(dir: &Path) -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(dir).expect("the directory is ours") {
+        let path = entry.expect("nobody removes it").path();
+        if path.is_dir() {
+            found.extend(tree(&path));
+        }
+        found.insert(path);
+    }
+    found
+}
+
+#[test]
+fn it_says_what_it_is() {
+    let version = format!("tailwater version: tailwater/{}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(run(None, &["-v"]), (Some(0), String::new(), version.clone()));
+
+    let (code, out, err) = run(None, &["-V"]);
+    assert_eq!((code, &*out), (Some(0), ""));
+    let rest = err.strip_prefix(&version).unwrap();
+    let lines: Vec<_> = rest.lines().collect();
+    assert!(lines[0].starts_with("nginx version: nginx/1."), "{err}");
+    assert!(lines[1].starts_with("built by rustc "), "{err}");
+    assert!(lines[2].starts_with("configure arguments: ") && lines[2].contains(" --with-threads"), "{err}");
+
+    for help in ["-h", "-?", "--help"] {
+        let (code, out, err) = run(None, &[help]);
+        assert_eq!((code, &*out), (Some(0), ""));
+        assert!(err.starts_with(&version) && err.contains("\nUsage: tailwater "), "{err}");
+    }
+    let (code, _, err) = run(None, &["serve", "--help"]);
+    assert!(code == Some(0) && err.starts_with("Usage: tailwater serve "), "{err}");
+}
+
+#[test]
+fn mistakes_on_the_command_line() {
+    for (args, message) in [
+        (&["-x"][..], "invalid option: \"-x\""),
+        (&["nonsense"], "invalid option: \"nonsense\""),
+        (&["-tqc"], "option \"-c\" requires file name"),
+        (&["-s", "restart"], "invalid option: \"-s restart\""),
+        (&["serve", "a", "b"], "invalid option: \"b\""),
+    ] {
+        let expected = format!("tailwater: {message}\n");
+        assert_eq!(run(None, args), (Some(1), String::new(), expected), "{args:?}");
+    }
+}
+
+#[test]
+fn a_test_says_how_it_went() {
+    let dir = prefix(FINE);
+    fs::create_dir(dir.join("logs")).unwrap();
+    let conf = dir.join("conf/nginx.conf");
+    let name = conf.display();
+    let ok = format!(
+        "tailwater: the configuration file {name} syntax is ok\n\
+         tailwater: configuration file {name} test is successful\n"
+    );
+    let before = tree(dir.path());
+    assert_eq!(run(Some(dir.path()), &["-t"]), (Some(0), String::new(), ok.clone()));
+    assert_eq!(run(Some(dir.path()), &["-tq"]), (Some(0), String::new(), String::new()));
+    let dump = format!("# configuration file {name}:\n{FINE}\n");
+    assert_eq!(run(Some(dir.path()), &["-T"]), (Some(0), dump.clone(), ok));
+    assert_eq!(run(Some(dir.path()), &["-q", "-T"]), (Some(0), dump, String::new()));
+    assert_eq!(tree(dir.path()), before, "a test makes nothing");
+
+    fs::write(&conf, "events {}\nhttp { servr {} }\n").unwrap();
+    let failed = format!(
+        "tailwater: [emerg] unknown directive \"servr\" in {name}:2\n\
+         tailwater: configuration file {name} test failed\n"
+    );
+    assert_eq!(run(Some(dir.path()), &["-t"]), (Some(1), String::new(), failed.clone()));
+    assert_eq!(run(Some(dir.path()), &["-tq"]), (Some(1), String::new(), failed));
+    assert_eq!(tree(dir.path()), before);
+}
+
+#[test]
+fn a_test_finds_what_is_missing() {
+    let dir = prefix(FINE);
+    let missing = |path: &str| {
+        let (conf, path) = (dir.join("conf/nginx.conf"), dir.join(path));
+        format!(
+            "tailwater: the configuration file {conf} syntax is ok\n\
+             tailwater: [emerg] open() \"{path}\" failed (2: No such file or directory)\n\
+             tailwater: configuration file {conf} test failed\n",
+            conf = conf.display(),
+            path = path.display()
+        )
+    };
+    assert_eq!(run(Some(dir.path()), &["-t"]).2, missing("logs/error.log"));
+    let globals = "error_log stderr; pid none/nginx.pid;";
+    let (code, _, err) = run(Some(dir.path()), &["-t", "-g", globals]);
+    assert_eq!((code, err), (Some(1), missing("logs/access.log")));
+    dir.write("logs/access.log", "").unwrap();
+    let (code, _, err) = run(Some(dir.path()), &["-t", "-g", globals]);
+    assert_eq!((code, err), (Some(1), missing("none/nginx.pid")));
+
+    let (code, _, err) = run(Some(dir.path()), &["-t", "-c", "none.conf"]);
+    let path = dir.join("none.conf");
+    let expected = format!(
+        "tailwater: [emerg] open() \"{path}\" failed (2: No such file or directory)\n\
+         tailwater: configuration file {path} test failed\n",
+        path = path.display()
+    );
+    assert_eq!((code, err), (Some(1), expected));
+}
+
+#[test]
+fn directives_on_the_command_line_come_first() {
+    let dir = prefix(FINE);
+    fs::create_dir(dir.join("logs")).unwrap();
+    let (code, _, err) = run(Some(dir.path()), &["-t", "-g", "worker_processes x;"]);
+    assert_eq!(code, Some(1));
+    assert!(
+        err.starts_with(
+            "tailwater: [emerg] \"worker_processes\" directive has an invalid value in command line\n"
+        ),
+        "{err}"
+    );
+    let (code, _, err) = run(Some(dir.path()), &["-tq", "-e", "elsewhere/error.log"]);
+    assert_eq!(code, Some(1));
+    let path = dir.join("elsewhere/error.log");
+    assert!(err.contains(&format!("open() \"{}\" failed (2:", path.display())), "{err}");
+    assert_eq!(run(Some(dir.path()), &["-tq", "-e", "stderr"]).0, Some(0));
+}
+
+#[test]
+fn orders_to_nobody() {
+    let dir = prefix(FINE);
+    let path = dir.join("logs/nginx.pid");
+    let name = path.display();
+    for (pid, expected) in [
+        (None, format!("[error] open() \"{name}\" failed (2: No such file or directory)")),
+        (Some(""), format!("[error] invalid PID number \"\" in \"{name}\"")),
+        (Some("x1\n"), format!("[error] invalid PID number \"x1\" in \"{name}\"")),
+        // Beyond what the kernel gives out.
+        (Some("2147483647\n"), "[alert] kill(2147483647, 3) failed (3: No such process)".to_owned()),
+    ] {
+        if let Some(pid) = pid {
+            dir.write("logs/nginx.pid", pid).unwrap();
+        }
+        let (code, _, err) = run(Some(dir.path()), &["-s", "quit"]);
+        assert_eq!((code, err), (Some(1), format!("tailwater: {expected}\n")), "{pid:?}");
+    }
+}
+
+#[test]
+fn an_address_in_use_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = taken.local_addr().unwrap();
+    let output = server().run(&format!("http {{ server {{ listen {addr}; }} }}")).unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    let line = format!("tailwater: [emerg] bind() to {addr} failed (98: Address already in use)");
+    assert!(
+        err.lines().all(|l| l.starts_with(&line) || l == "tailwater: [emerg] still could not bind()"),
+        "{err}"
+    );
+    assert!(err.ends_with("still could not bind()\n"), "{err}");
+}
+
+#[test]
+fn it_goes_to_the_background_and_takes_orders() {
+    let port = tw_testkit::ports::Port::reserve().unwrap();
+    let conf = format!(
+        "user root; loop_guard enforce; worker_processes 2; error_log logs/error.log notice; events {{}}
+         http {{ server {{ listen 127.0.0.1:{}; return 200 here; }} }}",
+        port.number()
+    );
+    let dir = prefix(&conf);
+    fs::create_dir(dir.join("logs")).unwrap();
+    let background = Background(dir.join("logs/nginx.pid"));
+    // What it prints would keep a pipe open as long as it runs; a file does not.
+    let printed = dir.join("printed");
+    let file = fs::File::create(&printed).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tailwater"));
+    let command = command.arg("-p").arg(dir.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
+    let status = Group::new(command.spawn().unwrap()).wait(wait::PATIENCE).unwrap();
+    assert!(status.success(), "{}", fs::read_to_string(&printed).unwrap());
+
+    // Its starter ends only when it is ready.
+    let addr = ([127, 0, 0, 1], port.number()).into();
+    assert_eq!(tw_testkit::Client::get(addr, "/").unwrap().text(), "here");
+    let log = || fs::read_to_string(dir.join("logs/error.log")).unwrap_or_default();
+    for (order, line) in [("reopen", "reopening logs"), ("reload", "reconfiguring"), ("quit", "exit\n")] {
+        let (code, _, err) = run(Some(dir.path()), &["-s", order]);
+        assert_eq!(code, Some(0), "{order}: {err}");
+        assert!(wait::until(wait::PATIENCE, || log().contains(line)), "{order}: {}", log());
+    }
+    assert!(wait::until(wait::PATIENCE, || background.pid().is_none()), "{}", log());
+}
+
+/// A server that is no child of ours, found by its pid file and ended with this value.
+struct Background(PathBuf);
+
+impl Background {
+    fn pid(&self) -> Option<rustix::process::Pid> {
+        let text = fs::read_to_string(&self.0).ok()?;
+        rustix::process::Pid::from_raw(text.trim().parse().ok()?)
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        if let Some(pid) = self.pid() {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+}

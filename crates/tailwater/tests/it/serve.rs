@@ -1,0 +1,131 @@
+//! `tailwater serve`: a directory without a configuration file.
+
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use tw_testkit::ports::Port;
+use tw_testkit::process::Group;
+use tw_testkit::{Client, Signal, TempDir, wait};
+
+/// A directory that is being served.
+struct Served {
+    site: TempDir,
+    out: TempDir,
+    port: Port,
+    group: Group,
+}
+
+impl Served {
+    fn start() -> Self {
+        let port = Port::reserve().expect("a port is free");
+        let site = TempDir::new("site").expect("a directory can be made");
+        for (name, content) in [
+            ("page.html", "<p>page"),
+            ("sub dir/notes.md", "# notes"),
+            (".env", "secret"),
+            (".git/config", "secret"),
+            ("sub dir/.hidden", "secret"),
+        ] {
+            site.write(name, content).expect("a file can be written");
+        }
+        // Not in the site: what is served stays as it is.
+        let out = TempDir::new("serve").expect("a directory can be made");
+        let file = |name| File::create(out.join(name)).expect("a file can be written");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tailwater"));
+        command.arg("serve").arg(site.path()).arg(format!("--listen={}", port.number()));
+        command.stdin(Stdio::null()).stdout(file("stdout")).stderr(file("stderr"));
+        let group = Group::new(command.process_group(0).spawn().expect("the binary can be started"));
+        Self { site, out, port, group }
+    }
+
+    fn addr(&self) -> SocketAddr {
+        ([127, 0, 0, 1], self.port.number()).into()
+    }
+
+    fn printed(&self) -> String {
+        fs::read_to_string(self.out.join("stdout")).unwrap_or_default()
+    }
+
+    fn wait_ready(&self) {
+        let line = format!("Serving {} at http://{}/\n", self.site.path().display(), self.addr());
+        assert!(wait::until(wait::PATIENCE, || self.printed().starts_with(&line)), "{}", self.printed());
+    }
+}
+
+#[test]
+fn a_directory_is_listed_and_served() {
+    let mut served = Served::start();
+    served.wait_ready();
+    let get = |target| Client::get(served.addr(), target).unwrap();
+    let list = get("/").text();
+    assert!(list.contains("page.html") && list.contains("sub%20dir/"), "{list}");
+    assert!(!list.contains(".env") && !list.contains(".git"), "{list}");
+    for (target, status, content_type, text) in [
+        ("/page.html", 200, "text/html", "<p>page"),
+        ("/sub%20dir/notes.md", 200, "text/markdown", "# notes"),
+    ] {
+        let response = get(target);
+        assert_eq!(
+            (response.status, response.field("Content-Type")),
+            (status, Some(content_type)),
+            "{target}"
+        );
+        assert_eq!(response.text(), text);
+    }
+    for target in ["/.env", "/.git/config", "/.git/", "/sub%20dir/.hidden", "/%2Eenv", "/x/../.env", "/none"]
+    {
+        assert_eq!(get(target).status, 404, "{target}");
+    }
+    let line = "\"GET /page.html HTTP/1.1\" 200 7";
+    assert!(wait::until(wait::PATIENCE, || served.printed().contains(line)), "{}", served.printed());
+
+    // As Ctrl-C.
+    let mut idle = Client::connect(served.addr()).unwrap();
+    served.group.signal(Signal::INT).unwrap();
+    assert_eq!(served.group.wait(wait::PATIENCE).unwrap().code(), Some(0));
+    assert!(idle.read_until_close().unwrap().is_empty());
+    assert_eq!(fs::read_to_string(served.out.join("stderr")).unwrap(), "");
+    assert_eq!(fs::read_dir(served.site.path()).unwrap().count(), 4, "nothing was put into it");
+}
+
+#[test]
+fn a_second_ctrl_c_does_not_wait() {
+    let mut served = Served::start();
+    served.site.write("large", vec![b'x'; 24 << 20]).unwrap();
+    served.wait_ready();
+    let mut client = Client::connect(served.addr()).unwrap();
+    client.send("GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    client.read_head().unwrap();
+    served.group.signal(Signal::INT).unwrap();
+    assert!(wait::until(wait::PATIENCE, || !served.group.ended()), "a download is under way");
+    served.group.signal(Signal::INT).unwrap();
+    assert_eq!(served.group.wait(wait::PATIENCE).unwrap().code(), Some(0));
+}
+
+#[test]
+fn what_cannot_be_served_is_said() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap();
+    let dir = TempDir::new("serve").unwrap();
+    let file = dir.write("file", "").unwrap();
+    let dollar = dir.join("a$b");
+    fs::create_dir(&dollar).unwrap();
+    let [root, file, dollar] = [dir.path(), &file, &dollar].map(|path| path.to_str().unwrap());
+    for (args, expected) in [
+        (vec!["/no/such"], "open() \"/no/such\" failed (2: No such file or directory)".to_owned()),
+        (vec![file], format!("open() \"{file}\" failed (20: Not a directory)")),
+        (vec![dollar], format!("cannot serve \"{dollar}\": its name contains a dollar sign")),
+        (vec![root, "--listen", &taken.to_string()], format!("another process listens on {taken}")),
+        (vec![root, "--listen", "127.0.0.1:x"], "invalid port in \"--listen 127.0.0.1:x\"".to_owned()),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_tailwater")).arg("serve").args(&args).output().unwrap();
+        let err = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(
+            (output.status.code(), err),
+            (Some(1), format!("tailwater: [emerg] {expected}\n")),
+            "{args:?}"
+        );
+    }
+}

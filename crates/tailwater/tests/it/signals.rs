@@ -1,0 +1,213 @@
+//! Signals: stop, quit, reload, reopened logs. What is under way is finished.
+
+use std::io;
+
+use tw_testkit::{Client, Server, Signal, ports, wait};
+
+use crate::{page, server};
+
+/// A body that no socket buffer takes as a whole.
+const LARGE: usize = 24 << 20;
+
+/// `location`s of every server here.
+const LOCATIONS: &str = "location /old { return 200 old; } location / { root html; }";
+
+fn http(more: &str) -> String {
+    format!("http {{ server {{ listen 127.0.0.1:{{port}}; {LOCATIONS} {more} }} }}")
+}
+
+/// Starts a server of two loops with a large file. As root it stays root, or it could not open its logs again.
+fn started(main: &str) -> Server {
+    let builder = server().file("html/large", vec![b'x'; LARGE]).file("html/small", "small");
+    builder.start(&format!("user root; {main} {}", http(""))).unwrap()
+}
+
+/// Begins a download and leaves it in the middle.
+fn downloading(server: &Server) -> Client {
+    let mut client = server.connect().unwrap();
+    client.send("GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    assert_eq!(client.read_head().unwrap().field("Content-Length"), Some(&*LARGE.to_string()));
+    client
+}
+
+/// A connection that has had an answer and waits for its next request.
+fn idle(server: &Server) -> Client {
+    let mut client = server.connect().unwrap();
+    assert_eq!(request(&mut client, "/small").unwrap(), "small");
+    client
+}
+
+fn request(client: &mut Client, target: &str) -> io::Result<String> {
+    client.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n"))?;
+    Ok(client.read_response()?.text())
+}
+
+/// Reloads with a new configuration and waits until it is used.
+fn reload(server: &mut Server, conf: &str, target: &str, expected: &str) {
+    server.write_conf(conf).unwrap();
+    server.signal(Signal::HUP).unwrap();
+    let is_new = || Client::get(server.addr(), target).is_ok_and(|response| response.text() == expected);
+    assert!(wait::until(wait::PATIENCE, is_new), "{}", server.error_log());
+}
+
+#[test]
+fn term_and_int_end_it_at_once() {
+    for (signal, line) in [
+        (Signal::TERM, "signal 15 (SIGTERM) received from "),
+        (Signal::INT, "signal 2 (SIGINT) received from "),
+    ] {
+        let mut server = started("worker_processes 2;");
+        let mut download = downloading(&server);
+        let mut idle = idle(&server);
+        server.signal(signal).unwrap();
+        assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+        assert!(idle.read_until_close().unwrap().is_empty());
+        assert!(download.read_bytes(LARGE).is_err());
+        let log = server.error_log();
+        assert!(log.contains(line) && log.ends_with(": exit\n"), "{log}");
+        assert!(!server.prefix().join("logs/server.pid").exists());
+    }
+}
+
+#[test]
+fn quit_finishes_what_is_under_way() {
+    let mut server = started("worker_processes 2;");
+    let mut download = downloading(&server);
+    let mut idle = idle(&server);
+    server.signal(Signal::QUIT).unwrap();
+    server.wait_error_log("gracefully shutting down").unwrap();
+    assert!(idle.read_until_close().unwrap().is_empty());
+    // The main thread keeps its descriptor until the end, but nobody accepts.
+    assert!(!server.error_log().ends_with(": exit\n"));
+    assert_eq!(download.read_bytes(LARGE).unwrap().len(), LARGE);
+    assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+    assert!(server.error_log().ends_with(": exit\n"), "{}", server.error_log());
+}
+
+#[test]
+fn term_ends_a_graceful_shutdown() {
+    let mut server = started("worker_processes 2;");
+    let mut download = downloading(&server);
+    server.signal(Signal::QUIT).unwrap();
+    server.wait_error_log("gracefully shutting down").unwrap();
+    server.signal(Signal::TERM).unwrap();
+    assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+    assert!(download.read_bytes(LARGE).is_err());
+}
+
+#[test]
+fn a_graceful_shutdown_has_an_end() {
+    let mut server = started("worker_shutdown_timeout 50ms;");
+    let mut download = downloading(&server);
+    server.signal(Signal::QUIT).unwrap();
+    assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+    assert!(download.read_bytes(LARGE).is_err());
+}
+
+#[test]
+fn a_reload_drops_nothing() {
+    let mut server = started("worker_processes 2;");
+    let mut download = downloading(&server);
+    let mut idle = idle(&server);
+    reload(
+        &mut server,
+        &format!("user root; worker_processes 2; {}", http("location /new { return 200 new; }")),
+        "/new",
+        "new",
+    );
+    assert_eq!(request(&mut idle, "/new").unwrap(), "new", "the next request of an old connection");
+    assert_eq!(download.read_bytes(LARGE).unwrap().len(), LARGE);
+    assert_eq!(request(&mut download, "/new").unwrap(), "new");
+    assert!(server.stop().unwrap().success());
+}
+
+#[test]
+fn a_reload_changes_the_number_of_loops_and_their_settings() {
+    let mut server = started("worker_processes 1;");
+    let conf = |main: &str, answer: &str| {
+        format!("user root; {main} {}", http(&format!("location /new {{ return 200 {answer}; }}")))
+    };
+    let mut download = downloading(&server);
+    for (main, answer, line) in [
+        ("worker_processes 3;", "three", "start worker 2"),
+        ("worker_processes 2;", "two", "reconfiguring"),
+        ("worker_processes 2; stall_threshold 1s;", "others", "start worker 1"),
+        (
+            "worker_processes 1; thread_pool default threads=4; thread_pool other threads=2;",
+            "pools",
+            "start worker 0",
+        ),
+    ] {
+        reload(&mut server, &conf(main, answer), "/new", answer);
+        server.wait_error_log(line).unwrap();
+        for _ in 0..8 {
+            assert_eq!(page(&server, "/new"), (200, answer.to_owned()), "{main}");
+        }
+    }
+    assert_eq!(download.read_bytes(LARGE).unwrap().len(), LARGE, "its loop ends after it");
+    assert!(server.stop().unwrap().success());
+}
+
+#[test]
+fn a_reload_opens_and_closes_addresses() {
+    let mut server = started("");
+    let two = "user root; http { server { listen 127.0.0.1:{port}; listen 127.0.0.1:{port1} reuseport; \
+        listen unix:{prefix}/socket; return 200 two; } }";
+    reload(&mut server, two, "/", "two");
+    let second = server.addr_of(1);
+    assert_eq!(Client::get(second, "/").unwrap().text(), "two");
+    assert!(server.prefix().join("socket").exists());
+    let one = "user root; http { server { listen 127.0.0.1:{port}; return 200 one; } }";
+    reload(&mut server, one, "/", "one");
+    assert!(wait::until(wait::PATIENCE, || !ports::listening(second.port())));
+    assert!(!server.prefix().join("socket").exists());
+    assert!(server.stop().unwrap().success());
+}
+
+#[test]
+fn a_reload_that_fails_changes_nothing() {
+    let mut server = started("");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap();
+    let bad = [
+        ("http { servr {} }".to_owned(), "[emerg] "),
+        (http(&format!("listen {taken};")), "still could not bind()"),
+        (http("access_log none/access.log;"), "[emerg] "),
+    ];
+    for (count, (conf, line)) in bad.iter().enumerate() {
+        server.write_conf(&format!("user root; {conf}")).unwrap();
+        server.signal(Signal::HUP).unwrap();
+        let kept = || server.error_log().matches("the configuration stays as it was").count() > count;
+        assert!(wait::until(wait::PATIENCE, kept), "{}", server.error_log());
+        server.wait_error_log(line).unwrap();
+        assert_eq!(page(&server, "/old"), (200, "old".to_owned()), "{conf}");
+    }
+    assert!(server.stop().unwrap().success());
+}
+
+#[test]
+fn logs_are_opened_again() {
+    let mut server = started("");
+    assert_eq!(page(&server, "/old"), (200, "old".to_owned()));
+    assert_eq!(server.access_log(1).unwrap().len(), 1);
+    for log in ["access", "error"] {
+        let name = |suffix| server.prefix().join(format!("logs/{log}.{suffix}"));
+        std::fs::rename(name("log"), name("1")).unwrap();
+    }
+    server.signal(Signal::USR1).unwrap();
+    let opened = || server.prefix().join("logs/access.log").exists();
+    assert!(wait::until(wait::PATIENCE, opened), "{}", server.stderr());
+    assert_eq!(page(&server, "/old"), (200, "old".to_owned()));
+    assert_eq!(server.access_log(1).unwrap().len(), 1, "the first line stayed in the old file");
+    assert!(server.stop().unwrap().success());
+    assert!(server.error_log().ends_with(": exit\n"));
+}
+
+#[test]
+fn a_terminal_that_changes_its_size_is_no_order() {
+    let mut server = started("");
+    server.signal(Signal::WINCH).unwrap();
+    server.wait_error_log("(SIGWINCH) received").unwrap();
+    assert_eq!(page(&server, "/old"), (200, "old".to_owned()));
+    assert!(server.stop().unwrap().success());
+}
