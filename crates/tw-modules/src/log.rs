@@ -334,4 +334,75 @@ fn full_path(name: &[u8], cx: &Resolve<'_>) -> PathBuf {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use tw_conf::{Diagnostics, MemoryFiles, Reader, Tree};
+    use tw_server::http::generation::Config;
+    use tw_server::load::{Prefixes, load};
+
+    /// Loads `http { CONF }`; the error is a line as in the error log, without its file.
+    fn config(conf: &str) -> Result<Config, String> {
+        let mut tree = Tree::default();
+        let text = format!("events {{ }} http {{ {conf} }}");
+        Reader::new(&MemoryFiles::default(), b"").text(&mut tree, b"conf", text.as_bytes()).unwrap();
+        let prefixes = Prefixes {
+            prefix: b"/p/".to_vec(),
+            conf: b"/p/".to_vec(),
+            error_log: b"error.log".to_vec(),
+            hostname: b"host.example".to_vec(),
+        };
+        load(&tree, &prefixes, &crate::MODULES, &mut Diagnostics::default())
+            .map_err(|error| error.line(&tree.sources).trim_end_matches(" in conf:1").to_owned())
+    }
+
+    #[test]
+    fn errors_are_those_of_nginx() {
+        let unsupported = |what: &str| format!("{what} not supported by this version of Tailwater");
+        for (conf, expected) in [
+            ("log_format a;", "invalid number of arguments in \"log_format\" directive"),
+            ("log_format combined x;", "duplicate \"log_format\" name \"combined\""),
+            ("log_format a x; log_format a y;", "duplicate \"log_format\" name \"a\""),
+            ("log_format a escape=xml x;", "unknown log format escaping \"xml\""),
+            ("log_format a 'x$';", "invalid parameter \"$\""),
+            ("log_format a 'x${';", "invalid parameter \"${\""),
+            ("log_format a '$-x';", "invalid parameter \"$-x\""),
+            ("log_format a '${x';", "the closing bracket in \"x\" variable is missing"),
+            ("log_format a $nothing;", "unknown \"nothing\" variable"),
+            ("access_log x y;", "unknown log format \"y\""),
+            ("access_log x buffer=1k;", "unknown log format \"buffer=1k\""),
+            ("access_log x combined buffer=0;", "invalid buffer size \"0\""),
+            ("access_log x combined buffer=1g;", "invalid buffer size \"1g\""),
+            ("access_log x combined buffer=1 flush=0;", "invalid flush time \"0\""),
+            ("access_log x combined buffer=1 flush=1x;", "invalid flush time \"1x\""),
+            ("access_log x combined flush=1s;", "no buffer is defined for access_log \"x\""),
+            ("access_log x combined what;", "invalid parameter \"what\""),
+            ("access_log x combined if=$x;", "unknown \"x\" variable"),
+            ("access_log off on;", "invalid parameter \"on\""),
+            ("access_log;", "invalid number of arguments in \"access_log\" directive"),
+            (
+                "access_log x combined buffer=1k; access_log x combined buffer=2k;",
+                "access_log \"x\" already defined with conflicting parameters",
+            ),
+            ("open_log_file_cache max=0;", "\"open_log_file_cache\" must have \"max\" parameter"),
+            ("open_log_file_cache max=x;", "invalid \"open_log_file_cache\" parameter \"max=x\""),
+            (
+                "open_log_file_cache off; open_log_file_cache off;",
+                "\"open_log_file_cache\" directive is duplicate",
+            ),
+            ("access_log x combined gzip;", &unsupported("the \"gzip\" parameter of \"access_log\" is")),
+            ("access_log x combined gzip=3;", &unsupported("the \"gzip\" parameter of \"access_log\" is")),
+            ("access_log syslog:server=127.0.0.1;", &unsupported("\"access_log syslog:\" is")),
+            ("access_log $host.log;", &unsupported("variables in the path of \"access_log\" are")),
+        ] {
+            assert_eq!(config(conf).err().as_deref(), Some(expected), "{conf}");
+        }
+        for conf in [
+            "log_format a escape=json;",
+            "access_log x COMBINED;",
+            "access_log x late; log_format late x;",
+            "access_log x combined buffer=1k; access_log x combined; access_log x combined buffer=1k;",
+            "open_log_file_cache max=10 inactive=20s valid=1m min_uses=2;",
+        ] {
+            assert_eq!(config(conf).err(), None, "{conf}");
+        }
+    }
+}
