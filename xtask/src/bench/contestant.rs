@@ -33,6 +33,13 @@ pub(super) struct Binary {
     http: String,
 }
 
+impl Binary {
+    /// Whether it has directives that nginx has not.
+    pub(super) fn is_tailwater(&self) -> bool {
+        self.version.contains("tailwater/")
+    }
+}
+
 /// A server to start.
 #[derive(Debug, Clone)]
 pub(super) struct Contestant {
@@ -94,6 +101,11 @@ impl Contestant {
         let program =
             Program::Server { binary: binary.clone(), http: http.to_owned(), server: server.to_owned() };
         Self { name: name.to_owned(), program }
+    }
+
+    /// Whether it tells about its loops.
+    pub(super) fn has_metrics(&self) -> bool {
+        matches!(&self.program, Program::Server { binary, .. } if binary.is_tailwater())
     }
 
     /// The physical limit.
@@ -231,8 +243,11 @@ pub(super) fn hot_files(sizes: &[(&str, usize)]) -> Outcome<PathBuf> {
 /// One process, one worker, and connections that no limit ends before the measurement does.
 fn conf(port: u16, binary: &Binary, http: &str, server: &str) -> String {
     let Binary { http: own, .. } = binary;
+    // The promise is measured with the kernel watching.
+    let guard = if binary.is_tailwater() { "loop_guard enforce;" } else { "" };
     format!(
-        "daemon off;
+        "{guard}
+daemon off;
 master_process off;
 worker_processes 1;
 pid logs/server.pid;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tw_testkit::{Client, wait};
 
 use super::cgroup::{Cgroup, Limits};
-use super::contestant::{Binaries, Contestant, Running, root_directive};
+use super::contestant::{Binaries, Binary, Contestant, Running, root_directive};
 use super::data::{ColdSet, forget_everything, noise};
 use super::exec::Place;
 use super::load::{Load, Served};
@@ -24,7 +24,11 @@ use super::{Outcome, home, stalls};
 
 const OURS: &str = "ours";
 const NGINX_THREADS: &str = "nginx, aio threads";
-const BLOCKED: &str = "event_loop_blocked_seconds";
+const BLOCKED: &str = "tailwater_event_loop_blocked_seconds";
+/// Where ours tells about its loops.
+const METRICS: &str = "/.metrics";
+/// Longest that the loops may be blocked in all but a thousandth of their turns, in milliseconds.
+const BLOCKED_P999_MAX_MS: f64 = 5.0;
 /// The cold load begins this long before the hot one, so that the disk is busy when that begins, and ends after it.
 const LEAD: Duration = Duration::from_secs(2);
 
@@ -80,7 +84,6 @@ struct Plan {
     forgets_names: bool,
     server_cpu: usize,
     load_cpu: usize,
-    blocked_url: Option<String>,
 }
 
 /// What one server did.
@@ -95,7 +98,7 @@ struct Score {
 
 /// Measures, prints, writes `disk.json`.
 pub(super) fn run(args: &[String]) -> Outcome {
-    const NAMES: &[&str] = &["memory", "factor", "iops", "bandwidth", "seconds", "data", "blocked-url"];
+    const NAMES: &[&str] = &["memory", "factor", "iops", "bandwidth", "seconds", "data"];
     let options = Options::parse(args, NAMES, &["cold-names"])?;
     let quick = options.flag("quick");
     let memory = options.size("memory", if quick { 128 << 20 } else { 512 << 20 })?;
@@ -111,7 +114,6 @@ pub(super) fn run(args: &[String]) -> Outcome {
         forgets_names: options.flag("cold-names"),
         server_cpu: options.number("server-cpu", 0)?,
         load_cpu: options.number("load-cpu", 1)?,
-        blocked_url: options.text("blocked-url").map(str::to_owned),
     };
     let binaries = Binaries::find(&options)?;
     fs::create_dir_all(&plan.data)?;
@@ -136,8 +138,14 @@ pub(super) fn run(args: &[String]) -> Outcome {
 fn measure(shape: &Shape, plan: &Plan, binaries: &Binaries) -> Outcome<Vec<Score>> {
     let hot = hot_file(&plan.data, shape)?;
     let cold = ColdSet::prepare(&plan.data, shape.file_size, plan.cold_size)?;
-    let server = |name, binary, http: &str| {
-        Contestant::server(name, binary, &format!("access_log off; {http}"), &root_directive(&plan.data))
+    let server = |name, binary: &Binary, http: &str| {
+        let root = root_directive(&plan.data);
+        let metrics = if binary.is_tailwater() {
+            format!("location = {METRICS} {{ metrics; }}")
+        } else {
+            String::new()
+        };
+        Contestant::server(name, binary, &format!("access_log off; {http}"), &format!("{root} {metrics}"))
     };
     let contestants = [
         server(OURS, &binaries.ours, ""),
@@ -181,11 +189,12 @@ fn measure_one(
         script: cold.random_requests(&format!("/{}/", shape.file_size)),
         cpu: plan.load_cpu,
     };
+    let tells = contestant.has_metrics();
     let cold_running = cold_load.start()?;
     wait::pause(LEAD);
-    let before = blocked(plan, &server)?;
+    let before = blocked(tells, &server)?;
     let loaded = Load { seconds: plan.seconds * shape.load_factor, ..hot_load }.run()?;
-    let blocked = match (before, blocked(plan, &server)?) {
+    let blocked = match (before, blocked(tells, &server)?) {
         (Some(before), Some(after)) => after.since(&before).quantile(0.999),
         _ => None,
     };
@@ -228,14 +237,12 @@ fn drop_from_memory(path: &Path) -> Outcome {
     Ok(fadvise(File::open(path)?, 0, None, Advice::DontNeed)?)
 }
 
-/// What the server tells about its loops so far; nothing from those that tell nothing.
-fn blocked(plan: &Plan, server: &Running) -> Outcome<Option<Histogram>> {
-    match &plan.blocked_url {
-        Some(url) if server.name == OURS => {
-            Histogram::fetch(&url.replace("{port}", &server.port().to_string()), BLOCKED).map(Some)
-        }
-        _ => Ok(None),
+/// What the server tells about its loops so far, if it does.
+fn blocked(tells: bool, server: &Running) -> Outcome<Option<Histogram>> {
+    if !tells {
+        return Ok(None);
     }
+    Histogram::fetch(&server.url(METRICS), BLOCKED).map(Some)
 }
 
 fn publish(report: &mut Report, shape: &Shape, results: &[Score]) {
@@ -268,6 +275,10 @@ fn publish(report: &mut Report, shape: &Shape, results: &[Score]) {
     if let Some(p99_max) = shape.p99_max {
         let ms = |span: Duration| span.as_secs_f64() * 1e3;
         report.target(target("p99 under load", ms(ours.loaded.p99), Limit::AtMost(ms(p99_max)), " ms"));
+    }
+    if let Some(seconds) = ours.blocked {
+        let limit = Limit::AtMost(BLOCKED_P999_MAX_MS);
+        report.target(target("event_loop_blocked_seconds p99.9", seconds * 1e3, limit, " ms"));
     }
     let cold = Limit::AtLeast(threads.cold.per_second * COLD_NOISE);
     report.target(target("cold, as nginx with threads", ours.cold.per_second, cold, "/s"));

@@ -43,7 +43,7 @@ static   CPU per request, requests/s and latency for 1 KiB, 32 KiB and 4 MiB fil
 disk     a hot file while the disk is busy with cold ones (needs root and cgroups), and while another disk stands still
          --memory SIZE 512m · --factor N 10 (cold set in memories) · --iops N 400 · --bandwidth SIZE 120m
          --seconds N 8 · --data DIR target/bench/data · --cold-names (the whole machine forgets all it has read)
-         --blocked-url URL (Prometheus text, {port} is the server's) · cases 32k 4m stalls
+         cases 32k 4m stalls
 
 idle     memory of idle connections, time to the first byte, size of the binary
          --connections N 10000";
