@@ -3,6 +3,7 @@
 //! What is expected is what nginx does. `TAILWATER_TEST_BINARY` names another program to test, for example a script that
 //! takes `loop_guard` out of the configuration and starts nginx: where a test fails then, its expectation is not nginx's.
 
+mod access_log;
 mod autoindex;
 mod cli;
 mod error_page;
