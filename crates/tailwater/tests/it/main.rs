@@ -3,6 +3,12 @@
 //! What is expected is what nginx does. `TAILWATER_TEST_BINARY` names another program to test, for example a script that
 //! takes `loop_guard` out of the configuration and starts nginx: where a test fails then, its expectation is not nginx's.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test fails by panicking, and says what it leaves out"
+)]
+
 mod access_log;
 mod autoindex;
 mod cli;
