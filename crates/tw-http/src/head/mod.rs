@@ -154,7 +154,8 @@ impl RequestLine {
             exten: Span::NOTHING,
             scheme: None,
             protocol: Span::NOTHING,
-            version: Version::HTTP_09,
+            // An answer to a line that cannot be read has a head.
+            version: Version::HTTP_10,
             host: HostAt::None,
             host_port: None,
             framing: Framing::None,
@@ -336,7 +337,7 @@ impl RequestHead {
         self.line.host_port
     }
 
-    /// The protocol version.
+    /// The protocol version; HTTP/1.0 if the request line could not be read.
     #[inline]
     pub fn version(&self) -> Version {
         self.line.version

@@ -37,7 +37,7 @@ pub fn respond(r: &mut Request, status: u16, generation: &LoopGeneration) -> Spe
     }
     r.out.content_type = Bytes::new();
     r.out.charset = Bytes::new();
-    if r.course.error_pages == ErrorPages::Allowed && r.course.redirects_left > 0 {
+    if r.course.error_pages == ErrorPages::Allowed {
         let core = generation.plan(r.plan).core.clone();
         if !core.recursive_error_pages && !core.error_pages.is_empty() {
             r.course.error_pages = ErrorPages::Used;
