@@ -264,6 +264,7 @@ pub(crate) async fn serve(conn: Rc<Conn>) {
     if proxied && Box::pin(proxy_protocol::read(&conn, timeout)).await == Greeting::Refused {
         return;
     }
+    conn.keepalive_timeout.set(timeout);
     let mut wait = timeout;
     let mut early = conn.early.take();
     while !early.is_empty() || matches!(conn.idle(wait).await, Woken::Readable) {
@@ -299,7 +300,7 @@ async fn exchange(conn: &Rc<Conn>, r: &mut Request) -> After {
     loop {
         r.reset();
         let head = read_head(conn, r).await;
-        if !matches!(head, Head::Closed) {
+        if !matches!(head, Head::Closed | Head::NotBegun) {
             conn.requests.set(conn.requests.get() + 1);
             conn.worker.counts.requests.add(1);
         }
@@ -315,6 +316,7 @@ async fn exchange(conn: &Rc<Conn>, r: &mut Request) -> After {
                 r.course.after = After::Close;
                 phases::fail(r, status).await
             }
+            Head::NotBegun => return After::KeepAlive,
             Head::Closed => return After::Abort,
             Head::Gone(status) => {
                 r.out.status = status;
@@ -344,6 +346,8 @@ enum Head {
     Complete,
     /// To be answered with this status, then closed.
     Bad(u16),
+    /// Nothing came: the socket was tried before its client has said anything.
+    NotBegun,
     /// The client closed before it asked for anything.
     Closed,
     /// The client went away or was too slow; this status goes into the access log only.
@@ -378,11 +382,11 @@ async fn read_head(conn: &Rc<Conn>, r: &mut Request) -> Head {
                 return Head::Gone(400);
             }
             Ok(_) => begun = true,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock && was_empty => return Head::NotBegun,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 let left = until.saturating_duration_since(tw_rt::clock::now());
                 match conn.readable(left).await {
                     Ok(()) => {}
-                    Err(WaitError::Timeout) if was_empty => return Head::Closed,
                     Err(WaitError::Timeout) => {
                         r.log(
                             Level::Info,
