@@ -56,9 +56,20 @@ impl Instance {
         self.sockets.addresses()
     }
 
-    /// Stops accepting; ends when the last connection does, or after `worker_shutdown_timeout`.
-    pub(crate) fn quit(&mut self) {
+    /// Lets all loops leave, which end with their last connection, or after `worker_shutdown_timeout`. The sockets stay
+    /// open for the next loops.
+    pub(crate) fn release_loops(&mut self) {
         self.workers.quit(self.generation.main.shutdown_timeout);
+    }
+
+    /// Lets all loops leave, and closes the sockets: another server may have the addresses.
+    pub(crate) fn quit(&mut self) {
+        self.release_loops();
+        self.close_sockets();
+    }
+
+    fn close_sockets(&mut self) {
+        std::mem::take(&mut self.sockets).remove_files(&self.console);
     }
 
     /// Looks after loops that have ended.
@@ -76,7 +87,7 @@ impl Instance {
     /// Ends everything that still runs, and writes the logs to their end.
     pub(crate) fn end(mut self) {
         self.workers.stop(STOP_PATIENCE);
-        self.sockets.remove_files(&self.console);
+        self.close_sockets();
         drop(self.pid.take());
         self.console.say(Level::Notice, format_args!("exit"));
         // Lines that cannot be written in time were counted by their log; there is nobody left to tell.

@@ -104,7 +104,7 @@ fn on_signal(received: Received, state: State, instance: &mut Instance) -> State
             state
         }
         Signal::Winch if instance.mode == Mode::Background => {
-            instance.quit();
+            instance.release_loops();
             state
         }
         Signal::Hup | Signal::Usr2 | Signal::Winch | Signal::Chld => state,

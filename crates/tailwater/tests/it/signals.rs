@@ -77,7 +77,8 @@ fn quit_finishes_what_is_under_way() {
     server.signal(Signal::QUIT).unwrap();
     server.wait_error_log("gracefully shutting down").unwrap();
     assert!(idle.read_until_close().unwrap().is_empty());
-    // The main thread keeps its descriptor until the end, but nobody accepts.
+    let port = server.addr().port();
+    assert!(wait::until(wait::PATIENCE, || !ports::listening(port)), "another server may have the address");
     assert!(!server.error_log().ends_with(": exit\n"));
     assert_eq!(download.read_bytes(LARGE).unwrap().len(), LARGE);
     assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
