@@ -275,7 +275,7 @@ pub(crate) async fn serve(conn: Rc<Conn>) {
         }
         let after = exchange(&conn, &mut r).await;
         let linger = (after == After::Close).then(|| r.plan().core.lingering);
-        let unread = !r.head.rest().is_empty();
+        let unread = !r.head.rest().is_empty() || r.body.is_pending();
         conn.worker.give_back(r);
         match linger {
             None if after == After::KeepAlive => wait = conn.keepalive_timeout.get(),

@@ -9,8 +9,8 @@ use std::ffi::CString;
 use std::io;
 
 use tw_disk::{Class, Disk, DiskError, File, Temp};
-use tw_http::Framing;
 use tw_http::chunked::{Chunk, ChunkedDecoder, OVERHEAD_MAX, Trailers};
+use tw_http::{Framing, RequestHead};
 use tw_log::Level;
 
 use super::conn::WaitError;
@@ -42,12 +42,16 @@ enum Stage {
     Chunked(Box<ChunkedDecoder>),
 }
 
-/// Whether `100 Continue` was considered.
+/// Whether the client was told to send the body.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
 enum Hundred {
+    /// Nobody has asked for the body.
     #[default]
     NotYet,
+    /// `100 Continue` was sent if the client waited for it.
     Settled,
+    /// The body is too large: whatever comes of it is thrown away.
+    Refused,
 }
 
 struct TempFile {
@@ -92,6 +96,14 @@ impl RequestBody {
         !matches!(self.stage, Stage::Done)
     }
 
+    /// Whether the client was not told to send it and perhaps does not: nobody can know where its next request begins.
+    pub(crate) fn may_not_come(&self, head: &RequestHead) -> bool {
+        self.is_pending()
+            && self.hundred != Hundred::Settled
+            && head.expect_continue()
+            && head.rest().is_empty()
+    }
+
     /// Bytes that arrived.
     pub fn received(&self) -> u64 {
         self.received
@@ -123,23 +135,28 @@ impl Drop for TempFile {
     }
 }
 
-/// The status of a request whose body is announced to be too large for its location.
+/// The status of a request whose body is, or is announced to be, too large for its location.
 pub(crate) fn refuse_or_none(r: &mut Request) -> Option<u16> {
     let max = r.plan().core.client_body.max_size;
-    match r.body.stage {
-        Stage::Length(length) if max > 0 && length > max && r.body.received == 0 => {
-            r.log(Level::Error, format_args!("client intended to send too large body: {length} bytes"));
-            r.body.hundred = Hundred::Settled;
-            Some(413)
-        }
-        _ => None,
+    let length = match r.body.stage {
+        Stage::Length(left) => r.body.received + left,
+        Stage::Done | Stage::Chunked(_) => r.body.received,
+    };
+    if max == 0 || length <= max || r.body.hundred == Hundred::Refused {
+        return None;
     }
+    r.log(Level::Error, format_args!("client intended to send too large body: {length} bytes"));
+    r.body.hundred = Hundred::Refused;
+    Some(413)
 }
 
 /// Reads the whole body into memory or a file. The error is the status to answer with.
 pub async fn read(r: &mut Request) -> Result<(), u16> {
     if let Some(status) = refuse_or_none(r) {
         return Err(status);
+    }
+    if r.body.hundred == Hundred::Refused {
+        return Ok(());
     }
     loop {
         let (buffer_size, max, only) = {
@@ -160,7 +177,7 @@ pub async fn read(r: &mut Request) -> Result<(), u16> {
                             r.body.received
                         ),
                     );
-                    r.course.after = After::Close;
+                    r.body.hundred = Hundred::Refused;
                     return Err(413);
                 }
                 r.body.memory.extend_from_slice(&data);

@@ -248,7 +248,8 @@ fn connection_field(r: &mut Request) -> ConnectionField {
     let over = keep.timeout.is_zero()
         || conn.requests.get() >= keep.requests
         || tw_rt::clock::now().saturating_duration_since(conn.accepted) > keep.time
-        || conn.worker.connections.is_stopping();
+        || conn.worker.connections.is_stopping()
+        || r.body.may_not_come(&r.head);
     if over && r.course.after == After::KeepAlive {
         r.course.after = After::Close;
     }
