@@ -1,5 +1,6 @@
 //! The configuration: where it is, and loading it.
 
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
@@ -73,10 +74,14 @@ impl Source {
     }
 
     /// Makes all names independent of the current directory, which `working_directory` changes.
-    pub(crate) fn make_absolute(&mut self) -> std::io::Result<()> {
-        let current = std::env::current_dir()?.into_os_string().into_vec();
-        for name in [&mut self.prefix, &mut self.file] {
-            *name = tw_conf::full_name(&current, name);
+    pub(crate) fn make_absolute(&mut self) -> io::Result<()> {
+        let absolute = |name: &[u8]| {
+            let name = if name.is_empty() { b"." } else { name };
+            std::path::absolute(path(name)).map(|full| full.into_os_string().into_vec())
+        };
+        self.prefix = slashed(absolute(&self.prefix)?);
+        if self.text.is_none() {
+            self.file = absolute(&self.file)?;
         }
         Ok(())
     }

@@ -19,6 +19,7 @@ use crate::process::{self, Privileges, Process};
 use crate::start::open_logs;
 use crate::workers::Wanted;
 
+// DIFF(nginx): connections outlive a reload, so worker_shutdown_timeout does not end them then.
 /// Reads the configuration again. After a fault, which has been said, everything is as before.
 pub(crate) fn reload(instance: &mut Instance) {
     if let Err(fault) = try_reload(instance) {

@@ -157,11 +157,12 @@ fn configuration(directory: &Path, listen: &str) -> Result<Vec<u8>, Fault> {
         let message = format!("cannot serve \"{}\": its name contains a dollar sign", directory.display());
         Fault::emerg(message).hint("go there and serve a directory in it, or use a link to it")
     })?;
+    let guard = if can_guard() { "enforce" } else { "off" };
     let before = format!(
         "daemon off;
 worker_processes auto;
 worker_shutdown_timeout 10s;
-loop_guard enforce;
+loop_guard {guard};
 error_log stderr error;
 events {{ worker_connections 1024; }}
 http {{
@@ -177,6 +178,12 @@ http {{
         root "
     );
     Ok([before.as_bytes(), &root, b";\n    }\n}\n"].concat())
+}
+
+/// Whether the kernel can watch the loops.
+fn can_guard() -> bool {
+    let actions = fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail");
+    actions.is_ok_and(|actions| actions.split_whitespace().any(|action| action == "trap"))
 }
 
 /// A word of the language. `None` if it would be read as one with variables, which nothing can prevent.

@@ -78,6 +78,7 @@ fn on_signal(received: Received, state: State, instance: &mut Instance) -> State
         Signal::Quit => ", shutting down",
         Signal::Hup => ", reconfiguring",
         Signal::Usr1 => ", reopening logs",
+        // DIFF(nginx): there is no upgrade of the binary without a restart yet.
         Signal::Usr2 => ", ignoring: this version cannot change its binary while it runs",
         Signal::Winch if instance.mode == Mode::Background => ", stop accepting connections",
         Signal::Winch | Signal::Chld => "",

@@ -139,6 +139,7 @@ fn launch(
         _ => Some(PidFile::create(path(&config.main.pid))?),
     };
     if let Some(identity) = &process.identity {
+        // DIFF(nginx): no master keeps the privileges of root. Logs are given to the user, who opens them again.
         files::give_logs(config.logs.paths(), identity, console);
         identity.assume()?;
         // Otherwise the kernel lets a process that gave up privileges leave no core file.

@@ -26,6 +26,7 @@ pub(crate) struct Identity {
 }
 
 /// The two files.
+// DIFF(nginx): nothing but these files is asked; nginx asks the name service, which may wait for a network.
 struct Accounts {
     passwd: String,
     group: String,
