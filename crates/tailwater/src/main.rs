@@ -30,6 +30,10 @@ use conf::{Source, path};
 use console::Console;
 use instance::Mode;
 
+/// Never asks a file system for anything once it runs, unlike glibc's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let words = std::env::args_os().skip(1).map(OsStringExt::into_vec);
     match cli::parse(words) {
