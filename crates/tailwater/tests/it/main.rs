@@ -15,6 +15,7 @@ mod cli;
 mod error_page;
 mod headers;
 mod index;
+mod listen;
 mod locations;
 mod returns;
 mod serve;
