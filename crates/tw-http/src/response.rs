@@ -167,7 +167,10 @@ impl ResponseHead {
         {
             push_line(out, b"Last-Modified: ", &date::format(seconds));
         }
-        self.push_location(context, out);
+        let base = context.location_base.filter(|_| self.location.starts_with(b"/"));
+        if let Some(base) = base {
+            base.push(&self.location, out);
+        }
         if context.chunked {
             out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
         }
@@ -186,24 +189,24 @@ impl ResponseHead {
         if context.vary_accept_encoding {
             out.extend_from_slice(b"Vary: Accept-Encoding\r\n");
         }
+        if base.is_none() && !self.location.is_empty() {
+            push_line(out, b"Location: ", &self.location);
+        }
         push_fields(&self.fields, out);
     }
+}
 
+impl LocationBase<'_> {
     /// A `Location` that is a path is made absolute in its own place; any other one is the first of the fields.
-    fn push_location(&self, context: &EncodeContext<'_>, out: &mut Vec<u8>) {
-        if self.location.is_empty() {
-            return;
-        }
+    fn push(&self, location: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(b"Location: ");
-        if let Some(base) = context.location_base.filter(|_| self.location.starts_with(b"/")) {
-            out.extend_from_slice(if base.https { b"https://" } else { b"http://" });
-            out.extend_from_slice(base.host);
-            if let Some(port) = base.port {
-                out.push(b':');
-                num::push_decimal(out, u64::from(port));
-            }
+        out.extend_from_slice(if self.https { b"https://" } else { b"http://" });
+        out.extend_from_slice(self.host);
+        if let Some(port) = self.port {
+            out.push(b':');
+            num::push_decimal(out, u64::from(port));
         }
-        push_line(out, b"", &self.location);
+        push_line(out, b"", location);
     }
 }
 
@@ -324,8 +327,13 @@ mod tests {
             head.last_modified = Some(0);
             let context = EncodeContext { location_base, chunked: true, ..context() };
             let text = encoded(&head, &context);
-            let tail = format!("GMT\r\nLocation: {expected}\r\nTransfer-Encoding: chunked\r\nConnection");
-            assert!(text.contains(&tail), "{text}");
+            let (line, chunked) = (format!("Location: {expected}\r\n"), "Transfer-Encoding: chunked\r\n");
+            let connection = "Connection: keep-alive\r\n";
+            let tail = match location == expected {
+                true => format!("GMT\r\n{chunked}{connection}{line}\r\n"),
+                false => format!("GMT\r\n{line}{chunked}{connection}\r\n"),
+            };
+            assert!(text.ends_with(&tail), "{text}");
         }
     }
 

@@ -62,6 +62,7 @@ impl Settings for Return {
     fn resolve(raw: Raw, _: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let action = match raw.action.take() {
             Some((status, text)) => {
+                let text = text.filter(|word| !word.bytes.is_empty());
                 let text = text.map(|word| cx.template(&word)).transpose()?;
                 Some(Action { status, text })
             }
@@ -81,14 +82,18 @@ impl Settings for Return {
 impl Handler for Return {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         let Some(action) = &self.action else { return Step::PASS };
-        let Some(text) = &action.text else { return Step::status(action.status) };
-        let value = text.value(r);
+        let value = match &action.text {
+            Some(text) => text.value(r),
+            // Only errors have pages.
+            None if action.status < 400 => Vec::new(),
+            None => return Step::status(action.status),
+        };
         match action.status {
             301 | 302 | 303 | 307 | 308 => {
                 r.out.location = value.into();
                 Step::status(action.status)
             }
-            204 | 444 => Step::status(action.status),
+            444 => Step::status(444),
             status => {
                 let core = r.plan().core.clone();
                 r.out.status = status;
