@@ -1,7 +1,7 @@
 //! HUP: the configuration is read again and takes the place of the old one, or nothing changes.
 //!
 //! Everything that can fail happens first, beside what runs: loading, logs, directories, sockets, pools, new loops. Then
-//! the loops are told. Connections and requests keep the configuration they began with.
+//! the loops are told. A request keeps the configuration it began with; the next one of its connection has the new one.
 
 use std::sync::Arc;
 
