@@ -82,21 +82,20 @@ impl Settings for Return {
 impl Handler for Return {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         let Some(action) = &self.action else { return Step::PASS };
-        let value = match &action.text {
-            Some(text) => text.value(r),
-            // Only errors have pages.
-            None if action.status < 400 => Vec::new(),
-            None => return Step::status(action.status),
-        };
+        if action.text.is_none() && action.status >= 400 {
+            return Step::status(action.status);
+        }
+        // The text may ask for `$status`.
+        r.out.status = action.status;
+        let value = action.text.as_ref().map_or_else(Vec::new, |text| text.value(r));
         match action.status {
             301 | 302 | 303 | 307 | 308 => {
                 r.out.location = value.into();
                 Step::status(action.status)
             }
             444 => Step::status(444),
-            status => {
+            _ => {
                 let core = r.plan().core.clone();
-                r.out.status = status;
                 r.out.content_type = core.types.find(r.uri.exten()).unwrap_or(&core.default_type).clone();
                 Step::Now(Outcome::Respond(Body::Bytes(Bytes::from(value))))
             }

@@ -95,7 +95,7 @@ pub fn server_name(r: &Request) -> Bytes {
 
 fn error_page(r: &mut Request, page: &ErrorPage, status: u16) -> Special {
     match page.answer {
-        Answer::Same => {}
+        Answer::Same => r.course.error_status = Some(status_page::wire_status(status)),
         Answer::Own => r.course.error_status = None,
         Answer::Code(code) => r.course.error_status = Some(code),
     }
@@ -121,6 +121,5 @@ fn error_page(r: &mut Request, page: &ErrorPage, status: u16) -> Special {
         Answer::Code(code @ (301 | 302 | 303 | 307 | 308)) => code,
         _ => 302,
     };
-    let _ = status;
     Special::Respond(builtin(r, redirect))
 }
