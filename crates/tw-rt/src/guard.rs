@@ -70,6 +70,7 @@ const ALLOWED: &[i64] = &[
     nr::SYS_exit,
     nr::SYS_exit_group,
     nr::SYS_futex,
+    nr::SYS_getcpu,
     nr::SYS_getpid,
     nr::SYS_gettid,
     nr::SYS_membarrier,
@@ -122,6 +123,8 @@ const CONDITIONAL: &[Conditional] = &[
         mask: nr::AT_STATX_DONT_SYNC as u64,
         values: &[nr::AT_STATX_DONT_SYNC as u64],
     },
+    // The allocator names its mappings.
+    Conditional { call: nr::SYS_prctl, index: 0, mask: WHOLE, values: &[nr::PR_SET_VMA as u64] },
     // Memory, not files.
     Conditional {
         call: nr::SYS_mmap,

@@ -3,8 +3,8 @@
 //! The list holds what a loop may call and what it is likely to be caught calling; nothing depends on its being whole.
 
 pub use libc::{
-    AT_STATX_DONT_SYNC, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_SETFD, F_SETFL, FIONBIO, FIONREAD, MAP_ANONYMOUS, RWF_HIPRI, RWF_NOWAIT,
-    STDERR_FILENO, TIOCOUTQ,
+    AT_STATX_DONT_SYNC, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_SETFD, F_SETFL, FIONBIO, FIONREAD,
+    MAP_ANONYMOUS, PR_SET_VMA, RWF_HIPRI, RWF_NOWAIT, STDERR_FILENO, TIOCOUTQ,
 };
 
 macro_rules! numbers {
@@ -22,7 +22,7 @@ numbers! { COMMON:
     SYS_getdents64, SYS_getpeername, SYS_getpid, SYS_getrandom, SYS_getsockname, SYS_getsockopt,
     SYS_gettid, SYS_gettimeofday, SYS_io_uring_enter, SYS_ioctl, SYS_linkat, SYS_listen, SYS_lseek, SYS_madvise, SYS_membarrier,
     SYS_mkdirat, SYS_mmap, SYS_mprotect, SYS_mremap, SYS_msync, SYS_munmap, SYS_nanosleep, SYS_newfstatat,
-    SYS_openat, SYS_openat2, SYS_ppoll, SYS_prctl, SYS_pread64, SYS_preadv, SYS_preadv2, SYS_pselect6, SYS_pwrite64,
+    SYS_getcpu, SYS_openat, SYS_openat2, SYS_ppoll, SYS_prctl, SYS_pread64, SYS_preadv, SYS_preadv2, SYS_pselect6, SYS_pwrite64,
     SYS_pwritev, SYS_pwritev2, SYS_read, SYS_readahead, SYS_readlinkat, SYS_readv, SYS_recvfrom,
     SYS_recvmmsg, SYS_recvmsg, SYS_renameat, SYS_renameat2, SYS_restart_syscall, SYS_rseq,
     SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_sched_yield, SYS_sendfile, SYS_sendmmsg,
