@@ -7,6 +7,7 @@ use tw_log::Level;
 use super::phases::{Next, enter};
 use super::plan::Outcome;
 use super::request::{AliasEnd, LoopGeneration, Origin, Request};
+use super::request_body;
 use super::respond;
 use super::special;
 
@@ -14,7 +15,7 @@ use super::special;
 pub(super) fn decide(r: &mut Request, generation: &Rc<LoopGeneration>, outcome: Outcome) -> Next {
     match outcome {
         Outcome::Pass | Outcome::PhaseDone | Outcome::Rewritten => no_content(r, generation),
-        Outcome::Respond(body) => match respond::check(r, body) {
+        Outcome::Respond(body) => match request_body::discard(r).and_then(|()| respond::check(r, body)) {
             Ok(body) => Next::Respond(body),
             Err(status) => decide(r, generation, Outcome::Status(status)),
         },

@@ -99,6 +99,7 @@ impl RequestBody {
     /// Whether the client was not told to send it and perhaps does not: nobody can know where its next request begins.
     pub(crate) fn may_not_come(&self, head: &RequestHead) -> bool {
         self.is_pending()
+            && self.received == 0
             && self.hundred != Hundred::Settled
             && head.expect_continue()
             && head.rest().is_empty()
@@ -189,6 +190,21 @@ pub async fn read(r: &mut Request) -> Result<(), u16> {
             Piece::End => return Ok(()),
         }
     }
+}
+
+/// Ignores what has come of a body that its handler did not want. The error is the status of one that is malformed:
+/// such a request is refused as long as nothing was sent.
+pub(crate) fn discard(r: &mut Request) -> Result<(), u16> {
+    while r.body.is_pending() {
+        match step(r)? {
+            Piece::Data(range) => {
+                r.body.received += range.len() as u64;
+                r.head.consume(range.end);
+            }
+            Piece::NeedMore | Piece::End => break,
+        }
+    }
+    Ok(())
 }
 
 /// Reads and ignores what is left of the body once the response is sent.
