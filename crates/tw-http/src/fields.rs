@@ -172,6 +172,13 @@ impl Fields {
         self.present = present;
     }
 
+    /// Keeps the first `len` fields.
+    pub fn truncate(&mut self, len: usize) {
+        self.entries.truncate(len);
+        self.present =
+            self.entries.iter().fold(0, |present, entry| present | entry.known.map_or(0, Known::bit));
+    }
+
     /// Whether a known name is there. Cost: one bit test.
     #[inline]
     pub fn has(&self, known: Known) -> bool {
@@ -318,6 +325,11 @@ mod tests {
         fields.append(Known::Age, "1");
         fields.retain(|name, _| name != b"Age");
         assert!(!fields.has(Known::Age));
+        fields.append(Known::Age, "1");
+        fields.append("X-2", "d");
+        fields.truncate(1);
+        assert!(!fields.has(Known::Age));
+        assert_eq!(listed(&fields), pairs(&[("X-1", "b")]));
         fields.clear();
         assert!(fields.is_empty());
     }

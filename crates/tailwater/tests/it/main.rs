@@ -12,6 +12,7 @@
 mod access_log;
 mod autoindex;
 mod cli;
+mod conformance;
 mod error_page;
 mod headers;
 mod index;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use tw_http::{HeadError, Known, Progress};
+use tw_http::{HeadError, Progress};
 use tw_log::Level;
 use tw_net::Addr;
 use tw_rt::{Deadline, Stream};
@@ -28,7 +28,7 @@ use super::proxy_protocol::{self, Greeting};
 use super::request::{After, LoopGeneration, Request};
 use super::request_body::{self, Drained};
 use super::respond;
-use crate::core::location::{DISABLE_MSIE6, DISABLE_SAFARI, LingeringClose, Location};
+use crate::core::location::{LingeringClose, Location};
 use crate::worker::Worker;
 
 /// Bytes asked of the socket for a request head.
@@ -447,19 +447,11 @@ pub(crate) fn route(conn: &Rc<Conn>, r: &mut Request) {
 
 /// Whether the connection may be used again, as far as the head tells.
 fn keep_alive(conn: &Conn, r: &Request) -> After {
-    if !r.head.keep_alive() || conn.worker.connections.is_stopping() {
-        return After::Close;
+    if r.head.keep_alive() && !conn.worker.connections.is_stopping() {
+        After::KeepAlive
+    } else {
+        After::Close
     }
-    let disable = r.plan().core.keepalive.disable;
-    let agent = r.head.field_known(Known::UserAgent).unwrap_or_default();
-    let has = |word: &[u8]| agent.windows(word.len()).any(|w| w == word);
-    let msie6 = disable & DISABLE_MSIE6 != 0
-        && has(b"MSIE ")
-        && (has(b"MSIE 4") || has(b"MSIE 5") || has(b"MSIE 6"))
-        && !has(b"SV1");
-    let safari = disable & DISABLE_SAFARI != 0 && has(b"Safari/") && has(b"Mac OS X") && !has(b"Chrome/");
-    let posts = r.method() == tw_http::Method::Post;
-    if (msie6 && posts) || safari { After::Close } else { After::KeepAlive }
 }
 
 /// Reads the body first where `client_body_early_read` asks for it; the status of a failure.

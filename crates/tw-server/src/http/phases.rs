@@ -58,6 +58,12 @@ pub async fn run(r: &mut Request) -> Body {
 pub async fn fail(r: &mut Request, status: u16) -> Body {
     let generation = r.generation().clone();
     r.plan = generation.server(r.server).plan;
+    instead(r, status).await
+}
+
+/// Answers `r` with a status instead of the response that was made for it.
+pub async fn instead(r: &mut Request, status: u16) -> Body {
+    let generation = r.generation().clone();
     match decide(r, &generation, Outcome::Status(status)) {
         Next::Respond(body) => body,
         Next::Locate | Next::Run => Box::pin(run(r)).await,

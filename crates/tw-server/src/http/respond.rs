@@ -1,6 +1,6 @@
-//! From a response to bytes on the socket: conditions, ranges, filters, framing, then head and body.
+//! From a response to bytes on the socket: conditions, filters, ranges, framing, then head and body.
 //!
-//! [`check`] runs while the status may still change (412, 416), [`send`] when nothing but sending is left.
+//! [`check`] decides by what the handler said; [`send`] takes the part that is wanted from what the filters left.
 
 use std::collections::VecDeque;
 use std::io::Write as _;
@@ -12,13 +12,15 @@ use tw_http::condition::{self, ConditionOutcome, Conditions, Validators, if_rang
 use tw_http::range::{self, MaxRanges, Multipart, RangeOutcome};
 use tw_http::{ConnectionField, EncodeContext, Known, LocationBase, Method, Version};
 
+use super::agent;
 use super::body::Body;
+use super::phases;
 use super::request::{After, Ranges, Request};
 use super::send::{self, Framing};
 use super::special;
 use crate::core::location::IfModifiedSince;
 
-/// Answers conditions and ranges of the request. The error is the status to answer with instead.
+/// Answers the conditions of the request. The error is the status to answer with instead.
 pub(crate) fn check(r: &mut Request, body: Body) -> Result<Body, u16> {
     if let Some(status) = r.course.error_status {
         r.out.status = status;
@@ -37,16 +39,12 @@ pub(crate) fn check(r: &mut Request, body: Body) -> Result<Body, u16> {
                 r.out.status = 304;
                 r.out.content_type = Bytes::new();
                 r.out.charset = Bytes::new();
-                r.course.ranges = Ranges::Refused;
                 return Ok(Body::Empty);
             }
             ConditionOutcome::PreconditionFailed => return Err(412),
         }
     }
-    match r.course.ranges {
-        Ranges::Allowed if r.plan().core.max_ranges > 0 => ranges(r, body),
-        _ => Ok(body),
-    }
+    Ok(body)
 }
 
 fn preconditions(r: &Request) -> ConditionOutcome {
@@ -62,24 +60,26 @@ fn validators(r: &Request) -> Validators<'_> {
     Validators { etag: r.out.etag(), last_modified: r.out.last_modified }
 }
 
-fn ranges(r: &mut Request, body: Body) -> Result<Body, u16> {
+/// None of the ranges asked for is in a body of this length.
+struct NotSatisfiable(u64);
+
+/// The part of the body that is wanted.
+fn part(r: &mut Request, body: Body) -> Result<Body, NotSatisfiable> {
+    if r.out.status != 200 || r.course.ranges == Ranges::Refused || r.plan().core.max_ranges == 0 {
+        return Ok(body);
+    }
     let Some(length) = body.len() else { return Ok(body) };
     let (range, if_range) = (r.head.field_known(Known::Range), r.head.field_known(Known::IfRange));
     let is_valid = if_range.is_none_or(|validator| if_range_holds(validator, &validators(r)));
-    let Some(value) = range.filter(|_| is_valid) else { return whole(r, body) };
+    let Some(value) = range.filter(|_| is_valid) else { return Ok(whole(r, body)) };
     let max = match r.plan().core.max_ranges {
         u64::MAX => MaxRanges::Unlimited,
         n => MaxRanges::At(u32::try_from(n).unwrap_or(u32::MAX)),
     };
     let mut wanted = Vec::new();
     match range::parse(value, length, max, &mut wanted) {
-        RangeOutcome::Whole => whole(r, body),
-        RangeOutcome::NotSatisfiable => {
-            let mut field = Vec::new();
-            range::push_unsatisfied_range(length, &mut field);
-            r.out.fields.set(Known::ContentRange, Bytes::from(field));
-            Err(416)
-        }
+        RangeOutcome::Whole => Ok(whole(r, body)),
+        RangeOutcome::NotSatisfiable => Err(NotSatisfiable(length)),
         RangeOutcome::Single(only) => {
             let mut field = Vec::new();
             range::push_content_range(only, length, &mut field);
@@ -115,9 +115,9 @@ fn ranges(r: &mut Request, body: Body) -> Result<Body, u16> {
 }
 
 /// Says that a part could have been asked for.
-fn whole(r: &mut Request, body: Body) -> Result<Body, u16> {
+fn whole(r: &mut Request, body: Body) -> Body {
     r.out.fields.append(Known::AcceptRanges, "bytes");
-    Ok(body)
+    body
 }
 
 /// A number that no part of the body is likely to hold: the connection and the request make it unique here.
@@ -146,10 +146,18 @@ pub(crate) async fn send(r: &mut Request, body: Body) {
     if r.course.after == After::Abort {
         return;
     }
-    if let Some(status) = r.course.error_status {
-        r.out.status = status;
-    }
+    let own_fields = r.out.fields.len();
     let body = filter(r, body);
+    let body = match part(r, body) {
+        Ok(body) => body,
+        Err(NotSatisfiable(length)) => {
+            r.out.fields.truncate(own_fields);
+            Box::pin(not_satisfiable(r, length)).await
+        }
+    };
+    if r.course.after == After::Abort {
+        return;
+    }
     let (framing, body) = frame(r, body);
     if r.head.version() == Version::HTTP_09 {
         r.course.after = After::Close;
@@ -160,7 +168,19 @@ pub(crate) async fn send(r: &mut Request, body: Body) {
     send::send(r, body, framing, head_len).await;
 }
 
+/// The response to a range that is not there. Its own ranges are of no interest to anybody.
+async fn not_satisfiable(r: &mut Request, length: u64) -> Body {
+    let mut field = Vec::new();
+    range::push_unsatisfied_range(length, &mut field);
+    r.out.fields.set(Known::ContentRange, Bytes::from(field));
+    let body = phases::instead(r, 416).await;
+    filter(r, body)
+}
+
 fn filter(r: &mut Request, mut body: Body) -> Body {
+    if let Some(status) = r.course.error_status {
+        r.out.status = status;
+    }
     let generation = r.generation().clone();
     for filter in generation.plan(r.plan).header_filters() {
         body = filter.filter(r, body);
@@ -225,9 +245,9 @@ pub(crate) fn location_base<'a>(r: &'a Request, address: &'a mut Vec<u8>) -> Opt
     }
     let local = r.conn().local().inet();
     let name = &*r.generation().server(r.server).settings.name;
-    let host = match (redirect.server_name || r.host.is_empty(), local) {
-        (false, _) => &*r.host,
-        (true, Some(local)) if name.is_empty() => {
+    let known = if redirect.server_name { name } else { &*r.host };
+    let host = match local {
+        Some(local) if known.is_empty() => {
             let host = match local.ip() {
                 IpAddr::V4(ip) => write!(address, "{ip}"),
                 IpAddr::V6(ip) => write!(address, "[{ip}]"),
@@ -235,7 +255,8 @@ pub(crate) fn location_base<'a>(r: &'a Request, address: &'a mut Vec<u8>) -> Opt
             host.expect("writing to memory does not fail");
             &*address
         }
-        (true, _) => name,
+        None if known.is_empty() => name,
+        _ => known,
     };
     let port = local.map(|local| local.port()).filter(|port| redirect.port && *port != 80);
     Some(LocationBase { https: false, host, port })
@@ -249,7 +270,8 @@ fn connection_field(r: &mut Request) -> ConnectionField {
         || conn.requests.get() >= keep.requests
         || tw_rt::clock::now().saturating_duration_since(conn.accepted) > keep.time
         || conn.worker.connections.is_stopping()
-        || r.body.may_not_come(&r.head);
+        || r.body.may_not_come(&r.head)
+        || agent::keepalive_is_disabled(r);
     if over && r.course.after == After::KeepAlive {
         r.course.after = After::Close;
     }

@@ -1,0 +1,127 @@
+//! Small things that clients and operators of nginx rely on, each found by comparing with it.
+
+use crate::{ask, get, raw, server, start_server};
+
+#[test]
+fn the_location_says_whose_connection_is_kept() {
+    let server = start_server(
+        server().file("html/a", "").file("html/mac/a", "").file("html/any/a", ""),
+        "location /mac/ { keepalive_disable safari; } location /any/ { keepalive_disable none; }",
+    );
+    let (msie, mac) = ("MSIE 6.0; Windows", "Mac OS X Safari/534.48");
+    for (method, target, agent, kept) in [
+        ("GET", "/a", msie, "keep-alive"),
+        ("POST", "/a", msie, "close"),
+        ("POST", "/mac/a", msie, "keep-alive"),
+        ("POST", "/any/a", msie, "keep-alive"),
+        ("POST", "/a", "MSIE 7.0; Windows", "keep-alive"),
+        ("GET", "/a", mac, "keep-alive"),
+        ("GET", "/mac/a", mac, "close"),
+        ("GET", "/any/a", mac, "keep-alive"),
+    ] {
+        let mut client = server.connect().unwrap();
+        client.send(format!("{method} {target} HTTP/1.1\r\nHost: a\r\nUser-Agent: {agent}\r\n\r\n")).unwrap();
+        let response = client.read_response().unwrap();
+        assert_eq!(response.field("Connection"), Some(kept), "{method} {target} {agent}");
+    }
+}
+
+#[test]
+fn a_redirect_names_the_address_where_there_is_no_host() {
+    let server = start_server(
+        server(),
+        "server_name example.com; error_page 400 /host; location /host { return 301 /there; }
+         location /name { server_name_in_redirect on; return 301 /there; }",
+    );
+    let port = server.addr().port();
+    for (target, host, expected) in [
+        ("/host", "Host: localhost", "localhost"),
+        ("/host", "Host: .", "127.0.0.1"),
+        ("/host", "", "127.0.0.1"),
+        ("/name", "Host: localhost", "example.com"),
+        ("/name", "", "example.com"),
+    ] {
+        let text = raw(&server, format!("GET {target} HTTP/1.0\r\n{host}\r\n\r\n"));
+        let line = format!("\r\nLocation: http://{expected}:{port}/there\r\n");
+        assert!(text.contains(&line), "{target} {host}: {text}");
+    }
+}
+
+#[test]
+fn if_range_is_compared_with_what_is_sent() {
+    let date = "Mon, 28 Sep 1970 06:00:00 GMT";
+    let server = start_server(
+        server().file("html/a", "hello"),
+        &format!(
+            "location /dated/ {{ alias html/; add_header Last-Modified '{date}'; }}
+             location /undated/ {{ alias html/; add_header Last-Modified ''; }}
+             location /tagged/ {{ alias html/; add_header ETag '\"x\"'; }}"
+        ),
+    );
+    let own = get(&server, "/a").field("Last-Modified").unwrap().to_owned();
+    for (target, validator, status) in [
+        ("/a", &*own, 206),
+        ("/dated/a", &*own, 200),
+        ("/dated/a", date, 206),
+        ("/undated/a", &*own, 200),
+        ("/tagged/a", "\"x\"", 206),
+        ("/tagged/a", "\"y\"", 200),
+    ] {
+        let fields = ["Range: bytes=1-2", &format!("If-Range: {validator}")];
+        let response = ask(&server, &format!("GET {target}"), &fields);
+        assert_eq!(response.status, status, "{target} {validator}");
+        assert_eq!(response.field("Content-Range").is_some(), status == 206, "{target} {validator}");
+    }
+}
+
+#[test]
+fn a_range_outside_of_the_file_has_an_error_page() {
+    let server = start_server(
+        server().file("html/a", "hello").file("html/page", "a page"),
+        "add_header X-Always a always; location /paged/ { alias html/; error_page 416 /page; }",
+    );
+    for (target, text) in [("/a", "416 Requested Range Not Satisfiable"), ("/paged/a", "a page")] {
+        let response = ask(&server, &format!("GET {target}"), &["Range: bytes=5-"]);
+        assert_eq!((response.status, response.field("Content-Range")), (416, Some("bytes */5")), "{target}");
+        assert!(response.text().contains(text), "{target}: {}", response.text());
+        assert_eq!(response.field("X-Always"), Some("a"), "{target}");
+    }
+}
+
+#[test]
+fn a_malformed_body_is_refused_even_if_nobody_wants_it() {
+    let server = start_server(server().file("html/a", "hello"), "location /text { return 200 text; }");
+    let chunked = "Host: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for (target, body, status) in [
+        ("/a", "3\r\nabc\r\n0\r\n\r\n", "200 OK"),
+        ("/a", "3\r\nabcd\r\n0\r\n\r\n", "400 Bad Request"),
+        ("/text", "x\r\n", "400 Bad Request"),
+        ("/missing", "x\r\n", "404 Not Found"),
+    ] {
+        let text = raw(&server, format!("GET {target} HTTP/1.1\r\n{chunked}{body}"));
+        assert!(text.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{target} {body:?}: {text}");
+        assert_eq!(text.matches("HTTP/1.1").count(), 1, "{target} {body:?}: {text}");
+    }
+}
+
+#[test]
+fn an_error_page_may_be_a_return_without_a_text() {
+    let server = start_server(
+        server(),
+        "location /204 { return 204; } location /200 { return 200; } location /300 { return 300; }
+         location /to204 { error_page 405 /204; return 405; } location /to200 { error_page 405 /200; return 405; }
+         location /own { error_page 405 = /204; return 405; }",
+    );
+    for (target, status, length) in [
+        ("/204", 204, None),
+        ("/200", 200, Some("0")),
+        ("/300", 300, Some("0")),
+        ("/to204", 405, Some("0")),
+        ("/to200", 405, Some("0")),
+        ("/own", 204, None),
+    ] {
+        let response = get(&server, target);
+        assert_eq!((response.status, response.field("Content-Length")), (status, length), "{target}");
+        assert_eq!(response.text(), "", "{target}");
+    }
+}
