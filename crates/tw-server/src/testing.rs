@@ -45,7 +45,7 @@ pub(crate) fn with_request<T: Send + 'static>(
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, peer) = listener.accept().await.unwrap();
-        let listen = generation.listens[0].address.clone();
+        let listen = std::rc::Rc::new(generation.listens[0].address.clone());
         let worker = Worker::new(3, Arc::new(Counts::default()), generation);
         let conn = Conn::new(42, Stream::from(stream), peer.into(), listen, worker.clone());
         let mut r = worker.take_request();

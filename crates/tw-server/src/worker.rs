@@ -151,7 +151,7 @@ impl Worker {
     }
 
     /// Takes a new connection in.
-    fn accepted(self: &Rc<Self>, accepted: Accepted, listen: &tw_net::Addr) {
+    fn accepted(self: &Rc<Self>, accepted: Accepted, listen: &Rc<tw_net::Addr>) {
         self.counts.accepted.add(1);
         let limit = self.generation().main.worker_connections;
         if self.connections.len() as u64 >= limit && !self.make_room() {
@@ -208,13 +208,13 @@ impl Worker {
     }
 
     async fn accept(self: Rc<Self>, mut acceptor: Acceptor) {
-        let listen = acceptor.addr().clone();
+        let listen = Rc::new(acceptor.addr().clone());
         let several =
-            self.generation().listens.iter().any(|g| g.address == listen && g.socket == SocketOf::Several);
+            self.generation().listens.iter().any(|g| g.address == *listen && g.socket == SocketOf::Several);
         loop {
             match acceptor.accept().await {
                 Ok(accepted) if several => {
-                    let local = self.shared_address(&accepted);
+                    let local = self.shared_address(&accepted).map(Rc::new);
                     self.accepted(accepted, local.as_ref().unwrap_or(&listen));
                 }
                 Ok(accepted) => self.accepted(accepted, &listen),

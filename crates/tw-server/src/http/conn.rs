@@ -45,17 +45,15 @@ pub struct Conn {
     /// The loop it lives on.
     pub worker: Rc<Worker>,
     /// The listening address it came by.
-    pub listen: Addr,
+    pub listen: Rc<Addr>,
     /// When it was accepted.
     pub accepted: Instant,
     /// Requests begun on it.
     pub requests: Cell<u64>,
     /// What a PROXY protocol header said.
-    pub proxy: OnceCell<tw_net::proxy_protocol::Header>,
-    /// Bytes of the first request that came with the PROXY protocol header.
-    pub(crate) early: Cell<Vec<u8>>,
+    pub proxy: OnceCell<Box<tw_net::proxy_protocol::Header>>,
     peer: Addr,
-    local: OnceCell<Addr>,
+    local: OnceCell<Box<Addr>>,
     client: OnceCell<Box<str>>,
     deadline: RefCell<Deadline>,
     keepalive_timeout: Cell<Duration>,
@@ -100,7 +98,7 @@ enum Woken {
 
 impl Conn {
     /// A connection just accepted.
-    pub(crate) fn new(id: u64, stream: Stream, peer: Addr, listen: Addr, worker: Rc<Worker>) -> Rc<Self> {
+    pub(crate) fn new(id: u64, stream: Stream, peer: Addr, listen: Rc<Addr>, worker: Rc<Worker>) -> Rc<Self> {
         Rc::new(Self {
             id,
             stream,
@@ -109,7 +107,6 @@ impl Conn {
             accepted: tw_rt::clock::now(),
             requests: Cell::new(0),
             proxy: OnceCell::new(),
-            early: Cell::new(Vec::new()),
             peer,
             local: OnceCell::new(),
             client: OnceCell::new(),
@@ -137,7 +134,8 @@ impl Conn {
 
     /// Our address. One system call, the first time.
     pub fn local(&self) -> &Addr {
-        self.local.get_or_init(|| self.stream.local_addr().unwrap_or_else(|_| self.listen.clone()))
+        self.local
+            .get_or_init(|| Box::new(self.stream.local_addr().unwrap_or_else(|_| (*self.listen).clone())))
     }
 
     /// A second descriptor of the socket, for a pool thread to write to; `None` if there is no descriptor left.
@@ -221,7 +219,7 @@ impl Conn {
         if id == generation.id {
             return generation.listens.get(at);
         }
-        let at = generation.listens.iter().position(|g| g.address == self.listen)?;
+        let at = generation.listens.iter().position(|g| g.address == *self.listen)?;
         self.group.set((generation.id, at));
         generation.listens.get(at)
     }
@@ -261,12 +259,15 @@ pub(crate) async fn serve(conn: Rc<Conn>) {
         let server = generation.server(group.default_server);
         (server.settings.client_header_timeout, group.proxy_protocol)
     };
-    if proxied && Box::pin(proxy_protocol::read(&conn, timeout)).await == Greeting::Refused {
-        return;
+    let mut early = Vec::new();
+    if proxied {
+        match Box::pin(proxy_protocol::read(&conn, timeout)).await {
+            Greeting::Accepted(rest) => early = rest,
+            Greeting::Refused => return,
+        }
     }
     conn.keepalive_timeout.set(timeout);
     let mut wait = timeout;
-    let mut early = conn.early.take();
     while !early.is_empty() || matches!(conn.idle(wait).await, Woken::Readable) {
         let mut r = conn.worker.take_request();
         r.bind(&conn);

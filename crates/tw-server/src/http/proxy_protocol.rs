@@ -13,10 +13,9 @@ use super::conn::Conn;
 const READ_SIZE: usize = 512;
 
 /// Whether a connection may be served.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Greeting {
-    /// It began with a header; what follows it is kept for the first request.
-    Accepted,
+    /// It began with a header; these bytes of the first request came with it.
+    Accepted(Vec<u8>),
     /// It did not, in time; it has been logged.
     Refused,
 }
@@ -31,9 +30,8 @@ pub(crate) async fn read(conn: &Rc<Conn>, timeout: Duration) -> Greeting {
             Ok(_) => match parse(&sent) {
                 Ok(Some((header, len))) => {
                     // Set once: a connection has one header.
-                    let _ = conn.proxy.set(header);
-                    conn.early.set(sent.split_off(len));
-                    return Greeting::Accepted;
+                    let _ = conn.proxy.set(Box::new(header));
+                    return Greeting::Accepted(sent.split_off(len));
                 }
                 Ok(None) if sent.len() < MAX_HEADER => sent.reserve(READ_SIZE),
                 Ok(None) => {

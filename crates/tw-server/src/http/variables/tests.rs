@@ -150,7 +150,7 @@ fn the_proxy_protocol() {
     let told = |line: &'static str| {
         move |r: &mut Request| {
             let (header, _) = tw_net::proxy_protocol::parse(line.as_bytes()).unwrap().unwrap();
-            r.conn().proxy.set(header).unwrap();
+            r.conn().proxy.set(Box::new(header)).unwrap();
         }
     };
     let all =
