@@ -26,6 +26,8 @@ pub struct RequestBody {
     stage: Stage,
     /// Bytes of the body that arrived.
     received: u64,
+    /// The same with the framing of a chunked body.
+    wire: u64,
     memory: Vec<u8>,
     file: Option<TempFile>,
     hundred: Hundred,
@@ -110,6 +112,11 @@ impl RequestBody {
         self.received
     }
 
+    /// Bytes that arrived, with the framing of a chunked body.
+    pub fn wire(&self) -> u64 {
+        self.wire
+    }
+
     /// The body, if all of it is in memory.
     pub fn memory(&self) -> Option<&[u8]> {
         (self.file.is_none() && !self.is_pending() && !self.memory.is_empty()).then_some(&self.memory)
@@ -168,7 +175,7 @@ pub async fn read(r: &mut Request) -> Result<(), u16> {
             Piece::Data(range) => {
                 let (len, end) = (range.len(), range.end);
                 let data = r.head.rest().get(range).unwrap_or_default().to_vec();
-                r.head.consume(end);
+                consume(r, end);
                 r.body.received += len as u64;
                 if max > 0 && r.body.received > max {
                     r.log(
@@ -199,7 +206,7 @@ pub(crate) fn discard(r: &mut Request) -> Result<(), u16> {
         match step(r)? {
             Piece::Data(range) => {
                 r.body.received += range.len() as u64;
-                r.head.consume(range.end);
+                consume(r, range.end);
             }
             Piece::NeedMore | Piece::End => break,
         }
@@ -222,7 +229,7 @@ async fn drain_rest(r: &mut Request) -> Drained {
         match step(r) {
             Ok(Piece::Data(range)) => {
                 r.body.received += range.len() as u64;
-                r.head.consume(range.end);
+                consume(r, range.end);
             }
             Ok(Piece::End) => return Drained::Yes,
             Ok(Piece::NeedMore) => {
@@ -243,6 +250,12 @@ async fn drain_rest(r: &mut Request) -> Drained {
             Err(_) => return Drained::No,
         }
     }
+}
+
+/// Takes `count` bytes out of the buffer.
+fn consume(r: &mut Request, count: usize) {
+    r.head.consume(count);
+    r.body.wire += count as u64;
 }
 
 /// Looks at what is in the buffer.
@@ -266,11 +279,11 @@ fn step(r: &mut Request) -> Result<Piece, u16> {
     match piece {
         Ok((_, Chunk::Data(range))) => Ok(Piece::Data(range)),
         Ok((used, Chunk::NeedMore)) => {
-            r.head.consume(used);
+            consume(r, used);
             Ok(Piece::NeedMore)
         }
         Ok((used, _)) => {
-            r.head.consume(used);
+            consume(r, used);
             r.body.stage = Stage::Done;
             Ok(Piece::End)
         }
@@ -345,12 +358,10 @@ async fn write(r: &mut Request, data: Vec<u8>) -> Result<(), DiskError> {
         r.account.class = Class::Fill;
         let how = Temp { levels: temp_path.levels, is_named: keep != InFileOnly::Off, ..Temp::NAMED };
         let (file, path) = disk.create_temp(&mut r.account, &temp_path.path, &how).await?;
-        if let Some(path) = &path {
-            let path = tw_log::Text(path.to_bytes()).to_string();
-            r.log(
-                Level::Notice,
-                format_args!("a client request body is buffered to a temporary file {path}"),
-            );
+        let what = "a client request body is buffered to a temporary file";
+        match &path {
+            Some(path) => r.log(Level::Notice, format_args!("{what} {}", tw_log::Text(path.to_bytes()))),
+            None => r.log(Level::Warn, format_args!("{what}")),
         }
         r.body.file = Some(TempFile { file, path, size: 0, disk, keep });
     }

@@ -168,7 +168,7 @@ fn content_length(r: &Request, out: &mut Vec<u8>) -> Value {
 }
 
 fn request_length(r: &Request, out: &mut Vec<u8>) -> Value {
-    put_number(out, r.head.read_len() as u64 + r.body.received())
+    put_number(out, r.head.read_len() as u64 + r.body.wire())
 }
 
 fn remote_user(r: &Request, out: &mut Vec<u8>) -> Value {
