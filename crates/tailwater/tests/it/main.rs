@@ -11,6 +11,7 @@
 
 mod access_log;
 mod autoindex;
+mod bodies;
 mod cli;
 mod conformance;
 mod error_page;
@@ -18,6 +19,7 @@ mod headers;
 mod index;
 mod listen;
 mod locations;
+mod malformed;
 mod returns;
 mod serve;
 mod signals;
