@@ -3,6 +3,9 @@
 //! A pattern without lookaround or backreferences runs on an automaton in linear time; the rest backtracks at most
 //! [`BACKTRACK_LIMIT`] steps and then fails, so that one hostile request cannot hold a loop.
 
+mod pcre;
+mod property;
+
 use fancy_regex::{BytesMode, RegexBuilder};
 
 /// Steps a backtracking match may take before it is given up (about 10 ms of one core).
@@ -54,10 +57,13 @@ impl Captures {
 impl Regex {
     /// Compiles `pattern`. The error is the compiler's text.
     pub fn new(pattern: &[u8], caseless: Caseless) -> Result<Self, String> {
-        let pattern =
-            std::str::from_utf8(pattern).map_err(|_| "the pattern is not valid UTF-8".to_owned())?;
-        let inner = RegexBuilder::new(pattern)
-            .bytes_mode(BytesMode::Ascii)
+        let translated = pcre::translate(pattern)?;
+        let mode = match translated.mode {
+            pcre::Mode::Bytes => BytesMode::Ascii,
+            pcre::Mode::Utf8 => BytesMode::UnicodeBytes,
+        };
+        let inner = RegexBuilder::new(&translated.pattern)
+            .bytes_mode(mode)
             .case_insensitive(caseless == Caseless::Yes)
             .backtrack_limit(BACKTRACK_LIMIT)
             .build()
@@ -67,7 +73,7 @@ impl Regex {
             .enumerate()
             .filter_map(|(n, name)| name.map(|name| (n, Box::from(name))))
             .collect();
-        Ok(Self { inner, names, pattern: pattern.into() })
+        Ok(Self { inner, names, pattern: String::from_utf8_lossy(pattern).into() })
     }
 
     /// The pattern as written.

@@ -125,3 +125,28 @@ fn an_error_page_may_be_a_return_without_a_text() {
         assert_eq!(response.text(), "", "{target}");
     }
 }
+
+#[test]
+fn patterns_are_those_of_pcre() {
+    let server = start_server(
+        server(),
+        r#"server_name "~^(?P<name>www\p{N}+)\Q.example.com\E$"; location / { return 200 "$name"; }
+           location ~ "^/(?<n>\d{2})\/\Qa+b\E$" { return 200 "$n"; }
+           location ~ "(*UTF8)^/\p{L}$" { return 200 letter; }
+           location ~* "^/\x42[]\[-]$" { return 200 bracket; }"#,
+    );
+    for (target, host, expected) in [
+        ("/", "WWW12.example.com", "www12"),
+        ("/", "www12xexample.com", ""),
+        ("/12/a+b", "a", "12"),
+        ("/12/aab", "a", ""),
+        ("/%C3%A4", "a", "letter"),
+        ("/b]", "a", "bracket"),
+        ("/b-", "a", "bracket"),
+    ] {
+        let mut client = server.connect().unwrap();
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n")).unwrap();
+        let response = client.read_response().unwrap();
+        assert_eq!((response.status, response.text()), (200, expected.to_owned()), "{target} {host}");
+    }
+}
