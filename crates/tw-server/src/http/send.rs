@@ -68,7 +68,7 @@ fn failed(r: &mut Request, failure: &Failure) {
         Failure::Timeout => {
             r.log(
                 Level::Info,
-                format_args!("client timed out (110: Connection timed out) while sending to client"),
+                format_args!("client timed out (110: Connection timed out) while sending response to client"),
             );
             if r.plan().core.send.reset_timedout_connection {
                 // A plain close does as well, only later.
@@ -77,7 +77,7 @@ fn failed(r: &mut Request, failure: &Failure) {
         }
         Failure::Gone(e) => {
             let text = tw_log::Errno(e.raw_os_error().unwrap_or_default());
-            r.log(Level::Info, format_args!("send() failed ({text}) while sending to client"));
+            r.log(Level::Info, format_args!("send() failed ({text}) while sending response to client"));
         }
         Failure::Body(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
             r.log(Level::Alert, format_args!("file was truncated while sending response to client"));
