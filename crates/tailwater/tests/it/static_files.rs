@@ -63,7 +63,7 @@ fn statuses() {
         let response = ask(&server, line, &[]);
         assert_eq!(response.status, status, "{line}");
         assert!(response.text().contains(text), "{line}: {}", response.text());
-        assert!(text != "" || response.body.is_empty(), "{line}: {}", response.text());
+        assert!(!text.is_empty() || response.body.is_empty(), "{line}: {}", response.text());
     }
 }
 
