@@ -50,7 +50,7 @@ pub(crate) fn with_request<T: Send + 'static>(
         let conn = Conn::new(42, Stream::from(stream), peer.into(), listen, worker.clone());
         let mut r = worker.take_request();
         r.bind(&conn);
-        r.reset();
+        r.begin();
         r.head.push(head.as_bytes());
         let limits = r.generation().server(r.server).settings.head;
         if let Ok(Progress::Complete) = r.head.parse(&limits) {

@@ -7,6 +7,7 @@ use std::rc::{Rc, Weak};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
+use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 use tw_base::Counter;
@@ -26,8 +27,12 @@ const SPARE_REQUESTS: usize = 64;
 pub const SCRATCH_SIZE: usize = 256 << 10;
 /// Entries of the table of files that one sweep looks at.
 const SWEEP: usize = 256;
+/// Idle connections closed at once to make room.
+const CLOSE_AT_ONCE: usize = 32;
+/// How long nobody looks for idle connections again after none was found.
+const NO_ROOM_FOR: Duration = Duration::from_millis(100);
 /// Time between two sweeps.
-const SWEEP_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// What loops count for the whole process.
 #[derive(Default)]
@@ -99,6 +104,8 @@ pub struct Worker {
     #[expect(clippy::vec_box, reason = "a request of 2 KiB is handed over without being moved")]
     requests: RefCell<Vec<Box<Request>>>,
     known: RefCell<Vec<Weak<Conn>>>,
+    /// When no connection was found idle although room was needed.
+    no_room_since: Cell<Option<Instant>>,
     date: Cell<(i64, [u8; 29])>,
 }
 
@@ -117,6 +124,7 @@ impl Worker {
             generation: RefCell::new(Rc::new(LoopGeneration(generation))),
             requests: RefCell::new(Vec::new()),
             known: RefCell::new(Vec::new()),
+            no_room_since: Cell::new(None),
             date: Cell::new((i64::MIN, [0; 29])),
         })
     }
@@ -174,12 +182,20 @@ impl Worker {
         let mut known = self.known.borrow_mut();
         if known.len() == known.capacity() {
             known.retain(|c| c.strong_count() > 0);
+            let needed = known.len() * 2;
+            known.shrink_to(needed);
         }
         known.push(Rc::downgrade(conn));
     }
 
-    /// Closes the longest idle eighth of the idle connections, at most 32; `false` if none is idle.
+    /// Closes the longest idle eighth of the idle connections, at most [`CLOSE_AT_ONCE`]; `false` if none is idle.
+    ///
+    /// Looks at every connection, so a look that found none is not repeated for [`NO_ROOM_FOR`].
     fn make_room(&self) -> bool {
+        let now = tw_rt::clock::now();
+        if self.no_room_since.get().is_some_and(|since| now.saturating_duration_since(since) < NO_ROOM_FOR) {
+            return false;
+        }
         let mut idle: Vec<_> = self
             .known
             .borrow()
@@ -187,13 +203,13 @@ impl Worker {
             .filter_map(Weak::upgrade)
             .filter_map(|c| c.idle_since().map(|since| (since, c)))
             .collect();
-        if idle.is_empty() {
-            return false;
+        self.no_room_since.set(idle.is_empty().then_some(now));
+        let count = idle.len().div_ceil(8).min(CLOSE_AT_ONCE);
+        if count > 0 && count < idle.len() {
+            idle.select_nth_unstable_by_key(count, |(since, _)| *since);
         }
-        idle.sort_by_key(|(since, _)| *since);
-        let count = (idle.len() / 8).clamp(1, 32);
         idle.iter().take(count).for_each(|(_, conn)| conn.close_idle());
-        true
+        count > 0
     }
 
     /// The configured address a connection came to, if that shares the socket of another.

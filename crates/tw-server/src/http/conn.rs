@@ -34,7 +34,7 @@ use crate::worker::Worker;
 /// Bytes asked of the socket for a request head.
 const HEAD_READ: usize = 4096;
 /// Bytes read at once during a lingering close.
-const LINGER_READ: usize = 4096;
+const LINGER_READ: usize = 16 << 10;
 
 /// A client connection.
 pub struct Conn {
@@ -299,7 +299,7 @@ pub(crate) async fn serve(conn: Rc<Conn>) {
 /// Serves requests until there is nothing of a next one in the buffer.
 async fn exchange(conn: &Rc<Conn>, r: &mut Request) -> After {
     loop {
-        r.reset();
+        r.begin();
         let head = read_head(conn, r).await;
         if !matches!(head, Head::Closed | Head::NotBegun) {
             conn.requests.set(conn.requests.get() + 1);
@@ -329,7 +329,7 @@ async fn exchange(conn: &Rc<Conn>, r: &mut Request) -> After {
         respond::send(r, body).await;
         log_request(conn, r);
         if r.course.after == After::KeepAlive && request_body::drain(r).await == Drained::No {
-            r.course.after = After::Close;
+            r.course.after = After::Abort;
         }
         if r.course.after != After::KeepAlive {
             return r.course.after;
@@ -339,6 +339,9 @@ async fn exchange(conn: &Rc<Conn>, r: &mut Request) -> After {
         if r.head.is_idle() {
             return After::KeepAlive;
         }
+        r.clear();
+        // One client's pipeline is not served ahead of other clients.
+        tw_rt::yield_now().await;
     }
 }
 
@@ -364,6 +367,7 @@ async fn read_head(conn: &Rc<Conn>, r: &mut Request) -> Head {
     let limits = &server.settings.head;
     let until = tw_rt::clock::now() + server.settings.client_header_timeout;
     let mut begun = !r.head.is_idle();
+    let mut is_untouched = true;
     loop {
         if begun {
             match r.head.parse(limits) {
@@ -382,12 +386,18 @@ async fn read_head(conn: &Rc<Conn>, r: &mut Request) -> Head {
                 );
                 return Head::Gone(400);
             }
-            Ok(_) => begun = true,
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock && was_empty => return Head::NotBegun,
+            Ok(_) => {
+                begun = true;
+                is_untouched = false;
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock && was_empty && is_untouched => {
+                return Head::NotBegun;
+            }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 let left = until.saturating_duration_since(tw_rt::clock::now());
                 match conn.readable(left).await {
                     Ok(()) => {}
+                    Err(WaitError::Timeout) if was_empty => return Head::Closed,
                     Err(WaitError::Timeout) => {
                         r.log(
                             Level::Info,
@@ -415,6 +425,11 @@ fn lost(r: &Request, error: &io::Error) -> Head {
 
 fn refused(r: &mut Request, error: HeadError) -> Head {
     r.log(Level::Info, format_args!("{}", r.head.error_text(error)));
+    // As far as the request line was good, an error page may use it.
+    let Request { head, host, uri, .. } = &mut *r;
+    host.extend_from_slice(head.host().unwrap_or_default());
+    uri.path.extend_from_slice(head.path());
+    uri.args.extend_from_slice(head.args());
     Head::Bad(error.status())
 }
 
@@ -481,15 +496,19 @@ async fn linger_close(conn: &Rc<Conn>, time: Duration, timeout: Duration) {
     let mut ignored = Vec::with_capacity(LINGER_READ);
     loop {
         ignored.clear();
+        let left = until.saturating_duration_since(tw_rt::clock::now()).min(timeout);
+        if left.is_zero() {
+            return;
+        }
         match conn.stream.try_read(&mut ignored) {
             Ok(0) => return,
-            Ok(_) => continue,
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            Ok(_) => tw_rt::yield_now().await,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                if conn.readable(left).await.is_err() {
+                    return;
+                }
+            }
             Err(_) => return,
-        }
-        let left = until.saturating_duration_since(tw_rt::clock::now()).min(timeout);
-        if left.is_zero() || conn.readable(left).await.is_err() {
-            return;
         }
     }
 }

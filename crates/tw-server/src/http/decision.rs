@@ -34,6 +34,11 @@ pub(super) fn decide(r: &mut Request, generation: &Rc<LoopGeneration>, outcome: 
             r.uri.args = args;
             Next::Locate
         }
+        Outcome::Named(name) if r.uri.path.is_empty() => {
+            let name = tw_log::Text(&name);
+            r.log(Level::Error, format_args!("empty URI in redirect to named location \"{name}\""));
+            Next::Respond(special::builtin(r, 500))
+        }
         Outcome::Named(name) => {
             r.course.redirects_left -= 1;
             r.course.origin = Origin::Internal;
@@ -73,5 +78,6 @@ pub(super) fn loops(r: &mut Request, what: &str) -> Next {
         format_args!("{what} while internally redirecting to \"{}\"", tw_log::Text(&r.uri.path)),
     );
     // No error page again: looking it up may be what goes round in circles.
+    r.course.after = r.course.after.or_close();
     Next::Respond(special::builtin(r, 500))
 }

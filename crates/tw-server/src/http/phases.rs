@@ -27,8 +27,11 @@ pub(super) enum Next {
 
 /// Serves `r`: returns the body of the response; its head is `r.out`. Waits only for what handlers wait for.
 pub async fn run(r: &mut Request) -> Body {
+    run_from(r, Next::Locate).await
+}
+
+async fn run_from(r: &mut Request, mut next: Next) -> Body {
     let generation = r.generation().clone();
-    let mut next = Next::Locate;
     loop {
         next = match next {
             Next::Respond(body) => return body,
@@ -66,7 +69,7 @@ pub async fn instead(r: &mut Request, status: u16) -> Body {
     let generation = r.generation().clone();
     match decide(r, &generation, Outcome::Status(status)) {
         Next::Respond(body) => body,
-        Next::Locate | Next::Run => Box::pin(run(r)).await,
+        next => Box::pin(run_from(r, next)).await,
     }
 }
 

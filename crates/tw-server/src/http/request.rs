@@ -172,6 +172,17 @@ pub enum After {
     Abort,
 }
 
+impl After {
+    /// Not kept alive, whatever else it is.
+    #[must_use]
+    pub fn or_close(self) -> Self {
+        match self {
+            Self::KeepAlive | Self::Close => Self::Close,
+            Self::Abort => Self::Abort,
+        }
+    }
+}
+
 /// When a request began.
 #[derive(Debug, Clone, Copy)]
 pub struct Started {
@@ -242,7 +253,7 @@ impl Request {
 
     /// Lets go of the connection and of everything the request held; memory stays.
     pub(crate) fn unbind(&mut self) {
-        self.reset();
+        self.clear();
         self.head.clear();
         self.link = None;
     }
@@ -261,8 +272,15 @@ impl Request {
         &self.link().generation
     }
 
-    /// Makes it ready for the next request; bytes already read stay in `head`.
-    pub fn reset(&mut self) {
+    /// Begins the next request of the connection.
+    pub(crate) fn begin(&mut self) {
+        let is_first = self.conn().requests.get() == 0;
+        let arrival = if is_first || self.head.is_idle() { Arrival::Awaited } else { Arrival::Pipelined };
+        self.started = Started::now(arrival);
+    }
+
+    /// Forgets the request; memory, and bytes already read of the next one, stay.
+    pub(crate) fn clear(&mut self) {
         self.host.clear();
         self.uri.path.clear();
         self.uri.args.clear();
@@ -273,9 +291,6 @@ impl Request {
         self.slots.iter_mut().for_each(|slot| *slot = None);
         self.limit_rate = None;
         self.sent = Sent::default();
-        let first = self.link.as_ref().is_none_or(|link| link.conn.requests.get() == 0);
-        let arrival = if first || self.head.is_idle() { Arrival::Awaited } else { Arrival::Pipelined };
-        self.started = Started::now(arrival);
         self.account = Account::new(Class::Hit, Source::NONE);
         self.realpath_root = None;
         self.id.set(None);

@@ -174,7 +174,8 @@ pub async fn read(r: &mut Request) -> Result<(), u16> {
         match step(r)? {
             Piece::Data(range) => {
                 let (len, end) = (range.len(), range.end);
-                let data = r.head.rest().get(range).unwrap_or_default().to_vec();
+                let Request { head, body, .. } = &mut *r;
+                body.memory.extend_from_slice(head.rest().get(range).unwrap_or_default());
                 consume(r, end);
                 r.body.received += len as u64;
                 if max > 0 && r.body.received > max {
@@ -188,12 +189,15 @@ pub async fn read(r: &mut Request) -> Result<(), u16> {
                     r.body.hundred = Hundred::Refused;
                     return Err(413);
                 }
-                r.body.memory.extend_from_slice(&data);
                 if only != InFileOnly::Off || r.body.memory.len() > buffer_size {
                     save(r).await?;
                 }
             }
-            Piece::NeedMore => fill(r).await?,
+            Piece::NeedMore => {
+                fill(r).await?;
+                // A client that sends faster than we read does not keep the loop.
+                tw_rt::yield_now().await;
+            }
             Piece::End => return Ok(()),
         }
     }
@@ -234,13 +238,15 @@ async fn drain_rest(r: &mut Request) -> Drained {
             Ok(Piece::End) => return Drained::Yes,
             Ok(Piece::NeedMore) => {
                 let conn = r.conn().clone();
+                let left = until.saturating_duration_since(tw_rt::clock::now()).min(lingering.timeout);
+                if left.is_zero() {
+                    return Drained::No;
+                }
                 match conn.stream.try_read(r.head.spare(READ_SIZE)) {
                     Ok(0) => return Drained::No,
-                    Ok(_) => {}
+                    Ok(_) => tw_rt::yield_now().await,
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                        let left =
-                            until.saturating_duration_since(tw_rt::clock::now()).min(lingering.timeout);
-                        if left.is_zero() || conn.readable(left).await.is_err() {
+                        if conn.readable(left).await.is_err() {
                             return Drained::No;
                         }
                     }
@@ -301,8 +307,13 @@ async fn fill(r: &mut Request) -> Result<(), u16> {
     if r.body.hundred == Hundred::NotYet {
         r.body.hundred = Hundred::Settled;
         if r.head.expect_continue() && r.head.rest().is_empty() {
-            // RFC 9110 10.1.1. A client that does not get it sends the body all the same.
-            let _ = conn.stream.try_write(b"HTTP/1.1 100 Continue\r\n\r\n");
+            // RFC 9110 10.1.1. A client that gets none of it sends the body all the same; half a line would be part of
+            // the response.
+            let sent = conn.stream.try_write(tw_http::response::CONTINUE).unwrap_or(0);
+            if sent > 0 && sent < tw_http::response::CONTINUE.len() {
+                r.course.after = After::Abort;
+                return Err(400);
+            }
         }
     }
     loop {

@@ -4,12 +4,13 @@
 //! a future. A file is read into the loop's one buffer and written from it; what the socket did not take is read again
 //! later, so a slow reader holds no memory. What is not in memory is read by a pool, never here.
 
+use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
-use tw_disk::{DiskError, Now, SentEnd};
+use tw_disk::{Disk, DiskError, Now, SentEnd};
 use tw_http::chunked::{BODY_END, CHUNK_END, ChunkHead};
 use tw_log::Level;
 
@@ -24,6 +25,11 @@ const SENDFILE_MIN: usize = 64 << 10;
 
 /// Largest body that is copied behind the head for `send()`, which beats `sendmsg()` with two pieces up to there.
 const COPY_MAX: usize = 4 << 10;
+
+/// Bytes of small parts that are sent together.
+const GATHER_MAX: usize = 32 << 10;
+/// Least that is read of a file for a socket that takes little at a time.
+const WINDOW_MIN: usize = 32 << 10;
 
 /// How the end of a response body is marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -209,26 +215,22 @@ async fn pull(
     mut pace: Option<&mut Pace>,
 ) -> Result<(), Failure> {
     if let (Body::Parts(parts), Framing::Length | Framing::Close) = (&mut *body, framing) {
-        for part in parts {
-            match part {
-                Body::File(span) => send_file(r, conn, span, timeout, pace.as_deref_mut()).await?,
-                Body::Bytes(bytes) => {
-                    let bytes = std::mem::take(bytes);
-                    write_all(r, conn, bytes, timeout, pace.as_deref_mut()).await?;
-                }
-                Body::Empty => {}
-                Body::Parts(_) | Body::Stream(_) => {
-                    return Err(Failure::Body(io::ErrorKind::Unsupported.into()));
-                }
-            }
-        }
-        return Ok(());
+        return send_parts(r, conn, parts, timeout, pace).await;
     }
+    let promised = if framing == Framing::Length { r.out.content_length } else { None };
+    let mut sent = 0;
     let want = r.plan().core.files.output_buffers.size;
     let Some(disk) = r.disk().cloned() else { return Err(Failure::Body(io::ErrorKind::NotFound.into())) };
     loop {
         let source = Source { disk: &disk, account: &mut r.account };
         let Some(piece) = body.next(want, source).await.map_err(Failure::Body)? else { break };
+        if piece.is_empty() {
+            continue;
+        }
+        sent += piece.len() as u64;
+        if promised.is_some_and(|length| sent > length) {
+            return Err(Failure::Body(io::Error::other("the response is longer than announced")));
+        }
         if framing == Framing::Chunked {
             let size = ChunkHead::new(piece.len() as u64);
             let mut chunk = Vec::with_capacity(size.as_bytes().len() + piece.len() + CHUNK_END.len());
@@ -243,7 +245,61 @@ async fn pull(
     if framing == Framing::Chunked {
         write_all(r, conn, Bytes::from_static(BODY_END), timeout, None).await?;
     }
-    Ok(())
+    match promised {
+        Some(length) if sent != length => Err(Failure::Body(io::ErrorKind::UnexpectedEof.into())),
+        _ => Ok(()),
+    }
+}
+
+/// Sends the parts of a multipart response. Small ones that are in memory are gathered: thousands of tiny ranges cost
+/// few writes.
+async fn send_parts(
+    r: &mut Request,
+    conn: &Rc<Conn>,
+    parts: &mut VecDeque<Body>,
+    timeout: Duration,
+    mut pace: Option<&mut Pace>,
+) -> Result<(), Failure> {
+    let Some(disk) = r.disk().cloned() else { return Err(Failure::Body(io::ErrorKind::NotFound.into())) };
+    let mut gathered = Vec::new();
+    while let Some(part) = parts.pop_front() {
+        match part {
+            Body::Bytes(bytes) if bytes.len() <= GATHER_MAX => gathered.extend_from_slice(&bytes),
+            Body::File(span) if span.len <= GATHER_MAX as u64 && gather(&disk, &span, &mut gathered) => {}
+            Body::Empty => {}
+            large => {
+                let bytes = Bytes::from(std::mem::take(&mut gathered));
+                write_all(r, conn, bytes, timeout, pace.as_deref_mut()).await?;
+                match large {
+                    Body::File(mut span) => {
+                        send_file(r, conn, &mut span, timeout, pace.as_deref_mut()).await?
+                    }
+                    Body::Bytes(bytes) => write_all(r, conn, bytes, timeout, pace.as_deref_mut()).await?,
+                    Body::Empty | Body::Parts(_) | Body::Stream(_) => {
+                        return Err(Failure::Body(io::ErrorKind::Unsupported.into()));
+                    }
+                }
+            }
+        }
+        if gathered.len() >= GATHER_MAX {
+            let bytes = Bytes::from(std::mem::take(&mut gathered));
+            write_all(r, conn, bytes, timeout, pace.as_deref_mut()).await?;
+            tw_rt::yield_now().await;
+        }
+    }
+    write_all(r, conn, gathered.into(), timeout, pace).await
+}
+
+/// Appends a span of a file if all of it is in memory; says whether it was.
+fn gather(disk: &Disk, span: &FileSpan, gathered: &mut Vec<u8>) -> bool {
+    let start = gathered.len();
+    gathered.resize(start + span.len as usize, 0);
+    let is_whole = disk.read_now(span.file.file(), span.offset, &mut gathered[start..])
+        == Now::Ready(Ok(span.len as usize));
+    if !is_whole {
+        gathered.truncate(start);
+    }
+    is_whole
 }
 
 /// Sends a span of a file: from the page cache through the loop's buffer, else by jobs.
@@ -258,8 +314,10 @@ async fn send_file(
     let turn = turn_size(files.sendfile_max_chunk);
     let Some(disk) = r.disk().cloned() else { return Err(Failure::Body(io::ErrorKind::NotFound.into())) };
     let mut by = Sender::Pool;
+    // Twice what the socket took last: little is copied in vain for a slow reader.
+    let mut window = turn;
     while span.len > 0 {
-        let mut want = turn.min(usize::try_from(span.len).unwrap_or(usize::MAX));
+        let mut want = window.min(usize::try_from(span.len).unwrap_or(usize::MAX));
         if let Some(pace) = pace.as_deref_mut() {
             want = want.min(pace.allowance(r, conn).await);
         }
@@ -276,6 +334,7 @@ async fn send_file(
             Moved::Written(n, Ok(written)) => {
                 r.sent.bytes += written as u64;
                 span.advance(written);
+                window = (2 * written).clamp(WINDOW_MIN.min(turn), turn);
                 if written < n {
                     wait_writable(conn, timeout).await?;
                 } else if span.len > 0 {

@@ -20,7 +20,7 @@ pub enum Special {
 
 /// Answers `r` with `status`: by its error page if it has one, else with the built-in page.
 pub fn respond(r: &mut Request, status: u16, generation: &LoopGeneration) -> Special {
-    if matches!(status, 408 | 444 | 499) {
+    if matches!(status, 408 | 444 | 499) || r.course.after == After::Abort {
         // Nobody waits for the answer, or nobody is to get one: the status is for the access log.
         r.course.after = After::Abort;
         r.out.status = status;
@@ -28,11 +28,7 @@ pub fn respond(r: &mut Request, status: u16, generation: &LoopGeneration) -> Spe
     }
     r.course.error_status = Some(status);
     match status {
-        // A peer that sends nonsense is not read from any longer.
-        400 => r.course.after = After::Close,
-        413 | 414 | 494..=497 | 500 | 501 if r.course.after == After::KeepAlive => {
-            r.course.after = After::Close
-        }
+        400 | 413 | 414 | 494..=497 | 500 | 501 => r.course.after = r.course.after.or_close(),
         _ => {}
     }
     r.out.content_type = Bytes::new();
