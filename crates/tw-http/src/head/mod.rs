@@ -470,6 +470,14 @@ impl RequestHead {
         self.forget_head();
     }
 
+    /// Which part of the head is being read, or was when it was found to be wrong: nginx's words for its log.
+    pub fn reading(&self) -> &'static str {
+        match self.parser.part {
+            parse::Part::Start | parse::Part::RequestLine => "client request line",
+            parse::Part::Fields | parse::Part::Done => "client request headers",
+        }
+    }
+
     /// The log line of an error that [`Self::parse`] just returned, in nginx's words.
     pub fn error_text(&self, error: HeadError) -> ErrorText<'_> {
         ErrorText::new(self, error)

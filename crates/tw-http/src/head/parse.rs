@@ -17,7 +17,7 @@ const EXCERPT_MAX: usize = 1748;
 
 #[derive(Debug)]
 pub(super) struct Parser {
-    part: Part,
+    pub(super) part: Part,
     line: LineParser,
     fields: FieldParser,
     room: Room,
@@ -27,7 +27,7 @@ pub(super) struct Parser {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+pub(super) enum Part {
     Start,
     RequestLine,
     Fields,
@@ -206,10 +206,10 @@ fn fields(head: &mut RequestHead, limits: &HeadLimits) -> Result<Progress, HeadE
                     return Err(HeadError::TooManyHeaders);
                 }
                 let field = FieldSpan { name, value, known };
-                if let Some(known) = known {
-                    accept_known(head, known, field)?;
-                }
+                let accepted = known.map_or(Ok(()), |known| accept_known(head, known, field));
+                // It stays even if it is wrong: the log shows the host that was sent.
                 head.fields.push(field);
+                accepted?;
             }
 
             FieldEvent::NeedMore => {

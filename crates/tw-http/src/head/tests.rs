@@ -95,6 +95,26 @@ fn requests_are_answered_as_nginx_answers_them() {
 }
 
 #[test]
+fn the_log_says_what_was_read_and_which_host_was_sent() {
+    for (sent, reading, host) in [
+        ("", "client request line", None),
+        ("GET / HT", "client request line", None),
+        ("<\r\n", "client request line", None),
+        ("GET /%0 HTTP/1.1\r\n", "client request line", None),
+        ("GET / HTTP/1.1\r\nHo", "client request headers", None),
+        ("GET / HTTP/1.1\r\nHost: a/b\r\n", "client request headers", Some("a/b")),
+        ("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n", "client request headers", Some("a")),
+        ("GET / HTTP/1.1\r\n\r\n", "client request headers", None),
+    ] {
+        let mut head = RequestHead::new();
+        head.push(sent.as_bytes());
+        let _ = head.parse(&HeadLimits::default());
+        assert_eq!(head.reading(), reading, "{sent:?}");
+        assert_eq!(head.field("host"), host.map(str::as_bytes), "{sent:?}");
+    }
+}
+
+#[test]
 fn a_split_at_any_byte_changes_nothing() {
     for (status, expected, request) in rows() {
         for at in 0..request.len() {
