@@ -9,7 +9,8 @@ const HOMES: &[(&str, &str)] = &[
     ("crates/tw-log/", "opened by the main thread, reopened by writer threads"),
     ("crates/tw-conf/", "the configuration is read before anything runs"),
     ("crates/tw-sys/", "kernel calls, whoever makes them"),
-    ("crates/tailwater/", "the command line and the master process run no loop"),
+    ("crates/tw-net/src/listen/", "listening sockets are opened before a loop has them"),
+    ("crates/tailwater/", "the command line and the main thread run no loop"),
     ("crates/tw-testkit/", "development only"),
     ("xtask/", "a tool"),
 ];
