@@ -112,7 +112,8 @@ fn captures() {
         server(),
         "location ~ ^/n/(?<first>\\w+)/(?<second>\\w+)$ { return 200 '$first-$second-$1-$2-$3'; }
          location ~ ^/p/(.)(.)?$ { return 200 '[$1][$2]'; }
-         location ~* ^/case/(A+)$ { return 200 $1; } location / { return 200 '[$1]'; }",
+         location ~* ^/case/(A+)$ { return 200 $1; } location / { return 200 '[$1]'; }
+         location ~ ^/(?<user>[a-z]+)/home/ { location ~ \\.(php)$ { return 200 '$user $1'; } return 200 '$user only'; }",
     );
     check(
         &server,
@@ -122,6 +123,9 @@ fn captures() {
             ("/p/x", "[x][]"),
             ("/case/aAa", "aAa"),
             ("/other", "[]"),
+            // The groups of an outer expression are gone, its names are not.
+            ("/joe/home/x.php", "joe php"),
+            ("/joe/home/x", "joe only"),
         ],
     );
 }

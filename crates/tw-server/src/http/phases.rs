@@ -10,8 +10,6 @@ use super::generation::PlanId;
 use super::plan::{Outcome, Phase, Step};
 use super::realpath_root;
 use super::request::{LoopGeneration, Origin, Request};
-use super::route::Found;
-use super::special;
 use crate::core::location::LocationAccess;
 use crate::regex::BacktrackLimit;
 
@@ -108,19 +106,13 @@ async fn phases(r: &mut Request, generation: &LoopGeneration, list: &[Phase]) ->
 
 fn locate(r: &mut Request, generation: &Rc<LoopGeneration>) -> Next {
     let server = generation.server(r.server);
-    let mut matched = None;
-    let found = server.locations.find(&r.uri.path, &mut r.captures, &mut matched);
-    if let Some(regex) = matched {
-        r.store_named_captures(regex);
-    }
+    let path = std::mem::take(&mut r.uri.path);
+    let mut captures = std::mem::take(&mut r.captures);
+    let found =
+        server.locations.find(&path, &mut captures, &mut |regex, captures| r.store_named(regex, captures));
+    (r.uri.path, r.captures) = (path, captures);
     let plan = match found {
-        Ok(Found::Plan(plan)) => plan,
-        Ok(Found::None) => server.plan,
-        Ok(Found::AddSlash(plan)) => {
-            r.plan = plan;
-            let outcome = special::add_slash(r);
-            return decide(r, generation, outcome);
-        }
+        Ok(found) => found.unwrap_or(server.plan),
         Err(BacktrackLimit) => {
             r.log(
                 Level::Error,

@@ -369,10 +369,16 @@ impl Request {
 
     /// Stores the named groups of a regular expression that has just matched into `captures`.
     pub fn store_named_captures(&mut self, regex: &Regex) {
+        let captures = std::mem::take(&mut self.captures);
+        self.store_named(regex, &captures);
+        self.captures = captures;
+    }
+
+    /// Stores the named groups of a regular expression from what it has captured.
+    pub(crate) fn store_named(&mut self, regex: &Regex, captures: &Captures) {
         for (group, name) in regex.names() {
-            let value = self.captures.group(*group).unwrap_or_default().to_vec();
             if let Some(slot) = self.generation().slot_of(name) {
-                self.set_slot(slot, value);
+                self.set_slot(slot, captures.group(*group).unwrap_or_default().to_vec());
             }
         }
     }

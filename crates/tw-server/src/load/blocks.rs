@@ -12,7 +12,7 @@ use crate::core::location::Location;
 use crate::core::server::ServerSettings;
 use crate::http::generation::{Given, ListenGroup, PlanId, Server, ServerId, SocketOf};
 use crate::http::plan::Plan;
-use crate::http::route::{Added, Locations, Names, Pattern};
+use crate::http::route::{Added, Locations, Names, Pattern, Written};
 use crate::module::Resolved;
 
 /// Resolves the `http` block and everything in it.
@@ -56,7 +56,7 @@ fn locations(
             // Of two with one name the first answers, as in nginx.
             named.entry(name.clone()).or_insert(plan);
         }
-        list.push((pattern, plan, Some(inner), false));
+        list.push(Written { pattern, plan, inner });
     }
     Ok(Locations::new(list))
 }
