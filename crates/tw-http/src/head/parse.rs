@@ -125,7 +125,15 @@ fn request_line(head: &mut RequestHead, limits: &HeadLimits) -> Result<Progress,
     let parser = &mut head.parser;
     let bytes = head.buf.get(head.start..).unwrap_or(b"");
     let window = bytes.get(..parser.room.line_limit).unwrap_or(bytes);
-    let Some(len) = parser.line.advance(window)? else {
+    let advanced = parser.line.advance(window);
+    if let Err(error) = advanced {
+        // The answer to a HEAD has no body, and that to HTTP/0.9 no head, even if the line is wrong.
+        head.line.method = parser.line.method;
+        if error == HeadError::InvalidMethodInHttp09 {
+            head.line.version = Version::HTTP_09;
+        }
+    }
+    let Some(len) = advanced? else {
         let too_long = window.len() >= parser.room.line_limit;
         return if too_long { Err(HeadError::UriTooLong) } else { Ok(Progress::NeedMore) };
     };

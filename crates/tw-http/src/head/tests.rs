@@ -352,3 +352,18 @@ fn the_lines_that_were_read_are_counted() {
         }
     }
 }
+
+#[test]
+fn what_is_known_of_a_line_that_is_wrong() {
+    for (line, method, version) in [
+        ("HEAD /a HTTP/x\r\n\r\n", Method::Head, Version::HTTP_10),
+        ("HEAD /a b\r\n\r\n", Method::Head, Version::HTTP_10),
+        ("HEAD /a\r\n", Method::Head, Version::HTTP_09),
+        ("head /a HTTP/1.1\r\n\r\n", Method::Other, Version::HTTP_10),
+    ] {
+        let mut head = RequestHead::new();
+        head.spare(line.len()).extend_from_slice(line.as_bytes());
+        assert!(head.parse(&HeadLimits::default()).is_err(), "{line:?}");
+        assert_eq!((head.method(), head.version()), (method, version), "{line:?}");
+    }
+}
