@@ -150,3 +150,34 @@ fn patterns_are_those_of_pcre() {
         assert_eq!((response.status, response.text()), (200, expected.to_owned()), "{target} {host}");
     }
 }
+
+#[test]
+fn the_error_log_says_what_was_being_read() {
+    let server = start_server(server(), "server_name example.com; location / { return 200; }");
+    for (sent, line) in [
+        ("<\r\n\r\n", "client sent invalid method while reading client request line, client: 127.0.0.1"),
+        (
+            "GET /a HTTP/1.1\r\nHost: a/b\r\n\r\n",
+            "client sent invalid host header while reading client request headers, client: 127.0.0.1, server: example.com, \
+             request: \"GET /a HTTP/1.1\", host: \"a/b\"",
+        ),
+        (
+            "GET /b HTTP/1.1\r\nHost: b\r\nX_Y: z\r\nConnection: close\r\n\r\n",
+            "client sent invalid header line: \"X_Y: z\" while reading client request headers, client: 127.0.0.1, \
+             server: example.com, request: \"GET /b HTTP/1.1\", host: \"b\"",
+        ),
+    ] {
+        raw(&server, sent);
+        server.wait_error_log(line).unwrap();
+    }
+    for (sent, part) in [("GET /c HT", "line"), ("GET /d HTTP/1.1\r\nHo", "headers")] {
+        let mut client = server.connect().unwrap();
+        client.send(sent).unwrap();
+        client.finish_sending().unwrap();
+        client.read_until_close().unwrap();
+        let line = format!(
+            "client prematurely closed connection while reading client request {part}, client: 127.0.0.1"
+        );
+        server.wait_error_log(&line).unwrap();
+    }
+}

@@ -382,7 +382,7 @@ async fn read_head(conn: &Rc<Conn>, r: &mut Request) -> Head {
             Ok(0) => {
                 r.log(
                     Level::Info,
-                    format_args!("client prematurely closed connection while reading client request headers"),
+                    format_args!("client prematurely closed connection while reading {}", r.head.reading()),
                 );
                 return Head::Gone(400);
             }
@@ -401,7 +401,10 @@ async fn read_head(conn: &Rc<Conn>, r: &mut Request) -> Head {
                     Err(WaitError::Timeout) => {
                         r.log(
                             Level::Info,
-                            format_args!("client timed out (110: Connection timed out) while reading client request headers"),
+                            format_args!(
+                                "client timed out (110: Connection timed out) while reading {}",
+                                r.head.reading()
+                            ),
                         );
                         if r.plan().core.send.reset_timedout_connection {
                             // A plain close does as well, only later.
@@ -419,12 +422,12 @@ async fn read_head(conn: &Rc<Conn>, r: &mut Request) -> Head {
 
 fn lost(r: &Request, error: &io::Error) -> Head {
     let text = tw_log::Errno(error.raw_os_error().unwrap_or_default());
-    r.log(Level::Info, format_args!("recv() failed ({text}) while reading client request headers"));
+    r.log(Level::Info, format_args!("recv() failed ({text}) while reading {}", r.head.reading()));
     if r.head.is_idle() { Head::Closed } else { Head::Gone(400) }
 }
 
 fn refused(r: &mut Request, error: HeadError) -> Head {
-    r.log(Level::Info, format_args!("{}", r.head.error_text(error)));
+    r.log(Level::Info, format_args!("{} while reading {}", r.head.error_text(error), r.head.reading()));
     // As far as the request line was good, an error page may use it.
     let Request { head, host, uri, .. } = &mut *r;
     host.extend_from_slice(head.host().unwrap_or_default());
@@ -455,7 +458,14 @@ pub(crate) fn route(conn: &Rc<Conn>, r: &mut Request) {
     }
     r.plan = generation.server(r.server).plan;
     for line in r.head.ignored_lines() {
-        r.log(Level::Info, format_args!("client sent invalid header line: \"{}\"", tw_log::Text(line)));
+        r.log(
+            Level::Info,
+            format_args!(
+                "client sent invalid header line: \"{}\" while reading {}",
+                tw_log::Text(line),
+                r.head.reading()
+            ),
+        );
     }
     r.body.begin(r.head.framing());
     r.course.after = keep_alive(conn, r);
