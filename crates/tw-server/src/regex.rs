@@ -15,7 +15,7 @@ pub const BACKTRACK_LIMIT: usize = 500_000;
 #[derive(Debug)]
 pub struct Regex {
     inner: fancy_regex::Regex,
-    /// Names of capture groups, by group number.
+    /// Names of capture groups in lower case, as variables have them, by group number.
     names: Vec<(usize, Box<str>)>,
     pattern: Box<str>,
 }
@@ -71,7 +71,7 @@ impl Regex {
         let names = inner
             .capture_names()
             .enumerate()
-            .filter_map(|(n, name)| name.map(|name| (n, Box::from(name))))
+            .filter_map(|(n, name)| name.map(|name| (n, name.to_ascii_lowercase().into())))
             .collect();
         Ok(Self { inner, names, pattern: String::from_utf8_lossy(pattern).into() })
     }
@@ -81,7 +81,7 @@ impl Regex {
         &self.pattern
     }
 
-    /// Named groups with their numbers.
+    /// Named groups in lower case with their numbers.
     pub fn names(&self) -> &[(usize, Box<str>)] {
         &self.names
     }
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn captures_bytes_and_names() {
-        let re = Regex::new(br"^/u/(?<user>[^/]+)/(.*)$", Caseless::No).unwrap();
+        let re = Regex::new(br"^/u/(?<User>[^/]+)/(.*)$", Caseless::No).unwrap();
         let mut c = Captures::default();
         assert_eq!(re.captures(b"/u/\xffx/rest", &mut c), Ok(Match::Yes));
         assert_eq!(c.group(1), Some(&b"\xffx"[..]));

@@ -184,6 +184,18 @@ impl VarTable {
         }
     }
 
+    /// Makes `name` a stored variable that a named group of a regular expression fills. A variable that `set` may change
+    /// is hidden by it, as in nginx.
+    ///
+    /// # Errors
+    /// nginx's: the variable is one that nothing may change.
+    pub fn capture(&mut self, name: &str) -> Result<(), ConfError> {
+        if let Place::Assign(_) = self.place(name)? {
+            self.define(name, SlotKind::Stored);
+        }
+        Ok(())
+    }
+
     /// Defines a name as a slot and says how it is filled. A stored slot does not replace a computed one.
     pub fn define(&mut self, name: &str, kind: SlotKind) -> u16 {
         let slot = self.slot(&name.to_ascii_lowercase(), None);
@@ -430,5 +442,21 @@ mod tests {
         assert_eq!(place(&mut vars, "Open"), "assign");
         assert_eq!(place(&mut vars, "found"), "the duplicate \"found\" variable");
         assert!(matches!(vars.bind("new", None), Var::Slot(0)));
+    }
+
+    #[test]
+    fn named_groups_as_variables() {
+        let mut vars = table();
+        let mut capture = |name: &str| vars.capture(name).map_err(|error| error.message);
+        for name in ["new", "new", "in_family", "Open"] {
+            assert_eq!(capture(name), Ok(()), "{name}");
+        }
+        for name in ["found", "Found"] {
+            assert_eq!(capture(name), Err(format!("the duplicate \"{name}\" variable")));
+        }
+        for (name, slot) in [("new", 0), ("in_FAMILY", 1), ("open", 2)] {
+            assert!(matches!(vars.bind(name, None), Var::Slot(bound) if bound == slot), "{name}");
+        }
+        assert!(matches!(vars.place("open"), Ok(Place::Assign(_))), "`set` changes what is hidden");
     }
 }

@@ -113,7 +113,10 @@ fn captures() {
         "location ~ ^/n/(?<first>\\w+)/(?<second>\\w+)$ { return 200 '$first-$second-$1-$2-$3'; }
          location ~ ^/p/(.)(.)?$ { return 200 '[$1][$2]'; }
          location ~* ^/case/(A+)$ { return 200 $1; } location / { return 200 '[$1]'; }
-         location ~ ^/(?<user>[a-z]+)/home/ { location ~ \\.(php)$ { return 200 '$user $1'; } return 200 '$user only'; }",
+         location ~ ^/(?<user>[a-z]+)/home/ { location ~ \\.(php)$ { return 200 '$user $1'; } return 200 '$user only'; }
+         location ~ ^/mixed/(?<MixedCase>.*) { return 200 $mixedcase; }
+         # What `set` may change may be hidden.
+         location ~ ^/args/(?<args>.*) { return 200 '$args $query_string'; }",
     );
     check(
         &server,
@@ -126,6 +129,8 @@ fn captures() {
             // The groups of an outer expression are gone, its names are not.
             ("/joe/home/x.php", "joe php"),
             ("/joe/home/x", "joe only"),
+            ("/mixed/x", "x"),
+            ("/args/x?y", "x y"),
         ],
     );
 }
@@ -230,6 +235,21 @@ fn the_default_server() {
 }
 
 #[test]
+fn a_server_without_a_name_is_for_requests_without_a_host() {
+    let first = "server { listen 127.0.0.1:{port}; server_name a; return 200 a; }";
+    for second in ["", "server_name \"\";"] {
+        let second = format!("server {{ listen 127.0.0.1:{{port}}; {second} return 200 nameless; }}");
+        let server = start(server(), &format!("{first} {second}"));
+        assert!(raw(&server, "GET / HTTP/1.0\r\n\r\n").ends_with("nameless"), "{second}");
+        assert_eq!(host(server.addr(), "other"), "a");
+        assert!(!server.stderr().contains("conflicting"), "{}", server.stderr());
+        let server = start(self::server(), &format!("{first} {second} {second}"));
+        let warned = "conflicting server name \"\" on 127.0.0.1:";
+        assert!(server.stderr().contains(warned), "{}", server.stderr());
+    }
+}
+
+#[test]
 fn a_server_without_locations_serves_its_root() {
     let server = start_server(server().file("html/a", "a"), "");
     check(&server, &[("/a", "a")]);
@@ -241,6 +261,8 @@ fn configurations_that_are_refused() {
         ("location /a { } location /a { }", "duplicate location \"/a\""),
         ("location = /a { } location = /a { }", "duplicate location \"/a\""),
         ("location ~ ( { }", "\"(\""),
+        ("location ~ ^/(?<uri>.*)$ { }", "the duplicate \"uri\" variable"),
+        ("server_name ~^(?<host>.*)$;", "the duplicate \"host\" variable"),
         ("location % /a { }", "invalid location modifier \"%\""),
         ("location /a { location /b { } }", "location \"/b\" is outside location \"/a\""),
         (

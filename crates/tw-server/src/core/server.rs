@@ -11,11 +11,11 @@ use crate::http::route::Name;
 use crate::load::Resolve;
 use crate::module::Settings;
 use crate::regex::{Caseless, Regex};
-use crate::vars::{SlotKind, Template};
+use crate::vars::Template;
 
 /// What is used for all requests of a server.
 pub struct ServerSettings {
-    /// `server_name`, as they are looked up; empty for none.
+    /// `server_name`, as they are looked up: the empty name if there is none, for requests without a host.
     pub names: Vec<Name>,
     /// The first `server_name`, for `$server_name` and redirects.
     pub name: Box<[u8]>,
@@ -105,7 +105,10 @@ impl Settings for ServerSettings {
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let words = raw.server_name.take().unwrap_or_default();
-        let names = words.iter().map(|word| name_of(word, cx)).collect::<Result<Vec<_>, _>>()?;
+        let mut names = words.iter().map(|word| name_of(word, cx)).collect::<Result<Vec<_>, _>>()?;
+        if names.is_empty() {
+            names.push(Name::Exact(Box::default()));
+        }
         let name = words.first().map_or_else(Box::default, |word| display_name(&word.bytes, cx));
         let head = outer.map(|o| o.head);
         let large = raw.large_client_header_buffers.or(
@@ -173,7 +176,7 @@ fn name_of(word: &Word, cx: &mut Resolve<'_>) -> Result<Name, ConfError> {
             ConfError::new(format!("regex compilation failed: {e} in \"{word}\"")).at(word.span)
         })?;
         for (_, name) in regex.names() {
-            cx.vars.define(name, SlotKind::Stored);
+            cx.vars.capture(name).map_err(|error| error.at(word.span))?;
         }
         return Ok(Name::Regex(Arc::new(regex)));
     }

@@ -9,7 +9,6 @@ use crate::core::main;
 use crate::http::route::Pattern;
 use crate::module::{Module, RawBox};
 use crate::regex::{Caseless, Regex};
-use crate::vars::SlotKind;
 
 /// Settings as written of one block and of the blocks in it.
 pub(super) struct Scope {
@@ -178,7 +177,7 @@ impl Loader<'_> {
                 let regex = Regex::new(uri, caseless)
                     .map_err(|e| node.fail(format!("regex compilation failed: {e} in \"{shown}\"")))?;
                 for (_, name) in regex.names() {
-                    self.vars.define(name, SlotKind::Stored);
+                    self.vars.capture(name).map_err(|error| node.fail(error.message))?;
                 }
                 Pattern::Regex(regex.into())
             }
