@@ -128,9 +128,9 @@ fn request_line(head: &mut RequestHead, limits: &HeadLimits) -> Result<Progress,
     let advanced = parser.line.advance(window);
     if let Err(error) = advanced {
         // The answer to a HEAD has no body, and that to HTTP/0.9 no head, even if the line is wrong.
-        head.line.method = parser.line.method;
-        if error == HeadError::InvalidMethodInHttp09 {
-            head.line.version = Version::HTTP_09;
+        match error {
+            HeadError::InvalidMethodInHttp09 => head.line.version = Version::HTTP_09,
+            _ => head.line.method = parser.line.method,
         }
     }
     let Some(len) = advanced? else {

@@ -358,7 +358,7 @@ fn what_is_known_of_a_line_that_is_wrong() {
     for (line, method, version) in [
         ("HEAD /a HTTP/x\r\n\r\n", Method::Head, Version::HTTP_10),
         ("HEAD /a b\r\n\r\n", Method::Head, Version::HTTP_10),
-        ("HEAD /a\r\n", Method::Head, Version::HTTP_09),
+        ("HEAD /a\r\n", Method::Other, Version::HTTP_09),
         ("head /a HTTP/1.1\r\n\r\n", Method::Other, Version::HTTP_10),
     ] {
         let mut head = RequestHead::new();
