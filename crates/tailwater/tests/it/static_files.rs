@@ -85,6 +85,9 @@ fn the_head_of_a_file() {
     }
     fs::write(server.prefix().join("html/plain"), "x").unwrap();
     assert_eq!(get(&server, "/plain").field("Content-Type"), Some("x/y"));
+    // A dot at the beginning makes a hidden file, not an extension.
+    fs::write(server.prefix().join("html/.txt"), "x").unwrap();
+    assert_eq!(get(&server, "/.txt").field("Content-Type"), Some("x/y"));
 }
 
 #[test]
