@@ -93,7 +93,7 @@ fn answer(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
     }
     r.course.ranges = Ranges::Allowed;
     Outcome::Respond(match file.content() {
-        Some(content) => Body::Bytes(content.clone()),
+        Some(content) => Body::Bytes(content),
         None if meta.size == 0 => Body::Bytes(Bytes::new()),
         None => Body::File(FileSpan { file: file.clone(), offset: 0, len: meta.size }),
     })

@@ -25,14 +25,10 @@ use crate::http::request::{LoopGeneration, Request};
 const SPARE_REQUESTS: usize = 64;
 /// Bytes of the buffer through which files go to sockets.
 pub const SCRATCH_SIZE: usize = 256 << 10;
-/// Entries of the table of files that one sweep looks at.
-const SWEEP: usize = 256;
 /// Idle connections closed at once to make room.
 const CLOSE_AT_ONCE: usize = 32;
 /// How long nobody looks for idle connections again after none was found.
 const NO_ROOM_FOR: Duration = Duration::from_millis(100);
-/// Time between two sweeps.
-const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// What loops count for the whole process.
 #[derive(Default)]
@@ -112,7 +108,8 @@ pub struct Worker {
 impl Worker {
     pub(crate) fn new(index: usize, counts: Arc<Counts>, generation: Arc<Generation>) -> Rc<Self> {
         let hot_max = generation.main.hot_files_size;
-        let files_max = FILES_MAX.min(descriptor_limit() / 4);
+        // The limit is the process's, and every loop has a table.
+        let files_max = FILES_MAX.min(descriptor_limit() / 4 / generation.main.worker_count().max(1));
         Rc::new(Self {
             index,
             counts,
@@ -277,8 +274,8 @@ async fn serve(worker: Rc<Worker>, sockets: Vec<ListenSocket>, mut orders: Inbox
     let sweeper = worker.clone();
     tw_rt::spawn_local(Subject { kind: "files", id: 0 }, async move {
         loop {
-            tokio::time::sleep(SWEEP_EVERY).await;
-            sweeper.files.borrow_mut().sweep(SWEEP);
+            let next = sweeper.files.borrow_mut().sweep();
+            tokio::time::sleep(next).await;
         }
     });
     while let Some(order) = orders.recv().await {

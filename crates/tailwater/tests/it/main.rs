@@ -16,6 +16,7 @@ mod cli;
 mod conformance;
 mod error_page;
 mod faults;
+mod files;
 mod headers;
 mod index;
 mod limits;

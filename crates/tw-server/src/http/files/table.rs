@@ -1,0 +1,191 @@
+//! What is known of paths: one table for each `open_file_cache`, and one for all who have none.
+//!
+//! A table is dense. Its clock evicts entries that were not used since the hand last passed; a second hand goes round for
+//! those that were not used for long.
+
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tw_disk::Errno;
+
+use super::OpenFile;
+use crate::core::location::OpenFileCache;
+
+/// Entries not used for so long are closed, without `open_file_cache`.
+const INACTIVE: Duration = Duration::from_secs(20);
+/// Entries whose memory is not given back.
+const SPARE: usize = 64;
+
+/// What tells caches apart: `max` and `inactive` of `open_file_cache`; `None` is for those without.
+// DIFF(nginx): two directives with the same parameters share their entries, and so their `max`.
+pub(super) type Setting = Option<(usize, Duration)>;
+
+/// The setting of a location.
+pub(super) fn setting_of(cache: Option<&OpenFileCache>) -> Setting {
+    cache.map(|cache| (cache.max, cache.inactive))
+}
+
+/// When a look at the file system began.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Look {
+    /// In the order of requests read and looks taken.
+    pub(super) tick: u64,
+    /// On the clock.
+    pub(super) at: Instant,
+}
+
+/// What is known of a path.
+pub(super) struct Entry {
+    pub(super) path: Rc<CStr>,
+    pub(super) found: Found,
+    /// Whether links are on the way to it.
+    pub(super) way: Way,
+    /// The last look that found it so.
+    pub(super) look: Look,
+    pub(super) used: Instant,
+    /// Times it was opened.
+    pub(super) uses: u64,
+    /// Used since the hand last passed.
+    pub(super) recent: bool,
+}
+
+/// What an entry holds.
+pub(super) enum Found {
+    /// An open file.
+    File(Rc<OpenFile>),
+    /// It could not be opened.
+    Failed(Errno),
+    /// Nothing yet: it was not used often enough (`open_file_cache_min_uses`).
+    Counting,
+}
+
+/// What is on the way to an open file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Not known yet.
+    Unknown,
+    /// Directories only: the open file keeps all of their names in memory.
+    Plain,
+    /// A symbolic link, whose name the open file does not keep in memory.
+    Linked,
+}
+
+/// A table of paths.
+pub(super) struct Table {
+    pub(super) setting: Setting,
+    max: usize,
+    inactive: Duration,
+    entries: Vec<Entry>,
+    by_path: HashMap<Rc<CStr>, usize>,
+    hand: usize,
+    sweep_hand: usize,
+}
+
+impl Table {
+    /// An empty table; without a setting, for `files_max` entries.
+    pub(super) fn new(setting: Setting, files_max: usize) -> Self {
+        let (max, inactive) = setting.unwrap_or((files_max, INACTIVE));
+        Self { setting, max, inactive, entries: Vec::new(), by_path: HashMap::new(), hand: 0, sweep_hand: 0 }
+    }
+
+    /// Entries.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The place of a path, until the next insertion or removal.
+    pub(super) fn find(&self, path: &CStr) -> Option<usize> {
+        self.by_path.get(path).copied()
+    }
+
+    /// The entry at a place.
+    pub(super) fn at(&mut self, at: usize) -> &mut Entry {
+        &mut self.entries[at]
+    }
+
+    /// Whether the entry at a place was not used for long.
+    pub(super) fn is_inactive(&self, at: usize, now: Instant) -> bool {
+        now.saturating_duration_since(self.entries[at].used) > self.inactive
+    }
+
+    /// Keeps an entry for a path that has none; `gone` gets those that had to make room, or the entry itself if there is
+    /// no room at all.
+    pub(super) fn insert(&mut self, entry: Entry, mut gone: impl FnMut(Entry)) {
+        while self.entries.len() >= self.max {
+            match self.evict() {
+                Some(evicted) => gone(evicted),
+                None => return gone(entry),
+            }
+        }
+        self.by_path.insert(entry.path.clone(), self.entries.len());
+        self.entries.push(entry);
+    }
+
+    /// Removes the entry at a place; the last one moves there.
+    pub(super) fn remove(&mut self, at: usize) -> Entry {
+        let entry = self.entries.swap_remove(at);
+        self.by_path.remove(&entry.path);
+        if let Some(moved) = self.entries.get(at)
+            && let Some(place) = self.by_path.get_mut(&moved.path)
+        {
+            *place = at;
+        }
+        entry
+    }
+
+    /// Removes one entry that was not used since the hand last passed; `None` when there is none at all.
+    pub(super) fn evict(&mut self) -> Option<Entry> {
+        while !self.entries.is_empty() {
+            self.hand %= self.entries.len();
+            if !std::mem::take(&mut self.entries[self.hand].recent) {
+                return Some(self.remove(self.hand));
+            }
+            self.hand += 1;
+        }
+        None
+    }
+
+    /// Looks at the next `count` entries; `gone` gets those that were not used for long. At the end of a round, memory
+    /// that a peak has left behind is given back.
+    pub(super) fn sweep(&mut self, count: usize, now: Instant, mut gone: impl FnMut(Entry)) {
+        for _ in 0..count {
+            if self.sweep_hand >= self.entries.len() {
+                self.sweep_hand = 0;
+                self.shrink();
+                return;
+            }
+            if self.is_inactive(self.sweep_hand, now) {
+                gone(self.remove(self.sweep_hand));
+            } else {
+                self.sweep_hand += 1;
+            }
+        }
+    }
+
+    fn shrink(&mut self) {
+        let len = self.entries.len().max(SPARE);
+        if self.entries.capacity() > 4 * len {
+            self.entries.shrink_to(2 * len);
+            self.by_path.shrink_to(2 * len);
+        }
+    }
+}
+
+#[cfg(test)]
+impl Table {
+    /// Checks that paths and places agree.
+    pub(super) fn check(&self) -> &[Entry] {
+        assert_eq!(self.entries.len(), self.by_path.len());
+        assert!(self.entries.len() <= self.max);
+        for (at, entry) in self.entries.iter().enumerate() {
+            assert_eq!(self.find(&entry.path), Some(at));
+        }
+        &self.entries
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.entries.capacity()
+    }
+}
