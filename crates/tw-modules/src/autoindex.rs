@@ -126,9 +126,14 @@ impl Autoindex {
         report(r, &path, &listing);
         let (content_type, charset) = page.content_type();
         let uri = r.uri.path.clone();
-        let made = disk.pool().run(&mut r.account, move || page.make(&uri, listing.entries)).await;
-        match made {
-            Ok(text) => {
+        let make = move || {
+            let text = page.make(&uri, listing.entries);
+            // DIFF(nginx): a page with names that are UTF-8 says so.
+            let is_utf8 = !text.is_ascii() && std::str::from_utf8(&text).is_ok();
+            (text, if is_utf8 && content_type == "text/html" { "utf-8" } else { charset })
+        };
+        match disk.pool().run(&mut r.account, make).await {
+            Ok((text, charset)) => {
                 r.out.status = 200;
                 r.out.content_type = Bytes::from_static(content_type.as_bytes());
                 r.out.charset = Bytes::from_static(charset.as_bytes());
