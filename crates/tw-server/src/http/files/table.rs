@@ -147,8 +147,9 @@ impl Table {
         None
     }
 
-    /// Looks at the next `count` entries; `gone` gets those that were not used for long. At the end of a round, memory
-    /// that a peak has left behind is given back.
+    /// Looks at the next `count` entries; `gone` gets those that were not used for long. The way to the others is asked
+    /// anew, because a directory may become a link while the file stays what it is. At the end of a round, memory that a
+    /// peak has left behind is given back.
     pub(super) fn sweep(&mut self, count: usize, now: Instant, mut gone: impl FnMut(Entry)) {
         for _ in 0..count {
             if self.sweep_hand >= self.entries.len() {
@@ -159,6 +160,7 @@ impl Table {
             if self.is_inactive(self.sweep_hand, now) {
                 gone(self.remove(self.sweep_hand));
             } else {
+                self.entries[self.sweep_hand].way = Way::Unknown;
                 self.sweep_hand += 1;
             }
         }

@@ -198,6 +198,9 @@ fn a_path_is_cheap_to_check_only_without_links() {
         bench.warm(path);
         assert_eq!(bench.way(path), way, "{path:?}");
     }
+    bench.files.sweep();
+    bench.files.sweep();
+    assert_eq!(bench.way(&plain), Way::Unknown, "it may have changed");
 }
 
 #[test]
