@@ -50,51 +50,57 @@ impl Settings for ServerSettings {
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
         record::new("server_name", "name …", SERVER, Args::at_least(1))
-        .default("\"\"")
-        .doc("Names of the server: exact, *.example.com, www.example.*, .example.com, or ~regex.").set(|raw, node, _| {
-            for word in &node.args {
-                raw.server_name.push(node, word.clone());
-            }
-            Ok(())
-        }),
+            .default("\"\"")
+            .doc("Names of the server: exact, *.example.com, www.example.*, .example.com, or ~regex.")
+            .set(|raw, node, _| {
+                for word in &node.args {
+                    raw.server_name.push(node, word.clone());
+                }
+                Ok(())
+            }),
         record::new("listen", "address[:port] | port | unix:path [parameters]", SERVER, Args::at_least(1))
-        .default("*:80")
-        .doc("Address and port, or unix socket, on which the server answers.").set(|raw, node, _| {
-            let listen = Listen::parse(node)?;
-            raw.listen.push(node, listen);
-            Ok(())
-        }),
+            .default("*:80")
+            .doc("Address and port, or unix socket, on which the server answers.")
+            .set(|raw, node, _| {
+                let listen = Listen::parse(node)?;
+                raw.listen.push(node, listen);
+                Ok(())
+            }),
         record::time("client_header_timeout", HTTP | SERVER)
             .default("60s")
-            .doc("Time in which a whole request head must arrive; then 408.").set(|raw, node, _| raw.client_header_timeout.set_msec(node)),
+            .doc("Time in which a whole request head must arrive; then 408.")
+            .set(|raw, node, _| raw.client_header_timeout.set_msec(node)),
         record::size("client_header_buffer_size", HTTP | SERVER)
-        .default("1k")
-        .doc("First buffer for a request head.").set(|raw, node, _| {
-            raw.client_header_buffer_size.set_size(node)
-        }),
+            .default("1k")
+            .doc("First buffer for a request head.")
+            .set(|raw, node, _| raw.client_header_buffer_size.set_size(node)),
         record::new("large_client_header_buffers", "number size", HTTP | SERVER, Args::exact(2))
-        .default("4 8k")
-        .doc("Number and size of further buffers; a line must fit into one.").set(|raw, node, _| {
-            raw.large_client_header_buffers.set_buffers(node)
-        }),
+            .default("4 8k")
+            .doc("Number and size of further buffers; a line must fit into one.")
+            .set(|raw, node, _| raw.large_client_header_buffers.set_buffers(node)),
         record::number("max_headers", HTTP | SERVER)
             .default("1000")
             .since("1.29.8")
-            .doc("Fields of one request.").set(|raw, node, _| raw.max_headers.set_number(node)),
+            .doc("Fields of one request.")
+            .set(|raw, node, _| raw.max_headers.set_number(node)),
         record::flag("ignore_invalid_headers", HTTP | SERVER)
             .default("on")
-            .doc("Leaves out fields with odd characters in their name.").set(|raw, node, _| raw.ignore_invalid_headers.set_flag(node)),
+            .doc("Leaves out fields with odd characters in their name.")
+            .set(|raw, node, _| raw.ignore_invalid_headers.set_flag(node)),
         record::flag("underscores_in_headers", HTTP | SERVER)
             .default("off")
-            .doc("Allows underscores in field names.").set(|raw, node, _| raw.underscores_in_headers.set_flag(node)),
+            .doc("Allows underscores in field names.")
+            .set(|raw, node, _| raw.underscores_in_headers.set_flag(node)),
         record::flag("merge_slashes", HTTP | SERVER)
             .default("on")
-            .doc("Turns several slashes of a path into one.").set(|raw, node, _| raw.merge_slashes.set_flag(node)),
+            .doc("Turns several slashes of a path into one.")
+            .set(|raw, node, _| raw.merge_slashes.set_flag(node)),
         record::new("client_body_early_read", "string …", HTTP | SERVER, Args::at_least(1))
-        .since("1.31.2")
-        .doc("Reads the request body before the location's handlers run if a value is neither empty nor 0.").set(|raw, node, _| {
-            raw.client_body_early_read.set_once(node, node.args.clone())
-        }),
+            .since("1.31.2")
+            .doc(
+                "Reads the request body before a location's handlers run, if a value is neither empty nor 0.",
+            )
+            .set(|raw, node, _| raw.client_body_early_read.set_once(node, node.args.clone())),
         without_effect("server_names_hash_max_size", HTTP),
         without_effect("server_names_hash_bucket_size", HTTP),
         without_effect("variables_hash_max_size", HTTP),

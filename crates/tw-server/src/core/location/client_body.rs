@@ -1,0 +1,118 @@
+//! What happens to the body of a request.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tw_conf::{Args, ConfError, Cx, Directive, Node, Setting, record};
+
+use super::ALL;
+use crate::load::Resolve;
+
+/// What happens to a request body.
+#[derive(Clone)]
+pub struct ClientBody {
+    /// `client_max_body_size`, bytes; 0 means no limit.
+    pub max_size: u64,
+    /// `client_body_buffer_size`, bytes kept in memory.
+    pub buffer_size: usize,
+    /// `client_body_timeout`, between two reads.
+    pub timeout: Duration,
+    /// `client_body_in_file_only`
+    pub in_file_only: InFileOnly,
+    /// `client_body_temp_path`
+    pub temp_path: Arc<TempPath>,
+}
+
+/// `client_body_in_file_only`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InFileOnly {
+    /// Bodies that fit stay in memory.
+    Off,
+    /// Always a file, kept.
+    On,
+    /// Always a file, removed after the request.
+    Clean,
+}
+
+/// A directory for temporary files with hashed levels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TempPath {
+    /// The directory.
+    pub path: std::ffi::CString,
+    /// Digits of each level, 0 where there is none.
+    pub levels: [u8; 3],
+}
+
+/// What happens to a request body as written.
+#[derive(Default)]
+pub(super) struct Raw {
+    client_max_body_size: Setting<u64>,
+    client_body_buffer_size: Setting<usize>,
+    client_body_timeout: Setting<Duration>,
+    client_body_in_file_only: Setting<InFileOnly>,
+    client_body_temp_path: Setting<TempPath>,
+}
+
+/// One record per directive.
+pub(super) const DIRECTIVES: &[Directive<super::Raw>] = &[
+    record::size("client_max_body_size", ALL)
+        .default("1m")
+        .doc("Largest request body; 0 means no limit. A larger one gets 413.")
+        .set(|raw, node, _| raw.client_body.client_max_body_size.set_offset(node)),
+    record::size("client_body_buffer_size", ALL)
+        .default("16k")
+        .doc("Bytes of a request body kept in memory; more goes to a temporary file.")
+        .set(|raw, node, _| raw.client_body.client_body_buffer_size.set_size(node)),
+    record::time("client_body_timeout", ALL)
+        .default("60s")
+        .doc("Time between two reads of a request body; then 408.")
+        .set(|raw, node, _| raw.client_body.client_body_timeout.set_msec(node)),
+    record::new("client_body_in_file_only", "on | clean | off", ALL, Args::exact(1))
+        .default("off")
+        .doc("Always writes request bodies to files; clean removes them after the request.")
+        .set(|raw, node, _| {
+            raw.client_body.client_body_in_file_only.set_one_of(
+                node,
+                &[("on", InFileOnly::On), ("clean", InFileOnly::Clean), ("off", InFileOnly::Off)],
+            )
+        }),
+    record::new("client_body_temp_path", "path [level1 [level2 [level3]]]", ALL, Args::range(1, 4))
+        .default("client_body_temp")
+        .doc("Directory of temporary files of request bodies.")
+        .set(|raw, node, cx| {
+            raw.client_body.client_body_temp_path.set_with(node, |node| TempPath::parse(node, cx))
+        }),
+];
+
+impl ClientBody {
+    pub(super) fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Self {
+        let temp_path = match (raw.client_body_temp_path.take(), outer) {
+            (Some(path), _) => cx.temp_path(path),
+            (None, Some(outer)) => outer.temp_path.clone(),
+            (None, None) => {
+                let path = cx.full_path_c(b"client_body_temp");
+                cx.temp_path(TempPath { path, levels: [0; 3] })
+            }
+        };
+        Self {
+            max_size: raw.client_max_body_size.or(outer.map(|o| o.max_size), 1 << 20),
+            buffer_size: raw.client_body_buffer_size.or(outer.map(|o| o.buffer_size), 16 << 10),
+            timeout: raw.client_body_timeout.or(outer.map(|o| o.timeout), Duration::from_secs(60)),
+            in_file_only: raw.client_body_in_file_only.or(outer.map(|o| o.in_file_only), InFileOnly::Off),
+            temp_path,
+        }
+    }
+}
+
+impl TempPath {
+    fn parse(node: &Node, cx: &Cx<'_>) -> Result<Self, ConfError> {
+        let mut levels = [0; 3];
+        for (level, word) in levels.iter_mut().zip(node.args.iter().skip(1)) {
+            let digits =
+                word.number().filter(|n| (1..=3).contains(n)).ok_or_else(|| node.invalid_value(word))?;
+            *level = digits as u8;
+        }
+        let path = crate::load::path_bytes(&cx.full_path(&node.arg(0)?.bytes));
+        Ok(Self { path, levels })
+    }
+}

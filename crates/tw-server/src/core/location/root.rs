@@ -1,0 +1,97 @@
+//! Where the files of a location are: `root` and `alias`.
+
+use tw_conf::{Args, ConfError, Directive, LOCATION, Node, Setting, Word, record};
+
+use super::ALL_IF;
+use crate::http::route::Pattern;
+use crate::load::Resolve;
+use crate::vars::Template;
+
+/// Where the files of a location are.
+#[derive(Clone)]
+pub struct Root {
+    /// The directory (or file, with `alias`).
+    pub path: Template,
+    /// How the URI is added.
+    pub kind: RootKind,
+}
+
+/// How a path is made from a root and a URI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RootKind {
+    /// `root`: the URI is added.
+    Root,
+    /// `alias` in a prefix location: the URI without so many first bytes is added.
+    Alias(usize),
+    /// `alias` in a regular expression: the path is complete.
+    Whole,
+}
+
+/// Where files are as written.
+#[derive(Default)]
+pub(super) struct Raw {
+    root: Setting<(Word, bool)>,
+}
+
+/// One record per directive.
+pub(super) const DIRECTIVES: &[Directive<super::Raw>] = &[
+    record::new("root", "path", ALL_IF, Args::exact(1))
+        .default("html")
+        .doc("Directory that the URI is added to.")
+        .set(|raw, node, _| set_root(&mut raw.root, node, false)),
+    record::new("alias", "path", LOCATION, Args::exact(1))
+        .doc("Replaces the part of the URI that the location matched.")
+        .set(|raw, node, _| set_root(&mut raw.root, node, true)),
+];
+
+impl Root {
+    pub(super) fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        match (raw.root.take(), outer) {
+            (Some((word, alias)), _) => resolve_root(&word, alias, cx),
+            (None, Some(outer)) => Ok(outer.clone()),
+            (None, None) => Ok(Self { path: Template::text(&cx.full_path(b"html")), kind: RootKind::Root }),
+        }
+    }
+}
+
+fn set_root(raw: &mut Raw, node: &Node, alias: bool) -> Result<(), ConfError> {
+    if let Some((_, earlier_alias)) = raw.root.get() {
+        let earlier = if *earlier_alias { "alias" } else { "root" };
+        return Err(match *earlier_alias == alias {
+            true => node.error("is duplicate"),
+            false => node.fail(format!(
+                "\"{}\" directive is duplicate, \"{earlier}\" directive was specified earlier",
+                node.name
+            )),
+        });
+    }
+    let word = node.arg(0)?.clone();
+    for forbidden in ["$document_root", "${document_root}", "$realpath_root", "${realpath_root}"] {
+        if word.bytes.windows(forbidden.len()).any(|w| w == forbidden.as_bytes()) {
+            let name = forbidden.trim_matches(['$', '{', '}']);
+            return Err(
+                node.fail(format!("the ${name} variable cannot be used in the \"{}\" directive", node.name))
+            );
+        }
+    }
+    raw.root.set_once(node, (word, alias))
+}
+
+fn resolve_root(word: &Word, alias: bool, cx: &mut Resolve<'_>) -> Result<Root, ConfError> {
+    let kind = match (alias, cx.location()) {
+        (false, _) => RootKind::Root,
+        (true, Some(Pattern::Exact(uri))) => RootKind::Alias(uri.len()),
+        (true, Some(Pattern::Prefix { uri, .. })) => RootKind::Alias(uri.len()),
+        (true, Some(Pattern::Named(_))) => {
+            return Err(ConfError::new("the \"alias\" directive cannot be used inside the named location")
+                .at(word.span));
+        }
+        (true, _) => RootKind::Whole,
+    };
+    let mut text = word.bytes.to_vec();
+    if kind == RootKind::Root && text.len() > 1 && text.ends_with(b"/") {
+        text.pop();
+    }
+    let full = if text.starts_with(b"$") { text } else { cx.full_path(&text) };
+    Ok(Root { path: cx.template_text(&full, Some(word.span))?, kind })
+}
