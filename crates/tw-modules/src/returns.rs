@@ -6,6 +6,7 @@ use bytes::Bytes;
 use tw_conf::{
     Args, ConfError, Directive, IF_IN_LOCATION, IF_IN_SERVER, LOCATION, SERVER, Setting, Word, record,
 };
+use tw_http::target;
 use tw_server::http::body::Body;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
@@ -96,7 +97,8 @@ impl Handler for Return {
             444 => Step::status(444),
             _ => {
                 let core = r.plan().core.clone();
-                r.out.content_type = core.types.find(r.uri.exten()).unwrap_or(&core.default_type).clone();
+                r.out.content_type =
+                    core.types.find(target::exten(&r.uri.path)).unwrap_or(&core.default_type).clone();
                 Step::Now(Outcome::Respond(Body::Bytes(Bytes::from(value))))
             }
         }

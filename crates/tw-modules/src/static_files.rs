@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tw_conf::{ConfError, Directive};
 use tw_disk::{DiskError, Errno, Kind, Now, Op};
-use tw_http::Method;
+use tw_http::{Method, target};
 use tw_log::{Level, Text};
 use tw_server::http::body::{Body, FileSpan};
 use tw_server::http::files::{self, OpenFile};
@@ -86,7 +86,7 @@ fn answer(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
     let generation = r.generation().clone();
     let core = &generation.plan(r.plan).core;
     r.out.status = 200;
-    r.out.content_type = core.types.find(r.uri.exten()).unwrap_or(&core.default_type).clone();
+    r.out.content_type = core.types.find(target::exten(&r.uri.path)).unwrap_or(&core.default_type).clone();
     r.out.last_modified = Some(meta.mtime_sec);
     if core.etag {
         r.out.set_etag(file.etag().clone());

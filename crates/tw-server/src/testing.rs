@@ -39,7 +39,16 @@ pub(crate) fn with_request<T: Send + 'static>(
     head: &str,
     look: impl FnOnce(&mut Request) -> T + Send + 'static,
 ) -> T {
-    let (generation, head) = (generation(conf), head.to_owned());
+    with_request_of(generation(conf), head, look)
+}
+
+/// The same with a configuration that was loaded already.
+pub(crate) fn with_request_of<T: Send + 'static>(
+    generation: Arc<Generation>,
+    head: &str,
+    look: impl FnOnce(&mut Request) -> T + Send + 'static,
+) -> T {
+    let head = head.to_owned();
     let (sender, receiver) = mpsc::channel();
     let looped = tw_rt::Worker::<()>::start(WorkerOptions::new(0), move |_| async move {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();

@@ -113,7 +113,7 @@ fn captures() {
         "location ~ ^/n/(?<first>\\w+)/(?<second>\\w+)$ { return 200 '$first-$second-$1-$2-$3'; }
          location ~ ^/p/(.)(.)?$ { return 200 '[$1][$2]'; }
          location ~* ^/case/(A+)$ { return 200 $1; } location / { return 200 '[$1]'; }
-         location ~ ^/(?<user>[a-z]+)/home/ { location ~ \\.(php)$ { return 200 '$user $1'; } return 200 '$user only'; }
+         location ~ ^/(?<user>[a-z]+)/of/ { location ~ \\.(php)$ { return 200 '$user $1'; } return 200 '$user only'; }
          location ~ ^/mixed/(?<MixedCase>.*) { return 200 $mixedcase; }
          # What `set` may change may be hidden.
          location ~ ^/args/(?<args>.*) { return 200 '$args $query_string'; }",
@@ -127,8 +127,8 @@ fn captures() {
             ("/case/aAa", "aAa"),
             ("/other", "[]"),
             // The groups of an outer expression are gone, its names are not.
-            ("/joe/home/x.php", "joe php"),
-            ("/joe/home/x", "joe only"),
+            ("/joe/of/x.php", "joe php"),
+            ("/joe/of/x", "joe only"),
             ("/mixed/x", "x"),
             ("/args/x?y", "x y"),
         ],

@@ -13,6 +13,9 @@ use super::request::{LoopGeneration, Origin, Request};
 use crate::core::location::LocationAccess;
 use crate::regex::BacktrackLimit;
 
+/// What runs before a location is chosen once more.
+const AGAIN: &[Phase] = &[Phase::ServerRewrite];
+
 /// How a run through the phases goes on.
 pub(super) enum Next {
     /// Choose the location for the current URI and start over.
@@ -25,17 +28,20 @@ pub(super) enum Next {
 
 /// Serves `r`: returns the body of the response; its head is `r.out`. Waits only for what handlers wait for.
 pub async fn run(r: &mut Request) -> Body {
-    run_from(r, Next::Locate).await
+    run_from(r, Next::Locate, &[Phase::PostRead, Phase::ServerRewrite]).await
 }
 
-async fn run_from(r: &mut Request, mut next: Next) -> Body {
+/// Goes on with `next`. `first` is what runs before the first location is chosen; what sees a request once is not in it
+/// for a request that has been answered already.
+async fn run_from(r: &mut Request, mut next: Next, mut first: &[Phase]) -> Body {
     let generation = r.generation().clone();
     loop {
         next = match next {
             Next::Respond(body) => return body,
             Next::Locate => {
                 r.plan = generation.server(r.server).plan;
-                match phases(r, &generation, &[Phase::PostRead, Phase::ServerRewrite]).await {
+                let before = std::mem::replace(&mut first, AGAIN);
+                match phases(r, &generation, before).await {
                     Outcome::Pass | Outcome::PhaseDone | Outcome::Rewritten => locate(r, &generation),
                     other => decide(r, &generation, other),
                 }
@@ -67,7 +73,7 @@ pub async fn instead(r: &mut Request, status: u16) -> Body {
     let generation = r.generation().clone();
     match decide(r, &generation, Outcome::Status(status)) {
         Next::Respond(body) => body,
-        next => Box::pin(run_from(r, next)).await,
+        next => Box::pin(run_from(r, next, AGAIN)).await,
     }
 }
 
@@ -133,4 +139,54 @@ pub(super) fn enter(r: &mut Request, generation: &Rc<LoopGeneration>, plan: Plan
     }
     r.conn().enter_location(core);
     Next::Run
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+    use crate::http::plan::Handler;
+    use crate::testing::{generation, with_request_of};
+
+    /// Counts how often it runs.
+    impl Handler for AtomicU32 {
+        fn handle<'a>(&'a self, _: &'a mut Request) -> Step<'a> {
+            self.fetch_add(1, Relaxed);
+            Step::Now(Outcome::Pass)
+        }
+    }
+
+    /// Sends `/first` to `/second`, and answers that.
+    struct Onward;
+
+    impl Handler for Onward {
+        fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+            Step::Now(match &*r.uri.path {
+                b"/first" => Outcome::Redirect { path: b"/second".to_vec(), args: Vec::new() },
+                _ => Outcome::Respond(Body::Empty),
+            })
+        }
+    }
+
+    #[test]
+    fn post_read_handlers_run_once() {
+        let mut generation = generation("server { location / { } }");
+        let (post_read, server_rewrite) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        for plan in &mut Arc::get_mut(&mut generation).unwrap().config.plans {
+            plan.add(Phase::PostRead, post_read.clone());
+            plan.add(Phase::ServerRewrite, server_rewrite.clone());
+            plan.add(Phase::Content, Onward);
+        }
+        let path = with_request_of(generation, "GET /first HTTP/1.0\r\n\r\n", |r| {
+            let served = pin!(run(r)).poll(&mut Context::from_waker(Waker::noop()));
+            assert!(matches!(served, Poll::Ready(Body::Empty)));
+            r.uri.path.clone()
+        });
+        assert_eq!(path, b"/second");
+        assert_eq!((post_read.load(Relaxed), server_rewrite.load(Relaxed)), (1, 2));
+    }
 }

@@ -90,20 +90,6 @@ pub struct Uri {
     pub args: Vec<u8>,
 }
 
-impl Uri {
-    /// The extension of the last segment, without its dot.
-    pub fn exten(&self) -> &[u8] {
-        let segment = match self.path.iter().rposition(|b| *b == b'/') {
-            Some(slash) => &self.path[slash + 1..],
-            None => &self.path[..],
-        };
-        match segment.iter().rposition(|b| *b == b'.') {
-            Some(dot) => &segment[dot + 1..],
-            None => b"",
-        }
-    }
-}
-
 /// How a request came to where it is.
 #[derive(Debug)]
 pub struct Course {
