@@ -166,7 +166,7 @@ impl Drop for Inner {
         };
         if let Some(left) = pool.detach(&by, Op::Close, close) {
             // The pool has ended: so has the service, and waiting here stops nobody.
-            left.run();
+            left.run(&|| ());
         }
     }
 }

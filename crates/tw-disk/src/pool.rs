@@ -351,7 +351,9 @@ impl Shared {
         IS_POOL_THREAD.set(true);
         let mut last = None;
         while let Some((ticket, job)) = self.next(last) {
-            if let Some(cost) = job.run() {
+            // The slot is free before its result is known: whoever gets the result may start the next job at once.
+            let done = || lock(&self.state).queue.done(ticket);
+            if let Some(cost) = job.run(&done) {
                 self.record(&cost);
             }
             // The last reference to an abandoned result may be this one: it ends outside the lock.

@@ -246,7 +246,7 @@ impl Lane {
             Ok(())
         };
         if let Some(left) = self.shared.detach(&by, Op::Read, work) {
-            left.run();
+            left.run(&|| ());
         }
     }
 

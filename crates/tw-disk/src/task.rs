@@ -23,8 +23,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// What a thread does with a job.
 pub(crate) trait Run: Send + Sync {
-    /// Does the work, wakes whoever waits, and says what it cost; `None` if the work was taken back.
-    fn run(&self) -> Option<Cost>;
+    /// Does the work, calls `done`, wakes whoever waits, and says what it cost; `None` if the work was taken back.
+    fn run(&self, done: &dyn Fn()) -> Option<Cost>;
 }
 
 /// What one job cost.
@@ -114,10 +114,11 @@ where
     W: FnOnce() -> Result<T, DiskError> + Send,
     T: Send,
 {
-    fn run(&self) -> Option<Cost> {
+    fn run(&self, done: &dyn Fn()) -> Option<Cost> {
         let (work, begun) = self.begin()?;
         device::forget_touched();
         let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(DiskError::Panicked));
+        done();
         Some(Cost { device: device::touched(), ..self.finish(&begun, result) })
     }
 }
