@@ -17,7 +17,7 @@ use tw_conf::{ConfError, Cx, Diagnostics, DirectiveInfo, Sources, Span, Tree, Wo
 use tw_log::Batch;
 
 use crate::core::location::{Location, TempPath};
-use crate::core::main::MainSettings;
+use crate::core::main::{LoopGuard, MainSettings};
 use crate::core::server::ServerSettings;
 use crate::http::generation::{Config, Server};
 use crate::http::plan::Plan;
@@ -230,6 +230,11 @@ impl<'a> Loader<'a> {
             built = blocks::build(http, &self.table, &mut cx)?;
         }
         let listens = blocks::listens(&built.servers, self.diagnostics)?;
+        let waits = built.plans.iter().any(|plan| plan.core.files.aio.waits_inline());
+        if waits && main.loop_guard == LoopGuard::Enforce {
+            return Err(ConfError::new("\"aio off\" cannot be used with \"loop_guard enforce\"")
+                .hint("without threads, event loops wait for the disk, which the guard forbids"));
+        }
         let slots = self.vars.finish()?;
         Ok(Config {
             main,

@@ -87,6 +87,11 @@ impl PoolRef {
     /// `aio threads`: the pool `default`, which always has index 0.
     pub const DEFAULT: Self = Self { mode: Mode::Threads, pool: Choice::Fixed(0) };
 
+    /// Whether the loop itself waits (`aio off`).
+    pub(crate) fn waits_inline(&self) -> bool {
+        self.mode == Mode::Off
+    }
+
     /// Reads the argument of `aio`.
     pub fn parse(word: &Word, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let mode = match &*word.bytes {

@@ -57,3 +57,9 @@ fn many_small_ranges_arrive_whole() {
         assert!(text.contains(part), "{part}: {text}");
     }
 }
+
+#[test]
+fn a_guarded_loop_cannot_be_told_to_wait() {
+    let said = crate::refusal("aio off;");
+    assert!(said.contains("\"aio off\" cannot be used with \"loop_guard enforce\""), "{said}");
+}
