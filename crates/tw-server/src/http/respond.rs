@@ -1,6 +1,6 @@
 //! From a response to bytes on the socket: conditions, filters, ranges, framing, then head and body.
 //!
-//! [`check`] decides by what the handler said; [`send`] takes the part that is wanted from what the filters left.
+//! `check` decides by what the handler said; `send` takes the part that is wanted from what the filters left.
 
 use std::collections::VecDeque;
 use std::io::Write as _;
