@@ -164,7 +164,8 @@ fn measure_one(
 ) -> Outcome<Score> {
     progress(&format!("{}: {}", shape.title, contestant.name));
     let group = Cgroup::new(plan.limits, &plan.data)?;
-    let server = contestant.start(&Place { cpu: Some(plan.server_cpu), cgroups: group.dirs() })?;
+    let server =
+        contestant.start(&Place { cpu: Some(plan.server_cpu), cgroups: group.dirs(), ..Place::default() })?;
 
     // The page cache belongs to the cgroup that read it first: it has to be the server's.
     drop_from_memory(hot)?;

@@ -16,9 +16,21 @@ use super::Outcome;
 /// This program, as the kernel knows it: also after a build has replaced the file it was started from.
 pub(super) const SELF: &str = "/proc/self/exe";
 
+/// Pages of memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Pages {
+    /// Also huge ones, as the allocator likes.
+    #[default]
+    Any,
+    /// Only small ones: what is resident is then what is used, not rounded to 2 MiB.
+    Small,
+}
+
 /// A place to run in.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Place {
+    /// Pages of memory the program's allocator may ask for.
+    pub(super) pages: Pages,
     /// Core, or all.
     pub(super) cpu: Option<usize>,
     /// Directories of cgroups to enter.
@@ -28,7 +40,7 @@ pub(super) struct Place {
 impl Place {
     /// A place on one core.
     pub(super) fn on(cpu: usize) -> Self {
-        Self { cpu: Some(cpu), cgroups: Vec::new() }
+        Self { cpu: Some(cpu), ..Self::default() }
     }
 
     /// The command that runs `program` in this place; arguments may be added.
@@ -42,6 +54,9 @@ impl Place {
             command.args(["--cgroup", cgroup]);
         }
         command.arg("--").arg(program);
+        if self.pages == Pages::Small {
+            command.env("MIMALLOC_ALLOW_THP", "0");
+        }
         command
     }
 }
