@@ -13,7 +13,7 @@ use tw_conf::{
 use tw_http::{Known, ResponseHead, date};
 use tw_server::http::body::Body;
 use tw_server::http::plan::{HeaderFilter, Plan};
-use tw_server::http::request::Request;
+use tw_server::http::request::{Ranges, Request};
 use tw_server::load::Resolve;
 use tw_server::module::Settings;
 use tw_server::vars::Template;
@@ -172,7 +172,12 @@ impl Kind {
 
 impl HeaderFilter for Headers {
     fn filter(&self, r: &mut Request, body: Body) -> Body {
-        let usual = matches!(r.out.status, 200 | 201 | 204 | 206 | 301..=304 | 307 | 308);
+        let usual = match r.out.status {
+            200 | 201 | 204 | 206 | 301..=304 | 307 | 308 => true,
+            // nginx finds out that a range is not there when its fields are added to the whole already.
+            416 => r.course.ranges == Ranges::Allowed,
+            _ => false,
+        };
         let when = match &self.expires {
             _ if !usual => None,
             Expires::Off => None,

@@ -78,20 +78,30 @@ fn if_range_is_compared_with_what_is_sent() {
 fn a_range_outside_of_the_file_has_an_error_page() {
     let server = start_server(
         server().file("html/a", "hello").file("html/page", "a page"),
-        "add_header X-Always a always; location /paged/ { alias html/; error_page 416 /page; }",
+        "add_header X-Usual a; add_header X-Always b always; location /paged/ { alias html/; error_page 416 /page; }
+         location /return { return 416; }",
     );
     for (target, text) in [("/a", "416 Requested Range Not Satisfiable"), ("/paged/a", "a page")] {
         let response = ask(&server, &format!("GET {target}"), &["Range: bytes=5-"]);
         assert_eq!((response.status, response.field("Content-Range")), (416, Some("bytes */5")), "{target}");
         assert!(response.text().contains(text), "{target}: {}", response.text());
-        assert_eq!(response.field("X-Always"), Some("a"), "{target}");
+        assert_eq!(
+            (response.field("X-Usual"), response.field("X-Always")),
+            (Some("a"), Some("b")),
+            "{target}"
+        );
     }
+    let response = get(&server, "/return");
+    assert_eq!((response.field("X-Usual"), response.field("X-Always")), (None, Some("b")));
 }
 
 #[test]
 fn a_malformed_body_is_refused_even_if_nobody_wants_it() {
-    let server = start_server(server().file("html/a", "hello"), "location /text { return 200 text; }");
-    let chunked = "Host: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let server = start_server(
+        server().file("html/a", "hello"),
+        "location /text { return 200 text; } keepalive_timeout 100ms;",
+    );
+    let chunked = "Host: a\r\nTransfer-Encoding: chunked\r\n\r\n";
     for (target, body, status) in [
         ("/a", "3\r\nabc\r\n0\r\n\r\n", "200 OK"),
         ("/a", "3\r\nabcd\r\n0\r\n\r\n", "400 Bad Request"),
@@ -101,6 +111,8 @@ fn a_malformed_body_is_refused_even_if_nobody_wants_it() {
         let text = raw(&server, format!("GET {target} HTTP/1.1\r\n{chunked}{body}"));
         assert!(text.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{target} {body:?}: {text}");
         assert_eq!(text.matches("HTTP/1.1").count(), 1, "{target} {body:?}: {text}");
+        let kept = text.contains("\r\nConnection: keep-alive\r\n");
+        assert_eq!(kept, status == "200 OK", "{target} {body:?}: {text}");
     }
 }
 

@@ -20,7 +20,11 @@ pub(super) fn decide(r: &mut Request, generation: &Rc<LoopGeneration>, outcome: 
             Err(status) => decide(r, generation, Outcome::Status(status)),
         },
         Outcome::Status(code) => match special::respond(r, code, generation) {
-            special::Special::Respond(body) => Next::Respond(body),
+            special::Special::Respond(body) => {
+                // The response to a malformed one is there already; that the connection is closed is said with it.
+                let _ = request_body::discard(r);
+                Next::Respond(body)
+            }
             special::Special::Again(outcome) => decide(r, generation, outcome),
         },
         Outcome::Redirect { .. } | Outcome::Named(_) if r.course.redirects_left == 0 => {

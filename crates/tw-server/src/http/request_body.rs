@@ -203,8 +203,8 @@ pub async fn read(r: &mut Request) -> Result<(), u16> {
     }
 }
 
-/// Ignores what has come of a body that its handler did not want. The error is the status of one that is malformed:
-/// such a request is refused as long as nothing was sent.
+/// Ignores what has come of a body that its handler did not want. The error is the status of one that is malformed: the
+/// connection is closed, and the request refused unless it is already.
 pub(crate) fn discard(r: &mut Request) -> Result<(), u16> {
     while r.body.is_pending() {
         match step(r)? {
@@ -296,6 +296,9 @@ fn step(r: &mut Request) -> Result<Piece, u16> {
         Err(error) => {
             r.log(Level::Info, format_args!("client sent {error}"));
             r.course.after = After::Close;
+            // Nobody can say where it ends.
+            r.body.stage = Stage::Done;
+            r.body.memory = Vec::new();
             Err(400)
         }
     }
