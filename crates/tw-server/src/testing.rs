@@ -63,6 +63,8 @@ pub(crate) fn with_request_of<T: Send + 'static>(
         r.head.push(head.as_bytes());
         let limits = r.generation().server(r.server).settings.head;
         if let Ok(Progress::Complete) = r.head.parse(&limits) {
+            let generation = r.generation().clone();
+            conn::choose_server(&mut r, &generation.listens[0]);
             conn::route(&conn, &mut r);
         }
         let seen = look(&mut r);

@@ -1,6 +1,6 @@
 //! Small things that clients and operators of nginx rely on, each found by comparing with it.
 
-use crate::{ask, get, raw, server, start_server};
+use crate::{ask, get, raw, server, start, start_server};
 
 #[test]
 fn the_location_says_whose_connection_is_kept() {
@@ -191,5 +191,37 @@ fn the_error_log_says_what_was_being_read() {
             "client prematurely closed connection while reading client request {part}, client: 127.0.0.1"
         );
         server.wait_error_log(&line).unwrap();
+    }
+}
+
+#[test]
+fn what_follows_the_host_is_read_as_its_server_says() {
+    let server = start(
+        server(),
+        "server { listen 127.0.0.1:{port}; server_name default; location / { return 200 \"[$http_a_b]\"; } }
+         server { listen 127.0.0.1:{port}; server_name own; underscores_in_headers on; max_headers 5;
+             large_client_header_buffers 4 16k; error_page 494 =431 /large; location / { return 200 \"[$http_a_b]\"; }
+             location /large { return 200 large; } }",
+    );
+    let long = format!("X: {}\r\n", "x".repeat(10_000));
+    let (many, cookies) = ("X: y\r\n".repeat(9), format!("X: {}\r\n", "x".repeat(17_000)));
+    for (target, fields, status, text) in [
+        ("/", "Host: default\r\nA_B: c\r\n", 200, "[]"),
+        ("/", "Host: own\r\nA_B: c\r\n", 200, "[c]"),
+        ("/", "A_B: c\r\nHost: own\r\n", 200, "[]"),
+        ("http://own/", "A_B: c\r\nHost: default\r\n", 200, "[c]"),
+        ("/", &format!("Host: default\r\n{long}"), 400, "Too Large"),
+        ("/", &format!("Host: own\r\n{long}"), 200, "[]"),
+        ("/", &format!("{long}Host: own\r\n"), 400, "Too Large"),
+        ("/", &format!("Host: own\r\n{cookies}"), 431, "large"),
+        ("/", &format!("Host: default\r\n{many}"), 200, "[]"),
+        ("/", &format!("Host: own\r\n{many}"), 431, "large"),
+    ] {
+        let mut client = server.connect().unwrap();
+        client.send(format!("GET {target} HTTP/1.1\r\n{fields}\r\n")).unwrap();
+        let response = client.read_response().unwrap();
+        let shown = fields.get(..40).unwrap_or(fields);
+        assert_eq!(response.status, status, "{target} {shown}: {}", response.text());
+        assert!(response.text().contains(text), "{target} {shown}: {}", response.text());
     }
 }

@@ -20,7 +20,8 @@ pub use error::{ErrorText, HeadError, REQUEST_HEADER_TOO_LARGE};
 use crate::known::{KNOWN_COUNT, Known};
 use crate::method::{Method, Version};
 
-/// Limits and switches of a head; nginx's directives of the default server of the listening address.
+/// Limits and switches of a head; nginx's directives of the default server of the listening address, and of the server
+/// that the host names for what comes after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadLimits {
     /// `client_header_buffer_size`: bytes that are read before a large buffer is needed.
@@ -37,8 +38,7 @@ pub struct HeadLimits {
     pub underscores_in_headers: bool,
     /// `merge_slashes`: whether `//` in a path becomes `/`.
     pub merge_slashes: bool,
-    /// `allow_connect`: whether `CONNECT host:port HTTP/1.1` is a request and not an error. It belongs to the
-    /// chosen server: if only some servers allow it, allow it here and look again once the server is known.
+    /// `allow_connect`: whether `CONNECT host:port HTTP/1.1` is a request and not an error.
     pub allow_connect: bool,
 }
 
@@ -262,6 +262,18 @@ impl RequestHead {
     /// # Errors
     /// The first thing wrong in the order of the bytes, as nginx would find it.
     pub fn parse(&mut self, limits: &HeadLimits) -> Result<Progress, HeadError> {
+        loop {
+            if let Some(progress) = self.parse_to_host(limits)? {
+                return Ok(progress);
+            }
+        }
+    }
+
+    /// Like [`RequestHead::parse`], but says `None` once, when the host is known: the rest may be read under other limits.
+    ///
+    /// # Errors
+    /// As [`RequestHead::parse`].
+    pub fn parse_to_host(&mut self, limits: &HeadLimits) -> Result<Option<Progress>, HeadError> {
         parse::advance(self, limits)
     }
 

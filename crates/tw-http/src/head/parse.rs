@@ -97,23 +97,27 @@ impl Parser {
     }
 }
 
-/// See [`RequestHead::parse`].
-pub(super) fn advance(head: &mut RequestHead, limits: &HeadLimits) -> Result<Progress, HeadError> {
+/// See [`RequestHead::parse_to_host`].
+pub(super) fn advance(head: &mut RequestHead, limits: &HeadLimits) -> Result<Option<Progress>, HeadError> {
     match head.parser.part {
         Part::Start => start(head, limits),
         Part::RequestLine => request_line(head, limits),
-        Part::Fields => fields(head, limits),
-        Part::Done => Ok(Progress::Complete),
+        Part::Fields => {
+            // They may be others since the host is known.
+            head.parser.room.set_limit(limits);
+            fields(head, limits)
+        }
+        Part::Done => Ok(Some(Progress::Complete)),
     }
 }
 
 /// Skips empty lines before the request line (RFC 9112 section 2.2); they take no room.
-fn start(head: &mut RequestHead, limits: &HeadLimits) -> Result<Progress, HeadError> {
+fn start(head: &mut RequestHead, limits: &HeadLimits) -> Result<Option<Progress>, HeadError> {
     let rest = head.buf.get(head.start..).unwrap_or(b"");
     let Some(empty) = rest.iter().position(|byte| !matches!(byte, b'\r' | b'\n')) else {
         head.buf.clear();
         head.start = 0;
-        return Ok(Progress::NeedMore);
+        return Ok(Some(Progress::NeedMore));
     };
     head.start += empty;
     head.parser.room.first_line(limits);
@@ -121,7 +125,7 @@ fn start(head: &mut RequestHead, limits: &HeadLimits) -> Result<Progress, HeadEr
     request_line(head, limits)
 }
 
-fn request_line(head: &mut RequestHead, limits: &HeadLimits) -> Result<Progress, HeadError> {
+fn request_line(head: &mut RequestHead, limits: &HeadLimits) -> Result<Option<Progress>, HeadError> {
     let parser = &mut head.parser;
     let bytes = head.buf.get(head.start..).unwrap_or(b"");
     let window = bytes.get(..parser.room.line_limit).unwrap_or(bytes);
@@ -135,18 +139,21 @@ fn request_line(head: &mut RequestHead, limits: &HeadLimits) -> Result<Progress,
     }
     let Some(len) = advanced? else {
         let too_long = window.len() >= parser.room.line_limit;
-        return if too_long { Err(HeadError::UriTooLong) } else { Ok(Progress::NeedMore) };
+        return if too_long { Err(HeadError::UriTooLong) } else { Ok(Some(Progress::NeedMore)) };
     };
 
     parser.room.next_line(len, limits);
     accept_request_line(head, limits)?;
 
     if head.line.version < Version::HTTP_10 {
-        return Ok(complete(head, len));
+        return Ok(Some(complete(head, len)));
     }
     head.parser.part = Part::Fields;
     head.parser.fields = FieldParser::at(len);
-    fields(head, limits)
+    match head.line.host {
+        HostAt::None => fields(head, limits),
+        HostAt::Raw(_) | HostAt::Lowered => Ok(None),
+    }
 }
 
 fn accept_request_line(head: &mut RequestHead, limits: &HeadLimits) -> Result<(), HeadError> {
@@ -197,7 +204,7 @@ fn keep_host(bytes: &[u8], at: Span, host: Host, lower: &mut Vec<u8>) -> HostAt 
     HostAt::Lowered
 }
 
-fn fields(head: &mut RequestHead, limits: &HeadLimits) -> Result<Progress, HeadError> {
+fn fields(head: &mut RequestHead, limits: &HeadLimits) -> Result<Option<Progress>, HeadError> {
     loop {
         let RequestHead { buf, start, parser, fields, ignored, .. } = &mut *head;
         let bytes = buf.get(*start..).unwrap_or(b"");
@@ -214,15 +221,19 @@ fn fields(head: &mut RequestHead, limits: &HeadLimits) -> Result<Progress, HeadE
                     return Err(HeadError::TooManyHeaders);
                 }
                 let field = FieldSpan { name, value, known };
+                let is_host = known == Some(Known::Host) && matches!(head.line.host, HostAt::None);
                 let accepted = known.map_or(Ok(()), |known| accept_known(head, known, field));
                 // It stays even if it is wrong: the log shows the host that was sent.
                 head.fields.push(field);
                 accepted?;
+                if is_host {
+                    return Ok(None);
+                }
             }
 
             FieldEvent::NeedMore => {
                 if window.len() < parser.room.line_limit {
-                    return Ok(Progress::NeedMore);
+                    return Ok(Some(Progress::NeedMore));
                 }
                 let line_start = parser.fields.line_start.max(parser.room.line_start);
                 parser.fault = Span::new(line_start, window.len().min(line_start + EXCERPT_MAX));
@@ -239,7 +250,7 @@ fn fields(head: &mut RequestHead, limits: &HeadLimits) -> Result<Progress, HeadE
                 let len = parser.fields.pos;
                 parser.room.line_start = len;
                 judge(head, limits)?;
-                return Ok(complete(head, len));
+                return Ok(Some(complete(head, len)));
             }
         }
     }

@@ -115,6 +115,32 @@ fn the_log_says_what_was_read_and_which_host_was_sent() {
 }
 
 #[test]
+fn limits_may_change_once_the_host_is_known() {
+    let first = HeadLimits { large_buffers_count: 0, ..HeadLimits::default() };
+    let then = HeadLimits { underscores_in_headers: true, ..HeadLimits::default() };
+    let long = "x".repeat(4000);
+    for (sent, host) in [
+        ("GET / HTTP/1.1\r\nA_B: 1\r\nHost: a\r\nA_C: 2\r\n", Some("a")),
+        ("GET http://a/ HTTP/1.1\r\nA_C: 2\r\nHost: b\r\n", Some("a")),
+        ("GET / HTTP/1.0\r\nA_B: 1\r\n", None),
+    ] {
+        let mut head = RequestHead::new();
+        head.push(sent.as_bytes());
+        let seen = head.parse_to_host(&first);
+        assert_eq!(seen, Ok(host.is_none().then_some(Progress::NeedMore)), "{sent}");
+        assert_eq!(head.host(), host.map(str::as_bytes), "{sent}");
+        head.push(format!("X: {long}\r\n\r\n").as_bytes());
+        match host {
+            Some(_) => {
+                assert_eq!(head.parse_to_host(&then), Ok(Some(Progress::Complete)), "{sent}");
+                assert_eq!((head.field("A_B"), head.field("A_C")), (None, Some(&b"2"[..])), "{sent}");
+            }
+            None => assert_eq!(head.parse_to_host(&first), Err(HeadError::HeaderLineTooLong), "{sent}"),
+        }
+    }
+}
+
+#[test]
 fn a_split_at_any_byte_changes_nothing() {
     for (status, expected, request) in rows() {
         for at in 0..request.len() {

@@ -346,6 +346,13 @@ async fn exchange(conn: &Rc<Conn>, r: &mut Request) -> After {
     }
 }
 
+/// Whether the server was chosen already by the host.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum HostOf {
+    Unknown,
+    Known,
+}
+
 /// How reading a head ended.
 enum Head {
     Complete,
@@ -365,15 +372,27 @@ async fn read_head(conn: &Rc<Conn>, r: &mut Request) -> Head {
     r.server = group.default_server;
     let server = generation.server(r.server);
     r.plan = server.plan;
-    let limits = &server.settings.head;
+    let mut limits = &server.settings.head;
+    let mut host = HostOf::Unknown;
     let until = tw_rt::clock::now() + server.settings.client_header_timeout;
     let mut begun = !r.head.is_idle();
     let mut is_untouched = true;
     loop {
         if begun {
-            match r.head.parse(limits) {
-                Ok(Progress::Complete) => return Head::Complete,
-                Ok(Progress::NeedMore) => {}
+            match r.head.parse_to_host(limits) {
+                Ok(None) => {
+                    choose_server(r, group);
+                    limits = &generation.server(r.server).settings.head;
+                    host = HostOf::Known;
+                    continue;
+                }
+                Ok(Some(Progress::Complete)) => {
+                    if host == HostOf::Unknown {
+                        choose_server(r, group);
+                    }
+                    return Head::Complete;
+                }
+                Ok(Some(Progress::NeedMore)) => {}
                 Err(error) => return refused(r, error),
             }
         }
@@ -430,22 +449,17 @@ fn lost(r: &Request, error: &io::Error) -> Head {
 fn refused(r: &mut Request, error: HeadError) -> Head {
     r.log(Level::Info, format_args!("{} while reading {}", r.head.error_text(error), r.head.reading()));
     // As far as the request line was good, an error page may use it.
-    let Request { head, host, uri, .. } = &mut *r;
-    host.extend_from_slice(head.host().unwrap_or_default());
+    let Request { head, uri, .. } = &mut *r;
     uri.path.extend_from_slice(head.path());
     uri.args.extend_from_slice(head.args());
     Head::Bad(error.status())
 }
 
-/// Chooses the server and takes the URI over from the head.
-pub(crate) fn route(conn: &Rc<Conn>, r: &mut Request) {
-    r.read_at = conn.worker.files.borrow_mut().tick();
-    let generation = r.generation().clone();
-    let Request { head, host, uri, captures, .. } = &mut *r;
+/// Takes the host over from the head and chooses the server by it.
+pub(crate) fn choose_server(r: &mut Request, group: &ListenGroup) {
+    let Request { head, host, captures, .. } = &mut *r;
     host.extend_from_slice(head.host().unwrap_or_default());
-    uri.path.extend_from_slice(head.path());
-    uri.args.extend_from_slice(head.args());
-    match conn.group(&generation).map_or(Ok(None), |group| group.names.find(host, captures)) {
+    match group.names.find(host, captures) {
         Ok(Some((server, regex))) => {
             r.server = server;
             if let Some(regex) = regex {
@@ -457,7 +471,15 @@ pub(crate) fn route(conn: &Rc<Conn>, r: &mut Request) {
             r.log(Level::Error, format_args!("regex of a server name exceeded its limit of backtracking"));
         }
     }
-    r.plan = generation.server(r.server).plan;
+    r.plan = r.generation().server(r.server).plan;
+}
+
+/// Takes the URI over from the head.
+pub(crate) fn route(conn: &Rc<Conn>, r: &mut Request) {
+    r.read_at = conn.worker.files.borrow_mut().tick();
+    let Request { head, uri, .. } = &mut *r;
+    uri.path.extend_from_slice(head.path());
+    uri.args.extend_from_slice(head.args());
     for line in r.head.ignored_lines() {
         r.log(
             Level::Info,
