@@ -201,7 +201,8 @@ fn what_follows_the_host_is_read_as_its_server_says() {
         "server { listen 127.0.0.1:{port}; server_name default; location / { return 200 \"[$http_a_b]\"; } }
          server { listen 127.0.0.1:{port}; server_name own; underscores_in_headers on; max_headers 5;
              large_client_header_buffers 4 16k; error_page 494 =431 /large; location / { return 200 \"[$http_a_b]\"; }
-             location /large { return 200 large; } }",
+             location /large { return 200 large; } }
+         server { listen 127.0.0.1:{port}; server_name \"\"; error_page 400 =404 /none; location / { return 200 none; } }",
     );
     let long = format!("X: {}\r\n", "x".repeat(10_000));
     let (many, cookies) = ("X: y\r\n".repeat(9), format!("X: {}\r\n", "x".repeat(17_000)));
@@ -216,6 +217,7 @@ fn what_follows_the_host_is_read_as_its_server_says() {
         ("/", &format!("Host: own\r\n{cookies}"), 431, "large"),
         ("/", &format!("Host: default\r\n{many}"), 200, "[]"),
         ("/", &format!("Host: own\r\n{many}"), 431, "large"),
+        ("/", "", 404, "none"),
     ] {
         let mut client = server.connect().unwrap();
         client.send(format!("GET {target} HTTP/1.1\r\n{fields}\r\n")).unwrap();

@@ -223,8 +223,10 @@ fn fields(head: &mut RequestHead, limits: &HeadLimits) -> Result<Option<Progress
                 let field = FieldSpan { name, value, known };
                 let is_host = known == Some(Known::Host) && matches!(head.line.host, HostAt::None);
                 let accepted = known.map_or(Ok(()), |known| accept_known(head, known, field));
-                // It stays even if it is wrong: the log shows the host that was sent.
-                head.fields.push(field);
+                // A wrong host stays, as the log shows what was sent; a second one does not.
+                if !matches!(accepted, Err(HeadError::DuplicateHost | HeadError::DuplicateHeader(_))) {
+                    head.fields.push(field);
+                }
                 accepted?;
                 if is_host {
                     return Ok(None);

@@ -393,7 +393,12 @@ async fn read_head(conn: &Rc<Conn>, r: &mut Request) -> Head {
                     return Head::Complete;
                 }
                 Ok(Some(Progress::NeedMore)) => {}
-                Err(error) => return refused(r, error),
+                Err(error) => {
+                    if error == HeadError::NoHost {
+                        choose_server(r, group);
+                    }
+                    return refused(r, error);
+                }
             }
         }
         let was_empty = r.head.is_idle();
