@@ -88,7 +88,7 @@ struct OnPath<'a> {
 
 impl fmt::Display for OnPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = String::from_utf8_lossy(self.path.to_bytes());
+        let path = Shown(self.path);
         match self.error {
             DiskError::Os { op, errno } => {
                 write!(f, "{} \"{path}\" failed ({})", op.call(), ErrnoText(*errno))
@@ -97,6 +97,21 @@ impl fmt::Display for OnPath<'_> {
             DiskError::QueueFull { .. } => self.error.fmt(f),
             DiskError::Cancelled | DiskError::Panicked => write!(f, "{}: \"{path}\"", self.error),
         }
+    }
+}
+
+/// A path in a log line; bytes that are no UTF-8 are written as `\xE4`.
+struct Shown<'a>(&'a CStr);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for chunk in self.0.to_bytes().utf8_chunks() {
+            f.write_str(chunk.valid())?;
+            for byte in chunk.invalid() {
+                write!(f, "\\x{byte:02X}")?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -128,5 +143,7 @@ mod tests {
             assert_eq!(error.to_string(), plain);
             assert_eq!(error.on(c"/a").to_string(), on_path);
         }
+        let shown = Op::Open.failed(Errno::NOENT).on(c"/\xc3\xa4\xe4").to_string();
+        assert_eq!(shown, "open() \"/ä\\xE4\" failed (2: No such file or directory)");
     }
 }
