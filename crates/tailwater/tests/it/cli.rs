@@ -148,7 +148,7 @@ fn directives_on_the_command_line_come_first() {
     assert_eq!(code, Some(1));
     assert!(
         err.starts_with(
-            "tailwater: [emerg] \"worker_processes\" directive has an invalid value in command line\n"
+            "tailwater: [emerg] \"worker_processes\" directive invalid value in command line\n"
         ),
         "{err}"
     );

@@ -1,6 +1,6 @@
 //! Small things that clients and operators of nginx rely on, each found by comparing with it.
 
-use crate::{ask, get, raw, server, start, start_server};
+use crate::{ask, get, raw, refusal, server, start, start_server};
 
 #[test]
 fn the_location_says_whose_connection_is_kept() {
@@ -226,4 +226,26 @@ fn what_follows_the_host_is_read_as_its_server_says() {
         assert_eq!(response.status, status, "{target} {shown}: {}", response.text());
         assert!(response.text().contains(text), "{target} {shown}: {}", response.text());
     }
+}
+
+#[test]
+fn mistakes_are_named_in_nginx_s_words() {
+    for (line, message) in [
+        ("disable_symlinks off from=/x;", "\"from=\" cannot be used with \"off\" parameter"),
+        ("disable_symlinks off x;", "invalid parameter \"x\""),
+        ("limit_rate x;", "\"limit_rate\" directive invalid value"),
+        ("keepalive_timeout 1 x;", "\"keepalive_timeout\" directive invalid value"),
+        ("listen 127.0.0.1:1 backlog=x;", "invalid backlog \"backlog=x\""),
+        ("listen 127.0.0.1:1 fastopen=x;", "invalid fastopen \"fastopen=x\""),
+        ("listen [::1]:1 ipv6only=x;", "invalid parameter \"ipv6only=x\""),
+        ("listen 127.0.0.1:1 setfib=1;", "invalid parameter \"setfib=1\""),
+    ] {
+        let error = refusal(line);
+        assert!(error.contains(&format!("[emerg] {message} in ")), "{line}: {error}");
+    }
+    let checked =
+        server().arg("-t").run("http { server { listen 127.0.0.1:{port} accept_filter=x; } }").unwrap();
+    let text = String::from_utf8_lossy(&checked.stderr);
+    assert!(checked.status.success(), "{text}");
+    assert!(text.contains("accept filters \"accept_filter=x\" are not supported on this platform, ignored"), "{text}");
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tw_conf::{ConfError, Node, Span, Word, units};
+use tw_conf::{ConfError, Cx, Node, Span, Word, units};
 use tw_net::{Addr, Keepalive, ListenOptions, parse_listen};
 
 /// One `listen` directive.
@@ -44,19 +44,19 @@ impl Listen {
     }
 
     /// Reads the arguments of `listen`.
-    pub fn parse(node: &Node) -> Result<Self, ConfError> {
+    pub fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, ConfError> {
         let address = node.arg(0)?;
         let text = address.lossy();
         let addresses = parse_listen(&text, DEFAULT_PORT)
             .map_err(|e| node.fail(format!("{e} in \"{text}\" of the \"listen\" directive")))?;
         let mut listen = Self { addresses, span: Some(node.span), ..Self::implied() };
         for word in node.args.iter().skip(1) {
-            listen.parameter(node, word)?;
+            listen.parameter(node, word, cx)?;
         }
         Ok(listen)
     }
 
-    fn parameter(&mut self, node: &Node, word: &Word) -> Result<(), ConfError> {
+    fn parameter(&mut self, node: &Node, word: &Word, cx: &mut Cx<'_>) -> Result<(), ConfError> {
         match word.as_str() {
             Some("default_server" | "default") => {
                 self.default_server = true;
@@ -82,6 +82,11 @@ impl Listen {
             Some("reuseport") if tcp => options.reuseport = true,
             Some("reuseport") => return Err(node.fail("reuseport is not supported for unix domain sockets")),
             Some("multipath") => options.multipath = true,
+            _ if word.param("accept_filter").is_some() => {
+                let message =
+                    format!("accept filters \"{word}\" are not supported on this platform, ignored");
+                cx.warn(word.span, message);
+            }
             _ => return self.valued_parameter(node, word),
         }
         Ok(())
@@ -89,7 +94,7 @@ impl Listen {
 
     fn valued_parameter(&mut self, node: &Node, word: &Word) -> Result<(), ConfError> {
         let options = &mut self.options;
-        let invalid = |name: &str| node.fail(format!("invalid {name} \"{}\"", value_of(word)));
+        let invalid = |name: &str| node.fail(format!("invalid {name} \"{word}\""));
         let size = |value| units::size(value).and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
         let count = |value| units::number(value).and_then(|n| u32::try_from(n).ok());
         if let Some(value) = word.param("backlog") {
@@ -112,28 +117,13 @@ impl Listen {
             options.ipv6only = match value {
                 b"on" => true,
                 b"off" => false,
-                _ => {
-                    return Err(
-                        node.fail(format!("invalid ipv6only flags \"{}\"", String::from_utf8_lossy(value)))
-                    );
-                }
+                _ => return Err(node.invalid_parameter(word)),
             };
-        } else if word.param("setfib").is_some() {
-            return Err(node.fail("setfib is not supported on this platform"));
-        } else if word.param("accept_filter").is_some() {
-            return Err(
-                node.fail(format!("accept filters \"{word}\" are not supported on this platform, ignored"))
-            );
         } else {
             return Err(node.invalid_parameter(word));
         }
         Ok(())
     }
-}
-
-fn value_of(word: &Word) -> String {
-    let bytes = word.bytes.splitn(2, |b| *b == b'=').nth(1).unwrap_or_default();
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// `on`, `off` or `[idle]:[interval]:[count]`, of which at least one must be given.

@@ -102,7 +102,7 @@ pub const DIRECTIVES: &[Directive<Raw>] = &[
             word if word.is("auto") => Ok(Workers::Auto),
             word => match word.number() {
                 Some(n @ 1..=WORKERS_MAX) => Ok(Workers::Count(n as u32)),
-                _ => Err(node.error("has an invalid value").hint(format!("a number from 1 to {WORKERS_MAX}, or auto"))),
+                _ => Err(node.error("invalid value").hint(format!("a number from 1 to {WORKERS_MAX}, or auto"))),
             },
         })
     }),
@@ -135,7 +135,7 @@ pub const DIRECTIVES: &[Directive<Raw>] = &[
     .doc("A named pool of threads for file operations.").set(|raw, node, _| {
         let pool = PoolSettings::parse(node)?;
         if raw.thread_pool.get().is_some_and(|pools| pools.iter().any(|p| p.name == pool.name)) {
-            return Err(node.fail(format!("thread pool \"{}\" is duplicate", pool.name)));
+            return Err(node.fail(format!("duplicate thread pool \"{}\"", pool.name)));
         }
         raw.thread_pool.push(node, pool);
         Ok(())

@@ -61,8 +61,8 @@ impl Settings for ServerSettings {
         record::new("listen", "address[:port] | port | unix:path [parameters]", SERVER, Args::at_least(1))
             .default("*:80")
             .doc("Address and port, or unix socket, on which the server answers.")
-            .set(|raw, node, _| {
-                let listen = Listen::parse(node)?;
+            .set(|raw, node, cx| {
+                let listen = Listen::parse(node, cx)?;
                 raw.listen.push(node, listen);
                 Ok(())
             }),

@@ -227,21 +227,23 @@ fn read_open_file_cache(node: &Node) -> Result<Option<(usize, Duration)>, ConfEr
 }
 
 fn read_symlinks(node: &Node) -> Result<RawSymlinks, ConfError> {
-    let mut same_owner = None;
+    let mut kind = None;
     let mut from = None;
     for word in &node.args {
         match word.param("from") {
             Some(b"") | None if word.bytes.starts_with(b"from=") => return Err(node.invalid_parameter(word)),
             Some(value) => from = Some(Word { bytes: value.into(), ..word.clone() }),
-            None if word.is("off") => return Ok(RawSymlinks::Off),
-            None if word.is("on") => same_owner = Some(false),
-            None if word.is("if_not_owner") => same_owner = Some(true),
+            None if word.is("off") => kind = Some(None),
+            None if word.is("on") => kind = Some(Some(false)),
+            None if word.is("if_not_owner") => kind = Some(Some(true)),
             None => return Err(node.invalid_parameter(word)),
         }
     }
-    match same_owner {
-        Some(same_owner) => Ok(RawSymlinks::On { same_owner, from }),
-        None => {
+    match (kind, from) {
+        (Some(Some(same_owner)), from) => Ok(RawSymlinks::On { same_owner, from }),
+        (Some(None), None) => Ok(RawSymlinks::Off),
+        (Some(None), Some(_)) => Err(node.fail("\"from=\" cannot be used with \"off\" parameter")),
+        (None, _) => {
             Err(node.fail("\"disable_symlinks\" must have \"off\", \"on\" or \"if_not_owner\" parameter"))
         }
     }

@@ -43,7 +43,7 @@ pub(super) const DIRECTIVES: &[Directive<super::Raw>] = &[
         .set(|raw, node, _| {
             raw.keepalive.keepalive_timeout.set_with(node, |node| {
                 let header = match node.args.get(1) {
-                    Some(word) => Some(word.sec().ok_or_else(|| node.error("has an invalid value"))?),
+                    Some(word) => Some(word.sec().ok_or_else(|| node.error("invalid value"))?),
                     None => None,
                 };
                 Ok((node.msec()?, header))

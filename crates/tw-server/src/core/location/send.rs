@@ -95,7 +95,7 @@ impl Send {
 fn checked_size(node: &Node) -> Result<Word, ConfError> {
     let word = node.arg(0)?;
     if !word.bytes.contains(&b'$') && word.size().is_none() {
-        return Err(node.invalid_value(word));
+        return Err(node.error("invalid value"));
     }
     Ok(word.clone())
 }
