@@ -25,6 +25,8 @@ use crate::http::request::{LoopGeneration, Request};
 const SPARE_REQUESTS: usize = 64;
 /// Bytes of the buffer through which files go to sockets.
 pub const SCRATCH_SIZE: usize = 256 << 10;
+/// Bytes of files that one turn gives to sockets before it ends: eight buffers, about a millisecond.
+const TURN_COPY_MAX: usize = 8 * SCRATCH_SIZE;
 /// Idle connections closed at once to make room.
 const CLOSE_AT_ONCE: usize = 32;
 /// How long nobody looks for idle connections again after none was found.
@@ -96,6 +98,8 @@ pub struct Worker {
     pub scratch: RefCell<Box<[u8]>>,
     /// Buffer for file names.
     pub path: Cell<Vec<u8>>,
+    /// When this turn began, and what files gave to sockets in it.
+    turn: Cell<(Instant, usize)>,
     generation: RefCell<Rc<LoopGeneration>>,
     #[expect(clippy::vec_box, reason = "a request of 2 KiB is handed over without being moved")]
     requests: RefCell<Vec<Box<Request>>>,
@@ -118,6 +122,7 @@ impl Worker {
             head_out: RefCell::new(Vec::with_capacity(1024)),
             scratch: RefCell::new(vec![0; SCRATCH_SIZE].into()),
             path: Cell::new(Vec::new()),
+            turn: Cell::new((tw_rt::clock::now(), 0)),
             generation: RefCell::new(Rc::new(LoopGeneration(generation))),
             requests: RefCell::new(Vec::new()),
             known: RefCell::new(Vec::new()),
@@ -141,6 +146,17 @@ impl Worker {
         let text = tw_http::date::format(now);
         self.date.set((now, text));
         text
+    }
+
+    /// Whether this turn may still copy from files to sockets: the other connections then wait at most about a
+    /// millisecond. Counts `bytes` as copied.
+    pub(crate) fn may_copy(&self, bytes: usize) -> bool {
+        let now = tw_rt::clock::now();
+        let (turn, copied) = self.turn.get();
+        let copied = if turn == now { copied } else { 0 };
+        let is_allowed = copied < TURN_COPY_MAX;
+        self.turn.set((now, if is_allowed { copied + bytes } else { copied }));
+        is_allowed
     }
 
     pub(crate) fn take_request(&self) -> Box<Request> {

@@ -321,6 +321,10 @@ async fn send_file(
         if let Some(pace) = pace.as_deref_mut() {
             want = want.min(pace.allowance(r, conn).await);
         }
+        if !conn.worker.may_copy(want) {
+            tw_rt::yield_now().await;
+            continue;
+        }
         let moved = {
             let mut scratch = conn.worker.scratch.borrow_mut();
             match disk.read_now(span.file.file(), span.offset, &mut scratch[..want]) {
