@@ -147,9 +147,7 @@ fn directives_on_the_command_line_come_first() {
     let (code, _, err) = run(Some(dir.path()), &["-t", "-g", "worker_processes x;"]);
     assert_eq!(code, Some(1));
     assert!(
-        err.starts_with(
-            "tailwater: [emerg] \"worker_processes\" directive invalid value in command line\n"
-        ),
+        err.starts_with("tailwater: [emerg] \"worker_processes\" directive invalid value in command line\n"),
         "{err}"
     );
     let (code, _, err) = run(Some(dir.path()), &["-tq", "-e", "elsewhere/error.log"]);

@@ -247,5 +247,8 @@ fn mistakes_are_named_in_nginx_s_words() {
         server().arg("-t").run("http { server { listen 127.0.0.1:{port} accept_filter=x; } }").unwrap();
     let text = String::from_utf8_lossy(&checked.stderr);
     assert!(checked.status.success(), "{text}");
-    assert!(text.contains("accept filters \"accept_filter=x\" are not supported on this platform, ignored"), "{text}");
+    assert!(
+        text.contains("accept filters \"accept_filter=x\" are not supported on this platform, ignored"),
+        "{text}"
+    );
 }
