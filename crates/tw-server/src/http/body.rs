@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::files::OpenFile;
 use super::plan::LocalFuture;
-use tw_disk::{Account, Disk};
+use super::request::Request;
 
 /// A response body. Plain files and bytes are sent without going through [`Body::next`].
 #[derive(Default)]
@@ -37,18 +37,15 @@ pub struct FileSpan {
     pub len: u64,
 }
 
-/// Where a body that is read piece by piece gets what it needs from the disk.
-pub struct Source<'a> {
-    /// The disk of the location.
-    pub disk: &'a Disk,
-    /// The request's account of disk time.
-    pub account: &'a mut Account,
-}
-
 /// A body that makes its bytes as they are asked for.
 pub trait Stream {
-    /// The next piece, at most about `want` bytes; `None` at the end. Dropping the future is safe.
-    fn next<'a>(&'a mut self, want: usize, source: Source<'a>) -> LocalFuture<'a, io::Result<Option<Bytes>>>;
+    /// The next piece of the body of `r`, at most about `want` bytes; `None` at the end, however often it is asked for.
+    /// An empty piece is none yet, and lets others run. Dropping the future is safe.
+    fn next<'a>(
+        &'a mut self,
+        want: usize,
+        r: &'a mut Request,
+    ) -> LocalFuture<'a, io::Result<Option<Bytes>>>;
 
     /// Bytes still to come, if known.
     fn remaining(&self) -> Option<u64> {
@@ -81,6 +78,51 @@ impl Body {
         }
     }
 
+    /// The `len` bytes that follow the first `start`. What is not there is not in it.
+    #[must_use]
+    pub fn slice(self, start: u64, len: u64) -> Self {
+        let at = |n: u64, of: usize| usize::try_from(n).unwrap_or(usize::MAX).min(of);
+        match self {
+            Self::Empty => Self::Empty,
+            Self::Bytes(bytes) => {
+                let (start, end) = (at(start, bytes.len()), at(start.saturating_add(len), bytes.len()));
+                Self::Bytes(bytes.slice(start..end))
+            }
+            Self::File(mut span) => {
+                let skipped = start.min(span.len);
+                span.offset += skipped;
+                span.len = len.min(span.len - skipped);
+                Self::File(span)
+            }
+            Self::Parts(parts) => {
+                let (mut skip, mut left) = (start, len);
+                let mut wanted = VecDeque::new();
+                for part in parts {
+                    let Some(size) = part.len() else { break };
+                    let taken = size.saturating_sub(skip).min(left);
+                    if taken > 0 {
+                        wanted.push_back(part.slice(skip, taken));
+                    }
+                    skip = skip.saturating_sub(size);
+                    left -= taken;
+                }
+                Self::Parts(wanted)
+            }
+            Self::Stream(inner) => Self::Stream(Box::new(Sliced { inner, skip: start, left: len })),
+        }
+    }
+
+    /// A second body with the same contents, where that costs nothing: a stream can be read once only.
+    pub fn share(&self) -> Option<Self> {
+        match self {
+            Self::Empty => Some(Self::Empty),
+            Self::Bytes(bytes) => Some(Self::Bytes(bytes.clone())),
+            Self::File(span) => Some(Self::File(span.clone())),
+            Self::Parts(parts) => parts.iter().map(Self::share).collect::<Option<_>>().map(Self::Parts),
+            Self::Stream(_) => None,
+        }
+    }
+
     /// Whether nothing will come.
     pub fn is_empty(&self) -> bool {
         self.len() == Some(0)
@@ -92,7 +134,7 @@ impl Body {
     pub fn next<'a>(
         &'a mut self,
         want: usize,
-        mut source: Source<'a>,
+        r: &'a mut Request,
     ) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
         Box::pin(async move {
             match self {
@@ -101,30 +143,62 @@ impl Body {
                     let piece = bytes.split_to(want.min(bytes.len()));
                     Ok((!piece.is_empty()).then_some(piece))
                 }
-                Self::File(span) => span.next(want, &mut source).await,
+                Self::File(span) => span.next(want, r).await,
                 Self::Parts(parts) => {
                     while let Some(first) = parts.front_mut() {
-                        let part = Source { disk: source.disk, account: &mut *source.account };
-                        if let Some(piece) = first.next(want, part).await? {
+                        if let Some(piece) = first.next(want, r).await? {
                             return Ok(Some(piece));
                         }
                         parts.pop_front();
                     }
                     Ok(None)
                 }
-                Self::Stream(stream) => stream.next(want, source).await,
+                Self::Stream(stream) => stream.next(want, r).await,
             }
         })
     }
 }
 
+/// A part of what a stream makes.
+struct Sliced {
+    inner: Box<dyn Stream>,
+    skip: u64,
+    left: u64,
+}
+
+impl Stream for Sliced {
+    fn next<'a>(
+        &'a mut self,
+        want: usize,
+        r: &'a mut Request,
+    ) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
+        Box::pin(async move {
+            if self.left == 0 {
+                return Ok(None);
+            }
+            let Some(mut piece) = self.inner.next(want, r).await? else { return Ok(None) };
+            let skipped = piece.len().min(usize::try_from(self.skip).unwrap_or(usize::MAX));
+            self.skip -= skipped as u64;
+            // What is in front is dropped, what is behind is cut off.
+            let _ = piece.split_to(skipped);
+            piece.truncate(usize::try_from(self.left).unwrap_or(usize::MAX));
+            self.left -= piece.len() as u64;
+            Ok(Some(piece))
+        })
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        Some(self.left)
+    }
+}
+
 impl FileSpan {
-    async fn next(&mut self, want: usize, source: &mut Source<'_>) -> io::Result<Option<Bytes>> {
+    async fn next(&mut self, want: usize, r: &mut Request) -> io::Result<Option<Bytes>> {
         if self.len == 0 {
             return Ok(None);
         }
         let want = want.min(usize::try_from(self.len).unwrap_or(usize::MAX));
-        let piece = self.file.read(self.offset, want, source).await?;
+        let piece = self.file.read(self.offset, want, r).await?;
         if piece.is_empty() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }

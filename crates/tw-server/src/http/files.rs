@@ -25,7 +25,6 @@ use tw_http::condition::Etag;
 
 use self::hot::Content;
 use self::known::{Asker, Known, Turn};
-use super::body::Source;
 use super::request::Request;
 use crate::core::location::Symlinks;
 use crate::vars::Template;
@@ -78,12 +77,13 @@ impl OpenFile {
     }
 
     /// Reads up to `want` bytes at `offset`; nothing at the end of the file. May wait for the disk.
-    pub async fn read(&self, offset: u64, want: usize, source: &mut Source<'_>) -> io::Result<Bytes> {
+    pub async fn read(&self, offset: u64, want: usize, r: &mut Request) -> io::Result<Bytes> {
         if let Some(content) = self.content() {
             let start = usize::try_from(offset).unwrap_or(usize::MAX).min(content.len());
             return Ok(content.slice(start..content.len().min(start.saturating_add(want))));
         }
-        let buf = source.disk.read(source.account, &self.file, offset, vec![0; want]).await;
+        let Some(disk) = r.disk().cloned() else { return Err(io::ErrorKind::NotFound.into()) };
+        let buf = disk.read(&mut r.account, &self.file, offset, vec![0; want]).await;
         buf.map(Bytes::from).map_err(|e| match e.errno() {
             Some(errno) => io::Error::from(errno),
             None => io::Error::other(e),

@@ -85,9 +85,15 @@ fn part(r: &mut Request, body: Body) -> Result<Body, NotSatisfiable> {
             range::push_content_range(only, length, &mut field);
             r.out.fields.append(Known::ContentRange, Bytes::from(field));
             r.out.status = 206;
-            Ok(slice(&body, only.start, only.len()))
+            Ok(body.slice(only.start, only.len()))
         }
         RangeOutcome::Multiple => {
+            let mut parts_of = Vec::with_capacity(wanted.len());
+            for wanted in &wanted {
+                // A stream can be read once only.
+                let Some(copy) = body.share() else { return Ok(whole(r, body)) };
+                parts_of.push(copy.slice(wanted.start, wanted.len()));
+            }
             let mut content_type = r.out.content_type.to_vec();
             if !r.out.charset.is_empty() {
                 content_type.extend_from_slice(b"; charset=");
@@ -95,11 +101,11 @@ fn part(r: &mut Request, body: Body) -> Result<Body, NotSatisfiable> {
             }
             let parts = Multipart::new(boundary(r), &content_type, length);
             let mut list = VecDeque::new();
-            for wanted in &wanted {
+            for (wanted, part) in wanted.iter().zip(parts_of) {
                 let mut head = Vec::new();
                 parts.push_part_head(*wanted, &mut head);
                 list.push_back(Body::Bytes(head.into()));
-                list.push_back(slice(&body, wanted.start, wanted.len()));
+                list.push_back(part);
             }
             let mut end = Vec::new();
             parts.push_end(&mut end);
@@ -126,19 +132,6 @@ fn boundary(r: &Request) -> u64 {
     // Without random bytes the boundary is still unique among our responses.
     let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::NONBLOCK);
     u64::from_ne_bytes(random) ^ r.conn().id ^ r.conn().requests.get() << 32
-}
-
-fn slice(body: &Body, start: u64, len: u64) -> Body {
-    match body {
-        Body::Bytes(bytes) => Body::Bytes(bytes.slice(start as usize..(start + len) as usize)),
-        Body::File(span) => {
-            let mut span = span.clone();
-            span.offset += start;
-            span.len = len;
-            Body::File(span)
-        }
-        Body::Empty | Body::Parts(_) | Body::Stream(_) => Body::Empty,
-    }
 }
 
 /// Filters, frames and sends a response; `r.sent` and `r.course.after` tell how it went.

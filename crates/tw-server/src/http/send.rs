@@ -5,8 +5,10 @@
 //! later, so a slow reader holds no memory. What is not in memory is read by a pool, never here.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
@@ -14,7 +16,7 @@ use tw_disk::{Disk, DiskError, Now, SentEnd};
 use tw_http::chunked::{BODY_END, CHUNK_END, ChunkHead};
 use tw_log::Level;
 
-use super::body::{Body, FileSpan, Source};
+use super::body::{Body, FileSpan};
 use super::conn::{Conn, WaitError};
 use super::request::{After, Request};
 use crate::vars::Template;
@@ -187,6 +189,9 @@ impl Rest {
         let timeout = r.plan().core.send.timeout;
         let mut pace = Pace::new(r);
         let head = std::mem::take(&mut self.head);
+        if matches!(self.body, Body::Stream(_)) || self.framing == Framing::Chunked && !self.body.is_empty() {
+            return pull(r, conn, head.into(), &mut self.body, self.framing, timeout, pace.as_mut()).await;
+        }
         write_all(r, conn, head, timeout, None).await?;
         match (&mut self.body, self.framing) {
             (Body::Empty, Framing::Chunked) => {
@@ -200,31 +205,35 @@ impl Rest {
             (Body::File(span), Framing::Length | Framing::Close) => {
                 send_file(r, conn, span, timeout, pace.as_mut()).await
             }
-            (body, framing) => pull(r, conn, body, framing, timeout, pace.as_mut()).await,
+            (Body::Parts(parts), Framing::Length | Framing::Close) => {
+                send_parts(r, conn, parts, timeout, pace.as_mut()).await
+            }
+            (body, framing) => pull(r, conn, Vec::new(), body, framing, timeout, pace.as_mut()).await,
         }
     }
 }
 
-/// Pulls a body piece by piece.
+/// Pulls a body piece by piece, behind what `out` holds already. Small pieces leave together, but nothing waits for a
+/// piece that is not there yet.
 async fn pull(
     r: &mut Request,
     conn: &Rc<Conn>,
+    mut out: Vec<u8>,
     body: &mut Body,
     framing: Framing,
     timeout: Duration,
     mut pace: Option<&mut Pace>,
 ) -> Result<(), Failure> {
-    if let (Body::Parts(parts), Framing::Length | Framing::Close) = (&mut *body, framing) {
-        return send_parts(r, conn, parts, timeout, pace).await;
-    }
     let promised = if framing == Framing::Length { r.out.content_length } else { None };
     let mut sent = 0;
     let want = r.plan().core.files.output_buffers.size;
-    let Some(disk) = r.disk().cloned() else { return Err(Failure::Body(io::ErrorKind::NotFound.into())) };
     loop {
-        let source = Source { disk: &disk, account: &mut r.account };
-        let Some(piece) = body.next(want, source).await.map_err(Failure::Body)? else { break };
+        if pace.is_some() || out.len() >= GATHER_MAX {
+            write_all(r, conn, std::mem::take(&mut out).into(), timeout, pace.as_deref_mut()).await?;
+        }
+        let Some(piece) = next_piece(r, conn, &mut out, body, want).await? else { break };
         if piece.is_empty() {
+            tw_rt::yield_now().await;
             continue;
         }
         sent += piece.len() as u64;
@@ -232,23 +241,57 @@ async fn pull(
             return Err(Failure::Body(io::Error::other("the response is longer than announced")));
         }
         if framing == Framing::Chunked {
-            let size = ChunkHead::new(piece.len() as u64);
-            let mut chunk = Vec::with_capacity(size.as_bytes().len() + piece.len() + CHUNK_END.len());
-            chunk.extend_from_slice(size.as_bytes());
-            chunk.extend_from_slice(&piece);
-            chunk.extend_from_slice(CHUNK_END);
-            write_all(r, conn, chunk.into(), timeout, pace.as_deref_mut()).await?;
-        } else {
-            write_all(r, conn, piece, timeout, pace.as_deref_mut()).await?;
+            out.extend_from_slice(ChunkHead::new(piece.len() as u64).as_bytes());
+        }
+        out.extend_from_slice(&piece);
+        if framing == Framing::Chunked {
+            out.extend_from_slice(CHUNK_END);
         }
     }
     if framing == Framing::Chunked {
-        write_all(r, conn, Bytes::from_static(BODY_END), timeout, None).await?;
+        out.extend_from_slice(BODY_END);
     }
+    write_all(r, conn, out.into(), timeout, pace).await?;
     match promised {
         Some(length) if sent != length => Err(Failure::Body(io::ErrorKind::UnexpectedEof.into())),
         _ => Ok(()),
     }
+}
+
+/// The next piece of a body. If that has to wait, the socket gets what `out` holds meanwhile.
+async fn next_piece(
+    r: &mut Request,
+    conn: &Conn,
+    out: &mut Vec<u8>,
+    body: &mut Body,
+    want: usize,
+) -> Result<Option<Bytes>, Failure> {
+    let mut written = 0;
+    let next = {
+        let mut next = body.next(want, r);
+        poll_fn(|cx| match next.as_mut().poll(cx) {
+            Poll::Ready(piece) => Poll::Ready(piece.map_err(Failure::Body)),
+            Poll::Pending => {
+                if !out.is_empty() {
+                    match accept(conn.stream.try_write(out)) {
+                        Ok(n) => {
+                            written += n;
+                            out.drain(..n);
+                        }
+                        Err(failure) => return Poll::Ready(Err(failure)),
+                    }
+                }
+                Poll::Pending
+            }
+        })
+        .await
+    };
+    if let Err(Failure::Body(_)) = &next {
+        // What was made before it failed is the client's; that the rest is missing, it sees.
+        written += conn.stream.try_write(out).unwrap_or(0);
+    }
+    r.sent.bytes += written as u64;
+    next
 }
 
 /// Sends the parts of a multipart response. Small ones that are in memory are gathered: thousands of tiny ranges cost
@@ -275,8 +318,10 @@ async fn send_parts(
                         send_file(r, conn, &mut span, timeout, pace.as_deref_mut()).await?
                     }
                     Body::Bytes(bytes) => write_all(r, conn, bytes, timeout, pace.as_deref_mut()).await?,
-                    Body::Empty | Body::Parts(_) | Body::Stream(_) => {
-                        return Err(Failure::Body(io::ErrorKind::Unsupported.into()));
+                    Body::Empty => {}
+                    mut other @ (Body::Parts(_) | Body::Stream(_)) => {
+                        let pace = pace.as_deref_mut();
+                        Box::pin(pull(r, conn, Vec::new(), &mut other, Framing::Close, timeout, pace)).await?;
                     }
                 }
             }
@@ -374,8 +419,7 @@ async fn send_file(
                     continue;
                 }
                 by = Sender::Pool;
-                let source = Source { disk: &disk, account: &mut r.account };
-                let piece = cold(span, size, source).await?;
+                let piece = cold(r, &disk, span, size).await?;
                 span.advance(piece.len());
                 write_all(r, conn, piece, timeout, pace.as_deref_mut()).await?;
             }
@@ -399,8 +443,8 @@ enum Moved {
     Cold,
 }
 
-async fn cold(span: &FileSpan, size: usize, source: Source<'_>) -> Result<Bytes, Failure> {
-    let buf = source.disk.read_cold(source.account, span.file.file(), span.offset, vec![0; size]).await;
+async fn cold(r: &mut Request, disk: &Disk, span: &FileSpan, size: usize) -> Result<Bytes, Failure> {
+    let buf = disk.read_cold(&mut r.account, span.file.file(), span.offset, vec![0; size]).await;
     let buf =
         buf.map_err(|e| Failure::Body(e.errno().map_or_else(|| io::Error::other(e), io::Error::from)))?;
     if buf.is_empty() {
