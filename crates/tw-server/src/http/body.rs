@@ -41,11 +41,7 @@ pub struct FileSpan {
 pub trait Stream {
     /// The next piece of the body of `r`, at most about `want` bytes; `None` at the end, however often it is asked for.
     /// An empty piece is none yet, and lets others run. Dropping the future is safe.
-    fn next<'a>(
-        &'a mut self,
-        want: usize,
-        r: &'a mut Request,
-    ) -> LocalFuture<'a, io::Result<Option<Bytes>>>;
+    fn next<'a>(&'a mut self, want: usize, r: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>>;
 
     /// Bytes still to come, if known.
     fn remaining(&self) -> Option<u64> {
@@ -167,11 +163,7 @@ struct Sliced {
 }
 
 impl Stream for Sliced {
-    fn next<'a>(
-        &'a mut self,
-        want: usize,
-        r: &'a mut Request,
-    ) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
+    fn next<'a>(&'a mut self, want: usize, r: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
         Box::pin(async move {
             if self.left == 0 {
                 return Ok(None);

@@ -321,7 +321,8 @@ async fn send_parts(
                     Body::Empty => {}
                     mut other @ (Body::Parts(_) | Body::Stream(_)) => {
                         let pace = pace.as_deref_mut();
-                        Box::pin(pull(r, conn, Vec::new(), &mut other, Framing::Close, timeout, pace)).await?;
+                        Box::pin(pull(r, conn, Vec::new(), &mut other, Framing::Close, timeout, pace))
+                            .await?;
                     }
                 }
             }
