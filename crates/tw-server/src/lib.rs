@@ -9,6 +9,7 @@ pub mod log;
 pub mod module;
 pub mod pools;
 pub mod regex;
+pub mod session;
 #[cfg(test)]
 mod testing;
 pub mod vars;

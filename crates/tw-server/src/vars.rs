@@ -98,8 +98,10 @@ pub type Computed = Arc<dyn Fn(&Request, &mut Vec<u8>) -> Value + Send + Sync>;
 pub enum SlotKind {
     /// A handler stores a value in the request (`set`, named captures).
     Stored,
-    /// It is computed on each use.
+    /// It is computed when it is first used and kept in the request; a value that is stored comes before it.
     Computed(Computed),
+    /// It is computed on each use, unless a value was stored.
+    Volatile(Computed),
 }
 
 /// The slots of a configuration.
@@ -196,11 +198,22 @@ impl VarTable {
         Ok(())
     }
 
+    /// Makes `name` a variable that is computed, as `map` does. It hides one that `set` may change; of two definitions the
+    /// later one holds.
+    ///
+    /// # Errors
+    /// nginx's: the variable is one that nothing may change.
+    pub fn compute(&mut self, name: &str, kind: SlotKind) -> Result<(), ConfError> {
+        self.place(name)?;
+        self.define(name, kind);
+        Ok(())
+    }
+
     /// Defines a name as a slot and says how it is filled. A stored slot does not replace a computed one.
     pub fn define(&mut self, name: &str, kind: SlotKind) -> u16 {
         let slot = self.slot(&name.to_ascii_lowercase(), None);
         let known = &mut self.kinds[slot as usize];
-        if known.is_none() || matches!(kind, SlotKind::Computed(_)) {
+        if known.is_none() || !matches!(kind, SlotKind::Stored) {
             *known = Some(kind);
         }
         slot
@@ -208,6 +221,9 @@ impl VarTable {
 
     /// Ends loading: every slot that is used must have been defined.
     pub fn finish(self) -> Result<Slots, ConfError> {
+        if self.kinds.len() > usize::from(u16::MAX) {
+            return Err(ConfError::new(format!("more than {} variables are defined", u16::MAX)));
+        }
         let kinds = self
             .kinds
             .into_iter()
@@ -223,7 +239,8 @@ impl VarTable {
         if let Some(&slot) = self.slots.get(name) {
             return slot;
         }
-        let slot = self.kinds.len() as u16;
+        // `finish` refuses more than there are numbers.
+        let slot = u16::try_from(self.kinds.len()).unwrap_or(u16::MAX);
         self.slots.insert(name.into(), slot);
         self.kinds.push(None);
         self.used.push((name.into(), at));
@@ -332,7 +349,7 @@ impl Template {
                     continue;
                 }
                 Part::Var(var) => var.eval(r, out),
-                Part::Capture(n) => match r.captures.group(usize::from(*n)) {
+                Part::Capture(n) => match r.captures.borrow().group(usize::from(*n)) {
                     Some(group) => {
                         out.extend_from_slice(group);
                         Value::Found

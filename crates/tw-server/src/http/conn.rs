@@ -464,7 +464,7 @@ fn refused(r: &mut Request, error: HeadError) -> Head {
 pub(crate) fn choose_server(r: &mut Request, group: &ListenGroup) {
     let Request { head, host, captures, .. } = &mut *r;
     host.extend_from_slice(head.host().unwrap_or_default());
-    match group.names.find(host, captures) {
+    match group.names.find(host, captures.get_mut()) {
         Ok(Some((server, regex))) => {
             r.server = server;
             if let Some(regex) = regex {

@@ -20,4 +20,5 @@ pub mod respond;
 pub mod route;
 pub mod send;
 pub mod special;
+mod values;
 pub mod variables;

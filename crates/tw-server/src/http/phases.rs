@@ -9,7 +9,7 @@ use super::decision::{decide, loops, no_content};
 use super::generation::PlanId;
 use super::plan::{Outcome, Phase, Step};
 use super::realpath_root;
-use super::request::{LoopGeneration, Origin, Request};
+use super::request::{Health, LoopGeneration, Origin, Request};
 use crate::core::location::LocationAccess;
 use crate::regex::BacktrackLimit;
 
@@ -100,6 +100,9 @@ async fn phases(r: &mut Request, generation: &LoopGeneration, list: &[Phase]) ->
                 Step::Now(outcome) => outcome,
                 Step::Wait(future) => future.await,
             };
+            if r.take_health() == Health::Broken {
+                return Outcome::Status(500);
+            }
             match outcome {
                 Outcome::Pass => {}
                 Outcome::PhaseDone => break,
@@ -113,10 +116,10 @@ async fn phases(r: &mut Request, generation: &LoopGeneration, list: &[Phase]) ->
 fn locate(r: &mut Request, generation: &Rc<LoopGeneration>) -> Next {
     let server = generation.server(r.server);
     let path = std::mem::take(&mut r.uri.path);
-    let mut captures = std::mem::take(&mut r.captures);
+    let mut captures = r.captures.take();
     let found =
         server.locations.find(&path, &mut captures, &mut |regex, captures| r.store_named(regex, captures));
-    (r.uri.path, r.captures) = (path, captures);
+    (r.uri.path, *r.captures.get_mut()) = (path, captures);
     let plan = match found {
         Ok(found) => found.unwrap_or(server.plan),
         Err(BacktrackLimit) => {

@@ -3,6 +3,7 @@
 //! A request is a box that its loop uses again and again: everything in it keeps its memory, so a request for a hot file
 //! allocates nothing.
 
+use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
 use std::fmt;
 use std::rc::Rc;
@@ -18,7 +19,8 @@ use super::generation::{Generation, PlanId, ServerId};
 use super::plan::Plan;
 use super::request_body::RequestBody;
 use crate::core::location::{Root, RootKind};
-use crate::regex::{Captures, Regex};
+use super::values::{Cycle, Values};
+use crate::regex::{BacktrackLimit, Captures, Match, Regex};
 use crate::vars::{SlotKind, Value};
 
 /// Internal redirects of one request before it is ended with 500 (nginx's NGX_HTTP_MAX_URI_CHANGES).
@@ -39,15 +41,17 @@ pub struct Request {
     /// The current URI.
     pub uri: Uri,
     /// What the last regular expression captured.
-    pub captures: Captures,
+    pub captures: RefCell<Captures>,
     /// How it came to this location.
     pub course: Course,
     /// The body of the request.
     pub body: RequestBody,
     /// The head of the response.
     pub out: ResponseHead,
-    /// Values of stored variables, by slot.
-    pub slots: Vec<Option<Vec<u8>>>,
+    /// Values of stored variables and of computed ones that are kept, by slot.
+    values: RefCell<Values>,
+    /// Whether something went wrong where nobody could say so.
+    health: Cell<Health>,
     /// `$limit_rate`, when something other than the configuration set it; bytes per second.
     pub limit_rate: Option<u64>,
     /// What has been sent.
@@ -61,7 +65,7 @@ pub struct Request {
     /// `$realpath_root`, computed when the plan asks for it.
     pub realpath_root: Option<Vec<u8>>,
     /// `$request_id`, made when it is first asked for.
-    pub id: std::cell::Cell<Option<[u8; 16]>>,
+    pub id: Cell<Option<[u8; 16]>>,
 }
 
 /// The connection a request came on, and the configuration it is served by.
@@ -127,6 +131,15 @@ pub enum Ranges {
     Allowed,
     /// `Range` is ignored.
     Refused,
+}
+
+/// Whether a request can be answered as its handlers say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Health {
+    /// It can.
+    Sound,
+    /// A variable could not be computed; what was decided by it must not stand.
+    Broken,
 }
 
 /// Who chose the current URI.
@@ -217,18 +230,19 @@ impl Request {
             plan: PlanId(0),
             host: Vec::new(),
             uri: Uri::default(),
-            captures: Captures::default(),
+            captures: RefCell::default(),
             course: Course::new(),
             body: RequestBody::default(),
             out: ResponseHead::new(200),
-            slots: Vec::new(),
+            values: RefCell::default(),
+            health: Cell::new(Health::Sound),
             limit_rate: None,
             sent: Sent::default(),
             started: Started::now(Arrival::Awaited),
             read_at: 0,
             account: Account::new(Class::Hit, Source::NONE),
             realpath_root: None,
-            id: std::cell::Cell::new(None),
+            id: Cell::new(None),
         }
     }
 
@@ -270,11 +284,12 @@ impl Request {
         self.host.clear();
         self.uri.path.clear();
         self.uri.args.clear();
-        self.captures.clear();
+        self.captures.get_mut().clear();
         self.course = Course::new();
         self.body = RequestBody::default();
         self.out.reset(200);
-        self.slots.iter_mut().for_each(|slot| *slot = None);
+        self.values.get_mut().clear();
+        self.health.set(Health::Sound);
         self.limit_rate = None;
         self.sent = Sent::default();
         self.account = Account::new(Class::Hit, Source::NONE);
@@ -329,42 +344,75 @@ impl Request {
 
     /// Appends the value of a slot.
     pub fn slot(&self, slot: u16, out: &mut Vec<u8>) -> Value {
-        match self.generation().slots.kinds.get(usize::from(slot)) {
-            Some(SlotKind::Computed(compute)) => compute(self, out),
-            Some(SlotKind::Stored) => match self.slots.get(usize::from(slot)) {
-                Some(Some(value)) => {
-                    out.extend_from_slice(value);
-                    Value::Found
-                }
-                _ => Value::Missing,
-            },
-            None => Value::Missing,
+        let slots = &self.generation().slots;
+        let Some(kind) = slots.kinds.get(usize::from(slot)) else { return Value::Missing };
+        if let Some(value) = self.values.borrow().read(slot, out) {
+            return value;
+        }
+        let (SlotKind::Computed(compute) | SlotKind::Volatile(compute)) = kind else { return Value::Missing };
+        if let Err(Cycle) = self.values.borrow_mut().begin(slot) {
+            let name = slots.names.iter().find(|(_, at)| **at == slot).map_or("", |(name, _)| name);
+            self.log(Level::Error, format_args!("cycle while evaluating variable \"{name}\""));
+            return Value::Missing;
+        }
+        let start = out.len();
+        let value = compute(self, out);
+        let mut values = self.values.borrow_mut();
+        match kind {
+            SlotKind::Computed(_) => values.computed(slot, value, out.get(start..).unwrap_or_default()),
+            SlotKind::Stored | SlotKind::Volatile(_) => values.dropped(slot),
+        }
+        value
+    }
+
+    /// Stores a value in a slot. It replaces one that is computed.
+    pub fn set_slot(&mut self, slot: u16, value: Vec<u8>) {
+        self.values.get_mut().store(slot, &value);
+    }
+
+    /// Matches `subject`; a match sets `$1` to `$9` and the variables of named groups. A pattern that runs into its limit
+    /// of backtracking does not match, is logged, and ends the request with 500 once the handler that asked is done.
+    pub fn matches(&self, regex: &Regex, subject: &[u8]) -> Match {
+        let mut captures = self.captures.borrow_mut();
+        let matched = match regex.is_match(subject) {
+            // Most do not match, and a plain miss takes a third of the time of a miss with captures.
+            Ok(Match::Yes) => regex.captures(subject, &mut captures),
+            other => other,
+        };
+        match matched {
+            Ok(Match::Yes) => {
+                self.store_named(regex, &captures);
+                Match::Yes
+            }
+            Ok(Match::No) => Match::No,
+            Err(BacktrackLimit) => {
+                drop(captures);
+                let (subject, pattern) = (tw_log::Text(subject), regex.pattern());
+                self.log(
+                    Level::Error,
+                    format_args!("regex \"{pattern}\" exceeded its limit of backtracking on \"{subject}\""),
+                );
+                self.health.set(Health::Broken);
+                Match::No
+            }
         }
     }
 
-    /// Stores a value in a slot.
-    pub fn set_slot(&mut self, slot: u16, value: Vec<u8>) {
-        let count = self.generation().slots.kinds.len();
-        if self.slots.len() < count {
-            self.slots.resize(count, None);
-        }
-        if let Some(place) = self.slots.get_mut(usize::from(slot)) {
-            *place = Some(value);
-        }
+    /// Whether something broke since this was last asked, which a 500 must answer.
+    pub(crate) fn take_health(&self) -> Health {
+        self.health.replace(Health::Sound)
     }
 
     /// Stores the named groups of a regular expression that has just matched into `captures`.
     pub fn store_named_captures(&mut self, regex: &Regex) {
-        let captures = std::mem::take(&mut self.captures);
-        self.store_named(regex, &captures);
-        self.captures = captures;
+        self.store_named(regex, &self.captures.borrow());
     }
 
     /// Stores the named groups of a regular expression from what it has captured.
-    pub(crate) fn store_named(&mut self, regex: &Regex, captures: &Captures) {
+    pub(crate) fn store_named(&self, regex: &Regex, captures: &Captures) {
         for (group, name) in regex.names() {
             if let Some(slot) = self.generation().slot_of(name) {
-                self.set_slot(slot, captures.group(*group).unwrap_or_default().to_vec());
+                self.values.borrow_mut().store(slot, captures.group(*group).unwrap_or_default());
             }
         }
     }

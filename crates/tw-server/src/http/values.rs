@@ -1,0 +1,143 @@
+//! The values of a request's slots: what was stored in them, and what was computed once and is kept.
+//!
+//! All of them stand after each other in one buffer, which the next request uses again.
+
+use crate::vars::Value;
+
+/// Slots that may be computed inside each other: nginx's bound for a chain of maps.
+const DEPTH_MAX: u8 = 100;
+/// Bytes of values that are kept as memory for the next request.
+const KEPT_MAX: usize = 64 << 10;
+
+/// Values by slot.
+#[derive(Default)]
+pub(crate) struct Values {
+    slots: Vec<Slot>,
+    bytes: Vec<u8>,
+    /// How many are being computed.
+    depth: u8,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Slot {
+    /// Nothing yet.
+    #[default]
+    Empty,
+    /// It is being computed: asking for it now is a cycle.
+    Computing,
+    /// There is no value.
+    Missing,
+    /// A range of the buffer.
+    Found(usize, usize),
+}
+
+/// A slot cannot be computed: it needs itself, or too many others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cycle;
+
+impl Values {
+    /// Forgets all values.
+    pub(crate) fn clear(&mut self) {
+        self.slots.clear();
+        self.bytes.clear();
+        if self.bytes.capacity() > KEPT_MAX {
+            self.bytes = Vec::new();
+        }
+        self.depth = 0;
+    }
+
+    /// Appends the value of a slot to `out`; `None` if it has to be computed.
+    pub(crate) fn read(&self, slot: u16, out: &mut Vec<u8>) -> Option<Value> {
+        match *self.slots.get(usize::from(slot))? {
+            Slot::Empty | Slot::Computing => None,
+            Slot::Missing => Some(Value::Missing),
+            Slot::Found(start, end) => {
+                out.extend_from_slice(self.bytes.get(start..end)?);
+                Some(Value::Found)
+            }
+        }
+    }
+
+    /// Stores a value.
+    pub(crate) fn store(&mut self, slot: u16, value: &[u8]) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        *self.slot(slot) = Slot::Found(start, start + value.len());
+    }
+
+    /// Begins to compute a slot; [`Values::computed`] or [`Values::dropped`] must follow.
+    pub(crate) fn begin(&mut self, slot: u16) -> Result<(), Cycle> {
+        if self.depth == DEPTH_MAX || *self.slot(slot) == Slot::Computing {
+            return Err(Cycle);
+        }
+        self.depth += 1;
+        *self.slot(slot) = Slot::Computing;
+        Ok(())
+    }
+
+    /// Keeps what was computed.
+    pub(crate) fn computed(&mut self, slot: u16, value: Value, bytes: &[u8]) {
+        self.depth = self.depth.saturating_sub(1);
+        match value {
+            Value::Found => self.store(slot, bytes),
+            Value::Missing => *self.slot(slot) = Slot::Missing,
+        }
+    }
+
+    /// Forgets what was computed.
+    pub(crate) fn dropped(&mut self, slot: u16) {
+        self.depth = self.depth.saturating_sub(1);
+        *self.slot(slot) = Slot::Empty;
+    }
+
+    fn slot(&mut self, slot: u16) -> &mut Slot {
+        let at = usize::from(slot);
+        if self.slots.len() <= at {
+            self.slots.resize(at + 1, Slot::Empty);
+        }
+        &mut self.slots[at]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(values: &Values, slot: u16) -> Option<(Value, Vec<u8>)> {
+        let mut out = b"<".to_vec();
+        values.read(slot, &mut out).map(|value| (value, out))
+    }
+
+    #[test]
+    fn values_are_stored_kept_and_forgotten() {
+        let mut values = Values::default();
+        assert_eq!(read(&values, 3), None);
+        values.store(3, b"one");
+        values.store(1, b"");
+        values.store(3, b"three");
+        assert_eq!(read(&values, 3), Some((Value::Found, b"<three".to_vec())));
+        assert_eq!(read(&values, 1), Some((Value::Found, b"<".to_vec())));
+        assert_eq!(values.begin(2), Ok(()));
+        values.computed(2, Value::Missing, b"");
+        assert_eq!(read(&values, 2), Some((Value::Missing, b"<".to_vec())));
+        assert_eq!(values.begin(5), Ok(()));
+        values.dropped(5);
+        assert_eq!(read(&values, 5), None);
+        values.clear();
+        assert_eq!(read(&values, 3), None);
+    }
+
+    #[test]
+    fn cycles_and_long_chains_end() {
+        let mut values = Values::default();
+        assert_eq!((values.begin(0), values.begin(1), values.begin(0)), (Ok(()), Ok(()), Err(Cycle)));
+        for slot in 2..100 {
+            assert_eq!(values.begin(slot), Ok(()), "{slot}");
+        }
+        assert_eq!(values.begin(100), Err(Cycle));
+        for slot in (0..100).rev() {
+            values.computed(slot, Value::Found, b"x");
+        }
+        assert_eq!(values.begin(100), Ok(()));
+    }
+}
