@@ -18,8 +18,8 @@ use super::conn::Conn;
 use super::generation::{Generation, PlanId, ServerId};
 use super::plan::Plan;
 use super::request_body::RequestBody;
-use crate::core::location::{Root, RootKind};
 use super::values::{Cycle, Values};
+use crate::core::location::{Root, RootKind};
 use crate::regex::{BacktrackLimit, Captures, Match, Regex};
 use crate::vars::{SlotKind, Value};
 
