@@ -6,8 +6,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use tw_conf::Span;
+
 use super::body::Body;
 use super::request::Request;
+use super::route::Pattern;
 use crate::core::location::Location;
 use crate::core::server::ServerSettings;
 
@@ -28,6 +31,19 @@ pub enum Phase {
     Precontent,
     /// Makes the response; the first handler that does not pass wins.
     Content,
+}
+
+impl Phase {
+    /// Every phase in order, with nginx's name for it.
+    pub const ALL: [(Self, &'static str); PHASES] = [
+        (Self::PostRead, "post_read"),
+        (Self::ServerRewrite, "server_rewrite"),
+        (Self::Rewrite, "rewrite"),
+        (Self::Preaccess, "preaccess"),
+        (Self::Access, "access"),
+        (Self::Precontent, "precontent"),
+        (Self::Content, "content"),
+    ];
 }
 
 /// Number of phases.
@@ -104,11 +120,30 @@ pub struct Plan {
     pub server: Arc<ServerSettings>,
     /// Core settings of the location.
     pub core: Arc<Location>,
+    /// Where and how the location is written; `None` for the server's own plan.
+    pub written: Option<Heading>,
     /// Whether something here mentions `$realpath_root`, which the disk must be asked for.
     pub(crate) uses_realpath_root: bool,
     phases: [Vec<Box<dyn Handler>>; PHASES],
     header_filters: Vec<Box<dyn HeaderFilter>>,
     log: Vec<Box<dyn LogHandler>>,
+    made_by: MadeBy,
+}
+
+/// How a location is written.
+pub struct Heading {
+    /// Which URIs it takes.
+    pub pattern: Pattern,
+    /// Where.
+    pub span: Option<Span>,
+}
+
+/// Which module each entry of a plan comes from, beside the lists that requests walk over.
+#[derive(Default)]
+struct MadeBy {
+    phases: [Vec<&'static str>; PHASES],
+    header_filters: Vec<&'static str>,
+    log: Vec<&'static str>,
 }
 
 impl Plan {
@@ -117,11 +152,38 @@ impl Plan {
             name,
             server,
             core,
+            written: None,
             uses_realpath_root: false,
             phases: Default::default(),
             header_filters: Vec::new(),
             log: Vec::new(),
+            made_by: MadeBy::default(),
         }
+    }
+
+    /// Notes that `module` made every entry that has no maker yet. Called after each module's `install`.
+    pub(crate) fn credit(&mut self, module: &'static str) {
+        let made_by = &mut self.made_by;
+        for (names, handlers) in made_by.phases.iter_mut().zip(&self.phases) {
+            names.resize(handlers.len(), module);
+        }
+        made_by.header_filters.resize(self.header_filters.len(), module);
+        made_by.log.resize(self.log.len(), module);
+    }
+
+    /// Names of the modules whose handlers run in one phase, in order.
+    pub fn modules(&self, phase: Phase) -> &[&'static str] {
+        &self.made_by.phases[phase as usize]
+    }
+
+    /// Names of the modules whose header filters see the response, in order.
+    pub fn filter_modules(&self) -> &[&'static str] {
+        &self.made_by.header_filters
+    }
+
+    /// Names of the modules whose log handlers run, in order.
+    pub fn log_modules(&self) -> &[&'static str] {
+        &self.made_by.log
     }
 
     /// Adds a handler to the end of a phase.
@@ -133,6 +195,7 @@ impl Plan {
     pub fn set_content(&mut self, handler: impl Handler + 'static) {
         let content = &mut self.phases[Phase::Content as usize];
         content.clear();
+        self.made_by.phases[Phase::Content as usize].clear();
         content.push(Box::new(handler));
     }
 

@@ -11,7 +11,7 @@ use crate::core::listen::Listen;
 use crate::core::location::Location;
 use crate::core::server::ServerSettings;
 use crate::http::generation::{Given, ListenGroup, PlanId, Server, ServerId, SocketOf};
-use crate::http::plan::Plan;
+use crate::http::plan::{self, Plan};
 use crate::http::route::{Added, Locations, Names, Pattern, Written};
 use crate::module::Resolved;
 
@@ -24,7 +24,7 @@ pub(super) fn build(http: Scope, table: &Table, cx: &mut Resolve<'_>) -> Result<
         let span = server.span;
         let settings = resolve(server.raws, Some(&resolved), table, cx)?;
         let core = core::<ServerSettings>(&settings, CORE_SERVER);
-        let plan = add_plan(&mut built, Box::default(), &settings, &core, table, cx);
+        let plan = add_plan(&mut built, None, &settings, &core, table, cx);
         let mut named = HashMap::new();
         let locations = locations(server.children, &settings, &core, &mut built, &mut named, table, cx)?;
         built.servers.push(Server { settings: core, plan, locations, named, span });
@@ -48,7 +48,8 @@ fn locations(
         let Some(pattern) = scope.pattern else { continue };
         cx.location = Some(pattern.clone());
         let settings = resolve(scope.raws, Some(outer), table, cx)?;
-        let plan = add_plan(built, name_of(&pattern), &settings, server, table, cx);
+        let written = plan::Heading { pattern: pattern.clone(), span: scope.span };
+        let plan = add_plan(built, Some(written), &settings, server, table, cx);
         let inner = locations(scope.children, &settings, server, built, named, table, cx)?;
         cx.location = None;
         cx.vars.realpath_root = realpath_root;
@@ -80,16 +81,19 @@ fn resolve(
 
 fn add_plan(
     built: &mut Built,
-    name: Box<[u8]>,
+    written: Option<plan::Heading>,
     settings: &[Resolved],
     server: &Arc<ServerSettings>,
     table: &Table,
     cx: &Resolve<'_>,
 ) -> PlanId {
+    let name = written.as_ref().map_or_else(Box::default, |written| name_of(&written.pattern));
     let mut plan = Plan::new(name, server.clone(), core::<Location>(settings, CORE_LOCATION));
+    plan.written = written;
     plan.uses_realpath_root = cx.vars.realpath_root;
     for (module, settings) in table.modules().zip(settings) {
         module.install(settings, &mut plan);
+        plan.credit(module.name);
     }
     let id = PlanId(built.plans.len() as u32);
     built.plans.push(plan);
