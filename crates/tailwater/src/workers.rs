@@ -241,8 +241,9 @@ impl Workers {
     }
 
     fn on_stall(&self) -> OnStall {
-        let log = self.stall_log.clone();
+        let (log, counts) = (self.stall_log.clone(), self.counts.clone());
         Arc::new(move |stall| {
+            counts.stalls.push(*stall);
             let log = log.lock().unwrap_or_else(PoisonError::into_inner);
             tw_log::warn!(*log, "{stall}");
         })

@@ -118,6 +118,19 @@ impl Snapshot {
         self.buckets[..=bucket_of(ns)].iter().sum()
     }
 
+    /// For each of `bounds`, in nanoseconds and growing, how many spans were at most so long. One walk over the buckets.
+    pub fn cumulative<const N: usize>(&self, bounds: &[u64; N]) -> [u64; N] {
+        let (mut at, mut seen) = (0, 0);
+        bounds.map(|bound| {
+            let end = bucket_of(bound);
+            while at <= end {
+                seen += self.buckets[at];
+                at += 1;
+            }
+            seen
+        })
+    }
+
     /// Adds the spans of `other`.
     pub fn merge(&mut self, other: &Snapshot) {
         for (to, from) in self.buckets.iter_mut().zip(other.buckets.iter()) {
@@ -174,6 +187,10 @@ mod tests {
         let second = h.snapshot();
         let delta = second.since(&first);
         assert_eq!((delta.count(), delta.sum_ns), (1, 1_000_000));
+        assert_eq!(second.cumulative(&[5, 10, 999, 2_000_000]), [0, 1, 1, 2]);
+        for ns in [5, 10, 999, 2_000_000] {
+            assert_eq!(second.cumulative(&[ns]), [second.count_at_most(ns)], "{ns}");
+        }
         let mut merged = first.clone();
         merged.merge(&delta);
         assert_eq!(merged, second);

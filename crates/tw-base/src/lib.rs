@@ -1,8 +1,10 @@
-//! Words without I/O that every crate shares: counters, histograms and nothing else.
+//! Words without I/O that every crate shares: counters, histograms, limits and nothing else.
 //! A type comes here only when two crates that must not know each other need it.
 
 pub mod count;
 pub mod hist;
+pub mod limit;
 
 pub use count::Counter;
 pub use hist::Histogram;
+pub use limit::Limit;

@@ -14,6 +14,11 @@ macro_rules! ops {
             /// Every operation, in the order of [`Op::index`].
             pub const ALL: &'static [Op] = &[$(Op::$name),+];
 
+            /// Its own name, of which there are no two: `Open`.
+            pub const fn name(self) -> &'static str {
+                match self { $(Op::$name => stringify!($name)),+ }
+            }
+
             /// The name nginx's error log uses for the failed call, for example `open()`.
             pub const fn call(self) -> &'static str {
                 match self { $(Op::$name => $call),+ }

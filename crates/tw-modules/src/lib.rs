@@ -6,7 +6,7 @@ mod autoindex;
 mod headers;
 mod index;
 mod log;
-mod metrics;
+pub mod metrics;
 mod returns;
 mod static_files;
 mod try_files;

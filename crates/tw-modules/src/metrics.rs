@@ -1,40 +1,26 @@
 //! `metrics`: what the process counts, as Prometheus text. Content phase. No counterpart in nginx's open source.
 //!
-//! A scrape copies counters and histograms; it takes no lock that a request takes.
+//! The numbers are the records of `tw_server::metrics` and of every module ([`Settings::METRICS`]). A scrape copies
+//! counters and histograms; it takes no lock that a request takes.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use tw_base::hist::Snapshot;
+use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
-use tw_disk::{DeviceStats, PoolStats};
 use tw_http::Method;
+use tw_rt::Deadline;
 use tw_server::http::body::Body;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
+use tw_server::metrics::{CONTENT_TYPE, CORE, Format, Metric, Scrape};
 use tw_server::module::Settings;
 
-/// Upper bounds of the buckets of every histogram, in nanoseconds.
-const BOUNDS_NS: [u64; 16] = [
-    10_000,
-    50_000,
-    100_000,
-    250_000,
-    500_000,
-    1_000_000,
-    2_500_000,
-    5_000_000,
-    10_000_000,
-    25_000_000,
-    50_000_000,
-    100_000_000,
-    500_000_000,
-    1_000_000_000,
-    5_000_000_000,
-    30_000_000_000,
-];
+/// How long a scrape waits for a thread to ask for the memory of the process. Pools may be stuck when metrics are needed
+/// most: then everything else is told without it.
+const MEMORY_PATIENCE_MS: u64 = 50;
 
 /// `metrics` as written.
 #[derive(Default)]
@@ -55,6 +41,13 @@ impl Settings for Metrics {
         .doc("Answers with the counters and histograms of the process as Prometheus text.")
         .set(|raw, node, _| raw.on.set_once(node, ()))];
 
+    const LIMITS: &'static [Limit] = &[Limit::millis(
+        "MEMORY_PATIENCE_MS",
+        MEMORY_PATIENCE_MS,
+        "Time a scrape waits for a pool thread to tell the memory of the process",
+        "the metric is left out",
+    )];
+
     fn resolve(raw: Raw, _: Option<&Self>, _: &mut Resolve<'_>) -> Result<Self, ConfError> {
         Ok(Self { here: raw.on })
     }
@@ -71,178 +64,35 @@ impl Handler for Metrics {
         if !matches!(r.method(), Method::Get | Method::Head) {
             return Step::status(405);
         }
-        let text = text(r);
-        r.out.status = 200;
-        r.out.content_type = Bytes::from_static(b"text/plain; version=0.0.4");
-        Step::Now(Outcome::Respond(Body::Bytes(text.into())))
+        Step::Wait(Box::pin(async {
+            let memory = resident_bytes(r).await;
+            let mut text = String::with_capacity(64 << 10);
+            write(r, memory, Format::Prometheus, &mut text);
+            r.out.status = 200;
+            r.out.content_type = Bytes::from_static(CONTENT_TYPE);
+            Outcome::Respond(Body::Bytes(text.into()))
+        }))
     }
 }
 
-fn text(r: &Request) -> String {
-    let counts = &r.conn().worker.counts;
-    let mut out = Text(String::new());
-    out.counter("connections_accepted_total", "Connections accepted.", &[("", counts.accepted.value())]);
-    out.gauge("connections_open", "Connections open now.", &[("", counts.open.value())]);
-    out.counter(
-        "connections_refused_total",
-        "Connections closed for want of worker_connections.",
-        &[("", counts.refused.value())],
-    );
-    let classes = ["other", "1xx", "2xx", "3xx", "4xx", "5xx"];
-    let by_class: Vec<_> = classes
-        .iter()
-        .zip(&counts.by_class)
-        .map(|(class, n)| (format!("class=\"{class}\""), n.value()))
-        .collect();
-    out.family("requests_total", "Requests answered, by class of status.", "counter", &by_class);
-    out.head("event_loop_blocked_seconds", "Length of every turn of an event loop.", "histogram");
-    for (index, stats) in counts.loops().iter().enumerate() {
-        out.histogram(
-            "event_loop_blocked_seconds",
-            &format!("worker=\"{index}\""),
-            &stats.blocked.snapshot(),
-        );
-    }
-    let stalls: Vec<_> = counts
-        .loops()
-        .iter()
-        .enumerate()
-        .map(|(index, stats)| (format!("worker=\"{index}\""), stats.stalls.value()))
-        .collect();
-    out.family("event_loop_stalls_total", "Turns longer than stall_threshold.", "counter", &stalls);
-    let pools: Vec<_> = r.generation().disks.pools().map(|disk| disk.pool().stats()).collect();
-    out.pools(&pools);
-    out.devices(&tw_disk::devices());
-    out.logs(r);
-    out.0
+/// The metrics of the core and of every module, in the order in which they are written.
+pub fn all() -> impl Iterator<Item = &'static Metric> {
+    let of_modules = crate::MODULES.iter().map(|module| module.metrics());
+    CORE.iter().copied().chain(of_modules).flatten()
 }
 
-/// Prometheus text in the making.
-struct Text(String);
-
-impl Text {
-    fn head(&mut self, name: &str, help: &str, kind: &str) {
-        // Writing to a string cannot fail.
-        let _ = writeln!(self.0, "# HELP tailwater_{name} {help}\n# TYPE tailwater_{name} {kind}");
-    }
-
-    fn family(&mut self, name: &str, help: &str, kind: &str, values: &[(String, u64)]) {
-        self.head(name, help, kind);
-        for (labels, value) in values {
-            let _ = writeln!(self.0, "tailwater_{name}{{{labels}}} {value}");
-        }
-    }
-
-    fn plain(&mut self, name: &str, help: &str, kind: &str, values: &[(&str, u64)]) {
-        self.head(name, help, kind);
-        for (_, value) in values {
-            let _ = writeln!(self.0, "tailwater_{name} {value}");
-        }
-    }
-
-    fn counter(&mut self, name: &str, help: &str, values: &[(&str, u64)]) {
-        self.plain(name, help, "counter", values);
-    }
-
-    fn gauge(&mut self, name: &str, help: &str, values: &[(&str, u64)]) {
-        self.plain(name, help, "gauge", values);
-    }
-
-    fn histogram(&mut self, name: &str, labels: &str, spans: &Snapshot) {
-        for bound in BOUNDS_NS {
-            let count = spans.count_at_most(bound);
-            let _ = writeln!(self.0, "tailwater_{name}_bucket{{{labels},le=\"{}\"}} {count}", seconds(bound));
-        }
-        let count = spans.count();
-        let _ = writeln!(self.0, "tailwater_{name}_bucket{{{labels},le=\"+Inf\"}} {count}");
-        let _ = writeln!(self.0, "tailwater_{name}_sum{{{labels}}} {}", seconds(spans.sum_ns));
-        let _ = writeln!(self.0, "tailwater_{name}_count{{{labels}}} {count}");
-    }
-
-    fn pools(&mut self, pools: &[PoolStats]) {
-        type Read = fn(&PoolStats) -> u64;
-        let families: [(&str, &str, &str, Read); 6] = [
-            ("pool_threads", "Threads of a pool.", "gauge", |p| u64::from(p.threads)),
-            ("pool_queue_length", "Jobs that wait for a thread.", "gauge", |p| p.waiting as u64),
-            ("pool_running", "Jobs that hold a thread.", "gauge", |p| u64::from(p.running)),
-            ("pool_overflows_total", "Jobs refused because the queue was full.", "counter", |p| p.overflows),
-            ("pool_cancellations_total", "Jobs taken back before they began.", "counter", |p| {
-                p.cancellations
-            }),
-            ("pool_panics_total", "Jobs that panicked.", "counter", |p| p.panics),
-        ];
-        for (name, help, kind, read) in families {
-            let values: Vec<_> = pools.iter().map(|p| (format!("pool=\"{}\"", p.name), read(p))).collect();
-            self.family(name, help, kind, &values);
-        }
-        let each: Vec<_> = pools
-            .iter()
-            .flat_map(|p| {
-                p.ops
-                    .iter()
-                    .map(move |op| (format!("pool=\"{}\",operation=\"{}\"", p.name, op.op.call()), op))
-            })
-            .collect();
-        let inline: Vec<_> = each.iter().map(|(labels, op)| (labels.clone(), op.inline)).collect();
-        self.family(
-            "disk_inline_total",
-            "Operations that ended on the loop, without waiting.",
-            "counter",
-            &inline,
-        );
-        let jobs: Vec<_> = each.iter().map(|(labels, op)| (labels.clone(), op.jobs)).collect();
-        self.family("disk_jobs_total", "Operations that became jobs of a pool.", "counter", &jobs);
-        self.head("disk_queue_seconds", "Time a job waited for a thread.", "histogram");
-        for (labels, op) in &each {
-            self.histogram("disk_queue_seconds", labels, &op.queue);
-        }
-        self.head("disk_service_seconds", "Time a job took once begun.", "histogram");
-        for (labels, op) in &each {
-            self.histogram("disk_service_seconds", labels, &op.service);
-        }
-    }
-
-    fn devices(&mut self, devices: &[DeviceStats]) {
-        let label = |d: &DeviceStats| match d.dev {
-            Some(dev) => format!("device=\"{}:{}\"", rustix::fs::major(dev), rustix::fs::minor(dev)),
-            None => "device=\"other\"".to_owned(),
-        };
-        let inline: Vec<_> = devices.iter().map(|d| (label(d), d.inline)).collect();
-        self.family(
-            "device_inline_total",
-            "Operations on files of a device that ended on the loop.",
-            "counter",
-            &inline,
-        );
-        let misses: Vec<_> = devices.iter().map(|d| (label(d), d.misses)).collect();
-        self.family(
-            "device_misses_total",
-            "Reads of a device that found nothing in memory.",
-            "counter",
-            &misses,
-        );
-        self.head("device_service_seconds", "Time jobs on a device took.", "histogram");
-        for device in devices {
-            self.histogram("device_service_seconds", &label(device), &device.service);
-        }
-    }
-
-    fn logs(&mut self, r: &Request) {
-        type Read = fn(&tw_log::Counts) -> u64;
-        let families: [(&str, &str, Read); 3] = [
-            ("log_lines_total", "Lines written to a log.", |c| c.written.value()),
-            ("log_dropped_total", "Lines a log could not take in time.", |c| c.dropped.value()),
-            ("log_failures_total", "Failed writes to a log.", |c| c.failed.value()),
-        ];
-        let sinks: Vec<_> = r.generation().logs.sinks().collect();
-        for (name, help, read) in families {
-            let values: Vec<_> =
-                sinks.iter().map(|s| (format!("log=\"{}\"", s.name()), read(s.counts()))).collect();
-            self.family(name, help, "counter", &values);
-        }
-    }
+/// Appends all metrics to `out`, in one of their forms.
+pub(crate) fn write(r: &Request, memory: Option<u64>, format: Format, out: &mut String) {
+    Scrape::new(r, memory).write(format, all(), out);
 }
 
-fn seconds(ns: u64) -> f64 {
-    ns as f64 / 1e9
+/// Bytes of this process in RAM, if the disk door can tell soon (proc_pid_statm(5): the second number, in pages).
+pub(crate) async fn resident_bytes(r: &mut Request) -> Option<u64> {
+    let generation = r.generation().clone();
+    let statm = generation.disks.default_disk().read_whole(&mut r.account, c"/proc/self/statm", 256);
+    let mut deadline = Deadline::new();
+    deadline.set(Duration::from_millis(MEMORY_PATIENCE_MS));
+    let statm = deadline.guard(statm).await.ok()?.ok()?;
+    let pages = std::str::from_utf8(&statm).ok()?.split(' ').nth(1)?.parse::<u64>().ok()?;
+    pages.checked_mul(rustix::param::page_size() as u64)
 }

@@ -4,8 +4,10 @@
 
 pub mod core;
 pub mod http;
+pub mod limits;
 pub mod load;
 pub mod log;
+pub mod metrics;
 pub mod module;
 pub mod pools;
 pub mod regex;

@@ -8,10 +8,12 @@ use std::any::Any;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use tw_base::Limit;
 use tw_conf::{ConfError, Cx, Directive, DirectiveInfo, Node};
 
 use crate::http::plan::Plan;
 use crate::load::Resolve;
+use crate::metrics::Metric;
 use crate::vars::VarDef;
 
 /// The settings of one module at one block: `http`, `server`, `location` or `if`.
@@ -22,6 +24,10 @@ pub trait Settings: Sized + Send + Sync + 'static {
     const DIRECTIVES: &'static [Directive<Self::Raw>];
     /// Variables this module provides.
     const VARIABLES: &'static [VarDef] = &[];
+    /// Metrics this module provides: one record each, beside the code that counts. [`crate::metrics`] has an example.
+    const METRICS: &'static [Metric] = &[];
+    /// Limits this module keeps, for `docs/limits.md`.
+    const LIMITS: &'static [Limit] = &[];
 
     /// Turns what was written into what is used. `outer` is the resolved enclosing block, `None` at `http`.
     /// After this no setting is unset.
@@ -59,6 +65,16 @@ impl Module {
         self.erased.variables()
     }
 
+    /// The metrics the module provides.
+    pub fn metrics(&self) -> &'static [Metric] {
+        self.erased.metrics()
+    }
+
+    /// The limits the module keeps.
+    pub fn limits(&self) -> &'static [Limit] {
+        self.erased.limits()
+    }
+
     pub(crate) fn raw(&self) -> RawBox {
         self.erased.raw()
     }
@@ -90,6 +106,8 @@ impl Module {
 trait Erased: Sync {
     fn directives(&self) -> Vec<DirectiveInfo>;
     fn variables(&self) -> &'static [VarDef];
+    fn metrics(&self) -> &'static [Metric];
+    fn limits(&self) -> &'static [Limit];
     fn raw(&self) -> RawBox;
     fn set(&self, index: usize, raw: &mut dyn Any, node: &Node, cx: &mut Cx<'_>) -> Result<(), ConfError>;
     fn resolve(
@@ -113,6 +131,14 @@ impl<S: Settings> Erased for Of<S> {
 
     fn variables(&self) -> &'static [VarDef] {
         S::VARIABLES
+    }
+
+    fn metrics(&self) -> &'static [Metric] {
+        S::METRICS
+    }
+
+    fn limits(&self) -> &'static [Limit] {
+        S::LIMITS
     }
 
     fn raw(&self) -> RawBox {

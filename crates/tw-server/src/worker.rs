@@ -1,6 +1,7 @@
 //! What one loop has: its generation, its connections, its files and the memory it uses again and again.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::{Rc, Weak};
@@ -13,7 +14,8 @@ use tokio::task::JoinHandle;
 use tw_base::Counter;
 use tw_log::Level;
 use tw_net::{Accepted, Acceptor, ListenSocket};
-use tw_rt::watch::Subject;
+use tw_rt::clock::UnixTime;
+use tw_rt::watch::{Stall, Subject};
 use tw_rt::{Inbox, LoopStats, TaskGroup};
 
 use crate::http::conn::{self, Conn};
@@ -27,6 +29,8 @@ const SPARE_REQUESTS: usize = 64;
 pub const SCRATCH_SIZE: usize = 256 << 10;
 /// Bytes of files that one turn gives to sockets before it ends: eight buffers, about a millisecond.
 const TURN_COPY_MAX: usize = 8 * SCRATCH_SIZE;
+/// Stalls that are remembered.
+const STALLS_KEPT: usize = 32;
 /// Idle connections closed at once to make room.
 const CLOSE_AT_ONCE: usize = 32;
 /// How long nobody looks for idle connections again after none was found.
@@ -45,6 +49,14 @@ pub struct Counts {
     pub requests: Counter,
     /// Requests by class of status: index 1 to 5; 0 is none of them.
     pub by_class: [Counter; 6],
+    /// Bytes of requests that are over.
+    pub received: Counter,
+    /// Bytes sent to clients.
+    pub sent: Counter,
+    /// When the process began.
+    pub started: Birth,
+    /// The last stalls.
+    pub stalls: Stalls,
     next_id: AtomicU64,
     /// What each loop counts of its turns.
     loops: Mutex<Vec<Arc<LoopStats>>>,
@@ -71,6 +83,38 @@ impl Counts {
     pub fn status(&self, status: u16) {
         let class = usize::from(status / 100);
         self.by_class[if class < self.by_class.len() { class } else { 0 }].add(1);
+    }
+}
+
+/// When something began.
+pub struct Birth {
+    /// Monotonic.
+    pub at: Instant,
+    /// Wall clock.
+    pub wall: UnixTime,
+}
+
+impl Default for Birth {
+    fn default() -> Self {
+        Self { at: tw_rt::clock::now(), wall: tw_rt::clock::unix() }
+    }
+}
+
+/// The last stalls of all loops, for the status page.
+#[derive(Default)]
+pub struct Stalls(Mutex<VecDeque<(UnixTime, Stall)>>);
+
+impl Stalls {
+    /// Keeps `stall`, and forgets the oldest of more than [`STALLS_KEPT`]. On a loop only after it has stalled.
+    pub fn push(&self, stall: Stall) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.truncate(STALLS_KEPT - 1);
+        kept.push_front((tw_rt::clock::unix(), stall));
+    }
+
+    /// The stalls with when they were over, newest first.
+    pub fn newest(&self) -> Vec<(UnixTime, Stall)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect()
     }
 }
 

@@ -519,6 +519,7 @@ async fn early_status(r: &mut Request) -> Option<u16> {
 
 fn log_request(conn: &Conn, r: &mut Request) {
     conn.worker.counts.status(r.out.status);
+    conn.worker.counts.received.add(r.head.read_len() as u64 + r.body.wire());
     let generation = r.generation().clone();
     for handler in generation.plan(r.plan).log_handlers() {
         handler.log(r);

@@ -297,6 +297,12 @@ impl Request {
         self.id.set(None);
     }
 
+    /// Notes that `bytes` went to the client.
+    pub(crate) fn count_sent(&mut self, bytes: usize) {
+        self.sent.bytes += bytes as u64;
+        self.conn().worker.counts.sent.add(bytes as u64);
+    }
+
     /// The plan it runs by.
     pub fn plan(&self) -> &Plan {
         self.generation().plan(self.plan)

@@ -146,7 +146,7 @@ fn first(r: &mut Request, mut body: Body, framing: Framing) -> Result<Option<Res
         }
         Body::Parts(_) | Body::Stream(_) => 0,
     };
-    r.sent.bytes += written as u64;
+    r.count_sent(written);
     let head = &head[written.min(head_len)..head_len];
     if head.is_empty() && body.is_empty() && framing != Framing::Chunked {
         return Ok(None);
@@ -290,7 +290,7 @@ async fn next_piece(
         // What was made before it failed is the client's; that the rest is missing, it sees.
         written += conn.stream.try_write(out).unwrap_or(0);
     }
-    r.sent.bytes += written as u64;
+    r.count_sent(written);
     next
 }
 
@@ -382,7 +382,7 @@ async fn send_file(
         };
         match moved {
             Moved::Written(n, Ok(written)) => {
-                r.sent.bytes += written as u64;
+                r.count_sent(written);
                 span.advance(written);
                 window = (2 * written).clamp(WINDOW_MIN.min(turn), turn);
                 if written < n {
@@ -409,7 +409,7 @@ async fn send_file(
                     let sent =
                         disk.sendfile(&mut r.account, span.file.file(), span.offset, size, socket).await;
                     let sent = sent.map_err(|e| body_failure(&e))?;
-                    r.sent.bytes += sent.bytes as u64;
+                    r.count_sent(sent.bytes);
                     span.advance(sent.bytes);
                     match sent.end {
                         SentEnd::Done => {}
@@ -479,7 +479,7 @@ async fn write_all(
             want = want.min(pace.allowance(r, conn).await);
         }
         let n = accept(conn.stream.try_write(&bytes[..want]))?;
-        r.sent.bytes += n as u64;
+        r.count_sent(n);
         // Shared bytes are cut without copying.
         let _ = bytes.split_to(n);
         if n < want {

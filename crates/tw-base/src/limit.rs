@@ -1,0 +1,56 @@
+//! A limit as a record: what is bounded, by what, and what happens then. `docs/limits.md` is made of these.
+//!
+//! A record stands beside the code that keeps the limit, in a list called `LIMITS`.
+
+/// What bounds one loop, queue or buffer that a peer, a disk or a configuration can fill.
+#[derive(Debug, Clone, Copy)]
+pub struct Limit {
+    /// What is bounded, as a noun: `Bytes of a request body`.
+    pub what: &'static str,
+    /// What sets it.
+    pub bound: Bound,
+    /// What happens there, as a sentence without its dot: `413`, or `the oldest is closed`.
+    pub then: &'static str,
+}
+
+/// What sets a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bound {
+    /// The directive of this name; its record says the default.
+    Directive(&'static str),
+    /// A constant: its name, its value and what that counts.
+    Constant(&'static str, u64, Unit),
+}
+
+/// What the value of a constant counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// Bytes.
+    Bytes,
+    /// Things.
+    Count,
+    /// Milliseconds.
+    Millis,
+}
+
+impl Limit {
+    /// A limit that an operator sets with a directive.
+    pub const fn directive(name: &'static str, what: &'static str, then: &'static str) -> Self {
+        Self { what, bound: Bound::Directive(name), then }
+    }
+
+    /// A limit of bytes that is compiled in.
+    pub const fn bytes(name: &'static str, value: u64, what: &'static str, then: &'static str) -> Self {
+        Self { what, bound: Bound::Constant(name, value, Unit::Bytes), then }
+    }
+
+    /// A limit of things that is compiled in.
+    pub const fn count(name: &'static str, value: u64, what: &'static str, then: &'static str) -> Self {
+        Self { what, bound: Bound::Constant(name, value, Unit::Count), then }
+    }
+
+    /// A limit of time that is compiled in.
+    pub const fn millis(name: &'static str, value: u64, what: &'static str, then: &'static str) -> Self {
+        Self { what, bound: Bound::Constant(name, value, Unit::Millis), then }
+    }
+}

@@ -1,0 +1,238 @@
+//! Metrics as records, and the two forms in which they are written: Prometheus text and JSON.
+//!
+//! A record stands beside the code that counts, and is all there is to do: the `metrics` location writes it, the status
+//! page can plot it, `docs/metrics.md` explains it. A module lists its own in [`Settings::METRICS`]:
+//!
+//! ```
+//! use tw_server::metrics::{Kind, Metric};
+//!
+//! const METRICS: &[Metric] = &[Metric {
+//!     name: "limit_req_delayed_total",
+//!     kind: Kind::Counter,
+//!     labels: &["zone"],
+//!     doc: "Requests that limit_req delayed.",
+//!     // One sample per zone; what is read lies in the generation, or wherever the module keeps it.
+//!     read: |scrape, out| {
+//!         for (zone, delayed) in [("one", 7), ("two", u64::from(scrape.request().out.status))] {
+//!             out.value(&[zone], delayed);
+//!         }
+//!     },
+//! }];
+//! ```
+//!
+//! [`Settings::METRICS`]: crate::module::Settings::METRICS
+
+mod disk;
+mod logs;
+mod loops;
+mod process;
+mod text;
+mod traffic;
+
+use std::cell::OnceCell;
+
+use tw_base::hist::Snapshot;
+use tw_disk::{DeviceStats, PoolStats};
+
+use crate::http::request::Request;
+
+pub use text::{CONTENT_TYPE, json_string};
+
+/// Begins the name of every metric.
+pub const PREFIX: &str = "tailwater_";
+
+/// The metrics of the core, in the order in which they are written.
+pub static CORE: [&[Metric]; 5] =
+    [process::METRICS, traffic::METRICS, loops::METRICS, disk::METRICS, logs::METRICS];
+
+/// A family of samples with one name.
+pub struct Metric {
+    /// Its name without [`PREFIX`]; a counter's ends in `_total`, a time's in `_seconds`.
+    pub name: &'static str,
+    /// How samples of different times relate.
+    pub kind: Kind,
+    /// Names of the labels every sample has.
+    pub labels: &'static [&'static str],
+    /// What it tells, in one sentence.
+    pub doc: &'static str,
+    /// Writes the samples. Runs on a loop: it copies numbers and never waits.
+    pub read: fn(&Scrape<'_>, &mut Samples<'_>),
+}
+
+/// What kind of numbers a metric has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Spans of time by length.
+    Histogram,
+}
+
+impl Kind {
+    /// Its name in Prometheus text.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// Upper bounds of the buckets of every histogram, in nanoseconds.
+pub const BOUNDS_NS: [u64; 17] = [
+    10_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    100_000_000,
+    250_000_000,
+    500_000_000,
+    1_000_000_000,
+    5_000_000_000,
+    30_000_000_000,
+];
+
+/// How metrics are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Prometheus text, version 0.0.4.
+    Prometheus,
+    /// An object per metric: `"name": {"kind": …, "labels": […], "samples": [[[label values], number], …]}`. In place of
+    /// the number a histogram has `[[counts up to each bound], sum in seconds, count]`.
+    Json,
+}
+
+/// One look at what is counted. What several metrics read is copied once.
+pub struct Scrape<'a> {
+    request: &'a Request,
+    resident_bytes: Option<u64>,
+    pools: OnceCell<Vec<PoolStats>>,
+    devices: OnceCell<Vec<DeviceStats>>,
+}
+
+impl<'a> Scrape<'a> {
+    /// A look by `request`. `resident_bytes` is the process's memory, which only the disk door can tell.
+    pub fn new(request: &'a Request, resident_bytes: Option<u64>) -> Self {
+        Self { request, resident_bytes, pools: OnceCell::new(), devices: OnceCell::new() }
+    }
+
+    /// The request that asks: it leads to the worker, the counters of the process and the generation.
+    pub fn request(&self) -> &'a Request {
+        self.request
+    }
+
+    /// Every thread pool.
+    pub fn pools(&self) -> &[PoolStats] {
+        self.pools.get_or_init(|| self.request.generation().disks.pools().map(|d| d.pool().stats()).collect())
+    }
+
+    /// Every device that was used.
+    pub fn devices(&self) -> &[DeviceStats] {
+        self.devices.get_or_init(tw_disk::devices)
+    }
+
+    /// Appends `metrics` to `out`: lines, or the members of a JSON object without its braces.
+    pub fn write<'m>(&self, format: Format, metrics: impl IntoIterator<Item = &'m Metric>, out: &mut String) {
+        for (at, metric) in metrics.into_iter().enumerate() {
+            if at > 0 && format == Format::Json {
+                out.push(',');
+            }
+            let mut samples = Samples { metric, format, count: 0, out };
+            samples.begin();
+            (metric.read)(self, &mut samples);
+            samples.end();
+        }
+    }
+}
+
+/// Takes the samples of one metric.
+pub struct Samples<'a> {
+    metric: &'a Metric,
+    format: Format,
+    count: usize,
+    out: &'a mut String,
+}
+
+impl Samples<'_> {
+    /// A sample. `labels` are the values of the metric's labels, in their order.
+    pub fn value(&mut self, labels: &[&str], value: u64) {
+        self.sample(labels, format_args!("{value}"));
+    }
+
+    /// A sample with a fraction.
+    pub fn float(&mut self, labels: &[&str], value: f64) {
+        self.sample(labels, format_args!("{value}"));
+    }
+
+    /// A sample of a histogram.
+    pub fn histogram(&mut self, labels: &[&str], spans: &Snapshot) {
+        let counts = spans.cumulative(&BOUNDS_NS);
+        self.spans(labels, &counts, seconds(spans.sum_ns), spans.count());
+    }
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::with_request;
+
+    /// Every metric of the core as text, for a request.
+    fn text(format: Format) -> String {
+        with_request("server { }", "GET / HTTP/1.0\r\n\r\n", move |r| {
+            let mut out = String::new();
+            Scrape::new(r, Some(4096)).write(format, CORE.iter().copied().flatten(), &mut out);
+            out
+        })
+    }
+
+    #[test]
+    fn names_follow_the_rules_and_stand_once() {
+        let mut seen = std::collections::HashSet::new();
+        for metric in CORE.iter().copied().flatten() {
+            assert!(seen.insert(metric.name), "{} stands twice", metric.name);
+            assert_eq!(metric.name.ends_with("_total"), metric.kind == Kind::Counter, "{}", metric.name);
+            assert!(metric.doc.ends_with('.'), "{}", metric.name);
+            let is_plain = |text: &str| text.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+            assert!(is_plain(metric.name) && metric.labels.iter().all(|label| is_plain(label)));
+        }
+    }
+
+    #[test]
+    fn text_has_every_family_once_and_no_sample_without_one() {
+        let text = text(Format::Prometheus);
+        for metric in CORE.iter().copied().flatten() {
+            let head = format!("# TYPE {PREFIX}{} {}\n", metric.name, metric.kind.word());
+            assert_eq!(text.matches(&head).count(), 1, "{head}");
+        }
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let (name, value) = line.rsplit_once(' ').unwrap();
+            assert!(name.starts_with(PREFIX) && value.parse::<f64>().is_ok(), "{line}");
+        }
+        assert!(text.contains("\ntailwater_process_resident_memory_bytes 4096\n"), "{text}");
+    }
+
+    #[test]
+    fn json_has_the_same_families() {
+        let json = text(Format::Json);
+        for metric in CORE.iter().copied().flatten() {
+            assert_eq!(json.matches(&format!("\"{}\":{{\"kind\":", metric.name)).count(), 1, "{json}");
+        }
+        assert_eq!(json.matches('{').count(), json.matches('}').count());
+        assert_eq!(json.matches('[').count(), json.matches(']').count());
+        assert!(!json.contains(",]") && !json.contains("[,"), "{json}");
+    }
+}

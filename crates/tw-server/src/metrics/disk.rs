@@ -1,0 +1,180 @@
+//! Thread pools, what they were asked to do, and the devices they do it on.
+
+use tw_disk::{DeviceStats, OpStats, PoolStats, Reads};
+
+use super::{Kind, Metric, Samples, Scrape};
+
+pub(super) const METRICS: &[Metric] = &[
+    Metric {
+        name: "pool_threads",
+        kind: Kind::Gauge,
+        labels: &["pool"],
+        doc: "Threads of a pool.",
+        read: |scrape, out| pools(scrape, out, |pool| pool.threads.into()),
+    },
+    Metric {
+        name: "pool_queue_limit",
+        kind: Kind::Gauge,
+        labels: &["pool"],
+        doc: "The most jobs that may wait for a thread (max_queue).",
+        read: |scrape, out| pools(scrape, out, |pool| pool.max_queue as u64),
+    },
+    Metric {
+        name: "pool_queue_length",
+        kind: Kind::Gauge,
+        labels: &["pool"],
+        doc: "Jobs that wait for a thread now.",
+        read: |scrape, out| pools(scrape, out, |pool| pool.waiting as u64),
+    },
+    Metric {
+        name: "pool_running",
+        kind: Kind::Gauge,
+        labels: &["pool"],
+        doc: "Jobs that hold a thread, or a place in the io_uring, now.",
+        read: |scrape, out| pools(scrape, out, |pool| pool.running.into()),
+    },
+    Metric {
+        name: "pool_overflows_total",
+        kind: Kind::Counter,
+        labels: &["pool"],
+        doc: "Jobs refused because the queue was full.",
+        read: |scrape, out| pools(scrape, out, |pool| pool.overflows),
+    },
+    Metric {
+        name: "pool_cancellations_total",
+        kind: Kind::Counter,
+        labels: &["pool"],
+        doc: "Jobs taken back before they began, because their client had gone.",
+        read: |scrape, out| pools(scrape, out, |pool| pool.cancellations),
+    },
+    Metric {
+        name: "pool_panics_total",
+        kind: Kind::Counter,
+        labels: &["pool"],
+        doc: "Jobs that panicked: a bug in Tailwater.",
+        read: |scrape, out| pools(scrape, out, |pool| pool.panics),
+    },
+    Metric {
+        name: "pool_ring_reads_total",
+        kind: Kind::Counter,
+        labels: &["pool"],
+        doc: "Reads done by io_uring (aio on).",
+        read: |scrape, out| pools(scrape, out, |pool| pool.ring_reads),
+    },
+    Metric {
+        name: "disk_inline_total",
+        kind: Kind::Counter,
+        labels: &["pool", "operation"],
+        doc: "Operations that ended on the loop, because what they asked for was in memory.",
+        read: |scrape, out| operations(scrape, |labels, op| out.value(labels, op.inline)),
+    },
+    Metric {
+        name: "disk_jobs_total",
+        kind: Kind::Counter,
+        labels: &["pool", "operation"],
+        doc: "Operations that became jobs of a pool, because they might have waited.",
+        read: |scrape, out| operations(scrape, |labels, op| out.value(labels, op.jobs)),
+    },
+    Metric {
+        name: "disk_queue_seconds",
+        kind: Kind::Histogram,
+        labels: &["pool", "operation"],
+        doc: "Time a job waited for a thread.",
+        read: |scrape, out| operations(scrape, |labels, op| out.histogram(labels, &op.queue)),
+    },
+    Metric {
+        name: "disk_service_seconds",
+        kind: Kind::Histogram,
+        labels: &["pool", "operation"],
+        doc: "Time a job took once a thread had it: what the disk itself cost.",
+        read: |scrape, out| operations(scrape, |labels, op| out.histogram(labels, &op.service)),
+    },
+    Metric {
+        name: "device_info",
+        kind: Kind::Gauge,
+        labels: &["device", "reads"],
+        doc: "Always 1: how loops may read from a device: nowait, memory, job (never), or unknown yet.",
+        read: |scrape, out| {
+            for device in scrape.devices() {
+                out.value(&[&name(device), reads(device.reads)], 1);
+            }
+        },
+    },
+    Metric {
+        name: "device_inline_total",
+        kind: Kind::Counter,
+        labels: &["device"],
+        doc: "Operations on open files of a device that ended on the loop.",
+        read: |scrape, out| devices(scrape, |label, device| out.value(&[label], device.inline)),
+    },
+    Metric {
+        name: "device_misses_total",
+        kind: Kind::Counter,
+        labels: &["device"],
+        doc: "Reads of a device that found nothing in memory.",
+        read: |scrape, out| devices(scrape, |label, device| out.value(&[label], device.misses)),
+    },
+    Metric {
+        name: "device_queue_seconds",
+        kind: Kind::Histogram,
+        labels: &["device"],
+        doc: "Time jobs on a device waited for a thread.",
+        read: |scrape, out| devices(scrape, |label, device| out.histogram(&[label], &device.queue)),
+    },
+    Metric {
+        name: "device_service_seconds",
+        kind: Kind::Histogram,
+        labels: &["device"],
+        doc: "Time jobs on a device took once begun.",
+        read: |scrape, out| devices(scrape, |label, device| out.histogram(&[label], &device.service)),
+    },
+];
+
+fn pools(scrape: &Scrape<'_>, out: &mut Samples<'_>, read: impl Fn(&PoolStats) -> u64) {
+    for pool in scrape.pools() {
+        out.value(&[&pool.name], read(pool));
+    }
+}
+
+fn operations(scrape: &Scrape<'_>, mut each: impl FnMut(&[&str], &OpStats)) {
+    for pool in scrape.pools() {
+        for op in &pool.ops {
+            each(&[&pool.name, &snake(op.op.name())], op);
+        }
+    }
+}
+
+fn devices(scrape: &Scrape<'_>, mut each: impl FnMut(&str, &DeviceStats)) {
+    for device in scrape.devices() {
+        each(&name(device), device);
+    }
+}
+
+/// `SetTimes` as `set_times`.
+fn snake(name: &str) -> String {
+    let mut snake = String::with_capacity(name.len() + 2);
+    for (at, c) in name.char_indices() {
+        if at > 0 && c.is_ascii_uppercase() {
+            snake.push('_');
+        }
+        snake.push(c.to_ascii_lowercase());
+    }
+    snake
+}
+
+/// Major and minor number, as `lsblk` shows them.
+fn name(device: &DeviceStats) -> String {
+    match device.dev {
+        Some(dev) => format!("{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev)),
+        None => "other".to_owned(),
+    }
+}
+
+fn reads(reads: Reads) -> &'static str {
+    match reads {
+        Reads::Unknown => "unknown",
+        Reads::NoWait => "nowait",
+        Reads::Memory => "memory",
+        Reads::Job => "job",
+    }
+}

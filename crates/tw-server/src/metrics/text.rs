@@ -1,0 +1,219 @@
+//! Samples as Prometheus text and as JSON.
+
+use std::fmt::{self, Write as _};
+
+use super::{BOUNDS_NS, Format, Kind, PREFIX, Samples, seconds};
+
+/// Media type of the Prometheus text.
+pub const CONTENT_TYPE: &[u8] = b"text/plain; version=0.0.4; charset=utf-8";
+
+// Writing into a string cannot fail, so the results of `write!` are not looked at.
+impl Samples<'_> {
+    pub(super) fn begin(&mut self) {
+        let (name, kind) = (self.metric.name, self.metric.kind.word());
+        match self.format {
+            Format::Prometheus => {
+                let doc = Escaped { text: self.metric.doc, also: None };
+                let _ = writeln!(self.out, "# HELP {PREFIX}{name} {doc}\n# TYPE {PREFIX}{name} {kind}");
+            }
+            Format::Json => {
+                let _ = write!(self.out, "\"{name}\":{{\"kind\":\"{kind}\",\"labels\":[");
+                for (at, label) in self.metric.labels.iter().enumerate() {
+                    let _ = write!(self.out, "{}\"{label}\"", comma(at));
+                }
+                self.out.push_str("],\"samples\":[");
+            }
+        }
+    }
+
+    pub(super) fn end(&mut self) {
+        if self.format == Format::Json {
+            self.out.push_str("]}");
+        }
+    }
+
+    pub(super) fn sample(&mut self, labels: &[&str], value: fmt::Arguments<'_>) {
+        debug_assert_ne!(self.metric.kind, Kind::Histogram, "{}", self.metric.name);
+        match self.format {
+            Format::Prometheus => {
+                let _ = write!(self.out, "{PREFIX}{}", self.metric.name);
+                self.labels(labels, None);
+                let _ = writeln!(self.out, " {value}");
+            }
+            Format::Json => {
+                self.begin_json(labels);
+                let _ = write!(self.out, "{value}]");
+            }
+        }
+    }
+
+    pub(super) fn spans(&mut self, labels: &[&str], counts: &[u64], sum: f64, count: u64) {
+        debug_assert_eq!(self.metric.kind, Kind::Histogram, "{}", self.metric.name);
+        let name = self.metric.name;
+        match self.format {
+            Format::Prometheus => {
+                for (bound, below) in BOUNDS_NS.iter().zip(counts) {
+                    let _ = write!(self.out, "{PREFIX}{name}_bucket");
+                    self.labels(labels, Some(seconds(*bound)));
+                    let _ = writeln!(self.out, " {below}");
+                }
+                let _ = write!(self.out, "{PREFIX}{name}_bucket");
+                self.labels(labels, Some(f64::INFINITY));
+                let _ = write!(self.out, " {count}\n{PREFIX}{name}_sum");
+                self.labels(labels, None);
+                let _ = write!(self.out, " {sum}\n{PREFIX}{name}_count");
+                self.labels(labels, None);
+                let _ = writeln!(self.out, " {count}");
+            }
+            Format::Json => {
+                self.begin_json(labels);
+                self.out.push_str("[[");
+                for (at, below) in counts.iter().enumerate() {
+                    let _ = write!(self.out, "{}{below}", comma(at));
+                }
+                let _ = write!(self.out, "],{sum},{count}]]");
+            }
+        }
+    }
+
+    fn labels(&mut self, values: &[&str], bound: Option<f64>) {
+        debug_assert_eq!(values.len(), self.metric.labels.len(), "{}", self.metric.name);
+        if values.is_empty() && bound.is_none() {
+            return;
+        }
+        self.out.push('{');
+        for (at, (name, value)) in self.metric.labels.iter().zip(values).enumerate() {
+            let value = Escaped { text: value, also: Some('"') };
+            let _ = write!(self.out, "{}{name}=\"{value}\"", comma(at));
+        }
+        if let Some(bound) = bound {
+            let comma = comma(values.len());
+            let _ = match bound.is_finite() {
+                true => write!(self.out, "{comma}le=\"{bound}\""),
+                false => write!(self.out, "{comma}le=\"+Inf\""),
+            };
+        }
+        self.out.push('}');
+    }
+
+    /// `[[label values],`
+    fn begin_json(&mut self, labels: &[&str]) {
+        self.out.push_str(comma(self.count));
+        self.count += 1;
+        self.out.push_str("[[");
+        for (at, value) in labels.iter().enumerate() {
+            self.out.push_str(comma(at));
+            json_string(value, self.out);
+        }
+        self.out.push_str("],");
+    }
+}
+
+fn comma(at: usize) -> &'static str {
+    if at == 0 { "" } else { "," }
+}
+
+/// Text of a `HELP` line, or the value of a label, where the quotation mark is escaped as well.
+struct Escaped<'a> {
+    text: &'a str,
+    also: Option<char>,
+}
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.text.chars() {
+            match c {
+                '\\' => f.write_str("\\\\")?,
+                '\n' => f.write_str("\\n")?,
+                c if self.also == Some(c) => write!(f, "\\{c}")?,
+                c => f.write_char(c)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Appends `text` as a JSON string that may also stand in a script of a page.
+pub fn json_string(text: &str, out: &mut String) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            '<' | '\u{2028}' | '\u{2029}' | '\0'..='\u{1f}' | '\u{7f}' => {
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::{Metric, Scrape};
+    use crate::testing::with_request;
+
+    const ODD: &[Metric] = &[
+        Metric {
+            name: "odd_total",
+            kind: Kind::Counter,
+            labels: &["a", "b"],
+            doc: "A \\ \"doc\".",
+            read: |_, out| {
+                out.value(&["\"\\\n", "x"], 1);
+                out.float(&["</script>", ""], 0.5);
+            },
+        },
+        Metric {
+            name: "odd_seconds",
+            kind: Kind::Histogram,
+            labels: &[],
+            doc: "Spans.",
+            read: |_, out| {
+                let spans = tw_base::Histogram::new();
+                spans.record_ns(1);
+                out.histogram(&[], &spans.snapshot());
+            },
+        },
+    ];
+
+    fn written(format: Format) -> String {
+        with_request("server { }", "GET / HTTP/1.0\r\n\r\n", move |r| {
+            let mut out = String::new();
+            Scrape::new(r, None).write(format, ODD, &mut out);
+            out
+        })
+    }
+
+    #[test]
+    fn labels_are_escaped() {
+        let text = written(Format::Prometheus);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(
+            lines[..5],
+            [
+                r#"# HELP tailwater_odd_total A \\ "doc"."#,
+                "# TYPE tailwater_odd_total counter",
+                r#"tailwater_odd_total{a="\"\\\n",b="x"} 1"#,
+                r#"tailwater_odd_total{a="</script>",b=""} 0.5"#,
+                "# HELP tailwater_odd_seconds Spans.",
+            ]
+        );
+        assert_eq!(lines[6], r#"tailwater_odd_seconds_bucket{le="0.00001"} 1"#);
+        let tail = [
+            r#"tailwater_odd_seconds_bucket{le="+Inf"} 1"#,
+            "tailwater_odd_seconds_sum 0.000000001",
+            "tailwater_odd_seconds_count 1",
+        ];
+        assert_eq!(lines[lines.len() - 3..], tail);
+    }
+
+    #[test]
+    fn json_is_escaped() {
+        let json = written(Format::Json);
+        let expected = r#""odd_total":{"kind":"counter","labels":["a","b"],"samples":[[["\"\\\u000a","x"],1],[["\u003c/script>",""],0.5]]},"odd_seconds":{"kind":"histogram","labels":[],"samples":[[[],[[1,"#;
+        assert!(json.starts_with(expected), "{json}");
+        assert!(json.ends_with("1],0.000000001,1]]]}"), "{json}");
+    }
+}

@@ -1,0 +1,60 @@
+//! Connections and requests.
+
+use super::{Kind, Metric, Samples, Scrape};
+use crate::worker::Counts;
+
+fn counts<'a>(scrape: &Scrape<'a>) -> &'a Counts {
+    &scrape.request().conn().worker.counts
+}
+
+pub(super) const METRICS: &[Metric] = &[
+    Metric {
+        name: "connections_accepted_total",
+        kind: Kind::Counter,
+        labels: &[],
+        doc: "Connections accepted.",
+        read: |scrape, out| out.value(&[], counts(scrape).accepted.value()),
+    },
+    Metric {
+        name: "connections_open",
+        kind: Kind::Gauge,
+        labels: &[],
+        doc: "Connections open now.",
+        read: |scrape, out| out.value(&[], counts(scrape).open.value()),
+    },
+    Metric {
+        name: "connections_refused_total",
+        kind: Kind::Counter,
+        labels: &[],
+        doc: "Connections closed at once for want of worker_connections.",
+        read: |scrape, out| out.value(&[], counts(scrape).refused.value()),
+    },
+    Metric {
+        name: "requests_total",
+        kind: Kind::Counter,
+        labels: &["class"],
+        doc: "Requests answered, by class of their status: 1xx to 5xx, or other.",
+        read: requests,
+    },
+    Metric {
+        name: "received_bytes_total",
+        kind: Kind::Counter,
+        labels: &[],
+        doc: "Bytes of requests: heads, and bodies as they came over the wire. Counted when a request is over.",
+        read: |scrape, out| out.value(&[], counts(scrape).received.value()),
+    },
+    Metric {
+        name: "sent_bytes_total",
+        kind: Kind::Counter,
+        labels: &[],
+        doc: "Bytes of responses, heads included, as they went over the wire. Counted as they are sent.",
+        read: |scrape, out| out.value(&[], counts(scrape).sent.value()),
+    },
+];
+
+fn requests(scrape: &Scrape<'_>, out: &mut Samples<'_>) {
+    let classes = ["other", "1xx", "2xx", "3xx", "4xx", "5xx"];
+    for (class, count) in classes.iter().zip(&counts(scrape).by_class) {
+        out.value(&[class], count.value());
+    }
+}
