@@ -3,10 +3,13 @@
 //! The order of [`MODULES`] is the order in which handlers of one phase run, and in which header filters see a response.
 
 mod autoindex;
+mod block;
 mod headers;
 mod index;
 mod log;
+mod map;
 pub mod metrics;
+mod names;
 mod returns;
 mod static_files;
 mod try_files;
@@ -14,7 +17,9 @@ mod try_files;
 use tw_server::module::Module;
 
 /// All modules of the http context. A new module is a new file and one line here.
-pub static MODULES: [Module; 8] = [
+pub static MODULES: [Module; 9] = [
+    // Variables.
+    Module::http::<map::Map>("map"),
     // Rewrite phases.
     Module::http::<returns::Return>("rewrite"),
     // Precontent.

@@ -9,7 +9,7 @@ use tw_log::Level;
 use tw_rt::Addr;
 
 use crate::http::request::Request;
-use crate::regex::{Match, Regex};
+use crate::regex::{BacktrackLimit, Match, Regex};
 use crate::vars::Template;
 
 /// A client being served.
@@ -24,8 +24,8 @@ pub trait Session {
     fn eval(&self, template: &Self::Template, out: &mut Vec<u8>);
 
     /// Matches `subject`; a match sets `$1` to `$9` and the variables of named groups. A pattern that runs into its limit
-    /// of backtracking does not match, is logged, and ends the session with an error.
-    fn matches(&self, regex: &Regex, subject: &[u8]) -> Match;
+    /// of backtracking is logged, and ends the session with an error.
+    fn matches(&self, regex: &Regex, subject: &[u8]) -> Result<Match, BacktrackLimit>;
 
     /// Writes a line into the error log, with who asked for what.
     fn log(&self, level: Level, message: fmt::Arguments<'_>);
@@ -42,7 +42,7 @@ impl Session for Request {
         template.eval(self, out);
     }
 
-    fn matches(&self, regex: &Regex, subject: &[u8]) -> Match {
+    fn matches(&self, regex: &Regex, subject: &[u8]) -> Result<Match, BacktrackLimit> {
         Request::matches(self, regex, subject)
     }
 

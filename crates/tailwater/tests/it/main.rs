@@ -24,6 +24,7 @@ mod listen;
 mod locations;
 mod logs;
 mod malformed;
+mod map;
 mod metrics;
 mod refused;
 mod returns;

@@ -377,8 +377,8 @@ impl Request {
     }
 
     /// Matches `subject`; a match sets `$1` to `$9` and the variables of named groups. A pattern that runs into its limit
-    /// of backtracking does not match, is logged, and ends the request with 500 once the handler that asked is done.
-    pub fn matches(&self, regex: &Regex, subject: &[u8]) -> Match {
+    /// of backtracking is logged, and ends the request with 500 once the handler that asked is done.
+    pub fn matches(&self, regex: &Regex, subject: &[u8]) -> Result<Match, BacktrackLimit> {
         let mut captures = self.captures.borrow_mut();
         let matched = match regex.is_match(subject) {
             // Most do not match, and a plain miss takes a third of the time of a miss with captures.
@@ -388,9 +388,9 @@ impl Request {
         match matched {
             Ok(Match::Yes) => {
                 self.store_named(regex, &captures);
-                Match::Yes
+                Ok(Match::Yes)
             }
-            Ok(Match::No) => Match::No,
+            Ok(Match::No) => Ok(Match::No),
             Err(BacktrackLimit) => {
                 drop(captures);
                 let (subject, pattern) = (tw_log::Text(subject), regex.pattern());
@@ -398,8 +398,9 @@ impl Request {
                     Level::Error,
                     format_args!("regex \"{pattern}\" exceeded its limit of backtracking on \"{subject}\""),
                 );
+                // DIFF(nginx): what is decided by a match that was given up must not stand.
                 self.health.set(Health::Broken);
-                Match::No
+                Err(BacktrackLimit)
             }
         }
     }

@@ -1,0 +1,28 @@
+//! What blocks that define a variable have in common: `map`, `geo`, `split_clients`.
+
+use tw_conf::{ConfError, Node, Word};
+use tw_server::load::Resolve;
+use tw_server::vars::SlotKind;
+
+/// The name in `$name`. Errors are nginx's.
+pub(crate) fn variable_name(node: &Node, word: &Word) -> Result<String, ConfError> {
+    match &*word.bytes {
+        [b'$', name @ ..] if !name.is_empty() => Ok(String::from_utf8_lossy(name).into_owned()),
+        _ => Err(node.fail(format!("invalid variable name \"{word}\""))),
+    }
+}
+
+/// Lines of such a block have no block of their own.
+pub(crate) fn refuse_block(line: &Node) -> Result<(), ConfError> {
+    match line.block {
+        Some(_) => Err(line.fail("unexpected \"{\"")),
+        None => Ok(()),
+    }
+}
+
+/// Defines the variable of a block, `$name`.
+pub(crate) fn define(cx: &mut Resolve<'_>, variable: &Word, kind: SlotKind) -> Result<(), ConfError> {
+    let name = variable.lossy();
+    let name = name.strip_prefix('$').unwrap_or(&name);
+    cx.vars.compute(name, kind).map_err(|error| error.at(variable.span))
+}

@@ -1,0 +1,209 @@
+//! `map`: variables whose values depend on those of others (nginx: ngx_http_map_module). Computed variables.
+
+mod table;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tw_conf::{Args, ConfError, Directive, HTTP, Node, Setting, Span, Word, record};
+use tw_server::load::Resolve;
+use tw_server::module::Settings;
+use tw_server::regex::{Caseless, Regex};
+use tw_server::vars::{SlotKind, Template, Value};
+
+use self::table::{Subject, Table, Text};
+use crate::names::{Names, Refused, Wildcards};
+
+/// Largest `map_hash_bucket_size`; nginx refuses what is above.
+const BUCKET_SIZE_MAX: u64 = 65536 - 64;
+
+/// Maps as written.
+#[derive(Default)]
+pub(crate) struct Raw {
+    maps: Vec<RawMap>,
+    max_size: Setting<u64>,
+    bucket_size: Setting<u64>,
+}
+
+/// One map as written, already in the form of its look-up.
+struct RawMap {
+    source: Word,
+    variable: Word,
+    names: Names<u32>,
+    regexes: Vec<(Regex, u32, Span)>,
+    values: Vec<(Box<[u8]>, Span)>,
+    default: Option<u32>,
+    subject: Subject,
+    kept: Kept,
+}
+
+/// Whether a value holds for the whole request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    Yes,
+    /// `volatile`
+    No,
+}
+
+/// Maps are variables; nothing is left of them in the settings of a block.
+pub(crate) struct Map;
+
+impl Settings for Map {
+    type Raw = Raw;
+
+    const DIRECTIVES: &'static [Directive<Raw>] = &[
+        record::new("map", "string $variable { … }", HTTP, Args::exact(2).block())
+            .doc("Defines a variable by the value of a text: one line for each value, pattern or regular expression.")
+            .set(|raw, node, _| {
+                raw.maps.push(read(node)?);
+                Ok(())
+            }),
+        // Tables size themselves; what nginx refuses is refused.
+        record::number("map_hash_max_size", HTTP)
+            .default("2048")
+            .doc("Size of tables of maps; without effect.")
+            .set(|raw, node, _| raw.max_size.set_number(node)),
+        record::size("map_hash_bucket_size", HTTP)
+            .default("64")
+            .doc("Size of buckets of the tables of maps; without effect.")
+            .set(|raw, node, _| raw.bucket_size.set_size(node)),
+    ];
+
+    fn resolve(raw: Raw, _: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        if !raw.maps.is_empty() {
+            check_sizes(raw.max_size.or(None, 2048), raw.bucket_size.or(None, 64))?;
+        }
+        for map in raw.maps {
+            map.define(cx)?;
+        }
+        Ok(Self)
+    }
+}
+
+/// nginx's limits of its tables.
+fn check_sizes(max_size: u64, bucket_size: u64) -> Result<(), ConfError> {
+    let aligned = bucket_size.next_multiple_of(64);
+    if max_size == 0 {
+        return Err(ConfError::new("could not build map_hash, you should increase map_hash_max_size: 0"));
+    }
+    if aligned > BUCKET_SIZE_MAX {
+        return Err(ConfError::new(format!(
+            "could not build map_hash, too large map_hash_bucket_size: {aligned}"
+        )));
+    }
+    Ok(())
+}
+
+fn read(node: &Node) -> Result<RawMap, ConfError> {
+    let [source, variable] = node.words()?;
+    let mut map = RawMap {
+        source: source.clone(),
+        variable: variable.clone(),
+        names: Names::default(),
+        regexes: Vec::new(),
+        values: Vec::new(),
+        default: None,
+        subject: Subject::Text,
+        kept: Kept::Yes,
+    };
+    crate::block::variable_name(node, variable)?;
+    let mut known = HashMap::new();
+    for line in node.children()? {
+        map.add(line, &mut known)?;
+    }
+    Ok(map)
+}
+
+impl RawMap {
+    fn add<'n>(&mut self, line: &'n Node, known: &mut HashMap<&'n [u8], u32>) -> Result<(), ConfError> {
+        crate::block::refuse_block(line)?;
+        let value = match line.args.as_slice() {
+            [] if line.name.is("hostnames") => {
+                self.subject = Subject::Host;
+                return Ok(());
+            }
+            [] if line.name.is("volatile") => {
+                self.kept = Kept::No;
+                return Ok(());
+            }
+            [value] => value,
+            _ => return Err(line.fail("invalid number of the map parameters")),
+        };
+        let value = *known.entry(&value.bytes).or_insert_with(|| {
+            self.values.push((value.bytes.clone(), value.span));
+            self.values.len() as u32 - 1
+        });
+        match &*line.name.bytes {
+            b"default" if self.default.is_some() => Err(line.fail("duplicate default map parameter")),
+            b"default" => {
+                self.default = Some(value);
+                Ok(())
+            }
+            [b'~', b'*', pattern @ ..] => self.add_regex(line, pattern, Caseless::Yes, value),
+            [b'~', pattern @ ..] => self.add_regex(line, pattern, Caseless::No, value),
+            [b'\\', name @ ..] | name => self.add_name(line, name, value),
+        }
+    }
+
+    fn add_regex(
+        &mut self,
+        line: &Node,
+        pattern: &[u8],
+        caseless: Caseless,
+        value: u32,
+    ) -> Result<(), ConfError> {
+        let regex = Regex::new(pattern, caseless).map_err(|error| {
+            let pattern = String::from_utf8_lossy(pattern);
+            line.fail(format!("regex compilation failed: {error} in \"{pattern}\""))
+        })?;
+        self.regexes.push((regex, value, line.span));
+        Ok(())
+    }
+
+    fn add_name(&mut self, line: &Node, name: &[u8], value: u32) -> Result<(), ConfError> {
+        let wildcards = match self.subject {
+            Subject::Host => Wildcards::Allowed,
+            Subject::Text => Wildcards::None,
+        };
+        self.names.add(name, wildcards, value).map_err(|refused| {
+            let name = String::from_utf8_lossy(name);
+            line.fail(match refused {
+                Refused::Invalid => format!("invalid hostname or wildcard \"{name}\""),
+                Refused::Conflicting => format!("conflicting parameter \"{name}\""),
+            })
+        })
+    }
+
+    /// Makes it a variable.
+    fn define(self, cx: &mut Resolve<'_>) -> Result<(), ConfError> {
+        for (regex, _, span) in &self.regexes {
+            for (_, name) in regex.names() {
+                cx.vars.capture(name).map_err(|error| error.at(*span))?;
+            }
+        }
+        let mut values = Vec::with_capacity(self.values.len());
+        for (text, span) in self.values {
+            values.push(match text.contains(&b'$') {
+                true => Text::Template(cx.template_text(&text, Some(span))?),
+                false => Text::Constant(text),
+            });
+        }
+        let source = cx.template(&self.source)?;
+        let table: Table<Template> = Table {
+            names: self.names,
+            regexes: self.regexes.into_iter().map(|(regex, value, _)| (regex, value)).collect(),
+            values,
+            default: self.default,
+            subject: self.subject,
+        };
+        let compute = Arc::new(move |r: &_, out: &mut _| {
+            table.eval(r, &source, out);
+            Value::Found
+        });
+        let kind = match self.kept {
+            Kept::Yes => SlotKind::Computed(compute),
+            Kept::No => SlotKind::Volatile(compute),
+        };
+        crate::block::define(cx, &self.variable, kind)
+    }
+}
