@@ -8,6 +8,8 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+use tw_server::load::Kept;
+
 use crate::cli::{Messages, Test};
 use crate::conf::{Loaded, Source, path};
 use crate::console::{Console, Fault};
@@ -22,7 +24,7 @@ pub(crate) fn check(source: &Source, test: Test, messages: Messages) -> ExitCode
         }
     };
     let name = source.name();
-    let loaded = source.load(&console).inspect(|_| {
+    let loaded = source.load(&Kept::default(), &console).inspect(|_| {
         say(format_args!("the configuration file {name} syntax is ok"));
     });
     let usable = loaded.as_ref().is_some_and(|loaded| is_usable(loaded, &console));

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use tw_conf::{ConfError, Diagnostics, Reader, Sources, Span, SystemFiles, Tree};
 use tw_server::http::generation::Config;
-use tw_server::load::Prefixes;
+use tw_server::load::{Kept, Prefixes};
 
 use crate::cli::Options;
 use crate::console::Console;
@@ -86,12 +86,13 @@ impl Source {
         Ok(())
     }
 
-    /// Reads and loads the configuration, and says what is wrong with it. `None` means it cannot be used.
-    pub(crate) fn load(&self, console: &Console) -> Option<Loaded> {
+    /// Reads and loads the configuration, and says what is wrong with it. `None` means it cannot be used. `previous` is what
+    /// modules keep from the configuration before.
+    pub(crate) fn load(&self, previous: &Kept, console: &Console) -> Option<Loaded> {
         let mut tree = Tree::default();
         let mut diagnostics = Diagnostics::default();
         let config = self.read(&mut tree).and_then(|()| {
-            tw_server::load::load(&tree, &self.prefixes(), &tw_modules::MODULES, &mut diagnostics)
+            tw_server::load::load(&tree, &self.prefixes(), &tw_modules::MODULES, previous, &mut diagnostics)
         });
         diagnostics.iter().for_each(|warning| console.conf(warning, &tree.sources));
         match config {

@@ -24,6 +24,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::process::ExitCode;
 
 use tw_log::Sinks;
+use tw_server::load::Kept;
 
 use cli::{Command, Options, Order};
 use conf::{Source, path};
@@ -68,7 +69,7 @@ fn main_command(options: &Options) -> ExitCode {
 /// `-s`
 fn give_order(source: &Source, order: Order) -> ExitCode {
     let console = Console::new();
-    let Some(loaded) = source.load(&console) else { return ExitCode::FAILURE };
+    let Some(loaded) = source.load(&Kept::default(), &console) else { return ExitCode::FAILURE };
     match pid::order(path(&loaded.config.main.pid), order) {
         Ok(()) => ExitCode::SUCCESS,
         Err(fault) => {

@@ -33,7 +33,7 @@ pub(crate) fn reload(instance: &mut Instance) {
 /// The error is a fault that has not been said yet.
 fn try_reload(instance: &mut Instance) -> Result<(), Option<Fault>> {
     let console = &instance.console;
-    let loaded = instance.source.load(console).ok_or(None)?;
+    let loaded = instance.source.load(&instance.generation.kept, console).ok_or(None)?;
     let process = Process::of(&loaded, Privileges::Keep, console).ok_or(None)?;
     let Loaded { config, .. } = loaded;
     open_logs(&config, &instance.sinks)?;

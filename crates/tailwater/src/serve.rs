@@ -237,7 +237,7 @@ mod tests {
     fn the_configuration_is_one() {
         let text = configuration(Path::new("/a \"b\" \\c; {d}"), "127.0.0.1:1").unwrap();
         let source = Source::text(b"/".to_vec(), NAME, text);
-        let loaded = source.load(&Console::new()).unwrap();
+        let loaded = source.load(&tw_server::load::Kept::default(), &Console::new()).unwrap();
         assert_eq!(loaded.config.listens.len(), 1);
     }
 }

@@ -14,6 +14,7 @@ use tw_log::{Level, OpenError, Sinks};
 use tw_rt::affinity::Affinity;
 use tw_rt::signal::Signals;
 use tw_server::http::generation::{Config, Generation};
+use tw_server::load::Kept;
 use tw_server::pools::Disks;
 use tw_sys::daemon::{self, Starting};
 
@@ -84,7 +85,7 @@ fn open(source: &mut Source, mode: Mode, sinks: &Sinks, console: &mut Console) -
         say(console, Fault::emerg(format!("getcwd() failed ({})", tw_log::Errno::from(&error))));
         return None;
     }
-    let loaded = source.load(console)?;
+    let loaded = source.load(&Kept::default(), console)?;
     let privileges = if mode == Mode::Session { Privileges::Keep } else { Privileges::GiveUp };
     let process = Process::of(&loaded, privileges, console)?;
     let Loaded { config, .. } = loaded;

@@ -101,6 +101,13 @@ impl Account {
         self.jobs == 0
     }
 
+    /// Adds what another account cost.
+    pub fn add(&mut self, other: &Self) {
+        self.jobs = self.jobs.saturating_add(other.jobs);
+        self.queue_ns = self.queue_ns.saturating_add(other.queue_ns);
+        self.wait_ns = self.wait_ns.saturating_add(other.wait_ns);
+    }
+
     pub(crate) fn charge(&mut self, queue_ns: u64, service_ns: u64) {
         self.jobs = self.jobs.saturating_add(1);
         self.queue_ns = self.queue_ns.saturating_add(queue_ns);

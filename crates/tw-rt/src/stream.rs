@@ -34,6 +34,14 @@ impl Addr {
             Addr::Unix(_) => None,
         }
     }
+
+    /// As `$remote_addr` has it: the IP address without port, or `unix:`.
+    pub fn client_text(&self) -> Box<str> {
+        match self {
+            Addr::Inet(addr) => addr.ip().to_string().into(),
+            Addr::Unix(_) => "unix:".into(),
+        }
+    }
 }
 
 impl From<SocketAddr> for Addr {

@@ -6,6 +6,7 @@
 //! Nothing is opened, created or started here: `-t` runs exactly this.
 
 mod blocks;
+mod kept;
 mod scope;
 
 use std::ffi::CString;
@@ -25,8 +26,9 @@ use crate::http::route::Pattern;
 use crate::log::{LogTarget, Logs, OtherBatch, SharedErrorLog, SinkRef};
 use crate::module::Module;
 use crate::pools::PoolSettings;
-use crate::vars::{Template, VarTable};
+use crate::vars::{SlotKind, Template, VarTable};
 
+pub use kept::Kept;
 pub use scope::directives;
 
 /// Core modules of the http context; they come before THE LIST.
@@ -60,6 +62,9 @@ pub struct Resolve<'a> {
     pools: &'a [PoolSettings],
     temp_paths: &'a mut Vec<Arc<TempPath>>,
     location: Option<Pattern>,
+    nameless: bool,
+    kept: Kept,
+    previous: &'a Kept,
 }
 
 impl Resolve<'_> {
@@ -76,6 +81,27 @@ impl Resolve<'_> {
     /// The location that is being resolved; `None` at `http` and `server`.
     pub fn location(&self) -> Option<&Pattern> {
         self.location.as_ref()
+    }
+
+    /// Whether the block is an `if` or a `limit_except`, which is a part of its location.
+    pub fn is_nameless(&self) -> bool {
+        self.nameless
+    }
+
+    /// What a module keeps under `name` for the whole process: it outlives the configuration, and the next one gets the
+    /// same object if it `fits` (same size, same key). One type has its own names.
+    pub fn keep<T: Send + Sync + 'static>(
+        &mut self,
+        name: &[u8],
+        fits: impl FnOnce(&T) -> bool,
+        make: impl FnOnce() -> T,
+    ) -> Arc<T> {
+        self.kept.keep(self.previous, name, fits, make)
+    }
+
+    /// The slot of a variable that a module declares with [`VarDef::stored`](crate::vars::VarDef::stored).
+    pub fn slot(&mut self, name: &str) -> u16 {
+        self.vars.define(name, SlotKind::Stored)
     }
 
     /// Keeps a warning.
@@ -136,16 +162,18 @@ pub(crate) fn path_bytes(path: &Path) -> CString {
     CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
 }
 
-/// Loads a parsed configuration. The first error ends it; warnings go to `diagnostics`.
+/// Loads a parsed configuration. The first error ends it; warnings go to `diagnostics`. What modules keep for the process is
+/// taken over from `previous`, the configuration before.
 pub fn load(
     tree: &Tree,
     prefixes: &Prefixes,
     modules: &'static [Module],
+    previous: &Kept,
     diagnostics: &mut Diagnostics,
 ) -> Result<Config, ConfError> {
     let mut loader = Loader::new(&tree.sources, prefixes, modules, diagnostics);
     loader.walk_main(&tree.nodes)?;
-    loader.finish()
+    loader.finish(previous)
 }
 
 /// State while a configuration is loaded.
@@ -204,7 +232,7 @@ impl<'a> Loader<'a> {
         }
     }
 
-    fn finish(mut self) -> Result<Config, ConfError> {
+    fn finish(mut self, previous: &Kept) -> Result<Config, ConfError> {
         if self.events == Seen::No {
             return Err(ConfError::new("no \"events\" section in configuration"));
         }
@@ -215,6 +243,7 @@ impl<'a> Loader<'a> {
         let main_error_log = logs.error_log(&main.error_log);
         let mut temp_paths = Vec::new();
         let mut built = Built::default();
+        let mut kept = Kept::default();
         if let Some(http) = self.http.take() {
             let mut cx = Resolve {
                 vars: &mut self.vars,
@@ -226,8 +255,12 @@ impl<'a> Loader<'a> {
                 pools: &main.pools,
                 temp_paths: &mut temp_paths,
                 location: None,
+                nameless: false,
+                kept: Kept::default(),
+                previous,
             };
             built = blocks::build(http, &self.table, &mut cx)?;
+            kept = cx.kept;
         }
         let listens = blocks::listens(&built.servers, self.diagnostics)?;
         let waits = built.plans.iter().any(|plan| plan.core.files.aio.waits_inline());
@@ -246,6 +279,7 @@ impl<'a> Loader<'a> {
             error_log: main_error_log,
             temp_paths,
             hostname: self.prefixes.hostname.as_slice().into(),
+            kept,
         })
     }
 }

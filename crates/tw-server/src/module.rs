@@ -29,6 +29,18 @@ pub trait Settings: Sized + Send + Sync + 'static {
     /// Limits this module keeps, for `docs/limits.md`.
     const LIMITS: &'static [Limit] = &[];
 
+    /// Takes in an `if` that stands in the block: its condition is `block`'s arguments, what is written in it `inner`.
+    /// Called in the order of the blocks, among the directives around them. For modules whose directives run in the order
+    /// they are written in.
+    fn take_if(
+        _raw: &mut Self::Raw,
+        _inner: &mut Self::Raw,
+        _block: &Node,
+        _cx: &mut Cx<'_>,
+    ) -> Result<(), ConfError> {
+        Ok(())
+    }
+
     /// Turns what was written into what is used. `outer` is the resolved enclosing block, `None` at `http`.
     /// After this no setting is unset.
     fn resolve(raw: Self::Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError>;
@@ -89,6 +101,16 @@ impl Module {
         self.erased.set(index, raw.as_mut(), node, cx)
     }
 
+    pub(crate) fn take_if(
+        &self,
+        raw: &mut RawBox,
+        inner: &mut RawBox,
+        block: &Node,
+        cx: &mut Cx<'_>,
+    ) -> Result<(), ConfError> {
+        self.erased.take_if(raw.as_mut(), inner.as_mut(), block, cx)
+    }
+
     pub(crate) fn resolve(
         &self,
         raw: RawBox,
@@ -110,6 +132,13 @@ trait Erased: Sync {
     fn limits(&self) -> &'static [Limit];
     fn raw(&self) -> RawBox;
     fn set(&self, index: usize, raw: &mut dyn Any, node: &Node, cx: &mut Cx<'_>) -> Result<(), ConfError>;
+    fn take_if(
+        &self,
+        raw: &mut dyn Any,
+        inner: &mut dyn Any,
+        block: &Node,
+        cx: &mut Cx<'_>,
+    ) -> Result<(), ConfError>;
     fn resolve(
         &self,
         raw: RawBox,
@@ -148,6 +177,18 @@ impl<S: Settings> Erased for Of<S> {
     fn set(&self, index: usize, raw: &mut dyn Any, node: &Node, cx: &mut Cx<'_>) -> Result<(), ConfError> {
         let raw = raw.downcast_mut::<S::Raw>().expect(SAME_TYPE);
         (S::DIRECTIVES[index].set)(raw, node, cx)
+    }
+
+    fn take_if(
+        &self,
+        raw: &mut dyn Any,
+        inner: &mut dyn Any,
+        block: &Node,
+        cx: &mut Cx<'_>,
+    ) -> Result<(), ConfError> {
+        let raw = raw.downcast_mut::<S::Raw>().expect(SAME_TYPE);
+        let inner = inner.downcast_mut::<S::Raw>().expect(SAME_TYPE);
+        S::take_if(raw, inner, block, cx)
     }
 
     fn resolve(

@@ -35,7 +35,7 @@ impl Session for Request {
     type Template = Template;
 
     fn client_addr(&self) -> &Addr {
-        self.conn().peer()
+        Request::client_addr(self)
     }
 
     fn eval(&self, template: &Template, out: &mut Vec<u8>) {

@@ -12,7 +12,7 @@ use tw_rt::{Stream, WorkerOptions};
 use crate::http::conn::{self, Conn};
 use crate::http::generation::Generation;
 use crate::http::request::Request;
-use crate::load::{Prefixes, load};
+use crate::load::{Kept, Prefixes, load};
 use crate::pools::Disks;
 use crate::vars::{Template, Value, VarTable};
 use crate::worker::{Counts, Worker};
@@ -28,7 +28,7 @@ pub(crate) fn generation(conf: &str) -> Arc<Generation> {
         error_log: b"stderr".to_vec(),
         hostname: b"host.example".to_vec(),
     };
-    let config = load(&tree, &prefixes, &[], &mut Diagnostics::default())
+    let config = load(&tree, &prefixes, &[], &Kept::default(), &mut Diagnostics::default())
         .unwrap_or_else(|error| panic!("{}", error.line(&tree.sources)));
     Arc::new(Generation { id: 1, config, disks: Disks::new([Pool::with_defaults().unwrap()]) })
 }

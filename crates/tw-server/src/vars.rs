@@ -3,7 +3,7 @@
 //! A name is bound once, at load: to a function of the request, to a family (`http_`, `arg_` …) with its suffix, or to a
 //! slot that `set`, a named capture or a module fills. Evaluating a [`Template`] is a walk over its parts and never waits.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use tw_conf::{ConfError, Span};
@@ -48,6 +48,8 @@ pub enum Get {
     One(Eval),
     /// All names that begin with the prefix.
     Family(EvalFamily),
+    /// The module stores its value in the request, in the slot that [`Resolve::slot`](crate::load::Resolve::slot) tells.
+    Stored,
 }
 
 impl VarDef {
@@ -59,6 +61,11 @@ impl VarDef {
     /// A family of variables.
     pub const fn family(prefix: &'static str, eval: EvalFamily, doc: &'static str) -> Self {
         Self { name: prefix, get: Get::Family(eval), assign: None, doc }
+    }
+
+    /// A variable whose value the module stores when it knows it; missing until then.
+    pub const fn stored(name: &'static str, doc: &'static str) -> Self {
+        Self { name, get: Get::Stored, assign: None, doc }
     }
 
     /// The same variable, which may be changed.
@@ -136,6 +143,8 @@ impl Place {
 pub struct VarTable {
     one: HashMap<&'static str, (Eval, Option<Assign>)>,
     families: Vec<(&'static str, EvalFamily)>,
+    /// Stored variables of modules, which nothing else may change.
+    fixed: HashSet<&'static str>,
     slots: HashMap<Box<str>, u16>,
     kinds: Vec<Option<SlotKind>>,
     /// Where a slot was first used, for the message about an unknown variable.
@@ -153,6 +162,10 @@ impl VarTable {
                     self.one.insert(def.name, (eval, def.assign));
                 }
                 Get::Family(eval) => self.families.push((def.name, eval)),
+                Get::Stored => {
+                    self.define(def.name, SlotKind::Stored);
+                    self.fixed.insert(def.name);
+                }
             }
         }
     }
@@ -179,7 +192,11 @@ impl VarTable {
     /// Where `set` and its like store new values of `name`, which becomes a stored variable if nobody declared it.
     /// The error is nginx's: the variable is one that nothing may change.
     pub fn place(&mut self, name: &str) -> Result<Place, ConfError> {
-        match self.one.get(name.to_ascii_lowercase().as_str()) {
+        let lower = name.to_ascii_lowercase();
+        match self.one.get(lower.as_str()) {
+            None if self.fixed.contains(lower.as_str()) => {
+                Err(ConfError::new(format!("the duplicate \"{name}\" variable")))
+            }
             Some((_, Some(assign))) => Ok(Place::Assign(*assign)),
             Some((_, None)) => Err(ConfError::new(format!("the duplicate \"{name}\" variable"))),
             None => Ok(Place::Slot(self.define(name, SlotKind::Stored))),

@@ -102,7 +102,7 @@ impl Span {
 }
 
 /// What the request line says, and what the fields say about the connection and the body.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct RequestLine {
     whole: Span,
     method: Method,
@@ -225,6 +225,22 @@ impl RequestHead {
         self.buf.clear();
         self.start = 0;
         self.forget_head();
+    }
+
+    /// Becomes a copy of a complete head, without the body and whatever else was read behind it.
+    pub fn copy_head(&mut self, of: &Self) {
+        self.clear();
+        let end = of.start + of.head_len;
+        self.buf.extend_from_slice(of.buf.get(..end).unwrap_or_default());
+        self.start = of.start;
+        self.head_len = of.head_len;
+        self.parser.part = of.parser.part;
+        self.line = of.line.clone();
+        self.fields.extend_from_slice(&of.fields);
+        self.slots = of.slots;
+        self.present = of.present;
+        self.path.extend_from_slice(&of.path);
+        self.host_lower.extend_from_slice(&of.host_lower);
     }
 
     /// Forgets everything and gives the memory back: for a keep-alive connection that waits.

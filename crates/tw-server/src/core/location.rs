@@ -3,6 +3,7 @@
 //! What belongs together is a part with a file of its own: its settings as used, as written, their records, and how they
 //! resolve.
 
+mod access;
 mod client_body;
 mod files;
 mod keepalive;
@@ -24,6 +25,7 @@ use crate::log::{LogTarget, SharedErrorLog};
 use crate::module::Settings;
 use crate::vars::Template;
 
+pub use access::{Access, Satisfy};
 pub use client_body::{ClientBody, InFileOnly, TempPath};
 pub use files::{Files, OpenFileCache, Symlinks};
 pub use keepalive::{DISABLE_MSIE6, DISABLE_SAFARI, KeepAlive};
@@ -39,7 +41,9 @@ pub struct Location {
     /// `root` or `alias`.
     pub root: Root,
     /// `internal`: only internal redirects may come here.
-    pub access: LocationAccess,
+    pub visibility: Visibility,
+    /// How the handlers of the access phase decide together.
+    pub access: Access,
     /// `types`.
     pub types: Arc<MediaTypes>,
     /// `default_type`.
@@ -66,6 +70,8 @@ pub struct Location {
     pub error_log: SharedErrorLog,
     /// `log_not_found`.
     pub log_not_found: bool,
+    /// `log_subrequest`: whether subrequests are logged, too.
+    pub log_subrequest: bool,
     /// Keep-alive.
     pub keepalive: KeepAlive,
     /// Sending.
@@ -78,7 +84,7 @@ pub struct Location {
 
 /// Who may be answered by a location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LocationAccess {
+pub enum Visibility {
     /// Everybody.
     Public,
     /// `internal`.
@@ -124,6 +130,7 @@ pub struct Redirects {
 #[derive(Default)]
 pub struct Raw {
     root: root::Raw,
+    access: access::Raw,
     files: files::Raw,
     keepalive: keepalive::Raw,
     lingering: lingering::Raw,
@@ -144,6 +151,7 @@ pub struct Raw {
     server_name_in_redirect: Setting<bool>,
     error_log: Setting<Vec<LogTarget>>,
     log_not_found: Setting<bool>,
+    log_subrequest: Setting<bool>,
     without_effect: Setting<()>,
 }
 
@@ -151,6 +159,7 @@ pub struct Raw {
 const LISTS: &[&[Directive<Raw>]] = &[
     root::DIRECTIVES,
     DIRECTIVES,
+    access::DIRECTIVES,
     files::DIRECTIVES,
     keepalive::DIRECTIVES,
     send::DIRECTIVES,
@@ -247,6 +256,10 @@ const DIRECTIVES: &[Directive<Raw>] = &[
         .default("on")
         .doc("Writes missing files into the error log.")
         .set(|raw, node, _| raw.log_not_found.set_flag(node)),
+    record::flag("log_subrequest", ALL)
+        .default("off")
+        .doc("Writes subrequests into the access log.")
+        .set(|raw, node, _| raw.log_subrequest.set_flag(node)),
 ];
 
 // DIFF(nginx): directives that size nginx's hash tables and buffers are accepted and change nothing.
@@ -286,7 +299,8 @@ impl Settings for Location {
         let redirect = outer.map(|o| o.redirect);
         Ok(Self {
             root: Root::resolve(raw.root, outer.map(|o| &o.root), cx)?,
-            access: if raw.internal.is_set() { LocationAccess::Internal } else { LocationAccess::Public },
+            visibility: if raw.internal.is_set() { Visibility::Internal } else { Visibility::Public },
+            access: Access::resolve(raw.access, outer.map(|o| &o.access)),
             types: match raw.types.take() {
                 Some(types) => Arc::new(types),
                 None => outer.map_or_else(MediaTypes::builtin, |o| o.types.clone()),
@@ -316,6 +330,7 @@ impl Settings for Location {
             files: Files::resolve(raw.files, outer.map(|o| &o.files), cx)?,
             error_log,
             log_not_found: raw.log_not_found.or(outer.map(|o| o.log_not_found), true),
+            log_subrequest: raw.log_subrequest.or(outer.map(|o| o.log_subrequest), false),
             keepalive: KeepAlive::resolve(raw.keepalive, outer.map(|o| &o.keepalive)),
             send: Send::resolve(raw.send, outer.map(|o| &o.send), cx)?,
             client_body: ClientBody::resolve(raw.client_body, outer.map(|o| &o.client_body), cx),

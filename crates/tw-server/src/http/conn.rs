@@ -121,10 +121,7 @@ impl Conn {
 
     /// The peer's address as text without port: `$remote_addr`.
     pub fn client(&self) -> &str {
-        self.client.get_or_init(|| match &self.peer {
-            Addr::Inet(addr) => addr.ip().to_string().into(),
-            Addr::Unix(_) => "unix:".into(),
-        })
+        self.client.get_or_init(|| self.peer.client_text())
     }
 
     /// The peer's address.

@@ -11,6 +11,7 @@ use super::route::{Locations, Names};
 use crate::core::location::TempPath;
 use crate::core::main::MainSettings;
 use crate::core::server::ServerSettings;
+use crate::load::Kept;
 use crate::log::{Logs, SharedErrorLog};
 use crate::pools::Disks;
 use crate::vars::Slots;
@@ -43,6 +44,8 @@ pub struct Config {
     pub temp_paths: Vec<Arc<TempPath>>,
     /// Name of this host: `$hostname`.
     pub hostname: Box<[u8]>,
+    /// What modules keep for the process.
+    pub kept: Kept,
 }
 
 /// A configuration that is live: its logs are open and its pools run.

@@ -20,5 +20,6 @@ pub mod respond;
 pub mod route;
 pub mod send;
 pub mod special;
+pub mod subrequest;
 mod values;
 pub mod variables;

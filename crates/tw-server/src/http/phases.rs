@@ -1,16 +1,17 @@
 //! The course of a request: server, location, then phase after phase until something answers.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use tw_log::Level;
 
 use super::body::Body;
 use super::decision::{decide, loops, no_content};
 use super::generation::PlanId;
-use super::plan::{Outcome, Phase, Step};
+use super::plan::{Handler, Outcome, Phase, Step};
 use super::realpath_root;
 use super::request::{Health, LoopGeneration, Origin, Request};
-use crate::core::location::LocationAccess;
+use crate::core::location::{Satisfy, Visibility};
 use crate::regex::BacktrackLimit;
 
 /// What runs before a location is chosen once more.
@@ -29,6 +30,11 @@ pub(super) enum Next {
 /// Serves `r`: returns the body of the response; its head is `r.out`. Waits only for what handlers wait for.
 pub async fn run(r: &mut Request) -> Body {
     run_from(r, Next::Locate, &[Phase::PostRead, Phase::ServerRewrite]).await
+}
+
+/// The same for a part of another request, which has passed what sees a client's request once.
+pub(super) async fn run_part(r: &mut Request) -> Body {
+    run_from(r, Next::Locate, AGAIN).await
 }
 
 /// Goes on with `next`. `first` is what runs before the first location is chosen; what sees a request once is not in it
@@ -81,29 +87,37 @@ async fn location_phases(r: &mut Request, generation: &LoopGeneration) -> Outcom
     if let Some(code) = super::request_body::refuse_or_none(r) {
         return Outcome::Status(code);
     }
+    let plan = r.plan;
     match phases(r, generation, &[Phase::Rewrite]).await {
         Outcome::Pass | Outcome::PhaseDone => {}
         other => return other,
     }
-    phases(r, generation, &[Phase::Preaccess, Phase::Access, Phase::Precontent, Phase::Content]).await
+    if r.plan != plan && generation.plan(r.plan).uses_realpath_root {
+        Box::pin(realpath_root::fill(r)).await;
+    }
+    match phases(r, generation, &[Phase::Preaccess]).await {
+        Outcome::Pass | Outcome::PhaseDone => {}
+        other => return other,
+    }
+    // Who may have a page may have what it is made of.
+    if !generation.plan(r.plan).handlers(Phase::Access).is_empty() && !r.is_subrequest() {
+        match access(r, generation).await {
+            Outcome::Pass => {}
+            other => return other,
+        }
+    }
+    phases(r, generation, &[Phase::Precontent, Phase::Content]).await
 }
 
 /// Runs phases until a handler decides something that ends them.
 async fn phases(r: &mut Request, generation: &LoopGeneration, list: &[Phase]) -> Outcome {
     let plan = generation.plan(r.plan);
-    if plan.uses_realpath_root && list.first() != Some(&Phase::Preaccess) {
+    if plan.uses_realpath_root && list.first() < Some(&Phase::Preaccess) {
         Box::pin(realpath_root::fill(r)).await;
     }
     for phase in list {
         for handler in plan.handlers(*phase) {
-            let outcome = match handler.handle(r) {
-                Step::Now(outcome) => outcome,
-                Step::Wait(future) => future.await,
-            };
-            if r.take_health() == Health::Broken {
-                return Outcome::Status(500);
-            }
-            match outcome {
+            match ask(&**handler, r).await {
                 Outcome::Pass => {}
                 Outcome::PhaseDone => break,
                 other => return other,
@@ -111,6 +125,56 @@ async fn phases(r: &mut Request, generation: &LoopGeneration, list: &[Phase]) ->
         }
     }
     Outcome::Pass
+}
+
+async fn ask(handler: &dyn Handler, r: &mut Request) -> Outcome {
+    let outcome = match handler.handle(r) {
+        Step::Now(outcome) => outcome,
+        Step::Wait(future) => future.await,
+    };
+    if r.take_health() == Health::Broken { Outcome::Status(500) } else { outcome }
+}
+
+/// Asks all handlers of the access phase, and decides as `satisfy` says.
+async fn access(r: &mut Request, generation: &LoopGeneration) -> Outcome {
+    let plan = generation.plan(r.plan);
+    let rule = plan.core.access;
+    let mut refused = None;
+    for handler in plan.handlers(Phase::Access) {
+        match ask(&**handler, r).await {
+            Outcome::Pass => {}
+            Outcome::PhaseDone if rule.satisfy == Satisfy::Any => {
+                r.out.fields.remove(b"WWW-Authenticate");
+                return Outcome::Pass;
+            }
+            Outcome::PhaseDone => {}
+            Outcome::Status(code @ (401 | 403)) if rule.satisfy == Satisfy::Any => {
+                // A password may still help.
+                if refused != Some(401) {
+                    refused = Some(code);
+                }
+            }
+            Outcome::Status(401) => return unauthorized(r, rule.delay).await,
+            other => return other,
+        }
+    }
+    match refused {
+        None => Outcome::Pass,
+        Some(401) => unauthorized(r, rule.delay).await,
+        Some(code) => {
+            r.log(Level::Error, format_args!("access forbidden by rule"));
+            Outcome::Status(code)
+        }
+    }
+}
+
+/// Holds a refusal back for a while.
+async fn unauthorized(r: &mut Request, delay: Duration) -> Outcome {
+    if !delay.is_zero() {
+        r.log(Level::Info, format_args!("delaying unauthorized request"));
+        r.conn().clone().sleep(delay).await;
+    }
+    Outcome::Status(401)
 }
 
 fn locate(r: &mut Request, generation: &Rc<LoopGeneration>) -> Next {
@@ -136,11 +200,16 @@ fn locate(r: &mut Request, generation: &Rc<LoopGeneration>) -> Next {
 /// Puts `r` into the location of `plan`.
 pub(super) fn enter(r: &mut Request, generation: &Rc<LoopGeneration>, plan: PlanId) -> Next {
     r.plan = plan;
-    let core = &generation.plan(plan).core;
-    if core.access == LocationAccess::Internal && r.course.origin == Origin::Client {
+    let found = generation.plan(plan);
+    if found.core.visibility == Visibility::Internal && r.course.origin == Origin::Client {
         return decide(r, generation, Outcome::Status(404));
     }
-    r.conn().enter_location(core);
+    if let Some((methods, others)) = found.limit_except
+        && !methods.has(r.method())
+    {
+        r.plan = others;
+    }
+    r.conn().enter_location(&generation.plan(r.plan).core);
     Next::Run
 }
 

@@ -7,8 +7,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use tw_conf::Span;
+use tw_http::Method;
 
 use super::body::Body;
+use super::generation::PlanId;
 use super::request::Request;
 use super::route::Pattern;
 use crate::core::location::Location;
@@ -56,7 +58,8 @@ pub enum Outcome {
     Pass,
     /// The URI was changed: choose the location again after this phase (only in rewrite phases).
     Rewritten,
-    /// The phase is done; its other handlers are skipped (access granted, `break`).
+    /// The phase is done; its other handlers are skipped (`break`). In the access phase: access is granted, which ends the
+    /// phase with `satisfy any` only.
     PhaseDone,
     /// `r.out` is the head of the response, this is its body.
     Respond(Body),
@@ -94,6 +97,22 @@ impl Step<'_> {
     }
 }
 
+/// A set of methods.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MethodSet(u32);
+
+impl MethodSet {
+    /// Adds one.
+    pub fn add(&mut self, method: Method) {
+        self.0 |= 1 << method as u32;
+    }
+
+    /// Whether it is one of them.
+    pub fn has(self, method: Method) -> bool {
+        self.0 & 1 << method as u32 != 0
+    }
+}
+
 /// Runs in a phase.
 pub trait Handler: Send + Sync {
     /// Decides about `r`. Must not wait except in the returned future.
@@ -122,6 +141,10 @@ pub struct Plan {
     pub core: Arc<Location>,
     /// Where and how the location is written; `None` for the server's own plan.
     pub written: Option<Heading>,
+    /// Plans of its `if` blocks, in the order they are written.
+    pub(crate) ifs: Vec<PlanId>,
+    /// `limit_except`: the plan for all methods but these.
+    pub(crate) limit_except: Option<(MethodSet, PlanId)>,
     /// Whether something here mentions `$realpath_root`, which the disk must be asked for.
     pub(crate) uses_realpath_root: bool,
     phases: [Vec<Box<dyn Handler>>; PHASES],
@@ -153,6 +176,8 @@ impl Plan {
             server,
             core,
             written: None,
+            ifs: Vec::new(),
+            limit_except: None,
             uses_realpath_root: false,
             phases: Default::default(),
             header_filters: Vec::new(),

@@ -3,6 +3,7 @@
 //! A request is a box that its loop uses again and again: everything in it keeps its memory, so a request for a hot file
 //! allocates nothing.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
 use std::fmt;
@@ -12,12 +13,14 @@ use std::time::Instant;
 use tw_disk::{Account, Class, Disk, Source};
 use tw_http::{Method, RequestHead, ResponseHead};
 use tw_log::Level;
+use tw_net::Addr;
 use tw_rt::clock::UnixTime;
 
 use super::conn::Conn;
 use super::generation::{Generation, PlanId, ServerId};
 use super::plan::Plan;
 use super::request_body::RequestBody;
+use super::subrequest::PartOf;
 use super::values::{Cycle, Values};
 use crate::core::location::{Root, RootKind};
 use crate::regex::{BacktrackLimit, Captures, Match, Regex};
@@ -66,6 +69,36 @@ pub struct Request {
     pub realpath_root: Option<Vec<u8>>,
     /// `$request_id`, made when it is first asked for.
     pub id: Cell<Option<[u8; 16]>>,
+    /// What modules keep with it.
+    pub states: States,
+    /// Who the client is, if that is not the peer of the connection.
+    client: Option<Box<Client>>,
+    /// What it is a part of, if it is a subrequest.
+    pub(crate) part_of: Option<PartOf>,
+}
+
+/// Who asks, as `real_ip_header` and the like found out.
+struct Client {
+    addr: Addr,
+    text: Box<str>,
+}
+
+/// What modules keep with a request: at most one value of a type, dropped when the request is over, so that it can also be
+/// a guard. Subrequests share what their parent had when they began.
+#[derive(Default, Clone)]
+pub struct States(Vec<Rc<dyn Any>>);
+
+impl States {
+    /// The value of this type.
+    pub fn get<T: 'static>(&self) -> Option<Rc<T>> {
+        self.0.iter().find_map(|state| state.clone().downcast().ok())
+    }
+
+    /// Keeps `state`, in the place of one of its type.
+    pub fn put<T: 'static>(&mut self, state: Rc<T>) {
+        self.0.retain(|known| !known.is::<T>());
+        self.0.push(state);
+    }
 }
 
 /// The connection a request came on, and the configuration it is served by.
@@ -243,12 +276,71 @@ impl Request {
             account: Account::new(Class::Hit, Source::NONE),
             realpath_root: None,
             id: Cell::new(None),
+            states: States::default(),
+            client: None,
+            part_of: None,
         }
     }
 
     /// Binds it to a connection and the loop's current generation.
     pub(crate) fn bind(&mut self, conn: &Rc<Conn>) {
         self.link = Some(Link { conn: conn.clone(), generation: conn.worker.generation() });
+    }
+
+    /// Makes it a request of the same client for `uri`, as a part of `parent`.
+    pub(crate) fn bind_to(&mut self, parent: &Self, uri: Uri, part_of: PartOf) {
+        let Link { conn, generation } = parent.link();
+        self.link = Some(Link { conn: conn.clone(), generation: generation.clone() });
+        self.head.copy_head(&parent.head);
+        self.server = parent.server;
+        self.plan = parent.plan;
+        self.host.extend_from_slice(&parent.host);
+        self.uri = uri;
+        self.course.origin = Origin::Internal;
+        self.course.method = Some(Method::Get);
+        self.started = Started::now(parent.started.arrival);
+        self.read_at = parent.read_at;
+        self.id.set(parent.id.get());
+        self.states = parent.states.clone();
+        if let Some(client) = &parent.client {
+            self.set_client(client.addr.clone());
+        }
+        self.part_of = Some(part_of);
+    }
+
+    /// Whether it is a part of another request: its head is its client's, its response is a part of another.
+    pub fn is_subrequest(&self) -> bool {
+        self.part_of.is_some()
+    }
+
+    /// Lends values of variables to a subrequest while it runs, and takes them back.
+    pub(crate) fn swap_values(&mut self, parent: &mut Self) {
+        self.values.swap(&parent.values);
+    }
+
+    /// The client's address.
+    pub fn client_addr(&self) -> &Addr {
+        self.client.as_ref().map_or_else(|| self.conn().peer(), |client| &client.addr)
+    }
+
+    /// The client's address as text without port: `$remote_addr`.
+    pub fn client(&self) -> &str {
+        self.client.as_ref().map_or_else(|| self.conn().client(), |client| &client.text)
+    }
+
+    /// Takes `addr` for the client's address from here on.
+    pub fn set_client(&mut self, addr: Addr) {
+        let text = addr.client_text();
+        self.client = Some(Box::new(Client { addr, text }));
+    }
+
+    /// Goes on by the plan of an `if` block: the one number `nth` of the location whose plan is `of`.
+    pub fn enter_if(&mut self, of: PlanId, nth: usize) {
+        let generation = self.generation().clone();
+        if let Some(plan) = generation.plan(of).ifs.get(nth) {
+            self.plan = *plan;
+            self.conn().enter_location(&generation.plan(*plan).core);
+        }
     }
 
     /// Lets go of the connection and of everything the request held; memory stays.
@@ -295,6 +387,9 @@ impl Request {
         self.account = Account::new(Class::Hit, Source::NONE);
         self.realpath_root = None;
         self.id.set(None);
+        self.states.0.clear();
+        self.client = None;
+        self.part_of = None;
     }
 
     /// Notes that `bytes` went to the client.
@@ -466,7 +561,7 @@ impl fmt::Display for Whence<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use tw_log::Text;
         let r = self.0;
-        write!(f, ", client: {}", r.conn().client())?;
+        write!(f, ", client: {}", r.client())?;
         write!(f, ", server: {}", Text(&r.generation().server(r.server).settings.name))?;
         if !r.head.request_line().is_empty() {
             write!(f, ", request: \"{}\"", Text(r.head.request_line()))?;

@@ -25,7 +25,7 @@ pub(crate) fn check(r: &mut Request, body: Body) -> Result<Body, u16> {
     if let Some(status) = r.course.error_status {
         r.out.status = status;
     }
-    if r.out.status != 200 {
+    if r.out.status != 200 || r.is_subrequest() {
         return Ok(body);
     }
     let conditional = r.head.has(Known::IfModifiedSince)
@@ -170,7 +170,8 @@ async fn not_satisfiable(r: &mut Request, length: u64) -> Body {
     filter(r, body)
 }
 
-fn filter(r: &mut Request, mut body: Body) -> Body {
+/// Lets the header filters see the response.
+pub(crate) fn filter(r: &mut Request, mut body: Body) -> Body {
     if let Some(status) = r.course.error_status {
         r.out.status = status;
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tw_conf::{ConfError, Diagnostics};
 
-use super::scope::{Scope, Table};
+use super::scope::{Kind, Scope, Table};
 use super::{Built, CORE_LOCATION, CORE_SERVER, Resolve};
 use crate::core::listen::Listen;
 use crate::core::location::Location;
@@ -25,39 +25,60 @@ pub(super) fn build(http: Scope, table: &Table, cx: &mut Resolve<'_>) -> Result<
         let settings = resolve(server.raws, Some(&resolved), table, cx)?;
         let core = core::<ServerSettings>(&settings, CORE_SERVER);
         let plan = add_plan(&mut built, None, &settings, &core, table, cx);
-        let mut named = HashMap::new();
-        let locations = locations(server.children, &settings, &core, &mut built, &mut named, table, cx)?;
+        let mut of_server = OfServer { built: &mut built, settings: core.clone(), named: HashMap::new() };
+        let locations = locations(server.children, &settings, plan, &mut of_server, table, cx)?;
+        let named = of_server.named;
         built.servers.push(Server { settings: core, plan, locations, named, span });
         cx.vars.realpath_root = realpath_root;
     }
     Ok(built)
 }
 
+/// What is gathered while the blocks of one server are resolved.
+struct OfServer<'a> {
+    built: &'a mut Built,
+    settings: Arc<ServerSettings>,
+    named: HashMap<Box<[u8]>, PlanId>,
+}
+
+/// Resolves the blocks in a server or location, whose own plan is `plan` and settings `outer`.
 fn locations(
     scopes: Vec<Scope>,
     outer: &[Resolved],
-    server: &Arc<ServerSettings>,
-    built: &mut Built,
-    named: &mut HashMap<Box<[u8]>, PlanId>,
+    plan: PlanId,
+    server: &mut OfServer,
     table: &Table,
     cx: &mut Resolve<'_>,
 ) -> Result<Locations, ConfError> {
     let mut list = Vec::with_capacity(scopes.len());
     let realpath_root = cx.vars.realpath_root;
     for scope in scopes {
-        let Some(pattern) = scope.pattern else { continue };
-        cx.location = Some(pattern.clone());
+        // In a block without a pattern, the location is the one it stands in.
+        let location = match &scope.kind {
+            Kind::Location(pattern) => cx.location.replace(pattern.clone()),
+            _ => cx.location.clone(),
+        };
+        let nameless = std::mem::replace(&mut cx.nameless, !matches!(scope.kind, Kind::Location(_)));
         let settings = resolve(scope.raws, Some(outer), table, cx)?;
-        let written = plan::Heading { pattern: pattern.clone(), span: scope.span };
-        let plan = add_plan(built, Some(written), &settings, server, table, cx);
-        let inner = locations(scope.children, &settings, server, built, named, table, cx)?;
-        cx.location = None;
+        let written = cx.location.clone().map(|pattern| plan::Heading { pattern, span: scope.span });
+        let inner_plan = add_plan(server.built, written, &settings, &server.settings, table, cx);
+        let inner = locations(scope.children, &settings, inner_plan, server, table, cx)?;
+        cx.location = location;
+        cx.nameless = nameless;
         cx.vars.realpath_root = realpath_root;
-        if let Pattern::Named(name) = &pattern {
-            // Of two with one name the first answers, as in nginx.
-            named.entry(name.clone()).or_insert(plan);
+        let outer_plan = &mut server.built.plans[plan.0 as usize];
+        match scope.kind {
+            Kind::Location(pattern) => {
+                if let Pattern::Named(name) = &pattern {
+                    // Of two with one name the first answers, as in nginx.
+                    server.named.entry(name.clone()).or_insert(inner_plan);
+                }
+                list.push(Written { pattern, plan: inner_plan, inner });
+            }
+            Kind::If => outer_plan.ifs.push(inner_plan),
+            Kind::LimitExcept(methods) => outer_plan.limit_except = Some((methods, inner_plan)),
+            Kind::Http | Kind::Server => {}
         }
-        list.push(Written { pattern, plan, inner });
     }
     Ok(Locations::new(list))
 }

@@ -1,11 +1,16 @@
 //! One block's settings as written, and the table that says which module a directive belongs to.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use tw_conf::{Args, ConfError, DirectiveInfo, EVENTS, HTTP, LOCATION, MAIN, Node, SERVER, Span};
+use tw_conf::{
+    Args, ConfError, DirectiveInfo, EVENTS, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT, LOCATION, MAIN, Node,
+    SERVER, Span, record,
+};
+use tw_http::Method;
 
 use super::{Loader, Seen};
 use crate::core::main;
+use crate::http::plan::MethodSet;
 use crate::http::route::Pattern;
 use crate::module::{Module, RawBox};
 use crate::regex::{Caseless, Regex};
@@ -13,9 +18,33 @@ use crate::regex::{Caseless, Regex};
 /// Settings as written of one block and of the blocks in it.
 pub(super) struct Scope {
     pub(super) raws: Vec<RawBox>,
-    pub(super) pattern: Option<Pattern>,
+    pub(super) kind: Kind,
     pub(super) children: Vec<Scope>,
     pub(super) span: Option<Span>,
+}
+
+/// What a block is.
+pub(super) enum Kind {
+    Http,
+    Server,
+    Location(Pattern),
+    /// `if`, whose condition the rewrite module has.
+    If,
+    LimitExcept(MethodSet),
+}
+
+impl Kind {
+    /// The context of what is written in a block of this kind that stands in `outer`.
+    fn context(&self, outer: u32) -> u32 {
+        match self {
+            Self::Http => HTTP,
+            Self::Server => SERVER,
+            Self::Location(_) => LOCATION,
+            Self::If if outer == SERVER => IF_IN_SERVER,
+            Self::If => IF_IN_LOCATION,
+            Self::LimitExcept(_) => LIMIT_EXCEPT,
+        }
+    }
 }
 
 /// Which module a directive belongs to.
@@ -26,24 +55,27 @@ pub(super) struct Table {
 }
 
 /// The blocks that give the configuration its structure, as records for documents and checks.
-static STRUCTURE: [(&str, &str, u32, Args); 4] = [
-    ("events", "{ … }", MAIN, Args::NONE.block()),
-    ("http", "{ … }", MAIN, Args::NONE.block()),
-    ("server", "{ … }", HTTP, Args::NONE.block()),
-    ("location", "[ = | ~ | ~* | ^~ ] uri { … } | @name { … }", SERVER | LOCATION, Args::range(1, 2).block()),
+static STRUCTURE: [DirectiveInfo; 6] = [
+    block("events", "{ … }", MAIN, Args::NONE)
+        .doc("Settings of how connections are accepted and processed."),
+    block("http", "{ … }", MAIN, Args::NONE).doc("The HTTP servers."),
+    block("server", "{ … }", HTTP, Args::NONE).doc("A virtual server."),
+    block("location", "[ = | ~ | ~* | ^~ ] uri { … } | @name { … }", SERVER | LOCATION, Args::range(1, 2))
+        .doc("Settings of the requests whose URI matches."),
+    block("if", "(condition) { … }", SERVER | LOCATION, Args::at_least(1))
+        .doc("What is in it holds for requests for which the condition is true."),
+    block("limit_except", "method … { … }", LOCATION, Args::at_least(1))
+        .since("0.8.15")
+        .doc("What is in it holds for requests with other methods than these; GET includes HEAD."),
 ];
+
+const fn block(name: &'static str, syntax: &'static str, contexts: u32, args: Args) -> DirectiveInfo {
+    record::new(name, syntax, contexts, args.block())
+}
 
 /// Records of the structural blocks.
 pub fn directives() -> impl Iterator<Item = DirectiveInfo> {
-    STRUCTURE.iter().map(|&(name, syntax, contexts, args)| DirectiveInfo {
-        name,
-        syntax,
-        contexts,
-        args,
-        default: None,
-        since: "",
-        doc: "A block of the configuration.",
-    })
+    STRUCTURE.iter().copied()
 }
 
 impl Table {
@@ -114,35 +146,57 @@ impl Loader<'_> {
         if self.http.is_some() {
             return Err(node.error("is duplicate"));
         }
-        let scope = self.walk_scope(node, HTTP, None)?;
+        let scope = self.walk_scope(node, MAIN, Kind::Http)?;
         self.http = Some(scope);
         Ok(())
     }
 
-    fn walk_scope(
-        &mut self,
-        block: &Node,
-        context: u32,
-        pattern: Option<Pattern>,
-    ) -> Result<Scope, ConfError> {
-        let mut scope =
-            Scope { raws: self.table.raws(), pattern, children: Vec::new(), span: Some(block.span) };
+    /// Reads `block`, which stands in the context `outer`.
+    fn walk_scope(&mut self, block: &Node, outer: u32, kind: Kind) -> Result<Scope, ConfError> {
+        let context = kind.context(outer);
+        let mut scope = Scope { raws: self.table.raws(), kind, children: Vec::new(), span: Some(block.span) };
+        let mut seen = Siblings::default();
         for node in block.children()? {
-            match node.name.as_str() {
+            let kind = match node.name.as_str() {
                 Some("server") => {
                     check_structure(node, context)?;
-                    let server = self.walk_scope(node, SERVER, None)?;
-                    scope.children.push(server);
+                    Kind::Server
                 }
                 Some("location") => {
                     check_structure(node, context)?;
-                    let pattern = self.pattern(node, scope.pattern.as_ref())?;
-                    refuse_duplicate(&scope.children, &pattern, node)?;
-                    let location = self.walk_scope(node, LOCATION, Some(pattern))?;
-                    scope.children.push(location);
+                    let pattern = self.pattern(node, &scope.kind)?;
+                    seen.add(&pattern, node)?;
+                    Kind::Location(pattern)
                 }
-                _ => self.set_http(&mut scope, node, context)?,
+                Some("if") => {
+                    check_structure(node, context)?;
+                    Kind::If
+                }
+                Some("limit_except") => {
+                    check_structure(node, context)?;
+                    if scope.children.iter().any(|child| matches!(child.kind, Kind::LimitExcept(_))) {
+                        return Err(node.error("is duplicate"));
+                    }
+                    Kind::LimitExcept(methods(node)?)
+                }
+                _ => {
+                    self.set_http(&mut scope, node, context)?;
+                    continue;
+                }
+            };
+            let mut child = self.walk_scope(node, context, kind)?;
+            if matches!(child.kind, Kind::If) {
+                for at in 0..scope.raws.len() {
+                    let (raw, inner) = (&mut scope.raws[at], &mut child.raws[at]);
+                    let module = self.table.modules[at];
+                    module.take_if(raw, inner, node, &mut self.cx(context))?;
+                }
+                if context == SERVER {
+                    // Nothing may stand in it but what has just been taken.
+                    continue;
+                }
             }
+            scope.children.push(child);
         }
         Ok(scope)
     }
@@ -158,7 +212,7 @@ impl Loader<'_> {
     }
 
     /// Reads how a location is written, inside `outer`.
-    fn pattern(&mut self, node: &Node, outer: Option<&Pattern>) -> Result<Pattern, ConfError> {
+    fn pattern(&mut self, node: &Node, outer: &Kind) -> Result<Pattern, ConfError> {
         let first = node.arg(0)?;
         let (modifier, uri): (&[u8], &[u8]) = match node.args.get(1) {
             Some(uri) => (&first.bytes, &uri.bytes),
@@ -186,7 +240,7 @@ impl Loader<'_> {
                 return Err(node.fail(format!("invalid location modifier \"{other}\"")));
             }
         };
-        let Some(outer) = outer else { return Ok(pattern) };
+        let Kind::Location(outer) = outer else { return Ok(pattern) };
         let outer_uri = match outer {
             Pattern::Exact(uri) => {
                 let uri = String::from_utf8_lossy(uri);
@@ -227,16 +281,42 @@ fn split_modifier(word: &[u8]) -> (&[u8], &[u8]) {
     word.split_at(len)
 }
 
-fn refuse_duplicate(siblings: &[Scope], pattern: &Pattern, node: &Node) -> Result<(), ConfError> {
-    let duplicate = siblings.iter().any(|other| match (&other.pattern, pattern) {
-        (Some(Pattern::Exact(a)), Pattern::Exact(b)) => a == b,
-        (Some(Pattern::Prefix { uri: a, .. }), Pattern::Prefix { uri: b, .. }) => a == b,
-        _ => false,
-    });
-    match (duplicate, node.args.last()) {
-        (true, Some(uri)) => Err(node.fail(format!("duplicate location \"{uri}\""))),
-        _ => Ok(()),
+/// Locations of one block, to find those that are written twice.
+#[derive(Default)]
+struct Siblings {
+    exact: HashSet<Box<[u8]>>,
+    prefix: HashSet<Box<[u8]>>,
+}
+
+impl Siblings {
+    fn add(&mut self, pattern: &Pattern, node: &Node) -> Result<(), ConfError> {
+        let is_new = match pattern {
+            Pattern::Exact(uri) => self.exact.insert(uri.clone()),
+            Pattern::Prefix { uri, .. } => self.prefix.insert(uri.clone()),
+            Pattern::Named(_) | Pattern::Regex(_) => true,
+        };
+        match (is_new, node.args.last()) {
+            (false, Some(uri)) => Err(node.fail(format!("duplicate location \"{uri}\""))),
+            _ => Ok(()),
+        }
     }
+}
+
+/// The methods of `limit_except`.
+fn methods(node: &Node) -> Result<MethodSet, ConfError> {
+    let mut set = MethodSet::default();
+    for word in &node.args {
+        match Method::of(&word.bytes.to_ascii_uppercase()) {
+            Method::Other | Method::Trace | Method::Connect => {
+                return Err(node.fail(format!("invalid method \"{word}\"")));
+            }
+            method => set.add(method),
+        }
+    }
+    if set.has(Method::Get) {
+        set.add(Method::Head);
+    }
+    Ok(set)
 }
 
 fn check_structure(node: &Node, context: u32) -> Result<(), ConfError> {

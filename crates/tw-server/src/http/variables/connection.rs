@@ -13,8 +13,8 @@ use crate::vars::{Value, VarDef};
 
 pub(super) static VARIABLES: &[VarDef] = &[
     VarDef::one("binary_remote_addr", binary_remote_addr, "Address of the client as 4 or 16 bytes."),
-    VarDef::one("remote_addr", |r, out| put(out, r.conn().client().as_bytes()), "Address of the client."),
-    VarDef::one("remote_port", |r, out| put_port(out, port(r.conn().peer())), "Port of the client."),
+    VarDef::one("remote_addr", |r, out| put(out, r.client().as_bytes()), "Address of the client."),
+    VarDef::one("remote_port", |r, out| put_port(out, port(r.client_addr())), "Port of the client."),
     VarDef::one("server_addr", server_addr, "Address that took the connection."),
     VarDef::one(
         "server_port",
@@ -89,10 +89,10 @@ fn put_ip(out: &mut Vec<u8>, ip: IpAddr) -> Value {
 }
 
 fn binary_remote_addr(r: &Request, out: &mut Vec<u8>) -> Value {
-    match r.conn().peer().inet().map(|addr| addr.ip()) {
+    match r.client_addr().inet().map(|addr| addr.ip()) {
         Some(IpAddr::V4(ip)) => put(out, &ip.octets()),
         Some(IpAddr::V6(ip)) => put(out, &ip.octets()),
-        None => put(out, r.conn().client().as_bytes()),
+        None => put(out, r.client().as_bytes()),
     }
 }
 

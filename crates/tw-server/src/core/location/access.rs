@@ -1,0 +1,56 @@
+//! How the handlers of the access phase decide together: `satisfy`, `auth_delay`.
+
+use std::time::Duration;
+
+use tw_conf::{Args, Directive, Setting, record};
+
+use super::ALL;
+
+/// How the handlers of the access phase decide together.
+#[derive(Debug, Clone, Copy)]
+pub struct Access {
+    /// `satisfy`
+    pub satisfy: Satisfy,
+    /// `auth_delay`: how long a 401 is held back, so that guessing passwords takes long.
+    pub delay: Duration,
+}
+
+/// `satisfy`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Satisfy {
+    /// Every handler must let the request pass.
+    All,
+    /// One that grants access is enough.
+    Any,
+}
+
+/// The same as written.
+#[derive(Default)]
+pub(super) struct Raw {
+    satisfy: Setting<Satisfy>,
+    delay: Setting<Duration>,
+}
+
+/// One record per directive.
+pub(super) const DIRECTIVES: &[Directive<super::Raw>] = &[
+    record::new("satisfy", "all | any", ALL, Args::exact(1))
+        .default("all")
+        .doc("Whether every module that controls access must let a request pass, or one that grants it is enough.")
+        .set(|raw, node, _| {
+            raw.access.satisfy.set_one_of(node, &[("all", Satisfy::All), ("any", Satisfy::Any)])
+        }),
+    record::new("auth_delay", "time", ALL, Args::exact(1))
+        .default("0s")
+        .since("1.17.10")
+        .doc("How long a response with the code 401 is held back.")
+        .set(|raw, node, _| raw.access.delay.set_msec(node)),
+];
+
+impl Access {
+    pub(super) fn resolve(raw: Raw, outer: Option<&Self>) -> Self {
+        Self {
+            satisfy: raw.satisfy.or(outer.map(|o| o.satisfy), Satisfy::All),
+            delay: raw.delay.or(outer.map(|o| o.delay), Duration::ZERO),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! A request for a part of another's response (nginx: subrequests): `include` of SSI, the additions before and after a
+//! body, and whoever has to ask another location.
+//!
+//! It runs through the phases as a request of its own, with its parent's head and variables, and is pulled like any other
+//! body. Its own filters apply. It runs only when it is pulled for: nothing is made ahead.
+
+use std::cell::Cell;
+use std::fmt;
+use std::io;
+use std::rc::Rc;
+
+use bytes::Bytes;
+
+use super::body::{Body, Stream};
+use super::phases;
+use super::plan::LocalFuture;
+use super::request::{After, Request, Uri};
+use super::respond;
+
+/// How deep subrequests may nest (nginx: NGX_HTTP_MAX_SUBREQUESTS).
+pub const SUBREQUEST_DEPTH_MAX: u8 = 50;
+/// Subrequests of one request of a client, at all depths: files that include each other twice double at each depth.
+pub const SUBREQUESTS_MAX: u32 = 10_000;
+/// Bytes asked of a body that is collected.
+const COLLECT_STEP: usize = 32 << 10;
+
+/// What a subrequest knows of its place.
+pub(crate) struct PartOf {
+    depth: u8,
+}
+
+/// Subrequests that the client's request may still make.
+struct Left(Cell<u32>);
+
+/// Why there is no subrequest; `Display` gives the words for the error log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// They nest deeper than [`SUBREQUEST_DEPTH_MAX`].
+    Cycle,
+    /// The request has made [`SUBREQUESTS_MAX`] of them.
+    TooMany,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cycle => "subrequests cycle",
+            Self::TooMany => "too many subrequests",
+        })
+    }
+}
+
+/// A response to a subrequest: the head is there, the body is pulled.
+pub struct Subrequest {
+    /// `None` once it is over.
+    r: Option<Box<Request>>,
+    body: Body,
+}
+
+impl Subrequest {
+    /// Asks for `uri` as a part of `parent`: waits for whatever its handlers wait for. A response that could not be made is
+    /// one with an error's status and page.
+    pub async fn run(parent: &mut Request, uri: Uri) -> Result<Self, Refused> {
+        let depth = parent.part_of.as_ref().map_or(0, |part| part.depth) + 1;
+        if depth > SUBREQUEST_DEPTH_MAX {
+            return Err(Refused::Cycle);
+        }
+        let left = parent.states.get::<Left>().unwrap_or_else(|| {
+            let left = Rc::new(Left(Cell::new(SUBREQUESTS_MAX)));
+            parent.states.put(left.clone());
+            left
+        });
+        left.0.set(left.0.get().checked_sub(1).ok_or(Refused::TooMany)?);
+        let mut r = parent.conn().worker.take_request();
+        r.bind_to(parent, uri, PartOf { depth });
+        let mut part = Self { r: Some(r), body: Body::Empty };
+        if let Some(r) = &mut part.r {
+            r.swap_values(parent);
+            let body = phases::run_part(r).await;
+            part.body = if r.course.after == After::Abort { Body::Empty } else { respond::filter(r, body) };
+            r.swap_values(parent);
+        }
+        Ok(part)
+    }
+
+    /// The status of the response; 0 once it is over.
+    pub fn status(&self) -> u16 {
+        self.r.as_ref().map_or(0, |r| r.out.status)
+    }
+
+    /// The request with the head of its response, until it is over.
+    pub fn request(&self) -> Option<&Request> {
+        self.r.as_deref()
+    }
+
+    /// The whole body. `None` if it is longer than `max` bytes.
+    pub async fn collect(mut self, parent: &mut Request, max: usize) -> io::Result<Option<Vec<u8>>> {
+        let mut all = Vec::new();
+        while let Some(piece) = self.next(COLLECT_STEP, parent).await? {
+            if all.len() + piece.len() > max {
+                return Ok(None);
+            }
+            all.extend_from_slice(&piece);
+        }
+        Ok(Some(all))
+    }
+
+    /// Ends it, on its parent's account.
+    fn finish(&mut self, parent: &mut Request) {
+        if let Some(r) = &mut self.r {
+            r.sent.complete = true;
+            parent.account.add(&r.account);
+            r.swap_values(parent);
+            log(r);
+            r.swap_values(parent);
+        }
+        self.give_back();
+    }
+
+    fn give_back(&mut self) {
+        if let Some(r) = self.r.take() {
+            let worker = r.conn().worker.clone();
+            worker.give_back(r);
+        }
+    }
+}
+
+impl Stream for Subrequest {
+    fn next<'a>(
+        &'a mut self,
+        want: usize,
+        parent: &'a mut Request,
+    ) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
+        Box::pin(async move {
+            let Some(r) = &mut self.r else { return Ok(None) };
+            r.swap_values(parent);
+            let piece = self.body.next(want, r).await;
+            r.swap_values(parent);
+            match &piece {
+                Ok(Some(piece)) => r.sent.bytes += piece.len() as u64,
+                Ok(None) | Err(_) => self.finish(parent),
+            }
+            piece
+        })
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        if self.r.is_none() { Some(0) } else { self.body.len() }
+    }
+}
+
+impl Drop for Subrequest {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
+fn log(r: &mut Request) {
+    if r.plan().core.log_subrequest {
+        let generation = r.generation().clone();
+        generation.plan(r.plan).log_handlers().iter().for_each(|handler| handler.log(r));
+    }
+}

@@ -1,0 +1,47 @@
+//! What modules keep for the whole process, whatever the configuration: zones of counters.
+
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+type Object = Arc<dyn Any + Send + Sync>;
+
+/// Objects by type and name. A configuration holds those it uses, so one that none uses any more is dropped.
+#[derive(Default)]
+pub struct Kept(HashMap<(TypeId, Box<[u8]>), Object>);
+
+impl Kept {
+    /// The object of this name: the one in use already, the `previous` one if it `fits`, or a new one.
+    pub(super) fn keep<T: Send + Sync + 'static>(
+        &mut self,
+        previous: &Self,
+        name: &[u8],
+        fits: impl FnOnce(&T) -> bool,
+        make: impl FnOnce() -> T,
+    ) -> Arc<T> {
+        let key = (TypeId::of::<T>(), name.into());
+        let known = |kept: &Self| kept.0.get(&key).and_then(|object| object.clone().downcast::<T>().ok());
+        if let Some(object) = known(self) {
+            return object;
+        }
+        let object = known(previous).filter(|object| fits(object)).unwrap_or_else(|| Arc::new(make()));
+        self.0.insert(key, object.clone());
+        object
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_live_on_while_they_fit() {
+        let (none, mut first, mut second) = (Kept::default(), Kept::default(), Kept::default());
+        let one = first.keep(&none, b"a", |_| true, || 1_u32);
+        assert!(Arc::ptr_eq(&one, &first.keep(&none, b"a", |_| false, || 2)));
+        assert_eq!(*first.keep(&none, b"b", |_| true, || 3_u32), 3);
+        assert_eq!(*first.keep(&none, b"a", |_| true, || 4_u64), 4, "another type has other names");
+        assert!(Arc::ptr_eq(&one, &second.keep(&first, b"a", |n| *n == 1, || 5)));
+        assert_eq!(*second.keep(&first, b"b", |n| *n == 1, || 6_u32), 6);
+    }
+}
