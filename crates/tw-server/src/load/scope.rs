@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use tw_conf::{
-    Args, ConfError, DirectiveInfo, EVENTS, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT, LOCATION, MAIN, Node,
-    SERVER, Span, record,
+    Args, ConfError, DirectiveInfo, EVENTS, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT, LOCATION, MAIN,
+    Node, SERVER, Span, record,
 };
 use tw_http::Method;
 
@@ -56,8 +56,7 @@ pub(super) struct Table {
 
 /// The blocks that give the configuration its structure, as records for documents and checks.
 static STRUCTURE: [DirectiveInfo; 6] = [
-    block("events", "{ … }", MAIN, Args::NONE)
-        .doc("Settings of how connections are accepted and processed."),
+    block("events", "{ … }", MAIN, Args::NONE).doc("Settings of how connections are accepted and processed."),
     block("http", "{ … }", MAIN, Args::NONE).doc("The HTTP servers."),
     block("server", "{ … }", HTTP, Args::NONE).doc("A virtual server."),
     block("location", "[ = | ~ | ~* | ^~ ] uri { … } | @name { … }", SERVER | LOCATION, Args::range(1, 2))
