@@ -58,6 +58,7 @@ pub struct Subrequest {
 }
 
 impl Subrequest {
+    // DIFF(nginx): the subrequests of a page run one after another, each when its place is reached.
     /// Asks for `uri` as a part of `parent`: waits for whatever its handlers wait for. A response that could not be made is
     /// one with an error's status and page.
     pub async fn run(parent: &mut Request, uri: Uri) -> Result<Self, Refused> {
