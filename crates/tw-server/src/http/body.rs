@@ -199,3 +199,69 @@ impl FileSpan {
         Ok(Some(piece))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+    use crate::testing::with_request;
+
+    /// Makes these pieces.
+    struct Pieces(VecDeque<&'static [u8]>);
+
+    impl Stream for Pieces {
+        fn next<'a>(&'a mut self, _: usize, _: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
+            Box::pin(async { Ok(self.0.pop_front().map(Bytes::from_static)) })
+        }
+
+        fn remaining(&self) -> Option<u64> {
+            Some(self.0.iter().map(|piece| piece.len() as u64).sum())
+        }
+    }
+
+    fn parts() -> Body {
+        let bytes = |text: &'static str| Body::Bytes(Bytes::from_static(text.as_bytes()));
+        Body::Parts([bytes("ab"), Body::Empty, Body::Parts([bytes("cd"), bytes("")].into()), bytes("ef")].into())
+    }
+
+    fn stream() -> Body {
+        Body::Stream(Box::new(Pieces(["a", "bcd", "", "ef"].map(str::as_bytes).into())))
+    }
+
+    fn read(r: &mut Request, mut body: Body, want: usize) -> String {
+        let mut all = Vec::new();
+        loop {
+            let left = body.len().unwrap();
+            let Poll::Ready(piece) = body.next(want, r).as_mut().poll(&mut Context::from_waker(Waker::noop()))
+            else {
+                panic!("nothing here waits");
+            };
+            let Some(piece) = piece.unwrap() else { break };
+            assert_eq!(body.len().unwrap(), left - piece.len() as u64);
+            all.extend_from_slice(&piece);
+        }
+        assert!(body.is_empty());
+        String::from_utf8(all).unwrap()
+    }
+
+    #[test]
+    fn any_part_of_any_body() {
+        with_request("server { }", "GET / HTTP/1.0\r\n\r\n", |r| {
+            for (start, len, expected) in
+                [(0, 6, "abcdef"), (1, 4, "bcde"), (2, 2, "cd"), (5, 9, "f"), (3, 0, ""), (7, 1, "")]
+            {
+                for want in [1, 2, 100] {
+                    assert_eq!(read(r, parts().slice(start, len), want), expected, "{start} {len}");
+                }
+                let of_bytes = Body::Bytes(Bytes::from_static(b"abcdef")).slice(start, len);
+                assert_eq!(read(r, of_bytes, 4), expected, "{start} {len}");
+                if start + len <= 6 {
+                    assert_eq!(read(r, stream().slice(start, len), 4), expected, "{start} {len}");
+                }
+            }
+            assert_eq!(read(r, parts().share().unwrap(), 9), "abcdef");
+            assert!(stream().share().is_none());
+        });
+    }
+}
