@@ -211,7 +211,11 @@ mod tests {
     struct Pieces(VecDeque<&'static [u8]>);
 
     impl Stream for Pieces {
-        fn next<'a>(&'a mut self, _: usize, _: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
+        fn next<'a>(
+            &'a mut self,
+            _: usize,
+            _: &'a mut Request,
+        ) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
             Box::pin(async { Ok(self.0.pop_front().map(Bytes::from_static)) })
         }
 
@@ -222,7 +226,9 @@ mod tests {
 
     fn parts() -> Body {
         let bytes = |text: &'static str| Body::Bytes(Bytes::from_static(text.as_bytes()));
-        Body::Parts([bytes("ab"), Body::Empty, Body::Parts([bytes("cd"), bytes("")].into()), bytes("ef")].into())
+        Body::Parts(
+            [bytes("ab"), Body::Empty, Body::Parts([bytes("cd"), bytes("")].into()), bytes("ef")].into(),
+        )
     }
 
     fn stream() -> Body {
@@ -233,7 +239,8 @@ mod tests {
         let mut all = Vec::new();
         loop {
             let left = body.len().unwrap();
-            let Poll::Ready(piece) = body.next(want, r).as_mut().poll(&mut Context::from_waker(Waker::noop()))
+            let Poll::Ready(piece) =
+                body.next(want, r).as_mut().poll(&mut Context::from_waker(Waker::noop()))
             else {
                 panic!("nothing here waits");
             };
