@@ -14,6 +14,7 @@ mod error;
 mod glob;
 mod known;
 mod lexer;
+pub mod network;
 mod reader;
 mod setting;
 mod source;
@@ -28,6 +29,7 @@ pub use directive::{Args, Cx, Directive, DirectiveInfo, Setter, check, full_name
 pub use error::{ConfError, Diagnostics, Level};
 pub use known::{Known, known, reject};
 pub use lexer::MAX_PARAMETER_SIZE;
+pub use network::Network;
 pub use reader::{MAX_BLOCK_DEPTH, MAX_INCLUDE_DEPTH, MAX_INCLUDES, Reader};
 pub use setting::{Buffers, Setting};
 pub use source::{Files, MemoryFiles, SystemFiles};
