@@ -168,15 +168,16 @@ impl Driver {
     }
 
     pub(crate) fn stat(&self, path: &CStr, follow: bool) -> Result<Meta, DiskError> {
-        by_path!(self, Op::Stat, stat(path, follow))
+        let op = if follow { Op::Stat } else { Op::StatLink };
+        by_path!(self, op, stat(path, follow))
     }
 
     pub(crate) fn fstat(&self, file: &Inner) -> Result<Meta, DiskError> {
         by_file!(self, Op::Fstat, file, fstat_now())
     }
 
-    pub(crate) fn list(&self, path: &CStr, max: usize) -> Result<Listing, DiskError> {
-        by_path!(self, Op::List, list(path, max))
+    pub(crate) fn list(&self, path: &CStr, max: usize, follow: bool) -> Result<Listing, DiskError> {
+        by_path!(self, Op::List, list(path, max, follow))
     }
 
     /// Fills `buf` from `offset`; short only at the end of the file.
@@ -326,7 +327,7 @@ impl Driver {
     }
 
     /// Copies a file to a new name; the copy is removed again if it cannot be completed.
-    pub(crate) fn copy(&self, from: &CStr, to: &CStr, how: &Create) -> Result<(), DiskError> {
+    pub(crate) fn copy(&self, from: &CStr, to: &CStr, how: &Create) -> Result<File, DiskError> {
         let source = self.open(from, &Open::READ)?;
         let copy = self.create(to, how)?;
         let result = self.copy_content(source.inner(), copy.inner());
@@ -334,7 +335,7 @@ impl Driver {
             // The first failure is the one to report.
             let _ = self.unlink(to);
         }
-        result
+        result.map(|()| copy)
     }
 
     fn copy_content(&self, from: &Inner, to: &Inner) -> Result<(), DiskError> {

@@ -32,6 +32,8 @@ ops! {
     Open = "open()",
     /// Metadata by path.
     Stat = "stat()",
+    /// Metadata by path, of a symbolic link itself.
+    StatLink = "lstat()",
     /// Metadata of an open file.
     Fstat = "fstat()",
     /// Reading a range.

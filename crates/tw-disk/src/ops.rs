@@ -73,7 +73,7 @@ impl Disk {
     /// Metadata of a path itself, be it a symbolic link.
     pub async fn stat_link(&self, by: &mut Account, path: &CStr) -> Result<Meta, DiskError> {
         let path = path.to_owned();
-        self.job(by, Op::Stat, move |driver| driver.stat(&path, false)).await
+        self.job(by, Op::StatLink, move |driver| driver.stat(&path, false)).await
     }
 
     /// Metadata of an open file as it is now.
@@ -88,7 +88,13 @@ impl Disk {
     /// Reads a directory: at most `max` names (see [`LIST_MAX`]), each with its metadata.
     pub async fn list(&self, by: &mut Account, path: &CStr, max: usize) -> Result<Listing, DiskError> {
         let path = path.to_owned();
-        self.job(by, Op::List, move |driver| driver.list(&path, max)).await
+        self.job(by, Op::List, move |driver| driver.list(&path, max, true)).await
+    }
+
+    /// [`Disk::list`] with the metadata of symbolic links themselves: for whoever walks a tree.
+    pub async fn list_links(&self, by: &mut Account, path: &CStr, max: usize) -> Result<Listing, DiskError> {
+        let path = path.to_owned();
+        self.job(by, Op::List, move |driver| driver.list(&path, max, false)).await
     }
 
     /// Reads up to `buf.len()` bytes at `offset` and returns the buffer cut to what was read: empty only at the end of the
@@ -274,14 +280,14 @@ impl Disk {
         self.job(by, Op::Realpath, move |driver| driver.realpath(&path)).await
     }
 
-    /// Copies a file's content to a new file, as one job; nothing of it is left if it fails.
+    /// Copies a file's content to a new file, which is returned, as one job; nothing of it is left if it fails.
     pub async fn copy(
         &self,
         by: &mut Account,
         from: &CStr,
         to: &CStr,
         how: &Create,
-    ) -> Result<(), DiskError> {
+    ) -> Result<File, DiskError> {
         let (from, to, how) = (from.to_owned(), to.to_owned(), *how);
         self.job(by, Op::Copy, move |driver| driver.copy(&from, &to, &how)).await
     }

@@ -200,7 +200,7 @@ pub(crate) fn write(fd: &OwnedFd, offset: Option<u64>, data: &[u8]) -> Result<us
     })
 }
 
-pub(crate) fn list(path: &CStr, max: usize) -> Result<Listing, Errno> {
+pub(crate) fn list(path: &CStr, max: usize, follow: bool) -> Result<Listing, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dir = retry_on_intr(|| openat(CWD, path, flags, Mode::empty()))?;
     let mut buffer = vec![MaybeUninit::uninit(); DIRECTORY_BUFFER_SIZE];
@@ -216,7 +216,8 @@ pub(crate) fn list(path: &CStr, max: usize) -> Result<Listing, Errno> {
             listing.truncated = true;
             break;
         }
-        let meta = match statat(&dir, name, AtFlags::empty()) {
+        let follows = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+        let meta = match statat(&dir, name, follows) {
             // A link that leads nowhere is listed as itself.
             Err(Errno::NOENT | Errno::LOOP) => statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW),
             other => other,

@@ -143,7 +143,9 @@ async fn everyday(b: &mut Bench) {
         disk.append(&mut by, &file, line).await.unwrap();
     }
     assert_eq!(disk.read_whole(&mut by, &log, 100).await.unwrap(), b"one\ntwo\n");
-    disk.copy(&mut by, &log, &b.path("a/log2"), &Create::NEW).await.unwrap();
+    let copy = disk.copy(&mut by, &log, &b.path("a/log2"), &Create::NEW).await.unwrap();
+    disk.set_mtime(&mut by, &copy, 1_000_000_000, 0).await.unwrap();
+    assert_eq!(disk.stat(&mut by, &b.path("a/log2")).await.unwrap().mtime_sec, 1_000_000_000);
     assert_eq!(disk.read_whole(&mut by, &b.path("a/log2"), 100).await.unwrap(), b"one\ntwo\n");
     assert_eq!(errno(disk.copy(&mut by, &log, &b.path("a/log2"), &Create::NEW).await), Some(Errno::EXIST));
 
@@ -349,6 +351,10 @@ fn lists_a_directory_up_to_a_limit() {
         assert_eq!(found[3], ("one", Kind::File, 100));
         assert_eq!((found[4].0, found[4].1, found.len()), ("sub", Kind::Directory, 5));
         assert!(!listing.truncated);
+        let mut listing = b.disk.list_links(&mut by, &b.path("d"), 100).await.unwrap();
+        listing.entries.sort_by(|a, b| a.name.cmp(&b.name));
+        let kinds: Vec<_> = listing.entries.iter().map(|e| e.meta.kind).collect();
+        assert_eq!(kinds, [Kind::File, Kind::Symlink, Kind::Symlink, Kind::File, Kind::Directory]);
         let listing = b.disk.list(&mut by, &b.path("d"), 3).await.unwrap();
         assert_eq!((listing.entries.len(), listing.truncated), (3, true));
         assert_eq!(errno(b.disk.list(&mut by, &b.path("d/one"), 3).await), Some(Errno::NOTDIR));

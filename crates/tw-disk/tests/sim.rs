@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use tw_disk::sim::{Faults, Sim};
 use tw_disk::{
-    Account, Aio, Class, Create, Disk, DiskError, Durable, Errno, Existing, File, Kind, Links, Now, Op, Open,
-    Pool, Source, Temp,
+    Account, Aio, Class, Create, Disk, DiskError, Durable, Errno, Existing, File, Kind, Links, Listing, Now,
+    Op, Open, Pool, Source, Temp,
 };
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -266,6 +266,11 @@ fn behaves_like_a_file_system() {
         assert_eq!(disk.stat_link(&mut by, c"/link").await.unwrap().kind, Kind::Symlink);
         let listing = disk.list(&mut by, c"/", 3).await.unwrap();
         assert!(listing.truncated && listing.entries.len() == 3);
+        let kind = |listing: Listing| {
+            listing.entries.iter().find(|e| e.name.as_c_str() == c"link").map(|e| e.meta.kind)
+        };
+        assert_eq!(kind(disk.list(&mut by, c"/", 100).await.unwrap()), Some(Kind::Directory));
+        assert_eq!(kind(disk.list_links(&mut by, c"/", 100).await.unwrap()), Some(Kind::Symlink));
         assert!(sim.paths().iter().any(|path| path.as_c_str() == c"/t/f"));
     });
 }

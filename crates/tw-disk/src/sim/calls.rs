@@ -109,7 +109,7 @@ impl Sim {
     }
 
     pub(crate) fn stat(&self, path: &CStr, follow: bool) -> Result<Meta, Errno> {
-        let mut state = self.enter(Op::Stat)?;
+        let mut state = self.enter(if follow { Op::Stat } else { Op::StatLink })?;
         let ino = state.tree.find(path.to_bytes(), follow)?;
         state.tree.get_mut(ino)?.is_warm = true;
         state.tree.meta(ino)
@@ -119,14 +119,17 @@ impl Sim {
         self.enter_file(Op::Fstat, node)?.tree.meta(node.ino)
     }
 
-    pub(crate) fn list(&self, path: &CStr, max: usize) -> Result<Listing, Errno> {
+    pub(crate) fn list(&self, path: &CStr, max: usize, follow: bool) -> Result<Listing, Errno> {
         let state = self.enter(Op::List)?;
         let dir = state.tree.find(path.to_bytes(), true)?;
         let names = state.tree.names(dir)?;
         let mut listing = Listing { entries: Vec::new(), truncated: names.len() > max, hidden_by: None };
         for (name, ino) in names.into_iter().take(max) {
             let path = [path.to_bytes(), b"/", &name].concat();
-            let meta = state.tree.meta(state.tree.find(&path, true).unwrap_or(ino))?;
+            let meta = match follow {
+                true => state.tree.meta(state.tree.find(&path, true).unwrap_or(ino))?,
+                false => state.tree.meta(ino)?,
+            };
             let name = CString::new(name).map_err(|_| Errno::INVAL)?;
             listing.entries.push(Entry { name, meta });
         }
