@@ -5,7 +5,7 @@
 //!    └──── drain ─→ Reading ─→ Done      (after the response, so that the connection can be used again)
 //! ```
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 
 use tw_disk::{Class, Disk, DiskError, File, Temp};
@@ -16,6 +16,9 @@ use tw_log::Level;
 use super::conn::WaitError;
 use super::request::{After, Request};
 use crate::core::location::InFileOnly;
+
+/// Bytes of a body copied at once from one file to another.
+const COPY_SIZE: usize = 64 << 10;
 
 /// Bytes asked of the socket at once.
 const READ_SIZE: usize = 16 << 10;
@@ -62,6 +65,15 @@ struct TempFile {
     size: u64,
     disk: Disk,
     keep: InFileOnly,
+}
+
+/// Where a body is read to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Into {
+    /// Where the location's directives say.
+    Configured,
+    /// A file with a name, however short the body is.
+    NamedFile,
 }
 
 /// Whether the rest of a body was read after the response.
@@ -126,6 +138,19 @@ impl RequestBody {
     pub fn file_name(&self) -> Option<&[u8]> {
         self.file.as_ref()?.path.as_ref().map(|path| path.to_bytes())
     }
+
+    /// The file of a body that [`read_to_file`] has read, and its name.
+    pub fn named_file(&self) -> Option<(&File, &CStr)> {
+        let temp = self.file.as_ref()?;
+        Some((&temp.file, temp.path.as_deref()?))
+    }
+
+    /// Leaves the file of the body where it is when the request ends: it has another name now, or none.
+    pub fn give_file_away(&mut self) {
+        if let Some(temp) = &mut self.file {
+            temp.keep = InFileOnly::On;
+        }
+    }
 }
 
 impl Drop for TempFile {
@@ -160,6 +185,33 @@ pub(crate) fn refuse_or_none(r: &mut Request) -> Option<u16> {
 
 /// Reads the whole body into memory or a file. The error is the status to answer with.
 pub async fn read(r: &mut Request) -> Result<(), u16> {
+    read_into(r, Into::Configured).await
+}
+
+/// Reads the whole body, be it empty, into a file that has a name: [`RequestBody::named_file`]. The file is removed with
+/// the request, unless [`RequestBody::give_file_away`] is called. The error is the status to answer with: 500 also for a
+/// body of which something was thrown away before.
+pub async fn read_to_file(r: &mut Request) -> Result<(), u16> {
+    read_into(r, Into::NamedFile).await?;
+    let stored = r.body.memory.len() as u64 + r.body.file.as_ref().map_or(0, |temp| temp.size);
+    if r.body.hundred == Hundred::Refused || r.body.received != stored {
+        r.log(Level::Error, format_args!("request body is unavailable"));
+        return Err(500);
+    }
+    let saved = match r.body.file.take_if(|temp| temp.path.is_none()) {
+        None => save(r, Into::NamedFile).await,
+        Some(nameless) => {
+            let copied = name(r, &nameless).await;
+            saved(r, copied)
+        }
+    };
+    if let Some(temp) = &mut r.body.file {
+        temp.keep = InFileOnly::Clean;
+    }
+    saved
+}
+
+async fn read_into(r: &mut Request, into: Into) -> Result<(), u16> {
     if let Some(status) = refuse_or_none(r) {
         return Err(status);
     }
@@ -189,8 +241,9 @@ pub async fn read(r: &mut Request) -> Result<(), u16> {
                     r.body.hundred = Hundred::Refused;
                     return Err(413);
                 }
-                if only != InFileOnly::Off || r.body.memory.len() > buffer_size {
-                    save(r).await?;
+                let at_once = into == Into::Configured && only != InFileOnly::Off;
+                if at_once || r.body.memory.len() > buffer_size {
+                    save(r, into).await?;
                 }
             }
             Piece::NeedMore => {
@@ -347,10 +400,15 @@ async fn fill(r: &mut Request) -> Result<(), u16> {
 }
 
 /// Moves what is in memory to the end of the temporary file, making the file first if there is none.
-async fn save(r: &mut Request) -> Result<(), u16> {
+async fn save(r: &mut Request, into: Into) -> Result<(), u16> {
     let data = std::mem::take(&mut r.body.memory);
-    let saved = write(r, data).await;
-    saved.map_err(|error| {
+    let written = write(r, data, into).await;
+    saved(r, written)
+}
+
+/// The status of a body that could not be stored.
+fn saved(r: &mut Request, result: Result<(), DiskError>) -> Result<(), u16> {
+    result.map_err(|error| {
         r.log(Level::Crit, format_args!("{error} while writing the request body"));
         r.course.after = After::Close;
         match error {
@@ -360,7 +418,22 @@ async fn save(r: &mut Request) -> Result<(), u16> {
     })
 }
 
-async fn write(r: &mut Request, data: Vec<u8>) -> Result<(), DiskError> {
+/// Copies a body from a file without a name to one that has one.
+async fn name(r: &mut Request, from: &TempFile) -> Result<(), DiskError> {
+    let mut at = 0;
+    loop {
+        let data = from.disk.read(&mut r.account, &from.file, at, vec![0; COPY_SIZE]).await?;
+        let len = data.len() as u64;
+        write(r, data, Into::NamedFile).await?;
+        if len == 0 {
+            let rest = std::mem::take(&mut r.body.memory);
+            return write(r, rest, Into::NamedFile).await;
+        }
+        at += len;
+    }
+}
+
+async fn write(r: &mut Request, data: Vec<u8>, into: Into) -> Result<(), DiskError> {
     if r.body.file.is_none() {
         let Some(disk) = r.disk().cloned() else {
             return Err(tw_disk::Op::Create.failed(tw_disk::Errno::INVAL));
@@ -370,10 +443,13 @@ async fn write(r: &mut Request, data: Vec<u8>) -> Result<(), DiskError> {
             (body.temp_path.clone(), body.in_file_only)
         };
         r.account.class = Class::Fill;
+        let keep = if into == Into::NamedFile { InFileOnly::Clean } else { keep };
         let how = Temp { levels: temp_path.levels, is_named: keep != InFileOnly::Off, ..Temp::NAMED };
         let (file, path) = disk.create_temp(&mut r.account, &temp_path.path, &how).await?;
         let what = "a client request body is buffered to a temporary file";
         match &path {
+            // Where the body goes is no surprise to whoever asks for a file.
+            Some(_) if into == Into::NamedFile => {}
             Some(path) => r.log(Level::Notice, format_args!("{what} {}", tw_log::Text(path.to_bytes()))),
             None => r.log(Level::Warn, format_args!("{what}")),
         }
@@ -381,7 +457,9 @@ async fn write(r: &mut Request, data: Vec<u8>) -> Result<(), DiskError> {
     }
     let Some(temp) = &r.body.file else { return Ok(()) };
     let (file, disk, at, len) = (temp.file.clone(), temp.disk.clone(), temp.size, data.len());
-    disk.write(&mut r.account, &file, at, data).await?;
+    if len > 0 {
+        disk.write(&mut r.account, &file, at, data).await?;
+    }
     r.account.class = Class::Hit;
     if let Some(temp) = &mut r.body.file {
         temp.size += len as u64;
