@@ -4,6 +4,7 @@
 
 mod autoindex;
 mod block;
+mod dav;
 mod headers;
 mod index;
 mod log;
@@ -17,7 +18,7 @@ mod try_files;
 use tw_server::module::Module;
 
 /// All modules of the http context. A new module is a new file and one line here.
-pub static MODULES: [Module; 9] = [
+pub static MODULES: [Module; 10] = [
     // Variables.
     Module::http::<map::Map>("map"),
     // Rewrite phases.
@@ -28,6 +29,7 @@ pub static MODULES: [Module; 9] = [
     Module::http::<metrics::Metrics>("metrics"),
     Module::http::<index::Index>("index"),
     Module::http::<autoindex::Autoindex>("autoindex"),
+    Module::http::<dav::Dav>("dav"),
     Module::http::<static_files::Static>("static"),
     // Header filters.
     Module::http::<headers::Headers>("headers"),

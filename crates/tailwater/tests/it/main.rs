@@ -14,6 +14,7 @@ mod autoindex;
 mod bodies;
 mod cli;
 mod conformance;
+mod dav;
 mod error_page;
 mod faults;
 mod files;

@@ -1,0 +1,105 @@
+//! The `Destination` field of COPY and MOVE (RFC 4918 section 10.3): a URI of this server, or a path.
+
+use tw_http::escape::{Unescape, unescape};
+use tw_http::target;
+
+/// Why a destination is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// It is no URI that this server could answer, or has `..` or a NUL in it.
+    Invalid,
+    /// It is a path of another server.
+    Elsewhere,
+    /// It is a whole URI, and the request names no host.
+    NoHost,
+}
+
+/// The normalised path of a destination: decoded, without `.`, `..` and empty names. `host` is the request's, in lower
+/// case and without port.
+// DIFF(nginx): nginx takes the path as it is written but for its escapes, a host that only begins like the request's, and
+// no host in capitals.
+pub(super) fn path(value: &[u8], scheme: &[u8], host: &[u8]) -> Result<Vec<u8>, Refused> {
+    let target = if value.first() == Some(&b'/') { value } else { local_part(value, scheme, host)? };
+    let end = target.iter().position(|b| *b == b'?').unwrap_or(target.len());
+    let written = &target[..end];
+    let mut decoded = Vec::with_capacity(written.len());
+    unescape(written, Unescape::All, &mut decoded);
+    if decoded.contains(&0) || decoded.split(|b| *b == b'/').any(|name| name == b"..") {
+        return Err(Refused::Invalid);
+    }
+    let mut path = Vec::new();
+    target::normalize(written, true, &mut path).map_err(|_| Refused::Invalid)?;
+    match path.first() {
+        Some(b'/') => Ok(path),
+        _ => Err(Refused::Invalid),
+    }
+}
+
+/// What follows scheme and authority.
+fn local_part<'v>(value: &'v [u8], scheme: &[u8], host: &[u8]) -> Result<&'v [u8], Refused> {
+    if host.is_empty() {
+        return Err(Refused::NoHost);
+    }
+    let rest = value
+        .split_at_checked(scheme.len())
+        .filter(|(start, _)| start.eq_ignore_ascii_case(scheme))
+        .and_then(|(_, rest)| rest.strip_prefix(b"://"))
+        .ok_or(Refused::Invalid)?;
+    let (authority, target) = match rest.iter().position(|b| *b == b'/') {
+        Some(at) => rest.split_at(at),
+        None => (rest, &rest[rest.len()..]),
+    };
+    let named = match authority.split_at_checked(host.len()) {
+        Some((start, end)) if start.eq_ignore_ascii_case(host) => end,
+        _ => return Err(Refused::Elsewhere),
+    };
+    match named {
+        [] => {}
+        [b':', port @ ..] if port.iter().all(u8::is_ascii_digit) => {}
+        _ => return Err(Refused::Elsewhere),
+    }
+    if target.is_empty() { Err(Refused::Invalid) } else { Ok(target) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn destinations() {
+        let cases: [(&str, Result<&str, Refused>); 26] = [
+            ("/a/b", Ok("/a/b")),
+            ("/a%20b?c=d", Ok("/a b")),
+            ("/a//b/./c", Ok("/a/b/c")),
+            ("/a/b/", Ok("/a/b/")),
+            ("//host/a", Ok("/host/a")),
+            ("/a#b", Ok("/a")),
+            ("http://host/a", Ok("/a")),
+            ("HTTP://Host:8080/a", Ok("/a")),
+            ("http://host", Err(Refused::Invalid)),
+            ("http://hostile/a", Err(Refused::Elsewhere)),
+            ("http://host.other/a", Err(Refused::Elsewhere)),
+            ("http://host@other/a", Err(Refused::Elsewhere)),
+            ("http://host:80@other/a", Err(Refused::Elsewhere)),
+            ("http://other/a", Err(Refused::Elsewhere)),
+            ("https://host/a", Err(Refused::Invalid)),
+            ("ftp://host/a", Err(Refused::Invalid)),
+            ("", Err(Refused::Invalid)),
+            ("a", Err(Refused::Invalid)),
+            ("?a", Err(Refused::Invalid)),
+            ("/../a", Err(Refused::Invalid)),
+            ("/a/..", Err(Refused::Invalid)),
+            ("/a/../b", Err(Refused::Invalid)),
+            ("/a/%2e%2e/b", Err(Refused::Invalid)),
+            ("/a%2f..%2fb", Err(Refused::Invalid)),
+            ("/a%00b", Err(Refused::Invalid)),
+            ("/a%zz", Err(Refused::Invalid)),
+        ];
+        for (value, expected) in cases {
+            let expected = expected.map(|path| path.as_bytes().to_vec());
+            assert_eq!(path(value.as_bytes(), b"http", b"host"), expected, "{value}");
+        }
+        assert_eq!(path(b"http://a/b", b"http", b""), Err(Refused::NoHost));
+        assert_eq!(path(b"/b", b"http", b""), Ok(b"/b".to_vec()));
+    }
+}

@@ -1,0 +1,164 @@
+//! PUT: the body becomes the file, all at once.
+
+use std::ffi::{CStr, CString};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use tw_disk::{Create, Disk, DiskError, Errno, File, Kind};
+use tw_http::Known;
+use tw_http::date;
+use tw_log::{Level, Text};
+use tw_server::http::body::Body;
+use tw_server::http::plan::Outcome;
+use tw_server::http::request::Request;
+use tw_server::http::request_body;
+
+use super::{Dav, Links, Slash};
+
+/// Names tried for a copy before giving up.
+const TRIES: u32 = 64;
+
+/// The next number of a copy.
+static NEXT_COPY: AtomicU32 = AtomicU32::new(0);
+
+impl Dav {
+    pub(super) async fn put(&self, r: &mut Request) -> Result<Outcome, u16> {
+        if super::is_collection(r) {
+            r.log(Level::Error, format_args!("cannot PUT to a collection"));
+            return Err(409);
+        }
+        if r.head.field("Content-Range").is_some() {
+            r.log(Level::Error, format_args!("PUT with range is unsupported"));
+            return Err(501);
+        }
+        request_body::read_to_file(r).await?;
+        let disk = super::disk(r)?;
+        let path = super::target(r, Slash::AsIs)?;
+        super::check_links(r, &path, Links::Above).await?;
+        let Some((file, temp)) = r.body.named_file().map(|(file, name)| (file.clone(), name.to_owned()))
+        else {
+            return Err(500);
+        };
+        let status = match disk.stat(&mut r.account, &path).await {
+            Ok(meta) if meta.kind == Kind::Directory => {
+                let why = tw_disk::errno_text(Errno::ISDIR);
+                let path = Text(path.to_bytes());
+                r.log(Level::Error, format_args!("\"{path}\" could not be created ({why})"));
+                return Err(409);
+            }
+            Ok(_) => 204,
+            Err(_) => 201,
+        };
+        let mtime = r.head.field_known(Known::Date).and_then(date::parse);
+        if let Err(error) = dress(r, &disk, &file, self.access, mtime).await {
+            return Err(fail(r, &error, &temp));
+        }
+        let parents = self.create_full_put_path.then(|| super::directory_access(self.access));
+        match rename(r, &disk, &temp, &path, parents).await {
+            Ok(()) => {}
+            Err(error) if error.errno() == Some(Errno::XDEV) => {
+                let copy = copy_beside(r, &disk, &temp, &path, self.access, mtime).await?;
+                replace(r, &disk, &copy, &path).await?;
+                // The temporary file goes with the request.
+                return Ok(stored(r, status));
+            }
+            Err(error) => {
+                super::log_rename(r, &error, &temp, &path);
+                return Err(if error.errno().is_some() { 500 } else { 503 });
+            }
+        }
+        r.body.give_file_away();
+        Ok(stored(r, status))
+    }
+}
+
+fn stored(r: &mut Request, status: u16) -> Outcome {
+    if status == 201 {
+        r.out.location = super::escaped(&r.uri.path);
+    }
+    r.out.status = status;
+    Outcome::Respond(Body::Empty)
+}
+
+/// Gives a file its permissions and its time.
+async fn dress(
+    r: &mut Request,
+    disk: &Disk,
+    file: &File,
+    access: u32,
+    mtime: Option<i64>,
+) -> Result<(), DiskError> {
+    disk.set_mode(&mut r.account, file, access).await?;
+    match mtime {
+        Some(mtime) => disk.set_mtime(&mut r.account, file, mtime, 0).await,
+        None => Ok(()),
+    }
+}
+
+fn fail(r: &mut Request, error: &DiskError, path: &CStr) -> u16 {
+    r.log(Level::Crit, format_args!("{}", error.on(path)));
+    if error.errno().is_some() { 500 } else { 503 }
+}
+
+/// Renames, making the directories that miss with these permissions if there are any.
+pub(super) async fn rename(
+    r: &mut Request,
+    disk: &Disk,
+    from: &CStr,
+    to: &CStr,
+    parents: Option<u32>,
+) -> Result<(), DiskError> {
+    let renamed = disk.rename(&mut r.account, from, to).await;
+    match (renamed, parents) {
+        (Err(error), Some(mode)) if error.errno() == Some(Errno::NOENT) => {
+            if let Ok(above) = CString::new(super::above(to.to_bytes())) {
+                disk.mkdir_all(&mut r.account, &above, mode).await?;
+            }
+            disk.rename(&mut r.account, from, to).await
+        }
+        (renamed, _) => renamed,
+    }
+}
+
+/// Copies `from` to a new file beside `to`, whose name is returned.
+pub(super) async fn copy_beside(
+    r: &mut Request,
+    disk: &Disk,
+    from: &CStr,
+    to: &CStr,
+    mode: u32,
+    mtime: Option<i64>,
+) -> Result<CString, u16> {
+    for tried in 1.. {
+        let number = NEXT_COPY.fetch_add(1, Relaxed);
+        let mut name = to.to_bytes().to_vec();
+        name.extend_from_slice(format!(".{number:010}").as_bytes());
+        let name = CString::new(name).map_err(|_| 404_u16)?;
+        let how = Create { mode, ..Create::NEW };
+        let copied = match disk.copy(&mut r.account, from, &name, &how).await {
+            Ok(file) => dress(r, disk, &file, mode, mtime).await,
+            Err(error) if error.errno() == Some(Errno::EXIST) && tried < TRIES => continue,
+            Err(error) => return Err(fail(r, &error, &name)),
+        };
+        if let Err(error) = copied {
+            discard(r, disk, &name).await;
+            return Err(fail(r, &error, &name));
+        }
+        return Ok(name);
+    }
+    Err(500)
+}
+
+/// Renames a copy to the name it was made for; it is removed if that fails.
+pub(super) async fn replace(r: &mut Request, disk: &Disk, copy: &CStr, to: &CStr) -> Result<(), u16> {
+    let Err(error) = disk.rename(&mut r.account, copy, to).await else { return Ok(()) };
+    super::log_rename(r, &error, copy, to);
+    discard(r, disk, copy).await;
+    Err(if error.errno().is_some() { 500 } else { 503 })
+}
+
+/// Removes a copy that is of no use.
+async fn discard(r: &mut Request, disk: &Disk, copy: &CStr) {
+    if let Err(error) = disk.unlink(&mut r.account, copy).await {
+        r.log(Level::Crit, format_args!("{}", error.on(copy)));
+    }
+}

@@ -1,0 +1,278 @@
+//! COPY and MOVE.
+
+use std::ffi::{CStr, CString};
+
+use tw_disk::{Disk, Errno, Kind, Meta};
+use tw_http::Method;
+use tw_log::{Level, Text};
+use tw_server::core::location::RootKind;
+use tw_server::http::plan::Outcome;
+use tw_server::http::request::Request;
+
+use super::destination::{self, Refused};
+use super::{Dav, Depth, Links, Slash, put, tree};
+
+/// What is to be done with what is at the destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Overwrite {
+    Yes,
+    No,
+}
+
+/// A copy or a move, checked as far as the request itself goes.
+struct Transfer {
+    method: Method,
+    from: CString,
+    to: CString,
+    /// The destination as the client wrote it, for the log.
+    written: Box<[u8]>,
+}
+
+impl Dav {
+    pub(super) async fn transfer(&self, r: &mut Request) -> Result<Outcome, u16> {
+        super::refuse_body(r, "COPY and MOVE with body are unsupported")?;
+        let Some(written) = r.head.field("Destination").map(Box::from) else {
+            r.log(Level::Error, format_args!("client sent no \"Destination\" header"));
+            return Err(400);
+        };
+        let to_uri = to_uri(r, &written)?;
+        check_depth(r)?;
+        let overwrite = overwrite(r)?;
+        let disk = super::disk(r)?;
+        let from = super::target(r, Slash::AsIs)?;
+        let is_to_collection = super::path_of(r, &to_uri, Slash::AsIs)?.to_bytes().ends_with(b"/");
+        let to = super::path_of(r, &to_uri, Slash::Without)?;
+        let transfer = Transfer { method: r.method(), from, to, written };
+        transfer.check_paths(r, is_to_collection)?;
+        super::check_links(r, &transfer.from, Links::of_source(r)).await?;
+        super::check_links(r, &transfer.to, Links::Above).await?;
+
+        let there = match disk.stat_link(&mut r.account, &transfer.to).await {
+            Ok(meta) if meta.kind == Kind::Directory && !is_to_collection => {
+                return Err(transfer.refuse_collection(r, 409));
+            }
+            Ok(_) if overwrite == Overwrite::No => {
+                let why = tw_disk::errno_text(Errno::EXIST);
+                let to = Text(transfer.to.to_bytes());
+                r.log(Level::Error, format_args!("\"{to}\" could not be created ({why})"));
+                return Err(412);
+            }
+            Ok(meta) => Some(meta),
+            Err(error) if error.errno() == Some(Errno::NOENT) => None,
+            Err(error) => return Err(super::fail(r, &error, &transfer.to, 404)),
+        };
+        let meta = match disk.stat_link(&mut r.account, &transfer.from).await {
+            Ok(meta) => meta,
+            Err(error) => return Err(super::fail(r, &error, &transfer.from, 404)),
+        };
+        match (meta.kind, transfer.method) {
+            (Kind::Directory, _) => transfer.collection(r, &disk, &meta, there).await,
+            (_, Method::Move) => {
+                let parents = super::directory_access(self.access);
+                transfer.move_file(r, &disk, &meta, parents).await
+            }
+            _ => transfer.copy_file(r, &disk, &meta).await,
+        }
+    }
+}
+
+/// The URI of the destination.
+fn to_uri(r: &mut Request, written: &[u8]) -> Result<Vec<u8>, u16> {
+    let shown = Text(written);
+    let uri = match destination::path(written, b"http", &r.host) {
+        Ok(uri) => uri,
+        Err(refused) => {
+            match refused {
+                Refused::NoHost => r.log(Level::Error, format_args!("client sent no \"Host\" header")),
+                Refused::Elsewhere => r.log(
+                    Level::Error,
+                    format_args!(
+                        "\"Destination\" URI \"{shown}\" is handled by different repository than the source URI"
+                    ),
+                ),
+                Refused::Invalid => log_invalid(r, written),
+            }
+            return Err(400);
+        }
+    };
+    if uri.ends_with(b"/") != super::is_collection(r) {
+        r.log(
+            Level::Error,
+            format_args!(
+                "both URI \"{}\" and \"Destination\" URI \"{shown}\" should be either collections or non-collections",
+                Text(&r.uri.path)
+            ),
+        );
+        return Err(409);
+    }
+    // DIFF(nginx): nginx puts what follows as many bytes of any destination behind the path of an `alias`.
+    if let RootKind::Alias(prefix) = r.plan().core.root.kind
+        && uri.get(..prefix) != r.uri.path.get(..prefix)
+    {
+        log_invalid(r, written);
+        return Err(400);
+    }
+    Ok(uri)
+}
+
+fn log_invalid(r: &Request, written: &[u8]) {
+    r.log(Level::Error, format_args!("client sent invalid \"Destination\" header: \"{}\"", Text(written)));
+}
+
+/// As nginx: a depth of 0 is allowed for COPY, and means nothing.
+fn check_depth(r: &Request) -> Result<(), u16> {
+    let or = match (super::depth(r, Depth::Infinity)?, r.method()) {
+        (Depth::Infinity, _) | (Depth::Zero, Method::Copy) => return Ok(()),
+        (_, Method::Copy) => "0 or infinity",
+        _ => "infinity",
+    };
+    r.log(Level::Error, format_args!("\"Depth\" header must be {or}"));
+    Err(400)
+}
+
+fn overwrite(r: &Request) -> Result<Overwrite, u16> {
+    match r.head.field("Overwrite") {
+        None | Some(b"T" | b"t") => Ok(Overwrite::Yes),
+        Some(b"F" | b"f") => Ok(Overwrite::No),
+        Some(other) => {
+            let other = Text(other);
+            r.log(Level::Error, format_args!("client sent invalid \"Overwrite\" header: \"{other}\""));
+            Err(400)
+        }
+    }
+}
+
+impl Transfer {
+    /// Refuses to copy or move something onto or into itself.
+    fn check_paths(&self, r: &Request, is_collection: bool) -> Result<(), u16> {
+        let from = self.from.to_bytes();
+        let from = from.strip_suffix(b"/").unwrap_or(from);
+        let to = self.to.to_bytes();
+        if from == to {
+            self.log_same(r);
+            return Err(403);
+        }
+        let is_within =
+            |inner: &[u8], outer: &[u8]| inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with(b"/"));
+        if is_collection && (is_within(to, from) || is_within(from, to)) {
+            return Err(self.refuse_collection(r, 403));
+        }
+        Ok(())
+    }
+
+    fn log_same(&self, r: &Request) {
+        r.log(
+            Level::Error,
+            format_args!(
+                "both URI \"{}\" and \"Destination\" URI \"{}\" point to the same location",
+                Text(&r.uri.path),
+                Text(&self.written)
+            ),
+        );
+    }
+
+    fn refuse_collection(&self, r: &Request, status: u16) -> u16 {
+        r.log(
+            Level::Error,
+            format_args!(
+                "\"{}\" could not be {}ed to collection \"{}\"",
+                Text(&r.uri.path),
+                self.method.as_str(),
+                Text(&self.written)
+            ),
+        );
+        status
+    }
+
+    async fn collection(
+        &self,
+        r: &mut Request,
+        disk: &Disk,
+        meta: &Meta,
+        there: Option<Meta>,
+    ) -> Result<Outcome, u16> {
+        if !super::is_collection(r) {
+            r.log(Level::Error, format_args!("\"{}\" is collection", Text(&r.uri.path)));
+            return Err(400);
+        }
+        let from = self.from.to_bytes();
+        let from = CString::new(from.strip_suffix(b"/").unwrap_or(from)).map_err(|_| 404_u16)?;
+        if let Some(there) = there {
+            // Names that differ may lead to one directory, through a link above it.
+            if (there.dev, there.ino) == (meta.dev, meta.ino) {
+                self.log_same(r);
+                return Err(403);
+            }
+            tree::remove(r, disk, &self.to, there.kind).await?;
+        }
+        if self.method == Method::Move {
+            match disk.rename(&mut r.account, &from, &self.to).await {
+                Ok(()) => return Ok(Outcome::Status(201)),
+                Err(error) if error.errno() == Some(Errno::XDEV) => {}
+                Err(error) if error.errno() == Some(Errno::INVAL) => {
+                    return Err(self.refuse_collection(r, 403));
+                }
+                Err(error) => {
+                    super::log_rename(r, &error, &from, &self.to);
+                    return Err(super::status_of(&error, 404).0);
+                }
+            }
+        }
+        tree::copy(r, disk, &from, &self.to, meta).await?;
+        if self.method == Method::Move {
+            tree::remove(r, disk, &from, Kind::Directory).await?;
+        }
+        Ok(Outcome::Status(201))
+    }
+
+    async fn move_file(
+        &self,
+        r: &mut Request,
+        disk: &Disk,
+        meta: &Meta,
+        parents: u32,
+    ) -> Result<Outcome, u16> {
+        match put::rename(r, disk, &self.from, &self.to, Some(parents)).await {
+            Ok(()) => Ok(Outcome::Status(204)),
+            Err(error) if error.errno() == Some(Errno::XDEV) => {
+                self.copy_file(r, disk, meta).await?;
+                if let Err(error) = disk.unlink(&mut r.account, &self.from).await {
+                    r.log(Level::Crit, format_args!("{}", error.on(&self.from)));
+                    return Err(500);
+                }
+                Ok(Outcome::Status(204))
+            }
+            Err(error) => {
+                super::log_rename(r, &error, &self.from, &self.to);
+                Err(if error.errno().is_some() { 500 } else { 503 })
+            }
+        }
+    }
+
+    // DIFF(nginx): nginx writes into the file that is there, through a link and into every hard link of it, and leaves it
+    // cut off when the disk is full.
+    async fn copy_file(&self, r: &mut Request, disk: &Disk, meta: &Meta) -> Result<Outcome, u16> {
+        super::check_links(r, &self.from, Links::All).await?;
+        let meta = match meta.kind {
+            Kind::Symlink => self.followed(r, disk).await?,
+            _ => *meta,
+        };
+        if meta.kind != Kind::File {
+            let from = Text(self.from.to_bytes());
+            r.log(Level::Crit, format_args!("\"{from}\" is not a regular file"));
+            return Err(403);
+        }
+        let (mode, mtime) = (meta.mode & 0o777, Some(meta.mtime_sec));
+        let from: &CStr = &self.from;
+        let copy = put::copy_beside(r, disk, from, &self.to, mode, mtime).await?;
+        put::replace(r, disk, &copy, &self.to).await?;
+        Ok(Outcome::Status(204))
+    }
+
+    async fn followed(&self, r: &mut Request, disk: &Disk) -> Result<Meta, u16> {
+        match disk.stat(&mut r.account, &self.from).await {
+            Ok(meta) => Ok(meta),
+            Err(error) => Err(super::fail(r, &error, &self.from, 404)),
+        }
+    }
+}
