@@ -47,7 +47,7 @@ fn try_reload(instance: &mut Instance) -> Result<(), Option<Fault>> {
         (moved && instance.pid.is_some()).then(|| PidFile::create(path(&config.main.pid))).transpose()?;
     process::set_limits(&config.main, console);
 
-    let disks = Disks::new(pools.iter().cloned());
+    let disks = Disks::new(pools.iter().cloned(), &config.plans);
     let generation = Arc::new(Generation { id: instance.generation.id + 1, config, disks });
     let wanted = Wanted { generation: &generation, sockets: &sockets, affinity: &process.affinity };
     instance.workers.serve(&wanted, console)?;

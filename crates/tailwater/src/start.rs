@@ -154,7 +154,7 @@ fn launch(
     sinks.report_to((*config.error_log).clone());
     describe(console);
     let pools = pools::next(&config.main.pools, &[], &config.error_log)?;
-    let disks = Disks::new(pools.iter().cloned());
+    let disks = Disks::new(pools.iter().cloned(), &config.plans);
     let generation = Arc::new(Generation { id: 1, config, disks });
     let mut workers = Workers::new().map_err(|error| failed("eventfd()", &error))?;
     console.say(Level::Notice, format_args!("start worker processes"));

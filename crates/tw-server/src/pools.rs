@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use tw_conf::{ConfError, Node, Word};
 use tw_disk::{Aio, Disk, Pool};
 
+use crate::http::plan::Plan;
 use crate::http::request::Request;
 use crate::load::Resolve;
 use crate::vars::Template;
@@ -22,6 +23,8 @@ pub struct PoolSettings {
     pub span: Option<tw_conf::Span>,
 }
 
+/// Index of the pool `default`.
+const DEFAULT: usize = 0;
 /// Threads of the pool `default`, as in nginx.
 pub const DEFAULT_THREADS: u32 = 32;
 /// Tasks that may wait for the pool `default`, as in nginx.
@@ -84,8 +87,8 @@ enum Choice {
 }
 
 impl PoolRef {
-    /// `aio threads`: the pool `default`, which always has index 0.
-    pub const DEFAULT: Self = Self { mode: Mode::Threads, pool: Choice::Fixed(0) };
+    /// `aio threads`: the pool `default`.
+    pub const DEFAULT: Self = Self { mode: Mode::Threads, pool: Choice::Fixed(DEFAULT) };
 
     /// Whether the loop itself waits (`aio off`).
     pub(crate) fn waits_inline(&self) -> bool {
@@ -110,7 +113,7 @@ impl PoolRef {
                 _ => return Err(ConfError::new("invalid value in \"aio\" directive").at(word.span)),
             },
         };
-        Ok(Self { mode, pool: Choice::Fixed(0) })
+        Ok(Self { mode, pool: Choice::Fixed(DEFAULT) })
     }
 }
 
@@ -121,13 +124,16 @@ pub struct Disks {
 }
 
 impl Disks {
-    /// Handles for the pools, in the order of the configuration.
-    pub fn new(pools: impl IntoIterator<Item = Pool>) -> Self {
+    /// Handles for the pools, in the order of the configuration. A ring is started for `aio on` only.
+    pub fn new(pools: impl IntoIterator<Item = Pool>, plans: &[Plan]) -> Self {
+        let uses_ring = plans.iter().any(|plan| plan.core.files.aio.mode == Mode::Uring);
         let mut disks = Self { pools: Vec::new(), names: HashMap::new() };
         for pool in pools {
-            disks.names.insert(pool.name().into(), disks.pools.len());
+            let index = disks.pools.len();
+            disks.names.insert(pool.name().into(), index);
             let disk = |aio| Disk::new(pool.clone(), aio);
-            disks.pools.push([disk(Aio::Off), disk(Aio::Threads), disk(Aio::Uring)]);
+            let ring = if uses_ring && index == DEFAULT { Aio::Uring } else { Aio::Threads };
+            disks.pools.push([disk(Aio::Off), disk(Aio::Threads), disk(ring)]);
         }
         disks
     }
@@ -146,7 +152,7 @@ impl Disks {
 
     /// The disk of the pool `default` with threads, for work that belongs to no location.
     pub fn default_disk(&self) -> &Disk {
-        &self.pools[0][Mode::Threads as usize]
+        &self.pools[DEFAULT][Mode::Threads as usize]
     }
 
     /// Every pool once.

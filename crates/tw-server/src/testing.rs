@@ -30,7 +30,8 @@ pub(crate) fn generation(conf: &str) -> Arc<Generation> {
     };
     let config = load(&tree, &prefixes, &[], &Kept::default(), &mut Diagnostics::default())
         .unwrap_or_else(|error| panic!("{}", error.line(&tree.sources)));
-    Arc::new(Generation { id: 1, config, disks: Disks::new([Pool::with_defaults().unwrap()]) })
+    let disks = Disks::new([Pool::with_defaults().unwrap()], &config.plans);
+    Arc::new(Generation { id: 1, config, disks })
 }
 
 /// Lets `look` see a request with this head, which a client at 127.0.0.1 sent to the first address of `conf`.
