@@ -21,7 +21,7 @@ const STEPS: &[Step] = &[
         arguments: &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"],
         env: None,
     },
-    // With tidy, which is a test of this crate.
+    // With tidy, which is a test of this crate, and with whether the documents made of records are fresh.
     Step { name: TEST, arguments: &["test", "--workspace"], env: None },
     Step {
         name: "doc",

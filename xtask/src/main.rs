@@ -4,6 +4,7 @@
 
 mod bench;
 mod ci;
+mod docs;
 mod tidy;
 
 use std::{
@@ -32,6 +33,12 @@ const COMMANDS: &[Command] = &[
         run: bench::run,
     },
     Command { name: "ci", arguments: "[--skip-tests]", about: "everything a change must pass", run: ci::run },
+    Command {
+        name: "docs",
+        arguments: "",
+        about: "write the documents that are made of records",
+        run: docs::run,
+    },
     Command {
         name: "tidy",
         arguments: "",

@@ -15,7 +15,7 @@ use tw_server::http::body::Body;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-use tw_server::metrics::{CONTENT_TYPE, CORE, Format, Metric, Scrape};
+use tw_server::metrics::{self, CONTENT_TYPE, Format, Metric, Scrape};
 use tw_server::module::Settings;
 
 /// How long a scrape waits for a thread to ask for the memory of the process. Pools may be stuck when metrics are needed
@@ -77,8 +77,7 @@ impl Handler for Metrics {
 
 /// The metrics of the core and of every module, in the order in which they are written.
 pub fn all() -> impl Iterator<Item = &'static Metric> {
-    let of_modules = crate::MODULES.iter().map(|module| module.metrics());
-    CORE.iter().copied().chain(of_modules).flatten()
+    metrics::core().chain(crate::MODULES.iter().flat_map(|module| module.metrics()))
 }
 
 /// Appends all metrics to `out`, in one of their forms.

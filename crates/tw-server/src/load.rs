@@ -291,9 +291,14 @@ struct Built {
     servers: Vec<Server>,
 }
 
+/// The modules of the http context, those of the core first.
+pub fn modules(modules: &'static [Module]) -> impl Iterator<Item = &'static Module> {
+    CORE.iter().chain(modules)
+}
+
 /// Records of all directives this program knows, with the context words of `main` and `events` first.
 pub fn all_directives(modules: &'static [Module]) -> Vec<(&'static str, DirectiveInfo)> {
     let main = crate::core::main::DIRECTIVES.iter().map(|d| ("main", d.info()));
-    let http = CORE.iter().chain(modules).flat_map(|m| m.directives().into_iter().map(|d| (m.name, d)));
+    let http = self::modules(modules).flat_map(|m| m.directives().into_iter().map(|d| (m.name, d)));
     main.chain(http).collect()
 }

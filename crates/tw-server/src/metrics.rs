@@ -41,9 +41,19 @@ pub use text::{CONTENT_TYPE, json_string};
 /// Begins the name of every metric.
 pub const PREFIX: &str = "tailwater_";
 
-/// The metrics of the core, in the order in which they are written.
-pub static CORE: [&[Metric]; 5] =
-    [process::METRICS, traffic::METRICS, loops::METRICS, disk::METRICS, logs::METRICS];
+/// The metrics of the core, in the order in which they are written, with what they are about.
+pub static CORE: [(&str, &[Metric]); 5] = [
+    ("the process", process::METRICS),
+    ("connections and requests", traffic::METRICS),
+    ("event loops", loops::METRICS),
+    ("thread pools and devices", disk::METRICS),
+    ("logs", logs::METRICS),
+];
+
+/// All metrics of the core.
+pub fn core() -> impl Iterator<Item = &'static Metric> {
+    CORE.iter().flat_map(|(_, metrics)| *metrics)
+}
 
 /// A family of samples with one name.
 pub struct Metric {
@@ -194,7 +204,7 @@ mod tests {
     fn text(format: Format) -> String {
         with_request("server { }", "GET / HTTP/1.0\r\n\r\n", move |r| {
             let mut out = String::new();
-            Scrape::new(r, Some(4096)).write(format, CORE.iter().copied().flatten(), &mut out);
+            Scrape::new(r, Some(4096)).write(format, core(), &mut out);
             out
         })
     }
@@ -202,7 +212,7 @@ mod tests {
     #[test]
     fn names_follow_the_rules_and_stand_once() {
         let mut seen = std::collections::HashSet::new();
-        for metric in CORE.iter().copied().flatten() {
+        for metric in core() {
             assert!(seen.insert(metric.name), "{} stands twice", metric.name);
             assert_eq!(metric.name.ends_with("_total"), metric.kind == Kind::Counter, "{}", metric.name);
             assert!(metric.doc.ends_with('.'), "{}", metric.name);
@@ -214,7 +224,7 @@ mod tests {
     #[test]
     fn text_has_every_family_once_and_no_sample_without_one() {
         let text = text(Format::Prometheus);
-        for metric in CORE.iter().copied().flatten() {
+        for metric in core() {
             let head = format!("# TYPE {PREFIX}{} {}\n", metric.name, metric.kind.word());
             assert_eq!(text.matches(&head).count(), 1, "{head}");
         }
@@ -228,7 +238,7 @@ mod tests {
     #[test]
     fn json_has_the_same_families() {
         let json = text(Format::Json);
-        for metric in CORE.iter().copied().flatten() {
+        for metric in core() {
             assert_eq!(json.matches(&format!("\"{}\":{{\"kind\":", metric.name)).count(), 1, "{json}");
         }
         assert_eq!(json.matches('{').count(), json.matches('}').count());

@@ -1,0 +1,59 @@
+//! `docs/limits.md`
+
+use std::fmt::Write as _;
+
+use tw_base::limit::{Bound, Limit, Unit};
+
+use crate::{anchor, cell, check};
+
+const INTRO: &str = "\
+What bounds every loop, queue and buffer that a client, a disk or a configuration can fill. A limit with a directive is
+the operator's choice; one with a constant is compiled in, because no sensible configuration would change it.
+";
+
+/// The default of a directive, and where it is explained.
+fn default_of(name: &str) -> String {
+    let all = tw_server::load::all_directives(&tw_modules::MODULES);
+    let (_, directive) = all
+        .into_iter()
+        .find(|(_, directive)| directive.name == name)
+        .unwrap_or_else(|| panic!("a limit names the directive {name}, which does not exist"));
+    directive.default.map_or_else(|| "none".to_owned(), |default| format!("`{default}`"))
+}
+
+fn value(value: u64, unit: Unit) -> String {
+    match unit {
+        Unit::Bytes if value >= 1 << 20 && value.is_multiple_of(1 << 20) => format!("{} MiB", value >> 20),
+        Unit::Bytes if value >= 1 << 10 && value.is_multiple_of(1 << 10) => format!("{} KiB", value >> 10),
+        Unit::Bytes => format!("{value} bytes"),
+        Unit::Count => value.to_string(),
+        Unit::Millis if value >= 1000 && value.is_multiple_of(1000) => format!("{} s", value / 1000),
+        Unit::Millis => format!("{value} ms"),
+    }
+}
+
+fn row(limit: &Limit, out: &mut String) {
+    let (default, set_by) = match limit.bound {
+        Bound::Directive(name) => (default_of(name), format!("[{name}](directives.md#{})", anchor(name))),
+        Bound::Constant(name, number, unit) => (value(number, unit), format!("constant `{name}`")),
+    };
+    writeln!(out, "| {} | {} | {set_by} | {} |", cell(limit.what), cell(&default), cell(limit.then)).unwrap();
+}
+
+#[test]
+fn limits_are_documented() {
+    let mut out = format!("# Limits\n\n{INTRO}\n");
+    let core = tw_server::limits::CORE.iter().map(|&(title, lists)| (title, lists.concat()));
+    let modules = tw_server::load::modules(&tw_modules::MODULES)
+        .map(|module| (module.name, module.limits().to_vec()));
+    for (title, limits) in core.chain(modules).filter(|(_, limits)| !limits.is_empty()) {
+        let mut heading = title.to_owned();
+        heading[..1].make_ascii_uppercase();
+        writeln!(out, "## {heading}\n\n| what | default | set by | there |\n|---|---|---|---|").unwrap();
+        for limit in &limits {
+            row(limit, &mut out);
+        }
+        out.push('\n');
+    }
+    check("limits.md", &out);
+}

@@ -1,0 +1,70 @@
+//! The documents that are made of records: are they fresh?
+//!
+//! `cargo xtask docs` runs these tests with `UPDATE=1`, which writes the files instead of comparing them.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod directives;
+mod limits;
+mod metrics;
+mod variables;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// The first line of every document.
+const HEAD: &str = "<!-- Made by `cargo xtask docs` from the records in the code. Changes belong there. -->\n\n";
+
+/// Compares `docs/NAME` with `text`, or writes it when `UPDATE` is set.
+fn check(name: &str, text: &str) {
+    let text = format!("{HEAD}{}\n", text.trim_end());
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
+    let written = fs::read_to_string(&path).unwrap_or_default();
+    if written == text {
+        return;
+    }
+    if std::env::var_os("UPDATE").is_some_and(|value| !value.is_empty()) {
+        fs::write(&path, &text).unwrap();
+        return;
+    }
+    let line = written.lines().zip(text.lines()).take_while(|(old, new)| old == new).count() + 1;
+    panic!("docs/{name} is not fresh from line {line} on; run `cargo xtask docs`");
+}
+
+/// Text in a cell of a table.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace('\n', " ")
+}
+
+/// What a link to a heading of this text begins with, as GitHub makes it.
+fn anchor(heading: &str) -> String {
+    let mut anchor = String::new();
+    for c in heading.to_lowercase().chars() {
+        match c {
+            ' ' => anchor.push('-'),
+            c if c.is_alphanumeric() || c == '_' || c == '-' => anchor.push(c),
+            _ => {}
+        }
+    }
+    anchor
+}
+
+/// Rows `key \t words separated by blanks` of a table of nginx's facts.
+fn rows(table: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let rows = table.lines().skip(1).filter_map(|line| line.split_once('\t'));
+    rows.flat_map(|(key, words)| words.split(' ').map(move |word| (key, word)))
+}
+
+/// Names in alphabetical order as code, separated by blanks.
+fn names(names: &BTreeSet<&str>, prefix: &str) -> String {
+    names.iter().map(|name| format!("`{prefix}{name}`")).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn every_document_says_where_it_comes_from() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    for name in ["directives.md", "variables.md", "metrics.md", "limits.md"] {
+        assert!(fs::read_to_string(docs.join(name)).unwrap().starts_with(HEAD), "{name}");
+    }
+}

@@ -1,0 +1,81 @@
+//! `docs/variables.md`
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use tw_server::vars::{Get, VarDef};
+
+use crate::{cell, check, names, rows};
+
+const NGINX: &str = include_str!("nginx/variables.tsv");
+
+const INTRO: &str = "\
+Every variable that a request has, by module. A variable may be used wherever a directive's argument may contain
+variables, as `$name` or `${name}`. One without a value is written as nothing, and as `-` in an access log. A name that
+ends in *name* is a family: what follows the underscore is looked up for the request, as in `$http_user_agent`.
+
+*Settable* variables may be changed by `set` and its like. More variables are made by the configuration itself: with
+`set`, `map` and similar directives, and by the named groups of regular expressions.
+";
+
+/// Title and variables of every module.
+fn chapters() -> Vec<(&'static str, Vec<&'static VarDef>)> {
+    let core = tw_server::http::variables::VARIABLES.iter().copied().flatten();
+    let mut chapters = vec![("core", core.collect::<Vec<_>>())];
+    for module in tw_server::load::modules(&tw_modules::MODULES) {
+        let variables = module.variables();
+        match chapters.iter_mut().find(|(title, _)| *title == module.name) {
+            Some((_, known)) => known.extend(variables),
+            None => chapters.push((module.name, variables.iter().collect())),
+        }
+    }
+    chapters.retain(|(_, variables)| !variables.is_empty());
+    for (_, variables) in &mut chapters {
+        variables.sort_by_key(|variable| variable.name);
+    }
+    chapters
+}
+
+#[test]
+fn variables_are_documented() {
+    let chapters = chapters();
+    let ours: BTreeSet<_> = chapters.iter().flat_map(|(_, list)| list).map(|variable| variable.name).collect();
+    let mut missing: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    let mut theirs = BTreeSet::new();
+    for (module, name) in rows(NGINX) {
+        theirs.insert(name);
+        let is_ours = ours.contains(name) || ours.iter().any(|ours| ours.ends_with('_') && name.starts_with(ours));
+        // Those of `stream` and `mail` come with these protocols.
+        if !is_ours && module.contains("_http_") {
+            missing.entry(module).or_default().insert(name);
+        }
+    }
+
+    let mut out = format!("# Variables\n\n{INTRO}\n");
+    let only_ours: BTreeSet<_> = ours.difference(&theirs).copied().collect();
+    let count = missing.values().map(BTreeSet::len).sum::<usize>();
+    writeln!(
+        out,
+        "**{} variables.** {} of them nginx does not have: {}. {count} of nginx's for HTTP are [not supported \
+         yet](#not-supported-yet).\n",
+        ours.len(),
+        only_ours.len(),
+        names(&only_ours, "$")
+    )
+    .unwrap();
+    for (title, variables) in &chapters {
+        writeln!(out, "## Module {title}\n\n| variable | settable | meaning |\n|---|---|---|").unwrap();
+        for variable in variables {
+            let family = if matches!(variable.get, Get::Family(_)) { "*name*" } else { "" };
+            let settable = if variable.assign.is_some() { "yes" } else { "" };
+            assert!(variable.doc.ends_with('.'), "${}: {}", variable.name, variable.doc);
+            writeln!(out, "| `${}`{family} | {settable} | {} |", variable.name, cell(variable.doc)).unwrap();
+        }
+        out.push('\n');
+    }
+    out.push_str("## Not supported yet\n\n| module of nginx | variables |\n|---|---|\n");
+    for (module, missing) in &missing {
+        writeln!(out, "| {module} | {} |", names(missing, "$")).unwrap();
+    }
+    check("variables.md", &out);
+}

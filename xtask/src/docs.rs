@@ -1,0 +1,22 @@
+//! `cargo xtask docs`: writes the documents that are made of records. The tests in `crates/tailwater/tests/docs` make
+//! them, and fail in CI when they are not fresh.
+
+use std::env;
+use std::process::Command;
+
+use crate::{Failure, root};
+
+pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
+    if !arguments.is_empty() {
+        return Err(format!("unknown arguments {arguments:?}"));
+    }
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["test", "--quiet", "-p", "tailwater", "--test", "docs"]).current_dir(root()).env("UPDATE", "1");
+    let output = command.output().map_err(|error| format!("cannot run cargo: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = [output.stdout, output.stderr].concat();
+    Err(format!("the documents could not be made\n{}", String::from_utf8_lossy(&text)))
+}
