@@ -12,7 +12,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     }
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["test", "--quiet", "-p", "tailwater", "--test", "docs"]).current_dir(root()).env("UPDATE", "1");
+    command
+        .args(["test", "--quiet", "-p", "tailwater", "--test", "docs", "documented"])
+        .current_dir(root())
+        .env("UPDATE", "1");
     let output = command.output().map_err(|error| format!("cannot run cargo: {error}"))?;
     if output.status.success() {
         return Ok(());

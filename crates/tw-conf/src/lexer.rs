@@ -8,9 +8,17 @@ use crate::error::ConfError;
 use crate::span::Span;
 use crate::tree::Word;
 use std::sync::Arc;
+use tw_base::Limit;
 
 /// The longest stretch of a file that one word may occupy together with what ends it: nginx's read buffer.
 pub const MAX_PARAMETER_SIZE: usize = 4096;
+
+pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
+    "MAX_PARAMETER_SIZE",
+    MAX_PARAMETER_SIZE as u64,
+    "Bytes of one word of a configuration",
+    "the configuration is refused",
+)];
 
 /// What the lexer found.
 #[derive(Debug)]

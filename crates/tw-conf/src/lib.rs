@@ -23,6 +23,9 @@ mod suggest;
 mod tree;
 pub mod units;
 
+/// The limits kept here, for documents.
+pub const LIMITS: &[&[tw_base::Limit]] = &[lexer::LIMITS, reader::LIMITS];
+
 pub use context::*;
 pub use diagnostic::Diagnostic;
 pub use directive::{Args, Cx, Directive, DirectiveInfo, Setter, check, full_name, record};

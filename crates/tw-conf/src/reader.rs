@@ -11,6 +11,7 @@ use crate::span::{Origin, Span};
 use crate::tree::{Node, Tree, Word};
 use std::io;
 use std::sync::Arc;
+use tw_base::Limit;
 
 /// How deep files may include files. Real trees use three or four levels; a file that includes itself uses them all,
 /// and nginx would end at its limit of open files.
@@ -22,6 +23,27 @@ pub const MAX_BLOCK_DEPTH: u32 = 128;
 /// How many times files may be included in all. A configuration with one file for each of 100,000 sites, each with a
 /// few shared snippets, fits; files that include each other twice per level do not.
 pub const MAX_INCLUDES: u32 = 1 << 20;
+
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::count(
+        "MAX_INCLUDE_DEPTH",
+        MAX_INCLUDE_DEPTH as u64,
+        "Files that include each other, counted inwards",
+        "the configuration is refused",
+    ),
+    Limit::count(
+        "MAX_INCLUDES",
+        MAX_INCLUDES as u64,
+        "Files that are included",
+        "the configuration is refused",
+    ),
+    Limit::count(
+        "MAX_BLOCK_DEPTH",
+        MAX_BLOCK_DEPTH as u64,
+        "Blocks within blocks",
+        "the configuration is refused",
+    ),
+];
 
 /// Reads configuration texts into a [`Tree`].
 ///

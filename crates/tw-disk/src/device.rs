@@ -12,6 +12,7 @@ use std::io::IoSliceMut;
 use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
+use tw_base::Limit;
 use tw_base::hist::Histogram;
 
 /// Jobs reading from a device from which on a loop no longer starts requests of its own. A job causes some four requests with
@@ -23,6 +24,21 @@ const EPOCH_BITS: u32 = 10;
 
 /// Devices with a record of their own; the others share one and are always read by jobs.
 pub const DEVICES_MAX: usize = 256;
+
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::count(
+        "DEVICES_MAX",
+        DEVICES_MAX as u64,
+        "Devices with a record of their own",
+        "the others share one, and are read by pools only",
+    ),
+    Limit::count(
+        "BUSY_READERS",
+        BUSY_READERS as u64,
+        "Jobs that read from one device before loops stop to try reads that may start a request",
+        "loops read only what they lately found in memory; the rest goes to the pool",
+    ),
+];
 
 /// How a loop may read files of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -40,6 +40,9 @@ pub mod sim;
 mod stats;
 mod task;
 
+/// The limits kept here, for documents.
+pub const LIMITS: &[&[tw_base::Limit]] = &[device::LIMITS, ring::LIMITS, ops::LIMITS];
+
 pub use account::{Account, Class, Source};
 pub use device::{DEVICES_MAX, Reads, devices};
 pub use disk::{Aio, Disk, Socket};

@@ -13,9 +13,13 @@ use crate::meta::{Listing, Meta, Space};
 use crate::op::Op;
 use crate::ring::{Lane, ReadJob, Refused};
 use std::ffi::{CStr, CString};
+use tw_base::Limit;
 
 /// The most names one [`Disk::list`] returns unless the caller asks for fewer: some 20 MB of memory.
 pub const LIST_MAX: usize = 100_000;
+
+pub(crate) const LIMITS: &[Limit] =
+    &[Limit::count("LIST_MAX", LIST_MAX as u64, "Names read of one directory", "the listing ends there")];
 
 /// What must have reached the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,10 +16,18 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use tw_base::Limit;
 use tw_sys::uring::{Read, Ring, Waker};
 
 /// Reads in flight in one ring: twice the default threads, a quarter of the requests a block device usually takes.
 pub const RING_PLACES: u32 = 64;
+
+pub(crate) const LIMITS: &[Limit] = &[Limit::count(
+    "RING_PLACES",
+    RING_PLACES as u64,
+    "Reads in flight in the io_uring of one pool (aio on)",
+    "further ones wait in the queue of the pool",
+)];
 
 /// A read that waits for its turn.
 pub(crate) struct ReadWork {

@@ -12,6 +12,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use tw_base::Limit;
 
 use crate::{num, scan};
 
@@ -95,6 +96,14 @@ enum Stage {
 /// allows, and far beyond anything that is in use.
 // DIFF(nginx): nginx skips extensions and trailers of any length.
 pub const OVERHEAD_MAX: usize = 16 * 1024;
+
+/// The limits kept here.
+pub const LIMITS: &[Limit] = &[Limit::bytes(
+    "OVERHEAD_MAX",
+    OVERHEAD_MAX as u64,
+    "Bytes of chunk extensions and skipped trailers of one chunked body",
+    "400, or the end of the upstream response",
+)];
 
 impl ChunkedDecoder {
     /// A decoder for one body that allows `overhead_max` bytes of extensions and skipped trailers.

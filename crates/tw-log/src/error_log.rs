@@ -4,12 +4,16 @@ use std::fmt::{self, Write as _};
 use std::io;
 use std::sync::Arc;
 use std::time::SystemTime;
+use tw_base::Limit;
 
 use crate::sink::Shared;
 use crate::{Level, Sink, time};
 
 /// Longest line in bytes, with its line feed, as in nginx; longer ones are cut.
 pub const LINE_MAX: usize = 2048;
+
+pub(crate) const LIMITS: &[Limit] =
+    &[Limit::bytes("LINE_MAX", LINE_MAX as u64, "Bytes of one line of an error log", "the line is cut")];
 
 /// Where errors go. Cheap to clone; one location may have another than the next.
 #[derive(Debug, Clone)]

@@ -34,6 +34,9 @@ mod sinks;
 pub mod time;
 mod writer;
 
+/// The limits kept here, for documents.
+pub const LIMITS: &[&[tw_base::Limit]] = &[ring::LIMITS, error_log::LIMITS];
+
 pub use errno::{Errno, OpenError};
 pub use error_log::{ErrorLog, LINE_MAX, Text};
 pub use level::Level;

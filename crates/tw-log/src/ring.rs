@@ -17,11 +17,19 @@ use std::mem;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use tw_base::Limit;
 
 /// Bytes a sink may hold that are not yet written, unless the operator says otherwise.
 ///
 /// 1 MiB is about 5,000 access log lines: a tenth of a second at 50,000 requests a second.
 pub const RING_SIZE_DEFAULT: usize = 1 << 20;
+
+pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
+    "RING_SIZE_DEFAULT",
+    RING_SIZE_DEFAULT as u64,
+    "Bytes of one log that are not written yet; twice the buffer= of access_log if that is more",
+    "further lines are dropped, counted and reported",
+)];
 
 /// The smallest ring: one chunk for each of sixteen threads.
 pub const RING_SIZE_MIN: usize = 16 * CHUNK_SIZE_MIN;

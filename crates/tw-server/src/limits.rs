@@ -1,6 +1,26 @@
-//! The limits of the core and of the crates below it, gathered for `docs/limits.md`.
+//! The limits of the core and of the crates below it, gathered for `docs/limits.md`. Each stands beside the code that
+//! keeps it; those of a module are in its [`Settings::LIMITS`](crate::module::Settings::LIMITS).
 
 use tw_base::Limit;
 
-/// Limits that no module keeps, by what they protect.
-pub static CORE: [(&str, &[Limit]); 0] = [];
+use crate::core::{location, main, server};
+use crate::http::{files, proxy_protocol, request, subrequest, values};
+use crate::{pools, regex, worker};
+
+/// All of them, by what they protect. For documents: it copies every record.
+pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
+    vec![
+        ("connections and loops", [main::LIMITS, worker::LIMITS, proxy_protocol::LIMITS].concat()),
+        ("heads of requests", server::LIMITS.to_vec()),
+        (
+            "bodies, and what follows a response",
+            [&[tw_http::chunked::LIMITS], location::LIMITS].concat().concat(),
+        ),
+        (
+            "work for one request",
+            [request::LIMITS, subrequest::LIMITS, regex::LIMITS, values::LIMITS].concat(),
+        ),
+        ("disks and files", [&[pools::LIMITS], tw_disk::LIMITS, &[files::LIMITS]].concat().concat()),
+        ("logs and the configuration", [tw_log::LIMITS, tw_conf::LIMITS].concat().concat()),
+    ]
+}

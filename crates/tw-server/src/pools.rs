@@ -1,6 +1,7 @@
 //! Thread pools by name, and which one a location uses.
 
 use std::collections::HashMap;
+use tw_base::Limit;
 
 use tw_conf::{ConfError, Node, Word};
 use tw_disk::{Aio, Disk, Pool};
@@ -29,6 +30,20 @@ const DEFAULT: usize = 0;
 pub const DEFAULT_THREADS: u32 = 32;
 /// Tasks that may wait for the pool `default`, as in nginx.
 pub const DEFAULT_MAX_QUEUE: usize = 65536;
+
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::count(
+        "DEFAULT_THREADS",
+        DEFAULT_THREADS as u64,
+        "Jobs at work in the pool `default`; of another pool its threads=",
+        "further jobs wait",
+    ),
+    Limit::directive(
+        "thread_pool",
+        "Jobs that wait for a thread of one pool (max_queue=)",
+        "503 with Retry-After; the error log says so",
+    ),
+];
 
 impl PoolSettings {
     /// The pool that `aio threads` uses.

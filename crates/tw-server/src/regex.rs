@@ -7,9 +7,17 @@ mod pcre;
 mod property;
 
 use fancy_regex::{BytesMode, RegexBuilder};
+use tw_base::Limit;
 
 /// Steps a backtracking match may take before it is given up (about 10 ms of one core).
 pub const BACKTRACK_LIMIT: usize = 500_000;
+
+pub(crate) const LIMITS: &[Limit] = &[Limit::count(
+    "BACKTRACK_LIMIT",
+    BACKTRACK_LIMIT as u64,
+    "Steps of one match of a regular expression",
+    "500, and a line in the error log",
+)];
 
 /// A compiled pattern.
 #[derive(Debug)]

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
+use tw_base::Limit;
 
 use tokio::task::JoinHandle;
 use tw_base::Counter;
@@ -35,6 +36,33 @@ const STALLS_KEPT: usize = 32;
 const CLOSE_AT_ONCE: usize = 32;
 /// How long nobody looks for idle connections again after none was found.
 const NO_ROOM_FOR: Duration = Duration::from_millis(100);
+
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::directive(
+        "worker_connections",
+        "Connections open on one loop",
+        "connections that wait for a request are closed, the longest waiting first; with none, the new one is",
+    ),
+    Limit::count(
+        "CLOSE_AT_ONCE",
+        CLOSE_AT_ONCE as u64,
+        "Waiting connections closed at once to make room",
+        "the next connection closes more",
+    ),
+    Limit::bytes(
+        "TURN_COPY_MAX",
+        TURN_COPY_MAX as u64,
+        "Bytes of files that one turn of a loop gives to sockets",
+        "the other connections have their turn first",
+    ),
+    Limit::count(
+        "SPARE_REQUESTS",
+        SPARE_REQUESTS as u64,
+        "Requests a loop keeps in memory for the next use",
+        "what is more is freed",
+    ),
+    Limit::count("STALLS_KEPT", STALLS_KEPT as u64, "Stalls that are remembered", "the oldest is forgotten"),
+];
 
 /// What loops count for the whole process.
 #[derive(Default)]

@@ -27,8 +27,7 @@ struct Chapter {
 
 /// Every directive in the order of the modules, each module once.
 fn chapters() -> Vec<Chapter> {
-    let mut chapters =
-        vec![Chapter { title: "blocks", directives: tw_server::load::directives().collect() }];
+    let mut chapters = vec![Chapter { title: "blocks", directives: tw_server::load::directives().collect() }];
     for (title, directive) in tw_server::load::all_directives(&tw_modules::MODULES) {
         match chapters.iter_mut().find(|chapter| chapter.title == title) {
             Some(chapter) => chapter.directives.push(directive),
@@ -61,7 +60,9 @@ fn entry(directive: &DirectiveInfo, out: &mut String) {
     match (since, nginx) {
         ("", Some(_)) => {}
         ("", None) => writeln!(out, "Since:    Tailwater 0.1").unwrap(),
-        (since, Some(_)) if !since.starts_with("Tailwater") => writeln!(out, "Since:    nginx {since}").unwrap(),
+        (since, Some(_)) if !since.starts_with("Tailwater") => {
+            writeln!(out, "Since:    nginx {since}").unwrap()
+        }
         (since, _) => writeln!(out, "Since:    {since}").unwrap(),
     }
     writeln!(out, "```\n").unwrap();
@@ -82,7 +83,7 @@ fn missing(chapters: &[Chapter]) -> BTreeMap<&'static str, Missing> {
     for known in known() {
         let module = modules.entry(known.module).or_default();
         module.all += 1;
-        // Without effect and everywhere, `include` is read by the language itself.
+        // `include` is read by the language itself.
         let is_ours = known.name == "include"
             || ours.iter().any(|d| d.name == known.name && d.contexts & known.contexts != 0);
         if is_ours {
@@ -112,15 +113,22 @@ fn directives_are_documented() {
          others are [not supported yet](#not-supported-yet).\n"
     )
     .unwrap();
+    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
     for Chapter { title, directives } in &chapters {
-        let links = directives.iter().map(|d| format!("[{}](#{})", d.name, anchor(d.name)));
-        writeln!(out, "- [{title}](#module-{}): {}", anchor(title), links.collect::<Vec<_>>().join(", ")).unwrap();
+        let links = directives.iter().map(|d| {
+            // The second heading of one name gets a number.
+            let count = seen.entry(d.name).or_default();
+            *count += 1;
+            let again = if *count > 1 { format!("-{}", *count - 1) } else { String::new() };
+            format!("[{}](#{}{again})", d.name, anchor(d.name))
+        });
+        writeln!(out, "- [{title}](#module-{}): {}", anchor(title), links.collect::<Vec<_>>().join(", "))
+            .unwrap();
     }
     out.push('\n');
     for Chapter { title, directives } in &chapters {
         writeln!(out, "## Module {title}\n").unwrap();
-        let theirs: BTreeSet<_> =
-            directives.iter().filter_map(in_nginx).map(|known| known.module).collect();
+        let theirs: BTreeSet<_> = directives.iter().filter_map(in_nginx).map(|known| known.module).collect();
         if !theirs.is_empty() {
             writeln!(out, "nginx: {}\n", names(&theirs, "")).unwrap();
         }
@@ -156,8 +164,12 @@ fn records_are_complete() {
             let name = directive.name;
             assert!(!directive.doc.is_empty() && directive.doc.ends_with('.'), "{name}: {}", directive.doc);
             assert_ne!(directive.contexts, 0, "{name}");
-            assert!(!directive.syntax.starts_with(name) || name == "if", "{name}: {}", directive.syntax);
-            assert_eq!(directive.args.has_block(), directive.syntax.ends_with('}'), "{name}: {}", directive.syntax);
+            assert_eq!(
+                directive.args.has_block(),
+                directive.syntax.ends_with('}'),
+                "{name}: {}",
+                directive.syntax
+            );
         }
     }
 }

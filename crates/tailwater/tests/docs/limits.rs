@@ -43,9 +43,9 @@ fn row(limit: &Limit, out: &mut String) {
 #[test]
 fn limits_are_documented() {
     let mut out = format!("# Limits\n\n{INTRO}\n");
-    let core = tw_server::limits::CORE.iter().map(|&(title, lists)| (title, lists.concat()));
-    let modules = tw_server::load::modules(&tw_modules::MODULES)
-        .map(|module| (module.name, module.limits().to_vec()));
+    let core = tw_server::limits::core().into_iter();
+    let modules =
+        tw_server::load::modules(&tw_modules::MODULES).map(|module| (module.name, module.limits().to_vec()));
     for (title, limits) in core.chain(modules).filter(|(_, limits)| !limits.is_empty()) {
         let mut heading = title.to_owned();
         heading[..1].make_ascii_uppercase();

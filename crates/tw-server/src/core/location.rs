@@ -12,6 +12,7 @@ mod root;
 mod send;
 
 use std::sync::Arc;
+use tw_base::Limit;
 
 use bytes::Bytes;
 use tw_conf::{
@@ -154,6 +155,15 @@ pub struct Raw {
     log_subrequest: Setting<bool>,
     without_effect: Setting<()>,
 }
+
+/// The limits of all parts of a location.
+pub(crate) const LIMITS: &[&[Limit]] = &[
+    client_body::LIMITS,
+    &[Limit::directive("max_ranges", "Ranges of one request", "the whole file is sent")],
+    send::LIMITS,
+    keepalive::LIMITS,
+    lingering::LIMITS,
+];
 
 /// The records of all parts of a location.
 const LISTS: &[&[Directive<Raw>]] = &[

@@ -1,6 +1,7 @@
 //! Settings of the process and its loops: the `main` and `events` contexts (nginx: ngx_core_module, ngx_events_module).
 
 use std::time::Duration;
+use tw_base::Limit;
 
 use tw_conf::{Args, ConfError, Cx, Directive, EVENTS, MAIN, Node, Setting, Word, record};
 
@@ -68,6 +69,25 @@ pub enum LoopGuard {
 
 /// Most loops of a process.
 pub const WORKERS_MAX: u64 = 1024;
+
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::count(
+        "WORKERS_MAX",
+        WORKERS_MAX,
+        "Event loops of the process (worker_processes)",
+        "the configuration is refused",
+    ),
+    Limit::directive(
+        "worker_rlimit_nofile",
+        "Open files and sockets of the process",
+        "no new connection is accepted; files get 503",
+    ),
+    Limit::directive(
+        "worker_shutdown_timeout",
+        "Time that connections have to end when their loop leaves",
+        "they are closed",
+    ),
+];
 
 /// Settings of the process as written.
 #[derive(Default)]

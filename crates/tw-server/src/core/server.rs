@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::time::Duration;
+use tw_base::Limit;
 
 use tw_conf::{Args, Buffers, ConfError, Directive, HTTP, SERVER, Setting, Word, record};
 use tw_http::HeadLimits;
@@ -28,6 +29,21 @@ pub struct ServerSettings {
     /// `client_body_early_read`: conditions under which a body is read before the location's handlers run.
     pub client_body_early_read: Arc<[Template]>,
 }
+
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::directive("client_header_timeout", "Time in which a whole request head must arrive", "408"),
+    Limit::directive(
+        "client_header_buffer_size",
+        "Bytes of a request head before large_client_header_buffers count",
+        "the next limit",
+    ),
+    Limit::directive(
+        "large_client_header_buffers",
+        "Bytes of one line of a request head, and of all lines that do not fit the first buffer",
+        "414 for the request line, 400 for a field",
+    ),
+    Limit::directive("max_headers", "Fields of one request", "400"),
+];
 
 /// Core settings of a server as written.
 #[derive(Default)]

@@ -18,6 +18,7 @@ use std::cell::RefCell;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::rc::Rc;
+use tw_base::Limit;
 
 use bytes::Bytes;
 use tw_disk::{DiskError, Errno, File, Kind, Links, Meta, Now, Op, Open};
@@ -34,6 +35,31 @@ pub use self::known::{Files, Lookup};
 
 /// Files a loop keeps open without `open_file_cache`.
 pub const FILES_MAX: usize = 1024;
+
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::count(
+        "FILES_MAX",
+        FILES_MAX as u64,
+        "Files one loop keeps open without open_file_cache; a quarter of its share of descriptors if that is less",
+        "the one not asked for longest is closed",
+    ),
+    Limit::directive(
+        "open_file_cache",
+        "Files one loop keeps open (max)",
+        "the one not asked for longest is closed",
+    ),
+    Limit::bytes(
+        "HOT_FILE_MAX",
+        HOT_FILE_MAX,
+        "Bytes of a file whose contents are kept in memory",
+        "larger ones are read from the page cache",
+    ),
+    Limit::directive(
+        "hot_files_size",
+        "Bytes of contents that one loop keeps in memory",
+        "the one not asked for longest is forgotten",
+    ),
+];
 
 /// An open file or directory.
 pub struct OpenFile {

@@ -3,6 +3,7 @@
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
+use tw_base::Limit;
 
 use tw_log::Level;
 use tw_net::proxy_protocol::{MAX_HEADER, parse};
@@ -11,6 +12,13 @@ use super::conn::Conn;
 
 /// Bytes asked of the socket at once.
 const READ_SIZE: usize = 512;
+
+pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
+    "MAX_HEADER",
+    MAX_HEADER as u64,
+    "Bytes of a PROXY protocol header",
+    "the connection is closed",
+)];
 
 /// Whether a connection may be served.
 pub(crate) enum Greeting {

@@ -9,6 +9,7 @@ use std::ffi::CStr;
 use std::fmt;
 use std::rc::Rc;
 use std::time::Instant;
+use tw_base::Limit;
 
 use tw_disk::{Account, Class, Disk, Source};
 use tw_http::{Method, RequestHead, ResponseHead};
@@ -28,6 +29,13 @@ use crate::vars::{SlotKind, Value};
 
 /// Internal redirects of one request before it is ended with 500 (nginx's NGX_HTTP_MAX_URI_CHANGES).
 pub const INTERNAL_REDIRECTS_MAX: u8 = 10;
+
+pub(crate) const LIMITS: &[Limit] = &[Limit::count(
+    "INTERNAL_REDIRECTS_MAX",
+    INTERNAL_REDIRECTS_MAX as u64,
+    "Internal redirects of one request, rewrites included",
+    "500",
+)];
 
 /// A request and its response.
 pub struct Request {

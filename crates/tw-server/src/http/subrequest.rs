@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::rc::Rc;
+use tw_base::Limit;
 
 use bytes::Bytes;
 
@@ -21,6 +22,21 @@ use super::respond;
 pub const SUBREQUEST_DEPTH_MAX: u8 = 50;
 /// Subrequests of one request of a client, at all depths: files that include each other twice double at each depth.
 pub const SUBREQUESTS_MAX: u32 = 10_000;
+
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::count(
+        "SUBREQUEST_DEPTH_MAX",
+        SUBREQUEST_DEPTH_MAX as u64,
+        "Subrequests of subrequests of one request, counted inwards",
+        "the innermost fails",
+    ),
+    Limit::count(
+        "SUBREQUESTS_MAX",
+        SUBREQUESTS_MAX as u64,
+        "Subrequests of one request",
+        "further ones fail",
+    ),
+];
 /// Bytes asked of a body that is collected.
 const COLLECT_STEP: usize = 32 << 10;
 

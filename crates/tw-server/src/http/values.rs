@@ -3,11 +3,27 @@
 //! All of them stand after each other in one buffer, which the next request uses again.
 
 use crate::vars::Value;
+use tw_base::Limit;
 
 /// Slots that may be computed inside each other: nginx's bound for a chain of maps.
 const DEPTH_MAX: u8 = 100;
 /// Bytes of values that are kept as memory for the next request.
 const KEPT_MAX: usize = 64 << 10;
+
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::count(
+        "DEPTH_MAX",
+        DEPTH_MAX as u64,
+        "Variables that are made of variables, counted inwards",
+        "the value is missing",
+    ),
+    Limit::bytes(
+        "KEPT_MAX",
+        KEPT_MAX as u64,
+        "Bytes of memory for values that a request keeps for the next one",
+        "what is more is given back",
+    ),
+];
 
 /// Values by slot.
 #[derive(Default)]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::time::Duration;
+use tw_base::Limit;
 
 use tw_conf::{Args, ConfError, Cx, Directive, Node, Setting, record};
 
@@ -52,6 +53,16 @@ pub(super) struct Raw {
     client_body_in_file_only: Setting<InFileOnly>,
     client_body_temp_path: Setting<TempPath>,
 }
+
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::directive("client_max_body_size", "Bytes of a request body", "413"),
+    Limit::directive(
+        "client_body_buffer_size",
+        "Bytes of a request body in memory",
+        "the body goes to a temporary file",
+    ),
+    Limit::directive("client_body_timeout", "Time between two reads of a request body", "408"),
+];
 
 /// One record per directive.
 pub(super) const DIRECTIVES: &[Directive<super::Raw>] = &[

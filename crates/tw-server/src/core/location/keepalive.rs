@@ -1,6 +1,7 @@
 //! Keep-alive: how long, and for how many requests, a connection stays open.
 
 use std::time::Duration;
+use tw_base::Limit;
 
 use tw_conf::{Args, Directive, Setting, record};
 
@@ -34,6 +35,16 @@ pub(super) struct Raw {
     keepalive_time: Setting<Duration>,
     keepalive_disable: Setting<u32>,
 }
+
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::directive("keepalive_timeout", "Time a connection waits for the next request", "it is closed"),
+    Limit::directive("keepalive_requests", "Requests of one connection", "it is closed after the response"),
+    Limit::directive(
+        "keepalive_time",
+        "Age of a connection that is used again",
+        "it is closed after the response",
+    ),
+];
 
 /// One record per directive.
 pub(super) const DIRECTIVES: &[Directive<super::Raw>] = &[

@@ -1,6 +1,7 @@
 //! Lingering close: what a client still sends is read before its connection is closed, so that it sees the response.
 
 use std::time::Duration;
+use tw_base::Limit;
 
 use tw_conf::{Args, Directive, Setting, record};
 
@@ -35,6 +36,19 @@ pub(super) struct Raw {
     lingering_time: Setting<Duration>,
     lingering_timeout: Setting<Duration>,
 }
+
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::directive(
+        "lingering_time",
+        "Time in which what a client still sends is read and ignored",
+        "the connection is closed",
+    ),
+    Limit::directive(
+        "lingering_timeout",
+        "Time between two reads of what is ignored",
+        "the connection is closed",
+    ),
+];
 
 /// One record per directive.
 pub(super) const DIRECTIVES: &[Directive<super::Raw>] = &[

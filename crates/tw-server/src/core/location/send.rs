@@ -1,6 +1,7 @@
 //! How responses are sent.
 
 use std::time::Duration;
+use tw_base::Limit;
 
 use tw_conf::{Args, ConfError, Directive, Node, Setting, Word, record};
 
@@ -35,6 +36,11 @@ pub(super) struct Raw {
     tcp_nodelay: Setting<bool>,
     tcp_nopush: Setting<bool>,
 }
+
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::directive("send_timeout", "Time between two writes of a response", "the connection is closed"),
+    Limit::directive("limit_rate", "Bytes of a response per second", "the response waits"),
+];
 
 /// One record per directive.
 pub(super) const DIRECTIVES: &[Directive<super::Raw>] = &[
