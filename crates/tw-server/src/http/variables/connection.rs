@@ -76,7 +76,49 @@ pub(super) static VARIABLES: &[VarDef] = &[
         proxy_protocol_tlv,
         "Value of the PROXY protocol by its name or number.",
     ),
+    VarDef::one(
+        "proxy_protocol_tlv_aws_vpce_id",
+        |r, out| vendor(r, out, b"0xea", |value, out| Some(put(out, value.strip_prefix(&[1])?))),
+        "Id of the VPC endpoint, as the load balancers of AWS tell it.",
+    ),
+    VarDef::one(
+        "proxy_protocol_tlv_azure_pel_id",
+        |r, out| {
+            let id = |value: &[u8]| Some(u32::from_le_bytes(value.strip_prefix(&[1])?.try_into().ok()?));
+            vendor(r, out, b"0xee", |value, out| id(value).map(|id| put_number(out, id.into())))
+        },
+        "Link id of the private endpoint, as Azure tells it.",
+    ),
+    VarDef::one(
+        "proxy_protocol_tlv_gcp_conn_id",
+        |r, out| {
+            let id = |value: &[u8]| Some(u64::from_be_bytes(value.try_into().ok()?));
+            vendor(r, out, b"0xe0", |value, out| id(value).map(|id| put_number(out, id)))
+        },
+        "Id of the Private Service Connect, as Google Cloud tells it.",
+    ),
+    VarDef::one("http2", not_spoken, "`h2` or `h2c` for a request of HTTP/2, else empty."),
+    VarDef::one("http3", not_spoken, "`h3` for a request of HTTP/3, else empty."),
 ];
+
+/// Every request is one of HTTP/1.
+fn not_spoken(_: &Request, _: &mut Vec<u8>) -> Value {
+    Value::Found
+}
+
+/// What a cloud's load balancer says in a value of the PROXY protocol; missing if it is not in the cloud's form.
+fn vendor(
+    r: &Request,
+    out: &mut Vec<u8>,
+    name: &[u8],
+    read: impl FnOnce(&[u8], &mut Vec<u8>) -> Option<Value>,
+) -> Value {
+    let mut value = Vec::new();
+    match proxy_protocol_tlv(r, name, &mut value) {
+        Value::Found => read(&value, out).unwrap_or(Value::Missing),
+        Value::Missing => Value::Missing,
+    }
+}
 
 fn port(addr: &Addr) -> Option<u16> {
     addr.inet().map(|addr| addr.port())

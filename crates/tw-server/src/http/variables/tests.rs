@@ -147,9 +147,9 @@ const V2: &str = "\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x20\x7f\0\0\x01\x7f\0\0\x02\0\x
 fn the_proxy_protocol() {
     let head = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
     check(head, &[("$proxy_protocol_addr,$proxy_protocol_server_port,$proxy_protocol_tlv_alpn", "-,-,-")]);
-    let told = |line: &'static str| {
+    let told = |line: &'static [u8]| {
         move |r: &mut Request| {
-            let (header, _) = tw_net::proxy_protocol::parse(line.as_bytes()).unwrap().unwrap();
+            let (header, _) = tw_net::proxy_protocol::parse(line).unwrap().unwrap();
             r.conn().proxy.set(Box::new(header)).unwrap();
         }
     };
@@ -161,19 +161,30 @@ fn the_proxy_protocol() {
         ("PROXY UNKNOWN\r\n", "-,-,-,-"),
         (V2, "127.0.0.1,1,127.0.0.2,2"),
     ] {
-        check_after(CONF, head, told(line), &[(all, expected)]);
+        check_after(CONF, head, told(line.as_bytes()), &[(all, expected)]);
     }
     check_after(
         CONF,
         head,
-        told(V2),
+        told(V2.as_bytes()),
         &[(
             "$proxy_protocol_tlv_alpn,$proxy_protocol_tlv_0x01,$proxy_protocol_tlv_ssl_verify,\
              $proxy_protocol_tlv_ssl_version,$proxy_protocol_tlv_netns,$proxy_protocol_tlv_what",
             "h2,h2,7,TLSv,-,-",
         )],
     );
+    let clouds = "$proxy_protocol_tlv_aws_vpce_id,$proxy_protocol_tlv_azure_pel_id,$proxy_protocol_tlv_gcp_conn_id";
+    check_after(CONF, head, told(CLOUDS), &[(clouds, "vpce-1,513,258")]);
+    check_after(CONF, head, told(OTHER_CLOUDS), &[(clouds, "-,-,-")]);
+    check_after(CONF, head, told(V2.as_bytes()), &[(clouds, "-,-,-")]);
 }
+
+/// What three clouds add, each in its form.
+const CLOUDS: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x29\x7f\0\0\x01\x7f\0\0\x02\0\x01\0\x02\
+    \xea\0\x07\x01vpce-1\xee\0\x05\x01\x01\x02\0\0\xe0\0\x08\0\0\0\0\0\0\x01\x02";
+/// The same types with values that are none of theirs.
+const OTHER_CLOUDS: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x16\x7f\0\0\x01\x7f\0\0\x02\0\x01\0\x02\
+    \xea\0\x01\x02\xee\0\0\xe0\0\0";
 
 /// As if this much of a response had been sent.
 fn sent(r: &mut Request, head: u64, body: u64) {
