@@ -173,7 +173,8 @@ fn the_proxy_protocol() {
             "h2,h2,7,TLSv,-,-",
         )],
     );
-    let clouds = "$proxy_protocol_tlv_aws_vpce_id,$proxy_protocol_tlv_azure_pel_id,$proxy_protocol_tlv_gcp_conn_id";
+    let clouds =
+        "$proxy_protocol_tlv_aws_vpce_id,$proxy_protocol_tlv_azure_pel_id,$proxy_protocol_tlv_gcp_conn_id";
     check_after(CONF, head, told(CLOUDS), &[(clouds, "vpce-1,513,258")]);
     check_after(CONF, head, told(OTHER_CLOUDS), &[(clouds, "-,-,-")]);
     check_after(CONF, head, told(V2.as_bytes()), &[(clouds, "-,-,-")]);
