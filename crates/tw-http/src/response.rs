@@ -29,6 +29,9 @@ pub struct ResponseHead {
     pub location: Bytes,
     /// All other fields, in the order they were added; `ETag` is one of them.
     pub fields: Fields,
+    /// Fields behind a chunked body. `Some` says that there may be some, which makes the body a chunked one if the client
+    /// and the configuration allow it; they are filled in until the body has ended.
+    pub trailers: Option<Fields>,
 }
 
 /// What `Connection` says.

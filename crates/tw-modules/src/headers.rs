@@ -1,4 +1,5 @@
-//! `add_header`, `expires`: fields of every response of a location (nginx: ngx_http_headers_filter_module). Header filter.
+//! `add_header`, `add_trailer`, `expires`: fields of every response of a location (nginx:
+//! ngx_http_headers_filter_module). Header and trailer filter.
 //!
 //! Without `always` they go to responses with the usual codes of success and redirection only.
 
@@ -12,7 +13,7 @@ use tw_conf::{
 };
 use tw_http::{Known, ResponseHead, date};
 use tw_server::http::body::Body;
-use tw_server::http::plan::{HeaderFilter, Plan};
+use tw_server::http::plan::{HeaderFilter, Plan, TrailerFilter};
 use tw_server::http::request::{Ranges, Request};
 use tw_server::load::Resolve;
 use tw_server::module::Settings;
@@ -30,6 +31,9 @@ const DAY: i64 = 86_400;
 #[derive(Default)]
 pub(crate) struct Raw {
     added: Setting<Vec<RawField>>,
+    added_inherit: Setting<Inherit>,
+    trailers: Setting<Vec<RawField>>,
+    trailers_inherit: Setting<Inherit>,
     expires: Setting<RawExpires>,
 }
 
@@ -44,13 +48,35 @@ enum RawExpires {
     Variable(Since, Word),
 }
 
+/// What becomes of the fields of the enclosing block (`add_header_inherit`, `add_trailer_inherit`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Inherit {
+    /// They hold unless the block has its own.
+    On,
+    /// They do not hold.
+    Off,
+    /// They come behind the block's own.
+    Merge,
+}
+
+const INHERIT: &[(&str, Inherit)] = &[("on", Inherit::On), ("off", Inherit::Off), ("merge", Inherit::Merge)];
+
 /// Fields of one location.
 pub(crate) struct Headers {
-    added: Arc<[Field]>,
+    added: Added,
+    trailers: Added,
     expires: Expires,
 }
 
-/// One `add_header`.
+/// The fields of `add_header` or `add_trailer`.
+#[derive(Clone)]
+struct Added {
+    fields: Arc<[Field]>,
+    inherit: Inherit,
+}
+
+/// One `add_header` or `add_trailer`.
+#[derive(Clone)]
 struct Field {
     name: Bytes,
     kind: Kind,
@@ -67,6 +93,7 @@ enum Kind {
     ETag,
 }
 
+#[derive(Clone)]
 enum Value {
     Constant(Bytes),
     Template(Template),
@@ -109,15 +136,26 @@ impl Settings for Headers {
         record::new("add_header", "name value [always]", ALL_IF, Args::range(2, 3))
             .doc("Adds a field to responses with the codes 200, 201, 204, 206, 301, 302, 303, 304, 307 and 308, or to all.")
             .set(|raw, node, _| {
-                let always = match node.args.get(2) {
-                    Some(word) if word.is("always") => true,
-                    Some(word) => return Err(node.invalid_parameter(word)),
-                    None => false,
-                };
-                let (name, value) = (node.arg(0)?.clone(), node.arg(1)?.clone());
-                raw.added.push(node, RawField { name, value, always });
+                raw.added.push(node, RawField::read(node)?);
                 Ok(())
             }),
+        record::new("add_header_inherit", "on | off | merge", ALL_IF, Args::exact(1))
+            .default("on")
+            .since("1.29.3")
+            .doc("Whether fields of the enclosing block hold if there are none here, never, or behind those here.")
+            .set(|raw, node, _| raw.added_inherit.set_one_of(node, INHERIT)),
+        record::new("add_trailer", "name value [always]", ALL_IF, Args::range(2, 3))
+            .since("1.13.2")
+            .doc("Adds a field behind the body of responses with the codes of add_header, or of all. The body is chunked then.")
+            .set(|raw, node, _| {
+                raw.trailers.push(node, RawField::read(node)?);
+                Ok(())
+            }),
+        record::new("add_trailer_inherit", "on | off | merge", ALL_IF, Args::exact(1))
+            .default("on")
+            .since("1.29.3")
+            .doc("What add_header_inherit says, for add_trailer.")
+            .set(|raw, node, _| raw.trailers_inherit.set_one_of(node, INHERIT)),
         record::new("expires", "[modified] time | epoch | max | off", ALL_IF, Args::range(1, 2))
             .default("off")
             .doc("Sets Expires and Cache-Control: so long after the response or the modification, or at @time of the day.")
@@ -125,27 +163,55 @@ impl Settings for Headers {
     ];
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
-        let added = match (raw.added.take(), outer) {
-            (Some(fields), _) => fields.iter().map(|raw| raw.resolve(cx)).collect::<Result<_, _>>()?,
-            (None, Some(outer)) => outer.added.clone(),
-            (None, None) => [].into(),
-        };
+        let added = Added::resolve(raw.added, raw.added_inherit, outer.map(|o| &o.added), cx)?;
+        let trailers = Added::resolve(raw.trailers, raw.trailers_inherit, outer.map(|o| &o.trailers), cx)?;
         let expires = match raw.expires.take() {
             Some(RawExpires::Fixed(when)) => when.map_or(Expires::Off, Expires::At),
             Some(RawExpires::Variable(since, word)) => Expires::Variable(since, cx.template(&word)?),
             None => outer.map_or(Expires::Off, |outer| outer.expires.clone()),
         };
-        Ok(Self { added, expires })
+        Ok(Self { added, trailers, expires })
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
-        if !self.added.is_empty() || !matches!(self.expires, Expires::Off) {
+        let has_trailers = !self.trailers.fields.is_empty();
+        if !self.added.fields.is_empty() || has_trailers || !matches!(self.expires, Expires::Off) {
             plan.add_header_filter(self.clone());
+        }
+        if has_trailers {
+            plan.add_trailer_filter(self.clone());
         }
     }
 }
 
+impl Added {
+    fn resolve(
+        fields: Setting<Vec<RawField>>,
+        inherit: Setting<Inherit>,
+        outer: Option<&Self>,
+        cx: &mut Resolve<'_>,
+    ) -> Result<Self, ConfError> {
+        let inherit = inherit.or(outer.map(|o| o.inherit), Inherit::On);
+        let inherited = outer.map(|o| &o.fields).filter(|_| inherit != Inherit::Off);
+        let Some(fields) = fields.take() else {
+            return Ok(Self { fields: inherited.map_or_else(|| [].into(), Arc::clone), inherit });
+        };
+        let own = fields.iter().map(|raw| raw.resolve(cx));
+        let behind = inherited.filter(|_| inherit == Inherit::Merge).into_iter().flat_map(|fields| fields.iter());
+        Ok(Self { fields: own.chain(behind.cloned().map(Ok)).collect::<Result<_, _>>()?, inherit })
+    }
+}
+
 impl RawField {
+    fn read(node: &Node) -> Result<Self, ConfError> {
+        let always = match node.args.get(2) {
+            Some(word) if word.is("always") => true,
+            Some(word) => return Err(node.invalid_parameter(word)),
+            None => false,
+        };
+        Ok(Self { name: node.arg(0)?.clone(), value: node.arg(1)?.clone(), always })
+    }
+
     fn resolve(&self, cx: &mut Resolve<'_>) -> Result<Field, ConfError> {
         let value = cx.template(&self.value)?;
         Ok(Field {
@@ -172,12 +238,11 @@ impl Kind {
 
 impl HeaderFilter for Headers {
     fn filter(&self, r: &mut Request, body: Body) -> Body {
-        let usual = match r.out.status {
-            200 | 201 | 204 | 206 | 301..=304 | 307 | 308 => true,
-            // nginx finds out that a range is not there when its fields are added to the whole already.
-            416 => r.course.ranges == Ranges::Allowed,
-            _ => false,
-        };
+        if r.is_subrequest() {
+            return body;
+        }
+        // nginx finds out that a range is not there when its fields are added to the whole already.
+        let usual = is_usual(r.out.status) || r.out.status == 416 && r.course.ranges == Ranges::Allowed;
         let when = match &self.expires {
             _ if !usual => None,
             Expires::Off => None,
@@ -190,18 +255,42 @@ impl HeaderFilter for Headers {
             let (at, max_age) = when.lifetime(now, r.out.last_modified, tw_log::time::zone());
             set_lifetime(&mut r.out, at, max_age);
         }
-        for field in self.added.iter().filter(|field| usual || field.always) {
-            let value = match &field.value {
-                Value::Constant(value) => value.clone(),
-                Value::Template(text) => text.value(r).into(),
-            };
-            field.put(value, &mut r.out);
+        for field in self.added.fields.iter().filter(|field| usual || field.always) {
+            field.put(field.value(r), &mut r.out);
+        }
+        if self.trailers.fields.iter().any(|field| usual || field.always) {
+            r.out.trailers.get_or_insert_default();
         }
         body
     }
 }
 
+impl TrailerFilter for Headers {
+    fn fill(&self, r: &mut Request) {
+        let usual = is_usual(r.out.status);
+        for field in self.trailers.fields.iter().filter(|field| usual || field.always) {
+            // One by one: a value may mention the trailers before it.
+            let value = field.value(r);
+            if let Some(trailers) = r.out.trailers.as_mut().filter(|_| !value.is_empty()) {
+                trailers.append(field.name.clone(), value);
+            }
+        }
+    }
+}
+
+/// Whether a response with this status gets fields without `always`.
+fn is_usual(status: u16) -> bool {
+    matches!(status, 200 | 201 | 204 | 206 | 301..=304 | 307 | 308)
+}
+
 impl Field {
+    fn value(&self, r: &Request) -> Bytes {
+        match &self.value {
+            Value::Constant(value) => value.clone(),
+            Value::Template(text) => text.value(r).into(),
+        }
+    }
+
     fn put(&self, value: Bytes, out: &mut ResponseHead) {
         if self.kind == Kind::LastModified {
             out.last_modified = date::parse(&value);

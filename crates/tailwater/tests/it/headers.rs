@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use tw_testkit::{Response, Server};
 
-use crate::{ask, get, refusal, server, start_server};
+use crate::{ask, get, raw, refusal, server, start_server};
 
 /// Seconds since 1970 of a field that holds an IMF-fixdate.
 fn seconds(response: &Response, name: &str) -> i64 {
@@ -201,4 +201,75 @@ fn configurations_that_are_refused() {
         let error = refusal(line);
         assert!(error.contains(message), "{line}: {error}");
     }
+}
+
+/// What comes behind the head of the response to a request of this version.
+fn behind_head(server: &Server, line: &str) -> String {
+    let text = raw(server, format!("{line}\r\nHost: localhost\r\nConnection: close\r\n\r\n"));
+    text.split_once("\r\n\r\n").map_or(String::new(), |(_, body)| body.to_owned())
+}
+
+#[test]
+fn trailers_follow_a_chunked_body() {
+    let server = start_server(
+        server().file("html/a", "hello").file("html/empty", ""),
+        "add_trailer X-A $host; add_trailer X-None ''; add_trailer X-Seen $sent_trailer_x_a; \
+         add_trailer X-Always b always; \
+         location /plain { chunked_transfer_encoding off; alias html/; } \
+         location /204 { return 204; } location /own { alias html/; add_trailer X-Own $status; }",
+    );
+    let all = "X-A: localhost\r\nX-Seen: localhost\r\nX-Always: b\r\n\r\n";
+    let body = |target: &str| behind_head(&server, &format!("GET {target} HTTP/1.1"));
+    assert_eq!(body("/a"), format!("5\r\nhello\r\n0\r\n{all}"));
+    assert_eq!(body("/empty"), format!("0\r\n{all}"));
+    assert_eq!(body("/own/a"), "5\r\nhello\r\n0\r\nX-Own: 200\r\n\r\n");
+    assert!(body("/missing").ends_with("0\r\nX-Always: b\r\n\r\n"));
+    assert_eq!(body("/plain/a"), "hello");
+    assert_eq!(body("/204"), "");
+    assert_eq!(behind_head(&server, "GET /a HTTP/1.0"), "hello");
+    assert_eq!(behind_head(&server, "HEAD /a HTTP/1.1"), "");
+    let head = ask(&server, "HEAD /a", &[]);
+    assert_eq!((head.field("Content-Length"), head.field("Transfer-Encoding")), (Some("5"), None));
+    let part = ask(&server, "GET /a", &["Range: bytes=1-2"]);
+    assert_eq!((part.status, part.field("Transfer-Encoding")), (206, Some("chunked")));
+    assert_eq!(part.text(), "el");
+}
+
+#[test]
+fn fields_and_trailers_of_enclosing_blocks() {
+    let block = |name: &str, inherit: &str, own: bool| {
+        let own = if own { "add_header X-H own; add_trailer X-T own;" } else { "" };
+        format!("location /{name} {{ {inherit} {own} return 200 x; }} ")
+    };
+    let on = "add_header_inherit on; add_trailer_inherit on;";
+    let off = "add_header_inherit off; add_trailer_inherit off;";
+    let merge = "add_header_inherit merge; add_trailer_inherit merge;";
+    let locations: String = [
+        block("none", "", false),
+        block("own", "", true),
+        block("off-none", off, false),
+        block("merge-none", merge, false),
+        block("merge-own", merge, true),
+        format!("location /deep {{ {merge} add_header X-H mid; {} {} }}", block("deep/own", "", true), block("deep/on", on, true)),
+    ]
+    .concat();
+    let server = start_server(server(), &format!("add_header X-H outer; add_trailer X-T outer; {locations}"));
+    for (target, fields, trailers) in [
+        ("none", "outer", "outer"),
+        ("own", "own", "own"),
+        ("off-none", "", ""),
+        ("merge-none", "outer", "outer"),
+        ("merge-own", "own outer", "own outer"),
+        ("deep/own", "own mid outer", "own outer"),
+        ("deep/on", "own", "own"),
+    ] {
+        let text = raw(&server, format!("GET /{target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+        let values = |name: &str| -> String {
+            let found = text.lines().filter_map(|line| line.strip_prefix(name));
+            found.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!((&*values("X-H: "), &*values("X-T: ")), (fields, trailers), "{target}\n{text}");
+    }
+    let wrong = refusal("add_header_inherit maybe;");
+    assert!(wrong.contains("invalid value \"maybe\""), "{wrong}");
 }

@@ -125,6 +125,13 @@ pub trait HeaderFilter: Send + Sync {
     fn filter(&self, r: &mut Request, body: Body) -> Body;
 }
 
+/// Runs when a body whose response may have trailers ([`ResponseHead::trailers`](tw_http::ResponseHead)) has been pulled
+/// to its end: may add some. Never waits.
+pub trait TrailerFilter: Send + Sync {
+    /// Adds to the trailers of `r`.
+    fn fill(&self, r: &mut Request);
+}
+
 /// Runs when a request is over; `r.sent` is final. Never waits.
 pub trait LogHandler: Send + Sync {
     /// Records `r`.
@@ -149,6 +156,7 @@ pub struct Plan {
     pub(crate) uses_realpath_root: bool,
     phases: [Vec<Box<dyn Handler>>; PHASES],
     header_filters: Vec<Box<dyn HeaderFilter>>,
+    trailer_filters: Vec<Box<dyn TrailerFilter>>,
     log: Vec<Box<dyn LogHandler>>,
     made_by: MadeBy,
 }
@@ -181,6 +189,7 @@ impl Plan {
             uses_realpath_root: false,
             phases: Default::default(),
             header_filters: Vec::new(),
+            trailer_filters: Vec::new(),
             log: Vec::new(),
             made_by: MadeBy::default(),
         }
@@ -229,6 +238,11 @@ impl Plan {
         self.header_filters.push(Box::new(filter));
     }
 
+    /// Adds a trailer filter.
+    pub fn add_trailer_filter(&mut self, filter: impl TrailerFilter + 'static) {
+        self.trailer_filters.push(Box::new(filter));
+    }
+
     /// Adds a log handler.
     pub fn add_log(&mut self, handler: impl LogHandler + 'static) {
         self.log.push(Box::new(handler));
@@ -242,6 +256,11 @@ impl Plan {
     /// The header filters in order.
     pub fn header_filters(&self) -> &[Box<dyn HeaderFilter>] {
         &self.header_filters
+    }
+
+    /// The trailer filters in order.
+    pub fn trailer_filters(&self) -> &[Box<dyn TrailerFilter>] {
+        &self.trailer_filters
     }
 
     /// The log handlers in order.
@@ -259,6 +278,12 @@ impl<T: Handler> Handler for Arc<T> {
 impl<T: HeaderFilter> HeaderFilter for Arc<T> {
     fn filter(&self, r: &mut Request, body: Body) -> Body {
         (**self).filter(r, body)
+    }
+}
+
+impl<T: TrailerFilter> TrailerFilter for Arc<T> {
+    fn fill(&self, r: &mut Request) {
+        (**self).fill(r);
     }
 }
 

@@ -185,6 +185,10 @@ pub(crate) fn filter(r: &mut Request, mut body: Body) -> Body {
 /// Decides how the end of the body is marked.
 fn frame(r: &mut Request, body: Body) -> (Framing, Body) {
     r.out.content_length = body.len();
+    // Only a chunked body can have trailers. A head alone says what it would say without them.
+    if r.out.trailers.is_some() && may_be_chunked(r) && r.method() != Method::Head {
+        r.out.content_length = None;
+    }
     let framing = framing(r);
     match framing {
         Framing::None => {
@@ -202,11 +206,13 @@ pub(crate) fn framing(r: &Request) -> Framing {
     match r.out.content_length {
         _ if matches!(r.out.status, 100..=199 | 204 | 304) => Framing::None,
         Some(_) => Framing::Length,
-        None if r.head.version() >= Version::HTTP_11 && r.plan().core.chunked_transfer_encoding => {
-            Framing::Chunked
-        }
+        None if may_be_chunked(r) => Framing::Chunked,
         None => Framing::Close,
     }
+}
+
+fn may_be_chunked(r: &Request) -> bool {
+    r.head.version() >= Version::HTTP_11 && r.plan().core.chunked_transfer_encoding
 }
 
 /// Writes the head into the loop's buffer and returns its length.

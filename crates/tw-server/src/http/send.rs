@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 use tw_disk::{Disk, DiskError, Now, SentEnd};
-use tw_http::chunked::{BODY_END, CHUNK_END, ChunkHead};
+use tw_http::chunked::{BODY_END, CHUNK_END, ChunkHead, LAST_CHUNK};
+use tw_http::response;
 use tw_log::Level;
 
 use super::body::{Body, FileSpan};
@@ -195,7 +196,9 @@ impl Rest {
         write_all(r, conn, head, timeout, None).await?;
         match (&mut self.body, self.framing) {
             (Body::Empty, Framing::Chunked) => {
-                write_all(r, conn, Bytes::from_static(BODY_END), timeout, None).await
+                let mut end = Vec::new();
+                push_end(r, &mut end);
+                write_all(r, conn, end.into(), timeout, None).await
             }
             (Body::Empty, _) => Ok(()),
             (Body::Bytes(bytes), Framing::Length | Framing::Close) => {
@@ -249,13 +252,31 @@ async fn pull(
         }
     }
     if framing == Framing::Chunked {
-        out.extend_from_slice(BODY_END);
+        push_end(r, &mut out);
     }
     write_all(r, conn, out.into(), timeout, pace).await?;
     match promised {
         Some(length) if sent != length => Err(Failure::Body(io::ErrorKind::UnexpectedEof.into())),
         _ => Ok(()),
     }
+}
+
+/// Ends a chunked body: the last chunk, and the trailers.
+fn push_end(r: &mut Request, out: &mut Vec<u8>) {
+    if r.out.trailers.is_none() {
+        return out.extend_from_slice(BODY_END);
+    }
+    fill_trailers(r);
+    out.extend_from_slice(LAST_CHUNK);
+    if let Some(trailers) = &r.out.trailers {
+        response::push_fields(trailers, out);
+    }
+}
+
+/// Lets the trailer filters see the end of a body whose response may have trailers.
+pub(crate) fn fill_trailers(r: &mut Request) {
+    let generation = r.generation().clone();
+    generation.plan(r.plan).trailer_filters().iter().for_each(|filter| filter.fill(r));
 }
 
 /// The next piece of a body. If that has to wait, the socket gets what `out` holds meanwhile.

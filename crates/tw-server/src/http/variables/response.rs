@@ -1,6 +1,6 @@
 //! What was answered, as far as it is.
 
-use tw_http::{Known, date};
+use tw_http::{Fields, Known, date};
 
 use super::client::set_limit_rate;
 use super::{Request, put, put_fields, put_number};
@@ -38,7 +38,7 @@ pub(super) static VARIABLES: &[VarDef] = &[
     ),
     VarDef::family(
         "sent_trailer_",
-        no_trailer,
+        |r, name, out| put_fields(out, r.out.trailers.iter().flat_map(Fields::iter), name),
         "Any field after the body of the response; dashes as underscores.",
     ),
 ];
@@ -149,9 +149,4 @@ fn transfer_encoding(r: &Request, out: &mut Vec<u8>) -> Value {
         Framing::Chunked if r.sent.head > 0 => put(out, b"chunked"),
         _ => Value::Missing,
     }
-}
-
-/// No response of HTTP/1 here has fields after its body.
-fn no_trailer(_: &Request, _: &[u8], _: &mut Vec<u8>) -> Value {
-    Value::Missing
 }
