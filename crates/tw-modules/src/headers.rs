@@ -197,7 +197,8 @@ impl Added {
             return Ok(Self { fields: inherited.map_or_else(|| [].into(), Arc::clone), inherit });
         };
         let own = fields.iter().map(|raw| raw.resolve(cx));
-        let behind = inherited.filter(|_| inherit == Inherit::Merge).into_iter().flat_map(|fields| fields.iter());
+        let behind =
+            inherited.filter(|_| inherit == Inherit::Merge).into_iter().flat_map(|fields| fields.iter());
         Ok(Self { fields: own.chain(behind.cloned().map(Ok)).collect::<Result<_, _>>()?, inherit })
     }
 }

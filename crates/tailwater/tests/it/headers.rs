@@ -250,7 +250,11 @@ fn fields_and_trailers_of_enclosing_blocks() {
         block("off-none", off, false),
         block("merge-none", merge, false),
         block("merge-own", merge, true),
-        format!("location /deep {{ {merge} add_header X-H mid; {} {} }}", block("deep/own", "", true), block("deep/on", on, true)),
+        format!(
+            "location /deep {{ {merge} add_header X-H mid; {} {} }}",
+            block("deep/own", "", true),
+            block("deep/on", on, true)
+        ),
     ]
     .concat();
     let server = start_server(server(), &format!("add_header X-H outer; add_trailer X-T outer; {locations}"));
