@@ -5,6 +5,8 @@
 mod autoindex;
 mod block;
 mod dav;
+mod forwarded;
+mod geo;
 mod headers;
 mod index;
 mod log;
@@ -12,15 +14,18 @@ mod map;
 pub mod metrics;
 mod names;
 mod returns;
+mod split_clients;
 mod static_files;
 mod try_files;
 
 use tw_server::module::Module;
 
 /// All modules of the http context. A new module is a new file and one line here.
-pub static MODULES: [Module; 10] = [
+pub static MODULES: [Module; 12] = [
     // Variables.
     Module::http::<map::Map>("map"),
+    Module::http::<geo::Geo>("geo"),
+    Module::http::<split_clients::SplitClients>("split_clients"),
     // Rewrite phases.
     Module::http::<returns::Return>("rewrite"),
     // Precontent.

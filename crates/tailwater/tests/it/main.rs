@@ -18,6 +18,7 @@ mod dav;
 mod error_page;
 mod faults;
 mod files;
+mod geo;
 mod headers;
 mod index;
 mod limits;
@@ -31,6 +32,7 @@ mod refused;
 mod returns;
 mod serve;
 mod signals;
+mod split_clients;
 mod static_files;
 mod try_files;
 

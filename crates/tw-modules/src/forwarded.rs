@@ -1,0 +1,143 @@
+//! Whom trusted proxies say they speak for: addresses in `X-Forwarded-For` (nginx: ngx_http_get_forwarded_addr).
+
+use std::net::SocketAddr;
+
+use tw_conf::network;
+use tw_rt::Addr;
+
+/// How far a chain of proxies is followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Chain {
+    /// To what the last proxy said.
+    Last,
+    /// Through all proxies that are trusted.
+    Recursive,
+}
+
+/// How a walk through one field ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Walk {
+    /// At its beginning, or after one step.
+    Through,
+    /// Before its beginning, but some of it was used.
+    Partly,
+    /// None of it was used.
+    Refused,
+}
+
+/// The address that `lines` tell about `client`; they are given last line first. `None` if `client` is not trusted or
+/// what it says is no address.
+pub(crate) fn forwarded<'a>(
+    client: &Addr,
+    lines: impl IntoIterator<Item = &'a [u8]>,
+    chain: Chain,
+    trusts: impl Fn(&Addr) -> bool,
+) -> Option<SocketAddr> {
+    let mut told = None;
+    for line in lines {
+        let walk = follow(line, client, &mut told, chain, &trusts);
+        if chain == Chain::Last || walk != Walk::Through {
+            break;
+        }
+    }
+    told
+}
+
+fn follow(
+    line: &[u8],
+    client: &Addr,
+    told: &mut Option<SocketAddr>,
+    chain: Chain,
+    trusts: impl Fn(&Addr) -> bool,
+) -> Walk {
+    let mut walk = Walk::Refused;
+    let mut rest = line;
+    loop {
+        let is_trusted = match *told {
+            Some(addr) => trusts(&Addr::Inet(addr)),
+            None => trusts(client),
+        };
+        while let [head @ .., _, b' ' | b','] = rest {
+            rest = &rest[..=head.len()];
+        }
+        let start = rest.iter().rposition(|byte| matches!(byte, b' ' | b',')).map_or(0, |at| at + 1);
+        match endpoint(&rest[start..]) {
+            Some(addr) if is_trusted => *told = Some(addr),
+            _ => return walk,
+        }
+        if chain == Chain::Last || start == 0 {
+            return Walk::Through;
+        }
+        walk = Walk::Partly;
+        rest = &rest[..start - 1];
+    }
+}
+
+/// Reads `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]:80`; the port is 0 if there is none.
+fn endpoint(text: &[u8]) -> Option<SocketAddr> {
+    if let Some(addr) = network::address(text) {
+        return Some(SocketAddr::new(addr, 0));
+    }
+    let (host, port) = match text {
+        [b'[', inner @ ..] => {
+            let end = inner.iter().position(|&byte| byte == b']')?;
+            (&inner[..end], inner[end + 1..].strip_prefix(b":")?)
+        }
+        _ => {
+            let colon = text.iter().position(|&byte| byte == b':')?;
+            (&text[..colon], &text[colon + 1..])
+        }
+    };
+    let port =
+        tw_conf::units::number(port).and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0)?;
+    Some(SocketAddr::new(network::address(host)?, port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proxies_are_followed_as_far_as_they_are_trusted() {
+        let trusted = ["10.0.0.1", "10.0.0.2", "unix"];
+        let trusts = |addr: &Addr| match addr {
+            Addr::Inet(addr) => trusted.contains(&addr.ip().to_string().as_str()),
+            Addr::Unix(_) => trusted.contains(&"unix"),
+        };
+        let from = |client: &str| match client {
+            "unix" => Addr::Unix(None),
+            ip => Addr::Inet(SocketAddr::new(ip.parse().unwrap(), 1)),
+        };
+        let last = Chain::Last;
+        let all = Chain::Recursive;
+        // Fields are given in the order of the request.
+        let table: [(&str, Chain, &[&str], Option<&str>); 21] = [
+            ("10.0.0.1", last, &["192.0.2.1"], Some("192.0.2.1:0")),
+            ("unix", last, &["192.0.2.1"], Some("192.0.2.1:0")),
+            ("10.0.0.9", last, &["192.0.2.1"], None),
+            ("10.0.0.1", last, &["192.0.2.1, 10.0.0.2"], Some("10.0.0.2:0")),
+            ("10.0.0.1", last, &["192.0.2.1, 10.0.0.2 , ,"], Some("10.0.0.2:0")),
+            ("10.0.0.1", last, &["192.0.2.1", "192.0.2.2:80"], Some("192.0.2.2:80")),
+            ("10.0.0.1", last, &["192.0.2.1", "junk"], None),
+            ("10.0.0.1", last, &["[2001:db8::1]:443"], Some("[2001:db8::1]:443")),
+            ("10.0.0.1", last, &["2001:db8::1"], Some("[2001:db8::1]:0")),
+            ("10.0.0.1", last, &["[2001:db8::1]"], None),
+            ("10.0.0.1", last, &["192.0.2.1:0"], None),
+            ("10.0.0.1", last, &[""], None),
+            ("10.0.0.1", last, &[], None),
+            ("10.0.0.1", last, &[", ,"], None),
+            ("10.0.0.1", all, &["192.0.2.1, 10.0.0.2"], Some("192.0.2.1:0")),
+            ("10.0.0.1", all, &["192.0.2.9, 192.0.2.1, 10.0.0.2"], Some("192.0.2.1:0")),
+            ("10.0.0.1", all, &["10.0.0.1,10.0.0.2"], Some("10.0.0.1:0")),
+            ("10.0.0.1", all, &["192.0.2.1", "10.0.0.2"], Some("192.0.2.1:0")),
+            ("10.0.0.1", all, &["192.0.2.1", "junk, 10.0.0.2"], Some("10.0.0.2:0")),
+            ("10.0.0.1", all, &["192.0.2.1", "192.0.2.2"], Some("192.0.2.2:0")),
+            ("10.0.0.9", all, &["192.0.2.1", "10.0.0.2"], None),
+        ];
+        for (client, chain, lines, expected) in table {
+            let lines = lines.iter().rev().map(|line| line.as_bytes());
+            let told = forwarded(&from(client), lines, chain, trusts);
+            assert_eq!(told.map(|addr| addr.to_string()).as_deref(), expected, "{client} {chain:?}");
+        }
+    }
+}

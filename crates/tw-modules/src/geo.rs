@@ -1,0 +1,134 @@
+//! `geo`: variables whose values depend on an address (nginx: ngx_http_geo_module). Computed variables.
+
+mod intervals;
+mod ranges;
+mod read;
+mod table;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tw_conf::{Args, ConfError, Cx, Directive, HTTP, Network, Node, Word, network, record};
+use tw_rt::Addr;
+use tw_server::http::request::Request;
+use tw_server::load::Resolve;
+use tw_server::module::Settings;
+use tw_server::session::Session;
+use tw_server::vars::{SlotKind, Template, Value};
+
+use self::read::Reading;
+use self::table::Table;
+use crate::forwarded::{Chain, forwarded};
+
+/// Blocks as written.
+#[derive(Default)]
+pub(crate) struct Raw {
+    geos: Vec<RawGeo>,
+}
+
+/// One block, already in the form of its look-up.
+struct RawGeo {
+    /// The variable that holds the address; the client's own if there is none.
+    source: Option<Word>,
+    variable: Word,
+    table: Table,
+    proxies: Vec<Network>,
+    chain: Chain,
+    is_volatile: bool,
+}
+
+/// These are variables; nothing is left of them in the settings of a block.
+pub(crate) struct Geo;
+
+/// Where an address comes from.
+struct Source {
+    /// Text that holds it; the client's own if there is none.
+    text: Option<Template>,
+    /// Who is trusted to name another one.
+    proxies: Vec<Network>,
+    chain: Chain,
+}
+
+impl Settings for Geo {
+    type Raw = Raw;
+
+    // DIFF(nginx): binary bases beside included files are neither read nor written.
+    const DIRECTIVES: &'static [Directive<Raw>] = &[record::new(
+        "geo",
+        "[$address] $variable { … }",
+        HTTP,
+        Args::range(1, 2).block(),
+    )
+    .doc("Defines a variable by the network or range an address is in; the most specific network holds.")
+    .set(|raw, node, cx| {
+        raw.geos.push(read(node, cx)?);
+        Ok(())
+    })];
+
+    fn resolve(raw: Raw, _: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        for geo in raw.geos {
+            geo.define(cx)?;
+        }
+        Ok(Self)
+    }
+}
+
+fn read(node: &Node, cx: &mut Cx<'_>) -> Result<RawGeo, ConfError> {
+    for word in &node.args {
+        crate::block::variable_name(node, word)?;
+    }
+    let (source, variable) = match node.args.as_slice() {
+        [source, variable] => (Some(source.clone()), variable.clone()),
+        _ => (None, node.arg(0)?.clone()),
+    };
+    let mut reading = Reading::new();
+    for line in node.children()? {
+        reading.line(line, cx)?;
+    }
+    let (proxies, chain, is_volatile) =
+        (std::mem::take(&mut reading.proxies), reading.chain, reading.is_volatile);
+    Ok(RawGeo { source, variable, table: reading.compile(), proxies, chain, is_volatile })
+}
+
+impl RawGeo {
+    /// Makes it a variable.
+    fn define(self, cx: &mut Resolve<'_>) -> Result<(), ConfError> {
+        let text = self.source.map(|word| cx.template(&word)).transpose()?;
+        let source = Source { text, proxies: self.proxies, chain: self.chain };
+        let table = self.table;
+        let compute = Arc::new(move |r: &Request, out: &mut Vec<u8>| {
+            let addr = source.address(r, out);
+            out.extend_from_slice(table.find(addr));
+            Value::Found
+        });
+        let kind = if self.is_volatile { SlotKind::Volatile(compute) } else { SlotKind::Computed(compute) };
+        crate::block::define(cx, &self.variable, kind)
+    }
+}
+
+impl Source {
+    /// The address; `None` if there is none. `out` is left as it is.
+    fn address(&self, r: &Request, out: &mut Vec<u8>) -> Option<IpAddr> {
+        let addr = client(r, self.text.as_ref(), out)?;
+        if self.proxies.is_empty() {
+            return addr.inet().map(|addr| addr.ip());
+        }
+        let mut lines: Vec<&[u8]> = r.head.field_all(b"X-Forwarded-For").collect();
+        lines.reverse();
+        let trusts = |addr: &Addr| {
+            addr.inet().is_some_and(|addr| self.proxies.iter().any(|proxy| proxy.contains(addr.ip())))
+        };
+        let told = forwarded(&addr, lines, self.chain, trusts);
+        told.or(addr.inet()).map(|addr| addr.ip())
+    }
+}
+
+/// The address in a text, or the client's own. `out` is left as it is.
+fn client<S: Session>(s: &S, text: Option<&S::Template>, out: &mut Vec<u8>) -> Option<Addr> {
+    let Some(text) = text else { return Some(s.client_addr().clone()) };
+    let start = out.len();
+    s.eval(text, out);
+    let addr = network::address(&out[start..]);
+    out.truncate(start);
+    addr.map(|addr| Addr::Inet((addr, 0).into()))
+}
