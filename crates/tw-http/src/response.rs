@@ -27,6 +27,8 @@ pub struct ResponseHead {
     pub last_modified: Option<i64>,
     /// The target of a redirect; empty means no `Location`.
     pub location: Bytes,
+    /// Whether another request would get another content coding, which `gzip_vary` tells with `Vary: Accept-Encoding`.
+    pub varies_by_coding: bool,
     /// All other fields, in the order they were added; `ETag` is one of them.
     pub fields: Fields,
     /// Fields behind a chunked body. `Some` says that there may be some, which makes the body a chunked one if the client

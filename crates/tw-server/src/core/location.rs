@@ -5,6 +5,7 @@
 
 mod access;
 mod client_body;
+mod compression;
 mod files;
 mod keepalive;
 mod lingering;
@@ -28,6 +29,10 @@ use crate::vars::Template;
 
 pub use access::{Access, Satisfy};
 pub use client_body::{ClientBody, InFileOnly, TempPath};
+pub use compression::{
+    Compression, PROXIED_ANY, PROXIED_AUTH, PROXIED_EXPIRED, PROXIED_NO_CACHE, PROXIED_NO_ETAG,
+    PROXIED_NO_LAST_MODIFIED, PROXIED_NO_STORE, PROXIED_OFF, PROXIED_PRIVATE,
+};
 pub use files::{Files, OpenFileCache, Symlinks};
 pub use keepalive::{DISABLE_MSIE6, DISABLE_SAFARI, KeepAlive};
 pub use lingering::{Lingering, LingeringClose};
@@ -81,6 +86,8 @@ pub struct Location {
     pub client_body: ClientBody,
     /// Lingering close.
     pub lingering: Lingering,
+    /// Who may get a compressed response.
+    pub compression: Compression,
 }
 
 /// Who may be answered by a location.
@@ -137,6 +144,7 @@ pub struct Raw {
     lingering: lingering::Raw,
     send: send::Raw,
     client_body: client_body::Raw,
+    compression: compression::Raw,
     internal: Setting<()>,
     types: Setting<MediaTypes>,
     default_type: Setting<Box<[u8]>>,
@@ -175,6 +183,7 @@ const LISTS: &[&[Directive<Raw>]] = &[
     send::DIRECTIVES,
     client_body::DIRECTIVES,
     lingering::DIRECTIVES,
+    compression::DIRECTIVES,
     WITHOUT_EFFECT,
 ];
 
@@ -345,6 +354,7 @@ impl Settings for Location {
             send: Send::resolve(raw.send, outer.map(|o| &o.send), cx)?,
             client_body: ClientBody::resolve(raw.client_body, outer.map(|o| &o.client_body), cx),
             lingering: Lingering::resolve(raw.lingering, outer.map(|o| &o.lingering)),
+            compression: Compression::resolve(raw.compression, outer.map(|o| &o.compression))?,
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Browsers whose keep-alive connections are not to be trusted (`keepalive_disable`), by `User-Agent`.
+//! Browsers that are not to be trusted with some things (`keepalive_disable`, `gzip_disable`), by `User-Agent`.
 
 use tw_http::Known;
 
@@ -15,7 +15,7 @@ pub(crate) fn keepalive_is_disabled(r: &Request) -> bool {
 }
 
 /// Internet Explorer 4 to 6, but for the one of Windows XP SP2 (`SV1`).
-fn is_old_msie(agent: &[u8]) -> bool {
+pub(crate) fn is_old_msie(agent: &[u8]) -> bool {
     let Some(at) = memchr::memmem::find(agent, b"MSIE ") else { return false };
     if has(agent, b"Opera") {
         return false;

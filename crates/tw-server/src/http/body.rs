@@ -47,6 +47,12 @@ pub trait Stream {
     fn remaining(&self) -> Option<u64> {
         None
     }
+
+    /// Whether what was made is to reach the client before more is waited for (an upstream that is not buffered): a filter
+    /// then holds nothing back while there is no next piece.
+    fn flushes(&self) -> bool {
+        false
+    }
 }
 
 impl std::fmt::Debug for Body {
@@ -119,6 +125,15 @@ impl Body {
         }
     }
 
+    /// See [`Stream::flushes`].
+    pub fn flushes(&self) -> bool {
+        match self {
+            Self::Empty | Self::Bytes(_) | Self::File(_) => false,
+            Self::Parts(parts) => parts.front().is_some_and(Self::flushes),
+            Self::Stream(stream) => stream.flushes(),
+        }
+    }
+
     /// Whether nothing will come.
     pub fn is_empty(&self) -> bool {
         self.len() == Some(0)
@@ -181,6 +196,10 @@ impl Stream for Sliced {
 
     fn remaining(&self) -> Option<u64> {
         Some(self.left)
+    }
+
+    fn flushes(&self) -> bool {
+        self.inner.flushes()
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod agent;
 pub mod body;
+pub mod coding;
 pub mod conn;
 mod decision;
 pub mod files;

@@ -229,7 +229,7 @@ fn encode(r: &mut Request, framing: Framing) -> usize {
         connection,
         chunked: framing == Framing::Chunked,
         location_base,
-        vary_accept_encoding: false,
+        vary_accept_encoding: r.out.varies_by_coding && r.plan().core.compression.vary,
     };
     let mut out = conn.worker.head_out.borrow_mut();
     out.clear();

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use tw_http::escape::Escape;
-use tw_http::{Method, status_page};
+use tw_http::{Known, Method, status_page};
 
 use super::body::Body;
 use super::plan::Outcome;
@@ -33,6 +33,8 @@ pub fn respond(r: &mut Request, status: u16, generation: &LoopGeneration) -> Spe
     }
     r.out.content_type = Bytes::new();
     r.out.charset = Bytes::new();
+    // What was found is not sent, but the page that says so.
+    r.out.fields.remove_known(Known::ContentEncoding);
     if r.course.error_pages == ErrorPages::Allowed {
         let core = generation.plan(r.plan).core.clone();
         if !core.recursive_error_pages && !core.error_pages.is_empty() {

@@ -1,0 +1,119 @@
+//! Who may get a compressed response: what nginx asks in its core for `gzip`, `gzip_static` and `gunzip` alike.
+
+use std::sync::Arc;
+
+use tw_conf::{Args, ConfError, Cx, Directive, Node, Setting, Word, record};
+use tw_http::Version;
+
+use super::ALL;
+use crate::regex::{Caseless, Regex};
+
+/// Conditions for compressed responses.
+#[derive(Clone)]
+pub struct Compression {
+    /// `gzip_vary`: responses that could have been compressed say so with `Vary`.
+    pub vary: bool,
+    /// `gzip_http_version`: the least version of a request.
+    pub http_version: Version,
+    /// `gzip_proxied`: bits of `PROXIED_…`, asked when a request has `Via`.
+    pub proxied: u32,
+    /// `gzip_disable` with patterns of `User-Agent`.
+    pub disable: Arc<[Regex]>,
+    /// `gzip_disable msie6`
+    pub disable_msie6: bool,
+}
+
+/// `gzip_proxied off`
+pub const PROXIED_OFF: u32 = 1;
+/// `gzip_proxied expired`
+pub const PROXIED_EXPIRED: u32 = 2;
+/// `gzip_proxied no-cache`
+pub const PROXIED_NO_CACHE: u32 = 4;
+/// `gzip_proxied no-store`
+pub const PROXIED_NO_STORE: u32 = 8;
+/// `gzip_proxied private`
+pub const PROXIED_PRIVATE: u32 = 16;
+/// `gzip_proxied no_last_modified`
+pub const PROXIED_NO_LAST_MODIFIED: u32 = 32;
+/// `gzip_proxied no_etag`
+pub const PROXIED_NO_ETAG: u32 = 64;
+/// `gzip_proxied auth`
+pub const PROXIED_AUTH: u32 = 128;
+/// `gzip_proxied any`
+pub const PROXIED_ANY: u32 = 256;
+
+/// Conditions as written.
+#[derive(Default)]
+pub(super) struct Raw {
+    vary: Setting<bool>,
+    http_version: Setting<Version>,
+    proxied: Setting<u32>,
+    disable: Setting<Vec<Word>>,
+}
+
+/// One record per directive.
+pub(super) const DIRECTIVES: &[Directive<super::Raw>] = &[
+    record::flag("gzip_vary", ALL)
+        .default("off")
+        .doc("Sends Vary: Accept-Encoding with responses that are compressed for those who accept it.")
+        .set(|raw, node, _| raw.compression.vary.set_flag(node)),
+    record::new("gzip_http_version", "1.0 | 1.1", ALL, Args::exact(1))
+        .default("1.1")
+        .doc("Least version of a request that gets a response compressed with gzip.")
+        .set(|raw, node, _| {
+            let versions = [("1.0", Version::HTTP_10), ("1.1", Version::HTTP_11)];
+            raw.compression.http_version.set_one_of(node, &versions)
+        }),
+    record::new("gzip_proxied", "off | expired | no-cache | … | any", ALL, Args::at_least(1))
+        .default("off")
+        .doc("Which responses are compressed with gzip for requests that came through a proxy (Via).")
+        .set(set_proxied),
+    record::new("gzip_disable", "regex …", ALL, Args::at_least(1))
+        .since("0.6.23")
+        .doc("Browsers, by User-Agent, that get nothing compressed with gzip; msie6 names old ones.")
+        .set(|raw, node, _| {
+            for word in &node.args {
+                raw.compression.disable.push(node, word.clone());
+            }
+            Ok(())
+        }),
+];
+
+fn set_proxied(raw: &mut super::Raw, node: &Node, cx: &mut Cx<'_>) -> Result<(), ConfError> {
+    let words = [
+        ("off", PROXIED_OFF),
+        ("expired", PROXIED_EXPIRED),
+        ("no-cache", PROXIED_NO_CACHE),
+        ("no-store", PROXIED_NO_STORE),
+        ("private", PROXIED_PRIVATE),
+        ("no_last_modified", PROXIED_NO_LAST_MODIFIED),
+        ("no_etag", PROXIED_NO_ETAG),
+        ("auth", PROXIED_AUTH),
+        ("any", PROXIED_ANY),
+    ];
+    raw.compression.proxied.add_bits(node, &words, cx)
+}
+
+impl Compression {
+    pub(super) fn resolve(raw: Raw, outer: Option<&Self>) -> Result<Self, ConfError> {
+        let mut disable = outer.map_or_else(|| Arc::new([]) as Arc<[Regex]>, |o| o.disable.clone());
+        let mut disable_msie6 = outer.is_some_and(|o| o.disable_msie6);
+        if let Some(words) = raw.disable.take() {
+            let (msie6, patterns): (Vec<_>, Vec<_>) = words.iter().partition(|word| &*word.bytes == b"msie6");
+            disable_msie6 |= !msie6.is_empty();
+            disable = patterns.into_iter().map(compile).collect::<Result<_, _>>()?;
+        }
+        Ok(Self {
+            vary: raw.vary.or(outer.map(|o| o.vary), false),
+            http_version: raw.http_version.or(outer.map(|o| o.http_version), Version::HTTP_11),
+            proxied: raw.proxied.or(outer.map(|o| o.proxied), PROXIED_OFF),
+            disable,
+            disable_msie6,
+        })
+    }
+}
+
+fn compile(word: &Word) -> Result<Regex, ConfError> {
+    Regex::new(&word.bytes, Caseless::Yes)
+        .map_err(|e| ConfError::new(format!("regex compilation failed: {e} in \"{word}\"")).at(word.span))
+}
