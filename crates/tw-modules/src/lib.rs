@@ -4,24 +4,31 @@
 
 mod autoindex;
 mod block;
+mod brotli;
+mod coding;
 mod dav;
 mod forwarded;
 mod geo;
+mod gunzip;
+mod gzip;
 mod headers;
 mod index;
 mod log;
 mod map;
 pub mod metrics;
 mod names;
+mod precompressed;
 mod returns;
 mod split_clients;
 mod static_files;
 mod try_files;
+mod types;
+mod zstd;
 
 use tw_server::module::Module;
 
 /// All modules of the http context. A new module is a new file and one line here.
-pub static MODULES: [Module; 12] = [
+pub static MODULES: [Module; 19] = [
     // Variables.
     Module::http::<map::Map>("map"),
     Module::http::<geo::Geo>("geo"),
@@ -35,9 +42,18 @@ pub static MODULES: [Module; 12] = [
     Module::http::<index::Index>("index"),
     Module::http::<autoindex::Autoindex>("autoindex"),
     Module::http::<dav::Dav>("dav"),
+    Module::http::<precompressed::Precompressed<precompressed::Brotli>>("brotli_static"),
+    Module::http::<precompressed::Precompressed<precompressed::Zstd>>("zstd_static"),
+    Module::http::<precompressed::Precompressed<precompressed::Gzip>>("gzip_static"),
     Module::http::<static_files::Static>("static"),
     // Header filters.
     Module::http::<headers::Headers>("headers"),
+    // Unpacks first, so that others can read the body. Whoever changes a body stands between it and those that compress:
+    // of these the first one that the client accepts does it.
+    Module::http::<gunzip::Gunzip>("gunzip"),
+    Module::http::<brotli::Brotli>("brotli"),
+    Module::http::<zstd::Zstd>("zstd"),
+    Module::http::<gzip::Gzip>("gzip"),
     // Log handlers.
     Module::http::<log::AccessLog>("log"),
 ];

@@ -83,6 +83,12 @@ fn answer(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
     if r.method() == Method::Post {
         return Outcome::Status(405);
     }
+    whole(r, file)
+}
+
+/// Answers with a regular file, of the media type that the URI tells.
+pub(crate) fn whole(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
+    let meta = file.meta();
     let generation = r.generation().clone();
     let core = &generation.plan(r.plan).core;
     r.out.status = 200;

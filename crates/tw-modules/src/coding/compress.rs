@@ -1,0 +1,278 @@
+//! The filter that compresses: which responses, and then piece by piece as the client takes them.
+//!
+//! A body that is in memory and soon compressed leaves with its length, in one write with the head. Any other one is
+//! pulled in pieces; a piece that would keep the loop for longer than [`INLINE_NS_MAX`] is compressed by a thread of the
+//! pool. Nothing is compressed ahead of the client: a slow reader holds an encoder and one piece.
+
+use std::future::poll_fn;
+use std::io;
+use std::task::Poll;
+
+use bytes::Bytes;
+use tw_conf::Buffers;
+use tw_disk::{Account, Class, Source};
+use tw_http::{Known, Method, num};
+use tw_log::Level;
+use tw_server::http::body::{Body, Stream};
+use tw_server::http::plan::LocalFuture;
+use tw_server::http::request::{Ranges, Request};
+
+use super::codec::{CodecError, Encoder, Spec};
+use super::{ratio, spare};
+use crate::types::Types;
+
+/// Nanoseconds that compressing may keep a loop at a time; what takes longer is done by a pool.
+const INLINE_NS_MAX: u64 = 1_000_000;
+/// Bytes of a body that are compressed at a time.
+const PIECE_MAX: usize = 64 << 10;
+/// Bytes that are compressed at a time at least, however small `gzip_buffers` and its like are.
+const PIECE_MIN: usize = 4 << 10;
+
+/// Which responses are compressed, and how.
+#[derive(Clone)]
+pub(crate) struct Rules {
+    /// `gzip_types`
+    pub(crate) types: Types,
+    /// `gzip_min_length`
+    pub(crate) min_length: u64,
+    /// `gzip_buffers`: bytes that are compressed at a time.
+    pub(crate) buffers: Buffers,
+    /// The encoder.
+    pub(crate) spec: Spec,
+    /// The slot of `$gzip_ratio`.
+    pub(crate) ratio: u16,
+}
+
+impl Rules {
+    /// Filters the response of `r`, if the client allows it.
+    pub(crate) fn filter(&self, r: &mut Request, body: Body, is_allowed: fn(&Request) -> bool) -> Body {
+        if !self.concern(r, &body) {
+            return body;
+        }
+        r.out.varies_by_coding = true;
+        if !is_allowed(r) {
+            return body;
+        }
+        let body = match (r.method(), body) {
+            (Method::Head, body) => self.stream(body),
+            (_, Body::Bytes(bytes)) if self.cost_ns(bytes.len()) <= INLINE_NS_MAX => {
+                match self.at_once(r, bytes.clone()) {
+                    Ok(compressed) => Body::Bytes(compressed),
+                    Err(error) => {
+                        r.log(Level::Alert, format_args!("{error} while sending response to client"));
+                        return Body::Bytes(bytes);
+                    }
+                }
+            }
+            (_, body) => self.stream(body),
+        };
+        r.out.fields.set(Known::ContentEncoding, self.spec.coding());
+        r.out.fields.remove_known(Known::ContentLength);
+        r.out.fields.remove_known(Known::AcceptRanges);
+        r.out.weaken_etag();
+        r.course.ranges = Ranges::Refused;
+        body
+    }
+
+    fn concern(&self, r: &Request, body: &Body) -> bool {
+        let is_encoded =
+            || r.out.fields.get_known(Known::ContentEncoding).is_some_and(|value| !value.is_empty());
+        matches!(r.out.status, 200 | 403 | 404)
+            && !is_encoded()
+            && length(r, body).is_none_or(|length| length >= self.min_length)
+            && self.types.contain(&r.out)
+    }
+
+    fn cost_ns(&self, bytes: usize) -> u64 {
+        self.spec.cost_ns().saturating_mul(bytes as u64)
+    }
+
+    // DIFF(nginx): what is compressed at once has a Content-Length.
+    fn at_once(&self, r: &mut Request, input: Bytes) -> Result<Bytes, CodecError> {
+        let before = input.len() as u64;
+        let encoder = spare::take(self.spec, Some(before))?;
+        let (encoder, out) = Work { input, then: Then::Finish }.run(encoder);
+        let out = out?;
+        spare::give_back(self.spec, encoder);
+        remember(r, self.ratio, before, out.len() as u64);
+        Ok(out.into())
+    }
+
+    fn stream(&self, body: Body) -> Body {
+        let total = self.buffers.count.saturating_mul(self.buffers.size);
+        Body::Stream(Box::new(Compressed {
+            length: body.len(),
+            body,
+            spec: self.spec,
+            piece: total.clamp(PIECE_MIN, PIECE_MAX),
+            ratio: self.ratio,
+            stage: Stage::Begin,
+            before: 0,
+            after: 0,
+            held: None,
+        }))
+    }
+}
+
+/// The length of the response before it is compressed. What answers HEAD may have no body, and yet say how long it were.
+fn length(r: &Request, body: &Body) -> Option<u64> {
+    match r.out.fields.get_known(Known::ContentLength) {
+        Some(value) => num::parse(value),
+        None => body.len(),
+    }
+}
+
+fn remember(r: &mut Request, slot: u16, before: u64, after: u64) {
+    if let Some(ratio) = ratio::text(before, after) {
+        r.set_slot(slot, ratio.into_bytes());
+    }
+}
+
+/// What an encoder is to do.
+struct Work {
+    input: Bytes,
+    then: Then,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Then {
+    Nothing,
+    Flush,
+    Finish,
+}
+
+impl Work {
+    fn run(self, mut encoder: Box<dyn Encoder>) -> (Box<dyn Encoder>, Result<Vec<u8>, CodecError>) {
+        let mut out = Vec::new();
+        let done = encoder.feed(&self.input, &mut out).and_then(|()| match self.then {
+            Then::Nothing => Ok(()),
+            Then::Flush => encoder.flush(&mut out),
+            Then::Finish => encoder.finish(&mut out),
+        });
+        (encoder, done.map(|()| out))
+    }
+}
+
+/// A body that is compressed as it is pulled.
+struct Compressed {
+    body: Body,
+    length: Option<u64>,
+    spec: Spec,
+    piece: usize,
+    ratio: u16,
+    stage: Stage,
+    before: u64,
+    after: u64,
+    /// Bytes fed since something last came out; `None` if everything that was fed came out.
+    held: Option<usize>,
+}
+
+/// Where the encoder is.
+enum Stage {
+    /// Not made yet.
+    Begin,
+    /// Here.
+    Between(Box<dyn Encoder>),
+    /// With a job, or lost with it: whoever dropped the future had given up.
+    Away,
+    /// Everything was made.
+    Finished,
+}
+
+impl Stream for Compressed {
+    fn next<'a>(&'a mut self, _: usize, r: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
+        Box::pin(self.step(r))
+    }
+
+    fn flushes(&self) -> bool {
+        self.body.flushes()
+    }
+}
+
+impl Drop for Compressed {
+    fn drop(&mut self) {
+        if let Stage::Between(encoder) = std::mem::replace(&mut self.stage, Stage::Away) {
+            spare::give_back(self.spec, encoder);
+        }
+    }
+}
+
+impl Compressed {
+    async fn step(&mut self, r: &mut Request) -> io::Result<Option<Bytes>> {
+        match self.stage {
+            Stage::Begin => {}
+            // Others first: one response never keeps the loop for longer than one piece.
+            Stage::Between(_) => tw_rt::yield_now().await,
+            Stage::Away => return Err(io::Error::other("compression was given up")),
+            Stage::Finished => return Ok(None),
+        }
+        let work = match self.pull(r).await? {
+            Pulled::Piece(input) if self.body.is_empty() => Work { input, then: Then::Finish },
+            Pulled::Piece(input) => Work { input, then: Then::Nothing },
+            Pulled::End => Work { input: Bytes::new(), then: Then::Finish },
+            Pulled::Nothing => Work { input: Bytes::new(), then: Then::Flush },
+        };
+        let encoder = match std::mem::replace(&mut self.stage, Stage::Away) {
+            Stage::Between(encoder) => encoder,
+            _ => spare::take(self.spec, self.length).map_err(io::Error::other)?,
+        };
+        let then = work.then;
+        self.before += work.input.len() as u64;
+        let held = self.held.unwrap_or(0);
+        let waiting = if self.spec.is_lazy() { held } else { 0 };
+        self.held = Some(held + work.input.len());
+        let cost_ns = self.spec.cost_ns().saturating_mul((waiting + work.input.len()) as u64);
+        let (encoder, out) = match cost_ns {
+            0..=INLINE_NS_MAX => work.run(encoder),
+            _ => by_pool(r, work, encoder).await?,
+        };
+        let out = out.map_err(io::Error::other)?;
+        self.after += out.len() as u64;
+        match then {
+            Then::Nothing if out.is_empty() => {}
+            Then::Nothing => self.held = Some(0),
+            Then::Flush | Then::Finish => self.held = None,
+        }
+        if then == Then::Finish {
+            spare::give_back(self.spec, encoder);
+            self.stage = Stage::Finished;
+            remember(r, self.ratio, self.before, self.after);
+        } else {
+            self.stage = Stage::Between(encoder);
+        }
+        Ok(Some(out.into()))
+    }
+
+    /// The next piece of the body. If there is none yet, and the body wants its pieces to arrive, says so.
+    async fn pull(&mut self, r: &mut Request) -> io::Result<Pulled> {
+        let may_flush = self.held.is_some() && self.body.flushes();
+        let mut next = self.body.next(self.piece, r);
+        poll_fn(|cx| match next.as_mut().poll(cx) {
+            Poll::Ready(Ok(Some(piece))) => Poll::Ready(Ok(Pulled::Piece(piece))),
+            Poll::Ready(Ok(None)) => Poll::Ready(Ok(Pulled::End)),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending if may_flush => Poll::Ready(Ok(Pulled::Nothing)),
+            Poll::Pending => Poll::Pending,
+        })
+        .await
+    }
+}
+
+/// What a body has to give.
+enum Pulled {
+    Piece(Bytes),
+    End,
+    /// Nothing yet.
+    Nothing,
+}
+
+/// What a thread gives back.
+type Worked = (Box<dyn Encoder>, Result<Vec<u8>, CodecError>);
+
+async fn by_pool(r: &Request, work: Work, encoder: Box<dyn Encoder>) -> io::Result<Worked> {
+    let Some(disk) = r.disk().cloned() else { return Err(io::ErrorKind::NotFound.into()) };
+    // Below what waits for the disk, and as one source: compressing never takes all threads of the pool. It is not on the
+    // request's account, which is for the disk.
+    let mut account = Account::new(Class::Fill, Source::of(b"content coding"));
+    disk.pool().run(&mut account, move || work.run(encoder)).await.map_err(io::Error::other)
+}

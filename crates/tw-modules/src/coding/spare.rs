@@ -1,0 +1,67 @@
+//! Encoders of a loop that nobody uses at the moment: making one costs more than compressing a small page.
+
+use std::cell::RefCell;
+
+use super::codec::{CodecError, Encoder, Spec};
+
+/// Bytes of encoders that a loop keeps for the next use.
+const SPARE_SIZE_MAX: usize = 8 << 20;
+
+/// An encoder and what it is for.
+struct Spare {
+    spec: Spec,
+    encoder: Box<dyn Encoder>,
+    size: usize,
+}
+
+thread_local! {
+    static SPARES: RefCell<Vec<Spare>> = const { RefCell::new(Vec::new()) };
+}
+
+/// An encoder at the beginning of a body of this length, if that is known.
+pub(super) fn take(spec: Spec, length: Option<u64>) -> Result<Box<dyn Encoder>, CodecError> {
+    let spare = SPARES.with_borrow_mut(|spares| {
+        // The last one given back is the one the processor still remembers.
+        let at = spares.iter().rposition(|spare| spare.spec == spec)?;
+        Some(spares.remove(at).encoder)
+    });
+    match spare {
+        Some(mut encoder) => encoder.reset(length).map(|()| encoder),
+        None => spec.encoder(length),
+    }
+}
+
+/// Keeps an encoder for the next use, if there is room.
+pub(super) fn give_back(spec: Spec, encoder: Box<dyn Encoder>) {
+    let Some(size) = encoder.memory() else { return };
+    // At the end of a thread there is nobody left to keep it.
+    let _ = SPARES.try_with(|spares| {
+        let mut spares = spares.borrow_mut();
+        let kept: usize = spares.iter().map(|spare| spare.size).sum();
+        if kept + size <= SPARE_SIZE_MAX {
+            spares.push(Spare { spec, encoder, size });
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn encoders_are_used_again_and_not_hoarded() {
+        let spec = Spec::Gzip { level: 6, window_bits: 15, mem_level: 8 };
+        let count = || SPARES.with_borrow(Vec::len);
+        let many: Vec<_> = (0..100).map(|_| take(spec, None).unwrap()).collect();
+        many.into_iter().for_each(|encoder| give_back(spec, encoder));
+        let kept = count();
+        assert!((10..40).contains(&kept), "{kept}");
+        let _one = take(spec, None).unwrap();
+        assert_eq!(count(), kept - 1);
+        let _other = take(Spec::Gzip { level: 1, window_bits: 15, mem_level: 8 }, None).unwrap();
+        assert_eq!(count(), kept - 1);
+        let brotli = Spec::Brotli { quality: 1, window_bits: 16 };
+        give_back(brotli, take(brotli, None).unwrap());
+        assert_eq!(count(), kept - 1);
+    }
+}

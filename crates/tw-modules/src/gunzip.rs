@@ -1,0 +1,188 @@
+//! `gunzip`: unpacks responses that are packed with gzip for clients that do not accept it (nginx:
+//! ngx_http_gunzip_filter_module). Header filter, before everything that reads a body.
+//!
+//! What is unpacked is bounded by the room for one piece, however much a few bytes would become.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tw_conf::{Buffers, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, record};
+use tw_http::Known;
+use tw_server::http::body::{Body, Stream};
+use tw_server::http::coding::is_gzip_allowed;
+use tw_server::http::plan::{HeaderFilter, LocalFuture, Plan};
+use tw_server::http::request::{Ranges, Request};
+use tw_server::load::Resolve;
+use tw_server::module::Settings;
+use zlib_rs::{Inflate, InflateError, InflateFlush, Status};
+
+const ALL: u32 = HTTP | SERVER | LOCATION;
+const BUFFERS: Buffers = Buffers { count: 32, size: 4096 };
+/// Bytes of packed input that are taken at a time.
+const PIECE: usize = 16 << 10;
+/// zlib's word for gzip with the largest window.
+const GZIP_WINDOW: u8 = 16 + 15;
+/// zlib's number for "neither input nor output was of use".
+const BUF_ERROR: i32 = -5;
+
+/// `gunzip` as written.
+#[derive(Default)]
+pub(crate) struct Raw {
+    on: Setting<bool>,
+    buffers: Setting<Buffers>,
+}
+
+/// `gunzip` at one location.
+pub(crate) struct Gunzip {
+    on: bool,
+    buffers: Buffers,
+}
+
+impl Settings for Gunzip {
+    type Raw = Raw;
+
+    const DIRECTIVES: &'static [Directive<Raw>] = &[
+        record::flag("gunzip", ALL)
+            .default("off")
+            .doc("Unpacks responses packed with gzip for clients that do not accept it.")
+            .set(|raw, node, _| raw.on.set_flag(node)),
+        record::buffers("gunzip_buffers", ALL)
+            .default("32 4k")
+            .doc("How much is unpacked at a time at most: number times size.")
+            .set(|raw, node, _| raw.buffers.set_buffers(node)),
+    ];
+
+    fn resolve(raw: Raw, outer: Option<&Self>, _: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        Ok(Self {
+            on: raw.on.or(outer.map(|o| o.on), false),
+            buffers: raw.buffers.or(outer.map(|o| o.buffers), BUFFERS),
+        })
+    }
+
+    fn install(self: &Arc<Self>, plan: &mut Plan) {
+        if self.on {
+            plan.add_header_filter(self.clone());
+        }
+    }
+}
+
+impl HeaderFilter for Gunzip {
+    fn filter(&self, r: &mut Request, body: Body) -> Body {
+        let coding = r.out.fields.get_known(Known::ContentEncoding).unwrap_or_default();
+        if !coding.eq_ignore_ascii_case(b"gzip") {
+            return body;
+        }
+        r.out.varies_by_coding = true;
+        if is_gzip_allowed(r) {
+            return body;
+        }
+        r.out.fields.remove_known(Known::ContentEncoding);
+        r.out.fields.remove_known(Known::ContentLength);
+        r.out.fields.remove_known(Known::AcceptRanges);
+        r.out.weaken_etag();
+        r.course.ranges = Ranges::Refused;
+        Body::Stream(Box::new(Unpacked {
+            body,
+            room: self.buffers.count.saturating_mul(self.buffers.size),
+            input: Bytes::new(),
+            inflate: None,
+            member: Member::Open,
+            is_over: false,
+        }))
+    }
+}
+
+/// A body that is unpacked as it is pulled.
+struct Unpacked {
+    body: Body,
+    /// Most bytes that are made at a time.
+    room: usize,
+    /// Packed bytes that were pulled and not yet taken.
+    input: Bytes,
+    /// Made when it is first needed.
+    inflate: Option<Inflate>,
+    member: Member,
+    /// Whether the end was reached.
+    is_over: bool,
+}
+
+/// Where in the packed bytes it is. Several gzip members after each other are one body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Member {
+    /// In a member, or before the first.
+    Open,
+    /// Behind the end of one.
+    Ended,
+}
+
+impl Stream for Unpacked {
+    fn next<'a>(&'a mut self, want: usize, r: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
+        Box::pin(async move {
+            if self.is_over {
+                return Ok(None);
+            }
+            if self.input.is_empty() {
+                match self.body.next(PIECE, r).await? {
+                    Some(piece) => self.input = piece,
+                    None if self.member == Member::Ended => {
+                        self.is_over = true;
+                        return Ok(None);
+                    }
+                    None => return self.rest(want),
+                }
+            }
+            // What made nothing is an empty piece: others run before the next one.
+            self.unpack(want, InflateFlush::NoFlush).map(Some)
+        })
+    }
+
+    fn flushes(&self) -> bool {
+        self.body.flushes()
+    }
+}
+
+impl Unpacked {
+    /// Takes from the input what fits.
+    fn unpack(&mut self, want: usize, flush: InflateFlush) -> io::Result<Bytes> {
+        let inflate = self.inflate.get_or_insert_with(|| Inflate::new(true, GZIP_WINDOW));
+        if self.member == Member::Ended && !self.input.is_empty() {
+            *inflate = Inflate::new(true, GZIP_WINDOW);
+            self.member = Member::Open;
+        }
+        let mut out = vec![0; self.room.min(want).max(1)];
+        let (taken, made) = (inflate.total_in(), inflate.total_out());
+        let status = inflate.decompress(&self.input, &mut out, flush);
+        let (taken, made) = (inflate.total_in() - taken, inflate.total_out() - made);
+        match status {
+            Ok(Status::StreamEnd) => self.member = Member::Ended,
+            Ok(Status::Ok | Status::BufError) => {}
+            Err(error) => {
+                return Err(io::Error::other(format!("inflate() failed: {}, {}", flush as i32, code(error))));
+            }
+        }
+        // Never longer than what was pulled.
+        let _ = self.input.split_to((taken as usize).min(self.input.len()));
+        out.truncate(made as usize);
+        Ok(out.into())
+    }
+
+    /// What is left inside when there is no more input: nothing, if the body is whole.
+    fn rest(&mut self, want: usize) -> io::Result<Option<Bytes>> {
+        let out = self.unpack(want, InflateFlush::NoFlush)?;
+        if out.is_empty() && self.member == Member::Open {
+            return Err(io::Error::other(format!("inflate() returned {BUF_ERROR} on response end")));
+        }
+        Ok(Some(out))
+    }
+}
+
+/// zlib's number of an error.
+fn code(error: InflateError) -> i32 {
+    match error {
+        InflateError::NeedDict { .. } => 2,
+        InflateError::StreamError => -2,
+        InflateError::DataError => -3,
+        InflateError::MemError => -4,
+    }
+}

@@ -1,0 +1,157 @@
+//! `gzip`: compresses responses for clients that accept it (nginx: ngx_http_gzip_filter_module). Header filter, after
+//! everything that changes a body.
+
+use std::sync::Arc;
+
+use tw_conf::{
+    Args, Buffers, ConfError, Directive, HTTP, IF_IN_LOCATION, LOCATION, Node, SERVER, Setting, record,
+};
+use tw_server::http::body::Body;
+use tw_server::http::coding::is_gzip_allowed;
+use tw_server::http::plan::{HeaderFilter, Plan};
+use tw_server::http::request::Request;
+use tw_server::load::Resolve;
+use tw_server::module::Settings;
+use tw_server::vars::VarDef;
+
+use crate::coding::{self, Rules, Spec};
+use crate::types::{self, RawTypes, Types};
+
+const ALL: u32 = HTTP | SERVER | LOCATION;
+const RATIO: &str = "gzip_ratio";
+const TYPES: &[&str] = &["text/html"];
+const BUFFERS: Buffers = Buffers { count: 32, size: 4096 };
+
+/// `gzip` as written.
+#[derive(Default)]
+pub(crate) struct Raw {
+    on: Setting<bool>,
+    types: RawTypes,
+    level: Setting<u8>,
+    window_bits: Setting<u8>,
+    mem_level: Setting<u8>,
+    min_length: Setting<u64>,
+    buffers: Setting<Buffers>,
+    without_effect: Setting<()>,
+}
+
+/// `gzip` at one location.
+pub(crate) struct Gzip {
+    on: bool,
+    level: u8,
+    window_bits: u8,
+    mem_level: u8,
+    rules: Rules,
+}
+
+impl Settings for Gzip {
+    type Raw = Raw;
+
+    const DIRECTIVES: &'static [Directive<Raw>] = &[
+        record::flag("gzip", ALL | IF_IN_LOCATION)
+            .default("off")
+            .doc("Compresses responses with gzip.")
+            .set(|raw, node, _| raw.on.set_flag(node)),
+        record::new("gzip_types", "mime-type …", ALL, Args::at_least(1))
+            .default("text/html")
+            .doc("Media types to compress besides text/html; * is any.")
+            .set(|raw, node, cx| {
+                types::add(&mut raw.types, node, TYPES, cx);
+                Ok(())
+            }),
+        record::number("gzip_comp_level", ALL)
+            .default("1")
+            .doc("1 (fast) to 9 (small).")
+            .set(|raw, node, _| raw.level.set_with(node, |node| level(node, 1, 9))),
+        record::size("gzip_min_length", ALL)
+            .default("20")
+            .doc("Shorter responses are not compressed.")
+            .set(|raw, node, _| raw.min_length.set_size(node)),
+        record::buffers("gzip_buffers", ALL)
+            .default("32 4k")
+            .doc("How much is compressed at a time: number times size, between 4k and 64k.")
+            .set(|raw, node, _| raw.buffers.set_buffers(node)),
+        record::size("gzip_window", ALL)
+            .default("32k")
+            .doc("Distance over which repetitions are found.")
+            .set(|raw, node, _| {
+                let what = "must be 512, 1k, 2k, 4k, 8k, 16k, or 32k";
+                raw.window_bits.set_with(node, |node| power(node, 9..=15, what))
+            }),
+        record::size("gzip_hash", ALL).default("64k").doc("Memory for what waits to be written.").set(
+            |raw, node, _| {
+                let what = "must be 512, 1k, 2k, 4k, 8k, 16k, 32k, 64k, or 128k";
+                // 512 bytes are the least memory of zlib, and each doubling is one level more.
+                raw.mem_level.set_with(node, |node| Ok(power(node, 9..=17, what)? - 8))
+            },
+        ),
+        // DIFF(nginx): how long input is collected before it is compressed is not to be set.
+        record::size("postpone_gzipping", ALL)
+            .default("0")
+            .doc("Accepted and without effect: no encoder is taken before there is input.")
+            .set(|raw, node, _| {
+                node.size()?;
+                raw.without_effect.replace(node, ());
+                Ok(())
+            }),
+        record::flag("gzip_no_buffer", ALL)
+            .default("off")
+            .doc("Accepted and without effect: what is compressed is passed on at once.")
+            .set(|raw, node, _| {
+                node.flag()?;
+                raw.without_effect.replace(node, ());
+                Ok(())
+            }),
+    ];
+
+    const VARIABLES: &'static [VarDef] = &[VarDef::one(
+        RATIO,
+        |r, out| coding::find_ratio(RATIO, r, out),
+        "How many times smaller gzip made the response.",
+    )];
+
+    fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        let level = raw.level.or(outer.map(|o| o.level), 1);
+        let window_bits = raw.window_bits.or(outer.map(|o| o.window_bits), 15);
+        let mem_level = raw.mem_level.or(outer.map(|o| o.mem_level), 8);
+        Ok(Self {
+            on: raw.on.or(outer.map(|o| o.on), false),
+            level,
+            window_bits,
+            mem_level,
+            rules: Rules {
+                types: Types::resolve(raw.types, outer.map(|o| &o.rules.types), TYPES),
+                min_length: raw.min_length.or(outer.map(|o| o.rules.min_length), 20),
+                buffers: raw.buffers.or(outer.map(|o| o.rules.buffers), BUFFERS),
+                spec: Spec::Gzip { level, window_bits, mem_level },
+                ratio: coding::ratio_slot(RATIO, cx),
+            },
+        })
+    }
+
+    fn install(self: &Arc<Self>, plan: &mut Plan) {
+        if self.on {
+            plan.add_header_filter(self.clone());
+        }
+    }
+}
+
+impl HeaderFilter for Gzip {
+    fn filter(&self, r: &mut Request, body: Body) -> Body {
+        self.rules.filter(r, body, is_gzip_allowed)
+    }
+}
+
+/// Reads a level.
+pub(crate) fn level(node: &Node, min: u8, max: u8) -> Result<u8, ConfError> {
+    match u8::try_from(node.number()?) {
+        Ok(level) if (min..=max).contains(&level) => Ok(level),
+        _ => Err(node.fail(format!("value must be between {min} and {max}"))),
+    }
+}
+
+/// Reads a size that is a power of two and returns its base-2 logarithm.
+pub(crate) fn power(node: &Node, bits: std::ops::RangeInclusive<u8>, what: &str) -> Result<u8, ConfError> {
+    let size = node.size()?;
+    bits.clone().find(|bits| size == 1 << bits).ok_or_else(|| node.error(what))
+}
