@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use tw_base::Limit;
 
 use crate::sink::Shared;
-use crate::{Level, Sink, time};
+use crate::{Level, Sink, SyslogHead, time};
 
 /// Longest line in bytes, with its line feed, as in nginx; longer ones are cut.
 pub const LINE_MAX: usize = 2048;
@@ -18,15 +18,42 @@ pub(crate) const LIMITS: &[Limit] =
 /// Where errors go. Cheap to clone; one location may have another than the next.
 #[derive(Debug, Clone)]
 pub struct ErrorLog {
-    targets: Arc<[(Sink, Level)]>,
+    targets: Arc<[ErrorTarget]>,
     max: Option<Level>,
+}
+
+/// One place where errors go.
+#[derive(Debug, Clone)]
+pub struct ErrorTarget {
+    /// Where.
+    pub sink: Sink,
+    /// Lines at this level and worse.
+    pub level: Level,
+    /// What stands before each message, if it is a syslog server.
+    pub syslog: Option<SyslogHead>,
+}
+
+/// Whom a line is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whom {
+    /// Every target whose level admits it.
+    Admitting,
+    /// Every target.
+    All,
 }
 
 impl ErrorLog {
     /// A log that writes each line to every target whose level admits it.
     #[must_use]
     pub fn new(targets: Vec<(Sink, Level)>) -> Self {
-        let max = targets.iter().map(|(_, level)| *level).max();
+        let target = |(sink, level)| ErrorTarget { sink, level, syslog: None };
+        Self::to(targets.into_iter().map(target).collect())
+    }
+
+    /// The same with targets that may be syslog servers.
+    #[must_use]
+    pub fn to(targets: Vec<ErrorTarget>) -> Self {
+        let max = targets.iter().map(|target| target.level).max();
         Self { targets: targets.into(), max }
     }
 
@@ -45,24 +72,41 @@ impl ErrorLog {
     /// Writes `2026/11/20 11:00:00 [error] PID#TID: *CONNECTION message`, cut at [`LINE_MAX`].
     ///
     /// Control characters are escaped as `\x0A`, so that nothing a peer sent can forge a line. Reads the clock; never
-    /// waits or allocates. Use the macros ([`crate::error!`] and its sisters), which ask [`ErrorLog::enabled`] first.
+    /// waits; allocates only for syslog. Use the macros ([`crate::error!`] and its sisters), which ask [`ErrorLog::enabled`] first.
     pub fn write(&self, level: Level, connection: Option<u64>, message: fmt::Arguments<'_>) {
-        if !self.enabled(level) {
-            return;
-        }
-        let line = Line::new(level, connection, message);
-        for (sink, max) in self.targets.iter() {
-            if level <= *max {
-                // A dropped line is counted by its sink; there is nobody else to tell.
-                let _ = sink.push(line.bytes());
-            }
+        if self.enabled(level) {
+            self.write_to(Whom::Admitting, level, connection, message);
         }
     }
 
-    /// Whether one of the targets is this sink.
-    pub(crate) fn goes_to(&self, shared: &Shared) -> bool {
-        self.targets.iter().any(|(sink, _)| sink.is(shared))
+    /// The same for every target, whatever its level: for `debug_connection`.
+    pub fn write_to_all(&self, level: Level, connection: Option<u64>, message: fmt::Arguments<'_>) {
+        self.write_to(Whom::All, level, connection, message);
     }
+
+    fn write_to(&self, whom: Whom, level: Level, connection: Option<u64>, message: fmt::Arguments<'_>) {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let unix_s = now.as_secs().cast_signed();
+        let line = Line::new(unix_s, level, connection, message);
+        for target in self.targets.iter().filter(|target| whom == Whom::All || level <= target.level) {
+            // A dropped line is counted by its sink; there is nobody else to tell.
+            let _ = match &target.syslog {
+                None => target.sink.push_urgent(&[line.bytes()]),
+                Some(head) => target.sink.push_parts(&[&syslog_head(head, level, unix_s), line.text()]),
+            };
+        }
+    }
+
+    /// The same log without this sink.
+    pub(crate) fn without(&self, shared: &Shared) -> Self {
+        Self::to(self.targets.iter().filter(|target| !target.sink.is(shared)).cloned().collect())
+    }
+}
+
+fn syslog_head(head: &SyslogHead, level: Level, unix_s: i64) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(64);
+    head.push(&mut bytes, level, unix_s);
+    bytes
 }
 
 /// Bytes a peer sent, for a message: valid UTF-8 as it is, other bytes as `\xFF`. Control characters are the log's affair.
@@ -88,10 +132,9 @@ struct Line {
 }
 
 impl Line {
-    fn new(level: Level, connection: Option<u64>, message: fmt::Arguments<'_>) -> Self {
+    fn new(unix_s: i64, level: Level, connection: Option<u64>, message: fmt::Arguments<'_>) -> Self {
         let mut line = Self { bytes: [0; LINE_MAX], len: 0 };
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        line.put(&time::error_time(now.as_secs().cast_signed()));
+        line.put(&time::error_time(unix_s));
         // Two system calls that never wait; a cached value would be wrong after fork().
         let (pid, tid) = (std::process::id(), rustix::thread::gettid().as_raw_nonzero());
         // An error only says that the line is full.
@@ -117,6 +160,11 @@ impl Line {
     fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
+
+    /// Without the line feed.
+    fn text(&self) -> &[u8] {
+        &self.bytes[..self.len - 1]
+    }
 }
 
 impl fmt::Write for Line {
@@ -140,7 +188,9 @@ impl fmt::Write for Line {
 pub(crate) fn write_or_stderr(log: &ErrorLog, level: Level, message: fmt::Arguments<'_>) {
     if log.targets.is_empty() {
         // There is nobody left to tell about a failure here.
-        let _ = io::Write::write_all(&mut io::stderr(), Line::new(level, None, message).bytes());
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let line = Line::new(now.as_secs().cast_signed(), level, None, message);
+        let _ = io::Write::write_all(&mut io::stderr(), line.bytes());
     } else {
         log.write(level, None, message);
     }
@@ -194,7 +244,7 @@ mod tests {
     use super::*;
 
     fn line(connection: Option<u64>, message: fmt::Arguments<'_>) -> String {
-        let line = Line::new(Level::Error, connection, message);
+        let line = Line::new(0, Level::Error, connection, message);
         String::from_utf8(line.bytes().to_vec()).unwrap()
     }
 

@@ -3,7 +3,7 @@
 //! A line is copied into the bounded ring of its [`Sink`]; one writer thread per sink takes whole batches out of it
 //! and owns every system call on the log. When the log cannot keep up, lines are dropped, counted and reported; the
 //! thread that logs never notices. [`ErrorLog`] makes nginx's error lines for any number of sinks, [`time`] the times of
-//! both logs, and [`escape`] nginx's access log escapes.
+//! both logs, and [`escape`] nginx's access log escapes. What a sink writes to is its [`Target`].
 //!
 //! ```no_run
 //! use std::path::Path;
@@ -26,11 +26,18 @@
 mod errno;
 mod error_log;
 pub mod escape;
+mod files;
+mod frame;
+mod gzip;
 mod level;
+mod memory;
 mod orders;
+mod output;
 mod ring;
 mod sink;
 mod sinks;
+mod syslog;
+mod target;
 pub mod time;
 mod writer;
 
@@ -38,9 +45,12 @@ mod writer;
 pub const LIMITS: &[&[tw_base::Limit]] = &[ring::LIMITS, error_log::LIMITS];
 
 pub use errno::{Errno, OpenError};
-pub use error_log::{ErrorLog, LINE_MAX, Text};
+pub use error_log::{ErrorLog, ErrorTarget, LINE_MAX, Text};
 pub use level::Level;
+pub use memory::SIZE_MIN as MEMORY_SIZE_MIN;
 pub use orders::Closed;
 pub use ring::{Pushed, RING_SIZE_DEFAULT, RING_SIZE_MIN};
 pub use sink::{Batch, Counts, Sink, SinkConfig};
 pub use sinks::Sinks;
+pub use syslog::{Facility, SyslogHead};
+pub use target::{CacheConfig, Files, Links, Memory, Opener, SyslogServer, Target};

@@ -1,14 +1,15 @@
 //! How threads that log, and the main thread, speak to a writer: it is awake, lingering or asleep; it may be told to
 //! reopen or to close; it says when it has closed.
 
+use std::mem;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use crate::output::Output;
 use crate::ring::{Pushed, lock};
 
 /// The writer will look into the ring before it rests.
@@ -33,8 +34,8 @@ pub enum Closed {
 /// Where to go on after a rotation.
 #[derive(Debug)]
 pub(crate) enum NewFile {
-    /// Open this.
-    Path(PathBuf),
+    /// Open what the target names.
+    Again,
     /// Use this.
     Open(OwnedFd),
 }
@@ -51,17 +52,18 @@ pub(crate) struct Orders {
 /// What lies on the writer's desk. Locked when something is ordered or looked up, never for a line.
 #[derive(Debug)]
 struct Desk {
-    /// The descriptor to begin with, until the writer starts.
-    file: Option<OwnedFd>,
+    /// What to write to, until the writer starts.
+    output: Option<Output>,
+    begun: bool,
     reopen: Option<NewFile>,
     close: bool,
     closed: Option<Closed>,
 }
 
 impl Orders {
-    /// For a writer that is not yet running and will begin with `file`.
-    pub(crate) fn new(file: OwnedFd) -> Self {
-        let desk = Desk { file: Some(file), reopen: None, close: false, closed: None };
+    /// For a writer that is not yet running and will write to `output`.
+    pub(crate) fn new(output: Output) -> Self {
+        let desk = Desk { output: Some(output), begun: false, reopen: None, close: false, closed: None };
         Self {
             state: AtomicU8::new(AWAKE),
             writer: OnceLock::new(),
@@ -91,19 +93,14 @@ impl Orders {
 
     // ---- for the main thread ----
 
-    /// The descriptor to begin with; `None` if the writer has begun.
-    pub(crate) fn take_file(&self) -> Option<OwnedFd> {
-        self.desk().file.take()
+    /// Whether the writer is to be started now: it is started once.
+    pub(crate) fn begin(&self) -> bool {
+        !mem::replace(&mut self.desk().begun, true)
     }
 
-    /// Puts back what [`Orders::take_file`] took, if the thread did not start.
-    pub(crate) fn put_file(&self, file: OwnedFd) {
-        self.desk().file = Some(file);
-    }
-
-    /// Whom to wake from now on.
-    pub(crate) fn started(&self, writer: Thread) {
-        let _ = self.writer.set(writer);
+    /// Takes that back: the thread did not start.
+    pub(crate) fn not_begun(&self) {
+        self.desk().begun = false;
     }
 
     /// Orders to go on in another file; a later order replaces one that was not yet followed.
@@ -122,7 +119,7 @@ impl Orders {
     pub(crate) fn wait_closed(&self, deadline: Instant) -> Closed {
         let mut desk = self.desk();
         // Nothing was ever written by a writer that never began.
-        while desk.closed.is_none() && desk.file.is_none() {
+        while desk.closed.is_none() && desk.begun {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Closed::Late;
@@ -133,6 +130,12 @@ impl Orders {
     }
 
     // ---- for the writer ----
+
+    /// The first word of the writer: whom to wake from now on. Returns what to write to.
+    pub(crate) fn started(&self) -> Option<Output> {
+        let _ = self.writer.set(thread::current());
+        self.desk().output.take()
+    }
 
     /// What is ordered. A reopen is ordered once, closing stays.
     pub(crate) fn take(&self) -> Order {

@@ -174,8 +174,8 @@ impl Ring {
         Self { pool: Pool::new(size), shards: (0..SHARDS).map(|_| Shard::default()).collect() }
     }
 
-    /// Appends one line, or several at once, that shall stay together. Copies; waits for nobody.
-    pub(crate) fn push(&self, line: &[u8]) -> Push {
+    /// Appends one line, or several at once, that shall stay together: `head`, then `parts`. Copies; waits for nobody.
+    pub(crate) fn push(&self, head: &[u8], parts: &[&[u8]]) -> Push {
         let home = shard_of_thread();
         for index in (home..SHARDS).chain(0..home) {
             let shard = &self.shards[index];
@@ -184,7 +184,7 @@ impl Ring {
                     std::hint::spin_loop();
                     continue;
                 };
-                let push = self.append(&mut side, line);
+                let push = self.append(&mut side, head, parts);
                 drop(side);
                 if push != Push::Full {
                     // SeqCst, as in `Orders::rest`: either the writer sees this before it sleeps, or we see it asleep.
@@ -196,11 +196,12 @@ impl Ring {
         Push::Full
     }
 
-    fn append(&self, side: &mut Side, mut line: &[u8]) -> Push {
+    fn append(&self, side: &mut Side, head: &[u8], parts: &[&[u8]]) -> Push {
         let size = self.pool.chunk_size;
         let last = side.chunks.len();
         let room = side.chunks.last().map_or(0, |chunk| size - chunk.bytes.len());
-        let wanted = line.len().saturating_sub(room).div_ceil(size);
+        let len = parts.iter().map(|part| part.len()).sum::<usize>() + head.len();
+        let wanted = len.saturating_sub(room).div_ceil(size);
         for _ in 0..wanted {
             let Some(chunk) = self.pool.take() else {
                 side.chunks.drain(last..).for_each(|chunk| self.pool.put(chunk));
@@ -208,10 +209,17 @@ impl Ring {
             };
             side.chunks.push(chunk);
         }
-        for chunk in &mut side.chunks[last.saturating_sub(1)..] {
-            let (now, later) = line.split_at(line.len().min(size - chunk.bytes.len()));
-            chunk.bytes.extend_from_slice(now);
-            line = later;
+        let mut chunks = side.chunks[last.saturating_sub(1)..].iter_mut().peekable();
+        for mut part in std::iter::once(head).chain(parts.iter().copied()) {
+            while !part.is_empty() {
+                let Some(chunk) = chunks.peek_mut() else { break };
+                let (now, later) = part.split_at(part.len().min(size - chunk.bytes.len()));
+                chunk.bytes.extend_from_slice(now);
+                part = later;
+                if chunk.bytes.len() == size {
+                    chunks.next();
+                }
+            }
         }
         side.lines += 1;
         if wanted == 0 { Push::Appended } else { Push::Grew }
@@ -285,6 +293,10 @@ mod tests {
 
     use super::*;
 
+    fn push(ring: &Ring, line: &[u8]) -> Push {
+        ring.push(b"", &[line])
+    }
+
     fn taken(ring: &Ring) -> (Vec<u8>, u64) {
         let mut taken = Taken::default();
         ring.take(&mut taken);
@@ -313,15 +325,22 @@ mod tests {
     fn what_goes_in_comes_out_once() {
         let ring = Ring::new(0);
         assert!(!ring.is_pending());
-        assert_eq!(ring.push(b"one\n"), Push::Grew);
-        assert_eq!(ring.push(b"two\n"), Push::Appended);
+        assert_eq!(push(&ring, b"one\n"), Push::Grew);
+        assert_eq!(push(&ring, b"two\n"), Push::Appended);
         assert!(ring.is_pending());
         assert_eq!(taken(&ring), (b"one\ntwo\n".to_vec(), 2));
         assert!(!ring.is_pending());
-        assert_eq!(ring.push(b"three\n"), Push::Grew);
+        assert_eq!(push(&ring, b"three\n"), Push::Grew);
         assert_eq!(taken(&ring), (b"three\n".to_vec(), 1));
         assert_eq!(taken(&ring), (vec![], 0));
         assert_eq!(ring.used_size(), 0);
+    }
+
+    #[test]
+    fn parts_are_one_line() {
+        let ring = Ring::new(0);
+        assert_eq!(ring.push(b"head ", &[&[b'a'; 5000], b"", b" tail\n"]), Push::Grew);
+        assert_eq!(taken(&ring), ([b"head ", &[b'a'; 5000][..], b" tail\n"].concat(), 1));
     }
 
     #[test]
@@ -332,7 +351,7 @@ mod tests {
             .map(|len| vec![b'a' + (len % 26) as u8; len])
             .collect();
         for line in &lines {
-            assert_ne!(ring.push(line), Push::Full);
+            assert_ne!(push(&ring, line), Push::Full);
         }
         assert_eq!(taken(&ring), (lines.concat(), 6));
     }
@@ -341,14 +360,14 @@ mod tests {
     fn a_full_ring_takes_nothing_and_recovers() {
         let ring = Ring::new(0);
         let line = [b'x'; 1000];
-        let fit = iter::repeat_with(|| ring.push(&line)).take_while(|push| *push != Push::Full).count();
+        let fit = iter::repeat_with(|| push(&ring, &line)).take_while(|push| *push != Push::Full).count();
         assert_eq!(fit, RING_SIZE_MIN / 1000);
-        assert_eq!(ring.push(&line), Push::Full);
+        assert_eq!(push(&ring, &line), Push::Full);
         // A line that needs more chunks than there are leaves those it got.
         assert_eq!(taken(&ring).1, fit as u64);
-        assert_eq!(ring.push(&vec![0; RING_SIZE_MIN + 1]), Push::Full);
+        assert_eq!(push(&ring, &vec![0; RING_SIZE_MIN + 1]), Push::Full);
         assert_eq!(ring.used_size(), 0);
-        assert_eq!(ring.push(&vec![0; RING_SIZE_MIN]), Push::Grew);
+        assert_eq!(push(&ring, &vec![0; RING_SIZE_MIN]), Push::Grew);
     }
 
     #[test]
@@ -356,7 +375,7 @@ mod tests {
         let ring = Ring::new(0);
         let home = &ring.shards[shard_of_thread()];
         let occupied = lock(&home.sides[home.active.load(SeqCst)]);
-        assert_eq!(ring.push(b"line\n"), Push::Grew);
+        assert_eq!(push(&ring, b"line\n"), Push::Grew);
         drop(occupied);
         assert!(!home.pending.load(SeqCst));
         assert_eq!(taken(&ring), (b"line\n".to_vec(), 1));
@@ -373,7 +392,7 @@ mod tests {
             for id in 0..THREADS {
                 scope.spawn(move || {
                     for n in 0..LINES {
-                        while ring.push(format!("{id} {n}\n").as_bytes()) == Push::Full {
+                        while push(ring, format!("{id} {n}\n").as_bytes()) == Push::Full {
                             thread::yield_now();
                         }
                     }

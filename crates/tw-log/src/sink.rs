@@ -3,21 +3,28 @@
 use std::borrow::Cow;
 use std::fs::OpenOptions;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use tw_base::Counter;
 
+use crate::files::{self, Opened};
+use crate::memory::Cyclic;
 use crate::orders::{Closed, NewFile, Orders};
+use crate::output::Output;
 use crate::ring::{Push, Pushed, RING_SIZE_DEFAULT, Ring, lock};
+use crate::syslog::Datagrams;
+use crate::target::{Links, Target};
 use crate::writer::Writer;
-use crate::{Errno, ErrorLog, OpenError};
+use crate::{Errno, ErrorLog, OpenError, frame};
 
 /// Settings of a sink.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SinkConfig {
     /// Bytes that may wait to be written; rounded to chunks, at least [`crate::RING_SIZE_MIN`].
     pub ring_size: usize,
@@ -32,12 +39,14 @@ impl Default for SinkConfig {
 }
 
 /// When to write, if not at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Batch {
     /// Write when about this many bytes wait; at most half a ring, counted in chunks of a page or more.
     pub size: usize,
     /// Write at the latest this long after the first line; `None` waits for `size`, a reopen or the end.
     pub flush: Option<Duration>,
+    /// nginx's `gzip=`: the level of compression, 1 to 9, by the writer thread.
+    pub gzip: Option<u32>,
 }
 
 /// What happened to the lines of a sink since it was opened.
@@ -64,45 +73,93 @@ struct Handle(Arc<Shared>);
 /// What the threads that log and the writer have in common.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// `None` is standard error.
-    pub(crate) path: Option<PathBuf>,
+    pub(crate) target: Target,
     pub(crate) config: SinkConfig,
     pub(crate) ring: Ring,
     pub(crate) counts: Counts,
     pub(crate) orders: Orders,
+    /// Lines came that shall not wait for a batch to fill.
+    pub(crate) urgent: AtomicBool,
     /// Where the writer reports failures; weak, because an error log holds sinks.
     pub(crate) reports: Weak<Mutex<ErrorLog>>,
 }
 
 impl Sink {
-    /// Opens (and creates, 0644) the file at `path` for appending. Waits for the disk: main thread only.
+    /// Opens (and creates, 0644) what `target` names. Waits for the disk: main thread only.
     pub(crate) fn open(
-        path: &Path,
+        target: &Target,
         config: SinkConfig,
         reports: Weak<Mutex<ErrorLog>>,
     ) -> Result<Self, OpenError> {
-        let file = open_log(path)?;
-        Ok(Self::adopt(Some(path.to_owned()), file, config, reports))
+        let failed = |call, error: &io::Error| OpenError {
+            call,
+            path: target.name().into_owned(),
+            errno: Errno::from(error),
+        };
+        let output = match target {
+            Target::Stderr => Output::Stream(
+                io::stderr().as_fd().try_clone_to_owned().map_err(|error| failed("dup()", &error))?,
+            ),
+            Target::File(path) => Output::Stream(open_log(path)?),
+            Target::Syslog(server) => Output::Syslog(Datagrams::new(server.clone())),
+            Target::Memory(memory) => Output::Memory(
+                Cyclic::new(memory).map_err(|error| failed("memfd_create()", &error.into()))?,
+            ),
+            Target::Files(files) => Output::Files(Opened::new(files)),
+        };
+        Ok(Self::new(target.clone(), output, config, reports))
     }
 
     /// A sink for a descriptor that somebody else opened.
     pub(crate) fn adopt(
-        path: Option<PathBuf>,
+        target: Target,
         file: OwnedFd,
         config: SinkConfig,
         reports: Weak<Mutex<ErrorLog>>,
     ) -> Self {
+        Self::new(target, Output::Stream(file), config, reports)
+    }
+
+    fn new(target: Target, output: Output, config: SinkConfig, reports: Weak<Mutex<ErrorLog>>) -> Self {
         // The first use of the zone reads files; this is the last moment when that disturbs nobody.
         crate::time::zone();
         let ring = Ring::new(config.ring_size);
-        let shared =
-            Shared { path, config, ring, counts: Counts::default(), orders: Orders::new(file), reports };
+        let (counts, orders, urgent) = (Counts::default(), Orders::new(output), AtomicBool::new(false));
+        let shared = Shared { target, config, ring, counts, orders, urgent, reports };
         Self(Arc::new(Handle(Arc::new(shared))))
     }
 
-    /// Copies one line, with its line feed, into the ring. Never waits, whatever the log does; any thread.
+    /// Copies one line, with its line feed, into the ring; one message without it, if the sink is a syslog server. Never
+    /// waits, whatever the log does; any thread.
     pub fn push(&self, line: &[u8]) -> Pushed {
-        self.0.0.push(line)
+        self.push_parts(&[line])
+    }
+
+    /// The same for a line in parts.
+    pub fn push_parts(&self, parts: &[&[u8]]) -> Pushed {
+        let shared = &self.0.0;
+        if shared.target.is_framed() {
+            let head = frame::head(parts.iter().map(|part| part.len()).sum());
+            shared.push(&head, parts)
+        } else {
+            shared.push(&[], parts)
+        }
+    }
+
+    /// A line that does not wait for a batch to fill: of an error log that shares the file of an access log.
+    pub(crate) fn push_urgent(&self, parts: &[&[u8]]) -> Pushed {
+        let pushed = self.push_parts(parts);
+        if self.0.0.config.batch.is_some() && pushed == Pushed::Queued {
+            self.0.0.urgent.store(true, SeqCst);
+            return self.0.0.orders.lines_came(true);
+        }
+        pushed
+    }
+
+    /// A line for the file at `path`, if the sink is one of [`Target::Files`]. It is written only if the directory `root`
+    /// exists, and what may be on the way to it is what `links` says. `path` has no NUL.
+    pub fn push_to(&self, path: &[u8], root: &[u8], links: Links, line: &[u8]) -> Pushed {
+        self.push_parts(&[&files::head(path, root, links), path, root, line])
     }
 
     /// Starts the writer thread, once. Lines pushed before wait in the ring.
@@ -110,11 +167,9 @@ impl Sink {
         Writer::start(&self.0.0)
     }
 
-    /// Lets the writer thread open the path again after what is queued (log rotation). Does not wait.
+    /// Lets the writer thread open its files again after what is queued (log rotation). Does not wait.
     pub fn reopen(&self) {
-        if let Some(path) = &self.0.0.path {
-            self.0.0.orders.reopen(NewFile::Path(path.clone()));
-        }
+        self.0.0.orders.reopen(NewFile::Again);
     }
 
     /// Goes on in `file`, which somebody with more rights has opened. Does not wait.
@@ -140,7 +195,7 @@ impl Sink {
         &self.0.0.counts
     }
 
-    /// The path as configured, or `stderr`.
+    /// The path as configured, or what else it is called.
     #[must_use]
     pub fn name(&self) -> Cow<'_, str> {
         self.0.0.name()
@@ -176,11 +231,11 @@ impl Drop for Handle {
 
 impl Shared {
     pub(crate) fn name(&self) -> Cow<'_, str> {
-        self.path.as_deref().map_or(Cow::Borrowed("stderr"), Path::to_string_lossy)
+        self.target.name()
     }
 
-    fn push(&self, line: &[u8]) -> Pushed {
-        let pushed = match self.ring.push(line) {
+    fn push(&self, head: &[u8], parts: &[&[u8]]) -> Pushed {
+        let pushed = match self.ring.push(head, parts) {
             Push::Appended => self.orders.lines_came(false),
             Push::Grew => self.orders.lines_came(self.is_batch_full()),
             Push::Full => Pushed::Dropped,

@@ -1,15 +1,16 @@
-//! All sinks of the process: one per path, whoever asks, in whatever generation of the configuration.
+//! All sinks of the process: one per target and settings, whoever asks, in whatever generation of the configuration.
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use crate::orders::Closed;
 use crate::ring::lock;
 use crate::sink::{Sink, SinkConfig, WeakSink};
+use crate::target::Target;
 use crate::{Errno, ErrorLog, OpenError};
 
 /// The sinks of the process, for the main thread. A sink nobody uses any more is closed and forgotten.
@@ -22,8 +23,7 @@ pub struct Sinks {
 
 #[derive(Debug, Default)]
 struct Open {
-    /// By path; `None` is standard error.
-    sinks: HashMap<Option<PathBuf>, WeakSink>,
+    sinks: HashMap<(Target, SinkConfig), WeakSink>,
     started: bool,
 }
 
@@ -41,24 +41,22 @@ impl Sinks {
     }
 
     /// The sink that appends to the file at `path`, opened and created (0644) if it is new. Waits for the disk.
-    ///
-    /// The settings of the first one who opens a path hold as long as it is in use.
     pub fn open(&self, path: &Path, config: SinkConfig) -> Result<Sink, OpenError> {
-        self.get_or_open(Some(path.to_owned()), || Sink::open(path, config, Arc::downgrade(&self.reports)))
+        self.get(&Target::File(path.to_owned()), config)
     }
 
-    /// The same for a descriptor that somebody with more rights has opened.
+    /// The sink that writes to `target`, opened if it is new. Waits for the disk.
+    ///
+    /// One that is open with other settings stays as it is, beside the new one, until nobody uses it any more.
+    pub fn get(&self, target: &Target, config: SinkConfig) -> Result<Sink, OpenError> {
+        self.get_or_open(target, config, || Sink::open(target, config, Arc::downgrade(&self.reports)))
+    }
+
+    /// The same for a file that somebody with more rights has opened.
     pub fn adopt(&self, path: &Path, file: OwnedFd, config: SinkConfig) -> Result<Sink, OpenError> {
-        let path = Some(path.to_owned());
-        self.get_or_open(path.clone(), || Ok(Sink::adopt(path, file, config, Arc::downgrade(&self.reports))))
-    }
-
-    /// The sink that writes to standard error.
-    pub fn stderr(&self, config: SinkConfig) -> Result<Sink, OpenError> {
-        self.get_or_open(None, || {
-            let file =
-                io::stderr().as_fd().try_clone_to_owned().map_err(|error| failed("dup()", None, &error))?;
-            Ok(Sink::adopt(None, file, config, Arc::downgrade(&self.reports)))
+        let target = Target::File(path.to_owned());
+        self.get_or_open(&target, config, || {
+            Ok(Sink::adopt(target.clone(), file, config, Arc::downgrade(&self.reports)))
         })
     }
 
@@ -98,19 +96,21 @@ impl Sinks {
 
     fn get_or_open(
         &self,
-        path: Option<PathBuf>,
+        target: &Target,
+        config: SinkConfig,
         make: impl FnOnce() -> Result<Sink, OpenError>,
     ) -> Result<Sink, OpenError> {
         let mut open = self.lock();
         open.sinks.retain(|_, sink| sink.upgrade().is_some());
-        if let Some(sink) = open.sinks.get(&path).and_then(WeakSink::upgrade) {
+        let key = (target.clone(), config);
+        if let Some(sink) = open.sinks.get(&key).and_then(WeakSink::upgrade) {
             return Ok(sink);
         }
         let sink = make()?;
         if open.started {
             start(&sink)?;
         }
-        open.sinks.insert(path, sink.downgrade());
+        open.sinks.insert(key, sink.downgrade());
         Ok(sink)
     }
 
@@ -120,10 +120,9 @@ impl Sinks {
 }
 
 fn start(sink: &Sink) -> Result<(), OpenError> {
-    sink.start().map_err(|error| failed("pthread_create()", Some(sink), &error))
+    sink.start().map_err(|error| failed(sink, &error))
 }
 
-fn failed(call: &'static str, sink: Option<&Sink>, error: &io::Error) -> OpenError {
-    let path = sink.map_or_else(|| "stderr".into(), |sink| sink.name().into_owned());
-    OpenError { call, path, errno: Errno::from(error) }
+fn failed(sink: &Sink, error: &io::Error) -> OpenError {
+    OpenError { call: "pthread_create()", path: sink.name().into_owned(), errno: Errno::from(error) }
 }

@@ -16,6 +16,8 @@ pub type ErrorTime = [u8; 19];
 pub type TimeLocal = [u8; 26];
 /// `2026-11-20T11:00:00+00:00`, of `$time_iso8601`.
 pub type TimeIso8601 = [u8; 25];
+/// `Nov 20 11:00:00`, of a message to syslog.
+pub type SyslogTime = [u8; 15];
 
 const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
@@ -27,6 +29,7 @@ struct Times {
     error: ErrorTime,
     local: TimeLocal,
     iso8601: TimeIso8601,
+    syslog: SyslogTime,
 }
 
 /// The time of an error log line. `unix_s`: seconds since 1970.
@@ -45,6 +48,12 @@ pub fn time_local(unix_s: i64) -> TimeLocal {
 #[must_use]
 pub fn time_iso8601(unix_s: i64) -> TimeIso8601 {
     times(unix_s).iso8601
+}
+
+/// The time of a message to syslog. `unix_s`: seconds since 1970.
+#[must_use]
+pub fn syslog_time(unix_s: i64) -> SyslogTime {
+    times(unix_s).syslog
 }
 
 /// Appends the value of `$msec`: seconds since 1970 with three decimals. `ms`: 0 to 999.
@@ -97,6 +106,7 @@ impl Times {
             iso8601: fixed(format_args!(
                 "{year:04}-{month:02}-{day:02}T{h:02}:{m:02}:{s:02}{sign}{hours:02}:{minutes:02}"
             )),
+            syslog: fixed(format_args!("{name} {day:2} {h:02}:{m:02}:{s:02}")),
         }
     }
 }

@@ -9,21 +9,27 @@
 //!
 //! A quiet log is written line by line at once. Under load, lines gather while the writer lingers, so that the wake-up
 //! and the `write()` are paid once per batch; `buffer=` and `flush=` linger before the write as well. A failed write is
-//! tried again every second with nothing lost; what the ring cannot hold meanwhile is dropped there and counted.
+//! tried again every second with nothing lost; what the ring cannot hold meanwhile is dropped there and counted. What goes
+//! to a syslog server or to files with variables in their names is tried once: others behind it need not wait for it.
 
 use std::io::{self, IoSlice};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 use std::{fmt, mem, thread};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, writev};
 
+use crate::files::{Lost, Why};
 use crate::orders::{Closed, NewFile, Rest};
-use crate::ring::Taken;
+use crate::output::Output;
+use crate::ring::{Chunk, Taken};
 use crate::sink::{Shared, open_log};
-use crate::{ErrorLog, Level, error_log};
+use crate::syslog::SendError;
+use crate::target::Target;
+use crate::{Level, error_log, frame, gzip};
 
 /// How long lines gather after a write. Short enough that nobody sees it, long enough to bound wake-ups to 1,000/s.
 const LINGER: Duration = Duration::from_millis(1);
@@ -34,6 +40,9 @@ const RETRY: Duration = Duration::from_secs(1);
 /// A failing log is reported at most this often, as in nginx.
 const REPORT_EVERY: Duration = Duration::from_secs(60);
 
+/// A file that cannot be opened, of a log with variables in its path, is reported at most this often.
+const REPORT_FILES_EVERY: Duration = Duration::from_secs(1);
+
 /// Dropped lines are reported at most this often.
 const REPORT_DROPPED_EVERY: Duration = Duration::from_secs(1);
 
@@ -43,8 +52,11 @@ const POLL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Parts of one `writev`: the kernel's `IOV_MAX`.
 const PARTS_MAX: usize = 1024;
 
-/// Enough for a line being formatted (2 KiB) and a time zone.
-const STACK_SIZE: usize = 128 * 1024;
+/// Enough for a line being formatted (2 KiB), a time zone and a compressor, whose tables are on the heap.
+const STACK_SIZE: usize = 256 * 1024;
+
+/// Memory for messages or compressed lines that is kept from one batch to the next, bytes.
+const FLAT_KEEP: usize = 64 * 1024;
 
 /// How a batch went.
 enum Wrote {
@@ -57,11 +69,19 @@ enum Wrote {
 /// One writer and what it alone uses.
 pub(crate) struct Writer {
     shared: Arc<Shared>,
-    file: OwnedFd,
+    output: Output,
     batch: Taken,
-    /// Bytes of `batch` that are already written.
+    /// The batch in another form: compressed, or in one piece.
+    flat: Vec<u8>,
+    /// Bytes of `flat`, or else of `batch`, that are already written.
     written: usize,
+    /// Lines of the batch that are done with, and those of them that are lost.
+    done: u64,
+    lost: u64,
+    /// Lines of the last batch.
+    last: u64,
     failure_reported: Option<Instant>,
+    files_reported: Option<Instant>,
     dropped_reported: Option<Instant>,
     dropped_known: u64,
 }
@@ -69,26 +89,40 @@ pub(crate) struct Writer {
 impl Writer {
     /// Starts the thread of `shared`, once.
     pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
-        let Some(file) = shared.orders.take_file() else { return Ok(()) };
-        let again = file.try_clone()?;
-        let writer = Self {
-            shared: Arc::clone(shared),
-            file,
-            batch: Taken::default(),
-            written: 0,
-            failure_reported: None,
-            dropped_reported: None,
-            dropped_known: 0,
-        };
+        if !shared.orders.begin() {
+            return Ok(());
+        }
         let name = format!("log:{}", shared.name().rsplit('/').next().unwrap_or_default());
-        match thread::Builder::new().name(name).stack_size(STACK_SIZE).spawn(move || writer.run()) {
-            Ok(handle) => shared.orders.started(handle.thread().clone()),
+        let this = Arc::clone(shared);
+        let life = move || {
+            if let Some(output) = this.orders.started() {
+                Self::new(this, output).run();
+            }
+        };
+        match thread::Builder::new().name(name).stack_size(STACK_SIZE).spawn(life) {
+            Ok(_) => Ok(()),
             Err(error) => {
-                shared.orders.put_file(again);
-                return Err(error);
+                shared.orders.not_begun();
+                Err(error)
             }
         }
-        Ok(())
+    }
+
+    fn new(shared: Arc<Shared>, output: Output) -> Self {
+        Self {
+            shared,
+            output,
+            batch: Taken::default(),
+            flat: Vec::new(),
+            written: 0,
+            done: 0,
+            lost: 0,
+            last: 0,
+            failure_reported: None,
+            files_reported: None,
+            dropped_reported: None,
+            dropped_known: 0,
+        }
     }
 
     fn run(mut self) {
@@ -117,13 +151,15 @@ impl Writer {
         shared.orders.refuse();
         // What came too late for the last batch.
         shared.ring.take(&mut self.batch);
-        shared.counts.dropped.add(self.batch.lines);
+        shared.counts.written.add(self.done - self.lost);
+        shared.counts.dropped.add(self.batch.lines - self.done + self.lost);
         shared.orders.closed(closed);
     }
 
     /// Waits for the next batch, or an order.
-    fn rest(&self, idle: bool) {
-        let Shared { orders, ring, config, .. } = &*self.shared;
+    fn rest(&mut self, idle: bool) {
+        let shared = Arc::clone(&self.shared);
+        let Shared { orders, ring, config, .. } = &*shared;
         if !self.batch.chunks.is_empty() {
             // The pause after the failure was the rest.
             return;
@@ -137,34 +173,84 @@ impl Writer {
                 && !self.shared.is_batch_full()
                 && !orders.any()
                 && left() != Some(Duration::ZERO)
+                && !shared.urgent.swap(false, SeqCst)
             {
-                orders.rest(Rest::Linger, left(), || self.shared.is_batch_full());
+                let is_due = || shared.is_batch_full() || shared.urgent.load(SeqCst);
+                orders.rest(Rest::Linger, left(), is_due);
             }
-        } else if idle {
+        } else if idle || self.is_prompt() {
             self.sleep();
         } else {
             orders.rest(Rest::Linger, Some(LINGER), || self.shared.is_batch_full());
         }
     }
 
-    /// Waits for the next line, or until dropped lines can be reported.
-    fn sleep(&self) {
+    /// Whether lines are written as they come although others may follow: each may need a file of its own anyway.
+    fn is_prompt(&self) -> bool {
+        matches!(self.output, Output::Files(_)) && self.last == 1
+    }
+
+    /// Waits for the next line, until dropped lines can be reported, or until a file is to be closed.
+    fn sleep(&mut self) {
         let report_due = self.shared.counts.dropped.value() != self.dropped_known;
-        let span = report_due.then_some(REPORT_DROPPED_EVERY);
+        let report = report_due.then_some(REPORT_DROPPED_EVERY);
+        let sweep = match &mut self.output {
+            Output::Files(files) => files.sweep(),
+            Output::Stream(_) | Output::Syslog(_) | Output::Memory(_) => None,
+        };
+        let span = report.into_iter().chain(sweep).min();
         self.shared.orders.rest(Rest::Sleep, span, || self.shared.ring.is_pending());
     }
 
-    /// Writes what was taken. What the log does not take stays in the batch.
+    /// Writes what was taken. What a stream does not take stays in the batch.
     fn write_batch(&mut self) -> Wrote {
+        if self.batch.chunks.is_empty() {
+            return Wrote::All;
+        }
+        match &self.output {
+            Output::Stream(_) => self.write_stream(),
+            Output::Syslog(_) => self.send(),
+            Output::Memory(_) | Output::Files(_) => self.write_messages(),
+        }
+    }
+
+    /// The batch is over.
+    fn finish(&mut self) -> Wrote {
+        self.shared.counts.written.add(self.batch.lines - self.lost);
+        self.shared.counts.dropped.add(self.lost);
+        // What was lost by a failure was reported with the failure.
+        self.dropped_known += self.lost;
+        self.last = self.batch.lines;
+        self.shared.ring.give_back(&mut self.batch);
+        self.flat.clear();
+        if self.flat.capacity() > FLAT_KEEP {
+            self.flat = Vec::new();
+        }
+        (self.written, self.done, self.lost) = (0, 0, 0);
+        Wrote::All
+    }
+
+    fn write_stream(&mut self) -> Wrote {
+        let level = self.shared.config.batch.and_then(|batch| batch.gzip);
+        if let Some(level) = level
+            && self.flat.is_empty()
+        {
+            match gzip::member(level, self.batch.chunks.iter().map(Chunk::bytes)) {
+                Ok(member) => self.flat = member,
+                // A Vec takes every byte: this does not happen.
+                Err(_) => {
+                    self.lost = self.batch.lines;
+                    return self.finish();
+                }
+            }
+        }
         loop {
+            let Output::Stream(file) = &self.output else { return self.finish() };
             let parts = self.parts();
             if parts.is_empty() {
-                self.shared.counts.written.add(self.batch.lines);
-                self.shared.ring.give_back(&mut self.batch);
-                self.written = 0;
-                return Wrote::All;
+                return self.finish();
             }
-            match writev(&self.file, &parts) {
+            match writev(file, &parts) {
                 Ok(n) => {
                     self.written += n;
                     self.shared.counts.written_bytes.add(n as u64);
@@ -172,7 +258,7 @@ impl Writer {
                 Err(Errno::INTR) => {}
                 // Somebody made the description non-blocking: a terminal or a pipe we share.
                 Err(Errno::AGAIN) => {
-                    if !self.is_writable() && self.shared.orders.any() {
+                    if !is_writable(file.as_fd()) && self.shared.orders.any() {
                         return Wrote::Part;
                     }
                 }
@@ -187,6 +273,10 @@ impl Writer {
 
     /// The rest of the batch, as far as one call takes it.
     fn parts(&self) -> Vec<IoSlice<'_>> {
+        if !self.flat.is_empty() {
+            let rest = &self.flat[self.written..];
+            return if rest.is_empty() { Vec::new() } else { vec![IoSlice::new(rest)] };
+        }
         let mut skip = self.written;
         let mut parts = Vec::with_capacity(self.batch.chunks.len().min(PARTS_MAX));
         for chunk in &self.batch.chunks {
@@ -201,19 +291,112 @@ impl Writer {
         parts
     }
 
-    fn is_writable(&self) -> bool {
-        let mut fds = [PollFd::new(&self.file, PollFlags::OUT)];
-        poll(&mut fds, Some(&POLL)).is_ok_and(|ready| ready > 0)
+    /// Brings the messages of the batch into one piece.
+    fn flatten(&mut self) {
+        if self.flat.is_empty() {
+            self.batch.chunks.iter().for_each(|chunk| self.flat.extend_from_slice(chunk.bytes()));
+        }
+    }
+
+    /// Sends every message of the batch. One that fails is lost; a server that does not take any now is waited for.
+    fn send(&mut self) -> Wrote {
+        self.flatten();
+        while let Some(message) = frame::at(&self.flat, self.written) {
+            let Output::Syslog(server) = &mut self.output else { break };
+            match server.send(message) {
+                Ok(()) => self.shared.counts.written_bytes.add(message.len() as u64),
+                Err(SendError { error, .. }) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if !server.fd().is_some_and(is_writable) && self.shared.orders.any() {
+                        return Wrote::Part;
+                    }
+                    continue;
+                }
+                Err(SendError { call, error }) => {
+                    self.lost += 1;
+                    self.shared.counts.failed.add(1);
+                    if is_due(&mut self.failure_reported, REPORT_EVERY)
+                        && let Target::Syslog(server) = &self.shared.target
+                    {
+                        let errno = crate::Errno::from(&error);
+                        self.report_failure(
+                            Level::Alert,
+                            format_args!("{call} failed ({errno}) while logging to syslog, server: {server}"),
+                        );
+                    }
+                }
+            }
+            self.done += 1;
+            self.written += frame::HEAD + message.len();
+        }
+        self.finish()
+    }
+
+    /// Writes messages to where each is done with at once, whether it can be written or not.
+    fn write_messages(&mut self) -> Wrote {
+        self.flatten();
+        let mut failures = Vec::new();
+        match &mut self.output {
+            Output::Files(files) => {
+                let bytes = files.write(&self.flat, |lost| {
+                    self.lost += lost.lines;
+                    failures.push(lost);
+                });
+                self.shared.counts.written_bytes.add(bytes);
+            }
+            Output::Memory(memory) => match memory.write(frame::all(&self.flat)) {
+                Ok(()) => self.shared.counts.written_bytes.add(self.flat.len() as u64),
+                Err(errno) => {
+                    self.lost = self.batch.lines;
+                    self.shared.counts.failed.add(1);
+                    self.report_failed_write(errno);
+                }
+            },
+            Output::Stream(_) | Output::Syslog(_) => {}
+        }
+        self.shared.counts.failed.add(failures.len() as u64);
+        failures.iter().for_each(|lost| self.report_lost(lost));
+        self.finish()
+    }
+
+    fn report_lost(&mut self, lost: &Lost) {
+        let (path, errno) = (crate::Text(&lost.path), crate::Errno::from(lost.errno));
+        match lost.why {
+            Why::Write => {
+                if is_due(&mut self.failure_reported, REPORT_EVERY) {
+                    self.report_failure(
+                        Level::Alert,
+                        format_args!("write() to \"{path}\" failed ({errno})"),
+                    );
+                }
+            }
+            Why::Root | Why::Open if !is_due(&mut self.files_reported, REPORT_FILES_EVERY) => {}
+            Why::Root => {
+                let message = format_args!("testing \"{path}\" existence failed ({errno})");
+                self.report_failure(Level::Error, message);
+            }
+            Why::Open => {
+                self.report_failure(Level::Crit, format_args!("open() \"{path}\" failed ({errno})"));
+            }
+        }
     }
 
     fn go_on_in(&mut self, file: NewFile) {
-        let opened = match file {
-            NewFile::Open(file) => Ok(file),
-            NewFile::Path(path) => open_log(&path),
+        let opened = match (file, &self.shared.target, &mut self.output) {
+            (NewFile::Open(file), ..) => Ok(file),
+            (NewFile::Again, Target::File(path), _) => open_log(path),
+            (NewFile::Again, _, Output::Files(files)) => return files.close(),
+            (NewFile::Again, _, Output::Syslog(server)) => return server.close(),
+            (NewFile::Again, _, Output::Stream(_) | Output::Memory(_)) => return,
         };
         match opened {
-            // The old file is closed here: this thread may wait for its last blocks.
-            Ok(file) => self.file = file,
+            Ok(file) => {
+                // The old file is closed here: this thread may wait for its last blocks.
+                self.output = Output::Stream(file);
+                if !self.flat.is_empty() {
+                    // Half a member of a gzip file is worth nothing.
+                    self.written = 0;
+                }
+            }
             Err(error) => {
                 self.shared.counts.failed.add(1);
                 self.report_failure(Level::Emerg, format_args!("{error}"));
@@ -246,12 +429,16 @@ impl Writer {
         }
     }
 
-    /// Writes to the error log, unless that is the log that fails.
+    /// Writes to the error log, but not to the log that fails.
     fn report_failure(&self, level: Level, message: fmt::Arguments<'_>) {
-        let log = self.shared.error_log();
-        let log = if log.goes_to(&self.shared) { ErrorLog::none() } else { log };
+        let log = self.shared.error_log().without(&self.shared);
         error_log::write_or_stderr(&log, level, message);
     }
+}
+
+fn is_writable(fd: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::new(&fd, PollFlags::OUT)];
+    poll(&mut fds, Some(&POLL)).is_ok_and(|ready| ready > 0)
 }
 
 /// Whether `every` has passed since `last`, which then becomes now.

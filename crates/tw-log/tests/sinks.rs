@@ -5,7 +5,9 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +15,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustix::pipe::fcntl_setpipe_size;
 use tw_log::{
-    Batch, Closed, ErrorLog, Level, Pushed, RING_SIZE_MIN, Sink, SinkConfig, Sinks, debug, error, warn,
+    Batch, CacheConfig, Closed, ErrorLog, ErrorTarget, Facility, Files, Level, Links, Memory, Opener, Pushed,
+    RING_SIZE_MIN, Sink, SinkConfig, Sinks, SyslogHead, SyslogServer, Target, debug, error, warn,
 };
 use tw_testkit::TempDir;
 use tw_testkit::wait::{PATIENCE, until};
@@ -143,7 +146,7 @@ fn a_path_has_one_sink_as_long_as_somebody_uses_it() {
     let (sinks, dir) = setup();
     let path = dir.join("access.log");
     let first = sinks.open(&path, SMALL).unwrap();
-    let second = sinks.open(&path, SinkConfig::default()).unwrap();
+    let second = sinks.open(&path, SMALL).unwrap();
     assert_eq!(sinks.all().len(), 1);
     drop(first);
     assert_eq!(second.push(b"one\n"), Pushed::Queued);
@@ -309,11 +312,11 @@ fn a_batch_waits_for_its_size_the_flush_a_reopen_or_the_end() {
         let path = dir.join(name);
         (sinks.open(&path, SinkConfig { batch: Some(batch), ..SinkConfig::default() }).unwrap(), path)
     };
-    let (by_size, size_path) = open("size.log", Batch { size: 16 << 10, flush: None });
+    let (by_size, size_path) = open("size.log", Batch { size: 16 << 10, flush: None, gzip: None });
     let (by_flush, flush_path) =
-        open("flush.log", Batch { size: 64 << 10, flush: Some(Duration::from_millis(5)) });
-    let (by_end, end_path) = open("end.log", Batch { size: 64 << 10, flush: None });
-    let (by_reopen, reopen_path) = open("reopen.log", Batch { size: 64 << 10, flush: None });
+        open("flush.log", Batch { size: 64 << 10, flush: Some(Duration::from_millis(5)), gzip: None });
+    let (by_end, end_path) = open("end.log", Batch { size: 64 << 10, flush: None, gzip: None });
+    let (by_reopen, reopen_path) = open("reopen.log", Batch { size: 64 << 10, flush: None, gzip: None });
     for sink in [&by_flush, &by_end, &by_reopen] {
         assert_eq!(sink.push(b"line\n"), Pushed::Queued);
     }
@@ -369,4 +372,178 @@ fn the_error_log_reports_its_own_drops_in_itself() {
         read_some(&mut reader, &mut read);
         read.ends_with(report.as_bytes())
     }));
+}
+
+#[test]
+fn other_settings_are_another_sink_on_the_same_file() {
+    let (sinks, dir) = setup();
+    let path = dir.join("access.log");
+    let old = sinks.open(&path, SMALL).unwrap();
+    let batch = Some(Batch { size: 4096, flush: None, gzip: None });
+    let new = sinks.open(&path, SinkConfig { batch, ..SMALL }).unwrap();
+    assert_eq!(new.push(b"new\n"), Pushed::Queued);
+    assert_eq!(old.push(b"old\n"), Pushed::Queued);
+    expect_text(&path, "old\n");
+    drop(new);
+    expect_text(&path, "old\nnew\n");
+}
+
+#[test]
+fn errors_do_not_wait_for_the_buffer_of_an_access_log() {
+    let (sinks, dir) = setup();
+    let path = dir.join("both.log");
+    let batch = Some(Batch { size: 4096, flush: None, gzip: None });
+    let sink = sinks.open(&path, SinkConfig { batch, ..SMALL }).unwrap();
+    assert_eq!(sink.push(b"request\n"), Pushed::Queued);
+    let log = ErrorLog::new(vec![(sink.clone(), Level::Error)]);
+    error!(log, "first");
+    assert!(until(PATIENCE, || text(&path).ends_with(": first\n")));
+    assert!(text(&path).starts_with("request\n"));
+    error!(log, "second");
+    assert!(until(PATIENCE, || text(&path).ends_with(": second\n")));
+}
+
+#[test]
+fn a_syslog_server_gets_one_datagram_a_message_and_may_come_back() {
+    let (sinks, dir) = setup();
+    let (log, errors) = error_log(&sinks, &dir);
+    sinks.report_to(log);
+    let path = dir.join("syslog");
+    let target = Target::Syslog(SyslogServer::Unix(path.clone()));
+    let sink = sinks.get(&target, SMALL).unwrap();
+    assert_eq!(sink.push(b"lost"), Pushed::Queued);
+    let report = format!(
+        "connect() failed (2: No such file or directory) while logging to syslog, server: unix:{}\n",
+        path.display()
+    );
+    assert!(until(PATIENCE, || text(&errors).ends_with(&report)), "{}", text(&errors));
+    assert_eq!(sink.push(b"lost, too"), Pushed::Queued);
+    assert!(until(PATIENCE, || sink.counts().dropped.value() == 2));
+    assert_eq!(text(&errors).matches("connect()").count(), 1);
+
+    let receive = |server: &UnixDatagram| {
+        let mut bytes = [0; 9000];
+        let n = server.recv(&mut bytes).unwrap();
+        bytes[..n].to_vec()
+    };
+    for _ in 0..2 {
+        let server = UnixDatagram::bind(&path).unwrap();
+        server.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert_eq!(sink.push_parts(&[b"head ", b"text"]), Pushed::Queued);
+        assert_eq!(sink.push(&[b'x'; 8000]), Pushed::Queued);
+        assert_eq!(receive(&server), b"head text");
+        assert_eq!(receive(&server), [b'x'; 8000]);
+        drop(server);
+        fs::remove_file(&path).unwrap();
+    }
+    assert!(until(PATIENCE, || sink.counts().written.value() == 4));
+    assert_eq!(sink.counts().dropped.value(), 2);
+    assert!(!text(&errors).contains("could not keep up"));
+}
+
+#[test]
+fn a_syslog_server_that_hangs_holds_up_nobody() {
+    let (sinks, dir) = setup();
+    let path = dir.join("syslog");
+    let server = UnixDatagram::bind(&path).unwrap();
+    let sink = sinks.get(&Target::Syslog(SyslogServer::Unix(path)), SMALL).unwrap();
+    let _ = fill(&sink);
+    assert_eq!(sinks.flush_and_close(Instant::now() + PATIENCE), Closed::Late);
+    let counts = sink.counts();
+    assert!(counts.written.value() > 0 && counts.dropped.value() > 0);
+    drop(server);
+}
+
+#[test]
+fn the_error_log_says_more_of_what_fails_itself() {
+    let (sinks, dir) = setup();
+    let (file, errors) = error_log(&sinks, &dir);
+    drop(file);
+    let syslog = sinks.get(&Target::Syslog(SyslogServer::Unix(dir.join("none"))), SMALL).unwrap();
+    let head = SyslogHead::new(Facility::LOCAL7, None, "nginx");
+    let file = sinks.open(&errors, SMALL).unwrap();
+    let log = ErrorLog::to(vec![
+        ErrorTarget { sink: syslog, level: Level::Error, syslog: Some(head) },
+        ErrorTarget { sink: file, level: Level::Error, syslog: None },
+    ]);
+    sinks.report_to(log.clone());
+    error!(log, "message");
+    assert!(until(PATIENCE, || text(&errors).contains("while logging to syslog, server: unix:")));
+    assert_eq!(text(&errors).matches(": message\n").count(), 1);
+}
+
+#[test]
+fn compressed_batches_are_one_text() {
+    let (sinks, dir) = setup();
+    let path = dir.join("access.log.gz");
+    let batch = Some(Batch { size: 4096, flush: Some(Duration::from_millis(1)), gzip: Some(1) });
+    let sink = sinks.open(&path, SinkConfig { batch, ..SMALL }).unwrap();
+    for n in 0..3 {
+        assert_eq!(sink.push(format!("line {n}\n").as_bytes()), Pushed::Queued);
+        assert!(until(PATIENCE, || sink.counts().written.value() == n + 1));
+    }
+    let mut unpacked = String::new();
+    flate2::read::MultiGzDecoder::new(File::open(&path).unwrap()).read_to_string(&mut unpacked).unwrap();
+    assert_eq!(unpacked, "line 0\nline 1\nline 2\n");
+    assert_eq!(fs::metadata(&path).unwrap().len(), sink.counts().written_bytes.value());
+}
+
+#[test]
+fn lines_go_to_the_files_they_name() {
+    let (sinks, dir) = setup();
+    let (_log, errors) = error_log(&sinks, &dir);
+    let opener = Opener(|path, _| {
+        let path = str::from_utf8(path.to_bytes()).unwrap();
+        Ok(OpenOptions::new().append(true).create(true).open(path)?.into())
+    });
+    let cache = Some(CacheConfig {
+        max: 9,
+        inactive: Duration::from_secs(60),
+        min_uses: 1,
+        valid: Duration::from_secs(60),
+    });
+    for (cache, name) in [(None, "plain"), (cache, "cached")] {
+        let target = Target::Files(Files { name: name.into(), cache, opener });
+        let sink = sinks.get(&target, SMALL).unwrap();
+        let push = |file: &str, line: &[u8]| {
+            let (path, root) = (dir.join(format!("{name}-{file}")), dir.path());
+            sink.push_to(path.as_os_str().as_bytes(), root.as_os_str().as_bytes(), Links::Follow, line)
+        };
+        for (file, line) in [("a", "1\n"), ("b", "2\n"), ("a", "3\n")] {
+            assert_eq!(push(file, line.as_bytes()), Pushed::Queued);
+        }
+        assert!(until(PATIENCE, || sink.counts().written.value() == 3));
+        expect_text(&dir.join(format!("{name}-b")), "2\n");
+        expect_text(&dir.join(format!("{name}-a")), "1\n3\n");
+        // A rotation: an open file is left.
+        fs::rename(dir.join(format!("{name}-a")), dir.join("rotated")).unwrap();
+        sinks.reopen();
+        assert!(until(PATIENCE, || {
+            let _ = push("a", b"4\n");
+            dir.join(format!("{name}-a")).exists()
+        }));
+        assert_eq!(push("no/such", b"5\n"), Pushed::Queued);
+        assert!(until(PATIENCE, || sink.counts().dropped.value() == 1));
+    }
+    let report = format!("open() \"{}\" failed (2: No such", dir.join("plain-no/such").display());
+    assert!(until(PATIENCE, || text(&errors).contains(&report)), "{}", text(&errors));
+}
+
+#[test]
+fn a_log_in_memory_is_read_through_its_descriptor() {
+    let (sinks, _dir) = setup();
+    let target = Target::Memory(Memory { name: "memory-of-this-test".into(), size: 8192 });
+    let log = ErrorLog::new(vec![(sinks.get(&target, SMALL).unwrap(), Level::Debug)]);
+    let descriptor = fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|fd| {
+            fs::read_link(fd).is_ok_and(|name| name.to_string_lossy().contains("memory-of-this-test"))
+        })
+        .unwrap();
+    for n in 0..500 {
+        debug!(log, "line {n}");
+    }
+    assert!(until(PATIENCE, || text(&descriptor).contains(": line 499\n---")));
+    assert!(fs::metadata(&descriptor).unwrap().len() <= 8192);
 }

@@ -1,0 +1,20 @@
+//! What a writer writes to, once it is open.
+
+use std::os::fd::OwnedFd;
+
+use crate::files::Opened;
+use crate::memory::Cyclic;
+use crate::syslog::Datagrams;
+
+/// What a writer writes to.
+#[derive(Debug)]
+pub(crate) enum Output {
+    /// A stream of bytes: a file, a pipe, a terminal.
+    Stream(OwnedFd),
+    /// Datagrams.
+    Syslog(Datagrams),
+    /// A cyclic buffer.
+    Memory(Cyclic),
+    /// Files whose names the lines bring along.
+    Files(Opened),
+}
