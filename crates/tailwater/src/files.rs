@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::OFlags;
-use tw_log::{Errno, Level};
+use tw_log::{Errno, Level, Target};
 use tw_server::core::location::TempPath;
 use tw_server::core::main::MainSettings;
 
@@ -73,10 +73,10 @@ const NOT_A_FILE: [i32; 2] = [rustix::io::Errno::LOOP.raw_os_error(), rustix::io
 /// Lets standard error end where the main error log does, for what cannot be logged: a panic, the loop guard.
 /// A server in the background has no other place for it; without an error log in a file it keeps what it has.
 pub(crate) fn redirect_stderr(main: &MainSettings) {
-    if main.error_log.iter().any(|target| target.path.is_none()) {
+    if main.error_log.iter().any(|target| target.target == Target::Stderr) {
         return;
     }
-    let log = main.error_log.iter().find_map(|target| target.path.as_ref());
+    let log = main.error_log.iter().find_map(|target| target.target.path());
     // The log is open for messages already; a failure here only loses what would be written past it.
     if let Some(Ok(log)) = log.map(|path| OpenOptions::new().append(true).open(path)) {
         let _ = rustix::stdio::dup2_stderr(&log);

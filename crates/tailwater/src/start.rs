@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tw_disk::Pool;
-use tw_log::{Level, OpenError, Sinks};
+use tw_log::{Level, OpenError, Sinks, Target};
 use tw_rt::affinity::Affinity;
 use tw_rt::signal::Signals;
 use tw_server::http::generation::{Config, Generation};
@@ -93,7 +93,7 @@ fn open(source: &mut Source, mode: Mode, sinks: &Sinks, console: &mut Console) -
     open_logs(&config, sinks).map_err(|fault| say(console, fault)).ok()?;
     if mode != Mode::Session {
         console.log_to((*config.error_log).clone());
-        if config.main.error_log.iter().any(|target| target.path.is_none()) {
+        if config.main.error_log.iter().any(|target| target.target == Target::Stderr) {
             console.leave_stderr();
         }
         let made = files::make_temp_paths(&config.temp_paths, process.identity.as_ref());

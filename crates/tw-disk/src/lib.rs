@@ -50,6 +50,7 @@ pub use driver::{Sent, SentEnd};
 pub use error::{DiskError, errno_text};
 pub use file::{File, Now};
 pub use how::{Access, Create, Existing, Links, Open, Temp};
+pub use links::open_log;
 pub use meta::{Entry, Kind, Listing, Meta, Space};
 pub use op::Op;
 pub use ops::{Durable, LIST_MAX};

@@ -1,5 +1,7 @@
 //! `disable_symlinks`: opening without following links, or only links of the same owner.
 
+use crate::how::Links;
+
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, readlinkat, statat,
 };
@@ -55,6 +57,33 @@ fn open_resolving(path: &CStr, from: u32, flags: OFlags, resolve: ResolveFlags) 
     }
     let dir = openat2(CWD, trusted, STEP, Mode::empty(), resolve)?;
     openat2(&dir, rest, flags, Mode::empty(), strict)
+}
+
+/// Opens a log for appending and creates it (0644), as `disable_symlinks` says. Waits for the disk and answers on the
+/// calling thread, which is the writer of that log and never a loop.
+pub fn open_log(path: &CStr, links: Links) -> Result<OwnedFd, Errno> {
+    // A pipe that nobody reads is an error and does not wait for a reader.
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(0o644);
+    type Open = fn(&CStr, u32, OFlags) -> Result<OwnedFd, Errno>;
+    let (open, from): (Open, u32) = match links {
+        Links::Follow => return openat(CWD, path, flags | OFlags::CREATE, mode),
+        Links::Refuse { from } => (open_refusing, from),
+        Links::SameOwner { from } => (open_same_owner, from),
+    };
+    match open(path, from, flags) {
+        Err(Errno::NOENT) => {}
+        other => return other,
+    }
+    let bytes = path.to_bytes();
+    let (dir, name) = match bytes.iter().rposition(|&byte| byte == b'/') {
+        Some(slash) => bytes.split_at(slash + 1),
+        None => (&b"."[..], bytes),
+    };
+    let dir = std::ffi::CString::new(dir).map_err(|_| Errno::INVAL)?;
+    let dir = open(&dir, from, STEP)?;
+    // Whatever came there meanwhile, a link is not followed.
+    openat(&dir, name, flags | OFlags::CREATE | OFlags::NOFOLLOW, mode)
 }
 
 /// Opens, following only links whose owner also owns what they lead to.
@@ -132,6 +161,39 @@ fn is_symlink(mode: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_log_is_made_and_links_are_judged() {
+        let dir = tw_testkit::TempDir::new("links").unwrap();
+        std::fs::create_dir(dir.join("real")).unwrap();
+        std::os::unix::fs::symlink("real", dir.join("linked")).unwrap();
+        std::os::unix::fs::symlink("there", dir.join("real/link")).unwrap();
+        let open = |name: &str, links| {
+            let path = std::ffi::CString::new(dir.join(name).to_str().unwrap()).unwrap();
+            open_log(&path, links).map(|_| ())
+        };
+        let trusted = dir.join("linked/").as_os_str().len() as u32;
+        for (name, links, expected) in [
+            ("real/a", Links::Refuse { from: 0 }, Ok(())),
+            ("real/b", Links::SameOwner { from: 0 }, Ok(())),
+            ("real/b", Links::SameOwner { from: 0 }, Ok(())),
+            ("linked/c", Links::Refuse { from: 0 }, Err(Errno::LOOP)),
+            ("linked/c", Links::Refuse { from: trusted }, Ok(())),
+            ("linked/d", Links::SameOwner { from: 0 }, Ok(())),
+            ("real/link", Links::Refuse { from: 0 }, Err(Errno::LOOP)),
+            ("real/link", Links::SameOwner { from: 0 }, Err(Errno::LOOP)),
+            ("real/link", Links::Follow, Ok(())),
+            ("real/link", Links::SameOwner { from: 0 }, Ok(())),
+            ("none/x", Links::Refuse { from: 0 }, Err(Errno::NOENT)),
+            ("real/", Links::Follow, Err(Errno::ISDIR)),
+            ("real/", Links::Refuse { from: 0 }, Err(Errno::ISDIR)),
+        ] {
+            assert_eq!(open(name, links), expected, "{name} {links:?}");
+        }
+        for name in ["real/a", "real/b", "real/c", "real/d", "real/there"] {
+            assert!(dir.join(name).is_file(), "{name}");
+        }
+    }
 
     #[test]
     fn splits_at_names() {

@@ -1,30 +1,35 @@
 //! `access_log`, `log_format`: one line per request (nginx: ngx_http_log_module). Log handler.
 //!
-//! A line is made in one buffer of the loop and copied into the ring of its file, whose own thread writes it. A full ring
-//! drops lines and counts them; a request never waits for a log.
+//! A line is made in one buffer of the loop and copied into the ring of its file or syslog server, whose own thread writes
+//! it. A full ring drops lines and counts them; a request never waits for a log. A path with variables goes along with its
+//! line: the thread opens the file.
 //!
 //! A level with `access_log` replaces what the outer one has; `off` wins over other logs of its level. Formats are found
 //! wherever they stand in `http`.
+
+mod path;
+mod written;
 
 use std::cell::Cell;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tw_conf::{
-    Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LIMIT_EXCEPT, LOCATION, Node, SERVER, Setting, Word,
-    record, units,
+    Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LIMIT_EXCEPT, LOCATION, SERVER, Setting, record,
 };
-use tw_log::Batch;
 use tw_log::escape::Escape;
+use tw_log::{CacheConfig, Files, Level, Pushed, Sink, SyslogHead, Target};
 use tw_server::http::plan::{LogHandler, Plan};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::log::SinkRef;
 use tw_server::module::Settings;
 use tw_server::vars::{Template, Value};
+
+use path::VarPath;
+use written::{Raw, RawFormat, RawLog, read_cache, read_format, read_log};
 
 /// The log of a server that names none.
 const DEFAULT_PATH: &[u8] = b"logs/access.log";
@@ -37,33 +42,13 @@ const COMBINED: (&str, &str) = (
 /// The buffer of a line keeps at most this much memory between two requests, bytes.
 const LINE_KEEP: usize = 16 << 10;
 
-/// Logs and formats as written.
-#[derive(Default)]
-pub(crate) struct Raw {
-    formats: Setting<Vec<RawFormat>>,
-    logs: Setting<Vec<RawLog>>,
-    off: Setting<()>,
-    open_log_file_cache: Setting<()>,
-}
-
-struct RawFormat {
-    name: Box<[u8]>,
-    escape: Escape,
-    strings: Vec<Word>,
-}
-
-struct RawLog {
-    path: Word,
-    format: Option<Word>,
-    batch: Option<Batch>,
-    condition: Option<Word>,
-}
-
 /// Logs of one location.
 pub(crate) struct AccessLog {
     formats: Arc<[Format]>,
     /// `None` only in `http`, when nothing is written there.
     logs: Option<Arc<[Log]>>,
+    /// `open_log_file_cache`
+    cache: Option<CacheConfig>,
 }
 
 /// One `log_format`.
@@ -75,10 +60,23 @@ struct Format {
 }
 
 /// One `access_log`.
+#[derive(Clone)]
 struct Log {
     sink: SinkRef,
+    place: Place,
     format: Format,
     condition: Option<Template>,
+}
+
+/// Where the lines of a log go.
+#[derive(Clone)]
+enum Place {
+    /// Into a file.
+    File,
+    /// To a syslog server.
+    Syslog(Arc<SyslogHead>, Level),
+    /// Into the file of this name.
+    Named(Arc<VarPath>),
 }
 
 impl Settings for AccessLog {
@@ -101,12 +99,12 @@ impl Settings for AccessLog {
             }),
         record::new(
             "access_log",
-            "path [format [buffer=size] [flush=time] [if=condition]] | off",
+            "path [format [buffer=size] [gzip[=level]] [flush=time] [if=condition]] | syslog:server=address[,parameter=value] [format [if=condition]] | off",
             HTTP | SERVER | LOCATION | IF_IN_LOCATION | LIMIT_EXCEPT,
             Args::at_least(1),
         )
         .default("logs/access.log combined")
-        .doc("Where requests are logged, in which format, and whether lines wait for a full buffer. Several may stand in one block.")
+        .doc("Where requests are logged, in which format, and whether lines wait for a full buffer. The path may hold variables. Several may stand in one block.")
         .set(|raw, node, _| {
             let path = node.arg(0)?;
             if path.is("off") {
@@ -124,8 +122,8 @@ impl Settings for AccessLog {
             Args::range(1, 4),
         )
         .default("off")
-        .doc("Accepted and without effect: it is for logs with variables in their path, which are not supported yet.")
-        .set(|raw, node, _| raw.open_log_file_cache.set_with(node, check_cache)),
+        .doc("Keeps files open whose names hold variables; counted for each log by itself.")
+        .set(|raw, node, _| raw.cache.set_with(node, read_cache)),
     ];
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
@@ -133,23 +131,27 @@ impl Settings for AccessLog {
             Some(outer) => outer.formats.clone(),
             None => resolve_formats(raw.formats, cx)?,
         };
+        let cache = raw.cache.or_else(|| outer.map(|outer| outer.cache), || None);
         let written: Option<Vec<Log>> = match raw.logs.take() {
             Some(logs) => {
-                Some(logs.iter().map(|log| resolve_log(log, &formats, cx)).collect::<Result<_, _>>()?)
+                Some(logs.iter().map(|log| resolve_log(log, &formats, cache, cx)).collect::<Result<_, _>>()?)
             }
             None => None,
         };
         let logs = match (raw.off.is_set(), written, outer) {
             (true, ..) => Some([].into()),
             (false, Some(logs), _) => Some(logs.into()),
-            (false, None, Some(AccessLog { logs: Some(logs), .. })) => Some(logs.clone()),
+            (false, None, Some(AccessLog { logs: Some(logs), cache: outer_cache, .. })) => {
+                Some(if *outer_cache == cache { logs.clone() } else { with_cache(logs, cache, cx) })
+            }
             (false, None, Some(_)) => {
                 let sink = cx.sink(&full_path(DEFAULT_PATH, cx));
-                Some([Log { sink, format: formats[0].clone(), condition: None }].into())
+                let format = formats[0].clone();
+                Some([Log { sink, place: Place::File, format, condition: None }].into())
             }
             (false, None, None) => None,
         };
-        Ok(Self { formats, logs })
+        Ok(Self { formats, logs, cache })
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
@@ -169,10 +171,8 @@ impl LogHandler for AccessLog {
             if let Some(sink) = log.sink.sink()
                 && log.is_wanted(r, &mut line)
             {
-                line.clear();
-                log.format.write(r, &mut line);
                 // DIFF(nginx): a line that finds the ring full is dropped. Its sink counts it; there is nobody else to tell.
-                let _ = sink.push(&line);
+                let _ = log.push(sink, r, &mut line);
             }
         }
         if line.capacity() <= LINE_KEEP {
@@ -192,108 +192,44 @@ impl Log {
     }
 }
 
+impl Log {
+    /// Makes the line of `r` in `line` and queues it.
+    fn push(&self, sink: &Sink, r: &Request, line: &mut Vec<u8>) -> Option<Pushed> {
+        line.clear();
+        if let Place::Syslog(head, severity) = &self.place {
+            head.push(line, *severity, tw_rt::clock::unix().secs);
+            self.format.write(r, line);
+            return Some(sink.push(line));
+        }
+        self.format.write(r, line);
+        line.push(b'\n');
+        match &self.place {
+            Place::File | Place::Syslog(..) => Some(sink.push(line)),
+            Place::Named(path) => {
+                let mut buf = r.conn().worker.path.take();
+                let pushed = match path.eval(r, &mut buf) {
+                    Ok(path) => Some(tw_server::log::push_to(sink, r, path, line)),
+                    Err(why) => {
+                        let path = tw_log::Text(&buf);
+                        r.log(Level::Error, format_args!("access_log \"{path}\" is refused: {why}"));
+                        None
+                    }
+                };
+                r.conn().worker.path.set(buf);
+                pushed
+            }
+        }
+    }
+}
+
 impl Format {
-    /// Appends the line of `r` with its line feed.
+    /// Appends the line of `r`.
     fn write(&self, r: &Request, line: &mut Vec<u8>) {
         self.line.eval_each(r, line, |line, start, value| match value {
             Value::Found => self.escape.escape(line, start),
             Value::Missing => self.escape.push_missing(line),
         });
-        line.push(b'\n');
     }
-}
-
-fn read_format(node: &Node) -> Result<RawFormat, ConfError> {
-    let (name, mut strings) = (node.arg(0)?.bytes.clone(), &node.args[1..]);
-    let mut escape = Escape::Default;
-    if let [first, rest @ ..] = strings
-        && let Some(word) = first.param("escape")
-    {
-        escape = Escape::parse(word).ok_or_else(|| {
-            let word = String::from_utf8_lossy(word);
-            ConfError::new(format!("unknown log format escaping \"{word}\"")).at(first.span)
-        })?;
-        strings = rest;
-    }
-    strings.iter().try_for_each(check_names)?;
-    Ok(RawFormat { name, escape, strings: strings.to_vec() })
-}
-
-/// A `$` without a name has its own error in a format.
-fn check_names(word: &Word) -> Result<(), ConfError> {
-    let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
-    for (at, _) in word.bytes.iter().enumerate().filter(|(_, byte)| **byte == b'$') {
-        let rest = &word.bytes[at..];
-        let name = rest[1..].strip_prefix(b"{").unwrap_or(&rest[1..]);
-        if !name.first().is_some_and(is_name) {
-            let rest = String::from_utf8_lossy(rest);
-            return Err(ConfError::new(format!("invalid parameter \"{rest}\"")).at(word.span));
-        }
-    }
-    Ok(())
-}
-
-fn read_log(node: &Node, path: &Word) -> Result<RawLog, ConfError> {
-    if path.bytes.starts_with(b"syslog:") {
-        return Err(unsupported(path, "\"access_log syslog:\" is"));
-    }
-    if path.bytes.contains(&b'$') {
-        return Err(unsupported(path, "variables in the path of \"access_log\" are"));
-    }
-    let mut log =
-        RawLog { path: path.clone(), format: node.args.get(1).cloned(), batch: None, condition: None };
-    let (mut size, mut flush) = (None, None);
-    for word in node.args.iter().skip(2) {
-        let invalid = |what: &str, value: &[u8]| {
-            let value = String::from_utf8_lossy(value);
-            ConfError::new(format!("invalid {what} \"{value}\"")).at(word.span)
-        };
-        if let Some(value) = word.param("buffer") {
-            let bytes =
-                units::size(value).and_then(|size| usize::try_from(size).ok()).filter(|size| *size > 0);
-            size = Some(bytes.ok_or_else(|| invalid("buffer size", value))?);
-        } else if let Some(value) = word.param("flush") {
-            let time = units::msec(value).filter(|time| *time > Duration::ZERO);
-            flush = Some(time.ok_or_else(|| invalid("flush time", value))?);
-        } else if let Some(value) = word.param("if") {
-            log.condition = Some(Word { bytes: value.into(), ..word.clone() });
-        } else if word.is("gzip") || word.param("gzip").is_some() {
-            return Err(unsupported(word, "the \"gzip\" parameter of \"access_log\" is"));
-        } else {
-            return Err(node.invalid_parameter(word));
-        }
-    }
-    log.batch = match (size, flush) {
-        (Some(size), flush) => Some(Batch { size, flush }),
-        (None, None) => None,
-        (None, Some(_)) => return Err(node.fail(format!("no buffer is defined for access_log \"{path}\""))),
-    };
-    Ok(log)
-}
-
-fn check_cache(node: &Node) -> Result<(), ConfError> {
-    let (mut max, mut is_off) = (0, false);
-    for word in &node.args {
-        let number = |name| word.param(name).and_then(units::number);
-        let is_time = |name| word.param(name).and_then(units::sec).is_some();
-        match number("max") {
-            Some(files) => max = files,
-            None if word.is("off") => is_off = true,
-            None if number("min_uses").is_some() || is_time("inactive") || is_time("valid") => {}
-            None => {
-                let message = format!("invalid \"open_log_file_cache\" parameter \"{word}\"");
-                return Err(ConfError::new(message).at(word.span));
-            }
-        }
-    }
-    if max == 0 && !is_off {
-        return Err(node.fail("\"open_log_file_cache\" must have \"max\" parameter"));
-    }
-    Ok(())
-}
-
-fn unsupported(word: &Word, what: &str) -> ConfError {
-    ConfError::new(format!("{what} not supported by this version of Tailwater")).at(word.span)
 }
 
 fn resolve_formats(raw: Setting<Vec<RawFormat>>, cx: &mut Resolve<'_>) -> Result<Arc<[Format]>, ConfError> {
@@ -307,7 +243,12 @@ fn resolve_formats(raw: Setting<Vec<RawFormat>>, cx: &mut Resolve<'_>) -> Result
     Ok(formats.into())
 }
 
-fn resolve_log(log: &RawLog, formats: &[Format], cx: &mut Resolve<'_>) -> Result<Log, ConfError> {
+fn resolve_log(
+    log: &RawLog,
+    formats: &[Format],
+    cache: Option<CacheConfig>,
+    cx: &mut Resolve<'_>,
+) -> Result<Log, ConfError> {
     let format = match &log.format {
         None => &formats[0],
         Some(word) => {
@@ -317,16 +258,43 @@ fn resolve_log(log: &RawLog, formats: &[Format], cx: &mut Resolve<'_>) -> Result
         }
     };
     let path = full_path(&log.path.bytes, cx);
-    let sink = match log.batch {
-        None => cx.sink(&path),
-        Some(batch) => cx.batched_sink(&path, batch).map_err(|_| {
-            let path = &log.path;
-            let message = format!("access_log \"{path}\" already defined with conflicting parameters");
-            ConfError::new(message).at(path.span)
-        })?,
+    let (sink, place) = match (&log.syslog, log.batch) {
+        (Some(syslog), _) => {
+            let sink = cx.sink_of(&Target::Syslog(syslog.server.clone()));
+            (sink, Place::Syslog(Arc::new(syslog.head.clone()), syslog.severity))
+        }
+        (None, _) if log.has_variables() => {
+            let sink = cx.sink_of(&named(log.path.lossy().into(), cache));
+            (sink, Place::Named(Arc::new(VarPath::compile(&log.path, cx)?)))
+        }
+        (None, None) => (cx.sink(&path), Place::File),
+        (None, Some(batch)) => {
+            let sink = cx.batched_sink(&path, batch).map_err(|_| {
+                let path = &log.path;
+                let message = format!("access_log \"{path}\" already defined with conflicting parameters");
+                ConfError::new(message).at(path.span)
+            })?;
+            (sink, Place::File)
+        }
     };
     let condition = log.condition.as_ref().map(|word| cx.template(word)).transpose()?;
-    Ok(Log { sink, format: format.clone(), condition })
+    Ok(Log { sink, place, format: format.clone(), condition })
+}
+
+/// Files whose names hold variables. Two logs with the same words share one thread.
+fn named(path: String, cache: Option<CacheConfig>) -> Target {
+    Target::Files(Files { name: path, cache, opener: tw_server::log::OPENER })
+}
+
+/// Logs of an outer level, with another cache of their files.
+fn with_cache(logs: &[Log], cache: Option<CacheConfig>, cx: &mut Resolve<'_>) -> Arc<[Log]> {
+    let change = |log: &Log| match (&log.place, log.sink.target()) {
+        (Place::Named(_), Target::Files(files)) => {
+            Log { sink: cx.sink_of(&named(files.name.clone(), cache)), ..log.clone() }
+        }
+        _ => log.clone(),
+    };
+    logs.iter().map(change).collect()
 }
 
 fn full_path(name: &[u8], cx: &Resolve<'_>) -> PathBuf {
@@ -362,7 +330,6 @@ mod tests {
 
     #[test]
     fn errors_are_those_of_nginx() {
-        let unsupported = |what: &str| format!("{what} not supported by this version of Tailwater");
         for (conf, expected) in [
             ("log_format a;", "invalid number of arguments in \"log_format\" directive"),
             ("log_format combined x;", "duplicate \"log_format\" name \"combined\""),
@@ -394,10 +361,31 @@ mod tests {
                 "open_log_file_cache off; open_log_file_cache off;",
                 "\"open_log_file_cache\" directive is duplicate",
             ),
-            ("access_log x combined gzip;", &unsupported("the \"gzip\" parameter of \"access_log\" is")),
-            ("access_log x combined gzip=3;", &unsupported("the \"gzip\" parameter of \"access_log\" is")),
-            ("access_log syslog:server=127.0.0.1;", &unsupported("\"access_log syslog:\" is")),
-            ("access_log $host.log;", &unsupported("variables in the path of \"access_log\" are")),
+            ("access_log x combined gzip=0;", "invalid compression level \"0\""),
+            ("access_log x combined gzip=10;", "invalid compression level \"10\""),
+            ("access_log x combined gzip=;", "invalid compression level \"\""),
+            ("access_log x combined gzipped;", "invalid parameter \"gzipped\""),
+            (
+                "access_log x combined gzip; access_log x combined buffer=64k;",
+                "access_log \"x\" already defined with conflicting parameters",
+            ),
+            ("access_log $host.log combined buffer=1k;", "buffered logs cannot have variables in name"),
+            ("access_log $host.log combined gzip;", "buffered logs cannot have variables in name"),
+            ("access_log $nothing.log;", "unknown \"nothing\" variable"),
+            ("access_log x$;", "invalid variable name in \"x$\""),
+            (
+                "access_log syslog:server=127.0.0.1 combined buffer=1k;",
+                "logs to syslog cannot be buffered",
+            ),
+            ("access_log syslog:server=127.0.0.1 what;", "unknown log format \"what\""),
+            ("access_log syslog:tag=a;", "no syslog server specified"),
+            ("error_log syslog:tag=a;", "no syslog server specified"),
+            ("error_log memory:1;", "invalid buffer size \"1\""),
+            ("error_log memory:x;", "invalid buffer size \"x\""),
+            ("error_log x what;", "invalid log level \"what\""),
+            ("error_log x warn info;", "duplicate log level \"info\""),
+            ("error_log x debug_http info;", "duplicate log level \"info\""),
+            ("error_log x info debug_http;", "invalid log level \"debug_http\""),
         ] {
             assert_eq!(config(conf).err().as_deref(), Some(expected), "{conf}");
         }
@@ -407,6 +395,11 @@ mod tests {
             "access_log x late; log_format late x;",
             "access_log x combined buffer=1k; access_log x combined; access_log x combined buffer=1k;",
             "open_log_file_cache max=10 inactive=20s valid=1m min_uses=2;",
+            "open_log_file_cache off; access_log $host/a.log;",
+            "access_log x combined gzip; access_log x combined gzip=1 buffer=64k;",
+            "access_log x combined gzip flush=1s buffer=1k;",
+            "access_log syslog:server=127.0.0.1:1,facility=user,tag=a,nohostname combined if=$arg_a;",
+            "error_log syslog:server=[::1]:1 debug_http debug_event; error_log memory:1m debug; error_log stderr;",
         ] {
             assert_eq!(config(conf).err(), None, "{conf}");
         }

@@ -72,6 +72,26 @@ pub fn parse_listen(text: &str, default_port: u16) -> Result<Vec<Addr>, AddressE
     Ok(addrs)
 }
 
+/// Reads the address of a server to send to, as `syslog:server=` has it: `host`, `host:port`, `[::1]:port` or
+/// `unix:path`. Of a name's addresses it takes the first; a name may wait, so at configuration time only.
+pub fn parse_server(text: &str, default_port: u16) -> Result<Addr, AddressError> {
+    if text.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("unix:")) {
+        return unix(&text[5..]);
+    }
+    let (hosts, ports) = match text.strip_prefix('[') {
+        Some(rest) => ipv6(rest, default_port)?,
+        // A name may look like a port, or be a star; both are asked of the resolver.
+        None if !text.contains(':') => (name(text)?, default_port..=default_port),
+        None if text.starts_with("*:") => return Err(AddressError::HostNotFound),
+        None => ipv4_or_name(text, default_port)?,
+    };
+    if ports.start() != ports.end() {
+        return Err(AddressError::InvalidPort);
+    }
+    let host = hosts.first().ok_or(AddressError::HostNotFound)?;
+    Ok(Addr::Inet(SocketAddr::new(*host, *ports.start())))
+}
+
 type Ports = std::ops::RangeInclusive<u16>;
 
 fn unix(path: &str) -> Result<Addr, AddressError> {
@@ -113,11 +133,22 @@ fn ipv4_or_name(text: &str, default_port: u16) -> Result<(Vec<IpAddr>, Ports), A
     if host == "*" {
         return Ok((vec![Ipv4Addr::UNSPECIFIED.into()], ports));
     }
+    Ok((name(host)?, ports))
+}
+
+/// The addresses of a name, or of an IPv4 address.
+fn name(host: &str) -> Result<Vec<IpAddr>, AddressError> {
+    if host.contains(['/', '?']) {
+        return Err(AddressError::InvalidHost);
+    }
+    if host.is_empty() {
+        return Err(AddressError::NoHost);
+    }
     if let Ok(host) = host.parse::<Ipv4Addr>() {
-        return Ok((vec![host.into()], ports));
+        return Ok(vec![host.into()]);
     }
     let found = (host, 0).to_socket_addrs().map_err(|_| AddressError::HostNotFound)?;
-    Ok((found.map(|addr| addr.ip()).collect(), ports))
+    Ok(found.map(|addr| addr.ip()).collect())
 }
 
 /// Whether a text without a colon means ports and not a host: `80`, `8000-8005`, but not `web-1`.
@@ -147,6 +178,28 @@ fn parse_port(text: &str) -> Result<u16, AddressError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn servers() {
+        for (text, expected) in [
+            ("192.0.2.1", Ok("192.0.2.1:514")),
+            ("192.0.2.1:99", Ok("192.0.2.1:99")),
+            ("[::1]", Ok("[::1]:514")),
+            ("[::1]:99", Ok("[::1]:99")),
+            ("unix:/dev/log", Ok("unix:/dev/log")),
+            ("192.0.2.1:1-2", Err(AddressError::InvalidPort)),
+            ("192.0.2.1:65536", Err(AddressError::InvalidPort)),
+            ("a/b", Err(AddressError::InvalidHost)),
+            ("", Err(AddressError::NoHost)),
+            (":514", Err(AddressError::NoHost)),
+            ("*:514", Err(AddressError::HostNotFound)),
+            ("[::x]:514", Err(AddressError::InvalidIpv6)),
+            ("unix:", Err(AddressError::NoPath)),
+        ] {
+            let read = parse_server(text, 514).map(|addr| addr.to_string());
+            assert_eq!(read, expected.map(str::to_owned), "{text}");
+        }
+    }
 
     #[test]
     fn listen_addresses() {

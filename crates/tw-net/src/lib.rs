@@ -4,6 +4,6 @@ mod address;
 pub mod listen;
 pub mod proxy_protocol;
 
-pub use address::{AddressError, parse_listen};
+pub use address::{AddressError, parse_listen, parse_server};
 pub use listen::{AcceptError, Accepted, Acceptor, Keepalive, ListenError, ListenOptions, ListenSocket};
 pub use tw_rt::Addr;

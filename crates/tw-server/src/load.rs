@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tw_conf::{ConfError, Cx, Diagnostics, DirectiveInfo, Sources, Span, Tree, Word};
-use tw_log::Batch;
+use tw_log::{Batch, Target};
 
 use crate::core::location::{Location, TempPath};
 use crate::core::main::{LoopGuard, MainSettings};
@@ -131,7 +131,12 @@ impl Resolve<'_> {
 
     /// The sink of a log file, opened when the configuration goes live.
     pub fn sink(&mut self, path: &Path) -> SinkRef {
-        self.logs.sink(Some(path))
+        self.sink_of(&Target::File(path.to_owned()))
+    }
+
+    /// The same for what is not one file.
+    pub fn sink_of(&mut self, target: &Target) -> SinkRef {
+        self.logs.sink(target)
     }
 
     /// The same, written in batches. The error: the file was named before with another buffer.

@@ -1,53 +1,139 @@
 //! Logs as the configuration names them: bound at load, opened only when the configuration goes live.
 
-use std::path::{Path, PathBuf};
+mod syslog;
+
+use std::ffi::CStr;
+use std::io;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use tw_conf::{ConfError, Cx, Node};
-use tw_log::{Batch, ErrorLog, Level, OpenError, RING_SIZE_DEFAULT, Sink, SinkConfig, Sinks};
+use tw_conf::{ConfError, Cx, Node, Word, units};
+use tw_log::{
+    Batch, ErrorLog, ErrorTarget, Level, MEMORY_SIZE_MIN, Memory, OpenError, Opener, Pushed,
+    RING_SIZE_DEFAULT, Sink, SinkConfig, Sinks, SyslogHead, Target,
+};
+
+use crate::http::request::Request;
+
+pub use syslog::Syslog;
 
 /// One `error_log`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogTarget {
-    /// The file; `None` is standard error.
-    pub path: Option<PathBuf>,
+    /// Where lines go.
+    pub target: Target,
     /// Lines at this level and worse are written.
     pub level: Level,
+    /// What stands before each message, if they go to a syslog server.
+    pub syslog: Option<SyslogHead>,
 }
 
 impl LogTarget {
     /// Reads `file [level]`.
     pub fn parse(node: &Node, cx: &Cx<'_>) -> Result<Self, ConfError> {
         let file = node.arg(0)?;
-        for unsupported in ["syslog:", "memory:"] {
-            if file.bytes.starts_with(unsupported.as_bytes()) {
-                let message =
-                    format!("\"error_log {unsupported}\" is not supported by this version of Tailwater");
-                return Err(node.fail(message));
-            }
+        let level = read_level(&node.args[1..])?;
+        if let Some(text) = file.bytes.strip_prefix(b"syslog:") {
+            let Syslog { server, head, .. } = Syslog::parse(text).map_err(|message| node.fail(message))?;
+            return Ok(Self { target: Target::Syslog(server), level, syslog: Some(head) });
         }
-        let level = match node.args.get(1) {
-            None => Level::Error,
-            Some(word) => {
-                Level::parse(&word.bytes).ok_or_else(|| node.fail(format!("invalid log level \"{word}\"")))?
-            }
+        let Some(size) = file.bytes.strip_prefix(b"memory:") else {
+            return Ok(Self::new(&file.bytes, level, cx));
         };
-        Ok(Self::new(&file.bytes, level, cx))
+        // DIFF(nginx): the buffer is a file in memory: it is read through /proc while the server runs, without a debugger.
+        let bytes = units::size(size).and_then(|size| usize::try_from(size).ok());
+        let bytes = bytes.filter(|size| *size >= MEMORY_SIZE_MIN).ok_or_else(|| {
+            let size = String::from_utf8_lossy(size);
+            node.fail(format!("invalid buffer size \"{size}\""))
+                .hint(format!("at least {MEMORY_SIZE_MIN} bytes"))
+        })?;
+        let name = format!("error_log memory{}", cx.sources.tail(node.span));
+        Ok(Self { target: Target::Memory(Memory { name, size: bytes }), level, syslog: None })
     }
 
     /// A file, relative to the prefix, or `stderr`.
     pub fn new(file: &[u8], level: Level, cx: &Cx<'_>) -> Self {
-        Self { path: (file != b"stderr").then(|| cx.full_path(file)), level }
+        let target = match file {
+            b"stderr" => Target::Stderr,
+            file => Target::File(cx.full_path(file)),
+        };
+        Self { target, level, syslog: None }
+    }
+
+    /// Whether it is a file or standard error, as opposed to what may lose everything.
+    pub fn is_stream(&self) -> bool {
+        matches!(self.target, Target::Stderr | Target::File(_))
     }
 }
 
-/// A log file that is opened when the configuration goes live; until then, lines go nowhere.
+/// The steps of nginx that have a debug level of their own.
+const DEBUG_PARTS: [&str; 7] = [
+    "debug_core",
+    "debug_alloc",
+    "debug_mutex",
+    "debug_event",
+    "debug_http",
+    "debug_mail",
+    "debug_stream",
+];
+
+/// The level of the words behind a log: one level, or parts of `debug`. Our steps are all those of http.
+fn read_level(words: &[Word]) -> Result<Level, ConfError> {
+    let mut level = None;
+    let mut parts: Vec<&str> = Vec::new();
+    for word in words {
+        let fail = |what: &str| Err(ConfError::new(format!("{what} log level \"{word}\"")).at(word.span));
+        if let Some(found) = Level::parse(&word.bytes) {
+            if level.is_some() || !parts.is_empty() {
+                return fail("duplicate");
+            }
+            level = Some(found);
+        } else if let Some(part) = DEBUG_PARTS.into_iter().find(|part| word.is(part)) {
+            if level.is_some() {
+                return fail("invalid");
+            }
+            parts.push(part);
+        } else {
+            return fail("invalid");
+        }
+    }
+    Ok(match (level, &parts[..]) {
+        (Some(level), _) => level,
+        (None, []) => Level::Error,
+        (None, parts) if parts.contains(&"debug_http") => Level::Debug,
+        (None, _) => Level::Info,
+    })
+}
+
+/// Opens the files of logs with variables in their path.
+pub const OPENER: Opener = Opener(|path, links| {
+    let links = match links {
+        tw_log::Links::Follow => tw_disk::Links::Follow,
+        tw_log::Links::Refuse(from) => tw_disk::Links::Refuse { from },
+        tw_log::Links::SameOwner(from) => tw_disk::Links::SameOwner { from },
+    };
+    tw_disk::open_log(path, links).map_err(io::Error::from)
+});
+
+/// Queues a line of `r` for the file at `path`: `sink` is one of [`Target::Files`]. It will be written if the root
+/// directory of the request exists, and links on the way are what `disable_symlinks` allows.
+pub fn push_to(sink: &Sink, r: &Request, path: &CStr, line: &[u8]) -> Pushed {
+    let links = match crate::http::files::links(r, path) {
+        tw_disk::Links::Follow => tw_log::Links::Follow,
+        tw_disk::Links::Refuse { from } => tw_log::Links::Refuse(from),
+        tw_disk::Links::SameOwner { from } => tw_log::Links::SameOwner(from),
+    };
+    let root = r.plan().core.root.path.value(r);
+    sink.push_to(path.to_bytes(), &root, links, line)
+}
+
+/// A log that is opened when the configuration goes live; until then, lines go nowhere.
 #[derive(Debug, Clone)]
 pub struct SinkRef(Arc<Pending>);
 
 #[derive(Debug)]
 struct Pending {
-    path: Option<PathBuf>,
+    target: Target,
     batch: OnceLock<Batch>,
     sink: OnceLock<Sink>,
 }
@@ -57,6 +143,11 @@ struct Pending {
 pub struct OtherBatch;
 
 impl SinkRef {
+    /// What it writes to.
+    pub fn target(&self) -> &Target {
+        &self.0.target
+    }
+
     /// The open sink.
     pub fn sink(&self) -> Option<&Sink> {
         self.0.sink.get()
@@ -78,7 +169,7 @@ pub struct SharedErrorLog(Arc<Targets>);
 
 #[derive(Debug)]
 struct Targets {
-    sinks: Vec<(SinkRef, Level)>,
+    targets: Vec<(SinkRef, LogTarget)>,
     log: OnceLock<ErrorLog>,
     none: ErrorLog,
 }
@@ -99,13 +190,12 @@ pub struct Logs {
 }
 
 impl Logs {
-    /// The sink for a path; `None` is standard error.
-    pub fn sink(&mut self, path: Option<&Path>) -> SinkRef {
-        if let Some(known) = self.sinks.iter().find(|s| s.0.path.as_deref() == path) {
+    /// The sink for a target.
+    pub fn sink(&mut self, target: &Target) -> SinkRef {
+        if let Some(known) = self.sinks.iter().find(|sink| sink.0.target == *target) {
             return known.clone();
         }
-        let pending =
-            Pending { path: path.map(Path::to_owned), batch: OnceLock::new(), sink: OnceLock::new() };
+        let pending = Pending { target: target.clone(), batch: OnceLock::new(), sink: OnceLock::new() };
         let sink = SinkRef(Arc::new(pending));
         self.sinks.push(sink.clone());
         sink
@@ -113,16 +203,22 @@ impl Logs {
 
     /// The sink for a path whose lines are written in batches, whoever else names it.
     pub fn batched(&mut self, path: &Path, batch: Batch) -> Result<SinkRef, OtherBatch> {
-        let sink = self.sink(Some(path));
+        let sink = self.sink(&Target::File(path.to_owned()));
         if *sink.0.batch.get_or_init(|| batch) == batch { Ok(sink) } else { Err(OtherBatch) }
     }
 
     /// An error log with these targets.
     pub fn error_log(&mut self, targets: &[LogTarget]) -> SharedErrorLog {
-        let sinks = targets.iter().map(|target| (self.sink(target.path.as_deref()), target.level)).collect();
-        let log = SharedErrorLog(Arc::new(Targets { sinks, log: OnceLock::new(), none: ErrorLog::none() }));
+        let targets = targets.iter().map(|target| (self.sink(&target.target), target.clone())).collect();
+        let log = SharedErrorLog(Arc::new(Targets { targets, log: OnceLock::new(), none: ErrorLog::none() }));
         self.error_logs.push(log.clone());
         log
+    }
+
+    /// Whether some error log takes debug lines.
+    pub fn has_debug(&self) -> bool {
+        let targets = self.error_logs.iter().flat_map(|log| &log.0.targets);
+        targets.into_iter().any(|(_, target)| target.level == Level::Debug)
     }
 
     /// Every log that is open.
@@ -132,23 +228,22 @@ impl Logs {
 
     /// The files of all logs, each once.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
-        self.sinks.iter().filter_map(|sink| sink.0.path.as_deref())
+        self.sinks.iter().filter_map(|sink| sink.0.target.path())
     }
 
     /// Opens every log. Waits for the disk: the main thread only. On an error nothing else has changed.
     pub fn open(&self, sinks: &Sinks) -> Result<(), OpenError> {
         for pending in &self.sinks {
-            let sink = match &pending.0.path {
-                Some(path) => sinks.open(path, pending.0.config())?,
-                None => sinks.stderr(pending.0.config())?,
-            };
+            let sink = sinks.get(&pending.0.target, pending.0.config())?;
             // Opening twice is harmless: the first one stays.
             let _ = pending.0.sink.set(sink);
         }
         for log in &self.error_logs {
-            let targets =
-                log.0.sinks.iter().filter_map(|(s, level)| Some((s.sink()?.clone(), *level))).collect();
-            let _ = log.0.log.set(ErrorLog::new(targets));
+            let open = |(sink, target): &(SinkRef, LogTarget)| {
+                let sink = sink.sink()?.clone();
+                Some(ErrorTarget { sink, level: target.level, syslog: target.syslog.clone() })
+            };
+            let _ = log.0.log.set(ErrorLog::to(log.0.targets.iter().filter_map(open).collect()));
         }
         Ok(())
     }

@@ -263,7 +263,7 @@ const DIRECTIVES: &[Directive<Raw>] = &[
         .default("off")
         .doc("Absolute redirects use the first server_name instead of the request's host.")
         .set(|raw, node, _| raw.server_name_in_redirect.set_flag(node)),
-    record::new("error_log", "file [level]", MAIN | ALL, Args::range(1, 2))
+    record::new("error_log", "file | stderr | syslog:… | memory:size [level]", MAIN | ALL, Args::at_least(1))
         .default("logs/error.log error")
         .doc("Where errors are written, and from which level.")
         .set(|raw, node, cx| {

@@ -160,7 +160,7 @@ pub const DIRECTIVES: &[Directive<Raw>] = &[
         raw.thread_pool.push(node, pool);
         Ok(())
     }),
-    record::new("error_log", "file [level]", MAIN, Args::range(1, 2))
+    record::new("error_log", "file | stderr | syslog:… | memory:size [level]", MAIN, Args::at_least(1))
     .default("logs/error.log error")
     .doc("Where errors are written, and from which level.").set(|raw, node, cx| {
         let target = LogTarget::parse(node, cx)?;
@@ -239,8 +239,12 @@ impl MainSettings {
             Some(at) => pools.swap(0, at),
             None => pools.insert(0, PoolSettings::default_pool()),
         }
-        let error_log =
-            raw.error_log.or_else(|| None, || vec![LogTarget::new(error_log, tw_log::Level::Error, cx)]);
+        let default = || LogTarget::new(error_log, tw_log::Level::Error, cx);
+        let mut error_log = raw.error_log.or_else(|| None, Vec::new);
+        // A syslog server may be away, and memory is gone with the process: some file always has the errors.
+        if !error_log.iter().any(LogTarget::is_stream) {
+            error_log.push(default());
+        }
         Ok(Self {
             workers: raw.worker_processes.or(None, Workers::Count(1)),
             worker_connections: raw.worker_connections.or(None, 512),

@@ -118,14 +118,13 @@ impl OpenFile {
 }
 
 /// How the location of `r` opens `path`.
-fn how(r: &Request, path: &CStr) -> Open {
-    let core = &r.plan().core;
-    let files = &core.files;
+/// What `disable_symlinks` says about a path.
+pub(crate) fn links(r: &Request, path: &CStr) -> Links {
     let trusted = |from: &Option<Template>| match from {
         Some(from) => trusted_part(&from.value(r), path.to_bytes()),
         None => Trusted::Leading(0),
     };
-    let links = match &files.symlinks {
+    match &r.plan().core.files.symlinks {
         Symlinks::Follow => Links::Follow,
         Symlinks::Refuse(from) => match trusted(from) {
             Trusted::All => Links::Follow,
@@ -135,9 +134,13 @@ fn how(r: &Request, path: &CStr) -> Open {
             Trusted::All => Links::Follow,
             Trusted::Leading(from) => Links::SameOwner { from },
         },
-    };
+    }
+}
+
+fn how(r: &Request, path: &CStr) -> Open {
+    let files = &r.plan().core.files;
     Open {
-        links,
+        links: links(r, path),
         direct_from: files.directio.unwrap_or(u64::MAX),
         direct_align: files.directio_alignment as u32,
         read_ahead: files.read_ahead as u32,

@@ -1,0 +1,102 @@
+//! The path of an access log with variables in it, which a peer may have chosen a part of.
+
+use std::ffi::CStr;
+use std::fmt;
+
+use tw_conf::{ConfError, Word};
+use tw_server::http::request::Request;
+use tw_server::load::Resolve;
+use tw_server::vars::Template;
+
+/// A path with variables.
+#[derive(Clone)]
+pub(super) struct VarPath {
+    path: Template,
+    /// Bytes before the first variable that are whole names: the directory no value leads out of.
+    directory: usize,
+}
+
+/// Why a path is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// A name behind the directory is `..`.
+    Leaves,
+    /// There is a zero byte in it.
+    Zero,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Leaves => "its variables lead out of its directory",
+            Self::Zero => "there is a zero byte in it",
+        })
+    }
+}
+
+impl VarPath {
+    /// Compiles a path, relative to the prefix.
+    pub(super) fn compile(word: &Word, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        let prefix = if word.bytes.starts_with(b"/") { Vec::new() } else { cx.full_path(b"") };
+        let path = Template::joined([Template::text(&prefix), cx.template(word)?]);
+        Ok(Self { path, directory: prefix.len() + directory(&word.bytes) })
+    }
+
+    /// Writes the path for `r` into `buf`.
+    pub(super) fn eval<'b>(&self, r: &Request, buf: &'b mut Vec<u8>) -> Result<&'b CStr, Refused> {
+        buf.clear();
+        self.path.eval(r, buf);
+        // DIFF(nginx): what variables say never leads out of the directory that is written before the first one.
+        check(buf, self.directory)?;
+        buf.push(0);
+        CStr::from_bytes_with_nul(buf).map_err(|_| Refused::Zero)
+    }
+}
+
+/// Bytes of a path as written that are whole names without variables.
+fn directory(path: &[u8]) -> usize {
+    let text = path.iter().position(|byte| *byte == b'$').unwrap_or(path.len());
+    path[..text].iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1)
+}
+
+fn check(path: &[u8], directory: usize) -> Result<(), Refused> {
+    if path.contains(&0) {
+        return Err(Refused::Zero);
+    }
+    let rest = path.get(directory..).unwrap_or_default();
+    if rest.split(|byte| *byte == b'/').any(|name| name == b"..") { Err(Refused::Leaves) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_directory_ends_before_the_first_variable() {
+        for (path, expected) in
+            [("/a/b/$x.log", "/a/b/"), ("/a/b$x/c", "/a/"), ("$x", ""), ("../$x", "../"), ("a$x", "")]
+        {
+            assert_eq!(&path[..directory(path.as_bytes())], expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn no_value_leads_out_of_it() {
+        for (path, expected) in [
+            ("/logs/a.log", Ok(())),
+            ("/logs/a/b.log", Ok(())),
+            ("/logs//etc/passwd", Ok(())),
+            ("/logs/..a/b..", Ok(())),
+            ("/logs/...", Ok(())),
+            ("/logs/", Ok(())),
+            ("/logs/..", Err(Refused::Leaves)),
+            ("/logs/../etc/passwd", Err(Refused::Leaves)),
+            ("/logs/a/../../x", Err(Refused::Leaves)),
+            ("/logs/a/..", Err(Refused::Leaves)),
+            ("/logs/a\0.log", Err(Refused::Zero)),
+        ] {
+            assert_eq!(check(path.as_bytes(), "/logs/".len()), expected, "{path:?}");
+        }
+        assert_eq!(check(b"/x/../logs/a", "/x/../logs/".len()), Ok(()));
+    }
+}
