@@ -7,7 +7,7 @@
 //!                           └ linger
 //! ```
 //!
-//! A quiet log is written line by line at once. Under load, lines gather while the writer lingers, so that the wake-up
+//! A quiet log is written line by line at once, and so are the first lines of a burst. Under load, lines gather while the writer lingers, so that the wake-up
 //! and the `write()` are paid once per batch; `buffer=` and `flush=` linger before the write as well. A failed write is
 //! tried again every second with nothing lost; what the ring cannot hold meanwhile is dropped there and counted. What goes
 //! to a syslog server or to files with variables in their names is tried once: others behind it need not wait for it.
@@ -31,8 +31,11 @@ use crate::syslog::SendError;
 use crate::target::Target;
 use crate::{Level, error_log, frame, gzip};
 
-/// How long lines gather after a write. Short enough that nobody sees it, long enough to bound wake-ups to 1,000/s.
+/// How long lines gather after a write. Short enough that nobody sees it, long enough to bound wake-ups to a few thousand a second.
 const LINGER: Duration = Duration::from_millis(1);
+
+/// Batches of a burst that are written before lines gather: whoever looks into a log after a request finds its lines.
+const BURST: u32 = 2;
 
 /// Pause after a failed write.
 const RETRY: Duration = Duration::from_secs(1);
@@ -80,6 +83,8 @@ pub(crate) struct Writer {
     lost: u64,
     /// Lines of the last batch.
     last: u64,
+    /// Batches since the last rest that was worth the name.
+    burst: u32,
     failure_reported: Option<Instant>,
     files_reported: Option<Instant>,
     dropped_reported: Option<Instant>,
@@ -118,6 +123,7 @@ impl Writer {
             done: 0,
             lost: 0,
             last: 0,
+            burst: 0,
             failure_reported: None,
             files_reported: None,
             dropped_reported: None,
@@ -178,9 +184,12 @@ impl Writer {
                 let is_due = || shared.is_batch_full() || shared.urgent.load(SeqCst);
                 orders.rest(Rest::Linger, left(), is_due);
             }
-        } else if idle || self.is_prompt() {
+        } else if idle || self.burst < BURST || self.is_prompt() {
+            let since = Instant::now();
             self.sleep();
+            self.burst = if since.elapsed() < LINGER { self.burst.saturating_add(1) } else { 0 };
         } else {
+            self.burst = 0;
             orders.rest(Rest::Linger, Some(LINGER), || self.shared.is_batch_full());
         }
     }

@@ -27,6 +27,8 @@ mod index;
 mod limits;
 mod listen;
 mod locations;
+mod log_paths;
+mod log_places;
 mod logs;
 mod malformed;
 mod map;
@@ -58,6 +60,17 @@ fn start(builder: Builder, http: &str) -> Server {
 /// Starts a server with this content in its `server` block, beside `listen`.
 fn start_server(builder: Builder, server: &str) -> Server {
     start(builder, &format!("server {{ listen 127.0.0.1:{{port}}; root html; {server} }}"))
+}
+
+/// The same, but the server keeps the user who runs the tests, for what it opens while it runs.
+fn start_server_as_we_are(builder: Builder, server: &str) -> Server {
+    start_as_we_are(builder, &format!("server {{ listen 127.0.0.1:{{port}}; root html; {server} }}"))
+}
+
+/// The same with the content of its `http` block.
+fn start_as_we_are(builder: Builder, http: &str) -> Server {
+    let user = if rustix::process::geteuid().is_root() { "user root root;" } else { "" };
+    builder.start(&format!("{user} http {{ {http} }}")).unwrap()
 }
 
 /// What a server says that does not start with this content in its `server` block.
