@@ -41,6 +41,7 @@ const BURST: u32 = 2;
 const RETRY: Duration = Duration::from_secs(1);
 
 /// A failing log is reported at most this often, as in nginx.
+// DIFF(nginx): the same holds for syslog servers and for files named by variables, and nobody's request is named.
 const REPORT_EVERY: Duration = Duration::from_secs(60);
 
 /// A file that cannot be opened, of a log with variables in its path, is reported at most this often.
