@@ -369,11 +369,17 @@ mod tests {
         let dir = TempDir::new("log").unwrap();
         let root = dir.path().as_os_str().as_encoded_bytes();
         let opener = Opener(|path, _| {
-            if path.to_bytes() == b"/full" { Ok(File::options().write(true).open("/dev/full")?.into()) } else { Err(Errno::ACCESS.into()) }
+            if path.to_bytes() == b"/full" {
+                Ok(File::options().write(true).open("/dev/full")?.into())
+            } else {
+                Err(Errno::ACCESS.into())
+            }
         });
         let mut files = Opened::new(&Files { name: "n".into(), cache: None, opener });
         let mut messages = Vec::new();
-        for (path, root) in [(&b"/full"[..], root), (b"/denied", root), (b"/x", b"/no/such"), (b"/x", b"/dev/null")] {
+        for (path, root) in
+            [(&b"/full"[..], root), (b"/denied", root), (b"/x", b"/no/such"), (b"/x", b"/dev/null")]
+        {
             let message = [&head(path, root, Links::Follow)[..], path, root, b"line\n"].concat();
             messages.extend(frame::head(message.len()));
             messages.extend(message);

@@ -110,7 +110,10 @@ mod tests {
             // A cut line and blanks are no lines; the others are those before the newest.
             let old: Vec<&&str> = old.iter().filter(|line| line.starts_with("line ")).collect();
             for (back, line_seen) in old.iter().rev().enumerate() {
-                assert_eq!(format!("{}\n", line_seen.trim_end()).trim_end(), line(first - 1 - back).trim_end());
+                assert_eq!(
+                    format!("{}\n", line_seen.trim_end()).trim_end(),
+                    line(first - 1 - back).trim_end()
+                );
             }
         }
     }

@@ -102,9 +102,9 @@ impl Sink {
             ),
             Target::File(path) => Output::Stream(open_log(path)?),
             Target::Syslog(server) => Output::Syslog(Datagrams::new(server.clone())),
-            Target::Memory(memory) => Output::Memory(
-                Cyclic::new(memory).map_err(|error| failed("memfd_create()", &error.into()))?,
-            ),
+            Target::Memory(memory) => {
+                Output::Memory(Cyclic::new(memory).map_err(|error| failed("memfd_create()", &error.into()))?)
+            }
             Target::Files(files) => Output::Files(Opened::new(files)),
         };
         Ok(Self::new(target.clone(), output, config, reports))

@@ -373,10 +373,7 @@ impl Writer {
         match lost.why {
             Why::Write => {
                 if is_due(&mut self.failure_reported, REPORT_EVERY) {
-                    self.report_failure(
-                        Level::Alert,
-                        format_args!("write() to \"{path}\" failed ({errno})"),
-                    );
+                    self.report_failure(Level::Alert, format_args!("write() to \"{path}\" failed ({errno})"));
                 }
             }
             Why::Root | Why::Open if !is_due(&mut self.files_reported, REPORT_FILES_EVERY) => {}

@@ -537,9 +537,7 @@ fn a_log_in_memory_is_read_through_its_descriptor() {
     let descriptor = fs::read_dir("/proc/self/fd")
         .unwrap()
         .map(|entry| entry.unwrap().path())
-        .find(|fd| {
-            fs::read_link(fd).is_ok_and(|name| name.to_string_lossy().contains("memory-of-this-test"))
-        })
+        .find(|fd| fs::read_link(fd).is_ok_and(|name| name.to_string_lossy().contains("memory-of-this-test")))
         .unwrap();
     for n in 0..500 {
         debug!(log, "line {n}");

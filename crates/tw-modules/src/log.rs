@@ -373,10 +373,7 @@ mod tests {
             ("access_log $host.log combined gzip;", "buffered logs cannot have variables in name"),
             ("access_log $nothing.log;", "unknown \"nothing\" variable"),
             ("access_log x$;", "invalid variable name in \"x$\""),
-            (
-                "access_log syslog:server=127.0.0.1 combined buffer=1k;",
-                "logs to syslog cannot be buffered",
-            ),
+            ("access_log syslog:server=127.0.0.1 combined buffer=1k;", "logs to syslog cannot be buffered"),
             ("access_log syslog:server=127.0.0.1 what;", "unknown log format \"what\""),
             ("access_log syslog:tag=a;", "no syslog server specified"),
             ("error_log syslog:tag=a;", "no syslog server specified"),

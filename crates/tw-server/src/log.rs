@@ -67,15 +67,8 @@ impl LogTarget {
 }
 
 /// The steps of nginx that have a debug level of their own.
-const DEBUG_PARTS: [&str; 7] = [
-    "debug_core",
-    "debug_alloc",
-    "debug_mutex",
-    "debug_event",
-    "debug_http",
-    "debug_mail",
-    "debug_stream",
-];
+const DEBUG_PARTS: [&str; 7] =
+    ["debug_core", "debug_alloc", "debug_mutex", "debug_event", "debug_http", "debug_mail", "debug_stream"];
 
 /// The level of the words behind a log: one level, or parts of `debug`. Our steps are all those of http.
 fn read_level(words: &[Word]) -> Result<Level, ConfError> {

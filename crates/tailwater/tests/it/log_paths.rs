@@ -39,7 +39,11 @@ fn a_line_goes_to_the_file_its_request_names() {
             .replace("escaped", "combined if=$arg_s"),
         );
         ask_all(&server, &["/1?f=a", "/2?f=b", "/3?f=a&s=1", "/4", "/5?f=a"]);
-        for (name, paths) in [("logs/a.log", &["/1", "/3", "/5"][..]), ("logs/b.log", &["/2"]), ("logs/sub/localhost-a", &["/3"])] {
+        for (name, paths) in [
+            ("logs/a.log", &["/1", "/3", "/5"][..]),
+            ("logs/b.log", &["/2"]),
+            ("logs/sub/localhost-a", &["/3"]),
+        ] {
             let lines = server.log(name, paths.len()).unwrap();
             let asked: Vec<_> = lines.iter().map(|line| line.split(['?', ' ']).nth(6).unwrap()).collect();
             assert_eq!(asked, paths, "{cache} {name}");
@@ -121,7 +125,8 @@ fn links_are_judged_as_everywhere() {
     ask_all(&server, &["/?f=linked/a"]);
     server.log("elsewhere/a", 1).unwrap();
     ask_all(&server, &["/strict/?f=linked/b"]);
-    let line = server.wait_error_log("logs/linked/b\" failed (40: Too many levels of symbolic links)").unwrap();
+    let line =
+        server.wait_error_log("logs/linked/b\" failed (40: Too many levels of symbolic links)").unwrap();
     assert!(line.contains("[crit]") && line.contains("open() \""), "{line}");
     ask_all(&server, &["/strict/?f=real/c"]);
     server.log("logs/real/c", 1).unwrap();
@@ -164,7 +169,8 @@ fn a_bad_disk_loses_lines_and_nothing_else() {
     ask_all(&server, &["/?f=hangs"]);
     server.access_log(before + 1).unwrap();
     stall.lift();
-    let lines = || disk.read("hangs").is_some_and(|text| text.iter().filter(|byte| **byte == b'\n').count() == 52);
+    let lines =
+        || disk.read("hangs").is_some_and(|text| text.iter().filter(|byte| **byte == b'\n').count() == 52);
     assert!(wait::until(wait::PATIENCE, lines));
     let metrics = page(&server, "/metrics").1;
     let dropped = metrics.lines().find(|line| line.contains("log_dropped_total{") && line.contains("$arg_f"));
@@ -174,7 +180,8 @@ fn a_bad_disk_loses_lines_and_nothing_else() {
 
 #[test]
 fn a_directory_that_is_not_there_is_told_once_in_a_while() {
-    let server = start_server_as_we_are(server(), "access_log logs/$arg_d/x combined; location / { return 200 x; }");
+    let server =
+        start_server_as_we_are(server(), "access_log logs/$arg_d/x combined; location / { return 200 x; }");
     for _ in 0..20 {
         ask_all(&server, &["/?d=none"]);
     }

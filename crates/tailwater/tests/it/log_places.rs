@@ -88,7 +88,11 @@ fn access_logs_go_to_syslog() {
     let message = syslog.next();
     let (priority, rest) = around_time(&message);
     assert_eq!(priority, "<190");
-    assert!(rest.starts_with("nginx: 127.0.0.1 - - [") && rest.ends_with("\"GET /bare HTTP/1.1\" 200 1 \"-\" \"-\""), "{rest}");
+    assert!(
+        rest.starts_with("nginx: 127.0.0.1 - - [")
+            && rest.ends_with("\"GET /bare HTTP/1.1\" 200 1 \"-\" \"-\""),
+        "{rest}"
+    );
     get(&server, "/two");
     let messages = [syslog.next(), syslog.next()];
     let priorities: Vec<_> = messages.iter().map(|message| around_time(message).0).collect();
@@ -117,7 +121,10 @@ fn error_logs_go_to_syslog_with_the_severity_of_each_line() {
     assert_eq!(priority, "<187");
     let text = rest.strip_prefix(&format!("{} nginx: ", host())).unwrap();
     assert!(text[19..].starts_with(&format!(" [error] {}#", server.pid())), "{text}");
-    assert!(text.contains("html/missing\" failed (2: No such file") && text.ends_with("host: \"localhost\""), "{text}");
+    assert!(
+        text.contains("html/missing\" failed (2: No such file") && text.ends_with("host: \"localhost\""),
+        "{text}"
+    );
     get(&server, "/info");
     assert_eq!(around_time(&syslog.next()).0, "<11");
     assert_eq!(server.log("logs/other.log", 1).unwrap().len(), 1);
@@ -127,7 +134,8 @@ fn error_logs_go_to_syslog_with_the_severity_of_each_line() {
 fn an_error_log_of_syslog_alone_has_a_file_beside_it() {
     let syslog = Syslog::start();
     let mut server = server();
-    let conf = format!("http {{ server {{ listen 127.0.0.1:{{port}}; }} }} error_log {} notice;", syslog.target());
+    let conf =
+        format!("http {{ server {{ listen 127.0.0.1:{{port}}; }} }} error_log {} notice;", syslog.target());
     server = server.file("html/index.html", "hello");
     let running = server.start(&conf).unwrap();
     assert!(std::iter::repeat_with(|| syslog.next()).take(9).any(|message| message.contains("[notice]")));

@@ -142,10 +142,7 @@ mod tests {
             ("severity=warn,severity=warn", "duplicate syslog \"severity\""),
             ("tag=a,tag=b", "duplicate syslog \"tag\""),
             (&long, "syslog tag length exceeds 32"),
-            (
-                "server=127.0.0.1,tag=a-b",
-                "syslog \"tag\" only allows alphanumeric characters and underscore",
-            ),
+            ("server=127.0.0.1,tag=a-b", "syslog \"tag\" only allows alphanumeric characters and underscore"),
             ("server=127.0.0.1,", "unknown syslog parameter \"\""),
             ("server=127.0.0.1,what=x", "unknown syslog parameter \"what=x\""),
             ("nohostname=x", "unknown syslog parameter \"nohostname=x\""),
