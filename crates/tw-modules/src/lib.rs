@@ -18,7 +18,7 @@ mod map;
 pub mod metrics;
 mod names;
 mod precompressed;
-mod returns;
+mod rewrite;
 mod split_clients;
 mod static_files;
 mod try_files;
@@ -34,7 +34,7 @@ pub static MODULES: [Module; 19] = [
     Module::http::<geo::Geo>("geo"),
     Module::http::<split_clients::SplitClients>("split_clients"),
     // Rewrite phases.
-    Module::http::<returns::Return>("rewrite"),
+    Module::http::<rewrite::Rewrite>("rewrite"),
     // Precontent.
     Module::http::<try_files::TryFiles>("try_files"),
     // Content: the first that does not pass answers.

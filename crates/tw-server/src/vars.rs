@@ -103,8 +103,10 @@ pub type Computed = Arc<dyn Fn(&Request, &mut Vec<u8>) -> Value + Send + Sync>;
 /// What fills a slot.
 #[derive(Clone)]
 pub enum SlotKind {
-    /// A handler stores a value in the request (`set`, named captures).
+    /// A handler stores a value in the request (named captures).
     Stored,
+    /// `set` stores a value in the request; using it before is worth a warning.
+    Set,
     /// It is computed when it is first used and kept in the request; a value that is stored comes before it.
     Computed(Computed),
     /// It is computed on each use, unless a value was stored.
@@ -117,6 +119,13 @@ pub struct Slots {
     pub kinds: Box<[SlotKind]>,
     /// Which one has which name.
     pub names: HashMap<Box<str>, u16>,
+}
+
+impl Slots {
+    /// The name of a slot, for messages.
+    pub fn name(&self, slot: u16) -> &str {
+        self.names.iter().find(|(_, at)| **at == slot).map_or("", |(name, _)| name)
+    }
 }
 
 /// Where a new value of a variable goes (`set` and its like).
@@ -189,9 +198,18 @@ impl VarTable {
         Var::Slot(self.slot(&name, at))
     }
 
-    /// Where `set` and its like store new values of `name`, which becomes a stored variable if nobody declared it.
+    /// Where new values of `name` are stored, which becomes a stored variable if nobody declared it.
     /// The error is nginx's: the variable is one that nothing may change.
     pub fn place(&mut self, name: &str) -> Result<Place, ConfError> {
+        self.place_as(name, SlotKind::Stored)
+    }
+
+    /// The same for `set`.
+    pub fn place_of_set(&mut self, name: &str) -> Result<Place, ConfError> {
+        self.place_as(name, SlotKind::Set)
+    }
+
+    fn place_as(&mut self, name: &str, kind: SlotKind) -> Result<Place, ConfError> {
         let lower = name.to_ascii_lowercase();
         match self.one.get(lower.as_str()) {
             None if self.fixed.contains(lower.as_str()) => {
@@ -199,7 +217,7 @@ impl VarTable {
             }
             Some((_, Some(assign))) => Ok(Place::Assign(*assign)),
             Some((_, None)) => Err(ConfError::new(format!("the duplicate \"{name}\" variable"))),
-            None => Ok(Place::Slot(self.define(name, SlotKind::Stored))),
+            None => Ok(Place::Slot(self.define(name, kind))),
         }
     }
 
@@ -230,7 +248,7 @@ impl VarTable {
     pub fn define(&mut self, name: &str, kind: SlotKind) -> u16 {
         let slot = self.slot(&name.to_ascii_lowercase(), None);
         let known = &mut self.kinds[slot as usize];
-        if known.is_none() || !matches!(kind, SlotKind::Stored) {
+        if known.is_none() || !matches!(kind, SlotKind::Stored | SlotKind::Set) {
             *known = Some(kind);
         }
         slot
@@ -375,6 +393,23 @@ impl Template {
                 },
             };
             each(out, start, value);
+        }
+    }
+
+    /// As [`Template::eval`], but what regular expressions captured is written by `capture`, which escapes it.
+    pub fn eval_captures(&self, r: &Request, out: &mut Vec<u8>, capture: impl Fn(&[u8], &mut Vec<u8>)) {
+        for part in &self.parts {
+            match part {
+                Part::Text(text) => out.extend_from_slice(text),
+                Part::Var(var) => {
+                    var.eval(r, out);
+                }
+                Part::Capture(n) => {
+                    if let Some(group) = r.captures.borrow().group(usize::from(*n)) {
+                        capture(group, out);
+                    }
+                }
+            }
         }
     }
 

@@ -35,6 +35,8 @@ mod map;
 mod metrics;
 mod refused;
 mod returns;
+mod rewrite;
+mod rewrite_if;
 mod serve;
 mod signals;
 mod split_clients;

@@ -17,7 +17,8 @@ use tw_base::Limit;
 
 use bytes::Bytes;
 use tw_conf::{
-    Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LOCATION, MAIN, SERVER, Setting, Word, record,
+    Args, ConfError, Directive, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LOCATION, MAIN, SERVER, Setting, Word,
+    record,
 };
 
 use super::error_page::{ErrorPage, RawErrorPage};
@@ -78,6 +79,8 @@ pub struct Location {
     pub log_not_found: bool,
     /// `log_subrequest`: whether subrequests are logged, too.
     pub log_subrequest: bool,
+    /// `uninitialized_variable_warn`
+    pub uninitialized_variable_warn: bool,
     /// Keep-alive.
     pub keepalive: KeepAlive,
     /// Sending.
@@ -161,6 +164,7 @@ pub struct Raw {
     error_log: Setting<Vec<LogTarget>>,
     log_not_found: Setting<bool>,
     log_subrequest: Setting<bool>,
+    uninitialized_variable_warn: Setting<bool>,
     without_effect: Setting<()>,
 }
 
@@ -279,6 +283,10 @@ const DIRECTIVES: &[Directive<Raw>] = &[
         .default("off")
         .doc("Writes subrequests into the access log.")
         .set(|raw, node, _| raw.log_subrequest.set_flag(node)),
+    record::flag("uninitialized_variable_warn", ALL_IF | IF_IN_SERVER)
+        .default("on")
+        .doc("Writes a warning when a variable is used before `set` gave it a value.")
+        .set(|raw, node, _| raw.uninitialized_variable_warn.set_flag(node)),
 ];
 
 // DIFF(nginx): directives that size nginx's hash tables and buffers are accepted and change nothing.
@@ -350,6 +358,9 @@ impl Settings for Location {
             error_log,
             log_not_found: raw.log_not_found.or(outer.map(|o| o.log_not_found), true),
             log_subrequest: raw.log_subrequest.or(outer.map(|o| o.log_subrequest), false),
+            uninitialized_variable_warn: raw
+                .uninitialized_variable_warn
+                .or(outer.map(|o| o.uninitialized_variable_warn), true),
             keepalive: KeepAlive::resolve(raw.keepalive, outer.map(|o| &o.keepalive)),
             send: Send::resolve(raw.send, outer.map(|o| &o.send), cx)?,
             client_body: ClientBody::resolve(raw.client_body, outer.map(|o| &o.client_body), cx),

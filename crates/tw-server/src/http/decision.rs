@@ -27,8 +27,11 @@ pub(super) fn decide(r: &mut Request, generation: &Rc<LoopGeneration>, outcome: 
             }
             special::Special::Again(outcome) => decide(r, generation, outcome),
         },
-        Outcome::Redirect { .. } | Outcome::Named(_) if r.course.redirects_left == 0 => {
-            loops(r, "rewrite or internal redirection cycle")
+        Outcome::Redirect { path, .. } if r.course.redirects_left == 0 => {
+            loops(r, format_args!("while internally redirecting to \"{}\"", tw_log::Text(&path)))
+        }
+        Outcome::Named(name) if r.course.redirects_left == 0 => {
+            loops(r, format_args!("while redirect to named location \"{}\"", tw_log::Text(&name)))
         }
         Outcome::Redirect { path, args } => {
             r.course.redirects_left -= 1;
@@ -76,11 +79,8 @@ pub(super) fn no_content(r: &mut Request, generation: &Rc<LoopGeneration>) -> Ne
 }
 
 /// Ends a request that goes round in circles.
-pub(super) fn loops(r: &mut Request, what: &str) -> Next {
-    r.log(
-        Level::Error,
-        format_args!("{what} while internally redirecting to \"{}\"", tw_log::Text(&r.uri.path)),
-    );
+pub(super) fn loops(r: &mut Request, what: std::fmt::Arguments<'_>) -> Next {
+    r.log(Level::Error, format_args!("rewrite or internal redirection cycle {what}"));
     // No error page again: looking it up may be what goes round in circles.
     r.course.after = r.course.after.or_close();
     Next::Respond(special::builtin(r, 500))

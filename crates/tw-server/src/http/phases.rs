@@ -55,7 +55,10 @@ async fn run_from(r: &mut Request, mut next: Next, mut first: &[Phase]) -> Body 
             Next::Run => match location_phases(r, &generation).await {
                 Outcome::Pass | Outcome::PhaseDone => no_content(r, &generation),
                 Outcome::Rewritten if r.course.redirects_left == 0 => {
-                    loops(r, "rewrite or internal redirection cycle")
+                    let uri = std::mem::take(&mut r.uri.path);
+                    let next = loops(r, format_args!("while processing \"{}\"", tw_log::Text(&uri)));
+                    r.uri.path = uri;
+                    next
                 }
                 Outcome::Rewritten => {
                     r.course.redirects_left -= 1;
@@ -88,12 +91,13 @@ async fn location_phases(r: &mut Request, generation: &LoopGeneration) -> Outcom
         return Outcome::Status(code);
     }
     let plan = r.plan;
-    match phases(r, generation, &[Phase::Rewrite]).await {
-        Outcome::Pass | Outcome::PhaseDone => {}
-        other => return other,
-    }
+    let rewritten = phases(r, generation, &[Phase::Rewrite]).await;
     if r.plan != plan && generation.plan(r.plan).uses_realpath_root {
         Box::pin(realpath_root::fill(r)).await;
+    }
+    match rewritten {
+        Outcome::Pass | Outcome::PhaseDone => {}
+        other => return other,
     }
     match phases(r, generation, &[Phase::Preaccess]).await {
         Outcome::Pass | Outcome::PhaseDone => {}

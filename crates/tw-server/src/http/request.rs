@@ -458,9 +458,13 @@ impl Request {
         if let Some(value) = self.values.borrow().read(slot, out) {
             return value;
         }
-        let (SlotKind::Computed(compute) | SlotKind::Volatile(compute)) = kind else { return Value::Missing };
+        let compute = match kind {
+            SlotKind::Computed(compute) | SlotKind::Volatile(compute) => compute,
+            SlotKind::Stored => return Value::Missing,
+            SlotKind::Set => return self.uninitialized(slot),
+        };
         if let Err(Cycle) = self.values.borrow_mut().begin(slot) {
-            let name = slots.names.iter().find(|(_, at)| **at == slot).map_or("", |(name, _)| name);
+            let name = slots.name(slot);
             self.log(Level::Error, format_args!("cycle while evaluating variable \"{name}\""));
             return Value::Missing;
         }
@@ -469,14 +473,24 @@ impl Request {
         let mut values = self.values.borrow_mut();
         match kind {
             SlotKind::Computed(_) => values.computed(slot, value, out.get(start..).unwrap_or_default()),
-            SlotKind::Stored | SlotKind::Volatile(_) => values.dropped(slot),
+            SlotKind::Stored | SlotKind::Set | SlotKind::Volatile(_) => values.dropped(slot),
         }
         value
     }
 
+    /// What a variable of `set` is before it is set: nothing, once with a warning.
+    fn uninitialized(&self, slot: u16) -> Value {
+        if self.plan().core.uninitialized_variable_warn {
+            let name = self.generation().slots.name(slot);
+            self.log(Level::Warn, format_args!("using uninitialized \"{name}\" variable"));
+        }
+        self.values.borrow_mut().store(slot, b"");
+        Value::Found
+    }
+
     /// Stores a value in a slot. It replaces one that is computed.
-    pub fn set_slot(&mut self, slot: u16, value: Vec<u8>) {
-        self.values.get_mut().store(slot, &value);
+    pub fn set_slot(&mut self, slot: u16, value: impl AsRef<[u8]>) {
+        self.values.get_mut().store(slot, value.as_ref());
     }
 
     /// Matches `subject`; a match sets `$1` to `$9` and the variables of named groups. A pattern that runs into its limit

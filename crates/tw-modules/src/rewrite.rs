@@ -1,0 +1,118 @@
+//! `rewrite`, `if`, `set`, `break`, `return`: small programs that run before the location is chosen, and in it (nginx:
+//! ngx_http_rewrite_module). Rewrite phases.
+//!
+//! ```text
+//! directives ─ written → operations as written, `if` with what is in it ─ resolve → Program: a flat list with jumps ─ run
+//! ```
+//! The program of a `server` block runs in the phase before the location is chosen, that of a location in the one after.
+//! What is in an `if` belongs to the program of the block around it; when its condition is true, the request goes on with
+//! the settings of the `if`.
+
+mod answer;
+mod condition;
+mod program;
+mod replace;
+mod run;
+mod written;
+
+use std::sync::Arc;
+
+use tw_conf::{
+    Args, ConfError, Cx, Directive, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LOCATION, Node, SERVER, Setting,
+    record,
+};
+use tw_server::http::plan::{Handler, Phase, Plan, Step};
+use tw_server::http::request::Request;
+use tw_server::load::Resolve;
+use tw_server::module::Settings;
+
+use self::condition::Condition;
+use self::program::Program;
+use self::run::Run;
+use self::written::Written;
+
+const BLOCKS: u32 = SERVER | LOCATION | IF_IN_SERVER | IF_IN_LOCATION;
+
+/// A program as written.
+#[derive(Default)]
+pub(crate) struct Raw {
+    operations: Vec<Written>,
+    log: Setting<bool>,
+}
+
+/// The program of one block; it is not inherited.
+pub(crate) struct Rewrite {
+    program: Program,
+    phase: Phase,
+    /// `rewrite_log`
+    log: bool,
+}
+
+impl Settings for Rewrite {
+    type Raw = Raw;
+
+    const DIRECTIVES: &'static [Directive<Raw>] = &[
+        record::new(
+            "rewrite",
+            "regex replacement [last | break | redirect | permanent]",
+            BLOCKS,
+            Args::range(2, 3),
+        )
+        .doc("Changes a URI that matches, or redirects the client.")
+        .set(|raw, node, _| {
+            raw.operations.push(Written::rewrite(node)?);
+            Ok(())
+        }),
+        record::new("return", "code [text] | code URL | URL", BLOCKS, Args::range(1, 2))
+            .doc("Ends the request with this code; 444 closes the connection without an answer.")
+            .set(|raw, node, _| {
+                raw.operations.push(Written::Return(answer::Written::parse(node)?));
+                Ok(())
+            }),
+        record::new("break", "", BLOCKS, Args::NONE)
+            .doc("Ends the program of the block; the request goes on where it is.")
+            .set(|raw, _, _| {
+                raw.operations.push(Written::Break);
+                Ok(())
+            }),
+        record::new("set", "$variable value", BLOCKS, Args::exact(2)).doc("Gives a variable a value.").set(
+            |raw, node, _| {
+                raw.operations.push(Written::set(node)?);
+                Ok(())
+            },
+        ),
+        record::flag("rewrite_log", HTTP | BLOCKS)
+            .default("off")
+            .doc("Writes what rewrite and if do into the error log, at level notice.")
+            .set(|raw, node, _| raw.log.set_flag(node)),
+    ];
+
+    fn take_if(raw: &mut Raw, inner: &mut Raw, block: &Node, _: &mut Cx<'_>) -> Result<(), ConfError> {
+        let condition = Condition::parse(block)?;
+        let inner = std::mem::take(&mut inner.operations);
+        raw.operations.push(Written::If(condition, inner));
+        Ok(())
+    }
+
+    fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        let phase = if cx.location().is_some() { Phase::Rewrite } else { Phase::ServerRewrite };
+        let program = Program::compile(raw.operations, phase, cx)?;
+        Ok(Self { program, phase, log: raw.log.or(outer.map(|o| o.log), false) })
+    }
+
+    fn install(self: &Arc<Self>, plan: &mut Plan) {
+        if !self.program.is_empty() {
+            plan.add(self.phase, self.clone());
+        }
+    }
+}
+
+impl Handler for Rewrite {
+    fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        let mut run = Run::new(&self.program, self.log, r);
+        match run.go_on(r) {
+            Ok(outcome) => Step::Now(outcome),
+            Err(file) => Step::Wait(Box::pin(run.wait(r, file))),
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! `return`: answers with a code, a text or a redirect.
+
+use bytes::Bytes;
+use tw_conf::{ConfError, Node, Word};
+use tw_http::target;
+use tw_server::http::body::Body;
+use tw_server::http::plan::Outcome;
+use tw_server::http::request::Request;
+use tw_server::load::Resolve;
+use tw_server::vars::Template;
+
+use super::written::is_url;
+
+/// Highest code that may be returned.
+const CODE_MAX: u64 = 999;
+
+/// `return` as written.
+pub(super) struct Written {
+    status: u16,
+    text: Option<Word>,
+}
+
+/// What is returned.
+pub(super) struct Answer {
+    status: u16,
+    text: Option<Template>,
+}
+
+impl Written {
+    pub(super) fn parse(node: &Node) -> Result<Self, ConfError> {
+        let first = node.arg(0)?;
+        match (first.number(), node.args.get(1)) {
+            (None, None) if is_url(&first.bytes) => Ok(Self { status: 302, text: Some(first.clone()) }),
+            (Some(code @ 0..=CODE_MAX), text) => Ok(Self { status: code as u16, text: text.cloned() }),
+            _ => Err(node.fail(format!("invalid return code \"{first}\""))),
+        }
+    }
+
+    pub(super) fn compile(self, cx: &mut Resolve<'_>) -> Result<Answer, ConfError> {
+        let text = self.text.filter(|word| !word.bytes.is_empty());
+        let text = text.map(|word| cx.template(&word)).transpose()?;
+        Ok(Answer { status: self.status, text })
+    }
+}
+
+impl Answer {
+    /// Answers `r`.
+    pub(super) fn give(&self, r: &mut Request) -> Outcome {
+        if self.text.is_none() && self.status >= 400 {
+            return Outcome::Status(self.status);
+        }
+        // The text may ask for `$status`.
+        r.out.status = self.status;
+        let value = self.text.as_ref().map_or_else(Vec::new, |text| text.value(r));
+        match self.status {
+            301 | 302 | 303 | 307 | 308 => {
+                r.out.location = value.into();
+                Outcome::Status(self.status)
+            }
+            444 => Outcome::Status(444),
+            _ => {
+                let core = r.plan().core.clone();
+                r.out.content_type =
+                    core.types.find(target::exten(&r.uri.path)).unwrap_or(&core.default_type).clone();
+                Outcome::Respond(Body::Bytes(Bytes::from(value)))
+            }
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The condition of an `if`, as written.
+
+use tw_conf::{ConfError, Node, Word};
+use tw_server::regex::Caseless;
+
+/// What an `if` asks.
+#[derive(Debug)]
+pub(super) enum Condition {
+    /// `$variable`: neither empty nor `0`.
+    True(Name),
+    /// `$variable = text`
+    Equal(Name, Expected, Word),
+    /// `$variable ~ regex`
+    Matches(Name, Expected, Word, Caseless),
+    /// `-f path`
+    File(FileTest, Expected, Word),
+}
+
+/// A variable: its name without `$`, and the word it stands in.
+#[derive(Debug)]
+pub(super) struct Name {
+    pub(super) name: String,
+    pub(super) word: Word,
+}
+
+/// Which answer makes the condition true.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Expected {
+    Yes,
+    /// `!`
+    No,
+}
+
+/// What is asked about a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FileTest {
+    /// `-f`
+    File,
+    /// `-d`
+    Directory,
+    /// `-e`: a file, a directory or a symbolic link.
+    Exists,
+    /// `-x`: its owner may execute it.
+    Executable,
+}
+
+impl Condition {
+    /// Reads the arguments of an `if`. Errors are nginx's.
+    pub(super) fn parse(node: &Node) -> Result<Self, ConfError> {
+        let words = without_parentheses(node)?;
+        let Some((first, rest)) = words.split_first() else { return Err(invalid(node, ")")) };
+        match &*first.bytes {
+            [b'$', name @ ..] if !name.is_empty() => {
+                let name = Name { name: String::from_utf8_lossy(name).into_owned(), word: first.clone() };
+                match rest {
+                    [] => Ok(Self::True(name)),
+                    [operator, value] => Self::compare(node, name, operator, value),
+                    _ => Err(invalid(node, &first.lossy())),
+                }
+            }
+            [b'!', b'-', test] => Self::file(node, first, *test, Expected::No, rest),
+            [b'-', test] => Self::file(node, first, *test, Expected::Yes, rest),
+            _ => Err(invalid(node, &first.lossy())),
+        }
+    }
+
+    fn compare(node: &Node, name: Name, operator: &Word, value: &Word) -> Result<Self, ConfError> {
+        let value = value.clone();
+        let (expected, bare) = match operator.bytes.strip_prefix(b"!") {
+            Some(bare) => (Expected::No, bare),
+            None => (Expected::Yes, &*operator.bytes),
+        };
+        match bare {
+            b"=" => Ok(Self::Equal(name, expected, value)),
+            b"~" => Ok(Self::Matches(name, expected, value, Caseless::No)),
+            b"~*" => Ok(Self::Matches(name, expected, value, Caseless::Yes)),
+            _ => Err(node.fail(format!("unexpected \"{operator}\" in condition"))),
+        }
+    }
+
+    fn file(
+        node: &Node,
+        operator: &Word,
+        test: u8,
+        expected: Expected,
+        rest: &[Word],
+    ) -> Result<Self, ConfError> {
+        let test = match test {
+            b'f' => FileTest::File,
+            b'd' => FileTest::Directory,
+            b'e' => FileTest::Exists,
+            b'x' => FileTest::Executable,
+            _ => return Err(invalid(node, &operator.lossy())),
+        };
+        match rest {
+            [path] => Ok(Self::File(test, expected, path.clone())),
+            _ => Err(invalid(node, &operator.lossy())),
+        }
+    }
+}
+
+fn invalid(node: &Node, word: &str) -> ConfError {
+    node.fail(format!("invalid condition \"{word}\""))
+}
+
+/// The words between the parentheses, which may stand alone or with a word.
+fn without_parentheses(node: &Node) -> Result<Vec<Word>, ConfError> {
+    let mut words = node.args.clone();
+    match words.first_mut() {
+        Some(first) if *first.bytes == *b"(" => drop(words.remove(0)),
+        Some(first) => match first.bytes.strip_prefix(b"(") {
+            Some(rest) => first.bytes = rest.into(),
+            None => return Err(invalid(node, &first.lossy())),
+        },
+        None => {}
+    }
+    match words.last_mut() {
+        Some(last) if *last.bytes == *b")" => drop(words.pop()),
+        Some(last) => match last.bytes.strip_suffix(b")") {
+            Some(rest) => last.bytes = rest.into(),
+            None => return Err(invalid(node, &last.lossy())),
+        },
+        None => return Err(invalid(node, "(")),
+    }
+    Ok(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use tw_conf::{MemoryFiles, Reader, Tree};
+
+    use super::*;
+
+    fn parse(words: &str) -> Result<String, String> {
+        let node = node(words);
+        match Condition::parse(&node) {
+            Ok(Condition::True(name)) => Ok(name.name),
+            Ok(Condition::Equal(name, expected, value)) => {
+                Ok(format!("{} {expected:?} = {value}", name.name))
+            }
+            Ok(Condition::Matches(name, expected, value, caseless)) => {
+                Ok(format!("{} {expected:?} ~ {caseless:?} {value}", name.name))
+            }
+            Ok(Condition::File(test, expected, path)) => Ok(format!("{test:?} {expected:?} {path}")),
+            Err(error) => Err(error.message),
+        }
+    }
+
+    fn node(condition: &str) -> Node {
+        let mut tree = Tree::default();
+        let text = format!("if {condition} {{ }}");
+        Reader::new(&MemoryFiles::default(), b"").text(&mut tree, b"test.conf", text.as_bytes()).unwrap();
+        tree.nodes.remove(0)
+    }
+
+    #[test]
+    fn conditions() {
+        for (text, expected) in [
+            ("($a)", Ok("a")),
+            ("( $a )", Ok("a")),
+            ("($a = b)", Ok("a Yes = b")),
+            ("($a != 'b c')", Ok("a No = b c")),
+            ("($a = '')", Ok("a Yes = ")),
+            ("( $a = \"\" )", Ok("a Yes = ")),
+            ("($a ~ ^/x)", Ok("a Yes ~ No ^/x")),
+            ("($a !~* (x|y))", Ok("a No ~ Yes (x|y)")),
+            ("($a ~ \"x{2}\")", Ok("a Yes ~ No x{2}")),
+            ("(-f $a)", Ok("File Yes $a")),
+            ("(!-d /a/b)", Ok("Directory No /a/b")),
+            ("( -e a )", Ok("Exists Yes a")),
+            ("(!-x a)", Ok("Executable No a")),
+            ("$a", Err("invalid condition \"$a\"")),
+            ("($a", Err("invalid condition \"$a\"")),
+            ("()", Err("invalid condition \")\"")),
+            ("($)", Err("invalid condition \"$\"")),
+            ("(a = b)", Err("invalid condition \"a\"")),
+            ("($a =)", Err("invalid condition \"$a\"")),
+            ("($a = b c)", Err("invalid condition \"$a\"")),
+            ("($a == b)", Err("unexpected \"==\" in condition")),
+            ("($a ~~ b)", Err("unexpected \"~~\" in condition")),
+            ("(-f)", Err("invalid condition \"-f\"")),
+            ("(-q $a)", Err("invalid condition \"-q\"")),
+            ("(!-f a b)", Err("invalid condition \"!-f\"")),
+        ] {
+            let expected = expected.map(str::to_owned).map_err(str::to_owned);
+            assert_eq!(parse(text), expected, "{text}");
+        }
+    }
+}

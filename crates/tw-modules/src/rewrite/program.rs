@@ -1,0 +1,150 @@
+//! A compiled program: a flat list of operations with jumps.
+
+use tw_conf::{ConfError, Word};
+use tw_server::http::plan::Phase;
+use tw_server::load::Resolve;
+use tw_server::regex::{Caseless, Regex};
+use tw_server::vars::{Place, Template, Var};
+
+use super::answer::Answer;
+use super::condition::{Condition, Expected, FileTest, Name};
+use super::replace::Replacement;
+use super::written::{Rewrite, Written};
+
+/// What runs for a request at one block.
+pub(super) struct Program {
+    pub(super) operations: Box<[Operation]>,
+}
+
+/// One step of a program.
+pub(super) enum Operation {
+    Rewrite(Regex, Replacement),
+    Set(Place, Template),
+    Return(Answer),
+    Break,
+    If {
+        test: Test,
+        /// The operation after the block, where a request goes on for which the condition is false.
+        end: usize,
+        enter: Enter,
+    },
+}
+
+/// What becomes of the settings when a condition is true.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Enter {
+    /// Those of the `if`, which is the one with this number in its location.
+    If(usize),
+    /// They stay: the location is not chosen yet.
+    Nothing,
+}
+
+/// The condition of an `if`.
+pub(super) enum Test {
+    True(Var),
+    Equal(Var, Expected, Template),
+    Matches(Var, Expected, Regex),
+    File(FileTest, Expected, Template),
+}
+
+impl Program {
+    /// Compiles the program of a block that runs in `phase`.
+    pub(super) fn compile(
+        written: Vec<Written>,
+        phase: Phase,
+        cx: &mut Resolve<'_>,
+    ) -> Result<Self, ConfError> {
+        let mut compiler = Compiler { operations: Vec::with_capacity(written.len()), ifs: 0, phase };
+        compiler.block(written, cx)?;
+        Ok(Self { operations: compiler.operations.into() })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.operations.is_empty()
+    }
+}
+
+struct Compiler {
+    operations: Vec<Operation>,
+    /// `if` blocks so far.
+    ifs: usize,
+    phase: Phase,
+}
+
+impl Compiler {
+    fn block(&mut self, written: Vec<Written>, cx: &mut Resolve<'_>) -> Result<(), ConfError> {
+        for written in written {
+            let operation = match written {
+                Written::Rewrite(rewrite) => compile_rewrite(rewrite, cx)?,
+                Written::Set { variable, value } => {
+                    let name = variable.lossy();
+                    let place = cx
+                        .vars
+                        .place_of_set(name.strip_prefix('$').unwrap_or(&name))
+                        .map_err(|error| error.at(variable.span))?;
+                    Operation::Set(place, cx.template(&value)?)
+                }
+                Written::Return(answer) => Operation::Return(answer.compile(cx)?),
+                Written::Break => Operation::Break,
+                Written::If(condition, inner) => {
+                    self.branch(condition, inner, cx)?;
+                    continue;
+                }
+            };
+            self.operations.push(operation);
+        }
+        Ok(())
+    }
+
+    fn branch(
+        &mut self,
+        condition: Condition,
+        inner: Vec<Written>,
+        cx: &mut Resolve<'_>,
+    ) -> Result<(), ConfError> {
+        let enter = match self.phase {
+            Phase::Rewrite => Enter::If(self.ifs),
+            _ => Enter::Nothing,
+        };
+        self.ifs += 1;
+        let at = self.operations.len();
+        self.operations.push(Operation::If { test: Test::compile(condition, cx)?, end: 0, enter });
+        self.block(inner, cx)?;
+        let after = self.operations.len();
+        if let Some(Operation::If { end, .. }) = self.operations.get_mut(at) {
+            *end = after;
+        }
+        Ok(())
+    }
+}
+
+fn compile_rewrite(rewrite: Rewrite, cx: &mut Resolve<'_>) -> Result<Operation, ConfError> {
+    let regex = compile_regex(&rewrite.pattern, Caseless::No, cx)?;
+    Ok(Operation::Rewrite(regex, Replacement::compile(&rewrite, cx)?))
+}
+
+fn compile_regex(pattern: &Word, caseless: Caseless, cx: &mut Resolve<'_>) -> Result<Regex, ConfError> {
+    let regex = Regex::new(&pattern.bytes, caseless).map_err(|error| {
+        ConfError::new(format!("regex compilation failed: {error} in \"{pattern}\"")).at(pattern.span)
+    })?;
+    for (_, name) in regex.names() {
+        cx.vars.capture(name).map_err(|error| error.at(pattern.span))?;
+    }
+    Ok(regex)
+}
+
+impl Test {
+    fn compile(condition: Condition, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        let mut bind = |name: Name| cx.vars.bind(&name.name, Some(name.word.span));
+        Ok(match condition {
+            Condition::True(name) => Self::True(bind(name)),
+            Condition::Equal(name, expected, value) => {
+                Self::Equal(bind(name), expected, cx.template(&value)?)
+            }
+            Condition::Matches(name, expected, pattern, caseless) => {
+                Self::Matches(bind(name), expected, compile_regex(&pattern, caseless, cx)?)
+            }
+            Condition::File(test, expected, path) => Self::File(test, expected, cx.template(&path)?),
+        })
+    }
+}

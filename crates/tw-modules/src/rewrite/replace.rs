@@ -1,0 +1,124 @@
+//! The replacement of a `rewrite`: a URI and arguments, or a redirect.
+
+use tw_conf::ConfError;
+use tw_http::escape::{Escape, Unescape, unescape};
+use tw_server::http::request::Request;
+use tw_server::load::Resolve;
+use tw_server::vars::Template;
+
+use super::written::{OriginalArgs, Rewrite, Then};
+
+/// What a URI that matches becomes.
+pub(super) struct Replacement {
+    text: Text,
+    original_args: OriginalArgs,
+    then: Then,
+}
+
+/// The replacement as text.
+enum Text {
+    /// A path, and arguments if there is a `?` in it.
+    Uri(Template, Option<Template>),
+    /// A URL, or a path for the client.
+    Redirect(Template, HasArgs),
+}
+
+/// Whether there is a `?` in a redirect.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum HasArgs {
+    Yes,
+    No,
+}
+
+/// How what was captured is written.
+///
+/// The path was decoded before it was matched. Where it becomes a part of arguments or of a redirect it has to be escaped
+/// again; as in nginx this is done only if the request came with an escape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Captures {
+    Plain,
+    Escaped,
+}
+
+impl Captures {
+    /// How captures of `r` are written in arguments and redirects.
+    pub(super) fn in_args(r: &Request) -> Self {
+        let path = r.head.target();
+        let path = path.iter().take_while(|b| **b != b'?');
+        match r.head.path_is_quoted() || path.into_iter().any(|b| *b == b'+') {
+            true => Self::Escaped,
+            false => Self::Plain,
+        }
+    }
+
+    /// Appends the text of `template`.
+    pub(super) fn eval(self, template: &Template, r: &Request, out: &mut Vec<u8>) {
+        match self {
+            Self::Plain => template.eval(r, out),
+            Self::Escaped => template.eval_captures(r, out, |text, out| Escape::Args.push(text, out)),
+        }
+    }
+}
+
+impl Replacement {
+    pub(super) fn compile(rewrite: &Rewrite, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        let Rewrite { replacement, original_args, then, .. } = rewrite;
+        let question = replacement.bytes.iter().position(|b| *b == b'?');
+        let text = match (then, question) {
+            (Then::Redirect(_), question) => {
+                let has_args = if question.is_some() { HasArgs::Yes } else { HasArgs::No };
+                Text::Redirect(cx.template(replacement)?, has_args)
+            }
+            (_, Some(at)) => {
+                let (path, args) = (&replacement.bytes[..at], &replacement.bytes[at + 1..]);
+                let path = cx.template_text(path, Some(replacement.span))?;
+                Text::Uri(path, Some(cx.template_text(args, Some(replacement.span))?))
+            }
+            (_, None) => Text::Uri(cx.template(replacement)?, None),
+        };
+        Ok(Self { text, original_args: *original_args, then: *then })
+    }
+
+    /// What happens next.
+    pub(super) fn then(&self) -> Then {
+        self.then
+    }
+
+    /// Replaces the URI of `r`, or makes a redirect. `scratch` is memory for it; what is in it is lost.
+    pub(super) fn apply(&self, r: &mut Request, scratch: &mut Vec<u8>) {
+        scratch.clear();
+        let keeps = self.original_args == OriginalArgs::Kept && !r.uri.args.is_empty();
+        match &self.text {
+            Text::Redirect(url, has_args) => {
+                Captures::in_args(r).eval(url, r, scratch);
+                let mut location = Vec::with_capacity(scratch.len());
+                unescape(scratch, Unescape::Redirect, &mut location);
+                if keeps {
+                    location.push(if *has_args == HasArgs::Yes { b'&' } else { b'?' });
+                    location.extend_from_slice(&r.uri.args);
+                }
+                r.out.location = location.into();
+            }
+            Text::Uri(path, args) => {
+                let new_args = args.as_ref().map(|args| {
+                    let mut text = Vec::new();
+                    Captures::in_args(r).eval(args, r, &mut text);
+                    text
+                });
+                path.eval(r, scratch);
+                std::mem::swap(&mut r.uri.path, scratch);
+                match new_args {
+                    Some(mut text) => {
+                        if keeps {
+                            text.push(b'&');
+                            text.extend_from_slice(&r.uri.args);
+                        }
+                        r.uri.args = text;
+                    }
+                    None if self.original_args == OriginalArgs::Dropped => r.uri.args.clear(),
+                    None => {}
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! One run of a program for one request.
+//!
+//! It never waits for the disk itself: where a file has to be asked for, it stops, and goes on with the answer.
+
+use std::ffi::{CStr, CString};
+
+use tw_disk::{DiskError, Kind, Meta, Now, Op};
+use tw_log::{Level, Text};
+use tw_server::http::files;
+use tw_server::http::generation::PlanId;
+use tw_server::http::plan::Outcome;
+use tw_server::http::request::{Origin, Request};
+use tw_server::regex::{BacktrackLimit, Match, Regex};
+use tw_server::vars::{Place, Template};
+
+use super::condition::{Expected, FileTest};
+use super::program::{Enter, Operation, Program, Test};
+use super::replace::{Captures, Replacement};
+use super::written::Then;
+
+/// Permission of the owner to execute a file.
+const OWNER_EXECUTES: u32 = 0o100;
+
+/// How far a program has come.
+pub(super) struct Run<'a> {
+    program: &'a Program,
+    /// The next operation.
+    at: usize,
+    /// The plan of the location it began in.
+    base: PlanId,
+    uri: Uri,
+    /// How captures are written in values.
+    captures: Captures,
+    /// What was found out about the file that the next operation asks for.
+    found: Option<Result<Meta, DiskError>>,
+    logs: bool,
+}
+
+/// Whether the location has to be chosen again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Uri {
+    Same,
+    Changed,
+}
+
+/// The disk has to be asked for this file.
+pub(super) struct ColdFile(CString);
+
+/// Why an operation did not end with a next one.
+enum Stop {
+    Decided(Outcome),
+    Cold(ColdFile),
+}
+
+impl From<BacktrackLimit> for Stop {
+    fn from(_: BacktrackLimit) -> Self {
+        Self::Decided(Outcome::Status(500))
+    }
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(program: &'a Program, logs: bool, r: &Request) -> Self {
+        // As in nginx, values are escaped like arguments until a `rewrite` has matched.
+        let captures = Captures::in_args(r);
+        Self { program, at: 0, base: r.plan, uri: Uri::Same, captures, found: None, logs }
+    }
+
+    /// Runs until something is decided, or a file has to be asked for.
+    pub(super) fn go_on(&mut self, r: &mut Request) -> Result<Outcome, ColdFile> {
+        let worker = r.conn().worker.clone();
+        let mut scratch = worker.path.take();
+        let program = self.program;
+        let mut stopped = None;
+        while let Some(operation) = program.operations.get(self.at) {
+            match self.step(operation, r, &mut scratch) {
+                Ok(next) => self.at = next,
+                Err(stop) => {
+                    stopped = Some(stop);
+                    break;
+                }
+            }
+        }
+        worker.path.set(scratch);
+        match stopped {
+            Some(Stop::Cold(file)) => Err(file),
+            Some(Stop::Decided(outcome)) => Ok(outcome),
+            None => Ok(self.end()),
+        }
+    }
+
+    /// Asks the disk for `file` and runs to the end.
+    pub(super) async fn wait(mut self, r: &mut Request, mut file: ColdFile) -> Outcome {
+        loop {
+            self.found = Some(files::stat(r, file.0).await);
+            match self.go_on(r) {
+                Ok(outcome) => return outcome,
+                Err(cold) => file = cold,
+            }
+        }
+    }
+
+    /// What a program without a last word means.
+    fn end(&self) -> Outcome {
+        match self.uri {
+            Uri::Changed => Outcome::Rewritten,
+            Uri::Same => Outcome::Pass,
+        }
+    }
+
+    /// Runs one operation; returns the number of the next.
+    fn step(&mut self, operation: &Operation, r: &mut Request, scratch: &mut Vec<u8>) -> Result<usize, Stop> {
+        match operation {
+            Operation::Rewrite(regex, replacement) => self.rewrite(regex, replacement, r, scratch)?,
+            Operation::Set(place, value) => self.set(*place, value, r, scratch),
+            Operation::Return(answer) => return Err(Stop::Decided(answer.give(r))),
+            Operation::Break => {
+                self.uri = Uri::Same;
+                return Err(Stop::Decided(self.end()));
+            }
+            Operation::If { test, end, enter } => {
+                if !self.test(test, r, scratch)? {
+                    return Ok(*end);
+                }
+                if let Enter::If(nth) = enter {
+                    r.enter_if(self.base, *nth);
+                }
+            }
+        }
+        Ok(self.at + 1)
+    }
+
+    fn rewrite(
+        &mut self,
+        regex: &Regex,
+        replacement: &Replacement,
+        r: &mut Request,
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), Stop> {
+        if self.matches(regex, &r.uri.path, r)? == Match::No {
+            r.captures.get_mut().clear();
+            return Ok(());
+        }
+        r.course.origin = Origin::Internal;
+        replacement.apply(r, scratch);
+        self.captures = Captures::Plain;
+        if let Then::Redirect(status) = replacement.then() {
+            self.log(r, format_args!("rewritten redirect: \"{}\"", Text(&r.out.location)));
+            return Err(Stop::Decided(Outcome::Status(status)));
+        }
+        let (path, args) = (Text(&r.uri.path), Text(&r.uri.args));
+        self.log(r, format_args!("rewritten data: \"{path}\", args: \"{args}\""));
+        if r.uri.path.is_empty() {
+            r.log(Level::Error, format_args!("the rewritten URI has a zero length"));
+            return Err(Stop::Decided(Outcome::Status(500)));
+        }
+        self.uri = if replacement.then() == Then::Break { Uri::Same } else { Uri::Changed };
+        match replacement.then() {
+            Then::GoOn => Ok(()),
+            _ => Err(Stop::Decided(self.end())),
+        }
+    }
+
+    fn set(&self, place: Place, value: &Template, r: &mut Request, scratch: &mut Vec<u8>) {
+        scratch.clear();
+        self.captures.eval(value, r, scratch);
+        match place {
+            Place::Slot(slot) => r.set_slot(slot, scratch),
+            Place::Assign(assign) => assign(r, std::mem::take(scratch)),
+        }
+    }
+
+    /// Whether a condition is true.
+    fn test(&mut self, test: &Test, r: &mut Request, scratch: &mut Vec<u8>) -> Result<bool, Stop> {
+        scratch.clear();
+        match test {
+            Test::True(var) => {
+                var.eval(r, scratch);
+                Ok(!matches!(scratch.as_slice(), b"" | b"0"))
+            }
+            Test::Equal(var, expected, value) => {
+                var.eval(r, scratch);
+                let len = scratch.len();
+                self.captures.eval(value, r, scratch);
+                let (left, right) = scratch.split_at(len);
+                Ok(expected.is(left == right))
+            }
+            Test::Matches(var, expected, regex) => {
+                var.eval(r, scratch);
+                let matched = self.matches(regex, scratch, r)?;
+                if matched == Match::No {
+                    r.captures.get_mut().clear();
+                }
+                Ok(expected.is(matched == Match::Yes))
+            }
+            Test::File(test, expected, path) => {
+                self.captures.eval(path, r, scratch);
+                scratch.push(0);
+                // A NUL in it leaves an empty name, which no file has.
+                let path = CStr::from_bytes_with_nul(scratch).unwrap_or_default();
+                let found = match self.found.take() {
+                    Some(found) => found,
+                    None => match files::stat_now(r, path) {
+                        Now::Ready(found) => found.map_err(|errno| Op::Stat.failed(errno)),
+                        Now::Cold => return Err(Stop::Cold(ColdFile(path.into()))),
+                    },
+                };
+                match found {
+                    Ok(meta) => Ok(expected.is(test.is_true(&meta))),
+                    Err(error @ DiskError::Os { .. }) => {
+                        if !error.is_absent() {
+                            r.log(Level::Crit, format_args!("{}", error.on(path)));
+                        }
+                        Ok(expected.is(false))
+                    }
+                    Err(error) => Err(Stop::Decided(crate::static_files::refuse(r, path, &error))),
+                }
+            }
+        }
+    }
+
+    fn matches(&self, regex: &Regex, subject: &[u8], r: &Request) -> Result<Match, Stop> {
+        let matched = r.matches(regex, subject)?;
+        if self.logs {
+            let verb = match matched {
+                Match::Yes => "matches",
+                Match::No => "does not match",
+            };
+            self.log(r, format_args!("\"{}\" {verb} \"{}\"", regex.pattern(), Text(subject)));
+        }
+        Ok(matched)
+    }
+
+    fn log(&self, r: &Request, message: std::fmt::Arguments<'_>) {
+        if self.logs {
+            r.log(Level::Notice, message);
+        }
+    }
+}
+
+impl Expected {
+    fn is(self, answer: bool) -> bool {
+        answer == (self == Self::Yes)
+    }
+}
+
+impl FileTest {
+    fn is_true(self, meta: &Meta) -> bool {
+        match self {
+            Self::File => meta.kind == Kind::File,
+            Self::Directory => meta.kind == Kind::Directory,
+            Self::Exists => meta.kind != Kind::Other,
+            Self::Executable => meta.mode & OWNER_EXECUTES != 0,
+        }
+    }
+}

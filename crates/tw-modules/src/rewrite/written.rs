@@ -1,0 +1,92 @@
+//! Operations as written, checked for what can be checked without variables.
+
+use tw_conf::{ConfError, Node, Word};
+
+use super::answer;
+use super::condition::Condition;
+
+/// One directive.
+pub(super) enum Written {
+    Rewrite(Rewrite),
+    Set {
+        variable: Word,
+        value: Word,
+    },
+    Return(answer::Written),
+    Break,
+    /// `if` with what is in it.
+    If(Condition, Vec<Written>),
+}
+
+/// `rewrite`
+pub(super) struct Rewrite {
+    pub(super) pattern: Word,
+    /// Without the `?` at its end.
+    pub(super) replacement: Word,
+    pub(super) original_args: OriginalArgs,
+    pub(super) then: Then,
+}
+
+/// What becomes of the arguments of the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OriginalArgs {
+    /// They are appended.
+    Kept,
+    /// They are dropped: there is a `?` at the end of the replacement.
+    Dropped,
+}
+
+/// What happens after a `rewrite` that matched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Then {
+    /// The program goes on; at its end the location is chosen again.
+    GoOn,
+    /// `last`: the program ends, and the location is chosen again.
+    Last,
+    /// `break`: the program ends, and the request stays where it is.
+    Break,
+    /// `redirect`, `permanent`, or a replacement with a scheme: the client is sent away with this status.
+    Redirect(u16),
+}
+
+/// Whether the text is a URL for a client.
+pub(super) fn is_url(text: &[u8]) -> bool {
+    ["http://", "https://", "$scheme"].iter().any(|prefix| text.starts_with(prefix.as_bytes()))
+}
+
+impl Written {
+    pub(super) fn rewrite(node: &Node) -> Result<Self, ConfError> {
+        let pattern = node.arg(0)?.clone();
+        let mut replacement = node.arg(1)?.clone();
+        if replacement.bytes.is_empty() {
+            return Err(node.fail("empty replacement"));
+        }
+        let original_args = match replacement.bytes.strip_suffix(b"?") {
+            Some(rest) => {
+                replacement.bytes = rest.into();
+                OriginalArgs::Dropped
+            }
+            None => OriginalArgs::Kept,
+        };
+        let is_url = is_url(&replacement.bytes);
+        let then = match node.args.get(2) {
+            None if is_url => Then::Redirect(302),
+            None => Then::GoOn,
+            Some(flag) => match &*flag.bytes {
+                b"redirect" => Then::Redirect(302),
+                b"permanent" => Then::Redirect(301),
+                b"last" | b"break" if is_url => Then::Redirect(302),
+                b"last" => Then::Last,
+                b"break" => Then::Break,
+                _ => return Err(node.invalid_parameter(flag)),
+            },
+        };
+        Ok(Self::Rewrite(Rewrite { pattern, replacement, original_args, then }))
+    }
+
+    pub(super) fn set(node: &Node) -> Result<Self, ConfError> {
+        let [variable, value] = node.words()?;
+        crate::block::variable_name(node, variable)?;
+        Ok(Self::Set { variable: variable.clone(), value: value.clone() })
+    }
+}
