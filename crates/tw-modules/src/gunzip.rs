@@ -133,7 +133,7 @@ impl Stream for Unpacked {
                 }
             }
             // What made nothing is an empty piece: others run before the next one.
-            self.unpack(want, InflateFlush::NoFlush).map(Some)
+            self.unpack(want).map(Some)
         })
     }
 
@@ -144,7 +144,7 @@ impl Stream for Unpacked {
 
 impl Unpacked {
     /// Takes from the input what fits.
-    fn unpack(&mut self, want: usize, flush: InflateFlush) -> io::Result<Bytes> {
+    fn unpack(&mut self, want: usize) -> io::Result<Bytes> {
         let inflate = self.inflate.get_or_insert_with(|| Inflate::new(true, GZIP_WINDOW));
         if self.member == Member::Ended && !self.input.is_empty() {
             *inflate = Inflate::new(true, GZIP_WINDOW);
@@ -152,12 +152,14 @@ impl Unpacked {
         }
         let mut out = vec![0; self.room.min(want).max(1)];
         let (taken, made) = (inflate.total_in(), inflate.total_out());
-        let status = inflate.decompress(&self.input, &mut out, flush);
+        let status = inflate.decompress(&self.input, &mut out, InflateFlush::NoFlush);
         let (taken, made) = (inflate.total_in() - taken, inflate.total_out() - made);
         match status {
             Ok(Status::StreamEnd) => self.member = Member::Ended,
             Ok(Status::Ok | Status::BufError) => {}
             Err(error) => {
+                // As nginx words it, with what it would have asked of zlib.
+                let flush = if self.body.is_empty() { InflateFlush::Finish } else { InflateFlush::NoFlush };
                 return Err(io::Error::other(format!("inflate() failed: {}, {}", flush as i32, code(error))));
             }
         }
@@ -169,7 +171,7 @@ impl Unpacked {
 
     /// What is left inside when there is no more input: nothing, if the body is whole.
     fn rest(&mut self, want: usize) -> io::Result<Option<Bytes>> {
-        let out = self.unpack(want, InflateFlush::NoFlush)?;
+        let out = self.unpack(want)?;
         if out.is_empty() && self.member == Member::Open {
             return Err(io::Error::other(format!("inflate() returned {BUF_ERROR} on response end")));
         }
