@@ -8,6 +8,7 @@ mod compress;
 mod deflate;
 mod ratio;
 mod spare;
+mod turn;
 mod zstd;
 
 pub(crate) use codec::Spec;

@@ -31,9 +31,18 @@ pub(super) struct Binary {
     pub(super) version: String,
     /// Directives added to `http {}`.
     http: String,
+    /// Directives added before `events {}`.
+    main: String,
 }
 
 impl Binary {
+    /// Whether it takes this in `http {}`.
+    pub(super) fn knows(&self, http: &str) -> Outcome<bool> {
+        let (prefix, port) = prepare()?;
+        let args = server_args(&prefix, &conf(port.number(), self, http, ""))?;
+        Ok(Command::new(&self.path).arg("-t").args(args).output()?.status.success())
+    }
+
     /// Whether it has directives that nginx has not.
     pub(super) fn is_tailwater(&self) -> bool {
         self.version.contains("tailwater/")
@@ -81,17 +90,21 @@ impl Binaries {
             .or_else(|| find_program("nginx"))
             .ok_or("no nginx on the PATH to compare with: give --nginx")?;
         let http = options.text("ours-http").unwrap_or_default().to_owned();
-        Ok(Self { ours: Binary::new(ours, http)?, nginx: Binary::new(nginx, String::new())? })
+        let main = options.text("nginx-main").unwrap_or_default().to_owned();
+        Ok(Self {
+            ours: Binary::new(ours, http, String::new())?,
+            nginx: Binary::new(nginx, String::new(), main)?,
+        })
     }
 }
 
 impl Binary {
-    fn new(path: PathBuf, http: String) -> Outcome<Self> {
+    fn new(path: PathBuf, http: String, main: String) -> Outcome<Self> {
         let output =
             Command::new(&path).arg("-V").output().map_err(|e| format!("{}: {e}", path.display()))?;
         let text = [output.stdout, output.stderr].concat();
         let version = String::from_utf8_lossy(&text).lines().next().unwrap_or_default().to_owned();
-        Ok(Self { path, version, http })
+        Ok(Self { path, version, http, main })
     }
 }
 
@@ -242,11 +255,12 @@ pub(super) fn hot_files(sizes: &[(&str, usize)]) -> Outcome<PathBuf> {
 
 /// One process, one worker, and connections that no limit ends before the measurement does.
 fn conf(port: u16, binary: &Binary, http: &str, server: &str) -> String {
-    let Binary { http: own, .. } = binary;
+    let Binary { http: own, main, .. } = binary;
     // The promise is measured with the kernel watching.
     let guard = if binary.is_tailwater() { "loop_guard enforce;" } else { "" };
     format!(
         "{guard}
+{main}
 daemon off;
 master_process off;
 worker_processes 1;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Advice, fadvise, syncfs};
 
 use super::Outcome;
+use crate::root;
 
 /// Files in one directory: small enough that a directory is one read.
 const PER_DIRECTORY: usize = 512;
@@ -87,6 +88,23 @@ pub(super) fn noise(seed: u64, size: usize) -> Vec<u8> {
     }
     bytes.truncate(size);
     bytes
+}
+
+/// Text as people write it: our own sources, one after the other, from the beginning as often as it takes.
+pub(super) fn text(size: usize) -> Outcome<Vec<u8>> {
+    let dir = root().join("crates/tw-server/src/http");
+    let mut files: Vec<_> = fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<Outcome<_>>()?;
+    files.retain(|path| path.is_file());
+    files.sort();
+    let mut text = Vec::with_capacity(size);
+    for path in files.iter().cycle() {
+        text.extend_from_slice(&fs::read(path)?);
+        if text.len() >= size {
+            break;
+        }
+    }
+    text.truncate(size);
+    Ok(text)
 }
 
 /// Lets the whole machine forget everything it has read and can read again, names and directories too. Only root may.

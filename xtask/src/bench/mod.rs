@@ -10,6 +10,7 @@ mod contestant;
 mod data;
 mod disk;
 mod exec;
+mod filters;
 mod idle;
 mod load;
 mod options;
@@ -26,7 +27,7 @@ use crate::{Failure, root};
 /// What a step of a measurement returns; the error is for the terminal.
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
-const USAGE: &str = "usage: cargo xtask bench static | disk | idle [OPTIONS]
+const USAGE: &str = "usage: cargo xtask bench static | filters | disk | idle [OPTIONS]
 
 common   --ours PATH      server under test              target/release/tailwater
          --nginx PATH     nginx to compare with          $NGINX, or nginx on the PATH
@@ -34,11 +35,15 @@ common   --ours PATH      server under test              target/release/tailwate
          --load-cpu N     core of the load               1
          --only A,B       some of the cases
          --ours-http TEXT directives for http {} of ours
+         --nginx-main TEXT directives before http {} of nginx (load_module)
          --quick          few and short rounds: shows that it works, not how fast
          --check          fail if a target is missed
 
 static   CPU per request, requests/s and latency for 1 KiB, 32 KiB and 4 MiB files
          --rounds N 5 · --seconds N 4 · --connections A,B 64,512 · cases 1k 32k 4m
+
+filters  CPU per request and size of responses compressed with gzip, brotli and zstd: text of 10 and 100 KiB
+         --rounds N 5 · --seconds N 2 · --connections A 32 · cases gzip-1-10k gzip-1 gzip-6 brotli zstd
 
 disk     a hot file while the disk is busy with cold ones (needs root and cgroups), and while another disk stands still
          --memory SIZE 512m · --factor N 10 (cold set in memories) · --iops N 400 · --bandwidth SIZE 120m
@@ -53,6 +58,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
     let Some((name, rest)) = args.split_first() else { return Err(USAGE.to_owned()) };
     let run = match name.as_str() {
         "static" => static_files::run,
+        "filters" => filters::run,
         "disk" => disk::run,
         "idle" => idle::run,
         // The two below are started by the measurements themselves.

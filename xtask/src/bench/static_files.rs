@@ -33,20 +33,22 @@ const CACHE: &str = "open_file_cache max=1000 inactive=60s; open_file_cache_vali
 const FOREIGN_MAX: f64 = 0.05;
 
 /// How long and where.
-struct Plan {
-    rounds: usize,
-    seconds: u64,
-    connections: Vec<usize>,
-    server_cpu: usize,
-    load_cpu: usize,
+pub(super) struct Plan {
+    pub(super) rounds: usize,
+    pub(super) seconds: u64,
+    pub(super) connections: Vec<usize>,
+    pub(super) server_cpu: usize,
+    pub(super) load_cpu: usize,
 }
 
 /// One file, one number of connections, several servers.
-struct Case {
-    title: String,
-    path: &'static str,
-    connections: usize,
-    contestants: Vec<Contestant>,
+pub(super) struct Case {
+    pub(super) title: String,
+    pub(super) path: &'static str,
+    pub(super) connections: usize,
+    /// Lua that changes the requests of the load.
+    pub(super) script: String,
+    pub(super) contestants: Vec<Contestant>,
 }
 
 /// One load on one server.
@@ -59,8 +61,8 @@ struct Sample {
 }
 
 /// All loads on one server, and their medians.
-struct Score {
-    name: String,
+pub(super) struct Score {
+    pub(super) name: String,
     samples: Vec<Sample>,
 }
 
@@ -87,7 +89,7 @@ pub(super) fn run(args: &[String]) -> Outcome {
                     contestants.extend(logging_contestants(&binaries, &files));
                 }
                 let title = format!("{title}, {connections} connections");
-                let case = Case { title, path, connections, contestants };
+                let case = Case { title, path, connections, script: String::new(), contestants };
                 let results = measure(&case, &plan)?;
                 small_report(&mut report, &case, &results, name);
             }
@@ -100,6 +102,7 @@ pub(super) fn run(args: &[String]) -> Outcome {
             title: format!("4 MiB, {CONNECTIONS} connections"),
             path: "/4m",
             connections: CONNECTIONS,
+            script: String::new(),
             contestants: large_contestants(&binaries, &files),
         };
         let results = measure(&case, &plan)?;
@@ -157,7 +160,7 @@ fn response_bytes(contestant: &Contestant, path: &str) -> Outcome<Vec<u8>> {
     Ok([response.head.into_bytes(), response.body].concat())
 }
 
-fn measure(case: &Case, plan: &Plan) -> Outcome<Vec<Score>> {
+pub(super) fn measure(case: &Case, plan: &Plan) -> Outcome<Vec<Score>> {
     let place = Place::on(plan.server_cpu);
     let running: Vec<Running> =
         case.contestants.iter().map(|contestant| contestant.start(&place)).collect::<Outcome<_>>()?;
@@ -180,7 +183,7 @@ fn sample(server: &Running, case: &Case, plan: &Plan) -> Outcome<Sample> {
         url: server.url(case.path),
         connections: case.connections,
         seconds: plan.seconds,
-        script: String::new(),
+        script: case.script.clone(),
         cpu: plan.load_cpu,
     };
     let (start, busy, cpu) =
@@ -200,24 +203,29 @@ impl Score {
         median(self.samples.iter().map(number))
     }
 
+    /// Bytes of a response, head included.
+    pub(super) fn response_bytes(&self) -> f64 {
+        self.median(|s| s.served.bytes_per_second / s.served.per_second)
+    }
+
     /// Microseconds of the server's processor time per request.
-    fn cpu_us(&self) -> f64 {
+    pub(super) fn cpu_us(&self) -> f64 {
         self.median(|s| s.cpu.as_secs_f64() * 1e6 / s.served.requests as f64)
     }
 
-    fn per_second(&self) -> f64 {
+    pub(super) fn per_second(&self) -> f64 {
         self.median(|s| s.served.per_second)
     }
 
-    fn p50(&self) -> Duration {
+    pub(super) fn p50(&self) -> Duration {
         Duration::from_secs_f64(self.median(|s| s.served.p50.as_secs_f64()))
     }
 
-    fn p99(&self) -> Duration {
+    pub(super) fn p99(&self) -> Duration {
         Duration::from_secs_f64(self.median(|s| s.served.p99.as_secs_f64()))
     }
 
-    fn json(&self) -> Value {
+    pub(super) fn json(&self) -> Value {
         let samples: Vec<Value> = self
             .samples
             .iter()
@@ -244,12 +252,12 @@ impl Score {
     }
 }
 
-fn of<'a>(results: &'a [Score], name: &str) -> Option<&'a Score> {
+pub(super) fn of<'a>(results: &'a [Score], name: &str) -> Option<&'a Score> {
     results.iter().find(|result| result.name == name)
 }
 
 /// Processor time per request of one server in that of another; NaN if one of them did not take part.
-fn cpu_ratio(results: &[Score], name: &str, other: &str) -> f64 {
+pub(super) fn cpu_ratio(results: &[Score], name: &str, other: &str) -> f64 {
     match (of(results, name), of(results, other)) {
         (Some(one), Some(other)) => one.cpu_us() / other.cpu_us(),
         _ => f64::NAN,
@@ -318,7 +326,7 @@ fn large_report(report: &mut Report, case: &Case, results: &[Score]) {
     report.target(Target::new(what, ratio(OURS), Limit::AtLeast(1.1), ""));
 }
 
-fn warn_if_busy(results: &[Score]) {
+pub(super) fn warn_if_busy(results: &[Score]) {
     let foreign = median(results.iter().map(|result| result.median(|s| s.foreign)));
     if foreign > FOREIGN_MAX {
         println!("warning: others used {} % of the server's core\n", number(foreign * 100.0));

@@ -18,7 +18,7 @@ use tw_server::http::plan::LocalFuture;
 use tw_server::http::request::{Ranges, Request};
 
 use super::codec::{CodecError, Encoder, Spec};
-use super::{ratio, spare};
+use super::{ratio, spare, turn};
 use crate::types::Types;
 
 /// Nanoseconds that compressing may keep a loop at a time; what takes longer is done by a pool.
@@ -55,7 +55,7 @@ impl Rules {
         }
         let body = match (r.method(), body) {
             (Method::Head, body) => self.stream(body),
-            (_, Body::Bytes(bytes)) if self.cost_ns(bytes.len()) <= INLINE_NS_MAX => {
+            (_, Body::Bytes(bytes)) if self.is_soon_done(bytes.len()) => {
                 match self.at_once(r, bytes.clone()) {
                     Ok(compressed) => Body::Bytes(compressed),
                     Err(error) => {
@@ -83,8 +83,10 @@ impl Rules {
             && self.types.contain(&r.out)
     }
 
-    fn cost_ns(&self, bytes: usize) -> u64 {
-        self.spec.cost_ns().saturating_mul(bytes as u64)
+    /// Whether so many bytes can be compressed now.
+    fn is_soon_done(&self, bytes: usize) -> bool {
+        let cost_ns = self.spec.cost_ns().saturating_mul(bytes as u64);
+        cost_ns <= INLINE_NS_MAX && turn::may_spend(cost_ns)
     }
 
     // DIFF(nginx): what is compressed at once has a Content-Length.
@@ -206,26 +208,15 @@ impl Compressed {
             Stage::Away => return Err(io::Error::other("compression was given up")),
             Stage::Finished => return Ok(None),
         }
-        let work = match self.pull(r).await? {
+        let may_flush = self.held.is_some() && self.body.flushes();
+        let work = match pulled(self.body.next(self.piece, r), may_flush).await? {
             Pulled::Piece(input) if self.body.is_empty() => Work { input, then: Then::Finish },
             Pulled::Piece(input) => Work { input, then: Then::Nothing },
             Pulled::End => Work { input: Bytes::new(), then: Then::Finish },
             Pulled::Nothing => Work { input: Bytes::new(), then: Then::Flush },
         };
-        let encoder = match std::mem::replace(&mut self.stage, Stage::Away) {
-            Stage::Between(encoder) => encoder,
-            _ => spare::take(self.spec, self.length).map_err(io::Error::other)?,
-        };
         let then = work.then;
-        self.before += work.input.len() as u64;
-        let held = self.held.unwrap_or(0);
-        let waiting = if self.spec.is_lazy() { held } else { 0 };
-        self.held = Some(held + work.input.len());
-        let cost_ns = self.spec.cost_ns().saturating_mul((waiting + work.input.len()) as u64);
-        let (encoder, out) = match cost_ns {
-            0..=INLINE_NS_MAX => work.run(encoder),
-            _ => by_pool(r, work, encoder).await?,
-        };
+        let (encoder, out) = self.encode(r, work).await?;
         let out = out.map_err(io::Error::other)?;
         self.after += out.len() as u64;
         match then {
@@ -243,22 +234,40 @@ impl Compressed {
         Ok(Some(out.into()))
     }
 
-    /// The next piece of the body. If there is none yet, and the body wants its pieces to arrive, says so.
-    async fn pull(&mut self, r: &mut Request) -> io::Result<Pulled> {
-        let may_flush = self.held.is_some() && self.body.flushes();
-        let mut next = self.body.next(self.piece, r);
-        poll_fn(|cx| match next.as_mut().poll(cx) {
-            Poll::Ready(Ok(Some(piece))) => Poll::Ready(Ok(Pulled::Piece(piece))),
-            Poll::Ready(Ok(None)) => Poll::Ready(Ok(Pulled::End)),
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-            Poll::Pending if may_flush => Poll::Ready(Ok(Pulled::Nothing)),
-            Poll::Pending => Poll::Pending,
-        })
-        .await
+    /// Works here or on a thread of the pool, by what it is expected to cost.
+    async fn encode(&mut self, r: &Request, work: Work) -> io::Result<Worked> {
+        let (held, new) = (self.held.unwrap_or(0), work.input.len());
+        let waiting = if self.spec.is_lazy() { held } else { 0 };
+        self.held = Some(held + new);
+        self.before += new as u64;
+        let cost_ns = self.spec.cost_ns().saturating_mul((waiting + new) as u64);
+        let is_short = cost_ns <= INLINE_NS_MAX;
+        let encoder = match std::mem::replace(&mut self.stage, Stage::Away) {
+            Stage::Between(encoder) => encoder,
+            _ => spare::take(self.spec, self.length).map_err(io::Error::other)?,
+        };
+        // Away from here on: should the future be dropped, the piece is lost, and nobody may go on as if it were not.
+        while is_short && !turn::may_spend(cost_ns) {
+            tw_rt::yield_now().await;
+        }
+        if is_short { Ok(work.run(encoder)) } else { by_pool(r, work, encoder).await }
     }
 }
 
+/// The next piece. If there is none yet, and what is held should leave, says so instead of waiting.
+async fn pulled(mut next: LocalFuture<'_, io::Result<Option<Bytes>>>, may_flush: bool) -> io::Result<Pulled> {
+    poll_fn(|cx| match next.as_mut().poll(cx) {
+        Poll::Ready(Ok(Some(piece))) => Poll::Ready(Ok(Pulled::Piece(piece))),
+        Poll::Ready(Ok(None)) => Poll::Ready(Ok(Pulled::End)),
+        Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+        Poll::Pending if may_flush => Poll::Ready(Ok(Pulled::Nothing)),
+        Poll::Pending => Poll::Pending,
+    })
+    .await
+}
+
 /// What a body has to give.
+#[derive(Debug, PartialEq, Eq)]
 enum Pulled {
     Piece(Bytes),
     End,
@@ -275,4 +284,48 @@ async fn by_pool(r: &Request, work: Work, encoder: Box<dyn Encoder>) -> io::Resu
     // request's account, which is for the disk.
     let mut account = Account::new(Class::Fill, Source::of(b"content coding"));
     disk.pool().run(&mut account, move || work.run(encoder)).await.map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    /// What is said at once.
+    fn now(next: LocalFuture<'_, io::Result<Option<Bytes>>>, may_flush: bool) -> Option<Pulled> {
+        match pin!(pulled(next, may_flush)).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(pulled) => Some(pulled.unwrap()),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn what_is_held_leaves_when_nothing_comes() {
+        let piece = || Box::pin(ready(Ok(Some(Bytes::from_static(b"x")))));
+        assert_eq!(now(piece(), true), Some(Pulled::Piece(Bytes::from_static(b"x"))));
+        assert_eq!(now(Box::pin(ready(Ok(None))), true), Some(Pulled::End));
+        assert_eq!(now(Box::pin(pending()), true), Some(Pulled::Nothing));
+        assert_eq!(now(Box::pin(pending()), false), None);
+    }
+
+    #[test]
+    fn work_that_flushes_can_be_read_and_goes_on() {
+        let spec = Spec::Gzip { level: 1, window_bits: 15, mem_level: 8 };
+        let work = |input: &'static [u8], then| Work { input: Bytes::from_static(input), then };
+        let encoder = spare::take(spec, None).unwrap();
+        let (encoder, first) = work(b"first", Then::Nothing).run(encoder);
+        let (encoder, flushed) = work(b"", Then::Flush).run(encoder);
+        let so_far = [first.unwrap(), flushed.unwrap()].concat();
+        let mut inflate = zlib_rs::Inflate::new(true, 31);
+        let mut text = [0; 64];
+        inflate.decompress(&so_far, &mut text, zlib_rs::InflateFlush::NoFlush).unwrap();
+        assert_eq!(&text[..inflate.total_out() as usize], b"first");
+        let (_, rest) = work(b" second", Then::Finish).run(encoder);
+        let rest = rest.unwrap();
+        inflate.decompress(&rest, &mut text[5..], zlib_rs::InflateFlush::NoFlush).unwrap();
+        assert_eq!(&text[..inflate.total_out() as usize], b"first second");
+    }
 }

@@ -1,0 +1,43 @@
+//! How much of a turn of the loop encoders may take: what is ready behind them waits no longer than that.
+
+use std::cell::Cell;
+use std::time::Instant;
+
+/// Nanoseconds of a turn, as estimated, after which nothing more is compressed in it.
+const TURN_NS_MAX: u64 = 2_000_000;
+
+thread_local! {
+    /// When the turn began, and what was spent in it.
+    static TURN: Cell<Option<(Instant, u64)>> = const { Cell::new(None) };
+}
+
+/// Whether this turn has time left; if so, `cost_ns` of it are taken.
+pub(super) fn may_spend(cost_ns: u64) -> bool {
+    spend(tw_rt::clock::now(), cost_ns)
+}
+
+fn spend(now: Instant, cost_ns: u64) -> bool {
+    let spent = TURN.get().filter(|(turn, _)| *turn == now).map_or(0, |(_, spent)| spent);
+    if spent >= TURN_NS_MAX {
+        return false;
+    }
+    TURN.set(Some((now, spent.saturating_add(cost_ns))));
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_turn_has_an_end() {
+        let now = Instant::now();
+        assert!(spend(now, 1_500_000) && spend(now, 1_500_000));
+        assert!(!spend(now, 1) && !spend(now, 0));
+        let next = now + Duration::from_nanos(1);
+        assert!(spend(next, u64::MAX));
+        assert!(!spend(next, 1));
+    }
+}
