@@ -21,6 +21,7 @@ mod precompressed;
 mod rewrite;
 mod split_clients;
 mod static_files;
+mod status_page;
 mod try_files;
 mod types;
 mod zstd;
@@ -28,7 +29,7 @@ mod zstd;
 use tw_server::module::Module;
 
 /// All modules of the http context. A new module is a new file and one line here.
-pub static MODULES: [Module; 19] = [
+pub static MODULES: &[Module] = &[
     // Variables.
     Module::http::<map::Map>("map"),
     Module::http::<geo::Geo>("geo"),
@@ -39,6 +40,7 @@ pub static MODULES: [Module; 19] = [
     Module::http::<try_files::TryFiles>("try_files"),
     // Content: the first that does not pass answers.
     Module::http::<metrics::Metrics>("metrics"),
+    Module::http::<status_page::StatusPage>("status_page"),
     Module::http::<index::Index>("index"),
     Module::http::<autoindex::Autoindex>("autoindex"),
     Module::http::<dav::Dav>("dav"),

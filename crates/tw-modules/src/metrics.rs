@@ -3,6 +3,7 @@
 //! The numbers are the records of `tw_server::metrics` and of every module ([`Settings::METRICS`]). A scrape copies
 //! counters and histograms; it takes no lock that a request takes.
 
+use std::ffi::CStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,9 +19,9 @@ use tw_server::load::Resolve;
 use tw_server::metrics::{self, CONTENT_TYPE, Format, Metric, Scrape};
 use tw_server::module::Settings;
 
-/// How long a scrape waits for a thread to ask for the memory of the process. Pools may be stuck when metrics are needed
+/// How long a scrape waits for a thread to read about this process in `/proc`. Pools may be stuck when metrics are needed
 /// most: then everything else is told without it.
-const MEMORY_PATIENCE_MS: u64 = 50;
+const PROC_PATIENCE_MS: u64 = 50;
 
 /// `metrics` as written.
 #[derive(Default)]
@@ -42,9 +43,9 @@ impl Settings for Metrics {
         .set(|raw, node, _| raw.on.set_once(node, ()))];
 
     const LIMITS: &'static [Limit] = &[Limit::millis(
-        "MEMORY_PATIENCE_MS",
-        MEMORY_PATIENCE_MS,
-        "Time a scrape waits for a pool thread to tell the memory of the process",
+        "PROC_PATIENCE_MS",
+        PROC_PATIENCE_MS,
+        "Time a scrape waits for a pool thread to read what `/proc` tells of the process",
         "the metric is left out",
     )];
 
@@ -87,11 +88,16 @@ pub(crate) fn write(r: &Request, memory: Option<u64>, format: Format, out: &mut 
 
 /// Bytes of this process in RAM, if the disk door can tell soon (proc_pid_statm(5): the second number, in pages).
 pub(crate) async fn resident_bytes(r: &mut Request) -> Option<u64> {
-    let generation = r.generation().clone();
-    let statm = generation.disks.default_disk().read_whole(&mut r.account, c"/proc/self/statm", 256);
-    let mut deadline = Deadline::new();
-    deadline.set(Duration::from_millis(MEMORY_PATIENCE_MS));
-    let statm = deadline.guard(statm).await.ok()?.ok()?;
+    let statm = read_soon(r, c"/proc/self/statm", 256).await?;
     let pages = std::str::from_utf8(&statm).ok()?.split(' ').nth(1)?.parse::<u64>().ok()?;
     pages.checked_mul(rustix::param::page_size() as u64)
+}
+
+/// A file of `/proc` of at most `max` bytes, if a thread has read it soon.
+pub(crate) async fn read_soon(r: &mut Request, path: &CStr, max: usize) -> Option<Vec<u8>> {
+    let generation = r.generation().clone();
+    let file = generation.disks.default_disk().read_whole(&mut r.account, path, max);
+    let mut deadline = Deadline::new();
+    deadline.set(Duration::from_millis(PROC_PATIENCE_MS));
+    deadline.guard(file).await.ok()?.ok()
 }

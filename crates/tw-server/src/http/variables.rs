@@ -16,6 +16,7 @@ use super::request::Request;
 use crate::vars::{Value, VarDef};
 
 pub use client::basic_user;
+pub use process::random_id;
 
 /// All variables of the core.
 pub static VARIABLES: [&[VarDef]; 4] =

@@ -93,9 +93,9 @@ fn request_id(r: &Request, out: &mut Vec<u8>) -> Value {
     Value::Found
 }
 
-/// Two hashes of a count under a key that the kernel made for this thread: nobody outside can tell the next one, and it
-/// costs no system call.
-fn random_id() -> [u8; 16] {
+/// 16 bytes that nobody outside can guess: two hashes of a count under a key that the kernel made for this thread. Costs
+/// no system call.
+pub fn random_id() -> [u8; 16] {
     thread_local! {
         static KEY: RandomState = RandomState::new();
         static COUNT: Cell<u64> = const { Cell::new(0) };

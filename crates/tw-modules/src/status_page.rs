@@ -1,0 +1,225 @@
+//! `status_page`: a page that plots what `metrics` counts, live. Content phase. No counterpart in nginx's open source.
+//!
+//! One file without requests to anybody else: the page asks the location it came from for `?format=json` every second.
+//! Its policy allows its own script and style, and connections to its own server, and nothing else.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
+use tw_http::Method;
+use tw_rt::clock::UnixTime;
+use tw_rt::watch::Stall;
+use tw_server::http::body::Body;
+use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
+use tw_server::http::request::Request;
+use tw_server::http::variables::random_id;
+use tw_server::load::Resolve;
+use tw_server::metrics::{BOUNDS_NS, Format, json_string};
+use tw_server::module::Settings;
+
+use crate::metrics;
+
+/// The page; `@NONCE@` stands where the policy's nonce goes.
+const PAGE: &str = include_str!("status_page/page.html");
+const NONCE: &str = "@NONCE@";
+/// Bytes of the table of mounts that are read: some thousands of mounts.
+const MOUNTS_MAX: usize = 256 << 10;
+
+/// `status_page` as written.
+#[derive(Default)]
+pub(crate) struct Raw {
+    on: Setting<()>,
+}
+
+/// Whether a location answers with the page; not inherited.
+pub(crate) struct StatusPage {
+    here: Setting<()>,
+}
+
+impl Settings for StatusPage {
+    type Raw = Raw;
+
+    const DIRECTIVES: &'static [Directive<Raw>] = &[record::new("status_page", "", LOCATION, Args::NONE)
+        .since("Tailwater 0.1")
+        .doc(
+            "Answers with a page that plots loops, pools and devices live, and names the last stalls; with \
+             `?format=json`, with its numbers.",
+        )
+        .set(|raw, node, _| raw.on.set_once(node, ()))];
+
+    fn resolve(raw: Raw, _: Option<&Self>, _: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        Ok(Self { here: raw.on })
+    }
+
+    fn install(self: &Arc<Self>, plan: &mut Plan) {
+        if self.here.is_set() {
+            plan.add(Phase::Content, self.clone());
+        }
+    }
+}
+
+impl Handler for StatusPage {
+    fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        if !matches!(r.method(), Method::Get | Method::Head) {
+            return Step::status(405);
+        }
+        r.out.status = 200;
+        for (name, value) in [
+            ("Cache-Control", "no-store"),
+            ("X-Content-Type-Options", "nosniff"),
+            ("Referrer-Policy", "no-referrer"),
+        ] {
+            r.out.fields.append(name, value);
+        }
+        if r.uri.args.split(|b| *b == b'&').any(|arg| arg == b"format=json") {
+            return Step::Wait(Box::pin(numbers(r)));
+        }
+        let nonce = random_id().map(|byte| format!("{byte:02x}")).concat();
+        r.out.fields.append_copy("Content-Security-Policy", policy(&nonce).as_bytes());
+        r.out.content_type = Bytes::from_static(b"text/html; charset=utf-8");
+        Step::Now(Outcome::Respond(Body::Bytes(PAGE.replace(NONCE, &nonce).into())))
+    }
+}
+
+/// What the page may do: run its own script, use its own style, ask its own server.
+fn policy(nonce: &str) -> String {
+    format!(
+        "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; \
+         img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+}
+
+/// The numbers of the page.
+async fn numbers(r: &mut Request) -> Outcome {
+    let memory = metrics::resident_bytes(r).await;
+    let mounts = match memory {
+        // Where the one did not come in time, the other will not either.
+        None => Vec::new(),
+        Some(_) => metrics::read_soon(r, c"/proc/self/mountinfo", MOUNTS_MAX).await.unwrap_or_default(),
+    };
+    let mut out = String::with_capacity(32 << 10);
+    // Writing into a string cannot fail.
+    let now = tw_rt::clock::unix();
+    let _ = write!(out, "{{\"now\":{}.{:03},\"host\":", now.secs, now.msec);
+    json_string(&String::from_utf8_lossy(&r.generation().hostname), &mut out);
+    let threshold = r.generation().main.stall_threshold;
+    let _ = write!(out, ",\"stall_threshold\":{},\"bounds\":[", threshold.as_secs_f64());
+    for (at, bound) in BOUNDS_NS.iter().enumerate() {
+        let comma = if at == 0 { "" } else { "," };
+        let _ = write!(out, "{comma}{}", *bound as f64 / 1e9);
+    }
+    out.push_str("],\"stalls\":[");
+    for (at, (when, stall)) in r.conn().worker.counts.stalls.newest().iter().enumerate() {
+        if at > 0 {
+            out.push(',');
+        }
+        stall_json(*when, stall, &mut out);
+    }
+    out.push_str("],\"mounts\":{");
+    for (at, (device, place)) in places(&String::from_utf8_lossy(&mounts)).iter().enumerate() {
+        if at > 0 {
+            out.push(',');
+        }
+        json_string(device, &mut out);
+        out.push(':');
+        json_string(place, &mut out);
+    }
+    out.push_str("},\"metrics\":{");
+    metrics::write(r, memory, Format::Json, &mut out);
+    out.push_str("}}");
+    r.out.content_type = Bytes::from_static(b"application/json");
+    Outcome::Respond(Body::Bytes(out.into()))
+}
+
+/// Where each device is mounted first, and as what, by `major:minor`: `/srv (ext4)`. Fields 3, 5 and the first after `-` of
+/// proc_pid_mountinfo(5).
+fn places(mounts: &str) -> BTreeMap<&str, String> {
+    let mut places = BTreeMap::new();
+    for line in mounts.lines() {
+        let mut fields = line.split(' ');
+        let (Some(device), Some(point)) = (fields.nth(2), fields.nth(1)) else { continue };
+        let kind = fields.skip_while(|field| *field != "-").nth(1).unwrap_or_default();
+        places.entry(device).or_insert_with(|| format!("{} ({kind})", point.replace("\\040", " ")));
+    }
+    places
+}
+
+fn stall_json(when: UnixTime, stall: &Stall, out: &mut String) {
+    let _ = write!(
+        out,
+        "{{\"at\":{}.{:03},\"worker\":{},\"turn\":{}",
+        when.secs,
+        when.msec,
+        stall.worker,
+        stall.turn.as_secs_f64()
+    );
+    if let Some(culprit) = &stall.culprit {
+        let _ = write!(out, ",\"took\":{},\"by\":", culprit.took.as_secs_f64());
+        json_string(&culprit.subject.to_string(), out);
+        if let Some(operation) = culprit.operation {
+            out.push_str(",\"operation\":");
+            json_string(operation, out);
+        }
+    }
+    out.push('}');
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tw_rt::watch::{Culprit, Subject};
+
+    use super::*;
+
+    /// Most bytes of the page.
+    const PAGE_MAX: usize = 40 << 10;
+
+    #[test]
+    fn the_page_is_small_and_stands_alone() {
+        assert!(PAGE.len() < PAGE_MAX, "{} bytes", PAGE.len());
+        assert_eq!(PAGE.matches(NONCE).count(), 2);
+        for outside in
+            ["http:", "https:", "src=", "url(", "@import", " style=", "onclick", "innerHTML", "eval("]
+        {
+            // The namespace of SVG is a name, not an address that is asked.
+            let page = PAGE.replace("http://www.w3.org/2000/svg", "");
+            assert!(!page.contains(outside), "{outside}");
+        }
+    }
+
+    #[test]
+    fn devices_are_named_by_their_mounts() {
+        let table = "22 27 0:21 / /proc rw - proc proc rw\n\
+            27 1 254:0 / / rw,relatime shared:1 master:2 - ext4 /dev/vda rw\n\
+            28 1 254:0 /a /my\\040disk rw - ext4 /dev/vda rw\n\
+            odd line\n41 40 8:1 / /my\\040disk rw - xfs /dev/sdb rw\n";
+        let places = places(table);
+        assert_eq!(places.len(), 3);
+        assert_eq!((&*places["254:0"], &*places["8:1"]), ("/ (ext4)", "/my disk (xfs)"));
+    }
+
+    #[test]
+    fn stalls_as_json() {
+        let when = UnixTime { secs: 5, msec: 7 };
+        let culprit = Culprit {
+            subject: Subject { kind: "connection", id: 42 },
+            operation: Some("regex"),
+            took: Duration::from_millis(20),
+        };
+        for (culprit, expected) in [
+            (None, r#"{"at":5.007,"worker":1,"turn":0.031}"#),
+            (
+                Some(culprit),
+                r#"{"at":5.007,"worker":1,"turn":0.031,"took":0.02,"by":"connection 42","operation":"regex"}"#,
+            ),
+        ] {
+            let mut out = String::new();
+            stall_json(when, &Stall { worker: 1, turn: Duration::from_millis(31), culprit }, &mut out);
+            assert_eq!(out, expected);
+        }
+    }
+}
