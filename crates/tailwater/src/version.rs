@@ -169,7 +169,7 @@ Options:
 
 /// `configure arguments` as nginx would have needed them to become what we are.
 fn arguments() -> String {
-    let known = tw_server::load::all_directives(&tw_modules::MODULES);
+    let known = tw_server::load::all_directives(tw_modules::MODULES);
     let has = |module: &&Module| {
         known.iter().any(|(_, directive)| {
             directive.name == module.directive && directive.contexts & module.contexts != 0

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
 use tw_http::Method;
-use tw_rt::Deadline;
+use tw_rt::{Deadline, watch};
 use tw_server::http::body::Body;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
@@ -83,7 +83,7 @@ pub fn all() -> impl Iterator<Item = &'static Metric> {
 
 /// Appends all metrics to `out`, in one of their forms.
 pub(crate) fn write(r: &Request, memory: Option<u64>, format: Format, out: &mut String) {
-    Scrape::new(r, memory).write(format, all(), out);
+    watch::operation("writing metrics", || Scrape::new(r, memory).write(format, all(), out));
 }
 
 /// Bytes of this process in RAM, if the disk door can tell soon (proc_pid_statm(5): the second number, in pages).

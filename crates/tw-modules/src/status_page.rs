@@ -10,8 +10,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
 use tw_http::Method;
-use tw_rt::clock::UnixTime;
-use tw_rt::watch::Stall;
 use tw_server::http::body::Body;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
@@ -19,6 +17,7 @@ use tw_server::http::variables::random_id;
 use tw_server::load::Resolve;
 use tw_server::metrics::{BOUNDS_NS, Format, json_string};
 use tw_server::module::Settings;
+use tw_server::worker::PastStall;
 
 use crate::metrics;
 
@@ -112,11 +111,11 @@ async fn numbers(r: &mut Request) -> Outcome {
         let _ = write!(out, "{comma}{}", *bound as f64 / 1e9);
     }
     out.push_str("],\"stalls\":[");
-    for (at, (when, stall)) in r.conn().worker.counts.stalls.newest().iter().enumerate() {
+    for (at, stall) in r.conn().worker.counts.stalls.newest().iter().enumerate() {
         if at > 0 {
             out.push(',');
         }
-        stall_json(*when, stall, &mut out);
+        stall_json(stall, &mut out);
     }
     out.push_str("],\"mounts\":{");
     for (at, (device, place)) in places(&String::from_utf8_lossy(&mounts)).iter().enumerate() {
@@ -147,7 +146,7 @@ fn places(mounts: &str) -> BTreeMap<&str, String> {
     places
 }
 
-fn stall_json(when: UnixTime, stall: &Stall, out: &mut String) {
+fn stall_json(PastStall { at: when, stall, client }: &PastStall, out: &mut String) {
     let _ = write!(
         out,
         "{{\"at\":{}.{:03},\"worker\":{},\"turn\":{}",
@@ -164,6 +163,10 @@ fn stall_json(when: UnixTime, stall: &Stall, out: &mut String) {
             json_string(operation, out);
         }
     }
+    if let Some(client) = client {
+        out.push_str(",\"client\":");
+        json_string(client, out);
+    }
     out.push('}');
 }
 
@@ -171,7 +174,8 @@ fn stall_json(when: UnixTime, stall: &Stall, out: &mut String) {
 mod tests {
     use std::time::Duration;
 
-    use tw_rt::watch::{Culprit, Subject};
+    use tw_rt::clock::UnixTime;
+    use tw_rt::watch::{Culprit, Stall, Subject};
 
     use super::*;
 
@@ -204,7 +208,7 @@ mod tests {
 
     #[test]
     fn stalls_as_json() {
-        let when = UnixTime { secs: 5, msec: 7 };
+        let at = UnixTime { secs: 5, msec: 7 };
         let culprit = Culprit {
             subject: Subject { kind: "connection", id: 42 },
             operation: Some("regex"),
@@ -214,11 +218,13 @@ mod tests {
             (None, r#"{"at":5.007,"worker":1,"turn":0.031}"#),
             (
                 Some(culprit),
-                r#"{"at":5.007,"worker":1,"turn":0.031,"took":0.02,"by":"connection 42","operation":"regex"}"#,
+                r#"{"at":5.007,"worker":1,"turn":0.031,"took":0.02,"by":"connection 42","operation":"regex","client":"::1"}"#,
             ),
         ] {
             let mut out = String::new();
-            stall_json(when, &Stall { worker: 1, turn: Duration::from_millis(31), culprit }, &mut out);
+            let client = culprit.map(|_| "::1".into());
+            let stall = Stall { worker: 1, turn: Duration::from_millis(31), culprit };
+            stall_json(&PastStall { at, stall, client }, &mut out);
             assert_eq!(out, expected);
         }
     }

@@ -26,6 +26,25 @@ pub struct Regex {
     /// Names of capture groups in lower case, as variables have them, by group number.
     names: Vec<(usize, Box<str>)>,
     pattern: Box<str>,
+    effort: Effort,
+}
+
+/// How long a match may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Effort {
+    /// Linear in the length of the subject.
+    Linear,
+    /// Up to [`BACKTRACK_LIMIT`] steps: long enough for a stalled loop to name it.
+    Backtracking,
+}
+
+impl Effort {
+    /// Only looking around and back, and groups that are not entered again, need backtracking.
+    fn of(pattern: &str) -> Self {
+        let looks = ["(?=", "(?!", "(?<=", "(?<!", "(?>"].iter().any(|group| pattern.contains(group));
+        let digit = |pair: &[u8]| pair[0] == b'\\' && matches!(pair[1], b'1'..=b'9' | b'k');
+        if looks || pattern.as_bytes().windows(2).any(digit) { Self::Backtracking } else { Self::Linear }
+    }
 }
 
 /// The match ran into [`BACKTRACK_LIMIT`]; the request that caused it gets a 500.
@@ -81,7 +100,8 @@ impl Regex {
             .enumerate()
             .filter_map(|(n, name)| name.map(|name| (n, name.to_ascii_lowercase().into())))
             .collect();
-        Ok(Self { inner, names, pattern: String::from_utf8_lossy(pattern).into() })
+        let effort = Effort::of(&translated.pattern);
+        Ok(Self { inner, names, effort, pattern: String::from_utf8_lossy(pattern).into() })
     }
 
     /// The pattern as written.
@@ -96,7 +116,13 @@ impl Regex {
 
     /// Whether the pattern matches anywhere in `subject`. Linear in its length, or bounded by [`BACKTRACK_LIMIT`].
     pub fn is_match(&self, subject: &[u8]) -> Result<Match, BacktrackLimit> {
-        match self.inner.is_match(subject) {
+        let matched = match self.effort {
+            Effort::Linear => self.inner.is_match(subject),
+            Effort::Backtracking => {
+                tw_rt::watch::operation("regular expression", || self.inner.is_match(subject))
+            }
+        };
+        match matched {
             Ok(true) => Ok(Match::Yes),
             Ok(false) => Ok(Match::No),
             Err(_) => Err(BacktrackLimit),

@@ -130,20 +130,49 @@ impl Default for Birth {
 
 /// The last stalls of all loops, for the status page.
 #[derive(Default)]
-pub struct Stalls(Mutex<VecDeque<(UnixTime, Stall)>>);
+pub struct Stalls(Mutex<VecDeque<PastStall>>);
+
+/// A stall that is remembered.
+#[derive(Clone, Debug)]
+pub struct PastStall {
+    /// When it was over.
+    pub at: UnixTime,
+    /// How long it was, and who took longest.
+    pub stall: Stall,
+    /// Address of the client whose connection that was, if it is still open.
+    pub client: Option<Box<str>>,
+}
 
 impl Stalls {
-    /// Keeps `stall`, and forgets the oldest of more than [`STALLS_KEPT`]. On a loop only after it has stalled.
+    /// Keeps `stall`, and forgets the oldest of more than [`STALLS_KEPT`]. On a loop only after it has stalled: it looks
+    /// at every connection.
     pub fn push(&self, stall: Stall) {
+        let culprit = stall.culprit.filter(|culprit| culprit.subject.kind == CONNECTION);
+        let client = culprit.and_then(|culprit| client_of(culprit.subject.id));
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.truncate(STALLS_KEPT - 1);
-        kept.push_front((tw_rt::clock::unix(), stall));
+        kept.push_front(PastStall { at: tw_rt::clock::unix(), stall, client });
     }
 
-    /// The stalls with when they were over, newest first.
-    pub fn newest(&self) -> Vec<(UnixTime, Stall)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect()
+    /// The stalls, newest first.
+    pub fn newest(&self) -> Vec<PastStall> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
+}
+
+/// What the tasks of connections are called.
+const CONNECTION: &str = "connection";
+
+thread_local! {
+    /// The worker of this loop, for who asks from outside its tasks.
+    static HERE: RefCell<Weak<Worker>> = const { RefCell::new(Weak::new()) };
+}
+
+/// The address of a connection of this loop, by its number.
+fn client_of(id: u64) -> Option<Box<str>> {
+    let worker = HERE.with_borrow(Weak::upgrade)?;
+    let known = worker.known.borrow();
+    known.iter().filter_map(Weak::upgrade).find(|conn| conn.id == id).map(|conn| conn.client().into())
 }
 
 /// Orders to a loop.
@@ -257,7 +286,7 @@ impl Worker {
         let conn = Conn::new(id, accepted.stream, accepted.peer, listen.clone(), self.clone());
         self.remember(&conn);
         let open = Open::new(&self.counts);
-        self.connections.spawn(Subject { kind: "connection", id }, async move {
+        self.connections.spawn(Subject { kind: CONNECTION, id }, async move {
             let _open = open;
             conn::serve(conn).await;
         });
@@ -358,6 +387,7 @@ pub fn run(
 }
 
 async fn serve(worker: Rc<Worker>, sockets: Vec<ListenSocket>, mut orders: Inbox<Order>) {
+    HERE.set(Rc::downgrade(&worker));
     let mut acceptors = listen(&worker, sockets);
     let sweeper = worker.clone();
     tw_rt::spawn_local(Subject { kind: "files", id: 0 }, async move {

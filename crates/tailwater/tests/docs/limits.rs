@@ -13,7 +13,7 @@ the operator's choice; one with a constant is compiled in, because no sensible c
 
 /// The default of a directive, and where it is explained.
 fn default_of(name: &str) -> String {
-    let all = tw_server::load::all_directives(&tw_modules::MODULES);
+    let all = tw_server::load::all_directives(tw_modules::MODULES);
     let (_, directive) = all
         .into_iter()
         .find(|(_, directive)| directive.name == name)
@@ -45,7 +45,7 @@ fn limits_are_documented() {
     let mut out = format!("# Limits\n\n{INTRO}\n");
     let core = tw_server::limits::core().into_iter();
     let modules =
-        tw_server::load::modules(&tw_modules::MODULES).map(|module| (module.name, module.limits().to_vec()));
+        tw_server::load::modules(tw_modules::MODULES).map(|module| (module.name, module.limits().to_vec()));
     for (title, limits) in core.chain(modules).filter(|(_, limits)| !limits.is_empty()) {
         let mut heading = title.to_owned();
         heading[..1].make_ascii_uppercase();

@@ -34,8 +34,7 @@ fn metrics_are_documented() {
     let mut out = format!("# Metrics\n\n{INTRO}\n");
     let mut seen = BTreeSet::new();
     let core = CORE.iter().map(|&(title, metrics)| (title, metrics));
-    let modules =
-        tw_server::load::modules(&tw_modules::MODULES).map(|module| (module.name, module.metrics()));
+    let modules = tw_server::load::modules(tw_modules::MODULES).map(|module| (module.name, module.metrics()));
     for (title, metrics) in core.chain(modules).filter(|(_, metrics)| !metrics.is_empty()) {
         let mut heading = title.to_owned();
         heading[..1].make_ascii_uppercase();

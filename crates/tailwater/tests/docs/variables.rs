@@ -22,7 +22,7 @@ ends in *name* is a family: what follows the underscore is looked up for the req
 fn chapters() -> Vec<(&'static str, Vec<&'static VarDef>)> {
     let core = tw_server::http::variables::VARIABLES.iter().copied().flatten();
     let mut chapters = vec![("core", core.collect::<Vec<_>>())];
-    for module in tw_server::load::modules(&tw_modules::MODULES) {
+    for module in tw_server::load::modules(tw_modules::MODULES) {
         let variables = module.variables();
         match chapters.iter_mut().find(|(title, _)| *title == module.name) {
             Some((_, known)) => known.extend(variables),

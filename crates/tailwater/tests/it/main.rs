@@ -41,6 +41,7 @@ mod serve;
 mod signals;
 mod split_clients;
 mod static_files;
+mod status_page;
 mod try_files;
 
 use std::io;

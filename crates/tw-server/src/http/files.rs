@@ -176,6 +176,10 @@ pub fn open_now(r: &Request, path: &CStr) -> Lookup {
 }
 
 fn open_in_turn(r: &Request, path: &CStr, how: &Open, turn: Turn) -> Lookup {
+    tw_rt::watch::operation("opening a file", || look_up(r, path, how, turn))
+}
+
+fn look_up(r: &Request, path: &CStr, how: &Open, turn: Turn) -> Lookup {
     let Some(disk) = r.disk() else { return Now::Ready(Err(Errno::INVAL)) };
     let mut files = r.conn().worker.files.borrow_mut();
     if how.links != Links::Follow {

@@ -118,13 +118,13 @@ fn first(r: &mut Request, mut body: Body, framing: Framing) -> Result<Option<Res
     let is_limited = r.limit_rate.is_some() || r.plan().core.send.limit_rate.is_some();
     let written = match &mut body {
         _ if is_limited || framing == Framing::Chunked => 0,
-        Body::Empty => accept(conn.stream.try_write(&head))?,
+        Body::Empty => accept(write_now(&conn, &head))?,
         Body::Bytes(bytes) => {
             let written = if bytes.len() <= COPY_MAX {
                 head.extend_from_slice(bytes);
-                conn.stream.try_write(&head)
+                write_now(&conn, &head)
             } else {
-                conn.stream.try_write_vectored(&[IoSlice::new(&head), IoSlice::new(bytes)])
+                write_parts_now(&conn, &[IoSlice::new(&head), IoSlice::new(bytes)])
             };
             let written = accept(written)?;
             bytes.advance(written.saturating_sub(head_len));
@@ -134,10 +134,10 @@ fn first(r: &mut Request, mut body: Body, framing: Framing) -> Result<Option<Res
             let mut scratch = conn.worker.scratch.borrow_mut();
             let want = scratch.len().min(usize::try_from(span.len).unwrap_or(usize::MAX));
             let Some(disk) = r.disk() else { return Err(Failure::Body(io::ErrorKind::NotFound.into())) };
-            match disk.read_now(span.file.file(), span.offset, &mut scratch[..want]) {
+            match read_now(disk, span, &mut scratch[..want]) {
                 Now::Ready(Ok(n)) if n > 0 => {
                     let parts = [IoSlice::new(&head), IoSlice::new(&scratch[..n])];
-                    let written = accept(conn.stream.try_write_vectored(&parts))?;
+                    let written = accept(write_parts_now(&conn, &parts))?;
                     span.advance(written.saturating_sub(head_len));
                     written
                 }
@@ -357,12 +357,26 @@ async fn send_parts(
     write_all(r, conn, gathered.into(), timeout, pace).await
 }
 
+/// Writes what the socket takes.
+fn write_now(conn: &Conn, bytes: &[u8]) -> io::Result<usize> {
+    tw_rt::watch::operation("writing to the client", || conn.stream.try_write(bytes))
+}
+
+/// Writes of all parts what the socket takes.
+fn write_parts_now(conn: &Conn, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+    tw_rt::watch::operation("writing to the client", || conn.stream.try_write_vectored(parts))
+}
+
+/// Reads from the beginning of a span what is in memory.
+fn read_now(disk: &Disk, span: &FileSpan, buffer: &mut [u8]) -> Now<usize> {
+    tw_rt::watch::operation("reading a file", || disk.read_now(span.file.file(), span.offset, buffer))
+}
+
 /// Appends a span of a file if all of it is in memory; says whether it was.
 fn gather(disk: &Disk, span: &FileSpan, gathered: &mut Vec<u8>) -> bool {
     let start = gathered.len();
     gathered.resize(start + span.len as usize, 0);
-    let is_whole = disk.read_now(span.file.file(), span.offset, &mut gathered[start..])
-        == Now::Ready(Ok(span.len as usize));
+    let is_whole = read_now(disk, span, &mut gathered[start..]) == Now::Ready(Ok(span.len as usize));
     if !is_whole {
         gathered.truncate(start);
     }
@@ -394,9 +408,9 @@ async fn send_file(
         }
         let moved = {
             let mut scratch = conn.worker.scratch.borrow_mut();
-            match disk.read_now(span.file.file(), span.offset, &mut scratch[..want]) {
+            match read_now(&disk, span, &mut scratch[..want]) {
                 Now::Ready(Ok(0)) => return Err(Failure::Body(io::ErrorKind::UnexpectedEof.into())),
-                Now::Ready(Ok(n)) => Moved::Written(n, conn.stream.try_write(&scratch[..n])),
+                Now::Ready(Ok(n)) => Moved::Written(n, write_now(conn, &scratch[..n])),
                 Now::Ready(Err(errno)) => return Err(Failure::Body(errno.into())),
                 Now::Cold => Moved::Cold,
             }

@@ -1,0 +1,151 @@
+//! `status_page`, also as a browser shows it.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use tw_testkit::{Server, TempDir, wait};
+
+use crate::{ask, get, server, start_server};
+
+/// Where distributions put a browser that runs without a display.
+const BROWSERS: [&str; 4] = [
+    "/usr/bin/chromium",
+    "/usr/bin/chromium-browser",
+    "/usr/bin/google-chrome",
+    "/usr/bin/google-chrome-stable",
+];
+
+/// The document after a browser has run its script for some seconds of its own time; `None` without a browser.
+fn rendered(server: &Server, target: &str) -> Option<String> {
+    let Some(browser) = BROWSERS.iter().find(|browser| Path::new(browser).exists()) else {
+        println!("left out, because there is no browser: what {target} looks like");
+        return None;
+    };
+    let profile = TempDir::new("browser").unwrap();
+    let mut child = Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", "--virtual-time-budget=6000"])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .arg(format!("http://{}{target}", server.addr()))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // It writes the document at its end.
+    let reader = child.stdout.take().map(|out| std::thread::spawn(move || std::io::read_to_string(out)));
+    let ended = wait::until(wait::PATIENCE * 6, || child.try_wait().unwrap().is_some());
+    if !ended {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    assert!(ended, "the browser did not end");
+    Some(reader.unwrap().join().unwrap().unwrap())
+}
+
+/// The words of a document: no tags, no script, blanks as one.
+fn words(document: &str) -> String {
+    let body = document.split_once("<body").unwrap().1.split("<script").next().unwrap();
+    let mut words = String::new();
+    let mut is_tag = true;
+    for c in body.chars() {
+        match c {
+            '<' => is_tag = true,
+            '>' => {
+                is_tag = false;
+                words.push(' ');
+            }
+            c if !is_tag => words.push(c),
+            _ => {}
+        }
+    }
+    words.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn the_page_shows_what_was_counted() {
+    let server = start_server(
+        server().file("html/file", "x".repeat(100_000)),
+        "location /deep/er/status { status_page; } location = /gone { return 503; }",
+    );
+    for _ in 0..20 {
+        assert_eq!(get(&server, "/file").status, 200);
+    }
+    assert_eq!(get(&server, "/gone").status, 503);
+    let Some(document) = rendered(&server, "/deep/er/status?x=y") else { return };
+    assert!(document.contains("data-state=\"live\""), "{document}");
+    let words = words(&document);
+    for expected in [
+        "version 0.1.0",
+        "configuration 1 · 1 loop",
+        "Event loops",
+        "Loop 0",
+        "% busy",
+        "longest turn",
+        "Requests",
+        "Bytes",
+        "Pool default",
+        " of 32 busy",
+        "open (default)",
+        "Device ",
+        "logs/access.log",
+    ] {
+        assert!(words.contains(expected), "{expected} is not in: {words}");
+    }
+    // Rates are known once the second answer is there, and every plot has a line then.
+    assert!(words.contains("Requests") && !words.contains("all – "), "{words}");
+    assert!(document.matches("class=\"line\"").count() >= 5, "{document}");
+    assert!(document.contains("aria-label=\"Requests: "), "{document}");
+}
+
+#[test]
+fn a_stall_is_named() {
+    let server = server()
+        .start(
+            "stall_threshold 1ms; http { server { listen 127.0.0.1:{port}; location = /status { status_page; }
+             location ~ ^/((a|aa)+)+(?!x)\\1c$ { return 204; } location / { return 200; } } }",
+        )
+        .unwrap();
+    // Matching takes half as long again with every letter; beyond a limit it fails, and the connection is closed.
+    let mut letters = (14..40).cycle();
+    let json = wait::some(wait::PATIENCE, || {
+        let mut client = server.connect().unwrap();
+        let path = "a".repeat(letters.next()?);
+        client.send(format!("GET /{path} HTTP/1.1\r\nHost: x\r\n\r\n")).unwrap();
+        client.read_response().unwrap();
+        let json = get(&server, "/status?format=json").text();
+        json.contains("\"operation\":\"regular expression\",\"client\":\"127.0.0.1\"").then_some(json)
+    });
+    assert!(json.is_some(), "{}", get(&server, "/status?format=json").text());
+    let Some(document) = rendered(&server, "/status") else { return };
+    let words = words(&document);
+    assert!(words.contains("A loop was blocked "), "{words}");
+    // The newest are shown; with so low a threshold the page's own questions are stalls, too.
+    let named = ["regular expression", "writing metrics"].map(|doing| format!(" of 127.0.0.1 {doing} "));
+    assert!(named.iter().any(|stall| words.contains(stall)), "{words}");
+}
+
+#[test]
+fn the_page_may_only_be_itself() {
+    let server = start_server(server(), "location = /status { status_page; }");
+    let response = get(&server, "/status");
+    assert_eq!(response.status, 200);
+    assert_eq!(response.field("Content-Type"), Some("text/html; charset=utf-8"));
+    assert_eq!(response.field("Cache-Control"), Some("no-store"));
+    let policy = response.field("Content-Security-Policy").unwrap();
+    let nonce = policy.split_once("script-src 'nonce-").unwrap().1.split_once('\'').unwrap().0;
+    assert!(nonce.len() == 32 && policy.starts_with("default-src 'none';"), "{policy}");
+    assert!(!policy.contains("-inline") && !policy.contains("-eval") && !policy.contains('*'), "{policy}");
+    let page = response.text();
+    assert_eq!(page.matches(&format!("nonce=\"{nonce}\"")).count(), 2);
+    assert!(!get(&server, "/status").text().contains(nonce), "a nonce is used once");
+
+    let numbers = get(&server, "/status?a&format=json");
+    assert_eq!(numbers.field("Content-Type"), Some("application/json"));
+    let json = numbers.text();
+    assert!(json.starts_with("{\"now\":") && json.ends_with("}}"), "{json}");
+    assert!(
+        json.contains("\"stalls\":[") && json.contains("\"requests_total\":{\"kind\":\"counter\""),
+        "{json}"
+    );
+    assert_eq!(ask(&server, "HEAD /status", &[]).status, 200);
+    assert_eq!(ask(&server, "DELETE /status", &[]).status, 405);
+}
