@@ -2,6 +2,7 @@
 //!
 //! The order of [`MODULES`] is the order in which handlers of one phase run, and in which header filters see a response.
 
+mod access;
 mod autoindex;
 mod block;
 mod brotli;
@@ -18,6 +19,7 @@ mod map;
 pub mod metrics;
 mod names;
 mod precompressed;
+mod real_ip;
 mod rewrite;
 mod split_clients;
 mod static_files;
@@ -36,6 +38,10 @@ pub static MODULES: &[Module] = &[
     Module::http::<split_clients::SplitClients>("split_clients"),
     // Rewrite phases.
     Module::http::<rewrite::Rewrite>("rewrite"),
+    // Post-read and preaccess.
+    Module::http::<real_ip::RealIp>("real_ip"),
+    // Access.
+    Module::http::<access::Access>("access"),
     // Precontent.
     Module::http::<try_files::TryFiles>("try_files"),
     // Content: the first that does not pass answers.

@@ -9,6 +9,7 @@
     reason = "a test fails by panicking, and says what it leaves out"
 )]
 
+mod access;
 mod access_log;
 mod autoindex;
 mod bodies;
@@ -33,6 +34,7 @@ mod logs;
 mod malformed;
 mod map;
 mod metrics;
+mod real_ip;
 mod refused;
 mod returns;
 mod rewrite;

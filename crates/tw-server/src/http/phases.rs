@@ -149,22 +149,23 @@ async fn access(r: &mut Request, generation: &LoopGeneration) -> Outcome {
             Outcome::Pass => {}
             Outcome::PhaseDone if rule.satisfy == Satisfy::Any => {
                 r.out.fields.remove(b"WWW-Authenticate");
+                r.out.fields.remove(b"Proxy-Authenticate");
                 return Outcome::Pass;
             }
             Outcome::PhaseDone => {}
-            Outcome::Status(code @ (401 | 403)) if rule.satisfy == Satisfy::Any => {
+            Outcome::Status(code @ (401 | 403 | 407)) if rule.satisfy == Satisfy::Any => {
                 // A password may still help.
-                if refused != Some(401) {
+                if !matches!(refused, Some(401 | 407)) {
                     refused = Some(code);
                 }
             }
-            Outcome::Status(401) => return unauthorized(r, rule.delay).await,
+            Outcome::Status(code @ (401 | 407)) => return unauthorized(r, code, rule.delay).await,
             other => return other,
         }
     }
     match refused {
         None => Outcome::Pass,
-        Some(401) => unauthorized(r, rule.delay).await,
+        Some(code @ (401 | 407)) => unauthorized(r, code, rule.delay).await,
         Some(code) => {
             r.log(Level::Error, format_args!("access forbidden by rule"));
             Outcome::Status(code)
@@ -173,12 +174,12 @@ async fn access(r: &mut Request, generation: &LoopGeneration) -> Outcome {
 }
 
 /// Holds a refusal back for a while.
-async fn unauthorized(r: &mut Request, delay: Duration) -> Outcome {
+async fn unauthorized(r: &mut Request, code: u16, delay: Duration) -> Outcome {
     if !delay.is_zero() {
         r.log(Level::Info, format_args!("delaying unauthorized request"));
         r.conn().clone().sleep(delay).await;
     }
-    Outcome::Status(401)
+    Outcome::Status(code)
 }
 
 fn locate(r: &mut Request, generation: &Rc<LoopGeneration>) -> Next {
@@ -246,6 +247,73 @@ mod tests {
                 _ => Outcome::Respond(Body::Empty),
             })
         }
+    }
+
+    /// Says about every request what it was told to.
+    struct Say(fn() -> Outcome);
+
+    impl Handler for Say {
+        fn handle<'a>(&'a self, _: &'a mut Request) -> Step<'a> {
+            Step::Now(self.0())
+        }
+    }
+
+    /// What becomes of a request after handlers of the access phase have said this.
+    fn access_of(satisfy: &str, says: [fn() -> Outcome; 3]) -> String {
+        let mut generation = generation(&format!("{satisfy} server {{ location / {{ }} }}"));
+        for plan in &mut Arc::get_mut(&mut generation).unwrap().config.plans {
+            says.into_iter().for_each(|say| plan.add(Phase::Access, Say(say)));
+        }
+        with_request_of(generation, "GET / HTTP/1.0\r\n\r\n", |r| {
+            r.out.fields.append("WWW-Authenticate", "x");
+            let generation = r.generation().clone();
+            let mut asked = pin!(access(r, &generation));
+            let polled = asked.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            match polled {
+                Poll::Ready(Outcome::Pass) => "granted",
+                Poll::Ready(Outcome::Status(401)) => "401",
+                Poll::Ready(Outcome::Status(403)) => "403",
+                Poll::Ready(Outcome::Status(407)) => "407",
+                Poll::Ready(Outcome::Status(500)) => "500",
+                Poll::Ready(_) => "something else",
+                Poll::Pending => "delayed",
+            }
+            .to_owned()
+        })
+    }
+
+    #[test]
+    fn satisfy_decides_what_handlers_mean_together() {
+        const PASS: fn() -> Outcome = || Outcome::Pass;
+        const GRANT: fn() -> Outcome = || Outcome::PhaseDone;
+        const FORBID: fn() -> Outcome = || Outcome::Status(403);
+        const ASK: fn() -> Outcome = || Outcome::Status(401);
+        const PROXY_ASK: fn() -> Outcome = || Outcome::Status(407);
+        const FAIL: fn() -> Outcome = || Outcome::Status(500);
+        for (says, all, any) in [
+            ([PASS, PASS, PASS], "granted", "granted"),
+            ([GRANT, PASS, PASS], "granted", "granted"),
+            ([GRANT, FORBID, PASS], "403", "granted"),
+            ([FORBID, GRANT, PASS], "403", "granted"),
+            ([FORBID, PASS, PASS], "403", "403"),
+            ([FORBID, ASK, PASS], "403", "401"),
+            ([ASK, FORBID, PASS], "401", "401"),
+            ([ASK, FORBID, GRANT], "401", "granted"),
+            ([PROXY_ASK, FORBID, ASK], "407", "407"),
+            ([PASS, FAIL, GRANT], "500", "500"),
+        ] {
+            assert_eq!(access_of("satisfy all;", says), all);
+            assert_eq!(access_of("satisfy any;", says), any);
+        }
+        for (says, delayed) in [
+            ([ASK, PASS, PASS], "delayed"),
+            ([PROXY_ASK, PASS, PASS], "delayed"),
+            ([FORBID, PASS, PASS], "403"),
+        ] {
+            assert_eq!(access_of("auth_delay 1h;", says), delayed);
+            assert_eq!(access_of("auth_delay 1h; satisfy any;", says), delayed);
+        }
+        assert_eq!(access_of("auth_delay 1h; satisfy any;", [ASK, GRANT, PASS]), "granted");
     }
 
     #[test]
