@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 
 use tw_conf::{
-    Contexts, HTTP, LOCATION, MAIL_SERVER, MAIN, SERVER, STREAM, STREAM_SERVER, STREAM_UPSTREAM, UPSTREAM,
+    Contexts, EVENTS, HTTP, LOCATION, MAIL_SERVER, MAIN, SERVER, STREAM, STREAM_SERVER, STREAM_UPSTREAM, UPSTREAM,
 };
 
 use crate::cli::Show;
@@ -37,6 +37,7 @@ const ANY_STREAM: Contexts = STREAM | STREAM_SERVER;
 
 /// What nginx has only if asked to.
 const OPTIONAL: &[Module] = &[
+    module("debug", "debug_connection", EVENTS),
     module("threads", "thread_pool", MAIN),
     module("file-aio", "aio", ANY_HTTP),
     module("http_ssl_module", "ssl_certificate", ANY_HTTP),

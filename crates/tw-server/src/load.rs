@@ -20,7 +20,7 @@ use tw_log::{Batch, Target};
 use crate::core::location::{Location, TempPath};
 use crate::core::main::{LoopGuard, MainSettings};
 use crate::core::server::ServerSettings;
-use crate::http::generation::{Config, Server};
+use crate::http::generation::{Config, DebugLines, Server};
 use crate::http::plan::Plan;
 use crate::http::route::Pattern;
 use crate::log::{LogTarget, Logs, OtherBatch, SharedErrorLog, SinkRef};
@@ -274,7 +274,12 @@ impl<'a> Loader<'a> {
                 .hint("without threads, event loops wait for the disk, which the guard forbids"));
         }
         let slots = self.vars.finish()?;
+        let debug_lines = match logs.has_debug() || !main.debug_connections.is_empty() {
+            true => DebugLines::Perhaps,
+            false => DebugLines::Never,
+        };
         Ok(Config {
+            debug_lines,
             main,
             plans: built.plans.into(),
             servers: built.servers.into(),

@@ -284,6 +284,7 @@ impl Worker {
         }
         let id = self.counts.next_id.fetch_add(1, Relaxed) + 1;
         let conn = Conn::new(id, accepted.stream, accepted.peer, listen.clone(), self.clone());
+        conn.debug(format_args!("accept: {}", conn.peer()));
         self.remember(&conn);
         let open = Open::new(&self.counts);
         self.connections.spawn(Subject { kind: CONNECTION, id }, async move {

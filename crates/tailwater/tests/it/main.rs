@@ -16,6 +16,7 @@ mod bodies;
 mod cli;
 mod conformance;
 mod dav;
+mod debug;
 mod error_page;
 mod faults;
 mod files;

@@ -5,6 +5,7 @@ use tw_base::Limit;
 
 use tw_conf::{Args, ConfError, Cx, Directive, EVENTS, MAIN, Node, Setting, Word, record};
 
+use super::debug_connection::DebugPeer;
 use crate::log::LogTarget;
 use crate::pools::PoolSettings;
 
@@ -27,6 +28,8 @@ pub struct MainSettings {
     pub multi_accept: bool,
     /// `thread_pool`; the first is `default`.
     pub pools: Vec<PoolSettings>,
+    /// `debug_connection`
+    pub debug_connections: Vec<DebugPeer>,
     /// `error_log` in `main`.
     pub error_log: Vec<LogTarget>,
     /// `loop_guard`
@@ -100,6 +103,7 @@ pub struct Raw {
     worker_priority: Setting<i32>,
     multi_accept: Setting<bool>,
     thread_pool: Setting<Vec<PoolSettings>>,
+    debug_connections: Setting<Vec<DebugPeer>>,
     error_log: Setting<Vec<LogTarget>>,
     loop_guard: Setting<LoopGuard>,
     stall_threshold: Setting<Duration>,
@@ -165,6 +169,13 @@ pub const DIRECTIVES: &[Directive<Raw>] = &[
     .doc("Where errors are written, and from which level.").set(|raw, node, cx| {
         let target = LogTarget::parse(node, cx)?;
         raw.error_log.push(node, target);
+        Ok(())
+    }),
+    record::new("debug_connection", "address | CIDR | unix:", EVENTS, Args::exact(1))
+    .doc("Writes every step of these clients' connections into all their error logs, whatever the levels.").set(|raw, node, cx| {
+        for peer in DebugPeer::parse(node, cx)? {
+            raw.debug_connections.push(node, peer);
+        }
         Ok(())
     }),
     record::new("loop_guard", "off | log | enforce", MAIN, Args::exact(1))
@@ -254,6 +265,7 @@ impl MainSettings {
             priority: raw.worker_priority.or(None, 0),
             multi_accept: raw.multi_accept.or(None, false),
             pools,
+            debug_connections: raw.debug_connections.take().unwrap_or_default(),
             error_log,
             loop_guard: raw.loop_guard.or(None, LoopGuard::Off),
             stall_threshold: raw.stall_threshold.or(None, Duration::from_millis(10)),

@@ -9,6 +9,7 @@
 //! ```
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::AsFd;
@@ -18,11 +19,11 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use tw_http::{HeadError, Progress};
-use tw_log::Level;
+use tw_log::{ErrorLog, Level, Text};
 use tw_net::Addr;
 use tw_rt::{Deadline, Stream};
 
-use super::generation::ListenGroup;
+use super::generation::{DebugLines, ListenGroup};
 use super::phases;
 use super::proxy_protocol::{self, Greeting};
 use super::request::{After, LoopGeneration, Request};
@@ -52,6 +53,7 @@ pub struct Conn {
     pub requests: Cell<u64>,
     /// What a PROXY protocol header said.
     pub proxy: OnceCell<Box<tw_net::proxy_protocol::Header>>,
+    verbosity: Verbosity,
     peer: Addr,
     local: OnceCell<Box<Addr>>,
     client: OnceCell<Box<str>>,
@@ -61,6 +63,15 @@ pub struct Conn {
     socket: OnceCell<Option<tw_disk::Socket>>,
     group: Cell<(u64, usize)>,
     nodelay: Cell<NoDelay>,
+}
+
+/// How much of a connection is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verbosity {
+    /// What the levels of the error logs admit.
+    AsLogsSay,
+    /// Everything, in every log (`debug_connection`).
+    Everything,
 }
 
 /// Whether the connection may be closed to make room.
@@ -99,8 +110,11 @@ enum Woken {
 impl Conn {
     /// A connection just accepted.
     pub(crate) fn new(id: u64, stream: Stream, peer: Addr, listen: Rc<Addr>, worker: Rc<Worker>) -> Rc<Self> {
+        let is_debugged = worker.generation().main.debug_connections.iter().any(|peers| peers.has(&peer));
+        let verbosity = if is_debugged { Verbosity::Everything } else { Verbosity::AsLogsSay };
         Rc::new(Self {
             id,
+            verbosity,
             stream,
             worker,
             listen,
@@ -237,13 +251,26 @@ impl Conn {
     }
 
     /// Writes a line into the main error log.
-    pub(crate) fn log(&self, level: Level, message: std::fmt::Arguments<'_>) {
+    pub(crate) fn log(&self, level: Level, message: fmt::Arguments<'_>) {
         let generation = self.worker.generation();
-        let log = &generation.error_log;
-        if log.enabled(level) {
-            let client = self.client();
-            let listen = &self.listen;
-            log.write(level, Some(self.id), format_args!("{message}, client: {client}, server: {listen}"));
+        let (client, listen) = (self.client(), &self.listen);
+        let message = format_args!("{message}, client: {client}, server: {listen}");
+        self.write(&generation.error_log, level, message);
+    }
+
+    /// Writes a step into the main error log, if somebody wants to know steps.
+    pub(crate) fn debug(&self, message: fmt::Arguments<'_>) {
+        let generation = self.worker.generation();
+        if generation.debug_lines == DebugLines::Perhaps {
+            self.write(&generation.error_log, Level::Debug, message);
+        }
+    }
+
+    /// Writes a line into a log that admits it, or into any for a client of `debug_connection`.
+    pub(crate) fn write(&self, log: &ErrorLog, level: Level, message: fmt::Arguments<'_>) {
+        match self.verbosity {
+            Verbosity::AsLogsSay => log.write(level, Some(self.id), message),
+            Verbosity::Everything => log.write_to_all(level, Some(self.id), message),
         }
     }
 }
@@ -487,13 +514,28 @@ pub(crate) fn route(conn: &Rc<Conn>, r: &mut Request) {
             Level::Info,
             format_args!(
                 "client sent invalid header line: \"{}\" while reading {}",
-                tw_log::Text(line),
+                Text(line),
                 r.head.reading()
             ),
         );
     }
     r.body.begin(r.head.framing());
     r.course.after = keep_alive(conn, r);
+    if r.generation().debug_lines == DebugLines::Perhaps {
+        debug_head(r);
+    }
+}
+
+/// Writes what was asked for into the log of steps.
+fn debug_head(r: &Request) {
+    r.debug(format_args!("http request line: \"{}\"", Text(r.head.request_line())));
+    for (name, value) in r.head.fields() {
+        r.debug(format_args!("http header: \"{}: {}\"", Text(name), Text(value)));
+    }
+    r.debug(format_args!("http uri: \"{}\"", Text(&r.uri.path)));
+    r.debug(format_args!("http args: \"{}\"", Text(&r.uri.args)));
+    let name = &r.generation().server(r.server).settings.name;
+    r.debug(format_args!("using server \"{}\"", Text(name)));
 }
 
 /// Whether the connection may be used again, as far as the head tells.
@@ -515,6 +557,7 @@ async fn early_status(r: &mut Request) -> Option<u16> {
 }
 
 fn log_request(conn: &Conn, r: &mut Request) {
+    r.debug(format_args!("http log: {}, {} bytes sent", r.out.status, r.sent.bytes));
     conn.worker.counts.status(r.out.status);
     conn.worker.counts.received.add(r.head.read_len() as u64 + r.body.wire());
     let generation = r.generation().clone();

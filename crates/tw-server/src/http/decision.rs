@@ -39,6 +39,8 @@ pub(super) fn decide(r: &mut Request, generation: &Rc<LoopGeneration>, outcome: 
             r.course.alias_end = AliasEnd::Nothing;
             r.uri.path = path;
             r.uri.args = args;
+            let (path, args) = (tw_log::Text(&r.uri.path), tw_log::Text(&r.uri.args));
+            r.debug(format_args!("internal redirect: \"{path}?{args}\""));
             Next::Locate
         }
         Outcome::Named(name) if r.uri.path.is_empty() => {

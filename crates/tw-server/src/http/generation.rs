@@ -24,6 +24,15 @@ pub struct ServerId(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PlanId(pub u32);
 
+/// Whether steps are worth a look at the logs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DebugLines {
+    /// No log takes them.
+    Never,
+    /// Some log does, or those of some clients.
+    Perhaps,
+}
+
 /// A loaded configuration: nothing in it is open or running.
 pub struct Config {
     /// Settings of the process.
@@ -40,6 +49,8 @@ pub struct Config {
     pub logs: Logs,
     /// `error_log` of `main`.
     pub error_log: SharedErrorLog,
+    /// Whether some log takes debug lines.
+    pub debug_lines: DebugLines,
     /// Directories to make.
     pub temp_paths: Vec<Arc<TempPath>>,
     /// Name of this host: `$hostname`.

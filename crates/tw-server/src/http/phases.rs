@@ -121,7 +121,11 @@ async fn phases(r: &mut Request, generation: &LoopGeneration, list: &[Phase]) ->
     }
     for phase in list {
         for handler in plan.handlers(*phase) {
-            match ask(&**handler, r).await {
+            let outcome = ask(&**handler, r).await;
+            if !matches!(outcome, Outcome::Pass) {
+                r.debug(format_args!("{phase:?} phase: {outcome}"));
+            }
+            match outcome {
                 Outcome::Pass => {}
                 Outcome::PhaseDone => break,
                 other => return other,
@@ -145,7 +149,9 @@ async fn access(r: &mut Request, generation: &LoopGeneration) -> Outcome {
     let rule = plan.core.access;
     let mut refused = None;
     for handler in plan.handlers(Phase::Access) {
-        match ask(&**handler, r).await {
+        let outcome = ask(&**handler, r).await;
+        r.debug(format_args!("Access phase: {outcome}"));
+        match outcome {
             Outcome::Pass => {}
             Outcome::PhaseDone if rule.satisfy == Satisfy::Any => {
                 r.out.fields.remove(b"WWW-Authenticate");
@@ -206,6 +212,7 @@ fn locate(r: &mut Request, generation: &Rc<LoopGeneration>) -> Next {
 pub(super) fn enter(r: &mut Request, generation: &Rc<LoopGeneration>, plan: PlanId) -> Next {
     r.plan = plan;
     let found = generation.plan(plan);
+    r.debug(format_args!("using configuration \"{}\"", tw_log::Text(&found.name)));
     if found.core.visibility == Visibility::Internal && r.course.origin == Origin::Client {
         return decide(r, generation, Outcome::Status(404));
     }

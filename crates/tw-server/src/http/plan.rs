@@ -2,6 +2,7 @@
 //!
 //! Built once at load by the modules' `install`; a module that is off is not in any list.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -74,6 +75,21 @@ pub enum Outcome {
     },
     /// Go on in a named location (`@name`), keeping the URI.
     Named(Box<[u8]>),
+}
+
+impl fmt::Display for Outcome {
+    /// For the log of steps.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pass => f.write_str("pass"),
+            Self::Rewritten => f.write_str("URI changed"),
+            Self::PhaseDone => f.write_str("done"),
+            Self::Respond(_) => f.write_str("response"),
+            Self::Status(code) => write!(f, "status {code}"),
+            Self::Redirect { .. } => f.write_str("internal redirect"),
+            Self::Named(name) => write!(f, "location \"{}\"", tw_log::Text(name)),
+        }
+    }
 }
 
 /// A future of a loop; it may borrow the request.

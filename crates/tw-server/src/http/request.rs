@@ -18,7 +18,7 @@ use tw_net::Addr;
 use tw_rt::clock::UnixTime;
 
 use super::conn::Conn;
-use super::generation::{Generation, PlanId, ServerId};
+use super::generation::{DebugLines, Generation, PlanId, ServerId};
 use super::plan::Plan;
 use super::request_body::RequestBody;
 use super::subrequest::PartOf;
@@ -543,9 +543,14 @@ impl Request {
 
     /// Writes a line into the location's error log, with who asked for what, as nginx does.
     pub fn log(&self, level: Level, message: fmt::Arguments<'_>) {
-        let log = &self.plan().core.error_log;
-        if log.enabled(level) {
-            log.write(level, Some(self.conn().id), format_args!("{message}{}", Whence(self)));
+        let message = format_args!("{message}{}", Whence(self));
+        self.conn().write(&self.plan().core.error_log, level, message);
+    }
+
+    /// Writes a step into the location's error log, if it takes debug lines. Costs a comparison where no log does.
+    pub fn debug(&self, message: fmt::Arguments<'_>) {
+        if self.generation().debug_lines == DebugLines::Perhaps {
+            self.conn().write(&self.plan().core.error_log, Level::Debug, message);
         }
     }
 

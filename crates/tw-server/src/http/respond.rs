@@ -156,6 +156,7 @@ pub(crate) async fn send(r: &mut Request, body: Body) {
         r.course.after = After::Close;
         return send::send(r, body, framing, 0).await;
     }
+    r.debug(format_args!("http response: {}, {framing:?}", r.out.status));
     let head_len = encode(r, framing);
     let framing = if r.method() == Method::Head { Framing::None } else { framing };
     send::send(r, body, framing, head_len).await;

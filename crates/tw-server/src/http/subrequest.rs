@@ -88,6 +88,8 @@ impl Subrequest {
             left
         });
         left.0.set(left.0.get().checked_sub(1).ok_or(Refused::TooMany)?);
+        let (path, args) = (tw_log::Text(&uri.path), tw_log::Text(&uri.args));
+        parent.debug(format_args!("http subrequest \"{path}?{args}\""));
         let mut r = parent.conn().worker.take_request();
         r.bind_to(parent, uri, PartOf { depth });
         let mut part = Self { r: Some(r), body: Body::Empty };

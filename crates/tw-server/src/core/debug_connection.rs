@@ -1,0 +1,45 @@
+//! `debug_connection`: clients whose steps are all logged, whatever the levels of the error logs.
+
+use std::net::ToSocketAddrs;
+
+use tw_conf::network::Network;
+use tw_conf::{ConfError, Cx, Node};
+use tw_net::Addr;
+
+/// Clients as one directive names them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DebugPeer {
+    /// Those of Unix sockets.
+    Unix,
+    /// Those of a network.
+    Network(Network),
+}
+
+impl DebugPeer {
+    /// Reads `address | CIDR | unix:`. A name is resolved, which may wait, and means all its addresses.
+    pub(super) fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Vec<Self>, ConfError> {
+        let word = node.arg(0)?;
+        if word.is("unix:") {
+            return Ok(vec![Self::Unix]);
+        }
+        if let Some(written) = Network::parse(&word.bytes) {
+            if written.has_low_bits {
+                cx.diagnostics.warn(node.span, format!("low address bits of {word} are meaningless"));
+            }
+            return Ok(vec![Self::Network(written.network)]);
+        }
+        let found = word.as_str().and_then(|name| (name, 0).to_socket_addrs().ok());
+        let found = found
+            .ok_or_else(|| node.fail(format!("host not found in debug_connection \"{word}\"")))?;
+        Ok(found.map(|addr| Self::Network(Network::new(addr.ip(), u8::MAX))).collect())
+    }
+
+    /// Whether a client is one of them.
+    pub fn has(&self, peer: &Addr) -> bool {
+        match (self, peer) {
+            (Self::Unix, Addr::Unix(_)) => true,
+            (Self::Network(network), Addr::Inet(addr)) => network.contains(addr.ip()),
+            (Self::Unix, Addr::Inet(_)) | (Self::Network(_), Addr::Unix(_)) => false,
+        }
+    }
+}
