@@ -11,7 +11,8 @@ use crate::{get, refusal_of, server, start_server};
 fn steps(server: &Server, name: &str, last: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let told = tw_testkit::wait::until(tw_testkit::wait::PATIENCE, || {
-        lines = std::fs::read_to_string(server.prefix().join(name)).unwrap().lines().map(str::to_owned).collect();
+        lines =
+            std::fs::read_to_string(server.prefix().join(name)).unwrap().lines().map(str::to_owned).collect();
         lines.iter().any(|line| line.contains(last))
     });
     assert!(told, "{last} is not in {lines:?}");
@@ -29,7 +30,9 @@ fn steps_of_a_request() {
          location /from { return 404; error_page 404 /to.txt; } location /quiet { error_log logs/quiet.log; }",
     );
     let mut client = server.connect().unwrap();
-    client.send("GET /from?a=%22 HTTP/1.1\r\nHost: one.example\r\nX: \x1b[1m\r\nConnection: close\r\n\r\n").unwrap();
+    client
+        .send("GET /from?a=%22 HTTP/1.1\r\nHost: one.example\r\nX: \x1b[1m\r\nConnection: close\r\n\r\n")
+        .unwrap();
     assert_eq!(client.read_response().unwrap().status, 404);
     assert_eq!(
         steps(&server, "logs/debug.log", "http log: "),
@@ -71,7 +74,11 @@ fn steps_of_some_clients_go_to_all_their_logs() {
         server().start(&conf).unwrap()
     };
     let read = |server: &Server, name: &str| std::fs::read_to_string(server.prefix().join(name)).unwrap();
-    for peers in ["debug_connection 127.0.0.1;", "debug_connection 10.0.0.0/8; debug_connection 127.0.0.1/8;", "debug_connection localhost;"] {
+    for peers in [
+        "debug_connection 127.0.0.1;",
+        "debug_connection 10.0.0.0/8; debug_connection 127.0.0.1/8;",
+        "debug_connection localhost;",
+    ] {
         let server = server(peers);
         assert_eq!(Client::get(server.addr(), "/x").unwrap().status, 200);
         for name in ["logs/one.log", "logs/two.log"] {
@@ -87,15 +94,23 @@ fn steps_of_some_clients_go_to_all_their_logs() {
     client.write_all(b"GET /y HTTP/1.0\r\n\r\n").unwrap();
     client.read_to_end(&mut Vec::new()).unwrap();
     let steps = steps(&server, "logs/one.log", "http log: 200");
-    assert!(steps.contains(&"http uri: \"/y\"".to_owned()) && !steps.contains(&"http uri: \"/x\"".to_owned()));
+    assert!(
+        steps.contains(&"http uri: \"/y\"".to_owned()) && !steps.contains(&"http uri: \"/x\"".to_owned())
+    );
 }
 
 #[test]
 fn what_debug_connection_does_not_take() {
-    let refused = refusal_of("events { debug_connection no.such.host.invalid; } http { server { listen 127.0.0.1:{port}; } }");
+    let refused = refusal_of(
+        "events { debug_connection no.such.host.invalid; } http { server { listen 127.0.0.1:{port}; } }",
+    );
     assert!(refused.contains("host not found in debug_connection \"no.such.host.invalid\" in "), "{refused}");
     let server = server()
         .start("events { debug_connection 127.0.0.1/8; } http { server { listen 127.0.0.1:{port}; } }")
         .unwrap();
-    assert!(server.stderr().contains("[warn] low address bits of 127.0.0.1/8 are meaningless in "), "{}", server.stderr());
+    assert!(
+        server.stderr().contains("[warn] low address bits of 127.0.0.1/8 are meaningless in "),
+        "{}",
+        server.stderr()
+    );
 }

@@ -29,8 +29,8 @@ impl DebugPeer {
             return Ok(vec![Self::Network(written.network)]);
         }
         let found = word.as_str().and_then(|name| (name, 0).to_socket_addrs().ok());
-        let found = found
-            .ok_or_else(|| node.fail(format!("host not found in debug_connection \"{word}\"")))?;
+        let found =
+            found.ok_or_else(|| node.fail(format!("host not found in debug_connection \"{word}\"")))?;
         Ok(found.map(|addr| Self::Network(Network::new(addr.ip(), u8::MAX))).collect())
     }
 
