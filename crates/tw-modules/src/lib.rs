@@ -3,6 +3,8 @@
 //! The order of [`MODULES`] is the order in which handlers of one phase run, and in which header filters see a response.
 
 mod access;
+mod addition;
+mod altered;
 mod autoindex;
 mod block;
 mod brotli;
@@ -24,6 +26,7 @@ mod rewrite;
 mod split_clients;
 mod static_files;
 mod status_page;
+mod sub;
 mod try_files;
 mod types;
 mod zstd;
@@ -59,6 +62,8 @@ pub static MODULES: &[Module] = &[
     // Unpacks first, so that others can read the body. Whoever changes a body stands between it and those that compress:
     // of these the first one that the client accepts does it.
     Module::http::<gunzip::Gunzip>("gunzip"),
+    Module::http::<sub::Sub>("sub"),
+    Module::http::<addition::Addition>("addition"),
     Module::http::<brotli::Brotli>("brotli"),
     Module::http::<zstd::Zstd>("zstd"),
     Module::http::<gzip::Gzip>("gzip"),

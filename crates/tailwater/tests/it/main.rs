@@ -11,6 +11,7 @@
 
 mod access;
 mod access_log;
+mod addition;
 mod autoindex;
 mod bodies;
 mod cli;
@@ -45,6 +46,7 @@ mod signals;
 mod split_clients;
 mod static_files;
 mod status_page;
+mod sub_filter;
 mod try_files;
 
 use std::io;

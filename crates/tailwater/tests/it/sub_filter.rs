@@ -1,0 +1,99 @@
+//! `sub_filter`
+
+use std::fmt::Write as _;
+
+use crate::{ask, get, page, refusal, server, start_server};
+
+#[test]
+fn words_are_replaced() {
+    let server = start_server(
+        server().file("html/a.html", "One two ONE two one").file("html/a.txt", "one").file("html/e.html", ""),
+        "location /once { alias html; sub_filter one 1; sub_filter TWO '<$arg_x>'; } \
+         location /all { alias html; sub_filter_once off; sub_filter one 1; sub_filter two ''; } \
+         location /any { alias html; sub_filter_types *; sub_filter one 1; } \
+         location /more { alias html; sub_filter_types text/plain; sub_filter one 1; } \
+         location /vary { alias html; sub_filter_once off; sub_filter $arg_a A; sub_filter $arg_b B; } \
+         location /nested { sub_filter one x; location /nested/own { alias html; sub_filter two y; } \
+           location /nested/with { alias html; } }",
+    );
+    for (target, expected) in [
+        ("/once/a.html?x=y", "1 <y> ONE two one"),
+        ("/once/a.txt", "one"),
+        ("/once/e.html", ""),
+        ("/all/a.html", "1  1  1"),
+        ("/any/a.txt", "1"),
+        ("/more/a.txt", "1"),
+        ("/more/a.html", "1 two ONE two one"),
+        ("/vary/a.html", "One two ONE two one"),
+        ("/vary/a.html?b=oNe", "B two B two B"),
+        ("/vary/a.html?a=two&b=one", "B A B A B"),
+        ("/nested/own/a.html", "One y ONE two one"),
+        ("/nested/with/a.html", "x two ONE two one"),
+    ] {
+        assert_eq!(page(&server, target), (200, expected.to_owned()), "{target}");
+    }
+}
+
+#[test]
+fn the_head_of_a_changed_body() {
+    let server = start_server(
+        server().file("html/a.html", "one"),
+        "location / { sub_filter one 1; } location /keep { alias html; sub_filter one 1; sub_filter_last_modified on; }",
+    );
+    let plain = ask(&server, "GET /a.html", &["Range: bytes=0-0"]);
+    assert_eq!((plain.status, plain.text().as_str()), (200, "1"));
+    for name in ["Last-Modified", "ETag", "Content-Length", "Accept-Ranges"] {
+        assert_eq!(plain.field(name), None, "{name}");
+    }
+    let kept = get(&server, "/keep/a.html");
+    assert!(kept.field("Last-Modified").is_some());
+    assert!(kept.field("ETag").unwrap().starts_with("W/\""));
+    let head = ask(&server, "HEAD /a.html", &[]);
+    assert_eq!((head.status, head.field("Content-Length"), head.field("ETag")), (200, None, None));
+}
+
+#[test]
+fn long_bodies_of_partial_matches() {
+    let almost = "abcabcabx".repeat(100_000);
+    let server = start_server(
+        server().file("html/a.html", &format!("{almost}abcabcabc!")),
+        "sub_filter_once off; sub_filter abcabcabc X; sub_filter bxabcabcaby '';",
+    );
+    let (status, text) = page(&server, "/a.html");
+    assert_eq!((status, text.len()), (200, almost.len() + 2));
+    assert!(text.ends_with("abxX!"));
+}
+
+#[test]
+fn many_words_and_long_values() {
+    let mut conf = String::from("sub_filter_once off; sub_filter_types *; ");
+    for n in 0..254 {
+        write!(conf, "sub_filter w{n:03} '[{n}]'; ").unwrap();
+    }
+    let text: String = (0..300).map(|n| format!("w{n:03},")).collect();
+    let expected: String =
+        (0..300).map(|n| if n < 254 { format!("[{n}],") } else { format!("w{n:03},") }).collect();
+    let server = start_server(
+        server().file("html/a", &text).file("html/b", &"z".repeat(100_000)),
+        &format!("{conf} location /long {{ alias html; sub_filter z $arg_x; }}"),
+    );
+    assert_eq!(page(&server, "/a"), (200, expected));
+    let value = "y".repeat(2000);
+    let (status, text) = page(&server, &format!("/long/b?x={value}"));
+    assert_eq!((status, text.len()), (200, 100_000 * 2000));
+}
+
+#[test]
+fn configurations_that_are_refused() {
+    let many = "sub_filter a b; ".repeat(256);
+    for (conf, expected) in [
+        ("sub_filter '' b;", "empty search pattern"),
+        (&*many, "number of search patterns exceeds 255"),
+        ("sub_filter a;", "invalid number of arguments in \"sub_filter\" directive"),
+        ("sub_filter_once maybe;", "invalid value \"maybe\" in \"sub_filter_once\" directive"),
+        ("sub_filter $nothing b;", "unknown \"nothing\" variable"),
+    ] {
+        let text = refusal(conf);
+        assert!(text.contains(expected), "{conf}: {text}");
+    }
+}

@@ -1,0 +1,382 @@
+//! Finds many words in a text that comes in pieces: Aho-Corasick, which looks at each byte once however many words there
+//! are. Letter case of ASCII does not matter.
+//!
+//! Of words that begin at the same byte the one that was given first wins, of matches that overlap the one that begins
+//! first. What is held back between two pieces is at most the length of the longest word: bytes that may still be the
+//! beginning of a match.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// The words, compiled. Cost: some 50 bytes per byte of the words.
+pub(super) struct Words {
+    nodes: Vec<Node>,
+    /// Children of all nodes: byte and node, sorted within a node.
+    edges: Vec<(u8, u32)>,
+    /// Whether a word begins with the byte.
+    begins: [bool; 256],
+    /// Length of each word.
+    lens: Vec<usize>,
+}
+
+#[derive(Clone)]
+struct Node {
+    /// Where its children are.
+    edges: (u32, u32),
+    /// The longest proper end of what leads here that begins a word.
+    fail: u32,
+    /// The nearest node among those ends where a word ends; 0 is none.
+    ends_at: u32,
+    /// Bytes that lead here.
+    depth: u32,
+    /// Words that end here, best first.
+    words: Vec<u8>,
+    /// The best word below.
+    best_below: u16,
+}
+
+const ROOT: u32 = 0;
+const NO_WORD: u16 = u16::MAX;
+
+impl Words {
+    /// Compiles words in lower case, none of them empty, at most 255.
+    pub(super) fn new<'a>(words: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        let node = |depth| Node {
+            edges: (0, 0),
+            fail: ROOT,
+            ends_at: ROOT,
+            depth,
+            words: Vec::new(),
+            best_below: NO_WORD,
+        };
+        let mut nodes = vec![node(0)];
+        let mut children: Vec<Vec<(u8, u32)>> = vec![Vec::new()];
+        let mut lens = Vec::new();
+        for (index, word) in (0..=u8::MAX).zip(words) {
+            let mut at = ROOT;
+            for byte in word {
+                let below = &mut nodes[at as usize].best_below;
+                *below = (*below).min(index.into());
+                let list = &mut children[at as usize];
+                at = match list.binary_search_by_key(byte, |(b, _)| *b) {
+                    Ok(found) => list[found].1,
+                    Err(place) => {
+                        let new = nodes.len() as u32;
+                        list.insert(place, (*byte, new));
+                        let depth = nodes[at as usize].depth + 1;
+                        nodes.push(node(depth));
+                        children.push(Vec::new());
+                        new
+                    }
+                };
+            }
+            nodes[at as usize].words.push(index);
+            lens.push(word.len());
+        }
+        let mut edges = Vec::with_capacity(nodes.len());
+        for (node, list) in nodes.iter_mut().zip(&children) {
+            let start = edges.len() as u32;
+            edges.extend_from_slice(list);
+            node.edges = (start, edges.len() as u32);
+        }
+        let mut begins = [false; 256];
+        for (byte, _) in &children[0] {
+            begins[usize::from(*byte)] = true;
+            begins[usize::from(byte.to_ascii_uppercase())] = true;
+        }
+        let mut compiled = Self { nodes, edges, begins, lens };
+        compiled.link();
+        compiled
+    }
+
+    /// Number of words.
+    pub(super) fn count(&self) -> usize {
+        self.lens.len()
+    }
+
+    /// Sets `fail` and `ends_at`, level by level.
+    fn link(&mut self) {
+        let mut level: Vec<u32> = self.children(ROOT).map(|(_, child)| child).collect();
+        while !level.is_empty() {
+            let mut next = Vec::new();
+            for at in level {
+                let of = self.nodes[at as usize].clone();
+                for (byte, child) in self.children(at).collect::<Vec<_>>() {
+                    let fail = self.step(of.fail, byte);
+                    let ends = &self.nodes[fail as usize];
+                    let ends_at = if ends.words.is_empty() { ends.ends_at } else { fail };
+                    let child_node = &mut self.nodes[child as usize];
+                    (child_node.fail, child_node.ends_at) = (fail, ends_at);
+                    next.push(child);
+                }
+            }
+            level = next;
+        }
+    }
+
+    fn children(&self, at: u32) -> impl Iterator<Item = (u8, u32)> + '_ {
+        let (start, end) = self.nodes[at as usize].edges;
+        self.edges[start as usize..end as usize].iter().copied()
+    }
+
+    /// The state after `byte`, which is in lower case.
+    fn step(&self, mut at: u32, byte: u8) -> u32 {
+        loop {
+            let (start, end) = self.nodes[at as usize].edges;
+            let edges = &self.edges[start as usize..end as usize];
+            if let Ok(found) = edges.binary_search_by_key(&byte, |(b, _)| *b) {
+                return edges[found].1;
+            }
+            if at == ROOT {
+                return ROOT;
+            }
+            at = self.nodes[at as usize].fail;
+        }
+    }
+}
+
+/// What to do with a word that was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Repeat {
+    /// Every time it is found.
+    Always,
+    /// The first time only.
+    Once,
+}
+
+/// Replaces words in a text that comes in pieces.
+pub(super) struct Replacer {
+    words: Arc<Words>,
+    repeat: Repeat,
+    /// Words that are not looked for any more.
+    used: Vec<bool>,
+    used_count: usize,
+    state: u32,
+    /// Bytes of which it is not known yet whether a match begins there, with the best word that does.
+    held: VecDeque<(u8, u16)>,
+}
+
+impl Replacer {
+    pub(super) fn new(words: Arc<Words>, repeat: Repeat) -> Self {
+        let used = vec![false; words.count()];
+        Self { words, repeat, used, used_count: 0, state: ROOT, held: VecDeque::new() }
+    }
+
+    /// Whether there is nothing left to look for and nothing held back: the rest of the text is what it is.
+    pub(super) fn is_over(&self) -> bool {
+        self.used_count == self.used.len() && self.held.is_empty()
+    }
+
+    /// Whether `text` goes through as it is, and nothing is held back before and after it.
+    pub(super) fn passes(&self, text: &[u8]) -> bool {
+        self.held.is_empty() && !text.iter().any(|byte| self.words.begins[usize::from(*byte)])
+    }
+
+    /// Takes the next bytes, and appends to `out` what is known. `replace` appends what stands for the word of this number.
+    pub(super) fn push(&mut self, text: &[u8], out: &mut Vec<u8>, replace: &mut dyn FnMut(u8, &mut Vec<u8>)) {
+        let mut rest = text;
+        while !rest.is_empty() {
+            if self.held.is_empty() {
+                let plain = match self.used_count == self.used.len() {
+                    true => rest.len(),
+                    false => {
+                        let begin = rest.iter().position(|byte| self.words.begins[usize::from(*byte)]);
+                        begin.unwrap_or(rest.len())
+                    }
+                };
+                out.extend_from_slice(&rest[..plain]);
+                rest = &rest[plain..];
+            }
+            let Some((byte, tail)) = rest.split_first() else { break };
+            rest = tail;
+            self.take(*byte);
+            self.settle(out, replace);
+        }
+    }
+
+    /// The text has ended: appends what was held back.
+    pub(super) fn finish(&mut self, out: &mut Vec<u8>, replace: &mut dyn FnMut(u8, &mut Vec<u8>)) {
+        while !self.held.is_empty() {
+            // Nothing that has begun will end.
+            self.state = ROOT;
+            self.settle(out, replace);
+        }
+    }
+
+    fn take(&mut self, byte: u8) {
+        let words = &*self.words;
+        self.held.push_back((byte, NO_WORD));
+        self.state = words.step(self.state, byte.to_ascii_lowercase());
+        let mut at = self.state;
+        while at != ROOT {
+            let node = &words.nodes[at as usize];
+            let best = node.words.iter().find(|word| !self.used[usize::from(**word)]);
+            if let Some(word) = best
+                && let Some(start) = self.held.len().checked_sub(node.depth as usize)
+                && let Some((_, known)) = self.held.get_mut(start)
+            {
+                *known = (*known).min((*word).into());
+            }
+            at = node.ends_at;
+        }
+    }
+
+    /// Decides about every byte at which no word can begin any more but those that have ended.
+    fn settle(&mut self, out: &mut Vec<u8>, replace: &mut dyn FnMut(u8, &mut Vec<u8>)) {
+        while let Some(&(byte, found)) = self.held.front() {
+            let state = &self.words.nodes[self.state as usize];
+            // What leads to the state are the last bytes held: the first that may still begin a longer match.
+            if state.depth as usize == self.held.len() && !(found < state.best_below) {
+                return;
+            }
+            let Ok(word) = u8::try_from(found) else {
+                out.push(byte);
+                self.held.pop_front();
+                continue;
+            };
+            replace(word, out);
+            let len = self.words.lens[usize::from(word)].min(self.held.len());
+            self.held.drain(..len);
+            match self.repeat {
+                Repeat::Always => self.forget_before(),
+                Repeat::Once => {
+                    self.used[usize::from(word)] = true;
+                    self.used_count += 1;
+                    self.look_again();
+                }
+            }
+        }
+        self.forget_before();
+    }
+
+    /// Forgets what has begun before the first byte that is held.
+    fn forget_before(&mut self) {
+        loop {
+            let state = &self.words.nodes[self.state as usize];
+            if state.depth as usize <= self.held.len() {
+                return;
+            }
+            self.state = state.fail;
+        }
+    }
+
+    /// Looks at what is held once more, without the word that has just been used up. Happens once per word.
+    fn look_again(&mut self) {
+        self.state = ROOT;
+        for (byte, _) in std::mem::take(&mut self.held) {
+            self.take(byte);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Replaces each word by its number in angle brackets; the text comes in pieces of this size.
+    fn replaced(words: &[&str], repeat: Repeat, text: &[u8], size: usize) -> String {
+        let compiled = Arc::new(Words::new(words.iter().map(|word| word.as_bytes())));
+        let longest = words.iter().map(|word| word.len()).max().unwrap();
+        let mut replacer = Replacer::new(compiled, repeat);
+        let mut out = Vec::new();
+        let mut replace =
+            |word: u8, out: &mut Vec<u8>| out.extend_from_slice(format!("<{word}>").as_bytes());
+        for piece in text.chunks(size) {
+            replacer.push(piece, &mut out, &mut replace);
+            assert!(replacer.held.len() <= longest, "{words:?}: {} bytes held", replacer.held.len());
+        }
+        replacer.finish(&mut out, &mut replace);
+        assert!(replacer.held.is_empty());
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn words_are_found_however_the_text_is_split() {
+        use Repeat::{Always, Once};
+        let table: &[(&[&str], Repeat, &str, &str)] = &[
+            (&["a"], Always, "", ""),
+            (&["a"], Always, "xyz", "xyz"),
+            (&["a"], Always, "bAna", "b<0>n<0>"),
+            (&["a"], Once, "bAna", "b<0>na"),
+            (&["aab"], Always, "aaab", "a<0>"),
+            (&["aab"], Always, "aaaaaa", "aaaaaa"),
+            // The first to begin wins, then the first that was given.
+            (&["abcdef", "cd"], Always, "abcdef abcd abcdx", "<0> ab<1> ab<1>x"),
+            (&["ab", "abc"], Always, "abcabc", "<0>c<0>c"),
+            (&["abc", "ab"], Always, "abcab", "<0><1>"),
+            (&["bc", "abcd"], Always, "abcabcd", "a<0><1>"),
+            (&["b", "abcx"], Always, "abcabcx", "a<0>c<1>"),
+            // Overlapping candidates: what is inside a match that failed is found.
+            (&["aaaab", "a"], Always, "aaaaaaab!", "<1><1><1><0>!"),
+            (&["abab"], Always, "abababab", "<0><0>"),
+            (&["abab"], Always, "aabababx", "a<0>abx"),
+            // Each word once; of two equal ones the second takes the second place.
+            (&["a", "a", "b"], Once, "abaab", "<0><2><1>ab"),
+            (&["ab", "a"], Once, "aabab", "<1><0>ab"),
+            (&["a", "ab"], Once, "ababab", "<0>b<1>ab"),
+            (&["aab", "a"], Once, "aaaab", "<1>a<0>"),
+            (&["x"], Once, "axbxc", "a<0>bxc"),
+        ];
+        for (words, repeat, text, expected) in table {
+            for size in 1..=text.len().max(1) {
+                let found = replaced(words, *repeat, text.as_bytes(), size);
+                assert_eq!(found, *expected, "{words:?} {repeat:?} {text} by {size}");
+            }
+        }
+    }
+
+    /// The same by trying every word at every place.
+    fn slowly(words: &[&str], repeat: Repeat, text: &[u8]) -> String {
+        let mut used = vec![false; words.len()];
+        let mut out = Vec::new();
+        let mut at = 0;
+        while at < text.len() {
+            let begins = |word: &str| text[at..].len() >= word.len()
+                && text[at..at + word.len()].eq_ignore_ascii_case(word.as_bytes());
+            match words.iter().enumerate().find(|(n, word)| !used[*n] && begins(word)) {
+                Some((n, word)) => {
+                    used[n] = repeat == Repeat::Once;
+                    out.extend_from_slice(format!("<{n}>").as_bytes());
+                    at += word.len();
+                }
+                None => {
+                    out.push(text[at]);
+                    at += 1;
+                }
+            }
+        }
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn any_words_in_any_text() {
+        // A small generator with a fixed seed: letters a and b make many partial matches.
+        let mut seed = 7_u32;
+        let mut random = |below: u32| {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (seed >> 16) % below
+        };
+        for _ in 0..3000 {
+            let mut text = |len| (0..len).map(|_| ['a', 'b', 'B'][random(3) as usize]).collect::<String>();
+            let (one, two, three) = (text(1), text(2), text(4));
+            let haystack = text(24);
+            let words = [one, two, three].map(|word| word.to_ascii_lowercase());
+            let order = [[0, 1, 2], [2, 1, 0], [1, 2, 0]][random(3) as usize];
+            let words: Vec<&str> = order.iter().map(|n| &*words[*n]).collect();
+            for repeat in [Repeat::Always, Repeat::Once] {
+                let expected = slowly(&words, repeat, haystack.as_bytes());
+                for size in [1, 3, 24] {
+                    let found = replaced(&words, repeat, haystack.as_bytes(), size);
+                    assert_eq!(found, expected, "{words:?} {repeat:?} {haystack} by {size}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_but_partial_matches_costs_no_more() {
+        let word = format!("{}b", "a".repeat(2000));
+        let text = vec![b'a'; 1 << 20];
+        assert_eq!(replaced(&[&word], Repeat::Always, &text, 4096).len(), text.len());
+    }
+}
