@@ -56,7 +56,7 @@ fn the_head_of_a_changed_body() {
 fn long_bodies_of_partial_matches() {
     let almost = "abcabcabx".repeat(100_000);
     let server = start_server(
-        server().file("html/a.html", &format!("{almost}abcabcabc!")),
+        server().file("html/a.html", format!("{almost}abcabcabc!")),
         "sub_filter_once off; sub_filter abcabcabc X; sub_filter bxabcabcaby '';",
     );
     let (status, text) = page(&server, "/a.html");
@@ -74,7 +74,7 @@ fn many_words_and_long_values() {
     let expected: String =
         (0..300).map(|n| if n < 254 { format!("[{n}],") } else { format!("w{n:03},") }).collect();
     let server = start_server(
-        server().file("html/a", &text).file("html/b", &"z".repeat(100_000)),
+        server().file("html/a", &text).file("html/b", "z".repeat(100_000)),
         &format!("{conf} location /long {{ alias html; sub_filter z $arg_x; }}"),
     );
     assert_eq!(page(&server, "/a"), (200, expected));

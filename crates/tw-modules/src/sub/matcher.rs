@@ -226,7 +226,7 @@ impl Replacer {
         while let Some(&(byte, found)) = self.held.front() {
             let state = &self.words.nodes[self.state as usize];
             // What leads to the state are the last bytes held: the first that may still begin a longer match.
-            if state.depth as usize == self.held.len() && !(found < state.best_below) {
+            if state.depth as usize == self.held.len() && found >= state.best_below {
                 return;
             }
             let Ok(word) = u8::try_from(found) else {
