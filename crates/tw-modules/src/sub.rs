@@ -131,7 +131,8 @@ impl Pairs {
         match &self.searched {
             Searched::Fixed(words) => (words.clone(), (0..=u8::MAX).take(words.count()).collect()),
             Searched::Varying(templates) => {
-                let words = (0..=u8::MAX).zip(templates).map(|(n, text)| (n, text.value(r).to_ascii_lowercase()));
+                let words =
+                    (0..=u8::MAX).zip(templates).map(|(n, text)| (n, text.value(r).to_ascii_lowercase()));
                 let (of, words): (Vec<_>, Vec<_>) = words.filter(|(_, word)| !word.is_empty()).unzip();
                 (Arc::new(Words::new(words.iter().map(|word| &**word))), of)
             }

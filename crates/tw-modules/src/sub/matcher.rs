@@ -279,8 +279,7 @@ mod tests {
         let longest = words.iter().map(|word| word.len()).max().unwrap();
         let mut replacer = Replacer::new(compiled, repeat);
         let mut out = Vec::new();
-        let mut replace =
-            |word: u8, out: &mut Vec<u8>| out.extend_from_slice(format!("<{word}>").as_bytes());
+        let mut replace = |word: u8, out: &mut Vec<u8>| out.extend_from_slice(format!("<{word}>").as_bytes());
         for piece in text.chunks(size) {
             replacer.push(piece, &mut out, &mut replace);
             assert!(replacer.held.len() <= longest, "{words:?}: {} bytes held", replacer.held.len());
@@ -331,8 +330,10 @@ mod tests {
         let mut out = Vec::new();
         let mut at = 0;
         while at < text.len() {
-            let begins = |word: &str| text[at..].len() >= word.len()
-                && text[at..at + word.len()].eq_ignore_ascii_case(word.as_bytes());
+            let begins = |word: &str| {
+                text[at..].len() >= word.len()
+                    && text[at..at + word.len()].eq_ignore_ascii_case(word.as_bytes())
+            };
             match words.iter().enumerate().find(|(n, word)| !used[*n] && begins(word)) {
                 Some((n, word)) => {
                     used[n] = repeat == Repeat::Once;
