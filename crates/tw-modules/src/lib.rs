@@ -10,6 +10,7 @@ mod block;
 mod brotli;
 mod coding;
 mod dav;
+mod flv;
 mod forwarded;
 mod geo;
 mod gunzip;
@@ -19,6 +20,7 @@ mod index;
 mod log;
 mod map;
 pub mod metrics;
+mod mp4;
 mod names;
 mod precompressed;
 mod real_ip;
@@ -35,6 +37,7 @@ use tw_server::module::Module;
 
 /// All modules of the http context. A new module is a new file and one line here.
 pub static MODULES: &[Module] = &[
+pub static MODULES: [Module; 24] = [
     // Variables.
     Module::http::<map::Map>("map"),
     Module::http::<geo::Geo>("geo"),
@@ -50,6 +53,8 @@ pub static MODULES: &[Module] = &[
     // Content: the first that does not pass answers.
     Module::http::<metrics::Metrics>("metrics"),
     Module::http::<status_page::StatusPage>("status_page"),
+    Module::http::<mp4::Mp4>("mp4"),
+    Module::http::<flv::Flv>("flv"),
     Module::http::<index::Index>("index"),
     Module::http::<autoindex::Autoindex>("autoindex"),
     Module::http::<dav::Dav>("dav"),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tw_conf::{ConfError, Directive};
 use tw_disk::{DiskError, Errno, Kind, Now, Op};
+use tw_http::condition::Etag;
 use tw_http::{Method, target};
 use tw_log::{Level, Text};
 use tw_server::http::body::{Body, FileSpan};
@@ -89,20 +90,35 @@ fn answer(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
 /// Answers with a regular file, of the media type that the URI tells.
 pub(crate) fn whole(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
     let meta = file.meta();
+    describe(r, file, meta.size);
+    r.course.ranges = Ranges::Allowed;
+    Outcome::Respond(whole(file))
+}
+
+/// The head of a response of `len` bytes that is made of `file`.
+pub(crate) fn describe(r: &mut Request, file: &OpenFile, len: u64) {
     let generation = r.generation().clone();
     let core = &generation.plan(r.plan).core;
+    let meta = file.meta();
     r.out.status = 200;
     r.out.content_type = core.types.find(target::exten(&r.uri.path)).unwrap_or(&core.default_type).clone();
     r.out.last_modified = Some(meta.mtime_sec);
     if core.etag {
-        r.out.set_etag(file.etag().clone());
+        r.out.set_etag(match len == meta.size {
+            true => file.etag().clone(),
+            false => Bytes::copy_from_slice(Etag::of_file(meta.mtime_sec, len).as_bytes()),
+        });
     }
-    r.course.ranges = Ranges::Allowed;
-    Outcome::Respond(match file.content() {
+}
+
+/// All of a file.
+pub(crate) fn whole(file: &Rc<OpenFile>) -> Body {
+    let size = file.meta().size;
+    match file.content() {
         Some(content) => Body::Bytes(content),
-        None if meta.size == 0 => Body::Bytes(Bytes::new()),
-        None => Body::File(FileSpan { file: file.clone(), offset: 0, len: meta.size }),
-    })
+        None if size == 0 => Body::Bytes(Bytes::new()),
+        None => Body::File(FileSpan { file: file.clone(), offset: 0, len: size }),
+    }
 }
 
 /// The status and the log line of a file that cannot be opened.

@@ -170,6 +170,8 @@ pub enum AliasEnd {
 pub enum Ranges {
     /// `Range` is answered, and `Accept-Ranges` says so.
     Allowed,
+    /// The same for one range; who asks for more gets all.
+    One,
     /// `Range` is ignored.
     Refused,
 }

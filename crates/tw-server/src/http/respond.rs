@@ -73,6 +73,7 @@ fn part(r: &mut Request, body: Body) -> Result<Body, NotSatisfiable> {
     let is_valid = if_range.is_none_or(|validator| if_range_holds(validator, &validators(r)));
     let Some(value) = range.filter(|_| is_valid) else { return Ok(whole(r, body)) };
     let max = match r.plan().core.max_ranges {
+        _ if r.course.ranges == Ranges::One => MaxRanges::At(1),
         u64::MAX => MaxRanges::Unlimited,
         n => MaxRanges::At(u32::try_from(n).unwrap_or(u32::MAX)),
     };

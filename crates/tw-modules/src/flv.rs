@@ -1,0 +1,103 @@
+//! `flv`: Flash videos from a byte on, `?start=` (nginx: ngx_http_flv_module). Content phase, before other files.
+
+use std::ffi::CString;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
+use tw_disk::{Kind, Now, Op};
+use tw_http::{Method, num, target};
+use tw_server::http::body::{Body, FileSpan};
+use tw_server::http::files::{self, OpenFile};
+use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
+use tw_server::http::request::{Ranges, Request};
+use tw_server::load::Resolve;
+use tw_server::module::Settings;
+
+use crate::static_files;
+
+/// What a video begins with: signature, version 1, audio and video, length of the header, size of the tag before.
+const HEADER: &[u8] = b"FLV\x01\x05\x00\x00\x00\x09\x00\x00\x00\x00";
+
+/// `flv` as written.
+#[derive(Default)]
+pub(crate) struct Raw {
+    on: Setting<()>,
+}
+
+/// `flv` of one location; it is not inherited.
+pub(crate) struct Flv {
+    is_on: bool,
+}
+
+impl Settings for Flv {
+    type Raw = Raw;
+
+    const DIRECTIVES: &'static [Directive<Raw>] = &[record::new("flv", "", LOCATION, Args::NONE)
+        .doc("Sends Flash videos from the byte on that the argument start names.")
+        .set(|raw, node, _| {
+            raw.on.replace(node, ());
+            Ok(())
+        })];
+
+    fn resolve(raw: Raw, _: Option<&Self>, _: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        Ok(Self { is_on: raw.on.is_set() })
+    }
+
+    fn install(self: &Arc<Self>, plan: &mut Plan) {
+        if self.is_on {
+            plan.add(Phase::Content, self.clone());
+        }
+    }
+}
+
+impl Handler for Flv {
+    fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        if !matches!(r.method(), Method::Get | Method::Head) {
+            return Step::status(405);
+        }
+        if r.uri.path.last() == Some(&b'/') {
+            return Step::PASS;
+        }
+        let worker = r.conn().worker.clone();
+        let mut buf = worker.path.take();
+        let path = r.filename(&mut buf);
+        let step = match files::open_now(r, path) {
+            Now::Ready(Ok(file)) => Step::Now(answer(r, &file)),
+            Now::Ready(Err(errno)) => Step::Now(static_files::refuse(r, path, &Op::Open.failed(errno))),
+            Now::Cold => {
+                let path = CString::from(path);
+                Step::Wait(Box::pin(async move {
+                    match files::open(r, &path).await {
+                        Ok(file) => answer(r, &file),
+                        Err(error) => static_files::refuse(r, &path, &error),
+                    }
+                }))
+            }
+        };
+        worker.path.set(buf);
+        step
+    }
+}
+
+fn answer(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
+    if file.meta().kind != Kind::File {
+        return Outcome::Pass;
+    }
+    let size = file.meta().size;
+    let start = target::arg(&r.uri.args, b"start").and_then(num::parse).filter(|start| *start < size);
+    let body = match start {
+        None | Some(0) => static_files::whole(file),
+        Some(offset) => Body::Parts(
+            [
+                Body::Bytes(Bytes::from_static(HEADER)),
+                Body::File(FileSpan { file: file.clone(), offset, len: size - offset }),
+            ]
+            .into(),
+        ),
+    };
+    static_files::describe(r, file, body.len().unwrap_or(size));
+    r.course.ranges = Ranges::Allowed;
+    Outcome::Respond(body)
+}

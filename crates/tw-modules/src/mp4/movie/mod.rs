@@ -1,0 +1,136 @@
+//! Cuts a part out of an MP4 file (ISO/IEC 14496-12): a new description of the movie, and the bytes of the file that
+//! follow it. Bytes in, bytes out: no input and output, and nothing a file holds can panic.
+//!
+//! ```text
+//! moov ─ parse ─→ tracks ─ cut each ─→ tables of what is left ─ write ─→ ftyp, moov, header of mdat
+//! ```
+
+mod boxes;
+mod chunks;
+mod fault;
+mod times;
+mod track;
+mod write;
+
+use std::ops::Range;
+
+pub(crate) use boxes::{HEADER_MAX, Look, look};
+pub(crate) use fault::Fault;
+
+use boxes::Moov;
+use track::Track;
+
+/// Length of the header of a box that is written.
+const HEADER_LEN: usize = 8;
+
+/// The part of a movie that is wanted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Part {
+    /// Where it begins, ms.
+    pub(crate) start_ms: u64,
+    /// How long it is, ms; 0 is up to the end.
+    pub(crate) length_ms: u64,
+    /// Where the first picture comes from.
+    pub(crate) begin: Begin,
+}
+
+/// Where a part begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Begin {
+    /// At the sample of that time, whether it can be shown without others or not.
+    Exactly,
+    /// At the key frame before it; an edit list hides what is in front of the time (`mp4_start_key_frame`).
+    AtKeyFrame,
+}
+
+impl Part {
+    /// Whether it ends before the movie does.
+    fn has_end(&self) -> bool {
+        self.length_ms > 0
+    }
+
+    /// Its beginning in units of a time scale.
+    fn start(&self, timescale: u32) -> u64 {
+        scaled(self.start_ms, timescale)
+    }
+
+    /// What is left of a duration.
+    fn rest(&self, duration: u64, timescale: u32) -> u64 {
+        let rest = duration.saturating_sub(self.start(timescale));
+        if self.has_end() { rest.min(scaled(self.length_ms, timescale)) } else { rest }
+    }
+}
+
+/// Milliseconds in units of a time scale.
+fn scaled(ms: u64, timescale: u32) -> u64 {
+    u64::try_from(u128::from(ms) * u128::from(timescale) / 1000).unwrap_or(u64::MAX)
+}
+
+/// What is known of the file around its `moov`.
+#[derive(Debug)]
+pub(crate) struct Around {
+    /// Length of the file.
+    pub(crate) file_size: u64,
+    /// Content of `ftyp`, if there is one.
+    pub(crate) ftyp: Option<Vec<u8>>,
+    /// Where the content of `mdat` ends in the file, if there is one.
+    pub(crate) mdat_end: Option<u64>,
+}
+
+/// The answer: `head`, then these bytes of the file.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    /// `ftyp`, `moov` and the header of `mdat`.
+    pub(crate) head: Vec<u8>,
+    /// Bytes of the file: inside it, and not empty.
+    pub(crate) data: Range<u64>,
+}
+
+/// Cuts `part` out of a movie; `moov` is the content of that box. Cost: some passes over the tables, about 10 ns an entry.
+pub(crate) fn cut(moov: Vec<u8>, around: &Around, part: &Part) -> Result<Piece, Fault> {
+    let mut moov = Moov::new(moov);
+    let parsed = track::parse(&mut moov, part)?;
+    if parsed.tracks.is_empty() {
+        return Err(Fault::In("no mp4 trak atoms were found"));
+    }
+    let Some(mdat_end) = around.mdat_end else {
+        return Err(Fault::In("no mp4 mdat atom was found"));
+    };
+    let mut tracks = Vec::with_capacity(parsed.tracks.len());
+    let mut data = around.file_size..0;
+    for track in parsed.tracks {
+        let cut = cut_track(&mut moov, track, around.file_size, mdat_end, part)?;
+        data.start = data.start.min(cut.1.start);
+        data.end = data.end.max(cut.1.end);
+        tracks.push(cut.0);
+    }
+    if data.end <= data.start {
+        return Err(Fault::In("no data between start time and end time"));
+    }
+    if data.start >= mdat_end {
+        return Err(Fault::In("start time is out mp4 mdat atom"));
+    }
+    let head = write::head(&moov, around.ftyp.as_deref(), parsed.mvhd.as_ref(), &tracks, &data);
+    Ok(Piece { head, data })
+}
+
+/// Cuts the tables of a track; returns the bytes of the file that its samples span.
+fn cut_track(
+    moov: &mut Moov,
+    mut track: Track,
+    file_size: u64,
+    mdat_end: u64,
+    part: &Part,
+) -> Result<(Track, Range<u64>), Fault> {
+    let samples = times::cut(moov, &mut track, part)?;
+    times::cut_sync(moov, &mut track, &samples, part);
+    times::cut_offsets(moov, &mut track, &samples, part);
+    let chunks = chunks::cut(moov, &mut track, &samples, part)?;
+    let sizes = chunks::cut_sizes(moov, &mut track, &samples, &chunks, file_size, part)?;
+    let edges = chunks::Edges { file_size, mdat_end };
+    let data = chunks::cut_places(moov, &mut track, &chunks, &sizes, &edges, part)?;
+    Ok((track, data))
+}
+
+
+

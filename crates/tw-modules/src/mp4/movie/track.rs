@@ -1,0 +1,356 @@
+//! From `moov` to tracks: where everything is. Durations are cut on the way, as they decide which tracks there are.
+
+use std::ops::Range;
+
+use super::Part;
+use super::boxes::Moov;
+use super::fault::Fault;
+
+/// What was found in `moov`.
+pub(super) struct Parsed {
+    /// Content of `mvhd`, with its new duration.
+    pub(super) mvhd: Option<Range<usize>>,
+    /// Tracks that are not over when the part begins.
+    pub(super) tracks: Vec<Track>,
+}
+
+/// A table: version and flags, then rows.
+#[derive(Debug, Clone)]
+pub(super) struct Table {
+    /// Where version and flags are.
+    pub(super) flags: usize,
+    /// Bytes of the rows that are left.
+    pub(super) rows: Range<usize>,
+}
+
+/// Sizes of samples.
+#[derive(Debug, Clone)]
+pub(super) struct Sizes {
+    /// Version and flags, and the sizes; none if all are the same.
+    pub(super) table: Table,
+    /// The size of all samples, or 0.
+    pub(super) uniform: u32,
+    /// Samples.
+    pub(super) count: u32,
+}
+
+/// Places of chunks.
+#[derive(Debug, Clone)]
+pub(super) struct Places {
+    pub(super) table: Table,
+    pub(super) width: Width,
+}
+
+/// How a place is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Width {
+    /// `stco`
+    Four,
+    /// `co64`
+    Eight,
+}
+
+/// One track. Boxes are ranges of their content in `moov`.
+#[derive(Debug, Default)]
+pub(super) struct Track {
+    /// Boxes seen.
+    seen: Vec<&'static str>,
+    pub(super) tkhd: Option<Range<usize>>,
+    pub(super) mdhd: Option<Range<usize>>,
+    pub(super) hdlr: Option<Range<usize>>,
+    /// `vmhd` or `smhd`.
+    pub(super) media: Option<([u8; 4], Range<usize>)>,
+    pub(super) dinf: Option<Range<usize>>,
+    pub(super) stsd: Option<Range<usize>>,
+    pub(super) stts: Option<Table>,
+    pub(super) stss: Option<Table>,
+    pub(super) ctts: Option<Table>,
+    pub(super) stsc: Option<Table>,
+    pub(super) stsz: Option<Sizes>,
+    pub(super) places: Option<Places>,
+    /// Duration of the part in the scale of the movie.
+    pub(super) movie_duration: u64,
+    /// Units in a second.
+    pub(super) timescale: u32,
+    /// Duration of the part in that scale.
+    pub(super) duration: u64,
+    /// Where `mdhd` says so.
+    pub(super) duration_at: Option<Duration>,
+    /// How long what is in front of the part is, in that scale.
+    pub(super) prefix: u64,
+    /// A row of `stsc` before those that are left.
+    pub(super) first_chunk: Option<[u32; 3]>,
+    /// A row of `stsc` behind those that are left.
+    pub(super) last_chunk: Option<[u32; 3]>,
+}
+
+/// Whether a track is wanted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    Yes,
+    /// It is over when the part begins.
+    No,
+}
+
+pub(super) fn parse(moov: &mut Moov, part: &Part) -> Result<Parsed, Fault> {
+    let mut parsed = Parsed { mvhd: None, tracks: Vec::new() };
+    let mut timescale = 0;
+    let mut rest = 0..moov.len();
+    while let Some((name, content)) = moov.next_box(&mut rest)? {
+        match &name {
+            b"mvhd" => {
+                if parsed.mvhd.is_some() {
+                    return Err(Fault::Duplicate("mvhd"));
+                }
+                let place = Duration::of(moov, &content, "mvhd", 100)?;
+                timescale = moov.u32(place.timescale);
+                let duration = place.get(moov);
+                if duration < part.start(timescale) {
+                    return Err(Fault::StartExceeds);
+                }
+                place.put(moov, part.rest(duration, timescale));
+                parsed.mvhd = Some(content);
+            }
+            b"trak" => {
+                let mut track = Track::default();
+                if track.parse(moov, content, timescale, part)? == Kept::Yes {
+                    parsed.tracks.push(track);
+                }
+            }
+            b"cmov" => return Err(Fault::Compressed),
+            _ => {}
+        }
+    }
+    Ok(parsed)
+}
+
+/// Where a duration is, in one of the two versions of a box.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Duration {
+    timescale: usize,
+    at: usize,
+    is_long: bool,
+}
+
+impl Duration {
+    /// Of `mvhd` or `mdhd`; `len` is that of the content in version 0.
+    fn of(moov: &Moov, content: &Range<usize>, name: &'static str, len: usize) -> Result<Self, Fault> {
+        let is_long = moov.byte(content.start) != 0;
+        let needed = if is_long { len + 12 } else { len };
+        if content.len() < len || content.len() < needed {
+            return Err(Fault::TooSmall(name));
+        }
+        Ok(Self::at(content.start, is_long, 0))
+    }
+
+    /// Of `tkhd`, which has a number and something unused in front of it, and no scale.
+    fn of_track(moov: &Moov, content: &Range<usize>) -> Result<Self, Fault> {
+        let is_long = moov.byte(content.start) != 0;
+        if content.len() < if is_long { 96 } else { 84 } {
+            return Err(Fault::TooSmall("tkhd"));
+        }
+        Ok(Self::at(content.start, is_long, 4))
+    }
+
+    fn at(start: usize, is_long: bool, skipped: usize) -> Self {
+        let timescale = start + if is_long { 20 } else { 12 };
+        Self { timescale, at: timescale + 4 + skipped, is_long }
+    }
+
+    fn get(self, moov: &Moov) -> u64 {
+        if self.is_long { moov.u64(self.at) } else { moov.u32(self.at).into() }
+    }
+
+    pub(super) fn put(self, moov: &mut Moov, duration: u64) {
+        match self.is_long {
+            true => moov.put_u64(self.at, duration),
+            // What is longer was not written in 32 bits either.
+            false => moov.put_u32(self.at, duration as u32),
+        }
+    }
+}
+
+impl Track {
+    /// The second box of a kind is an error.
+    fn once(&mut self, name: &'static str) -> Result<(), Fault> {
+        if self.seen.contains(&name) {
+            return Err(Fault::Duplicate(name));
+        }
+        self.seen.push(name);
+        Ok(())
+    }
+
+    fn parse(
+        &mut self,
+        moov: &mut Moov,
+        mut rest: Range<usize>,
+        movie_scale: u32,
+        part: &Part,
+    ) -> Result<Kept, Fault> {
+        while let Some((name, content)) = moov.next_box(&mut rest)? {
+            match &name {
+                b"tkhd" => {
+                    let place = Duration::of_track(moov, &content)?;
+                    let duration = place.get(moov);
+                    if duration <= part.start(movie_scale) {
+                        return Ok(Kept::No);
+                    }
+                    self.once("tkhd")?;
+                    self.movie_duration = part.rest(duration, movie_scale);
+                    place.put(moov, self.movie_duration);
+                    self.tkhd = Some(content);
+                }
+                b"mdia" => {
+                    self.once("mdia")?;
+                    if self.parse_media(moov, content, part)? == Kept::No {
+                        return Ok(Kept::No);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(Kept::Yes)
+    }
+
+    fn parse_media(&mut self, moov: &mut Moov, mut rest: Range<usize>, part: &Part) -> Result<Kept, Fault> {
+        while let Some((name, content)) = moov.next_box(&mut rest)? {
+            match &name {
+                b"mdhd" => {
+                    let place = Duration::of(moov, &content, "mdhd", 24)?;
+                    let (timescale, duration) = (moov.u32(place.timescale), place.get(moov));
+                    if duration <= part.start(timescale) {
+                        return Ok(Kept::No);
+                    }
+                    self.once("mdhd")?;
+                    (self.timescale, self.duration) = (timescale, part.rest(duration, timescale));
+                    (self.mdhd, self.duration_at) = (Some(content), Some(place));
+                }
+                b"hdlr" => {
+                    self.once("hdlr")?;
+                    self.hdlr = Some(content);
+                }
+                b"minf" => {
+                    self.once("minf")?;
+                    self.parse_information(moov, content)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(Kept::Yes)
+    }
+
+    fn parse_information(&mut self, moov: &Moov, mut rest: Range<usize>) -> Result<(), Fault> {
+        while let Some((name, content)) = moov.next_box(&mut rest)? {
+            match &name {
+                b"vmhd" | b"smhd" => {
+                    self.once("vmhd/smhd")?;
+                    self.media = Some((name, content));
+                }
+                b"dinf" => {
+                    self.once("dinf")?;
+                    self.dinf = Some(content);
+                }
+                b"stbl" => {
+                    self.once("stbl")?;
+                    self.parse_tables(moov, content)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn parse_tables(&mut self, moov: &Moov, mut rest: Range<usize>) -> Result<(), Fault> {
+        while let Some((name, content)) = moov.next_box(&mut rest)? {
+            match &name {
+                b"stsd" if content.len() < 16 => return Err(Fault::TooSmall("stsd")),
+                b"stsd" => {
+                    self.once("stsd")?;
+                    self.stsd = Some(content);
+                }
+                b"stts" => self.stts = Some(self.table(moov, content, "stts", "stts", 8)?),
+                b"stss" => self.stss = Some(self.table(moov, content, "stss", "stss", 4)?),
+                b"ctts" => self.ctts = Some(self.table(moov, content, "ctts", "ctts", 8)?),
+                b"stsc" => self.stsc = Some(self.table(moov, content, "stsc", "stsc", 12)?),
+                b"stsz" => self.stsz = Some(self.sizes(moov, content)?),
+                b"stco" => {
+                    let table = self.table(moov, content, "stco", "stco/co64", 4)?;
+                    self.places = Some(Places { table, width: Width::Four });
+                }
+                b"co64" => {
+                    let table = self.table(moov, content, "co64", "stco/co64", 8)?;
+                    self.places = Some(Places { table, width: Width::Eight });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// A table of rows of `row_len` bytes.
+    fn table(
+        &mut self,
+        moov: &Moov,
+        content: Range<usize>,
+        name: &'static str,
+        once: &'static str,
+        row_len: usize,
+    ) -> Result<Table, Fault> {
+        self.once(once)?;
+        let rows = rows(content.clone(), 8, moov.u32(content.start + 4), row_len);
+        match rows {
+            Some(rows) => Ok(Table { flags: content.start, rows }),
+            None => Err(Fault::TooSmall(name)),
+        }
+    }
+
+    fn sizes(&mut self, moov: &Moov, content: Range<usize>) -> Result<Sizes, Fault> {
+        self.once("stsz")?;
+        let (uniform, count) = (moov.u32(content.start + 4), moov.u32(content.start + 8));
+        let listed = if uniform == 0 { count } else { 0 };
+        match rows(content.clone(), 12, listed, 4) {
+            Some(rows) => Ok(Sizes { table: Table { flags: content.start, rows }, uniform, count }),
+            None => Err(Fault::TooSmall("stsz")),
+        }
+    }
+}
+
+/// Where `count` rows are behind the first `head` bytes of a box, if they are.
+fn rows(content: Range<usize>, head: usize, count: u32, row_len: usize) -> Option<Range<usize>> {
+    let len = u64::from(count) * row_len as u64 + head as u64;
+    if len > content.len() as u64 {
+        return None;
+    }
+    Some(content.start + head..content.start + len as usize)
+}
+
+impl Places {
+    /// Bytes of a row.
+    pub(super) fn row_len(&self) -> usize {
+        match self.width {
+            Width::Four => 4,
+            Width::Eight => 8,
+        }
+    }
+
+    /// Chunks.
+    pub(super) fn count(&self) -> u64 {
+        (self.table.rows.len() / self.row_len()) as u64
+    }
+
+    /// The place of the chunk at a row.
+    pub(super) fn get(&self, moov: &Moov, row: usize) -> u64 {
+        match self.width {
+            Width::Four => moov.u32(row).into(),
+            Width::Eight => moov.u64(row),
+        }
+    }
+
+    /// Writes a place; in 32 bits it must fit.
+    pub(super) fn put(&self, moov: &mut Moov, row: usize, place: u64) {
+        match self.width {
+            Width::Four => moov.put_u32(row, place as u32),
+            Width::Eight => moov.put_u64(row, place),
+        }
+    }
+}
