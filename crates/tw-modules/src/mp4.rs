@@ -199,7 +199,9 @@ impl Mp4 {
                 b"ftyp" if len > FTYP_MAX => return Err(Fault::FtypTooLarge(len).into()),
                 b"ftyp" if found.ftyp.is_some() => return Err(Fault::Duplicate("ftyp").into()),
                 b"ftyp" => found.ftyp = Some(read(r, file, content).await?),
-                b"moov" if found.mdat.is_none() && part.start_ms == 0 && part.length_ms == 0 => return Ok(None),
+                b"moov" if found.mdat.is_none() && part.start_ms == 0 && part.length_ms == 0 => {
+                    return Ok(None);
+                }
                 b"moov" if found.moov.is_some() => return Err(Fault::Duplicate("moov").into()),
                 b"moov" if len > self.buffer_size.max(self.max_buffer_size) as u64 => {
                     return Err(Fault::MoovTooLarge(len).into());
@@ -280,7 +282,13 @@ struct Window {
 
 impl Window {
     /// The bytes from `at` on: a whole header, if the file goes that far.
-    async fn front(&mut self, r: &mut Request, file: &OpenFile, at: u64, size: u64) -> Result<&[u8], Failure> {
+    async fn front(
+        &mut self,
+        r: &mut Request,
+        file: &OpenFile,
+        at: u64,
+        size: u64,
+    ) -> Result<&[u8], Failure> {
         let needed = (size - at).min(movie::HEADER_MAX as u64);
         let is_here = at >= self.start && at + needed <= self.start + self.bytes.len() as u64;
         if !is_here {
@@ -307,11 +315,8 @@ async fn read(r: &mut Request, file: &OpenFile, range: Range<u64>) -> Result<Vec
 }
 
 fn body_of(file: &Rc<OpenFile>, piece: Piece) -> Body {
-    let span = FileSpan {
-        file: file.clone(),
-        offset: piece.data.start,
-        len: piece.data.end - piece.data.start,
-    };
+    let span =
+        FileSpan { file: file.clone(), offset: piece.data.start, len: piece.data.end - piece.data.start };
     Body::Parts([Body::Bytes(Bytes::from(piece.head)), Body::File(span)].into())
 }
 

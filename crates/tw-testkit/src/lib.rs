@@ -3,12 +3,14 @@
 //! - [`disk`]: a FUSE file system in memory whose operations stall or fail on demand;
 //! - [`server`]: the binary under test, with an inline configuration in a fresh prefix;
 //! - [`client`]: a scripted raw HTTP client;
+//! - [`mp4`]: video files made by hand, and what is in them;
 //! - [`wait`], [`temp`], [`ports`]: deadlines instead of sleeps, directories and ports that no other test has.
 //!
 //! Every function that waits has a deadline. Nothing here is ever linked into the product.
 
 pub mod client;
 pub mod disk;
+pub mod mp4;
 pub mod ports;
 pub mod process;
 pub mod server;

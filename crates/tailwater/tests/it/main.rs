@@ -37,6 +37,7 @@ mod malformed;
 mod map;
 mod metrics;
 mod real_ip;
+mod mp4;
 mod refused;
 mod returns;
 mod rewrite;

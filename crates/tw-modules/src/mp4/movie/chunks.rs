@@ -99,7 +99,12 @@ fn find(
 }
 
 /// Cuts `stsc`, and counts from the new first chunk.
-pub(super) fn cut(moov: &mut Moov, track: &mut Track, samples: &Samples, part: &Part) -> Result<Chunks, Fault> {
+pub(super) fn cut(
+    moov: &mut Moov,
+    track: &mut Track,
+    samples: &Samples,
+    part: &Part,
+) -> Result<Chunks, Fault> {
     let chunk_count = track.places.as_ref().map_or(0, |places| places.count());
     let Some(table) = track.stsc.as_mut() else { return Err(Fault::In("no mp4 stsc atoms were found")) };
     if table.rows.is_empty() {

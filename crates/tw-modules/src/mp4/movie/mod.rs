@@ -132,5 +132,5 @@ fn cut_track(
     Ok((track, data))
 }
 
-
-
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,45 @@
+//! What must hold for any `moov`: no panic, a part of the file, and a head of whole boxes that is not larger than what it
+//! was made of. The first three bytes say which part is wanted.
+
+use super::movie::{self, Around, Begin, Look, Part, look};
+
+/// Length of the file that the movie is said to be in.
+const FILE_SIZE: u64 = 1 << 20;
+/// Bytes that a new head may have more than the old one: its headers, and one row and an edit list for each track.
+const MORE: usize = 64;
+
+pub(crate) fn check(data: &[u8]) {
+    let Some((&[start, length, begin], moov)) = data.split_first_chunk() else { return };
+    let part = Part {
+        start_ms: u64::from(start) * 100,
+        length_ms: u64::from(length) * 100,
+        begin: if begin % 2 == 0 { Begin::Exactly } else { Begin::AtKeyFrame },
+    };
+    let around = Around { file_size: FILE_SIZE, ftyp: None, mdat_end: Some(FILE_SIZE) };
+    let Ok(piece) = movie::cut(moov.to_vec(), &around, &part) else { return };
+    assert!(piece.data.start < piece.data.end && piece.data.end <= FILE_SIZE);
+    assert!(piece.head.len() <= moov.len() + MORE + moov.len() / 8 * MORE);
+    let (moov, mdat) = match look(&piece.head, u64::MAX) {
+        Ok(Look::Box(moov)) => piece.head.split_at(moov.size as usize),
+        other => panic!("{other:?}"),
+    };
+    match look(mdat, u64::MAX) {
+        Ok(Look::Box(header)) => {
+            assert_eq!(header.size, mdat.len() as u64 + piece.data.end - piece.data.start)
+        }
+        other => panic!("{other:?}"),
+    }
+    boxes(&moov[8..]);
+}
+
+/// Goes through the boxes that have boxes in them.
+fn boxes(mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        let Ok(Look::Box(header)) = look(bytes, bytes.len() as u64) else { panic!("no box: {bytes:?}") };
+        let (one, rest) = bytes.split_at(header.size as usize);
+        if matches!(&header.name, b"trak" | b"mdia" | b"minf" | b"stbl" | b"edts") {
+            boxes(&one[header.header_len as usize..]);
+        }
+        bytes = rest;
+    }
+}

@@ -1,0 +1,11 @@
+//! Descriptions of movies in files that nobody has looked at: see `checks/mp4.rs`.
+
+#![no_main]
+
+#[path = "../checks/mp4.rs"]
+mod mp4;
+#[path = "../../crates/tw-modules/src/mp4/movie/mod.rs"]
+#[allow(dead_code)]
+mod movie;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| mp4::check(data));
