@@ -26,7 +26,7 @@ pub(crate) struct Raw {
     on: Setting<()>,
 }
 
-/// `flv` of one location; it is not inherited.
+/// `flv` of one location; only the blocks in it that are no locations inherit it.
 pub(crate) struct Flv {
     is_on: bool,
 }
@@ -41,8 +41,8 @@ impl Settings for Flv {
             Ok(())
         })];
 
-    fn resolve(raw: Raw, _: Option<&Self>, _: &mut Resolve<'_>) -> Result<Self, ConfError> {
-        Ok(Self { is_on: raw.on.is_set() })
+    fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        Ok(Self { is_on: raw.on.is_set() || cx.is_nameless() && outer.is_some_and(|o| o.is_on) })
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
@@ -88,7 +88,7 @@ fn answer(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
     let size = file.meta().size;
     let start = target::arg(&r.uri.args, b"start").and_then(num::parse).filter(|start| *start < size);
     let body = match start {
-        None | Some(0) => static_files::whole(file),
+        None | Some(0) => static_files::content(file),
         Some(offset) => Body::Parts(
             [
                 Body::Bytes(Bytes::from_static(HEADER)),

@@ -37,7 +37,6 @@ use tw_server::module::Module;
 
 /// All modules of the http context. A new module is a new file and one line here.
 pub static MODULES: &[Module] = &[
-pub static MODULES: [Module; 24] = [
     // Variables.
     Module::http::<map::Map>("map"),
     Module::http::<geo::Geo>("geo"),

@@ -51,6 +51,7 @@ pub(crate) struct Raw {
 
 /// Videos at one location.
 pub(crate) struct Mp4 {
+    /// Only the blocks of a location that are no locations inherit it.
     is_on: bool,
     buffer_size: usize,
     max_buffer_size: usize,
@@ -82,10 +83,10 @@ impl Settings for Mp4 {
             .set(|raw, node, _| raw.start_key_frame.set_flag(node)),
     ];
 
-    fn resolve(raw: Raw, outer: Option<&Self>, _: &mut Resolve<'_>) -> Result<Self, ConfError> {
+    fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let begin = raw.start_key_frame.take().map(|on| if on { Begin::AtKeyFrame } else { Begin::Exactly });
         Ok(Self {
-            is_on: raw.on.is_set(),
+            is_on: raw.on.is_set() || cx.is_nameless() && outer.is_some_and(|o| o.is_on),
             buffer_size: raw.buffer_size.or(outer.map(|o| o.buffer_size), 512 << 10),
             max_buffer_size: raw.max_buffer_size.or(outer.map(|o| o.max_buffer_size), 10 << 20),
             begin: begin.or(outer.map(|o| o.begin)).unwrap_or(Begin::Exactly),
@@ -132,7 +133,7 @@ impl Mp4 {
         } else {
             r.course.ranges = Ranges::Allowed;
         }
-        let body = cut.unwrap_or_else(|| static_files::whole(&file));
+        let body = cut.unwrap_or_else(|| static_files::content(&file));
         static_files::describe(r, &file, body.len().unwrap_or_default());
         Outcome::Respond(body)
     }

@@ -92,7 +92,7 @@ pub(crate) fn whole(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
     let meta = file.meta();
     describe(r, file, meta.size);
     r.course.ranges = Ranges::Allowed;
-    Outcome::Respond(whole(file))
+    Outcome::Respond(content(file))
 }
 
 /// The head of a response of `len` bytes that is made of `file`.
@@ -112,7 +112,7 @@ pub(crate) fn describe(r: &mut Request, file: &OpenFile, len: u64) {
 }
 
 /// All of a file.
-pub(crate) fn whole(file: &Rc<OpenFile>) -> Body {
+pub(crate) fn content(file: &Rc<OpenFile>) -> Body {
     let size = file.meta().size;
     match file.content() {
         Some(content) => Body::Bytes(content),

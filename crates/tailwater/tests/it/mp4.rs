@@ -29,7 +29,8 @@ fn serve(directives: &str) -> Server {
         &format!(
             "types {{ video/mp4 mp4; video/x-flv flv; }} {directives}
              location / {{ mp4; }} location /flv/ {{ alias html/; flv; }}
-             location /key/ {{ alias html/; mp4; mp4_start_key_frame on; }}
+             location /key/ {{ alias html/; mp4; mp4_start_key_frame on;
+                 if ($arg_if) {{ add_header X y; }} location /key/inner/ {{ alias html/; }} }}
              location /small/ {{ alias html/; mp4; mp4_buffer_size 100; mp4_max_buffer_size 200; }}"
         ),
     )
@@ -65,6 +66,11 @@ fn parts_have_their_samples() {
             assert_eq!(read(&get(&server, &format!("/{name}.mp4{args}")).body), all, "{args}");
         }
     }
+    // What is in force in `if`; a location in a location starts anew.
+    let of = |target: &str| get(&server, target).body;
+    assert_eq!(of("/key/front.mp4?start=1.25&if=1"), of("/key/front.mp4?start=1.25"));
+    assert_ne!(of("/key/front.mp4?start=1.25"), of("/front.mp4?start=1.25"));
+    assert_eq!(of("/key/inner/front.mp4?start=1.25"), of("/front.mp4"));
     let long = get(&server, "/long.mp4?start=100&end=101");
     let samples = &read(&long.body)[0].samples;
     assert_eq!((samples.len(), samples[0].data[..4].to_vec()), (100, 10_000_u32.to_be_bytes().to_vec()));
