@@ -116,8 +116,11 @@ pub fn push_to(sink: &Sink, r: &Request, path: &CStr, line: &[u8]) -> Pushed {
         tw_disk::Links::Refuse { from } => tw_log::Links::Refuse(from),
         tw_disk::Links::SameOwner { from } => tw_log::Links::SameOwner(from),
     };
-    let root = r.plan().core.root.path.value(r);
-    sink.push_to(path.to_bytes(), &root, links, line)
+    let root = &r.plan().core.root.path;
+    match root.constant() {
+        Some(root) => sink.push_to(path.to_bytes(), root, links, line),
+        None => sink.push_to(path.to_bytes(), &root.value(r), links, line),
+    }
 }
 
 /// A log that is opened when the configuration goes live; until then, lines go nowhere.

@@ -62,14 +62,13 @@ fn access_logs_go_to_syslog() {
     let server = start(
         server(),
         &format!(
-            "log_format f '$uri \"$arg_q'; server {{ listen 127.0.0.1:{{port}};
+            "log_format f '$uri \"$arg_q'; log_format none ''; server {{ listen 127.0.0.1:{{port}};
              location / {{ access_log {to} f; return 200 x; }}
              location /set {{ access_log {to},facility=user,severity=alert,tag=My_Tag f; return 200 x; }}
              location /bare {{ access_log {to},nohostname; return 200 x; }}
              location /if {{ access_log {to} f if=$arg_l; return 200 x; }}
              location /two {{ access_log {to} f; access_log {to},facility=mail f; return 200 x; }}
-             location /empty {{ access_log {to},nohostname,tag= none; return 200 x; }} }}
-             log_format none '';"
+             location /empty {{ access_log {to},nohostname,tag= none; return 200 x; }} }}"
         ),
     );
     let host = host();
