@@ -6,6 +6,7 @@ use std::net::UdpSocket;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 
+use tw_testkit::disk::{Fault, Op, SlowDisk};
 use tw_testkit::{Server, wait};
 
 use crate::{get, page, server, start, start_as_we_are, start_server, start_server_as_we_are};
@@ -296,4 +297,43 @@ fn an_error_log_in_memory_keeps_the_newest_lines() {
     };
     assert!(wait::until(wait::PATIENCE, found), "{:?}", memory(&server, "memfd"));
     assert!(!server.error_log().contains("missing"));
+}
+
+#[test]
+fn a_bad_disk_loses_nothing_that_it_takes_later() {
+    let Some(disk) = SlowDisk::mount_or_skip() else { return };
+    let slow = disk.path().display().to_string();
+    let mut server = start_as_we_are(
+        server(),
+        &format!(
+            "log_format f '$uri'; server {{ listen 127.0.0.1:{{port}}; root html; error_log {slow}/error.log;
+             access_log {slow}/a.gz f gzip flush=10ms; access_log {slow}/b.log f buffer=1k flush=10ms; }}"
+        ),
+    );
+    let full = disk.on(Op::Write).inject(Fault::Error(rustix::io::Errno::NOSPC));
+    for n in 0..20 {
+        assert_eq!(get(&server, &format!("/{n}")).status, 404);
+    }
+    for name in ["error.log", "a.gz", "b.log"] {
+        let line = server.wait_error_log(&format!("write() to \"{slow}/{name}\" failed (28: No space left on device)"));
+        assert!(line.unwrap().contains("[alert]"));
+    }
+    full.lift();
+    let stall = disk.on(Op::Write).inject(Fault::Stall);
+    assert!(wait::until(wait::PATIENCE, || stall.waiting() > 0));
+    for n in 20..40 {
+        assert_eq!(get(&server, &format!("/{n}")).status, 404);
+    }
+    stall.lift();
+    let expected: String = (0..40).map(|n| format!("/{n}\n")).collect();
+    let content = |name: &str| disk.read(name).unwrap_or_default();
+    assert!(wait::until(wait::PATIENCE, || content("b.log") == expected.as_bytes()));
+    let unpacked = || {
+        let mut text = String::new();
+        flate2::read::MultiGzDecoder::new(&content("a.gz")[..]).read_to_string(&mut text).is_ok() && text == expected
+    };
+    assert!(wait::until(wait::PATIENCE, unpacked));
+    let errors = || String::from_utf8_lossy(&content("error.log")).matches("failed (2: No such file").count();
+    assert!(wait::until(wait::PATIENCE, || errors() == 40));
+    assert!(server.stop().unwrap().success());
 }
