@@ -315,7 +315,8 @@ fn a_bad_disk_loses_nothing_that_it_takes_later() {
         assert_eq!(get(&server, &format!("/{n}")).status, 404);
     }
     for name in ["error.log", "a.gz", "b.log"] {
-        let line = server.wait_error_log(&format!("write() to \"{slow}/{name}\" failed (28: No space left on device)"));
+        let line = server
+            .wait_error_log(&format!("write() to \"{slow}/{name}\" failed (28: No space left on device)"));
         assert!(line.unwrap().contains("[alert]"));
     }
     full.lift();
@@ -330,7 +331,8 @@ fn a_bad_disk_loses_nothing_that_it_takes_later() {
     assert!(wait::until(wait::PATIENCE, || content("b.log") == expected.as_bytes()));
     let unpacked = || {
         let mut text = String::new();
-        flate2::read::MultiGzDecoder::new(&content("a.gz")[..]).read_to_string(&mut text).is_ok() && text == expected
+        flate2::read::MultiGzDecoder::new(&content("a.gz")[..]).read_to_string(&mut text).is_ok()
+            && text == expected
     };
     assert!(wait::until(wait::PATIENCE, unpacked));
     let errors = || String::from_utf8_lossy(&content("error.log")).matches("failed (2: No such file").count();
