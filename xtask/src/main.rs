@@ -4,6 +4,7 @@
 
 mod bench;
 mod ci;
+mod conformance;
 mod docs;
 mod tidy;
 
@@ -33,6 +34,12 @@ const COMMANDS: &[Command] = &[
         run: bench::run,
     },
     Command { name: "ci", arguments: "[--skip-tests]", about: "everything a change must pass", run: ci::run },
+    Command {
+        name: "conformance",
+        arguments: "--suite DIRECTORY [--peer NGINX]",
+        about: "nginx's test suite against nginx and Tailwater",
+        run: conformance::run,
+    },
     Command {
         name: "docs",
         arguments: "",
