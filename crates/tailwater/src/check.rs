@@ -1,4 +1,4 @@
-//! `-t` and `-T`: would the server start with this configuration?
+//! `-t`, `-T` and `--explain`: would the server start with this configuration, and what would it do?
 //!
 //! Loads it as a start does, and looks whether what it names exists. Needs no privileges, opens nothing for writing,
 //! makes nothing and listens nowhere, so it can be run beside a running server by anybody.
@@ -10,16 +10,17 @@ use std::process::ExitCode;
 
 use tw_server::load::Kept;
 
-use crate::cli::{Messages, Test};
+use crate::cli::{Messages, Options, Test};
 use crate::conf::{Loaded, Source, path};
 use crate::console::{Console, Fault};
+use crate::explain;
 use crate::process::{Privileges, Process};
 
 /// Tests the configuration and says how that went.
-pub(crate) fn check(source: &Source, test: Test, messages: Messages) -> ExitCode {
+pub(crate) fn check(source: &Source, test: Test, options: &Options) -> ExitCode {
     let console = Console::new();
     let say = |text: std::fmt::Arguments<'_>| {
-        if messages == Messages::All {
+        if options.messages == Messages::All {
             console.plain(text);
         }
     };
@@ -33,10 +34,21 @@ pub(crate) fn check(source: &Source, test: Test, messages: Messages) -> ExitCode
         return ExitCode::FAILURE;
     };
     say(format_args!("configuration file {name} test is successful"));
+    let mut out = io::stdout().lock();
     if test == Test::Dump {
-        let mut out = io::stdout().lock();
         // A reader that has seen enough is no failure.
         let _ = loaded.sources().dump(&mut out).and_then(|()| out.flush());
+    }
+    if let Some(url) = &options.explain {
+        match explain::run(loaded, url) {
+            Ok(text) => {
+                let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+            }
+            Err(why) => {
+                console.plain(format_args!("{why}"));
+                return ExitCode::FAILURE;
+            }
+        }
     }
     ExitCode::SUCCESS
 }

@@ -22,6 +22,8 @@ pub(crate) struct Options {
     pub(crate) show: Option<Show>,
     /// `-t`, `-T`: test the configuration.
     pub(crate) test: Option<Test>,
+    /// `--explain`: what becomes of a request for this URL.
+    pub(crate) explain: Option<Vec<u8>>,
     /// `-q`: no messages but errors during a test.
     pub(crate) messages: Messages,
     /// `-p`
@@ -113,6 +115,13 @@ fn parse_main(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Options, Usage
         match &*word {
             b"--help" => options.show(Show::Help),
             b"--version" => options.show(Show::Version),
+            b"--explain" => {
+                let missing = || UsageError("option \"--explain\" requires URL".into());
+                options.explain(words.next().ok_or_else(missing)?);
+            }
+            [b'-', b'-', b'e', b'x', b'p', b'l', b'a', b'i', b'n', b'=', url @ ..] => {
+                options.explain(url.to_vec())
+            }
             [b'-', b'-', ..] => return Err(invalid(&word)),
             _ => {
                 let Some(letters) = word.strip_prefix(b"-") else { return Err(invalid(&word)) };
@@ -160,6 +169,12 @@ impl Options {
             }
         }
         Ok(())
+    }
+
+    /// Explaining includes a test.
+    fn explain(&mut self, url: Vec<u8>) {
+        self.explain = Some(url);
+        self.test = self.test.max(Some(Test::Check));
     }
 
     fn show(&mut self, what: Show) {
@@ -234,6 +249,16 @@ mod tests {
             ("-e stderr -gx;", Options { error_log: some("stderr"), globals: some("x;"), ..none() }),
             ("-sreload", Options { order: Some(Order::Reload), ..none() }),
             ("-s stop", Options { order: Some(Order::Stop), ..none() }),
+            ("--explain a/b", Options { explain: some("a/b"), test: Some(Test::Check), ..none() }),
+            (
+                "-qT --explain=a",
+                Options {
+                    explain: some("a"),
+                    test: Some(Test::Dump),
+                    messages: Messages::Problems,
+                    ..none()
+                },
+            ),
             ("-c -t", Options { file: some("-t"), ..none() }),
         ];
         for (line, expected) in table {
@@ -272,6 +297,8 @@ mod tests {
             ("-e", "option \"-e\" requires file name"),
             ("-p", "option \"-p\" requires directory name"),
             ("-g", "option \"-g\" requires parameter"),
+            ("-t --explain", "option \"--explain\" requires URL"),
+            ("--explains", "invalid option: \"--explains\""),
             ("-s", "option \"-s\" requires parameter"),
             ("-s restart", "invalid option: \"-s restart\""),
             ("serve a b", "invalid option: \"b\""),

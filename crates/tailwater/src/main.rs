@@ -6,6 +6,7 @@ mod check;
 mod cli;
 mod conf;
 mod console;
+mod explain;
 mod files;
 mod instance;
 mod pid;
@@ -60,7 +61,7 @@ fn main_command(options: &Options) -> ExitCode {
     }
     let source = Source::new(options);
     match (options.test, options.order) {
-        (Some(test), _) => check::check(&source, test, options.messages),
+        (Some(test), _) => check::check(&source, test, options),
         (None, Some(order)) => give_order(&source, order),
         (None, None) => run(source),
     }

@@ -142,6 +142,8 @@ Options:
   -V            : show version and what is built in, then exit
   -t            : test configuration and exit; changes nothing, needs no privileges
   -T            : test configuration, dump it and exit
+  --explain URL : test configuration, tell which server, location and handlers a
+                  request would meet, and exit
   -q            : suppress non-error messages during configuration testing
   -s signal     : tell the running server to: stop, quit, reopen, reload
   -p prefix     : where relative names begin (default: {DEFAULT_PREFIX})

@@ -19,6 +19,7 @@ mod conformance;
 mod dav;
 mod debug;
 mod error_page;
+mod explain;
 mod faults;
 mod files;
 mod geo;

@@ -149,6 +149,12 @@ impl Conn {
             .get_or_init(|| Box::new(self.stream.local_addr().unwrap_or_else(|_| (*self.listen).clone())))
     }
 
+    /// Takes `addr` for our address without asking the socket.
+    pub(crate) fn pretend_local(&self, addr: Addr) {
+        // Asked for already, it stays what it was.
+        let _ = self.local.set(Box::new(addr));
+    }
+
     /// A second descriptor of the socket, for a pool thread to write to; `None` if there is no descriptor left.
     pub(crate) fn socket(&self) -> Option<&tw_disk::Socket> {
         let socket = self.socket.get_or_init(|| self.stream.as_fd().try_clone_to_owned().ok().map(Arc::new));

@@ -1,5 +1,7 @@
 //! The course of a request: server, location, then phase after phase until something answers.
 
+pub mod explain;
+
 use std::rc::Rc;
 use std::time::Duration;
 

@@ -214,7 +214,13 @@ impl Locations {
         built
     }
 
-    fn is_empty(&self) -> bool {
+    /// The location that would be chosen without regular expressions, of those not in another one.
+    pub fn prefix_of(&self, uri: &[u8]) -> Option<PlanId> {
+        self.longest_prefix(uri).map(|prefix| prefix.plan)
+    }
+
+    /// Whether there is no location.
+    pub fn is_empty(&self) -> bool {
         self.exact.is_empty() && self.prefixes.is_empty() && self.regexes.is_empty()
     }
 

@@ -1,0 +1,142 @@
+//! `--explain URL`: what would become of a request, without a server.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::sync::Arc;
+
+use tw_disk::Pool;
+use tw_server::http::generation::Generation;
+use tw_server::http::phases::explain::{Asked, Explanation, Line, explain};
+use tw_server::pools::Disks;
+
+use crate::conf::{Loaded, path};
+
+/// Columns of the word that says what a line is about, and of the text.
+const ABOUT_COLUMNS: usize = 12;
+const TEXT_COLUMNS: usize = 72;
+
+/// Explains a URL, perhaps with a method in front of it; the error says why that cannot be.
+pub(crate) fn run(loaded: Loaded, url: &[u8]) -> Result<String, String> {
+    let asked = parse(url).ok_or_else(|| {
+        let url = String::from_utf8_lossy(url);
+        format!("invalid URL \"{url}\" in option \"--explain\" (as http://example.com/a?b)")
+    })?;
+    let failed = |what: &str, error: io::Error| format!("{what} failed ({})", tw_log::Errno::from(&error));
+    let Loaded { tree, config } = loaded;
+    // One thread is enough for one request.
+    let pools: Result<Vec<_>, _> =
+        config.main.pools.iter().map(|pool| Pool::new(&pool.name, 1, 16)).collect();
+    let disks = Disks::new(pools.map_err(|errno| failed("starting a thread", errno.into()))?, &config.plans);
+    let generation = Arc::new(Generation { id: 1, config, disks });
+    let told = explain(generation, asked).map_err(|error| failed("starting a loop", error))??;
+    Ok(shown(&told, |line| line.span.map_or_else(String::new, |span| tree.sources.tail(span))))
+}
+
+/// Reads `[METHOD ]http[s]://host[:port][/path][?arguments]`; the scheme may be left out.
+fn parse(url: &[u8]) -> Option<Asked> {
+    let mut words = url.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
+    let (method, url) = match (words.next()?, words.next()) {
+        (method, Some(url)) => (method, url),
+        (url, None) => (&b"GET"[..], url),
+    };
+    if words.next().is_some() || !is_method(method) {
+        return None;
+    }
+    let (rest, default_port) = match (url.strip_prefix(b"http://"), url.strip_prefix(b"https://")) {
+        (Some(rest), _) => (rest, 80),
+        (None, Some(rest)) => (rest, 443),
+        (None, None) if url.windows(3).any(|part| part == b"://") => return None,
+        (None, None) => (url, 80),
+    };
+    let rest = rest.split(|byte| *byte == b'#').next().unwrap_or_default();
+    let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
+    let (authority, target) = rest.split_at(end);
+    // A colon inside of brackets is part of the address.
+    let after = authority.iter().rposition(|byte| *byte == b']').map_or(0, |at| at + 1);
+    let colon = authority[after..].iter().position(|byte| *byte == b':').map(|at| after + at);
+    let (host, port) = match colon {
+        Some(at) => (&authority[..at], std::str::from_utf8(&authority[at + 1..]).ok()?.parse().ok()?),
+        None => (authority, default_port),
+    };
+    if host.is_empty() || port == 0 || url.iter().any(u8::is_ascii_control) {
+        return None;
+    }
+    let slash: &[u8] = if target.starts_with(b"/") { b"" } else { b"/" };
+    Some(Asked {
+        method: method.into(),
+        host: host.to_ascii_lowercase(),
+        port,
+        target: [slash, target].concat(),
+    })
+}
+
+/// Whether a word looks like a method; whether it is one, the server decides.
+fn is_method(word: &[u8]) -> bool {
+    word.iter().all(|byte| byte.is_ascii_uppercase() || matches!(byte, b'_' | b'-'))
+}
+
+/// The lines in columns; a line without a word belongs to the one before it.
+fn shown(told: &Explanation, place: impl Fn(&Line) -> String) -> String {
+    let mut out = String::new();
+    let mut line = |about: &str, text: &str, place: &str| {
+        let start = format!("{about:<ABOUT_COLUMNS$}");
+        // Writing into a string cannot fail.
+        let _ = match place.trim_start().strip_prefix("in ") {
+            Some(place) => writeln!(out, "{start} {text:<TEXT_COLUMNS$} {place}"),
+            None => writeln!(out, "{start} {text}"),
+        };
+    };
+    for told_line in &told.lines {
+        line(told_line.about, &told_line.text, &place(told_line));
+        if told_line.about == "uri"
+            && let Some(file) = &told.file
+        {
+            line("file", &file_text(file), "");
+        }
+    }
+    out
+}
+
+/// A file name, and what is there as far as this user may see.
+fn file_text(name: &[u8]) -> String {
+    let shown = tw_log::Text(name);
+    match fs::metadata(path(name)) {
+        Ok(meta) if meta.is_dir() => format!("{shown} (a directory)"),
+        Ok(meta) if meta.is_file() => format!("{shown} ({} bytes)", meta.len()),
+        Ok(_) => format!("{shown} (neither a file nor a directory)"),
+        Err(error) => format!("{shown} ({})", tw_log::Errno::from(&error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls() {
+        for (url, expected) in [
+            ("http://a.example/b?c=d", Some(("GET", "a.example", 80, "/b?c=d"))),
+            ("https://a.example", Some(("GET", "a.example", 443, "/"))),
+            ("A.example:8080/#top", Some(("GET", "a.example", 8080, "/"))),
+            ("POST http://[::1]:81?x", Some(("POST", "[::1]", 81, "/?x"))),
+            ("http://[::1]/", Some(("GET", "[::1]", 80, "/"))),
+            ("/a", None),
+            ("", None),
+            ("ftp://a/", None),
+            ("http://a:b/", None),
+            ("http://a:0/", None),
+            ("get http://a/", None),
+            ("GET http://a/ x", None),
+        ] {
+            let asked = parse(url.as_bytes());
+            let expected = expected.map(|(method, host, port, target)| Asked {
+                method: method.into(),
+                host: host.into(),
+                port,
+                target: target.into(),
+            });
+            assert_eq!(asked, expected, "{url}");
+        }
+    }
+}
