@@ -65,8 +65,9 @@ impl<'a> Reader<'a> {
     /// The file or one it includes cannot be read, or is wrong by itself; unknown directives are not looked at here.
     pub fn file(&self, tree: &mut Tree, name: &[u8]) -> Result<(), ConfError> {
         let mut read = Read { reader: self, tree, includes: 0 };
-        let nodes = read.file(name, None, Depth::default())?;
-        tree.nodes.extend(nodes);
+        let mut nodes = Vec::new();
+        read.file(name, None, Depth::default(), &mut nodes)?;
+        tree.nodes.append(&mut nodes);
         Ok(())
     }
 
@@ -77,8 +78,9 @@ impl<'a> Reader<'a> {
     pub fn text(&self, tree: &mut Tree, name: &[u8], text: &[u8]) -> Result<(), ConfError> {
         let mut read = Read { reader: self, tree, includes: 0 };
         let file = read.add(Origin::File(name.into()), text.into())?;
-        let nodes = read.source(file, Place::File, Depth::default())?;
-        tree.nodes.extend(nodes);
+        let mut nodes = Vec::new();
+        read.source(file, Place::File, Depth::default(), &mut nodes)?;
+        tree.nodes.append(&mut nodes);
         Ok(())
     }
 
@@ -89,8 +91,9 @@ impl<'a> Reader<'a> {
     pub fn command_line(&self, tree: &mut Tree, text: &[u8]) -> Result<(), ConfError> {
         let mut read = Read { reader: self, tree, includes: 0 };
         let file = read.add(Origin::CommandLine, text.into())?;
-        let nodes = read.source(file, Place::CommandLine, Depth::default())?;
-        tree.nodes.extend(nodes);
+        let mut nodes = Vec::new();
+        read.source(file, Place::CommandLine, Depth::default(), &mut nodes)?;
+        tree.nodes.append(&mut nodes);
         Ok(())
     }
 }
@@ -118,8 +121,14 @@ struct Read<'a> {
 }
 
 impl Read<'_> {
-    /// The directives of a file; `include` is the directive that asked for it.
-    fn file(&mut self, name: &[u8], include: Option<Span>, depth: Depth) -> Result<Vec<Node>, ConfError> {
+    /// Adds the directives of a file to `nodes`; `include` is the directive that asked for it.
+    fn file(
+        &mut self,
+        name: &[u8],
+        include: Option<Span>,
+        depth: Depth,
+        nodes: &mut Vec<Node>,
+    ) -> Result<(), ConfError> {
         let file = match self.tree.sources.find(name) {
             Some(file) => file,
             None => self
@@ -133,7 +142,7 @@ impl Read<'_> {
                     None => error,
                 })?,
         };
-        self.source(file, Place::File, depth)
+        self.source(file, Place::File, depth, nodes)
     }
 
     /// Keeps a text; its places must fit into a [`Span`].
@@ -147,29 +156,35 @@ impl Read<'_> {
         Ok(self.tree.sources.add(origin, text))
     }
 
-    /// The directives of a text that has been added.
-    fn source(&mut self, file: u32, place: Place, depth: Depth) -> Result<Vec<Node>, ConfError> {
+    /// Adds the directives of a text that has been added.
+    fn source(
+        &mut self,
+        file: u32,
+        place: Place,
+        depth: Depth,
+        nodes: &mut Vec<Node>,
+    ) -> Result<(), ConfError> {
         let text = self.tree.sources.file(file).map(|file| Arc::clone(&file.text)).unwrap_or_default();
         let mut lexer = Lexer::new(text, file, place == Place::CommandLine);
-        let (nodes, _) = self.nodes(&mut lexer, place, depth)?;
-        Ok(nodes)
+        self.nodes(&mut lexer, place, depth, nodes)?;
+        Ok(())
     }
 
-    /// The directives up to the end of their place, and that end.
+    /// Adds the directives up to the end of their place and returns that end.
     fn nodes(
         &mut self,
         lexer: &mut Lexer,
         place: Place,
         depth: Depth,
-    ) -> Result<(Vec<Node>, Span), ConfError> {
-        let mut nodes = Vec::new();
+        nodes: &mut Vec<Node>,
+    ) -> Result<Span, ConfError> {
         loop {
             match lexer.next()? {
-                Item::End(_) if place != Place::Block => return Ok((nodes, Span::default())),
+                Item::End(_) if place != Place::Block => return Ok(Span::default()),
                 Item::End(end) => {
                     return Err(ConfError::new("unexpected end of file, expecting \"}\"").at(end));
                 }
-                Item::Close(end) if place == Place::Block => return Ok((nodes, end)),
+                Item::Close(end) if place == Place::Block => return Ok(end),
                 Item::Close(end) => return Err(ConfError::new("unexpected \"}\"").at(end)),
                 Item::Directive { opens: true, end, .. } if place == Place::CommandLine => {
                     let message = "block directives are not supported in -g option";
@@ -178,7 +193,7 @@ impl Read<'_> {
                 Item::Directive { words, opens, end } => {
                     let Some(mut node) = node(words, end) else { continue };
                     if node.name.is("include") {
-                        self.include(&node, opens, depth, &mut nodes)?;
+                        self.include(&node, opens, depth, nodes)?;
                         continue;
                     }
                     if opens {
@@ -203,7 +218,10 @@ impl Read<'_> {
         if depth.blocks > MAX_BLOCK_DEPTH {
             return Err(node.fail(format!("blocks are nested deeper than {MAX_BLOCK_DEPTH} levels")));
         }
-        self.nodes(lexer, Place::Block, depth)
+        let mut nodes = Vec::new();
+        let end = self.nodes(lexer, Place::Block, depth, &mut nodes)?;
+        nodes.shrink_to_fit();
+        Ok((nodes, end))
     }
 
     /// Adds what an `include` brings.
@@ -232,7 +250,7 @@ impl Read<'_> {
             if self.includes > MAX_INCLUDES {
                 return Err(node.fail(format!("more than {MAX_INCLUDES} files are included")));
             }
-            nodes.extend(self.file(&name, Some(node.span), depth)?);
+            self.file(&name, Some(node.span), depth, nodes)?;
         }
         Ok(())
     }
@@ -246,7 +264,10 @@ fn node(words: Vec<Word>, end: Span) -> Option<Node> {
     });
     let name = words.next()?;
     let span = Span { start: name.span.start, ..end };
-    Some(Node { name, args: words.collect(), block: None, span, end })
+    // A vector of its own, no larger than it has to be: there may be a million of these.
+    let mut args = Vec::with_capacity(words.len());
+    args.extend(words);
+    Some(Node { name, args, block: None, span, end })
 }
 
 fn read_failed(name: &[u8], error: &io::Error) -> ConfError {

@@ -130,6 +130,10 @@ impl Settings for Access {
         Ok(Self { rules })
     }
 
+    fn are_shared(&self) -> bool {
+        true
+    }
+
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         if !self.rules.is_empty() {
             plan.add(Phase::Access, self.clone());

@@ -94,6 +94,10 @@ impl Settings for Autoindex {
         })
     }
 
+    fn are_shared(&self) -> bool {
+        true
+    }
+
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         if self.on {
             plan.add(Phase::Content, self.clone());

@@ -99,6 +99,10 @@ impl Settings for Brotli {
         })
     }
 
+    fn are_shared(&self) -> bool {
+        true
+    }
+
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         if self.on {
             plan.add_header_filter(self.clone());

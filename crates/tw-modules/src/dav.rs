@@ -93,6 +93,10 @@ impl Settings for Dav {
         })
     }
 
+    fn are_shared(&self) -> bool {
+        true
+    }
+
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         if self.methods & !OFF != 0 {
             plan.add(Phase::Content, self.clone());

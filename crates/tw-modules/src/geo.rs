@@ -71,6 +71,10 @@ impl Settings for Geo {
         }
         Ok(Self)
     }
+
+    fn are_shared(&self) -> bool {
+        true
+    }
 }
 
 fn read(node: &Node, cx: &mut Cx<'_>) -> Result<RawGeo, ConfError> {

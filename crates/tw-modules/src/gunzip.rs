@@ -60,6 +60,10 @@ impl Settings for Gunzip {
         })
     }
 
+    fn are_shared(&self) -> bool {
+        true
+    }
+
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         if self.on {
             plan.add_header_filter(self.clone());

@@ -129,6 +129,10 @@ impl Settings for Gzip {
         })
     }
 
+    fn are_shared(&self) -> bool {
+        true
+    }
+
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         if self.on {
             plan.add_header_filter(self.clone());

@@ -173,6 +173,10 @@ impl Settings for Headers {
         Ok(Self { added, trailers, expires })
     }
 
+    fn are_shared(&self) -> bool {
+        true
+    }
+
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         let has_trailers = !self.trailers.fields.is_empty();
         if !self.added.fields.is_empty() || has_trailers || !matches!(self.expires, Expires::Off) {

@@ -60,6 +60,10 @@ impl Settings for Index {
         Ok(Self { names })
     }
 
+    fn are_shared(&self) -> bool {
+        true
+    }
+
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         plan.add(Phase::Content, self.clone());
     }

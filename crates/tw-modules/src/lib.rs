@@ -8,8 +8,10 @@ mod altered;
 mod autoindex;
 mod block;
 mod brotli;
+mod browser;
 mod coding;
 mod dav;
+mod empty_gif;
 mod flv;
 mod forwarded;
 mod geo;
@@ -41,6 +43,7 @@ pub static MODULES: &[Module] = &[
     Module::http::<map::Map>("map"),
     Module::http::<geo::Geo>("geo"),
     Module::http::<split_clients::SplitClients>("split_clients"),
+    Module::http::<browser::Browsers>("browser"),
     // Rewrite phases.
     Module::http::<rewrite::Rewrite>("rewrite"),
     // Post-read and preaccess.
@@ -54,6 +57,7 @@ pub static MODULES: &[Module] = &[
     Module::http::<status_page::StatusPage>("status_page"),
     Module::http::<mp4::Mp4>("mp4"),
     Module::http::<flv::Flv>("flv"),
+    Module::http::<empty_gif::EmptyGif>("empty_gif"),
     Module::http::<index::Index>("index"),
     Module::http::<autoindex::Autoindex>("autoindex"),
     Module::http::<dav::Dav>("dav"),

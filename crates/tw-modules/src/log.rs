@@ -154,6 +154,10 @@ impl Settings for AccessLog {
         Ok(Self { formats, logs, cache })
     }
 
+    fn are_shared(&self) -> bool {
+        self.logs.is_some()
+    }
+
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         if self.logs.as_ref().is_some_and(|logs| !logs.is_empty()) {
             plan.add_log(self.clone());

@@ -78,6 +78,10 @@ impl Settings for Map {
         }
         Ok(Self)
     }
+
+    fn are_shared(&self) -> bool {
+        true
+    }
 }
 
 /// nginx's limits of its tables.

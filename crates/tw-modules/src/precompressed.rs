@@ -112,6 +112,10 @@ impl<C: Coding> Settings for Precompressed<C> {
         Ok(Self { mode: raw.mode.or(outer.map(|o| o.mode), Mode::Off), coding: PhantomData })
     }
 
+    fn are_shared(&self) -> bool {
+        true
+    }
+
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         if self.mode != Mode::Off {
             plan.add(Phase::Content, self.clone());

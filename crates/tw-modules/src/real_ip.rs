@@ -93,6 +93,10 @@ impl Settings for RealIp {
         Ok(Self { from, header, recursive: raw.recursive.or(outer.map(|o| o.recursive), false) })
     }
 
+    fn are_shared(&self) -> bool {
+        true
+    }
+
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         if !self.from.is_empty() {
             plan.add(Phase::PostRead, self.clone());

@@ -18,13 +18,12 @@ mod written;
 use std::sync::Arc;
 
 use tw_conf::{
-    Args, ConfError, Cx, Directive, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LOCATION, Node, SERVER, Setting,
-    record,
+    Args, ConfError, Directive, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LOCATION, SERVER, Setting, record,
 };
 use tw_server::http::plan::{Handler, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
+use tw_server::module::{Settings, TakeIf};
 
 use self::condition::Condition;
 use self::program::Program;
@@ -87,17 +86,21 @@ impl Settings for Rewrite {
             .set(|raw, node, _| raw.log.set_flag(node)),
     ];
 
-    fn take_if(raw: &mut Raw, inner: &mut Raw, block: &Node, _: &mut Cx<'_>) -> Result<(), ConfError> {
+    const TAKE_IF: Option<TakeIf<Raw>> = Some(|raw, inner, block, _| {
         let condition = Condition::parse(block)?;
         let inner = std::mem::take(&mut inner.operations);
         raw.operations.push(Written::If(condition, inner));
         Ok(())
-    }
+    });
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let phase = if cx.location().is_some() { Phase::Rewrite } else { Phase::ServerRewrite };
         let program = Program::compile(raw.operations, phase, cx)?;
         Ok(Self { program, phase, log: raw.log.or(outer.map(|o| o.log), false) })
+    }
+
+    fn are_shared(&self) -> bool {
+        self.program.is_empty()
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {

@@ -68,6 +68,10 @@ impl Settings for SplitClients {
         }
         Ok(Self)
     }
+
+    fn are_shared(&self) -> bool {
+        true
+    }
 }
 
 impl Parts {

@@ -31,6 +31,10 @@ impl Settings for Static {
         Ok(Self)
     }
 
+    fn are_shared(&self) -> bool {
+        true
+    }
+
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         plan.add(Phase::Content, self.clone());
     }

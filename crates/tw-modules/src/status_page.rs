@@ -53,6 +53,10 @@ impl Settings for StatusPage {
         Ok(Self { here: raw.on })
     }
 
+    fn are_shared(&self) -> bool {
+        !self.here.is_set()
+    }
+
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         if self.here.is_set() {
             plan.add(Phase::Content, self.clone());

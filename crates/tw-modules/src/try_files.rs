@@ -89,6 +89,10 @@ impl Settings for TryFiles {
         Ok(Self { plan: Some(Tries { tries, last }) })
     }
 
+    fn are_shared(&self) -> bool {
+        self.plan.is_none()
+    }
+
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         if self.plan.is_some() {
             plan.add(Phase::Precontent, self.clone());

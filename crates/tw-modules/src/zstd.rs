@@ -98,6 +98,10 @@ impl Settings for Zstd {
         })
     }
 
+    fn are_shared(&self) -> bool {
+        true
+    }
+
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         if self.on {
             plan.add_header_filter(self.clone());

@@ -26,6 +26,7 @@ use crate::http::route::Pattern;
 use crate::log::{LogTarget, Logs, OtherBatch, SharedErrorLog, SinkRef};
 use crate::module::Module;
 use crate::pools::PoolSettings;
+use crate::regex::{Caseless, Regex, Regexes};
 use crate::vars::{SlotKind, Template, VarTable};
 
 pub use kept::Kept;
@@ -63,6 +64,7 @@ pub struct Resolve<'a> {
     temp_paths: &'a mut Vec<Arc<TempPath>>,
     location: Option<Pattern>,
     nameless: bool,
+    regexes: &'a mut Regexes,
     kept: Kept,
     previous: &'a Kept,
 }
@@ -76,6 +78,11 @@ impl Resolve<'_> {
     /// Compiles text with variables.
     pub fn template_text(&mut self, text: &[u8], at: Option<Span>) -> Result<Template, ConfError> {
         Template::compile(text, at, self.vars)
+    }
+
+    /// Compiles a regular expression, or finds it if it was compiled before. The error is the compiler's text.
+    pub fn regex(&mut self, pattern: &[u8], caseless: Caseless) -> Result<Arc<Regex>, String> {
+        self.regexes.compile(pattern, caseless)
     }
 
     /// The location that is being resolved; `None` at `http` and `server`.
@@ -188,6 +195,7 @@ struct Loader<'a> {
     diagnostics: &'a mut Diagnostics,
     table: scope::Table,
     vars: VarTable,
+    regexes: Regexes,
     main: crate::core::main::Raw,
     http: Option<scope::Scope>,
     events: Seen,
@@ -221,6 +229,7 @@ impl<'a> Loader<'a> {
             diagnostics,
             table,
             vars,
+            regexes: Regexes::default(),
             main: crate::core::main::Raw::default(),
             http: None,
             events: Seen::No,
@@ -261,6 +270,7 @@ impl<'a> Loader<'a> {
                 temp_paths: &mut temp_paths,
                 location: None,
                 nameless: false,
+                regexes: &mut self.regexes,
                 kept: Kept::default(),
                 previous,
             };

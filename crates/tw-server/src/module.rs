@@ -16,6 +16,9 @@ use crate::load::Resolve;
 use crate::metrics::Metric;
 use crate::vars::VarDef;
 
+/// Takes an inner block into an outer one: both as written, and the inner one's node.
+pub type TakeIf<R> = fn(&mut R, &mut R, &Node, &mut Cx<'_>) -> Result<(), ConfError>;
+
 /// The settings of one module at one block: `http`, `server`, `location` or `if`.
 pub trait Settings: Sized + Send + Sync + 'static {
     /// Settings as written; `Default` is "nothing written".
@@ -29,21 +32,20 @@ pub trait Settings: Sized + Send + Sync + 'static {
     /// Limits this module keeps, for `docs/limits.md`.
     const LIMITS: &'static [Limit] = &[];
 
-    /// Takes in an `if` that stands in the block: its condition is `block`'s arguments, what is written in it `inner`.
-    /// Called in the order of the blocks, among the directives around them. For modules whose directives run in the order
-    /// they are written in.
-    fn take_if(
-        _raw: &mut Self::Raw,
-        _inner: &mut Self::Raw,
-        _block: &Node,
-        _cx: &mut Cx<'_>,
-    ) -> Result<(), ConfError> {
-        Ok(())
-    }
+    /// Takes in an `if` that stands in the block: its condition is `block`'s arguments, what is written in it the second
+    /// argument. Called in the order of the blocks, among the directives around them. For modules whose directives run in
+    /// the order they are written in.
+    const TAKE_IF: Option<TakeIf<Self::Raw>> = None;
 
     /// Turns what was written into what is used. `outer` is the resolved enclosing block, `None` at `http`.
     /// After this no setting is unset.
     fn resolve(raw: Self::Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError>;
+
+    /// Whether a block in this one, in which nothing of the module is written, would resolve to the same. It then shares
+    /// these settings: a large configuration has many such blocks.
+    fn are_shared(&self) -> bool {
+        false
+    }
 
     /// Adds handlers and filters to the plan of a location, only if the feature is on there.
     fn install(self: &Arc<Self>, _plan: &mut Plan) {}
@@ -56,8 +58,8 @@ pub struct Module {
     erased: &'static dyn Erased,
 }
 
-/// Settings as written, type erased.
-pub(crate) type RawBox = Box<dyn Any>;
+/// Settings as written, type erased; `None` if nothing is.
+pub(crate) type Raw = Option<Box<dyn Any>>;
 /// Settings as used, type erased.
 pub(crate) type Resolved = Arc<dyn Any + Send + Sync>;
 
@@ -87,33 +89,29 @@ impl Module {
         self.erased.limits()
     }
 
-    pub(crate) fn raw(&self) -> RawBox {
-        self.erased.raw()
-    }
-
     pub(crate) fn set(
         &self,
         index: usize,
-        raw: &mut RawBox,
+        raw: &mut Raw,
         node: &Node,
         cx: &mut Cx<'_>,
     ) -> Result<(), ConfError> {
-        self.erased.set(index, raw.as_mut(), node, cx)
+        self.erased.set(index, raw, node, cx)
     }
 
     pub(crate) fn take_if(
         &self,
-        raw: &mut RawBox,
-        inner: &mut RawBox,
+        raw: &mut Raw,
+        inner: &mut Raw,
         block: &Node,
         cx: &mut Cx<'_>,
     ) -> Result<(), ConfError> {
-        self.erased.take_if(raw.as_mut(), inner.as_mut(), block, cx)
+        self.erased.take_if(raw, inner, block, cx)
     }
 
     pub(crate) fn resolve(
         &self,
-        raw: RawBox,
+        raw: Raw,
         outer: Option<&Resolved>,
         cx: &mut Resolve<'_>,
     ) -> Result<Resolved, ConfError> {
@@ -130,18 +128,12 @@ trait Erased: Sync {
     fn variables(&self) -> &'static [VarDef];
     fn metrics(&self) -> &'static [Metric];
     fn limits(&self) -> &'static [Limit];
-    fn raw(&self) -> RawBox;
-    fn set(&self, index: usize, raw: &mut dyn Any, node: &Node, cx: &mut Cx<'_>) -> Result<(), ConfError>;
-    fn take_if(
-        &self,
-        raw: &mut dyn Any,
-        inner: &mut dyn Any,
-        block: &Node,
-        cx: &mut Cx<'_>,
-    ) -> Result<(), ConfError>;
+    fn set(&self, index: usize, raw: &mut Raw, node: &Node, cx: &mut Cx<'_>) -> Result<(), ConfError>;
+    fn take_if(&self, raw: &mut Raw, inner: &mut Raw, block: &Node, cx: &mut Cx<'_>)
+    -> Result<(), ConfError>;
     fn resolve(
         &self,
-        raw: RawBox,
+        raw: Raw,
         outer: Option<&Resolved>,
         cx: &mut Resolve<'_>,
     ) -> Result<Resolved, ConfError>;
@@ -152,6 +144,11 @@ struct Of<S>(PhantomData<fn() -> S>);
 
 /// Why a downcast in this file cannot fail.
 const SAME_TYPE: &str = "a scope keeps the settings of one module at that module's index";
+
+/// What is written so far.
+fn written<S: Settings>(raw: &mut Raw) -> &mut S::Raw {
+    raw.get_or_insert_with(|| Box::new(S::Raw::default())).downcast_mut().expect(SAME_TYPE)
+}
 
 impl<S: Settings> Erased for Of<S> {
     fn directives(&self) -> Vec<DirectiveInfo> {
@@ -170,36 +167,37 @@ impl<S: Settings> Erased for Of<S> {
         S::LIMITS
     }
 
-    fn raw(&self) -> RawBox {
-        Box::new(S::Raw::default())
-    }
-
-    fn set(&self, index: usize, raw: &mut dyn Any, node: &Node, cx: &mut Cx<'_>) -> Result<(), ConfError> {
-        let raw = raw.downcast_mut::<S::Raw>().expect(SAME_TYPE);
+    fn set(&self, index: usize, raw: &mut Raw, node: &Node, cx: &mut Cx<'_>) -> Result<(), ConfError> {
+        let raw = written::<S>(raw);
         (S::DIRECTIVES[index].set)(raw, node, cx)
     }
 
     fn take_if(
         &self,
-        raw: &mut dyn Any,
-        inner: &mut dyn Any,
+        raw: &mut Raw,
+        inner: &mut Raw,
         block: &Node,
         cx: &mut Cx<'_>,
     ) -> Result<(), ConfError> {
-        let raw = raw.downcast_mut::<S::Raw>().expect(SAME_TYPE);
-        let inner = inner.downcast_mut::<S::Raw>().expect(SAME_TYPE);
-        S::take_if(raw, inner, block, cx)
+        match S::TAKE_IF {
+            Some(take) => take(written::<S>(raw), written::<S>(inner), block, cx),
+            None => Ok(()),
+        }
     }
 
     fn resolve(
         &self,
-        raw: RawBox,
+        raw: Raw,
         outer: Option<&Resolved>,
         cx: &mut Resolve<'_>,
     ) -> Result<Resolved, ConfError> {
-        let raw = raw.downcast::<S::Raw>().expect(SAME_TYPE);
-        let outer = outer.map(|o| o.downcast_ref::<S>().expect(SAME_TYPE));
-        Ok(Arc::new(S::resolve(*raw, outer, cx)?))
+        let settings = outer.map(|o| o.downcast_ref::<S>().expect(SAME_TYPE));
+        let raw = match (raw, outer) {
+            (Some(raw), _) => *raw.downcast::<S::Raw>().expect(SAME_TYPE),
+            (None, Some(outer)) if settings.is_some_and(S::are_shared) => return Ok(Arc::clone(outer)),
+            (None, _) => S::Raw::default(),
+        };
+        Ok(Arc::new(S::resolve(raw, settings, cx)?))
     }
 
     fn install(&self, settings: &Resolved, plan: &mut Plan) {

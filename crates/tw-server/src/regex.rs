@@ -6,6 +6,9 @@
 mod pcre;
 mod property;
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use fancy_regex::{BytesMode, RegexBuilder};
 use tw_base::Limit;
 
@@ -141,8 +144,25 @@ impl Regex {
     }
 }
 
+/// The expressions of a configuration, each compiled once: the same one often stands in many servers.
+#[derive(Default)]
+pub(crate) struct Regexes(HashMap<(Box<[u8]>, Caseless), Arc<Regex>>);
+
+impl Regexes {
+    /// The compiled `pattern`. The error is the compiler's text.
+    pub(crate) fn compile(&mut self, pattern: &[u8], caseless: Caseless) -> Result<Arc<Regex>, String> {
+        let key = (pattern.into(), caseless);
+        if let Some(known) = self.0.get(&key) {
+            return Ok(known.clone());
+        }
+        let regex = Arc::new(Regex::new(pattern, caseless)?);
+        self.0.insert(key, regex.clone());
+        Ok(regex)
+    }
+}
+
 /// Whether letter case matters (`~` or `~*`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Caseless {
     /// `~*`
     Yes,

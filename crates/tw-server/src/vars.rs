@@ -48,6 +48,9 @@ pub enum Get {
     One(Eval),
     /// All names that begin with the prefix.
     Family(EvalFamily),
+    /// One name; the value is kept in the request. A location may say how it is computed there, see
+    /// [`Plan::compute`](crate::http::plan::Plan::compute).
+    Kept(Eval),
     /// The module stores its value in the request, in the slot that [`Resolve::slot`](crate::load::Resolve::slot) tells.
     Stored,
 }
@@ -56,6 +59,12 @@ impl VarDef {
     /// A variable with one name.
     pub const fn one(name: &'static str, eval: Eval, doc: &'static str) -> Self {
         Self { name, get: Get::One(eval), assign: None, doc }
+    }
+
+    /// A variable whose value is kept in the request, and which `set` and its like may replace. A location may say how it
+    /// is computed there.
+    pub const fn kept(name: &'static str, eval: Eval, doc: &'static str) -> Self {
+        Self { name, get: Get::Kept(eval), assign: None, doc }
     }
 
     /// A family of variables.
@@ -171,6 +180,9 @@ impl VarTable {
                     self.one.insert(def.name, (eval, def.assign));
                 }
                 Get::Family(eval) => self.families.push((def.name, eval)),
+                Get::Kept(eval) => {
+                    self.define(def.name, SlotKind::Computed(Arc::new(eval)));
+                }
                 Get::Stored => {
                     self.define(def.name, SlotKind::Stored);
                     self.fixed.insert(def.name);

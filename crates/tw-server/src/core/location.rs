@@ -368,6 +368,10 @@ impl Settings for Location {
             compression: Compression::resolve(raw.compression, outer.map(|o| &o.compression))?,
         })
     }
+
+    fn are_shared(&self) -> bool {
+        self.visibility == Visibility::Public
+    }
 }
 
 /// How many records there are in `lists`.

@@ -11,7 +11,7 @@ use super::listen::Listen;
 use crate::http::route::Name;
 use crate::load::Resolve;
 use crate::module::Settings;
-use crate::regex::{Caseless, Regex};
+use crate::regex::Caseless;
 use crate::vars::Template;
 
 /// What is used for all requests of a server.
@@ -169,6 +169,11 @@ impl Settings for ServerSettings {
             client_body_early_read: early_read,
         })
     }
+
+    fn are_shared(&self) -> bool {
+        // In a location nobody asks for these.
+        true
+    }
 }
 
 const fn without_effect(name: &'static str, contexts: u32) -> Directive<Raw> {
@@ -194,13 +199,13 @@ fn name_of(word: &Word, cx: &mut Resolve<'_>) -> Result<Name, ConfError> {
             return Err(ConfError::new(format!("empty regex in server name \"{word}\"")).at(word.span));
         }
         // A pattern of lower-case letters only is matched as written; host names arrive in lower case anyway.
-        let regex = Regex::new(pattern, Caseless::Yes).map_err(|e| {
+        let regex = cx.regex(pattern, Caseless::Yes).map_err(|e| {
             ConfError::new(format!("regex compilation failed: {e} in \"{word}\"")).at(word.span)
         })?;
         for (_, name) in regex.names() {
             cx.vars.capture(name).map_err(|error| error.at(word.span))?;
         }
-        return Ok(Name::Regex(Arc::new(regex)));
+        return Ok(Name::Regex(regex));
     }
     let lower = word.bytes.to_ascii_lowercase();
     let name = if lower == b"$hostname" { cx.hostname.to_vec() } else { lower };

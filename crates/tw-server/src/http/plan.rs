@@ -16,6 +16,7 @@ use super::request::Request;
 use super::route::Pattern;
 use crate::core::location::Location;
 use crate::core::server::ServerSettings;
+use crate::vars::Computed;
 
 /// Where in a request's life a handler runs; the order of the list is the order of the phases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -174,6 +175,8 @@ pub struct Plan {
     header_filters: Vec<Box<dyn HeaderFilter>>,
     trailer_filters: Vec<Box<dyn TrailerFilter>>,
     log: Vec<Box<dyn LogHandler>>,
+    /// Variables that are computed in this location's own way, by slot.
+    computed: Vec<(u16, Computed)>,
     made_by: MadeBy,
 }
 
@@ -207,6 +210,7 @@ impl Plan {
             header_filters: Vec::new(),
             trailer_filters: Vec::new(),
             log: Vec::new(),
+            computed: Vec::new(),
             made_by: MadeBy::default(),
         }
     }
@@ -234,6 +238,16 @@ impl Plan {
     /// Names of the modules whose log handlers run, in order.
     pub fn log_modules(&self) -> &[&'static str] {
         &self.made_by.log
+    }
+
+    /// Says how a slot is computed here, if nothing was stored in it. The value is kept in the request.
+    pub fn compute(&mut self, slot: u16, computed: Computed) {
+        self.computed.push((slot, computed));
+    }
+
+    /// How a slot is computed here, if there is a way of its own.
+    pub(crate) fn computed(&self, slot: u16) -> Option<&Computed> {
+        self.computed.iter().find(|(at, _)| *at == slot).map(|(_, computed)| computed)
     }
 
     /// Adds a handler to the end of a phase.

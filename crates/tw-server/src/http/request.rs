@@ -460,10 +460,11 @@ impl Request {
         if let Some(value) = self.values.borrow().read(slot, out) {
             return value;
         }
-        let compute = match kind {
-            SlotKind::Computed(compute) | SlotKind::Volatile(compute) => compute,
-            SlotKind::Stored => return Value::Missing,
-            SlotKind::Set => return self.uninitialized(slot),
+        let compute = match (self.plan().computed(slot), kind) {
+            (Some(compute), _) => compute,
+            (None, SlotKind::Computed(compute) | SlotKind::Volatile(compute)) => compute,
+            (None, SlotKind::Stored) => return Value::Missing,
+            (None, SlotKind::Set) => return self.uninitialized(slot),
         };
         if let Err(Cycle) = self.values.borrow_mut().begin(slot) {
             let name = slots.name(slot);
@@ -474,8 +475,10 @@ impl Request {
         let value = compute(self, out);
         let mut values = self.values.borrow_mut();
         match kind {
-            SlotKind::Computed(_) => values.computed(slot, value, out.get(start..).unwrap_or_default()),
-            SlotKind::Stored | SlotKind::Set | SlotKind::Volatile(_) => values.dropped(slot),
+            SlotKind::Computed(_) | SlotKind::Stored | SlotKind::Set => {
+                values.computed(slot, value, out.get(start..).unwrap_or_default());
+            }
+            SlotKind::Volatile(_) => values.dropped(slot),
         }
         value
     }

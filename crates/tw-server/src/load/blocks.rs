@@ -1,6 +1,7 @@
 //! Scopes resolved from the outside in, plans installed, listening addresses gathered.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tw_conf::{ConfError, Diagnostics};
@@ -91,7 +92,7 @@ fn name_of(pattern: &Pattern) -> Box<[u8]> {
 }
 
 fn resolve(
-    raws: Vec<crate::module::RawBox>,
+    raws: Vec<crate::module::Raw>,
     outer: Option<&[Resolved]>,
     table: &Table,
     cx: &mut Resolve<'_>,
@@ -131,6 +132,7 @@ pub(super) fn listens(
     diagnostics: &mut Diagnostics,
 ) -> Result<Vec<ListenGroup>, ConfError> {
     let mut groups: Vec<ListenGroup> = Vec::new();
+    let mut known = HashMap::new();
     for (index, server) in servers.iter().enumerate() {
         let id = ServerId(index as u32);
         let implied;
@@ -143,7 +145,7 @@ pub(super) fn listens(
         };
         for listen in listens {
             for address in &listen.addresses {
-                join(&mut groups, id, server, listen, address, diagnostics)?;
+                join(&mut groups, &mut known, id, server, listen, address, diagnostics)?;
             }
         }
     }
@@ -153,16 +155,25 @@ pub(super) fn listens(
 
 /// A port that is open on every address cannot be opened on one of them as well: the one socket serves both.
 fn share_sockets(groups: &mut [ListenGroup]) {
-    let inet: Vec<_> = groups.iter().map(|group| group.address.inet()).collect();
-    for (at, group) in groups.iter_mut().enumerate() {
-        let Some(own) = inet[at] else { continue };
-        let mut others = inet
-            .iter()
-            .flatten()
-            .filter(|other| other.port() == own.port() && other.is_ipv4() == own.is_ipv4() && **other != own);
+    /// What is open on one port of one family.
+    #[derive(Default, Clone, Copy)]
+    struct Port {
+        count: usize,
+        on_every_address: bool,
+    }
+    let key = |addr: SocketAddr| (addr.port(), addr.is_ipv4());
+    let mut ports: HashMap<_, Port> = HashMap::new();
+    for addr in groups.iter().filter_map(|group| group.address.inet()) {
+        let port = ports.entry(key(addr)).or_default();
+        port.count += 1;
+        port.on_every_address |= addr.ip().is_unspecified();
+    }
+    for group in groups {
+        let Some(own) = group.address.inet() else { continue };
+        let port = ports.get(&key(own)).copied().unwrap_or_default();
         group.socket = match own.ip().is_unspecified() {
-            true if others.next().is_some() => SocketOf::Several,
-            false if others.any(|other| other.ip().is_unspecified()) => SocketOf::Another,
+            true if port.count > 1 => SocketOf::Several,
+            false if port.on_every_address => SocketOf::Another,
             _ => SocketOf::Itself,
         };
     }
@@ -170,6 +181,7 @@ fn share_sockets(groups: &mut [ListenGroup]) {
 
 fn join(
     groups: &mut Vec<ListenGroup>,
+    known: &mut HashMap<tw_net::Addr, usize>,
     id: ServerId,
     server: &Server,
     listen: &Listen,
@@ -183,8 +195,8 @@ fn join(
             None => error,
         })
     };
-    let at = match groups.iter().position(|g| g.address == *address) {
-        Some(at) => at,
+    let at = match known.get(address) {
+        Some(at) => *at,
         None => {
             groups.push(ListenGroup {
                 address: address.clone(),
@@ -196,11 +208,13 @@ fn join(
                 default_server: id,
                 members: Vec::new(),
             });
+            known.insert(address.clone(), groups.len() - 1);
             groups.len() - 1
         }
     };
     let group = &mut groups[at];
-    if group.members.contains(&id) {
+    // Servers come one after the other.
+    if group.members.last() == Some(&id) {
         return fail(format!("a duplicate listen {address}"));
     }
     group.members.push(id);

@@ -12,12 +12,12 @@ use super::{Loader, Seen};
 use crate::core::main;
 use crate::http::plan::MethodSet;
 use crate::http::route::Pattern;
-use crate::module::{Module, RawBox};
-use crate::regex::{Caseless, Regex};
+use crate::module::{Module, Raw};
+use crate::regex::Caseless;
 
 /// Settings as written of one block and of the blocks in it.
 pub(super) struct Scope {
-    pub(super) raws: Vec<RawBox>,
+    pub(super) raws: Vec<Raw>,
     pub(super) kind: Kind,
     pub(super) children: Vec<Scope>,
     pub(super) span: Option<Span>,
@@ -93,8 +93,8 @@ impl Table {
         self.modules.iter().copied()
     }
 
-    fn raws(&self) -> Vec<RawBox> {
-        self.modules.iter().map(|m| m.raw()).collect()
+    fn raws(&self) -> Vec<Raw> {
+        self.modules.iter().map(|_| None).collect()
     }
 
     /// The error for a directive that no record here describes.
@@ -227,12 +227,14 @@ impl Loader<'_> {
             },
             b"~" | b"~*" => {
                 let caseless = if modifier == b"~*" { Caseless::Yes } else { Caseless::No };
-                let regex = Regex::new(uri, caseless)
+                let regex = self
+                    .regexes
+                    .compile(uri, caseless)
                     .map_err(|e| node.fail(format!("regex compilation failed: {e} in \"{shown}\"")))?;
                 for (_, name) in regex.names() {
                     self.vars.capture(name).map_err(|error| node.fail(error.message))?;
                 }
-                Pattern::Regex(regex.into())
+                Pattern::Regex(regex)
             }
             other => {
                 let other = String::from_utf8_lossy(other);
