@@ -31,7 +31,7 @@ use crate::syslog::SendError;
 use crate::target::Target;
 use crate::{Level, error_log, frame, gzip};
 
-/// How long lines gather after a write. Short enough that nobody sees it, long enough to bound wake-ups to a few thousand a second.
+/// How long lines gather after a write. Short enough that nobody sees it, long enough to bound wake-ups to 1,000/s.
 const LINGER: Duration = Duration::from_millis(1);
 
 /// Batches of a burst that are written before lines gather: whoever looks into a log after a request finds its lines.
@@ -190,7 +190,6 @@ impl Writer {
             self.sleep();
             self.burst = if since.elapsed() < LINGER { self.burst.saturating_add(1) } else { 0 };
         } else {
-            self.burst = 0;
             orders.rest(Rest::Linger, Some(LINGER), || self.shared.is_batch_full());
         }
     }

@@ -1,7 +1,7 @@
 //! Logs that are not plain files: compressed ones, syslog servers, memory; and logs that share a file.
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{self, Read};
 use std::net::UdpSocket;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
@@ -18,9 +18,13 @@ struct Syslog {
 
 impl Syslog {
     fn start() -> Self {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        Self::start_at("127.0.0.1:0").unwrap()
+    }
+
+    fn start_at(address: &str) -> io::Result<Self> {
+        let socket = UdpSocket::bind(address)?;
         socket.set_read_timeout(Some(wait::PATIENCE)).unwrap();
-        Self { socket }
+        Ok(Self { socket })
     }
 
     /// Its `syslog:server=…`.
@@ -101,6 +105,22 @@ fn access_logs_go_to_syslog() {
     let long = format!("/x?q={}", "y".repeat(5000));
     get(&server, &long);
     assert!(syslog.next().ends_with(&"y".repeat(5000)));
+}
+
+#[test]
+fn a_syslog_server_may_have_an_address_of_either_kind() {
+    let Ok(six) = Syslog::start_at("[::1]:0") else {
+        return println!("left out, because there is no IPv6: syslog over it");
+    };
+    let four = Syslog::start();
+    let port = four.socket.local_addr().unwrap().port();
+    let server = start_server(
+        server(),
+        &format!("access_log {}; access_log syslog:server=127.0.0.1:{port}; return 200 x;", six.target()),
+    );
+    get(&server, "/x");
+    assert!(six.next().contains("\"GET /x HTTP/1.1\" 200"));
+    assert!(four.next().contains("\"GET /x HTTP/1.1\" 200"));
 }
 
 #[test]
