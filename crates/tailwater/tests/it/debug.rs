@@ -101,9 +101,8 @@ fn steps_of_some_clients_go_to_all_their_logs() {
 
 #[test]
 fn what_debug_connection_does_not_take() {
-    let refused = refusal_of(
-        "events { debug_connection \"\"; } http { server { listen 127.0.0.1:{port}; } }",
-    );
+    let refused =
+        refusal_of("events { debug_connection \"\"; } http { server { listen 127.0.0.1:{port}; } }");
     assert!(refused.contains("host not found in debug_connection \"\" in "), "{refused}");
     let server = server()
         .start("events { debug_connection 127.0.0.1/8; } http { server { listen 127.0.0.1:{port}; } }")
