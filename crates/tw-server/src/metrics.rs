@@ -4,17 +4,23 @@
 //! page can plot it, `docs/metrics.md` explains it. A module lists its own in [`Settings::METRICS`]:
 //!
 //! ```
+//! use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 //! use tw_server::metrics::{Kind, Metric};
+//!
+//! /// What the module keeps for the process (`Resolve::keep`).
+//! struct Zone {
+//!     delayed: AtomicU64,
+//! }
 //!
 //! const METRICS: &[Metric] = &[Metric {
 //!     name: "limit_req_delayed_total",
 //!     kind: Kind::Counter,
 //!     labels: &["zone"],
 //!     doc: "Requests that limit_req delayed.",
-//!     // One sample per zone; what is read lies in the generation, or wherever the module keeps it.
+//!     // One sample per zone of the configuration.
 //!     read: |scrape, out| {
-//!         for (zone, delayed) in [("one", 7), ("two", u64::from(scrape.request().out.status))] {
-//!             out.value(&[zone], delayed);
+//!         for (name, zone) in scrape.request().generation().kept.of_type::<Zone>() {
+//!             out.value(&[&String::from_utf8_lossy(name)], zone.delayed.load(Relaxed));
 //!         }
 //!     },
 //! }];

@@ -28,6 +28,18 @@ impl Kept {
         self.0.insert(key, object.clone());
         object
     }
+
+    /// Every object of one type with its name, in the order of the names: for metrics and documents.
+    pub fn of_type<T: Send + Sync + 'static>(&self) -> Vec<(&[u8], &T)> {
+        let mut found = Vec::new();
+        for ((_, name), object) in &self.0 {
+            if let Some(object) = object.downcast_ref::<T>() {
+                found.push((&**name, object));
+            }
+        }
+        found.sort_by_key(|(name, _)| *name);
+        found
+    }
 }
 
 #[cfg(test)]
@@ -41,6 +53,7 @@ mod tests {
         assert!(Arc::ptr_eq(&one, &first.keep(&none, b"a", |_| false, || 2)));
         assert_eq!(*first.keep(&none, b"b", |_| true, || 3_u32), 3);
         assert_eq!(*first.keep(&none, b"a", |_| true, || 4_u64), 4, "another type has other names");
+        assert_eq!(first.of_type::<u32>(), [(&b"a"[..], &1), (b"b", &3)]);
         assert!(Arc::ptr_eq(&one, &second.keep(&first, b"a", |n| *n == 1, || 5)));
         assert_eq!(*second.keep(&first, b"b", |n| *n == 1, || 6_u32), 6);
     }
