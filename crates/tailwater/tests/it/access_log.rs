@@ -208,3 +208,39 @@ fn the_real_root_is_where_links_lead() {
     let failed = format!("realpath() \"{prefix}/nowhere\" failed (2: No such file or directory)");
     server.wait_error_log(&failed).unwrap();
 }
+
+#[test]
+fn subrequests_are_logged_where_that_is_asked_for() {
+    let parts = "location /parts/ { add_before_body /before; add_after_body /sub/after; addition_types text/plain;
+                     root html; types { text/plain txt; } }
+                 location /before { return 200 before; }
+                 location /sub/ { return 200 after; }";
+    let server = || server().file("html/parts/a.txt", "hello");
+    for (on, expected) in [
+        ("", "/parts/a.txt 200 16\n"),
+        ("log_subrequest off;", "/parts/a.txt 200 16\n"),
+        ("log_subrequest on;", "/before 200\n/sub/after 200\n/parts/a.txt 200\n"),
+    ] {
+        let conf = format!(
+            "log_format f '$uri $status $body_bytes_sent'; access_log logs/f.log f;
+             server {{ listen 127.0.0.1:{{port}}; {on} {parts} }}"
+        );
+        let log = &logs_of(start(server(), &conf), &["GET /parts/a.txt HTTP/1.0\r\n\r\n"])["f.log"];
+        let lines: String = match on {
+            "log_subrequest on;" => {
+                log.lines().map(|line| format!("{}\n", line.rsplit_once(' ').unwrap().0)).collect()
+            }
+            _ => log.clone(),
+        };
+        assert_eq!(lines, expected, "{on} {log}");
+    }
+    // The location of the subrequest says whether, where and how.
+    let conf = format!(
+        "log_format f '$uri'; log_format s 'part $uri of $request_uri'; access_log logs/f.log f;
+         server {{ listen 127.0.0.1:{{port}}; {} }}",
+        parts.replace("location /sub/ {", "location /sub/ { log_subrequest on; access_log logs/s.log s;")
+    );
+    let logs = logs_of(start(server(), &conf), &["GET /parts/a.txt HTTP/1.0\r\n\r\n"]);
+    assert_eq!(logs["f.log"], "/parts/a.txt\n");
+    assert_eq!(logs["s.log"], "part /sub/after of /parts/a.txt\n");
+}
