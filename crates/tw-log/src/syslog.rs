@@ -83,21 +83,39 @@ pub(crate) struct SendError {
     pub(crate) error: io::Error,
 }
 
+/// What became of a message.
+#[derive(Debug)]
+pub(crate) enum Sent {
+    /// It is on its way.
+    Yes,
+    /// It is on its way over a new socket. What failed may have told the fate of the message before: a server of UDP that
+    /// is away is only known by that.
+    Anew(SendError),
+    /// The server does not take it now.
+    Busy,
+    /// It is lost.
+    No(SendError),
+}
+
 impl Datagrams {
     pub(crate) fn new(server: SyslogServer) -> Self {
         Self { server, socket: None }
     }
 
-    /// Sends one message. `WouldBlock` says that the server does not take it now; any other error that it is lost.
-    ///
-    /// A socket that fails is made anew, and the message sent once more: what it tells may be the fate of the one before.
-    pub(crate) fn send(&mut self, message: &[u8]) -> Result<(), SendError> {
+    /// Sends one message. If a socket fails, another one is tried.
+    pub(crate) fn send(&mut self, message: &[u8]) -> Sent {
+        let is_busy = |failed: &SendError| failed.error.kind() == ErrorKind::WouldBlock;
         let had_socket = self.socket.is_some();
+        let first = match self.send_once(message) {
+            Ok(()) => return Sent::Yes,
+            Err(failed) if is_busy(&failed) => return Sent::Busy,
+            Err(failed) if had_socket => failed,
+            Err(failed) => return Sent::No(failed),
+        };
         match self.send_once(message) {
-            Err(failed) if had_socket && failed.error.kind() != ErrorKind::WouldBlock => {
-                self.send_once(message)
-            }
-            other => other,
+            Ok(()) => Sent::Anew(first),
+            Err(failed) if is_busy(&failed) => Sent::Busy,
+            Err(failed) => Sent::No(failed),
         }
     }
 

@@ -27,7 +27,7 @@ use crate::orders::{Closed, NewFile, Rest};
 use crate::output::Output;
 use crate::ring::{Chunk, Taken};
 use crate::sink::{Shared, open_log};
-use crate::syslog::SendError;
+use crate::syslog::{SendError, Sent};
 use crate::target::Target;
 use crate::{Level, error_log, frame, gzip};
 
@@ -312,32 +312,42 @@ impl Writer {
         self.flatten();
         while let Some(message) = frame::at(&self.flat, self.written) {
             let Output::Syslog(server) = &mut self.output else { break };
+            let len = message.len();
             match server.send(message) {
-                Ok(()) => self.shared.counts.written_bytes.add(message.len() as u64),
-                Err(SendError { error, .. }) if error.kind() == io::ErrorKind::WouldBlock => {
+                Sent::Busy => {
                     if !server.fd().is_some_and(is_writable) && self.shared.orders.any() {
                         return Wrote::Part;
                     }
                     continue;
                 }
-                Err(SendError { call, error }) => {
+                Sent::Yes => self.shared.counts.written_bytes.add(len as u64),
+                Sent::Anew(error) => {
+                    self.shared.counts.written_bytes.add(len as u64);
+                    self.report_failed_send(&error);
+                }
+                Sent::No(error) => {
                     self.lost += 1;
-                    self.shared.counts.failed.add(1);
-                    if is_due(&mut self.failure_reported, REPORT_EVERY)
-                        && let Target::Syslog(server) = &self.shared.target
-                    {
-                        let errno = crate::Errno::from(&error);
-                        self.report_failure(
-                            Level::Alert,
-                            format_args!("{call} failed ({errno}) while logging to syslog, server: {server}"),
-                        );
-                    }
+                    self.report_failed_send(&error);
                 }
             }
             self.done += 1;
-            self.written += frame::HEAD + message.len();
+            self.written += frame::HEAD + len;
         }
         self.finish()
+    }
+
+    /// Says that the server could not be reached, unless that was said lately.
+    fn report_failed_send(&mut self, SendError { call, error }: &SendError) {
+        self.shared.counts.failed.add(1);
+        if is_due(&mut self.failure_reported, REPORT_EVERY)
+            && let Target::Syslog(server) = &self.shared.target
+        {
+            let errno = crate::Errno::from(error);
+            self.report_failure(
+                Level::Alert,
+                format_args!("{call} failed ({errno}) while logging to syslog, server: {server}"),
+            );
+        }
     }
 
     /// Writes messages to where each is done with at once, whether it can be written or not.

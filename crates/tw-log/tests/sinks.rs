@@ -4,6 +4,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;
+use std::net::UdpSocket;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
@@ -439,6 +440,28 @@ fn a_syslog_server_gets_one_datagram_a_message_and_may_come_back() {
     assert!(until(PATIENCE, || sink.counts().written.value() == 4));
     assert_eq!(sink.counts().dropped.value(), 2);
     assert!(!text(&errors).contains("could not keep up"));
+}
+
+#[test]
+fn a_udp_server_that_is_away_is_told_of_and_may_come_back() {
+    let (sinks, dir) = setup();
+    let (_log, errors) = error_log(&sinks, &dir);
+    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = server.local_addr().unwrap();
+    drop(server);
+    let sink = sinks.get(&Target::Syslog(SyslogServer::Inet(address)), SMALL).unwrap();
+    let report = format!("send() failed (111: Connection refused) while logging to syslog, server: {address}\n");
+    assert!(until(PATIENCE, || {
+        let _ = sink.push(b"lost");
+        text(&errors).ends_with(&report)
+    }));
+    assert!(sink.counts().failed.value() > 0);
+    // Somebody else may have the port by now: then there is nothing to see.
+    let Ok(server) = UdpSocket::bind(address) else { return };
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    let _ = sink.push(b"back");
+    let mut bytes = [0; 10];
+    assert!(server.recv(&mut bytes).is_ok());
 }
 
 #[test]
