@@ -450,7 +450,8 @@ fn a_udp_server_that_is_away_is_told_of_and_may_come_back() {
     let address = server.local_addr().unwrap();
     drop(server);
     let sink = sinks.get(&Target::Syslog(SyslogServer::Inet(address)), SMALL).unwrap();
-    let report = format!("send() failed (111: Connection refused) while logging to syslog, server: {address}\n");
+    let report =
+        format!("send() failed (111: Connection refused) while logging to syslog, server: {address}\n");
     assert!(until(PATIENCE, || {
         let _ = sink.push(b"lost");
         text(&errors).ends_with(&report)

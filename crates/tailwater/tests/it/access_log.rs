@@ -211,7 +211,8 @@ fn the_real_root_is_where_links_lead() {
 
 #[test]
 fn subrequests_are_logged_where_that_is_asked_for() {
-    let parts = "location /parts/ { add_before_body /before; add_after_body /sub/after; addition_types text/plain;
+    let parts =
+        "location /parts/ { add_before_body /before; add_after_body /sub/after; addition_types text/plain;
                      root html; types { text/plain txt; } }
                  location /before { return 200 before; }
                  location /sub/ { return 200 after; }";
