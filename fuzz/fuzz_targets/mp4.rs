@@ -5,7 +5,7 @@
 #[path = "../checks/mp4.rs"]
 mod mp4;
 #[path = "../../crates/tw-modules/src/mp4/movie/mod.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, unused_imports)]
 mod movie;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| mp4::check(data));
