@@ -180,6 +180,7 @@ fn files_and_trees_are_removed() {
         fs::write(html.join(format!("t/u/many{i}")), "").unwrap();
     }
     symlink("../outside", html.join("t/link")).unwrap();
+    symlink("nowhere", html.join("t/dangling")).unwrap();
     for (line, fields, expected) in [
         ("DELETE /none", &[][..], 404),
         ("DELETE /f/", &[], 409),
@@ -213,6 +214,8 @@ fn files_are_copied_and_moved() {
     fs::write(html.join("b"), "b").unwrap();
     fs::hard_link(html.join("b"), html.join("b2")).unwrap();
     fs::create_dir(html.join("d")).unwrap();
+    symlink("nowhere", html.join("dangling")).unwrap();
+    symlink("d", html.join("to_d")).unwrap();
     assert_eq!(transfer(&server, "COPY /a.txt", "/copy%20of"), 204);
     assert_eq!(text(html.join("copy of")), "old");
     let (from, to) = (fs::metadata(html.join("a.txt")).unwrap(), fs::metadata(html.join("copy of")).unwrap());
@@ -243,11 +246,13 @@ fn files_are_copied_and_moved() {
         ("COPY /a.txt", &["Destination: http://localhost"], 400),
         ("COPY /a.txt", &["Destination: x"], 400),
         ("COPY /a.txt", &["Destination:"], 400),
+        ("COPY /dangling", &["Destination: /b2"], 500),
+        ("COPY /to_d", &["Destination: /b2"], 500),
         ("COPY /a.txt", &["Destination: /b2", "Content-Length: 0"], 204),
     ] {
         assert_eq!(status(&server, line, fields), expected, "{line} {fields:?}");
     }
-    assert_eq!(names(&html), ["a.txt", "b2", "copy of", "d", "new"]);
+    assert_eq!(names(&html), ["a.txt", "b2", "copy of", "d", "dangling", "new", "to_d"]);
 }
 
 #[test]

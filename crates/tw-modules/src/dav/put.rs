@@ -88,6 +88,10 @@ async fn dress(
     mtime: Option<i64>,
 ) -> Result<(), DiskError> {
     disk.set_mode(&mut r.account, file, access).await?;
+    date_file(r, disk, file, mtime).await
+}
+
+async fn date_file(r: &mut Request, disk: &Disk, file: &File, mtime: Option<i64>) -> Result<(), DiskError> {
     match mtime {
         Some(mtime) => disk.set_mtime(&mut r.account, file, mtime, 0).await,
         None => Ok(()),
@@ -119,7 +123,7 @@ pub(super) async fn rename(
     }
 }
 
-/// Copies `from` to a new file beside `to`, whose name is returned.
+/// Copies `from` to a new file beside `to`, whose name is returned. The umask applies to `mode`.
 pub(super) async fn copy_beside(
     r: &mut Request,
     disk: &Disk,
@@ -135,7 +139,7 @@ pub(super) async fn copy_beside(
         let name = CString::new(name).map_err(|_| 404_u16)?;
         let how = Create { mode, ..Create::NEW };
         let copied = match disk.copy(&mut r.account, from, &name, &how).await {
-            Ok(file) => dress(r, disk, &file, mode, mtime).await,
+            Ok(file) => date_file(r, disk, &file, mtime).await,
             Err(error) if error.errno() == Some(Errno::EXIST) && tried < TRIES => continue,
             Err(error) => return Err(fail(r, &error, &name)),
         };

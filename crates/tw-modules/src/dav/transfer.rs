@@ -260,7 +260,7 @@ impl Transfer {
         if meta.kind != Kind::File {
             let from = Text(self.from.to_bytes());
             r.log(Level::Crit, format_args!("\"{from}\" is not a regular file"));
-            return Err(403);
+            return Err(500);
         }
         let (mode, mtime) = (meta.mode & 0o777, Some(meta.mtime_sec));
         let from: &CStr = &self.from;
@@ -272,7 +272,7 @@ impl Transfer {
     async fn followed(&self, r: &mut Request, disk: &Disk) -> Result<Meta, u16> {
         match disk.stat(&mut r.account, &self.from).await {
             Ok(meta) => Ok(meta),
-            Err(error) => Err(super::fail(r, &error, &self.from, 404)),
+            Err(error) => Err(super::fail(r, &error, &self.from, 500)),
         }
     }
 }

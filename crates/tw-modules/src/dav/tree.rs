@@ -89,6 +89,7 @@ impl Emptied {
         self.removed = 0;
         let listing = disk.list_links(&mut r.account, &self.path, REMOVE_BATCH).await?;
         self.state = if listing.truncated { Listed::Part } else { Listed::All };
+        // DIFF(nginx): nginx leaves links that lead nowhere where they are.
         for entry in listing.entries {
             let Some(path) = join(&self.path, &entry.name) else { continue };
             if entry.meta.kind == Kind::Directory {
