@@ -206,7 +206,7 @@ fn is_ready(file: &OwnedFd) -> bool {
 }
 
 /// `open_log_file_cache`: names that were used lately, and files that stay open.
-// DIFF(nginx): each log has a cache of its own; in nginx those of a location share one.
+// DIFF(nginx): each log has a cache of its own, which a reopen empties; in nginx those of a location share one.
 #[derive(Debug)]
 struct Cache {
     config: CacheConfig,
