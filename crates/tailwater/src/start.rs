@@ -90,6 +90,9 @@ fn open(source: &mut Source, mode: Mode, sinks: &Sinks, console: &mut Console) -
     let process = Process::of(&loaded, privileges, console)?;
     let Loaded { config, .. } = loaded;
     process::set_limits(&config.main, console);
+    if let Some(name) = &config.main.time_zone {
+        tw_log::time::set_zone(name);
+    }
     open_logs(&config, sinks).map_err(|fault| say(console, fault)).ok()?;
     if mode != Mode::Session {
         console.log_to((*config.error_log).clone());

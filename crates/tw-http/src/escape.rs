@@ -16,12 +16,15 @@ pub enum Escape {
     Component,
     /// A link in a HTML page: also `#`, `%`, `'`.
     Html,
+    /// An address in a page that refreshes itself: `"'<>\^`{|~` only.
+    Refresh,
 }
 
 const URI: u8 = 1;
 const ARGS: u8 = 2;
 const COMPONENT: u8 = 4;
 const HTML: u8 = 8;
+const REFRESH: u8 = 16;
 
 static CLASSES: [u8; 256] = classes();
 
@@ -35,6 +38,9 @@ const fn classes() -> [u8; 256] {
         if always || matches!(c, b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}') {
             table[byte] = URI | ARGS | HTML;
         }
+        if always || matches!(c, b'"' | b'\'' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'~') {
+            table[byte] |= REFRESH;
+        }
         if matches!(c, b'#' | b'%') {
             table[byte] = URI | ARGS | HTML;
         }
@@ -45,7 +51,7 @@ const fn classes() -> [u8; 256] {
             table[byte] = ARGS;
         }
         if c == b'\'' {
-            table[byte] = HTML;
+            table[byte] |= HTML;
         }
         if !(c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.' | b'_' | b'~')) {
             table[byte] |= COMPONENT;
@@ -63,6 +69,7 @@ impl Escape {
             Escape::Args => ARGS,
             Escape::Component => COMPONENT,
             Escape::Html => HTML,
+            Escape::Refresh => REFRESH,
         };
         CLASSES.get(usize::from(byte)).is_some_and(|classes| classes & bit != 0)
     }
@@ -160,6 +167,7 @@ mod tests {
             (Escape::Args, " \"#%&+;<>?\\^`{|}"),
             (Escape::Component, " !\"#$%&'()*+,/:;<=>?@[\\]^`{|}"),
             (Escape::Html, " \"#%'<>\\^`{|}"),
+            (Escape::Refresh, " \"'<>\\^`{|~"),
         ];
         for (escape, expected) in table {
             let got: String = (b' '..=b'~').filter(|&byte| escape.applies_to(byte)).map(char::from).collect();

@@ -62,10 +62,22 @@ pub fn push_msec(out: &mut Vec<u8>, unix_s: i64, ms: u16) {
     let _ = write!(out, "{unix_s}.{ms:03}");
 }
 
+static ZONE: OnceLock<TimeZone> = OnceLock::new();
+
 /// The system's time zone as it was when first asked for, which waits for the disk; opening a log asks.
 pub fn zone() -> &'static TimeZone {
-    static ZONE: OnceLock<TimeZone> = OnceLock::new();
     ZONE.get_or_init(TimeZone::system)
+}
+
+/// Takes `name`, as the variable `TZ` has it, for the time zone instead; UTC if there is none of that name. Waits for the
+/// disk. Without effect once a zone is known: the first log has been opened.
+pub fn set_zone(name: &str) {
+    ZONE.get_or_init(|| named(name));
+}
+
+fn named(name: &str) -> TimeZone {
+    let name = name.strip_prefix(':').unwrap_or(name);
+    TimeZone::get(name).or_else(|_| TimeZone::posix(name)).unwrap_or(TimeZone::UTC)
 }
 
 fn times(unix_s: i64) -> Times {
@@ -163,6 +175,20 @@ mod tests {
             "20/Nov/2026:07:30:00 -0330",
             "2026-11-20T07:30:00-03:30",
         );
+    }
+
+    #[test]
+    fn zones_as_the_variable_names_them() {
+        for (name, expected) in [
+            ("UTC", "1970-01-01T00:16:40+00:00"),
+            ("XYZ-3:30", "1970-01-01T03:46:40+03:30"),
+            (":UTC", "1970-01-01T00:16:40+00:00"),
+            ("no/such/zone", "1970-01-01T00:16:40+00:00"),
+            ("", "1970-01-01T00:16:40+00:00"),
+        ] {
+            let times = Times::new(1_000, &named(name));
+            assert_eq!(String::from_utf8_lossy(&times.iso8601), expected, "{name}");
+        }
     }
 
     #[test]

@@ -185,6 +185,9 @@ fn a_daily_time_is_local() {
         let expires = seconds(&get(&server, "/"), "Expires");
         assert_eq!(expires % 86_400 / 3600, utc, "{zone}");
     }
+    let conf = format!("env TZ=<+05>-5; env OTHER=x; env HOME; {conf}");
+    let server = server().env("TZ", "UTC").start(&conf).unwrap();
+    assert_eq!(seconds(&get(&server, "/"), "Expires") % 86_400 / 3600, 7);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tw_testkit::{Client, Server, wait};
 
-use crate::{get, raw, refusal, server, start, start_server};
+use crate::{get, raw, server, start, start_server};
 
 const ASK: &str = "GET /a HTTP/1.1\r\nHost: a\r\n\r\n";
 
@@ -41,10 +41,6 @@ fn keepalive_timeout() {
 
     let text = raw(&server, "GET /off HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(text.contains("Connection: close\r\n") && !text.contains("Keep-Alive"), "{text}");
-
-    let error = refusal("keepalive_min_timeout 1s;");
-    assert!(error.contains("directive \"keepalive_min_timeout\""), "{error}");
-    assert!(error.contains("is not supported"), "{error}");
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod addition;
 mod autoindex;
 mod bodies;
 mod browser;
+mod browsers;
 mod cli;
 mod conformance;
 mod dav;

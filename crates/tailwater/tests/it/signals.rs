@@ -87,6 +87,18 @@ fn quit_finishes_what_is_under_way() {
 }
 
 #[test]
+fn a_least_time_of_keep_alive_outlives_a_shutdown() {
+    let mut server = server().file("html/small", "small").start(&http("keepalive_min_timeout 60s;")).unwrap();
+    let mut kept = idle(&server);
+    server.signal(Signal::QUIT).unwrap();
+    server.wait_error_log("gracefully shutting down").unwrap();
+    assert_eq!(request(&mut kept, "/small").unwrap(), "small");
+    assert_eq!(request(&mut kept, "/small").unwrap(), "small");
+    drop(kept);
+    assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+}
+
+#[test]
 fn term_ends_a_graceful_shutdown() {
     let mut server = started("worker_processes 2;");
     let mut download = downloading(&server);

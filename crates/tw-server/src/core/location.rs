@@ -9,6 +9,8 @@ mod compression;
 mod files;
 mod keepalive;
 mod lingering;
+mod msie;
+mod resolver;
 mod root;
 mod send;
 
@@ -37,6 +39,8 @@ pub use compression::{
 pub use files::{Files, OpenFileCache, Symlinks};
 pub use keepalive::{DISABLE_MSIE6, DISABLE_SAFARI, KeepAlive};
 pub use lingering::{Lingering, LingeringClose};
+pub use msie::Msie;
+pub use resolver::{Families, Resolver, Resolving};
 pub use root::{Root, RootKind};
 pub use send::Send;
 
@@ -89,6 +93,12 @@ pub struct Location {
     pub client_body: ClientBody,
     /// Lingering close.
     pub lingering: Lingering,
+    /// What is done for Internet Explorer.
+    pub msie: Msie,
+    /// How names are asked for while requests are served.
+    pub resolving: Resolving,
+    /// `early_hints`: early hints of an upstream are passed on if all of these are neither empty nor `0`.
+    pub early_hints: Arc<[Template]>,
     /// Who may get a compressed response.
     pub compression: Compression,
 }
@@ -145,6 +155,9 @@ pub struct Raw {
     files: files::Raw,
     keepalive: keepalive::Raw,
     lingering: lingering::Raw,
+    msie: msie::Raw,
+    resolving: resolver::Raw,
+    early_hints: Setting<Vec<Word>>,
     send: send::Raw,
     client_body: client_body::Raw,
     compression: compression::Raw,
@@ -187,6 +200,8 @@ const LISTS: &[&[Directive<Raw>]] = &[
     send::DIRECTIVES,
     client_body::DIRECTIVES,
     lingering::DIRECTIVES,
+    msie::DIRECTIVES,
+    resolver::DIRECTIVES,
     compression::DIRECTIVES,
     WITHOUT_EFFECT,
 ];
@@ -283,6 +298,13 @@ const DIRECTIVES: &[Directive<Raw>] = &[
         .default("off")
         .doc("Writes subrequests into the access log.")
         .set(|raw, node, _| raw.log_subrequest.set_flag(node)),
+    record::new("early_hints", "string …", ALL, Args::at_least(1))
+        .since("1.29.0")
+        .doc("When early hints (103) of an upstream are passed on: if no string is empty or 0.")
+        .set(|raw, node, _| {
+            node.args.iter().for_each(|word| raw.early_hints.push(node, word.clone()));
+            Ok(())
+        }),
     record::flag("uninitialized_variable_warn", ALL_IF | IF_IN_SERVER)
         .default("on")
         .doc("Writes a warning when a variable is used before `set` gave it a value.")
@@ -322,6 +344,10 @@ impl Settings for Location {
         let error_log = match raw.error_log.take() {
             Some(targets) => cx.error_log(targets)?,
             None => outer.map_or_else(|| cx.main_error_log(), |o| o.error_log.clone()),
+        };
+        let early_hints = match raw.early_hints.take() {
+            Some(words) => words.iter().map(|word| cx.template(word)).collect::<Result<Arc<[_]>, _>>()?,
+            None => outer.map_or_else(|| Arc::new([]) as Arc<[Template]>, |o| o.early_hints.clone()),
         };
         let redirect = outer.map(|o| o.redirect);
         Ok(Self {
@@ -365,6 +391,9 @@ impl Settings for Location {
             send: Send::resolve(raw.send, outer.map(|o| &o.send), cx)?,
             client_body: ClientBody::resolve(raw.client_body, outer.map(|o| &o.client_body), cx),
             lingering: Lingering::resolve(raw.lingering, outer.map(|o| &o.lingering)),
+            msie: Msie::resolve(raw.msie, outer.map(|o| &o.msie)),
+            resolving: Resolving::resolve(raw.resolving, outer.map(|o| &o.resolving)),
+            early_hints,
             compression: Compression::resolve(raw.compression, outer.map(|o| &o.compression))?,
         })
     }

@@ -46,6 +46,8 @@ pub struct MainSettings {
     pub user: Option<(Box<str>, Option<Box<str>>)>,
     /// `working_directory`
     pub working_directory: Option<Box<[u8]>>,
+    /// `env TZ=…`: the time zone of the logs, if not that of the system.
+    pub time_zone: Option<Box<str>>,
     /// `worker_shutdown_timeout`
     pub shutdown_timeout: Option<Duration>,
 }
@@ -113,6 +115,7 @@ pub struct Raw {
     pid: Setting<Box<[u8]>>,
     user: Setting<(Box<str>, Option<Box<str>>)>,
     working_directory: Setting<Box<[u8]>>,
+    time_zone: Setting<Box<str>>,
     worker_shutdown_timeout: Setting<Duration>,
     without_effect: Setting<()>,
 }
@@ -213,6 +216,15 @@ pub const DIRECTIVES: &[Directive<Raw>] = &[
     .doc("Current directory of the process, where core files go.").set(|raw, node, _| {
         raw.working_directory.set_bytes(node)
     }),
+    // DIFF(nginx): the environment stays as it is, and of all that is set here only TZ changes anything.
+    record::new("env", "variable[=value]", MAIN, Args::exact(1))
+    .default("TZ")
+    .doc("TZ=value is the time zone of the logs; other variables are accepted, and nothing here reads them.").set(|raw, node, _| {
+        if let Some(zone) = node.arg(0)?.param("TZ") {
+            raw.time_zone.replace(node, String::from_utf8_lossy(zone).into());
+        }
+        Ok(())
+    }),
     record::time("worker_shutdown_timeout", MAIN)
         .since("1.11.11")
         .doc("Longest graceful shutdown; then connections are closed.").set(|raw, node, _| raw.worker_shutdown_timeout.set_msec(node)),
@@ -278,6 +290,7 @@ impl MainSettings {
             .into(),
             user: raw.user.take(),
             working_directory: raw.working_directory.take(),
+            time_zone: raw.time_zone.take(),
             shutdown_timeout: raw.worker_shutdown_timeout.take(),
         })
     }

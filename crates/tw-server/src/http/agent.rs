@@ -27,6 +27,18 @@ pub(crate) fn is_old_msie(agent: &[u8]) -> bool {
     }
 }
 
+/// Internet Explorer.
+pub(crate) fn is_msie(agent: &[u8]) -> bool {
+    // As nginx: a version of at least three characters must follow.
+    memchr::memmem::find(agent, b"MSIE ").is_some_and(|at| at + 7 < agent.len()) && !has(agent, b"Opera")
+}
+
+/// A browser that shows a page of its own instead of a short one.
+pub(crate) fn shows_own_pages(agent: &[u8]) -> bool {
+    let is_chrome = || has(agent, b"Chrome/") && !has(agent, b"Opera") && !has(agent, b"Gecko/");
+    is_msie(agent) || is_chrome()
+}
+
 /// Safari on a Mac; several others say `Safari`, too.
 fn is_mac_safari(agent: &[u8]) -> bool {
     has(agent, b"Safari/")
@@ -59,6 +71,27 @@ mod tests {
         ] {
             let found = (is_old_msie(agent.as_bytes()), is_mac_safari(agent.as_bytes()));
             assert_eq!(found, (msie, safari), "{agent}");
+        }
+    }
+
+    #[test]
+    fn pages_and_redirects() {
+        for (agent, msie, own_pages) in [
+            ("Mozilla/4.0 (compatible; MSIE 7.0; Windows NT 6.0)", true, true),
+            ("MSIE 10", false, false),
+            ("MSIE 9.0", true, true),
+            ("Mozilla/4.0 (compatible; MSIE 6.0; Windows NT 5.1; en) Opera 8.50", false, false),
+            (
+                "Mozilla/5.0 (X11; Linux) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/120.0 Safari/537.36",
+                false,
+                true,
+            ),
+            ("Mozilla/5.0 (X11; Linux) Gecko/2010 Chrome/1", false, false),
+            ("Mozilla/5.0 (X11; Linux) Gecko/20100101 Firefox/120.0", false, false),
+            ("", false, false),
+        ] {
+            let found = (is_msie(agent.as_bytes()), shows_own_pages(agent.as_bytes()));
+            assert_eq!(found, (msie, own_pages), "{agent}");
         }
     }
 }

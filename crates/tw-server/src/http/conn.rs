@@ -58,7 +58,10 @@ pub struct Conn {
     local: OnceCell<Box<Addr>>,
     client: OnceCell<Box<str>>,
     deadline: RefCell<Deadline>,
+    /// How long it may wait for a request.
     keepalive_timeout: Cell<Duration>,
+    /// How long it may do so whatever happens.
+    keepalive_min_timeout: Cell<Duration>,
     idle: RefCell<Idle>,
     socket: OnceCell<Option<tw_disk::Socket>>,
     group: Cell<(u64, usize)>,
@@ -126,6 +129,7 @@ impl Conn {
             client: OnceCell::new(),
             deadline: RefCell::new(Deadline::new()),
             keepalive_timeout: Cell::new(Duration::ZERO),
+            keepalive_min_timeout: Cell::new(Duration::ZERO),
             idle: RefCell::new(Idle::No),
             socket: OnceCell::new(),
             group: Cell::new((0, 0)),
@@ -193,6 +197,16 @@ impl Conn {
 
     /// Waits for the next request, or until the connection is asked to close.
     async fn idle(&self, timeout: Duration) -> Woken {
+        let protected = timeout.min(self.keepalive_min_timeout.get());
+        if !protected.is_zero()
+            && let Some(woken) = self.protected(protected).await
+        {
+            return woken;
+        }
+        let timeout = timeout.saturating_sub(protected);
+        if timeout.is_zero() && !protected.is_zero() {
+            return Woken::Close;
+        }
         *self.idle.borrow_mut() = Idle::Since(tw_rt::clock::now(), None);
         self.deadline.borrow_mut().set(timeout);
         let woken = poll_fn(|cx| {
@@ -212,6 +226,18 @@ impl Conn {
         .await;
         *self.idle.borrow_mut() = Idle::No;
         woken
+    }
+
+    /// Waits for the next request, and for nothing else; `None` when the time is over.
+    async fn protected(&self, time: Duration) -> Option<Woken> {
+        self.deadline.borrow_mut().set(time);
+        poll_fn(|cx| {
+            if let Poll::Ready(ready) = self.stream.poll_readable(cx) {
+                return Poll::Ready(Some(if ready.is_ok() { Woken::Readable } else { Woken::Close }));
+            }
+            self.deadline.borrow_mut().poll_elapsed(cx).map(|()| None)
+        })
+        .await
     }
 
     /// Since when it has been idle.
@@ -365,7 +391,9 @@ async fn exchange(conn: &Rc<Conn>, r: &mut Request) -> After {
         if r.course.after != After::KeepAlive {
             return r.course.after;
         }
-        conn.keepalive_timeout.set(r.plan().core.keepalive.timeout);
+        let keepalive = r.plan().core.keepalive;
+        conn.keepalive_timeout.set(keepalive.timeout);
+        conn.keepalive_min_timeout.set(keepalive.min_timeout);
         r.head.next_request();
         if r.head.is_idle() {
             return After::KeepAlive;
@@ -526,7 +554,7 @@ pub(crate) fn route(conn: &Rc<Conn>, r: &mut Request) {
         );
     }
     r.body.begin(r.head.framing());
-    r.course.after = keep_alive(conn, r);
+    r.course.after = keep_alive(r);
     if r.generation().debug_lines == DebugLines::Perhaps {
         debug_head(r);
     }
@@ -545,12 +573,8 @@ fn debug_head(r: &Request) {
 }
 
 /// Whether the connection may be used again, as far as the head tells.
-fn keep_alive(conn: &Conn, r: &Request) -> After {
-    if r.head.keep_alive() && !conn.worker.connections.is_stopping() {
-        After::KeepAlive
-    } else {
-        After::Close
-    }
+fn keep_alive(r: &Request) -> After {
+    if r.head.keep_alive() { After::KeepAlive } else { After::Close }
 }
 
 /// Reads the body first where `client_body_early_read` asks for it; the status of a failure.

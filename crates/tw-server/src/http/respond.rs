@@ -271,7 +271,7 @@ fn connection_field(r: &mut Request) -> ConnectionField {
     let over = keep.timeout.is_zero()
         || conn.requests.get() >= keep.requests
         || tw_rt::clock::now().saturating_duration_since(conn.accepted) > keep.time
-        || conn.worker.connections.is_stopping()
+        || conn.worker.connections.is_stopping() && keep.min_timeout.is_zero()
         || r.body.may_not_come(&r.head)
         || agent::keepalive_is_disabled(r);
     if over && r.course.after == After::KeepAlive {

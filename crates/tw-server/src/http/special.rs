@@ -2,13 +2,18 @@
 
 use bytes::Bytes;
 use tw_http::escape::Escape;
-use tw_http::{Known, Method, status_page};
+use tw_http::{Known, Method, Version, status_page};
 
+use super::agent;
 use super::body::Body;
 use super::plan::Outcome;
 use super::request::{After, ErrorPages, LoopGeneration, Request};
 use crate::core::error_page::{Answer, ErrorPage, Target};
 use crate::core::location::ServerTokens;
+
+/// Makes a page longer than the 512 bytes under which Internet Explorer and Chrome show a page of their own.
+const PADDING: [&[u8]; 6] =
+    [b"<!-- padding, so that browsers show this page instead of their own -->\r\n"; 6];
 
 /// What a status leads to.
 pub enum Special {
@@ -44,23 +49,59 @@ pub fn respond(r: &mut Request, status: u16, generation: &LoopGeneration) -> Spe
             return error_page(r, page, status);
         }
     }
+    if matches!(status, 301 | 302) && is_refreshed(r) {
+        return Special::Respond(refresh(r));
+    }
     Special::Respond(builtin(r, status))
+}
+
+/// Whether a redirect is a page for this browser.
+fn is_refreshed(r: &Request) -> bool {
+    r.plan().core.msie.refresh && agent::is_msie(user_agent(r))
+}
+
+/// A page that goes to where a redirect leads.
+fn refresh(r: &mut Request) -> Body {
+    let mut page = b"<html><head><meta http-equiv=\"Refresh\" content=\"0; URL=".to_vec();
+    Escape::Refresh.push(&std::mem::take(&mut r.out.location), &mut page);
+    page.extend_from_slice(b"\"></head><body></body></html>\r\n");
+    html(r, 200, page)
+}
+
+fn user_agent(r: &Request) -> &[u8] {
+    r.head.field_known(Known::UserAgent).unwrap_or_default()
 }
 
 /// The built-in page of `status`, or nothing for a status without one.
 pub fn builtin(r: &mut Request, status: u16) -> Body {
     let shown = status_page::wire_status(status);
-    r.course.error_status = Some(shown);
-    r.out.status = shown;
+    let mut page = Vec::new();
+    if status_page::push(status, &String::from_utf8_lossy(&server_name(r)), &mut page) {
+        let may_be_hidden =
+            status >= 400 && r.plan().core.msie.padding && r.head.version() != Version::HTTP_09;
+        if may_be_hidden && agent::shows_own_pages(user_agent(r)) {
+            page.extend(PADDING.concat());
+        }
+        return html(r, shown, page);
+    }
+    head(r, shown);
+    Body::Empty
+}
+
+/// Makes `page` the response.
+fn html(r: &mut Request, status: u16, page: Vec<u8>) -> Body {
+    head(r, status);
+    r.out.content_type = Bytes::from_static(b"text/html");
+    Body::Bytes(page.into())
+}
+
+/// Forgets what the head says of something else than a built-in page.
+fn head(r: &mut Request, status: u16) {
+    r.course.error_status = Some(status);
+    r.out.status = status;
     r.out.last_modified = None;
     r.out.fields.remove(b"ETag");
     r.out.fields.remove(b"Accept-Ranges");
-    let mut page = Vec::new();
-    if !status_page::push(status, &String::from_utf8_lossy(&server_name(r)), &mut page) {
-        return Body::Empty;
-    }
-    r.out.content_type = Bytes::from_static(b"text/html");
-    Body::Bytes(page.into())
 }
 
 /// The redirect from `/dir` to `/dir/`.
@@ -119,5 +160,8 @@ fn error_page(r: &mut Request, page: &ErrorPage, status: u16) -> Special {
         Answer::Code(code @ (301 | 302 | 303 | 307 | 308)) => code,
         _ => 302,
     };
+    if is_refreshed(r) {
+        return Special::Respond(refresh(r));
+    }
     Special::Respond(builtin(r, redirect))
 }

@@ -12,6 +12,8 @@ use super::ALL;
 pub struct KeepAlive {
     /// `keepalive_timeout`; zero turns keep-alive off.
     pub timeout: Duration,
+    /// `keepalive_min_timeout`: so long an idle connection is kept whatever happens.
+    pub min_timeout: Duration,
     /// Second value of `keepalive_timeout`: sent as `Keep-Alive: timeout=`.
     pub header: Option<Duration>,
     /// `keepalive_requests`
@@ -31,6 +33,7 @@ pub const DISABLE_SAFARI: u32 = 2;
 #[derive(Default)]
 pub(super) struct Raw {
     keepalive_timeout: Setting<(Duration, Option<Duration>)>,
+    keepalive_min_timeout: Setting<Duration>,
     keepalive_requests: Setting<u64>,
     keepalive_time: Setting<Duration>,
     keepalive_disable: Setting<u32>,
@@ -60,6 +63,11 @@ pub(super) const DIRECTIVES: &[Directive<super::Raw>] = &[
                 Ok((node.msec()?, header))
             })
         }),
+    record::time("keepalive_min_timeout", ALL)
+        .default("0")
+        .since("1.27.4")
+        .doc("How long an idle connection stays open even if the loop leaves or needs room.")
+        .set(|raw, node, _| raw.keepalive.keepalive_min_timeout.set_msec(node)),
     record::number("keepalive_requests", ALL)
         .default("1000")
         .since("0.8.0")
@@ -88,6 +96,7 @@ impl KeepAlive {
             raw.keepalive_timeout.or(outer.map(|o| (o.timeout, o.header)), (Duration::from_secs(75), None));
         Self {
             timeout,
+            min_timeout: raw.keepalive_min_timeout.or(outer.map(|o| o.min_timeout), Duration::ZERO),
             header,
             requests: raw.keepalive_requests.or(outer.map(|o| o.requests), 1000),
             time: raw.keepalive_time.or(outer.map(|o| o.time), Duration::from_secs(3600)),
