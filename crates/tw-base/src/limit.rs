@@ -18,6 +18,8 @@ pub struct Limit {
 pub enum Bound {
     /// The directive of this name; its record says the default.
     Directive(&'static str),
+    /// A parameter of a directive: the directive, the parameter and its default.
+    Parameter(&'static str, &'static str, &'static str),
     /// A constant: its name, its value and what that counts.
     Constant(&'static str, u64, Unit),
 }
@@ -29,14 +31,25 @@ pub enum Unit {
     Bytes,
     /// Things.
     Count,
-    /// Milliseconds.
-    Millis,
+    /// Microseconds.
+    Micros,
 }
 
 impl Limit {
     /// A limit that an operator sets with a directive.
     pub const fn directive(name: &'static str, what: &'static str, then: &'static str) -> Self {
         Self { what, bound: Bound::Directive(name), then }
+    }
+
+    /// A limit that an operator sets with a parameter of a directive.
+    pub const fn parameter(
+        directive: &'static str,
+        parameter: &'static str,
+        default: &'static str,
+        what: &'static str,
+        then: &'static str,
+    ) -> Self {
+        Self { what, bound: Bound::Parameter(directive, parameter, default), then }
     }
 
     /// A limit of bytes that is compiled in.
@@ -49,8 +62,8 @@ impl Limit {
         Self { what, bound: Bound::Constant(name, value, Unit::Count), then }
     }
 
-    /// A limit of time that is compiled in.
-    pub const fn millis(name: &'static str, value: u64, what: &'static str, then: &'static str) -> Self {
-        Self { what, bound: Bound::Constant(name, value, Unit::Millis), then }
+    /// A limit of time that is compiled in, in microseconds.
+    pub const fn micros(name: &'static str, value: u64, what: &'static str, then: &'static str) -> Self {
+        Self { what, bound: Bound::Constant(name, value, Unit::Micros), then }
     }
 }

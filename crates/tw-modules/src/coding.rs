@@ -12,5 +12,5 @@ mod turn;
 mod zstd;
 
 pub(crate) use codec::Spec;
-pub(crate) use compress::Rules;
+pub(crate) use compress::{LIMITS, Rules};
 pub(crate) use ratio::{find as find_ratio, slot as ratio_slot};

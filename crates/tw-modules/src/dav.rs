@@ -12,6 +12,7 @@ use std::ffi::{CStr, CString};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting, record};
 use tw_disk::{Class, Disk, DiskError, Errno, Kind, Source};
 use tw_http::escape::Escape;
@@ -54,6 +55,8 @@ pub(crate) struct Dav {
 
 impl Settings for Dav {
     type Raw = Raw;
+
+    const LIMITS: &'static [Limit] = tree::LIMITS;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
         record::new("dav_methods", "off | method …", ALL, Args::at_least(1))

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use tw_base::Limit;
 use tw_conf::{
     Args, Buffers, ConfError, Directive, HTTP, IF_IN_LOCATION, LOCATION, Node, SERVER, Setting, record,
 };
@@ -46,6 +47,9 @@ pub(crate) struct Gzip {
 
 impl Settings for Gzip {
     type Raw = Raw;
+
+    /// Those of all codings.
+    const LIMITS: &'static [Limit] = coding::LIMITS;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
         record::flag("gzip", ALL | IF_IN_LOCATION)

@@ -42,9 +42,9 @@ impl Settings for Metrics {
         .doc("Answers with the counters and histograms of the process as Prometheus text.")
         .set(|raw, node, _| raw.on.set_once(node, ()))];
 
-    const LIMITS: &'static [Limit] = &[Limit::millis(
+    const LIMITS: &'static [Limit] = &[Limit::micros(
         "PROC_PATIENCE_MS",
-        PROC_PATIENCE_MS,
+        PROC_PATIENCE_MS * 1000,
         "Time a scrape waits for a pool thread to read what `/proc` tells of the process",
         "the metric is left out",
     )];

@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, record};
 use tw_disk::{Errno, Kind, Op};
 use tw_http::{Known, Method, target};
@@ -60,6 +61,21 @@ pub(crate) struct Mp4 {
 
 impl Settings for Mp4 {
     type Raw = Raw;
+
+    const LIMITS: &'static [Limit] = &[
+        Limit::directive(
+            "mp4_max_buffer_size",
+            "Bytes of the description of one film in memory",
+            "500; the error log says so",
+        ),
+        Limit::count(
+            "BOXES_MAX",
+            BOXES_MAX as u64,
+            "Boxes looked at at the top of one film",
+            "500; the error log says so",
+        ),
+        Limit::bytes("FTYP_MAX", FTYP_MAX, "Bytes of the first box of a film", "500; the error log says so"),
+    ];
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
         record::new("mp4", "", LOCATION, Args::NONE)

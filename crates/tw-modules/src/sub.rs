@@ -6,6 +6,7 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, Word, record};
 use tw_server::http::body::{Body, Stream};
 use tw_server::http::plan::{HeaderFilter, LocalFuture, Plan};
@@ -58,6 +59,13 @@ enum Searched {
 
 impl Settings for Sub {
     type Raw = Raw;
+
+    const LIMITS: &'static [Limit] = &[Limit::count(
+        "WORDS_MAX",
+        WORDS_MAX as u64,
+        "Words that are replaced in one block",
+        "the configuration is refused",
+    )];
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
         record::new("sub_filter", "string replacement", ALL, Args::exact(2))

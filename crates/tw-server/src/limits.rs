@@ -3,14 +3,17 @@
 
 use tw_base::Limit;
 
-use crate::core::{location, main, server};
+use crate::core::{listen, location, main, server};
 use crate::http::{files, proxy_protocol, request, subrequest, values};
 use crate::{pools, regex, worker};
 
 /// All of them, by what they protect. For documents: it copies every record.
 pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
     vec![
-        ("connections and loops", [main::LIMITS, worker::LIMITS, proxy_protocol::LIMITS].concat()),
+        (
+            "connections and loops",
+            [main::LIMITS, listen::LIMITS, worker::LIMITS, proxy_protocol::LIMITS].concat(),
+        ),
         ("heads of requests", server::LIMITS.to_vec()),
         (
             "bodies, and what follows a response",

@@ -32,15 +32,12 @@ pub const DEFAULT_THREADS: u32 = 32;
 pub const DEFAULT_MAX_QUEUE: usize = 65536;
 
 pub(crate) const LIMITS: &[Limit] = &[
-    Limit::count(
-        "DEFAULT_THREADS",
-        DEFAULT_THREADS as u64,
-        "Jobs at work in the pool `default`; of another pool its threads=",
-        "further jobs wait",
-    ),
-    Limit::directive(
+    Limit::parameter("thread_pool", "threads=", "32", "Jobs at work in one pool", "further jobs wait"),
+    Limit::parameter(
         "thread_pool",
-        "Jobs that wait for a thread of one pool (max_queue=)",
+        "max_queue=",
+        "65536",
+        "Jobs that wait for a thread of one pool",
         "503 with Retry-After; the error log says so",
     ),
 ];

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use tw_base::limit::{Bound, Limit, Unit};
 
-use crate::{anchor, cell, check};
+use crate::{anchor, cell, check, heading};
 
 const INTRO: &str = "\
 What bounds every loop, queue and buffer that a client, a disk or a configuration can fill. A limit with a directive is
@@ -27,14 +27,19 @@ fn value(value: u64, unit: Unit) -> String {
         Unit::Bytes if value >= 1 << 10 && value.is_multiple_of(1 << 10) => format!("{} KiB", value >> 10),
         Unit::Bytes => format!("{value} bytes"),
         Unit::Count => value.to_string(),
-        Unit::Millis if value >= 1000 && value.is_multiple_of(1000) => format!("{} s", value / 1000),
-        Unit::Millis => format!("{value} ms"),
+        Unit::Micros if value.is_multiple_of(1_000_000) => format!("{} s", value / 1_000_000),
+        Unit::Micros if value.is_multiple_of(1000) => format!("{} ms", value / 1000),
+        Unit::Micros => format!("{value} µs"),
     }
 }
 
 fn row(limit: &Limit, out: &mut String) {
     let (default, set_by) = match limit.bound {
         Bound::Directive(name) => (default_of(name), format!("[{name}](directives.md#{})", anchor(name))),
+        Bound::Parameter(name, parameter, default) => {
+            default_of(name);
+            (format!("`{default}`"), format!("[{name}](directives.md#{}) `{parameter}`", anchor(name)))
+        }
         Bound::Constant(name, number, unit) => (value(number, unit), format!("constant `{name}`")),
     };
     writeln!(out, "| {} | {} | {set_by} | {} |", cell(limit.what), cell(&default), cell(limit.then)).unwrap();
@@ -47,8 +52,7 @@ fn limits_are_documented() {
     let modules =
         tw_server::load::modules(tw_modules::MODULES).map(|module| (module.name, module.limits().to_vec()));
     for (title, limits) in core.chain(modules).filter(|(_, limits)| !limits.is_empty()) {
-        let mut heading = title.to_owned();
-        heading[..1].make_ascii_uppercase();
+        let heading = heading(title);
         writeln!(out, "## {heading}\n\n| what | default | set by | there |\n|---|---|---|---|").unwrap();
         for limit in &limits {
             row(limit, &mut out);

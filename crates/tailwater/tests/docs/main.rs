@@ -33,6 +33,16 @@ fn check(name: &str, text: &str) {
     panic!("docs/{name} is not fresh from line {line} on; run `cargo xtask docs`");
 }
 
+/// The heading of a chapter: a subject with a capital letter, or the name of a module.
+fn heading(title: &str) -> String {
+    if tw_modules::MODULES.iter().any(|module| module.name == title) {
+        return format!("Module {title}");
+    }
+    let mut heading = title.to_owned();
+    heading[..1].make_ascii_uppercase();
+    heading
+}
+
 /// Text in a cell of a table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")

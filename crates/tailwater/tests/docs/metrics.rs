@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use tw_server::metrics::{BOUNDS_NS, CORE, Kind, Metric, PREFIX};
 
-use crate::{cell, check};
+use crate::{cell, check, heading};
 
 const INTRO: &str = "\
 What a location with `metrics;` answers, in the text format of Prometheus; `status_page;` plots the same numbers.
@@ -36,8 +36,7 @@ fn metrics_are_documented() {
     let core = CORE.iter().map(|&(title, metrics)| (title, metrics));
     let modules = tw_server::load::modules(tw_modules::MODULES).map(|module| (module.name, module.metrics()));
     for (title, metrics) in core.chain(modules).filter(|(_, metrics)| !metrics.is_empty()) {
-        let mut heading = title.to_owned();
-        heading[..1].make_ascii_uppercase();
+        let heading = heading(title);
         writeln!(out, "## {heading}\n\n| metric | kind | labels | meaning |\n|---|---|---|---|").unwrap();
         for Metric { name, kind, labels, doc, .. } in metrics {
             assert!(seen.insert(*name), "{name} stands twice");

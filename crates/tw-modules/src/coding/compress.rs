@@ -7,6 +7,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
+use tw_base::Limit;
 
 use bytes::Bytes;
 use tw_conf::Buffers;
@@ -25,6 +26,23 @@ use crate::types::Types;
 const INLINE_NS_MAX: u64 = 1_000_000;
 /// Bytes of a body that are compressed at a time.
 const PIECE_MAX: usize = 64 << 10;
+
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::bytes(
+        "PIECE_MAX",
+        PIECE_MAX as u64,
+        "Bytes of a body that are compressed at a time",
+        "the rest waits",
+    ),
+    Limit::micros(
+        "INLINE_NS_MAX",
+        INLINE_NS_MAX / 1000,
+        "Time that compressing one piece may keep a loop",
+        "larger pieces are compressed by a pool",
+    ),
+    turn::LIMIT,
+    spare::LIMIT,
+];
 /// Bytes that are compressed at a time at least, however small `gzip_buffers` and its like are.
 const PIECE_MIN: usize = 4 << 10;
 

@@ -1,11 +1,19 @@
 //! Encoders of a loop that nobody uses at the moment: making one costs more than compressing a small page.
 
 use std::cell::RefCell;
+use tw_base::Limit;
 
 use super::codec::{CodecError, Encoder, Spec};
 
 /// Bytes of encoders that a loop keeps for the next use.
 const SPARE_SIZE_MAX: usize = 8 << 20;
+
+pub(super) const LIMIT: Limit = Limit::bytes(
+    "SPARE_SIZE_MAX",
+    SPARE_SIZE_MAX as u64,
+    "Bytes of encoders that one loop keeps for the next use",
+    "what is more is freed",
+);
 
 /// An encoder and what it is for.
 struct Spare {

@@ -2,9 +2,17 @@
 
 use std::cell::Cell;
 use std::time::Instant;
+use tw_base::Limit;
 
 /// Nanoseconds of a turn, as estimated, after which nothing more is compressed in it.
 const TURN_NS_MAX: u64 = 2_000_000;
+
+pub(super) const LIMIT: Limit = Limit::micros(
+    "TURN_NS_MAX",
+    TURN_NS_MAX / 1000,
+    "Time of one turn of a loop that compressing may take",
+    "a pool does the rest",
+);
 
 thread_local! {
     /// When the turn began, and what was spent in it.

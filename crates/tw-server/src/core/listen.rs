@@ -2,8 +2,17 @@
 
 use std::time::Duration;
 
+use tw_base::Limit;
 use tw_conf::{ConfError, Cx, Node, Span, Word, units};
 use tw_net::{Addr, Keepalive, ListenOptions, parse_listen};
+
+pub(crate) const LIMITS: &[Limit] = &[Limit::parameter(
+    "listen",
+    "backlog=",
+    "511",
+    "Connections of one address that wait to be accepted",
+    "the kernel makes the client try again",
+)];
 
 /// One `listen` directive.
 #[derive(Debug, Clone)]

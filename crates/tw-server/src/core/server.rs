@@ -31,7 +31,11 @@ pub struct ServerSettings {
 }
 
 pub(crate) const LIMITS: &[Limit] = &[
-    Limit::directive("client_header_timeout", "Time in which a whole request head must arrive", "408"),
+    Limit::directive(
+        "client_header_timeout",
+        "Time in which a whole request head must arrive",
+        "the connection is closed; the access log says 408",
+    ),
     Limit::directive(
         "client_header_buffer_size",
         "Bytes of a request head before large_client_header_buffers count",
@@ -40,9 +44,9 @@ pub(crate) const LIMITS: &[Limit] = &[
     Limit::directive(
         "large_client_header_buffers",
         "Bytes of one line of a request head, and of all lines that do not fit the first buffer",
-        "414 for the request line, 400 for a field",
+        "414 for the request line, 494 for a field (the client sees 400)",
     ),
-    Limit::directive("max_headers", "Fields of one request", "400"),
+    Limit::directive("max_headers", "Fields of one request", "494 (the client sees 400)"),
 ];
 
 /// Core settings of a server as written.

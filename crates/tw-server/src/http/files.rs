@@ -43,9 +43,11 @@ pub(crate) const LIMITS: &[Limit] = &[
         "Files one loop keeps open without open_file_cache; a quarter of its share of descriptors if that is less",
         "the one not asked for longest is closed",
     ),
-    Limit::directive(
+    Limit::parameter(
         "open_file_cache",
-        "Files one loop keeps open (max)",
+        "max=",
+        "off",
+        "Files one loop keeps open",
         "the one not asked for longest is closed",
     ),
     Limit::bytes(
