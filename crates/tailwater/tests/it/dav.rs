@@ -373,7 +373,8 @@ fn a_disk_that_is_full_keeps_the_old_file() {
     for op in [Op::Create, Op::Write, Op::Rename, Op::Setattr] {
         for target in ["/slow/f", "/both/f"] {
             let fault = disk.on(op).inject(full());
-            assert_eq!(put(&server, target, &[], "something longer").status, 500, "{op:?} {target}");
+            let date = "Date: Sun, 06 Nov 1994 08:49:38 GMT";
+            assert_eq!(put(&server, target, &[date], "something longer").status, 500, "{op:?} {target}");
             fault.lift();
             assert_eq!(disk.read("f").unwrap(), b"old", "{op:?} {target}");
         }
