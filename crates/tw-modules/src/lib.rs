@@ -5,6 +5,7 @@
 mod access;
 mod addition;
 mod altered;
+mod auth_basic;
 mod autoindex;
 mod block;
 mod brotli;
@@ -19,6 +20,8 @@ mod gunzip;
 mod gzip;
 mod headers;
 mod index;
+mod limit_conn;
+mod limit_req;
 mod log;
 mod map;
 pub mod metrics;
@@ -33,6 +36,7 @@ mod status_page;
 mod sub;
 mod try_files;
 mod types;
+mod zone;
 mod zstd;
 
 use tw_server::module::Module;
@@ -48,8 +52,11 @@ pub static MODULES: &[Module] = &[
     Module::http::<rewrite::Rewrite>("rewrite"),
     // Post-read and preaccess.
     Module::http::<real_ip::RealIp>("real_ip"),
+    Module::http::<limit_req::LimitReq>("limit_req"),
+    Module::http::<limit_conn::LimitConn>("limit_conn"),
     // Access.
     Module::http::<access::Access>("access"),
+    Module::http::<auth_basic::AuthBasic>("auth_basic"),
     // Precontent.
     Module::http::<try_files::TryFiles>("try_files"),
     // Content: the first that does not pass answers.

@@ -12,6 +12,7 @@
 mod access;
 mod access_log;
 mod addition;
+mod auth_basic;
 mod autoindex;
 mod bodies;
 mod browser;
@@ -31,6 +32,8 @@ mod gzip;
 mod gzip_static;
 mod headers;
 mod index;
+mod limit_conn;
+mod limit_req;
 mod limits;
 mod listen;
 mod load;

@@ -1,0 +1,278 @@
+//! Hashes of passwords as password files hold them. Pure and slow on purpose: most of these belong on a pool thread.
+//!
+//! Which text begins which kind is nginx's rule (`ngx_crypt`); what it leaves to crypt(3) is done here for the kinds of
+//! glibc and libxcrypt that are in use.
+
+use md5::{Digest, Md5};
+use sha_crypt::{PasswordVerifier, ShaCrypt, password_hash};
+use sha1::Sha1;
+
+use super::{base64, des};
+
+/// The 64 digits of crypt(3).
+pub(super) const DIGITS: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+/// Longest hash that is looked at; the longest real ones have some 120 bytes.
+pub(super) const HASH_MAX: usize = 1024;
+
+/// Kinds of hashes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Plain,
+    Sha,
+    SaltedSha,
+    /// md5-crypt, with its mark: `$1$` or `$apr1$`.
+    Md5(&'static str),
+    Bcrypt,
+    Sha2,
+    Yescrypt,
+    Des,
+}
+
+/// Whether a password fits a hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Fits,
+    Differs,
+    /// The hash cannot be read.
+    Malformed,
+}
+
+impl Kind {
+    /// What kind of hash `text` is; `None` if nobody here can compute it.
+    pub(super) fn of(text: &[u8]) -> Option<Self> {
+        const KINDS: [(&str, Kind); 13] = [
+            ("$apr1$", Kind::Md5("$apr1$")),
+            ("{PLAIN}", Kind::Plain),
+            ("{SSHA}", Kind::SaltedSha),
+            ("{SHA}", Kind::Sha),
+            ("$1$", Kind::Md5("$1$")),
+            ("$2a$", Kind::Bcrypt),
+            ("$2b$", Kind::Bcrypt),
+            ("$2x$", Kind::Bcrypt),
+            ("$2y$", Kind::Bcrypt),
+            ("$5$", Kind::Sha2),
+            ("$6$", Kind::Sha2),
+            ("$y$", Kind::Yescrypt),
+            ("", Kind::Des),
+        ];
+        if text.len() > HASH_MAX {
+            return None;
+        }
+        let (_, kind) = KINDS.iter().find(|(mark, _)| text.starts_with(mark.as_bytes()))?;
+        (*kind != Self::Des || des::salt(text).is_some()).then_some(*kind)
+    }
+
+    /// Whether computing it takes well under a tenth of a millisecond.
+    pub(super) fn is_quick(self) -> bool {
+        matches!(self, Self::Plain | Self::Sha | Self::SaltedSha)
+    }
+
+    /// Compares a password with a hash of this kind, in a time that does not depend on where they differ. Takes
+    /// microseconds to seconds, as the hash wants.
+    pub(super) fn verify(self, hash: &[u8], password: &[u8]) -> Verdict {
+        match self {
+            Self::Plain => of_bytes(&hash["{PLAIN}".len()..], password),
+            Self::Sha => {
+                let digest = base64::encode(&Sha1::digest(password));
+                of_bytes(&hash["{SHA}".len()..], &digest)
+            }
+            Self::SaltedSha => salted_sha(&hash["{SSHA}".len()..], password),
+            Self::Md5(mark) => of_bytes(hash, &md5_crypt(mark, &hash[mark.len()..], password)),
+            Self::Des => {
+                des::salt(hash).map_or(Verdict::Malformed, |salt| of_bytes(hash, &des::crypt(salt, password)))
+            }
+            Self::Bcrypt => match std::str::from_utf8(hash).map(|hash| bcrypt::verify(password, hash)) {
+                Ok(Ok(true)) => Verdict::Fits,
+                Ok(Ok(false)) => Verdict::Differs,
+                Ok(Err(_)) | Err(_) => Verdict::Malformed,
+            },
+            Self::Sha2 => {
+                of_result(text(hash).map(|hash| ShaCrypt::default().verify_password(password, hash)))
+            }
+            // Without the digest there would be nothing to differ from.
+            Self::Yescrypt
+                if hash.rsplit(|byte| *byte == b'$').next().is_none_or(|digest| digest.len() != 43) =>
+            {
+                Verdict::Malformed
+            }
+            Self::Yescrypt => of_result(
+                text(hash).map(|hash| yescrypt::Yescrypt::default().verify_password(password, hash)),
+            ),
+        }
+    }
+}
+
+fn text(hash: &[u8]) -> Option<&str> {
+    std::str::from_utf8(hash).ok()
+}
+
+fn of_result(result: Option<password_hash::Result<()>>) -> Verdict {
+    match result {
+        Some(Ok(())) => Verdict::Fits,
+        Some(Err(password_hash::Error::PasswordInvalid)) => Verdict::Differs,
+        Some(Err(_)) | None => Verdict::Malformed,
+    }
+}
+
+fn of_bytes(one: &[u8], other: &[u8]) -> Verdict {
+    if is_same(one, other) { Verdict::Fits } else { Verdict::Differs }
+}
+
+/// Compares in a time that depends on the lengths only.
+fn is_same(one: &[u8], other: &[u8]) -> bool {
+    let differences = one.iter().zip(other).fold(0, |all, (a, b)| std::hint::black_box(all | (a ^ b)));
+    one.len() == other.len() && differences == 0
+}
+
+/// `{SSHA}`: base64 of SHA-1 of password and salt, then the salt.
+fn salted_sha(encoded: &[u8], password: &[u8]) -> Verdict {
+    let Some(decoded) = base64::decode(encoded) else { return Verdict::Differs };
+    let Some((digest, salt)) = decoded.split_at_checked(20) else { return Verdict::Differs };
+    let mut sha = Sha1::new();
+    sha.update(password);
+    sha.update(salt);
+    of_bytes(digest, &sha.finalize())
+}
+
+/// md5-crypt: a thousand rounds of MD5. `salt` is what follows the mark: up to eight bytes, or up to a `$`.
+fn md5_crypt(mark: &str, salt: &[u8], password: &[u8]) -> Vec<u8> {
+    let salt = salt.split(|byte| *byte == b'$').next().unwrap_or_default();
+    let salt = &salt[..salt.len().min(8)];
+
+    let mut inner = Md5::new();
+    for part in [password, salt, password] {
+        inner.update(part);
+    }
+    let digest = inner.finalize();
+    let mut outer = Md5::new();
+    for part in [password, mark.as_bytes(), salt] {
+        outer.update(part);
+    }
+    for chunk in password.chunks(digest.len()) {
+        outer.update(&digest[..chunk.len()]);
+    }
+    let mut length = password.len();
+    while length > 0 {
+        match length & 1 {
+            1 => outer.update([0]),
+            _ => outer.update(&password[..1]),
+        }
+        length >>= 1;
+    }
+    let mut digest = outer.finalize();
+    for round in 0..1000 {
+        let mut md5 = Md5::new();
+        let (first, last) = if round & 1 == 1 { (password, &digest[..]) } else { (&digest[..], password) };
+        md5.update(first);
+        if round % 3 != 0 {
+            md5.update(salt);
+        }
+        if round % 7 != 0 {
+            md5.update(password);
+        }
+        md5.update(last);
+        digest = md5.finalize();
+    }
+
+    let mut out = [mark.as_bytes(), salt, b"$"].concat();
+    for [a, b, c] in [[0, 6, 12], [1, 7, 13], [2, 8, 14], [3, 9, 15], [4, 10, 5]] {
+        let bits = u32::from(digest[a]) << 16 | u32::from(digest[b]) << 8 | u32::from(digest[c]);
+        push_digits(&mut out, bits, 4);
+    }
+    push_digits(&mut out, digest[11].into(), 2);
+    out
+}
+
+/// Appends `count` digits, the lowest first.
+fn push_digits(out: &mut Vec<u8>, mut bits: u32, count: usize) {
+    for _ in 0..count {
+        out.push(DIGITS[(bits & 63) as usize]);
+        bits >>= 6;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_of_every_kind() {
+        // Made by crypt(3) of libxcrypt and by `openssl passwd`.
+        for (hash, password) in HASHES {
+            let kind = Kind::of(hash.as_bytes()).unwrap();
+            let verify = |password: &[u8]| kind.verify(hash.as_bytes(), password);
+            assert_eq!(verify(password.as_bytes()), Verdict::Fits, "{hash}");
+            assert_eq!(verify(b"pasSword"), Verdict::Differs, "{hash}");
+            assert_eq!(verify(b""), Verdict::Differs, "{hash}");
+        }
+    }
+
+    const HASHES: &[(&str, &str)] = &[
+        ("sa3tHJ3/KuYvI", "password"),
+        ("./Vt8pVhaLKv.", "p"),
+        ("ZzDvgz2tOAvf.", "a long password"),
+        ("9Alnm5V0Wai9g", "pässword"),
+        ("$1$salt$qJH7.N4xYta3aEG/dfqo/0", "password"),
+        ("$1$saltsalt$sMHyQH5AQ.mVfSWsvYOe4/", "a password of more than sixteen bytes"),
+        ("$apr1$saltsalt$yAAkm4libquA.ZWLHbSBq/", "password"),
+        ("$apr1$x$PI/3WflFdXDRxHXCckmwU.", "another, longer password"),
+        ("$2y$04$saltsaltsaltsaltsaltsOh9rCgsOi8IYqmtEm1s6duinLpzU3Bba", "password"),
+        ("$2a$04$saltsaltsaltsaltsaltsOh9rCgsOi8IYqmtEm1s6duinLpzU3Bba", "password"),
+        ("$2b$05$saltsaltsaltsaltsaltsOATRX/6atxIGssvPX6ppxamfEmZu0WwC", "password"),
+        ("$5$saltstring$OH4IDuTlsuTYPdED1gsuiRMyTAwNlRWyA6Xr3I4/dQ5", "password"),
+        (
+            "$6$saltstring$adDbXsJjcDlq2662QPgd.tkSOVmnG9Tt3oXl4HR60SusC3AGjirnDenVZp3DGwLwqy6iYKCzannhaX9DR72nN1",
+            "password",
+        ),
+        (
+            "$6$rounds=1000$saltstring$EzTqOEb9gQc3Va/4p4pnqWqp/wIh1Otyhg9H9E8sV0eDyHGbNBkoMxYIM0ODHPBfmDNWb6wRiAvTriYxeDgb9.",
+            "password",
+        ),
+        ("$y$j75$saltsaltsalt$EJVmvLaWqQibNwAKXpgavjVqkjgw4EyKMKuwMa4X504", "password"),
+        ("{PLAIN}password", "password"),
+        ("{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=", "password"),
+        ("{SSHA}yI6cZwQadOA1e+/f+T+H3eCQQhRzYWx0", "password"),
+    ];
+
+    #[test]
+    fn hashes_that_make_no_sense() {
+        for hash in ["$7$abc", "$gy$j9T$x$y", "$md5$x", "$2z$10$abc", "*", "!", "", "x", "$", "é"] {
+            assert_eq!(Kind::of(hash.as_bytes()), None, "{hash}");
+        }
+        assert_eq!(Kind::of(&[b'a'; HASH_MAX + 1]), None);
+        for (hash, expected) in [
+            ("{SHA}", Verdict::Differs),
+            ("{SSHA}", Verdict::Differs),
+            ("{SSHA}????", Verdict::Differs),
+            ("{SSHA}AAAA", Verdict::Differs),
+            ("$1$", Verdict::Differs),
+            ("$apr1$", Verdict::Differs),
+            ("$apr1$saltsaltsalt", Verdict::Differs),
+            ("ab", Verdict::Differs),
+            ("password", Verdict::Differs),
+            ("$2y$10$short", Verdict::Malformed),
+            ("$2y$99$saltsaltsaltsaltsaltsOMI2zD1iSSpbEAvlU13j3SjIRN1Lu/Aq", Verdict::Malformed),
+            ("$5$", Verdict::Malformed),
+            ("$6$salt", Verdict::Malformed),
+            ("$y$", Verdict::Malformed),
+            ("$y$j9T$abcd$", Verdict::Malformed),
+            ("$y$@@@$abcd$0000000000000000000000000000000000000000000", Verdict::Malformed),
+        ] {
+            let kind = Kind::of(hash.as_bytes()).unwrap();
+            for password in ["", "password", "\u{0}"] {
+                assert_eq!(kind.verify(hash.as_bytes(), password.as_bytes()), expected, "{hash}");
+            }
+        }
+        assert_eq!(Kind::Plain.verify(b"{PLAIN}", b""), Verdict::Fits);
+    }
+
+    #[test]
+    fn comparing() {
+        assert!(is_same(b"", b""));
+        assert!(is_same(b"abc", b"abc"));
+        assert!(!is_same(b"abc", b"abd"));
+        assert!(!is_same(b"abc", b"ab"));
+        assert!(!is_same(b"", b"a"));
+    }
+}

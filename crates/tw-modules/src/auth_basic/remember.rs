@@ -1,0 +1,107 @@
+//! Passwords that were found right a moment ago, so that a page with fifty pictures costs one slow hash and not fifty.
+//!
+//! Remembered is a digest, SHA-256 of a secret that is made anew for every configuration, the hash in the file and the
+//! password. What does not fit the file any more is another digest, so a changed password is forgotten at once. The digest
+//! tells nothing without the secret, which is in the same memory: whoever reads that for [`REMEMBER_MS`] could try guesses
+//! faster than the hash in the file allows, but reads the passwords of requests there as well. Only right passwords are
+//! remembered; guessing costs the slow hash every time.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use sha2::{Digest, Sha256};
+
+use crate::zone::Table;
+
+/// How long a right password is remembered.
+pub(super) const REMEMBER_MS: u64 = 60_000;
+/// How many right passwords are remembered; the one used longest ago is forgotten.
+pub(super) const REMEMBERED_MAX: u64 = 4096;
+
+/// Right passwords, shared by all loops. Its lock is held for a look-up.
+pub(super) struct Remembered {
+    secret: [u8; 32],
+    until: Mutex<Table<Instant>>,
+}
+
+/// A password as it is remembered.
+#[derive(Clone, Copy)]
+pub(super) struct Token([u8; 32]);
+
+impl Remembered {
+    /// Remembers nothing yet. Asks the system for a secret.
+    pub(super) fn new() -> Result<Self, rustix::io::Errno> {
+        let mut secret = [0; 32];
+        rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())?;
+        Ok(Self { secret, until: Mutex::new(Table::new(REMEMBERED_MAX)) })
+    }
+
+    /// What stands for a password and the hash it has to fit.
+    pub(super) fn token(&self, hash: &[u8], password: &[u8]) -> Token {
+        let mut sha = Sha256::new();
+        sha.update(self.secret);
+        sha.update((hash.len() as u64).to_le_bytes());
+        sha.update(hash);
+        sha.update(password);
+        Token(sha.finalize().into())
+    }
+
+    /// Whether the password was right a moment ago. Forgets what is too old.
+    pub(super) fn has(&self, token: Token, now: Instant) -> bool {
+        let mut until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(oldest) = until.oldest()
+            && *until.get(oldest) <= now
+        {
+            until.remove(oldest);
+        }
+        until.find(&token.0).is_some_and(|id| *until.get(id) > now)
+    }
+
+    /// Remembers a right password.
+    pub(super) fn keep(&self, token: Token, now: Instant) {
+        let mut until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(id) = until.find(&token.0) {
+            until.remove(id);
+        }
+        while until.insert(&token.0, 1, now + Duration::from_millis(REMEMBER_MS)).is_none() {
+            match until.oldest() {
+                Some(oldest) => until.remove(oldest),
+                None => return,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn right_passwords_are_remembered_for_a_while() {
+        let remembered = Remembered::new().unwrap();
+        let now = Instant::now();
+        let token = |hash: &str, password: &str| remembered.token(hash.as_bytes(), password.as_bytes());
+        remembered.keep(token("hash", "word"), now);
+        remembered.keep(token("hash", "word"), now);
+        assert!(remembered.has(token("hash", "word"), now + Duration::from_millis(REMEMBER_MS - 1)));
+        for (hash, password) in [("hash", "worD"), ("hasH", "word"), ("hashw", "ord"), ("", "hashword")] {
+            assert!(!remembered.has(token(hash, password), now), "{hash} {password}");
+        }
+        assert!(!remembered.has(token("hash", "word"), now + Duration::from_millis(REMEMBER_MS)));
+        assert!(remembered.until.lock().unwrap().oldest().is_none());
+        let other = Remembered::new().unwrap();
+        other.keep(remembered.token(b"hash", b"word"), now);
+        assert!(!other.has(other.token(b"hash", b"word"), now), "each has a secret of its own");
+    }
+
+    #[test]
+    fn not_more_than_so_many() {
+        let remembered = Remembered::new().unwrap();
+        let now = Instant::now();
+        for n in 0..REMEMBERED_MAX + 10 {
+            remembered.keep(remembered.token(b"hash", &n.to_le_bytes()), now);
+        }
+        assert!(!remembered.has(remembered.token(b"hash", &0_u64.to_le_bytes()), now));
+        assert!(remembered.has(remembered.token(b"hash", &REMEMBERED_MAX.to_le_bytes()), now));
+    }
+}

@@ -1,0 +1,210 @@
+//! Files of users and their passwords: `name:hash[:comment]`, one a line, read through the disk door.
+//!
+//! A file that was read is kept while a look at its path finds the same version of it; there is a look for every request.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tw_disk::{Account, Disk, DiskError, Errno, Meta, Now, Op, Open};
+use tw_rt::clock::UnixTime;
+
+use crate::zone::Table;
+
+/// The largest file of users.
+pub(super) const FILE_SIZE_MAX: u64 = 16 << 20;
+/// Bytes of files of users that a configuration keeps in memory.
+pub(super) const KEPT_SIZE_MAX: u64 = 32 << 20;
+/// Bytes of a file read at a time.
+const PIECE: usize = 256 << 10;
+/// A file that was changed so lately is not kept: it may be changed again without a trace in its times.
+const SETTLED: Duration = Duration::from_secs(2);
+/// What an entry costs besides its bytes.
+const ENTRY_SIZE: u64 = 256;
+
+/// Users and the hashes of their passwords.
+#[derive(Debug, Default)]
+pub(super) struct Users(HashMap<Box<[u8]>, Arc<[u8]>>);
+
+impl Users {
+    /// Reads a file. Of several lines of a user the first counts.
+    pub(super) fn parse(text: &[u8]) -> Self {
+        let mut users = HashMap::new();
+        for line in text.split(|byte| *byte == b'\n') {
+            if matches!(line.first(), None | Some(b'#' | b'\r')) {
+                continue;
+            }
+            let Some(colon) = line.iter().position(|byte| *byte == b':') else { continue };
+            let hash =
+                line[colon + 1..].split(|byte| matches!(byte, b':' | b'\r')).next().unwrap_or_default();
+            users.entry(line[..colon].into()).or_insert_with(|| hash.into());
+        }
+        Self(users)
+    }
+
+    /// The hash of a user's password.
+    pub(super) fn hash_of(&self, user: &[u8]) -> Option<Arc<[u8]>> {
+        self.0.get(user).cloned()
+    }
+}
+
+/// Why a file gives no users.
+pub(super) enum Failed {
+    Disk(DiskError),
+    /// It has more bytes than [`FILE_SIZE_MAX`].
+    TooLarge,
+}
+
+/// Files that were read, shared by all loops. Its lock is held for a look-up.
+pub(super) struct Kept(Mutex<Table<Arc<Version>>>);
+
+struct Version {
+    meta: Meta,
+    users: Arc<Users>,
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        Self(Mutex::new(Table::new(KEPT_SIZE_MAX)))
+    }
+}
+
+impl Kept {
+    /// The users of a file, if it is kept and a look at it needs no waiting.
+    pub(super) fn users_now(&self, disk: &Disk, path: &CStr) -> Option<Arc<Users>> {
+        let Now::Ready(Ok(meta)) = disk.probe_now(path) else { return None };
+        self.find(path, &meta)
+    }
+
+    /// The users of a file, waiting for the disk if need be.
+    pub(super) async fn users(
+        &self,
+        disk: &Disk,
+        by: &mut Account,
+        path: &CString,
+    ) -> Result<Arc<Users>, Failed> {
+        let file = disk.open(by, path, &Open::READ).await.map_err(Failed::Disk)?;
+        let meta = *file.meta();
+        if let Some(users) = self.find(path, &meta) {
+            return Ok(users);
+        }
+        let mut text = Vec::new();
+        loop {
+            if text.len() as u64 > FILE_SIZE_MAX {
+                return Err(Failed::TooLarge);
+            }
+            let piece = disk.read(by, &file, text.len() as u64, vec![0; PIECE]).await;
+            match piece.map_err(Failed::Disk)? {
+                piece if piece.is_empty() => break,
+                piece => text.extend_from_slice(&piece),
+            }
+        }
+        let size = text.len() as u64;
+        // A large file takes milliseconds to parse.
+        let users = disk.pool().run(by, move || Arc::new(Users::parse(&text))).await.map_err(Failed::Disk)?;
+        if is_settled(&meta, tw_rt::clock::unix()) {
+            self.keep(path, Version { meta, users: users.clone() }, ENTRY_SIZE + size);
+        }
+        Ok(users)
+    }
+
+    fn find(&self, path: &CStr, meta: &Meta) -> Option<Arc<Users>> {
+        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = table.find(path.to_bytes())?;
+        table.touch(id);
+        let version = table.get(id);
+        version.meta.is_same_version(meta).then(|| version.users.clone())
+    }
+
+    /// Keeps a version in the place of an older one; files that were asked for longest ago make room.
+    fn keep(&self, path: &CStr, version: Version, cost: u64) {
+        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(id) = table.find(path.to_bytes()) {
+            table.remove(id);
+        }
+        let version = Arc::new(version);
+        while table.insert(path.to_bytes(), cost, version.clone()).is_none() {
+            match table.oldest() {
+                Some(oldest) => table.remove(oldest),
+                None => return,
+            }
+        }
+    }
+}
+
+/// Whether a file was changed long enough ago for its times to tell it from every later version.
+fn is_settled(meta: &Meta, now: UnixTime) -> bool {
+    let settled = now.secs - SETTLED.as_secs() as i64;
+    meta.mtime_sec < settled && meta.ctime_sec < settled
+}
+
+/// Whether a file is just not there.
+pub(super) fn is_missing(error: &DiskError) -> bool {
+    error.errno() == Some(Errno::NOENT)
+}
+
+/// The error of a name that no file can have.
+pub(super) fn no_name() -> DiskError {
+    Op::Open.failed(Errno::NOENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_users() {
+        let users = Users::parse(
+            b"# c:omment\n\nplain:{PLAIN}x\r\nshell:hash:comment:more\nplain:second\n:empty\nnocolon\n\r:a\n sp:b\nlast:end",
+        );
+        let hash = |user: &str| {
+            users.hash_of(user.as_bytes()).map(|hash| String::from_utf8_lossy(&hash).into_owned())
+        };
+        for (user, expected) in [
+            ("plain", Some("{PLAIN}x")),
+            ("shell", Some("hash")),
+            ("", Some("empty")),
+            (" sp", Some("b")),
+            ("last", Some("end")),
+            ("nocolon", None),
+            ("# c", None),
+            ("omment", None),
+            ("plai", None),
+            ("Plain", None),
+        ] {
+            assert_eq!(hash(user), expected.map(str::to_owned), "{user}");
+        }
+        assert_eq!(Users::parse(b"").0.len(), 0);
+    }
+
+    #[test]
+    fn what_was_changed_just_now_is_not_settled() {
+        let meta = |mtime_sec, ctime_sec| Meta {
+            dev: 1,
+            ino: 1,
+            size: 1,
+            mtime_sec,
+            mtime_nsec: 0,
+            ctime_sec,
+            ctime_nsec: 0,
+            mode: 0o644,
+            kind: tw_disk::Kind::File,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            blocks: 1,
+        };
+        let now = UnixTime { secs: 100, msec: 0 };
+        for (mtime, ctime, expected) in [
+            (90, 90, true),
+            (97, 97, true),
+            (98, 90, false),
+            (90, 98, false),
+            (100, 100, false),
+            (200, 90, false),
+        ] {
+            assert_eq!(is_settled(&meta(mtime, ctime), now), expected, "{mtime} {ctime}");
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! `limit_conn`: how many requests with the same key are served at a time (nginx: ngx_http_limit_conn_module). Preaccess
+//! phase.
+//!
+//! What is counted is held with the request and given back when the request is over, however it ends. [`hold`] knows
+//! nothing of HTTP.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tw_base::Counter;
+use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting, Span, Word, record};
+use tw_log::{Level, Text};
+use tw_server::http::plan::{Handler, Phase, Plan, Step};
+use tw_server::http::request::Request;
+use tw_server::load::Resolve;
+use tw_server::metrics::{Kind, Metric};
+use tw_server::module::Settings;
+use tw_server::session::Session;
+use tw_server::vars::{Template, Value, VarDef};
+
+use crate::limit_req::{LEVELS, no_zone, read_status};
+use crate::zone::{self, Written, Zone, slab_cost};
+
+const ALL: u32 = HTTP | SERVER | LOCATION;
+
+/// The longest key; a longer one is not counted.
+const KEY_MAX: usize = 255;
+/// The highest limit.
+const LIMIT_MAX: u64 = 65_535;
+/// What nginx needs for an entry besides its key.
+const ENTRY_SIZE: usize = 36;
+/// The variable that tells what became of a request.
+const STATUS: &str = "limit_conn_status";
+
+/// Limits as written.
+#[derive(Default)]
+pub(crate) struct Raw {
+    zones: Vec<RawZone>,
+    limits: Setting<Vec<RawLimit>>,
+    level: Setting<Level>,
+    status: Setting<u16>,
+    dry_run: Setting<bool>,
+}
+
+/// `limit_conn_zone` as written.
+struct RawZone {
+    key: Word,
+    zone: Written,
+    span: Span,
+}
+
+/// `limit_conn` as written.
+struct RawLimit {
+    zone: Box<[u8]>,
+    most: u32,
+}
+
+/// Limits of one block.
+pub(crate) struct LimitConn {
+    zones: Arc<Zones>,
+    limits: Arc<[Limit<Template>]>,
+    level: Level,
+    status: u16,
+    dry_run: bool,
+    slot: u16,
+}
+
+/// The zones of a configuration by name.
+type Zones = HashMap<Box<[u8]>, Arc<Declared<Template>>>;
+
+/// A zone as one configuration uses it.
+pub(crate) struct Declared<T> {
+    key: T,
+    numbers: Arc<Numbers>,
+}
+
+/// A zone with its counters, which outlives configurations.
+struct Numbers {
+    zone: Zone<u32>,
+    rejected: Counter,
+}
+
+/// One `limit_conn`.
+pub(crate) struct Limit<T> {
+    zone: Arc<Declared<T>>,
+    most: u32,
+}
+
+/// What is held for a client until this is dropped.
+#[derive(Default)]
+pub(crate) struct Held(Vec<Hold>);
+
+/// One more in a zone.
+struct Hold {
+    numbers: Arc<Numbers>,
+    shard: usize,
+    key: Box<[u8]>,
+}
+
+/// What limits decide.
+pub(crate) enum Decision {
+    /// No key was counted.
+    NotCounted,
+    /// Served, while this is held.
+    Passed(Held),
+    /// Too many.
+    Rejected,
+}
+
+impl Settings for LimitConn {
+    type Raw = Raw;
+
+    const DIRECTIVES: &'static [Directive<Raw>] = &[
+        record::new("limit_conn_zone", "key zone=name:size", HTTP, Args::exact(2))
+            .doc("Declares where requests that are served are counted by key.")
+            .set(|raw, node, _| {
+                raw.zones.push(RawZone::read(node)?);
+                Ok(())
+            }),
+        record::new("limit_conn", "zone number", ALL, Args::exact(2))
+            .doc("The most requests with the same key that are served at a time.")
+            .set(|raw, node, _| {
+                let limit = RawLimit::read(node, raw.limits.get())?;
+                raw.limits.push(node, limit);
+                Ok(())
+            }),
+        record::new("limit_conn_log_level", "info | notice | warn | error", ALL, Args::exact(1))
+            .default("error")
+            .since("0.8.18")
+            .doc("Level at which a refusal is logged.")
+            .set(|raw, node, _| raw.level.set_one_of(node, LEVELS)),
+        record::new("limit_conn_status", "code", ALL, Args::exact(1))
+            .default("503")
+            .since("1.3.15")
+            .doc("Status of a refusal, 400 to 599.")
+            .set(|raw, node, _| raw.status.set_with(node, read_status)),
+        record::flag("limit_conn_dry_run", ALL)
+            .default("off")
+            .since("1.17.6")
+            .doc("Counts and logs, but limits nothing.")
+            .set(|raw, node, _| raw.dry_run.set_flag(node)),
+    ];
+
+    const VARIABLES: &'static [VarDef] =
+        &[VarDef::stored(STATUS, "What limit_conn decided: PASSED, REJECTED or REJECTED_DRY_RUN.")];
+
+    const METRICS: &'static [Metric] = &[
+        Metric {
+            name: "limit_conn_entries",
+            kind: Kind::Gauge,
+            labels: &["zone"],
+            doc: "Keys in a zone of limit_conn.",
+            read: |scrape, out| each(scrape.request(), |name, n| out.value(&[name], n.zone.entries.value())),
+        },
+        Metric {
+            name: "limit_conn_rejected_total",
+            kind: Kind::Counter,
+            labels: &["zone"],
+            doc: "Requests that limit_conn refused; with dry run: would have refused.",
+            read: |scrape, out| each(scrape.request(), |name, n| out.value(&[name], n.rejected.value())),
+        },
+    ];
+
+    fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        let zones = match outer {
+            Some(outer) => outer.zones.clone(),
+            None => Arc::new(declare(raw.zones, cx)?),
+        };
+        let limits = match (raw.limits.take(), outer) {
+            (Some(limits), _) => {
+                let used = |limit: RawLimit| match zones.get(&limit.zone) {
+                    Some(zone) => Ok(Limit { zone: zone.clone(), most: limit.most }),
+                    None => {
+                        zone::claim(cx, &limit.zone, "limit_conn")?;
+                        Err(zone::undeclared(&limit.zone))
+                    }
+                };
+                limits.into_iter().map(used).collect::<Result<_, _>>()?
+            }
+            (None, Some(outer)) => outer.limits.clone(),
+            (None, None) => [].into(),
+        };
+        Ok(Self {
+            zones,
+            limits,
+            level: raw.level.or(outer.map(|o| o.level), Level::Error),
+            status: raw.status.or(outer.map(|o| o.status), 503),
+            dry_run: raw.dry_run.or(outer.map(|o| o.dry_run), false),
+            slot: cx.slot(STATUS),
+        })
+    }
+
+    fn are_shared(&self) -> bool {
+        true
+    }
+
+    fn install(self: &Arc<Self>, plan: &mut Plan) {
+        if !self.limits.is_empty() {
+            plan.add(Phase::Preaccess, self.clone());
+        }
+    }
+}
+
+/// Takes the zones of a configuration into use.
+fn declare(raw: Vec<RawZone>, cx: &mut Resolve<'_>) -> Result<Zones, ConfError> {
+    let mut zones = Zones::new();
+    for RawZone { key: word, zone: Written { name, size }, span } in raw {
+        zone::claim(cx, &name, "limit_conn").map_err(|error| error.at(span))?;
+        if let Some(known) = zones.get(&name) {
+            let known = &known.numbers.zone;
+            let message = zone::declared_twice("limit_conn_zone", &name, [known.size, size], &known.key);
+            return Err(ConfError::new(message).at(span));
+        }
+        let key = cx.template(&word)?;
+        let make = || Numbers { zone: Zone::new(&name, size, &word.lossy()), rejected: Counter::default() };
+        let numbers = cx.keep(&name, |known: &Numbers| known.zone.size == size, make);
+        if *numbers.zone.key != *word.lossy() {
+            let (name, before) = (Text(&name), &numbers.zone.key);
+            return Err(ConfError::new(format!(
+                "limit_conn_zone \"{name}\" uses the \"{word}\" key while previously it used the \"{before}\" key"
+            )));
+        }
+        zones.insert(name, Arc::new(Declared { key, numbers }));
+    }
+    Ok(zones)
+}
+
+/// Calls `read` with every zone, in the order of their names.
+fn each(r: &Request, mut read: impl FnMut(&str, &Numbers)) {
+    for (_, numbers) in r.generation().kept.of_type::<Numbers>() {
+        read(&numbers.zone.name, numbers);
+    }
+}
+
+impl RawZone {
+    fn read(node: &Node) -> Result<Self, ConfError> {
+        let word = node.arg(1)?;
+        let value = word.param("zone").ok_or_else(|| node.invalid_parameter(word))?;
+        let zone = Written::read(node, word, value)?.ok_or_else(|| no_zone(node))?;
+        Ok(Self { key: node.arg(0)?.clone(), zone, span: node.span })
+    }
+}
+
+impl RawLimit {
+    fn read(node: &Node, others: Option<&Vec<Self>>) -> Result<Self, ConfError> {
+        let [zone, most] = node.words()?;
+        if others.is_some_and(|limits| limits.iter().any(|known| known.zone == zone.bytes)) {
+            return Err(node.error("is duplicate"));
+        }
+        match most.number() {
+            None | Some(0) => {
+                Err(node.fail(format!("invalid number of connections \"{most}\"")).at(most.span))
+            }
+            Some(number @ 1..=LIMIT_MAX) => Ok(Self { zone: zone.bytes.clone(), most: number as u32 }),
+            Some(_) => Err(node.fail("connection limit must be less 65536").at(most.span)),
+        }
+    }
+}
+
+impl Handler for LimitConn {
+    fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        let worker = r.conn().worker.clone();
+        let mut key = worker.path.take();
+        key.clear();
+        // A request is counted once, whatever locations it goes through.
+        if r.slot(self.slot, &mut key) == Value::Found {
+            worker.path.set(key);
+            return Step::PASS;
+        }
+        let dry_run = if self.dry_run { ", dry run," } else { "" };
+        let decision = hold(r, &self.limits, &mut key, self.level, dry_run);
+        worker.path.set(key);
+        let (status, step) = match decision {
+            Decision::NotCounted => return Step::PASS,
+            Decision::Passed(held) => {
+                r.states.put(Rc::new(held));
+                ("PASSED", Step::PASS)
+            }
+            Decision::Rejected if self.dry_run => ("REJECTED_DRY_RUN", Step::PASS),
+            Decision::Rejected => ("REJECTED", Step::status(self.status)),
+        };
+        r.set_slot(self.slot, status);
+        step
+    }
+}
+
+/// Counts a client in all zones, or in none if there are too many in one. `key` is scratch; `dry_run` a part of the log
+/// line of a refusal, which has this level.
+pub(crate) fn hold<S: Session>(
+    s: &S,
+    limits: &[Limit<S::Template>],
+    key: &mut Vec<u8>,
+    level: Level,
+    dry_run: &str,
+) -> Decision {
+    let mut held = Held(Vec::with_capacity(limits.len()));
+    for Limit { zone, most } in limits {
+        let numbers = &zone.numbers;
+        key.clear();
+        s.eval(&zone.key, key);
+        if key.is_empty() {
+            continue;
+        }
+        if key.len() > KEY_MAX {
+            let (name, key) = (&numbers.zone.key, Text(key));
+            let message = format_args!("the value of the \"{name}\" key is more than 255 bytes: \"{key}\"");
+            s.log(Level::Error, message);
+            continue;
+        }
+        match Hold::take(numbers, key, *most) {
+            Ok(hold) => held.0.push(hold),
+            Err(why) => {
+                numbers.rejected.add(1);
+                if why == Refused::TooMany {
+                    let name = &numbers.zone.name;
+                    s.log(level, format_args!("limiting connections{dry_run} by zone \"{name}\""));
+                }
+                return Decision::Rejected;
+            }
+        }
+    }
+    if held.0.is_empty() { Decision::NotCounted } else { Decision::Passed(held) }
+}
+
+/// Why one more is not counted.
+#[derive(Debug, PartialEq, Eq)]
+enum Refused {
+    TooMany,
+    /// The zone has no room for the key.
+    Full,
+}
+
+impl Hold {
+    fn take(numbers: &Arc<Numbers>, key: &[u8], most: u32) -> Result<Self, Refused> {
+        let zone = &numbers.zone;
+        let shard = zone.shard_of(key);
+        let mut table = zone.lock(shard);
+        match table.find(key) {
+            Some(id) => {
+                let number = table.get(id);
+                if *number >= most {
+                    return Err(Refused::TooMany);
+                }
+                *number += 1;
+            }
+            None => {
+                let cost = slab_cost(ENTRY_SIZE + key.len());
+                table.insert(key, cost, 1).ok_or(Refused::Full)?;
+                zone.entries.add(1);
+            }
+        }
+        drop(table);
+        Ok(Self { numbers: numbers.clone(), shard, key: key.into() })
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let zone = &self.numbers.zone;
+        let mut table = zone.lock(self.shard);
+        let Some(id) = table.find(&self.key) else { return };
+        let number = table.get(id);
+        *number -= 1;
+        if *number == 0 {
+            table.remove(id);
+            zone.entries.sub(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers() -> Arc<Numbers> {
+        Arc::new(Numbers { zone: Zone::new(b"a", 32 << 10, "$key"), rejected: Counter::default() })
+    }
+
+    #[test]
+    fn as_many_as_allowed_at_a_time() {
+        let numbers = numbers();
+        let take = |key: &[u8], most| Hold::take(&numbers, key, most);
+        let (first, second) = (take(b"k", 2).ok(), take(b"k", 2).ok());
+        assert!(first.is_some() && second.is_some());
+        assert_eq!(take(b"k", 2).err(), Some(Refused::TooMany));
+        assert!(take(b"k", 3).is_ok(), "was given back at once");
+        assert!(take(b"other", 1).is_ok());
+        assert_eq!(numbers.zone.entries.value(), 1);
+        drop(first);
+        assert!(take(b"k", 2).is_ok());
+        drop(second);
+        assert_eq!(numbers.zone.entries.value(), 0);
+        assert_eq!(numbers.zone.lock(0).oldest(), None);
+    }
+
+    #[test]
+    fn a_full_zone_forgets_nobody() {
+        let numbers = numbers();
+        let held: Vec<_> = (0..600_u32).map(|n| Hold::take(&numbers, &n.to_le_bytes(), 1)).collect();
+        assert_eq!(held.iter().filter(|held| held.is_ok()).count(), 512, "64 bytes each");
+        assert_eq!(held.last().and_then(|held| held.as_ref().err()), Some(&Refused::Full));
+        drop(held);
+        assert!(Hold::take(&numbers, b"k", 1).is_ok());
+    }
+}

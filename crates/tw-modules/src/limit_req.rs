@@ -1,0 +1,438 @@
+//! `limit_req`: how often requests with the same key are served (nginx: ngx_http_limit_req_module). Preaccess phase.
+//!
+//! A leaky bucket for each key: what came in beyond the rate is its excess, in thousandths of a request. Up to `delay=` it
+//! is served at once, up to `burst=` after a while, beyond that not at all.
+
+mod bucket;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tw_base::Counter;
+use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting, Span, Word, record};
+use tw_log::{Level, Text};
+use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
+use tw_server::http::request::Request;
+use tw_server::load::Resolve;
+use tw_server::metrics::{Kind, Metric};
+use tw_server::module::Settings;
+use tw_server::session::Session;
+use tw_server::vars::{Template, Value, VarDef};
+
+use self::bucket::{Bucket, Held, Rate, Taken};
+use crate::zone::{self, Written, Zone};
+
+const ALL: u32 = HTTP | SERVER | LOCATION;
+
+/// The longest key; a longer one is not counted.
+const KEY_MAX: usize = 65_535;
+/// Thousandths of a request.
+const REQUEST: i64 = 1000;
+/// The variable that tells what became of a request.
+const STATUS: &str = "limit_req_status";
+/// `limit_req_log_level`
+pub(crate) const LEVELS: &[(&str, Level)] =
+    &[("info", Level::Info), ("notice", Level::Notice), ("warn", Level::Warn), ("error", Level::Error)];
+
+/// Limits as written.
+#[derive(Default)]
+pub(crate) struct Raw {
+    zones: Vec<RawZone>,
+    limits: Setting<Vec<RawLimit>>,
+    level: Setting<Level>,
+    status: Setting<u16>,
+    dry_run: Setting<bool>,
+}
+
+/// `limit_req_zone` as written.
+struct RawZone {
+    key: Word,
+    zone: Written,
+    rate: Rate,
+    span: Span,
+}
+
+/// `limit_req` as written; numbers in thousandths of a request.
+struct RawLimit {
+    zone: Box<[u8]>,
+    burst: i64,
+    delay: i64,
+}
+
+/// Limits of one block.
+pub(crate) struct LimitReq {
+    zones: Arc<Zones>,
+    limits: Arc<[Limit<Template>]>,
+    level: Level,
+    status: u16,
+    dry_run: bool,
+    slot: u16,
+}
+
+/// The zones of a configuration by name.
+type Zones = HashMap<Box<[u8]>, Arc<Declared<Template>>>;
+
+/// A zone as one configuration uses it.
+struct Declared<T> {
+    key: T,
+    rate: Rate,
+    buckets: Arc<Buckets>,
+}
+
+/// A zone with its counters, which outlives configurations.
+struct Buckets {
+    zone: Zone<Bucket>,
+    delayed: Counter,
+    rejected: Counter,
+}
+
+/// One `limit_req`.
+struct Limit<T> {
+    zone: Arc<Declared<T>>,
+    /// Highest excess that is served.
+    burst: i64,
+    /// Highest excess that is served at once.
+    delay: i64,
+}
+
+/// What limits decide.
+#[derive(Debug, PartialEq, Eq)]
+enum Decision<'l> {
+    /// No key was counted.
+    NotCounted,
+    /// Served at once.
+    Passed,
+    /// Served after this time; the excess and the name of the zone are for the log.
+    Delayed(Duration, i64, &'l str),
+    /// Not served: too many. The excess and the name of the zone.
+    Rejected(i64, &'l str),
+    /// Not served: the zone has no room for the key.
+    Full(&'l str),
+}
+
+impl Settings for LimitReq {
+    type Raw = Raw;
+
+    const DIRECTIVES: &'static [Directive<Raw>] = &[
+        record::new("limit_req_zone", "key zone=name:size rate=rate", HTTP, Args::exact(3))
+            .doc("Declares where excess is counted by key, and the rate: so many requests per second (r/s) or minute (r/m).")
+            .set(|raw, node, _| {
+                raw.zones.push(RawZone::read(node)?);
+                Ok(())
+            }),
+        record::new("limit_req", "zone=name [burst=number] [nodelay | delay=number]", ALL, Args::range(1, 3))
+            .doc("Limits requests: up to burst more than the rate allows are delayed, the others refused.")
+            .set(|raw, node, _| {
+                let limit = RawLimit::read(node)?;
+                if raw.limits.get().is_some_and(|limits| limits.iter().any(|known| known.zone == limit.zone)) {
+                    return Err(node.error("is duplicate"));
+                }
+                raw.limits.push(node, limit);
+                Ok(())
+            }),
+        record::new("limit_req_log_level", "info | notice | warn | error", ALL, Args::exact(1))
+            .default("error")
+            .since("0.8.18")
+            .doc("Level at which a refusal is logged; a delay is logged one level lower.")
+            .set(|raw, node, _| raw.level.set_one_of(node, LEVELS)),
+        record::new("limit_req_status", "code", ALL, Args::exact(1))
+            .default("503")
+            .since("1.3.15")
+            .doc("Status of a refusal, 400 to 599.")
+            .set(|raw, node, _| raw.status.set_with(node, read_status)),
+        record::flag("limit_req_dry_run", ALL)
+            .default("off")
+            .since("1.17.1")
+            .doc("Counts and logs, but limits nothing.")
+            .set(|raw, node, _| raw.dry_run.set_flag(node)),
+    ];
+
+    const VARIABLES: &'static [VarDef] = &[VarDef::stored(
+        STATUS,
+        "What limit_req decided: PASSED, DELAYED, REJECTED, DELAYED_DRY_RUN or REJECTED_DRY_RUN.",
+    )];
+
+    const METRICS: &'static [Metric] = &[
+        Metric {
+            name: "limit_req_entries",
+            kind: Kind::Gauge,
+            labels: &["zone"],
+            doc: "Keys in a zone of limit_req.",
+            read: |scrape, out| each(scrape.request(), |name, b| out.value(&[name], b.zone.entries.value())),
+        },
+        Metric {
+            name: "limit_req_delayed_total",
+            kind: Kind::Counter,
+            labels: &["zone"],
+            doc: "Requests that limit_req delayed; with dry run: would have delayed.",
+            read: |scrape, out| each(scrape.request(), |name, b| out.value(&[name], b.delayed.value())),
+        },
+        Metric {
+            name: "limit_req_rejected_total",
+            kind: Kind::Counter,
+            labels: &["zone"],
+            doc: "Requests that limit_req refused; with dry run: would have refused.",
+            read: |scrape, out| each(scrape.request(), |name, b| out.value(&[name], b.rejected.value())),
+        },
+    ];
+
+    fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        let zones = match outer {
+            Some(outer) => outer.zones.clone(),
+            None => Arc::new(declare(raw.zones, cx)?),
+        };
+        let limits = match (raw.limits.take(), outer) {
+            (Some(limits), _) => {
+                let used = |limit: RawLimit| match zones.get(&limit.zone) {
+                    Some(zone) => Ok(Limit { zone: zone.clone(), burst: limit.burst, delay: limit.delay }),
+                    None => {
+                        zone::claim(cx, &limit.zone, "limit_req")?;
+                        Err(zone::undeclared(&limit.zone))
+                    }
+                };
+                limits.into_iter().map(used).collect::<Result<_, _>>()?
+            }
+            (None, Some(outer)) => outer.limits.clone(),
+            (None, None) => [].into(),
+        };
+        Ok(Self {
+            zones,
+            limits,
+            level: raw.level.or(outer.map(|o| o.level), Level::Error),
+            status: raw.status.or(outer.map(|o| o.status), 503),
+            dry_run: raw.dry_run.or(outer.map(|o| o.dry_run), false),
+            slot: cx.slot(STATUS),
+        })
+    }
+
+    fn are_shared(&self) -> bool {
+        true
+    }
+
+    fn install(self: &Arc<Self>, plan: &mut Plan) {
+        if !self.limits.is_empty() {
+            plan.add(Phase::Preaccess, self.clone());
+        }
+    }
+}
+
+/// Takes the zones of a configuration into use.
+fn declare(raw: Vec<RawZone>, cx: &mut Resolve<'_>) -> Result<Zones, ConfError> {
+    let mut zones = Zones::new();
+    for RawZone { key: word, zone: Written { name, size }, rate, span } in raw {
+        zone::claim(cx, &name, "limit_req").map_err(|error| error.at(span))?;
+        if let Some(known) = zones.get(&name) {
+            let known = &known.buckets.zone;
+            let message = zone::declared_twice("limit_req_zone", &name, [known.size, size], &known.key);
+            return Err(ConfError::new(message).at(span));
+        }
+        let key = cx.template(&word)?;
+        let make = || Buckets {
+            zone: Zone::new(&name, size, &word.lossy()),
+            delayed: Counter::default(),
+            rejected: Counter::default(),
+        };
+        let buckets = cx.keep(&name, |known: &Buckets| known.zone.size == size, make);
+        if *buckets.zone.key != *word.lossy() {
+            let (name, before) = (Text(&name), &buckets.zone.key);
+            return Err(ConfError::new(format!(
+                "limit_req \"{name}\" uses the \"{word}\" key while previously it used the \"{before}\" key"
+            )));
+        }
+        zones.insert(name, Arc::new(Declared { key, rate, buckets }));
+    }
+    Ok(zones)
+}
+
+/// Calls `read` with every zone, in the order of their names.
+fn each(r: &Request, mut read: impl FnMut(&str, &Buckets)) {
+    for (_, buckets) in r.generation().kept.of_type::<Buckets>() {
+        read(&buckets.zone.name, buckets);
+    }
+}
+
+/// Reads a status of 400 to 599.
+pub(crate) fn read_status(node: &Node) -> Result<u16, ConfError> {
+    match node.number()? {
+        code @ 400..=599 => Ok(code as u16),
+        0..400 => Err(node.fail("value must be equal to or greater than 400")),
+        _ => Err(node.fail("value must be equal to or less than 599")),
+    }
+}
+
+impl RawZone {
+    fn read(node: &Node) -> Result<Self, ConfError> {
+        let (mut zone, mut rate) = (None, Rate::per_second(1));
+        for word in node.args.iter().skip(1) {
+            if let Some(value) = word.param("zone") {
+                zone = Written::read(node, word, value)?;
+            } else if let Some(value) = word.param("rate") {
+                rate = Rate::parse(value)
+                    .ok_or_else(|| node.fail(format!("invalid rate \"{word}\"")).at(word.span))?;
+            } else {
+                return Err(node.invalid_parameter(word));
+            }
+        }
+        let zone = zone.ok_or_else(|| no_zone(node))?;
+        Ok(Self { key: node.arg(0)?.clone(), zone, rate, span: node.span })
+    }
+}
+
+/// The error of a directive without `zone=`.
+pub(crate) fn no_zone(node: &Node) -> ConfError {
+    node.fail(format!("\"{}\" must have \"zone\" parameter", node.name))
+}
+
+impl RawLimit {
+    fn read(node: &Node) -> Result<Self, ConfError> {
+        let (mut zone, mut burst, mut delay) = (None, 0, 0);
+        for word in &node.args {
+            let invalid = |what: &str| node.fail(format!("invalid {what} value \"{word}\"")).at(word.span);
+            if let Some(name) = word.param("zone") {
+                zone = Some(name.into());
+            } else if let Some(value) = word.param("burst") {
+                burst = thousandths(value).ok_or_else(|| invalid("burst"))?;
+            } else if let Some(value) = word.param("delay") {
+                delay = thousandths(value).ok_or_else(|| invalid("delay"))?;
+            } else if word.is("nodelay") {
+                delay = i64::MAX;
+            } else {
+                return Err(node.invalid_parameter(word));
+            }
+        }
+        Ok(Self { zone: zone.ok_or_else(|| no_zone(node))?, burst, delay })
+    }
+}
+
+/// A number of requests above 0, in thousandths.
+fn thousandths(text: &[u8]) -> Option<i64> {
+    let number = i64::try_from(tw_conf::units::number(text)?).ok().filter(|number| *number > 0)?;
+    Some(number.saturating_mul(REQUEST))
+}
+
+impl Handler for LimitReq {
+    fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        let worker = r.conn().worker.clone();
+        let mut key = worker.path.take();
+        key.clear();
+        // A request is counted once, whatever locations it goes through.
+        let known = r.slot(self.slot, &mut key);
+        if known == Value::Found {
+            worker.path.set(key);
+            return Step::PASS;
+        }
+        let decision = decide(r, &self.limits, &mut key);
+        worker.path.set(key);
+        let dry_run = if self.dry_run { ", dry run" } else { "" };
+        let (status, step) = match decision {
+            Decision::NotCounted => return Step::PASS,
+            Decision::Passed => ("PASSED", Step::PASS),
+            Decision::Delayed(span, excess, zone) => {
+                let (requests, rest) = (excess / REQUEST, excess % REQUEST);
+                r.log(
+                    lower(self.level),
+                    format_args!(
+                        "delaying request{dry_run}, excess: {requests}.{rest:03}, by zone \"{zone}\""
+                    ),
+                );
+                if self.dry_run {
+                    ("DELAYED_DRY_RUN", Step::PASS)
+                } else {
+                    let conn = r.conn().clone();
+                    let wait = async move {
+                        conn.sleep(span).await;
+                        Outcome::Pass
+                    };
+                    ("DELAYED", Step::Wait(Box::pin(wait)))
+                }
+            }
+            Decision::Rejected(excess, zone) => {
+                let (requests, rest) = (excess / REQUEST, excess % REQUEST);
+                r.log(
+                    self.level,
+                    format_args!(
+                        "limiting requests{dry_run}, excess: {requests}.{rest:03} by zone \"{zone}\""
+                    ),
+                );
+                self.reject()
+            }
+            Decision::Full(zone) => {
+                r.log(Level::Alert, format_args!("could not allocate node in limit_req zone \"{zone}\""));
+                self.reject()
+            }
+        };
+        r.set_slot(self.slot, status);
+        step
+    }
+}
+
+impl LimitReq {
+    fn reject(&self) -> (&'static str, Step<'static>) {
+        if self.dry_run { ("REJECTED_DRY_RUN", Step::PASS) } else { ("REJECTED", Step::status(self.status)) }
+    }
+}
+
+/// The level below, at which delays are logged.
+fn lower(level: Level) -> Level {
+    match level {
+        Level::Error => Level::Warn,
+        Level::Warn => Level::Notice,
+        _ => Level::Info,
+    }
+}
+
+/// Counts a request of `s` in all zones, or in none if one refuses it. `key` is scratch.
+fn decide<'l, S: Session>(s: &S, limits: &'l [Limit<S::Template>], key: &mut Vec<u8>) -> Decision<'l> {
+    let now = tw_rt::clock::now();
+    let mut held: Vec<(&Limit<S::Template>, Held<'l>)> = Vec::new();
+    let mut worst = None;
+    let mut counted = false;
+    for (at, limit) in limits.iter().enumerate() {
+        let Declared { key: template, rate, buckets } = &*limit.zone;
+        key.clear();
+        s.eval(template, key);
+        if key.is_empty() {
+            continue;
+        }
+        if key.len() > KEY_MAX {
+            let (name, key) = (&buckets.zone.key, Text(key));
+            let message = format_args!("the value of the \"{name}\" key is more than 65535 bytes: \"{key}\"");
+            s.log(Level::Error, message);
+            continue;
+        }
+        counted = true;
+        let is_last = at + 1 == limits.len();
+        match bucket::take(&buckets.zone, key, *rate, limit.burst, now, is_last) {
+            Taken::Counted(excess) => worst = Some((limit, excess)),
+            Taken::Held(one) => held.push((limit, one)),
+            Taken::Refused(excess) => {
+                buckets.rejected.add(1);
+                return Decision::Rejected(excess, &buckets.zone.name);
+            }
+            Taken::Full => {
+                buckets.rejected.add(1);
+                return Decision::Full(&buckets.zone.name);
+            }
+        }
+    }
+    if !counted {
+        return Decision::NotCounted;
+    }
+    let mut longest: Option<(i64, i64, &Limit<S::Template>)> = None;
+    let held = held.into_iter().rev().map(|(limit, one)| (limit, one.count(limit.zone.rate, now)));
+    for (limit, excess) in worst.into_iter().chain(held) {
+        let delay = limit.zone.rate.delay_ms(excess.saturating_sub(limit.delay));
+        if delay > longest.map_or(0, |(delay, ..)| delay) {
+            longest = Some((delay, excess, limit));
+        }
+    }
+    match longest {
+        None => Decision::Passed,
+        Some((delay, excess, limit)) => {
+            let buckets = &limit.zone.buckets;
+            buckets.delayed.add(1);
+            Decision::Delayed(Duration::from_millis(delay.unsigned_abs()), excess, &buckets.zone.name)
+        }
+    }
+}

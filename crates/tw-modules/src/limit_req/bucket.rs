@@ -1,0 +1,298 @@
+//! One leaky bucket per key: its excess runs off at the rate, and every request adds a thousand thousandths.
+//!
+//! Source: nginx 1.31, `ngx_http_limit_req_lookup`, `_account`, `_expire`. Time is an argument.
+
+use std::sync::LazyLock;
+use std::time::Instant;
+
+use super::REQUEST;
+use crate::zone::{Id, Table, Zone, slab_cost};
+
+/// What nginx needs for an entry besides its key.
+const ENTRY_SIZE: usize = 80;
+/// A bucket that is empty and this old makes room, in milliseconds.
+const IDLE_MS: i64 = 60_000;
+/// Before all time, in milliseconds: a bucket that was last used then is empty at any rate.
+const NEVER: i64 = -(1 << 44);
+
+/// Thousandths of a request per second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Rate(i64);
+
+impl Rate {
+    /// So many requests per second.
+    pub(super) const fn per_second(requests: i64) -> Self {
+        Self(requests * REQUEST)
+    }
+
+    /// Reads `10r/s` or `30r/m`.
+    pub(super) fn parse(text: &[u8]) -> Option<Self> {
+        let (number, scale) = match text.strip_suffix(b"r/m") {
+            Some(number) => (number, 60),
+            None => (text.strip_suffix(b"r/s").unwrap_or(text), 1),
+        };
+        let number = i64::try_from(tw_conf::units::number(number)?).ok().filter(|number| *number > 0)?;
+        Some(Self(number.saturating_mul(REQUEST) / scale))
+    }
+
+    /// What runs off in `ms` milliseconds.
+    fn outflow(self, ms: i64) -> i64 {
+        self.0.saturating_mul(ms) / 1000
+    }
+
+    /// How long `excess` takes to run off, in milliseconds; 0 if there is none.
+    pub(super) fn delay_ms(self, excess: i64) -> i64 {
+        // A rate of less than a thousandth per second never gets here: parse() would make it 0 only for 0 requests.
+        if excess <= 0 { 0 } else { excess.saturating_mul(1000) / self.0.max(1) }
+    }
+}
+
+/// What is known of a key.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bucket {
+    /// When it was last counted, in milliseconds of [`millis`].
+    last: i64,
+    excess: i64,
+    /// Requests that are about to count it; it stays as long.
+    held: u32,
+}
+
+impl Bucket {
+    /// The excess with one more request at `now`, and how many milliseconds went by.
+    fn with_one(&self, rate: Rate, now: i64) -> (i64, i64) {
+        // Loops see time in turns of their own, so it may run backwards a little.
+        let ms = match now.saturating_sub(self.last) {
+            ms if ms < -IDLE_MS => 1,
+            ms => ms.max(0),
+        };
+        let excess = self.excess.saturating_sub(rate.outflow(ms)).saturating_add(REQUEST);
+        (excess.max(0), ms)
+    }
+
+    fn count(&mut self, excess: i64, ms: i64, now: i64) {
+        self.excess = excess;
+        if ms > 0 {
+            self.last = now;
+        }
+    }
+}
+
+/// What became of a request in one zone.
+pub(super) enum Taken<'z> {
+    /// It was counted; the excess with it.
+    Counted(i64),
+    /// It may be served, and will be counted when all zones agree.
+    Held(Held<'z>),
+    /// It must not be served; the excess with it.
+    Refused(i64),
+    /// There is no room.
+    Full,
+}
+
+/// A bucket that stays until the request was counted in it, or dropped.
+pub(super) struct Held<'z> {
+    zone: &'z Zone<Bucket>,
+    shard: usize,
+    id: Id,
+}
+
+impl Held<'_> {
+    /// Counts the request; returns the excess with it.
+    pub(super) fn count(self, rate: Rate, now: Instant) -> i64 {
+        let now = millis(now);
+        let mut table = self.zone.lock(self.shard);
+        let bucket = table.get(self.id);
+        let (excess, ms) = bucket.with_one(rate, now);
+        bucket.count(excess, ms, now);
+        excess
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.zone.lock(self.shard).get(self.id).held -= 1;
+    }
+}
+
+/// Milliseconds since a moment of this process.
+fn millis(now: Instant) -> i64 {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    let span = |span: std::time::Duration| i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
+    // Whoever asks first may have read the clock before that; rounded down there as well.
+    match now.checked_duration_since(*START) {
+        Some(since) => span(since),
+        None => -span(START.saturating_duration_since(now)) - 1,
+    }
+}
+
+/// Asks the bucket of `key` for a request, and counts it if `is_last`. Locks a part of the zone.
+pub(super) fn take<'z>(
+    zone: &'z Zone<Bucket>,
+    key: &[u8],
+    rate: Rate,
+    burst: i64,
+    now: Instant,
+    is_last: bool,
+) -> Taken<'z> {
+    let now = millis(now);
+    let shard = zone.shard_of(key);
+    let mut table = zone.lock(shard);
+    let Some(id) = table.find(key) else {
+        let bucket = if is_last {
+            Bucket { last: now, excess: 0, held: 0 }
+        } else {
+            Bucket { last: NEVER, excess: 0, held: 1 }
+        };
+        return match add(zone, &mut table, key, bucket, rate, now) {
+            None => Taken::Full,
+            Some(_) if is_last => Taken::Counted(0),
+            Some(id) => Taken::Held(Held { zone, shard, id }),
+        };
+    };
+    table.touch(id);
+    let bucket = table.get(id);
+    let (excess, ms) = bucket.with_one(rate, now);
+    if excess > burst {
+        return Taken::Refused(excess);
+    }
+    if is_last {
+        bucket.count(excess, ms, now);
+        return Taken::Counted(excess);
+    }
+    bucket.held += 1;
+    Taken::Held(Held { zone, shard, id })
+}
+
+/// Adds a bucket, for which idle ones make room, and the oldest if need be.
+fn add(
+    zone: &Zone<Bucket>,
+    table: &mut Table<Bucket>,
+    key: &[u8],
+    bucket: Bucket,
+    rate: Rate,
+    now: i64,
+) -> Option<Id> {
+    let cost = slab_cost(ENTRY_SIZE + key.len());
+    for forced in [0, 1] {
+        evict(zone, table, rate, now, forced);
+        if let Some(id) = table.insert(key, cost, bucket) {
+            zone.entries.add(1);
+            return Some(id);
+        }
+    }
+    None
+}
+
+/// Removes `forced` of the oldest buckets whatever is in them, then up to two of those that are empty and idle.
+fn evict(zone: &Zone<Bucket>, table: &mut Table<Bucket>, rate: Rate, now: i64, forced: u32) {
+    for step in 0..forced + 2 {
+        let Some(id) = table.oldest() else { return };
+        let bucket = table.get(id);
+        if bucket.held > 0 {
+            return;
+        }
+        if step >= forced {
+            let ms = now.saturating_sub(bucket.last).saturating_abs();
+            if ms < IDLE_MS || bucket.excess.saturating_sub(rate.outflow(ms)) > 0 {
+                return;
+            }
+        }
+        table.remove(id);
+        zone.entries.sub(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn rates() {
+        for (text, expected) in [
+            ("10r/s", Some(10_000)),
+            ("30r/m", Some(500)),
+            ("1r/m", Some(16)),
+            ("5", Some(5_000)),
+            ("9223372036854775807r/s", Some(i64::MAX)),
+            ("0r/s", None),
+            ("r/s", None),
+            ("-1r/s", None),
+            ("1r/h", None),
+            ("", None),
+        ] {
+            assert_eq!(Rate::parse(text.as_bytes()), expected.map(Rate), "{text}");
+        }
+        assert_eq!(Rate(16).delay_ms(1000), 62_500);
+        assert_eq!(Rate(1000).delay_ms(-1), 0);
+        assert!(Rate(1).delay_ms(i64::MAX) > 0);
+    }
+
+    /// The excess after a request of `key`, or what else became of it.
+    fn ask(zone: &Zone<Bucket>, key: &[u8], burst: i64, now: Instant) -> Result<i64, &'static str> {
+        match take(zone, key, Rate::per_second(10), burst, now, true) {
+            Taken::Counted(excess) => Ok(excess),
+            Taken::Refused(_) => Err("refused"),
+            Taken::Held(_) => Err("held"),
+            Taken::Full => Err("full"),
+        }
+    }
+
+    #[test]
+    fn excess_grows_and_runs_off() {
+        let zone = Zone::new(b"a", 32 << 10, "$key");
+        let start = Instant::now();
+        for (ms, expected) in [
+            (0, Ok(0)),
+            (0, Ok(1000)),
+            (50, Ok(1500)),
+            (100, Ok(2000)),
+            (100, Err("refused")),
+            (200, Ok(2000)),
+            (100, Err("refused")),
+            (60_000, Ok(0)),
+        ] {
+            assert_eq!(ask(&zone, b"k", 2000, start + Duration::from_millis(ms)), expected, "{ms}");
+        }
+        assert_eq!(zone.entries.value(), 1);
+    }
+
+    #[test]
+    fn the_oldest_makes_room_unless_it_is_held() {
+        let zone = Zone::new(b"a", 32 << 10, "$key");
+        let now = Instant::now();
+        let held = take(&zone, b"held", Rate::per_second(1), 0, now, false);
+        assert!(matches!(held, Taken::Held(_)));
+        for n in 0..1000_u32 {
+            assert!(matches!(ask(&zone, &n.to_le_bytes(), 0, now), Ok(0) | Err("full")), "{n}");
+        }
+        assert_eq!(zone.entries.value(), 256, "128 bytes each");
+        drop(held);
+        assert_eq!(ask(&zone, b"more", 0, now), Ok(0));
+        assert_eq!(zone.entries.value(), 256);
+        assert_eq!(ask(&zone, b"held", 0, now), Ok(0), "it was the oldest");
+        let long = vec![b'k'; 65_535];
+        assert_eq!(ask(&zone, &long, 0, now), Err("full"), "longer than the zone");
+        // A minute later what is empty makes room, two for one.
+        let before = zone.entries.value();
+        assert_eq!(ask(&zone, b"late", 0, now + Duration::from_secs(61)), Ok(0));
+        assert!(zone.entries.value() < before);
+    }
+
+    #[test]
+    fn what_is_held_is_counted_once() {
+        let zone = Zone::new(b"a", 32 << 10, "$key");
+        let (now, rate) = (Instant::now(), Rate::per_second(10));
+        for expected in [0, 1000, 2000] {
+            let Taken::Held(held) = take(&zone, b"k", rate, 9000, now, false) else { panic!("not held") };
+            assert_eq!(held.count(rate, now), expected);
+        }
+        let Taken::Held(held) = take(&zone, b"k", rate, 9000, now, false) else { panic!("not held") };
+        drop(held);
+        assert_eq!(ask(&zone, b"k", 9000, now), Ok(3000), "what was dropped was not counted");
+        let mut table = zone.lock(0);
+        let id = table.find(b"k").unwrap();
+        assert_eq!(table.get(id).held, 0);
+    }
+}

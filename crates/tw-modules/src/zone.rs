@@ -1,0 +1,149 @@
+//! Zones: tables of counters by key that all loops share and that outlive a configuration (nginx: shared memory zones).
+//!
+//! What a zone may hold is counted in bytes as nginx's slabs take them, so the same size means as many entries.
+
+mod table;
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tw_base::Counter;
+use tw_conf::{ConfError, Node, Word, units};
+use tw_server::load::Resolve;
+
+pub(crate) use self::table::{Id, Table};
+
+/// The smallest zone: eight pages, as nginx asks for.
+const SIZE_MIN: u64 = 8 * PAGE;
+/// nginx's page; larger entries take whole pages.
+const PAGE: u64 = 4096;
+/// Bytes of a part of a zone that has a lock of its own. Keys are up to 64 KiB long, so smaller parts would fill too early.
+const SHARD_SIZE: u64 = 1 << 20;
+/// The most parts of a zone.
+const SHARDS_MAX: u64 = 16;
+
+/// `zone=name:size` as written.
+pub(crate) struct Written {
+    /// The name; not empty.
+    pub(crate) name: Box<[u8]>,
+    /// Bytes.
+    pub(crate) size: u64,
+}
+
+impl Written {
+    /// Reads the value of a `zone=` parameter; `None` if it has no name, which is complained about once all are read.
+    pub(crate) fn read(node: &Node, word: &Word, value: &[u8]) -> Result<Option<Self>, ConfError> {
+        let invalid = || node.fail(format!("invalid zone size \"{word}\"")).at(word.span);
+        let colon = value.iter().position(|byte| *byte == b':').ok_or_else(invalid)?;
+        let size = units::size(&value[colon + 1..]).ok_or_else(invalid)?;
+        if size < SIZE_MIN {
+            return Err(node.fail(format!("zone \"{word}\" is too small")).at(word.span));
+        }
+        let name: Box<[u8]> = value[..colon].into();
+        Ok((!name.is_empty()).then_some(Self { name, size }))
+    }
+}
+
+/// Who a name belongs to: names of zones are the same for everybody.
+struct Owner(&'static str);
+
+/// Claims the name of a zone for `owner`.
+///
+/// # Errors
+/// Another kind of zone has the name.
+pub(crate) fn claim(cx: &mut Resolve<'_>, name: &[u8], owner: &'static str) -> Result<(), ConfError> {
+    let known = cx.keep(name, |known: &Owner| known.0 == owner, || Owner(owner));
+    if known.0 == owner {
+        return Ok(());
+    }
+    let name = tw_log::Text(name);
+    Err(ConfError::new(format!("the shared memory zone \"{name}\" is already declared for a different use")))
+}
+
+/// Checks two declarations of a zone in one configuration, and says what is wrong with the second.
+pub(crate) fn declared_twice(directive: &str, name: &[u8], sizes: [u64; 2], key: &str) -> String {
+    let (name, [first, second]) = (tw_log::Text(name), sizes);
+    if first == second {
+        format!("{directive} \"{name}\" is already bound to key \"{key}\"")
+    } else {
+        format!(
+            "the size {second} of shared memory zone \"{name}\" conflicts with already declared size {first}"
+        )
+    }
+}
+
+/// The error of a name that no directive declares.
+pub(crate) fn undeclared(name: &[u8]) -> ConfError {
+    ConfError::new(format!("zero size shared memory zone \"{}\"", tw_log::Text(name)))
+}
+
+/// Bytes that nginx's slabs take for `bytes`: a power of two up to half a page, then whole pages.
+pub(crate) fn slab_cost(bytes: usize) -> u64 {
+    let bytes = bytes as u64;
+    if bytes <= PAGE / 2 { bytes.next_power_of_two().max(8) } else { bytes.next_multiple_of(PAGE) }
+}
+
+/// A table in parts, each with a lock. Locks are held for some tens of nanoseconds and never across an await.
+pub(crate) struct Zone<V> {
+    /// Its name.
+    pub(crate) name: Box<str>,
+    /// Its size in bytes.
+    pub(crate) size: u64,
+    /// The text of its key.
+    pub(crate) key: Box<str>,
+    /// Entries in it now.
+    pub(crate) entries: Counter,
+    /// Keys are a client's choice: which part they fall into and where they lie there nobody can foresee.
+    hasher: RandomState,
+    shards: Box<[Mutex<Table<V>>]>,
+}
+
+impl<V> Zone<V> {
+    /// An empty zone.
+    pub(crate) fn new(name: &[u8], size: u64, key: &str) -> Self {
+        let count = (size / SHARD_SIZE).clamp(1, SHARDS_MAX);
+        Self {
+            name: String::from_utf8_lossy(name).into(),
+            size,
+            key: key.into(),
+            entries: Counter::default(),
+            hasher: RandomState::new(),
+            shards: (0..count).map(|_| Mutex::new(Table::new(size / count))).collect(),
+        }
+    }
+
+    /// The part that `key` lies in.
+    pub(crate) fn shard_of(&self, key: &[u8]) -> usize {
+        // There are at most 16.
+        (self.hasher.hash_one(key) % self.shards.len() as u64) as usize
+    }
+
+    /// Locks a part.
+    pub(crate) fn lock(&self, shard: usize) -> MutexGuard<'_, Table<V>> {
+        // What panicked left a table that is whole: each of its steps is.
+        self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_are_those_of_slabs() {
+        for (bytes, cost) in [(0, 8), (36, 64), (84, 128), (128, 128), (129, 256), (2048, 2048), (2049, 4096)]
+        {
+            assert_eq!(slab_cost(bytes), cost, "{bytes}");
+        }
+        assert_eq!(slab_cost(65_535 + 80), 17 * 4096);
+    }
+
+    #[test]
+    fn large_zones_have_several_parts() {
+        for (size, shards) in [(32 << 10, 1), (1 << 20, 1), (10 << 20, 10), (1 << 30, 16)] {
+            let zone = Zone::<u32>::new(b"a", size, "$key");
+            assert_eq!(zone.shards.len(), shards, "{size}");
+            assert!(zone.shard_of(b"anything") < shards);
+        }
+    }
+}
