@@ -23,7 +23,7 @@ pub use guard::LoopGuard;
 pub use stream::{Addr, Stream};
 pub use task::{TaskGroup, requeue, spawn_local, yield_now};
 pub use watch::{Stall, Subject};
-pub use worker::{Inbox, LoopStats, OnStall, Worker, WorkerOptions};
+pub use worker::{Inbox, Longest, LoopStats, OnStall, Worker, WorkerOptions};
 
 #[cfg(test)]
 mod testing {

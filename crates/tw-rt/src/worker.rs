@@ -5,6 +5,7 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc as start;
 use std::task::{Context, Poll};
 use std::thread::{self, JoinHandle};
@@ -58,8 +59,28 @@ impl WorkerOptions {
 pub struct LoopStats {
     /// Length of every turn: `event_loop_blocked_seconds`.
     pub blocked: Histogram,
+    /// The longest turn so far.
+    pub longest: Longest,
     /// Turns longer than the threshold.
     pub stalls: Counter,
+}
+
+/// The longest of many spans; written by one thread, read by any.
+#[derive(Debug, Default)]
+pub struct Longest(AtomicU64);
+
+impl Longest {
+    /// Takes a span into account. Only the thread it belongs to may: it costs two plain memory accesses.
+    fn take(&self, ns: u64) {
+        if ns > self.ns() {
+            self.0.store(ns, Relaxed);
+        }
+    }
+
+    /// It, in nanoseconds; 0 before the first.
+    pub fn ns(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
 }
 
 /// Where the main future of a loop gets its messages.
@@ -170,7 +191,9 @@ impl Turns {
     /// Counts the turn that ends at `now`, if one is going on.
     fn end(&self, now: Instant) {
         let Some((turn, culprit)) = watch::end_turn(now) else { return };
-        self.stats.blocked.record_ns(u64::try_from(turn.as_nanos()).unwrap_or(u64::MAX));
+        let ns = u64::try_from(turn.as_nanos()).unwrap_or(u64::MAX);
+        self.stats.blocked.record_ns(ns);
+        self.stats.longest.take(ns);
         if turn > self.options.stall_threshold {
             self.stats.stalls.add(1);
             if let Some(report) = &self.options.on_stall {
@@ -309,6 +332,8 @@ mod tests {
         assert!(stall.turn >= Duration::from_millis(30), "{stall:?}");
         assert_eq!(stats.stalls.value(), stalls.len() as u64);
         assert!(stats.blocked.snapshot().quantile_ns(1.0) >= Some(30_000_000));
+        let longest = stalls.iter().map(|stall| stall.turn.as_nanos()).max();
+        assert_eq!(Some(u128::from(stats.longest.ns())), longest);
     }
 
     #[test]

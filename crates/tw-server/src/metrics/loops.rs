@@ -18,11 +18,10 @@ pub(super) const METRICS: &[Metric] = &[
         name: "event_loop_blocked_max_seconds",
         kind: Kind::Gauge,
         labels: &["worker"],
-        doc: "The longest turn of an event loop since it began, at most an eighth too high.",
+        doc: "The longest turn of an event loop since it began.",
         read: |scrape, out| {
             for (index, stats) in scrape.request().conn().worker.counts.loops().iter().enumerate() {
-                let longest_ns = stats.blocked.snapshot().quantile_ns(1.0);
-                out.float(&[&index.to_string()], super::seconds(longest_ns.unwrap_or(0)));
+                out.float(&[&index.to_string()], super::seconds(stats.longest.ns()));
             }
         },
     },
