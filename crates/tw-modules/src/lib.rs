@@ -10,6 +10,7 @@ mod autoindex;
 mod block;
 mod brotli;
 mod browser;
+mod charset;
 mod coding;
 mod dav;
 mod empty_gif;
@@ -31,6 +32,7 @@ mod precompressed;
 mod real_ip;
 mod rewrite;
 mod split_clients;
+mod ssi;
 mod static_files;
 mod status_page;
 mod sub;
@@ -78,6 +80,9 @@ pub static MODULES: &[Module] = &[
     // of these the first one that the client accepts does it.
     Module::http::<gunzip::Gunzip>("gunzip"),
     Module::http::<sub::Sub>("sub"),
+    Module::http::<charset::Charset>("charset"),
+    Module::http::<ssi::Ssi>("ssi"),
+    // What comes before and after a body has been through its own filters.
     Module::http::<addition::Addition>("addition"),
     Module::http::<brotli::Brotli>("brotli"),
     Module::http::<zstd::Zstd>("zstd"),

@@ -128,9 +128,24 @@ pub struct Slots {
     pub kinds: Box<[SlotKind]>,
     /// Which one has which name.
     pub names: HashMap<Box<str>, u16>,
+    one: HashMap<&'static str, Eval>,
+    families: Vec<(&'static str, EvalFamily)>,
 }
 
 impl Slots {
+    /// The variable of a name that is known only now, as in a command of SSI; the name is in lower case.
+    pub fn find(&self, name: &str) -> Option<Var> {
+        if let Some(slot) = self.names.get(name) {
+            return Some(Var::Slot(*slot));
+        }
+        if let Some(eval) = self.one.get(name) {
+            return Some(Var::One(*eval));
+        }
+        let families = self.families.iter().filter(|(prefix, _)| name.starts_with(prefix));
+        let (prefix, eval) = families.max_by_key(|(prefix, _)| prefix.len())?;
+        Some(Var::Family(*eval, name.as_bytes()[prefix.len()..].into()))
+    }
+
     /// The name of a slot, for messages.
     pub fn name(&self, slot: u16) -> &str {
         self.names.iter().find(|(_, at)| **at == slot).map_or("", |(name, _)| name)
@@ -279,7 +294,8 @@ impl VarTable {
                 kind.ok_or_else(|| located(ConfError::new(format!("unknown \"{name}\" variable")), at))
             })
             .collect::<Result<_, _>>()?;
-        Ok(Slots { kinds, names: self.slots })
+        let one = self.one.into_iter().map(|(name, (eval, _))| (name, eval)).collect();
+        Ok(Slots { kinds, names: self.slots, one, families: self.families })
     }
 
     fn slot(&mut self, name: &str, at: Option<Span>) -> u16 {

@@ -83,6 +83,8 @@ pub struct Location {
     pub log_not_found: bool,
     /// `log_subrequest`: whether subrequests are logged, too.
     pub log_subrequest: bool,
+    /// `subrequest_output_buffer_size`: longest body of a subrequest that is kept in memory, in bytes.
+    pub subrequest_buffer_size: usize,
     /// `uninitialized_variable_warn`
     pub uninitialized_variable_warn: bool,
     /// Keep-alive.
@@ -177,6 +179,7 @@ pub struct Raw {
     error_log: Setting<Vec<LogTarget>>,
     log_not_found: Setting<bool>,
     log_subrequest: Setting<bool>,
+    subrequest_buffer_size: Setting<usize>,
     uninitialized_variable_warn: Setting<bool>,
     without_effect: Setting<()>,
 }
@@ -305,6 +308,11 @@ const DIRECTIVES: &[Directive<Raw>] = &[
             node.args.iter().for_each(|word| raw.early_hints.push(node, word.clone()));
             Ok(())
         }),
+    record::size("subrequest_output_buffer_size", ALL)
+        .default("4k|8k")
+        .since("1.13.10")
+        .doc("Longest body of a subrequest that is kept in memory, as that of an include of SSI whose result is a variable.")
+        .set(|raw, node, _| raw.subrequest_buffer_size.set_size(node)),
     record::flag("uninitialized_variable_warn", ALL_IF | IF_IN_SERVER)
         .default("on")
         .doc("Writes a warning when a variable is used before `set` gave it a value.")
@@ -318,7 +326,6 @@ const WITHOUT_EFFECT: &[Directive<Raw>] = &[
     without_effect("postpone_output", "size", ALL, Args::exact(1)),
     without_effect("send_lowat", "size", ALL, Args::exact(1)),
     without_effect("client_body_in_single_buffer", "on | off", ALL, Args::FLAG),
-    without_effect("subrequest_output_buffer_size", "size", ALL, Args::exact(1)),
     without_effect("open_file_cache_events", "on | off", ALL, Args::FLAG),
 ];
 
@@ -384,6 +391,9 @@ impl Settings for Location {
             error_log,
             log_not_found: raw.log_not_found.or(outer.map(|o| o.log_not_found), true),
             log_subrequest: raw.log_subrequest.or(outer.map(|o| o.log_subrequest), false),
+            subrequest_buffer_size: raw
+                .subrequest_buffer_size
+                .or(outer.map(|o| o.subrequest_buffer_size), rustix::param::page_size()),
             uninitialized_variable_warn: raw
                 .uninitialized_variable_warn
                 .or(outer.map(|o| o.uninitialized_variable_warn), true),

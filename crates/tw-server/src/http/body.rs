@@ -48,6 +48,11 @@ pub trait Stream {
         None
     }
 
+    /// A second stream with the same contents, where that costs nothing (`Range` asks for several parts).
+    fn share(&self) -> Option<Box<dyn Stream>> {
+        None
+    }
+
     /// Whether what was made is to reach the client before more is waited for (an upstream that is not buffered): a filter
     /// then holds nothing back while there is no next piece.
     fn flushes(&self) -> bool {
@@ -114,14 +119,14 @@ impl Body {
         }
     }
 
-    /// A second body with the same contents, where that costs nothing: a stream can be read once only.
+    /// A second body with the same contents, where that costs nothing: most streams can be read once only.
     pub fn share(&self) -> Option<Self> {
         match self {
             Self::Empty => Some(Self::Empty),
             Self::Bytes(bytes) => Some(Self::Bytes(bytes.clone())),
             Self::File(span) => Some(Self::File(span.clone())),
             Self::Parts(parts) => parts.iter().map(Self::share).collect::<Option<_>>().map(Self::Parts),
-            Self::Stream(_) => None,
+            Self::Stream(stream) => stream.share().map(Self::Stream),
         }
     }
 

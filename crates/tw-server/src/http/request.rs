@@ -598,6 +598,9 @@ impl fmt::Display for Whence<'_> {
         if !r.head.request_line().is_empty() {
             write!(f, ", request: \"{}\"", Text(r.head.request_line()))?;
         }
+        if r.is_subrequest() {
+            write!(f, ", subrequest: \"{}\"", Text(&r.uri.path))?;
+        }
         if let Some(host) = r.head.field_known(tw_http::Known::Host) {
             write!(f, ", host: \"{}\"", Text(host))?;
         }

@@ -18,8 +18,8 @@ use super::plan::LocalFuture;
 use super::request::{After, Request, Uri};
 use super::respond;
 
-/// How deep subrequests may nest (nginx: NGX_HTTP_MAX_SUBREQUESTS).
-pub const SUBREQUEST_DEPTH_MAX: u8 = 50;
+/// How deep subrequests may nest (nginx: NGX_HTTP_MAX_SUBREQUESTS, which counts from 0).
+pub const SUBREQUEST_DEPTH_MAX: u8 = 51;
 /// Subrequests of one request of a client, at all depths: files that include each other twice double at each depth.
 pub const SUBREQUESTS_MAX: u32 = 10_000;
 

@@ -1,0 +1,133 @@
+//! The commands of SSI and their parameters, and which of them may stand where.
+
+use tw_log::Text;
+
+use super::parser::{Command, PARAMETERS_MAX};
+use super::words::Complaint;
+
+/// A command that is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Include,
+    Echo,
+    Config,
+    Set,
+    If,
+    Elif,
+    Else,
+    Endif,
+    Block,
+    Endblock,
+}
+
+/// Where a page is with its conditions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Condition {
+    /// Outside.
+    None,
+    /// After `if` or `elif`.
+    If,
+    /// After `else`.
+    Else,
+}
+
+/// What a command is called, and what may stand in it.
+pub(super) struct Known {
+    name: &'static str,
+    pub(super) kind: Kind,
+    /// Its parameters, and whether they must be there.
+    parameters: &'static [(&'static str, bool)],
+    /// The last place among conditions where it may stand, if it belongs to them.
+    pub(super) condition: Option<Condition>,
+}
+
+// Indexes of parameters in `Known::parameters`.
+pub(super) const VIRTUAL: usize = 0;
+pub(super) const FILE: usize = 1;
+pub(super) const WAIT: usize = 2;
+pub(super) const INCLUDE_SET: usize = 3;
+pub(super) const STUB: usize = 4;
+pub(super) const VAR: usize = 0;
+pub(super) const DEFAULT: usize = 1;
+pub(super) const ENCODING: usize = 2;
+pub(super) const VALUE: usize = 1;
+pub(super) const ERRMSG: usize = 0;
+pub(super) const TIMEFMT: usize = 1;
+pub(super) const EXPR: usize = 0;
+pub(super) const NAME: usize = 0;
+
+const fn known(
+    name: &'static str,
+    kind: Kind,
+    parameters: &'static [(&'static str, bool)],
+    condition: Option<Condition>,
+) -> Known {
+    Known { name, kind, parameters, condition }
+}
+
+const KNOWN: &[Known] = &[
+    known(
+        "include",
+        Kind::Include,
+        &[("virtual", false), ("file", false), ("wait", false), ("set", false), ("stub", false)],
+        None,
+    ),
+    known("echo", Kind::Echo, &[("var", true), ("default", false), ("encoding", false)], None),
+    known("config", Kind::Config, &[("errmsg", false), ("timefmt", false)], None),
+    known("set", Kind::Set, &[("var", true), ("value", true)], None),
+    known("if", Kind::If, &[("expr", true)], None),
+    known("elif", Kind::Elif, &[("expr", true)], Some(Condition::If)),
+    known("else", Kind::Else, &[], Some(Condition::If)),
+    known("endif", Kind::Endif, &[], Some(Condition::Else)),
+    known("block", Kind::Block, &[("name", true)], None),
+    known("endblock", Kind::Endblock, &[], None),
+];
+
+/// Values of the parameters of a command, in the order of [`Known::parameters`].
+pub(super) type Values<'a> = [Option<&'a [u8]>; 5];
+
+impl Known {
+    /// The command of this name.
+    pub(super) fn find(name: &[u8]) -> Option<&'static Self> {
+        KNOWN.iter().find(|known| known.name.as_bytes() == name)
+    }
+
+    /// The values of its parameters.
+    pub(super) fn values<'a>(&self, command: &'a Command) -> Result<Values<'a>, Complaint> {
+        let mut values = Values::default();
+        if command.parameters.len() > PARAMETERS_MAX {
+            return Err(format!("too many SSI command parameters: \"{}\"", self.name));
+        }
+        for (name, value) in &command.parameters {
+            let found = self.parameters.iter().position(|(known, _)| known.as_bytes() == name);
+            let Some(place) = found.and_then(|at| values.get_mut(at)) else {
+                let name = Text(name);
+                return Err(format!("invalid parameter name: \"{name}\" in \"{}\" SSI command", self.name));
+            };
+            if place.replace(value).is_some() {
+                let name = Text(name);
+                return Err(format!("duplicate \"{name}\" parameter in \"{}\" SSI command", self.name));
+            }
+        }
+        let mut wanted = self.parameters.iter().zip(&values);
+        match wanted.find(|((_, is_needed), value)| *is_needed && value.is_none()) {
+            Some(((name, _), _)) => {
+                Err(format!("mandatory \"{name}\" parameter is absent in \"{}\" SSI command", self.name))
+            }
+            None => Ok(values),
+        }
+    }
+}
+
+/// The text of a command, as it is kept in a block.
+pub(super) fn text_of(command: &Command) -> Vec<u8> {
+    let mut text = b"<!--#".to_vec();
+    text.extend_from_slice(&command.name);
+    for (name, value) in &command.parameters {
+        for part in [b" ", &**name, b"=\"", value, b"\""] {
+            text.extend_from_slice(part);
+        }
+    }
+    text.extend_from_slice(b" -->");
+    text
+}

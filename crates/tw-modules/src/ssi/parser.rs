@@ -1,0 +1,350 @@
+//! Finds the commands of SSI in a text that comes in pieces: `<!--#name parameter="value" … -->`.
+//!
+//! ```text
+//! text ─ "<!--#" ─► command ─ space ─► parameter ─ "=" ─► value ─ quote ─► … ─ "-->" ─► text
+//!                      └──────────── anything unexpected ────────────► error ─ "-->" ─► text
+//! ```
+//!
+//! Each byte is looked at once. What is held between two pieces is one command, whose size is limited.
+
+/// Longest name of a command, in bytes.
+pub(super) const COMMAND_LEN_MAX: usize = 32;
+/// Longest name of a parameter, in bytes.
+pub(super) const PARAMETER_LEN_MAX: usize = 32;
+/// Most parameters of a command that are remembered; a command with more than [`PARAMETERS_MAX`] is refused.
+pub(super) const PARAMETERS_MAX: usize = 16;
+
+/// A complete command.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(super) struct Command {
+    /// Its name, as written.
+    pub(super) name: Vec<u8>,
+    /// Names and values of its parameters; the backslashes of values are still there. One more than
+    /// [`PARAMETERS_MAX`] stands for all the others.
+    pub(super) parameters: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// What comes next in a text.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Token {
+    /// So many bytes of `<!--` from pieces before, which were no command, and then the first bytes of this piece.
+    Text {
+        /// Bytes of `<!--`.
+        saved: usize,
+        /// Bytes of the piece.
+        len: usize,
+    },
+    /// A command, which is in [`Parser::command`].
+    Command,
+    /// The end of a command that is none.
+    Broken,
+}
+
+/// The beginning of a command.
+pub(super) const START: &[u8] = b"<!--";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// So many bytes of `<!--` have been seen; 0 is plain text.
+    Text(usize),
+    BeforeCommand,
+    Command,
+    BeforeParameter,
+    Parameter,
+    BeforeEqual,
+    BeforeValue,
+    Value(u8),
+    /// After a backslash in a value with this quote.
+    Escaped(u8),
+    AfterValue,
+    /// `-` has been seen.
+    End1,
+    /// `--` has been seen.
+    End2,
+    Error,
+    ErrorEnd1,
+    ErrorEnd2,
+}
+
+/// A parser for one text.
+pub(super) struct Parser {
+    state: State,
+    /// Longest value, in bytes.
+    value_len_max: usize,
+    /// The last command.
+    pub(super) command: Command,
+    /// What is wrong with the command that is being read: a line for the log, in nginx's words.
+    pub(super) complaint: Option<String>,
+}
+
+/// Text for a line of the log.
+fn shown(text: &[u8]) -> String {
+    String::from_utf8_lossy(text).into_owned()
+}
+
+impl Parser {
+    pub(super) fn new(value_len_max: usize) -> Self {
+        Self { state: State::Text(0), value_len_max, command: Command::default(), complaint: None }
+    }
+
+    /// Takes bytes from the beginning of `piece`: returns how many, and what they were. `None` takes them all.
+    pub(super) fn next(&mut self, piece: &[u8]) -> (usize, Option<Token>) {
+        if let State::Text(seen) = self.state {
+            return self.text(piece, seen);
+        }
+        for (at, byte) in piece.iter().enumerate() {
+            if let Some(token) = self.inside(*byte) {
+                self.state = State::Text(0);
+                return (at + 1, Some(token));
+            }
+        }
+        (piece.len(), None)
+    }
+
+    /// Text up to the next command, or as far as it goes.
+    fn text(&mut self, piece: &[u8], before: usize) -> (usize, Option<Token>) {
+        // `end` is where text ends: in front of what may be a command.
+        let (mut seen, mut end, mut at) = (before, 0, 0);
+        while let Some(byte) = piece.get(at) {
+            at += 1;
+            let wanted = START.get(seen);
+            if wanted == Some(byte) {
+                if seen == 0 {
+                    end = at - 1;
+                }
+                seen += 1;
+            } else if seen == START.len() && *byte == b'#' {
+                let began_before = at <= START.len();
+                self.state = State::BeforeCommand;
+                self.command = Command::default();
+                // What was seen in pieces before belongs to the command, unless text came in between.
+                let saved = if began_before && end == 0 { 0 } else { before };
+                let text = Token::Text { saved, len: end };
+                return (at, (saved > 0 || end > 0).then_some(text));
+            } else if *byte == b'<' {
+                (seen, end) = (1, at - 1);
+            } else {
+                seen = 0;
+                let rest = piece.get(at..).unwrap_or_default();
+                at += rest.iter().position(|byte| *byte == b'<').unwrap_or(rest.len());
+                end = at;
+            }
+        }
+        self.state = State::Text(seen);
+        // Either what was held is still the beginning of what may be a command, or all of it was text.
+        let is_still_held = end == 0 && seen >= before + piece.len();
+        let saved = if is_still_held { 0 } else { before };
+        (piece.len(), (saved > 0 || end > 0).then_some(Token::Text { saved, len: end }))
+    }
+
+    fn fail(&mut self, complaint: String, next: State) -> Option<Token> {
+        self.complaint = Some(complaint);
+        self.state = next;
+        None
+    }
+
+    fn inside(&mut self, byte: u8) -> Option<Token> {
+        let is_space = matches!(byte, b' ' | b'\r' | b'\n' | b'\t');
+        let error = if byte == b'-' { State::ErrorEnd1 } else { State::Error };
+        let char = char::from(byte);
+        match self.state {
+            State::BeforeCommand if is_space => {}
+            State::BeforeCommand => {
+                self.command.name.push(byte);
+                self.state = State::Command;
+            }
+            State::Command if is_space => self.state = State::BeforeParameter,
+            State::Command if byte == b'-' => self.state = State::End1,
+            State::Command if self.command.name.len() == COMMAND_LEN_MAX => {
+                let name = shown(&self.command.name);
+                return self.fail(format!("the \"{name}{char}...\" SSI command is too long"), State::Error);
+            }
+            State::Command => self.command.name.push(byte),
+            State::BeforeParameter if is_space => {}
+            State::BeforeParameter if byte == b'-' => self.state = State::End1,
+            State::BeforeParameter => {
+                // Those that are too many take the place of each other.
+                self.command.parameters.truncate(PARAMETERS_MAX);
+                self.command.parameters.push((vec![byte], Vec::new()));
+                self.state = State::Parameter;
+            }
+            State::Parameter if is_space => self.state = State::BeforeEqual,
+            State::Parameter | State::BeforeEqual if byte == b'=' => self.state = State::BeforeValue,
+            State::Parameter if byte != b'-' => {
+                let name = self.parameter().0.clone();
+                if name.len() == PARAMETER_LEN_MAX {
+                    let (name, command) = (shown(&name), shown(&self.command.name));
+                    let complaint =
+                        format!("too long \"{name}{char}...\" parameter in \"{command}\" SSI command");
+                    return self.fail(complaint, State::Error);
+                }
+                self.parameter().0.push(byte);
+            }
+            State::BeforeEqual | State::BeforeValue if is_space => {}
+            State::Parameter | State::BeforeEqual => {
+                let (name, command) = (shown(&self.parameter().0), shown(&self.command.name));
+                let complaint = format!(
+                    "unexpected \"{char}\" symbol after \"{name}\" parameter in \"{command}\" SSI command"
+                );
+                return self.fail(complaint, error);
+            }
+            State::BeforeValue if matches!(byte, b'"' | b'\'') => self.state = State::Value(byte),
+            State::BeforeValue => {
+                let (name, command) = (shown(&self.parameter().0), shown(&self.command.name));
+                let complaint = format!(
+                    "unexpected \"{char}\" symbol before value of \"{name}\" parameter in \"{command}\" SSI command"
+                );
+                return self.fail(complaint, error);
+            }
+            State::Value(quote) if byte == quote => self.state = State::AfterValue,
+            State::Value(quote) | State::Escaped(quote) => {
+                let is_escape = byte == b'\\' && self.state == State::Value(quote);
+                self.state = if is_escape { State::Escaped(quote) } else { State::Value(quote) };
+                let max = self.value_len_max;
+                let (name, value) = self.parameter();
+                if value.len() == max {
+                    let (name, value) = (shown(name), shown(value));
+                    let command = shown(&self.command.name);
+                    let complaint = format!(
+                        "too long \"{value}{char}...\" value of \"{name}\" parameter in \"{command}\" SSI command"
+                    );
+                    return self.fail(complaint, State::Error);
+                }
+                value.push(byte);
+            }
+            State::AfterValue if is_space => self.state = State::BeforeParameter,
+            State::AfterValue if byte == b'-' => self.state = State::End1,
+            State::AfterValue => {
+                let (name, value) = self.parameter();
+                let (name, value) = (shown(name), shown(value));
+                let command = shown(&self.command.name);
+                let complaint = format!(
+                    "unexpected \"{char}\" symbol after \"{value}\" value of \"{name}\" parameter in \"{command}\" \
+                     SSI command"
+                );
+                return self.fail(complaint, State::Error);
+            }
+            State::End1 if byte == b'-' => self.state = State::End2,
+            State::End2 if byte == b'>' => return Some(Token::Command),
+            State::End1 | State::End2 => {
+                let command = shown(&self.command.name);
+                let complaint = format!("unexpected \"{char}\" symbol in \"{command}\" SSI command");
+                return self.fail(complaint, State::Error);
+            }
+            State::Error if byte == b'-' => self.state = State::ErrorEnd1,
+            State::ErrorEnd1 if byte == b'-' => self.state = State::ErrorEnd2,
+            State::ErrorEnd2 if byte == b'>' => return Some(Token::Broken),
+            State::Error | State::ErrorEnd1 | State::ErrorEnd2 => self.state = State::Error,
+            // Text is not read byte by byte.
+            State::Text(_) => {}
+        }
+        None
+    }
+
+    /// The parameter that is being read.
+    fn parameter(&mut self) -> &mut (Vec<u8>, Vec<u8>) {
+        let parameters = &mut self.command.parameters;
+        if parameters.is_empty() {
+            parameters.push(Default::default());
+        }
+        let last = parameters.len() - 1;
+        &mut parameters[last]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a text is made of, written down: text as it is, commands in brackets, broken ones as `[!]`.
+    fn parsed(text: &str, size: usize) -> (String, Vec<String>) {
+        let mut parser = Parser::new(8);
+        let (mut out, mut complaints) = (String::new(), Vec::new());
+        for piece in text.as_bytes().chunks(size) {
+            let mut rest = piece;
+            while !rest.is_empty() {
+                let (taken, token) = parser.next(rest);
+                match token {
+                    Some(Token::Text { saved, len }) => {
+                        out.push_str(std::str::from_utf8(&START[..saved]).unwrap());
+                        out.push_str(std::str::from_utf8(&rest[..len]).unwrap());
+                    }
+                    Some(Token::Command) => {
+                        let shown = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
+                        out.push_str(&format!("[{}", shown(&parser.command.name)));
+                        for (name, value) in &parser.command.parameters {
+                            out.push_str(&format!(" {}={}", shown(name), shown(value)));
+                        }
+                        out.push(']');
+                    }
+                    Some(Token::Broken) => out.push_str("[!]"),
+                    None => {}
+                }
+                complaints.extend(parser.complaint.take());
+                rest = &rest[taken..];
+            }
+        }
+        (out, complaints)
+    }
+
+    #[test]
+    fn commands_however_the_text_is_split() {
+        let long = "x".repeat(33);
+        let table = [
+            ("", "", ""),
+            ("plain < text <! and <!- and <!-- and <!--x", "plain < text <! and <!- and <!-- and <!--x", ""),
+            ("<<<!<!-<!--<!--#a-->", "<<<!<!-<!--[a]", ""),
+            ("a<!--#echo var=\"x\" -->b", "a[echo var=x]b", ""),
+            ("<!--# \n echo\tvar = 'x'\r\ndefault='\"' -->", "[echo var=x default=\"]", ""),
+            ("<!--#else--><!--#endif -->", "[else][endif]", ""),
+            ("<!--#set var='a' value='\\'\\\\b' -->", "[set var=a value=\\'\\\\b]", ""),
+            ("<!--#a b='c'-->d", "[a b=c]d", ""),
+            ("<!--#a b='-->' -->", "[a b=-->]", ""),
+            ("<!--#a b -->c", "[!]c", "unexpected \"-\" symbol after \"b\" parameter in \"a\" SSI command"),
+            ("<!--#a b-->c", "[!]c", "unexpected \"-\" symbol after \"b\" parameter in \"a\" SSI command"),
+            ("<!--#a b c -->", "[!]", "unexpected \"c\" symbol after \"b\" parameter in \"a\" SSI command"),
+            (
+                "<!--#a b=c -->",
+                "[!]",
+                "unexpected \"c\" symbol before value of \"b\" parameter in \"a\" SSI command",
+            ),
+            (
+                "<!--#a b='c'd -->",
+                "[!]",
+                "unexpected \"d\" symbol after \"c\" value of \"b\" parameter in \"a\" SSI command",
+            ),
+            ("<!--#a -x -->", "[!]", "unexpected \"x\" symbol in \"a\" SSI command"),
+            ("<!--#a --- -->", "[!]", "unexpected \"-\" symbol in \"a\" SSI command"),
+            (
+                "<!--#a b='123456789' -->",
+                "[!]",
+                "too long \"123456789...\" value of \"b\" parameter in \"a\" SSI command",
+            ),
+            ("<!--#a b='12345678' -->", "[a b=12345678]", ""),
+            ("<!--#a ", "", ""),
+            ("<!--#", "", ""),
+            ("a<!-", "a", ""),
+        ];
+        for (text, expected, complaint) in table {
+            for size in 1..=text.len().max(1) {
+                let (out, complaints) = parsed(text, size);
+                assert_eq!(out, expected, "{text} by {size}");
+                assert_eq!(complaints.join(", "), complaint, "{text} by {size}");
+            }
+        }
+        let (out, complaints) = parsed(&format!("<!--#{long} -->"), 7);
+        assert_eq!((&*out, complaints), ("[!]", vec![format!("the \"{long}...\" SSI command is too long")]));
+        let (out, complaints) = parsed(&format!("<!--#a {long}='' -->"), 7);
+        assert_eq!((&*out, complaints.len()), ("[!]", 1));
+    }
+
+    #[test]
+    fn hostile_texts_cost_no_more() {
+        for text in ["<!--#", "<!--", "<", "<!--#a -->", "<!--# a='\\", "<!--#x y='1' "] {
+            let text = text.repeat(200_000);
+            assert!(parsed(&text, 4096).0.len() <= text.len());
+        }
+        let many = format!("<!--#a {} -->", "b='' ".repeat(100_000));
+        assert!(parsed(&many, 4096).0.starts_with("[a b="));
+    }
+}

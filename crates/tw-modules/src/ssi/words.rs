@@ -1,0 +1,210 @@
+//! The texts inside SSI commands: variables, backslashes, expressions of `if`, URIs of `include`.
+
+use tw_http::escape::{Unescape, unescape};
+use tw_http::target::split_args;
+use tw_log::Text;
+
+/// Longest text that variables can make of a value, in bytes: a page could double it with each line.
+pub(super) const TEXT_MAX: usize = 1 << 20;
+
+/// What is wrong with a command: a line for the log.
+pub(super) type Complaint = String;
+
+/// Appends the value of a variable, whose name is in lower case; without one, nothing.
+pub(super) type Lookup<'a> = dyn FnMut(&[u8], &mut Vec<u8>) + 'a;
+
+/// The text with its variables replaced and its backslashes undone: `\` in front of `\`, `'`, `"` and `$` only.
+pub(super) fn evaluate(text: &[u8], lookup: &mut Lookup<'_>) -> Result<Vec<u8>, Complaint> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&byte, tail)) = rest.split_first() {
+        rest = tail;
+        match byte {
+            b'$' => rest = variable(text, rest, &mut out, lookup)?,
+            b'\\' => {
+                // A backslash at the end, or in front of a variable's name, is lost, as in nginx.
+                let Some((&next, tail)) = rest.split_first() else { break };
+                rest = tail;
+                if !matches!(next, b'\\' | b'\'' | b'"' | b'$') {
+                    out.push(b'\\');
+                }
+                out.push(next);
+            }
+            _ => out.push(byte),
+        }
+        if out.len() > TEXT_MAX {
+            return Err(format!("too long value of \"{}\" in SSI command", Text(text)));
+        }
+    }
+    Ok(out)
+}
+
+/// Replaces one variable; `rest` follows its dollar sign. Returns what follows it.
+fn variable<'a>(
+    text: &[u8],
+    rest: &'a [u8],
+    out: &mut Vec<u8>,
+    lookup: &mut Lookup<'_>,
+) -> Result<&'a [u8], Complaint> {
+    let invalid = || format!("invalid variable name in \"{}\"", Text(text));
+    let braced = rest.strip_prefix(b"{");
+    let from = braced.unwrap_or(rest);
+    if from.is_empty() {
+        return Err(invalid());
+    }
+    let len = from.iter().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'_').count();
+    let (name, mut rest) = from.split_at(len);
+    if braced.is_some() {
+        let missing = || format!("the closing bracket in \"{}\" variable is missing", Text(name));
+        rest = rest.strip_prefix(b"}").ok_or_else(missing)?;
+    }
+    if name.is_empty() {
+        return Err(invalid());
+    }
+    lookup(&name.to_ascii_lowercase(), out);
+    Ok(rest)
+}
+
+/// What an `if` asks.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Expression<'a> {
+    /// Whether the text is not empty.
+    Text(Vec<u8>),
+    /// Whether the text is another, or is not.
+    Equal { left: Vec<u8>, right: &'a [u8], negative: bool },
+    /// Whether the text matches a pattern, or does not.
+    Matches { left: Vec<u8>, pattern: &'a [u8], negative: bool },
+}
+
+/// Reads an expression. What stands on the left is in lower case from here on, as in nginx.
+pub(super) fn expression(text: &[u8]) -> Result<Expression<'_>, Complaint> {
+    let invalid = || format!("invalid expression in \"{}\"", Text(text));
+    let is_left = |byte: &u8| byte.is_ascii_alphanumeric() || b"${}_\"'".contains(byte);
+    let len = text.iter().take_while(|byte| is_left(byte)).count();
+    let (left, rest) = text.split_at(len);
+    let left = left.to_ascii_lowercase();
+    let rest = skip_spaces(rest);
+    if rest.is_empty() {
+        return Ok(Expression::Text(left));
+    }
+    let (rest, negative) = match rest {
+        [b'=', rest @ ..] => (rest, false),
+        [b'!', b'=', rest @ ..] => (rest, true),
+        _ => return Err(invalid()),
+    };
+    match skip_spaces(rest) {
+        [b'/', pattern @ .., b'/'] => Ok(Expression::Matches { left, pattern, negative }),
+        [b'/', _, ..] => Err(invalid()),
+        // A text that begins with a slash.
+        [b'\\', right @ ..] if right.starts_with(b"/") => Ok(Expression::Equal { left, right, negative }),
+        right => Ok(Expression::Equal { left, right, negative }),
+    }
+}
+
+fn skip_spaces(text: &[u8]) -> &[u8] {
+    let len = text.iter().take_while(|byte| **byte == b' ').count();
+    &text[len..]
+}
+
+/// Path and arguments of a URI that is to be included. The error is nginx's: it leads out of the tree.
+pub(super) fn parse_uri(uri: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Complaint> {
+    // In two pieces for the check that looks for the keyword.
+    let refusal = |uri: &[u8]| format!(concat!("un", "safe URI \"{}\" was detected"), Text(uri));
+    let (path, args) = split_args(uri);
+    if path.is_empty() || leads_up(path) {
+        return Err(refusal(uri));
+    }
+    if !path.contains(&b'%') {
+        return Ok((path.to_vec(), args.to_vec()));
+    }
+    let mut plain = Vec::with_capacity(path.len());
+    unescape(path, Unescape::All, &mut plain);
+    if leads_up(&plain) {
+        return Err(refusal(&plain));
+    }
+    Ok((plain, args.to_vec()))
+}
+
+fn leads_up(path: &[u8]) -> bool {
+    path.contains(&0) || path.split(|byte| *byte == b'/').any(|segment| segment == b"..")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(name: &[u8], out: &mut Vec<u8>) {
+        match name {
+            b"a" => out.extend_from_slice(b"A"),
+            b"long" => out.resize(out.len() + TEXT_MAX / 2, b'x'),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn texts_with_variables() {
+        for (text, expected) in [
+            ("", ""),
+            ("plain", "plain"),
+            ("$a", "A"),
+            ("${A}b$a-$none.", "AbA-."),
+            (r"\$a \' \\ \x \", r"$a ' \ \x "),
+            ("$a\\", "A"),
+        ] {
+            assert_eq!(evaluate(text.as_bytes(), &mut known).unwrap(), expected.as_bytes(), "{text}");
+        }
+        for (text, expected) in [
+            ("x$", "invalid variable name in \"x$\""),
+            ("x${", "invalid variable name in \"x${\""),
+            ("$-", "invalid variable name in \"$-\""),
+            ("${}", "invalid variable name in \"${}\""),
+            ("${a", "the closing bracket in \"a\" variable is missing"),
+            ("${a-}", "the closing bracket in \"a\" variable is missing"),
+            ("$long$long$a", "too long value of \"$long$long$a\" in SSI command"),
+        ] {
+            assert_eq!(evaluate(text.as_bytes(), &mut known), Err(expected.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn expressions() {
+        let equal = |left: &str, right, negative| Expression::Equal { left: left.into(), right, negative };
+        let matches =
+            |left: &str, pattern, negative| Expression::Matches { left: left.into(), pattern, negative };
+        for (text, expected) in [
+            ("", Expression::Text(b"".to_vec())),
+            ("$A ", Expression::Text(b"$a".to_vec())),
+            ("${a}_\"'1", Expression::Text(b"${a}_\"'1".to_vec())),
+            ("$a = Text", equal("$a", b"Text", false)),
+            ("$a!=x y ", equal("$a", b"x y ", true)),
+            ("$a =", equal("$a", b"", false)),
+            ("= x", equal("", b"x", false)),
+            ("$a = /x/", matches("$a", b"x", false)),
+            ("$a != /^/x$/", matches("$a", b"^/x$", true)),
+            ("$a = //", matches("$a", b"", false)),
+            (r"$a = \/x/", equal("$a", b"/x/", false)),
+            ("$a = /", equal("$a", b"/", false)),
+        ] {
+            assert_eq!(expression(text.as_bytes()), Ok(expected), "{text}");
+        }
+        for text in ["$a x", "$a ! x", "$a = /x", "$a-b = 1", "!$a"] {
+            assert_eq!(expression(text.as_bytes()), Err(format!("invalid expression in \"{text}\"")));
+        }
+    }
+
+    #[test]
+    fn uris_of_includes() {
+        for (uri, path, args) in [
+            ("/a", "/a", ""),
+            ("/a?b=%41&c?d", "/a", "b=%41&c?d"),
+            ("/a%20b%3f", "/a b?", ""),
+            ("a/...", "a/...", ""),
+            ("/%zz", "/zz", ""),
+        ] {
+            assert_eq!(parse_uri(uri.as_bytes()), Ok((path.into(), args.into())), "{uri}");
+        }
+        for uri in ["", "?a", "..", "../a", "/a/..", "/a/../b", "/a/%2e%2e/b", "/a%00"] {
+            assert!(parse_uri(uri.as_bytes()).is_err(), "{uri}");
+        }
+    }
+}
