@@ -24,6 +24,7 @@ use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::module::Settings;
+use tw_server::vars::Template;
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 
@@ -44,13 +45,14 @@ pub(crate) struct Raw {
 }
 
 /// What may be done at one location, and how.
-#[derive(Clone, Copy)]
 pub(crate) struct Dav {
     methods: u32,
     create_full_put_path: bool,
     min_delete_depth: u64,
     /// Permission bits of files; those of directories follow from them.
     access: u32,
+    /// `$scheme`, which a whole URI of this server begins with.
+    scheme: Template,
 }
 
 impl Settings for Dav {
@@ -87,12 +89,13 @@ impl Settings for Dav {
             .set(|raw, node, _| raw.access.set_with(node, access_of)),
     ];
 
-    fn resolve(raw: Raw, outer: Option<&Self>, _: &mut Resolve<'_>) -> Result<Self, ConfError> {
+    fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         Ok(Self {
             methods: raw.methods.or(outer.map(|o| o.methods), OFF),
             create_full_put_path: raw.create_full_put_path.or(outer.map(|o| o.create_full_put_path), false),
             min_delete_depth: raw.min_delete_depth.or(outer.map(|o| o.min_delete_depth), 0),
             access: raw.access.or(outer.map(|o| o.access), 0o600),
+            scheme: cx.template_text(b"$scheme", None)?,
         })
     }
 

@@ -35,7 +35,8 @@ impl Dav {
             r.log(Level::Error, format_args!("client sent no \"Destination\" header"));
             return Err(400);
         };
-        let to_uri = to_uri(r, &written)?;
+        let scheme = self.scheme.value(r);
+        let to_uri = to_uri(r, &scheme, &written)?;
         check_depth(r)?;
         let overwrite = overwrite(r)?;
         let disk = super::disk(r)?;
@@ -77,9 +78,9 @@ impl Dav {
 }
 
 /// The URI of the destination.
-fn to_uri(r: &mut Request, written: &[u8]) -> Result<Vec<u8>, u16> {
+fn to_uri(r: &Request, scheme: &[u8], written: &[u8]) -> Result<Vec<u8>, u16> {
     let shown = Text(written);
-    let uri = match destination::path(written, b"http", &r.host) {
+    let uri = match destination::path(written, scheme, &r.host) {
         Ok(uri) => uri,
         Err(refused) => {
             match refused {
