@@ -228,6 +228,35 @@ fn other_methods() {
 }
 
 #[test]
+fn access_is_refused_to_other_methods() {
+    let server = start_server(
+        server().file("html/a", "a").file("html/denied", "denied"),
+        "error_page 403 /denied;
+         location / { limit_except GET { deny all; } if ($arg_if) { add_header X-If yes; } }
+         location = /denied { }
+         location /early { deny all; if ($arg_if) { return 200 'before access'; } }
+         location /nested { deny all; if ($arg_if) { root other; } location /nested/in { allow all; } }",
+    );
+    for (line, status, text) in [
+        ("GET /a", 200, Some("a")),
+        ("HEAD /a", 200, None),
+        ("GET /a?if=1", 200, Some("a")),
+        ("DELETE /a?if=1", 403, Some("denied")),
+        ("DELETE /a", 403, Some("denied")),
+        ("GET /early", 403, Some("denied")),
+        ("GET /early?if=1", 200, Some("before access")),
+        ("GET /nested/in", 404, None),
+        ("GET /nested/x?if=1", 403, Some("denied")),
+    ] {
+        let response = ask(&server, line, &[]);
+        assert_eq!(response.status, status, "{line}");
+        if let Some(text) = text {
+            assert_eq!(response.text(), text, "{line}");
+        }
+    }
+}
+
+#[test]
 fn configurations_that_are_refused() {
     for (line, message) in [
         ("if { }", "invalid number of arguments in \"if\" directive"),
