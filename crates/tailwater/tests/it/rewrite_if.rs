@@ -2,6 +2,9 @@
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 
+use tw_testkit::disk::{Fault, Op, SlowDisk};
+use tw_testkit::wait;
+
 use crate::{ask, get, page, raw, refusal, server, start, start_server};
 
 #[test]
@@ -93,6 +96,33 @@ fn files() {
     let long = "x".repeat(300);
     assert_eq!(page(&server, &format!("/e/?n={long}")).1, "no yes");
     assert_eq!(page(&server, "/nul%01").1, "no");
+}
+
+#[test]
+fn a_slow_disk_holds_up_only_who_asks_it() {
+    let Some(disk) = SlowDisk::mount_or_skip() else { return };
+    disk.write("a", "");
+    let slow = disk.path().display();
+    let server = start_server(
+        server(),
+        &format!(
+            "location /ask {{ set $v before; if (-f {slow}/$arg_n) {{ set $v $v-a; }}
+               if (!-e {slow}/$arg_m) {{ set $v $v-b; }} if (-d {slow}) {{ set $v $v-c; }} return 200 $v; }}
+             location /fast {{ return 200 fast; }}"
+        ),
+    );
+    let stall = disk.on(Op::Lookup).inject(Fault::Stall);
+    let mut waiting = server.connect().unwrap();
+    waiting.send("GET /ask?n=a&m=b HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    assert!(wait::until(wait::PATIENCE, || stall.waiting() > 0));
+    assert_eq!(page(&server, "/fast").1, "fast");
+    stall.lift();
+    assert_eq!(waiting.read_response().unwrap().text(), "before-a-b-c");
+
+    let fault = disk.on(Op::Lookup).name("c").inject(Fault::Error(rustix::io::Errno::IO));
+    assert_eq!(page(&server, "/ask?n=c&m=a").1, "before-c");
+    server.wait_error_log(&format!("stat() \"{slow}/c\" failed (5: Input/output error)")).unwrap();
+    fault.lift();
 }
 
 #[test]
