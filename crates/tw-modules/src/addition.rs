@@ -74,6 +74,10 @@ impl Settings for Addition {
         })
     }
 
+    fn are_shared(&self) -> bool {
+        true
+    }
+
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         if !self.around.before.is_empty() || !self.around.after.is_empty() {
             plan.add_header_filter(self.clone());

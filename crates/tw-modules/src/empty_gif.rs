@@ -31,7 +31,7 @@ pub(crate) struct Raw {
     on: Setting<()>,
 }
 
-/// `empty_gif` of one location; it is not inherited.
+/// `empty_gif` of one location; only its `if` blocks inherit it.
 pub(crate) struct EmptyGif {
     on: bool,
 }
@@ -46,8 +46,8 @@ impl Settings for EmptyGif {
             Ok(())
         })];
 
-    fn resolve(raw: Raw, _: Option<&Self>, _: &mut Resolve<'_>) -> Result<Self, ConfError> {
-        Ok(Self { on: raw.on.is_set() })
+    fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        Ok(Self { on: raw.on.is_set() || cx.is_nameless() && outer.is_some_and(|o| o.on) })
     }
 
     fn are_shared(&self) -> bool {

@@ -45,6 +45,10 @@ impl Settings for Flv {
         Ok(Self { is_on: raw.on.is_set() || cx.is_nameless() && outer.is_some_and(|o| o.is_on) })
     }
 
+    fn are_shared(&self) -> bool {
+        !self.is_on
+    }
+
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         if self.is_on {
             plan.add(Phase::Content, self.clone());

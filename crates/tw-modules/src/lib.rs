@@ -29,8 +29,11 @@ pub mod metrics;
 mod mp4;
 mod names;
 mod precompressed;
+mod random_index;
 mod real_ip;
+mod referer;
 mod rewrite;
+mod secure_link;
 mod split_clients;
 mod ssi;
 mod static_files;
@@ -50,6 +53,8 @@ pub static MODULES: &[Module] = &[
     Module::http::<geo::Geo>("geo"),
     Module::http::<split_clients::SplitClients>("split_clients"),
     Module::http::<browser::Browsers>("browser"),
+    Module::http::<referer::Referers>("referer"),
+    Module::http::<secure_link::SecureLink>("secure_link"),
     // Rewrite phases.
     Module::http::<rewrite::Rewrite>("rewrite"),
     // Post-read and preaccess.
@@ -67,6 +72,7 @@ pub static MODULES: &[Module] = &[
     Module::http::<mp4::Mp4>("mp4"),
     Module::http::<flv::Flv>("flv"),
     Module::http::<empty_gif::EmptyGif>("empty_gif"),
+    Module::http::<random_index::RandomIndex>("random_index"),
     Module::http::<index::Index>("index"),
     Module::http::<autoindex::Autoindex>("autoindex"),
     Module::http::<dav::Dav>("dav"),

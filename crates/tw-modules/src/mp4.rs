@@ -109,6 +109,10 @@ impl Settings for Mp4 {
         })
     }
 
+    fn are_shared(&self) -> bool {
+        !self.is_on
+    }
+
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         if self.is_on {
             plan.add(Phase::Content, self.clone());

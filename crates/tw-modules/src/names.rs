@@ -77,6 +77,11 @@ impl<V: Copy> Names<V> {
         }
     }
 
+    /// Whether there is no name.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.exact.is_empty() && self.below.is_empty() && self.prefixes.is_empty()
+    }
+
     /// The value for a name in lower case. Linear in its length, allocates nothing.
     pub(crate) fn find(&self, name: &[u8]) -> Option<V> {
         if let Some(value) = self.exact.get(name) {

@@ -114,6 +114,10 @@ impl Settings for Sub {
         })
     }
 
+    fn are_shared(&self) -> bool {
+        true
+    }
+
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         if self.pairs.is_some() {
             plan.add_header_filter(self.clone());

@@ -22,7 +22,7 @@ use crate::core::main::{LoopGuard, MainSettings};
 use crate::core::server::ServerSettings;
 use crate::http::generation::{Config, DebugLines, Server};
 use crate::http::plan::Plan;
-use crate::http::route::Pattern;
+use crate::http::route::{Name, Pattern};
 use crate::log::{LogTarget, Logs, OtherBatch, SharedErrorLog, SinkRef};
 use crate::module::Module;
 use crate::pools::PoolSettings;
@@ -64,6 +64,7 @@ pub struct Resolve<'a> {
     temp_paths: &'a mut Vec<Arc<TempPath>>,
     location: Option<Pattern>,
     nameless: bool,
+    server: Option<Arc<ServerSettings>>,
     regexes: &'a mut Regexes,
     kept: Kept,
     previous: &'a Kept,
@@ -83,6 +84,11 @@ impl Resolve<'_> {
     /// Compiles a regular expression, or finds it if it was compiled before. The error is the compiler's text.
     pub fn regex(&mut self, pattern: &[u8], caseless: Caseless) -> Result<Arc<Regex>, String> {
         self.regexes.compile(pattern, caseless)
+    }
+
+    /// The names of the server that is being resolved, or whose block is.
+    pub fn server_names(&self) -> &[Name] {
+        self.server.as_ref().map(|server| &*server.names).unwrap_or_default()
     }
 
     /// The location that is being resolved; `None` at `http` and `server`.
@@ -270,6 +276,7 @@ impl<'a> Loader<'a> {
                 temp_paths: &mut temp_paths,
                 location: None,
                 nameless: false,
+                server: None,
                 regexes: &mut self.regexes,
                 kept: Kept::default(),
                 previous,

@@ -6,7 +6,7 @@ use crate::{ask, get, server, start_server};
 fn one_pixel() {
     let server = start_server(
         server(),
-        "location /gif { empty_gif; } location /gif/inner { } location /outer { location /outer/gif { empty_gif; } }",
+        "location /gif { empty_gif; if ($arg_x) { add_header X-If yes; } } location /gif/inner { } location /outer { location /outer/gif { empty_gif; } }",
     );
     let response = get(&server, "/gif");
     assert_eq!((response.status, response.body.len()), (200, 43));
@@ -18,6 +18,8 @@ fn one_pixel() {
     assert_eq!(ask(&server, "HEAD /gif", &[]).field("Content-Length"), Some("43"));
     assert_eq!(ask(&server, "POST /gif", &["Content-Length: 0"]).status, 405);
     assert_eq!(ask(&server, "GET /gif", &["If-Modified-Since: Mon, 28 Sep 1970 06:00:00 GMT"]).status, 304);
+    let response = get(&server, "/gif?x=1");
+    assert_eq!((response.status, response.field("X-If")), (200, Some("yes")));
     // It holds for its own location only.
     assert_eq!(get(&server, "/gif/inner").status, 404);
     assert_eq!(get(&server, "/outer").status, 404);

@@ -97,8 +97,14 @@ fn resolve(
     table: &Table,
     cx: &mut Resolve<'_>,
 ) -> Result<Vec<Resolved>, ConfError> {
-    let modules = table.modules().zip(raws).enumerate();
-    modules.map(|(at, (module, raw))| module.resolve(raw, outer.map(|o| &o[at]), cx)).collect()
+    let mut settings = Vec::with_capacity(raws.len());
+    for (at, (module, raw)) in table.modules().zip(raws).enumerate() {
+        settings.push(module.resolve(raw, outer.map(|o| &o[at]), cx)?);
+        if at == CORE_SERVER && cx.location.is_none() {
+            cx.server = Some(core(&settings, CORE_SERVER));
+        }
+    }
+    Ok(settings)
 }
 
 fn add_plan(
