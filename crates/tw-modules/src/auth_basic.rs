@@ -6,7 +6,7 @@
 //! ```
 //! Hashing takes milliseconds to seconds by design, so a loop never does it, and at most [`HASHES_AT_ONCE`] threads do.
 
-mod base64;
+pub(crate) mod base64;
 mod des;
 mod hash;
 mod remember;
@@ -47,17 +47,31 @@ pub(crate) struct Raw {
 
 /// `auth_basic_user_file` as written.
 struct RawFile {
-    /// With the directory of the configuration, if it does not begin with a variable.
-    text: Vec<u8>,
     word: Word,
+    /// The directory of the configuration.
+    prefix: Box<[u8]>,
 }
 
 /// Realm and file of one block.
 pub(crate) struct AuthBasic {
     /// `None` if nobody is asked for a password.
     realm: Option<Arc<Template>>,
-    file: Option<Arc<Template>>,
+    file: Option<Arc<UserFile>>,
     shared: Arc<Shared>,
+}
+
+/// `auth_basic_user_file`
+struct UserFile {
+    name: Template,
+    /// The directory of the configuration, where names that do not begin with a slash begin.
+    prefix: Box<[u8]>,
+}
+
+impl UserFile {
+    /// Its name for `r`. A name with a NUL is that of no file, and empty.
+    fn path(&self, r: &Request) -> CString {
+        CString::new(tw_conf::full_name(&self.prefix, &self.name.value(r))).unwrap_or_default()
+    }
 }
 
 /// What all blocks of a configuration share.
@@ -79,12 +93,7 @@ impl Settings for AuthBasic {
             .doc("Users and hashes of their passwords, one a line: `name:hash`. Hashes of crypt(3), apr1, {SHA}, {SSHA}, {PLAIN}.")
             .set(|raw, node, cx| {
                 raw.file.set_with(node, |node| {
-                    let word = node.arg(0)?.clone();
-                    let text = match word.bytes.first() {
-                        Some(b'$') => word.bytes.to_vec(),
-                        _ => tw_conf::full_name(cx.conf_prefix, &word.bytes),
-                    };
-                    Ok(RawFile { text, word })
+                    Ok(RawFile { word: node.arg(0)?.clone(), prefix: cx.conf_prefix.into() })
                 })
             }),
     ];
@@ -129,7 +138,7 @@ impl Settings for AuthBasic {
             None => outer.and_then(|outer| outer.realm.clone()),
         };
         let file = match raw.file.take() {
-            Some(file) => Some(Arc::new(cx.template_text(&file.text, Some(file.word.span))?)),
+            Some(RawFile { word, prefix }) => Some(Arc::new(UserFile { name: cx.template(&word)?, prefix })),
             None => outer.and_then(|outer| outer.file.clone()),
         };
         let shared = match outer {
@@ -187,8 +196,7 @@ impl Handler for AuthBasic {
         };
         let credentials = Credentials { text, user };
         let Some(disk) = r.disk().cloned() else { return Step::status(500) };
-        // A name with a NUL is that of no file.
-        let path = CString::new(file.value(r)).unwrap_or_default();
+        let path = file.path(r);
         match self.shared.kept.users_now(&disk, &path) {
             Some(users) => self.judge(r, realm, path, disk, &users, credentials),
             None => Step::Wait(Box::pin(async move {

@@ -38,9 +38,11 @@ mod split_clients;
 mod ssi;
 mod static_files;
 mod status_page;
+mod stub_status;
 mod sub;
 mod try_files;
 mod types;
+mod userid;
 mod zone;
 mod zstd;
 
@@ -68,6 +70,7 @@ pub static MODULES: &[Module] = &[
     Module::http::<try_files::TryFiles>("try_files"),
     // Content: the first that does not pass answers.
     Module::http::<metrics::Metrics>("metrics"),
+    Module::http::<stub_status::StubStatus>("stub_status"),
     Module::http::<status_page::StatusPage>("status_page"),
     Module::http::<mp4::Mp4>("mp4"),
     Module::http::<flv::Flv>("flv"),
@@ -82,6 +85,7 @@ pub static MODULES: &[Module] = &[
     Module::http::<static_files::Static>("static"),
     // Header filters.
     Module::http::<headers::Headers>("headers"),
+    Module::http::<userid::UserId>("userid"),
     // Unpacks first, so that others can read the body. Whoever changes a body stands between it and those that compress:
     // of these the first one that the client accepts does it.
     Module::http::<gunzip::Gunzip>("gunzip"),

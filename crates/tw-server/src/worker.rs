@@ -71,6 +71,10 @@ pub struct Counts {
     pub accepted: Counter,
     /// Connections open now.
     pub open: Counter,
+    /// Connections of which a part of a request's head has been read, and that wait for the rest.
+    pub reading: Counter,
+    /// Connections that wait for the first byte of a request.
+    pub waiting: Counter,
     /// Connections closed at once for want of `worker_connections`.
     pub refused: Counter,
     /// Requests begun.
@@ -355,6 +359,23 @@ impl Worker {
                 }
             }
         }
+    }
+}
+
+/// Counts one more while it lives.
+pub(crate) struct OneMore<'c>(&'c Counter);
+
+impl<'c> OneMore<'c> {
+    /// One more from now on.
+    pub(crate) fn in_level(level: &'c Counter) -> Self {
+        level.add(1);
+        Self(level)
+    }
+}
+
+impl Drop for OneMore<'_> {
+    fn drop(&mut self) {
+        self.0.sub(1);
     }
 }
 

@@ -81,7 +81,9 @@ fn users_and_hashes_of_every_kind() {
     for (target, status) in [
         (format!("/named?file={}", path.display()), 404),
         ("/named?file=/none".into(), 403),
-        ("/named?file=".into(), 403),
+        ("/named?file=".into(), 500),
+        ("/named?file=users".into(), 404),
+        ("/named?file=../conf/users".into(), 404),
         ("/named?file=/".into(), 500),
     ] {
         assert_eq!(login(&server, &target, "plain:password").status, status, "{target}");
@@ -156,7 +158,7 @@ fn an_unreadable_file_is_our_fault() {
     );
     use std::os::unix::fs::PermissionsExt;
     let path = server.prefix().join("conf/users");
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0)).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).unwrap();
     assert_eq!(login(&server, "/", "user:x").status, 500);
     server.wait_error_log("failed (13: Permission denied)").unwrap();
 }

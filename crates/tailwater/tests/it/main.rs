@@ -60,8 +60,10 @@ mod split_clients;
 mod ssi;
 mod static_files;
 mod status_page;
+mod stub_status;
 mod sub_filter;
 mod try_files;
+mod userid;
 
 use std::io;
 

@@ -3,7 +3,7 @@
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// The text of some bytes, with padding.
-pub(super) fn encode(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn encode(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len().div_ceil(3) * 4);
     for group in bytes.chunks(3) {
         let byte = |at: usize| u32::from(group.get(at).copied().unwrap_or(0));
@@ -17,7 +17,7 @@ pub(super) fn encode(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// The bytes of a text, with or without padding; `None` if it is malformed.
-pub(super) fn decode(text: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let text = text.split(|byte| *byte == b'=').next().unwrap_or_default();
     let mut out = Vec::with_capacity(text.len() * 3 / 4);
     for group in text.chunks(4) {

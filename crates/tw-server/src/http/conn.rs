@@ -30,7 +30,7 @@ use super::request::{After, LoopGeneration, Request};
 use super::request_body::{self, Drained};
 use super::respond;
 use crate::core::location::{LingeringClose, Location};
-use crate::worker::Worker;
+use crate::worker::{OneMore, Worker};
 
 /// Bytes asked of the socket for a request head.
 const HEAD_READ: usize = 4096;
@@ -208,6 +208,7 @@ impl Conn {
             return Woken::Close;
         }
         *self.idle.borrow_mut() = Idle::Since(tw_rt::clock::now(), None);
+        let _waiting = OneMore::in_level(&self.worker.counts.waiting);
         self.deadline.borrow_mut().set(timeout);
         let woken = poll_fn(|cx| {
             if let Poll::Ready(ready) = self.stream.poll_readable(cx) {
@@ -478,6 +479,7 @@ async fn read_head(conn: &Rc<Conn>, r: &mut Request) -> Head {
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 let left = until.saturating_duration_since(tw_rt::clock::now());
+                let _reading = OneMore::in_level(&conn.worker.counts.reading);
                 match conn.readable(left).await {
                     Ok(()) => {}
                     Err(WaitError::Timeout) if was_empty => return Head::Closed,

@@ -15,7 +15,7 @@ use tw_http::num;
 use super::request::Request;
 use crate::vars::{Value, VarDef};
 
-pub use client::basic_user;
+pub use client::{basic_user, find_cookie};
 pub use process::random_id;
 
 /// All variables of the core.

@@ -145,7 +145,7 @@ fn cookie(r: &Request, name: &[u8], out: &mut Vec<u8>) -> Value {
 }
 
 /// The value of a cookie in one `Cookie` field: `name = value` up to the next `;`, spaces around `=` allowed.
-fn find_cookie<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+pub fn find_cookie<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     line.split(|byte| *byte == b';').find_map(|pair| {
         let (found, rest) = trim(pair).split_at_checked(name.len())?;
         let value = trim(rest).strip_prefix(b"=")?;
