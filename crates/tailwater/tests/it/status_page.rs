@@ -118,9 +118,12 @@ fn a_stall_is_named() {
     let Some(document) = rendered(&server, "/status") else { return };
     let words = words(&document);
     assert!(words.contains("A loop was blocked "), "{words}");
-    // The newest are shown; with so low a threshold the page's own questions are stalls, too.
-    let named = ["regular expression", "writing metrics"].map(|doing| format!(" of 127.0.0.1 {doing} "));
-    assert!(named.iter().any(|stall| words.contains(stall)), "{words}");
+    // Which ones are the newest depends on how busy the machine is: with so low a threshold, the page's own questions are
+    // stalls, too.
+    assert!(
+        words.contains("blocked for by doing its part loop when ") && !words.contains("Nothing held"),
+        "{words}"
+    );
 }
 
 #[test]
