@@ -1,15 +1,14 @@
 //! `flv`: Flash videos from a byte on, `?start=` (nginx: ngx_http_flv_module). Content phase, before other files.
 
-use std::ffi::CString;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
-use tw_disk::{Kind, Now, Op};
+use tw_disk::Kind;
 use tw_http::{Method, num, target};
 use tw_server::http::body::{Body, FileSpan};
-use tw_server::http::files::{self, OpenFile};
+use tw_server::http::files::OpenFile;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::{Ranges, Request};
 use tw_server::load::Resolve;
@@ -64,24 +63,7 @@ impl Handler for Flv {
         if r.uri.path.last() == Some(&b'/') {
             return Step::PASS;
         }
-        let worker = r.conn().worker.clone();
-        let mut buf = worker.path.take();
-        let path = r.filename(&mut buf);
-        let step = match files::open_now(r, path) {
-            Now::Ready(Ok(file)) => Step::Now(answer(r, &file)),
-            Now::Ready(Err(errno)) => Step::Now(static_files::refuse(r, path, &Op::Open.failed(errno))),
-            Now::Cold => {
-                let path = CString::from(path);
-                Step::Wait(Box::pin(async move {
-                    match files::open(r, &path).await {
-                        Ok(file) => answer(r, &file),
-                        Err(error) => static_files::refuse(r, &path, &error),
-                    }
-                }))
-            }
-        };
-        worker.path.set(buf);
-        step
+        static_files::open(r, answer)
     }
 }
 

@@ -128,12 +128,15 @@ impl Handler for Mp4 {
         if r.uri.path.last() == Some(&b'/') {
             return Step::PASS;
         }
-        Step::Wait(Box::pin(self.answer(r)))
+        match self.part(&r.uri.args) {
+            None => static_files::open(r, whole),
+            Some(part) => Step::Wait(Box::pin(self.answer(r, part))),
+        }
     }
 }
 
 impl Mp4 {
-    async fn answer(&self, r: &mut Request) -> Outcome {
+    async fn answer(&self, r: &mut Request, part: Part) -> Outcome {
         let mut path = Vec::new();
         let path = CString::from(r.filename(&mut path));
         let file = match files::open(r, &path).await {
@@ -143,17 +146,12 @@ impl Mp4 {
         if file.meta().kind != Kind::File {
             return Outcome::Pass;
         }
-        let mut cut = None;
-        if let Some(part) = self.part(&r.uri.args) {
-            r.course.ranges = Ranges::One;
-            match self.cut(r, &file, part).await {
-                Ok(piece) => cut = piece.map(|piece| body_of(&file, piece)),
-                Err(failure) => return failure.outcome(r, &path),
-            }
-        } else {
-            r.course.ranges = Ranges::Allowed;
-        }
-        let body = cut.unwrap_or_else(|| static_files::content(&file));
+        let body = match self.cut(r, &file, part).await {
+            Ok(Some(piece)) => body_of(&file, piece),
+            Ok(None) => static_files::content(&file),
+            Err(failure) => return failure.outcome(r, &path),
+        };
+        r.course.ranges = Ranges::One;
         static_files::describe(r, &file, body.len().unwrap_or_default());
         Outcome::Respond(body)
     }
@@ -234,6 +232,14 @@ impl Mp4 {
             }
         }
         Ok(Some(found))
+    }
+}
+
+/// Answers with the whole file.
+fn whole(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
+    match file.meta().kind {
+        Kind::File => static_files::whole(r, file),
+        _ => Outcome::Pass,
     }
 }
 

@@ -48,29 +48,34 @@ impl Handler for Static {
         if r.uri.path.last() == Some(&b'/') {
             return Step::PASS;
         }
-        let worker = r.conn().worker.clone();
-        let mut buf = worker.path.take();
-        let path = r.filename(&mut buf);
-        let opened = files::open_now(r, path);
-        let step = match opened {
-            Now::Ready(Ok(file)) => Step::Now(answer(r, &file)),
-            Now::Ready(Err(errno)) => {
-                let outcome = refuse(r, path, &Op::Open.failed(errno));
-                Step::Now(outcome)
-            }
-            Now::Cold => {
-                let path = CString::from(path);
-                Step::Wait(Box::pin(async move {
-                    match files::open(r, &path).await {
-                        Ok(file) => answer(r, &file),
-                        Err(error) => refuse(r, &path, &error),
-                    }
-                }))
-            }
-        };
-        worker.path.set(buf);
-        step
+        open(r, answer)
     }
+}
+
+/// Opens the file of the URI and answers with it; waits only for what is not in memory.
+pub(crate) fn open<'a>(r: &'a mut Request, answer: fn(&mut Request, &Rc<OpenFile>) -> Outcome) -> Step<'a> {
+    let worker = r.conn().worker.clone();
+    let mut buf = worker.path.take();
+    let path = r.filename(&mut buf);
+    let opened = files::open_now(r, path);
+    let step = match opened {
+        Now::Ready(Ok(file)) => Step::Now(answer(r, &file)),
+        Now::Ready(Err(errno)) => {
+            let outcome = refuse(r, path, &Op::Open.failed(errno));
+            Step::Now(outcome)
+        }
+        Now::Cold => {
+            let path = CString::from(path);
+            Step::Wait(Box::pin(async move {
+                match files::open(r, &path).await {
+                    Ok(file) => answer(r, &file),
+                    Err(error) => refuse(r, &path, &error),
+                }
+            }))
+        }
+    };
+    worker.path.set(buf);
+    step
 }
 
 fn answer(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
