@@ -161,6 +161,7 @@ impl Tries {
     /// Nothing was there.
     fn last(&self, r: &Request) -> Outcome {
         let text = match &self.last {
+            // DIFF(nginx): a code below 300 is answered; there the connection closes without a word.
             Last::Code(code) => return Outcome::Status(*code),
             Last::Uri(text) => text,
         };

@@ -42,6 +42,7 @@ mod locations;
 mod log_paths;
 mod log_places;
 mod logs;
+mod lookup;
 mod malformed;
 mod map;
 mod metrics;
