@@ -6,10 +6,12 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::sync::Arc;
 use std::task::Poll;
 use tw_base::Limit;
 
 use bytes::Bytes;
+use tokio::sync::Semaphore;
 use tw_conf::Buffers;
 use tw_disk::{Account, Class, Source};
 use tw_http::{Known, Method, num};
@@ -296,12 +298,25 @@ enum Pulled {
 /// What a thread gives back.
 type Worked = (Box<dyn Encoder>, Result<Vec<u8>, CodecError>);
 
+/// Jobs that a loop has with the pool at a time. Encoders do nothing but compute: more of them than processors would only
+/// take time from the loops. The others wait here in the order they came, piece by piece.
+const JOBS_MAX: usize = 2;
+
+thread_local! {
+    static JOBS: Arc<Semaphore> = Arc::new(Semaphore::new(JOBS_MAX));
+}
+
 async fn by_pool(r: &Request, work: Work, encoder: Box<dyn Encoder>) -> io::Result<Worked> {
     let Some(disk) = r.disk().cloned() else { return Err(io::ErrorKind::NotFound.into()) };
-    // Below what waits for the disk, and as one source: compressing never takes all threads of the pool. It is not on the
-    // request's account, which is for the disk.
+    let permit = JOBS.with(Arc::clone).acquire_owned().await.map_err(io::Error::other)?;
+    // Below what waits for the disk. It is not on the request's account, which is for the disk.
     let mut account = Account::new(Class::Fill, Source::of(b"content coding"));
-    disk.pool().run(&mut account, move || work.run(encoder)).await.map_err(io::Error::other)
+    let job = move || {
+        // A job that has begun ends, whether or not somebody still waits for it.
+        let _permit = permit;
+        work.run(encoder)
+    };
+    disk.pool().run(&mut account, job).await.map_err(io::Error::other)
 }
 
 #[cfg(test)]
