@@ -21,6 +21,7 @@ use tw_server::http::plan::LocalFuture;
 use tw_server::http::request::{Ranges, Request};
 
 use super::codec::{CodecError, Encoder, Spec};
+use super::spare::Supply;
 use super::{ratio, spare, turn};
 use crate::types::Types;
 
@@ -112,10 +113,11 @@ impl Rules {
     // DIFF(nginx): what is compressed at once has a Content-Length.
     fn at_once(&self, r: &mut Request, input: Bytes) -> Result<Bytes, CodecError> {
         let before = input.len() as u64;
-        let encoder = spare::take(self.spec, Some(before))?;
-        let (encoder, out) = Work { input, then: Then::Finish }.run(encoder);
-        let out = out?;
-        spare::give_back(self.spec, encoder);
+        let work = Work { input, then: Then::Finish };
+        let Worked { encoder, out } = work.run(spare::take(self.spec, Some(before)))?;
+        if let Some(encoder) = encoder {
+            spare::give_back(self.spec, encoder);
+        }
         remember(r, self.ratio, before, out.len() as u64);
         Ok(out.into())
     }
@@ -163,15 +165,25 @@ enum Then {
     Finish,
 }
 
+/// What came of it.
+struct Worked {
+    /// Gone, when it is of no more use.
+    encoder: Option<Box<dyn Encoder>>,
+    out: Vec<u8>,
+}
+
 impl Work {
-    fn run(self, mut encoder: Box<dyn Encoder>) -> (Box<dyn Encoder>, Result<Vec<u8>, CodecError>) {
+    fn run(self, supply: Supply) -> Result<Worked, CodecError> {
+        let mut encoder = supply.encoder()?;
         let mut out = Vec::new();
-        let done = encoder.feed(&self.input, &mut out).and_then(|()| match self.then {
-            Then::Nothing => Ok(()),
-            Then::Flush => encoder.flush(&mut out),
-            Then::Finish => encoder.finish(&mut out),
-        });
-        (encoder, done.map(|()| out))
+        encoder.feed(&self.input, &mut out)?;
+        match self.then {
+            Then::Nothing => {}
+            Then::Flush => encoder.flush(&mut out)?,
+            Then::Finish => encoder.finish(&mut out)?,
+        }
+        let is_used_up = self.then == Then::Finish && encoder.memory().is_none();
+        Ok(Worked { encoder: (!is_used_up).then_some(encoder), out })
     }
 }
 
@@ -236,20 +248,20 @@ impl Compressed {
             Pulled::Nothing => Work { input: Bytes::new(), then: Then::Flush },
         };
         let then = work.then;
-        let (encoder, out) = self.encode(r, work).await?;
-        let out = out.map_err(io::Error::other)?;
+        let Worked { encoder, out } = self.encode(r, work).await?;
         self.after += out.len() as u64;
         match then {
             Then::Nothing if out.is_empty() => {}
             Then::Nothing => self.held = Some(0),
             Then::Flush | Then::Finish => self.held = None,
         }
-        if then == Then::Finish {
-            spare::give_back(self.spec, encoder);
-            self.stage = Stage::Finished;
-            remember(r, self.ratio, self.before, self.after);
-        } else {
-            self.stage = Stage::Between(encoder);
+        match encoder {
+            Some(encoder) if then != Then::Finish => self.stage = Stage::Between(encoder),
+            spare => {
+                spare.into_iter().for_each(|encoder| spare::give_back(self.spec, encoder));
+                self.stage = Stage::Finished;
+                remember(r, self.ratio, self.before, self.after);
+            }
         }
         Ok(Some(out.into()))
     }
@@ -262,15 +274,18 @@ impl Compressed {
         self.before += new as u64;
         let cost_ns = self.spec.cost_ns().saturating_mul((waiting + new) as u64);
         let is_short = cost_ns <= INLINE_NS_MAX;
-        let encoder = match std::mem::replace(&mut self.stage, Stage::Away) {
-            Stage::Between(encoder) => encoder,
-            _ => spare::take(self.spec, self.length).map_err(io::Error::other)?,
+        let supply = match std::mem::replace(&mut self.stage, Stage::Away) {
+            Stage::Between(encoder) => Supply::Begun(encoder),
+            _ => spare::take(self.spec, self.length),
         };
         // Away from here on: should the future be dropped, the piece is lost, and nobody may go on as if it were not.
         while is_short && !turn::may_spend(cost_ns) {
             tw_rt::yield_now().await;
         }
-        if is_short { Ok(work.run(encoder)) } else { by_pool(r, work, encoder).await }
+        match is_short {
+            true => work.run(supply).map_err(io::Error::other),
+            false => by_pool(r, work, supply).await,
+        }
     }
 }
 
@@ -295,9 +310,6 @@ enum Pulled {
     Nothing,
 }
 
-/// What a thread gives back.
-type Worked = (Box<dyn Encoder>, Result<Vec<u8>, CodecError>);
-
 /// Jobs that a loop has with the pool at a time. Encoders do nothing but compute: more of them than processors would only
 /// take time from the loops. The others wait here in the order they came, piece by piece.
 const JOBS_MAX: usize = 2;
@@ -306,7 +318,7 @@ thread_local! {
     static JOBS: Arc<Semaphore> = Arc::new(Semaphore::new(JOBS_MAX));
 }
 
-async fn by_pool(r: &Request, work: Work, encoder: Box<dyn Encoder>) -> io::Result<Worked> {
+async fn by_pool(r: &Request, work: Work, supply: Supply) -> io::Result<Worked> {
     let Some(disk) = r.disk().cloned() else { return Err(io::ErrorKind::NotFound.into()) };
     let permit = JOBS.with(Arc::clone).acquire_owned().await.map_err(io::Error::other)?;
     // Below what waits for the disk. It is not on the request's account, which is for the disk.
@@ -314,9 +326,9 @@ async fn by_pool(r: &Request, work: Work, encoder: Box<dyn Encoder>) -> io::Resu
     let job = move || {
         // A job that has begun ends, whether or not somebody still waits for it.
         let _permit = permit;
-        work.run(encoder)
+        work.run(supply)
     };
-    disk.pool().run(&mut account, job).await.map_err(io::Error::other)
+    disk.pool().run(&mut account, job).await.map_err(io::Error::other)?.map_err(io::Error::other)
 }
 
 #[cfg(test)]
@@ -348,16 +360,15 @@ mod tests {
     fn work_that_flushes_can_be_read_and_goes_on() {
         let spec = Spec::Gzip { level: 1, window_bits: 15, mem_level: 8 };
         let work = |input: &'static [u8], then| Work { input: Bytes::from_static(input), then };
-        let encoder = spare::take(spec, None).unwrap();
-        let (encoder, first) = work(b"first", Then::Nothing).run(encoder);
-        let (encoder, flushed) = work(b"", Then::Flush).run(encoder);
-        let so_far = [first.unwrap(), flushed.unwrap()].concat();
+        let worked = work(b"first", Then::Nothing).run(spare::take(spec, None)).unwrap();
+        let flushed = work(b"", Then::Flush).run(Supply::Begun(worked.encoder.unwrap())).unwrap();
+        let so_far = [worked.out, flushed.out].concat();
         let mut inflate = zlib_rs::Inflate::new(true, 31);
         let mut text = [0; 64];
         inflate.decompress(&so_far, &mut text, zlib_rs::InflateFlush::NoFlush).unwrap();
         assert_eq!(&text[..inflate.total_out() as usize], b"first");
-        let (_, rest) = work(b" second", Then::Finish).run(encoder);
-        let rest = rest.unwrap();
+        let rest = work(b" second", Then::Finish).run(Supply::Begun(flushed.encoder.unwrap()));
+        let rest = rest.unwrap().out;
         inflate.decompress(&rest, &mut text[5..], zlib_rs::InflateFlush::NoFlush).unwrap();
         assert_eq!(&text[..inflate.total_out() as usize], b"first second");
     }

@@ -26,17 +26,36 @@ thread_local! {
     static SPARES: RefCell<Vec<Spare>> = const { RefCell::new(Vec::new()) };
 }
 
-/// An encoder at the beginning of a body of this length, if that is known.
-pub(super) fn take(spec: Spec, length: Option<u64>) -> Result<Box<dyn Encoder>, CodecError> {
-    let spare = SPARES.with_borrow_mut(|spares| {
-        // The last one given back is the one the processor still remembers.
-        let at = spares.iter().rposition(|spare| spare.spec == spec)?;
-        Some(spares.remove(at).encoder)
-    });
-    match spare {
-        Some(mut encoder) => encoder.reset(length).map(|()| encoder),
-        None => spec.encoder(length),
+/// An encoder, or what it takes to get one: that is work, too, and done where the work is done.
+pub(super) enum Supply {
+    /// One that is in use.
+    Begun(Box<dyn Encoder>),
+    /// One that was used for another body, for a body of this length.
+    Used(Box<dyn Encoder>, Option<u64>),
+    /// None, for a body of this length.
+    Absent(Spec, Option<u64>),
+}
+
+impl Supply {
+    /// The encoder.
+    pub(super) fn encoder(self) -> Result<Box<dyn Encoder>, CodecError> {
+        match self {
+            Self::Begun(encoder) => Ok(encoder),
+            Self::Used(mut encoder, length) => encoder.reset(length).map(|()| encoder),
+            Self::Absent(spec, length) => spec.encoder(length),
+        }
     }
+}
+
+/// What there is for the beginning of a body of this length, if that is known.
+pub(super) fn take(spec: Spec, length: Option<u64>) -> Supply {
+    SPARES.with_borrow_mut(|spares| {
+        // The last one given back is the one the processor still remembers.
+        match spares.iter().rposition(|spare| spare.spec == spec) {
+            Some(at) => Supply::Used(spares.remove(at).encoder, length),
+            None => Supply::Absent(spec, length),
+        }
+    })
 }
 
 /// Keeps an encoder for the next use, if there is room.
@@ -60,16 +79,16 @@ mod tests {
     fn encoders_are_used_again_and_not_hoarded() {
         let spec = Spec::Gzip { level: 6, window_bits: 15, mem_level: 8 };
         let count = || SPARES.with_borrow(Vec::len);
-        let many: Vec<_> = (0..100).map(|_| take(spec, None).unwrap()).collect();
+        let many: Vec<_> = (0..100).map(|_| take(spec, None).encoder().unwrap()).collect();
         many.into_iter().for_each(|encoder| give_back(spec, encoder));
         let kept = count();
         assert!((10..40).contains(&kept), "{kept}");
-        let _one = take(spec, None).unwrap();
+        let _one = take(spec, None).encoder().unwrap();
         assert_eq!(count(), kept - 1);
-        let _other = take(Spec::Gzip { level: 1, window_bits: 15, mem_level: 8 }, None).unwrap();
+        let _other = take(Spec::Gzip { level: 1, window_bits: 15, mem_level: 8 }, None).encoder().unwrap();
         assert_eq!(count(), kept - 1);
         let brotli = Spec::Brotli { quality: 1, window_bits: 16 };
-        give_back(brotli, take(brotli, None).unwrap());
+        give_back(brotli, take(brotli, None).encoder().unwrap());
         assert_eq!(count(), kept - 1);
     }
 }
