@@ -1,9 +1,14 @@
 //! Brotli (RFC 7932) by the `brotli` crate.
 
-use std::io::{self, Write};
+use std::any::Any;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use brotli::CompressorWriter;
-use brotli::enc::BrotliEncoderParams;
+use alloc_stdlib::heap_alloc::WrapBox;
+use brotli::enc::BrotliAlloc;
+use brotli::enc::encode::{
+    BrotliEncoderDestroyInstance, BrotliEncoderOperation, BrotliEncoderParameter, BrotliEncoderStateStruct,
+};
+use brotli::{Allocator, SliceWrapper, SliceWrapperMut};
 
 use super::codec::{CodecError, Encoder};
 
@@ -11,72 +16,160 @@ use super::codec::{CodecError, Encoder};
 const WINDOW_BITS_MIN: u8 = 10;
 /// Bytes of room for output that the encoder has at a time.
 const ROOM: usize = 16 << 10;
+/// Smallest piece of memory that is worth keeping, bytes: smaller ones the allocator has at hand.
+const KEPT_MIN: usize = 32 << 10;
+/// Bytes that an encoder keeps for the next body.
+const KEPT_MAX: usize = 8 << 20;
 
-/// An encoder. The crate's cannot be used twice: `reset` makes another one.
+/// An encoder. The crate's cannot be used twice: `reset` makes another one out of the memory of the last.
 pub(super) struct Brotli {
     quality: u8,
     window_bits: u8,
-    writer: Option<CompressorWriter<Vec<u8>>>,
+    memory: Memory,
+    state: BrotliEncoderStateStruct<Memory>,
 }
 
 impl Brotli {
     /// See [`Spec::Brotli`](super::Spec::Brotli).
     pub(super) fn new(quality: u8, window_bits: u8, length: Option<u64>) -> Self {
-        let mut new = Self { quality, window_bits, writer: None };
-        new.begin(length);
-        new
+        let memory = Memory::default();
+        let state = begin(quality, window_bits, length, &memory);
+        Self { quality, window_bits, memory, state }
     }
 
-    fn begin(&mut self, length: Option<u64>) {
-        let (quality, lgwin) = (i32::from(self.quality), i32::from(self.window_bits));
-        let mut params = BrotliEncoderParams { quality, lgwin, ..BrotliEncoderParams::default() };
-        if let Some(length) = length {
-            // A window larger than the body is memory for nothing.
-            let fits = |bits: &u8| length <= 1 << bits;
-            let bits = (WINDOW_BITS_MIN..self.window_bits).find(fits).unwrap_or(self.window_bits);
-            params.lgwin = i32::from(bits);
-            params.size_hint = usize::try_from(length).unwrap_or(usize::MAX);
-        }
-        self.writer = Some(CompressorWriter::with_params(Vec::new(), ROOM, &params));
-    }
-
-    fn with(
+    fn run(
         &mut self,
+        input: &[u8],
         out: &mut Vec<u8>,
-        what: impl FnOnce(&mut CompressorWriter<Vec<u8>>) -> io::Result<()>,
+        operation: BrotliEncoderOperation,
     ) -> Result<(), CodecError> {
-        let Some(writer) = &mut self.writer else {
-            return Err(CodecError("brotli: already finished".into()));
-        };
-        what(writer).map_err(|e| CodecError(format!("brotli: {e}")))?;
-        out.append(writer.get_mut());
-        Ok(())
+        let (mut left, mut taken) = (input.len(), 0);
+        loop {
+            let start = out.len();
+            out.resize(start + ROOM, 0);
+            let (mut room, mut made) = (ROOM, 0);
+            let went_well = self.state.compress_stream(
+                operation,
+                &mut left,
+                input,
+                &mut taken,
+                &mut room,
+                out.get_mut(start..).unwrap_or_default(),
+                &mut made,
+                &mut None,
+                &mut |_, _, _, _| (),
+            );
+            out.truncate(start + made);
+            if !went_well {
+                return Err(CodecError("brotli: the encoder gave up".into()));
+            }
+            if left == 0 && !self.state.has_more_output() {
+                return Ok(());
+            }
+        }
     }
+
+    /// Takes the memory of the encoder back.
+    fn end(&mut self) {
+        BrotliEncoderDestroyInstance(&mut self.state);
+    }
+}
+
+fn begin(
+    quality: u8,
+    window_bits: u8,
+    length: Option<u64>,
+    memory: &Memory,
+) -> BrotliEncoderStateStruct<Memory> {
+    // A window larger than the body is memory for nothing.
+    let fits = |bits: &u8| length.is_some_and(|length| length <= 1 << bits);
+    let bits = (WINDOW_BITS_MIN..window_bits).find(fits).unwrap_or(window_bits);
+    let mut state = BrotliEncoderStateStruct::new(memory.clone());
+    state.set_parameter(BrotliEncoderParameter::BROTLI_PARAM_QUALITY, u32::from(quality));
+    state.set_parameter(BrotliEncoderParameter::BROTLI_PARAM_LGWIN, u32::from(bits));
+    state
 }
 
 impl Encoder for Brotli {
     fn reset(&mut self, length: Option<u64>) -> Result<(), CodecError> {
-        self.begin(length);
+        self.end();
+        self.state = begin(self.quality, self.window_bits, length, &self.memory);
         Ok(())
     }
 
     fn feed(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<(), CodecError> {
-        self.with(out, |writer| writer.write_all(input))
+        self.run(input, out, BrotliEncoderOperation::BROTLI_OPERATION_PROCESS)
     }
 
     fn flush(&mut self, out: &mut Vec<u8>) -> Result<(), CodecError> {
-        self.with(out, Write::flush)
+        self.run(&[], out, BrotliEncoderOperation::BROTLI_OPERATION_FLUSH)
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), CodecError> {
-        let Some(writer) = self.writer.take() else {
-            return Err(CodecError("brotli: already finished".into()));
-        };
-        out.append(&mut writer.into_inner());
-        Ok(())
+        self.run(&[], out, BrotliEncoderOperation::BROTLI_OPERATION_FINISH)?;
+        match self.state.is_finished() {
+            true => {
+                self.end();
+                Ok(())
+            }
+            false => Err(CodecError("brotli: the end was not written".into())),
+        }
     }
 
-    fn memory(&self) -> Option<usize> {
-        None
+    fn memory(&mut self) -> usize {
+        self.end();
+        self.memory.kept().size
     }
 }
+
+/// The memory of one encoder after the other: some megabytes, which would otherwise have to come from the system and go
+/// back to it for every body.
+#[derive(Clone, Default)]
+struct Memory(Arc<Mutex<Kept>>);
+
+/// Pieces of memory that are not in use.
+#[derive(Default)]
+struct Kept {
+    pieces: Vec<Box<dyn Any + Send>>,
+    /// Bytes of all of them.
+    size: usize,
+}
+
+impl Memory {
+    /// Never contended: an encoder is used by one thread at a time.
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: Clone + Default + Send + 'static> Allocator<T> for Memory {
+    type AllocatedMemory = WrapBox<T>;
+
+    fn alloc_cell(&mut self, len: usize) -> WrapBox<T> {
+        if len.saturating_mul(size_of::<T>()) >= KEPT_MIN {
+            let mut kept = self.kept();
+            let fits = |piece: &Box<dyn Any + Send>| {
+                piece.downcast_ref::<WrapBox<T>>().is_some_and(|piece| piece.slice().len() == len)
+            };
+            if let Some(at) = kept.pieces.iter().position(fits)
+                && let Ok(mut piece) = kept.pieces.swap_remove(at).downcast::<WrapBox<T>>()
+            {
+                kept.size -= len * size_of::<T>();
+                piece.slice_mut().fill(T::default());
+                return *piece;
+            }
+        }
+        vec![T::default(); len].into()
+    }
+
+    fn free_cell(&mut self, data: WrapBox<T>) {
+        let size = data.slice().len().saturating_mul(size_of::<T>());
+        let mut kept = self.kept();
+        if size >= KEPT_MIN && kept.size + size <= KEPT_MAX {
+            kept.size += size;
+            kept.pieces.push(Box::new(data));
+        }
+    }
+}
+
+impl BrotliAlloc for Memory {}

@@ -55,8 +55,8 @@ pub(crate) trait Encoder: Send {
     fn flush(&mut self, out: &mut Vec<u8>) -> Result<(), CodecError>;
     /// Appends the end.
     fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), CodecError>;
-    /// Bytes it holds, roughly; `None` if keeping it for another body is of no use.
-    fn memory(&self) -> Option<usize>;
+    /// Ends the body, if that was not done, and tells the bytes that are kept for another one, roughly.
+    fn memory(&mut self) -> usize;
 }
 
 impl Spec {
@@ -232,6 +232,18 @@ mod tests {
             encoder.finish(&mut out).unwrap();
             assert!(out.len() < noise.len() + noise.len() / 20, "{spec:?} {}", out.len());
             assert!(decode(spec, &out) == noise, "{spec:?}");
+        }
+    }
+
+    #[test]
+    fn no_level_takes_all_memory() {
+        for (level, length) in
+            [(1, None), (8, None), (8, Some(1 << 40)), (22, None), (22, Some(1 << 40)), (22, Some(1 << 20))]
+        {
+            let mut encoder = Spec::Zstd { level }.encoder(length).unwrap();
+            encoder.feed(b"x", &mut Vec::new()).unwrap();
+            let memory = encoder.memory();
+            assert!(memory <= 20 << 20, "{level} {length:?}: {memory}");
         }
     }
 

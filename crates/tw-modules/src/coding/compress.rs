@@ -115,9 +115,7 @@ impl Rules {
         let before = input.len() as u64;
         let work = Work { input, then: Then::Finish };
         let Worked { encoder, out } = work.run(spare::take(self.spec, Some(before)))?;
-        if let Some(encoder) = encoder {
-            spare::give_back(self.spec, encoder);
-        }
+        spare::give_back(self.spec, encoder);
         remember(r, self.ratio, before, out.len() as u64);
         Ok(out.into())
     }
@@ -167,8 +165,7 @@ enum Then {
 
 /// What came of it.
 struct Worked {
-    /// Gone, when it is of no more use.
-    encoder: Option<Box<dyn Encoder>>,
+    encoder: Box<dyn Encoder>,
     out: Vec<u8>,
 }
 
@@ -182,8 +179,7 @@ impl Work {
             Then::Flush => encoder.flush(&mut out)?,
             Then::Finish => encoder.finish(&mut out)?,
         }
-        let is_used_up = self.then == Then::Finish && encoder.memory().is_none();
-        Ok(Worked { encoder: (!is_used_up).then_some(encoder), out })
+        Ok(Worked { encoder, out })
     }
 }
 
@@ -255,13 +251,12 @@ impl Compressed {
             Then::Nothing => self.held = Some(0),
             Then::Flush | Then::Finish => self.held = None,
         }
-        match encoder {
-            Some(encoder) if then != Then::Finish => self.stage = Stage::Between(encoder),
-            spare => {
-                spare.into_iter().for_each(|encoder| spare::give_back(self.spec, encoder));
-                self.stage = Stage::Finished;
-                remember(r, self.ratio, self.before, self.after);
-            }
+        if then == Then::Finish {
+            spare::give_back(self.spec, encoder);
+            self.stage = Stage::Finished;
+            remember(r, self.ratio, self.before, self.after);
+        } else {
+            self.stage = Stage::Between(encoder);
         }
         Ok(Some(out.into()))
     }
@@ -361,13 +356,13 @@ mod tests {
         let spec = Spec::Gzip { level: 1, window_bits: 15, mem_level: 8 };
         let work = |input: &'static [u8], then| Work { input: Bytes::from_static(input), then };
         let worked = work(b"first", Then::Nothing).run(spare::take(spec, None)).unwrap();
-        let flushed = work(b"", Then::Flush).run(Supply::Begun(worked.encoder.unwrap())).unwrap();
+        let flushed = work(b"", Then::Flush).run(Supply::Begun(worked.encoder)).unwrap();
         let so_far = [worked.out, flushed.out].concat();
         let mut inflate = zlib_rs::Inflate::new(true, 31);
         let mut text = [0; 64];
         inflate.decompress(&so_far, &mut text, zlib_rs::InflateFlush::NoFlush).unwrap();
         assert_eq!(&text[..inflate.total_out() as usize], b"first");
-        let rest = work(b" second", Then::Finish).run(Supply::Begun(flushed.encoder.unwrap()));
+        let rest = work(b" second", Then::Finish).run(Supply::Begun(flushed.encoder));
         let rest = rest.unwrap().out;
         inflate.decompress(&rest, &mut text[5..], zlib_rs::InflateFlush::NoFlush).unwrap();
         assert_eq!(&text[..inflate.total_out() as usize], b"first second");

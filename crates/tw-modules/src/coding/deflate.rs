@@ -77,7 +77,7 @@ impl Encoder for Gzip {
         self.run(&[], out, DeflateFlush::Finish)
     }
 
-    fn memory(&self) -> Option<usize> {
-        Some(self.memory)
+    fn memory(&mut self) -> usize {
+        self.memory
     }
 }

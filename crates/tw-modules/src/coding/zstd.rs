@@ -7,23 +7,24 @@ use super::codec::{CodecError, Encoder};
 
 /// Bytes of room for output that the encoder is given at a time.
 const ROOM: usize = 16 << 10;
-/// Largest window, base-2 logarithm: RFC 9659 allows 8 MiB in a content coding.
-const WINDOW_BITS_MAX: u32 = 23;
-/// First level whose own window may be larger.
-const LARGE_WINDOWS: i32 = 20;
+/// First level that takes as much memory as the body is long: up to 650 MiB. Levels below take 5 MiB at most.
+const LARGE_LEVEL: i32 = 9;
+/// Longest body, bytes, for which such a level is tuned; a longer one is compressed as if it were this long. So an encoder
+/// takes 19 MiB at most, and its window stays far below the 8 MiB that RFC 9659 allows.
+const TUNED_MAX: u32 = 1 << 20;
 
 /// An encoder of libzstd, whose memory comes from the allocator of the program.
-pub(super) struct Zstd(CCtx<'static>);
+pub(super) struct Zstd {
+    level: i32,
+    state: CCtx<'static>,
+}
 
 impl Zstd {
     /// See [`Spec::Zstd`](super::Spec::Zstd).
     pub(super) fn new(level: i32, length: Option<u64>) -> Result<Self, CodecError> {
         let Some(mut state) = CCtx::try_create() else { return Err(CodecError("zstd: no memory".into())) };
         check(state.set_parameter(CParameter::CompressionLevel(level)))?;
-        if level >= LARGE_WINDOWS {
-            check(state.set_parameter(CParameter::WindowLog(WINDOW_BITS_MAX)))?;
-        }
-        let mut new = Self(state);
+        let mut new = Self { level, state };
         new.reset(length)?;
         Ok(new)
     }
@@ -34,7 +35,7 @@ impl Zstd {
             let start = out.len();
             out.resize(start + ROOM, 0);
             let mut room = OutBuffer::around(out.get_mut(start..).unwrap_or_default());
-            let left = self.0.compress_stream2(&mut room, &mut input_buf, end);
+            let left = self.state.compress_stream2(&mut room, &mut input_buf, end);
             let made = room.pos();
             out.truncate(start + made);
             let left = check(left)?;
@@ -55,8 +56,12 @@ fn check(result: SafeResult) -> Result<usize, CodecError> {
 
 impl Encoder for Zstd {
     fn reset(&mut self, length: Option<u64>) -> Result<(), CodecError> {
-        check(self.0.reset(ResetDirective::SessionOnly))?;
-        check(self.0.set_pledged_src_size(length)).map(drop)
+        let is_long = length.is_none_or(|length| length > u64::from(TUNED_MAX));
+        let hint = if self.level >= LARGE_LEVEL && is_long { TUNED_MAX } else { 0 };
+        check(self.state.reset(ResetDirective::SessionOnly))?;
+        check(self.state.set_parameter(CParameter::SrcSizeHint(hint)))?;
+        // A promise would count for more than the hint.
+        check(self.state.set_pledged_src_size(length.filter(|_| hint == 0))).map(drop)
     }
 
     fn feed(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<(), CodecError> {
@@ -71,7 +76,7 @@ impl Encoder for Zstd {
         self.run(&[], out, ZSTD_EndDirective::ZSTD_e_end)
     }
 
-    fn memory(&self) -> Option<usize> {
-        Some(self.0.sizeof())
+    fn memory(&mut self) -> usize {
+        self.state.sizeof()
     }
 }
