@@ -73,7 +73,7 @@ impl Settings for Gzip {
             .set(|raw, node, _| raw.min_length.set_size(node)),
         record::buffers("gzip_buffers", ALL)
             .default("32 4k")
-            .doc("How much is compressed at a time: number times size, between 4k and 64k.")
+            .doc("How much is compressed at a time by the loop: number times size, between 4k and 64k.")
             .set(|raw, node, _| raw.buffers.set_buffers(node)),
         record::size("gzip_window", ALL)
             .default("32k")

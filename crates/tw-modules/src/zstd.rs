@@ -66,7 +66,7 @@ impl Settings for Zstd {
             .set(|raw, node, _| raw.min_length.set_size(node)),
         record::buffers("zstd_buffers", ALL)
             .default("32 4k")
-            .doc("How much is compressed at a time: number times size, between 4k and 64k.")
+            .doc("How much is compressed at a time by the loop: number times size, between 4k and 64k.")
             .set(|raw, node, _| raw.buffers.set_buffers(node)),
         record::new("zstd_dict_file", "file", HTTP, Args::exact(1))
             .doc("Refused: no client could decode what a dictionary of the server made.")

@@ -29,6 +29,8 @@ use crate::types::Types;
 const INLINE_NS_MAX: u64 = 1_000_000;
 /// Bytes of a body that are compressed at a time.
 const PIECE_MAX: usize = 64 << 10;
+/// The same for jobs of the pool. Most bodies are shorter: one job makes all of it, and no encoder is held between two.
+const JOB_MAX: usize = 256 << 10;
 
 pub(crate) const LIMITS: &[Limit] = &[
     Limit::bytes(
@@ -43,6 +45,13 @@ pub(crate) const LIMITS: &[Limit] = &[
         "Time that compressing one piece may keep a loop",
         "larger pieces are compressed by a pool",
     ),
+    Limit::bytes(
+        "JOB_MAX",
+        JOB_MAX as u64,
+        "Bytes of a body that one job of a pool compresses",
+        "the rest waits",
+    ),
+    Limit::count("JOBS_MAX", JOBS_MAX as u64, "Jobs of a loop that compress at a time", "the others wait in order"),
     turn::LIMIT,
     spare::LIMIT,
 ];
@@ -121,12 +130,13 @@ impl Rules {
     }
 
     fn stream(&self, body: Body) -> Body {
-        let total = self.buffers.count.saturating_mul(self.buffers.size);
+        let total = self.buffers.count.saturating_mul(self.buffers.size).clamp(PIECE_MIN, PIECE_MAX);
+        let is_costly = self.spec.cost_ns().saturating_mul(total as u64) > INLINE_NS_MAX;
         Body::Stream(Box::new(Compressed {
             length: body.len(),
             body,
             spec: self.spec,
-            piece: total.clamp(PIECE_MIN, PIECE_MAX),
+            piece: if is_costly { JOB_MAX } else { total },
             ratio: self.ratio,
             stage: Stage::Begin,
             before: 0,
@@ -268,19 +278,19 @@ impl Compressed {
         self.held = Some(held + new);
         self.before += new as u64;
         let cost_ns = self.spec.cost_ns().saturating_mul((waiting + new) as u64);
-        let is_short = cost_ns <= INLINE_NS_MAX;
-        let supply = match std::mem::replace(&mut self.stage, Stage::Away) {
-            Stage::Between(encoder) => Supply::Begun(encoder),
-            _ => spare::take(self.spec, self.length),
-        };
         // Away from here on: should the future be dropped, the piece is lost, and nobody may go on as if it were not.
-        while is_short && !turn::may_spend(cost_ns) {
-            tw_rt::yield_now().await;
+        let stage = std::mem::replace(&mut self.stage, Stage::Away);
+        let (spec, length) = (self.spec, self.length);
+        // Taken when it can work, so that there are not more encoders than need be.
+        let supply = move || match stage {
+            Stage::Between(encoder) => Supply::Begun(encoder),
+            _ => spare::take(spec, length),
+        };
+        if cost_ns <= INLINE_NS_MAX {
+            turn::wait(cost_ns).await;
+            return work.run(supply()).map_err(io::Error::other);
         }
-        match is_short {
-            true => work.run(supply).map_err(io::Error::other),
-            false => by_pool(r, work, supply).await,
-        }
+        by_pool(r, work, supply).await
     }
 }
 
@@ -313,11 +323,12 @@ thread_local! {
     static JOBS: Arc<Semaphore> = Arc::new(Semaphore::new(JOBS_MAX));
 }
 
-async fn by_pool(r: &Request, work: Work, supply: Supply) -> io::Result<Worked> {
+async fn by_pool(r: &Request, work: Work, supply: impl FnOnce() -> Supply) -> io::Result<Worked> {
     let Some(disk) = r.disk().cloned() else { return Err(io::ErrorKind::NotFound.into()) };
     let permit = JOBS.with(Arc::clone).acquire_owned().await.map_err(io::Error::other)?;
     // Below what waits for the disk. It is not on the request's account, which is for the disk.
     let mut account = Account::new(Class::Fill, Source::of(b"content coding"));
+    let supply = supply();
     let job = move || {
         // A job that has begun ends, whether or not somebody still waits for it.
         let _permit = permit;

@@ -1,8 +1,11 @@
 //! How much of a turn of the loop encoders may take: what is ready behind them waits no longer than that.
 
 use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Instant;
 use tw_base::Limit;
+
+use tokio::sync::Semaphore;
 
 /// Nanoseconds of a turn, as estimated, after which nothing more is compressed in it.
 const TURN_NS_MAX: u64 = 2_000_000;
@@ -11,17 +14,30 @@ pub(super) const LIMIT: Limit = Limit::micros(
     "TURN_NS_MAX",
     TURN_NS_MAX / 1000,
     "Time of one turn of a loop that compressing may take",
-    "a pool does the rest",
+    "the rest waits for another turn",
 );
 
 thread_local! {
     /// When the turn began, and what was spent in it.
     static TURN: Cell<Option<(Instant, u64)>> = const { Cell::new(None) };
+    /// Those who wait for another turn, in the order they came; the first of them holds the permit.
+    static LINE: Rc<Semaphore> = Rc::new(Semaphore::new(1));
 }
 
-/// Whether this turn has time left; if so, `cost_ns` of it are taken.
+/// Whether this turn has time left and nobody waits for it; if so, `cost_ns` of it are taken.
 pub(super) fn may_spend(cost_ns: u64) -> bool {
-    spend(tw_rt::clock::now(), cost_ns)
+    let is_free = LINE.with(|line| line.available_permits() > 0);
+    is_free && spend(tw_rt::clock::now(), cost_ns)
+}
+
+/// Waits for a turn that has time left, behind those who wait already, and takes `cost_ns` of it.
+pub(super) async fn wait(cost_ns: u64) {
+    let line = LINE.with(Rc::clone);
+    // It is never closed, so everybody gets the place.
+    let _first = line.acquire().await;
+    while !spend(tw_rt::clock::now(), cost_ns) {
+        tw_rt::yield_now().await;
+    }
 }
 
 fn spend(now: Instant, cost_ns: u64) -> bool {
