@@ -51,7 +51,12 @@ pub(crate) const LIMITS: &[Limit] = &[
         "Bytes of a body that one job of a pool compresses",
         "the rest waits",
     ),
-    Limit::count("JOBS_MAX", JOBS_MAX as u64, "Jobs of a loop that compress at a time", "the others wait in order"),
+    Limit::count(
+        "JOBS_MAX",
+        JOBS_MAX as u64,
+        "Jobs of a loop that compress at a time",
+        "the others wait in order",
+    ),
     turn::LIMIT,
     spare::LIMIT,
 ];
