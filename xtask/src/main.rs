@@ -29,7 +29,7 @@ struct Command {
 const COMMANDS: &[Command] = &[
     Command {
         name: "bench",
-        arguments: "static | disk | idle",
+        arguments: "static | filters | disk | idle",
         about: "measure against nginx, with targets",
         run: bench::run,
     },
