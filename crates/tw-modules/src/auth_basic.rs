@@ -241,7 +241,7 @@ impl AuthBasic {
                     "user \"{user}\": the password has a hash of an unknown kind ({mark}) in \"{path}\""
                 ),
             );
-            return Step::status(500);
+            return Step::Now(ask(r, &realm));
         };
         if kind.is_quick() {
             let verdict = kind.verify(&hash, credentials.password());
@@ -289,7 +289,7 @@ fn decide(r: &mut Request, verdict: Verdict, realm: &[u8], user: &[u8], hash: &[
                 Level::Error,
                 format_args!("user \"{user}\": the hash of the password ({mark}) cannot be read"),
             );
-            Outcome::Status(500)
+            ask(r, realm)
         }
     }
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tw_base::Counter;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting, Span, Word, record};
 use tw_log::{Level, Text};
+use tw_server::http::phases;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
@@ -256,8 +257,7 @@ fn each(r: &Request, mut read: impl FnMut(&str, &Buckets)) {
 pub(crate) fn read_status(node: &Node) -> Result<u16, ConfError> {
     match node.number()? {
         code @ 400..=599 => Ok(code as u16),
-        0..400 => Err(node.fail("value must be equal to or greater than 400")),
-        _ => Err(node.fail("value must be equal to or less than 599")),
+        _ => Err(node.fail("value must be between 400 and 599")),
     }
 }
 
@@ -339,12 +339,13 @@ impl Handler for LimitReq {
                 if self.dry_run {
                     ("DELAYED_DRY_RUN", Step::PASS)
                 } else {
-                    let conn = r.conn().clone();
-                    let wait = async move {
-                        conn.sleep(span).await;
-                        Outcome::Pass
-                    };
-                    ("DELAYED", Step::Wait(Box::pin(wait)))
+                    r.set_slot(self.slot, "DELAYED");
+                    return Step::Wait(Box::pin(async move {
+                        match r.conn().clone().sleep(span).await {
+                            Ok(()) => Outcome::Pass,
+                            Err(error) => phases::gone(r, &error),
+                        }
+                    }));
                 }
             }
             Decision::Rejected(excess, zone) => {

@@ -111,6 +111,15 @@ impl Stream {
         })
     }
 
+    /// Looks whether the next read would give bytes, and takes none. 0 means the peer has closed its side. `WouldBlock` when
+    /// nothing is there.
+    pub fn try_peek(&self) -> io::Result<usize> {
+        self.try_io(Interest::READABLE, 1, true, |fd| {
+            let (n, _) = rustix::net::recv(fd, &mut [0; 1], RecvFlags::PEEK)?;
+            Ok(n)
+        })
+    }
+
     /// Writes as much of `data` as the socket takes. `WouldBlock` when it takes nothing.
     pub fn try_write(&self, data: &[u8]) -> io::Result<usize> {
         self.try_io(Interest::WRITABLE, data.len(), false, |fd| {

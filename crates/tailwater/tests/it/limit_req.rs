@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use tw_testkit::Signal;
+use tw_testkit::{Signal, wait};
 
 use crate::{get, page, refusal_of, server, start};
 
@@ -110,6 +110,26 @@ fn zones_outlive_a_reload_and_are_measured() {
 }
 
 #[test]
+fn a_client_that_goes_away_waits_no_longer() {
+    let server = start(
+        server().file("html/large", vec![b'x'; 1 << 20]).file("conf/users", ""),
+        "limit_req_zone $uri zone=slow:1m rate=1r/m;
+         server { listen 127.0.0.1:{port}; root html; location /now { return 200 $connections_active; }
+             location /delay { limit_req zone=slow burst=5; try_files /x =204; }
+             location /large { limit_rate 10; } location /auth { auth_basic a; auth_basic_user_file users; auth_delay 1h; } }",
+    );
+    assert_eq!(get(&server, "/delay").status, 204);
+    for target in ["/delay", "/large", "/auth"] {
+        let mut client = server.connect().unwrap();
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n")).unwrap();
+        assert!(wait::until(wait::PATIENCE, || page(&server, "/now").1 == "2"), "{target}");
+        drop(client);
+        assert!(wait::until(wait::PATIENCE, || page(&server, "/now").1 == "1"), "{target}");
+    }
+    server.wait_error_log("client prematurely closed connection, client: 127.0.0.1").unwrap();
+}
+
+#[test]
 fn keys_of_any_length() {
     let server = start(
         server(),
@@ -156,8 +176,8 @@ fn mistakes() {
         (zone, "limit_req zone=a delay=x;", "invalid delay value \"delay=x\""),
         (zone, "limit_req zone=a fast;", "invalid parameter \"fast\""),
         (zone, "limit_req zone=a; limit_req zone=a burst=1;", "\"limit_req\" directive is duplicate"),
-        (zone, "limit_req_status 399;", "value must be equal to or greater than 400"),
-        (zone, "limit_req_status 600;", "value must be equal to or less than 599"),
+        (zone, "limit_req_status 399;", "value must be between 400 and 599"),
+        (zone, "limit_req_status 600;", "value must be between 400 and 599"),
         (zone, "limit_req_log_level crit;", "invalid value \"crit\""),
     ] {
         let found = refused(http, server);

@@ -189,10 +189,25 @@ impl Conn {
         .await
     }
 
-    /// Sleeps, as `limit_rate` does.
-    pub async fn sleep(&self, span: Duration) {
+    /// Sleeps, as `limit_rate` does, unless the client goes away meanwhile.
+    ///
+    /// # Errors
+    /// The client has closed its side, or the socket failed. A client that sent more than was read so far is not watched.
+    pub async fn sleep(&self, span: Duration) -> io::Result<()> {
         self.deadline.borrow_mut().set(span);
-        poll_fn(|cx| self.deadline.borrow_mut().poll_elapsed(cx)).await;
+        let mut is_watched = true;
+        poll_fn(|cx| {
+            while is_watched && let Poll::Ready(ready) = self.stream.poll_readable(cx) {
+                match ready.and_then(|()| self.stream.try_peek()) {
+                    Ok(0) => return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+                    Ok(_) => is_watched = false,
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(e) => return Poll::Ready(Err(e)),
+                }
+            }
+            self.deadline.borrow_mut().poll_elapsed(cx).map(Ok)
+        })
+        .await
     }
 
     /// Waits for the next request, or until the connection is asked to close.

@@ -185,9 +185,25 @@ async fn access(r: &mut Request, generation: &LoopGeneration) -> Outcome {
 async fn unauthorized(r: &mut Request, code: u16, delay: Duration) -> Outcome {
     if !delay.is_zero() {
         r.log(Level::Info, format_args!("delaying unauthorized request"));
-        r.conn().clone().sleep(delay).await;
+        if let Err(error) = r.conn().clone().sleep(delay).await {
+            return gone(r, &error);
+        }
     }
     Outcome::Status(code)
+}
+
+/// Ends a request whose client went away while it was held back.
+pub fn gone(r: &Request, error: &std::io::Error) -> Outcome {
+    match error.raw_os_error() {
+        Some(errno) => {
+            r.log(
+                Level::Info,
+                format_args!("client prematurely closed connection ({})", tw_log::Errno(errno)),
+            );
+        }
+        None => r.log(Level::Info, format_args!("client prematurely closed connection")),
+    }
+    Outcome::Status(499)
 }
 
 fn locate(r: &mut Request, generation: &Rc<LoopGeneration>) -> Next {

@@ -400,7 +400,7 @@ async fn send_file(
     while span.len > 0 {
         let mut want = window.min(usize::try_from(span.len).unwrap_or(usize::MAX));
         if let Some(pace) = pace.as_deref_mut() {
-            want = want.min(pace.allowance(r, conn).await);
+            want = want.min(pace.allowance(r, conn).await?);
         }
         if !conn.worker.may_copy(want) {
             tw_rt::yield_now().await;
@@ -511,7 +511,7 @@ async fn write_all(
     while !bytes.is_empty() {
         let mut want = bytes.len();
         if let Some(pace) = pace.as_deref_mut() {
-            want = want.min(pace.allowance(r, conn).await);
+            want = want.min(pace.allowance(r, conn).await?);
         }
         let n = accept(conn.stream.try_write(&bytes[..want]))?;
         r.count_sent(n);
@@ -549,17 +549,17 @@ impl Pace {
     }
 
     /// Waits until something may be sent and returns how much: at least one byte.
-    async fn allowance(&mut self, r: &Request, conn: &Conn) -> usize {
+    async fn allowance(&mut self, r: &Request, conn: &Conn) -> Result<usize, Failure> {
         loop {
             let passed = tw_rt::clock::now().saturating_duration_since(self.start);
             // nginx counts the current second as given.
             let budget = (u128::from(self.rate) * (passed.as_millis() + 1000) / 1000) as u64 + self.after;
             let left = budget.saturating_sub(r.sent.bytes);
             if left > 0 {
-                return usize::try_from(left).unwrap_or(usize::MAX);
+                return Ok(usize::try_from(left).unwrap_or(usize::MAX));
             }
             let missing = r.sent.bytes - budget + 1;
-            conn.sleep(Duration::from_millis(missing * 1000 / self.rate + 1)).await;
+            conn.sleep(Duration::from_millis(missing * 1000 / self.rate + 1)).await.map_err(Failure::Gone)?;
         }
     }
 }
