@@ -91,7 +91,7 @@ pub enum Var {
     One(Eval),
     /// A family and the suffix.
     Family(EvalFamily, Box<[u8]>),
-    /// A slot of the request ([`Request::slots`]).
+    /// A slot of the request ([`Request::slot`]).
     Slot(u16),
 }
 

@@ -148,7 +148,7 @@ pub struct PastStall {
 }
 
 impl Stalls {
-    /// Keeps `stall`, and forgets the oldest of more than [`STALLS_KEPT`]. On a loop only after it has stalled: it looks
+    /// Keeps `stall`, and forgets the oldest of more than `STALLS_KEPT`. On a loop only after it has stalled: it looks
     /// at every connection.
     pub fn push(&self, stall: Stall) {
         let culprit = stall.culprit.filter(|culprit| culprit.subject.kind == CONNECTION);

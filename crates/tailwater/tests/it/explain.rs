@@ -11,7 +11,9 @@ server {
     location ~ \\.php$ { return 301 https://$host$uri; }
     location = /gone { return 410; error_page 410 /new/sorry.html; }
     location /if/ { if ($arg_x) { root other; } }
-    location /not/ { limit_except GET { } }
+    location /not/ {
+        limit_except POST { }
+    }
     location /in/ { internal; }
 }
 server { listen 127.0.0.1:{port} default_server; return 404; }
@@ -71,6 +73,14 @@ fn the_way_of_a_request() {
         ),
         ("http://example.com:8399/if/a", &["html/if/a (2: No such file or directory)"]),
         ("http://example.com:8399/in/", &["location /in/", "internal: nobody may ask", "response 404"]),
+        (
+            "http://example.com:8399/not/",
+            &[
+                "location /not/: ",
+                "limit_except GET is none of its methods: the settings in its block are used ",
+            ],
+        ),
+        ("POST http://example.com:8399/not/", &["location /not/: ", "uri /not/"]),
         ("http://example.com:8399/q", &["precontent try_files", "log log"]),
         (
             "http://x:8399/",

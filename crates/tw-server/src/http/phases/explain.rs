@@ -367,7 +367,14 @@ fn tell_location(r: &Request, told: &mut Explanation) {
         },
         Pattern::Named(_) => "by its name".to_owned(),
     };
-    told.tell("location", format!("{}: {why}", shown(&written.pattern)), written.span);
+    let outer = generation.plans.iter().find(|plan| plan.limit_except.is_some_and(|(_, id)| id == r.plan));
+    let span = outer.map_or(written.span, |outer| outer.written.as_ref().and_then(|written| written.span));
+    told.tell("location", format!("{}: {why}", shown(&written.pattern)), span);
+    if outer.is_some() {
+        let text =
+            format!("{} is none of its methods: the settings in its block are used", r.method().as_str());
+        told.tell("limit_except", text, written.span);
+    }
 }
 
 /// A location as it is written.
