@@ -154,6 +154,22 @@ fn includes() {
 }
 
 #[test]
+fn parts_are_not_compressed_by_themselves() {
+    let server = start_server(
+        server()
+            .file("html/a.html", "<!--#include virtual='/part.html' -->")
+            .file("html/part.html", "p".repeat(2000)),
+        "location /a.html { ssi on; } location /part.html { gzip on; }",
+    );
+    let response = ask(&server, "GET /a.html", &["Accept-Encoding: gzip"]);
+    assert_eq!((response.field("Content-Encoding"), response.text()), (None, "p".repeat(2000)));
+    assert_eq!(
+        ask(&server, "GET /part.html", &["Accept-Encoding: gzip"]).field("Content-Encoding"),
+        Some("gzip")
+    );
+}
+
+#[test]
 fn heads_and_settings() {
     let server = start_server(
         server()

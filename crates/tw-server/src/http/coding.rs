@@ -10,9 +10,11 @@ use crate::core::location::{
 };
 use crate::regex::Match;
 
-/// Whether `r` accepts `coding`, by `Accept-Encoding` alone. Does not allocate.
+/// Whether `r` accepts `coding`, by `Accept-Encoding` alone. A part of another response is not encoded: the whole is.
+/// Does not allocate.
 pub fn is_accepted(r: &Request, coding: &[u8]) -> bool {
-    r.head.field_known(Known::AcceptEncoding).is_some_and(|value| accepts(value, coding))
+    !r.is_subrequest()
+        && r.head.field_known(Known::AcceptEncoding).is_some_and(|value| accepts(value, coding))
 }
 
 /// Whether the response in `r.out` may be compressed with gzip: the client accepts it, and neither `gzip_http_version` nor
