@@ -92,7 +92,13 @@ impl Source {
         let mut tree = Tree::default();
         let mut diagnostics = Diagnostics::default();
         let config = self.read(&mut tree).and_then(|()| {
-            tw_server::load::load(&tree, &self.prefixes(), tw_modules::MODULES, previous, &mut diagnostics)
+            tw_server::load::load(
+                &mut tree,
+                &self.prefixes(),
+                tw_modules::MODULES,
+                previous,
+                &mut diagnostics,
+            )
         });
         diagnostics.iter().for_each(|warning| console.conf(warning, &tree.sources));
         match config {

@@ -138,6 +138,10 @@ impl Settings for Charset {
         Ok(settings)
     }
 
+    fn are_shared(&self) -> bool {
+        true
+    }
+
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         if !matches!((&self.charset, &self.source), (Name::Off, Name::Off)) {
             plan.add_header_filter(self.clone());

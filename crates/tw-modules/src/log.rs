@@ -322,8 +322,14 @@ mod tests {
             error_log: b"error.log".to_vec(),
             hostname: b"host.example".to_vec(),
         };
-        load(&tree, &prefixes, crate::MODULES, &tw_server::load::Kept::default(), &mut Diagnostics::default())
-            .map_err(|error| error.line(&tree.sources).trim_end_matches(" in conf:1").to_owned())
+        load(
+            &mut tree,
+            &prefixes,
+            crate::MODULES,
+            &tw_server::load::Kept::default(),
+            &mut Diagnostics::default(),
+        )
+        .map_err(|error| error.line(&tree.sources).trim_end_matches(" in conf:1").to_owned())
     }
 
     #[test]

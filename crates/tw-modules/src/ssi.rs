@@ -173,6 +173,10 @@ impl Settings for Ssi {
         })
     }
 
+    fn are_shared(&self) -> bool {
+        true
+    }
+
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         if self.enabled {
             plan.add_header_filter(Filter(self.clone()));

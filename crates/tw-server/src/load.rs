@@ -181,16 +181,19 @@ pub(crate) fn path_bytes(path: &Path) -> CString {
 }
 
 /// Loads a parsed configuration. The first error ends it; warnings go to `diagnostics`. What modules keep for the process is
-/// taken over from `previous`, the configuration before.
+/// taken over from `previous`, the configuration before. Of the tree only the directives of the main context remain.
 pub fn load(
-    tree: &Tree,
+    tree: &mut Tree,
     prefixes: &Prefixes,
     modules: &'static [Module],
     previous: &Kept,
     diagnostics: &mut Diagnostics,
 ) -> Result<Config, ConfError> {
-    let mut loader = Loader::new(&tree.sources, prefixes, modules, diagnostics);
-    loader.walk_main(&tree.nodes)?;
+    let Tree { nodes, sources } = tree;
+    let mut loader = Loader::new(sources, prefixes, modules, diagnostics);
+    loader.walk_main(nodes)?;
+    // A million lines take more room as a tree than as settings, and both need not be there at once.
+    nodes.iter_mut().filter_map(|node| node.block.as_mut()).for_each(|block| *block = Vec::new());
     loader.finish(previous)
 }
 

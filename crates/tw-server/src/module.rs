@@ -99,6 +99,10 @@ impl Module {
         self.erased.set(index, raw, node, cx)
     }
 
+    pub(crate) fn takes_ifs(&self) -> bool {
+        self.erased.takes_ifs()
+    }
+
     pub(crate) fn take_if(
         &self,
         raw: &mut Raw,
@@ -129,6 +133,7 @@ trait Erased: Sync {
     fn metrics(&self) -> &'static [Metric];
     fn limits(&self) -> &'static [Limit];
     fn set(&self, index: usize, raw: &mut Raw, node: &Node, cx: &mut Cx<'_>) -> Result<(), ConfError>;
+    fn takes_ifs(&self) -> bool;
     fn take_if(&self, raw: &mut Raw, inner: &mut Raw, block: &Node, cx: &mut Cx<'_>)
     -> Result<(), ConfError>;
     fn resolve(
@@ -170,6 +175,10 @@ impl<S: Settings> Erased for Of<S> {
     fn set(&self, index: usize, raw: &mut Raw, node: &Node, cx: &mut Cx<'_>) -> Result<(), ConfError> {
         let raw = written::<S>(raw);
         (S::DIRECTIVES[index].set)(raw, node, cx)
+    }
+
+    fn takes_ifs(&self) -> bool {
+        S::TAKE_IF.is_some()
     }
 
     fn take_if(

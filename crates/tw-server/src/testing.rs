@@ -28,7 +28,7 @@ pub(crate) fn generation(conf: &str) -> Arc<Generation> {
         error_log: b"stderr".to_vec(),
         hostname: b"host.example".to_vec(),
     };
-    let config = load(&tree, &prefixes, &[], &Kept::default(), &mut Diagnostics::default())
+    let config = load(&mut tree, &prefixes, &[], &Kept::default(), &mut Diagnostics::default())
         .unwrap_or_else(|error| panic!("{}", error.line(&tree.sources)));
     let disks = Disks::new([Pool::with_defaults().unwrap()], &config.plans);
     Arc::new(Generation { id: 1, config, disks })

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tw_conf::{ConfError, Diagnostics};
 
-use super::scope::{Kind, Scope, Table};
+use super::scope::{Kind, Raws, Scope, Table};
 use super::{Built, CORE_LOCATION, CORE_SERVER, Resolve};
 use crate::core::listen::Listen;
 use crate::core::location::Location;
@@ -92,14 +92,14 @@ fn name_of(pattern: &Pattern) -> Box<[u8]> {
 }
 
 fn resolve(
-    raws: Vec<crate::module::Raw>,
+    mut raws: Raws,
     outer: Option<&[Resolved]>,
     table: &Table,
     cx: &mut Resolve<'_>,
 ) -> Result<Vec<Resolved>, ConfError> {
-    let mut settings = Vec::with_capacity(raws.len());
-    for (at, (module, raw)) in table.modules().zip(raws).enumerate() {
-        settings.push(module.resolve(raw, outer.map(|o| &o[at]), cx)?);
+    let mut settings = Vec::with_capacity(table.modules().count());
+    for (at, module) in table.modules().enumerate() {
+        settings.push(module.resolve(raws.take(at), outer.map(|o| &o[at]), cx)?);
         if at == CORE_SERVER && cx.location.is_none() {
             cx.server = Some(core(&settings, CORE_SERVER));
         }

@@ -17,10 +17,31 @@ use crate::regex::Caseless;
 
 /// Settings as written of one block and of the blocks in it.
 pub(super) struct Scope {
-    pub(super) raws: Vec<Raw>,
+    pub(super) raws: Raws,
     pub(super) kind: Kind,
     pub(super) children: Vec<Scope>,
     pub(super) span: Option<Span>,
+}
+
+/// Settings as written of those modules of which something is written, by their places in the table. Of the many modules
+/// few have a word in a block.
+#[derive(Default)]
+pub(super) struct Raws(Vec<(usize, Raw)>);
+
+impl Raws {
+    /// What is written of a module.
+    fn of(&mut self, module: usize) -> &mut Raw {
+        let at = self.0.iter().position(|(of, _)| *of == module).unwrap_or_else(|| {
+            self.0.push((module, None));
+            self.0.len() - 1
+        });
+        &mut self.0[at].1
+    }
+
+    /// Takes what is written of a module.
+    pub(super) fn take(&mut self, module: usize) -> Raw {
+        self.0.iter_mut().find(|(of, _)| *of == module).and_then(|(_, raw)| raw.take())
+    }
 }
 
 /// What a block is.
@@ -93,10 +114,6 @@ impl Table {
         self.modules.iter().copied()
     }
 
-    fn raws(&self) -> Vec<Raw> {
-        self.modules.iter().map(|_| None).collect()
-    }
-
     /// The error for a directive that no record here describes.
     fn unknown(&self, node: &Node, context: u32) -> ConfError {
         let all = self.main.values().map(|(_, info)| *info);
@@ -153,7 +170,7 @@ impl Loader<'_> {
     /// Reads `block`, which stands in the context `outer`.
     fn walk_scope(&mut self, block: &Node, outer: u32, kind: Kind) -> Result<Scope, ConfError> {
         let context = kind.context(outer);
-        let mut scope = Scope { raws: self.table.raws(), kind, children: Vec::new(), span: Some(block.span) };
+        let mut scope = Scope { raws: Raws::default(), kind, children: Vec::new(), span: Some(block.span) };
         let mut seen = Siblings::default();
         for node in block.children()? {
             let kind = match node.name.as_str() {
@@ -185,10 +202,12 @@ impl Loader<'_> {
             };
             let mut child = self.walk_scope(node, context, kind)?;
             if matches!(child.kind, Kind::If) {
-                for at in 0..scope.raws.len() {
-                    let (raw, inner) = (&mut scope.raws[at], &mut child.raws[at]);
+                for at in 0..self.table.modules.len() {
                     let module = self.table.modules[at];
-                    module.take_if(raw, inner, node, &mut self.cx(context))?;
+                    if module.takes_ifs() {
+                        let (raw, inner) = (scope.raws.of(at), child.raws.of(at));
+                        module.take_if(raw, inner, node, &mut self.cx(context))?;
+                    }
                 }
                 if context == SERVER {
                     // Nothing may stand in it but what has just been taken.
@@ -207,7 +226,7 @@ impl Loader<'_> {
         };
         tw_conf::check(node, &info, context)?;
         let module_ref = self.table.modules[module];
-        module_ref.set(index, &mut scope.raws[module], node, &mut self.cx(context))
+        module_ref.set(index, scope.raws.of(module), node, &mut self.cx(context))
     }
 
     /// Reads how a location is written, inside `outer`.
