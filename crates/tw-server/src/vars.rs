@@ -89,8 +89,8 @@ impl VarDef {
 pub enum Var {
     /// A function of the request.
     One(Eval),
-    /// A family and the suffix.
-    Family(EvalFamily, Box<[u8]>),
+    /// A family and the suffix; and the slot of the name, if something in the configuration may store a value for it.
+    Family(EvalFamily, Box<[u8]>, Option<u16>),
     /// A slot of the request ([`Request::slot`]).
     Slot(u16),
 }
@@ -100,7 +100,10 @@ impl Var {
     pub fn eval(&self, r: &Request, out: &mut Vec<u8>) -> Value {
         match self {
             Var::One(eval) => eval(r, out),
-            Var::Family(eval, suffix) => eval(r, suffix, out),
+            Var::Family(eval, suffix, slot) => match slot.and_then(|slot| r.stored(slot, out)) {
+                Some(value) => value,
+                None => eval(r, suffix, out),
+            },
             Var::Slot(slot) => r.slot(*slot, out),
         }
     }
@@ -120,6 +123,8 @@ pub enum SlotKind {
     Computed(Computed),
     /// It is computed on each use, unless a value was stored.
     Volatile(Computed),
+    /// It is one of a family, unless a value was stored.
+    Family(EvalFamily, Box<[u8]>),
 }
 
 /// The slots of a configuration.
@@ -141,15 +146,21 @@ impl Slots {
         if let Some(eval) = self.one.get(name) {
             return Some(Var::One(*eval));
         }
-        let families = self.families.iter().filter(|(prefix, _)| name.starts_with(prefix));
-        let (prefix, eval) = families.max_by_key(|(prefix, _)| prefix.len())?;
-        Some(Var::Family(*eval, name.as_bytes()[prefix.len()..].into()))
+        let (eval, suffix) = family(&self.families, name)?;
+        Some(Var::Family(eval, suffix, None))
     }
 
     /// The name of a slot, for messages.
     pub fn name(&self, slot: u16) -> &str {
         self.names.iter().find(|(_, at)| **at == slot).map_or("", |(name, _)| name)
     }
+}
+
+/// The family a name belongs to: the one with the longest prefix; and what follows the prefix.
+fn family(families: &[(&'static str, EvalFamily)], name: &str) -> Option<(EvalFamily, Box<[u8]>)> {
+    let families = families.iter().filter(|(prefix, _)| name.starts_with(prefix));
+    let (prefix, eval) = families.max_by_key(|(prefix, _)| prefix.len())?;
+    Some((*eval, name.as_bytes()[prefix.len()..].into()))
 }
 
 /// Where a new value of a variable goes (`set` and its like).
@@ -218,9 +229,10 @@ impl VarTable {
             self.realpath_root |= name == REALPATH_ROOT;
             return Var::One(eval);
         }
-        let families = self.families.iter().filter(|(prefix, _)| name.starts_with(prefix));
-        if let Some((prefix, eval)) = families.max_by_key(|(prefix, _)| prefix.len()) {
-            return Var::Family(*eval, name.as_bytes()[prefix.len()..].into());
+        if let Some((eval, suffix)) = family(&self.families, &name) {
+            // A `set` that is read later may still give it a value.
+            let slot = self.define(&name, SlotKind::Family(eval, suffix.clone()));
+            return Var::Family(eval, suffix, Some(slot));
         }
         Var::Slot(self.slot(&name, at))
     }
@@ -232,8 +244,13 @@ impl VarTable {
     }
 
     /// The same for `set`.
+    ///
+    /// Of a family, a name that was not set has the value it has without `set`.
     pub fn place_of_set(&mut self, name: &str) -> Result<Place, ConfError> {
-        self.place_as(name, SlotKind::Set)
+        match family(&self.families, &name.to_ascii_lowercase()) {
+            Some((eval, suffix)) => self.place_as(name, SlotKind::Family(eval, suffix)),
+            None => self.place_as(name, SlotKind::Set),
+        }
     }
 
     fn place_as(&mut self, name: &str, kind: SlotKind) -> Result<Place, ConfError> {
@@ -275,7 +292,12 @@ impl VarTable {
     pub fn define(&mut self, name: &str, kind: SlotKind) -> u16 {
         let slot = self.slot(&name.to_ascii_lowercase(), None);
         let known = &mut self.kinds[slot as usize];
-        if known.is_none() || !matches!(kind, SlotKind::Stored | SlotKind::Set) {
+        let is_replaced = match (&known, &kind) {
+            (None | Some(SlotKind::Family(..)), _) => true,
+            (_, SlotKind::Stored | SlotKind::Set | SlotKind::Family(..)) => false,
+            (_, SlotKind::Computed(_) | SlotKind::Volatile(_)) => true,
+        };
+        if is_replaced {
             *known = Some(kind);
         }
         slot

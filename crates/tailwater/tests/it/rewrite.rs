@@ -91,7 +91,10 @@ fn variables_that_are_set() {
          location ~ ^/quoted/(.*) { set $c $1; return 200 $c; }
          location /long { set $d $arg_x$arg_x$arg_x; set $d $d$d$d; return 200 $d; }
          location /unset { add_header X-Late \"$late.\"; return 200 '<$late>'; }
-         location /later { set $late x; return 200 $late; }",
+         location /later { set $late x; return 200 $late; }
+         location /family { return 200 '$http_x $arg_x'; }
+         location /set-family { set $http_x set; set $arg_x $arg_x$arg_y; return 200 '$http_x $arg_x'; }
+         add_header X-Family $http_x;",
     );
     for (target, text) in [
         ("/a", "server1-2"),
@@ -110,6 +113,12 @@ fn variables_that_are_set() {
         assert_eq!(page(&server, target), (200, text.to_owned()), "{target}");
     }
     assert_eq!(get(&server, "/unset").field("X-Late"), Some("."));
+    for (target, field, text) in
+        [("/family?x=1&y=2", "sent", "sent 1"), ("/set-family?x=1&y=2", "set", "set 12")]
+    {
+        let response = ask(&server, &format!("GET {target}"), &["X: sent"]);
+        assert_eq!((response.field("X-Family"), &*response.text()), (Some(field), text), "{target}");
+    }
 }
 
 #[test]

@@ -457,7 +457,7 @@ impl Request {
     pub fn slot(&self, slot: u16, out: &mut Vec<u8>) -> Value {
         let slots = &self.generation().slots;
         let Some(kind) = slots.kinds.get(usize::from(slot)) else { return Value::Missing };
-        if let Some(value) = self.values.borrow().read(slot, out) {
+        if let Some(value) = self.stored(slot, out) {
             return value;
         }
         let compute = match (self.plan().computed(slot), kind) {
@@ -465,6 +465,7 @@ impl Request {
             (None, SlotKind::Computed(compute) | SlotKind::Volatile(compute)) => compute,
             (None, SlotKind::Stored) => return Value::Missing,
             (None, SlotKind::Set) => return self.uninitialized(slot),
+            (None, SlotKind::Family(eval, suffix)) => return eval(self, suffix, out),
         };
         if let Err(Cycle) = self.values.borrow_mut().begin(slot) {
             let name = slots.name(slot);
@@ -475,12 +476,17 @@ impl Request {
         let value = compute(self, out);
         let mut values = self.values.borrow_mut();
         match kind {
-            SlotKind::Computed(_) | SlotKind::Stored | SlotKind::Set => {
+            SlotKind::Computed(_) | SlotKind::Stored | SlotKind::Set | SlotKind::Family(..) => {
                 values.computed(slot, value, out.get(start..).unwrap_or_default());
             }
             SlotKind::Volatile(_) => values.dropped(slot),
         }
         value
+    }
+
+    /// Appends the value that a slot has by now; `None` if it has none.
+    pub fn stored(&self, slot: u16, out: &mut Vec<u8>) -> Option<Value> {
+        self.values.borrow().read(slot, out)
     }
 
     /// What a variable of `set` is before it is set: nothing, once with a warning.
