@@ -110,6 +110,23 @@ fn zones_outlive_a_reload_and_are_measured() {
 }
 
 #[test]
+fn all_loops_count_together() {
+    let server = server()
+        .start(
+            "worker_processes 4; http { limit_req_zone $arg_k zone=one:4m rate=1r/m; limit_conn_zone $arg_k zone=all:4m;
+             server { listen 127.0.0.1:{port}; limit_conn all 1000;
+                 location / { limit_req zone=one burst=9 nodelay; try_files /x =204; } } }",
+        )
+        .unwrap();
+    let served: usize = std::thread::scope(|scope| {
+        let clients =
+            (0..8).map(|_| scope.spawn(|| (0..10).filter(|_| get(&server, "/?k=1").status == 204).count()));
+        clients.collect::<Vec<_>>().into_iter().map(|client| client.join().unwrap()).sum()
+    });
+    assert_eq!(served, 10, "one and a burst of nine");
+}
+
+#[test]
 fn a_client_that_goes_away_waits_no_longer() {
     let server = start(
         server().file("html/large", vec![b'x'; 1 << 20]).file("conf/users", ""),
