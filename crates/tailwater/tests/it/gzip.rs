@@ -319,6 +319,40 @@ fn a_file_that_shrinks_ends_the_response() {
 }
 
 #[test]
+fn a_page_of_parts_is_compressed_as_a_whole() {
+    let builder = server()
+        .file("html/page.html", "before <!--#include virtual=\"/part.html\" --> after")
+        .file("html/part.html", text(1000))
+        .file("html/part.html.gz", "must not be included");
+    let server = start_server(
+        builder,
+        "gzip on; brotli on; zstd on; ssi on; gunzip on; location = /part.html { gzip_static on; brotli_static on; }
+         location = /framed.html { alias html/page.html; add_after_body /part.html; }",
+    );
+    let (page, part) = (format!("before {} after", text(1000)), text(1000));
+    for (target, expected) in [("/page.html", page.clone()), ("/framed.html", format!("{page}{part}"))] {
+        for coding in ["gzip", "br", "zstd"] {
+            let response = ask(&server, &format!("GET {target}"), &[&format!("Accept-Encoding: {coding}")]);
+            assert_eq!(response.field("Content-Encoding"), Some(coding), "{}", response.head);
+            let body = String::from_utf8(decoded(coding, &response.body)).unwrap();
+            assert!(body == expected, "{target} {coding}: {body}");
+        }
+        assert_eq!(get(&server, target).text(), expected);
+    }
+}
+
+#[test]
+fn a_block_of_if_may_turn_it_on() {
+    let server = start_server(
+        server(),
+        "default_type text/html; gzip off; if ($arg_x) { set $y 1; }
+         location / { if ($arg_on) { gzip on; return 200 'a text that is long enough'; } return 200 'a text that is long enough'; }",
+    );
+    assert_eq!(coding(&gzipped(&server, "/?on=1")), Some("gzip"));
+    assert_eq!(coding(&gzipped(&server, "/")), None);
+}
+
+#[test]
 fn mistakes_in_the_configuration() {
     for (conf, expected) in [
         ("gzip_comp_level 0;", "value must be between 1 and 9"),
@@ -340,6 +374,7 @@ fn mistakes_in_the_configuration() {
         ("zstd_comp_level 0;", "zstd compress level must between -131072 and 22 excluding 0"),
         ("zstd_comp_level 23;", "zstd compress level must between -131072 and 22 excluding 0"),
         ("zstd_dict_file x;", "\"zstd_dict_file\" directive is not allowed here"),
+        ("set $gzip_ratio 1;", "the duplicate \"gzip_ratio\" variable"),
     ] {
         let said = refusal(conf);
         assert!(said.contains(expected), "{conf}: {said}");
