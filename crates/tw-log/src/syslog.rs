@@ -83,6 +83,25 @@ pub(crate) struct SendError {
     pub(crate) error: io::Error,
 }
 
+impl SendError {
+    /// How bad it is: a server that is away is an error, what should not happen to a socket an alert.
+    pub(crate) fn level(&self) -> Level {
+        use ErrorKind::{
+            BrokenPipe, ConnectionRefused, ConnectionReset, HostUnreachable, NetworkDown, NetworkUnreachable,
+            NotConnected, TimedOut,
+        };
+        match self.error.kind() {
+            BrokenPipe | ConnectionRefused | ConnectionReset | HostUnreachable | NetworkDown
+            | NetworkUnreachable | NotConnected | TimedOut
+                if self.call == "send()" =>
+            {
+                Level::Error
+            }
+            _ => Level::Alert,
+        }
+    }
+}
+
 /// What became of a message.
 #[derive(Debug)]
 pub(crate) enum Sent {

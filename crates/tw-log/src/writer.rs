@@ -337,14 +337,14 @@ impl Writer {
     }
 
     /// Says that the server could not be reached, unless that was said lately.
-    fn report_failed_send(&mut self, SendError { call, error }: &SendError) {
+    fn report_failed_send(&mut self, failed: &SendError) {
         self.shared.counts.failed.add(1);
         if is_due(&mut self.failure_reported, REPORT_EVERY)
             && let Target::Syslog(server) = &self.shared.target
         {
-            let errno = crate::Errno::from(error);
+            let (call, errno) = (failed.call, crate::Errno::from(&failed.error));
             self.report_failure(
-                Level::Alert,
+                failed.level(),
                 format_args!("{call} failed ({errno}) while logging to syslog, server: {server}"),
             );
         }

@@ -456,6 +456,7 @@ fn a_udp_server_that_is_away_is_told_of_and_may_come_back() {
         let _ = sink.push(b"lost");
         text(&errors).ends_with(&report)
     }));
+    assert!(text(&errors).contains(" [error] "), "a server that is away is no alert: {}", text(&errors));
     assert!(sink.counts().failed.value() > 0);
     // Somebody else may have the port by now: then there is nothing to see.
     let Ok(server) = UdpSocket::bind(address) else { return };
