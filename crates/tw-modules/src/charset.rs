@@ -4,6 +4,7 @@
 mod table;
 
 use std::io;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -220,6 +221,28 @@ impl Charset {
         }
         self.charset.value(r)
     }
+
+    /// Names the charset of a response, but not of a part.
+    fn set_charset(&self, r: &mut Request, charset: Bytes) {
+        if r.is_subrequest() {
+            return;
+        }
+        if own_charset(r).is_some()
+            && let Some(end) = r.out.content_type.iter().position(|byte| *byte == b';')
+        {
+            r.out.content_type.truncate(end);
+        }
+        self.remember(r, charset.clone());
+        // As in nginx: old browsers take the charset of a redirect for that of the page it leads to.
+        r.out.charset = if matches!(r.out.status, 301 | 302) { Bytes::new() } else { charset };
+    }
+
+    /// Keeps the charset of a response for its parts. Without a map none of them can be recoded.
+    fn remember(&self, r: &mut Request, charset: Bytes) {
+        if !self.maps.is_empty() {
+            r.states.put(Rc::new(MainCharset(charset)));
+        }
+    }
 }
 
 impl Name {
@@ -241,13 +264,13 @@ impl HeaderFilter for Charset {
         let own = own_charset(r);
         let Some(to) = self.destination(r, own.as_ref()) else {
             if let Some(own) = own.filter(|_| !r.is_subrequest()) {
-                r.states.put(std::rc::Rc::new(MainCharset(own)));
+                self.remember(r, own);
             }
             return body;
         };
         let Some(from) = own.or_else(|| self.source.value(r)).filter(|from| !from.eq_ignore_ascii_case(&to))
         else {
-            set_charset(r, to);
+            self.set_charset(r, to);
             return body;
         };
         if r.out.fields.has(Known::ContentEncoding) {
@@ -257,7 +280,7 @@ impl HeaderFilter for Charset {
             r.log(Level::Error, format_args!("{}", no_map(&from, &to)));
             return body;
         };
-        set_charset(r, to);
+        self.set_charset(r, to);
         let length = if let Table::Bytes(_) = table { Length::Same } else { Length::Other };
         if length == Length::Other {
             forget_length(r);
@@ -284,20 +307,6 @@ fn own_charset(r: &Request) -> Option<Bytes> {
     let value = value.strip_prefix(b"\"").unwrap_or(value);
     let value = value.strip_suffix(b"\"").unwrap_or(value);
     (!value.is_empty()).then(|| content_type.slice_ref(value))
-}
-
-fn set_charset(r: &mut Request, charset: Bytes) {
-    if r.is_subrequest() {
-        return;
-    }
-    if own_charset(r).is_some()
-        && let Some(end) = r.out.content_type.iter().position(|byte| *byte == b';')
-    {
-        r.out.content_type.truncate(end);
-    }
-    r.states.put(std::rc::Rc::new(MainCharset(charset.clone())));
-    // As in nginx: old browsers take the charset of a redirect for that of the page it leads to.
-    r.out.charset = if matches!(r.out.status, 301 | 302) { Bytes::new() } else { charset };
 }
 
 /// Whether a body is as long as it was.
