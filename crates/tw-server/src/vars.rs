@@ -100,9 +100,11 @@ impl Var {
     pub fn eval(&self, r: &Request, out: &mut Vec<u8>) -> Value {
         match self {
             Var::One(eval) => eval(r, out),
-            Var::Family(eval, suffix, slot) => match slot.and_then(|slot| r.stored(slot, out)) {
-                Some(value) => value,
-                None => eval(r, suffix, out),
+            Var::Family(eval, suffix, None) => eval(r, suffix, out),
+            Var::Family(eval, suffix, Some(slot)) => match r.generation().slots.kinds.get(usize::from(*slot)) {
+                // What was bound before a `map` defined it.
+                Some(SlotKind::Computed(_) | SlotKind::Volatile(_)) => r.slot(*slot, out),
+                _ => r.stored(*slot, out).unwrap_or_else(|| eval(r, suffix, out)),
             },
             Var::Slot(slot) => r.slot(*slot, out),
         }
@@ -223,7 +225,10 @@ impl VarTable {
     pub fn bind(&mut self, name: &str, at: Option<Span>) -> Var {
         let name = name.to_ascii_lowercase();
         if let Some(&slot) = self.slots.get(name.as_str()) {
-            return Var::Slot(slot);
+            return match &self.kinds[usize::from(slot)] {
+                Some(SlotKind::Family(eval, suffix)) => Var::Family(*eval, suffix.clone(), Some(slot)),
+                _ => Var::Slot(slot),
+            };
         }
         if let Some(&(eval, _)) = self.one.get(name.as_str()) {
             self.realpath_root |= name == REALPATH_ROOT;
