@@ -101,7 +101,8 @@ impl Var {
         match self {
             Var::One(eval) => eval(r, out),
             Var::Family(eval, suffix, None) => eval(r, suffix, out),
-            Var::Family(eval, suffix, Some(slot)) => match r.generation().slots.kinds.get(usize::from(*slot)) {
+            Var::Family(eval, suffix, Some(slot)) => match r.generation().slots.kinds.get(usize::from(*slot))
+            {
                 // What was bound before a `map` defined it.
                 Some(SlotKind::Computed(_) | SlotKind::Volatile(_)) => r.slot(*slot, out),
                 _ => r.stored(*slot, out).unwrap_or_else(|| eval(r, suffix, out)),
