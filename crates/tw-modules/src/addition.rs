@@ -18,6 +18,7 @@ use tw_server::load::Resolve;
 use tw_server::module::Settings;
 
 use crate::altered::{forget_length, refuse_ranges};
+use crate::ssi;
 use crate::types::{self, RawTypes, Types};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
@@ -97,6 +98,7 @@ impl HeaderFilter for Addition {
         forget_length(r);
         refuse_ranges(r);
         r.out.weaken_etag();
+        ssi::share(r);
         let around = self.around.clone();
         Body::Stream(Box::new(Surrounded { around, body, addition: None, next: Next::Before }))
     }

@@ -193,6 +193,19 @@ fn put_date(r: &Request, place: Place, out: &mut Vec<u8>) -> Value {
     if found { Value::Found } else { Value::Missing }
 }
 
+/// Lets the pages among the parts of `r` know of each other's variables and blocks.
+pub(crate) fn share(r: &mut Request) {
+    shared(r);
+}
+
+fn shared(r: &mut Request) -> Rc<Shared> {
+    r.states.get::<Shared>().unwrap_or_else(|| {
+        let shared = Rc::new(Shared::default());
+        r.states.put(shared.clone());
+        shared
+    })
+}
+
 /// The settings as a filter, which gives them to its pages.
 struct Filter(Arc<Ssi>);
 
@@ -201,11 +214,7 @@ impl HeaderFilter for Filter {
         if body.is_empty() || !self.0.types.contain(&r.out) {
             return body;
         }
-        let shared = r.states.get::<Shared>().unwrap_or_else(|| {
-            let shared = Rc::new(Shared::default());
-            r.states.put(shared.clone());
-            shared
-        });
+        let shared = shared(r);
         r.states.put(Rc::new(TimeFormat(RefCell::new(date::DEFAULT.to_vec()))));
         if !r.is_subrequest() {
             forget_length(r);

@@ -61,3 +61,16 @@ fn additions_have_filters_of_their_own() {
     assert_eq!(page(&server, "/a.html").1, "additionpage");
     assert_eq!(get(&server, "/add.html").text(), "addition");
 }
+
+#[test]
+fn pages_among_the_additions_share_variables() {
+    let server = start_server(
+        server()
+            .file("html/a.html", "-")
+            .file("html/head.html", "<!--#set var='v' value='from the head' -->h")
+            .file("html/foot.html", "<!--#echo var='v' -->"),
+        "location /a.html { add_before_body /head.html; add_after_body /foot.html; } \
+         location /head.html { ssi on; } location /foot.html { ssi on; }",
+    );
+    assert_eq!(page(&server, "/a.html").1, "h-from the head");
+}

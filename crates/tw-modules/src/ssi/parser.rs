@@ -339,6 +339,29 @@ mod tests {
     }
 
     #[test]
+    fn any_text_is_the_same_however_it_is_split() {
+        // A small generator with a fixed seed.
+        let mut seed = 11_u32;
+        let mut random = |below: u32| {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (seed >> 16) % below
+        };
+        let parts = [
+            "<", "!", "-", "--", "#", "<!--", "<!--#", "-->", "a", " ", "=", "\"", "'", "\\", " b='c' ", "x",
+        ];
+        for _ in 0..5000 {
+            let text: String = (0..random(12)).map(|_| parts[random(16) as usize]).collect();
+            let whole = parsed(&text, text.len().max(1));
+            for size in [1, 2, 3, 5] {
+                assert_eq!(parsed(&text, size), whole, "{text} by {size}");
+            }
+            if !text.contains("<!--#") && !text.ends_with(['<', '!', '-']) {
+                assert_eq!(whole.0, text);
+            }
+        }
+    }
+
+    #[test]
     fn hostile_texts_cost_no_more() {
         for text in ["<!--#", "<!--", "<", "<!--#a -->", "<!--# a='\\", "<!--#x y='1' "] {
             let text = text.repeat(200_000);
