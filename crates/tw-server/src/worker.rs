@@ -30,6 +30,8 @@ const SPARE_REQUESTS: usize = 64;
 pub const SCRATCH_SIZE: usize = 256 << 10;
 /// Bytes of files that one turn gives to sockets before it ends: eight buffers, about a millisecond.
 const TURN_COPY_MAX: usize = 8 * SCRATCH_SIZE;
+/// How long that takes, about.
+const TURN_COPY_TIME: Duration = Duration::from_millis(1);
 /// Stalls that are remembered.
 const STALLS_KEPT: usize = 32;
 /// Idle connections closed at once to make room.
@@ -256,12 +258,22 @@ impl Worker {
     /// Whether this turn may still copy from files to sockets: the other connections then wait at most about a
     /// millisecond. Counts `bytes` as copied.
     pub(crate) fn may_copy(&self, bytes: usize) -> bool {
-        let now = tw_rt::clock::now();
-        let (turn, copied) = self.turn.get();
-        let copied = if turn == now { copied } else { 0 };
+        let copied = self.copied();
         let is_allowed = copied < TURN_COPY_MAX;
-        self.turn.set((now, if is_allowed { copied + bytes } else { copied }));
+        self.turn.set((tw_rt::clock::now(), if is_allowed { copied + bytes } else { copied }));
         is_allowed
+    }
+
+    /// Counts time that this turn spent on making bodies, as if as much as takes that long had been copied.
+    pub(crate) fn charge(&self, spent: Duration) {
+        let bytes = spent.as_nanos() * TURN_COPY_MAX as u128 / TURN_COPY_TIME.as_nanos();
+        let copied = self.copied().saturating_add(usize::try_from(bytes).unwrap_or(usize::MAX));
+        self.turn.set((tw_rt::clock::now(), copied));
+    }
+
+    fn copied(&self) -> usize {
+        let (turn, copied) = self.turn.get();
+        if turn == tw_rt::clock::now() { copied } else { 0 }
     }
 
     pub(crate) fn take_request(&self) -> Box<Request> {

@@ -1,6 +1,14 @@
 //! `sub_filter`
 
 use std::fmt::Write as _;
+use std::io::{Read, Write as _};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tw_testkit::wait;
 
 use crate::{ask, get, page, refusal, server, start_server};
 
@@ -74,13 +82,47 @@ fn many_words_and_long_values() {
     let expected: String =
         (0..300).map(|n| if n < 254 { format!("[{n}],") } else { format!("w{n:03},") }).collect();
     let server = start_server(
-        server().file("html/a", &text).file("html/b", "z".repeat(100_000)),
+        server().file("html/a", &text).file("html/b", "z".repeat(10_000)),
         &format!("{conf} location /long {{ alias html; sub_filter z $arg_x; }}"),
     );
     assert_eq!(page(&server, "/a"), (200, expected));
     let value = "y".repeat(2000);
     let (status, text) = page(&server, &format!("/long/b?x={value}"));
-    assert_eq!((status, text.len()), (200, 100_000 * 2000));
+    assert_eq!((status, text.len()), (200, 10_000 * 2000));
+}
+
+/// A client that takes everything at once, of a body that is in memory: nothing makes its connection wait.
+#[test]
+fn others_are_served_while_a_long_body_is_made() {
+    const SIZE: usize = 64 << 20;
+    let server = start_server(
+        server().file("html/long.html", vec![b'x'; SIZE]).file("html/short", "s"),
+        "sub_filter y z; sub_filter_once off;",
+    );
+    let taken = Arc::new(AtomicUsize::new(0));
+    let mut stream = TcpStream::connect(server.addr()).unwrap();
+    stream.write_all(b"GET /long.html HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    let reader = std::thread::spawn({
+        let taken = taken.clone();
+        move || {
+            let mut buf = vec![0; 1 << 20];
+            loop {
+                match stream.read(&mut buf).unwrap() {
+                    0 => break,
+                    n => taken.fetch_add(n, Relaxed),
+                };
+            }
+        }
+    });
+    assert!(wait::until(Duration::from_secs(10), || taken.load(Relaxed) > 1 << 20));
+    let mut most = 0;
+    for _ in 0..5 {
+        assert_eq!(page(&server, "/short"), (200, "s".to_owned()));
+        most = taken.load(Relaxed);
+    }
+    assert!(most < SIZE, "the short one had to wait for the end of the long one");
+    reader.join().unwrap();
+    assert!(taken.load(Relaxed) > SIZE);
 }
 
 #[test]

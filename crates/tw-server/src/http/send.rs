@@ -234,6 +234,10 @@ async fn pull(
         if pace.is_some() || out.len() >= GATHER_MAX {
             write_all(r, conn, std::mem::take(&mut out).into(), timeout, pace.as_deref_mut()).await?;
         }
+        while !conn.worker.may_copy(0) {
+            // A body can be made faster than it is needed for as long as its client is fast.
+            tw_rt::yield_now().await;
+        }
         let Some(piece) = next_piece(r, conn, &mut out, body, want).await? else { break };
         if piece.is_empty() {
             tw_rt::yield_now().await;
@@ -290,19 +294,24 @@ async fn next_piece(
     let mut written = 0;
     let next = {
         let mut next = body.next(want, r);
-        poll_fn(|cx| match next.as_mut().poll(cx) {
-            Poll::Ready(piece) => Poll::Ready(piece.map_err(Failure::Body)),
-            Poll::Pending => {
-                if !out.is_empty() {
-                    match accept(conn.stream.try_write(out)) {
-                        Ok(n) => {
-                            written += n;
-                            out.drain(..n);
+        poll_fn(|cx| {
+            let begun = Instant::now();
+            let polled = next.as_mut().poll(cx);
+            conn.worker.charge(begun.elapsed());
+            match polled {
+                Poll::Ready(piece) => Poll::Ready(piece.map_err(Failure::Body)),
+                Poll::Pending => {
+                    if !out.is_empty() {
+                        match accept(conn.stream.try_write(out)) {
+                            Ok(n) => {
+                                written += n;
+                                out.drain(..n);
+                            }
+                            Err(failure) => return Poll::Ready(Err(failure)),
                         }
-                        Err(failure) => return Poll::Ready(Err(failure)),
                     }
+                    Poll::Pending
                 }
-                Poll::Pending
             }
         })
         .await
@@ -553,13 +562,15 @@ impl Pace {
         loop {
             let passed = tw_rt::clock::now().saturating_duration_since(self.start);
             // nginx counts the current second as given.
-            let budget = (u128::from(self.rate) * (passed.as_millis() + 1000) / 1000) as u64 + self.after;
+            let given = u128::from(self.rate).saturating_mul(passed.as_millis() + 1000) / 1000;
+            let budget = u64::try_from(given).unwrap_or(u64::MAX).saturating_add(self.after);
             let left = budget.saturating_sub(r.sent.bytes);
             if left > 0 {
                 return Ok(usize::try_from(left).unwrap_or(usize::MAX));
             }
             let missing = r.sent.bytes - budget + 1;
-            conn.sleep(Duration::from_millis(missing * 1000 / self.rate + 1)).await.map_err(Failure::Gone)?;
+            let wait_ms = missing.saturating_mul(1000) / self.rate + 1;
+            conn.sleep(Duration::from_millis(wait_ms)).await.map_err(Failure::Gone)?;
         }
     }
 }
