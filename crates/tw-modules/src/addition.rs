@@ -147,6 +147,10 @@ impl Stream for Surrounded {
             }
         })
     }
+
+    fn flushes(&self) -> bool {
+        self.body.flushes()
+    }
 }
 
 /// Asks for an addition. The error ends the response, as in nginx.
@@ -161,5 +165,37 @@ async fn begin(uri: &[u8], r: &mut Request) -> io::Result<Option<Subrequest>> {
             r.log(Level::Error, format_args!("{refused} while processing \"{}\"", Text(uri)));
             Err(io::Error::other("the response is incomplete"))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A body that comes when it likes.
+    struct Slow;
+
+    impl Stream for Slow {
+        fn next<'a>(
+            &'a mut self,
+            _: usize,
+            _: &'a mut Request,
+        ) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
+            Box::pin(std::future::pending())
+        }
+
+        fn flushes(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_body_that_flushes_still_does() {
+        let flushes = |body| {
+            let around = Around { before: (*b"/a").into(), after: [].into() };
+            Surrounded { around, body, addition: None, next: Next::Before }.flushes()
+        };
+        assert!(flushes(Body::Stream(Box::new(Slow))));
+        assert!(!flushes(Body::Empty));
     }
 }
