@@ -12,10 +12,12 @@ use tw_http::Known;
 use tw_server::http::body::{Body, Stream};
 use tw_server::http::coding::is_gzip_allowed;
 use tw_server::http::plan::{HeaderFilter, LocalFuture, Plan};
-use tw_server::http::request::{Ranges, Request};
+use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::module::Settings;
 use zlib_rs::{Inflate, InflateError, InflateFlush, Status};
+
+use crate::altered::{forget_length, refuse_ranges};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 const BUFFERS: Buffers = Buffers { count: 32, size: 4096 };
@@ -82,10 +84,9 @@ impl HeaderFilter for Gunzip {
             return body;
         }
         r.out.fields.remove_known(Known::ContentEncoding);
-        r.out.fields.remove_known(Known::ContentLength);
-        r.out.fields.remove_known(Known::AcceptRanges);
+        forget_length(r);
+        refuse_ranges(r);
         r.out.weaken_etag();
-        r.course.ranges = Ranges::Refused;
         Body::Stream(Box::new(Unpacked {
             body,
             room: self.buffers.count.saturating_mul(self.buffers.size),

@@ -18,11 +18,12 @@ use tw_http::{Known, Method, num};
 use tw_log::Level;
 use tw_server::http::body::{Body, Stream};
 use tw_server::http::plan::LocalFuture;
-use tw_server::http::request::{Ranges, Request};
+use tw_server::http::request::Request;
 
 use super::codec::{CodecError, Encoder, Spec};
 use super::spare::Supply;
 use super::{ratio, spare, turn};
+use crate::altered::{forget_length, refuse_ranges};
 use crate::types::Types;
 
 /// Nanoseconds that compressing may keep a loop at a time; what takes longer is done by a pool.
@@ -102,10 +103,9 @@ impl Rules {
             (_, body) => self.stream(body),
         };
         r.out.fields.set(Known::ContentEncoding, self.spec.coding());
-        r.out.fields.remove_known(Known::ContentLength);
-        r.out.fields.remove_known(Known::AcceptRanges);
+        forget_length(r);
+        refuse_ranges(r);
         r.out.weaken_etag();
-        r.course.ranges = Ranges::Refused;
         body
     }
 
