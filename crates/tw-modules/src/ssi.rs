@@ -142,13 +142,13 @@ impl Settings for Ssi {
     const LIMITS: &'static [Limit] = &[
         Limit::bytes(
             "SSI_TEXT_MAX",
-            words::TEXT_MAX as u64,
+            words::SSI_TEXT_MAX as u64,
             "A value that variables make in a command of SSI",
             "the command fails, and a line in the error log",
         ),
         Limit::bytes(
             "SSI_KEPT_MAX",
-            shared::KEPT_MAX as u64,
+            shared::SSI_KEPT_MAX as u64,
             "Variables and blocks of SSI that a request keeps",
             "the command fails, and a line in the error log",
         ),

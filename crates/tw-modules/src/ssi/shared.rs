@@ -11,7 +11,7 @@ use super::words::Complaint;
 
 // DIFF(nginx): there they take what memory there is.
 /// Bytes of variables and blocks that a request may keep: pages could make them without end.
-pub(super) const KEPT_MAX: usize = 4 << 20;
+pub(super) const SSI_KEPT_MAX: usize = 4 << 20;
 /// Groups of a pattern that have a name of one digit.
 const CAPTURES: usize = 10;
 
@@ -39,7 +39,7 @@ impl Shared {
     /// Counts bytes that are kept from here on.
     fn keep(&self, bytes: usize) -> Result<(), Complaint> {
         let kept = self.kept.get() + bytes;
-        if kept > KEPT_MAX {
+        if kept > SSI_KEPT_MAX {
             return Err("too many SSI variables and blocks".to_owned());
         }
         self.kept.set(kept);
