@@ -25,7 +25,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         for line in file.lines() {
             let in_tests = NOT_IN_TESTS.iter().filter(|_| line.is_test && !file.path.starts_with(TIMERS));
             for (text, reason) in NOWHERE.iter().chain(in_tests) {
-                if line.code().contains(text) {
+                if line.code.contains(text) {
                     findings.push(Finding::error(&file.path, line.number, format!("{text}: {reason}")));
                 }
             }

@@ -22,7 +22,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.rust().filter(|file| !HOMES.iter().any(|(home, _)| file.path.starts_with(home))) {
         for line in file.lines().filter(|line| !line.is_test) {
-            if let Some(door) = DOORS.iter().find(|door| line.code().contains(**door)) {
+            if let Some(door) = DOORS.iter().find(|door| line.code.contains(**door)) {
                 findings.push(Finding::error(
                     &file.path,
                     line.number,

@@ -2,9 +2,12 @@
 //! as a test, so `cargo test --workspace` is enough to see them broken.
 
 mod bans;
+mod code;
+mod conflicts;
 mod differences;
 mod edges;
 mod fs_homes;
+mod limit_names;
 mod size;
 mod tree;
 mod unsafe_code;
@@ -51,6 +54,8 @@ const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
     bans::check,
     differences::check,
     words::check,
+    conflicts::check,
+    limit_names::check,
     size::check,
 ];
 

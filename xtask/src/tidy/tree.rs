@@ -3,24 +3,31 @@
 use std::path::Path;
 use std::{fs, io};
 
+use super::code;
+
 /// A file of the repository.
 #[derive(Debug)]
 pub(super) struct File {
     /// From the root, with `/`.
     pub(super) path: String,
     pub(super) text: String,
+    /// Of a Rust file, the text without comments and what stands in quotes; nothing of another one.
+    pub(super) code: String,
 }
 
-/// All text files that people write here.
+/// All text files that are kept here.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
+    /// Those of the kinds that people write.
     pub(super) files: Vec<File>,
+    /// The others.
+    pub(super) others: Vec<File>,
 }
 
-/// Directories with nothing that people wrote.
-const SKIPPED: &[&str] = &["target", ".git", "corpus", "artifacts"];
+/// Directories with nothing that is kept.
+const SKIPPED: &[&str] = &["target", ".git", "artifacts"];
 
-/// Kinds of files that are read.
+/// Kinds of files that people write.
 const KINDS: &[&str] = &["rs", "toml", "md"];
 
 /// A line of a Rust file.
@@ -29,6 +36,8 @@ pub(super) struct Line<'a> {
     /// Counted from 1.
     pub(super) number: usize,
     pub(super) text: &'a str,
+    /// The line without comments and what stands in quotes.
+    pub(super) code: &'a str,
     /// In a `tests` directory or below `#[cfg(test)]` at the start of a line, where tests stand in this repository.
     pub(super) is_test: bool,
 }
@@ -39,6 +48,7 @@ impl Tree {
         let mut tree = Self::default();
         tree.read_dir(root, "")?;
         tree.files.sort_by(|a, b| a.path.cmp(&b.path));
+        tree.others.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(tree)
     }
 
@@ -47,12 +57,17 @@ impl Tree {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
             let path = if dir.is_empty() { name.clone() } else { format!("{dir}/{name}") };
-            if entry.file_type()?.is_dir() {
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
                 if !SKIPPED.contains(&name.as_str()) {
                     self.read_dir(root, &path)?;
                 }
             } else if name.rsplit_once('.').is_some_and(|(_, kind)| KINDS.contains(&kind)) {
-                self.files.push(File { path, text: fs::read_to_string(entry.path())? });
+                self.files.push(File::new(path, fs::read_to_string(entry.path())?));
+            } else if kind.is_file()
+                && let Ok(text) = String::from_utf8(fs::read(entry.path())?)
+            {
+                self.others.push(File::new(path, text));
             }
         }
         Ok(())
@@ -78,26 +93,24 @@ impl Tree {
     /// A tree of these files.
     #[cfg(test)]
     pub(super) fn of(files: &[(&str, &str)]) -> Self {
-        let file = |(path, text): &(&str, &str)| File { path: (*path).into(), text: (*text).into() };
-        Self { files: files.iter().map(file).collect() }
+        let file = |(path, text): &(&str, &str)| File::new((*path).into(), (*text).into());
+        Self { files: files.iter().map(file).collect(), others: Vec::new() }
     }
 }
 
 impl File {
+    fn new(path: String, text: String) -> Self {
+        let code = if path.ends_with(".rs") { code::of(&text) } else { String::new() };
+        Self { path, text, code }
+    }
+
     /// The lines of a Rust file.
     pub(super) fn lines(&self) -> impl Iterator<Item = Line<'_>> {
         let mut is_test = self.path.contains("/tests/") || self.path.ends_with("/tests.rs");
-        self.text.lines().enumerate().map(move |(index, text)| {
-            is_test |= text.starts_with("#[cfg(test)]");
-            Line { number: index + 1, text, is_test }
+        self.text.lines().zip(self.code.split('\n')).enumerate().map(move |(index, (text, code))| {
+            is_test |= code.starts_with("#[cfg(test)]");
+            Line { number: index + 1, text, code, is_test }
         })
-    }
-}
-
-impl<'a> Line<'a> {
-    /// The part before a `//` comment. A `//` inside a string ends it too, which no rule minds.
-    pub(super) fn code(&self) -> &'a str {
-        self.text.split("//").next().unwrap_or_default()
     }
 }
 
@@ -130,8 +143,9 @@ mod tests {
     }
 
     #[test]
-    fn comments_are_not_code() {
-        let line = Line { number: 1, text: "a(); // unsafe", is_test: false };
-        assert_eq!(line.code(), "a(); ");
+    fn lines_know_their_code() {
+        let tree = Tree::of(&[("a.rs", "a(\"//\nb\"); // c\nd\n")]);
+        let code: Vec<_> = tree.files[0].lines().map(|line| (line.number, line.code.trim_end())).collect();
+        assert_eq!(code, [(1, "a(\""), (2, "\");"), (3, "d")]);
     }
 }

@@ -14,7 +14,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     for file in tree.rust() {
         let lines: Vec<_> = file.lines().collect();
         for (index, line) in lines.iter().enumerate() {
-            let code = line.code();
+            let code = line.code;
             if !file.path.starts_with(HOME) {
                 if has_word(code, "unsafe") || code.contains("allow(unsafe_code)") {
                     findings.push(Finding::error(
@@ -53,7 +53,16 @@ mod tests {
             check_rust("crates/tw-a/src/lib.rs", "unsafe { f() }"),
             ["unsafe code outside crates/tw-sys/"]
         );
-        assert_eq!(check_rust("crates/tw-a/src/lib.rs", "// nothing unsafe here"), [""; 0]);
+        for text in [
+            "// nothing unsafe here",
+            "/* nothing\n   unsafe here */",
+            "log(\"an unsafe URI\")",
+            "log(r#\"an \"unsafe\" URI\"#)",
+            "log(\"a\n unsafe URI\")",
+        ] {
+            assert_eq!(check_rust("crates/tw-a/src/lib.rs", text), [""; 0], "{text}");
+        }
+        assert_eq!(check_rust("crates/tw-a/src/lib.rs", "f('\"'); unsafe { g('\"') }").len(), 1);
         assert_eq!(check_rust("crates/tw-a/src/lib.rs", "#![forbid(unsafe_code)]"), [""; 0]);
     }
 

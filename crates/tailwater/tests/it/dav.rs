@@ -245,6 +245,8 @@ fn files_are_copied_and_moved() {
         ("COPY /a.txt", &["Destination: http://localhost.other/x"], 400),
         ("COPY /a.txt", &["Destination: http://localhost"], 400),
         ("COPY /a.txt", &["Destination: x"], 400),
+        ("COPY /a.txt", &["Destination: /d/%2e./../x"], 400),
+        ("COPY /a.txt", &["Destination: /d/%2e%2e/x?y"], 400),
         ("COPY /a.txt", &["Destination:"], 400),
         ("COPY /dangling", &["Destination: /b2"], 500),
         ("COPY /to_d", &["Destination: /b2"], 500),
@@ -253,6 +255,9 @@ fn files_are_copied_and_moved() {
         assert_eq!(status(&server, line, fields), expected, "{line} {fields:?}");
     }
     assert_eq!(names(&html), ["a.txt", "b2", "copy of", "d", "dangling", "new", "to_d"]);
+    for written in ["unsafe URI \"/d/%2e./../x\"", "unsafe URI \"/d/../x\""] {
+        server.wait_error_log(&format!("{written} was detected")).unwrap();
+    }
 }
 
 #[test]

@@ -4,10 +4,12 @@ use tw_http::escape::{Unescape, unescape};
 use tw_http::target;
 
 /// Why a destination is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// It is no URI that this server could answer, or has `..` or a NUL in it.
+    /// It is no URI that this server could answer.
     Invalid,
+    /// It has `..` or a NUL in it: the path, decoded if it had to be to see that.
+    Unsafe(Vec<u8>),
     /// It is a path of another server.
     Elsewhere,
     /// It is a whole URI, and the request names no host.
@@ -24,8 +26,11 @@ pub(super) fn path(value: &[u8], scheme: &[u8], host: &[u8]) -> Result<Vec<u8>, 
     let written = &target[..end];
     let mut decoded = Vec::with_capacity(written.len());
     unescape(written, Unescape::All, &mut decoded);
-    if decoded.contains(&0) || decoded.split(|b| *b == b'/').any(|name| name == b"..") {
-        return Err(Refused::Invalid);
+    if leads_up(written) {
+        return Err(Refused::Unsafe(target.to_vec()));
+    }
+    if leads_up(&decoded) {
+        return Err(Refused::Unsafe(decoded));
     }
     let mut path = Vec::new();
     target::normalize(written, true, &mut path).map_err(|_| Refused::Invalid)?;
@@ -33,6 +38,10 @@ pub(super) fn path(value: &[u8], scheme: &[u8], host: &[u8]) -> Result<Vec<u8>, 
         Some(b'/') => Ok(path),
         _ => Err(Refused::Invalid),
     }
+}
+
+fn leads_up(path: &[u8]) -> bool {
+    path.contains(&0) || path.split(|b| *b == b'/').any(|name| name == b"..")
 }
 
 /// What follows scheme and authority.
@@ -67,7 +76,7 @@ mod tests {
 
     #[test]
     fn destinations() {
-        let cases: [(&str, Result<&str, Refused>); 26] = [
+        let cases: [(&str, Result<&str, Refused>); 27] = [
             ("/a/b", Ok("/a/b")),
             ("/a%20b?c=d", Ok("/a b")),
             ("/a//b/./c", Ok("/a/b/c")),
@@ -87,12 +96,13 @@ mod tests {
             ("", Err(Refused::Invalid)),
             ("a", Err(Refused::Invalid)),
             ("?a", Err(Refused::Invalid)),
-            ("/../a", Err(Refused::Invalid)),
-            ("/a/..", Err(Refused::Invalid)),
-            ("/a/../b", Err(Refused::Invalid)),
-            ("/a/%2e%2e/b", Err(Refused::Invalid)),
-            ("/a%2f..%2fb", Err(Refused::Invalid)),
-            ("/a%00b", Err(Refused::Invalid)),
+            ("/../a", Err(Refused::Unsafe(b"/../a".to_vec()))),
+            ("/a/..", Err(Refused::Unsafe(b"/a/..".to_vec()))),
+            ("/a/../b", Err(Refused::Unsafe(b"/a/../b".to_vec()))),
+            ("/a/%2e%2e/b", Err(Refused::Unsafe(b"/a/../b".to_vec()))),
+            ("/a%2f..%2fb", Err(Refused::Unsafe(b"/a/../b".to_vec()))),
+            ("/a%00b", Err(Refused::Unsafe(b"/a\0b".to_vec()))),
+            ("/../a?b", Err(Refused::Unsafe(b"/../a?b".to_vec()))),
             ("/a%zz", Err(Refused::Invalid)),
         ];
         for (value, expected) in cases {

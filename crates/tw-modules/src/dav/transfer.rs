@@ -91,6 +91,10 @@ fn to_uri(r: &Request, scheme: &[u8], written: &[u8]) -> Result<Vec<u8>, u16> {
                         "\"Destination\" URI \"{shown}\" is handled by different repository than the source URI"
                     ),
                 ),
+                Refused::Unsafe(path) => {
+                    r.log(Level::Error, format_args!("unsafe URI \"{}\" was detected", Text(&path)));
+                    log_invalid(r, written);
+                }
                 Refused::Invalid => log_invalid(r, written),
             }
             return Err(400);

@@ -5,7 +5,7 @@ use tw_http::target::split_args;
 use tw_log::Text;
 
 /// Longest text that variables can make of a value, in bytes: a page could double it with each line.
-pub(super) const TEXT_MAX: usize = 1 << 20;
+pub(super) const SSI_TEXT_MAX: usize = 1 << 20;
 
 /// What is wrong with a command: a line for the log.
 pub(super) type Complaint = String;
@@ -32,7 +32,7 @@ pub(super) fn evaluate(text: &[u8], lookup: &mut Lookup<'_>) -> Result<Vec<u8>, 
             }
             _ => out.push(byte),
         }
-        if out.len() > TEXT_MAX {
+        if out.len() > SSI_TEXT_MAX {
             return Err(format!("too long value of \"{}\" in SSI command", Text(text)));
         }
     }
@@ -108,8 +108,7 @@ fn skip_spaces(text: &[u8]) -> &[u8] {
 
 /// Path and arguments of a URI that is to be included. The error is nginx's: it leads out of the tree.
 pub(super) fn parse_uri(uri: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Complaint> {
-    // In two pieces for the check that looks for the keyword.
-    let refusal = |uri: &[u8]| format!(concat!("un", "safe URI \"{}\" was detected"), Text(uri));
+    let refusal = |uri: &[u8]| format!("unsafe URI \"{}\" was detected", Text(uri));
     let (path, args) = split_args(uri);
     if path.is_empty() || leads_up(path) {
         return Err(refusal(uri));
@@ -136,7 +135,7 @@ mod tests {
     fn known(name: &[u8], out: &mut Vec<u8>) {
         match name {
             b"a" => out.extend_from_slice(b"A"),
-            b"long" => out.resize(out.len() + TEXT_MAX / 2, b'x'),
+            b"long" => out.resize(out.len() + SSI_TEXT_MAX / 2, b'x'),
             _ => {}
         }
     }
