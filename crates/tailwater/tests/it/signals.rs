@@ -65,7 +65,7 @@ fn term_and_int_end_it_at_once() {
         assert!(idle.read_until_close().unwrap().is_empty());
         assert!(download.read_bytes(LARGE).is_err());
         let log = server.error_log();
-        assert!(log.contains(line) && log.ends_with(": exit\n"), "{log}");
+        assert!(log.contains(line) && log.contains(": exit\n"), "{log}");
         assert!(!server.prefix().join("logs/server.pid").exists());
     }
 }
@@ -80,10 +80,10 @@ fn quit_finishes_what_is_under_way() {
     assert!(idle.read_until_close().unwrap().is_empty());
     let port = server.addr().port();
     assert!(wait::until(wait::PATIENCE, || !ports::listening(port)), "another server may have the address");
-    assert!(!server.error_log().ends_with(": exit\n"));
+    assert!(!server.error_log().contains(": exit\n"));
     assert_eq!(download.read_bytes(LARGE).unwrap().len(), LARGE);
     assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
-    assert!(server.error_log().ends_with(": exit\n"), "{}", server.error_log());
+    assert!(server.error_log().contains(": exit\n"), "{}", server.error_log());
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn logs_are_opened_again() {
     assert_eq!(page(&server, "/old"), (200, "old".to_owned()));
     assert_eq!(server.access_log(1).unwrap().len(), 1, "the first line stayed in the old file");
     assert!(server.stop().unwrap().success());
-    assert!(server.error_log().ends_with(": exit\n"));
+    assert!(server.error_log().contains(": exit\n"));
 }
 
 #[test]
