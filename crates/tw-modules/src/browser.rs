@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting, record};
 use tw_http::Known;
+use tw_server::http::agent::is_msie;
 use tw_server::http::plan::Plan;
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
@@ -129,7 +130,7 @@ impl Settings for Browsers {
             by_default,
             "The value of ancient_browser_value for an ancient browser.",
         ),
-        VarDef::kept("msie", msie, "1 if the browser calls itself MSIE."),
+        VarDef::kept("msie", msie, "1 if the browser is Internet Explorer."),
     ];
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
@@ -185,9 +186,7 @@ fn by_default(_: &Request, out: &mut Vec<u8>) -> Value {
 }
 
 fn msie(r: &Request, out: &mut Vec<u8>) -> Value {
-    const WORD: &[u8] = b"MSIE ";
-    let agent = r.head.field_known(Known::UserAgent).unwrap_or_default();
-    if find(agent, WORD).is_some_and(|at| at + WORD.len() + 2 < agent.len()) {
+    if is_msie(r.head.field_known(Known::UserAgent).unwrap_or_default()) {
         out.push(b'1');
     }
     Value::Found

@@ -27,8 +27,8 @@ pub(crate) fn is_old_msie(agent: &[u8]) -> bool {
     }
 }
 
-/// Internet Explorer.
-pub(crate) fn is_msie(agent: &[u8]) -> bool {
+/// Internet Explorer; Opera may say that it is one.
+pub fn is_msie(agent: &[u8]) -> bool {
     // As nginx: a version of at least three characters must follow.
     memchr::memmem::find(agent, b"MSIE ").is_some_and(|at| at + 7 < agent.len()) && !has(agent, b"Opera")
 }

@@ -4,7 +4,7 @@
 //! conn ─ head ─→ route ─ plan ─→ phases ─ response ─→ respond (filters, framing) ─→ send ─→ log ─→ conn
 //! ```
 
-mod agent;
+pub mod agent;
 pub mod body;
 pub mod coding;
 pub mod conn;
