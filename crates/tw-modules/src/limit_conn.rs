@@ -312,9 +312,15 @@ pub(crate) fn hold<S: Session>(
             Ok(hold) => held.0.push(hold),
             Err(why) => {
                 numbers.rejected.add(1);
-                if why == Refused::TooMany {
-                    let name = &numbers.zone.name;
-                    s.log(level, format_args!("limiting connections{dry_run} by zone \"{name}\""));
+                let name = &numbers.zone.name;
+                match why {
+                    Refused::TooMany => {
+                        s.log(level, format_args!("limiting connections{dry_run} by zone \"{name}\""));
+                    }
+                    Refused::Full => s.log(
+                        Level::Crit,
+                        format_args!("ngx_slab_alloc() failed: no memory in limit_conn_zone \"{name}\""),
+                    ),
                 }
                 return Decision::Rejected;
             }

@@ -108,3 +108,20 @@ fn mistakes() {
         assert!(found.contains(said), "{http} {inner}: {found}");
     }
 }
+
+#[test]
+fn a_full_zone_says_so() {
+    let server = start(
+        server().file("html/large", vec![b'x'; 64 << 10]),
+        "limit_conn_zone $arg_k zone=tiny:32k;
+         server { listen 127.0.0.1:{port}; root html; limit_conn tiny 1; limit_rate 100; }",
+    );
+    // An entry with such a key takes 512 bytes.
+    let held: Vec<_> = (0..65).map(|n| hold(&server, &format!("/large?k={n:0240}"))).collect();
+    let statuses: Vec<_> = held.iter().map(|(_, status)| *status).collect();
+    assert_eq!(statuses, [[200].repeat(64), vec![503]].concat());
+    server.wait_error_log("[crit]").unwrap();
+    let log = server.error_log();
+    let line = "ngx_slab_alloc() failed: no memory in limit_conn_zone \"tiny\", client: 127.0.0.1";
+    assert_eq!(log.matches(line).count(), 1, "{log}");
+}
