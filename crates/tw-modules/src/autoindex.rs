@@ -203,12 +203,7 @@ struct BadCallback<'a> {
 
 /// The name of the callback in the arguments; empty if there is none.
 fn callback(args: &[u8]) -> Result<&[u8], BadCallback<'_>> {
-    const NAME: &[u8] = b"callback=";
-    let value = args.split(|b| *b == b'&').find_map(|arg| {
-        let (name, value) = arg.split_at_checked(NAME.len())?;
-        name.eq_ignore_ascii_case(NAME).then_some(value)
-    });
-    let name = value.unwrap_or_default();
+    let name = tw_http::target::arg(args, b"callback").unwrap_or_default();
     if name.len() > CALLBACK_MAX {
         return Err(BadCallback { what: "too long", name });
     }

@@ -1,6 +1,6 @@
 //! What the client asked for.
 
-use tw_http::{Framing, Known, Method};
+use tw_http::{Framing, Known, Method, target};
 use tw_log::{Level, Text};
 
 use super::{Request, put, put_fields, put_joined, put_maybe, put_number, put_port, put_some};
@@ -95,18 +95,7 @@ fn current_args(r: &Request) -> &[u8] {
 }
 
 fn arg(r: &Request, name: &[u8], out: &mut Vec<u8>) -> Value {
-    put_maybe(out, find_arg(current_args(r), name))
-}
-
-/// The value of the first argument of that name, in any case.
-fn find_arg<'a>(args: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
-    if name.is_empty() {
-        return None;
-    }
-    args.split(|byte| *byte == b'&').find_map(|arg| {
-        let (found, value) = arg.split_at_checked(name.len())?;
-        value.strip_prefix(b"=").filter(|_| found.eq_ignore_ascii_case(name))
-    })
+    put_maybe(out, target::arg(current_args(r), name))
 }
 
 fn method(r: &Request, out: &mut Vec<u8>) -> Value {
