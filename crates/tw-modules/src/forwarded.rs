@@ -14,6 +14,13 @@ pub(crate) enum Chain {
     Recursive,
 }
 
+impl Chain {
+    /// What a flag like `real_ip_recursive` says.
+    pub(crate) fn of(is_recursive: bool) -> Self {
+        if is_recursive { Self::Recursive } else { Self::Last }
+    }
+}
+
 /// How a walk through one field ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Walk {
@@ -25,16 +32,16 @@ enum Walk {
     Refused,
 }
 
-/// The address that `lines` tell about `client`; they are given last line first. `None` if `client` is not trusted or
-/// what it says is no address.
+/// The address that `lines`, in the order of the request, tell about `client`. `None` if `client` is not trusted or what it
+/// says is no address.
 pub(crate) fn forwarded<'a>(
     client: &Addr,
-    lines: impl IntoIterator<Item = &'a [u8]>,
+    lines: impl IntoIterator<IntoIter: DoubleEndedIterator<Item = &'a [u8]>>,
     chain: Chain,
     trusts: impl Fn(&Addr) -> bool,
 ) -> Option<SocketAddr> {
     let mut told = None;
-    for line in lines {
+    for line in lines.into_iter().rev() {
         let walk = follow(line, client, &mut told, chain, &trusts);
         if chain == Chain::Last || walk != Walk::Through {
             break;
@@ -73,7 +80,7 @@ fn follow(
     }
 }
 
-/// Reads `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]:80`; the port is 0 if there is none.
+/// Reads `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:80`; the port is 0 if there is none.
 fn endpoint(text: &[u8]) -> Option<SocketAddr> {
     if let Some(addr) = network::address(text) {
         return Some(SocketAddr::new(addr, 0));
@@ -81,7 +88,11 @@ fn endpoint(text: &[u8]) -> Option<SocketAddr> {
     let (host, port) = match text {
         [b'[', inner @ ..] => {
             let end = inner.iter().position(|&byte| byte == b']')?;
-            (&inner[..end], inner[end + 1..].strip_prefix(b":")?)
+            match &inner[end + 1..] {
+                [] => return network::address(&inner[..end]).map(|ip| SocketAddr::new(ip, 0)),
+                [b':', port @ ..] => (&inner[..end], port),
+                _ => return None,
+            }
         }
         _ => {
             let colon = text.iter().position(|&byte| byte == b':')?;
@@ -95,6 +106,8 @@ fn endpoint(text: &[u8]) -> Option<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
+    use tw_conf::network::Network;
+
     use super::*;
 
     #[test]
@@ -121,7 +134,7 @@ mod tests {
             ("10.0.0.1", last, &["192.0.2.1", "junk"], None),
             ("10.0.0.1", last, &["[2001:db8::1]:443"], Some("[2001:db8::1]:443")),
             ("10.0.0.1", last, &["2001:db8::1"], Some("[2001:db8::1]:0")),
-            ("10.0.0.1", last, &["[2001:db8::1]"], None),
+            ("10.0.0.1", last, &["[2001:db8::1]"], Some("[2001:db8::1]:0")),
             ("10.0.0.1", last, &["192.0.2.1:0"], None),
             ("10.0.0.1", last, &[""], None),
             ("10.0.0.1", last, &[], None),
@@ -135,9 +148,70 @@ mod tests {
             ("10.0.0.9", all, &["192.0.2.1", "10.0.0.2"], None),
         ];
         for (client, chain, lines, expected) in table {
-            let lines = lines.iter().rev().map(|line| line.as_bytes());
+            let lines = lines.iter().map(|line| line.as_bytes());
             let told = forwarded(&from(client), lines, chain, trusts);
             assert_eq!(told.map(|addr| addr.to_string()).as_deref(), expected, "{client} {chain:?}");
         }
+    }
+
+    #[test]
+    fn addresses_with_and_without_ports() {
+        for (text, expected) in [
+            ("192.0.2.1", Some("192.0.2.1:0")),
+            ("192.0.2.1:80", Some("192.0.2.1:80")),
+            ("2001:db8::1", Some("[2001:db8::1]:0")),
+            ("[2001:db8::1]", Some("[2001:db8::1]:0")),
+            ("[2001:db8::1]:65535", Some("[2001:db8::1]:65535")),
+            ("192.0.2.1:0", None),
+            ("192.0.2.1:65536", None),
+            ("192.0.2.1:", None),
+            ("192.0.2.1:+1", None),
+            ("[2001:db8::1", None),
+            ("[2001:db8::1]80", None),
+            ("[]:80", None),
+            ("[", None),
+            (":80", None),
+            ("unknown", None),
+            ("unix:", None),
+            ("", None),
+            ("\u{0}", None),
+        ] {
+            let expected = expected.map(|text| text.parse().unwrap());
+            assert_eq!(endpoint(text.as_bytes()), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_list_is_read_from_its_end() {
+        let parse = |text: &str| Network::parse(text.as_bytes()).unwrap().network;
+        let networks = [parse("127.0.0.1"), parse("192.0.2.0/24")];
+        let trusts = |addr: &Addr| {
+            addr.inet().is_some_and(|addr| networks.iter().any(|network| network.contains(addr.ip())))
+        };
+        let peer = |text: &str| Addr::Inet(SocketAddr::new(text.parse().unwrap(), 9));
+        let huge = "9.9.9.9, ".repeat(10_000) + "192.0.2.1";
+        for (from, lines, once, recursive) in [
+            ("127.0.0.1", &["10.0.0.1"][..], Some("10.0.0.1:0"), Some("10.0.0.1:0")),
+            ("10.0.0.9", &["10.0.0.1"], None, None),
+            ("127.0.0.1", &["10.0.0.1, 192.0.2.1"], Some("192.0.2.1:0"), Some("10.0.0.1:0")),
+            ("127.0.0.1", &["10.0.0.1,192.0.2.1, , "], Some("192.0.2.1:0"), Some("10.0.0.1:0")),
+            ("127.0.0.1", &["1.1.1.1, 10.0.0.1:5, 192.0.2.1:6"], Some("192.0.2.1:6"), Some("10.0.0.1:5")),
+            ("127.0.0.1", &["192.0.2.3, 192.0.2.1"], Some("192.0.2.1:0"), Some("192.0.2.3:0")),
+            ("127.0.0.1", &["10.0.0.1, bad, 192.0.2.1"], Some("192.0.2.1:0"), Some("192.0.2.1:0")),
+            ("127.0.0.1", &["10.0.0.1, 192.0.2.5", "192.0.2.1"], Some("192.0.2.1:0"), Some("10.0.0.1:0")),
+            ("127.0.0.1", &["10.0.0.1", "bad"], None, None),
+            ("127.0.0.1", &["10.0.0.1", ""], None, None),
+            ("127.0.0.1", &["bad", "192.0.2.1"], Some("192.0.2.1:0"), Some("192.0.2.1:0")),
+            ("127.0.0.1", &["", ", ,", ","], None, None),
+            ("127.0.0.1", &[&huge], Some("192.0.2.1:0"), Some("9.9.9.9:0")),
+            ("::ffff:127.0.0.1", &["[::1]:7"], Some("[::1]:7"), Some("[::1]:7")),
+        ] {
+            for (chain, expected) in [(Chain::Last, once), (Chain::Recursive, recursive)] {
+                let lines = lines.iter().map(|line| line.as_bytes());
+                let found = forwarded(&peer(from), lines, chain, trusts);
+                assert_eq!(found, expected.map(|text| text.parse().unwrap()), "{expected:?} {chain:?}");
+            }
+        }
+        assert_eq!(forwarded(&Addr::Unix(None), [&b"1.1.1.1"[..]], Chain::Recursive, trusts), None);
     }
 }

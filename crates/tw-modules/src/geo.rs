@@ -117,12 +117,10 @@ impl Source {
         if self.proxies.is_empty() {
             return addr.inet().map(|addr| addr.ip());
         }
-        let mut lines: Vec<&[u8]> = r.head.field_all(b"X-Forwarded-For").collect();
-        lines.reverse();
         let trusts = |addr: &Addr| {
             addr.inet().is_some_and(|addr| self.proxies.iter().any(|proxy| proxy.contains(addr.ip())))
         };
-        let told = forwarded(&addr, lines, self.chain, trusts);
+        let told = forwarded(&addr, r.head.field_all(b"X-Forwarded-For"), self.chain, trusts);
         told.or(addr.inet()).map(|addr| addr.ip())
     }
 }

@@ -422,7 +422,10 @@ impl RequestHead {
     }
 
     /// The values of every field of that name, in any case, in order.
-    pub fn field_all<'s, 'n>(&'s self, name: &'n [u8]) -> impl Iterator<Item = &'s [u8]> + use<'s, 'n> {
+    pub fn field_all<'s, 'n>(
+        &'s self,
+        name: &'n [u8],
+    ) -> impl DoubleEndedIterator<Item = &'s [u8]> + use<'s, 'n> {
         let known = Known::find(name);
         self.fields
             .iter()
