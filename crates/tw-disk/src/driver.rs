@@ -3,7 +3,7 @@
 
 use crate::error::DiskError;
 use crate::file::{Direct, File, Handle, Inner};
-use crate::how::{Access, Create, Open, Temp};
+use crate::how::{Access, Create, Links, Open, Temp};
 use crate::meta::{Listing, Meta, Space};
 use crate::op::Op;
 use crate::pool::Shared;
@@ -176,8 +176,14 @@ impl Driver {
         by_file!(self, Op::Fstat, file, fstat_now())
     }
 
-    pub(crate) fn list(&self, path: &CStr, max: usize, follow: bool) -> Result<Listing, DiskError> {
-        by_path!(self, Op::List, list(path, max, follow))
+    /// With `links_from`, links themselves are told of, and none is followed behind so many bytes of `path`.
+    pub(crate) fn list(
+        &self,
+        path: &CStr,
+        max: usize,
+        links_from: Option<u32>,
+    ) -> Result<Listing, DiskError> {
+        by_path!(self, Op::List, list(path, max, links_from))
     }
 
     /// Fills `buf` from `offset`; short only at the end of the file.
@@ -294,6 +300,14 @@ impl Driver {
         by_path!(self, Op::Rmdir, rmdir(path))
     }
 
+    pub(crate) fn unlink_below(&self, path: &CStr, from: u32) -> Result<(), DiskError> {
+        by_path!(self, Op::Unlink, unlink_below(path, from))
+    }
+
+    pub(crate) fn rmdir_below(&self, path: &CStr, from: u32) -> Result<(), DiskError> {
+        by_path!(self, Op::Rmdir, rmdir_below(path, from))
+    }
+
     pub(crate) fn fsync(&self, file: &Inner, data_only: bool) -> Result<(), DiskError> {
         by_file!(self, Op::Fsync, file, fsync(data_only))
     }
@@ -327,8 +341,8 @@ impl Driver {
     }
 
     /// Copies a file to a new name; the copy is removed again if it cannot be completed.
-    pub(crate) fn copy(&self, from: &CStr, to: &CStr, how: &Create) -> Result<File, DiskError> {
-        let source = self.open(from, &Open::READ)?;
+    pub(crate) fn copy(&self, from: &CStr, links: Links, to: &CStr, how: &Create) -> Result<File, DiskError> {
+        let source = self.open(from, &Open { links, ..Open::READ })?;
         let copy = self.create(to, how)?;
         let result = self.copy_content(source.inner(), copy.inner());
         if result.is_err() {

@@ -3,10 +3,10 @@
 use crate::how::Links;
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, readlinkat, statat,
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, readlinkat, statat, unlinkat,
 };
-use rustix::io::Errno;
-use std::ffi::CStr;
+use rustix::io::{Errno, retry_on_intr};
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Flags of a directory that is only a step on the way.
@@ -59,6 +59,19 @@ fn open_resolving(path: &CStr, from: u32, flags: OFlags, resolve: ResolveFlags) 
     openat2(&dir, rest, flags, Mode::empty(), strict)
 }
 
+/// Removes a name, refusing every link on the way to it behind `from`.
+pub(crate) fn remove_below(path: &CStr, from: u32, flags: AtFlags) -> Result<(), Errno> {
+    let bytes = path.to_bytes();
+    // The directory keeps its slash: all of it may be what is trusted.
+    let (dir, name) = match bytes.iter().rposition(|&byte| byte == b'/') {
+        Some(slash) => bytes.split_at(slash + 1),
+        None => (&b"./"[..], bytes),
+    };
+    let dir = CString::new(dir).map_err(|_| Errno::INVAL)?;
+    let dir = retry_on_intr(|| open_refusing(&dir, from, STEP))?;
+    unlinkat(&dir, name, flags)
+}
+
 /// Opens a log for appending and creates it (0644), as `disable_symlinks` says. Waits for the disk and answers on the
 /// calling thread, which is the writer of that log and never a loop.
 pub fn open_log(path: &CStr, links: Links) -> Result<OwnedFd, Errno> {
@@ -80,7 +93,7 @@ pub fn open_log(path: &CStr, links: Links) -> Result<OwnedFd, Errno> {
         Some(slash) => bytes.split_at(slash + 1),
         None => (&b"."[..], bytes),
     };
-    let dir = std::ffi::CString::new(dir).map_err(|_| Errno::INVAL)?;
+    let dir = CString::new(dir).map_err(|_| Errno::INVAL)?;
     let dir = open(&dir, from, STEP)?;
     // Whatever came there meanwhile, a link is not followed.
     openat(&dir, name, flags | OFlags::CREATE | OFlags::NOFOLLOW, mode)
@@ -169,7 +182,7 @@ mod tests {
         std::os::unix::fs::symlink("real", dir.join("linked")).unwrap();
         std::os::unix::fs::symlink("there", dir.join("real/link")).unwrap();
         let open = |name: &str, links| {
-            let path = std::ffi::CString::new(dir.join(name).to_str().unwrap()).unwrap();
+            let path = CString::new(dir.join(name).to_str().unwrap()).unwrap();
             open_log(&path, links).map(|_| ())
         };
         let trusted = dir.join("linked/").as_os_str().len() as u32;

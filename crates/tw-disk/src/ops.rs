@@ -8,7 +8,7 @@ use crate::disk::{Aio, Disk, Socket};
 use crate::driver::{Driver, Sent};
 use crate::error::DiskError;
 use crate::file::{File, Now};
-use crate::how::{Create, Open, Temp};
+use crate::how::{Create, Links, Open, Temp};
 use crate::meta::{Listing, Meta, Space};
 use crate::op::Op;
 use crate::ring::{Lane, ReadJob, Refused};
@@ -92,13 +92,32 @@ impl Disk {
     /// Reads a directory: at most `max` names (see [`LIST_MAX`]), each with its metadata.
     pub async fn list(&self, by: &mut Account, path: &CStr, max: usize) -> Result<Listing, DiskError> {
         let path = path.to_owned();
-        self.job(by, Op::List, move |driver| driver.list(&path, max, true)).await
+        self.job(by, Op::List, move |driver| driver.list(&path, max, None)).await
     }
 
-    /// [`Disk::list`] with the metadata of symbolic links themselves: for whoever walks a tree.
-    pub async fn list_links(&self, by: &mut Account, path: &CStr, max: usize) -> Result<Listing, DiskError> {
+    /// [`Disk::list`] with the metadata of symbolic links themselves: for whoever walks a tree. A link behind the first
+    /// `from` bytes of `path` is `ELOOP`.
+    pub async fn list_links(
+        &self,
+        by: &mut Account,
+        path: &CStr,
+        max: usize,
+        from: u32,
+    ) -> Result<Listing, DiskError> {
         let path = path.to_owned();
-        self.job(by, Op::List, move |driver| driver.list(&path, max, false)).await
+        self.job(by, Op::List, move |driver| driver.list(&path, max, Some(from))).await
+    }
+
+    /// Removes a file, or a link itself; a link on the way to it, behind the first `from` bytes of `path`, is `ELOOP`.
+    pub async fn unlink_below(&self, by: &mut Account, path: &CStr, from: u32) -> Result<(), DiskError> {
+        let path = path.to_owned();
+        self.job(by, Op::Unlink, move |driver| driver.unlink_below(&path, from)).await
+    }
+
+    /// Removes an empty directory; a link on the way to it, behind the first `from` bytes of `path`, is `ELOOP`.
+    pub async fn rmdir_below(&self, by: &mut Account, path: &CStr, from: u32) -> Result<(), DiskError> {
+        let path = path.to_owned();
+        self.job(by, Op::Rmdir, move |driver| driver.rmdir_below(&path, from)).await
     }
 
     /// Reads up to `buf.len()` bytes at `offset` and returns the buffer cut to what was read: empty only at the end of the
@@ -285,15 +304,17 @@ impl Disk {
     }
 
     /// Copies a file's content to a new file, which is returned, as one job; nothing of it is left if it fails.
+    /// `links` is for the source.
     pub async fn copy(
         &self,
         by: &mut Account,
         from: &CStr,
+        links: Links,
         to: &CStr,
         how: &Create,
     ) -> Result<File, DiskError> {
         let (from, to, how) = (from.to_owned(), to.to_owned(), *how);
-        self.job(by, Op::Copy, move |driver| driver.copy(&from, &to, &how)).await
+        self.job(by, Op::Copy, move |driver| driver.copy(&from, links, &to, &how)).await
     }
 
     /// Sends up to `len` bytes of a file to a non-blocking socket from inside the kernel, always by a job: `sendfile` waits

@@ -200,9 +200,12 @@ pub(crate) fn write(fd: &OwnedFd, offset: Option<u64>, data: &[u8]) -> Result<us
     })
 }
 
-pub(crate) fn list(path: &CStr, max: usize, follow: bool) -> Result<Listing, Errno> {
+pub(crate) fn list(path: &CStr, max: usize, links_from: Option<u32>) -> Result<Listing, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let dir = retry_on_intr(|| openat(CWD, path, flags, Mode::empty()))?;
+    let dir = retry_on_intr(|| match links_from {
+        None => openat(CWD, path, flags, Mode::empty()),
+        Some(from) => links::open_refusing(path, from, flags),
+    })?;
     let mut buffer = vec![MaybeUninit::uninit(); DIRECTORY_BUFFER_SIZE];
     let mut names = RawDir::new(&dir, &mut buffer);
     let mut listing = Listing::default();
@@ -216,7 +219,7 @@ pub(crate) fn list(path: &CStr, max: usize, follow: bool) -> Result<Listing, Err
             listing.truncated = true;
             break;
         }
-        let follows = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+        let follows = if links_from.is_none() { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
         let meta = match statat(&dir, name, follows) {
             // A link that leads nowhere is listed as itself.
             Err(Errno::NOENT | Errno::LOOP) => statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW),
@@ -251,6 +254,14 @@ pub(crate) fn unlink(path: &CStr) -> Result<(), Errno> {
 
 pub(crate) fn rmdir(path: &CStr) -> Result<(), Errno> {
     rustix::fs::rmdir(path)
+}
+
+pub(crate) fn unlink_below(path: &CStr, from: u32) -> Result<(), Errno> {
+    links::remove_below(path, from, AtFlags::empty())
+}
+
+pub(crate) fn rmdir_below(path: &CStr, from: u32) -> Result<(), Errno> {
+    links::remove_below(path, from, AtFlags::REMOVEDIR)
 }
 
 pub(crate) fn fsync(fd: &OwnedFd, data_only: bool) -> Result<(), Errno> {

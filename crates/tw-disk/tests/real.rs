@@ -143,11 +143,14 @@ async fn everyday(b: &mut Bench) {
         disk.append(&mut by, &file, line).await.unwrap();
     }
     assert_eq!(disk.read_whole(&mut by, &log, 100).await.unwrap(), b"one\ntwo\n");
-    let copy = disk.copy(&mut by, &log, &b.path("a/log2"), &Create::NEW).await.unwrap();
+    let copy = disk.copy(&mut by, &log, Links::Follow, &b.path("a/log2"), &Create::NEW).await.unwrap();
     disk.set_mtime(&mut by, &copy, 1_000_000_000, 0).await.unwrap();
     assert_eq!(disk.stat(&mut by, &b.path("a/log2")).await.unwrap().mtime_sec, 1_000_000_000);
     assert_eq!(disk.read_whole(&mut by, &b.path("a/log2"), 100).await.unwrap(), b"one\ntwo\n");
-    assert_eq!(errno(disk.copy(&mut by, &log, &b.path("a/log2"), &Create::NEW).await), Some(Errno::EXIST));
+    assert_eq!(
+        errno(disk.copy(&mut by, &log, Links::Follow, &b.path("a/log2"), &Create::NEW).await),
+        Some(Errno::EXIST)
+    );
 
     disk.sync_dir(&mut by, &b.path("a")).await.unwrap();
     disk.unlink(&mut by, &second).await.unwrap();
@@ -332,6 +335,44 @@ fn symbolic_links_are_followed_refused_or_judged() {
 }
 
 #[test]
+fn a_link_on_the_way_is_refused() {
+    let mut b = Bench::new(Aio::Threads);
+    block_on(async {
+        for dir in ["t/u", "outside/v"] {
+            b.disk.mkdir_all(&mut b.by.clone(), &b.path(dir), 0o755).await.unwrap();
+        }
+        b.put("t/u/f", b"x").await;
+        b.put("outside/f", b"x").await;
+        b.put("outside/v/f", b"x").await;
+        let mut by = b.by.clone();
+        let from = b.dir.as_os_str().len() as u32;
+        let disk = &b.disk;
+        // A link takes the place of a directory after it was read.
+        std::fs::rename(b.dir.join("t/u"), b.dir.join("t/old")).unwrap();
+        std::os::unix::fs::symlink("../outside", b.dir.join("t/u")).unwrap();
+        let refused = Some(Errno::LOOP);
+        for path in ["t/u", "t/u/", "t/u/v"] {
+            assert_eq!(errno(disk.list_links(&mut by, &b.path(path), 9, from).await), refused, "{path}");
+        }
+        assert_eq!(errno(disk.unlink_below(&mut by, &b.path("t/u/f"), from).await), refused);
+        assert_eq!(errno(disk.rmdir_below(&mut by, &b.path("t/u/v"), from).await), refused);
+        let links = Links::Refuse { from };
+        assert_eq!(
+            errno(disk.copy(&mut by, &b.path("t/u/f"), links, &b.path("copy"), &Create::NEW).await),
+            refused
+        );
+        assert!(b.dir.join("outside/f").exists() && !b.dir.join("copy").exists());
+        // Links above are trusted, and a link itself may go.
+        let trusted = b.path("t/u").to_bytes().len() as u32;
+        disk.unlink_below(&mut by, &b.path("t/u/f"), trusted).await.unwrap();
+        disk.unlink_below(&mut by, &b.path("t/u"), from).await.unwrap();
+        disk.unlink_below(&mut by, &b.path("t/old/f"), from).await.unwrap();
+        disk.rmdir_below(&mut by, &b.path("t/old"), from).await.unwrap();
+        assert!(b.dir.join("outside/v/f").exists() && !b.dir.join("t/old").exists());
+    });
+}
+
+#[test]
 fn lists_a_directory_up_to_a_limit() {
     let mut b = Bench::new(Aio::Threads);
     block_on(async {
@@ -351,7 +392,7 @@ fn lists_a_directory_up_to_a_limit() {
         assert_eq!(found[3], ("one", Kind::File, 100));
         assert_eq!((found[4].0, found[4].1, found.len()), ("sub", Kind::Directory, 5));
         assert!(!listing.truncated);
-        let mut listing = b.disk.list_links(&mut by, &b.path("d"), 100).await.unwrap();
+        let mut listing = b.disk.list_links(&mut by, &b.path("d"), 100, 0).await.unwrap();
         listing.entries.sort_by(|a, b| a.name.cmp(&b.name));
         let kinds: Vec<_> = listing.entries.iter().map(|e| e.meta.kind).collect();
         assert_eq!(kinds, [Kind::File, Kind::Symlink, Kind::Symlink, Kind::File, Kind::Directory]);

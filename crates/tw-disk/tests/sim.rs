@@ -270,7 +270,16 @@ fn behaves_like_a_file_system() {
             listing.entries.iter().find(|e| e.name.as_c_str() == c"link").map(|e| e.meta.kind)
         };
         assert_eq!(kind(disk.list(&mut by, c"/", 100).await.unwrap()), Some(Kind::Directory));
-        assert_eq!(kind(disk.list_links(&mut by, c"/", 100).await.unwrap()), Some(Kind::Symlink));
+        assert_eq!(kind(disk.list_links(&mut by, c"/", 100, 0).await.unwrap()), Some(Kind::Symlink));
+        for from in [0, 1] {
+            let refused = Some(Errno::LOOP);
+            let listed = disk.list_links(&mut by, c"/link", 100, from).await;
+            assert_eq!(listed.err().and_then(|error| error.errno()), refused, "{from}");
+            let removed = disk.unlink_below(&mut by, c"/link/f", from).await;
+            assert_eq!(removed.err().and_then(|error| error.errno()), refused, "{from}");
+            let removed = disk.rmdir_below(&mut by, c"/link/f", from).await;
+            assert_eq!(removed.err().and_then(|error| error.errno()), refused, "{from}");
+        }
         assert!(sim.paths().iter().any(|path| path.as_c_str() == c"/t/f"));
     });
 }

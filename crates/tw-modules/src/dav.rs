@@ -14,7 +14,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting, record};
-use tw_disk::{Class, Disk, DiskError, Errno, Kind, Source};
+use tw_disk::{Class, Disk, DiskError, Errno, Kind, Meta, Op, Source};
 use tw_http::escape::Escape;
 use tw_http::{Framing, Known, Method};
 use tw_log::{Level, Text};
@@ -195,7 +195,7 @@ impl Dav {
         let disk = disk(r)?;
         let path = target(r, Slash::AsIs)?;
         check_links(r, &path, Links::of_source(r)).await?;
-        let meta = match disk.stat_link(&mut r.account, &path).await {
+        let meta = match stat_source(r, &disk, &path).await {
             Ok(meta) => meta,
             Err(error) => {
                 let status = if error.errno() == Some(Errno::NOTDIR) { 409 } else { 404 };
@@ -222,6 +222,18 @@ impl Dav {
         tree::remove(r, &disk, &path, meta.kind).await?;
         Ok(Outcome::Status(204))
     }
+}
+
+/// Metadata of what a path names. A link is no collection, even where a slash at the end of `path` would follow it.
+// DIFF(nginx): it follows such a link, and removes what is outside the root.
+async fn stat_source(r: &mut Request, disk: &Disk, path: &CStr) -> Result<Meta, DiskError> {
+    if let Some(name) = path.to_bytes().strip_suffix(b"/").filter(|name| !name.is_empty())
+        && let Ok(name) = CString::new(name)
+        && disk.stat_link(&mut r.account, &name).await?.kind == Kind::Symlink
+    {
+        return Err(Op::StatLink.failed(Errno::NOTDIR));
+    }
+    disk.stat_link(&mut r.account, path).await
 }
 
 /// Whether the URI names a collection.
@@ -386,16 +398,32 @@ fn status_of(error: &DiskError, absent: u16) -> (u16, Level) {
     }
 }
 
-/// A failed rename: nginx's words name both paths.
-fn log_rename(r: &Request, error: &DiskError, from: &CStr, to: &CStr) {
+/// What answers that a file could not be put in its place. What a client can bring about is no alarm of the disk's.
+// DIFF(nginx): all of it is 500 and `crit`; RFC 4918 wants 409 where the directory is missing.
+fn status_of_place(error: &DiskError) -> (u16, Level) {
+    match error.errno() {
+        Some(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::LOOP) => (409, Level::Error),
+        Some(Errno::ACCESS | Errno::PERM) => (403, Level::Error),
+        Some(_) => (500, Level::Crit),
+        None => (503, Level::Error),
+    }
+}
+
+/// A failed rename: nginx's words name both paths. The status is that for a file.
+fn fail_rename(r: &mut Request, error: &DiskError, from: &CStr, to: &CStr) -> u16 {
+    let (status, level) = status_of_place(error);
+    if status == 503 {
+        r.out.fields.set(Known::RetryAfter, "1");
+    }
     let (from, to) = (Text(from.to_bytes()), Text(to.to_bytes()));
     match error.errno() {
         Some(errno) => {
             let why = tw_disk::errno_text(errno);
-            r.log(Level::Crit, format_args!("rename() \"{from}\" to \"{to}\" failed ({why})"));
+            r.log(level, format_args!("rename() \"{from}\" to \"{to}\" failed ({why})"));
         }
-        None => r.log(Level::Error, format_args!("{error}")),
+        None => r.log(level, format_args!("{error}")),
     }
+    status
 }
 
 #[cfg(test)]

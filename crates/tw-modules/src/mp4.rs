@@ -102,6 +102,7 @@ impl Settings for Mp4 {
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let begin = raw.start_key_frame.take().map(|on| if on { Begin::AtKeyFrame } else { Begin::Exactly });
         Ok(Self {
+            // DIFF(nginx): it is lost in a `limit_except`.
             is_on: raw.on.is_set() || cx.is_nameless() && outer.is_some_and(|o| o.is_on),
             buffer_size: raw.buffer_size.or(outer.map(|o| o.buffer_size), 512 << 10),
             max_buffer_size: raw.max_buffer_size.or(outer.map(|o| o.max_buffer_size), 10 << 20),

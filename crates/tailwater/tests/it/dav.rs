@@ -108,8 +108,8 @@ fn put_that_is_refused_changes_nothing() {
         ("/dir", &[], "x", 409),
         ("/a.txt", &["Content-Range: bytes 0-0/3"], "x", 501),
         ("/a.txt", &[], &large, 413),
-        ("/a.txt/b", &[], "x", 500),
-        ("/none/b", &[], "x", 500),
+        ("/a.txt/b", &[], "x", 409),
+        ("/none/b", &[], "x", 409),
         ("/off/a", &[], "x", 405),
         ("/../a", &[], "x", 400),
         ("/%2e%2e/a", &[], "x", 400),
@@ -239,7 +239,7 @@ fn files_are_copied_and_moved() {
         ("COPY /a.txt", &["Destination: /d"], 409),
         ("COPY /a.txt", &["Destination: /d/"], 409),
         ("COPY /none", &["Destination: /x"], 404),
-        ("COPY /a.txt", &["Destination: /no/x"], 500),
+        ("COPY /a.txt", &["Destination: /no/x"], 409),
         ("COPY /a.txt", &["Destination: https://localhost/x"], 400),
         ("COPY /a.txt", &["Destination: http://other/x"], 400),
         ("COPY /a.txt", &["Destination: http://localhost.other/x"], 400),
@@ -249,7 +249,7 @@ fn files_are_copied_and_moved() {
         ("COPY /a.txt", &["Destination: /d/%2e%2e/x?y"], 400),
         ("COPY /a.txt", &["Destination:"], 400),
         ("COPY /dangling", &["Destination: /b2"], 500),
-        ("COPY /to_d", &["Destination: /b2"], 500),
+        ("COPY /to_d", &["Destination: /b2"], 403),
         ("COPY /a.txt", &["Destination: /b2", "Content-Length: 0"], 204),
     ] {
         assert_eq!(status(&server, line, fields), expected, "{line} {fields:?}");
@@ -349,12 +349,60 @@ fn nothing_outside_the_root_is_touched() {
     assert_eq!(transfer(&server, "MOVE /safe/link/", "/safe/g/"), 403);
     assert_eq!(status(&server, "DELETE /safe/link/", &[]), 403);
     // The link itself may go, and a file may take its place.
-    assert_eq!(put(&server, "/safe/g/h", &[], "x").status, 500);
+    assert_eq!(put(&server, "/safe/g/h", &[], "x").status, 409);
     assert_eq!(status(&server, "DELETE /safe/link", &[]), 204);
     assert_eq!(put(&server, "/safe/link", &[], "x").status, 201);
     assert_eq!(text(prefix.join("outside/f")), "out");
     assert_eq!(names(prefix.join("outside")), ["f"]);
     assert_eq!(text(prefix.join("database/f")), "db");
+}
+
+#[test]
+fn a_link_is_no_collection() {
+    let server = dav("");
+    let prefix = server.prefix();
+    fs::create_dir(prefix.join("outside")).unwrap();
+    fs::write(prefix.join("outside/f"), "out").unwrap();
+    symlink("../outside", prefix.join("html/link")).unwrap();
+    assert_eq!(status(&server, "DELETE /link/", &[]), 409);
+    assert_eq!(transfer(&server, "COPY /link/", "/copy/"), 404);
+    assert_eq!(transfer(&server, "MOVE /link/", "/moved/"), 404);
+    assert_eq!(names(prefix.join("html")), ["a.txt", "link"]);
+    assert_eq!(text(prefix.join("outside/f")), "out");
+    // Without the slash it is the link itself that goes.
+    assert_eq!(status(&server, "DELETE /link", &[]), 204);
+    assert_eq!(names(prefix.join("html")), ["a.txt"]);
+    assert_eq!(text(prefix.join("outside/f")), "out");
+}
+
+#[test]
+fn what_a_client_can_bring_about_is_no_alarm() {
+    let server = dav("");
+    let html = server.prefix().join("html");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        html.join("pipe"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o600),
+        0,
+    )
+    .unwrap();
+    fs::create_dir(html.join("t")).unwrap();
+    let long = "x".repeat(300);
+    assert_eq!(put(&server, "/none/b", &[], "x").status, 409);
+    assert_eq!(put(&server, &format!("/{long}"), &[], "x").status, 409);
+    assert_eq!(transfer(&server, "COPY /a.txt", "/none/b"), 409);
+    assert_eq!(transfer(&server, "COPY /a.txt", "/a.txt/b"), 404);
+    assert_eq!(transfer(&server, "MOVE /a.txt", "/a.txt/b"), 404);
+    assert_eq!(transfer(&server, "MOVE /t/", "/none/t/"), 404);
+    assert_eq!(transfer(&server, "COPY /pipe", "/b"), 403);
+    server
+        .wait_error_log(
+            "\"{html}/pipe\" is not a regular file".replace("{html}", html.to_str().unwrap()).as_str(),
+        )
+        .unwrap();
+    assert!(!server.error_log().contains("[crit]"), "{}", server.error_log());
+    assert_eq!(names(&html), ["a.txt", "pipe", "t"]);
 }
 
 #[test]

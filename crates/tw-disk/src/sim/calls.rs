@@ -119,14 +119,15 @@ impl Sim {
         self.enter_file(Op::Fstat, node)?.tree.meta(node.ino)
     }
 
-    pub(crate) fn list(&self, path: &CStr, max: usize, follow: bool) -> Result<Listing, Errno> {
+    pub(crate) fn list(&self, path: &CStr, max: usize, links_from: Option<u32>) -> Result<Listing, Errno> {
         let state = self.enter(Op::List)?;
-        let dir = state.tree.find(path.to_bytes(), true)?;
+        let passing = links_from.map_or(Passing::All, |from| Passing::None(from as usize));
+        let dir = state.tree.walk(path.to_bytes(), true, passing)?.ino.ok_or(Errno::NOENT)?;
         let names = state.tree.names(dir)?;
         let mut listing = Listing { entries: Vec::new(), truncated: names.len() > max, hidden_by: None };
         for (name, ino) in names.into_iter().take(max) {
             let path = [path.to_bytes(), b"/", &name].concat();
-            let meta = match follow {
+            let meta = match links_from.is_none() {
                 true => state.tree.meta(state.tree.find(&path, true).unwrap_or(ino))?,
                 false => state.tree.meta(ino)?,
             };
@@ -223,8 +224,16 @@ impl Sim {
     }
 
     pub(crate) fn unlink(&self, path: &CStr) -> Result<(), Errno> {
+        self.unlink_passing(path, Passing::All)
+    }
+
+    pub(crate) fn unlink_below(&self, path: &CStr, from: u32) -> Result<(), Errno> {
+        self.unlink_passing(path, Passing::None(from as usize))
+    }
+
+    fn unlink_passing(&self, path: &CStr, passing: Passing) -> Result<(), Errno> {
         let mut state = self.enter(Op::Unlink)?;
-        let Place { dir, name, ino } = state.tree.walk(path.to_bytes(), false, Passing::All)?;
+        let Place { dir, name, ino } = state.tree.walk(path.to_bytes(), false, passing)?;
         if state.tree.get(ino.ok_or(Errno::NOENT)?)?.kind == Kind::Directory {
             return Err(Errno::ISDIR);
         }
@@ -232,8 +241,16 @@ impl Sim {
     }
 
     pub(crate) fn rmdir(&self, path: &CStr) -> Result<(), Errno> {
+        self.rmdir_passing(path, Passing::All)
+    }
+
+    pub(crate) fn rmdir_below(&self, path: &CStr, from: u32) -> Result<(), Errno> {
+        self.rmdir_passing(path, Passing::None(from as usize))
+    }
+
+    fn rmdir_passing(&self, path: &CStr, passing: Passing) -> Result<(), Errno> {
         let mut state = self.enter(Op::Rmdir)?;
-        let Place { dir, name, ino } = state.tree.walk(path.to_bytes(), false, Passing::All)?;
+        let Place { dir, name, ino } = state.tree.walk(path.to_bytes(), false, passing)?;
         let ino = ino.ok_or(Errno::NOENT)?;
         if state.tree.get(ino)?.kind != Kind::Directory {
             return Err(Errno::NOTDIR);

@@ -62,8 +62,7 @@ impl Dav {
                 return Ok(stored(r, status));
             }
             Err(error) => {
-                super::log_rename(r, &error, &temp, &path);
-                return Err(if error.errno().is_some() { 500 } else { 503 });
+                return Err(super::fail_rename(r, &error, &temp, &path));
             }
         }
         r.body.give_file_away();
@@ -99,8 +98,12 @@ async fn date_file(r: &mut Request, disk: &Disk, file: &File, mtime: Option<i64>
 }
 
 fn fail(r: &mut Request, error: &DiskError, path: &CStr) -> u16 {
-    r.log(Level::Crit, format_args!("{}", error.on(path)));
-    if error.errno().is_some() { 500 } else { 503 }
+    let (status, level) = super::status_of_place(error);
+    if status == 503 {
+        r.out.fields.set(Known::RetryAfter, "1");
+    }
+    r.log(level, format_args!("{}", error.on(path)));
+    status
 }
 
 /// Renames, making the directories that miss with these permissions if there are any.
@@ -138,7 +141,7 @@ pub(super) async fn copy_beside(
         name.extend_from_slice(format!(".{number:010}").as_bytes());
         let name = CString::new(name).map_err(|_| 404_u16)?;
         let how = Create { mode, ..Create::NEW };
-        let copied = match disk.copy(&mut r.account, from, &name, &how).await {
+        let copied = match disk.copy(&mut r.account, from, tw_disk::Links::Follow, &name, &how).await {
             Ok(file) => date_file(r, disk, &file, mtime).await,
             Err(error) if error.errno() == Some(Errno::EXIST) && tried < TRIES => continue,
             Err(error) => return Err(fail(r, &error, &name)),
@@ -155,9 +158,9 @@ pub(super) async fn copy_beside(
 /// Renames a copy to the name it was made for; it is removed if that fails.
 pub(super) async fn replace(r: &mut Request, disk: &Disk, copy: &CStr, to: &CStr) -> Result<(), u16> {
     let Err(error) = disk.rename(&mut r.account, copy, to).await else { return Ok(()) };
-    super::log_rename(r, &error, copy, to);
+    let status = super::fail_rename(r, &error, copy, to);
     discard(r, disk, copy).await;
-    Err(if error.errno().is_some() { 500 } else { 503 })
+    Err(status)
 }
 
 /// Removes a copy that is of no use.

@@ -62,7 +62,7 @@ impl Dav {
             Err(error) if error.errno() == Some(Errno::NOENT) => None,
             Err(error) => return Err(super::fail(r, &error, &transfer.to, 404)),
         };
-        let meta = match disk.stat_link(&mut r.account, &transfer.from).await {
+        let meta = match super::stat_source(r, &disk, &transfer.from).await {
             Ok(meta) => meta,
             Err(error) => return Err(super::fail(r, &error, &transfer.from, 404)),
         };
@@ -218,7 +218,7 @@ impl Transfer {
                     return Err(self.refuse_collection(r, 403));
                 }
                 Err(error) => {
-                    super::log_rename(r, &error, &from, &self.to);
+                    super::fail_rename(r, &error, &from, &self.to);
                     return Err(super::status_of(&error, 404).0);
                 }
             }
@@ -247,10 +247,7 @@ impl Transfer {
                 }
                 Ok(Outcome::Status(204))
             }
-            Err(error) => {
-                super::log_rename(r, &error, &self.from, &self.to);
-                Err(if error.errno().is_some() { 500 } else { 503 })
-            }
+            Err(error) => Err(super::fail_rename(r, &error, &self.from, &self.to)),
         }
     }
 
@@ -264,8 +261,9 @@ impl Transfer {
         };
         if meta.kind != Kind::File {
             let from = Text(self.from.to_bytes());
-            r.log(Level::Crit, format_args!("\"{from}\" is not a regular file"));
-            return Err(500);
+            // DIFF(nginx): it waits for whoever writes to a pipe, or answers 500.
+            r.log(Level::Error, format_args!("\"{from}\" is not a regular file"));
+            return Err(403);
         }
         let (mode, mtime) = (meta.mode & 0o777, Some(meta.mtime_sec));
         let from: &CStr = &self.from;

@@ -1,5 +1,6 @@
 //! Directories with all that is in them: removed, or copied. Each operation is a job of its own, so a large tree does not
-//! keep a thread from others. Symbolic links are never followed: a link is removed, and not copied.
+//! keep a thread from others. Symbolic links are never followed, not even one that takes the place of a directory
+//! meanwhile: a link is removed, and not copied.
 
 use std::ffi::{CStr, CString};
 
@@ -57,6 +58,7 @@ pub(super) async fn remove(r: &mut Request, disk: &Disk, path: &CStr, kind: Kind
         let removed = disk.unlink(&mut r.account, path).await;
         return removed.map_err(|error| super::fail(r, &error, path, 404));
     }
+    let from = below(path);
     let mut levels = vec![Emptied::new(path.to_owned())];
     while let Some(level) = levels.last_mut() {
         if let Some(inner) = level.inner.pop() {
@@ -66,7 +68,7 @@ pub(super) async fn remove(r: &mut Request, disk: &Disk, path: &CStr, kind: Kind
         let goes_on = level.removed > 0 && level.state == Listed::Part;
         if level.state == Listed::Nothing || goes_on {
             let is_first = level.state == Listed::Nothing;
-            if let Err(error) = level.list(r, disk).await {
+            if let Err(error) = level.list(r, disk, from).await {
                 r.log(Level::Crit, format_args!("{}", error.on(&level.path)));
                 if is_first && levels.len() == 1 {
                     return Err(if error.errno().is_some() { 500 } else { 503 });
@@ -76,7 +78,7 @@ pub(super) async fn remove(r: &mut Request, disk: &Disk, path: &CStr, kind: Kind
             continue;
         }
         let Some(level) = levels.pop() else { break };
-        match (disk.rmdir(&mut r.account, &level.path).await, levels.last_mut()) {
+        match (disk.rmdir_below(&mut r.account, &level.path, from).await, levels.last_mut()) {
             (Ok(()), Some(outer)) => outer.removed += 1,
             (Ok(()), None) => return Ok(()),
             (Err(error), None) => return Err(super::fail(r, &error, &level.path, 404)),
@@ -86,6 +88,11 @@ pub(super) async fn remove(r: &mut Request, disk: &Disk, path: &CStr, kind: Kind
         }
     }
     Ok(())
+}
+
+/// Where in `tree` and the paths inside it links are refused: behind the directory that holds it.
+fn below(tree: &CStr) -> u32 {
+    u32::try_from(super::above(tree.to_bytes()).len()).unwrap_or(u32::MAX)
 }
 
 /// Nothing more can be read of the innermost directory.
@@ -101,9 +108,9 @@ impl Emptied {
     }
 
     /// Reads names, and removes what is no directory.
-    async fn list(&mut self, r: &mut Request, disk: &Disk) -> Result<(), DiskError> {
+    async fn list(&mut self, r: &mut Request, disk: &Disk, from: u32) -> Result<(), DiskError> {
         self.removed = 0;
-        let listing = disk.list_links(&mut r.account, &self.path, REMOVE_BATCH).await?;
+        let listing = disk.list_links(&mut r.account, &self.path, REMOVE_BATCH, from).await?;
         self.state = if listing.truncated { Listed::Part } else { Listed::All };
         // DIFF(nginx): nginx leaves links that lead nowhere where they are.
         for entry in listing.entries {
@@ -112,7 +119,7 @@ impl Emptied {
                 self.inner.push(path);
                 continue;
             }
-            match disk.unlink(&mut r.account, &path).await {
+            match disk.unlink_below(&mut r.account, &path, from).await {
                 Ok(()) => self.removed += 1,
                 Err(error) => {
                     super::fail(r, &error, &path, 404);
@@ -146,7 +153,7 @@ pub(super) async fn copy(
         Ok(made) => made,
         Err(error) => return Err(super::fail(r, &error, to, 404)),
     };
-    let mut copier = Copier { disk, made, turns: Vec::new(), failed: None };
+    let mut copier = Copier { disk, below: below(from), made, turns: Vec::new(), failed: None };
     copier.files(r, from, to).await?;
     while let Some(turn) = copier.turns.pop() {
         match turn {
@@ -160,6 +167,8 @@ pub(super) async fn copy(
 /// A tree that is being copied.
 struct Copier<'a> {
     disk: &'a Disk,
+    /// Behind so many bytes of a source no link is followed.
+    below: u32,
     /// The copy itself, which may lie inside the tree behind a link.
     made: Meta,
     turns: Vec<Turn>,
@@ -179,7 +188,7 @@ impl Copier<'_> {
 
     /// Copies the files of a directory; those in it wait for their turn.
     async fn files(&mut self, r: &mut Request, from: &CStr, to: &CStr) -> Result<(), u16> {
-        let listing = match self.disk.list_links(&mut r.account, from, LIST_MAX).await {
+        let listing = match self.disk.list_links(&mut r.account, from, LIST_MAX, self.below).await {
             Ok(listing) => listing,
             Err(error) => return self.failure(r, &error, from),
         };
@@ -203,7 +212,8 @@ impl Copier<'_> {
 
     async fn file(&mut self, r: &mut Request, from: &CStr, to: &CStr, meta: &Meta) -> Result<(), u16> {
         let how = Create { mode: meta.mode & 0o777, ..Create::NEW };
-        let file = match self.disk.copy(&mut r.account, from, to, &how).await {
+        let links = tw_disk::Links::Refuse { from: self.below };
+        let file = match self.disk.copy(&mut r.account, from, links, to, &how).await {
             Ok(file) => file,
             Err(error) => return self.failure(r, &error, to),
         };
