@@ -19,6 +19,7 @@ use tw_rt::affinity::Affinity;
 use tw_rt::{OnStall, Worker, WorkerOptions};
 use tw_server::core::main::{LoopGuard, MainSettings};
 use tw_server::http::generation::Generation;
+use tw_server::panics;
 use tw_server::worker::{self, Counts, Order};
 
 use crate::console::{Console, Fault};
@@ -30,7 +31,7 @@ pub(crate) struct Workers {
     leaving: Vec<Leaving>,
     settings: Option<LoopSettings>,
     counts: Arc<Counts>,
-    /// Where stalls are reported.
+    /// Where stalls and panics are reported.
     stall_log: Arc<Mutex<ErrorLog>>,
     farewells: Farewells,
     last_id: u64,
@@ -68,14 +69,16 @@ struct Leaving {
 }
 
 impl Workers {
-    /// No loops yet.
+    /// No loops yet. Once per process: what panics on a loop is reported from here on.
     pub(crate) fn new() -> io::Result<Self> {
+        let stall_log = Arc::new(Mutex::new(ErrorLog::none()));
+        panics::report_to(stall_log.clone());
         Ok(Self {
             current: Vec::new(),
             leaving: Vec::new(),
             settings: None,
             counts: Arc::new(Counts::default()),
-            stall_log: Arc::new(Mutex::new(ErrorLog::none())),
+            stall_log,
             farewells: Farewells::new()?,
             last_id: 0,
         })

@@ -9,6 +9,7 @@ pub mod load;
 pub mod log;
 pub mod metrics;
 pub mod module;
+pub mod panics;
 pub mod pools;
 pub mod regex;
 pub mod session;
