@@ -342,16 +342,63 @@ impl Stream for Recoded {
         if self.length == Length::Same { self.body.len() } else { None }
     }
 
-    fn share(&self) -> Option<Box<dyn Stream>> {
+    fn part(&self, start: u64, len: u64) -> Option<Box<dyn Stream>> {
         // Of bytes that stand each for itself, any part can be made.
         if self.length == Length::Other {
             return None;
         }
-        let (maps, body) = (self.maps.clone(), self.body.share()?);
+        let (maps, body) = (self.maps.clone(), self.body.part(start, len)?);
         Some(Box::new(Self { maps, recoder: Recoder::default(), body, ..*self }))
     }
 
     fn flushes(&self) -> bool {
         self.body.flushes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    /// A body that is never read, and remembers which parts of it were asked for.
+    #[derive(Clone, Default)]
+    struct Asked(Rc<RefCell<Vec<(u64, u64)>>>);
+
+    impl Stream for Asked {
+        fn next<'a>(
+            &'a mut self,
+            _: usize,
+            _: &'a mut Request,
+        ) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
+            Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
+        }
+
+        fn remaining(&self) -> Option<u64> {
+            Some(1 << 40)
+        }
+
+        fn part(&self, start: u64, len: u64) -> Option<Box<dyn Stream>> {
+            self.0.borrow_mut().push((start, len));
+            Some(Box::new(self.clone()))
+        }
+    }
+
+    #[test]
+    fn parts_are_made_of_the_same_parts_of_what_is_recoded() {
+        let asked = Asked::default();
+        let recoded = |length| {
+            let map = NamedMap { from: (*b"a").into(), to: (*b"b").into(), map: Map::of_bytes() };
+            let (maps, body) = (Arc::from([map]), Body::Stream(Box::new(asked.clone())));
+            Recoded { maps, at: 0, forth: true, recoder: Recoder::default(), length, body }
+        };
+        assert!(recoded(Length::Other).part(0, 1).is_none());
+        assert!(asked.0.borrow().is_empty());
+        let same = recoded(Length::Same);
+        for part in [(1 << 39, 1), (7, 100)] {
+            assert!(same.part(part.0, part.1).is_some());
+            assert_eq!(asked.0.borrow().last(), Some(&part));
+        }
     }
 }

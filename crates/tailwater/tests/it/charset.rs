@@ -111,6 +111,33 @@ fn heads_of_recoded_bodies() {
 }
 
 #[test]
+fn ranges_of_recoded_bodies_cost_what_is_in_them() {
+    use std::os::unix::fs::FileExt as _;
+
+    // A hole that nobody reads to its end within the patience of a client.
+    const HOLE: u64 = 1 << 40;
+    let server = site();
+    let file = std::fs::File::create(server.prefix().join("html/large.html")).unwrap();
+    file.write_all_at(b"a\xc0\xc1\x95\xff", HOLE).unwrap();
+    let one = format!("Range: bytes={}-{}", HOLE, HOLE + 1);
+    for (target, expected) in [("/to-win/large.html", &b"a\xfe"[..]), ("/large.html", b"a\xc0")] {
+        let part = ask(&server, &format!("GET {target}"), &[&one]);
+        assert_eq!((part.status, &part.body[..]), (206, expected), "{target}");
+    }
+    let many: Vec<String> = (0..200).map(|n| format!("{0}-{0}", HOLE + n % 5)).collect();
+    let parts = ask(&server, "GET /to-win/large.html", &[&format!("Range: bytes={}", many.join(","))]);
+    assert_eq!(parts.status, 206);
+    let has =
+        |byte: &[u8]| parts.body.windows(7).filter(|at| *at == [b"\r\n\r\n", byte, b"\r\n"].concat()).count();
+    assert_eq!([has(b"a"), has(b"\xfe"), has(b"\xe0"), has(b"?")], [40, 40, 40, 80]);
+    let last = ask(&server, "GET /to-win/large.html", &["Range: bytes=-5"]);
+    assert_eq!((last.status, &last.body[..]), (206, &b"a\xfe\xe0??"[..]));
+    // What is longer than it was has no ranges, here or there.
+    let other = ask(&server, "GET /to-utf/koi.html", &["Range: bytes=1-1"]);
+    assert_eq!((other.status, other.field("Content-Range"), other.text()), (200, None, "aюа•?".to_owned()));
+}
+
+#[test]
 fn parts_are_recoded_to_the_charset_of_the_whole() {
     let server = start(
         server().file("html/a.html", "<").file("html/koi.html", b"\xc0").file("html/utf.html", "ы"),

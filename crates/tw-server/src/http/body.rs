@@ -48,8 +48,9 @@ pub trait Stream {
         None
     }
 
-    /// A second stream with the same contents, where that costs nothing (`Range` asks for several parts).
-    fn share(&self) -> Option<Box<dyn Stream>> {
+    /// A second stream, of the `len` bytes that follow the first `start`; `None` if that makes or reads any byte in front of
+    /// them. `Range` asks for several, anywhere: where one costs what is in front of it, few short requests cost a lot.
+    fn part(&self, _start: u64, _len: u64) -> Option<Box<dyn Stream>> {
         None
     }
 
@@ -85,48 +86,39 @@ impl Body {
         }
     }
 
-    /// The `len` bytes that follow the first `start`. What is not there is not in it.
-    #[must_use]
-    pub fn slice(self, start: u64, len: u64) -> Self {
+    /// A second body, of the `len` bytes that follow the first `start`; what is not there is not in it. `None` if what is in
+    /// front of them would have to be made, see [`Stream::part`].
+    pub fn part(&self, start: u64, len: u64) -> Option<Self> {
         let at = |n: u64, of: usize| usize::try_from(n).unwrap_or(usize::MAX).min(of);
         match self {
-            Self::Empty => Self::Empty,
+            Self::Empty => Some(Self::Empty),
             Self::Bytes(bytes) => {
                 let (start, end) = (at(start, bytes.len()), at(start.saturating_add(len), bytes.len()));
-                Self::Bytes(bytes.slice(start..end))
+                Some(Self::Bytes(bytes.slice(start..end)))
             }
-            Self::File(mut span) => {
+            Self::File(span) => {
                 let skipped = start.min(span.len);
-                span.offset += skipped;
-                span.len = len.min(span.len - skipped);
-                Self::File(span)
+                let (offset, len) = (span.offset + skipped, len.min(span.len - skipped));
+                Some(Self::File(FileSpan { file: span.file.clone(), offset, len }))
             }
             Self::Parts(parts) => {
                 let (mut skip, mut left) = (start, len);
                 let mut wanted = VecDeque::new();
                 for part in parts {
-                    let Some(size) = part.len() else { break };
+                    if left == 0 {
+                        break;
+                    }
+                    let size = part.len()?;
                     let taken = size.saturating_sub(skip).min(left);
                     if taken > 0 {
-                        wanted.push_back(part.slice(skip, taken));
+                        wanted.push_back(part.part(skip, taken)?);
                     }
                     skip = skip.saturating_sub(size);
                     left -= taken;
                 }
-                Self::Parts(wanted)
+                Some(Self::Parts(wanted))
             }
-            Self::Stream(inner) => Self::Stream(Box::new(Sliced { inner, skip: start, left: len })),
-        }
-    }
-
-    /// A second body with the same contents, where that costs nothing: most streams can be read once only.
-    pub fn share(&self) -> Option<Self> {
-        match self {
-            Self::Empty => Some(Self::Empty),
-            Self::Bytes(bytes) => Some(Self::Bytes(bytes.clone())),
-            Self::File(span) => Some(Self::File(span.clone())),
-            Self::Parts(parts) => parts.iter().map(Self::share).collect::<Option<_>>().map(Self::Parts),
-            Self::Stream(stream) => stream.share().map(Self::Stream),
+            Self::Stream(stream) => stream.part(start, len).map(Self::Stream),
         }
     }
 
@@ -175,39 +167,6 @@ impl Body {
     }
 }
 
-/// A part of what a stream makes.
-struct Sliced {
-    inner: Box<dyn Stream>,
-    skip: u64,
-    left: u64,
-}
-
-impl Stream for Sliced {
-    fn next<'a>(&'a mut self, want: usize, r: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
-        Box::pin(async move {
-            if self.left == 0 {
-                return Ok(None);
-            }
-            let Some(mut piece) = self.inner.next(want, r).await? else { return Ok(None) };
-            let skipped = piece.len().min(usize::try_from(self.skip).unwrap_or(usize::MAX));
-            self.skip -= skipped as u64;
-            // What is in front is dropped, what is behind is cut off.
-            let _ = piece.split_to(skipped);
-            piece.truncate(usize::try_from(self.left).unwrap_or(usize::MAX));
-            self.left -= piece.len() as u64;
-            Ok(Some(piece))
-        })
-    }
-
-    fn remaining(&self) -> Option<u64> {
-        Some(self.left)
-    }
-
-    fn flushes(&self) -> bool {
-        self.inner.flushes()
-    }
-}
-
 impl FileSpan {
     async fn next(&mut self, want: usize, r: &mut Request) -> io::Result<Option<Bytes>> {
         if self.len == 0 {
@@ -226,26 +185,53 @@ impl FileSpan {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::ops::Range;
     use std::task::{Context, Poll, Waker};
 
     use super::*;
     use crate::testing::with_request;
 
-    /// Makes these pieces.
-    struct Pieces(VecDeque<&'static [u8]>);
+    /// Makes bytes of which each is known by its place, and counts those that were asked for.
+    struct Alphabet {
+        rest: Range<u8>,
+        parts: CanPart,
+        made: Rc<Cell<usize>>,
+    }
 
-    impl Stream for Pieces {
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum CanPart {
+        Yes,
+        No,
+    }
+
+    impl Stream for Alphabet {
         fn next<'a>(
             &'a mut self,
             _: usize,
             _: &'a mut Request,
         ) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
-            Box::pin(async { Ok(self.0.pop_front().map(Bytes::from_static)) })
+            let piece = self.rest.next().map(|byte| Bytes::copy_from_slice(&[byte]));
+            self.made.set(self.made.get() + usize::from(piece.is_some()));
+            Box::pin(async { Ok(piece) })
         }
 
         fn remaining(&self) -> Option<u64> {
-            Some(self.0.iter().map(|piece| piece.len() as u64).sum())
+            Some(self.rest.len() as u64)
         }
+
+        fn part(&self, start: u64, len: u64) -> Option<Box<dyn Stream>> {
+            let at = |n: u64| self.rest.start.saturating_add(n as u8).min(self.rest.end);
+            let (rest, made) = (at(start)..at(start + len), self.made.clone());
+            (self.parts == CanPart::Yes)
+                .then(|| Box::new(Self { rest, parts: self.parts, made }) as Box<dyn Stream>)
+        }
+    }
+
+    /// The letters, and how many of them have been made.
+    fn stream(parts: CanPart) -> (Body, Rc<Cell<usize>>) {
+        let made = Rc::new(Cell::new(0));
+        (Body::Stream(Box::new(Alphabet { rest: b'a'..b'z' + 1, parts, made: made.clone() })), made)
     }
 
     fn parts() -> Body {
@@ -253,10 +239,6 @@ mod tests {
         Body::Parts(
             [bytes("ab"), Body::Empty, Body::Parts([bytes("cd"), bytes("")].into()), bytes("ef")].into(),
         )
-    }
-
-    fn stream() -> Body {
-        Body::Stream(Box::new(Pieces(["a", "bcd", "", "ef"].map(str::as_bytes).into())))
     }
 
     fn read(r: &mut Request, mut body: Body, want: usize) -> String {
@@ -283,16 +265,42 @@ mod tests {
                 [(0, 6, "abcdef"), (1, 4, "bcde"), (2, 2, "cd"), (5, 9, "f"), (3, 0, ""), (7, 1, "")]
             {
                 for want in [1, 2, 100] {
-                    assert_eq!(read(r, parts().slice(start, len), want), expected, "{start} {len}");
+                    let part = parts().part(start, len).unwrap();
+                    assert_eq!(read(r, part, want), expected, "{start} {len}");
                 }
-                let of_bytes = Body::Bytes(Bytes::from_static(b"abcdef")).slice(start, len);
+                let of_bytes = Body::Bytes(Bytes::from_static(b"abcdef")).part(start, len).unwrap();
                 assert_eq!(read(r, of_bytes, 4), expected, "{start} {len}");
-                if start + len <= 6 {
-                    assert_eq!(read(r, stream().slice(start, len), 4), expected, "{start} {len}");
-                }
             }
-            assert_eq!(read(r, parts().share().unwrap(), 9), "abcdef");
-            assert!(stream().share().is_none());
+            assert!(Body::Empty.part(3, 4).unwrap().is_empty());
         });
+    }
+
+    #[test]
+    fn parts_of_streams_cost_what_is_in_them() {
+        with_request("server { }", "GET / HTTP/1.0\r\n\r\n", |r| {
+            let bytes = |text: &'static str| Body::Bytes(Bytes::from_static(text.as_bytes()));
+            for (start, len, expected) in [(0, 2, "ab"), (24, 2, "yz"), (25, 9, "z"), (3, 0, "")] {
+                let (whole, made) = stream(CanPart::Yes);
+                assert_eq!(read(r, whole.part(start, len).unwrap(), 4), expected, "{start} {len}");
+                assert_eq!(made.get(), expected.len(), "{start} {len}");
+            }
+            let (letters, made) = stream(CanPart::Yes);
+            let mixed = Body::Parts([bytes("<"), letters, bytes(">")].into());
+            for (start, len, expected) in [(0, 2, "<a"), (26, 2, "z>"), (26, 1, "z"), (27, 1, ">")] {
+                assert_eq!(read(r, mixed.part(start, len).unwrap(), 4), expected, "{start} {len}");
+            }
+            assert_eq!(made.get(), 3);
+            assert_eq!(read(r, mixed, 4), "<abcdefghijklmnopqrstuvwxyz>");
+        });
+    }
+
+    #[test]
+    fn a_stream_that_would_make_what_is_in_front_has_no_parts() {
+        let (letters, made) = stream(CanPart::No);
+        assert!(letters.part(0, 1).is_none());
+        let mixed = Body::Parts([Body::Bytes(Bytes::from_static(b"<")), letters].into());
+        assert_eq!(mixed.part(0, 1).unwrap().len(), Some(1));
+        assert!(mixed.part(0, 2).is_none());
+        assert_eq!(made.get(), 0);
     }
 }

@@ -63,7 +63,7 @@ fn validators(r: &Request) -> Validators<'_> {
 /// None of the ranges asked for is in a body of this length.
 struct NotSatisfiable(u64);
 
-/// The part of the body that is wanted.
+/// The part of the body that is wanted: all of it if it is made from its beginning only.
 fn part(r: &mut Request, body: Body) -> Result<Body, NotSatisfiable> {
     if r.out.status != 200 || r.course.ranges == Ranges::Refused || r.plan().core.max_ranges == 0 {
         return Ok(body);
@@ -82,19 +82,17 @@ fn part(r: &mut Request, body: Body) -> Result<Body, NotSatisfiable> {
         RangeOutcome::Whole => Ok(whole(r, body)),
         RangeOutcome::NotSatisfiable => Err(NotSatisfiable(length)),
         RangeOutcome::Single(only) => {
+            let Some(part) = body.part(only.start, only.len()) else { return Ok(body) };
             let mut field = Vec::new();
             range::push_content_range(only, length, &mut field);
             r.out.fields.append(Known::ContentRange, Bytes::from(field));
             r.out.status = 206;
-            Ok(body.slice(only.start, only.len()))
+            Ok(part)
         }
         RangeOutcome::Multiple => {
-            let mut parts_of = Vec::with_capacity(wanted.len());
-            for wanted in &wanted {
-                // A stream can be read once only.
-                let Some(copy) = body.share() else { return Ok(whole(r, body)) };
-                parts_of.push(copy.slice(wanted.start, wanted.len()));
-            }
+            let parts_of: Option<Vec<_>> =
+                wanted.iter().map(|wanted| body.part(wanted.start, wanted.len())).collect();
+            let Some(parts_of) = parts_of else { return Ok(body) };
             let mut content_type = r.out.content_type.to_vec();
             if !r.out.charset.is_empty() {
                 content_type.extend_from_slice(b"; charset=");
