@@ -111,6 +111,12 @@ impl Settings for AuthBasic {
             "Bytes of files of users kept in memory by a configuration",
             "the file used longest ago is read again when it is needed",
         ),
+        Limit::bytes(
+            "HASH_MAX",
+            hash::HASH_MAX as u64,
+            "A hash of a password in a file of users",
+            "no password fits it, and the error log says so",
+        ),
         Limit::count(
             "HASHES_AT_ONCE",
             HASHES_AT_ONCE as u64,

@@ -111,6 +111,22 @@ pub(crate) enum Decision {
 impl Settings for LimitConn {
     type Raw = Raw;
 
+    const LIMITS: &'static [tw_base::Limit] = &[
+        tw_base::Limit::parameter(
+            "limit_conn_zone",
+            "zone=name:",
+            "a size that must be given",
+            "Bytes of keys and counters of one zone",
+            "the request is rejected",
+        ),
+        tw_base::Limit::bytes(
+            "KEY_MAX",
+            KEY_MAX as u64,
+            "A key that is counted",
+            "the request is not counted, and a line in the error log",
+        ),
+    ];
+
     const DIRECTIVES: &'static [Directive<Raw>] = &[
         record::new("limit_conn_zone", "key zone=name:size", HTTP, Args::exact(2))
             .doc("Declares where requests that are served are counted by key.")

@@ -115,6 +115,22 @@ enum Decision<'l> {
 impl Settings for LimitReq {
     type Raw = Raw;
 
+    const LIMITS: &'static [tw_base::Limit] = &[
+        tw_base::Limit::parameter(
+            "limit_req_zone",
+            "zone=name:",
+            "a size that must be given",
+            "Bytes of keys and counters of one zone",
+            "the one counted longest ago is forgotten; if that is too little, the request is rejected",
+        ),
+        tw_base::Limit::bytes(
+            "KEY_MAX",
+            KEY_MAX as u64,
+            "A key that is counted",
+            "the request is not counted, and a line in the error log",
+        ),
+    ];
+
     const DIRECTIVES: &'static [Directive<Raw>] = &[
         record::new("limit_req_zone", "key zone=name:size rate=rate", HTTP, Args::exact(3))
             .doc("Declares where excess is counted by key, and the rate: so many requests per second (r/s) or minute (r/m).")

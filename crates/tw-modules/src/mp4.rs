@@ -74,6 +74,18 @@ impl Settings for Mp4 {
             "Boxes looked at at the top of one film",
             "500; the error log says so",
         ),
+        Limit::bytes(
+            "READ_SIZE",
+            READ_SIZE as u64,
+            "Bytes of the description of a film that are read at once",
+            "the rest is read next",
+        ),
+        Limit::bytes(
+            "INLINE_MAX",
+            INLINE_MAX as u64,
+            "Bytes of the description of a film that the loop itself cuts",
+            "a longer one is cut by a pool",
+        ),
         Limit::bytes("FTYP_MAX", FTYP_MAX, "Bytes of the first box of a film", "500; the error log says so"),
     ];
 

@@ -4,6 +4,7 @@
 use std::ffi::CString;
 use std::sync::Arc;
 
+use tw_base::Limit;
 use tw_conf::{ConfError, Directive, LOCATION, Setting, record};
 use tw_disk::{Kind, Source};
 use tw_http::Method;
@@ -32,6 +33,13 @@ pub(crate) struct RandomIndex {
 
 impl Settings for RandomIndex {
     type Raw = Raw;
+
+    const LIMITS: &'static [Limit] = &[Limit::count(
+        "ENTRIES_MAX",
+        ENTRIES_MAX as u64,
+        "Entries of a directory that one is chosen from",
+        "the others are never chosen, and the error log says so",
+    )];
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[record::flag("random_index", LOCATION)
         .default("off")

@@ -140,6 +140,41 @@ impl Settings for Ssi {
     ];
 
     const LIMITS: &'static [Limit] = &[
+        Limit::directive(
+            "ssi_value_length",
+            "A value of a parameter of a command of SSI",
+            "the command fails, and a line in the error log",
+        ),
+        Limit::bytes(
+            "COMMAND_LEN_MAX",
+            parser::COMMAND_LEN_MAX as u64,
+            "The name of a command of SSI",
+            "the command fails, and a line in the error log",
+        ),
+        Limit::bytes(
+            "PARAMETER_LEN_MAX",
+            parser::PARAMETER_LEN_MAX as u64,
+            "The name of a parameter of a command of SSI",
+            "the command fails, and a line in the error log",
+        ),
+        Limit::count(
+            "PARAMETERS_MAX",
+            parser::PARAMETERS_MAX as u64,
+            "Parameters of a command of SSI",
+            "the command fails, and a line in the error log",
+        ),
+        Limit::bytes(
+            "QUEUE_MAX",
+            page::QUEUE_MAX as u64,
+            "Texts and includes of a page that wait to be sent",
+            "the page is read on when they are sent",
+        ),
+        Limit::bytes(
+            "DATE_MAX",
+            date::DATE_MAX as u64,
+            "A date in the format of a page",
+            "the variable is missing",
+        ),
         Limit::bytes(
             "SSI_TEXT_MAX",
             words::SSI_TEXT_MAX as u64,

@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
 use tw_http::Method;
 use tw_server::http::body::Body;
@@ -40,6 +41,13 @@ pub(crate) struct StatusPage {
 
 impl Settings for StatusPage {
     type Raw = Raw;
+
+    const LIMITS: &'static [Limit] = &[Limit::bytes(
+        "MOUNTS_MAX",
+        MOUNTS_MAX as u64,
+        "Bytes of the table of mounts that the page is made of",
+        "a longer one is taken for an empty one",
+    )];
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[record::new("status_page", "", LOCATION, Args::NONE)
         .since("Tailwater 0.1")

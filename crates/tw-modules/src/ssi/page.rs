@@ -32,7 +32,7 @@ use super::words::{self, Complaint, Expression};
 use super::{Errors, Ssi, TimeFormat};
 
 /// Bytes of texts and includes that are ready before more of the page is looked at.
-const QUEUE_MAX: usize = 64 << 10;
+pub(super) const QUEUE_MAX: usize = 64 << 10;
 /// What an include costs in the queue beside its URI.
 const INCLUDE_COST: usize = 64;
 const ERROR_MESSAGE: &[u8] = b"[an error occurred while processing the directive]";
