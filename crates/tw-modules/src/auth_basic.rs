@@ -4,23 +4,30 @@
 //! no credentials ─→ 401          look at the file ─ unchanged ─→ hash of the user ─ right a moment ago ─→ granted
 //!                                      └ changed ─→ read ─┘          └─→ hash the password on a pool thread
 //! ```
-//! Hashing takes milliseconds to seconds by design, so a loop never does it, and at most [`HASHES_AT_ONCE`] threads do.
+//! Hashing takes milliseconds to seconds by design, so a loop never does it, and at most [`line::HASHES_AT_ONCE`] threads
+//! do. The others wait in a [`line`] with an end, in which clients take turns, and which who closes his connection leaves.
+//! A name that nobody has costs as much as one of a user, so that the time of an answer does not tell names.
 
 pub(crate) mod base64;
 mod des;
 mod hash;
+mod line;
 mod remember;
 mod users;
 
 use std::ffi::CString;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
 
-use tokio::sync::Semaphore;
 use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, HTTP, LIMIT_EXCEPT, LOCATION, SERVER, Setting, Word, record};
 use tw_disk::{Disk, DiskError};
-use tw_http::Method;
+use tw_http::{Known, Method};
 use tw_log::{Level, Text};
+use tw_server::http::phases;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::http::variables::basic_user;
@@ -29,14 +36,16 @@ use tw_server::module::Settings;
 use tw_server::vars::Template;
 
 use self::hash::{Kind, Verdict};
-use self::remember::Remembered;
+use self::line::{Client, Line};
+use self::remember::{Remembered, Token};
 use self::users::{Failed, Kept, Users};
 
 const EVERYWHERE: u32 = HTTP | SERVER | LOCATION | LIMIT_EXCEPT;
 
-/// Passwords that are hashed at the same time; the others wait. Fewer than a pool has threads, so that those who guess
-/// passwords do not keep others from the disk.
-const HASHES_AT_ONCE: usize = 4;
+/// Bytes of a password that is compared with a slow hash, whose cost grows with them. crypt(3) has the same limit.
+const PASSWORD_MAX: usize = 512;
+/// How long a request waits for its turn to be hashed.
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Realm and file as written.
 #[derive(Default)]
@@ -78,7 +87,7 @@ impl UserFile {
 struct Shared {
     kept: Kept,
     remembered: Remembered,
-    hashing: Semaphore,
+    line: Arc<Line>,
 }
 
 impl Settings for AuthBasic {
@@ -119,9 +128,33 @@ impl Settings for AuthBasic {
         ),
         Limit::count(
             "HASHES_AT_ONCE",
-            HASHES_AT_ONCE as u64,
+            line::HASHES_AT_ONCE as u64,
             "Passwords hashed at the same time",
             "other requests wait",
+        ),
+        Limit::count(
+            "WAITING_MAX",
+            line::WAITING_MAX as u64,
+            "Requests that wait for their passwords to be hashed",
+            "503 with Retry-After; the error log says so",
+        ),
+        Limit::count(
+            "WAITING_OF_CLIENT_MAX",
+            line::WAITING_OF_CLIENT_MAX as u64,
+            "Requests of one address, or IPv6 network of 64 bits, among them",
+            "503 with Retry-After; the error log says so",
+        ),
+        Limit::micros(
+            "WAIT_MAX",
+            WAIT_MAX.as_micros() as u64,
+            "Time a request waits for that",
+            "503 with Retry-After; the error log says so",
+        ),
+        Limit::bytes(
+            "PASSWORD_MAX",
+            PASSWORD_MAX as u64,
+            "Bytes of a password compared with a slow hash",
+            "it is wrong",
         ),
         Limit::count(
             "REMEMBERED_MAX",
@@ -152,8 +185,7 @@ impl Settings for AuthBasic {
             None => {
                 let remembered = Remembered::new()
                     .map_err(|errno| ConfError::new(format!("getrandom() failed ({errno})")))?;
-                let (kept, hashing) = (Kept::default(), Semaphore::new(HASHES_AT_ONCE));
-                Arc::new(Shared { kept, remembered, hashing })
+                Arc::new(Shared { kept: Kept::default(), remembered, line: Arc::default() })
             }
         };
         Ok(Self { realm, file, shared })
@@ -234,9 +266,19 @@ impl AuthBasic {
     ) -> Step<'a> {
         let user = Text(credentials.user());
         let Some(hash) = users.hash_of(credentials.user()) else {
-            let path = Text(path.to_bytes());
-            r.log(Level::Error, format_args!("user \"{user}\" was not found in \"{path}\""));
-            return Step::Now(ask(r, &realm));
+            let path_text = Text(path.to_bytes());
+            r.log(Level::Error, format_args!("user \"{user}\" was not found in \"{path_text}\""));
+            return match users.decoy() {
+                Some((kind, decoy)) if credentials.password().len() <= PASSWORD_MAX => {
+                    Step::Wait(Box::pin(async move {
+                        match self.hash(r, &disk, kind, decoy, Arc::new(credentials), None).await {
+                            Ok(_) => ask(r, &realm),
+                            Err(outcome) => outcome,
+                        }
+                    }))
+                }
+                _ => Step::Now(ask(r, &realm)),
+            };
         };
         let Some(kind) = Kind::of(&hash) else {
             let path = Text(path.to_bytes());
@@ -253,32 +295,98 @@ impl AuthBasic {
             let verdict = kind.verify(&hash, credentials.password());
             return Step::Now(decide(r, verdict, &realm, credentials.user(), &hash));
         }
+        // DIFF(nginx): a password has a limit whatever computes its hash.
+        if credentials.password().len() > PASSWORD_MAX {
+            r.log(
+                Level::Error,
+                format_args!("user \"{user}\": the password has more than {PASSWORD_MAX} bytes"),
+            );
+            return Step::Now(ask(r, &realm));
+        }
         let token = self.shared.remembered.token(&hash, credentials.password());
         if self.shared.remembered.has(token, tw_rt::clock::now()) {
             return Step::Now(Outcome::PhaseDone);
         }
         Step::Wait(Box::pin(async move {
             let credentials = Arc::new(credentials);
-            let (text, work) = (hash.clone(), credentials.clone());
-            let verdict = {
-                let Ok(_permit) = self.shared.hashing.acquire().await else { return Outcome::Status(500) };
-                let work = move || kind.verify(&text, work.password());
-                disk.pool().run(&mut r.account, work).await
-            };
-            match verdict {
+            match self.hash(r, &disk, kind, hash.clone(), credentials.clone(), Some(token)).await {
                 Ok(verdict) => {
                     if verdict == Verdict::Fits {
                         self.shared.remembered.keep(token, tw_rt::clock::now());
                     }
                     decide(r, verdict, &realm, credentials.user(), &hash)
                 }
-                Err(error) => {
-                    r.log(Level::Error, format_args!("a password was not hashed: {error}"));
-                    Outcome::Status(if matches!(error, DiskError::QueueFull { .. }) { 503 } else { 500 })
-                }
+                Err(outcome) => outcome,
             }
         }))
     }
+
+    /// Compares a password with a slow hash in a pool, when it is this client's turn. A password that was found right
+    /// while it waited, `token`, needs no turn.
+    async fn hash(
+        &self,
+        r: &mut Request,
+        disk: &Disk,
+        kind: Kind,
+        hash: Arc<[u8]>,
+        credentials: Arc<Credentials>,
+        token: Option<Token>,
+    ) -> Result<Verdict, Outcome> {
+        let Ok(mut place) = self.shared.line.enter(Client::of(r.client_addr())) else {
+            return Err(refuse(r, format_args!("too many passwords wait to be hashed")));
+        };
+        let conn = r.conn().clone();
+        let waited = {
+            let (mut turn, mut limit) = (pin!(place.turn()), pin!(conn.sleep(WAIT_MAX)));
+            poll_fn(|cx| match turn.as_mut().poll(cx) {
+                Poll::Ready(()) => Poll::Ready(Waited::Turn),
+                Poll::Pending => limit.as_mut().poll(cx).map(|slept| match slept {
+                    Ok(()) => Waited::TooLong,
+                    Err(error) => Waited::Gone(error),
+                }),
+            })
+            .await
+        };
+        match waited {
+            Waited::Turn => {}
+            Waited::TooLong => {
+                return Err(refuse(r, format_args!("a password waited too long to be hashed")));
+            }
+            Waited::Gone(error) => return Err(phases::gone(r, &error)),
+        }
+        if token.is_some_and(|token| self.shared.remembered.has(token, tw_rt::clock::now())) {
+            return Ok(Verdict::Fits);
+        }
+        // The turn ends with the work, and not when a client goes away that cannot stop it any more.
+        let work = move || {
+            let _turn = place;
+            kind.verify(&hash, credentials.password())
+        };
+        match disk.pool().run(&mut r.account, work).await {
+            Ok(verdict) => Ok(verdict),
+            Err(error @ DiskError::QueueFull { .. }) => {
+                Err(refuse(r, format_args!("a password was not hashed: {error}")))
+            }
+            Err(error) => {
+                r.log(Level::Error, format_args!("a password was not hashed: {error}"));
+                Err(Outcome::Status(500))
+            }
+        }
+    }
+}
+
+/// How waiting for a turn ended.
+enum Waited {
+    Turn,
+    TooLong,
+    Gone(std::io::Error),
+}
+
+/// There is too much to do; the client may try again.
+fn refuse(r: &mut Request, why: std::fmt::Arguments<'_>) -> Outcome {
+    r.log(Level::Error, why);
+    r.out.fields.set(Known::RetryAfter, "1");
+    Outcome::Status(503)
 }
 
 fn decide(r: &mut Request, verdict: Verdict, realm: &[u8], user: &[u8], hash: &[u8]) -> Outcome {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use tw_testkit::{Response, Server};
+use tw_testkit::{Client, Response, Server};
 
 use crate::{ask, get, is_root, refusal, server, start_server};
 
@@ -189,6 +189,67 @@ fn many_at_once() {
             });
         }
     });
+}
+
+/// Sends a login without reading its answer.
+fn send_login(server: &Server, client: &str, credentials: &str) -> Client {
+    let mut connection = server.connect().unwrap();
+    let credentials = base64(credentials.as_bytes());
+    let head = format!("Host: x\r\nX-Real-IP: {client}\r\nAuthorization: Basic {credentials}\r\n");
+    connection.send(format!("GET / HTTP/1.1\r\n{head}\r\n")).unwrap();
+    connection
+}
+
+/// A server with a user whose hash takes about a second and another one whose hash is fast.
+fn server_with_a_slow_user() -> Server {
+    // Of the right shape, and of no password.
+    let digest = format!("{}1", "a".repeat(85));
+    let users = format!(
+        "slow:$6$rounds=500000$saltsalt${digest}\nsecond:$6$rounds=500000$saltsalt${digest}\nfast:{APR1}\n"
+    );
+    start_server(
+        server().file("html/index.html", "in").file("conf/users", users),
+        "auth_basic realm; auth_basic_user_file users; set_real_ip_from 127.0.0.1; real_ip_header X-Real-IP;
+         error_log logs/error.log info;",
+    )
+}
+
+#[test]
+fn who_left_keeps_nobody_waiting() {
+    let server = server_with_a_slow_user();
+    for name in ["slow", "nobody"] {
+        let left: Vec<_> =
+            (0..60).map(|n| send_login(&server, "127.0.0.1", &format!("{name}:{n}"))).collect();
+        drop(left);
+        assert_eq!(login(&server, "/", "fast:password").status, 200);
+    }
+    assert!(server.error_log().contains("client prematurely closed connection"));
+}
+
+#[test]
+fn clients_take_turns_and_one_has_a_limit() {
+    let server = server_with_a_slow_user();
+    let mut guesses: Vec<_> =
+        (0..180).map(|n| send_login(&server, "10.0.0.1", &format!("slow:{n}"))).collect();
+    let refused = guesses.last_mut().unwrap().read_response().unwrap();
+    assert_eq!((refused.status, refused.field("Retry-After")), (503, Some("1")));
+    server.wait_error_log("too many passwords wait to be hashed, client: 10.0.0.1").unwrap();
+    let mut other = send_login(&server, "10.0.0.2", "fast:password");
+    assert_eq!(other.read_response().unwrap().status, 200);
+}
+
+#[test]
+fn a_long_password_is_wrong_at_once() {
+    let server = server_with_a_slow_user();
+    for user in ["slow", "nobody", "fast"] {
+        let waiting: Vec<_> = (0..60)
+            .map(|n| send_login(&server, "127.0.0.1", &format!("{user}:{n}{}", "x".repeat(5000))))
+            .collect();
+        for mut connection in waiting {
+            assert_eq!(connection.read_response().unwrap().status, 401, "{user}");
+        }
+    }
+    server.wait_error_log("user \"slow\": the password has more than 512 bytes").unwrap();
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tw_disk::{Account, Disk, DiskError, Errno, Meta, Now, Op, Open};
 use tw_rt::clock::UnixTime;
 
+use super::hash::Kind;
 use crate::zone::Table;
 
 /// The largest file of users.
@@ -25,7 +26,11 @@ const ENTRY_SIZE: u64 = 256;
 
 /// Users and the hashes of their passwords.
 #[derive(Debug, Default)]
-pub(super) struct Users(HashMap<Box<[u8]>, Arc<[u8]>>);
+pub(super) struct Users {
+    hashes: HashMap<Box<[u8]>, Arc<[u8]>>,
+    /// A hash of the kind that most users have, if that is slow.
+    decoy: Option<(Kind, Arc<[u8]>)>,
+}
 
 impl Users {
     /// Reads a file. Of several lines of a user the first counts.
@@ -40,13 +45,34 @@ impl Users {
                 line[colon + 1..].split(|byte| matches!(byte, b':' | b'\r')).next().unwrap_or_default();
             users.entry(line[..colon].into()).or_insert_with(|| hash.into());
         }
-        Self(users)
+        let decoy = decoy(&users);
+        Self { hashes: users, decoy }
     }
 
     /// The hash of a user's password.
     pub(super) fn hash_of(&self, user: &[u8]) -> Option<Arc<[u8]>> {
-        self.0.get(user).cloned()
+        self.hashes.get(user).cloned()
     }
+
+    /// A slow hash to compare with the password of a user who is not there, so that the answer takes as long as for
+    /// most who are.
+    pub(super) fn decoy(&self) -> Option<(Kind, Arc<[u8]>)> {
+        self.decoy.clone()
+    }
+}
+
+/// A hash of the most common kind, if that kind is slow.
+fn decoy(users: &HashMap<Box<[u8]>, Arc<[u8]>>) -> Option<(Kind, Arc<[u8]>)> {
+    let mut kinds: Vec<(Kind, usize, &Arc<[u8]>)> = Vec::new();
+    for hash in users.values() {
+        let Some(kind) = Kind::of(hash) else { continue };
+        match kinds.iter_mut().find(|(known, ..)| *known == kind) {
+            Some((_, count, _)) => *count += 1,
+            None => kinds.push((kind, 1, hash)),
+        }
+    }
+    let (kind, _, hash) = kinds.into_iter().max_by_key(|(_, count, _)| *count)?;
+    (!kind.is_quick()).then(|| (kind, hash.clone()))
 }
 
 /// Why a file gives no users.
@@ -175,7 +201,20 @@ mod tests {
         ] {
             assert_eq!(hash(user), expected.map(str::to_owned), "{user}");
         }
-        assert_eq!(Users::parse(b"").0.len(), 0);
+        assert_eq!(Users::parse(b"").hashes.len(), 0);
+    }
+
+    #[test]
+    fn a_decoy_is_of_the_most_common_kind() {
+        for (text, expected) in [
+            ("", None),
+            ("a:{PLAIN}x\nb:{PLAIN}y\nc:$apr1$z", None),
+            ("a:{PLAIN}x\nb:$apr1$z\nc:$apr1$z", Some(Kind::Md5("$apr1$"))),
+            ("a:$7$x\nb:$7$y\nc:$6$z", Some(Kind::Sha2)),
+        ] {
+            let decoy = Users::parse(text.as_bytes()).decoy();
+            assert_eq!(decoy.map(|(kind, _)| kind), expected, "{text}");
+        }
     }
 
     #[test]

@@ -1,0 +1,244 @@
+//! The line for slow hashes: a few at a time, the others in turns by client, so that who sends many waits for himself.
+//!
+//! ```text
+//! enter ─ free ─────────────→ has a turn ─ dropped ─→ the next client's oldest gets the turn
+//!   │ └── busy ─→ waits ─ its turn ─┘
+//!   └ full: refused         └ dropped ─→ leaves the line
+//! ```
+//! A [`Place`] is both: waiting or having a turn. What it is then is decided under the lock, so none is lost or had twice.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot::{self, Receiver, Sender};
+use tw_rt::Addr;
+
+/// Passwords that are hashed at the same time; the others wait. Fewer than a pool has threads, so that those who guess
+/// passwords do not keep others from the disk.
+pub(super) const HASHES_AT_ONCE: usize = 4;
+/// Requests that wait for that.
+pub(super) const WAITING_MAX: usize = 1024;
+/// Those of one client among them. Many users may come from one address.
+pub(super) const WAITING_OF_CLIENT_MAX: usize = 128;
+
+/// Who shares turns: an address, or the network of 64 bits that an IPv6 client has to itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Client(Option<IpAddr>);
+
+impl Client {
+    pub(super) fn of(addr: &Addr) -> Self {
+        Self(addr.inet().map(|addr| match addr.ip().to_canonical() {
+            IpAddr::V6(ip) => IpAddr::V6((ip.to_bits() >> 64 << 64).into()),
+            ip => ip,
+        }))
+    }
+}
+
+/// The line. Its lock is held for a look at who waits.
+#[derive(Default)]
+pub(super) struct Line(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    running: usize,
+    waiting: usize,
+    last_id: u64,
+    /// Those who wait by client, none of them empty; the client at the front is next.
+    clients: VecDeque<(Client, VecDeque<Waiter>)>,
+}
+
+struct Waiter {
+    id: u64,
+    turn: Sender<()>,
+}
+
+/// There are too many in the line.
+#[derive(Debug)]
+pub(super) struct Full;
+
+/// A place in the line; dropping it gives it up.
+#[must_use]
+pub(super) struct Place {
+    line: Arc<Line>,
+    client: Client,
+    id: u64,
+    /// `None` if it had a turn at once.
+    turn: Option<Receiver<()>>,
+}
+
+impl Line {
+    /// A place behind the others of `client`.
+    pub(super) fn enter(self: &Arc<Self>, client: Client) -> Result<Place, Full> {
+        let mut state = self.lock();
+        state.last_id += 1;
+        let id = state.last_id;
+        let turn = match state.running < HASHES_AT_ONCE {
+            true => {
+                state.running += 1;
+                None
+            }
+            false => Some(state.wait(client, id)?),
+        };
+        Ok(Place { line: self.clone(), client, id, turn })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn wait(&mut self, client: Client, id: u64) -> Result<Receiver<()>, Full> {
+        if self.waiting == WAITING_MAX {
+            return Err(Full);
+        }
+        let (turn, receiver) = oneshot::channel();
+        let waiter = Waiter { id, turn };
+        match self.clients.iter_mut().find(|(known, _)| *known == client) {
+            Some((_, waiters)) if waiters.len() == WAITING_OF_CLIENT_MAX => return Err(Full),
+            Some((_, waiters)) => waiters.push_back(waiter),
+            None => self.clients.push_back((client, VecDeque::from([waiter]))),
+        }
+        self.waiting += 1;
+        Ok(receiver)
+    }
+
+    /// Takes one that waits out of the line; `false` if it has had its turn.
+    fn leave(&mut self, client: Client, id: u64) -> bool {
+        let Some(at) = self.clients.iter().position(|(known, _)| *known == client) else { return false };
+        let waiters = &mut self.clients[at].1;
+        let before = waiters.len();
+        waiters.retain(|waiter| waiter.id != id);
+        let has_left = waiters.len() < before;
+        if waiters.is_empty() {
+            self.clients.remove(at);
+        }
+        self.waiting -= usize::from(has_left);
+        has_left
+    }
+
+    /// A turn is over: the next one's begins.
+    fn next(&mut self) {
+        self.running -= 1;
+        while let Some((client, mut waiters)) = self.clients.pop_front() {
+            let first = waiters.pop_front();
+            if !waiters.is_empty() {
+                self.clients.push_back((client, waiters));
+            }
+            if let Some(Waiter { turn, .. }) = first {
+                self.waiting -= 1;
+                // It is there: whoever gives up a place leaves the line first.
+                if turn.send(()).is_ok() {
+                    self.running += 1;
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Place {
+    /// Waits for the turn. Cancel safe.
+    pub(super) async fn turn(&mut self) {
+        if let Some(turn) = &mut self.turn {
+            // The sender is in the line until it sends.
+            let _ = turn.await;
+            self.turn = None;
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut state = self.line.lock();
+        if self.turn.is_none() || !state.leave(self.client, self.id) {
+            state.next();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    fn client(text: &str) -> Client {
+        Client::of(&Addr::Inet(format!("{text}:1").parse().unwrap()))
+    }
+
+    fn has_turn(place: &mut Place) -> bool {
+        pin!(place.turn()).poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(())
+    }
+
+    fn line_with_all_running() -> (Arc<Line>, Vec<Place>) {
+        let line = Arc::new(Line::default());
+        let mut running: Vec<_> =
+            (0..HASHES_AT_ONCE).map(|_| line.enter(client("1.1.1.1")).unwrap()).collect();
+        assert!(running.iter_mut().all(has_turn));
+        (line, running)
+    }
+
+    #[test]
+    fn clients_take_turns() {
+        let (line, mut running) = line_with_all_running();
+        let mut waiting: Vec<_> = ["1.1.1.1", "1.1.1.1", "1.1.1.1", "2.2.2.2", "3.3.3.3", "2.2.2.2"]
+            .map(|text| line.enter(client(text)).unwrap())
+            .into();
+        let mut order = Vec::new();
+        // Who got a turn keeps it.
+        while running.pop().is_some() {
+            let with_turn = (0..waiting.len()).filter(|at| has_turn(&mut waiting[*at]));
+            let new: Vec<_> = with_turn.filter(|at| !order.contains(at)).collect();
+            assert_eq!(new.len(), 1);
+            order.extend(new);
+        }
+        assert_eq!(order, [0, 3, 4, 1]);
+    }
+
+    #[test]
+    fn who_leaves_makes_room_and_costs_no_turn() {
+        let (line, running) = line_with_all_running();
+        let (one, other) = (client("1.1.1.1"), client("2.2.2.2"));
+        let mut places: Vec<_> = (0..WAITING_OF_CLIENT_MAX).map(|_| line.enter(one).unwrap()).collect();
+        assert!(line.enter(one).is_err());
+        let mut last = line.enter(other).unwrap();
+        places.truncate(1);
+        assert_eq!(line.lock().waiting, 2);
+        let mut first = places.remove(0);
+        drop(running);
+        assert!(has_turn(&mut first) && has_turn(&mut last));
+        // One that has got its turn and does not know yet gives it on.
+        let more: Vec<_> = (0..2).map(|_| line.enter(one).unwrap()).collect();
+        let (unaware, mut behind) = (line.enter(one).unwrap(), line.enter(other).unwrap());
+        drop(first);
+        assert!(!has_turn(&mut behind));
+        drop(unaware);
+        assert!(has_turn(&mut behind));
+        drop((more, last, behind));
+        let state = line.lock();
+        assert_eq!((state.running, state.waiting, state.clients.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn the_line_has_an_end() {
+        let (line, _running) = line_with_all_running();
+        let places: Vec<_> =
+            (0..WAITING_MAX).map(|n| line.enter(client(&format!("10.0.{}.{}", n / 256, n % 256)))).collect();
+        assert!(places.iter().all(Result::is_ok));
+        assert!(line.enter(client("1.1.1.1")).is_err());
+        drop(places);
+        assert!(line.enter(client("1.1.1.1")).is_ok());
+    }
+
+    #[test]
+    fn networks_of_ipv6_are_one_client() {
+        assert_eq!(client("[2001:db8::1]"), client("[2001:db8::ffff:0:0:2]"));
+        assert_ne!(client("[2001:db8::1]"), client("[2001:db8:0:1::1]"));
+        assert_eq!(client("[::ffff:1.2.3.4]"), client("1.2.3.4"));
+        assert_ne!(client("1.2.3.4"), client("1.2.3.5"));
+    }
+}
