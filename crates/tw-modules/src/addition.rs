@@ -132,15 +132,18 @@ impl Stream for Surrounded {
                 }
                 match self.next {
                     Next::Before => {
+                        let addition = begin(&self.around.before, r).await;
+                        // From here on, so that whoever drops the future and asks again gets the addition.
                         self.next = Next::Body;
-                        self.addition = begin(&self.around.before, r).await?;
+                        self.addition = addition?;
                     }
                     Next::Body => {
                         if let Some(piece) = self.body.next(want, r).await? {
                             return Ok(Some(piece));
                         }
+                        let addition = begin(&self.around.after, r).await;
                         self.next = Next::End;
-                        self.addition = begin(&self.around.after, r).await?;
+                        self.addition = addition?;
                     }
                     Next::End => return Ok(None),
                 }

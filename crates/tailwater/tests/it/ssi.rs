@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
-use tw_testkit::Server;
+use tw_testkit::disk::{Fault, Op, SlowDisk};
+use tw_testkit::{Server, wait};
 
-use crate::{ask, get, page, server, start_server};
+use crate::{ask, get, page, server, start, start_server};
 
 const ERROR: &str = "[an error occurred while processing the directive]";
 
@@ -277,4 +278,46 @@ fn hostile_pages() {
     assert!(text.starts_with(ERROR) && text.len() < 4 << 20, "{} bytes", text.len());
     assert_eq!(page(&server, "/block.html").1, "x");
     assert_eq!(page(&server, "/a.html").1, "fine");
+}
+
+#[test]
+fn a_client_gone_during_an_include_is_logged_with_what_the_page_knew() {
+    let Some(disk) = SlowDisk::mount_or_skip() else { return };
+    let mut site = server();
+    let include = |name: String| format!("<!--#include virtual='/slow/{name}' -->");
+    let cases = [("open", Op::Open, ""), ("read", Op::Read, ""), ("stub", Op::Open, " stub='s'")];
+    for (name, _, stub) in cases {
+        let (first, second) = (include(format!("{name}-a")), include(format!("{name}-b")));
+        let page = if stub.is_empty() {
+            format!("{first} and {second}")
+        } else {
+            let missing = format!("<!--#include virtual='/missing'{stub} -->");
+            format!("<!--#block name='s' -->{second}<!--#endblock -->{first} and {missing}")
+        };
+        site = site.file(format!("html/{name}.html"), page);
+        disk.write(format!("{name}-a"), "first");
+        disk.write(format!("{name}-b"), "second");
+    }
+    let server = start(
+        site,
+        &format!(
+            "log_format known '$uri $mark'; access_log logs/known.log known;
+             server {{ listen 127.0.0.1:{{port}}; root html;
+               location / {{ set $mark kept; ssi on; }} location /slow/ {{ alias {}/; }} }}",
+            disk.path().display()
+        ),
+    );
+    for (n, (name, op, _)) in cases.into_iter().enumerate() {
+        let first = disk.on(Op::Open).name(format!("{name}-a")).inject(Fault::Stall);
+        let second = disk.on(op).name(format!("{name}-b")).inject(Fault::Stall);
+        let mut client = server.connect().unwrap();
+        client.send(format!("GET /{name}.html HTTP/1.1\r\nHost: x\r\n\r\n")).unwrap();
+        assert!(wait::until(wait::PATIENCE, || first.waiting() > 0));
+        // The head is not read, so this resets the connection; what follows the first include cannot be written.
+        drop(client);
+        first.lift();
+        let lines = server.log("logs/known.log", n + 1).unwrap();
+        assert_eq!(lines[n], format!("/{name}.html kept"));
+        second.lift();
+    }
 }

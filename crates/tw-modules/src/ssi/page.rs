@@ -103,6 +103,21 @@ struct Include {
     variable: Option<Vec<u8>>,
 }
 
+impl Include {
+    /// Bytes it counts in the queue.
+    fn cost(&self) -> usize {
+        INCLUDE_COST + self.uri.path.len() + self.uri.args.len() + self.stub.as_ref().map_or(0, Vec::len)
+    }
+}
+
+/// What became of an include when its turn came.
+enum Begun {
+    Part(Subrequest),
+    /// The whole response, for a variable; nothing of an error.
+    Value(Vec<u8>),
+    Refused(Refused),
+}
+
 /// An include whose turn it is.
 enum Part {
     Response {
@@ -378,8 +393,9 @@ impl Page {
             self.shared.declare(name)?;
             waits = true;
         }
-        self.queued += INCLUDE_COST + path.len() + args.len() + stub.as_ref().map_or(0, Vec::len);
-        self.queue.push_back(Item::Include(Include { uri: Uri { path, args }, stub, variable }));
+        let include = Include { uri: Uri { path, args }, stub, variable };
+        self.queued += include.cost();
+        self.queue.push_back(Item::Include(include));
         Ok(if waits { Went::Waits } else { Went::On })
     }
 
@@ -399,20 +415,30 @@ impl Page {
         Ok([&base[..len], &value].concat())
     }
 
-    /// Begins an include whose turn has come.
-    async fn begin(&mut self, include: Include, r: &mut Request) -> io::Result<()> {
-        let Include { uri, stub, variable } = include;
-        let again = Uri { path: uri.path.clone(), args: uri.args.clone() };
-        let part = match Subrequest::run(r, uri).await {
-            Ok(part) => part,
-            Err(refused) => {
+    /// Begins the include at the front of the queue. It stays there while anything is waited for: whoever drops the future
+    /// and asks again gets it.
+    async fn begin(&mut self, r: &mut Request) -> io::Result<()> {
+        let Some(Item::Include(Include { uri, variable, .. })) = self.queue.front() else { return Ok(()) };
+        let asked = Uri { path: uri.path.clone(), args: uri.args.clone() };
+        let begun = match Subrequest::run(r, asked).await {
+            Ok(part) if variable.is_some() => Begun::Value(collect(part, r).await?),
+            Ok(part) => Begun::Part(part),
+            Err(refused) => Begun::Refused(refused),
+        };
+        let Some(Item::Include(include)) = self.queue.pop_front() else { return Ok(()) };
+        self.queued -= include.cost().min(self.queued);
+        let Include { uri: again, stub, variable } = include;
+        let part = match begun {
+            Begun::Part(part) => part,
+            Begun::Value(value) => {
+                self.store(value, &variable.unwrap_or_default(), r);
+                return Ok(());
+            }
+            Begun::Refused(refused) => {
                 self.refuse(refused, &again.path, r);
                 return Ok(());
             }
         };
-        if let Some(name) = variable {
-            return self.take(part, &name, r).await;
-        }
         let Some(content) = stub else {
             self.include = Some(Part::Response { part, stub: None });
             return Ok(());
@@ -430,22 +456,14 @@ impl Page {
         Ok(())
     }
 
-    /// Stores a response in a variable, unless it is an error.
-    async fn take(&mut self, part: Subrequest, name: &[u8], r: &mut Request) -> io::Result<()> {
-        let is_error = part.status() >= 300;
-        let max = part.request().map_or(0, |part| part.plan().core.subrequest_buffer_size);
-        let Some(value) = part.collect(r, max).await? else {
-            r.log(Level::Error, format_args!("too big subrequest response"));
-            return Err(io::Error::other("the response is incomplete"));
-        };
-        if !is_error
-            && !value.is_empty()
+    /// Stores a response in a variable, if there is something in it.
+    fn store(&mut self, value: Vec<u8>, name: &[u8], r: &Request) {
+        if !value.is_empty()
             && let Err(complaint) = self.shared.set(name, value)
         {
             r.log(Level::Error, format_args!("{complaint}"));
             self.show_error();
         }
-        Ok(())
     }
 
     fn refuse(&mut self, refused: Refused, uri: &[u8], r: &Request) {
@@ -486,12 +504,7 @@ impl Page {
                 }
                 piece
             }
-            Some(Part::Stub(page, uri)) => {
-                std::mem::swap(&mut r.uri, uri);
-                let piece = page.next(want, r).await;
-                std::mem::swap(&mut r.uri, uri);
-                piece?
-            }
+            Some(Part::Stub(page, uri)) => page.next(want, AtUri::new(uri, r).r).await?,
         };
         if piece.is_none() {
             match self.include.take() {
@@ -501,6 +514,36 @@ impl Page {
             }
         }
         Ok(piece)
+    }
+}
+
+/// The whole of a response; nothing of one that is an error.
+async fn collect(part: Subrequest, r: &mut Request) -> io::Result<Vec<u8>> {
+    let is_error = part.status() >= 300;
+    let max = part.request().map_or(0, |part| part.plan().core.subrequest_buffer_size);
+    let Some(value) = part.collect(r, max).await? else {
+        r.log(Level::Error, format_args!("too big subrequest response"));
+        return Err(io::Error::other("the response is incomplete"));
+    };
+    Ok(if is_error { Vec::new() } else { value })
+}
+
+/// A request that goes by another URI until this is dropped, wherever what ran there was left.
+struct AtUri<'a> {
+    r: &'a mut Request,
+    uri: &'a mut Uri,
+}
+
+impl<'a> AtUri<'a> {
+    fn new(uri: &'a mut Uri, r: &'a mut Request) -> Self {
+        std::mem::swap(&mut r.uri, uri);
+        Self { r, uri }
+    }
+}
+
+impl Drop for AtUri<'_> {
+    fn drop(&mut self) {
+        std::mem::swap(&mut self.r.uri, self.uri);
     }
 }
 
@@ -514,19 +557,13 @@ impl Stream for Page {
                 if self.include.is_some() {
                     continue;
                 }
-                match self.queue.pop_front() {
-                    Some(Item::Text(text)) => {
-                        self.queued -= text.len().min(self.queued);
-                        return Ok(Some(text.into()));
-                    }
-                    Some(Item::Include(include)) => {
-                        let stub = include.stub.as_ref().map_or(0, Vec::len);
-                        let cost = INCLUDE_COST + include.uri.path.len() + include.uri.args.len() + stub;
-                        self.queued -= cost.min(self.queued);
-                        self.begin(include, r).await?;
-                        continue;
-                    }
-                    None => {}
+                if let Some(Item::Include(_)) = self.queue.front() {
+                    self.begin(r).await?;
+                    continue;
+                }
+                if let Some(Item::Text(text)) = self.queue.pop_front() {
+                    self.queued -= text.len().min(self.queued);
+                    return Ok(Some(text.into()));
                 }
                 if !self.rest.is_empty() {
                     self.parse(r);

@@ -50,6 +50,26 @@ pub(crate) struct PartOf {
 /// Subrequests that the client's request may still make.
 struct Left(Cell<u32>);
 
+/// The values of variables of a request, lent to a part of it: the parent has them again when this is dropped, wherever the
+/// part was left.
+struct Lent<'a> {
+    part: &'a mut Request,
+    parent: &'a mut Request,
+}
+
+impl<'a> Lent<'a> {
+    fn new(part: &'a mut Request, parent: &'a mut Request) -> Self {
+        part.swap_values(parent);
+        Self { part, parent }
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        self.part.swap_values(self.parent);
+    }
+}
+
 /// Why there is no subrequest; `Display` gives the words for the error log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
@@ -78,7 +98,7 @@ pub struct Subrequest {
 impl Subrequest {
     // DIFF(nginx): the subrequests of a page run one after another, each when its place is reached.
     /// Asks for `uri` as a part of `parent`: waits for whatever its handlers wait for. A response that could not be made is
-    /// one with an error's status and page.
+    /// one with an error's status and page. Dropping the future drops the subrequest.
     pub async fn run(parent: &mut Request, uri: Uri) -> Result<Self, Refused> {
         let depth = parent.part_of.as_ref().map_or(0, |part| part.depth) + 1;
         if depth > SUBREQUEST_DEPTH_MAX {
@@ -99,10 +119,10 @@ impl Subrequest {
         r.bind_to(parent, uri, PartOf { depth });
         let mut part = Self { r: Some(r), body: Body::Empty };
         if let Some(r) = &mut part.r {
-            r.swap_values(parent);
+            let lent = Lent::new(r, parent);
+            let r = &mut *lent.part;
             let body = phases::run_part(r).await;
             part.body = if r.course.after == After::Abort { Body::Empty } else { respond::filter(r, body) };
-            r.swap_values(parent);
         }
         Ok(part)
     }
@@ -134,9 +154,7 @@ impl Subrequest {
         if let Some(r) = &mut self.r {
             r.sent.complete = true;
             parent.account.add(&r.account);
-            r.swap_values(parent);
-            log(r);
-            r.swap_values(parent);
+            log(Lent::new(r, parent).part);
         }
         self.give_back();
     }
@@ -157,9 +175,7 @@ impl Stream for Subrequest {
     ) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
         Box::pin(async move {
             let Some(r) = &mut self.r else { return Ok(None) };
-            r.swap_values(parent);
-            let piece = self.body.next(want, r).await;
-            r.swap_values(parent);
+            let piece = self.body.next(want, Lent::new(r, parent).part).await;
             match &piece {
                 Ok(Some(piece)) => r.sent.bytes += piece.len() as u64,
                 Ok(None) | Err(_) => self.finish(parent),
