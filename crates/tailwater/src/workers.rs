@@ -183,7 +183,7 @@ impl Workers {
 
     /// Connections that are open now.
     pub(crate) fn connections(&self) -> u64 {
-        self.counts.open.value()
+        self.counts.total(|tally| &tally.open)
     }
 
     fn restart(&mut self, index: usize, at: usize, wanted: &Wanted<'_>) -> Result<(), Fault> {

@@ -75,9 +75,9 @@ impl Handler for StubStatus {
         }
         let counts = &r.conn().worker.counts;
         let Connections { active, reading, writing, waiting } = Connections::of(counts);
-        let accepted = counts.accepted.value();
-        let handled = accepted.saturating_sub(counts.refused.value());
-        let requests = counts.requests.value();
+        let accepted = counts.total(|tally| &tally.accepted);
+        let handled = accepted.saturating_sub(counts.total(|tally| &tally.refused));
+        let requests = counts.total(|tally| &tally.requests);
         let text = format!(
             "Active connections: {active} \nserver accepts handled requests\n {accepted} {handled} {requests} \n\
              Reading: {reading} Writing: {writing} Waiting: {waiting} \n"
@@ -99,8 +99,8 @@ struct Connections {
 impl Connections {
     /// The numbers now. Each is read for itself, so their sum may be off by what happens meanwhile.
     fn of(counts: &Counts) -> Self {
-        let (active, reading, waiting) =
-            (counts.open.value(), counts.reading.value(), counts.waiting.value());
+        let active = counts.total(|tally| &tally.open);
+        let (reading, waiting) = (counts.total(|tally| &tally.reading), counts.total(|tally| &tally.waiting));
         Self { active, reading, writing: active.saturating_sub(reading + waiting), waiting }
     }
 }

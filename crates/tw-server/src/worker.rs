@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use tw_base::Limit;
 
 use tokio::task::JoinHandle;
-use tw_base::Counter;
 use tw_log::Level;
 use tw_net::{Accepted, Acceptor, ListenSocket};
 use tw_rt::clock::UnixTime;
@@ -23,6 +22,11 @@ use crate::http::conn::{self, Conn};
 use crate::http::files::{FILES_MAX, Files};
 use crate::http::generation::{Generation, SocketOf};
 use crate::http::request::{LoopGeneration, Request};
+
+mod tally;
+
+pub use tally::{Number, Tally};
+use tally::{OwnTally, Tallies};
 
 /// Requests a loop keeps for the next use.
 const SPARE_REQUESTS: usize = 64;
@@ -69,29 +73,12 @@ pub(crate) const LIMITS: &[Limit] = &[
 /// What loops count for the whole process.
 #[derive(Default)]
 pub struct Counts {
-    /// Connections accepted.
-    pub accepted: Counter,
-    /// Connections open now.
-    pub open: Counter,
-    /// Connections of which a part of a request's head has been read, and that wait for the rest.
-    pub reading: Counter,
-    /// Connections that wait for the first byte of a request.
-    pub waiting: Counter,
-    /// Connections closed at once for want of `worker_connections`.
-    pub refused: Counter,
-    /// Requests begun.
-    pub requests: Counter,
-    /// Requests by class of status: index 1 to 5; 0 is none of them.
-    pub by_class: [Counter; 6],
-    /// Bytes of requests that are over.
-    pub received: Counter,
-    /// Bytes sent to clients.
-    pub sent: Counter,
     /// When the process began.
     pub started: Birth,
     /// The last stalls.
     pub stalls: Stalls,
     next_id: AtomicU64,
+    tallies: Tallies,
     /// What each loop counts of its turns.
     loops: Mutex<Vec<Arc<LoopStats>>>,
 }
@@ -113,10 +100,9 @@ impl Counts {
         loops.retain(|known| !Arc::ptr_eq(known, stats));
     }
 
-    /// Counts a status.
-    pub fn status(&self, status: u16) {
-        let class = usize::from(status / 100);
-        self.by_class[if class < self.by_class.len() { class } else { 0 }].add(1);
+    /// A number of all loops since the process began, or their level now. Takes no lock: each loop's part is read for itself.
+    pub fn total(&self, which: impl Fn(&Tally) -> &Number) -> u64 {
+        self.tallies.total(which)
     }
 }
 
@@ -195,6 +181,8 @@ pub struct Worker {
     pub index: usize,
     /// Counters of the process.
     pub counts: Arc<Counts>,
+    /// What this loop counts.
+    pub(crate) tally: OwnTally,
     /// Files it knows.
     pub files: RefCell<Files>,
     /// Its connections.
@@ -223,6 +211,7 @@ impl Worker {
         let files_max = FILES_MAX.min(descriptor_limit() / 4 / generation.main.worker_count().max(1));
         Rc::new(Self {
             index,
+            tally: counts.tallies.claim(),
             counts,
             files: RefCell::new(Files::new(hot_max, files_max)),
             connections: TaskGroup::new(),
@@ -290,10 +279,10 @@ impl Worker {
 
     /// Takes a new connection in.
     fn accepted(self: &Rc<Self>, accepted: Accepted, listen: &Rc<tw_net::Addr>) {
-        self.counts.accepted.add(1);
+        self.tally.accepted.add(1);
         let limit = self.generation().main.worker_connections;
         if self.connections.len() as u64 >= limit && !self.make_room() {
-            self.counts.refused.add(1);
+            self.tally.refused.add(1);
             let generation = self.generation();
             tw_log::alert!(generation.error_log, "{limit} worker_connections are not enough");
             return;
@@ -302,7 +291,7 @@ impl Worker {
         let conn = Conn::new(id, accepted.stream, accepted.peer, listen.clone(), self.clone());
         conn.debug(format_args!("accept: {}", conn.peer()));
         self.remember(&conn);
-        let open = Open::new(&self.counts);
+        let open = Open::new(self.clone());
         self.connections.spawn(Subject { kind: CONNECTION, id }, async move {
             let _open = open;
             conn::serve(conn).await;
@@ -375,11 +364,11 @@ impl Worker {
 }
 
 /// Counts one more while it lives.
-pub(crate) struct OneMore<'c>(&'c Counter);
+pub(crate) struct OneMore<'c>(&'c Number);
 
 impl<'c> OneMore<'c> {
     /// One more from now on.
-    pub(crate) fn in_level(level: &'c Counter) -> Self {
+    pub(crate) fn in_level(level: &'c Number) -> Self {
         level.add(1);
         Self(level)
     }
@@ -392,18 +381,18 @@ impl Drop for OneMore<'_> {
 }
 
 /// Counts a connection as open while it lives.
-struct Open(Arc<Counts>);
+struct Open(Rc<Worker>);
 
 impl Open {
-    fn new(counts: &Arc<Counts>) -> Self {
-        counts.open.add(1);
-        Self(counts.clone())
+    fn new(worker: Rc<Worker>) -> Self {
+        worker.tally.open.add(1);
+        Self(worker)
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.open.sub(1);
+        self.0.tally.open.sub(1);
     }
 }
 

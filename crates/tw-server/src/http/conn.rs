@@ -223,7 +223,7 @@ impl Conn {
             return Woken::Close;
         }
         *self.idle.borrow_mut() = Idle::Since(tw_rt::clock::now(), None);
-        let _waiting = OneMore::in_level(&self.worker.counts.waiting);
+        let _waiting = OneMore::in_level(&self.worker.tally.waiting);
         self.deadline.borrow_mut().set(timeout);
         let woken = poll_fn(|cx| {
             if let Poll::Ready(ready) = self.stream.poll_readable(cx) {
@@ -376,7 +376,7 @@ async fn exchange(conn: &Rc<Conn>, r: &mut Request) -> After {
         let head = read_head(conn, r).await;
         if !matches!(head, Head::Closed | Head::NotBegun) {
             conn.requests.set(conn.requests.get() + 1);
-            conn.worker.counts.requests.add(1);
+            conn.worker.tally.requests.add(1);
         }
         let body = match head {
             Head::Complete => {
@@ -494,7 +494,7 @@ async fn read_head(conn: &Rc<Conn>, r: &mut Request) -> Head {
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 let left = until.saturating_duration_since(tw_rt::clock::now());
-                let _reading = OneMore::in_level(&conn.worker.counts.reading);
+                let _reading = OneMore::in_level(&conn.worker.tally.reading);
                 match conn.readable(left).await {
                     Ok(()) => {}
                     Err(WaitError::Timeout) if was_empty => return Head::Closed,
@@ -605,8 +605,8 @@ async fn early_status(r: &mut Request) -> Option<u16> {
 
 fn log_request(conn: &Conn, r: &mut Request) {
     r.debug(format_args!("http log: {}, {} bytes sent", r.out.status, r.sent.bytes));
-    conn.worker.counts.status(r.out.status);
-    conn.worker.counts.received.add(r.head.read_len() as u64 + r.body.wire());
+    conn.worker.tally.status(r.out.status);
+    conn.worker.tally.received.add(r.head.read_len() as u64 + r.body.wire());
     let generation = r.generation().clone();
     for handler in generation.plan(r.plan).log_handlers() {
         handler.log(r);

@@ -405,7 +405,7 @@ impl Request {
     /// Notes that `bytes` went to the client.
     pub(crate) fn count_sent(&mut self, bytes: usize) {
         self.sent.bytes += bytes as u64;
-        self.conn().worker.counts.sent.add(bytes as u64);
+        self.conn().worker.tally.sent.add(bytes as u64);
     }
 
     /// The plan it runs by.

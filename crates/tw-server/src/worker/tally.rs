@@ -1,0 +1,131 @@
+//! What loops count of connections and requests: each for itself, added up by who asks.
+//!
+//! Every loop has a tally of its own and is the only one that writes there. A tally is never freed: a loop that ends leaves
+//! its numbers, and the next one to begin counts on from them.
+
+use std::iter::successors;
+use std::ops::Deref;
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use std::sync::{Arc, OnceLock};
+
+/// A number of one loop: only its thread writes, anyone may read. Writing costs two plain memory accesses.
+#[derive(Debug, Default)]
+pub struct Number(AtomicU64);
+
+impl Number {
+    /// Adds `n`; wraps after 2^64.
+    pub(crate) fn add(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+
+    /// Takes `n` off: for numbers that are levels.
+    pub(crate) fn sub(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_sub(n), Relaxed);
+    }
+}
+
+/// The numbers of one loop, on cache lines of their own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Tally {
+    /// Connections accepted.
+    pub accepted: Number,
+    /// Connections open now.
+    pub open: Number,
+    /// Connections of which a part of a request's head has been read, and that wait for the rest.
+    pub reading: Number,
+    /// Connections that wait for the first byte of a request.
+    pub waiting: Number,
+    /// Connections closed at once for want of `worker_connections`.
+    pub refused: Number,
+    /// Requests begun.
+    pub requests: Number,
+    /// Requests by class of status: index 1 to 5; 0 is none of them.
+    pub by_class: [Number; 6],
+    /// Bytes of requests that are over.
+    pub received: Number,
+    /// Bytes sent to clients.
+    pub sent: Number,
+    /// Whether a loop counts here now.
+    is_taken: AtomicBool,
+    next: Tallies,
+}
+
+impl Tally {
+    /// Counts a status.
+    pub(crate) fn status(&self, status: u16) {
+        let class = usize::from(status / 100);
+        self.by_class[if class < self.by_class.len() { class } else { 0 }].add(1);
+    }
+}
+
+/// The tallies of all loops there ever were at once. Grows only, and is read without a lock.
+#[derive(Debug, Default)]
+pub(super) struct Tallies(OnceLock<Arc<Tally>>);
+
+impl Tallies {
+    /// A tally for the loop of the calling thread, until it is dropped.
+    pub(super) fn claim(&self) -> OwnTally {
+        let mut link = self;
+        loop {
+            let tally = link.0.get_or_init(Arc::default);
+            // Acquire: what the last loop wrote here is there.
+            if tally.is_taken.compare_exchange(false, true, Acquire, Relaxed).is_ok() {
+                return OwnTally(tally.clone());
+            }
+            link = &tally.next;
+        }
+    }
+
+    /// The sum of a number of all loops.
+    pub(super) fn total(&self, which: impl Fn(&Tally) -> &Number) -> u64 {
+        successors(self.0.get(), |tally| tally.next.0.get())
+            .fold(0, |sum: u64, tally| sum.wrapping_add(which(tally).0.load(Relaxed)))
+    }
+}
+
+/// The tally of this loop.
+pub(crate) struct OwnTally(Arc<Tally>);
+
+impl Deref for OwnTally {
+    type Target = Tally;
+
+    fn deref(&self) -> &Tally {
+        &self.0
+    }
+}
+
+impl Drop for OwnTally {
+    fn drop(&mut self) {
+        self.0.is_taken.store(false, Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loops_count_for_themselves_and_leave_their_numbers() {
+        let tallies = Tallies::default();
+        assert_eq!(tallies.total(|tally| &tally.sent), 0);
+        let (one, two) = (tallies.claim(), tallies.claim());
+        one.sent.add(5);
+        two.sent.add(7);
+        two.open.add(2);
+        two.open.sub(1);
+        for status in [200, 204, 404, 0, 999] {
+            one.status(status);
+        }
+        drop(one);
+        let three = tallies.claim();
+        three.sent.add(100);
+        assert_eq!(tallies.total(|tally| &tally.sent), 112);
+        assert_eq!(tallies.total(|tally| &tally.open), 1);
+        assert_eq!([0, 2, 4].map(|class| tallies.total(|tally| &tally.by_class[class])), [2, 2, 1]);
+        assert_eq!((three.sent.0.load(Relaxed), two.sent.0.load(Relaxed)), (105, 7));
+    }
+}
