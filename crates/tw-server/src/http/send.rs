@@ -216,8 +216,8 @@ impl Rest {
     }
 }
 
-/// Pulls a body piece by piece, behind what `out` holds already. Small pieces leave together, but nothing waits for a
-/// piece that is not there yet.
+/// Pulls a body piece by piece, behind what `out` holds already. Small pieces leave together, large ones are not copied,
+/// and nothing waits for a piece that is not there yet.
 async fn pull(
     r: &mut Request,
     conn: &Rc<Conn>,
@@ -246,6 +246,10 @@ async fn pull(
         sent += piece.len() as u64;
         if promised.is_some_and(|length| sent > length) {
             return Err(Failure::Body(io::Error::other("the response is longer than announced")));
+        }
+        if framing != Framing::Chunked && out.is_empty() && piece.len() >= GATHER_MAX {
+            write_all(r, conn, piece, timeout, pace.as_deref_mut()).await?;
+            continue;
         }
         if framing == Framing::Chunked {
             out.extend_from_slice(ChunkHead::new(piece.len() as u64).as_bytes());
@@ -302,7 +306,7 @@ async fn next_piece(
                 Poll::Ready(piece) => Poll::Ready(piece.map_err(Failure::Body)),
                 Poll::Pending => {
                     if !out.is_empty() {
-                        match accept(conn.stream.try_write(out)) {
+                        match accept(write_now(conn, out)) {
                             Ok(n) => {
                                 written += n;
                                 out.drain(..n);
@@ -318,7 +322,7 @@ async fn next_piece(
     };
     if let Err(Failure::Body(_)) = &next {
         // What was made before it failed is the client's; that the rest is missing, it sees.
-        written += conn.stream.try_write(out).unwrap_or(0);
+        written += write_now(conn, out).unwrap_or(0);
     }
     r.count_sent(written);
     next
@@ -522,7 +526,7 @@ async fn write_all(
         if let Some(pace) = pace.as_deref_mut() {
             want = want.min(pace.allowance(r, conn).await?);
         }
-        let n = accept(conn.stream.try_write(&bytes[..want]))?;
+        let n = accept(write_now(conn, &bytes[..want]))?;
         r.count_sent(n);
         // Shared bytes are cut without copying.
         let _ = bytes.split_to(n);
