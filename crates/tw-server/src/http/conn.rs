@@ -301,8 +301,7 @@ impl Conn {
     /// Writes a line into the main error log.
     pub(crate) fn log(&self, level: Level, message: fmt::Arguments<'_>) {
         let generation = self.worker.generation();
-        let (client, listen) = (self.client(), &self.listen);
-        let message = format_args!("{message}, client: {client}, server: {listen}");
+        let message = format_args!("{message}{}", Whence(self));
         self.write(&generation.error_log, level, message);
     }
 
@@ -320,6 +319,15 @@ impl Conn {
             Verbosity::AsLogsSay => log.write(level, Some(self.id), message),
             Verbosity::Everything => log.write_to_all(level, Some(self.id), message),
         }
+    }
+}
+
+/// The end of a line of the main error log: `, client: …, server: …`.
+struct Whence<'a>(&'a Conn);
+
+impl fmt::Display for Whence<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, ", client: {}, server: {}", self.0.client(), self.0.listen)
     }
 }
 

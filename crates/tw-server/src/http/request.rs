@@ -99,7 +99,7 @@ pub struct States(Vec<Rc<dyn Any>>);
 impl States {
     /// The value of this type.
     pub fn get<T: 'static>(&self) -> Option<Rc<T>> {
-        self.0.iter().find_map(|state| state.clone().downcast().ok())
+        self.0.iter().find(|state| state.is::<T>())?.clone().downcast().ok()
     }
 
     /// Keeps `state`, in the place of one of its type.
@@ -467,7 +467,9 @@ impl Request {
             (None, SlotKind::Set) => return self.uninitialized(slot),
             (None, SlotKind::Family(eval, suffix)) => return eval(self, suffix, out),
         };
-        if let Err(Cycle) = self.values.borrow_mut().begin(slot) {
+        // The log may ask for values again: nothing is borrowed meanwhile.
+        let begun = self.values.borrow_mut().begin(slot);
+        if let Err(Cycle) = begun {
             let name = slots.name(slot);
             self.log(Level::Error, format_args!("cycle while evaluating variable \"{name}\""));
             return Value::Missing;
