@@ -3,6 +3,8 @@
 //!
 //! What is unpacked is bounded by the room for one piece, however much a few bytes would become.
 
+mod members;
+
 use std::io;
 use std::sync::Arc;
 
@@ -15,7 +17,9 @@ use tw_server::http::plan::{HeaderFilter, LocalFuture, Plan};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::module::Settings;
-use zlib_rs::{Inflate, InflateError, InflateFlush, Status};
+use zlib_rs::{InflateError, InflateFlush};
+
+use self::members::{Members, Place};
 
 use crate::altered::{forget_length, refuse_ranges};
 
@@ -23,8 +27,6 @@ const ALL: u32 = HTTP | SERVER | LOCATION;
 const BUFFERS: Buffers = Buffers { count: 32, size: 4096 };
 /// Bytes of packed input that are taken at a time.
 const PIECE: usize = 16 << 10;
-/// zlib's word for gzip with the largest window.
-const GZIP_WINDOW: u8 = 16 + 15;
 /// zlib's number for "neither input nor output was of use".
 const BUF_ERROR: i32 = -5;
 
@@ -91,8 +93,7 @@ impl HeaderFilter for Gunzip {
             body,
             room: self.buffers.count.saturating_mul(self.buffers.size),
             input: Bytes::new(),
-            inflate: None,
-            member: Member::Open,
+            members: Members::new(),
             is_over: false,
         }))
     }
@@ -105,20 +106,9 @@ struct Unpacked {
     room: usize,
     /// Packed bytes that were pulled and not yet taken.
     input: Bytes,
-    /// Made when it is first needed.
-    inflate: Option<Inflate>,
-    member: Member,
+    members: Members,
     /// Whether the end was reached.
     is_over: bool,
-}
-
-/// Where in the packed bytes it is. Several gzip members after each other are one body.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Member {
-    /// In a member, or before the first.
-    Open,
-    /// Behind the end of one.
-    Ended,
 }
 
 impl Stream for Unpacked {
@@ -130,7 +120,7 @@ impl Stream for Unpacked {
             if self.input.is_empty() {
                 match self.body.next(PIECE, r).await? {
                     Some(piece) => self.input = piece,
-                    None if self.member == Member::Ended => {
+                    None if self.members.place() == Place::Ended => {
                         self.is_over = true;
                         return Ok(None);
                     }
@@ -150,34 +140,17 @@ impl Stream for Unpacked {
 impl Unpacked {
     /// Takes from the input what fits.
     fn unpack(&mut self, want: usize) -> io::Result<Bytes> {
-        let inflate = self.inflate.get_or_insert_with(|| Inflate::new(true, GZIP_WINDOW));
-        if self.member == Member::Ended && !self.input.is_empty() {
-            *inflate = Inflate::new(true, GZIP_WINDOW);
-            self.member = Member::Open;
-        }
-        let mut out = vec![0; self.room.min(want).max(1)];
-        let (taken, made) = (inflate.total_in(), inflate.total_out());
-        let status = inflate.decompress(&self.input, &mut out, InflateFlush::NoFlush);
-        let (taken, made) = (inflate.total_in() - taken, inflate.total_out() - made);
-        match status {
-            Ok(Status::StreamEnd) => self.member = Member::Ended,
-            Ok(Status::Ok | Status::BufError) => {}
-            Err(error) => {
-                // As nginx words it, with what it would have asked of zlib.
-                let flush = if self.body.is_empty() { InflateFlush::Finish } else { InflateFlush::NoFlush };
-                return Err(io::Error::other(format!("inflate() failed: {}, {}", flush as i32, code(error))));
-            }
-        }
-        // Never longer than what was pulled.
-        let _ = self.input.split_to((taken as usize).min(self.input.len()));
-        out.truncate(made as usize);
-        Ok(out.into())
+        self.members.unpack(&mut self.input, self.room.min(want)).map(Bytes::from).map_err(|error| {
+            // As nginx words it, with what it would have asked of zlib.
+            let flush = if self.body.is_empty() { InflateFlush::Finish } else { InflateFlush::NoFlush };
+            io::Error::other(format!("inflate() failed: {}, {}", flush as i32, code(error)))
+        })
     }
 
     /// What is left inside when there is no more input: nothing, if the body is whole.
     fn rest(&mut self, want: usize) -> io::Result<Option<Bytes>> {
         let out = self.unpack(want)?;
-        if out.is_empty() && self.member == Member::Open {
+        if out.is_empty() && self.members.place() == Place::Open {
             return Err(io::Error::other(format!("inflate() returned {BUF_ERROR} on response end")));
         }
         Ok(Some(out))

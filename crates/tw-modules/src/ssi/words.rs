@@ -118,7 +118,8 @@ pub(super) fn parse_uri(uri: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Complaint> {
     }
     let mut plain = Vec::with_capacity(path.len());
     unescape(path, Unescape::All, &mut plain);
-    if leads_up(&plain) {
+    // Broken escapes are nothing.
+    if plain.is_empty() || leads_up(&plain) {
         return Err(refusal(&plain));
     }
     Ok((plain, args.to_vec()))
@@ -202,7 +203,7 @@ mod tests {
         ] {
             assert_eq!(parse_uri(uri.as_bytes()), Ok((path.into(), args.into())), "{uri}");
         }
-        for uri in ["", "?a", "..", "../a", "/a/..", "/a/../b", "/a/%2e%2e/b", "/a%00"] {
+        for uri in ["", "?a", "..", "../a", "/a/..", "/a/../b", "/a/%2e%2e/b", "/a%00", "%A!"] {
             assert!(parse_uri(uri.as_bytes()).is_err(), "{uri}");
         }
     }

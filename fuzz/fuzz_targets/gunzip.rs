@@ -1,0 +1,10 @@
+//! Responses that say they are packed: see `checks/gunzip.rs`.
+
+#![no_main]
+
+#[path = "../checks/gunzip.rs"]
+mod gunzip;
+#[path = "../../crates/tw-modules/src/gunzip/members.rs"]
+mod members;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| gunzip::check(data));

@@ -1,0 +1,10 @@
+//! Words that are replaced in bodies: see `checks/sub.rs`.
+
+#![no_main]
+
+#[path = "../../crates/tw-modules/src/sub/matcher.rs"]
+mod matcher;
+#[path = "../checks/sub.rs"]
+mod sub;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sub::check(data));
