@@ -126,6 +126,21 @@ fn others_are_served_while_a_long_body_is_made() {
 }
 
 #[test]
+fn words_that_a_peer_makes_long() {
+    let [longest, more] = [1024, 1025].map(|len| "w".repeat(len));
+    let server = start_server(
+        server().file("html/a", format!("{longest} x")).file("html/b", format!("{more} x")),
+        &format!(
+            "sub_filter_types *; sub_filter $arg_w A; sub_filter x B; \
+             location /fixed {{ alias html; sub_filter {more} C; }}"
+        ),
+    );
+    assert_eq!(page(&server, &format!("/a?w={longest}")), (200, "A B".to_owned()));
+    assert_eq!(page(&server, &format!("/b?w={more}")), (200, format!("{more} B")));
+    assert_eq!(page(&server, "/fixed/b"), (200, "C x".to_owned()));
+}
+
+#[test]
 fn configurations_that_are_refused() {
     let many = "sub_filter a b; ".repeat(256);
     for (conf, expected) in [
