@@ -33,6 +33,7 @@ mod random_index;
 mod real_ip;
 mod referer;
 mod rewrite;
+mod secret;
 mod secure_link;
 mod split_clients;
 mod ssi;

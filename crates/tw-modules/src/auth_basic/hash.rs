@@ -8,12 +8,18 @@ use sha_crypt::{PasswordVerifier, ShaCrypt, password_hash};
 use sha1::Sha1;
 
 use super::{base64, des};
+use crate::secret::is_same;
 
 /// The 64 digits of crypt(3).
 pub(super) const DIGITS: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// Longest hash that is looked at; the longest real ones have some 120 bytes.
 pub(super) const HASH_MAX: usize = 1024;
+
+/// Most work that a hash may be, in microseconds of one core, roughly: bcrypt of cost 20, 60 million rounds of SHA-crypt.
+pub(super) const WORK_MAX_US: u64 = 60_000_000;
+/// Most memory that a hash may want: the largest parameters that crypt(3) makes by itself.
+pub(super) const MEMORY_MAX: u64 = 1 << 30;
 
 /// Kinds of hashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,9 +74,38 @@ impl Kind {
         matches!(self, Self::Plain | Self::Sha | Self::SaltedSha)
     }
 
+    /// About how long computing it takes, in microseconds of one core; `None` if its cost cannot be read, or it wants more
+    /// memory than [`MEMORY_MAX`].
+    pub(super) fn work_us(self, hash: &[u8]) -> Option<u64> {
+        match self {
+            Self::Plain | Self::Sha | Self::SaltedSha => Some(1),
+            Self::Md5(_) => Some(500),
+            Self::Des => Some(300),
+            Self::Bcrypt => {
+                let cost = tw_conf::units::number(hash.get(4..6)?)?;
+                1_u64.checked_shl(u32::try_from(cost).ok()?)?.checked_mul(50)
+            }
+            Self::Sha2 => match field(hash)?.strip_prefix(b"rounds=") {
+                Some(rounds) => tw_conf::units::number(rounds),
+                None => Some(5_000),
+            },
+            Self::Yescrypt => {
+                // What crypt(3) makes has no more than N and r; the others have to be refused for the time they may take.
+                let text = text(field(hash)?).filter(|text| text.len() <= 4)?;
+                let params: yescrypt::Params = text.parse().ok()?;
+                let size = params.n().checked_mul(128 * u64::from(params.r()))?;
+                (size <= MEMORY_MAX).then_some(size / 1000)
+            }
+        }
+    }
+
     /// Compares a password with a hash of this kind, in a time that does not depend on where they differ. Takes
     /// microseconds to seconds, as the hash wants.
     pub(super) fn verify(self, hash: &[u8], password: &[u8]) -> Verdict {
+        // DIFF(nginx): nobody computes for an hour, or takes all memory, because a line says so.
+        if self.work_us(hash).is_none_or(|work| work > WORK_MAX_US) {
+            return Verdict::Malformed;
+        }
         match self {
             Self::Plain => of_bytes(&hash["{PLAIN}".len()..], password),
             Self::Sha => {
@@ -103,6 +138,11 @@ impl Kind {
     }
 }
 
+/// What stands between the mark of a hash and the next `$`.
+fn field(hash: &[u8]) -> Option<&[u8]> {
+    hash.split(|byte| *byte == b'$').nth(2)
+}
+
 fn text(hash: &[u8]) -> Option<&str> {
     std::str::from_utf8(hash).ok()
 }
@@ -117,12 +157,6 @@ fn of_result(result: Option<password_hash::Result<()>>) -> Verdict {
 
 fn of_bytes(one: &[u8], other: &[u8]) -> Verdict {
     if is_same(one, other) { Verdict::Fits } else { Verdict::Differs }
-}
-
-/// Compares in a time that depends on the lengths only.
-fn is_same(one: &[u8], other: &[u8]) -> bool {
-    let differences = one.iter().zip(other).fold(0, |all, (a, b)| std::hint::black_box(all | (a ^ b)));
-    one.len() == other.len() && differences == 0
 }
 
 /// `{SSHA}`: base64 of SHA-1 of password and salt, then the salt.
@@ -257,6 +291,14 @@ mod tests {
             ("$6$salt", Verdict::Malformed),
             ("$y$", Verdict::Malformed),
             ("$y$j9T$abcd$", Verdict::Malformed),
+            // Computing these would take hours, or more memory than there is.
+            ("$2y$31$saltsaltsaltsaltsaltsOh9rCgsOi8IYqmtEm1s6duinLpzU3Bba", Verdict::Malformed),
+            (
+                "$5$rounds=999999999$saltstring$OH4IDuTlsuTYPdED1gsuiRMyTAwNlRWyA6Xr3I4/dQ5",
+                Verdict::Malformed,
+            ),
+            ("$y$jzT$saltsaltsalt$EJVmvLaWqQibNwAKXpgavjVqkjgw4EyKMKuwMa4X504", Verdict::Malformed),
+            ("$y$j75/zzzz$saltsaltsalt$EJVmvLaWqQibNwAKXpgavjVqkjgw4EyKMKuwMa4X504", Verdict::Malformed),
             ("$y$@@@$abcd$0000000000000000000000000000000000000000000", Verdict::Malformed),
         ] {
             let kind = Kind::of(hash.as_bytes()).unwrap();
@@ -265,14 +307,5 @@ mod tests {
             }
         }
         assert_eq!(Kind::Plain.verify(b"{PLAIN}", b""), Verdict::Fits);
-    }
-
-    #[test]
-    fn comparing() {
-        assert!(is_same(b"", b""));
-        assert!(is_same(b"abc", b"abc"));
-        assert!(!is_same(b"abc", b"abd"));
-        assert!(!is_same(b"abc", b"ab"));
-        assert!(!is_same(b"", b"a"));
     }
 }
