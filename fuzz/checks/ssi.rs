@@ -4,7 +4,7 @@
 //! The first byte limits the length of a value.
 
 use super::parser::{COMMAND_LEN_MAX, Command, PARAMETER_LEN_MAX, PARAMETERS_MAX, Parser, START, Token};
-use super::words::{Expression, TEXT_MAX, evaluate, expression, parse_uri};
+use super::words::{Expression, SSI_TEXT_MAX, evaluate, expression, parse_uri};
 
 /// Largest length of a value.
 const VALUE_LEN_MAX: usize = 64;
@@ -77,10 +77,10 @@ fn words(text: &[u8]) {
     let mut lookup = |name: &[u8], out: &mut Vec<u8>| {
         assert!(!name.is_empty() && !name.iter().any(u8::is_ascii_uppercase));
         // A variable may be as long as a text.
-        out.resize(out.len() + if name == b"l" { TEXT_MAX / 2 } else { name.len() }, b'x');
+        out.resize(out.len() + if name == b"l" { SSI_TEXT_MAX / 2 } else { name.len() }, b'x');
     };
     if let Ok(value) = evaluate(text, &mut lookup) {
-        assert!(value.len() <= TEXT_MAX);
+        assert!(value.len() <= SSI_TEXT_MAX);
     }
     if let Ok(Expression::Text(left) | Expression::Equal { left, .. } | Expression::Matches { left, .. }) =
         expression(text)
@@ -88,6 +88,8 @@ fn words(text: &[u8]) {
         assert!(text.to_ascii_lowercase().starts_with(&left));
     }
     if let Ok((path, _)) = parse_uri(text) {
-        assert!(!path.is_empty() && !path.contains(&0) && !path.split(|b| *b == b'/').any(|name| name == b".."));
+        assert!(
+            !path.is_empty() && !path.contains(&0) && !path.split(|b| *b == b'/').any(|name| name == b"..")
+        );
     }
 }
