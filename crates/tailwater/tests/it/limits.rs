@@ -273,3 +273,16 @@ fn descriptors_do_not_leak() {
     // A connection that was closed just now may still be open on the other side.
     assert!(wait::until(wait::PATIENCE, || open() <= before + 2), "{before} became {}", open());
 }
+
+#[test]
+fn rates_of_any_size() {
+    let text = "x".repeat(100_000);
+    let server =
+        start_server(server().file("html/a", &text), "limit_rate $arg_rate; limit_rate_after $arg_after;");
+    for (rate, after) in
+        [("9223372036854775807", "9223372036854775807"), ("1", "9223372036854775807"), ("8388607t", "1")]
+    {
+        let response = get(&server, &format!("/a?rate={rate}&after={after}"));
+        assert_eq!((response.status, response.text().len()), (200, text.len()), "{rate} {after}");
+    }
+}
