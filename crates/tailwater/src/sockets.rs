@@ -2,6 +2,11 @@
 //!
 //! The main thread keeps a descriptor of every socket; loops get their own. So a socket stays open while loops come and
 //! go, and no connection that waits in its queue is lost.
+//!
+//! With `reuseport` every loop has a socket of its own. When there are fewer loops, or `reuseport` is taken away, the
+//! sockets that are left over stay open, and all loops accept from them: whoever closes a socket resets the connections
+//! in its queue and those whose handshake is under way, and new ones come for as long as it is open. They are closed with
+//! their address.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,7 +17,7 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tw_log::Level;
-use tw_net::listen::{Purpose, Report, open_all};
+use tw_net::listen::{Purpose, Report, Share, open_all};
 use tw_net::{Addr, ListenOptions, ListenSocket};
 use tw_server::http::generation::{ListenGroup, SocketOf};
 
@@ -28,7 +33,9 @@ struct Listening {
     /// As it was configured.
     addr: Addr,
     options: ListenOptions,
-    /// One for all loops, or with `reuseport` one for each.
+    /// As many of the first as there are loops belong to one of them each (`reuseport`), or none does.
+    owned: usize,
+    /// Never fewer than before.
     sockets: Vec<ListenSocket>,
 }
 
@@ -52,12 +59,13 @@ impl Sockets {
             let sockets = kept.unwrap_or_else(|| Ok(opened.remove(&group.address).into_iter().collect()));
             let sockets = sockets.and_then(|sockets| {
                 let count = if group.options.reuseport { loops } else { 1 };
-                resize(sockets, count, &group.options, &mut report)
+                grow(sockets, count, &group.options, &mut report)
             });
+            let owned = if group.options.reuseport { loops } else { 0 };
             match sockets {
                 Ok(sockets) => {
                     let (addr, options) = (group.address.clone(), group.options.clone());
-                    next.push(Listening { addr, options, sockets });
+                    next.push(Listening { addr, options, owned, sockets });
                 }
                 Err(error) => {
                     console.say(Level::Emerg, format_args!("cannot listen on {}: {error}", group.address));
@@ -116,13 +124,9 @@ impl Sockets {
         Self::default().replace(self, console);
     }
 
-    /// Descriptors for one loop.
+    /// Descriptors for one loop: its own sockets, and those of all loops.
     pub(crate) fn of_loop(&self, index: usize) -> io::Result<Vec<ListenSocket>> {
-        self.0
-            .iter()
-            .filter_map(|listening| listening.sockets.get(index).or(listening.sockets.first()))
-            .map(ListenSocket::try_clone)
-            .collect()
+        self.0.iter().flat_map(|listening| listening.of_loop(index)).collect()
     }
 
     /// The addresses as they were opened.
@@ -132,6 +136,16 @@ impl Sockets {
 
     fn at(&self, addr: &Addr) -> Option<&Listening> {
         self.0.iter().find(|listening| listening.addr == *addr)
+    }
+}
+
+impl Listening {
+    fn of_loop(&self, index: usize) -> impl Iterator<Item = io::Result<ListenSocket>> {
+        self.sockets.iter().enumerate().filter_map(move |(at, socket)| match at {
+            at if at >= self.owned => Some(socket.share(Share::All)),
+            at if at == index => Some(socket.share(Share::Alone)),
+            _ => None,
+        })
     }
 }
 
@@ -160,14 +174,13 @@ fn clone_all(sockets: &[ListenSocket]) -> io::Result<Vec<ListenSocket>> {
     sockets.iter().map(ListenSocket::try_clone).collect()
 }
 
-/// Adds siblings of the first socket, or drops what is too much.
-fn resize(
+/// Adds siblings of the first socket until there are `count`.
+fn grow(
     mut sockets: Vec<ListenSocket>,
     count: usize,
     options: &ListenOptions,
     report: &mut dyn FnMut(Report),
 ) -> io::Result<Vec<ListenSocket>> {
-    sockets.truncate(count);
     while let (Some(first), true) = (sockets.first(), sockets.len() < count) {
         let sibling = first.sibling(options, report).map_err(io::Error::other)?;
         sockets.push(sibling);

@@ -9,6 +9,7 @@
     reason = "a test fails by panicking, and says what it leaves out"
 )]
 
+mod accept;
 mod access;
 mod access_log;
 mod addition;

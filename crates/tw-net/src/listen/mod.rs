@@ -33,6 +33,15 @@ pub enum Keepalive {
     },
 }
 
+/// Who accepts from a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Share {
+    /// One loop: the kernel spreads connections over it and its siblings (`reuseport`).
+    Alone,
+    /// All loops: whoever is first has the connection.
+    All,
+}
+
 /// The parameters of `listen` that concern the socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenOptions {

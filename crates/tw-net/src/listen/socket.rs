@@ -14,7 +14,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use tw_log::Errno;
 use tw_rt::Addr;
 
-use super::{Keepalive, ListenOptions};
+use super::{Keepalive, ListenOptions, Share};
 
 /// How often a `bind()` that finds its address in use is tried, and the pause between two tries: a program that is
 /// being replaced gets two seconds to leave.
@@ -98,6 +98,7 @@ impl fmt::Display for Report {
 pub struct ListenSocket {
     socket: Socket,
     addr: Addr,
+    share: Share,
 }
 
 /// Opens every socket, in order. Addresses in use are tried five times, half a second apart.
@@ -190,7 +191,17 @@ impl ListenSocket {
 
     /// The same socket once more, for another loop or process. All share one queue.
     pub fn try_clone(&self) -> io::Result<Self> {
-        Ok(Self { socket: self.socket.try_clone()?, addr: self.addr.clone() })
+        self.share(self.share)
+    }
+
+    /// The same socket once more, for a loop that has it for itself or among others.
+    pub fn share(&self, share: Share) -> io::Result<Self> {
+        Ok(Self { socket: self.socket.try_clone()?, addr: self.addr.clone(), share })
+    }
+
+    /// Who accepts from it.
+    pub fn shared_with(&self) -> Share {
+        self.share
     }
 
     /// A socket that was opened and set up elsewhere: handed over by the master, a former binary or systemd.
@@ -202,7 +213,7 @@ impl ListenSocket {
         }
         socket.set_nonblocking(true)?;
         let addr = local_addr(&socket)?;
-        Ok(Self { socket, addr })
+        Ok(Self { socket, addr, share: Share::All })
     }
 
     /// Sets the options that may change while the socket is open: after a reload, or on an inherited one.
@@ -314,7 +325,7 @@ impl ListenSocket {
             }
             _ => addr.clone(),
         };
-        Ok(Self { socket, addr })
+        Ok(Self { socket, addr, share: Share::All })
     }
 }
 
