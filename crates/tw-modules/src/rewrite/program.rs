@@ -1,5 +1,7 @@
 //! A compiled program: a flat list of operations with jumps.
 
+use std::sync::Arc;
+
 use tw_conf::{ConfError, Word};
 use tw_server::http::plan::Phase;
 use tw_server::load::Resolve;
@@ -18,7 +20,7 @@ pub(super) struct Program {
 
 /// One step of a program.
 pub(super) enum Operation {
-    Rewrite(Regex, Replacement),
+    Rewrite(Arc<Regex>, Replacement),
     Set(Place, Template),
     Return(Answer),
     Break,
@@ -43,7 +45,7 @@ pub(super) enum Enter {
 pub(super) enum Test {
     True(Var),
     Equal(Var, Expected, Template),
-    Matches(Var, Expected, Regex),
+    Matches(Var, Expected, Arc<Regex>),
     File(FileTest, Expected, Template),
 }
 
@@ -123,8 +125,12 @@ fn compile_rewrite(rewrite: Rewrite, cx: &mut Resolve<'_>) -> Result<Operation, 
     Ok(Operation::Rewrite(regex, Replacement::compile(&rewrite, cx)?))
 }
 
-fn compile_regex(pattern: &Word, caseless: Caseless, cx: &mut Resolve<'_>) -> Result<Regex, ConfError> {
-    let regex = Regex::new(&pattern.bytes, caseless).map_err(|error| {
+fn compile_regex(
+    pattern: &Word,
+    caseless: Caseless,
+    cx: &mut Resolve<'_>,
+) -> Result<Arc<Regex>, ConfError> {
+    let regex = cx.regex(&pattern.bytes, caseless).map_err(|error| {
         ConfError::new(format!("regex compilation failed: {error} in \"{pattern}\"")).at(pattern.span)
     })?;
     for (_, name) in regex.names() {

@@ -404,7 +404,7 @@ impl Settings for Location {
             msie: Msie::resolve(raw.msie, outer.map(|o| &o.msie)),
             resolving: Resolving::resolve(raw.resolving, outer.map(|o| &o.resolving)),
             early_hints,
-            compression: Compression::resolve(raw.compression, outer.map(|o| &o.compression))?,
+            compression: Compression::resolve(raw.compression, outer.map(|o| &o.compression), cx)?,
         })
     }
 

@@ -194,6 +194,8 @@ struct MadeBy {
     phases: [Vec<&'static str>; PHASES],
     header_filters: Vec<&'static str>,
     log: Vec<&'static str>,
+    /// Whether something was added since the last maker was noted.
+    is_behind: bool,
 }
 
 impl Plan {
@@ -218,6 +220,10 @@ impl Plan {
     /// Notes that `module` made every entry that has no maker yet. Called after each module's `install`.
     pub(crate) fn credit(&mut self, module: &'static str) {
         let made_by = &mut self.made_by;
+        // Most modules add nothing to most plans.
+        if !std::mem::take(&mut made_by.is_behind) {
+            return;
+        }
         for (names, handlers) in made_by.phases.iter_mut().zip(&self.phases) {
             names.resize(handlers.len(), module);
         }
@@ -252,6 +258,7 @@ impl Plan {
 
     /// Adds a handler to the end of a phase.
     pub fn add(&mut self, phase: Phase, handler: impl Handler + 'static) {
+        self.made_by.is_behind = true;
         self.phases[phase as usize].push(Box::new(handler));
     }
 
@@ -259,12 +266,14 @@ impl Plan {
     pub fn set_content(&mut self, handler: impl Handler + 'static) {
         let content = &mut self.phases[Phase::Content as usize];
         content.clear();
+        self.made_by.is_behind = true;
         self.made_by.phases[Phase::Content as usize].clear();
         content.push(Box::new(handler));
     }
 
     /// Adds a header filter; filters run in the order of the list of modules.
     pub fn add_header_filter(&mut self, filter: impl HeaderFilter + 'static) {
+        self.made_by.is_behind = true;
         self.header_filters.push(Box::new(filter));
     }
 
@@ -275,6 +284,7 @@ impl Plan {
 
     /// Adds a log handler.
     pub fn add_log(&mut self, handler: impl LogHandler + 'static) {
+        self.made_by.is_behind = true;
         self.log.push(Box::new(handler));
     }
 

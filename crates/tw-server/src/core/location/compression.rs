@@ -6,6 +6,7 @@ use tw_conf::{Args, ConfError, Cx, Directive, Node, Setting, Word, record};
 use tw_http::Version;
 
 use super::ALL;
+use crate::load::Resolve;
 use crate::regex::{Caseless, Regex};
 
 /// Conditions for compressed responses.
@@ -18,7 +19,7 @@ pub struct Compression {
     /// `gzip_proxied`: bits of `PROXIED_…`, asked when a request has `Via`.
     pub proxied: u32,
     /// `gzip_disable` with patterns of `User-Agent`.
-    pub disable: Arc<[Regex]>,
+    pub disable: Arc<[Arc<Regex>]>,
     /// `gzip_disable msie6`
     pub disable_msie6: bool,
 }
@@ -95,13 +96,17 @@ fn set_proxied(raw: &mut super::Raw, node: &Node, cx: &mut Cx<'_>) -> Result<(),
 }
 
 impl Compression {
-    pub(super) fn resolve(raw: Raw, outer: Option<&Self>) -> Result<Self, ConfError> {
-        let mut disable = outer.map_or_else(|| Arc::new([]) as Arc<[Regex]>, |o| o.disable.clone());
+    pub(super) fn resolve(
+        raw: Raw,
+        outer: Option<&Self>,
+        cx: &mut Resolve<'_>,
+    ) -> Result<Self, ConfError> {
+        let mut disable = outer.map_or_else(|| Arc::new([]) as Arc<[Arc<Regex>]>, |o| o.disable.clone());
         let mut disable_msie6 = outer.is_some_and(|o| o.disable_msie6);
         if let Some(words) = raw.disable.take() {
             let (msie6, patterns): (Vec<_>, Vec<_>) = words.iter().partition(|word| &*word.bytes == b"msie6");
             disable_msie6 |= !msie6.is_empty();
-            disable = patterns.into_iter().map(compile).collect::<Result<_, _>>()?;
+            disable = patterns.into_iter().map(|word| compile(word, cx)).collect::<Result<_, _>>()?;
         }
         Ok(Self {
             vary: raw.vary.or(outer.map(|o| o.vary), false),
@@ -113,7 +118,7 @@ impl Compression {
     }
 }
 
-fn compile(word: &Word) -> Result<Regex, ConfError> {
-    Regex::new(&word.bytes, Caseless::Yes)
+fn compile(word: &Word, cx: &mut Resolve<'_>) -> Result<Arc<Regex>, ConfError> {
+    cx.regex(&word.bytes, Caseless::Yes)
         .map_err(|e| ConfError::new(format!("regex compilation failed: {e} in \"{word}\"")).at(word.span))
 }
