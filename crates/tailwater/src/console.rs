@@ -52,7 +52,7 @@ enum Look {
 }
 
 /// Where messages go.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Console {
     stderr: Option<Look>,
     log: ErrorLog,

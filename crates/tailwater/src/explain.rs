@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
-use std::sync::Arc;
 
 use tw_disk::Pool;
+use tw_server::config_thread::ConfigThread;
 use tw_server::http::generation::Generation;
 use tw_server::http::phases::explain::{Asked, Explanation, Line, explain};
 use tw_server::pools::Disks;
@@ -28,7 +28,8 @@ pub(crate) fn run(loaded: Loaded, url: &[u8]) -> Result<String, String> {
     let pools: Result<Vec<_>, _> =
         config.main.pools.iter().map(|pool| Pool::new(&pool.name, 1, 16)).collect();
     let disks = Disks::new(pools.map_err(|errno| failed("starting a thread", errno.into()))?, &config.plans);
-    let generation = Arc::new(Generation { id: 1, config, disks });
+    let config_thread = ConfigThread::start().map_err(|error| failed("starting a thread", error))?;
+    let generation = config_thread.publish(Generation { id: 1, config, disks });
     let told = explain(generation, asked).map_err(|error| failed("starting a loop", error))??;
     Ok(shown(&told, |line| line.span.map_or_else(String::new, |span| tree.sources.tail(span))))
 }

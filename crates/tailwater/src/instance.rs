@@ -1,13 +1,12 @@
 //! The running server: what the main thread holds while loops serve.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tw_disk::Pool;
 use tw_log::{Level, Sinks};
 use tw_net::Addr;
 use tw_rt::affinity::Affinity;
-use tw_server::http::generation::Generation;
+use tw_server::config_thread::{ConfigThread, Live};
 
 use crate::conf::Source;
 use crate::console::Console;
@@ -26,7 +25,8 @@ pub(crate) struct Instance {
     pub(crate) source: Source,
     pub(crate) console: Console,
     pub(crate) sinks: Sinks,
-    pub(crate) generation: Arc<Generation>,
+    pub(crate) config_thread: ConfigThread,
+    pub(crate) generation: Live,
     pub(crate) sockets: Sockets,
     pub(crate) pools: Vec<Pool>,
     pub(crate) affinity: Affinity,

@@ -3,8 +3,6 @@
 //! Everything that can fail happens first, beside what runs: loading, logs, directories, sockets, pools, new loops. Then
 //! the loops are told. A request keeps the configuration it began with; the next one of its connection has the new one.
 
-use std::sync::Arc;
-
 use tw_log::Level;
 use tw_server::http::generation::Generation;
 use tw_server::pools::Disks;
@@ -33,7 +31,9 @@ pub(crate) fn reload(instance: &mut Instance) {
 /// The error is a fault that has not been said yet.
 fn try_reload(instance: &mut Instance) -> Result<(), Option<Fault>> {
     let console = &instance.console;
-    let loaded = instance.source.load(&instance.generation.kept, console).ok_or(None)?;
+    let (source, previous, speaker) = (instance.source.clone(), instance.generation.clone(), console.clone());
+    let load = move || source.load(&previous.kept, &speaker);
+    let loaded = instance.config_thread.run(load).ok_or(None)?;
     let process = Process::of(&loaded, Privileges::Keep, console).ok_or(None)?;
     let Loaded { config, .. } = loaded;
     open_logs(&config, &instance.sinks)?;
@@ -48,7 +48,8 @@ fn try_reload(instance: &mut Instance) -> Result<(), Option<Fault>> {
     process::set_limits(&config.main, console);
 
     let disks = Disks::new(pools.iter().cloned(), &config.plans);
-    let generation = Arc::new(Generation { id: instance.generation.id + 1, config, disks });
+    let generation =
+        instance.config_thread.publish(Generation { id: instance.generation.id + 1, config, disks });
     let wanted = Wanted { generation: &generation, sockets: &sockets, affinity: &process.affinity };
     instance.workers.serve(&wanted, console)?;
 

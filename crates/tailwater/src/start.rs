@@ -6,13 +6,13 @@
 //! What needs privileges comes before `user`. What a fork would lose, threads, comes after `background`.
 
 use std::io;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tw_disk::Pool;
 use tw_log::{Level, OpenError, Sinks, Target};
 use tw_rt::affinity::Affinity;
 use tw_rt::signal::Signals;
+use tw_server::config_thread::{ConfigThread, Live};
 use tw_server::http::generation::{Config, Generation};
 use tw_server::load::Kept;
 use tw_server::pools::Disks;
@@ -42,7 +42,8 @@ struct Opened {
 struct Launched {
     signals: Signals,
     pid: Option<PidFile>,
-    generation: Arc<Generation>,
+    config_thread: ConfigThread,
+    generation: Live,
     pools: Vec<Pool>,
     affinity: Affinity,
     workers: Workers,
@@ -64,7 +65,7 @@ pub(crate) fn start(mut source: Source, mode: Mode, sinks: Sinks) -> Option<(Ins
         let _ = sinks.flush_and_close(Instant::now() + LAST_WORDS);
         return None;
     };
-    let Launched { signals, pid, generation, pools, affinity, workers, parent } = launched;
+    let Launched { signals, pid, config_thread, generation, pools, affinity, workers, parent } = launched;
     console.log_to((*generation.error_log).clone());
     console.leave_stderr();
     let mode = if parent.is_some() { Mode::Background } else { mode };
@@ -73,7 +74,19 @@ pub(crate) fn start(mut source: Source, mode: Mode, sinks: Sinks) -> Option<(Ins
         parent.ready();
     }
     Some((
-        Instance { mode, source, console, sinks, generation, sockets, pools, affinity, workers, pid },
+        Instance {
+            mode,
+            source,
+            console,
+            sinks,
+            config_thread,
+            generation,
+            sockets,
+            pools,
+            affinity,
+            workers,
+            pid,
+        },
         signals,
     ))
 }
@@ -158,12 +171,22 @@ fn launch(
     describe(console);
     let pools = pools::next(&config.main.pools, &[], &config.error_log)?;
     let disks = Disks::new(pools.iter().cloned(), &config.plans);
-    let generation = Arc::new(Generation { id: 1, config, disks });
+    let config_thread = ConfigThread::start().map_err(|error| failed("starting a thread", &error))?;
+    let generation = config_thread.publish(Generation { id: 1, config, disks });
     let mut workers = Workers::new().map_err(|error| failed("eventfd()", &error))?;
     console.say(Level::Notice, format_args!("start worker processes"));
     let wanted = Wanted { generation: &generation, sockets, affinity: &process.affinity };
     workers.serve(&wanted, console)?;
-    Ok(Launched { signals, pid, generation, pools, affinity: process.affinity, workers, parent })
+    Ok(Launched {
+        signals,
+        pid,
+        config_thread,
+        generation,
+        pools,
+        affinity: process.affinity,
+        workers,
+        parent,
+    })
 }
 
 /// What nginx says about itself and its system when it starts.

@@ -17,8 +17,8 @@ use tw_log::{ErrorLog, Level};
 use tw_net::ListenSocket;
 use tw_rt::affinity::Affinity;
 use tw_rt::{OnStall, Worker, WorkerOptions};
+use tw_server::config_thread::Live;
 use tw_server::core::main::{LoopGuard, MainSettings};
-use tw_server::http::generation::Generation;
 use tw_server::panics;
 use tw_server::worker::{self, Counts, Order};
 
@@ -39,7 +39,7 @@ pub(crate) struct Workers {
 
 /// What the loops are to serve.
 pub(crate) struct Wanted<'a> {
-    pub(crate) generation: &'a Arc<Generation>,
+    pub(crate) generation: &'a Live,
     pub(crate) sockets: &'a Sockets,
     pub(crate) affinity: &'a Affinity,
 }
@@ -199,7 +199,7 @@ impl Workers {
         &mut self,
         index: usize,
         settings: &LoopSettings,
-        generation: &Arc<Generation>,
+        generation: &Live,
         sockets: Vec<ListenSocket>,
     ) -> Result<Running, Fault> {
         self.last_id += 1;

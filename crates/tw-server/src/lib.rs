@@ -2,6 +2,7 @@
 //!
 //! [`load`] turns a configuration into plans; [`http`] serves requests by them on the loops of [`worker`].
 
+pub mod config_thread;
 pub mod core;
 pub mod http;
 pub mod limits;

@@ -9,6 +9,7 @@ use tw_disk::Pool;
 use tw_http::Progress;
 use tw_rt::{Stream, WorkerOptions};
 
+use crate::config_thread::ConfigThread;
 use crate::http::conn::{self, Conn};
 use crate::http::generation::Generation;
 use crate::http::request::Request;
@@ -18,7 +19,7 @@ use crate::vars::{Template, Value, VarTable};
 use crate::worker::{Counts, Worker};
 
 /// Loads `http { CONF }`.
-pub(crate) fn generation(conf: &str) -> Arc<Generation> {
+pub(crate) fn generation(conf: &str) -> Generation {
     let mut tree = Tree::default();
     let text = format!("events {{ }} http {{ {conf} }}");
     Reader::new(&MemoryFiles::default(), b"").text(&mut tree, b"test.conf", text.as_bytes()).unwrap();
@@ -31,7 +32,7 @@ pub(crate) fn generation(conf: &str) -> Arc<Generation> {
     let config = load(&mut tree, &prefixes, &[], &Kept::default(), &mut Diagnostics::default())
         .unwrap_or_else(|error| panic!("{}", error.line(&tree.sources)));
     let disks = Disks::new([Pool::with_defaults().unwrap()], &config.plans);
-    Arc::new(Generation { id: 1, config, disks })
+    Generation { id: 1, config, disks }
 }
 
 /// Lets `look` see a request with this head, which a client at 127.0.0.1 sent to the first address of `conf`.
@@ -45,11 +46,12 @@ pub(crate) fn with_request<T: Send + 'static>(
 
 /// The same with a configuration that was loaded already.
 pub(crate) fn with_request_of<T: Send + 'static>(
-    generation: Arc<Generation>,
+    generation: Generation,
     head: &str,
     look: impl FnOnce(&mut Request) -> T + Send + 'static,
 ) -> T {
     let head = head.to_owned();
+    let generation = ConfigThread::start().unwrap().publish(generation);
     let (sender, receiver) = mpsc::channel();
     let looped = tw_rt::Worker::<()>::start(WorkerOptions::new(0), move |_| async move {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();

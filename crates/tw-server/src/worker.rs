@@ -18,9 +18,10 @@ use tw_rt::clock::UnixTime;
 use tw_rt::watch::{Stall, Subject};
 use tw_rt::{Inbox, LoopStats, TaskGroup};
 
+use crate::config_thread::Live;
 use crate::http::conn::{self, Conn};
 use crate::http::files::{FILES_MAX, Files};
-use crate::http::generation::{Generation, SocketOf};
+use crate::http::generation::SocketOf;
 use crate::http::request::{LoopGeneration, Request};
 
 mod tally;
@@ -170,7 +171,7 @@ fn client_of(id: u64) -> Option<Box<str>> {
 /// Orders to a loop.
 pub enum Order {
     /// Serve new requests by this configuration, accepting on these sockets instead of the old ones.
-    Generation(Arc<Generation>, Vec<ListenSocket>),
+    Generation(Live, Vec<ListenSocket>),
     /// Stop accepting, finish what is going on, then end.
     Quit,
 }
@@ -205,7 +206,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(index: usize, counts: Arc<Counts>, generation: Arc<Generation>) -> Rc<Self> {
+    pub(crate) fn new(index: usize, counts: Arc<Counts>, generation: Live) -> Rc<Self> {
         let hot_max = generation.main.hot_files_size;
         // The limit is the process's, and every loop has a table.
         let files_max = FILES_MAX.min(descriptor_limit() / 4 / generation.main.worker_count().max(1));
@@ -402,7 +403,7 @@ impl Drop for Open {
 pub fn run(
     index: usize,
     counts: Arc<Counts>,
-    generation: Arc<Generation>,
+    generation: Live,
     sockets: Vec<ListenSocket>,
     orders: Inbox<Order>,
 ) -> impl Future<Output = ()> {

@@ -125,11 +125,7 @@ fn compile_rewrite(rewrite: Rewrite, cx: &mut Resolve<'_>) -> Result<Operation, 
     Ok(Operation::Rewrite(regex, Replacement::compile(&rewrite, cx)?))
 }
 
-fn compile_regex(
-    pattern: &Word,
-    caseless: Caseless,
-    cx: &mut Resolve<'_>,
-) -> Result<Arc<Regex>, ConfError> {
+fn compile_regex(pattern: &Word, caseless: Caseless, cx: &mut Resolve<'_>) -> Result<Arc<Regex>, ConfError> {
     let regex = cx.regex(&pattern.bytes, caseless).map_err(|error| {
         ConfError::new(format!("regex compilation failed: {error} in \"{pattern}\"")).at(pattern.span)
     })?;

@@ -23,6 +23,7 @@ use super::plan::Plan;
 use super::request_body::RequestBody;
 use super::subrequest::PartOf;
 use super::values::{Cycle, Values};
+use crate::config_thread::Live;
 use crate::core::location::{Root, RootKind};
 use crate::regex::{BacktrackLimit, Captures, Match, Regex};
 use crate::vars::{SlotKind, Value};
@@ -116,7 +117,7 @@ struct Link {
 }
 
 /// A generation as one loop holds it: counting references costs no atomic operation.
-pub struct LoopGeneration(pub std::sync::Arc<Generation>);
+pub struct LoopGeneration(pub Live);
 
 impl std::ops::Deref for LoopGeneration {
     type Target = Generation;

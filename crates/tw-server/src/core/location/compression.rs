@@ -96,11 +96,7 @@ fn set_proxied(raw: &mut super::Raw, node: &Node, cx: &mut Cx<'_>) -> Result<(),
 }
 
 impl Compression {
-    pub(super) fn resolve(
-        raw: Raw,
-        outer: Option<&Self>,
-        cx: &mut Resolve<'_>,
-    ) -> Result<Self, ConfError> {
+    pub(super) fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let mut disable = outer.map_or_else(|| Arc::new([]) as Arc<[Arc<Regex>]>, |o| o.disable.clone());
         let mut disable_msie6 = outer.is_some_and(|o| o.disable_msie6);
         if let Some(words) = raw.disable.take() {

@@ -16,9 +16,10 @@ use tw_net::Addr;
 use tw_rt::{Deadline, Stream, WorkerOptions};
 
 use super::{AGAIN, Next, ask, decide, locate};
+use crate::config_thread::Live;
 use crate::core::location::{Location, Visibility};
 use crate::http::conn::{self, Conn};
-use crate::http::generation::{Generation, ListenGroup, ServerId};
+use crate::http::generation::{ListenGroup, ServerId};
 use crate::http::plan::{Outcome, Phase, Plan};
 use crate::http::realpath_root;
 use crate::http::request::{LoopGeneration, Request};
@@ -69,7 +70,7 @@ impl Explanation {
 
 /// Explains what `generation`, which serves nobody, would do with a request. Starts a thread with a loop and ends it. The
 /// inner error says why there is nothing to explain.
-pub fn explain(generation: Arc<Generation>, asked: Asked) -> io::Result<Result<Explanation, String>> {
+pub fn explain(generation: Live, asked: Asked) -> io::Result<Result<Explanation, String>> {
     let (sender, receiver) = mpsc::channel();
     let worker = tw_rt::Worker::<()>::start(WorkerOptions::new(0), move |_| async move {
         // Who asked waits for it.
@@ -79,7 +80,7 @@ pub fn explain(generation: Arc<Generation>, asked: Asked) -> io::Result<Result<E
     receiver.recv().map_err(|_| io::Error::other(format!("the loop ended early: {ended:?}")))?
 }
 
-async fn explain_here(generation: Arc<Generation>, asked: &Asked) -> io::Result<Result<Explanation, String>> {
+async fn explain_here(generation: Live, asked: &Asked) -> io::Result<Result<Explanation, String>> {
     let mut told = Explanation::default();
     let Some(at) = listen_for(&generation.listens, asked) else {
         let known: Vec<_> = generation.listens.iter().map(|group| group.address.to_string()).collect();
@@ -471,6 +472,7 @@ fn text(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config_thread::ConfigThread;
     use crate::testing::generation;
 
     fn told(conf: &str, host: &str, port: u16, target: &str) -> Vec<String> {
@@ -480,7 +482,8 @@ mod tests {
             port,
             target: target.as_bytes().to_vec(),
         };
-        match explain(generation(conf), asked).unwrap() {
+        let generation = ConfigThread::start().unwrap().publish(generation(conf));
+        match explain(generation, asked).unwrap() {
             Ok(told) => told.lines.iter().map(|line| format!("{} {}", line.about, line.text)).collect(),
             Err(refused) => vec![refused],
         }

@@ -1,0 +1,163 @@
+//! The thread on which configurations are loaded and freed.
+//!
+//! Either takes many milliseconds for a configuration of many servers, which no loop has. Both happen on one thread, because
+//! the allocator gives memory back best where it was taken. The thread stands behind loops when processors are scarce.
+
+use std::io;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+
+use crate::http::generation::Generation;
+
+/// Loading goes down a few calls for each nested block: as much as the main thread has.
+const STACK_SIZE: usize = 8 << 20;
+/// How far it stands behind loops.
+const PRIORITY: i32 = 10;
+
+/// A handle of the thread, which ends with the last handle and the last configuration.
+#[derive(Clone)]
+pub struct ConfigThread(Sender<Job>);
+
+enum Job {
+    Run(Box<dyn FnOnce() + Send>),
+    Free(Box<Generation>),
+}
+
+/// A generation that somebody uses. When nobody does any more, it is freed on the thread it was published by, whichever
+/// thread lets go of it last. There is no other way to share one.
+#[derive(Clone)]
+pub struct Live(Option<Arc<Published>>);
+
+struct Published {
+    generation: Generation,
+    home: ConfigThread,
+}
+
+impl ConfigThread {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// What starting a thread says.
+    pub fn start() -> io::Result<Self> {
+        let (jobs, received) = mpsc::channel();
+        thread::Builder::new().name("config".into()).stack_size(STACK_SIZE).spawn(|| serve(received))?;
+        Ok(Self(jobs))
+    }
+
+    /// Runs `work` there and waits for its end. If it panics, so does this.
+    pub fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        let (result, done) = mpsc::sync_channel(1);
+        self.send(Job::Run(Box::new(move || {
+            // The receiver waits for it.
+            let _ = result.send(panic::catch_unwind(AssertUnwindSafe(work)));
+        })));
+        match done.recv().expect("the thread lives as long as this handle, and answers every job") {
+            Ok(value) => value,
+            Err(panic) => panic::resume_unwind(panic),
+        }
+    }
+
+    /// Makes a generation one that loops can use.
+    pub fn publish(&self, generation: Generation) -> Live {
+        Live(Some(Arc::new(Published { generation, home: self.clone() })))
+    }
+
+    /// Takes no lock that is held for long, and waits for nothing.
+    fn send(&self, job: Job) {
+        // It cannot fail: the thread ends after the last handle.
+        let _ = self.0.send(job);
+    }
+}
+
+impl Live {
+    fn published(&self) -> &Published {
+        self.0.as_ref().expect("it is there until the drop")
+    }
+}
+
+impl std::ops::Deref for Live {
+    type Target = Generation;
+
+    fn deref(&self) -> &Generation {
+        &self.published().generation
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        // Of several that let go at the same time, exactly one gets it.
+        if let Some(Published { generation, home }) = self.0.take().and_then(Arc::into_inner) {
+            home.send(Job::Free(Box::new(generation)));
+        }
+    }
+}
+
+fn serve(jobs: Receiver<Job>) {
+    // Without it, loading competes with loops as one more of them.
+    let _ = tw_rt::limits::set_priority(PRIORITY);
+    for job in jobs {
+        match job {
+            Job::Run(work) => work(),
+            Job::Free(generation) => drop(generation),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::plan::LogHandler;
+    use crate::http::request::Request;
+    use crate::testing;
+
+    /// Tells on which thread it is dropped.
+    struct Witness(Sender<Option<String>>);
+
+    impl LogHandler for Witness {
+        fn log(&self, _r: &Request) {}
+    }
+
+    impl Drop for Witness {
+        fn drop(&mut self) {
+            let _ = self.0.send(thread::current().name().map(str::to_owned));
+        }
+    }
+
+    #[test]
+    fn a_generation_is_freed_on_its_thread_when_the_last_user_lets_go() {
+        let (dropped, freed) = mpsc::channel();
+        let mut generation = testing::generation("server { }");
+        generation.config.plans[0].add_log(Witness(dropped));
+        let config = ConfigThread::start().unwrap();
+        let first = config.publish(generation);
+        let second = first.clone();
+        drop(first);
+        assert!(freed.try_recv().is_err(), "somebody uses it");
+        thread::spawn(move || drop(second)).join().unwrap();
+        assert_eq!(freed.recv().unwrap().as_deref(), Some("config"));
+    }
+
+    #[test]
+    fn the_thread_outlives_its_handle_as_long_as_a_generation_is_used() {
+        let (dropped, freed) = mpsc::channel();
+        let mut generation = testing::generation("server { }");
+        generation.config.plans[0].add_log(Witness(dropped));
+        let live = ConfigThread::start().unwrap().publish(generation);
+        assert_eq!(live.id, 1);
+        drop(live);
+        assert_eq!(freed.recv().unwrap().as_deref(), Some("config"));
+        assert!(freed.recv().is_err());
+    }
+
+    #[test]
+    fn work_is_done_there_and_its_panics_come_back() {
+        let config = ConfigThread::start().unwrap();
+        let name = || thread::current().name().map(str::to_owned);
+        assert_eq!(config.run(name).as_deref(), Some("config"));
+        let panic = panic::catch_unwind(AssertUnwindSafe(|| config.run(|| panic!("expected"))));
+        assert!(panic.is_err());
+        assert_eq!(config.run(|| 7), 7, "the thread goes on");
+    }
+}
