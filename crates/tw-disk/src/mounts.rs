@@ -79,6 +79,7 @@ pub(crate) fn refresh() {
     let Ok(table) = std::fs::read("/proc/self/mountinfo") else { return };
     let mounts = parse(&table);
     HAS_REMOTE.store(!mounts.is_empty(), Relaxed);
+    // Each change of it is one assignment, so a panic leaves it whole.
     *MOUNTS.write().unwrap_or_else(PoisonError::into_inner) = mounts;
 }
 

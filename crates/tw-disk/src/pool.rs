@@ -6,11 +6,12 @@ use crate::op::Op;
 use crate::queue::{Queue, Ticket};
 use crate::ring::Lane;
 use crate::stats::{OpStats, PoolCounters, PoolStats};
-use crate::task::{Cost, Desk, Job, Run, Task, lock};
+use crate::task::{Cost, Desk, Job, Run, Task};
 use rustix::io::Errno;
 use std::cell::Cell;
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, OnceLock};
 use std::thread::JoinHandle;
+use tw_base::{Whole, WholeGuard};
 
 /// Name of the pool that exists without a directive.
 pub const DEFAULT_NAME: &str = "default";
@@ -65,7 +66,7 @@ type Listener = Box<dyn Fn(Notice) + Send + Sync>;
 /// What the threads share with the handles.
 pub(crate) struct Shared {
     name: Arc<str>,
-    state: Mutex<State>,
+    state: Whole<State>,
     wake: Condvar,
     listener: OnceLock<Listener>,
     pub(crate) counters: PoolCounters,
@@ -89,7 +90,7 @@ impl Pool {
     pub fn new(name: &str, threads: u32, max_queue: usize) -> Result<Self, Errno> {
         let shared = Arc::new(Shared {
             name: name.into(),
-            state: Mutex::new(State {
+            state: Whole::new(State {
                 queue: Queue::new(threads, max_queue),
                 live: 0,
                 is_stopping: false,
@@ -122,7 +123,7 @@ impl Pool {
     /// # Errors
     /// The system's reason if a thread could not be started; the pool then works with those it has.
     pub fn resize(&self, threads: u32, max_queue: usize) -> Result<(), Errno> {
-        lock(&self.0.shared.state).queue.resize(threads, max_queue);
+        self.0.shared.state.lock().queue.resize(threads, max_queue);
         let result = Shared::grow(&self.0.shared);
         self.0.shared.wake.notify_all();
         if let Some(lane) = self.lane() {
@@ -163,7 +164,7 @@ impl Pool {
         });
         let ops = ops.collect();
         let (lane_waiting, lane_running) = self.lane().map_or((0, 0), |lane| lane.levels());
-        let state = lock(&shared.state);
+        let state = shared.state.lock();
         PoolStats {
             name: shared.name.clone(),
             threads: state.queue.slots(),
@@ -188,7 +189,7 @@ impl Pool {
             lane.join();
         }
         shared.stop();
-        let threads = std::mem::take(&mut lock(&shared.state).threads);
+        let threads = std::mem::take(&mut shared.state.lock().threads);
         let me = std::thread::current().id();
         for thread in threads.into_iter().filter(|thread| thread.thread().id() != me) {
             // A thread ends by panic only if a panic payload panics while dropped; there is nothing to do about it.
@@ -211,7 +212,7 @@ impl Pool {
         let mut is_first = false;
         let lane = self.0.lane.get_or_init(|| {
             is_first = true;
-            let max_queue = lock(&shared.state).queue.max_waiting();
+            let max_queue = shared.state.lock().queue.max_waiting();
             Lane::start(shared, max_queue)
         });
         if let (true, Err(errno)) = (is_first, lane) {
@@ -249,7 +250,7 @@ impl std::fmt::Debug for Pool {
 impl Shared {
     /// Starts threads until there is one per slot.
     fn grow(shared: &Arc<Shared>) -> Result<(), Errno> {
-        let mut state = lock(&shared.state);
+        let mut state = shared.state.lock();
         while state.live < state.queue.slots() && !state.is_stopping {
             let its = shared.clone();
             match std::thread::Builder::new().name(shared.name.to_string()).spawn(move || its.serve()) {
@@ -281,7 +282,7 @@ impl Shared {
     {
         let task = Arc::new(Task::new(op, work));
         let pushed = {
-            let mut state = lock(&shared.state);
+            let mut state = shared.state.lock();
             if state.is_stopping {
                 return Err(DiskError::Cancelled);
             }
@@ -304,7 +305,7 @@ impl Shared {
     {
         let task: Arc<dyn Run> = Arc::new(Task::new(op, work));
         let left = {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             if state.live == 0 {
                 Some(task)
             } else {
@@ -352,7 +353,7 @@ impl Shared {
         let mut last = None;
         while let Some((ticket, job)) = self.next(last) {
             // The slot is free before its result is known: whoever gets the result may start the next job at once.
-            let done = || lock(&self.state).queue.done(ticket);
+            let done = || self.state.lock().queue.done(ticket);
             if let Some(cost) = job.run(&done) {
                 self.record(&cost);
             }
@@ -364,7 +365,7 @@ impl Shared {
 
     /// Gives back the slot of the last job and waits for the next one; `None` ends the thread.
     fn next(&self, last: Option<Ticket>) -> Option<(Ticket, Arc<dyn Run>)> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if let Some(ticket) = last {
             state.queue.done(ticket);
         }
@@ -383,12 +384,12 @@ impl Shared {
                 self.wake.notify_all();
                 return None;
             }
-            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = WholeGuard::wait(state, &self.wake);
         }
     }
 
     fn stop(&self) {
-        lock(&self.state).is_stopping = true;
+        self.state.lock().is_stopping = true;
         self.wake.notify_all();
     }
 }
@@ -396,7 +397,7 @@ impl Shared {
 impl Desk for Shared {
     fn cancel(&self, ticket: Ticket) {
         // The job ends when this function does, after the lock.
-        let job = lock(&self.state).queue.cancel(ticket);
+        let job = self.state.lock().queue.cancel(ticket);
         if job.is_some() {
             self.counters.cancellations.add(1);
             self.wake.notify_one();

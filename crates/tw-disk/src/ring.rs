@@ -11,12 +11,12 @@ use crate::op::Op;
 use crate::os;
 use crate::pool::{Notice, Shared};
 use crate::queue::{Queue, Ticket};
-use crate::task::{Begun, Desk, Job, Task, lock};
+use crate::task::{Begun, Desk, Job, Task};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::JoinHandle;
-use tw_base::Limit;
+use tw_base::{Limit, Whole};
 use tw_sys::uring::{Read, Ring, Waker};
 
 /// Reads in flight in one ring: twice the default threads, a quarter of the requests a block device usually takes.
@@ -68,7 +68,7 @@ struct Flight {
 
 /// The queue in front of a ring.
 pub(crate) struct Lane {
-    state: Mutex<State>,
+    state: Whole<State>,
     waker: Waker,
     shared: Arc<Shared>,
 }
@@ -89,7 +89,7 @@ impl Lane {
         let errno = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
         let ring = Ring::new(RING_PLACES).map_err(errno)?;
         let lane = Arc::new(Self {
-            state: Mutex::new(State {
+            state: Whole::new(State {
                 queue: Queue::new(RING_PLACES, max_queue),
                 is_asleep: false,
                 is_stopping: false,
@@ -102,7 +102,7 @@ impl Lane {
         let its = lane.clone();
         let name = format!("{}-ring", shared.name());
         let thread = std::thread::Builder::new().name(name).spawn(move || its.serve(ring)).map_err(errno)?;
-        lock(&lane.state).thread = Some(thread);
+        lane.state.lock().thread = Some(thread);
         Ok(lane)
     }
 
@@ -115,7 +115,7 @@ impl Lane {
         buf: Vec<u8>,
     ) -> Result<ReadJob, Refused> {
         let Some(file) = RingFile::new(file) else { return Err(Refused::Unsuited(buf)) };
-        let mut state = lock(&lane.state);
+        let mut state = lane.state.lock();
         if state.is_lost || state.is_stopping {
             drop(state);
             return Err(Refused::Unsuited(buf));
@@ -135,24 +135,24 @@ impl Lane {
     }
 
     pub(crate) fn set_max_queue(&self, max_queue: usize) {
-        lock(&self.state).queue.resize(RING_PLACES, max_queue);
+        self.state.lock().queue.resize(RING_PLACES, max_queue);
     }
 
     /// Jobs that wait, and jobs in the ring.
     pub(crate) fn levels(&self) -> (usize, u32) {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         (state.queue.waiting(), state.queue.running())
     }
 
     /// Lets the thread end when everything queued is done.
     pub(crate) fn stop(&self) {
-        lock(&self.state).is_stopping = true;
+        self.state.lock().is_stopping = true;
         self.waker.wake();
     }
 
     /// Waits for the thread.
     pub(crate) fn join(&self) {
-        let thread = lock(&self.state).thread.take();
+        let thread = self.state.lock().thread.take();
         if let Some(thread) = thread {
             // It ends by panic only if a waker or a buffer panics while dropped; there is nothing to do about it.
             let _ = thread.join();
@@ -164,7 +164,7 @@ impl Lane {
         let mut begun = Vec::new();
         loop {
             {
-                let mut state = lock(&self.state);
+                let mut state = self.state.lock();
                 for ticket in over.drain(..) {
                     state.queue.done(ticket);
                 }
@@ -263,7 +263,7 @@ impl Lane {
         let lost = ring.give_up();
         let mut waiting = Vec::new();
         {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             state.is_lost = true;
             for flight in &lost {
                 state.queue.done(flight.ticket);
@@ -308,7 +308,7 @@ fn read_by_thread(file: &RingFile, offset: u64, buf: &mut Vec<u8>) -> Result<(),
 
 impl Desk for Lane {
     fn cancel(&self, ticket: Ticket) {
-        let job = lock(&self.state).queue.cancel(ticket);
+        let job = self.state.lock().queue.cancel(ticket);
         if job.is_some() {
             self.shared.counters.cancellations.add(1);
         }
@@ -347,7 +347,7 @@ mod tests {
             is_lost: false,
             thread: None,
         };
-        let lane = Lane { state: Mutex::new(state), waker: ring.waker(), shared: pool.shared().clone() };
+        let lane = Lane { state: Whole::new(state), waker: ring.waker(), shared: pool.shared().clone() };
         Some((Arc::new(lane), ring))
     }
 
@@ -385,7 +385,7 @@ mod tests {
         let file = this_file(&pool);
         let mut in_ring = submit(&lane, &file, 0);
         let waiting = submit(&lane, &file, 4);
-        let (ticket, task) = lock(&lane.state).queue.take().unwrap();
+        let (ticket, task) = lane.state.lock().queue.take().unwrap();
         // Into the ring itself: a look into memory first would answer it.
         let (ReadWork { file: its, offset, buf, visit }, begun) = task.begin().unwrap();
         assert!(

@@ -12,7 +12,6 @@ mod calls;
 mod tree;
 
 use crate::op::Op;
-use crate::task::lock;
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -79,6 +78,11 @@ impl Drop for Node {
     fn drop(&mut self) {
         lock(&self.sim.state).tree.close(self.ino, self.boot);
     }
+}
+
+/// Takes the lock of a test, whatever happened to its last owner: the test has failed then.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Sim {

@@ -12,14 +12,10 @@ use crate::queue::Ticket;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
-
-/// Takes a lock whose holder may have panicked: nothing here is left half-changed by a panic.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use tw_base::Whole;
 
 /// What a thread does with a job.
 pub(crate) trait Run: Send + Sync {
@@ -60,7 +56,7 @@ enum Stage<W, T> {
 pub(crate) struct Task<W, T> {
     op: Op,
     queued: Instant,
-    stage: Mutex<Stage<W, T>>,
+    stage: Whole<Stage<W, T>>,
 }
 
 fn span_ns(from: Instant, to: Instant) -> u64 {
@@ -69,12 +65,12 @@ fn span_ns(from: Instant, to: Instant) -> u64 {
 
 impl<W, T> Task<W, T> {
     pub(crate) fn new(op: Op, work: W) -> Self {
-        Self { op, queued: Instant::now(), stage: Mutex::new(Stage::Waiting { work, waker: None }) }
+        Self { op, queued: Instant::now(), stage: Whole::new(Stage::Waiting { work, waker: None }) }
     }
 
     /// Takes the work, to do it now; `None` if it was taken back.
     pub(crate) fn begin(&self) -> Option<(W, Begun)> {
-        let mut stage = lock(&self.stage);
+        let mut stage = self.stage.lock();
         match std::mem::replace(&mut *stage, Stage::Over) {
             Stage::Waiting { work, waker } => {
                 *stage = Stage::Running { waker };
@@ -93,7 +89,7 @@ impl<W, T> Task<W, T> {
     pub(crate) fn finish(&self, begun: &Begun, result: Result<T, DiskError>) -> Cost {
         let service_ns = span_ns(begun.at, Instant::now());
         let has_panicked = matches!(result, Err(DiskError::Panicked));
-        let mut stage = lock(&self.stage);
+        let mut stage = self.stage.lock();
         match std::mem::replace(&mut *stage, Stage::Over) {
             Stage::Running { waker } | Stage::Waiting { waker, .. } => {
                 *stage = Stage::Done(Done { result, queue_ns: begun.queue_ns, service_ns });
@@ -146,7 +142,7 @@ impl<W, T, D: Desk> Future for Job<W, T, D> {
     type Output = Done<T>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Done<T>> {
-        let mut stage = lock(&self.task.stage);
+        let mut stage = self.task.stage.lock();
         match &mut *stage {
             Stage::Waiting { waker, .. } | Stage::Running { waker } => {
                 match waker {
@@ -166,7 +162,7 @@ impl<W, T, D: Desk> Future for Job<W, T, D> {
 impl<W, T, D: Desk> Drop for Job<W, T, D> {
     fn drop(&mut self) {
         let left = {
-            let mut stage = lock(&self.task.stage);
+            let mut stage = self.task.stage.lock();
             std::mem::replace(&mut *stage, Stage::Over)
         };
         if matches!(left, Stage::Waiting { .. }) {

@@ -9,15 +9,16 @@
 //! thread C ──► shard 2: …                                             ┘
 //! ```
 //!
-//! Nothing here blocks: locks are only tried, and each is held for one copy. Lines of one thread keep their order as long
+//! Nothing here blocks: locks are only tried, and each is held for one copy. A panic that holds one ends the process; its last
+//! words go through the other shards. Lines of one thread keep their order as long
 //! as no more than [`SHARDS`] threads log; beyond that, two threads share a shard, and a line that meets another one
 //! there moves to a neighbour instead of waiting.
 
 use std::mem;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
-use tw_base::Limit;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tw_base::{Limit, Whole, WholeGuard};
 
 /// Bytes a sink may hold that are not yet written, unless the operator says otherwise.
 ///
@@ -149,7 +150,7 @@ struct Shard {
     active: AtomicUsize,
     /// Something was appended since the writer last looked.
     pending: AtomicBool,
-    sides: [Mutex<Side>; 2],
+    sides: [Whole<Side>; 2],
 }
 
 /// The ring of one sink.
@@ -236,7 +237,8 @@ impl Ring {
             let old = shard.active.load(Relaxed);
             // From here on, producers go to the other side; one that is still in this one is waited for, one copy long.
             shard.active.store(1 - old, SeqCst);
-            let mut side = lock(&shard.sides[old]);
+            // One in which a thread panicked stays as it is; the process ends, and lines go to the other shards until then.
+            let Some(mut side) = shard.sides[old].lock_if_whole() else { continue };
             taken.lines += mem::take(&mut side.lines);
             taken.chunks.append(&mut side.chunks);
         }
@@ -260,20 +262,16 @@ impl Ring {
 }
 
 impl Shard {
-    /// The side to append to, unless somebody is in it.
-    fn try_active(&self) -> Option<MutexGuard<'_, Side>> {
+    /// The side to append to, unless somebody is in it or has panicked there.
+    fn try_active(&self) -> Option<WholeGuard<'_, Side>> {
         let active = self.active.load(SeqCst);
-        let side = match self.sides[active].try_lock() {
-            Ok(side) => side,
-            Err(TryLockError::Poisoned(error)) => error.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
+        let side = self.sides[active].try_lock_if_whole()?;
         // The writer may have turned and taken this side meanwhile; what goes into it now would be overtaken.
         (self.active.load(SeqCst) == active).then_some(side)
     }
 }
 
-/// Locks, whatever happened to the last owner: nothing here can be left half done.
+/// Locks what only takes single assignments: whatever happened to the last owner, it is whole.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -374,7 +372,7 @@ mod tests {
     fn a_line_that_meets_another_thread_moves_on() {
         let ring = Ring::new(0);
         let home = &ring.shards[shard_of_thread()];
-        let occupied = lock(&home.sides[home.active.load(SeqCst)]);
+        let occupied = home.sides[home.active.load(SeqCst)].lock_if_whole();
         assert_eq!(push(&ring, b"line\n"), Push::Grew);
         drop(occupied);
         assert!(!home.pending.load(SeqCst));

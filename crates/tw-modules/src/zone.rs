@@ -5,9 +5,8 @@
 mod table;
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tw_base::Counter;
+use tw_base::{Counter, Whole, WholeGuard};
 use tw_conf::{ConfError, Node, Word, units};
 use tw_server::load::Resolve;
 
@@ -95,7 +94,7 @@ pub(crate) struct Zone<V> {
     pub(crate) entries: Counter,
     /// Keys are a client's choice: which part they fall into and where they lie there nobody can foresee.
     hasher: RandomState,
-    shards: Box<[Mutex<Table<V>>]>,
+    shards: Box<[Whole<Table<V>>]>,
 }
 
 impl<V> Zone<V> {
@@ -108,7 +107,7 @@ impl<V> Zone<V> {
             key: key.into(),
             entries: Counter::default(),
             hasher: RandomState::new(),
-            shards: (0..count).map(|_| Mutex::new(Table::new(size / count))).collect(),
+            shards: (0..count).map(|_| Whole::new(Table::new(size / count))).collect(),
         }
     }
 
@@ -119,9 +118,8 @@ impl<V> Zone<V> {
     }
 
     /// Locks a part.
-    pub(crate) fn lock(&self, shard: usize) -> MutexGuard<'_, Table<V>> {
-        // What panicked left a table that is whole: each of its steps is.
-        self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn lock(&self, shard: usize) -> WholeGuard<'_, Table<V>> {
+        self.shards[shard].lock()
     }
 }
 

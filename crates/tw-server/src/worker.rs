@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
-use tw_base::Limit;
+use tw_base::{Limit, Whole};
 
 use tokio::task::JoinHandle;
 use tw_log::Level;
@@ -81,23 +81,23 @@ pub struct Counts {
     next_id: AtomicU64,
     tallies: Tallies,
     /// What each loop counts of its turns.
-    loops: Mutex<Vec<Arc<LoopStats>>>,
+    loops: Whole<Vec<Arc<LoopStats>>>,
 }
 
 impl Counts {
     /// What each loop counts of its turns, by number. Read by scrapes only.
     pub fn loops(&self) -> Vec<Arc<LoopStats>> {
-        self.loops.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.loops.lock().clone()
     }
 
     /// Takes a loop that was started into account.
     pub fn add_loop(&self, stats: Arc<LoopStats>) {
-        self.loops.lock().unwrap_or_else(PoisonError::into_inner).push(stats);
+        self.loops.lock().push(stats);
     }
 
     /// Forgets a loop that has ended.
     pub fn remove_loop(&self, stats: &Arc<LoopStats>) {
-        let mut loops = self.loops.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loops = self.loops.lock();
         loops.retain(|known| !Arc::ptr_eq(known, stats));
     }
 
@@ -123,7 +123,7 @@ impl Default for Birth {
 
 /// The last stalls of all loops, for the status page.
 #[derive(Default)]
-pub struct Stalls(Mutex<VecDeque<PastStall>>);
+pub struct Stalls(Whole<VecDeque<PastStall>>);
 
 /// A stall that is remembered.
 #[derive(Clone, Debug)]
@@ -142,14 +142,14 @@ impl Stalls {
     pub fn push(&self, stall: Stall) {
         let culprit = stall.culprit.filter(|culprit| culprit.subject.kind == CONNECTION);
         let client = culprit.and_then(|culprit| client_of(culprit.subject.id));
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock();
         kept.truncate(STALLS_KEPT - 1);
         kept.push_front(PastStall { at: tw_rt::clock::unix(), stall, client });
     }
 
     /// The stalls, newest first.
     pub fn newest(&self) -> Vec<PastStall> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+        self.0.lock().iter().cloned().collect()
     }
 }
 

@@ -2,9 +2,11 @@
 //! each block is one call with a SAFETY line, and everything public is safe to use in any order.
 
 pub mod daemon;
+pub mod exit;
 pub mod inherit;
 pub mod nr;
 pub mod signal;
 pub mod sigsys;
 pub mod sockopt;
+pub mod stack;
 pub mod uring;

@@ -9,9 +9,10 @@
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::oneshot::{self, Receiver, Sender};
+use tw_base::{Whole, WholeGuard};
 use tw_rt::Addr;
 
 /// Passwords that are hashed at the same time; the others wait. Fewer than a pool has threads, so that those who guess
@@ -37,7 +38,7 @@ impl Client {
 
 /// The line. Its lock is held for a look at who waits.
 #[derive(Default)]
-pub(super) struct Line(Mutex<State>);
+pub(super) struct Line(Whole<State>);
 
 #[derive(Default)]
 struct State {
@@ -83,8 +84,8 @@ impl Line {
         Ok(Place { line: self.clone(), client, id, turn })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> WholeGuard<'_, State> {
+        self.0.lock()
     }
 }
 

@@ -6,10 +6,10 @@
 //! faster than the hash in the file allows, but reads the passwords of requests there as well. Only right passwords are
 //! remembered; guessing costs the slow hash every time.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
+use tw_base::Whole;
 
 use crate::zone::Table;
 
@@ -21,7 +21,7 @@ pub(super) const REMEMBERED_MAX: u64 = 4096;
 /// Right passwords, shared by all loops. Its lock is held for a look-up.
 pub(super) struct Remembered {
     secret: [u8; 32],
-    until: Mutex<Table<Instant>>,
+    until: Whole<Table<Instant>>,
 }
 
 /// A password as it is remembered.
@@ -33,7 +33,7 @@ impl Remembered {
     pub(super) fn new() -> Result<Self, rustix::io::Errno> {
         let mut secret = [0; 32];
         rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())?;
-        Ok(Self { secret, until: Mutex::new(Table::new(REMEMBERED_MAX)) })
+        Ok(Self { secret, until: Whole::new(Table::new(REMEMBERED_MAX)) })
     }
 
     /// What stands for a password and the hash it has to fit.
@@ -48,7 +48,7 @@ impl Remembered {
 
     /// Whether the password was right a moment ago. Forgets what is too old.
     pub(super) fn has(&self, token: Token, now: Instant) -> bool {
-        let mut until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut until = self.until.lock();
         while let Some(oldest) = until.oldest()
             && *until.get(oldest) <= now
         {
@@ -59,7 +59,7 @@ impl Remembered {
 
     /// Remembers a right password.
     pub(super) fn keep(&self, token: Token, now: Instant) {
-        let mut until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut until = self.until.lock();
         if let Some(id) = until.find(&token.0) {
             until.remove(id);
         }
@@ -88,7 +88,7 @@ mod tests {
             assert!(!remembered.has(token(hash, password), now), "{hash} {password}");
         }
         assert!(!remembered.has(token("hash", "word"), now + Duration::from_millis(REMEMBER_MS)));
-        assert!(remembered.until.lock().unwrap().oldest().is_none());
+        assert!(remembered.until.lock().oldest().is_none());
         let other = Remembered::new().unwrap();
         other.keep(remembered.token(b"hash", b"word"), now);
         assert!(!other.has(other.token(b"hash", b"word"), now), "each has a secret of its own");

@@ -4,9 +4,10 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use tw_base::Whole;
 use tw_disk::{Account, Disk, DiskError, Errno, Meta, Now, Op, Open};
 use tw_rt::clock::UnixTime;
 
@@ -83,7 +84,7 @@ pub(super) enum Failed {
 }
 
 /// Files that were read, shared by all loops. Its lock is held for a look-up.
-pub(super) struct Kept(Mutex<Table<Arc<Version>>>);
+pub(super) struct Kept(Whole<Table<Arc<Version>>>);
 
 struct Version {
     meta: Meta,
@@ -92,7 +93,7 @@ struct Version {
 
 impl Default for Kept {
     fn default() -> Self {
-        Self(Mutex::new(Table::new(KEPT_SIZE_MAX)))
+        Self(Whole::new(Table::new(KEPT_SIZE_MAX)))
     }
 }
 
@@ -136,7 +137,7 @@ impl Kept {
     }
 
     fn find(&self, path: &CStr, meta: &Meta) -> Option<Arc<Users>> {
-        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.0.lock();
         let id = table.find(path.to_bytes())?;
         table.touch(id);
         let version = table.get(id);
@@ -145,7 +146,7 @@ impl Kept {
 
     /// Keeps a version in the place of an older one; files that were asked for longest ago make room.
     fn keep(&self, path: &CStr, version: Version, cost: u64) {
-        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.0.lock();
         if let Some(id) = table.find(path.to_bytes()) {
             table.remove(id);
         }

@@ -138,6 +138,7 @@ struct Kept {
 impl Memory {
     /// Never contended: an encoder is used by one thread at a time.
     fn kept(&self) -> MutexGuard<'_, Kept> {
+        // It belongs to one encoder, which ends with the body in which it panicked.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,0 +1,98 @@
+//! A panic that holds a lock, in a process of its own: nothing here can be undone.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use tw_base::{Whole, WholeGuard, whole};
+
+fn panic_with<T>(lock: &Whole<T>) {
+    let panic = AssertUnwindSafe(|| {
+        let _held = lock.lock();
+        panic!("expected");
+    });
+    assert!(catch_unwind(panic).is_err());
+}
+
+/// Locks while its thread panics, as a count that is given back does.
+struct GiveBack<'a>(&'a Whole<u32>);
+
+impl Drop for GiveBack<'_> {
+    fn drop(&mut self) {
+        *self.0.lock() -= 1;
+    }
+}
+
+#[test]
+fn a_panic_that_holds_a_lock_breaks_the_process() {
+    // Without anybody to end the process: who comes next panics.
+    let left: Whole<u8> = Whole::new(1);
+    panic_with(&left);
+    assert!(catch_unwind(AssertUnwindSafe(|| *left.lock())).is_err());
+    assert!(left.try_lock_if_whole().is_none() && left.lock_if_whole().is_none());
+
+    let (tell, told) = mpsc::channel();
+    let tell = Mutex::new(tell);
+    whole::when_broken(move |what| tell.lock().unwrap().send(what).unwrap());
+
+    // A panic elsewhere may lock on its way out.
+    let count = Whole::new(2);
+    let panic = AssertUnwindSafe(|| {
+        let _one = GiveBack(&count);
+        panic!("expected");
+    });
+    assert!(catch_unwind(panic).is_err());
+    assert_eq!(*count.lock(), 1);
+    assert_eq!(told.try_recv(), Err(mpsc::TryRecvError::Empty));
+
+    // One that waits for a notice, and one that comes later.
+    let (kept, changed) = (Arc::new(Whole::new(0_u32)), Arc::new(Condvar::new()));
+    let passed = Arc::new(AtomicBool::new(false));
+    let (waits, is_waiting) = mpsc::channel();
+    let waiter = {
+        let (kept, changed, passed) = (kept.clone(), changed.clone(), passed.clone());
+        thread::spawn(move || {
+            let mut value = kept.lock();
+            waits.send(()).unwrap();
+            while *value == 0 {
+                value = WholeGuard::wait(value, &changed);
+            }
+            passed.store(true, SeqCst);
+        })
+    };
+    is_waiting.recv().unwrap();
+    panic_with(&Whole::new(String::new()));
+    assert_eq!(told.recv_timeout(Duration::from_secs(10)), Ok("alloc::string::String"));
+    // Told once.
+    panic_with_whole(&Whole::new(0_u8));
+    assert_eq!(told.try_recv(), Err(mpsc::TryRecvError::Empty));
+
+    *kept.lock_if_whole().unwrap() = 1;
+    changed.notify_all();
+    let later = {
+        let (kept, passed) = (kept.clone(), passed.clone());
+        thread::spawn(move || {
+            let _value = kept.lock();
+            passed.store(true, SeqCst);
+        })
+    };
+    // Nothing shows that a thread will never go on. What can be seen is that both have let go of the lock.
+    for _ in 0..1000 {
+        assert_eq!(*kept.lock_if_whole().unwrap(), 1);
+        thread::yield_now();
+    }
+    assert!(!waiter.is_finished() && !later.is_finished() && !passed.load(SeqCst));
+    assert!(kept.try_lock_if_whole().is_some(), "the last words of a broken process pass");
+}
+
+fn panic_with_whole<T>(lock: &Whole<T>) {
+    let panic = AssertUnwindSafe(|| {
+        let _held = lock.lock_if_whole().unwrap();
+        panic!("expected");
+    });
+    assert!(catch_unwind(panic).is_err());
+}

@@ -1,0 +1,279 @@
+//! Where threads are: stacks as instruction pointers, of the calling thread, and of any other one by a signal.
+//!
+//! ```text
+//! asker: ASKED(thread) ─ tgkill ─► its handler: WRITING ─ frames ─► DONE ─► asker: IDLE
+//!           └── no answer: the thread waits in the kernel and cannot be woken ──────┘
+//! ```
+//!
+//! Nothing here opens a file, allocates, or looks at symbols: that is for a thread that may wait. The unwinder reads the
+//! tables that panics need anyway; neither the kernel nor a lock is asked on the way (glibc 2.35 and later).
+
+use std::ffi::{CStr, c_int, c_void};
+use std::fmt;
+use std::io;
+use std::mem::MaybeUninit;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicI32, AtomicUsize};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The most frames that are kept of a stack; the outermost are left out.
+pub const FRAMES_MAX: usize = 96;
+
+/// How often the asker looks for an answer.
+const LOOK_EVERY: Duration = Duration::from_micros(200);
+
+/// What the unwinder wants to hear: go on, or stop.
+const URC_NO_REASON: c_int = 0;
+const URC_NORMAL_STOP: c_int = 4;
+
+unsafe extern "C" {
+    // Of the unwinder that panics use, so it is linked whatever we do.
+    fn _Unwind_Backtrace(
+        visit: extern "C" fn(*mut c_void, *mut c_void) -> c_int,
+        argument: *mut c_void,
+    ) -> c_int;
+    fn _Unwind_GetIPInfo(context: *mut c_void, is_before: *mut c_int) -> usize;
+}
+
+/// A stack, innermost frame first: addresses within the instructions that run or have called.
+#[derive(Clone, Copy)]
+pub struct Frames {
+    addresses: [usize; FRAMES_MAX],
+    len: usize,
+}
+
+impl Frames {
+    const NONE: Self = Self { addresses: [0; FRAMES_MAX], len: 0 };
+
+    /// The addresses.
+    pub fn addresses(&self) -> &[usize] {
+        &self.addresses[..self.len]
+    }
+
+    fn push(&mut self, address: usize) -> bool {
+        let room = self.addresses.get_mut(self.len).map(|slot| *slot = address).is_some();
+        self.len += usize::from(room);
+        room
+    }
+
+    /// Leaves out what was called after `address`: the handler that looked.
+    fn begin_at(&mut self, address: usize) {
+        match self.addresses().iter().position(|known| *known == address) {
+            Some(at) => {
+                self.addresses.copy_within(at..self.len, 0);
+                self.len -= at;
+            }
+            // The way through the signal was not found: this much is certain.
+            None => (self.addresses[0], self.len) = (address, 1),
+        }
+    }
+}
+
+impl fmt::Debug for Frames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.addresses().iter().map(|address| format!("{address:#x}"))).finish()
+    }
+}
+
+/// The stack of the calling thread. Some microseconds a frame; no allocation, and no system call.
+#[inline(never)]
+pub fn of_this_thread() -> Frames {
+    let mut frames = Frames::NONE;
+    // SAFETY: `visit` has the form the unwinder asks for and gets `frames` back, which outlives the call.
+    unsafe { _Unwind_Backtrace(visit, (&raw mut frames).cast()) };
+    frames
+}
+
+extern "C" fn visit(context: *mut c_void, frames: *mut c_void) -> c_int {
+    // SAFETY: what `of_this_thread` passed: a `Frames` that nobody else uses meanwhile.
+    let frames = unsafe { &mut *frames.cast::<Frames>() };
+    let mut is_before = 0;
+    // SAFETY: called by the unwinder with its context.
+    let address = unsafe { _Unwind_GetIPInfo(context, &mut is_before) };
+    // A call returns to the instruction behind it, which may belong to something else already.
+    let address = if is_before == 0 { address.wrapping_sub(1) } else { address };
+    if address != 0 && frames.push(address) { URC_NO_REASON } else { URC_NORMAL_STOP }
+}
+
+/// Nobody asks.
+const IDLE: i32 = 0;
+/// The handler writes. Any other positive number is the thread that is asked.
+const WRITING: i32 = -1;
+/// The frames are there.
+const DONE: i32 = -2;
+
+/// Between the asker and the handler.
+struct Slot {
+    state: AtomicI32,
+    len: AtomicUsize,
+    addresses: [AtomicUsize; FRAMES_MAX],
+}
+
+static SLOT: Slot = Slot {
+    state: AtomicI32::new(IDLE),
+    len: AtomicUsize::new(0),
+    addresses: [const { AtomicUsize::new(0) }; FRAMES_MAX],
+};
+
+/// One asks at a time.
+static ASKER: Mutex<()> = Mutex::new(());
+
+/// Why there is no stack.
+#[derive(Debug)]
+pub enum NoStack {
+    /// The thread did not answer in time: it waits in the kernel for what no signal interrupts, as for a disk.
+    Silent,
+    /// The signal could not be sent: the thread has ended.
+    Gone(io::Error),
+}
+
+/// Lets every thread answer [`of_thread`]. Once per process, on the first thread: the others inherit that the signal is
+/// not blocked.
+pub fn answer() -> io::Result<()> {
+    // The unwinder sets itself up when it is first used; not in a handler, please.
+    let _ = of_this_thread();
+    let handler: extern "C" fn(c_int, *const libc::siginfo_t, *const c_void) = on_asked;
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    let at = action.as_mut_ptr();
+    // SAFETY: `at` points to one zeroed `sigaction`, whose fields are all plain integers or an optional function.
+    let fields = unsafe { &mut *at };
+    fields.sa_sigaction = handler as usize;
+    // What the thread waits for goes on afterwards, where the kernel lets it.
+    fields.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+    // SAFETY: `fields` is initialised, the handler has the three-argument form that SA_SIGINFO asks for and does only what
+    // is allowed in signal handlers; the old action is not asked for.
+    if unsafe { libc::sigaction(signal(), fields, std::ptr::null_mut()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    unblock()
+}
+
+/// One of the signals that mean nothing. The first ones belong to the C library and to managers of services.
+fn signal() -> c_int {
+    libc::SIGRTMIN() + 20
+}
+
+fn unblock() -> io::Result<()> {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the pointer is valid for one `sigset_t`, which the call fills in.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    // SAFETY: filled in by `sigemptyset`, which cannot fail for a valid pointer.
+    let mut set = unsafe { set.assume_init() };
+    // SAFETY: `set` is an initialised signal set, and the number is a signal's.
+    unsafe { libc::sigaddset(&mut set, signal()) };
+    // SAFETY: `set` is initialised; the old mask is not asked for.
+    match unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+extern "C" fn on_asked(_: c_int, _: *const libc::siginfo_t, context: *const c_void) {
+    let me = rustix::thread::gettid().as_raw_nonzero().get();
+    // Whoever else sends this signal is not answered.
+    if SLOT.state.compare_exchange(me, WRITING, AcqRel, Relaxed).is_err() {
+        return;
+    }
+    // SAFETY: gives the address of this thread's error number, always.
+    let error = unsafe { libc::__errno_location() };
+    // SAFETY: that address is valid for the life of the thread.
+    let kept = unsafe { *error };
+    let mut frames = of_this_thread();
+    // SAFETY: with SA_SIGINFO the kernel passes the state of the thread that was interrupted.
+    frames.begin_at(interrupted_at(unsafe { &*context.cast::<libc::ucontext_t>() }));
+    for (slot, address) in SLOT.addresses.iter().zip(frames.addresses()) {
+        slot.store(*address, Relaxed);
+    }
+    SLOT.len.store(frames.len, Relaxed);
+    SLOT.state.store(DONE, Release);
+    // SAFETY: as above.
+    unsafe { *error = kept };
+}
+
+/// The instruction that a signal interrupted.
+fn interrupted_at(context: &libc::ucontext_t) -> usize {
+    #[cfg(target_arch = "x86_64")]
+    let address = context.uc_mcontext.gregs[libc::REG_RIP as usize].cast_unsigned();
+    #[cfg(target_arch = "aarch64")]
+    let address = context.uc_mcontext.pc;
+    address as usize
+}
+
+/// The stack of another thread of this process, by its number. Waits at most `patience`, twice if the thread is slow to
+/// write. Not on a loop.
+pub fn of_thread(thread: i32, patience: Duration) -> Result<Frames, NoStack> {
+    let _one = ASKER.lock().unwrap_or_else(PoisonError::into_inner);
+    // A handler that never came to its end keeps the slot.
+    SLOT.state.compare_exchange(IDLE, thread, AcqRel, Relaxed).map_err(|_| NoStack::Silent)?;
+    let (process, signal) = (std::process::id(), signal());
+    // SAFETY: plain numbers: this process, one of its threads, a signal that has a handler.
+    let rc = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, signal) };
+    if rc != 0 {
+        let error = io::Error::last_os_error();
+        SLOT.state.store(IDLE, Release);
+        return Err(NoStack::Gone(error));
+    }
+    let is_silent = !is_done(patience)
+        && (SLOT.state.compare_exchange(thread, IDLE, AcqRel, Acquire).is_ok() || !is_done(patience));
+    if is_silent {
+        return Err(NoStack::Silent);
+    }
+    let mut frames = Frames::NONE;
+    for address in SLOT.addresses.iter().take(SLOT.len.load(Relaxed)) {
+        frames.push(address.load(Relaxed));
+    }
+    SLOT.state.store(IDLE, Release);
+    Ok(frames)
+}
+
+fn is_done(patience: Duration) -> bool {
+    let until = Instant::now() + patience;
+    loop {
+        if SLOT.state.load(Acquire) == DONE {
+            return true;
+        }
+        if Instant::now() >= until {
+            return false;
+        }
+        thread::park_timeout(LOOK_EVERY);
+    }
+}
+
+/// The file that an address of this process comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// Its name, as the dynamic linker knows it.
+    pub file: String,
+    /// Where it lies in memory.
+    pub base: usize,
+    /// The exported name at or before the address.
+    pub name: Option<String>,
+}
+
+/// Looks up where an address comes from. Takes the lock of the dynamic linker: not on a loop.
+pub fn origin(address: usize) -> Option<Origin> {
+    let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: the address is only compared; `info` is valid for one `Dl_info`.
+    let found = unsafe { libc::dladdr(address as *const c_void, info.as_mut_ptr()) };
+    if found == 0 {
+        return None;
+    }
+    // SAFETY: zeroed and then filled in: pointers, for which null is valid.
+    let info = unsafe { info.assume_init() };
+    let text = |pointer: *const libc::c_char| {
+        // SAFETY: not null, and a string of a file that is mapped: the addresses asked for are those of code that runs.
+        (!pointer.is_null()).then(|| unsafe { CStr::from_ptr(pointer) }.to_string_lossy().into_owned())
+    };
+    Some(Origin {
+        file: text(info.dli_fname).unwrap_or_default(),
+        base: info.dli_fbase as usize,
+        name: text(info.dli_sname),
+    })
+}
+
+/// Looks up the program itself.
+pub fn program() -> Option<Origin> {
+    origin(of_this_thread as *const () as usize)
+}

@@ -1,0 +1,88 @@
+//! Stacks of threads that spin, that wait, and that are gone. One test: the signal belongs to the whole process.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::hint::{black_box, spin_loop};
+use std::io::{Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use tw_sys::stack::{self, Frames, NoStack};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[inline(never)]
+fn spins(stop: &AtomicBool) {
+    while !stop.load(Relaxed) {
+        spin_loop();
+    }
+}
+
+#[inline(never)]
+fn waits(mut reader: impl Read) -> u8 {
+    let mut byte = [0];
+    reader.read_exact(&mut byte).unwrap();
+    black_box(byte[0])
+}
+
+#[inline(never)]
+fn looks() -> Frames {
+    black_box(stack::of_this_thread())
+}
+
+/// Whether one of the frames is in the function that begins at `function`. Each of them is smaller than this.
+fn are_in(frames: &Frames, function: usize) -> bool {
+    frames.addresses().iter().any(|address| (function..function + 512).contains(address))
+}
+
+#[test]
+fn threads_tell_where_they_are() {
+    stack::answer().unwrap();
+    assert!(are_in(&looks(), looks as *const () as usize));
+
+    let (tell, told) = mpsc::channel();
+    let tid = || rustix::thread::gettid().as_raw_nonzero().get();
+
+    let stop = Arc::new(AtomicBool::new(false));
+    let spinner = {
+        let (stop, tell) = (stop.clone(), tell.clone());
+        thread::spawn(move || {
+            tell.send(tid()).unwrap();
+            spins(&stop);
+        })
+    };
+    let spinning = told.recv().unwrap();
+    // It may not have come there yet.
+    let function = spins as *const () as usize;
+    while !are_in(&stack::of_thread(spinning, PATIENCE).unwrap(), function) {
+        thread::yield_now();
+    }
+    stop.store(true, Relaxed);
+    spinner.join().unwrap();
+    assert!(matches!(stack::of_thread(spinning, PATIENCE), Err(NoStack::Gone(_))));
+
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let waiter = thread::spawn(move || {
+        tell.send(tid()).unwrap();
+        waits(reader)
+    });
+    let waiting = told.recv().unwrap();
+    let frames = loop {
+        let frames = stack::of_thread(waiting, PATIENCE).unwrap();
+        let name = stack::origin(frames.addresses()[0]).and_then(|origin| origin.name);
+        if name.is_some_and(|name| name.contains("read")) {
+            break frames;
+        }
+        thread::yield_now();
+    };
+    assert!(frames.addresses().len() > 3, "{frames:?}");
+    // The system call goes on as if nothing had been.
+    writer.write_all(b"!").unwrap();
+    assert_eq!(waiter.join().unwrap(), b'!');
+
+    let program = stack::program().unwrap();
+    assert_eq!(stack::origin(function).unwrap().base, program.base);
+    assert_ne!(stack::origin(frames.addresses()[0]).unwrap().base, program.base);
+}
