@@ -4,7 +4,10 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-use tw_conf::{ConfError, Diagnostics, Reader, Sources, Span, SystemFiles, Tree};
+use serde::{Deserialize, Serialize};
+use tw_conf::{
+    ConfError, Diagnostics, Files, MemoryFiles, Reader, RecordedFiles, Sources, Span, SystemFiles, Tree,
+};
 use tw_server::http::generation::Config;
 use tw_server::load::{Kept, Prefixes};
 
@@ -25,7 +28,7 @@ pub(crate) const DEFAULT_FILE: &str = match option_env!("TAILWATER_CONF") {
 const DEFAULT_ERROR_LOG: &[u8] = b"logs/error.log";
 
 /// Where a configuration comes from. Reading it again is what a reload does.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Source {
     /// Where relative names begin, with a slash at its end.
     prefix: Vec<u8>,
@@ -89,9 +92,21 @@ impl Source {
     /// Reads and loads the configuration, and says what is wrong with it. `None` means it cannot be used. `previous` is what
     /// modules keep from the configuration before.
     pub(crate) fn load(&self, previous: &Kept, console: &Console) -> Option<Loaded> {
+        self.load_from(&SystemFiles, previous, console)
+    }
+
+    /// Loads it for somebody else, who gets a copy of every file that was read.
+    pub(crate) fn load_and_record(&self, console: &Console) -> Option<(Loaded, MemoryFiles)> {
+        let files = RecordedFiles::default();
+        let loaded = self.load_from(&files, &Kept::default(), console)?;
+        Some((loaded, files.into_files()))
+    }
+
+    /// Loads it from such a copy, or from wherever its files are.
+    pub(crate) fn load_from(&self, files: &dyn Files, previous: &Kept, console: &Console) -> Option<Loaded> {
         let mut tree = Tree::default();
         let mut diagnostics = Diagnostics::default();
-        let config = self.read(&mut tree).and_then(|()| {
+        let config = self.read(files, &mut tree).and_then(|()| {
             tw_server::load::load(
                 &mut tree,
                 &self.prefixes(),
@@ -118,9 +133,9 @@ impl Source {
         }
     }
 
-    fn read(&self, tree: &mut Tree) -> Result<(), ConfError> {
+    fn read(&self, files: &dyn Files, tree: &mut Tree) -> Result<(), ConfError> {
         let conf_prefix = self.conf_prefix();
-        let reader = Reader::new(&SystemFiles, conf_prefix);
+        let reader = Reader::new(files, conf_prefix);
         if let Some(globals) = &self.globals {
             reader.command_line(tree, globals)?;
         }

@@ -1,6 +1,7 @@
 //! Messages of the start, of a test and of a reload: to standard error as long as somebody may be looking at it, and to
 //! the error log as soon as it is open.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::io::{self, IsTerminal, Write as _};
 
@@ -56,6 +57,8 @@ enum Look {
 pub(crate) struct Console {
     stderr: Option<Look>,
     log: ErrorLog,
+    /// What was said since somebody began to listen.
+    record: RefCell<Option<Vec<Fault>>>,
 }
 
 impl Console {
@@ -65,7 +68,22 @@ impl Console {
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let colour = !set("NO_COLOR") && !dumb;
         let look = if io::stderr().is_terminal() { Look::Terminal { colour } } else { Look::Plain };
-        Self { stderr: Some(look), log: ErrorLog::none() }
+        Self { stderr: Some(look), log: ErrorLog::none(), record: RefCell::default() }
+    }
+
+    /// One that says nothing until it has a log.
+    pub(crate) fn quiet() -> Self {
+        Self { stderr: None, log: ErrorLog::none(), record: RefCell::default() }
+    }
+
+    /// Remembers warnings and worse from now on.
+    pub(crate) fn begin_record(&self) {
+        self.record.replace(Some(Vec::new()));
+    }
+
+    /// What was said since then.
+    pub(crate) fn end_record(&self) -> Vec<Fault> {
+        self.record.take().unwrap_or_default()
     }
 
     /// Sends messages to `log`, too.
@@ -82,12 +100,14 @@ impl Console {
     pub(crate) fn say(&self, level: Level, message: fmt::Arguments<'_>) {
         self.show(level, message, None);
         self.log.write(level, None, message);
+        self.remember(|| Fault { level, message: message.to_string(), hint: None });
     }
 
     /// A fault, with its hint on a terminal.
     pub(crate) fn fault(&self, fault: &Fault) {
         self.show(fault.level, format_args!("{fault}"), fault.hint.as_deref());
         self.log.write(fault.level, None, format_args!("{fault}"));
+        self.remember(|| fault.clone());
     }
 
     /// A message about the configuration, with its place on a terminal.
@@ -104,13 +124,22 @@ impl Console {
             tw_conf::Level::Warn => Level::Warn,
             tw_conf::Level::Notice => Level::Notice,
         };
-        self.log.write(level, None, format_args!("{}", error.line(sources)));
+        let line = error.line(sources);
+        self.log.write(level, None, format_args!("{line}"));
+        self.remember(|| Fault { level, message: line.to_string(), hint: error.hint.clone() });
     }
 
     /// A message without level, to standard error alone, as nginx reports the outcome of a test.
     pub(crate) fn plain(&self, message: fmt::Arguments<'_>) {
         if self.stderr.is_some() {
             print(&format!("tailwater: {message}\n"));
+        }
+    }
+
+    fn remember(&self, fault: impl FnOnce() -> Fault) {
+        if let Some(record) = &mut *self.record.borrow_mut() {
+            let fault = fault();
+            record.extend(Some(fault).filter(|fault| fault.level <= Level::Warn));
         }
     }
 

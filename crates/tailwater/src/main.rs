@@ -1,25 +1,21 @@
-//! The binary: command line, start, signals, reload.
+//! The binary: command line, master, worker process.
 //!
-//! Everything here runs on the main thread, which waits for signals while the loops serve, and may wait for disks.
+//! Everything here runs on the main thread of a process, which waits for signals and orders while loops serve, and may wait
+//! for disks.
 
+mod channel;
 mod check;
 mod cli;
 mod conf;
 mod console;
 mod explain;
-mod files;
-mod instance;
-mod pid;
-mod pools;
+mod master;
 mod process;
-mod reload;
 mod serve;
-mod signals;
 mod sockets;
-mod start;
 mod user;
 mod version;
-mod workers;
+mod worker;
 
 use std::os::unix::ffi::OsStringExt;
 use std::process::ExitCode;
@@ -30,14 +26,18 @@ use tw_server::load::Kept;
 use cli::{Command, Options, Order};
 use conf::{Source, path};
 use console::Console;
-use instance::Mode;
+use master::Mode;
 
 /// Never asks a file system for anything once it runs, unlike glibc's.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let words = std::env::args_os().skip(1).map(OsStringExt::into_vec);
+    let mut words = std::env::args_os();
+    if words.next().is_some_and(|name| name == worker::process::TITLE) {
+        return worker::process::run();
+    }
+    let words = words.map(OsStringExt::into_vec);
     match cli::parse(words) {
         Ok(Command::Main(options)) => main_command(&options),
         Ok(Command::Serve(options)) => serve::serve(&options),
@@ -71,7 +71,7 @@ fn main_command(options: &Options) -> ExitCode {
 fn give_order(source: &Source, order: Order) -> ExitCode {
     let console = Console::new();
     let Some(loaded) = source.load(&Kept::default(), &console) else { return ExitCode::FAILURE };
-    match pid::order(path(&loaded.config.main.pid), order) {
+    match master::order(path(&loaded.config.main.pid), order) {
         Ok(()) => ExitCode::SUCCESS,
         Err(fault) => {
             console.fault(&fault);
@@ -81,9 +81,9 @@ fn give_order(source: &Source, order: Order) -> ExitCode {
 }
 
 fn run(source: Source) -> ExitCode {
-    match start::start(source, Mode::Foreground, Sinks::new()) {
-        Some((instance, signals)) => {
-            signals::run(instance, &signals);
+    match master::start(source, Mode::Foreground, Sinks::new()) {
+        Some(master) => {
+            master.run();
             ExitCode::SUCCESS
         }
         None => ExitCode::FAILURE,

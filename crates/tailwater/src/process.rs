@@ -29,6 +29,17 @@ pub(crate) struct Process {
     pub(crate) affinity: Affinity,
 }
 
+/// Becomes `identity` for good. The calling thread must be the only one.
+pub(crate) fn assume(identity: &Identity, console: &Console) -> Result<(), Fault> {
+    identity.assume()?;
+    // Otherwise the kernel lets a process that gave up privileges leave no core file.
+    if let Err(error) = limits::allow_core_files() {
+        let errno = Errno::from(&error);
+        console.say(Level::Alert, format_args!("prctl(PR_SET_DUMPABLE) failed ({errno})"));
+    }
+    Ok(())
+}
+
 impl Process {
     /// Looks up what `loaded` names, and says what cannot be found. Reads files and changes nothing.
     pub(crate) fn of(loaded: &Loaded, privileges: Privileges, console: &Console) -> Option<Self> {
@@ -74,7 +85,8 @@ fn identity(loaded: &Loaded) -> Result<Identity, ConfError> {
     })
 }
 
-fn affinity(main: &MainSettings) -> Result<Affinity, String> {
+/// `worker_cpu_affinity`
+pub(crate) fn affinity(main: &MainSettings) -> Result<Affinity, String> {
     let words: Vec<_> = main.cpu_affinity.iter().map(|word| String::from_utf8_lossy(word)).collect();
     let mask = |text: &str| CpuMask::parse(text).map_err(|error| error.to_string());
     match words.iter().map(AsRef::as_ref).collect::<Vec<_>>()[..] {

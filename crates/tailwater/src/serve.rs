@@ -17,8 +17,7 @@ use tw_net::Addr;
 use crate::cli::ServeOptions;
 use crate::conf::{Source, path};
 use crate::console::{Console, Fault};
-use crate::instance::Mode;
-use crate::{signals, start};
+use crate::master::{self, Mode};
 
 /// Where to listen if nothing is said, and how many ports from there on are tried.
 const DEFAULT_PORT: u16 = 8080;
@@ -50,15 +49,15 @@ pub(crate) fn serve(options: &ServeOptions) -> ExitCode {
         sinks.adopt(Path::new(STDOUT), file, SinkConfig::default()).map_err(io::Error::other)
     });
     let source = Source::text(directory.as_os_str().as_bytes().to_vec(), NAME, text);
-    match start::start(source, Mode::Session, sinks) {
-        Some((instance, signals)) => {
-            for address in instance.addresses() {
+    match master::start(source, Mode::Session, sinks) {
+        Some(master) => {
+            for address in master.addresses() {
                 say(&format!("Serving {} at {}\n", directory.display(), url(address)));
             }
             if io::stdout().is_terminal() {
                 say("Press Ctrl-C to stop.\n");
             }
-            signals::run(instance, &signals);
+            master.run();
             ExitCode::SUCCESS
         }
         None => ExitCode::FAILURE,
@@ -161,6 +160,7 @@ fn configuration(directory: &Path, listen: &str) -> Result<Vec<u8>, Fault> {
     let before = format!(
         "daemon off;
 worker_processes auto;
+master_process off;
 worker_shutdown_timeout 10s;
 loop_guard {guard};
 error_log stderr error;

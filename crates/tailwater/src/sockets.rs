@@ -1,7 +1,7 @@
 //! Listening sockets, kept by address over all reloads.
 //!
-//! The main thread keeps a descriptor of every socket; loops get their own. So a socket stays open while loops come and
-//! go, and no connection that waits in its queue is lost.
+//! The master, and the main thread of a worker process, keep a descriptor of every socket; loops get their own. So a socket
+//! stays open while loops and processes come and go, and no connection that waits in its queue is lost.
 //!
 //! With `reuseport` every loop has a socket of its own. When there are fewer loops, or `reuseport` is taken away, the
 //! sockets that are left over stay open, and all loops accept from them: whoever closes a socket resets the connections
@@ -11,11 +11,13 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use serde::{Deserialize, Serialize};
 use tw_log::Level;
 use tw_net::listen::{Purpose, Report, Share, open_all};
 use tw_net::{Addr, ListenOptions, ListenSocket};
@@ -37,6 +39,15 @@ struct Listening {
     owned: usize,
     /// Never fewer than before.
     sockets: Vec<ListenSocket>,
+}
+
+/// The sockets of one address, for another process.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct SocketsOf {
+    /// How many there are.
+    pub(crate) count: usize,
+    /// How many of the first belong to one loop each.
+    pub(crate) owned: usize,
 }
 
 impl Sockets {
@@ -122,6 +133,31 @@ impl Sockets {
     /// Removes the files of Unix sockets when nobody will listen any more; a new server would find them in its way.
     pub(crate) fn remove_files(&self, console: &Console) {
         Self::default().replace(self, console);
+    }
+
+    /// Every descriptor, and whose they are: for another process.
+    pub(crate) fn fds(&self) -> (Vec<BorrowedFd<'_>>, Vec<SocketsOf>) {
+        let all = self.0.iter().flat_map(|listening| &listening.sockets).map(AsFd::as_fd).collect();
+        let shape =
+            |listening: &Listening| SocketsOf { count: listening.sockets.len(), owned: listening.owned };
+        (all, self.0.iter().map(shape).collect())
+    }
+
+    /// What [`fds`](Self::fds) of another process says. Errors: one is no listening socket, or some are missing.
+    pub(crate) fn from_fds(
+        fds: &mut impl Iterator<Item = OwnedFd>,
+        shapes: &[SocketsOf],
+    ) -> io::Result<Self> {
+        let of_address = |shape: &SocketsOf| {
+            let &SocketsOf { count, owned } = shape;
+            let sockets =
+                fds.by_ref().take(count).map(ListenSocket::from_fd).collect::<io::Result<Vec<_>>>()?;
+            let first = sockets.first().filter(|_| sockets.len() == count);
+            let addr = first.ok_or(io::ErrorKind::UnexpectedEof)?.addr().clone();
+            // The master has set them.
+            Ok(Listening { addr, options: ListenOptions::default(), owned, sockets })
+        };
+        shapes.iter().map(of_address).collect::<io::Result<_>>().map(Self)
     }
 
     /// Descriptors for one loop: its own sockets, and those of all loops.

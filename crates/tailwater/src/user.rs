@@ -8,6 +8,7 @@ use std::io;
 
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
+use serde::{Deserialize, Serialize};
 
 use crate::console::Fault;
 
@@ -17,7 +18,7 @@ const NOBODY: u32 = 65534;
 const NOBODY_GROUPS: [&str; 2] = ["nobody", "nogroup"];
 
 /// A user and its groups.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     pub(crate) uid: u32,
     pub(crate) gid: u32,

@@ -3,6 +3,7 @@
 //! The only file of this crate that touches files. Configuration is read by the master and before the loops start,
 //! so these calls may wait.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io;
@@ -47,7 +48,34 @@ impl Files for SystemFiles {
     }
 }
 
-/// Files that exist only in memory: for tests of whatever reads a configuration. Names are compared byte by byte;
+/// The file system of the machine, and a copy of all that was read: a reader that gets the copy reads the same.
+#[derive(Debug, Default)]
+pub struct RecordedFiles(RefCell<MemoryFiles>);
+
+impl RecordedFiles {
+    /// What was read.
+    pub fn into_files(self) -> MemoryFiles {
+        self.0.into_inner()
+    }
+}
+
+impl Files for RecordedFiles {
+    fn read(&self, name: &[u8]) -> io::Result<Vec<u8>> {
+        let text = SystemFiles.read(name)?;
+        self.0.borrow_mut().insert(name, text.clone());
+        Ok(text)
+    }
+
+    fn list(&self, directory: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+        SystemFiles.list(directory)
+    }
+
+    fn exists(&self, name: &[u8]) -> bool {
+        SystemFiles.exists(name)
+    }
+}
+
+/// Files that exist only in memory: those that somebody else has read, and in tests. Names are compared byte by byte;
 /// those that do not begin with `/` are in the directory `.`.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryFiles {
@@ -58,6 +86,11 @@ impl MemoryFiles {
     /// Adds or replaces a file.
     pub fn insert(&mut self, name: impl Into<Vec<u8>>, text: impl Into<Vec<u8>>) {
         self.files.insert(name.into(), text.into());
+    }
+
+    /// All files with their names.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.files.iter().map(|(name, text)| (&name[..], &text[..]))
     }
 
     /// What stands below a directory: the names with the directory and the `/` removed.

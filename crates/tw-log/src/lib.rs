@@ -50,7 +50,7 @@ pub use level::Level;
 pub use memory::SIZE_MIN as MEMORY_SIZE_MIN;
 pub use orders::Closed;
 pub use ring::{Pushed, RING_SIZE_DEFAULT, RING_SIZE_MIN};
-pub use sink::{Batch, Counts, Sink, SinkConfig};
+pub use sink::{Batch, Counts, Sink, SinkConfig, open_log};
 pub use sinks::Sinks;
 pub use syslog::{Facility, SyslogHead};
 pub use target::{CacheConfig, Files, Links, Memory, Opener, SyslogServer, Target};

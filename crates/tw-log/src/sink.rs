@@ -195,6 +195,11 @@ impl Sink {
         &self.0.0.counts
     }
 
+    /// What it writes to.
+    pub(crate) fn target(&self) -> &Target {
+        &self.0.0.target
+    }
+
     /// The path as configured, or what else it is called.
     #[must_use]
     pub fn name(&self) -> Cow<'_, str> {
@@ -259,7 +264,7 @@ impl Shared {
 }
 
 /// Opens a log for appending, creating it; the error reads as nginx words it.
-pub(crate) fn open_log(path: &Path) -> Result<OwnedFd, OpenError> {
+pub fn open_log(path: &Path) -> Result<OwnedFd, OpenError> {
     let opened = OpenOptions::new().append(true).create(true).mode(0o644).open(path);
     opened.map(OwnedFd::from).map_err(|error| OpenError {
         call: "open()",

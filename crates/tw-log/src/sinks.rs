@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
@@ -24,6 +24,7 @@ pub struct Sinks {
 #[derive(Debug, Default)]
 struct Open {
     sinks: HashMap<(Target, SinkConfig), WeakSink>,
+    handed: HashMap<PathBuf, OwnedFd>,
     started: bool,
 }
 
@@ -49,7 +50,22 @@ impl Sinks {
     ///
     /// One that is open with other settings stays as it is, beside the new one, until nobody uses it any more.
     pub fn get(&self, target: &Target, config: SinkConfig) -> Result<Sink, OpenError> {
+        if let Some(file) = self.handed(target) {
+            let file = file.map_err(|error| OpenError {
+                call: "dup()",
+                path: target.name().into_owned(),
+                errno: Errno::from(&error),
+            })?;
+            return self.get_or_open(target, config, || {
+                Ok(Sink::adopt(target.clone(), file, config, Arc::downgrade(&self.reports)))
+            });
+        }
         self.get_or_open(target, config, || Sink::open(target, config, Arc::downgrade(&self.reports)))
+    }
+
+    /// What was handed over for a target.
+    pub fn handed(&self, target: &Target) -> Option<io::Result<OwnedFd>> {
+        self.lock().handed.get(target.path()?).map(OwnedFd::try_clone)
     }
 
     /// The same for a file that somebody with more rights has opened.
@@ -58,6 +74,12 @@ impl Sinks {
         self.get_or_open(&target, config, || {
             Ok(Sink::adopt(target.clone(), file, config, Arc::downgrade(&self.reports)))
         })
+    }
+
+    /// Files that somebody with more rights has opened, in the place of those handed over before: logs of these names
+    /// go there instead of being opened, from now on and after [`Sinks::reopen`].
+    pub fn hand_over(&self, files: impl IntoIterator<Item = (PathBuf, OwnedFd)>) {
+        self.lock().handed = files.into_iter().collect();
     }
 
     /// Where writers report failures of their logs from now on; before, and for the error log's own failures, it is
@@ -72,9 +94,14 @@ impl Sinks {
         self.all().iter().try_for_each(start)
     }
 
-    /// Lets every writer open its path again (log rotation). Does not wait.
+    /// Lets every writer open its path again (log rotation), or go on in what was handed over for it. Does not wait.
     pub fn reopen(&self) {
-        self.all().iter().for_each(Sink::reopen);
+        for sink in self.all() {
+            match self.handed(sink.target()) {
+                Some(Ok(file)) => sink.reopen_with(file),
+                Some(Err(_)) | None => sink.reopen(),
+            }
+        }
     }
 
     /// Writes what is queued and ends the writers, waiting at most until `deadline` for all of them together.

@@ -208,7 +208,8 @@ fn logs_are_opened_again() {
         std::fs::rename(name("log"), name("1")).unwrap();
     }
     server.signal(Signal::USR1).unwrap();
-    let opened = || server.prefix().join("logs/access.log").exists();
+    let opened =
+        || ["access", "error"].iter().all(|log| server.prefix().join(format!("logs/{log}.log")).exists());
     assert!(wait::until(wait::PATIENCE, opened), "{}", server.stderr());
     assert_eq!(page(&server, "/old"), (200, "old".to_owned()));
     assert_eq!(server.access_log(1).unwrap().len(), 1, "the first line stayed in the old file");

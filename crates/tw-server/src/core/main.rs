@@ -48,6 +48,10 @@ pub struct MainSettings {
     pub working_directory: Option<Box<[u8]>>,
     /// `env TZ=…`: the time zone of the logs, if not that of the system.
     pub time_zone: Option<Box<str>>,
+    /// `env`: variables of the worker process, with the value that it sets.
+    pub env: Vec<(Box<str>, Option<Box<str>>)>,
+    /// `master_process`: a master and a worker process, or one for all.
+    pub master_process: bool,
     /// `worker_shutdown_timeout`
     pub shutdown_timeout: Option<Duration>,
 }
@@ -115,7 +119,7 @@ pub struct Raw {
     pid: Setting<Box<[u8]>>,
     user: Setting<(Box<str>, Option<Box<str>>)>,
     working_directory: Setting<Box<[u8]>>,
-    time_zone: Setting<Box<str>>,
+    env: Vec<(Box<str>, Option<Box<str>>)>,
     worker_shutdown_timeout: Setting<Duration>,
     without_effect: Setting<()>,
 }
@@ -202,7 +206,7 @@ pub const DIRECTIVES: &[Directive<Raw>] = &[
         .doc("Whether the server goes to the background.").set(|raw, node, _| raw.daemon.set_flag(node)),
     record::flag("master_process", MAIN)
         .default("on")
-        .doc("Accepted; this version always runs in one process.").set(|raw, node, _| raw.master_process.set_flag(node)),
+        .doc("A privileged master and an unprivileged worker process, which is replaced when it dies; off: one process for everything.").set(|raw, node, _| raw.master_process.set_flag(node)),
     record::new("pid", "file", MAIN, Args::exact(1))
         .default("logs/nginx.pid")
         .doc("File with the number of the process.").set(|raw, node, _| raw.pid.set_bytes(node)),
@@ -216,13 +220,12 @@ pub const DIRECTIVES: &[Directive<Raw>] = &[
     .doc("Current directory of the process, where core files go.").set(|raw, node, _| {
         raw.working_directory.set_bytes(node)
     }),
-    // DIFF(nginx): the environment stays as it is, and of all that is set here only TZ changes anything.
     record::new("env", "variable[=value]", MAIN, Args::exact(1))
     .default("TZ")
-    .doc("TZ=value is the time zone of the logs; other variables are accepted, and nothing here reads them.").set(|raw, node, _| {
-        if let Some(zone) = node.arg(0)?.param("TZ") {
-            raw.time_zone.replace(node, String::from_utf8_lossy(zone).into());
-        }
+    .doc("A variable that the worker process gets, with this value or the one the master has. TZ is the time zone of the logs.").set(|raw, node, _| {
+        let text = String::from_utf8_lossy(&node.arg(0)?.bytes);
+        let (name, value) = text.split_once('=').map_or((&*text, None), |(name, value)| (name, Some(value.into())));
+        raw.env.push((name.into(), value));
         Ok(())
     }),
     record::time("worker_shutdown_timeout", MAIN)
@@ -252,6 +255,11 @@ const fn without_effect(name: &'static str, syntax: &'static str, contexts: u32)
             raw.without_effect.replace(node, ());
             Ok(())
         })
+}
+
+/// The last value that `env TZ=…` sets.
+fn time_zone(env: &[(Box<str>, Option<Box<str>>)]) -> Option<Box<str>> {
+    env.iter().rev().find(|(name, _)| &**name == "TZ")?.1.clone()
 }
 
 impl MainSettings {
@@ -290,7 +298,9 @@ impl MainSettings {
             .into(),
             user: raw.user.take(),
             working_directory: raw.working_directory.take(),
-            time_zone: raw.time_zone.take(),
+            time_zone: time_zone(&raw.env),
+            env: raw.env,
+            master_process: raw.master_process.take().unwrap_or(true),
             shutdown_timeout: raw.worker_shutdown_timeout.take(),
         })
     }

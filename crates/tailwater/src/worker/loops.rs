@@ -26,7 +26,7 @@ use crate::console::{Console, Fault};
 use crate::sockets::{Sockets, cannot_share};
 
 /// All loops.
-pub(crate) struct Workers {
+pub(crate) struct Loops {
     current: Vec<Running>,
     leaving: Vec<Leaving>,
     settings: Option<LoopSettings>,
@@ -68,7 +68,7 @@ struct Leaving {
     until: Option<Instant>,
 }
 
-impl Workers {
+impl Loops {
     /// No loops yet. Once per process: what panics on a loop is reported from here on.
     pub(crate) fn new() -> io::Result<Self> {
         let stall_log = Arc::new(Mutex::new(ErrorLog::none()));
@@ -271,8 +271,8 @@ impl Workers {
     }
 }
 
-/// Readable when [`Workers::reap`] has something to do.
-impl AsFd for Workers {
+/// Readable when [`Loops::reap`] has something to do.
+impl AsFd for Loops {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.farewells.wake.as_fd()
     }

@@ -1,0 +1,64 @@
+//! What master and worker process say to each other.
+
+use serde::{Deserialize, Serialize};
+
+use crate::conf::Source;
+use crate::sockets::SocketsOf;
+use crate::user::Identity;
+
+/// From the master.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Order {
+    /// Serve by this configuration from now on. Comes with the descriptors of the sockets and of the logs. Is answered.
+    Configure(Box<Configure>),
+    /// Go on in these log files. Comes with their descriptors.
+    Reopen(Vec<Vec<u8>>),
+    /// Accept nothing more, finish what is going on, end.
+    Quit,
+    /// End now.
+    Stop,
+}
+
+/// A configuration and what the master has opened for it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Configure {
+    /// Where it comes from.
+    pub(crate) source: Source,
+    /// Every file that was read.
+    pub(crate) files: Vec<Text>,
+    /// Sockets of each listening address, in the order of the descriptors.
+    pub(crate) sockets: Vec<SocketsOf>,
+    /// Names of the log files, whose descriptors follow.
+    pub(crate) logs: Vec<Vec<u8>>,
+    /// Whom to become.
+    pub(crate) identity: Option<Identity>,
+    /// Whether nobody looks at standard error.
+    pub(crate) is_daemon: bool,
+}
+
+/// A file of the configuration.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Text {
+    /// As the reader asks for it.
+    #[serde(with = "serde_bytes")]
+    pub(crate) name: Vec<u8>,
+    /// All of it.
+    #[serde(with = "serde_bytes")]
+    pub(crate) text: Vec<u8>,
+}
+
+/// From the worker process.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    /// The configuration is served.
+    Serving,
+    /// It is not; everything is as before.
+    Refused {
+        /// The line of the log.
+        message: String,
+        /// What to do about it.
+        hint: Option<String>,
+    },
+    /// Every loop has turned lately.
+    Turning,
+}

@@ -1,0 +1,287 @@
+//! The socket between the master and a worker process: messages with descriptors.
+//!
+//! ```text
+//! packet 1:  head (size of the body, place of the body, number of descriptors) [body]   [the body as a file in memory]
+//! packet 2…: one byte                                                                   up to 200 descriptors
+//! ```
+//! A Unix socket of packets, so that a message is whole or not there. The configuration of a large site has megabytes:
+//! a long body goes as a file in memory. The worker process may have been taken over by an attacker. What it sends is
+//! read by [`Channel::answer`], which takes short messages only, keeps no descriptor and never waits.
+
+mod message;
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::MemfdFlags;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, sendmsg, socketpair, sockopt,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+pub(crate) use message::{Answer, Configure, Order, Text};
+
+/// The longest body inside a packet, bytes.
+const INLINE_MAX: usize = 8 * 1024;
+/// Descriptors of one packet; the kernel takes 253.
+const FDS_MAX: usize = 200;
+/// How long an order may wait for room in the socket. The reader needs milliseconds unless it hangs.
+const SEND_PATIENCE: Duration = Duration::from_secs(5);
+/// Bytes of a head: the size of the body, whether it is a file, the number of descriptors.
+const HEAD_SIZE: usize = 8 + 1 + 4;
+
+/// One end.
+#[derive(Debug)]
+pub(crate) struct Channel(OwnedFd);
+
+/// What there was to read.
+#[derive(Debug)]
+pub(crate) enum Arrived<M> {
+    /// A message.
+    Message(M),
+    /// Nothing yet.
+    Nothing,
+    /// The other end is closed, or does not speak this language.
+    Gone,
+}
+
+impl Channel {
+    /// A new channel: our end, and the one for a process that is to be started.
+    pub(crate) fn pair() -> io::Result<(Self, OwnedFd)> {
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        sockopt::set_socket_timeout(&ours, sockopt::Timeout::Send, Some(SEND_PATIENCE))?;
+        Ok((Self(ours), theirs))
+    }
+
+    /// The end this process was started with, in the place of its standard input, which becomes `/dev/null`.
+    pub(crate) fn of_stdin() -> io::Result<Self> {
+        let ours = io::stdin().as_fd().try_clone_to_owned()?;
+        let null = std::fs::File::open("/dev/null")?;
+        rustix::stdio::dup2_stdin(&null)?;
+        Ok(Self(ours))
+    }
+
+    /// Sends a message and descriptors. Errors: the other end is closed; `WouldBlock` if it does not read.
+    pub(crate) fn send<M: Serialize>(&self, message: &M, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let body = postcard::to_stdvec(message).map_err(io::Error::other)?;
+        let is_inline = body.len() <= INLINE_MAX;
+        let mut head = Vec::with_capacity(HEAD_SIZE + INLINE_MAX);
+        head.extend((body.len() as u64).to_le_bytes());
+        head.push(u8::from(is_inline));
+        head.extend(u32::try_from(fds.len()).map_err(io::Error::other)?.to_le_bytes());
+        if is_inline {
+            head.extend(&body);
+            self.send_packet(&head, &[])?;
+        } else {
+            let file = rustix::fs::memfd_create("configuration", MemfdFlags::CLOEXEC)?;
+            rustix::fs::ftruncate(&file, body.len() as u64)?;
+            write_all(&file, &body)?;
+            self.send_packet(&head, &[file.as_fd()])?;
+        }
+        fds.chunks(FDS_MAX).try_for_each(|fds| self.send_packet(&[0], fds))
+    }
+
+    /// Waits for the next message with its descriptors; `None` when the other end is closed. For the worker process,
+    /// which believes its master.
+    pub(crate) fn receive<M: DeserializeOwned>(&self) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
+        let mut packet = vec![0; HEAD_SIZE + INLINE_MAX];
+        let (size, mut files) = self.receive_packet(&mut packet)?;
+        let Some((head, inline)) = packet[..size].split_first_chunk::<HEAD_SIZE>() else {
+            return if size == 0 { Ok(None) } else { Err(malformed()) };
+        };
+        let (size, is_inline, count) = read_head(head);
+        let long;
+        let body = if is_inline {
+            inline
+        } else {
+            let file = files.pop().ok_or_else(malformed)?;
+            long = read_all(&file, usize::try_from(size).map_err(io::Error::other)?)?;
+            &long
+        };
+        let message = postcard::from_bytes(body).map_err(io::Error::other)?;
+        let mut fds = Vec::with_capacity(count);
+        while fds.len() < count {
+            let (size, more) = self.receive_packet(&mut packet)?;
+            if size == 0 || more.is_empty() {
+                return Err(malformed());
+            }
+            fds.extend(more);
+        }
+        Ok(Some((message, fds)))
+    }
+
+    /// The next message, if there is one. For the master, which does not believe its workers.
+    pub(crate) fn answer<M: DeserializeOwned>(&self) -> Arrived<M> {
+        let mut packet = vec![MaybeUninit::uninit(); HEAD_SIZE + INLINE_MAX];
+        let packet = match recv(&self.0, &mut packet[..], RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC) {
+            Ok(((packet, _), size)) if size > 0 => packet,
+            Err(Errno::AGAIN | Errno::INTR) => return Arrived::Nothing,
+            Ok(_) | Err(_) => return Arrived::Gone,
+        };
+        let Some((head, body)) = packet.split_first_chunk::<HEAD_SIZE>() else { return Arrived::Gone };
+        let (size, is_inline, fds) = read_head(head);
+        if !is_inline || fds != 0 || size != body.len() as u64 {
+            return Arrived::Gone;
+        }
+        postcard::from_bytes(body).map_or(Arrived::Gone, Arrived::Message)
+    }
+
+    /// The same, waiting for it until `deadline`; `Nothing` when that passes.
+    pub(crate) fn wait_answer<M: DeserializeOwned>(&self, deadline: Instant) -> Arrived<M> {
+        loop {
+            match self.answer() {
+                Arrived::Nothing => {}
+                arrived => return arrived,
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Arrived::Nothing;
+            }
+            // What fails here will fail again above, or the deadline passes.
+            let timeout = Timespec::try_from(left).ok();
+            let _ = poll(&mut [PollFd::new(&self.0, PollFlags::IN)], timeout.as_ref());
+        }
+    }
+
+    fn send_packet(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+            return Err(malformed());
+        }
+        loop {
+            match sendmsg(&self.0, &[io::IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL) {
+                Ok(_) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn receive_packet(&self, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let received = loop {
+            let mut parts = [io::IoSliceMut::new(bytes)];
+            match recvmsg(&self.0, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
+                Ok(received) => break received,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        };
+        let fds = control.drain().flat_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(fds) => fds.collect(),
+            _ => Vec::new(),
+        });
+        let fds = fds.collect();
+        // Descriptors are missing when this process may open no more.
+        if received.flags.contains(ReturnFlags::CTRUNC) {
+            return Err(Errno::MFILE.into());
+        }
+        Ok((received.bytes, fds))
+    }
+}
+
+/// Readable when a message or the end is there.
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Size of the body, whether it follows, number of descriptors.
+fn read_head(head: &[u8; HEAD_SIZE]) -> (u64, bool, usize) {
+    let [a, b, c, d, e, f, g, h, inline, i, j, k, l] = *head;
+    (u64::from_le_bytes([a, b, c, d, e, f, g, h]), inline != 0, u32::from_le_bytes([i, j, k, l]) as usize)
+}
+
+fn malformed() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "a message is malformed")
+}
+
+fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
+    let mut at = 0;
+    while !bytes.is_empty() {
+        let n = rustix::io::pwrite(file, bytes, at)?;
+        at += n as u64;
+        bytes = &bytes[n..];
+    }
+    Ok(())
+}
+
+fn read_all(file: &OwnedFd, size: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; size];
+    let mut at = 0;
+    while at < size {
+        match rustix::io::pread(file, &mut bytes[at..], at as u64)? {
+            0 => return Err(malformed()),
+            n => at += n,
+        }
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    fn ends() -> (Channel, Channel) {
+        let (ours, theirs) = Channel::pair().unwrap();
+        (ours, Channel(theirs))
+    }
+
+    #[test]
+    fn messages_of_any_size_arrive_with_their_descriptors() {
+        let (master, worker) = ends();
+        let file = File::open("/dev/null").unwrap();
+        for (size, count) in
+            [(0, 0), (1, 1), (INLINE_MAX - 10, 2), (INLINE_MAX + 10, 0), (3 << 20, 2 * FDS_MAX + 1)]
+        {
+            let body = vec![7_u8; size];
+            let fds = vec![file.as_fd(); count];
+            let (got, files) = std::thread::scope(|scope| {
+                scope.spawn(|| master.send(&body, &fds).unwrap());
+                worker.receive::<Vec<u8>>().unwrap().unwrap()
+            });
+            assert_eq!((got.len(), files.len()), (size, count));
+        }
+        drop(master);
+        assert!(worker.receive::<Vec<u8>>().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_master_does_not_wait_and_takes_no_descriptors_from_a_worker() {
+        let (master, worker) = ends();
+        assert!(matches!(master.answer::<u32>(), Arrived::Nothing));
+        assert!(matches!(master.wait_answer::<u32>(Instant::now()), Arrived::Nothing));
+        worker.send(&5_u32, &[]).unwrap();
+        assert!(matches!(master.answer::<u32>(), Arrived::Message(5)));
+        let file = File::open("/dev/null").unwrap();
+        worker.send(&5_u32, &[file.as_fd()]).unwrap();
+        assert!(matches!(master.answer::<u32>(), Arrived::Gone));
+        for nonsense in [&b"x"[..], &[0xff; HEAD_SIZE], &[0xff; HEAD_SIZE + 9]] {
+            let (master, worker) = ends();
+            worker.send_packet(nonsense, &[]).unwrap();
+            assert!(matches!(master.answer::<u32>(), Arrived::Gone));
+        }
+        drop(worker);
+        while !matches!(master.wait_answer::<u32>(Instant::now() + SEND_PATIENCE), Arrived::Gone) {}
+    }
+
+    #[test]
+    fn a_worker_that_does_not_read_holds_nobody_for_ever() {
+        let (master, _worker) = ends();
+        sockopt::set_socket_timeout(&master.0, sockopt::Timeout::Send, Some(Duration::from_millis(1)))
+            .unwrap();
+        let full = (0..100_000).find_map(|_| master.send(&[0_u8; 4096].to_vec(), &[]).err());
+        assert_eq!(full.unwrap().kind(), io::ErrorKind::WouldBlock);
+    }
+}

@@ -1,0 +1,99 @@
+//! The master: it reads the configuration, keeps what needs privileges (sockets, logs, the pid file), and does what
+//! signals ask for. A worker process serves; under `master_process off` this process does that as well.
+
+mod child;
+mod files;
+mod logs;
+mod pid;
+mod reload;
+mod serving;
+mod signals;
+mod start;
+mod workers;
+
+use std::sync::Arc;
+
+use rustix::process::{WaitOptions, wait};
+use tw_log::Sinks;
+use tw_net::Addr;
+use tw_rt::signal::Signals;
+use tw_server::core::main::MainSettings;
+
+use crate::conf::Source;
+use crate::console::Console;
+use crate::sockets::Sockets;
+use crate::worker;
+
+use pid::PidFile;
+use serving::Serving;
+
+pub(crate) use pid::order;
+pub(crate) use start::start;
+
+/// How the server lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// As its starter's child: under systemd, in a container, in a terminal.
+    Foreground,
+    /// On its own (`daemon on`).
+    Background,
+    /// In somebody's terminal for a while: without files of its own, and Ctrl-C lets requests finish.
+    Session,
+}
+
+/// Everything that lives as long as the server.
+pub(crate) struct Master {
+    mode: Mode,
+    source: Source,
+    console: Console,
+    sinks: Sinks,
+    signals: Signals,
+    main: MainSettings,
+    sockets: Arc<Sockets>,
+    pid: Option<PidFile>,
+    serving: Serving,
+}
+
+impl Master {
+    /// The addresses it listens on.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = &Addr> {
+        self.sockets.addresses()
+    }
+
+    /// Lets who serves finish, and closes the sockets: another server may have the addresses.
+    fn quit(&mut self) {
+        self.serving.release();
+        self.close_sockets();
+    }
+
+    fn close_sockets(&mut self) {
+        self.serving.close_sockets();
+        std::mem::take(&mut self.sockets).remove_files(&self.console);
+    }
+
+    /// Takes note of every child that has ended; under process number 1 there may be others than ours.
+    fn reap(&mut self) {
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+            if let Serving::There(workers) = &mut self.serving {
+                workers.ended(pid, status, &self.console);
+            }
+        }
+    }
+
+    /// Ends everything that still runs, and writes the logs to their end.
+    fn end(mut self) {
+        match &mut self.serving {
+            Serving::Here(server) => server.stop(),
+            Serving::There(workers) => workers.stop(),
+        }
+        self.close_sockets();
+        while !self.serving.is_over() && self.wait().is_ok() {
+            // Whatever else they ask for, the end is near.
+            while self.next_signal().is_some() {}
+            self.reap();
+            self.serving.look_after(&self.console);
+        }
+        drop(self.pid.take());
+        worker::say_exit(&self.sinks, &self.console);
+    }
+}

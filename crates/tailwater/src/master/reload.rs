@@ -1,0 +1,137 @@
+//! HUP: the configuration is read again and takes the place of the old one, or nothing changes.
+//!
+//! Everything that can fail happens first, beside what runs: loading, logs, directories, sockets, and in the worker
+//! process pools and new loops. Then the loops are told. A request keeps the configuration it began with; the next one of
+//! its connection has the new one. What a process cannot change is served by a new one, while the old one finishes.
+
+use std::sync::Arc;
+
+use tw_log::Level;
+use tw_server::core::main::MainSettings;
+use tw_server::http::generation::Config;
+
+use super::pid::PidFile;
+use super::serving::Serving;
+use super::workers::{Handover, Way, environment};
+use super::{Master, Mode, files, logs};
+use crate::conf::{Loaded, path};
+use crate::console::{Console, Fault};
+use crate::process::{self, Privileges, Process};
+use crate::sockets::Sockets;
+
+impl Master {
+    // DIFF(nginx): connections outlive a reload, so worker_shutdown_timeout does not end them then.
+    /// Reads the configuration again. After a fault, which has been said, everything is as before.
+    pub(super) fn reload(&mut self) {
+        let done = if self.main.master_process { self.reload_there() } else { self.reload_here() };
+        if let Err(fault) = done {
+            if let Some(fault) = fault {
+                self.console.fault(&fault);
+            }
+            self.console.say(Level::Notice, format_args!("the configuration stays as it was"));
+        }
+    }
+
+    /// With a worker process. The error is a fault that has not been said yet.
+    fn reload_there(&mut self) -> Result<(), Option<Fault>> {
+        let console = &self.console;
+        let Serving::There(workers) = &mut self.serving else { return Ok(()) };
+        let (loaded, files) = self.source.load_and_record(console).ok_or(None)?;
+        let Process { identity, .. } = Process::of(&loaded, Privileges::GiveUp, console).ok_or(None)?;
+        let Loaded { config, .. } = loaded;
+        let logs = logs::open_files(config.logs.paths())?;
+        let log = logs::of_master(&config.main.error_log, &logs, &self.sinks)?;
+        files::make_temp_paths(&config.temp_paths, identity.as_ref())?;
+        let (sockets, pid) = open(&self.sockets, &self.main, self.pid.as_ref(), &config, console)?;
+        let (main, source) = (config.main.clone(), self.source.clone());
+        drop(config);
+        let way = if needs_new_process(&self.main, &main) { Way::NewProcess } else { Way::InPlace };
+        let is_daemon = self.mode == Mode::Background;
+        let env = environment(&main);
+        let handover = Handover { source, files, sockets: sockets.clone(), logs, env, identity, is_daemon };
+        workers.change(handover, way, console)?;
+
+        // From here on nothing can fail.
+        self.console.log_to(log.clone());
+        self.sinks.report_to(log);
+        self.take_over(main, sockets, pid);
+        Ok(())
+    }
+
+    /// Under `master_process off`.
+    fn reload_here(&mut self) -> Result<(), Option<Fault>> {
+        let console = &self.console;
+        let Serving::Here(server) = &mut self.serving else { return Ok(()) };
+        let (source, speaker) = (self.source.clone(), console.clone());
+        let loaded = server.load(move |previous| source.load(&previous.kept, &speaker)).ok_or(None)?;
+        let process = Process::of(&loaded, Privileges::Keep, console).ok_or(None)?;
+        let Loaded { config, .. } = loaded;
+        logs::open_here(&config, &self.sinks)?;
+        if self.mode != Mode::Session {
+            files::make_temp_paths(&config.temp_paths, process.identity.as_ref())?;
+        }
+        let (sockets, pid) = open(&self.sockets, &self.main, self.pid.as_ref(), &config, console)?;
+        process::set_limits(&config.main, console);
+        let main = config.main.clone();
+        server.change(config, sockets.clone(), process.affinity, &self.sinks, console)?;
+
+        // From here on nothing can fail.
+        self.console.log_to((*server.generation().error_log).clone());
+        if needs_new_process(&self.main, &main) {
+            let text = "a change of \"user\", \"working_directory\" or \"env\" takes effect when the server is started";
+            self.console.say(Level::Warn, format_args!("{text}"));
+        }
+        self.take_over(main, sockets, pid);
+        Ok(())
+    }
+
+    /// Puts what was opened in the place of what there was.
+    fn take_over(&mut self, main: MainSettings, sockets: Arc<Sockets>, pid: Option<PidFile>) {
+        for (name, _) in [
+            ("daemon", self.main.daemon != main.daemon),
+            ("master_process", self.main.master_process != main.master_process),
+        ]
+        .iter()
+        .filter(|(_, changed)| *changed)
+        {
+            let text = format_args!("\"{name}\" takes effect when the server is started, not on reload");
+            self.console.say(Level::Warn, text);
+        }
+        sockets.replace(&self.sockets, &self.console);
+        self.sockets = sockets;
+        if let Some(pid) = pid {
+            self.pid = Some(pid);
+        }
+        // What cannot change stays what it is.
+        self.main = MainSettings { master_process: self.main.master_process, ..main };
+    }
+}
+
+/// Opens sockets for a configuration, and the pid file if it has another name.
+fn open(
+    sockets: &Sockets,
+    main: &MainSettings,
+    pid: Option<&PidFile>,
+    config: &Config,
+    console: &Console,
+) -> Result<(Arc<Sockets>, Option<PidFile>), Option<Fault>> {
+    let sockets = sockets.next(&config.listens, config.main.worker_count(), console).ok_or(None)?;
+    let moved = pid.is_some() && *config.main.pid != *main.pid;
+    let pid = moved.then(|| PidFile::create(path(&config.main.pid))).transpose()?;
+    Ok((Arc::new(sockets), pid))
+}
+
+/// Whether the difference is one that a running process cannot follow: who it is, what it may use.
+fn needs_new_process(old: &MainSettings, new: &MainSettings) -> bool {
+    let fixed = |main: &MainSettings| {
+        (
+            main.user.clone(),
+            main.working_directory.clone(),
+            main.env.clone(),
+            main.rlimit_nofile,
+            main.rlimit_core,
+            main.priority,
+        )
+    };
+    fixed(old) != fixed(new)
+}

@@ -1,0 +1,77 @@
+//! Who serves: a worker process, or under `master_process off` the loops of this process.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Instant;
+
+use super::workers::Workers;
+use crate::console::Console;
+use crate::worker::Server;
+
+/// Who serves.
+pub(super) enum Serving {
+    /// The loops of this process.
+    Here(Box<Server>),
+    /// Worker processes.
+    There(Box<Workers>),
+}
+
+impl Serving {
+    /// Connections that are open, if they are open here.
+    pub(super) fn connections(&self) -> u64 {
+        match self {
+            Self::Here(server) => server.connections(),
+            Self::There(_) => 0,
+        }
+    }
+
+    /// Lets who serves finish what is going on, accepting nothing more. The sockets stay open.
+    pub(super) fn release(&mut self) {
+        match self {
+            Self::Here(server) => server.release_loops(),
+            Self::There(workers) => workers.release(),
+        }
+    }
+
+    /// Lets go of the sockets.
+    pub(super) fn close_sockets(&mut self) {
+        match self {
+            Self::Here(server) => server.close_sockets(),
+            Self::There(workers) => workers.close_sockets(),
+        }
+    }
+
+    /// Does what is due.
+    pub(super) fn look_after(&mut self, console: &Console) {
+        match self {
+            Self::Here(server) => server.reap(console),
+            Self::There(workers) => {
+                workers.listen();
+                workers.expire(Instant::now(), console);
+            }
+        }
+    }
+
+    /// When [`look_after`](Self::look_after) has something to do, if nothing happens before.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match self {
+            Self::Here(server) => server.deadline(),
+            Self::There(workers) => workers.deadline(),
+        }
+    }
+
+    /// Whether nothing runs any more.
+    pub(super) fn is_over(&self) -> bool {
+        match self {
+            Self::Here(server) => server.is_idle(),
+            Self::There(workers) => workers.is_empty(),
+        }
+    }
+
+    /// Readable when [`look_after`](Self::look_after) has something to do.
+    pub(super) fn voice(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Here(server) => Some(server.as_fd()),
+            Self::There(workers) => workers.voice(),
+        }
+    }
+}

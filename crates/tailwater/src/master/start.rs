@@ -1,0 +1,201 @@
+//! The way to a running server, on the main thread, before there is any other.
+//!
+//! ```text
+//! load ─► logs ─► directories ─► sockets ─► background ─► pid file ─┬─► a worker process: user, log writers, pools, loops
+//!                                                                   └─► `master_process off`: the same in this process
+//! ```
+//! What needs privileges comes before `user`. What a fork would lose, threads, comes after `background`.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tw_conf::MemoryFiles;
+use tw_log::{Errno, Level, Sinks, Target};
+use tw_rt::signal::Signals;
+use tw_server::core::main::MainSettings;
+use tw_server::http::generation::Config;
+use tw_sys::daemon;
+
+use super::logs::LogFiles;
+use super::pid::PidFile;
+use super::serving::Serving;
+use super::workers::{Handover, Workers, environment};
+use super::{Master, Mode, files, logs};
+use crate::conf::{Loaded, Source, path};
+use crate::console::{Console, Fault};
+use crate::process::{self, Privileges, Process};
+use crate::sockets::Sockets;
+use crate::version::{COMPILER, PROGRAM};
+use crate::worker::Server;
+
+/// Time for the error log to take the reason of a start that failed.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// A start that is under way.
+struct Start {
+    mode: Mode,
+    source: Source,
+    console: Console,
+    sinks: Sinks,
+}
+
+/// What was opened before there is any thread.
+struct Opened {
+    config: Config,
+    process: Process,
+    sockets: Arc<Sockets>,
+    /// For a worker process.
+    files: MemoryFiles,
+    logs: LogFiles,
+}
+
+/// What runs.
+struct Launched {
+    signals: Signals,
+    main: MainSettings,
+    sockets: Arc<Sockets>,
+    pid: Option<PidFile>,
+    serving: Serving,
+}
+
+/// Starts the server. `None` after a fault, which has been said.
+pub(crate) fn start(source: Source, mode: Mode, sinks: Sinks) -> Option<Master> {
+    let mut start = Start { mode, source, console: Console::new(), sinks };
+    match start.run() {
+        Ok(launched) => Some(start.finish(launched)),
+        Err(fault) => {
+            if let Some(fault) = fault {
+                start.console.fault(&fault);
+            }
+            // A log that does not take the reason in time changes nothing.
+            let _ = start.sinks.flush_and_close(Instant::now() + LAST_WORDS);
+            None
+        }
+    }
+}
+
+impl Start {
+    /// The error is a fault that has not been said yet.
+    fn run(&mut self) -> Result<Launched, Option<Fault>> {
+        let opened = self.open()?;
+        let sockets = opened.sockets.clone();
+        self.launch(opened).map_err(|fault| {
+            sockets.remove_files(&self.console);
+            Some(fault)
+        })
+    }
+
+    /// Everything up to the sockets.
+    fn open(&mut self) -> Result<Opened, Option<Fault>> {
+        self.source
+            .make_absolute()
+            .map_err(|error| Fault::emerg(format!("getcwd() failed ({})", Errno::from(&error))))?;
+        let (loaded, files) = self.source.load_and_record(&self.console).ok_or(None)?;
+        let privileges = if self.mode == Mode::Session { Privileges::Keep } else { Privileges::GiveUp };
+        let process = Process::of(&loaded, privileges, &self.console).ok_or(None)?;
+        let Loaded { config, .. } = loaded;
+        if let Some(name) = &config.main.time_zone {
+            tw_log::time::set_zone(name);
+        }
+        let logs = self.open_logs(&config)?;
+        if self.mode != Mode::Session {
+            files::make_temp_paths(&config.temp_paths, process.identity.as_ref())?;
+        }
+        let sockets = Sockets::default().next(&config.listens, config.main.worker_count(), &self.console);
+        let sockets = Arc::new(sockets.ok_or(None)?);
+        Ok(Opened { config, process, sockets, files, logs })
+    }
+
+    /// Opens the logs, and goes on talking to the error log, too.
+    fn open_logs(&mut self, config: &Config) -> Result<LogFiles, Fault> {
+        let (files, log) = if config.main.master_process {
+            let files = logs::open_files(config.logs.paths())?;
+            let log = logs::of_master(&config.main.error_log, &files, &self.sinks)?;
+            (files, log)
+        } else {
+            process::set_limits(&config.main, &self.console);
+            logs::open_here(config, &self.sinks)?;
+            (LogFiles::new(), (*config.error_log).clone())
+        };
+        if self.mode != Mode::Session {
+            self.console.log_to(log);
+            if config.main.error_log.iter().any(|target| target.target == Target::Stderr) {
+                self.console.leave_stderr();
+            }
+        }
+        Ok(files)
+    }
+
+    /// Everything from the way to the background on.
+    fn launch(&mut self, opened: Opened) -> Result<Launched, Fault> {
+        let Opened { config, process, sockets, files, logs } = opened;
+        let background = config.main.daemon && self.mode != Mode::Session;
+        let parent = background.then(daemon::detach).transpose().map_err(|error| {
+            Fault::emerg(format!("cannot go to the background: {error}"))
+                .hint("\"daemon off\" stays in the foreground")
+        })?;
+        let signals = Signals::take()
+            .map_err(|error| Fault::emerg(format!("signalfd() failed ({})", Errno::from(&error))))?;
+        let pid = match self.mode {
+            Mode::Session => None,
+            _ => Some(PidFile::create(path(&config.main.pid))?),
+        };
+        let main = config.main.clone();
+        let serving = if main.master_process {
+            self.sinks.start().map_err(|error| Fault::emerg(error.to_string()))?;
+            describe(&self.console);
+            let source = self.source.clone();
+            let identity = process.identity;
+            drop(config);
+            let sockets = sockets.clone();
+            let env = environment(&main);
+            let handover = Handover { source, files, sockets, logs, env, identity, is_daemon: background };
+            Serving::There(Box::new(Workers::start(handover, &self.console)?))
+        } else {
+            Serving::Here(Box::new(self.serve_here(config, process, sockets.clone())?))
+        };
+        if let Some(parent) = parent {
+            self.mode = Mode::Background;
+            files::redirect_stderr(&main);
+            parent.ready();
+        }
+        Ok(Launched { signals, main, sockets, pid, serving })
+    }
+
+    /// Becomes the user, and starts the loops in this process.
+    fn serve_here(&self, config: Config, process: Process, sockets: Arc<Sockets>) -> Result<Server, Fault> {
+        if let Some(identity) = &process.identity {
+            // DIFF(nginx): the one process gives up the privileges of root. Logs are given to the user, who opens them again.
+            files::give_logs(config.logs.paths(), identity, &self.console);
+            process::assume(identity, &self.console)?;
+        }
+        process::change_directory(&config.main)?;
+        self.sinks.start().map_err(|error| Fault::emerg(error.to_string()))?;
+        describe(&self.console);
+        Server::start(config, sockets, process.affinity, &self.sinks, &self.console)
+    }
+
+    fn finish(self, launched: Launched) -> Master {
+        let Self { mode, source, mut console, sinks } = self;
+        let Launched { signals, main, sockets, pid, serving } = launched;
+        console.leave_stderr();
+        if let Serving::Here(server) = &serving {
+            console.log_to((*server.generation().error_log).clone());
+        }
+        Master { mode, source, console, sinks, signals, main, sockets, pid, serving }
+    }
+}
+
+/// What nginx says about itself and its system when it starts.
+fn describe(console: &Console) {
+    let notice = |message: std::fmt::Arguments<'_>| console.say(Level::Notice, message);
+    let system = rustix::system::uname();
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let number = |limit: Option<u64>| limit.map_or_else(|| "unlimited".to_owned(), |limit| limit.to_string());
+    notice(format_args!("using the \"epoll\" event method"));
+    notice(format_args!("{PROGRAM}"));
+    notice(format_args!("built by {COMPILER}"));
+    notice(format_args!("OS: {} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy()));
+    notice(format_args!("getrlimit(RLIMIT_NOFILE): {}:{}", number(limit.current), number(limit.maximum)));
+    notice(format_args!("start worker processes"));
+}

@@ -1,0 +1,156 @@
+//! What serves: the loops, pools and logs of a process, and the configuration they use.
+//!
+//! A worker process has one (see [`process`]), and so has the only process under `master_process off`. Here nothing needs
+//! privileges: files and sockets come from the master.
+
+mod loops;
+mod pools;
+pub(crate) mod process;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tw_disk::Pool;
+use tw_log::{Errno, Level, Sinks};
+use tw_rt::affinity::Affinity;
+use tw_server::config_thread::{ConfigThread, Live};
+use tw_server::http::generation::{Config, Generation};
+use tw_server::pools::Disks;
+
+use crate::console::{Console, Fault};
+use crate::sockets::Sockets;
+
+use loops::{Loops, Wanted};
+
+/// How long a fast stop waits for loops. They need a few milliseconds, unless one hangs.
+const STOP_PATIENCE: Duration = Duration::from_secs(2);
+/// How long the end waits for logs. A disk that takes longer loses their last lines.
+const LOG_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a worker process may take to end when it is told to.
+pub(crate) const END_PATIENCE: Duration = STOP_PATIENCE.saturating_add(LOG_PATIENCE);
+
+/// What runs.
+pub(crate) struct Server {
+    config_thread: ConfigThread,
+    generation: Live,
+    sockets: Arc<Sockets>,
+    pools: Vec<Pool>,
+    affinity: Affinity,
+    loops: Loops,
+}
+
+impl Server {
+    /// Starts pools and loops. The logs of `config` are open.
+    pub(crate) fn start(
+        config: Config,
+        sockets: Arc<Sockets>,
+        affinity: Affinity,
+        sinks: &Sinks,
+        console: &Console,
+    ) -> Result<Self, Fault> {
+        sinks.start().map_err(|error| Fault::emerg(error.to_string()))?;
+        sinks.report_to((*config.error_log).clone());
+        let pools = pools::next(&config.main.pools, &[], &config.error_log)?;
+        let disks = Disks::new(pools.iter().cloned(), &config.plans);
+        let config_thread = ConfigThread::start().map_err(|error| failed("starting a thread", &error))?;
+        let generation = config_thread.publish(Generation { id: 1, config, disks });
+        let mut loops = Loops::new().map_err(|error| failed("eventfd()", &error))?;
+        let wanted = Wanted { generation: &generation, sockets: &sockets, affinity: &affinity };
+        loops.serve(&wanted, console)?;
+        Ok(Self { config_thread, generation, sockets, pools, affinity, loops })
+    }
+
+    /// Serves by `config` from now on. On an error everything is as before.
+    pub(crate) fn change(
+        &mut self,
+        config: Config,
+        sockets: Arc<Sockets>,
+        affinity: Affinity,
+        sinks: &Sinks,
+        console: &Console,
+    ) -> Result<(), Fault> {
+        let pools = pools::next(&config.main.pools, &self.pools, &config.error_log)?;
+        let disks = Disks::new(pools.iter().cloned(), &config.plans);
+        let generation = Generation { id: self.generation.id + 1, config, disks };
+        let generation = self.config_thread.publish(generation);
+        let wanted = Wanted { generation: &generation, sockets: &sockets, affinity: &affinity };
+        self.loops.serve(&wanted, console)?;
+        // From here on nothing can fail.
+        pools::resize(&generation.main.pools, &pools, console);
+        sinks.report_to((*generation.error_log).clone());
+        self.generation = generation;
+        self.sockets = sockets;
+        self.pools = pools;
+        self.affinity = affinity;
+        Ok(())
+    }
+
+    /// What it serves by.
+    pub(crate) fn generation(&self) -> &Live {
+        &self.generation
+    }
+
+    /// Runs the loading of another configuration, which gets the one that is served, where it disturbs no loop.
+    pub(crate) fn load<T: Send + 'static>(&self, load: impl FnOnce(&Config) -> T + Send + 'static) -> T {
+        let previous = self.generation.clone();
+        self.config_thread.run(move || load(&previous.config))
+    }
+
+    /// Connections that are open.
+    pub(crate) fn connections(&self) -> u64 {
+        self.loops.connections()
+    }
+
+    /// Lets all loops leave, which end with their last connection, or after `worker_shutdown_timeout`.
+    pub(crate) fn release_loops(&mut self) {
+        self.loops.quit(self.generation.main.shutdown_timeout);
+    }
+
+    /// Gives up its hold on the sockets: another server may have the addresses.
+    pub(crate) fn close_sockets(&mut self) {
+        self.sockets = Arc::default();
+    }
+
+    /// Whether all loops have ended.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.loops.is_empty()
+    }
+
+    /// Looks after loops that have ended or whose time is over.
+    pub(crate) fn reap(&mut self, console: &Console) {
+        let wanted =
+            Wanted { generation: &self.generation, sockets: &self.sockets, affinity: &self.affinity };
+        self.loops.reap(&wanted, console);
+        self.loops.expire(Instant::now());
+    }
+
+    /// When [`reap`](Self::reap) has something to do next, if no loop ends.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.loops.deadline()
+    }
+
+    /// Ends every loop and closes its connections.
+    pub(crate) fn stop(&mut self) {
+        self.loops.stop(STOP_PATIENCE);
+    }
+}
+
+fn failed(what: &str, error: &io::Error) -> Fault {
+    Fault::emerg(format!("{what} failed ({})", Errno::from(error)))
+}
+
+/// Readable when [`Server::reap`] has something to do.
+impl AsFd for Server {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.loops.as_fd()
+    }
+}
+
+/// The last thing a process does: it says so, and writes the logs to their end.
+pub(crate) fn say_exit(sinks: &Sinks, console: &Console) {
+    console.say(Level::Notice, format_args!("exit"));
+    // Lines that cannot be written in time were counted by their log; there is nobody left to tell.
+    let _ = sinks.flush_and_close(Instant::now() + LOG_PATIENCE);
+}

@@ -1,0 +1,269 @@
+//! The life of a worker process: it does what its master orders, and ends when the master is gone.
+//!
+//! ```text
+//! exec ─ Configure ─► serving ─ Configure ─► serving          a reload; refused, it serves as before
+//!                        ├─ Quit, QUIT, master gone ─► draining ─ last connection ─► end
+//!                        └─ Stop, TERM, INT ─────────────────────────────────────► end
+//! ```
+//! It is started by the same program file as the master, whatever is installed meanwhile, with memory of its own at
+//! addresses of its own: nothing of what the master knows is in it but what it was sent.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tw_conf::MemoryFiles;
+use tw_log::{Errno, Level, Sinks, Target};
+use tw_rt::affinity::Affinity;
+use tw_rt::signal::{Signal, Signals};
+use tw_server::http::generation::Config;
+use tw_server::load::Kept;
+
+use crate::channel::{Answer, Channel, Configure, Order};
+use crate::conf::{Loaded, path};
+use crate::console::{Console, Fault};
+use crate::process;
+use crate::sockets::Sockets;
+
+use super::{Server, say_exit};
+
+/// What the process is called, and how it knows what it is.
+pub(crate) const TITLE: &str = "tailwater: worker process";
+
+/// Whether connections are accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Serving,
+    Draining,
+    Ended,
+}
+
+/// A worker process.
+struct Worker {
+    /// `None` once the master is gone.
+    master: Option<Channel>,
+    signals: Signals,
+    sinks: Sinks,
+    console: Console,
+    server: Server,
+    state: State,
+}
+
+/// Runs a worker process to its end.
+pub(crate) fn run() -> ExitCode {
+    let console = Console::new();
+    let started = Channel::of_stdin().and_then(|channel| Ok((channel, Signals::take()?)));
+    let (channel, signals) = match started {
+        Ok(started) => started,
+        Err(error) => {
+            console
+                .fault(&Fault::emerg(format!("a worker process needs a master ({})", Errno::from(&error))));
+            return ExitCode::FAILURE;
+        }
+    };
+    let sinks = Sinks::new();
+    match start(&channel, &sinks) {
+        Ok(Some((server, console))) => {
+            if answer(&channel, &Answer::Serving) {
+                let master = Some(channel);
+                Worker { master, signals, sinks, console, server, state: State::Serving }.serve();
+            }
+            ExitCode::SUCCESS
+        }
+        // A master that is gone before it said anything.
+        Ok(None) => ExitCode::FAILURE,
+        Err(fault) => {
+            answer(&channel, &refusal(fault));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Everything up to the loops. Privileges end in here.
+fn start(channel: &Channel, sinks: &Sinks) -> Result<Option<(Server, Console)>, Fault> {
+    let failed = |error: io::Error| Fault::emerg(format!("recvmsg() failed ({})", Errno::from(&error)));
+    let Some((Order::Configure(order), fds)) = channel.receive().map_err(failed)? else { return Ok(None) };
+    let config = load(&order, &Kept::default())?;
+    let Taken { sockets, affinity } = take(&order, fds, &config, sinks)?;
+    let mut console = Console::quiet();
+    console.log_to((*config.error_log).clone());
+    if order.is_daemon {
+        leave_stderr(&config, sinks)?;
+    }
+    process::set_limits(&config.main, &console);
+    if let Some(identity) = &order.identity {
+        process::assume(identity, &console)?;
+    }
+    process::change_directory(&config.main)?;
+    let server = Server::start(config, Arc::new(sockets), affinity, sinks, &console)?;
+    Ok(Some((server, console)))
+}
+
+/// Loads what the master has read and checked.
+fn load(order: &Configure, previous: &Kept) -> Result<Config, Fault> {
+    let mut files = MemoryFiles::default();
+    for file in &order.files {
+        files.insert(&file.name[..], &file.text[..]);
+    }
+    let console = Console::quiet();
+    console.begin_record();
+    match order.source.load_from(&files, previous, &console) {
+        Some(Loaded { config, .. }) => Ok(config),
+        None => {
+            let said = console.end_record().pop();
+            Err(said.unwrap_or_else(|| Fault::emerg("the configuration cannot be used")))
+        }
+    }
+}
+
+/// What comes with a configuration.
+struct Taken {
+    sockets: Sockets,
+    affinity: Affinity,
+}
+
+/// Takes over what the master has opened for `config`.
+fn take(order: &Configure, fds: Vec<OwnedFd>, config: &Config, sinks: &Sinks) -> Result<Taken, Fault> {
+    let affinity = process::affinity(&config.main).map_err(Fault::emerg)?;
+    let mut fds = fds.into_iter();
+    let sockets = Sockets::from_fds(&mut fds, &order.sockets);
+    let sockets = sockets.map_err(|error| Fault::emerg(format!("a listening socket is missing: {error}")))?;
+    sinks.hand_over(named(&order.logs, fds));
+    config.logs.open(sinks).map_err(|error| Fault::emerg(error.to_string()))?;
+    if let Some(name) = &config.main.time_zone {
+        tw_log::time::set_zone(name);
+    }
+    Ok(Taken { sockets, affinity })
+}
+
+fn named(names: &[Vec<u8>], fds: impl Iterator<Item = OwnedFd>) -> Vec<(PathBuf, OwnedFd)> {
+    names.iter().map(|name| path(name).to_owned()).zip(fds).collect()
+}
+
+/// Standard error ends where the error log does: whoever started a daemon may want to close the terminal.
+fn leave_stderr(config: &Config, sinks: &Sinks) -> Result<(), Fault> {
+    let targets = config.main.error_log.iter().map(|target| &target.target);
+    if targets.clone().any(|target| *target == Target::Stderr) {
+        return Ok(());
+    }
+    match targets.into_iter().find_map(|target| sinks.handed(target)) {
+        Some(Ok(log)) => rustix::stdio::dup2_stderr(&log).map_err(io::Error::from),
+        Some(Err(error)) => Err(error),
+        None => Ok(()),
+    }
+    .map_err(|error| Fault::emerg(format!("dup() of the error log failed ({})", Errno::from(&error))))
+}
+
+fn refusal(Fault { message, hint, .. }: Fault) -> Answer {
+    Answer::Refused { message, hint }
+}
+
+/// Whether the master was told; it may be gone.
+fn answer(channel: &Channel, answer: &Answer) -> bool {
+    channel.send(answer, &[]).is_ok()
+}
+
+impl Worker {
+    fn serve(mut self) {
+        while self.state != State::Ended {
+            match self.wait() {
+                Ok(true) => self.obey(),
+                Ok(false) => {}
+                Err(error) => {
+                    // A wait that fails would fail again at once: better an end than a spin.
+                    let errno = Errno::from(&error);
+                    self.console.say(Level::Alert, format_args!("poll() failed ({errno}), exiting"));
+                    break;
+                }
+            }
+            self.take_signals();
+            self.server.reap(&self.console);
+            if self.state == State::Draining && self.server.is_idle() {
+                self.state = State::Ended;
+            }
+        }
+        self.server.stop();
+        say_exit(&self.sinks, &self.console);
+    }
+
+    /// Waits for an order, a signal, the end of a loop or of a loop's patience. Whether there is an order.
+    fn wait(&self) -> io::Result<bool> {
+        let left = self.server.deadline().map(|until| until.saturating_duration_since(Instant::now()));
+        let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+        let mut fds =
+            vec![PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&self.server, PollFlags::IN)];
+        fds.extend(self.master.as_ref().map(|master| PollFd::new(master, PollFlags::IN)));
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {
+                Ok(fds.get(2).is_some_and(|order| !order.revents().is_empty()))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn obey(&mut self) {
+        let Some(master) = &self.master else { return };
+        match master.receive() {
+            Ok(Some((Order::Configure(order), fds))) => {
+                let say = self.change(order, fds).map_or_else(refusal, |()| Answer::Serving);
+                if let Some(master) = &self.master {
+                    answer(master, &say);
+                }
+            }
+            Ok(Some((Order::Reopen(names), fds))) => {
+                self.sinks.hand_over(named(&names, fds.into_iter()));
+                self.sinks.reopen();
+            }
+            Ok(Some((Order::Quit, _))) => self.drain(),
+            Ok(Some((Order::Stop, _))) => self.state = State::Ended,
+            Ok(None) => self.orphaned("the master process is gone"),
+            Err(error) => {
+                self.orphaned(&format!("no order can be read from the master ({})", Errno::from(&error)));
+            }
+        }
+    }
+
+    /// Takes over another configuration. On an error everything is as before.
+    fn change(&mut self, order: Box<Configure>, fds: Vec<OwnedFd>) -> Result<(), Fault> {
+        let (order, config) = self.server.load(move |previous| {
+            let config = load(&order, &previous.kept);
+            (order, config)
+        });
+        let config = config?;
+        let Taken { sockets, affinity } = take(&order, fds, &config, &self.sinks)?;
+        self.server.change(config, Arc::new(sockets), affinity, &self.sinks, &self.console)?;
+        self.console.log_to((*self.server.generation().error_log).clone());
+        Ok(())
+    }
+
+    /// Nobody could stop this process or let its sockets go any more, so it does that itself.
+    fn orphaned(&mut self, why: &str) {
+        self.master = None;
+        self.console.say(Level::Alert, format_args!("{why}, shutting down"));
+        self.drain();
+    }
+
+    fn drain(&mut self) {
+        if self.state == State::Serving {
+            self.console.say(Level::Notice, format_args!("gracefully shutting down"));
+            self.server.release_loops();
+            self.server.close_sockets();
+            self.state = State::Draining;
+        }
+    }
+
+    /// Signals are for the master; those that end a process end this one, too.
+    fn take_signals(&mut self) {
+        while let Ok(Some(received)) = self.signals.wait(Some(Duration::ZERO)) {
+            match received.signal {
+                Signal::Term | Signal::Int => self.state = State::Ended,
+                Signal::Quit => self.drain(),
+                Signal::Hup | Signal::Usr1 | Signal::Usr2 | Signal::Winch | Signal::Chld => {}
+            }
+        }
+    }
+}
