@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use tw_conf::{
     ConfError, Diagnostics, Files, MemoryFiles, Reader, RecordedFiles, Sources, Span, SystemFiles, Tree,
 };
+use tw_server::config_thread;
 use tw_server::http::generation::Config;
 use tw_server::load::{Kept, Prefixes};
 
@@ -135,7 +136,7 @@ impl Source {
 
     fn read(&self, files: &dyn Files, tree: &mut Tree) -> Result<(), ConfError> {
         let conf_prefix = self.conf_prefix();
-        let reader = Reader::new(files, conf_prefix);
+        let reader = Reader::new(files, conf_prefix).between(config_thread::step_back);
         if let Some(globals) = &self.globals {
             reader.command_line(tree, globals)?;
         }

@@ -51,12 +51,20 @@ pub(crate) const LIMITS: &[Limit] = &[
 pub struct Reader<'a> {
     files: &'a dyn Files,
     conf_prefix: &'a [u8],
+    between: fn(),
 }
 
 impl<'a> Reader<'a> {
     /// A reader that takes relative names of `include` as relative to `conf_prefix`, the directory of the main file.
     pub fn new(files: &'a dyn Files, conf_prefix: &'a [u8]) -> Self {
-        Self { files, conf_prefix }
+        Self { files, conf_prefix, between: || {} }
+    }
+
+    /// Has this called after every directive, for a thread that must not keep its processor for long.
+    #[must_use]
+    pub fn between(mut self, between: fn()) -> Self {
+        self.between = between;
+        self
     }
 
     /// Adds the directives of a file, which may wait for the disk.
@@ -179,6 +187,7 @@ impl Read<'_> {
         nodes: &mut Vec<Node>,
     ) -> Result<Span, ConfError> {
         loop {
+            (self.reader.between)();
             match lexer.next()? {
                 Item::End(_) if place != Place::Block => return Ok(Span::default()),
                 Item::End(end) => {

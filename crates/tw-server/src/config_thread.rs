@@ -1,20 +1,30 @@
 //! The thread on which configurations are loaded and freed.
 //!
 //! Either takes many milliseconds for a configuration of many servers, which no loop has. Both happen on one thread, because
-//! the allocator gives memory back best where it was taken. The thread stands behind loops when processors are scarce.
+//! the allocator gives memory back best where it was taken. Where processors are scarce, the thread lets loops have theirs
+//! every millisecond.
 
+use std::cell::Cell;
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::http::generation::Generation;
 
 /// Loading goes down a few calls for each nested block: as much as the main thread has.
 const STACK_SIZE: usize = 8 << 20;
-/// How far it stands behind loops.
-const PRIORITY: i32 = 10;
+
+/// How long it keeps a processor that others want. The kernel alone would take it away at the next tick of its timer: a
+/// loop would have to wait for 4 ms.
+const STINT: Duration = Duration::from_millis(1);
+
+thread_local! {
+    /// On this thread only: since when it has its processor.
+    static STINT_BEGAN: Cell<Option<Instant>> = const { Cell::new(None) };
+}
 
 /// A handle of the thread, which ends with the last handle and the last configuration.
 #[derive(Clone)]
@@ -94,14 +104,36 @@ impl Drop for Live {
     }
 }
 
+/// Lets others have the processor if this thread had it for long. For long work that may be done there, between two of its
+/// parts; costs a look at the clock there, and nothing elsewhere.
+pub fn step_back() {
+    if let Some(began) = STINT_BEGAN.get()
+        && began.elapsed() >= STINT
+    {
+        thread::yield_now();
+        STINT_BEGAN.set(Some(Instant::now()));
+    }
+}
+
 fn serve(jobs: Receiver<Job>) {
-    // Without it, loading competes with loops as one more of them.
-    let _ = tw_rt::limits::set_priority(PRIORITY);
     for job in jobs {
+        STINT_BEGAN.set(Some(Instant::now()));
         match job {
             Job::Run(work) => work(),
-            Job::Free(generation) => drop(generation),
+            Job::Free(generation) => free(*generation),
         }
+    }
+}
+
+fn free(generation: Generation) {
+    let Generation { mut config, .. } = generation;
+    for plan in std::mem::take(&mut config.plans) {
+        drop(plan);
+        step_back();
+    }
+    for server in std::mem::take(&mut config.servers) {
+        drop(server);
+        step_back();
     }
 }
 

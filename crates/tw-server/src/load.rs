@@ -17,6 +17,7 @@ use std::sync::Arc;
 use tw_conf::{ConfError, Cx, Diagnostics, DirectiveInfo, Sources, Span, Tree, Word};
 use tw_log::{Batch, Target};
 
+use crate::config_thread::step_back;
 use crate::core::location::{Location, TempPath};
 use crate::core::main::{LoopGuard, MainSettings};
 use crate::core::server::ServerSettings;
@@ -193,7 +194,12 @@ pub fn load(
     let mut loader = Loader::new(sources, prefixes, modules, diagnostics);
     loader.walk_main(nodes)?;
     // A million lines take more room as a tree than as settings, and both need not be there at once.
-    nodes.iter_mut().filter_map(|node| node.block.as_mut()).for_each(|block| *block = Vec::new());
+    for block in nodes.iter_mut().filter_map(|node| node.block.as_mut()) {
+        for node in std::mem::take(block) {
+            drop(node);
+            step_back();
+        }
+    }
     loader.finish(previous)
 }
 

@@ -8,6 +8,7 @@ use tw_conf::{ConfError, Diagnostics};
 
 use super::scope::{Kind, Raws, Scope, Table};
 use super::{Built, CORE_LOCATION, CORE_SERVER, Resolve};
+use crate::config_thread::step_back;
 use crate::core::listen::Listen;
 use crate::core::location::Location;
 use crate::core::server::ServerSettings;
@@ -54,6 +55,7 @@ fn locations(
     let mut list = Vec::with_capacity(scopes.len());
     let realpath_root = cx.vars.realpath_root;
     for scope in scopes {
+        step_back();
         // In a block without a pattern, the location is the one it stands in.
         let location = match &scope.kind {
             Kind::Location(pattern) => cx.location.replace(pattern.clone()),
@@ -140,6 +142,7 @@ pub(super) fn listens(
     let mut groups: Vec<ListenGroup> = Vec::new();
     let mut known = HashMap::new();
     for (index, server) in servers.iter().enumerate() {
+        step_back();
         let id = ServerId(index as u32);
         let implied;
         let listens = match server.settings.listens.as_slice() {

@@ -9,6 +9,7 @@ use tw_conf::{
 use tw_http::Method;
 
 use super::{Loader, Seen};
+use crate::config_thread::step_back;
 use crate::core::main;
 use crate::http::plan::MethodSet;
 use crate::http::route::Pattern;
@@ -173,6 +174,7 @@ impl Loader<'_> {
         let mut scope = Scope { raws: Raws::default(), kind, children: Vec::new(), span: Some(block.span) };
         let mut seen = Siblings::default();
         for node in block.children()? {
+            step_back();
             let kind = match node.name.as_str() {
                 Some("server") => {
                     check_structure(node, context)?;
