@@ -1,9 +1,11 @@
 //! syslog as RFC 3164 and nginx write it: `<190>Nov 20 11:00:00 host tag: message`, one datagram each.
 
 use std::io::{self, ErrorKind, Write as _};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixDatagram;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::target::SyslogServer;
 use crate::{Level, time};
@@ -181,14 +183,15 @@ impl Datagrams {
 fn connect(server: &SyslogServer) -> io::Result<Socket> {
     match server {
         SyslogServer::Inet(address) => {
-            let local: SocketAddr = match address {
-                SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-                SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+            // Not bound first, as std would: a sandbox need not allow that.
+            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+            let family = match address {
+                SocketAddr::V4(_) => AddressFamily::INET,
+                SocketAddr::V6(_) => AddressFamily::INET6,
             };
-            let socket = UdpSocket::bind(local)?;
-            socket.set_nonblocking(true)?;
-            socket.connect(address)?;
-            Ok(Socket::Udp(socket))
+            let socket = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
+            rustix::net::connect(&socket, address)?;
+            Ok(Socket::Udp(socket.into()))
         }
         SyslogServer::Unix(path) => {
             let socket = UnixDatagram::unbound()?;

@@ -23,16 +23,20 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tw_base::Limit;
-use tw_conf::{Args, ConfError, Directive, HTTP, LIMIT_EXCEPT, LOCATION, SERVER, Setting, Word, record};
+use tw_conf::{
+    Args, ConfError, Directive, HTTP, LIMIT_EXCEPT, LOCATION, SERVER, Setting, Span, Word, record,
+};
 use tw_disk::{Disk, DiskError};
 use tw_http::{Known, Method};
 use tw_log::{Level, Text};
+use tw_server::core::location::Location;
 use tw_server::http::phases;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::http::variables::basic_user;
 use tw_server::load::Resolve;
 use tw_server::module::Settings;
+use tw_server::reach::Reach;
 use tw_server::vars::Template;
 
 use self::hash::{Kind, Verdict};
@@ -72,11 +76,22 @@ pub(crate) struct AuthBasic {
 /// `auth_basic_user_file`
 struct UserFile {
     name: Template,
+    /// Where it is written.
+    at: Span,
     /// The directory of the configuration, where names that do not begin with a slash begin.
     prefix: Box<[u8]>,
 }
 
 impl UserFile {
+    /// The template of its name. One that begins with a variable may be that of any file.
+    fn full_name(&self) -> Template {
+        match self.name.prefix() {
+            b"" if self.name.constant().is_none() => self.name.clone(),
+            [b'/', ..] => self.name.clone(),
+            _ => Template::joined([Template::text(&self.prefix), self.name.clone()]),
+        }
+    }
+
     /// Its name for `r`. A name with a NUL is that of no file, and empty.
     fn path(&self, r: &Request) -> CString {
         CString::new(tw_conf::full_name(&self.prefix, &self.name.value(r))).unwrap_or_default()
@@ -177,7 +192,10 @@ impl Settings for AuthBasic {
             None => outer.and_then(|outer| outer.realm.clone()),
         };
         let file = match raw.file.take() {
-            Some(RawFile { word, prefix }) => Some(Arc::new(UserFile { name: cx.template(&word)?, prefix })),
+            Some(RawFile { word, prefix }) => {
+                let (name, at) = (cx.template(&word)?, word.span);
+                Some(Arc::new(UserFile { name, at, prefix }))
+            }
             None => outer.and_then(|outer| outer.file.clone()),
         };
         let shared = match outer {
@@ -198,6 +216,12 @@ impl Settings for AuthBasic {
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         if self.realm.is_some() && self.file.is_some() {
             plan.add(Phase::Access, self.clone());
+        }
+    }
+
+    fn reach(&self, _core: &Location, reach: &mut Reach) {
+        if let (Some(_), Some(file)) = (&self.realm, &self.file) {
+            reach.reads_file(&file.full_name(), Some(file.at));
         }
     }
 }

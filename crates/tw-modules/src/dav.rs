@@ -18,12 +18,13 @@ use tw_disk::{Class, Disk, DiskError, Errno, Kind, Meta, Op, Source};
 use tw_http::escape::Escape;
 use tw_http::{Framing, Known, Method};
 use tw_log::{Level, Text};
-use tw_server::core::location::Symlinks;
+use tw_server::core::location::{Location, Symlinks};
 use tw_server::http::files;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::module::Settings;
+use tw_server::reach::Reach;
 use tw_server::vars::Template;
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
@@ -106,6 +107,12 @@ impl Settings for Dav {
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         if self.methods & !OFF != 0 {
             plan.add(Phase::Content, self.clone());
+        }
+    }
+
+    fn reach(&self, core: &Location, reach: &mut Reach) {
+        if self.methods & !OFF != 0 {
+            reach.changes(&core.root.path, core.root.at);
         }
     }
 }

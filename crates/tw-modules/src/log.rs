@@ -21,11 +21,13 @@ use tw_conf::{
 };
 use tw_log::escape::Escape;
 use tw_log::{CacheConfig, Files, Level, Pushed, Sink, SyslogHead, Target};
+use tw_server::core::location::Location;
 use tw_server::http::plan::{LogHandler, Plan};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::log::SinkRef;
 use tw_server::module::Settings;
+use tw_server::reach::Reach;
 use tw_server::vars::{Template, Value};
 
 use path::VarPath;
@@ -161,6 +163,14 @@ impl Settings for AccessLog {
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         if self.logs.as_ref().is_some_and(|logs| !logs.is_empty()) {
             plan.add_log(self.clone());
+        }
+    }
+
+    fn reach(&self, _core: &Location, reach: &mut Reach) {
+        for log in self.logs.iter().flat_map(|logs| logs.iter()) {
+            if let Place::Named(path) = &log.place {
+                reach.appends(&path.path, Some(path.at));
+            }
         }
     }
 }

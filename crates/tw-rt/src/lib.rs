@@ -1,5 +1,6 @@
 //! The loop under every worker: one OS thread with one tokio current-thread runtime, its clock, timers, sockets and
-//! stall watch; beside it what a process needs to run loops: signals, limits, CPU affinity and the loop guard.
+//! stall watch; beside it what a process needs to run loops: signals, limits, CPU affinity, the loop guard and the filter
+//! of the process.
 //!
 //! ```text
 //! wake-up ─► clock::turn ─► tasks, each a Watched future ─► park        one turn; its length goes to a histogram,
@@ -9,6 +10,7 @@
 
 pub mod affinity;
 pub mod clock;
+pub mod confine;
 mod deadline;
 mod guard;
 pub mod limits;

@@ -12,6 +12,7 @@ pub mod metrics;
 pub mod module;
 pub mod panics;
 pub mod pools;
+pub mod reach;
 pub mod regex;
 pub mod session;
 #[cfg(test)]

@@ -27,6 +27,7 @@ use crate::http::route::{Name, Pattern};
 use crate::log::{LogTarget, Logs, OtherBatch, SharedErrorLog, SinkRef};
 use crate::module::Module;
 use crate::pools::PoolSettings;
+use crate::reach::Reach;
 use crate::regex::{Caseless, Regex, Regexes};
 use crate::vars::{SlotKind, Template, VarTable};
 
@@ -299,6 +300,7 @@ impl<'a> Loader<'a> {
             return Err(ConfError::new("\"aio off\" cannot be used with \"loop_guard enforce\"")
                 .hint("without threads, event loops wait for the disk, which the guard forbids"));
         }
+        built.reach.check(main.sandbox, self.diagnostics)?;
         let slots = self.vars.finish()?;
         let debug_lines = match logs.has_debug() || !main.debug_connections.is_empty() {
             true => DebugLines::Perhaps,
@@ -314,6 +316,7 @@ impl<'a> Loader<'a> {
             logs,
             error_log: main_error_log,
             temp_paths,
+            reach: built.reach,
             hostname: self.prefixes.hostname.as_slice().into(),
             kept,
         })
@@ -325,6 +328,7 @@ impl<'a> Loader<'a> {
 struct Built {
     plans: Vec<Plan>,
     servers: Vec<Server>,
+    reach: Reach,
 }
 
 /// The modules of the http context, those of the core first.

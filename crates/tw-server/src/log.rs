@@ -222,6 +222,11 @@ impl Logs {
         self.sinks.iter().filter_map(SinkRef::sink)
     }
 
+    /// What all logs write to, each once.
+    pub fn targets(&self) -> impl Iterator<Item = &Target> {
+        self.sinks.iter().map(|sink| &sink.0.target)
+    }
+
     /// The files of all logs, each once.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.sinks.iter().filter_map(|sink| sink.0.target.path())

@@ -11,9 +11,11 @@ use std::sync::Arc;
 use tw_base::Limit;
 use tw_conf::{ConfError, Cx, Directive, DirectiveInfo, Node};
 
+use crate::core::location::Location;
 use crate::http::plan::Plan;
 use crate::load::Resolve;
 use crate::metrics::Metric;
+use crate::reach::Reach;
 use crate::vars::VarDef;
 
 /// Takes an inner block into an outer one: both as written, and the inner one's node.
@@ -49,6 +51,11 @@ pub trait Settings: Sized + Send + Sync + 'static {
 
     /// Adds handlers and filters to the plan of a location, only if the feature is on there.
     fn install(self: &Arc<Self>, _plan: &mut Plan) {}
+
+    /// Says which files requests at a location with the core settings `core` make the module open or change, and to
+    /// whom they make it connect: the sandbox of the process allows what some module says. What is opened while the
+    /// configuration is loaded, and what the core module says, `root` and `alias`, need not be said.
+    fn reach(&self, _core: &Location, _reach: &mut Reach) {}
 }
 
 /// A module with its type erased, as THE LIST holds it.
@@ -125,6 +132,10 @@ impl Module {
     pub(crate) fn install(&self, settings: &Resolved, plan: &mut Plan) {
         self.erased.install(settings, plan);
     }
+
+    pub(crate) fn reach(&self, settings: &Resolved, core: &Location, reach: &mut Reach) {
+        self.erased.reach(settings, core, reach);
+    }
 }
 
 trait Erased: Sync {
@@ -143,6 +154,7 @@ trait Erased: Sync {
         cx: &mut Resolve<'_>,
     ) -> Result<Resolved, ConfError>;
     fn install(&self, settings: &Resolved, plan: &mut Plan);
+    fn reach(&self, settings: &Resolved, core: &Location, reach: &mut Reach);
 }
 
 struct Of<S>(PhantomData<fn() -> S>);
@@ -212,5 +224,9 @@ impl<S: Settings> Erased for Of<S> {
     fn install(&self, settings: &Resolved, plan: &mut Plan) {
         let settings = Arc::clone(settings).downcast::<S>().expect(SAME_TYPE);
         settings.install(plan);
+    }
+
+    fn reach(&self, settings: &Resolved, core: &Location, reach: &mut Reach) {
+        settings.downcast_ref::<S>().expect(SAME_TYPE).reach(core, reach);
     }
 }

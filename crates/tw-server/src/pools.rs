@@ -107,6 +107,11 @@ impl PoolRef {
         self.mode == Mode::Off
     }
 
+    /// Whether files are read by io_uring (`aio on`).
+    pub fn uses_ring(&self) -> bool {
+        self.mode == Mode::Uring
+    }
+
     /// Reads the argument of `aio`.
     pub fn parse(word: &Word, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let mode = match &*word.bytes {
@@ -138,7 +143,7 @@ pub struct Disks {
 impl Disks {
     /// Handles for the pools, in the order of the configuration. A ring is started for `aio on` only.
     pub fn new(pools: impl IntoIterator<Item = Pool>, plans: &[Plan]) -> Self {
-        let uses_ring = plans.iter().any(|plan| plan.core.files.aio.mode == Mode::Uring);
+        let uses_ring = plans.iter().any(|plan| plan.core.files.aio.uses_ring());
         let mut disks = Self { pools: Vec::new(), names: HashMap::new() };
         for pool in pools {
             let index = disks.pools.len();

@@ -419,6 +419,14 @@ impl Template {
         }
     }
 
+    /// The text before the first variable.
+    pub fn prefix(&self) -> &[u8] {
+        match self.parts.first() {
+            Some(Part::Text(text)) => text,
+            _ => b"",
+        }
+    }
+
     /// Appends the text for `r`; a missing variable adds nothing. Never waits; allocates only to grow `out`.
     pub fn eval(&self, r: &Request, out: &mut Vec<u8>) {
         self.eval_each(r, out, |_, _, _| {});

@@ -1,10 +1,14 @@
-//! Numbers and names of system calls, and of the arguments the loop guard looks at, so that nobody else needs `libc`.
+//! Numbers and names of system calls, and of the arguments that filters look at, so that nobody else needs `libc`.
 //!
-//! The list holds what a loop may call and what it is likely to be caught calling; nothing depends on its being whole.
+//! The first list holds what a loop may call and what it is likely to be caught calling; nothing depends on its being
+//! whole. The second one holds what no thread of a server ever calls.
 
 pub use libc::{
-    AT_STATX_DONT_SYNC, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_SETFD, F_SETFL, FIONBIO, FIONREAD,
-    MAP_ANONYMOUS, PR_SET_VMA, RWF_HIPRI, RWF_NOWAIT, STDERR_FILENO, TIOCOUTQ,
+    AF_INET, AF_INET6, AF_NETLINK, AF_UNIX, AT_STATX_DONT_SYNC, CLONE_NEWCGROUP, CLONE_NEWIPC, CLONE_NEWNET,
+    CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUSER, CLONE_NEWUTS, CLONE_THREAD, ENOSYS, EPERM, F_DUPFD_CLOEXEC,
+    F_GETFD, F_GETFL, F_SETFD, F_SETFL, FIONBIO, FIONREAD, MAP_ANONYMOUS, NETLINK_ROUTE, PR_SET_VMA,
+    PROT_EXEC, PROT_WRITE, RWF_HIPRI, RWF_NOWAIT, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO, STDERR_FILENO,
+    TIOCLINUX, TIOCOUTQ, TIOCSTI,
 };
 
 macro_rules! numbers {
@@ -38,13 +42,67 @@ numbers! { OLD:
     SYS_select, SYS_stat, SYS_symlink, SYS_time, SYS_unlink, SYS_vfork,
 }
 
+numbers! { NEVER:
+    // Other programs, other processes, other users.
+    SYS_execveat, SYS_kcmp, SYS_pidfd_getfd, SYS_pidfd_open, SYS_pidfd_send_signal, SYS_process_madvise,
+    SYS_process_mrelease, SYS_process_vm_readv, SYS_process_vm_writev, SYS_ptrace, SYS_tkill, SYS_capset,
+    SYS_setfsgid, SYS_setfsuid, SYS_setgid, SYS_setgroups, SYS_setregid, SYS_setresgid, SYS_setresuid,
+    SYS_setreuid, SYS_setuid,
+    // File systems, and files past the rights of their paths.
+    SYS_chroot, SYS_fanotify_init, SYS_fanotify_mark, SYS_fsconfig, SYS_fsmount, SYS_fsopen, SYS_fspick,
+    SYS_mknodat, SYS_mount, SYS_mount_setattr, SYS_move_mount, SYS_name_to_handle_at, SYS_nfsservctl,
+    SYS_open_by_handle_at, SYS_open_tree, SYS_pivot_root, SYS_quotactl, SYS_quotactl_fd, SYS_setns,
+    SYS_swapoff, SYS_swapon, SYS_umount2, SYS_unshare,
+    // The machine.
+    SYS_acct, SYS_adjtimex, SYS_bpf, SYS_clock_adjtime, SYS_clock_settime, SYS_delete_module,
+    SYS_finit_module, SYS_init_module, SYS_kexec_load, SYS_migrate_pages, SYS_move_pages,
+    SYS_perf_event_open, SYS_personality, SYS_reboot, SYS_setdomainname, SYS_sethostname, SYS_settimeofday,
+    SYS_syslog, SYS_userfaultfd, SYS_vhangup,
+    // Keys, queues, segments, and ways of I/O that nothing here goes.
+    SYS_add_key, SYS_keyctl, SYS_request_key, SYS_io_cancel, SYS_io_destroy, SYS_io_getevents,
+    SYS_io_setup, SYS_io_submit, SYS_mq_getsetattr, SYS_mq_notify, SYS_mq_open,
+    SYS_mq_timedreceive, SYS_mq_timedsend, SYS_mq_unlink, SYS_msgctl, SYS_msgget, SYS_msgrcv, SYS_msgsnd,
+    SYS_semctl, SYS_semget, SYS_semop, SYS_semtimedop, SYS_shmat, SYS_shmctl, SYS_shmdt, SYS_shmget,
+    SYS_vmsplice,
+}
+
+#[cfg(target_arch = "x86_64")]
+numbers! { NEVER_OLD:
+    SYS_ioperm, SYS_iopl, SYS_mknod, SYS_modify_ldt, SYS__sysctl, SYS_sysfs, SYS_uselib, SYS_ustat,
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+static NEVER_OLD: &[(i64, &str)] = &[];
+
+// What is never called with some of its arguments, or only where it is configured.
+numbers! { SOMETIMES:
+    SYS_io_uring_register, SYS_io_uring_setup, SYS_kill, SYS_pkey_mprotect, SYS_prlimit64, SYS_rt_sigqueueinfo,
+    SYS_rt_tgsigqueueinfo,
+}
+
+/// System calls that no thread of a server ever makes.
+pub fn never() -> impl Iterator<Item = i64> {
+    let others: &[i64] = &[
+        SYS_execve,
+        #[cfg(target_arch = "x86_64")]
+        SYS_fork,
+        #[cfg(target_arch = "x86_64")]
+        SYS_vfork,
+        // The one list of the C libraries' that has not got it.
+        #[cfg(not(all(target_env = "musl", target_arch = "aarch64")))]
+        libc::SYS_kexec_file_load,
+    ];
+    NEVER.iter().chain(NEVER_OLD).map(|(number, _)| *number).chain(others.iter().copied())
+}
+
 /// Newer architectures never had the calls that `openat`, `epoll_pwait` and their like replaced.
 #[cfg(not(target_arch = "x86_64"))]
 static OLD: &[(i64, &str)] = &[];
 
 /// Name of a system call, if it is on the list. Allocates nothing, so signal handlers may call it.
 pub fn name(number: i64) -> Option<&'static str> {
-    let known = COMMON.iter().chain(OLD).find(|(known, _)| *known == number);
+    let lists = [COMMON, OLD, NEVER, NEVER_OLD, SOMETIMES];
+    let known = lists.iter().flat_map(|list| list.iter()).find(|(known, _)| *known == number);
     known.map(|(_, name)| name.trim_start_matches("SYS_"))
 }
 
@@ -57,5 +115,14 @@ mod tests {
         assert_eq!(name(SYS_openat), Some("openat"));
         assert_eq!(name(SYS_clock_nanosleep), Some("clock_nanosleep"));
         assert_eq!(name(-1), None);
+    }
+
+    #[test]
+    fn what_a_server_never_calls_is_nothing_a_loop_needs() {
+        let never: Vec<_> = never().collect();
+        assert!(never.contains(&SYS_ptrace) && never.contains(&SYS_execve));
+        for needed in [SYS_clone, SYS_futex, SYS_openat2, SYS_prctl, SYS_tgkill, SYS_mmap] {
+            assert!(!never.contains(&needed), "{:?}", name(needed));
+        }
     }
 }

@@ -83,7 +83,7 @@ impl Master {
     /// Ends everything that still runs, and writes the logs to their end.
     fn end(mut self) {
         match &mut self.serving {
-            Serving::Here(server) => server.stop(),
+            Serving::Here(server, _) => server.stop(),
             Serving::There(workers) => workers.stop(),
         }
         self.close_sockets();

@@ -18,6 +18,7 @@ use crate::conf::{Loaded, path};
 use crate::console::{Console, Fault};
 use crate::process::{self, Privileges, Process};
 use crate::sockets::Sockets;
+use crate::worker::sandbox::{Role, Rules};
 
 impl Master {
     // DIFF(nginx): connections outlive a reload, so worker_shutdown_timeout does not end them then.
@@ -44,11 +45,13 @@ impl Master {
         files::make_temp_paths(&config.temp_paths, identity.as_ref())?;
         let (sockets, pid) = open(&self.sockets, &self.main, self.pid.as_ref(), &config, console)?;
         let (main, source) = (config.main.clone(), self.source.clone());
+        let rules = Rules::of(&config, Role::Worker);
         drop(config);
         let way = if needs_new_process(&self.main, &main) { Way::NewProcess } else { Way::InPlace };
         let is_daemon = self.mode == Mode::Background;
         let env = environment(&main);
-        let handover = Handover { source, files, sockets: sockets.clone(), logs, env, identity, is_daemon };
+        let handover =
+            Handover { source, files, sockets: sockets.clone(), logs, env, identity, is_daemon, rules };
         workers.change(handover, way, console)?;
 
         // From here on nothing can fail.
@@ -61,11 +64,16 @@ impl Master {
     /// Under `master_process off`.
     fn reload_here(&mut self) -> Result<(), Option<Fault>> {
         let console = &self.console;
-        let Serving::Here(server) = &mut self.serving else { return Ok(()) };
+        let Serving::Here(server, rules) = &mut self.serving else { return Ok(()) };
         let (source, speaker) = (self.source.clone(), console.clone());
         let loaded = server.load(move |previous| source.load(&previous.kept, &speaker)).ok_or(None)?;
         let process = Process::of(&loaded, Privileges::Keep, console).ok_or(None)?;
         let Loaded { config, .. } = loaded;
+        // DIFF(nginx): rights only become fewer: what this configuration needs more of, another process would have.
+        if let Some(what) = rules.lacks(&Rules::of(&config, Role::Alone)) {
+            let fault = Fault::emerg(format!("the sandbox of the running process does not allow {what}"));
+            return Err(Some(fault.hint("restart the server, or start it with \"sandbox off\"")));
+        }
         logs::open_here(&config, &self.sinks)?;
         if self.mode != Mode::Session {
             files::make_temp_paths(&config.temp_paths, process.identity.as_ref())?;

@@ -6,11 +6,12 @@ use std::time::Instant;
 use super::workers::Workers;
 use crate::console::Console;
 use crate::worker::Server;
+use crate::worker::sandbox::Rules;
 
 /// Who serves.
 pub(super) enum Serving {
-    /// The loops of this process.
-    Here(Box<Server>),
+    /// The loops of this process, and what it can do.
+    Here(Box<Server>, Rules),
     /// Worker processes.
     There(Box<Workers>),
 }
@@ -19,7 +20,7 @@ impl Serving {
     /// Connections that are open, if they are open here.
     pub(super) fn connections(&self) -> u64 {
         match self {
-            Self::Here(server) => server.connections(),
+            Self::Here(server, _) => server.connections(),
             Self::There(_) => 0,
         }
     }
@@ -27,7 +28,7 @@ impl Serving {
     /// Lets who serves finish what is going on, accepting nothing more. The sockets stay open.
     pub(super) fn release(&mut self) {
         match self {
-            Self::Here(server) => server.release_loops(),
+            Self::Here(server, _) => server.release_loops(),
             Self::There(workers) => workers.release(),
         }
     }
@@ -35,7 +36,7 @@ impl Serving {
     /// Lets go of the sockets.
     pub(super) fn close_sockets(&mut self) {
         match self {
-            Self::Here(server) => server.close_sockets(),
+            Self::Here(server, _) => server.close_sockets(),
             Self::There(workers) => workers.close_sockets(),
         }
     }
@@ -43,7 +44,7 @@ impl Serving {
     /// Does what is due.
     pub(super) fn look_after(&mut self, console: &Console) {
         match self {
-            Self::Here(server) => server.reap(console),
+            Self::Here(server, _) => server.reap(console),
             Self::There(workers) => {
                 workers.listen();
                 workers.expire(Instant::now(), console);
@@ -54,7 +55,7 @@ impl Serving {
     /// When [`look_after`](Self::look_after) has something to do, if nothing happens before.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self {
-            Self::Here(server) => server.deadline(),
+            Self::Here(server, _) => server.deadline(),
             Self::There(workers) => workers.deadline(),
         }
     }
@@ -62,7 +63,7 @@ impl Serving {
     /// Whether nothing runs any more.
     pub(super) fn is_over(&self) -> bool {
         match self {
-            Self::Here(server) => server.is_idle(),
+            Self::Here(server, _) => server.is_idle(),
             Self::There(workers) => workers.is_empty(),
         }
     }
@@ -70,7 +71,7 @@ impl Serving {
     /// Readable when [`look_after`](Self::look_after) has something to do.
     pub(super) fn voice(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Self::Here(server) => Some(server.as_fd()),
+            Self::Here(server, _) => Some(server.as_fd()),
             Self::There(workers) => workers.voice(),
         }
     }

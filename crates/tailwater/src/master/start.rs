@@ -27,6 +27,7 @@ use crate::process::{self, Privileges, Process};
 use crate::sockets::Sockets;
 use crate::version::{COMPILER, PROGRAM};
 use crate::worker::Server;
+use crate::worker::sandbox::{Role, Rules};
 
 /// Time for the error log to take the reason of a start that failed.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -146,13 +147,16 @@ impl Start {
             describe(&self.console);
             let source = self.source.clone();
             let identity = process.identity;
+            let rules = Rules::of(&config, Role::Worker);
             drop(config);
             let sockets = sockets.clone();
             let env = environment(&main);
-            let handover = Handover { source, files, sockets, logs, env, identity, is_daemon: background };
+            let is_daemon = background;
+            let handover = Handover { source, files, sockets, logs, env, identity, is_daemon, rules };
             Serving::There(Box::new(Workers::start(handover, &self.console)?))
         } else {
-            Serving::Here(Box::new(self.serve_here(config, process, sockets.clone())?))
+            let (server, rules) = self.serve_here(config, process, sockets.clone())?;
+            Serving::Here(Box::new(server), rules)
         };
         if let Some(parent) = parent {
             self.mode = Mode::Background;
@@ -163,23 +167,33 @@ impl Start {
     }
 
     /// Becomes the user, and starts the loops in this process.
-    fn serve_here(&self, config: Config, process: Process, sockets: Arc<Sockets>) -> Result<Server, Fault> {
+    fn serve_here(
+        &self,
+        config: Config,
+        process: Process,
+        sockets: Arc<Sockets>,
+    ) -> Result<(Server, Rules), Fault> {
+        let rules = Rules::of(&config, Role::Alone);
+        rules.before_user(process.identity.as_ref())?;
         if let Some(identity) = &process.identity {
             // DIFF(nginx): the one process gives up the privileges of root. Logs are given to the user, who opens them again.
             files::give_logs(config.logs.paths(), identity, &self.console);
             process::assume(identity, &self.console)?;
         }
         process::change_directory(&config.main)?;
+        let report = rules.enforce()?;
         self.sinks.start().map_err(|error| Fault::emerg(error.to_string()))?;
         describe(&self.console);
-        Server::start(config, sockets, process.affinity, &self.sinks, &self.console)
+        report.say(&self.console);
+        let server = Server::start(config, sockets, process.affinity, &self.sinks, &self.console)?;
+        Ok((server, rules))
     }
 
     fn finish(self, launched: Launched) -> Master {
         let Self { mode, source, mut console, sinks } = self;
         let Launched { signals, main, sockets, pid, serving } = launched;
         console.leave_stderr();
-        if let Serving::Here(server) = &serving {
+        if let Serving::Here(server, _) = &serving {
             console.log_to((*server.generation().error_log).clone());
         }
         Master { mode, source, console, sinks, signals, main, sockets, pid, serving }

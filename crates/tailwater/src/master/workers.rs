@@ -26,6 +26,7 @@ use crate::console::{Console, Fault};
 use crate::sockets::Sockets;
 use crate::user::Identity;
 use crate::worker::END_PATIENCE;
+use crate::worker::sandbox::Rules;
 
 /// How long a worker process may take to load a configuration. A large one needs a second.
 const LOAD_PATIENCE: Duration = Duration::from_secs(120);
@@ -49,6 +50,8 @@ pub(super) struct Handover {
     pub(super) identity: Option<Identity>,
     /// Whether nobody looks at standard error.
     pub(super) is_daemon: bool,
+    /// What it has to be able to do.
+    pub(super) rules: Rules,
 }
 
 /// How a configuration is taken over.
@@ -66,6 +69,8 @@ pub(super) struct Workers {
     current: Option<Child>,
     leaving: Vec<Child>,
     handover: Handover,
+    /// What the one that serves can do: what it has had to since it was started.
+    rules: Rules,
     /// Whether the last one lived too short.
     short_life: bool,
     /// When the next one is started, if not at once.
@@ -76,17 +81,28 @@ impl Workers {
     /// Starts the first one, and waits until it serves.
     pub(super) fn start(handover: Handover, console: &Console) -> Result<Self, Fault> {
         let child = begin(&handover, console)?;
-        Ok(Self { current: Some(child), leaving: Vec::new(), handover, short_life: false, again_at: None })
+        let rules = handover.rules.clone();
+        Ok(Self {
+            current: Some(child),
+            leaving: Vec::new(),
+            handover,
+            rules,
+            short_life: false,
+            again_at: None,
+        })
     }
 
     /// Makes the worker serve `handover`, and waits until it does. On an error the one that runs goes on as before.
     pub(super) fn change(&mut self, handover: Handover, way: Way, console: &Console) -> Result<(), Fault> {
         match &self.current {
-            Some(child) if way == Way::InPlace => configure(child, &handover)?,
+            Some(child) if way == Way::InPlace && self.rules.covers(&handover.rules) => {
+                configure(child, &handover)?;
+            }
             _ => {
                 let child = begin(&handover, console)?;
                 self.release();
                 self.current = Some(child);
+                self.rules = handover.rules.clone();
             }
         }
         self.again_at = None;
@@ -101,7 +117,10 @@ impl Workers {
         }
         self.again_at = None;
         match begin(&self.handover, console) {
-            Ok(child) => self.current = Some(child),
+            Ok(child) => {
+                self.current = Some(child);
+                self.rules = self.handover.rules.clone();
+            }
             Err(fault) => {
                 console.fault(&fault);
                 self.again_at = Some(Instant::now() + SHORT_LIFE);

@@ -6,6 +6,7 @@
 mod loops;
 mod pools;
 pub(crate) mod process;
+pub(crate) mod sandbox;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

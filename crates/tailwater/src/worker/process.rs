@@ -29,6 +29,7 @@ use crate::console::{Console, Fault};
 use crate::process;
 use crate::sockets::Sockets;
 
+use super::sandbox::{Role, Rules};
 use super::{Server, say_exit};
 
 /// What the process is called, and how it knows what it is.
@@ -95,10 +96,13 @@ fn start(channel: &Channel, sinks: &Sinks) -> Result<Option<(Server, Console)>, 
         leave_stderr(&config, sinks)?;
     }
     process::set_limits(&config.main, &console);
+    let rules = Rules::of(&config, Role::Worker);
+    rules.before_user(order.identity.as_ref())?;
     if let Some(identity) = &order.identity {
         process::assume(identity, &console)?;
     }
     process::change_directory(&config.main)?;
+    rules.enforce()?.say(&console);
     let server = Server::start(config, Arc::new(sockets), affinity, sinks, &console)?;
     Ok(Some((server, console)))
 }

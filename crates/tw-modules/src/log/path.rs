@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 use std::fmt;
 
-use tw_conf::{ConfError, Word};
+use tw_conf::{ConfError, Span, Word};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
@@ -11,7 +11,9 @@ use tw_server::vars::Template;
 /// A path with variables.
 #[derive(Clone)]
 pub(super) struct VarPath {
-    path: Template,
+    pub(super) path: Template,
+    /// Where it is written.
+    pub(super) at: Span,
     /// Bytes before the first variable that are whole names: the directory no value leads out of.
     directory: usize,
 }
@@ -39,7 +41,7 @@ impl VarPath {
     pub(super) fn compile(word: &Word, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let prefix = if word.bytes.starts_with(b"/") { Vec::new() } else { cx.full_path(b"") };
         let path = Template::joined([Template::text(&prefix), cx.template(word)?]);
-        Ok(Self { path, directory: prefix.len() + directory(&word.bytes) })
+        Ok(Self { path, at: word.span, directory: prefix.len() + directory(&word.bytes) })
     }
 
     /// Writes the path for `r` into `buf`.

@@ -28,6 +28,7 @@ use super::media_types::MediaTypes;
 use crate::load::Resolve;
 use crate::log::{LogTarget, SharedErrorLog};
 use crate::module::Settings;
+use crate::reach::Reach;
 use crate::vars::Template;
 
 pub use access::{Access, Satisfy};
@@ -410,6 +411,11 @@ impl Settings for Location {
 
     fn are_shared(&self) -> bool {
         self.visibility == Visibility::Public
+    }
+
+    fn reach(&self, _core: &Self, reach: &mut Reach) {
+        reach.reads(&self.root.path, self.root.at);
+        reach.changes(&Template::text(self.client_body.temp_path.path.to_bytes()), None);
     }
 }
 

@@ -34,6 +34,8 @@ pub struct MainSettings {
     pub error_log: Vec<LogTarget>,
     /// `loop_guard`
     pub loop_guard: LoopGuard,
+    /// `sandbox`
+    pub sandbox: Sandbox,
     /// `stall_threshold`
     pub stall_threshold: Duration,
     /// `hot_files_size`: bytes of small files each loop keeps in memory.
@@ -76,6 +78,18 @@ pub enum LoopGuard {
     Enforce,
 }
 
+/// `sandbox`: what the process gives up before it serves anybody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sandbox {
+    /// Nothing but what `user` says.
+    Off,
+    /// Privileges, system calls, and the right to change files anywhere but where the configuration needs it; what of
+    /// this the kernel can do.
+    Auto,
+    /// All of it, and the right to read anything but what the configuration names.
+    On,
+}
+
 /// Most loops of a process.
 pub const WORKERS_MAX: u64 = 1024;
 
@@ -112,6 +126,7 @@ pub struct Raw {
     debug_connections: Setting<Vec<DebugPeer>>,
     error_log: Setting<Vec<LogTarget>>,
     loop_guard: Setting<LoopGuard>,
+    sandbox: Setting<Sandbox>,
     stall_threshold: Setting<Duration>,
     hot_files_size: Setting<usize>,
     daemon: Setting<bool>,
@@ -193,6 +208,12 @@ pub const DIRECTIVES: &[Directive<Raw>] = &[
             node,
             &[("off", LoopGuard::Off), ("log", LoopGuard::Log), ("enforce", LoopGuard::Enforce)],
         )
+    }),
+    record::new("sandbox", "on | off | auto", MAIN, Args::exact(1))
+    .default("auto")
+    .since("Tailwater 0.1")
+    .doc("What the process gives up for good before it serves anybody: privileges, system calls, changing files (auto), and reading them (on) but where the configuration needs it.").set(|raw, node, _| {
+        raw.sandbox.set_one_of(node, &[("on", Sandbox::On), ("off", Sandbox::Off), ("auto", Sandbox::Auto)])
     }),
     record::time("stall_threshold", MAIN | EVENTS)
         .default("10ms")
@@ -288,6 +309,7 @@ impl MainSettings {
             debug_connections: raw.debug_connections.take().unwrap_or_default(),
             error_log,
             loop_guard: raw.loop_guard.or(None, LoopGuard::Off),
+            sandbox: raw.sandbox.or(None, Sandbox::Auto),
             stall_threshold: raw.stall_threshold.or(None, Duration::from_millis(10)),
             hot_files_size: raw.hot_files_size.or(None, 32 << 20),
             daemon: raw.daemon.or(None, true),

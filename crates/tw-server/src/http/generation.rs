@@ -14,6 +14,7 @@ use crate::core::server::ServerSettings;
 use crate::load::Kept;
 use crate::log::{Logs, SharedErrorLog};
 use crate::pools::Disks;
+use crate::reach::Reach;
 use crate::vars::Slots;
 
 /// Index of a server in its configuration.
@@ -53,6 +54,8 @@ pub struct Config {
     pub debug_lines: DebugLines,
     /// Directories to make.
     pub temp_paths: Vec<Arc<TempPath>>,
+    /// What requests make the process open, change and connect to.
+    pub reach: Reach,
     /// Name of this host: `$hostname`.
     pub hostname: Box<[u8]>,
     /// What modules keep for the process.

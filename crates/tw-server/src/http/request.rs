@@ -444,7 +444,7 @@ impl Request {
 
     /// Appends the file name of `uri`.
     pub fn append_filename(&self, uri: &[u8], path: &mut Vec<u8>) {
-        let Root { path: root, kind } = &self.plan().core.root;
+        let Root { path: root, kind, .. } = &self.plan().core.root;
         root.eval(self, path);
         match kind {
             RootKind::Root => path.extend_from_slice(uri),

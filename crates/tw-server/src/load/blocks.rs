@@ -123,6 +123,7 @@ fn add_plan(
     plan.uses_realpath_root = cx.vars.realpath_root;
     for (module, settings) in table.modules().zip(settings) {
         module.install(settings, &mut plan);
+        module.reach(settings, &plan.core, &mut built.reach);
         plan.credit(module.name);
     }
     let id = PlanId(built.plans.len() as u32);

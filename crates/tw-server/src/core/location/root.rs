@@ -1,6 +1,6 @@
 //! Where the files of a location are: `root` and `alias`.
 
-use tw_conf::{Args, ConfError, Directive, LOCATION, Node, Setting, Word, record};
+use tw_conf::{Args, ConfError, Directive, LOCATION, Node, Setting, Span, Word, record};
 
 use super::ALL_IF;
 use crate::http::route::Pattern;
@@ -14,6 +14,8 @@ pub struct Root {
     pub path: Template,
     /// How the URI is added.
     pub kind: RootKind,
+    /// Where it is written; `None` if it is not.
+    pub at: Option<Span>,
 }
 
 /// How a path is made from a root and a URI.
@@ -49,7 +51,9 @@ impl Root {
         match (raw.root.take(), outer) {
             (Some((word, alias)), _) => resolve_root(&word, alias, cx),
             (None, Some(outer)) => Ok(outer.clone()),
-            (None, None) => Ok(Self { path: Template::text(&cx.full_path(b"html")), kind: RootKind::Root }),
+            (None, None) => {
+                Ok(Self { path: Template::text(&cx.full_path(b"html")), kind: RootKind::Root, at: None })
+            }
         }
     }
 }
@@ -93,5 +97,5 @@ fn resolve_root(word: &Word, alias: bool, cx: &mut Resolve<'_>) -> Result<Root, 
         text.pop();
     }
     let full = if text.starts_with(b"$") { text } else { cx.full_path(&text) };
-    Ok(Root { path: cx.template_text(&full, Some(word.span))?, kind })
+    Ok(Root { path: cx.template_text(&full, Some(word.span))?, kind, at: Some(word.span) })
 }

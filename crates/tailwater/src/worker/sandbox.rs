@@ -1,0 +1,258 @@
+//! `sandbox`: what the process gives up for good before it serves anybody.
+//!
+//! ```text
+//! capabilities ─► no_new_privs ─► landlock (files, ports, signals) ─► seccomp (system calls)
+//! ```
+//! Whoever runs code of his own in the process then has these rights and no others. They are made of the configuration
+//! and can only become fewer, so a configuration that needs more is for another process: see [`Rules::lacks`].
+//! docs/sandbox.md says what is left to an attacker.
+
+mod places;
+mod privileges;
+#[cfg(test)]
+mod tests;
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use landlock::{
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, LandlockStatus, PathBeneath, Ruleset, RulesetAttr,
+    RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+};
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use tw_log::{Errno, Level};
+use tw_rt::confine::{self, Needs};
+use tw_server::core::main::Sandbox;
+use tw_server::http::generation::Config;
+
+use crate::console::{Console, Fault};
+use crate::user::Identity;
+
+use places::{Place, Places};
+
+/// The newest landlock whose rights are known here; an older kernel enforces what it has.
+const NEWEST: ABI = ABI::V9;
+
+/// What reading is, which only `sandbox on` restricts.
+const READ: BitFlags<AccessFs> = landlock::make_bitflags!(AccessFs::{ReadFile | ReadDir});
+
+/// Which part of a server the process is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// It serves, and a master opens sockets and logs for it.
+    Worker,
+    /// It is the only one, and has to open what a reload brings.
+    Alone,
+}
+
+/// What a process may do that serves one configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Rules {
+    sandbox: Sandbox,
+    role: Role,
+    /// What is restricted of files; everything else of it is free.
+    restricted: BitFlags<AccessFs>,
+    places: Places,
+    connects: bool,
+    io_uring: bool,
+}
+
+/// What became of it.
+#[derive(Debug, Default)]
+pub(crate) struct Report(Vec<(Level, String)>);
+
+impl Report {
+    /// Writes it into the log.
+    pub(crate) fn say(&self, console: &Console) {
+        self.0.iter().for_each(|(level, message)| console.say(*level, format_args!("{message}")));
+    }
+
+    fn add(&mut self, level: Level, message: impl Into<String>) {
+        self.0.push((level, message.into()));
+    }
+}
+
+impl Rules {
+    /// What a process in `role` needs to serve `config`. Looks at the disk, as the user who asks.
+    pub(crate) fn of(config: &Config, role: Role) -> Self {
+        let sandbox = config.main.sandbox;
+        let mut restricted = AccessFs::from_all(NEWEST);
+        if sandbox != Sandbox::On || role == Role::Alone {
+            restricted &= !READ;
+        }
+        if config.reach.changes_anything() {
+            // What is neither reading nor writing stays.
+            restricted &= READ | AccessFs::Execute | AccessFs::IoctlDev;
+        }
+        Self {
+            sandbox,
+            role,
+            restricted,
+            places: Places::of(config, role, restricted),
+            connects: config.reach.does_connect(),
+            io_uring: config.plans.iter().any(|plan| plan.core.files.aio.uses_ring()),
+        }
+    }
+
+    /// Whether a process under these rules can serve what `other` is for, and is as confined as that wants it.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        self.lacks(other).is_none()
+    }
+
+    /// What of `other` a process under these rules cannot do.
+    pub(crate) fn lacks(&self, other: &Self) -> Option<String> {
+        if (self.sandbox, self.role) != (other.sandbox, other.role) {
+            return Some("another \"sandbox\"".into());
+        }
+        if self.sandbox == Sandbox::Off {
+            return None;
+        }
+        if other.io_uring && !self.io_uring {
+            return Some("\"aio on\"".into());
+        }
+        if other.connects && !self.connects {
+            return Some("connections to other servers".into());
+        }
+        if self.restricted != other.restricted {
+            return Some("a sandbox that restricts other uses of files".into());
+        }
+        let missing = self.places.lacks(&other.places)?;
+        Some(format!("{} \"{}\"", missing.purpose(), missing.path.display()))
+    }
+
+    /// Narrows what programs started by this process could ever get. For a process that is about to become `user`, which
+    /// loses the privilege that this takes.
+    pub(crate) fn before_user(&self, user: Option<&Identity>) -> Result<(), Fault> {
+        if self.sandbox == Sandbox::Off {
+            return Ok(());
+        }
+        let keep = match user {
+            Some(user) if user.uid != 0 => privileges::NONE,
+            _ => privileges::of(self.role),
+        };
+        privileges::bound(keep).map_err(|error| failed("prctl(PR_CAPBSET_DROP)", &error))
+    }
+
+    /// Gives up everything else, for good: once in a process, when it is the user it will be, has its sockets and logs,
+    /// and before it has threads.
+    pub(crate) fn enforce(&self) -> Result<Report, Fault> {
+        // Threads that run already would keep what they can do. Without /proc nobody knows.
+        if self.sandbox != Sandbox::Off
+            && fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() > 1)
+        {
+            return Err(Fault::emerg("sandbox: other threads are running"));
+        }
+        self.enforce_here()
+    }
+
+    /// The same for the calling thread; the filter of system calls is for all.
+    fn enforce_here(&self) -> Result<Report, Fault> {
+        let mut report = Report::default();
+        if self.sandbox == Sandbox::Off {
+            return Ok(report);
+        }
+        privileges::give_up(privileges::of(self.role)).map_err(|error| failed("capset()", &error))?;
+        rustix::thread::set_no_new_privs(true)
+            .map_err(|errno| failed("prctl(PR_SET_NO_NEW_PRIVS)", &errno.into()))?;
+        self.landlock(&mut report)?;
+        let needs = Needs { io_uring: self.io_uring, listen: self.role == Role::Alone };
+        if let Err(error) = confine::confine(needs) {
+            let message = format!("sandbox: system calls cannot be filtered ({error})");
+            match self.sandbox {
+                Sandbox::On => return Err(Fault::emerg(message).hint(WITHOUT)),
+                Sandbox::Auto | Sandbox::Off => report.add(Level::Notice, message),
+            }
+        }
+        Ok(report)
+    }
+
+    fn landlock(&self, report: &mut Report) -> Result<(), Fault> {
+        if self.sandbox == Sandbox::On && self.role == Role::Alone {
+            report.add(
+                Level::Warn,
+                "\"sandbox on\" does not restrict reading in a single process, which has to read its configuration",
+            );
+        }
+        let status = self.restrict(report);
+        let message = match status {
+            Ok((RulesetStatus::NotEnforced, LandlockStatus::NotEnabled)) => {
+                "sandbox: landlock is not enabled in this kernel".to_owned()
+            }
+            Ok((RulesetStatus::NotEnforced, _)) => "sandbox: this kernel has no landlock".to_owned(),
+            Ok((_, LandlockStatus::Available { effective_abi, .. })) => {
+                report
+                    .add(Level::Info, format!("sandbox: landlock {}, {}", effective_abi as i32, self.places));
+                return Ok(());
+            }
+            Ok(_) => return Ok(()),
+            Err(error) => format!("sandbox: landlock failed ({error})"),
+        };
+        match self.sandbox {
+            Sandbox::On => Err(Fault::emerg(message).hint(WITHOUT)),
+            Sandbox::Auto | Sandbox::Off => {
+                report.add(Level::Notice, format!("{message}, files are not restricted"));
+                Ok(())
+            }
+        }
+    }
+
+    fn restrict(&self, report: &mut Report) -> Result<(RulesetStatus, LandlockStatus), RulesetError> {
+        let mut ruleset = Ruleset::default().handle_access(self.restricted)?;
+        if self.role == Role::Worker {
+            ruleset = ruleset.handle_access(AccessNet::BindTcp)?;
+        }
+        if !self.connects {
+            ruleset = ruleset.handle_access(AccessNet::ConnectTcp)?;
+        }
+        // A single process may have to tell an init system that it is ready, perhaps over an abstract socket.
+        ruleset = match self.role {
+            Role::Worker => ruleset.scope(Scope::from_all(NEWEST))?,
+            Role::Alone => ruleset.scope(Scope::Signal)?,
+        };
+        let mut ruleset = ruleset.create()?;
+        for place in self.places.iter() {
+            allow(&mut ruleset, place, self.restricted, report);
+        }
+        for (path, purpose) in self.places.missing() {
+            let text =
+                format!("sandbox: {purpose} \"{}\" will not be allowed, it does not exist", path.display());
+            report.add(Level::Info, text);
+        }
+        let status = ruleset.restrict_self()?;
+        Ok((status.ruleset, status.landlock))
+    }
+}
+
+/// What to do where the kernel cannot do it.
+const WITHOUT: &str = "\"sandbox auto\" goes on without what the kernel cannot do";
+
+/// Allows what a place is for.
+fn allow(ruleset: &mut RulesetCreated, place: &Place, restricted: BitFlags<AccessFs>, report: &mut Report) {
+    let rights = place.rights & restricted;
+    if rights.is_empty() {
+        return;
+    }
+    let added = open(&place.path).map_err(|error| error.to_string()).and_then(|fd| {
+        let added =
+            ruleset.add_rule(PathBeneath::new(&fd, rights)).map(|_| ()).map_err(|error| error.to_string());
+        if place.path.starts_with("/proc") {
+            // A directory of /proc that nobody has open is made anew when it is looked up, and is another one then.
+            std::mem::forget(fd);
+        }
+        added
+    });
+    if let Err(error) = added {
+        // A pipe or a socket, which nothing restricts; or what is gone again, and nobody can have.
+        let (purpose, path) = (place.purpose(), place.path.display());
+        report.add(Level::Info, format!("sandbox: {purpose} \"{path}\" is not allowed ({error})"));
+    }
+}
+
+fn open(path: &Path) -> io::Result<std::os::fd::OwnedFd> {
+    Ok(openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+fn failed(call: &str, error: &io::Error) -> Fault {
+    Fault::emerg(format!("sandbox: {call} failed ({})", Errno::from(error)))
+}

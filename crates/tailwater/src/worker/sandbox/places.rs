@@ -1,0 +1,227 @@
+//! Where the process may do what with files: what modules say they reach, and what the process itself needs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use landlock::{AccessFs, BitFlags, make_bitflags};
+use tw_log::{SyslogServer, Target};
+use tw_net::Addr;
+use tw_server::core::main::Sandbox;
+use tw_server::http::generation::Config;
+use tw_server::reach::Access;
+
+use super::{READ, Role};
+use crate::conf::path;
+
+/// What a log needs of its directory.
+const APPEND: BitFlags<AccessFs> = make_bitflags!(AccessFs::{WriteFile | MakeReg});
+/// What WebDAV and temporary files need. A file that is moved may not gain rights by that, so both have the same.
+const CHANGE: BitFlags<AccessFs> = make_bitflags!(AccessFs::{
+    ReadFile | ReadDir | WriteFile | Truncate | MakeReg | MakeDir | RemoveFile | RemoveDir | Refer
+});
+/// What the pid file needs.
+const PID_FILE: BitFlags<AccessFs> = make_bitflags!(AccessFs::{WriteFile | Truncate | MakeReg | RemoveFile});
+/// What a listening Unix socket needs: another server's is asked whether it is alive.
+const LISTEN: BitFlags<AccessFs> = make_bitflags!(AccessFs::{MakeSock | RemoveFile | ResolveUnix});
+/// What a syslog server needs.
+const CONNECT: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ResolveUnix});
+/// What a core file needs, which the kernel writes with the rights of the process.
+const CORE: BitFlags<AccessFs> = make_bitflags!(AccessFs::{WriteFile | Truncate | MakeReg});
+
+/// What the C library and the server itself read while they run: names of hosts, times, what `/proc` tells of the
+/// process, and how many processors its group has.
+const SYSTEM: [&str; 12] = [
+    "/etc/gai.conf",
+    "/etc/host.conf",
+    "/etc/hosts",
+    "/etc/localtime",
+    "/etc/nsswitch.conf",
+    "/etc/protocols",
+    "/etc/resolv.conf",
+    "/etc/services",
+    "/proc/self",
+    "/sys/devices/system/cpu",
+    "/sys/fs/cgroup",
+    "/usr/share/zoneinfo",
+];
+
+/// A file or directory, and what may be done with it and below it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Without symbolic links.
+    pub(super) path: PathBuf,
+    /// Device and number: rights hold for what was there, whatever gets its name later.
+    id: (u64, u64),
+    pub(super) rights: BitFlags<AccessFs>,
+}
+
+impl Place {
+    /// What it is for, for messages.
+    pub(super) fn purpose(&self) -> &'static str {
+        purpose(self.rights)
+    }
+}
+
+fn purpose(rights: BitFlags<AccessFs>) -> &'static str {
+    if rights.intersects(!READ & !CONNECT) {
+        "writing in"
+    } else if rights.intersects(READ) {
+        "reading"
+    } else {
+        "connections to"
+    }
+}
+
+/// All places, by path; those that are not there cannot be allowed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Places {
+    there: BTreeMap<PathBuf, Place>,
+    missing: BTreeMap<PathBuf, BitFlags<AccessFs>>,
+}
+
+impl Places {
+    // DIFF(nginx): nothing is written where a link leads out of what is named here.
+    /// What serving `config` needs where `restricted` is restricted.
+    pub(super) fn of(config: &Config, role: Role, restricted: BitFlags<AccessFs>) -> Self {
+        let mut places = Self::default();
+        if config.main.sandbox == Sandbox::Off {
+            return places;
+        }
+        for place in config.reach.places() {
+            let rights = match place.access {
+                Access::Read => READ,
+                Access::Append => APPEND,
+                Access::Change => CHANGE,
+            };
+            places.add(path(&place.path), rights & restricted);
+        }
+        places.add_process(config, restricted);
+        if role == Role::Alone {
+            places.add_single(config, restricted);
+        }
+        places
+    }
+
+    /// What every process needs.
+    fn add_process(&mut self, config: &Config, restricted: BitFlags<AccessFs>) {
+        if restricted.intersects(READ) {
+            SYSTEM.iter().for_each(|name| self.add(Path::new(name), READ & restricted));
+        }
+        for target in config.logs.targets() {
+            if let Target::Syslog(SyslogServer::Unix(socket)) = target {
+                self.add_parent(socket, CONNECT & restricted);
+            }
+        }
+        let main = &config.main;
+        if let Some(directory) = &main.working_directory
+            && main.rlimit_core.is_some_and(|size| size > 0)
+        {
+            self.add(path(directory), CORE & restricted);
+        }
+    }
+
+    /// What a process needs that has no master to open things for it: now, when logs are reopened, and at a reload.
+    fn add_single(&mut self, config: &Config, restricted: BitFlags<AccessFs>) {
+        config.logs.paths().for_each(|log| self.add_log(log, APPEND & restricted));
+        self.add_parent(path(&config.main.pid), PID_FILE & restricted);
+        for group in &config.listens {
+            if let Addr::Unix(Some(socket)) = &group.address {
+                self.add_parent(socket, LISTEN & restricted);
+            }
+        }
+        // A reload would make it.
+        for temp in &config.temp_paths {
+            let temp = path(temp.path.to_bytes());
+            if self.missing.remove(temp).is_some() {
+                self.add_parent(temp, CHANGE & restricted);
+            }
+        }
+    }
+
+    /// A log. A file may be replaced by another one; a terminal or a pipe is what it is.
+    fn add_log(&mut self, log: &Path, rights: BitFlags<AccessFs>) {
+        match fs::metadata(log) {
+            Ok(found) if !found.is_file() => self.add_exactly(log, rights & AccessFs::WriteFile),
+            Ok(_) => {
+                self.add_parent(log, rights);
+                // A link to a file elsewhere.
+                self.add(log, rights);
+            }
+            Err(_) => self.add_parent(log, rights),
+        }
+    }
+
+    fn add_parent(&mut self, file: &Path, rights: BitFlags<AccessFs>) {
+        match file.parent() {
+            Some(directory) if directory != Path::new("") => self.add(directory, rights),
+            _ => self.add(Path::new("."), rights),
+        }
+    }
+
+    /// A directory and what is below it. A file is replaced by another one sooner or later, so its directory counts but
+    /// for those of the system, whose directory holds other things.
+    fn add(&mut self, path: &Path, rights: BitFlags<AccessFs>) {
+        let is_system = SYSTEM.iter().any(|name| Path::new(name) == path);
+        match fs::metadata(path) {
+            Ok(found) if !found.is_dir() && !is_system => {
+                let real = fs::canonicalize(path);
+                match real.as_deref().ok().and_then(Path::parent) {
+                    Some(directory) => self.add_exactly(directory, rights),
+                    None => self.add_exactly(path, rights),
+                }
+            }
+            _ => self.add_exactly(path, rights),
+        }
+    }
+
+    fn add_exactly(&mut self, path: &Path, rights: BitFlags<AccessFs>) {
+        if rights.is_empty() {
+            return;
+        }
+        let Ok(found) = fs::metadata(path) else {
+            *self.missing.entry(path.to_owned()).or_default() |= rights;
+            return;
+        };
+        // What has no path of its own, such as a pipe behind /dev/stdout, keeps this one.
+        let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let id = (found.dev(), found.ino());
+        let place = self.there.entry(path.clone()).or_insert(Place { path, id, rights });
+        place.rights |= rights;
+    }
+
+    /// All that exist.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Place> {
+        self.there.values()
+    }
+
+    /// Those that do not, and what they are for. Of what is only read, only the configuration's own are interesting.
+    pub(super) fn missing(&self) -> impl Iterator<Item = (&Path, &'static str)> {
+        let ours =
+            self.missing.iter().filter(|(path, _)| !SYSTEM.iter().any(|name| Path::new(name) == *path));
+        ours.map(|(path, rights)| (path.as_path(), purpose(*rights)))
+    }
+
+    /// A place of `other` with which not all may be done that it wants.
+    pub(super) fn lacks<'a>(&self, other: &'a Self) -> Option<&'a Place> {
+        other.iter().find(|wanted| !self.allows(wanted))
+    }
+
+    fn allows(&self, wanted: &Place) -> bool {
+        let allowed = wanted.path.ancestors().filter_map(|path| self.there.get(path));
+        let allowed = allowed.filter(|place| place.path != wanted.path || place.id == wanted.id);
+        allowed.fold(BitFlags::EMPTY, |rights, place| rights | place.rights).contains(wanted.rights)
+    }
+}
+
+/// For the log: how many there are of each kind.
+impl fmt::Display for Places {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = |what: &str| self.iter().filter(|place| place.purpose() == what).count();
+        let (written, read) = (count("writing in"), count("reading"));
+        write!(f, "{written} places may be written to")?;
+        if read > 0 { write!(f, ", {read} more be read") } else { f.write_str(", reading is free") }
+    }
+}

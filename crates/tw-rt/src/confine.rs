@@ -1,0 +1,174 @@
+//! The filter of the process: system calls that no thread of a server ever makes fail with `EPERM`, whoever makes them.
+//!
+//! It names what is refused, not what is allowed, so that no library that makes an unusual call is surprised; the loop
+//! guard of each loop stands beside it and is stricter. Other system calls are not slowed down: the kernel knows those
+//! that always pass by a bit. Calls of another architecture end the process.
+//!
+//! What it cannot see is what lies behind a pointer. So `clone3` does not exist (`ENOSYS`), which makes the C library
+//! use `clone`, whose flags can be looked at.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    sock_filter,
+};
+use tw_sys::nr;
+
+/// What the process has to be able to do although it is confined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Needs {
+    /// It reads by io_uring.
+    pub io_uring: bool,
+    /// It opens listening sockets itself.
+    pub listen: bool,
+}
+
+/// Refuses, from now on and on all threads, what no thread of a server calls.
+///
+/// Errors: the kernel has no filters, or a thread has one that the others have not.
+pub fn confine(needs: Needs) -> io::Result<()> {
+    let rules = rules(needs).map_err(io::Error::other)?;
+    let arch = std::env::consts::ARCH.try_into().map_err(io::Error::other)?;
+    let refused = SeccompAction::Errno(nr::EPERM.unsigned_abs());
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, arch).map_err(io::Error::other)?;
+    let program: BpfProgram = filter.try_into().map_err(io::Error::other)?;
+    for program in [&program, &by_number()] {
+        seccompiler::apply_filter_all_threads(program).map_err(io::Error::other)?;
+    }
+    Ok(())
+}
+
+/// What is refused: a call without rules always, one with rules when one of them holds.
+fn rules(needs: Needs) -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::BackendError> {
+    let mut rules: BTreeMap<_, _> = nr::never().map(|call| (call, Vec::new())).collect();
+    // Files change their length by descriptors only, which were opened for that.
+    rules.insert(nr::SYS_truncate, Vec::new());
+    if !needs.io_uring {
+        rules.extend([nr::SYS_io_uring_setup, nr::SYS_io_uring_register].map(|call| (call, Vec::new())));
+    }
+    if !needs.listen {
+        rules.extend([nr::SYS_bind, nr::SYS_listen].map(|call| (call, Vec::new())));
+    }
+
+    // Threads, no processes, and no name spaces.
+    let name_spaces = [
+        nr::CLONE_NEWCGROUP,
+        nr::CLONE_NEWIPC,
+        nr::CLONE_NEWNET,
+        nr::CLONE_NEWNS,
+        nr::CLONE_NEWPID,
+        nr::CLONE_NEWUSER,
+        nr::CLONE_NEWUTS,
+    ];
+    let mut clone = vec![rule([has(0, bits(nr::CLONE_THREAD), 0)?])?];
+    for name_space in name_spaces.map(bits) {
+        clone.push(rule([has(0, name_space, name_space)?])?);
+    }
+    rules.insert(nr::SYS_clone, clone);
+
+    // Signals and limits are for this process.
+    let own = u64::from(std::process::id());
+    for call in [nr::SYS_kill, nr::SYS_tgkill, nr::SYS_rt_sigqueueinfo, nr::SYS_rt_tgsigqueueinfo] {
+        rules.insert(call, vec![rule([differs(0, own)?])?]);
+    }
+    rules.insert(nr::SYS_prlimit64, vec![rule([differs(0, 0)?, differs(0, own)?])?]);
+
+    // Families with a peer somewhere, and the list of interfaces that a look-up of names asks for.
+    let families = [nr::AF_UNIX, nr::AF_INET, nr::AF_INET6, nr::AF_NETLINK].map(bits);
+    let [unix, inet, inet6, netlink] = families;
+    rules.insert(
+        nr::SYS_socket,
+        vec![
+            rule([differs(0, unix)?, differs(0, inet)?, differs(0, inet6)?, differs(0, netlink)?])?,
+            rule([equals(0, netlink)?, differs(2, bits(nr::NETLINK_ROUTE))?])?,
+        ],
+    );
+
+    // Nobody types into a terminal but who sits there.
+    let terminal = [nr::TIOCSTI, nr::TIOCLINUX];
+    let terminal = terminal.map(|request| equals(1, request).and_then(|request| rule([request])));
+    rules.insert(nr::SYS_ioctl, terminal.into_iter().collect::<Result<_, _>>()?);
+
+    // Memory is written to or run, and what is run comes from a file.
+    let (write, exec, anonymous) = (bits(nr::PROT_WRITE), bits(nr::PROT_EXEC), bits(nr::MAP_ANONYMOUS));
+    rules.insert(
+        nr::SYS_mmap,
+        vec![
+            rule([has(2, write | exec, write | exec)?])?,
+            rule([has(2, exec, exec)?, has(3, anonymous, anonymous)?])?,
+        ],
+    );
+    for call in [nr::SYS_mprotect, nr::SYS_pkey_mprotect] {
+        rules.insert(call, vec![rule([has(2, exec, exec)?])?]);
+    }
+    Ok(rules)
+}
+
+type Made<T> = Result<T, seccompiler::BackendError>;
+
+fn rule<const N: usize>(conditions: [SeccompCondition; N]) -> Made<SeccompRule> {
+    SeccompRule::new(conditions.into())
+}
+
+/// The argument at `index`, in the bits of `mask`, is `value`.
+fn has(index: u8, mask: u64, value: u64) -> Made<SeccompCondition> {
+    SeccompCondition::new(index, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(mask), value)
+}
+
+/// The argument at `index`, an `int`, is `value`.
+fn equals(index: u8, value: u64) -> Made<SeccompCondition> {
+    SeccompCondition::new(index, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)
+}
+
+/// The argument at `index`, an `int`, is not `value`.
+fn differs(index: u8, value: u64) -> Made<SeccompCondition> {
+    SeccompCondition::new(index, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, value)
+}
+
+/// An `int` of the C library as an argument.
+fn bits(value: i32) -> u64 {
+    u64::from(value.cast_unsigned())
+}
+
+/// Numbers from here on are calls of x32, which on x86_64 are those of the list under other numbers.
+const X32: u32 = 0x4000_0000;
+
+/// The filter that looks at numbers only: `clone3` does not exist, and nothing of x32 is allowed.
+fn by_number() -> BpfProgram {
+    const LOAD: u16 = 0x20;
+    const IF_EQUAL: u16 = 0x15;
+    const IF_NOT_LESS: u16 = 0x35;
+    const RETURN: u16 = 0x06;
+    let step = |code, k, jt, jf| sock_filter { code, jt, jf, k };
+    let errno = |errno: i32| nr::SECCOMP_RET_ERRNO | errno.unsigned_abs();
+    let clone3 = u32::try_from(nr::SYS_clone3).unwrap_or(u32::MAX);
+    vec![
+        // The number is the first field of what a filter sees.
+        step(LOAD, 0, 0, 0),
+        step(IF_EQUAL, clone3, 2, 0),
+        step(IF_NOT_LESS, X32, 2, 0),
+        step(RETURN, nr::SECCOMP_RET_ALLOW, 0, 0),
+        step(RETURN, errno(nr::ENOSYS), 0, 0),
+        step(RETURN, errno(nr::EPERM), 0, 0),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_needed_is_not_refused() {
+        let refused = |io_uring, listen| rules(Needs { io_uring, listen }).unwrap();
+        let all = refused(true, true);
+        for call in [nr::SYS_bind, nr::SYS_listen, nr::SYS_io_uring_setup, nr::SYS_io_uring_register] {
+            assert!(!all.contains_key(&call), "{:?}", nr::name(call));
+            assert!(refused(false, false).contains_key(&call), "{:?}", nr::name(call));
+        }
+        for call in [nr::SYS_clone, nr::SYS_mmap, nr::SYS_socket, nr::SYS_ioctl, nr::SYS_kill] {
+            assert!(!all[&call].is_empty(), "{:?} is refused with some arguments only", nr::name(call));
+        }
+    }
+}

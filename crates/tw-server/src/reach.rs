@@ -1,0 +1,195 @@
+//! What requests make the process open, change and connect to: the raw material of its sandbox.
+//!
+//! Modules say it in [`Settings::reach`](crate::module::Settings::reach), one call for each place. Nothing is looked up
+//! here: a place is a path as it is written. Of a path with variables the directory before the first one counts.
+
+use std::collections::HashSet;
+
+use tw_conf::{ConfError, Diagnostics, Span};
+
+use crate::core::main::Sandbox;
+use crate::vars::Template;
+
+/// Places that requests reach, each once.
+#[derive(Debug, Default)]
+pub struct Reach {
+    places: Vec<Place>,
+    known: HashSet<(Access, Box<[u8]>)>,
+    /// Paths that begin with a variable, which may lead anywhere: what is done there, and where they are written.
+    unknown: Vec<(Access, Option<Span>)>,
+    connects: bool,
+}
+
+/// A directory, and what is done below it. A file stands for itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The path, relative to nothing.
+    pub path: Box<[u8]>,
+    /// What is done.
+    pub access: Access,
+}
+
+/// What is done below a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// Files are read, and directories listed.
+    Read,
+    /// Files are created and written to, as logs are.
+    Append,
+    /// Files and directories are read, created, changed, renamed and removed.
+    Change,
+}
+
+impl Reach {
+    /// Files at or below `path` are read.
+    pub fn reads(&mut self, path: &Template, at: Option<Span>) {
+        self.add(Access::Read, path, at);
+    }
+
+    /// The file `path` is read. Others in its directory are, too, for all the sandbox knows: a file that is replaced is
+    /// another one.
+    pub fn reads_file(&mut self, path: &Template, at: Option<Span>) {
+        self.add_directory(Access::Read, path.prefix(), at);
+    }
+
+    /// Files in the directory of `path` are written as logs are.
+    pub fn appends(&mut self, path: &Template, at: Option<Span>) {
+        self.add_directory(Access::Append, path.prefix(), at);
+    }
+
+    /// Whatever is at or below `path` is changed.
+    pub fn changes(&mut self, path: &Template, at: Option<Span>) {
+        self.add(Access::Change, path, at);
+    }
+
+    /// Connections to other servers are opened.
+    pub fn connects(&mut self) {
+        self.connects = true;
+    }
+
+    /// The places, in the order they were said.
+    pub fn places(&self) -> &[Place] {
+        &self.places
+    }
+
+    /// Whether connections to other servers are opened.
+    pub fn does_connect(&self) -> bool {
+        self.connects
+    }
+
+    /// Whether some path that is changed or written to may lead anywhere.
+    pub fn changes_anything(&self) -> bool {
+        self.unknown.iter().any(|(access, _)| *access != Access::Read)
+    }
+
+    /// Refuses what `sandbox` cannot confine, or warns of it.
+    pub(crate) fn check(&self, sandbox: Sandbox, diagnostics: &mut Diagnostics) -> Result<(), ConfError> {
+        let at = |error: ConfError, span: &Option<Span>| match span {
+            Some(span) => error.at(*span),
+            None => error,
+        };
+        match sandbox {
+            Sandbox::Off => {}
+            Sandbox::On => {
+                if let Some((_, span)) = self.unknown.first() {
+                    let error = ConfError::new(
+                        "a path that begins with a variable cannot be used with \"sandbox on\"",
+                    )
+                    .hint("it has to begin with the directory that is not to be left: /srv/$host");
+                    return Err(at(error, span));
+                }
+            }
+            Sandbox::Auto => {
+                if let Some((_, span)) = self.unknown.iter().find(|(access, _)| *access != Access::Read) {
+                    let message = "\"sandbox\" does not restrict where files are changed, because this path may lead anywhere";
+                    diagnostics.push(at(ConfError::warn(message), span));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, access: Access, path: &Template, at: Option<Span>) {
+        match path.constant() {
+            Some(path) => self.add_path(access, path),
+            None => self.add_directory(access, path.prefix(), at),
+        }
+    }
+
+    /// Adds the directory of `path`, which ends at its last slash.
+    fn add_directory(&mut self, access: Access, path: &[u8], at: Option<Span>) {
+        match path.iter().rposition(|byte| *byte == b'/') {
+            Some(slash) => self.add_path(access, &path[..=slash]),
+            None if !self.unknown.contains(&(access, at)) => self.unknown.push((access, at)),
+            None => {}
+        }
+    }
+
+    fn add_path(&mut self, access: Access, path: &[u8]) {
+        let path = match path.strip_suffix(b"/") {
+            Some(b"") | None => path,
+            Some(path) => path,
+        };
+        // Most blocks have the places of the block around them.
+        if self.places.last().is_some_and(|last| last.access == access && *last.path == *path) {
+            return;
+        }
+        if self.known.insert((access, path.into())) {
+            self.places.push(Place { path: path.into(), access });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vars::VarTable;
+
+    #[test]
+    fn variables_end_what_is_known() {
+        let shown = |text: &str, say: fn(&mut Reach, &Template, Option<Span>)| {
+            let mut reach = Reach::default();
+            let path = Template::compile(text.as_bytes(), None, &mut VarTable::default()).unwrap();
+            say(&mut reach, &path, None);
+            say(&mut reach, &path, None);
+            assert!(reach.places.len() + reach.unknown.len() == 1, "{text}: {reach:?}");
+            reach.places.first().map(|place| String::from_utf8_lossy(&place.path).into_owned())
+        };
+        for (text, tree, file) in [
+            ("/srv/www", Some("/srv/www"), Some("/srv")),
+            ("/srv/www/", Some("/srv/www"), Some("/srv/www")),
+            ("/srv/www-$a/x", Some("/srv"), Some("/srv")),
+            ("/srv/$a", Some("/srv"), Some("/srv")),
+            ("/$a", Some("/"), Some("/")),
+            ("/", Some("/"), Some("/")),
+            ("$a/b", None, None),
+        ] {
+            assert_eq!(shown(text, Reach::reads).as_deref(), tree, "{text}");
+            assert_eq!(shown(text, Reach::changes).as_deref(), tree, "{text}");
+            assert_eq!(shown(text, Reach::reads_file).as_deref(), file, "{text}");
+            assert_eq!(shown(text, Reach::appends).as_deref(), file, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_known_is_refused_or_said() {
+        let checked = |access, sandbox| {
+            let mut reach = Reach::default();
+            reach.add_directory(access, b"", None);
+            let mut diagnostics = Diagnostics::default();
+            let refused = reach.check(sandbox, &mut diagnostics).is_err();
+            (refused, !diagnostics.is_empty(), reach.changes_anything())
+        };
+        for (access, sandbox, expected) in [
+            (Access::Read, Sandbox::Off, (false, false, false)),
+            (Access::Read, Sandbox::Auto, (false, false, false)),
+            (Access::Read, Sandbox::On, (true, false, false)),
+            (Access::Change, Sandbox::Off, (false, false, true)),
+            (Access::Append, Sandbox::Auto, (false, true, true)),
+            (Access::Change, Sandbox::Auto, (false, true, true)),
+            (Access::Change, Sandbox::On, (true, false, true)),
+        ] {
+            assert_eq!(checked(access, sandbox), expected, "{access:?} {sandbox:?}");
+        }
+    }
+}
