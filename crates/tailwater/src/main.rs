@@ -70,14 +70,16 @@ fn main_command(options: &Options) -> ExitCode {
 /// `-s`
 fn give_order(source: &Source, order: Order) -> ExitCode {
     let console = Console::new();
+    console.begin_record();
     let Some(loaded) = source.load(&Kept::default(), &console) else { return ExitCode::FAILURE };
-    match master::order(path(&loaded.config.main.pid), order) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(fault) => {
-            console.fault(&fault);
-            ExitCode::FAILURE
-        }
-    }
+    let warned = console.end_record();
+    let (said, code) = match master::order(path(&loaded.config.main.pid), order) {
+        Ok(said) => (said, ExitCode::SUCCESS),
+        Err(said) => (said, ExitCode::FAILURE),
+    };
+    // The server warns of the same.
+    said.iter().filter(|fault| !warned.contains(fault)).for_each(|fault| console.fault(fault));
+    code
 }
 
 fn run(source: Source) -> ExitCode {

@@ -2,6 +2,7 @@
 //! signals ask for. A worker process serves; under `master_process off` this process does that as well.
 
 mod child;
+mod control;
 mod files;
 mod logs;
 mod pid;
@@ -24,6 +25,7 @@ use crate::console::Console;
 use crate::sockets::Sockets;
 use crate::worker;
 
+use control::Control;
 use pid::PidFile;
 use serving::Serving;
 
@@ -51,6 +53,8 @@ pub(crate) struct Master {
     main: MainSettings,
     sockets: Arc<Sockets>,
     pid: Option<PidFile>,
+    /// `None` where such a socket cannot be had.
+    control: Option<Control>,
     serving: Serving,
 }
 

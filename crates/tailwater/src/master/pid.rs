@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::{Pid, Signal};
 use tw_log::Level;
 
+use super::control;
 use crate::cli::Order;
 use crate::console::Fault;
 
@@ -49,9 +50,18 @@ impl Drop for PidFile {
     }
 }
 
-/// Sends a running server what `-s` asks for.
-pub(crate) fn order(path: &Path, order: Order) -> Result<(), Fault> {
-    let pid = read(path)?;
+/// Tells a running server what `-s` asks for. What it says if the order is a reload.
+pub(crate) fn order(path: &Path, order: Order) -> Result<Vec<Fault>, Vec<Fault>> {
+    let pid = read(path).map_err(|fault| vec![fault])?;
+    if order == Order::Reload
+        && let Some(answer) = control::order_reload(pid)
+    {
+        return answer;
+    }
+    send(pid, order).map(|()| Vec::new()).map_err(|fault| vec![fault])
+}
+
+fn send(pid: Pid, order: Order) -> Result<(), Fault> {
     let signal = match order {
         Order::Stop => Signal::TERM,
         Order::Quit => Signal::QUIT,

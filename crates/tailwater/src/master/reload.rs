@@ -22,15 +22,16 @@ use crate::worker::sandbox::{Role, Rules};
 
 impl Master {
     // DIFF(nginx): connections outlive a reload, so worker_shutdown_timeout does not end them then.
-    /// Reads the configuration again. After a fault, which has been said, everything is as before.
-    pub(super) fn reload(&mut self) {
+    /// Reads the configuration again, and tells whether it is used. After a fault, which has been said, everything is as
+    /// before.
+    pub(super) fn reload(&mut self) -> bool {
         let done = if self.main.master_process { self.reload_there() } else { self.reload_here() };
-        if let Err(fault) = done {
-            if let Some(fault) = fault {
-                self.console.fault(&fault);
-            }
-            self.console.say(Level::Notice, format_args!("the configuration stays as it was"));
+        let Err(fault) = done else { return true };
+        if let Some(fault) = fault {
+            self.console.fault(&fault);
         }
+        self.console.say(Level::Notice, format_args!("the configuration stays as it was"));
+        false
     }
 
     /// With a worker process. The error is a fault that has not been said yet.

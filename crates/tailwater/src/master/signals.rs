@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tw_log::{Errno, Level, open_log};
 use tw_rt::signal::{Received, Signal};
 
+use super::control::{Client, Control};
 use super::logs::LogFiles;
 use super::serving::Serving;
 use super::{Master, Mode};
@@ -39,6 +40,9 @@ impl Master {
             while let Some(received) = self.next_signal() {
                 state = self.on_signal(received, state);
             }
+            while let Some(client) = self.control.as_ref().and_then(Control::next) {
+                self.obey(client, state);
+            }
             self.serving.look_after(&self.console);
             if state == State::Draining && self.serving.is_over() {
                 state = State::Ended;
@@ -54,6 +58,7 @@ impl Master {
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
         let voice = self.serving.voice();
         fds.extend(voice.as_ref().map(|voice| PollFd::new(voice, PollFlags::IN)));
+        fds.extend(self.control.as_ref().map(|control| PollFd::new(control, PollFlags::IN)));
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
@@ -117,6 +122,17 @@ impl Master {
             }
             Signal::Hup | Signal::Usr2 | Signal::Winch => state,
         }
+    }
+
+    /// `-s reload`: as HUP, with an answer.
+    fn obey(&mut self, client: Client, state: State) {
+        if state != State::Serving {
+            return client.answer(false, &[Fault::emerg("the server is shutting down")]);
+        }
+        self.notice(format_args!("reload ordered by process {}, reconfiguring", client.pid));
+        self.console.begin_record();
+        let is_done = self.reload();
+        client.answer(is_done, &self.console.end_record());
     }
 
     fn drain(&mut self, state: State) -> State {

@@ -16,6 +16,7 @@ use tw_server::core::main::MainSettings;
 use tw_server::http::generation::Config;
 use tw_sys::daemon;
 
+use super::control::Control;
 use super::logs::LogFiles;
 use super::pid::PidFile;
 use super::serving::Serving;
@@ -56,6 +57,7 @@ struct Launched {
     main: MainSettings,
     sockets: Arc<Sockets>,
     pid: Option<PidFile>,
+    control: Option<Control>,
     serving: Serving,
 }
 
@@ -141,6 +143,8 @@ impl Start {
             Mode::Session => None,
             _ => Some(PidFile::create(path(&config.main.pid))?),
         };
+        // Without it, `-s reload` sends a signal and has no answer.
+        let control = pid.as_ref().and_then(|_| Control::open().ok());
         let main = config.main.clone();
         let serving = if main.master_process {
             self.sinks.start().map_err(|error| Fault::emerg(error.to_string()))?;
@@ -163,7 +167,7 @@ impl Start {
             files::redirect_stderr(&main);
             parent.ready();
         }
-        Ok(Launched { signals, main, sockets, pid, serving })
+        Ok(Launched { signals, main, sockets, pid, control, serving })
     }
 
     /// Becomes the user, and starts the loops in this process.
@@ -191,12 +195,12 @@ impl Start {
 
     fn finish(self, launched: Launched) -> Master {
         let Self { mode, source, mut console, sinks } = self;
-        let Launched { signals, main, sockets, pid, serving } = launched;
+        let Launched { signals, main, sockets, pid, control, serving } = launched;
         console.leave_stderr();
         if let Serving::Here(server, _) = &serving {
             console.log_to((*server.generation().error_log).clone());
         }
-        Master { mode, source, console, sinks, signals, main, sockets, pid, serving }
+        Master { mode, source, console, sinks, signals, main, sockets, pid, control, serving }
     }
 }
 

@@ -226,3 +226,36 @@ fn a_terminal_that_changes_its_size_is_no_order() {
     assert_eq!(page(&server, "/old"), (200, "old".to_owned()));
     assert!(server.stop().unwrap().success());
 }
+
+/// `-s reload` as somebody else runs it: whether it succeeded, and what it printed.
+fn order_reload(server: &Server) -> (bool, String) {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tailwater"));
+    let command = command.arg("-p").arg(server.prefix()).args(["-s", "reload"]);
+    let output = command.stdin(std::process::Stdio::null()).output().unwrap();
+    (output.status.success(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn a_reload_that_is_ordered_is_answered() {
+    for builder in [server(), server().with_master()] {
+        let mut server = builder.start(&http("")).unwrap();
+        server.write_conf(&http("location /new { return 200 new; }")).unwrap();
+        assert_eq!(order_reload(&server), (true, String::new()), "{}", server.error_log());
+        assert_eq!(page(&server, "/new"), (200, "new".to_owned()));
+
+        // What only the running server finds.
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let busy = format!("listen {}; location /new {{ return 200 newer; }}", taken.local_addr().unwrap());
+        server.write_conf(&http(&busy)).unwrap();
+        let (is_done, said) = order_reload(&server);
+        assert!(!is_done && said.contains("still could not bind()"), "{said}");
+        assert_eq!(page(&server, "/new"), (200, "new".to_owned()));
+
+        // What it warns of is said once, by whoever finds it first.
+        server.write_conf(&http("server_name a a; location /new { return 200 newest; }")).unwrap();
+        let (is_done, said) = order_reload(&server);
+        assert!(is_done && said.matches("conflicting server name").count() <= 1, "{said}");
+        assert_eq!(page(&server, "/new"), (200, "newest".to_owned()));
+        assert!(server.stop().unwrap().success());
+    }
+}
