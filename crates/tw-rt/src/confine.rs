@@ -73,6 +73,9 @@ fn rules(needs: Needs) -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::B
     for call in [nr::SYS_kill, nr::SYS_tgkill, nr::SYS_rt_sigqueueinfo, nr::SYS_rt_tgsigqueueinfo] {
         rules.insert(call, vec![rule([differs(0, own)?])?]);
     }
+    // It names a thread and no process. The library of musl ends a process by it.
+    #[cfg(not(target_env = "musl"))]
+    rules.insert(nr::SYS_tkill, Vec::new());
     rules.insert(nr::SYS_prlimit64, vec![rule([differs(0, 0)?, differs(0, own)?])?]);
 
     // Families with a peer somewhere, and the list of interfaces that a look-up of names asks for.

@@ -45,7 +45,7 @@ numbers! { OLD:
 numbers! { NEVER:
     // Other programs, other processes, other users.
     SYS_execveat, SYS_kcmp, SYS_pidfd_getfd, SYS_pidfd_open, SYS_pidfd_send_signal, SYS_process_madvise,
-    SYS_process_mrelease, SYS_process_vm_readv, SYS_process_vm_writev, SYS_ptrace, SYS_tkill, SYS_capset,
+    SYS_process_mrelease, SYS_process_vm_readv, SYS_process_vm_writev, SYS_ptrace, SYS_capset,
     SYS_setfsgid, SYS_setfsuid, SYS_setgid, SYS_setgroups, SYS_setregid, SYS_setresgid, SYS_setresuid,
     SYS_setreuid, SYS_setuid,
     // File systems, and files past the rights of their paths.
@@ -77,7 +77,7 @@ static NEVER_OLD: &[(i64, &str)] = &[];
 // What is never called with some of its arguments, or only where it is configured.
 numbers! { SOMETIMES:
     SYS_io_uring_register, SYS_io_uring_setup, SYS_kill, SYS_pkey_mprotect, SYS_prlimit64, SYS_rt_sigqueueinfo,
-    SYS_rt_tgsigqueueinfo,
+    SYS_rt_tgsigqueueinfo, SYS_tkill,
 }
 
 /// System calls that no thread of a server ever makes.

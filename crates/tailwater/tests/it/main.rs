@@ -55,6 +55,7 @@ mod refused;
 mod returns;
 mod rewrite;
 mod rewrite_if;
+mod sandbox;
 mod secure_link;
 mod serve;
 mod signals;

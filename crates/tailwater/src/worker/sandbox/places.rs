@@ -116,10 +116,9 @@ impl Places {
             }
         }
         let main = &config.main;
-        if let Some(directory) = &main.working_directory
-            && main.rlimit_core.is_some_and(|size| size > 0)
-        {
-            self.add(path(directory), CORE & restricted);
+        if main.rlimit_core.is_some_and(|size| size > 0) {
+            let directory = main.working_directory.as_deref().map_or(Path::new("."), path);
+            self.add(directory, CORE & restricted);
         }
     }
 

@@ -1,5 +1,12 @@
 //! Rules are compared here, and enforced in child processes that then try what an attacker would.
 
+use std::fs::File;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::process::Pid;
 use tw_server::load::Kept;
 use tw_testkit::TempDir;
 
@@ -77,4 +84,185 @@ fn a_directory_that_was_replaced_is_another_one() {
     assert!(old.covers(&rules()), "what is not there cannot be had by another process either");
     fs::create_dir(dir.join("a")).unwrap();
     assert!(!old.covers(&rules()));
+}
+
+/// What the child of [`an_attacker_has_what_the_configuration_needs`] is told: level, directory, port.
+const ORDERS: &str = "TAILWATER_TEST_SANDBOX";
+
+/// What an attempt ends with in a process that is not confined, with `auto`, and with `on`: 0 or an error. `None`: it
+/// depends on who runs the tests, or does not come back.
+struct Expected(&'static str, Option<i32>, i32, i32);
+
+const EPERM: i32 = 1;
+const EACCES: i32 = 13;
+const EXDEV: i32 = 18;
+/// `AF_ALG`
+const ALG: u16 = 38;
+
+const EXPECTED: [Expected; 31] = [
+    Expected("read the site", Some(0), 0, 0),
+    Expected("read names of hosts", Some(0), 0, 0),
+    Expected("read about itself", Some(0), 0, 0),
+    Expected("write a temporary file", Some(0), 0, 0),
+    Expected("move it into a collection", Some(0), 0, 0),
+    Expected("start a thread", Some(0), 0, 0),
+    Expected("catch a panic", Some(0), 0, 0),
+    Expected("send a datagram", Some(0), 0, 0),
+    Expected("read elsewhere", Some(0), 0, EACCES),
+    Expected("list elsewhere", Some(0), 0, EACCES),
+    Expected("read the secrets of root", Some(EACCES), EACCES, EACCES),
+    Expected("read the memory of the master", None, EACCES, EACCES),
+    Expected("write elsewhere", Some(0), EACCES, EACCES),
+    Expected("write through a link", Some(0), EACCES, EACCES),
+    Expected("append elsewhere", Some(0), EACCES, EACCES),
+    Expected("empty a file elsewhere", Some(0), EACCES, EACCES),
+    Expected("link to a file elsewhere", None, EXDEV, EXDEV),
+    Expected("move a file out", Some(0), EACCES, EACCES),
+    Expected("remove a file elsewhere", Some(0), EACCES, EACCES),
+    Expected("make a directory elsewhere", Some(0), EACCES, EACCES),
+    Expected("write to a device", Some(0), EACCES, EACCES),
+    Expected("listen", Some(0), EPERM, EPERM),
+    Expected("connect", Some(0), EACCES, EACCES),
+    Expected("talk to the kernel's cryptography", None, EPERM, EPERM),
+    Expected("make a ring", None, EPERM, EPERM),
+    Expected("signal the master", None, EPERM, EPERM),
+    Expected("hold the master", Some(0), EPERM, EPERM),
+    Expected("become root", None, EPERM, EPERM),
+    Expected("change the root directory", None, EPERM, EPERM),
+    Expected("run a program", Some(0), EPERM, EPERM),
+    Expected("become a program", None, EPERM, EPERM),
+];
+
+/// Code runs in a confined process, and tries what an attacker would. The process is this test, started again.
+#[test]
+fn an_attacker_has_what_the_configuration_needs() {
+    if let Some(orders) = std::env::var_os(ORDERS) {
+        return attack(&orders.into_string().unwrap());
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    for (level, at) in [("off", 1), ("auto", 2), ("on", 3)] {
+        let dir = site();
+        for name in ["a", "client_body_temp", "elsewhere"] {
+            fs::create_dir_all(dir.join(name)).unwrap();
+            fs::set_permissions(dir.join(name), fs::Permissions::from_mode(0o777)).unwrap();
+        }
+        let file = dir.write("elsewhere/file", "x").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+        std::os::unix::fs::symlink("../elsewhere", dir.join("a/link")).unwrap();
+        dir.write("html/index.html", "x").unwrap();
+        let mut test = Command::new(std::env::current_exe().unwrap());
+        test.args(["--exact", "--nocapture", "--test-threads=1"]);
+        test.arg("worker::sandbox::tests::an_attacker_has_what_the_configuration_needs");
+        let output = test.env(ORDERS, format!("{level} {} {port}", dir.path().display())).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let told = |name: &str| {
+            let line = said.lines().find_map(|line| line.split_once(&format!("<{name}>")));
+            line.and_then(|(_, number)| number.trim().parse::<i32>().ok())
+        };
+        let abi = told("landlock").unwrap();
+        if level != "off" && abi < 4 {
+            println!("left out, because this kernel has landlock {abi}: attacks in a sandbox ({level})");
+            continue;
+        }
+        let failed = EXPECTED.iter().filter_map(|Expected(name, off, auto, on)| {
+            let expected = [*off, Some(*auto), Some(*on)][at - 1]?;
+            (told(name) != Some(expected)).then(|| format!("{name}: {:?}, not {expected}", told(name)))
+        });
+        let failed: Vec<_> = failed.collect();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(failed.is_empty(), "{level}: {failed:#?}\n{said}\n{errors}");
+    }
+}
+
+/// Confines this process and tries everything; says what became of each attempt.
+fn attack(orders: &str) {
+    let words: Vec<&str> = orders.split(' ').collect();
+    let [level, dir, port] = words[..] else { panic!("{orders}") };
+    let dir = Path::new(dir);
+    let text = format!(
+        "sandbox {level}; events {{ }} http {{ access_log off; server {{
+            location /d/ {{ root {}/a; dav_methods put; }} }} }}",
+        dir.display()
+    );
+    let prefix = dir.as_os_str().as_encoded_bytes().to_vec();
+    let source = Source::text(prefix, "conf", text.into_bytes());
+    let config = source.load(&Kept::default(), &Console::new()).unwrap().config;
+    let rules = Rules::of(&config, Role::Worker);
+    rules.before_user(None).unwrap();
+    if rustix::process::geteuid().is_root() {
+        Identity::nobody().assume().unwrap();
+    }
+    let Report(said) = rules.enforce_here().unwrap();
+    let abi = said.iter().find_map(|(_, line)| line.strip_prefix("sandbox: landlock ")?.split_once(','));
+    println!("<landlock>{}", abi.map_or("0", |(abi, _)| abi));
+    for Expected(name, off, ..) in EXPECTED {
+        if level == "off" && off.is_none() {
+            continue;
+        }
+        let errno = match attempt(name, dir, port) {
+            Ok(()) => 0,
+            Err(error) => error.raw_os_error().unwrap_or(-1),
+        };
+        println!("<{name}>{errno}");
+    }
+}
+
+fn attempt(name: &str, dir: &Path, port: &str) -> io::Result<()> {
+    let master = || Pid::from_raw(std::os::unix::process::parent_id().cast_signed()).unwrap();
+    let file = || dir.join("elsewhere/file");
+    match name {
+        "read the site" => fs::read(dir.join("html/index.html")).map(drop),
+        "read names of hosts" => fs::read("/etc/hosts").map(drop),
+        "read about itself" => fs::read("/proc/self/status").map(drop),
+        "write a temporary file" => fs::write(dir.join("client_body_temp/1"), "x"),
+        "move it into a collection" => fs::rename(dir.join("client_body_temp/1"), dir.join("a/b1")),
+        "start a thread" => std::thread::Builder::new().spawn(|| ()).map(drop),
+        "catch a panic" => match std::panic::catch_unwind(|| panic!("on purpose")) {
+            Ok(()) => Err(io::Error::other("no panic")),
+            Err(_) => Ok(()),
+        },
+        "send a datagram" => {
+            let socket =
+                rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)?;
+            Ok(rustix::net::connect(&socket, &SocketAddr::from(([127, 0, 0, 1], 9)))?)
+        }
+        "read elsewhere" => fs::read(file()).map(drop),
+        "list elsewhere" => fs::read_dir(dir.join("elsewhere")).map(drop),
+        "read the secrets of root" => fs::read("/etc/shadow").map(drop),
+        "read the memory of the master" => File::open(format!("/proc/{}/mem", master())).map(drop),
+        "write elsewhere" => File::create_new(dir.join("elsewhere/new")).map(drop),
+        "write through a link" => File::create_new(dir.join("a/link/newer")).map(drop),
+        "append elsewhere" => File::options().append(true).open(file()).map(drop),
+        "empty a file elsewhere" => {
+            let truncate = OFlags::TRUNC.bits().cast_signed();
+            File::options().read(true).custom_flags(truncate).open(file()).map(drop)
+        }
+        "link to a file elsewhere" => fs::hard_link(file(), dir.join("a/hard")),
+        "move a file out" => {
+            fs::write(dir.join("a/2"), "x")?;
+            fs::rename(dir.join("a/2"), dir.join("elsewhere/2"))
+        }
+        "remove a file elsewhere" => fs::remove_file(file()),
+        "make a directory elsewhere" => fs::create_dir(dir.join("elsewhere/directory")),
+        "write to a device" => File::options().write(true).open("/dev/null").map(drop),
+        "listen" => TcpListener::bind("127.0.0.1:0").map(drop),
+        "connect" => TcpStream::connect(format!("127.0.0.1:{port}")).map(drop),
+        "talk to the kernel's cryptography" => {
+            let family = rustix::net::AddressFamily::from_raw(ALG);
+            let kind = rustix::net::SocketType::SEQPACKET;
+            Ok(rustix::net::socket(family, kind, None).map(drop)?)
+        }
+        "make a ring" => tw_sys::uring::Ring::<File, ()>::new(8).map(drop),
+        "signal the master" => Ok(rustix::process::test_kill_process(master())?),
+        "hold the master" => {
+            let none = rustix::process::PidfdFlags::empty();
+            Ok(rustix::process::pidfd_open(master(), none).map(drop)?)
+        }
+        "become root" => Ok(rustix::thread::set_thread_uid(rustix::process::Uid::ROOT)?),
+        "change the root directory" => std::os::unix::fs::chroot(dir),
+        "run a program" => Command::new("/bin/true").status().map(drop),
+        "become a program" => Err(Command::new("/bin/true").exec()),
+        other => panic!("{other}"),
+    }
 }

@@ -1,0 +1,262 @@
+//! `sandbox`: what the process that serves has given up, and what goes on working although it has.
+//!
+//! What code in such a process can do is tried where the rules are made, in `worker::sandbox`.
+
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use tw_testkit::{Client, Server, Signal, wait};
+
+use crate::{ask, get, page, refusal_of, server};
+
+/// A server with a master.
+fn started(main: &str, in_server: &str) -> Server {
+    let builder = server()
+        .with_master()
+        .file("html/page.txt", "page")
+        .file("html/page.txt.gz", "packed")
+        .file("html/sub/x", "x")
+        .file("elsewhere/secret.txt", "secret")
+        .file("other/page.txt", "other")
+        .file("conf/users", "tom:{PLAIN}cat\n");
+    let server = builder.start(&conf(main, in_server)).unwrap();
+    for name in ["html", "elsewhere", "logs"] {
+        fs::set_permissions(server.prefix().join(name), Permissions::from_mode(0o777)).unwrap();
+    }
+    symlink("../elsewhere/secret.txt", server.prefix().join("html/link.txt")).unwrap();
+    symlink("../elsewhere", server.prefix().join("html/links")).unwrap();
+    server
+}
+
+fn conf(main: &str, in_server: &str) -> String {
+    format!("{main} http {{ server {{ listen 127.0.0.1:{{port}}; {in_server} }} }}")
+}
+
+/// The process that serves, of a server with a master.
+fn worker(server: &Server) -> u32 {
+    wait::some(wait::PATIENCE, || children(server.pid()).pop()).unwrap()
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
+/// Fields of `/proc/PID/task/N/status` for every thread: the values all of them have.
+fn common<const N: usize>(pid: u32, fields: [&str; N]) -> [String; N] {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let statuses: Vec<String> = tasks
+        .filter_map(|task| fs::read_to_string(task.unwrap().path().join("status")).ok())
+        .filter(|status| !status.is_empty())
+        .collect();
+    fields.map(|field| {
+        let value = |status: &String| {
+            let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(":\t")).unwrap();
+            line.split_whitespace().next().unwrap().to_owned()
+        };
+        let values: Vec<_> = statuses.iter().map(value).collect();
+        let first = values.first().unwrap().clone();
+        assert!(values.iter().all(|value| *value == first), "{field} differs: {values:?}");
+        first
+    })
+}
+
+const SETS: [&str; 5] = ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"];
+const NONE: &str = "0000000000000000";
+/// CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID.
+const FILES: &str = "000000000000001f";
+
+fn is_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        println!("left out, because only root has privileges to give up: capabilities");
+    }
+    root
+}
+
+fn reload(server: &mut Server, conf: &str) {
+    server.write_conf(conf).unwrap();
+    server.signal(Signal::HUP).unwrap();
+}
+
+/// Waits until every loop answers with this.
+fn wait_for(server: &Server, target: &str, expected: &str) {
+    let is_new = || Client::get(server.addr(), target).is_ok_and(|response| response.text() == expected);
+    assert!(wait::until(wait::PATIENCE, || (0..4).all(|_| is_new())), "{}", server.error_log());
+}
+
+#[test]
+fn every_thread_of_a_worker_is_confined_and_the_master_is_not() {
+    let server = started("worker_processes 2;", "location /new/ { aio threads; }");
+    assert_eq!(page(&server, "/page.txt"), (200, "page".into()));
+    let pid = worker(&server);
+    // The loops have the loop guard as well.
+    assert_eq!(common(pid, ["NoNewPrivs", "Seccomp"]), ["1", "2"]);
+    assert_eq!(common(server.pid(), ["NoNewPrivs", "Seccomp"]), ["0", "0"]);
+    if is_root() {
+        assert_ne!(common(pid, ["Uid"]), ["0"]);
+        assert_eq!(common(pid, SETS), [NONE; 5]);
+    }
+}
+
+#[test]
+fn a_user_that_stays_root_keeps_what_is_about_files() {
+    if !is_root() {
+        return;
+    }
+    let server = started("user root;", "");
+    assert_eq!(common(worker(&server), SETS), [NONE, FILES, FILES, FILES, NONE]);
+    let off = started("user root; sandbox off;", "");
+    let [bounding, filters, privileges] = common(worker(&off), ["CapBnd", "NoNewPrivs", "CapEff"]);
+    assert_ne!((&*bounding, &*privileges), (NONE, NONE));
+    assert_eq!(filters, "0");
+}
+
+#[test]
+fn a_single_process_is_confined_and_can_reload() {
+    let mut server = server()
+        .file("html/page.txt", "page")
+        .file("other/page.txt", "other")
+        .start(&conf("", "root html;"))
+        .unwrap();
+    assert_eq!(common(server.pid(), ["NoNewPrivs", "Seccomp"]), ["1", "2"]);
+    if is_root() {
+        assert_eq!(common(server.pid(), SETS), [NONE; 5]);
+    }
+    reload(&mut server, &conf("", "listen 127.0.0.1:{port1}; root other;"));
+    wait_for(&server, "/page.txt", "other");
+    assert_eq!(Client::get(server.addr_of(1), "/page.txt").unwrap().text(), "other");
+    // What was not there at the start is more than it may do.
+    reload(&mut server, &conf("", "location / { root html; dav_methods put; }"));
+    let refused =
+        format!("the sandbox of the running process does not allow writing in \"{}/html\"", prefix(&server));
+    server.wait_error_log(&refused).unwrap();
+    wait_for(&server, "/page.txt", "other");
+}
+
+fn prefix(server: &Server) -> String {
+    server.prefix().display().to_string()
+}
+
+#[test]
+fn links_are_followed_unless_reading_is_restricted() {
+    for level in ["off", "auto"] {
+        let server = started(&format!("sandbox {level};"), "");
+        assert_eq!(page(&server, "/link.txt"), (200, "secret".into()), "{level}");
+        assert_eq!(page(&server, "/links/secret.txt"), (200, "secret".into()), "{level}");
+    }
+    if !has_landlock() {
+        return;
+    }
+    let server = started("sandbox on;", "autoindex on;");
+    for target in ["/link.txt", "/links/secret.txt"] {
+        assert_eq!(get(&server, target).status, 403, "{target}");
+        let line = format!("open() \"{}/html{target}\" failed (13: Permission denied)", prefix(&server));
+        server.wait_error_log(&line).unwrap();
+    }
+    assert_eq!(get(&server, "/links/").status, 403);
+}
+
+/// Whether the kernel restricts files.
+fn has_landlock() -> bool {
+    let server = started("", "");
+    let line = wait::some(wait::PATIENCE, || {
+        server.error_log().lines().find(|line| line.contains("sandbox: ")).map(str::to_owned)
+    });
+    let has = line.unwrap().contains("sandbox: landlock ");
+    if !has {
+        println!("left out, because this kernel has no landlock: what is refused by it");
+    }
+    has
+}
+
+#[test]
+fn what_is_configured_goes_on_working() {
+    for level in ["auto", "on"] {
+        if level == "on" && !has_landlock() {
+            return;
+        }
+        let server = started(
+            &format!("sandbox {level};"),
+            "access_log logs/$status.log;
+             location /sub/ { autoindex on; }
+             location /packed/ { alias html/; gzip_static always; }
+             location /users/ { alias html/; auth_basic x; auth_basic_user_file users; }
+             location /dav/ { alias html/; dav_methods put delete; create_full_put_path on; }
+             location /missing { error_page 404 /page.txt; }
+             location /status { status_page; }
+             location /metrics { metrics; }",
+        );
+        assert_eq!(page(&server, "/page.txt"), (200, "page".into()), "{level}");
+        assert!(page(&server, "/sub/").1.contains(">x<"), "{level}");
+        assert_eq!(page(&server, "/packed/page.txt").1, "packed", "{level}");
+        assert_eq!(ask(&server, "GET /users/page.txt", &["Authorization: Basic dG9tOmNhdA=="]).status, 200);
+        assert_eq!(ask(&server, "GET /users/page.txt", &["Authorization: Basic dG9tOmRvZw=="]).status, 401);
+        assert_eq!(page(&server, "/missing"), (404, "page".into()));
+        assert_eq!(get(&server, "/status").status, 200);
+        assert!(page(&server, "/metrics").1.contains("process_resident_memory_bytes"), "{level}");
+        assert_eq!(put(&server, "/dav/deep/new").unwrap(), 201, "{level}: {}", server.error_log());
+        assert_eq!(page(&server, "/deep/new"), (200, "body".into()), "{level}");
+        assert_eq!(ask(&server, "DELETE /dav/deep/new", &[]).status, 204);
+        server.log("logs/200.log", 6).unwrap();
+        if has_landlock() {
+            assert_eq!(put(&server, "/dav/links/new").unwrap(), 403, "{level}");
+        }
+    }
+}
+
+fn put(server: &Server, target: &str) -> io::Result<u16> {
+    let mut client = server.connect()?;
+    client.send(format!("PUT {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nbody"))?;
+    Ok(client.read_response()?.status)
+}
+
+#[test]
+fn a_reload_that_needs_more_gets_another_process() {
+    let mut server = started("", "");
+    let first = worker(&server);
+    let is_gone =
+        |server: &Server, pid: u32| wait::until(wait::PATIENCE, || !children(server.pid()).contains(&pid));
+    // Reading is free.
+    reload(&mut server, &conf("", "root other;"));
+    wait_for(&server, "/page.txt", "other");
+    assert_eq!(worker(&server), first);
+    reload(&mut server, &conf("", "location /dav/ { alias html/; dav_methods put; }"));
+    wait_for(&server, "/page.txt", "page");
+    assert!(is_gone(&server, first), "{}", server.error_log());
+    assert_eq!(put(&server, "/dav/new").unwrap(), 201);
+    let second = worker(&server);
+    // Less is no reason.
+    reload(&mut server, &conf("", "root other;"));
+    wait_for(&server, "/page.txt", "other");
+    assert_eq!(worker(&server), second);
+    if !has_landlock() {
+        return;
+    }
+    reload(&mut server, &conf("sandbox on;", "root other;"));
+    assert!(is_gone(&server, second), "{}", server.error_log());
+    wait_for(&server, "/page.txt", "other");
+    let third = worker(&server);
+    // A directory of the same name is another one.
+    fs::rename(server.prefix().join("other"), server.prefix().join("old")).unwrap();
+    fs::create_dir(server.prefix().join("other")).unwrap();
+    fs::write(server.prefix().join("other/page.txt"), "newer").unwrap();
+    assert_eq!(get(&server, "/page.txt").status, 403);
+    reload(&mut server, &conf("sandbox on;", "root other;"));
+    assert!(is_gone(&server, third), "{}", server.error_log());
+    wait_for(&server, "/page.txt", "newer");
+}
+
+#[test]
+fn what_cannot_be_known_is_refused() {
+    let root = "root $host;";
+    let said = refusal_of(&conf("sandbox on;", root));
+    let line = "[emerg] a path that begins with a variable cannot be used with \"sandbox on\" in ";
+    assert!(said.contains(line) && said.contains("nginx.conf:"), "{said}");
+    assert!(refusal_of(&conf("sandbox maybe;", "")).contains("invalid value \"maybe\""));
+    let server = started("", "location / { root $host; dav_methods put; }");
+    let warned =
+        "[warn] \"sandbox\" does not restrict where files are changed, because this path may lead anywhere";
+    assert!(server.stderr().contains(warned), "{}", server.stderr());
+}
