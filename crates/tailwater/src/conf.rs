@@ -11,9 +11,10 @@ use tw_conf::{
 use tw_server::config_thread;
 use tw_server::http::generation::Config;
 use tw_server::load::{Kept, Prefixes};
+use tw_sys::heap::give_back;
 
 use crate::cli::Options;
-use crate::console::Console;
+use crate::console::{Console, Fault};
 
 /// Where relative names begin unless `-p` says otherwise. Packages set `TAILWATER_PREFIX` when they build.
 pub(crate) const DEFAULT_PREFIX: &str = match option_env!("TAILWATER_PREFIX") {
@@ -45,6 +46,13 @@ pub(crate) struct Source {
 pub(crate) struct Loaded {
     pub(crate) tree: Tree,
     pub(crate) config: Config,
+}
+
+/// What came of loading.
+struct Outcome {
+    tree: Tree,
+    diagnostics: Diagnostics,
+    config: Result<Config, ConfError>,
 }
 
 impl Source {
@@ -98,13 +106,27 @@ impl Source {
 
     /// Loads it for somebody else, who gets a copy of every file that was read.
     pub(crate) fn load_and_record(&self, console: &Console) -> Option<(Loaded, MemoryFiles)> {
-        let files = RecordedFiles::default();
-        let loaded = self.load_from(&files, &Kept::default(), console)?;
-        Some((loaded, files.into_files()))
+        let load = || {
+            let files = RecordedFiles::default();
+            (self.read_and_load(&files, &Kept::default()), files.into_files())
+        };
+        let (outcome, files) = match config_thread::alone(give_back, load) {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                let errno = tw_log::Errno::from(&error);
+                console.fault(&Fault::emerg(format!("starting a thread failed ({errno})")));
+                return None;
+            }
+        };
+        Some((self.tell(outcome, console)?, files))
     }
 
     /// Loads it from such a copy, or from wherever its files are.
     pub(crate) fn load_from(&self, files: &dyn Files, previous: &Kept, console: &Console) -> Option<Loaded> {
+        self.tell(self.read_and_load(files, previous), console)
+    }
+
+    fn read_and_load(&self, files: &dyn Files, previous: &Kept) -> Outcome {
         let mut tree = Tree::default();
         let mut diagnostics = Diagnostics::default();
         let config = self.read(files, &mut tree).and_then(|()| {
@@ -116,6 +138,12 @@ impl Source {
                 &mut diagnostics,
             )
         });
+        Outcome { tree, diagnostics, config }
+    }
+
+    /// Says what is wrong with what was loaded.
+    fn tell(&self, outcome: Outcome, console: &Console) -> Option<Loaded> {
+        let Outcome { tree, diagnostics, config } = outcome;
         diagnostics.iter().for_each(|warning| console.conf(warning, &tree.sources));
         match config {
             Ok(config) => Some(Loaded { tree, config }),

@@ -9,6 +9,7 @@ use tw_server::config_thread::ConfigThread;
 use tw_server::http::generation::Generation;
 use tw_server::http::phases::explain::{Asked, Explanation, Line, explain};
 use tw_server::pools::Disks;
+use tw_sys::heap::give_back;
 
 use crate::conf::{Loaded, path};
 
@@ -28,7 +29,7 @@ pub(crate) fn run(loaded: Loaded, url: &[u8]) -> Result<String, String> {
     let pools: Result<Vec<_>, _> =
         config.main.pools.iter().map(|pool| Pool::new(&pool.name, 1, 16)).collect();
     let disks = Disks::new(pools.map_err(|errno| failed("starting a thread", errno.into()))?, &config.plans);
-    let config_thread = ConfigThread::start().map_err(|error| failed("starting a thread", error))?;
+    let config_thread = ConfigThread::start(give_back).map_err(|error| failed("starting a thread", error))?;
     let generation = config_thread.publish(Generation { id: 1, config, disks });
     let told = explain(generation, asked).map_err(|error| failed("starting a loop", error))??;
     Ok(shown(&told, |line| line.span.map_or_else(String::new, |span| tree.sources.tail(span))))

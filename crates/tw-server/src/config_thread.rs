@@ -2,7 +2,7 @@
 //!
 //! Either takes many milliseconds for a configuration of many servers, which no loop has. Both happen on one thread, because
 //! the allocator gives memory back best where it was taken. Where processors are scarce, the thread lets loops have theirs
-//! every millisecond.
+//! every millisecond. What is freed goes back to the system at once: otherwise the allocator does that later, on a loop.
 
 use std::cell::Cell;
 use std::io;
@@ -46,13 +46,13 @@ struct Published {
 }
 
 impl ConfigThread {
-    /// Starts the thread.
+    /// Starts the thread; it calls `give_back` when it has freed much memory.
     ///
     /// # Errors
     /// What starting a thread says.
-    pub fn start() -> io::Result<Self> {
+    pub fn start(give_back: fn()) -> io::Result<Self> {
         let (jobs, received) = mpsc::channel();
-        thread::Builder::new().name("config".into()).stack_size(STACK_SIZE).spawn(|| serve(received))?;
+        named().spawn(move || serve(received, give_back))?;
         Ok(Self(jobs))
     }
 
@@ -104,6 +104,27 @@ impl Drop for Live {
     }
 }
 
+/// Runs `work`, which loads a configuration, on a thread that ends with it: for a process that may not have threads yet, or
+/// that does not keep configurations. If it panics, so does this.
+///
+/// # Errors
+/// What starting a thread says.
+pub fn alone<T: Send>(give_back: fn(), work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    let done = thread::scope(|scope| {
+        let begin = || {
+            STINT_BEGAN.set(Some(Instant::now()));
+            work()
+        };
+        Ok::<_, io::Error>(named().spawn_scoped(scope, begin)?.join())
+    })?;
+    give_back();
+    Ok(done.unwrap_or_else(|panic| panic::resume_unwind(panic)))
+}
+
+fn named() -> thread::Builder {
+    thread::Builder::new().name("config".into()).stack_size(STACK_SIZE)
+}
+
 /// Lets others have the processor if this thread had it for long. For long work that may be done there, between two of its
 /// parts; costs a look at the clock there, and nothing elsewhere.
 pub fn step_back() {
@@ -115,13 +136,14 @@ pub fn step_back() {
     }
 }
 
-fn serve(jobs: Receiver<Job>) {
+fn serve(jobs: Receiver<Job>, give_back: fn()) {
     for job in jobs {
         STINT_BEGAN.set(Some(Instant::now()));
         match job {
             Job::Run(work) => work(),
             Job::Free(generation) => free(*generation),
         }
+        give_back();
     }
 }
 
@@ -162,7 +184,7 @@ mod tests {
         let (dropped, freed) = mpsc::channel();
         let mut generation = testing::generation("server { }");
         generation.config.plans[0].add_log(Witness(dropped));
-        let config = ConfigThread::start().unwrap();
+        let config = ConfigThread::start(|| {}).unwrap();
         let first = config.publish(generation);
         let second = first.clone();
         drop(first);
@@ -176,7 +198,7 @@ mod tests {
         let (dropped, freed) = mpsc::channel();
         let mut generation = testing::generation("server { }");
         generation.config.plans[0].add_log(Witness(dropped));
-        let live = ConfigThread::start().unwrap().publish(generation);
+        let live = ConfigThread::start(|| {}).unwrap().publish(generation);
         assert_eq!(live.id, 1);
         drop(live);
         assert_eq!(freed.recv().unwrap().as_deref(), Some("config"));
@@ -185,7 +207,7 @@ mod tests {
 
     #[test]
     fn work_is_done_there_and_its_panics_come_back() {
-        let config = ConfigThread::start().unwrap();
+        let config = ConfigThread::start(|| {}).unwrap();
         let name = || thread::current().name().map(str::to_owned);
         assert_eq!(config.run(name).as_deref(), Some("config"));
         let panic = panic::catch_unwind(AssertUnwindSafe(|| config.run(|| panic!("expected"))));

@@ -51,7 +51,7 @@ pub(crate) fn with_request_of<T: Send + 'static>(
     look: impl FnOnce(&mut Request) -> T + Send + 'static,
 ) -> T {
     let head = head.to_owned();
-    let generation = ConfigThread::start().unwrap().publish(generation);
+    let generation = ConfigThread::start(|| {}).unwrap().publish(generation);
     let (sender, receiver) = mpsc::channel();
     let looped = tw_rt::Worker::<()>::start(WorkerOptions::new(0), move |_| async move {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();

@@ -1,8 +1,9 @@
-//! Kernel calls that neither `std`, `rustix` nor `socket2` offers safely. The only crate with unsafe code:
+//! Calls of the kernel and of the allocator that no safe library offers. The only crate with unsafe code:
 //! each block is one call with a SAFETY line, and everything public is safe to use in any order.
 
 pub mod daemon;
 pub mod exit;
+pub mod heap;
 pub mod inherit;
 pub mod nr;
 pub mod signal;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tw_log::Level;
 use tw_server::core::main::MainSettings;
 use tw_server::http::generation::Config;
+use tw_sys::heap::give_back;
 
 use super::pid::PidFile;
 use super::serving::Serving;
@@ -48,6 +49,7 @@ impl Master {
         let (main, source) = (config.main.clone(), self.source.clone());
         let rules = Rules::of(&config, Role::Worker);
         drop(config);
+        give_back();
         let way = if needs_new_process(&self.main, &main) { Way::NewProcess } else { Way::InPlace };
         let is_daemon = self.mode == Mode::Background;
         let env = environment(&main);

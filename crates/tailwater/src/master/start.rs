@@ -15,6 +15,7 @@ use tw_rt::signal::Signals;
 use tw_server::core::main::MainSettings;
 use tw_server::http::generation::Config;
 use tw_sys::daemon;
+use tw_sys::heap::give_back;
 
 use super::control::Control;
 use super::logs::LogFiles;
@@ -153,6 +154,7 @@ impl Start {
             let identity = process.identity;
             let rules = Rules::of(&config, Role::Worker);
             drop(config);
+            give_back();
             let sockets = sockets.clone();
             let env = environment(&main);
             let is_daemon = background;

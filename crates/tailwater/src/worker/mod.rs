@@ -19,6 +19,7 @@ use tw_rt::affinity::Affinity;
 use tw_server::config_thread::{ConfigThread, Live};
 use tw_server::http::generation::{Config, Generation};
 use tw_server::pools::Disks;
+use tw_sys::heap::give_back;
 
 use crate::console::{Console, Fault};
 use crate::sockets::Sockets;
@@ -55,7 +56,8 @@ impl Server {
         sinks.report_to((*config.error_log).clone());
         let pools = pools::next(&config.main.pools, &[], &config.error_log)?;
         let disks = Disks::new(pools.iter().cloned(), &config.plans);
-        let config_thread = ConfigThread::start().map_err(|error| failed("starting a thread", &error))?;
+        let config_thread =
+            ConfigThread::start(give_back).map_err(|error| failed("starting a thread", &error))?;
         let generation = config_thread.publish(Generation { id: 1, config, disks });
         let mut loops = Loops::new().map_err(|error| failed("eventfd()", &error))?;
         let wanted = Wanted { generation: &generation, sockets: &sockets, affinity: &affinity };

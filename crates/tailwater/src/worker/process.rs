@@ -20,8 +20,10 @@ use tw_conf::MemoryFiles;
 use tw_log::{Errno, Level, Sinks, Target};
 use tw_rt::affinity::Affinity;
 use tw_rt::signal::{Signal, Signals};
+use tw_server::config_thread;
 use tw_server::http::generation::Config;
 use tw_server::load::Kept;
+use tw_sys::heap::give_back;
 
 use crate::channel::{Answer, Channel, Configure, Order};
 use crate::conf::{Loaded, path};
@@ -88,7 +90,9 @@ pub(crate) fn run() -> ExitCode {
 fn start(channel: &Channel, sinks: &Sinks) -> Result<Option<(Server, Console)>, Fault> {
     let failed = |error: io::Error| Fault::emerg(format!("recvmsg() failed ({})", Errno::from(&error)));
     let Some((Order::Configure(order), fds)) = channel.receive().map_err(failed)? else { return Ok(None) };
-    let config = load(&order, &Kept::default())?;
+    let loaded = config_thread::alone(give_back, || load(&order, &Kept::default()));
+    let config = loaded
+        .map_err(|error| Fault::emerg(format!("starting a thread failed ({})", Errno::from(&error))))??;
     let Taken { sockets, affinity } = take(&order, fds, &config, sinks)?;
     let mut console = Console::quiet();
     console.log_to((*config.error_log).clone());

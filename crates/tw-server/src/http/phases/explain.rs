@@ -482,7 +482,7 @@ mod tests {
             port,
             target: target.as_bytes().to_vec(),
         };
-        let generation = ConfigThread::start().unwrap().publish(generation(conf));
+        let generation = ConfigThread::start(|| {}).unwrap().publish(generation(conf));
         match explain(generation, asked).unwrap() {
             Ok(told) => told.lines.iter().map(|line| format!("{} {}", line.about, line.text)).collect(),
             Err(refused) => vec![refused],
