@@ -9,6 +9,7 @@ mod cli;
 mod conf;
 mod console;
 mod explain;
+mod faults;
 mod master;
 mod process;
 mod serve;

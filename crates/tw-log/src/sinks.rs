@@ -13,10 +13,10 @@ use crate::sink::{Sink, SinkConfig, WeakSink};
 use crate::target::Target;
 use crate::{Errno, ErrorLog, OpenError};
 
-/// The sinks of the process, for the main thread. A sink nobody uses any more is closed and forgotten.
-#[derive(Debug)]
+/// The sinks of the process, for the main thread; a clone leads to the same. A sink nobody uses any more is closed and forgotten.
+#[derive(Debug, Clone)]
 pub struct Sinks {
-    open: Mutex<Open>,
+    open: Arc<Mutex<Open>>,
     /// Where writers report failures of their logs.
     reports: Arc<Mutex<ErrorLog>>,
 }
@@ -38,7 +38,7 @@ impl Sinks {
     /// No sinks yet, and no writer threads before [`Sinks::start`].
     #[must_use]
     pub fn new() -> Self {
-        Self { open: Mutex::default(), reports: Arc::new(Mutex::new(ErrorLog::none())) }
+        Self { open: Arc::default(), reports: Arc::new(Mutex::new(ErrorLog::none())) }
     }
 
     /// The sink that appends to the file at `path`, opened and created (0644) if it is new. Waits for the disk.

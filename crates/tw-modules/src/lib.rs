@@ -41,6 +41,8 @@ mod static_files;
 mod status_page;
 mod stub_status;
 mod sub;
+#[cfg(debug_assertions)]
+mod trap;
 mod try_files;
 mod types;
 mod userid;
@@ -48,6 +50,9 @@ mod zone;
 mod zstd;
 
 use tw_server::module::Module;
+
+/// A module that only tests have, and no documentation.
+pub const TRAP: &str = "trap";
 
 /// All modules of the http context. A new module is a new file and one line here.
 pub static MODULES: &[Module] = &[
@@ -84,6 +89,8 @@ pub static MODULES: &[Module] = &[
     Module::http::<precompressed::Precompressed<precompressed::Zstd>>("zstd_static"),
     Module::http::<precompressed::Precompressed<precompressed::Gzip>>("gzip_static"),
     Module::http::<static_files::Static>("static"),
+    #[cfg(debug_assertions)]
+    Module::http::<trap::Trap>(TRAP),
     // Header filters.
     Module::http::<headers::Headers>("headers"),
     Module::http::<userid::UserId>("userid"),

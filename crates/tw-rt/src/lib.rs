@@ -14,6 +14,7 @@ pub mod confine;
 mod deadline;
 mod guard;
 pub mod limits;
+mod pulse;
 pub mod signal;
 mod stream;
 pub mod task;
@@ -22,6 +23,7 @@ mod worker;
 
 pub use deadline::{Deadline, Elapsed};
 pub use guard::LoopGuard;
+pub use pulse::{Look, Pulse};
 pub use stream::{Addr, Stream};
 pub use task::{TaskGroup, requeue, spawn_local, yield_now};
 pub use watch::{Stall, Subject};

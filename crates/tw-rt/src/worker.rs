@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use tw_base::{Counter, Histogram};
 
 use crate::guard::LoopGuard;
+use crate::pulse::Pulse;
 use crate::watch::{self, Stall, Subject, Watched};
 
 /// Tasks between two looks for events on a busy loop. From 8 to 100000 it costs the same; the fewer, the shorter a turn
@@ -63,6 +64,8 @@ pub struct LoopStats {
     pub longest: Longest,
     /// Turns longer than the threshold.
     pub stalls: Counter,
+    /// Whether it turns, and what it is doing.
+    pub pulse: Pulse,
 }
 
 /// The longest of many spans; written by one thread, read by any.
@@ -178,12 +181,16 @@ struct Turns {
 
 impl Turns {
     fn build(&self) -> io::Result<LocalRuntime> {
+        watch::attach_stats(&self.stats);
         let turns = self.clone();
         Builder::new_current_thread()
             .enable_io()
             .enable_time()
             .event_interval(EVENT_INTERVAL)
-            .on_thread_park(move || turns.end(Instant::now()))
+            .on_thread_park(move || {
+                turns.end(Instant::now());
+                watch::rest();
+            })
             .on_thread_unpark(|| watch::begin_turn(Instant::now()))
             .build_local(LocalOptions::default())
     }
@@ -334,6 +341,34 @@ mod tests {
         assert!(stats.blocked.snapshot().quantile_ns(1.0) >= Some(30_000_000));
         let longest = stalls.iter().map(|stall| stall.turn.as_nanos()).max();
         assert_eq!(Some(u128::from(stats.longest.ns())), longest);
+    }
+
+    #[test]
+    fn others_see_what_a_loop_is_doing_and_when_it_rests() {
+        let ((enter, entered), (leave, left)) = (start::channel(), start::channel());
+        let subject = Subject { kind: "connection", id: 7 };
+        let worker = Worker::<()>::start(WorkerOptions::new(0), move |mut inbox| async move {
+            let hangs = move || {
+                enter.send(watch::subject()).unwrap();
+                left.recv().unwrap();
+            };
+            spawn_local(subject, async { watch::operation("regex", hangs) }).await.unwrap();
+            inbox.recv().await;
+        })
+        .unwrap();
+        assert_eq!(entered.recv().unwrap(), Some(subject));
+        let look = || worker.stats().pulse.look();
+        let first = look();
+        assert_eq!((first.subject, first.operation), (Some(subject), Some("regex")));
+        assert!(first.turn.is_some() && first.thread != 0);
+        assert_eq!(look(), first, "it hangs");
+        leave.send(()).unwrap();
+        while look().turn.is_some() {
+            thread::yield_now();
+        }
+        assert_eq!(look().subject, None);
+        assert_eq!(watch::subject(), None, "this thread runs no loop");
+        worker.join().unwrap();
     }
 
     #[test]

@@ -10,7 +10,6 @@ pub mod load;
 pub mod log;
 pub mod metrics;
 pub mod module;
-pub mod panics;
 pub mod pools;
 pub mod reach;
 pub mod regex;

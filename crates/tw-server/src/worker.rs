@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::Poll;
 use std::time::{Duration, Instant};
-use tw_base::{Limit, Whole};
+use tw_base::{Counter, Limit, Whole};
 
 use tokio::task::JoinHandle;
 use tw_log::Level;
@@ -39,6 +39,10 @@ const TURN_COPY_MAX: usize = 8 * SCRATCH_SIZE;
 const TURN_COPY_TIME: Duration = Duration::from_millis(1);
 /// Stalls that are remembered.
 const STALLS_KEPT: usize = 32;
+/// Panics whose stacks wait to be told.
+pub const PANICS_WAITING_MAX: usize = 16;
+/// Stacks whose names are remembered: one fault may happen with every request.
+pub const STACKS_KNOWN_MAX: usize = 16;
 /// Idle connections closed at once to make room.
 const CLOSE_AT_ONCE: usize = 32;
 /// How long nobody looks for idle connections again after none was found.
@@ -68,6 +72,18 @@ pub(crate) const LIMITS: &[Limit] = &[
         "Requests a loop keeps in memory for the next use",
         "what is more is freed",
     ),
+    Limit::count(
+        "PANICS_WAITING_MAX",
+        PANICS_WAITING_MAX as u64,
+        "Panics whose stacks wait to be written into the error log",
+        "further ones are written without",
+    ),
+    Limit::count(
+        "STACKS_KNOWN_MAX",
+        STACKS_KNOWN_MAX as u64,
+        "Stacks of panics whose names are remembered",
+        "the oldest is looked up anew",
+    ),
     Limit::count("STALLS_KEPT", STALLS_KEPT as u64, "Stalls that are remembered", "the oldest is forgotten"),
 ];
 
@@ -78,6 +94,8 @@ pub struct Counts {
     pub started: Birth,
     /// The last stalls.
     pub stalls: Stalls,
+    /// Panics of all threads.
+    pub panics: Counter,
     next_id: AtomicU64,
     tallies: Tallies,
     /// What each loop counts of its turns.

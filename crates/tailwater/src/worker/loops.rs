@@ -8,21 +8,21 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
-use tw_log::{ErrorLog, Level};
+use tw_log::{Level, Sinks};
 use tw_net::ListenSocket;
 use tw_rt::affinity::Affinity;
 use tw_rt::{OnStall, Worker, WorkerOptions};
 use tw_server::config_thread::Live;
 use tw_server::core::main::{LoopGuard, MainSettings};
-use tw_server::panics;
 use tw_server::worker::{self, Counts, Order};
 
 use crate::console::{Console, Fault};
+use crate::faults::Faults;
 use crate::sockets::{Sockets, cannot_share};
 
 /// All loops.
@@ -31,8 +31,8 @@ pub(crate) struct Loops {
     leaving: Vec<Leaving>,
     settings: Option<LoopSettings>,
     counts: Arc<Counts>,
-    /// Where stalls and panics are reported.
-    stall_log: Arc<Mutex<ErrorLog>>,
+    /// Sees to those that hang and to what panics.
+    faults: Faults,
     farewells: Farewells,
     last_id: u64,
 }
@@ -69,16 +69,16 @@ struct Leaving {
 }
 
 impl Loops {
-    /// No loops yet. Once per process: what panics on a loop is reported from here on.
-    pub(crate) fn new() -> io::Result<Self> {
-        let stall_log = Arc::new(Mutex::new(ErrorLog::none()));
-        panics::report_to(stall_log.clone());
+    /// No loops yet. Once per process: what fails is seen to from here on.
+    pub(crate) fn new(sinks: &Sinks) -> io::Result<Self> {
+        let counts = Arc::new(Counts::default());
+        let faults = Faults::watch(counts.clone(), sinks)?;
         Ok(Self {
             current: Vec::new(),
             leaving: Vec::new(),
             settings: None,
-            counts: Arc::new(Counts::default()),
-            stall_log,
+            counts,
+            faults,
             farewells: Farewells::new()?,
             last_id: 0,
         })
@@ -94,8 +94,8 @@ impl Loops {
 
         let share = |index| wanted.sockets.of_loop(index).map_err(|error| cannot_share(&error));
         let sockets = (0..count).map(share).collect::<Result<Vec<_>, _>>()?;
-        *self.stall_log.lock().unwrap_or_else(PoisonError::into_inner) =
-            (*wanted.generation.error_log).clone();
+        self.faults.log_to((*wanted.generation.error_log).clone());
+        self.faults.set(main.loop_watchdog);
         let mut started = Vec::new();
         let mut handed_over = Vec::new();
         for (index, sockets) in sockets.into_iter().enumerate() {
@@ -112,9 +112,7 @@ impl Loops {
             // A loop that has just ended is started again by `reap`.
             let _ = running.worker.send(Order::Generation(wanted.generation.clone(), sockets));
         }
-        for running in &started {
-            self.counts.add_loop(running.worker.stats().clone());
-        }
+        started.iter().for_each(|running| self.began(running));
         self.current.extend(started);
         self.settings = Some(settings);
         self.leave(surplus, main.shutdown_timeout);
@@ -161,14 +159,14 @@ impl Loops {
 
     /// Ends the loops whose time is over.
     pub(crate) fn expire(&mut self, now: Instant) {
+        let mut over = Vec::new();
         for leaving in
             self.leaving.iter_mut().filter(|leaving| leaving.until.is_some_and(|until| until <= now))
         {
             leaving.until = None;
-            if let Some(worker) = leaving.worker.take() {
-                self.counts.remove_loop(worker.stats());
-            }
+            over.extend(leaving.worker.take());
         }
+        over.iter().for_each(|worker| self.ended(worker));
     }
 
     /// When [`expire`](Self::expire) has something to do next.
@@ -181,6 +179,12 @@ impl Loops {
         self.current.is_empty() && self.leaving.is_empty()
     }
 
+    /// Whether every loop has turned lately, or had nothing to do.
+    #[expect(dead_code, reason = "for the heartbeat of a service manager")]
+    pub(crate) fn are_turning(&self, now: Instant) -> bool {
+        self.faults.are_turning(now)
+    }
+
     /// Connections that are open now.
     pub(crate) fn connections(&self) -> u64 {
         self.counts.total(|tally| &tally.open)
@@ -190,9 +194,21 @@ impl Loops {
         let sockets = wanted.sockets.of_loop(index).map_err(|error| cannot_share(&error))?;
         let settings = LoopSettings::of(&wanted.generation.main, wanted.affinity);
         let running = self.start(index, &settings, wanted.generation, sockets)?;
-        self.counts.add_loop(running.worker.stats().clone());
+        self.began(&running);
         self.current.insert(at, running);
         Ok(())
+    }
+
+    /// A loop runs: it is counted and looked after.
+    fn began(&self, running: &Running) {
+        self.counts.add_loop(running.worker.stats().clone());
+        self.faults.add(running.index, running.worker.stats().clone());
+    }
+
+    /// A loop has ended, or its time is over.
+    fn ended(&self, worker: &Worker<Order>) {
+        self.counts.remove_loop(worker.stats());
+        self.faults.remove(worker.stats());
     }
 
     fn start(
@@ -244,11 +260,10 @@ impl Loops {
     }
 
     fn on_stall(&self) -> OnStall {
-        let (log, counts) = (self.stall_log.clone(), self.counts.clone());
+        let (faults, counts) = (self.faults.clone(), self.counts.clone());
         Arc::new(move |stall| {
             counts.stalls.push(*stall);
-            let log = log.lock().unwrap_or_else(PoisonError::into_inner);
-            tw_log::warn!(*log, "{stall}");
+            tw_log::warn!(faults.log(), "{stall}");
         })
     }
 
@@ -264,8 +279,8 @@ impl Loops {
     /// The thread is at its end: waiting for it takes no time.
     fn bury(&self, worker: Option<Worker<Order>>) {
         if let Some(worker) = worker {
-            self.counts.remove_loop(worker.stats());
-            // Its panic was written to standard error when it happened.
+            self.ended(&worker);
+            // Its panic was written when it happened.
             let _ = worker.join();
         }
     }

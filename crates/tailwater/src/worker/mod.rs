@@ -59,7 +59,7 @@ impl Server {
         let config_thread =
             ConfigThread::start(give_back).map_err(|error| failed("starting a thread", &error))?;
         let generation = config_thread.publish(Generation { id: 1, config, disks });
-        let mut loops = Loops::new().map_err(|error| failed("eventfd()", &error))?;
+        let mut loops = Loops::new(sinks).map_err(|error| failed("starting the watchdog", &error))?;
         let wanted = Wanted { generation: &generation, sockets: &sockets, affinity: &affinity };
         loops.serve(&wanted, console)?;
         Ok(Self { config_thread, generation, sockets, pools, affinity, loops })

@@ -28,7 +28,8 @@ struct Chapter {
 /// Every directive in the order of the modules, each module once.
 fn chapters() -> Vec<Chapter> {
     let mut chapters = vec![Chapter { title: "blocks", directives: tw_server::load::directives().collect() }];
-    for (title, directive) in tw_server::load::all_directives(tw_modules::MODULES) {
+    let all = tw_server::load::all_directives(tw_modules::MODULES);
+    for (title, directive) in all.into_iter().filter(|(title, _)| *title != tw_modules::TRAP) {
         match chapters.iter_mut().find(|chapter| chapter.title == title) {
             Some(chapter) => chapter.directives.push(directive),
             None => chapters.push(Chapter { title, directives: vec![directive] }),

@@ -48,6 +48,7 @@ mod malformed;
 mod map;
 mod metrics;
 mod mp4;
+mod own_faults;
 mod random_index;
 mod real_ip;
 mod referer;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 use tw_base::Limit;
 
-use tw_conf::{Args, ConfError, Cx, Directive, EVENTS, MAIN, Node, Setting, Word, record};
+use tw_conf::{Args, ConfError, Cx, Directive, EVENTS, MAIN, Node, Setting, Word, record, units};
 
 use super::debug_connection::DebugPeer;
 use crate::log::LogTarget;
@@ -38,6 +38,8 @@ pub struct MainSettings {
     pub sandbox: Sandbox,
     /// `stall_threshold`
     pub stall_threshold: Duration,
+    /// `loop_watchdog`
+    pub loop_watchdog: Option<LoopWatchdog>,
     /// `hot_files_size`: bytes of small files each loop keeps in memory.
     pub hot_files_size: usize,
     /// `daemon`
@@ -90,6 +92,49 @@ pub enum Sandbox {
     On,
 }
 
+/// `loop_watchdog`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoopWatchdog {
+    /// A loop that has not turned for so long hangs.
+    pub after: Duration,
+    /// What is done then.
+    pub then: WhenHanging,
+}
+
+/// What is done about a loop that hangs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhenHanging {
+    /// The error log gets the stacks of all threads.
+    Report,
+    /// And then the process ends, to be started again.
+    Restart,
+}
+
+impl LoopWatchdog {
+    /// What holds when nothing is said.
+    pub const DEFAULT: Self = Self { after: Duration::from_secs(10), then: WhenHanging::Report };
+
+    /// Reads `time | off [restart]`.
+    fn parse(node: &Node) -> Result<Option<Self>, ConfError> {
+        let then = match node.args.get(1) {
+            None => WhenHanging::Report,
+            Some(word) if word.is("restart") => WhenHanging::Restart,
+            Some(word) => return Err(node.fail(format!("invalid parameter \"{word}\"")).at(word.span)),
+        };
+        let word = node.arg(0)?;
+        match word.is("off") {
+            true if then == WhenHanging::Restart => {
+                Err(node.fail("\"restart\" needs a time after which an event loop hangs"))
+            }
+            true => Ok(None),
+            false => match units::msec(&word.bytes).filter(|after| !after.is_zero()) {
+                Some(after) => Ok(Some(Self { after, then })),
+                None => Err(node.error("invalid value").hint("a time, or off")),
+            },
+        }
+    }
+}
+
 /// Most loops of a process.
 pub const WORKERS_MAX: u64 = 1024;
 
@@ -128,6 +173,7 @@ pub struct Raw {
     loop_guard: Setting<LoopGuard>,
     sandbox: Setting<Sandbox>,
     stall_threshold: Setting<Duration>,
+    loop_watchdog: Setting<Option<LoopWatchdog>>,
     hot_files_size: Setting<usize>,
     daemon: Setting<bool>,
     master_process: Setting<bool>,
@@ -218,6 +264,13 @@ pub const DIRECTIVES: &[Directive<Raw>] = &[
     record::time("stall_threshold", MAIN | EVENTS)
         .default("10ms")
         .doc("A turn of a loop that takes longer is written into the error log with what ran.").set(|raw, node, _| raw.stall_threshold.set_msec(node)),
+    record::new("loop_watchdog", "time | off [restart]", MAIN, Args::range(1, 2))
+        .default("10s")
+        .since("Tailwater 0.1")
+        .doc("An event loop that does not turn for so long is written into the error log with the stack of every thread; with \
+            restart the worker process is then ended and started again.").set(|raw, node, _| {
+            raw.loop_watchdog.set_with(node, LoopWatchdog::parse)
+        }),
     record::size("hot_files_size", MAIN)
         .default("32m")
         .since("Tailwater 0.1")
@@ -311,6 +364,7 @@ impl MainSettings {
             loop_guard: raw.loop_guard.or(None, LoopGuard::Off),
             sandbox: raw.sandbox.or(None, Sandbox::Auto),
             stall_threshold: raw.stall_threshold.or(None, Duration::from_millis(10)),
+            loop_watchdog: raw.loop_watchdog.or(None, Some(LoopWatchdog::DEFAULT)),
             hot_files_size: raw.hot_files_size.or(None, 32 << 20),
             daemon: raw.daemon.or(None, true),
             pid: crate::load::path_bytes(

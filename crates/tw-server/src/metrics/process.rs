@@ -49,6 +49,13 @@ pub(super) const METRICS: &[Metric] = &[
         },
     },
     Metric {
+        name: "panics_total",
+        kind: Kind::Counter,
+        labels: &[],
+        doc: "Panics: bugs in Tailwater. The error log has a line with the stack for each.",
+        read: |scrape, out| out.value(&[], scrape.request().conn().worker.counts.panics.value()),
+    },
+    Metric {
         name: "workers",
         kind: Kind::Gauge,
         labels: &[],

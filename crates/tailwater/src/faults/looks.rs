@@ -1,0 +1,118 @@
+//! Who looks at loops from outside: which of them turn, and which stand in one turn for too long.
+//!
+//! Time is counted in looks. One that comes late, because the whole process was stopped or the machine slept, counts as
+//! little more than one in time: the loops had no time to turn either.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tw_rt::{LoopStats, Subject};
+use tw_server::core::main::LoopWatchdog;
+
+/// Looks in the time after which a loop hangs.
+const LOOKS: u32 = 8;
+/// The longest time between two looks.
+const LOOK_MAX: Duration = Duration::from_secs(1);
+/// How long a loop may stand when nobody says otherwise.
+const LATE: Duration = Duration::from_secs(10);
+
+/// The loops, as they were at the last look.
+pub(super) struct Looks {
+    loops: Vec<Seen>,
+    settings: Option<LoopWatchdog>,
+    looked: Instant,
+}
+
+struct Seen {
+    index: usize,
+    stats: Arc<LoopStats>,
+    turn: Option<u64>,
+    /// How long it has stood in this turn.
+    stood: Duration,
+    is_reported: bool,
+}
+
+/// A loop that hangs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Hanging {
+    /// Number of the worker.
+    pub(super) index: usize,
+    /// The kernel's number of its thread.
+    pub(super) thread: i32,
+    /// How long it has stood, to the precision of looks.
+    pub(super) stood: Duration,
+    /// Whom its task works for, and with what.
+    pub(super) subject: Option<Subject>,
+    pub(super) operation: Option<&'static str>,
+}
+
+impl Looks {
+    /// No loops yet.
+    pub(super) fn new(now: Instant) -> Self {
+        Self { loops: Vec::new(), settings: None, looked: now }
+    }
+
+    /// Hanging is what these settings say from now on.
+    pub(super) fn set(&mut self, settings: Option<LoopWatchdog>) {
+        self.settings = settings;
+    }
+
+    /// What is done about a loop that hangs.
+    pub(super) fn settings(&self) -> Option<LoopWatchdog> {
+        self.settings
+    }
+
+    pub(super) fn add(&mut self, index: usize, stats: Arc<LoopStats>) {
+        self.loops.push(Seen { index, stats, turn: None, stood: Duration::ZERO, is_reported: false });
+    }
+
+    pub(super) fn remove(&mut self, stats: &Arc<LoopStats>) {
+        self.loops.retain(|seen| !Arc::ptr_eq(&seen.stats, stats));
+    }
+
+    /// When to look again.
+    pub(super) fn next(&self) -> Instant {
+        self.looked + self.every()
+    }
+
+    fn every(&self) -> Duration {
+        (self.patience() / LOOKS).min(LOOK_MAX)
+    }
+
+    fn patience(&self) -> Duration {
+        self.settings.map_or(LATE, |settings| settings.after)
+    }
+
+    /// Looks, and returns the loops that hang and have not been returned for this turn.
+    pub(super) fn look(&mut self, now: Instant) -> Vec<Hanging> {
+        let span = now.saturating_duration_since(self.looked).min(2 * self.every());
+        self.looked = now;
+        let (after, mut hanging) = (self.settings.map(|settings| settings.after), Vec::new());
+        for seen in &mut self.loops {
+            let look = seen.stats.pulse.look();
+            if look.turn.is_none() || look.turn != seen.turn {
+                (seen.turn, seen.stood, seen.is_reported) = (look.turn, Duration::ZERO, false);
+                continue;
+            }
+            seen.stood += span;
+            if after.is_some_and(|after| seen.stood >= after) && !seen.is_reported {
+                seen.is_reported = true;
+                hanging.push(Hanging {
+                    index: seen.index,
+                    thread: look.thread,
+                    stood: seen.stood,
+                    subject: look.subject,
+                    operation: look.operation,
+                });
+            }
+        }
+        hanging
+    }
+
+    /// Whether every loop has turned lately, or had nothing to do, and somebody has looked lately.
+    pub(super) fn are_turning(&self, now: Instant) -> bool {
+        let patience = self.patience();
+        now.saturating_duration_since(self.looked) < patience.max(LATE)
+            && self.loops.iter().all(|seen| seen.stood < patience)
+    }
+}

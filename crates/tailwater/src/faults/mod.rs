@@ -1,0 +1,227 @@
+//! What happens when our own code fails.
+//!
+//! ```text
+//! a task panics ─────────────────────► its connection ends; a line with its stack
+//! a panic holds what loops share ────► a line, the logs are written, the process ends: status BROKEN
+//! a loop stands in one turn ─────────► a line for every thread; with `restart` the process ends: status HANGING
+//! ```
+//!
+//! One thread does all of it, which no loop and no order of the main thread can stop: it waits for the disk where the
+//! program's own file is read, and for nobody else. Loops hand it what they know and go on.
+
+mod looks;
+mod panic;
+mod symbols;
+mod threads;
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tw_base::whole;
+use tw_log::{ErrorLog, Sinks};
+use tw_rt::LoopStats;
+use tw_server::core::main::{LoopWatchdog, WhenHanging};
+use tw_server::worker::{Counts, PANICS_WAITING_MAX, STACKS_KNOWN_MAX};
+use tw_sys::stack;
+
+use self::looks::{Hanging, Looks};
+use self::panic::Panic;
+use self::symbols::Symbols;
+
+/// Status of a process that ended because a panic left something half changed that its loops share.
+pub(crate) const BROKEN: u8 = 70;
+/// Status of a process that ended because a loop hung.
+pub(crate) const HANGING: u8 = 71;
+
+/// What the thread is called.
+const NAME: &str = "watchdog";
+/// How long the end waits for logs. A disk that takes longer loses their last lines.
+const LOG_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Sees to what fails. One for each process that has loops.
+#[derive(Clone)]
+pub(crate) struct Faults(Arc<Common>);
+
+/// What the thread shares with the main thread, and with a loop that panics.
+struct Common {
+    /// Where faults are written.
+    log: Mutex<ErrorLog>,
+    /// Locked by the main thread and by ours, never by a loop.
+    looks: Mutex<Looks>,
+    counts: Arc<Counts>,
+    /// What a panic has left half changed.
+    broken: OnceLock<&'static str>,
+    events: SyncSender<Event>,
+}
+
+enum Event {
+    Panic(Box<Panic>),
+    /// Something else is to be looked at.
+    Look,
+}
+
+impl Faults {
+    /// From here on panics are counted and told, and what they break ends the process. Once per process, on its main thread
+    /// and before there are loops.
+    pub(crate) fn watch(counts: Arc<Counts>, sinks: &Sinks) -> io::Result<Self> {
+        stack::answer()?;
+        let (events, waiting) = sync_channel(PANICS_WAITING_MAX);
+        let common = Arc::new(Common {
+            log: Mutex::new(ErrorLog::none()),
+            looks: Mutex::new(Looks::new(Instant::now())),
+            counts,
+            broken: OnceLock::new(),
+            events,
+        });
+        let keeper = Keeper {
+            common: common.clone(),
+            waiting,
+            sinks: sinks.clone(),
+            symbols: Symbols::open(),
+            known: VecDeque::new(),
+        };
+        thread::Builder::new().name(NAME.to_owned()).spawn(move || keeper.run())?;
+        panic::report_to(common.clone());
+        let tell = common.clone();
+        whole::when_broken(move |what| {
+            let _ = tell.broken.set(what);
+            // A full queue is looked at as well.
+            let _ = tell.events.try_send(Event::Look);
+        });
+        Ok(Self(common))
+    }
+
+    /// Where faults are written from now on.
+    pub(crate) fn log_to(&self, log: ErrorLog) {
+        *lock(&self.0.log) = log;
+    }
+
+    /// Where faults are written.
+    pub(crate) fn log(&self) -> ErrorLog {
+        self.0.log()
+    }
+
+    /// `loop_watchdog`
+    pub(crate) fn set(&self, settings: Option<LoopWatchdog>) {
+        lock(&self.0.looks).set(settings);
+        let _ = self.0.events.try_send(Event::Look);
+    }
+
+    /// Looks after one more loop.
+    pub(crate) fn add(&self, index: usize, stats: Arc<LoopStats>) {
+        lock(&self.0.looks).add(index, stats);
+    }
+
+    /// A loop has ended.
+    pub(crate) fn remove(&self, stats: &Arc<LoopStats>) {
+        lock(&self.0.looks).remove(stats);
+    }
+
+    /// Whether every loop has turned lately, or had nothing to do.
+    pub(crate) fn are_turning(&self, now: Instant) -> bool {
+        lock(&self.0.looks).are_turning(now)
+    }
+}
+
+impl Common {
+    fn log(&self) -> ErrorLog {
+        lock(&self.log).clone()
+    }
+}
+
+/// Locks what only takes single assignments, or what no loop uses.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The thread.
+struct Keeper {
+    common: Arc<Common>,
+    waiting: Receiver<Event>,
+    sinks: Sinks,
+    symbols: Symbols,
+    /// Stacks that were told, the newest first.
+    known: VecDeque<(Vec<usize>, String)>,
+}
+
+impl Keeper {
+    fn run(mut self) {
+        loop {
+            let next = lock(&self.common.looks).next();
+            match self.waiting.recv_timeout(next.saturating_duration_since(Instant::now())) {
+                Ok(Event::Panic(panic)) => self.tell(&panic),
+                Ok(Event::Look) | Err(RecvTimeoutError::Timeout) => {}
+                // The hook of panics holds a sender for good.
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            // Behind the panic that broke it, whose report was sent before.
+            if let Some(what) = self.common.broken.get().copied() {
+                while let Ok(Event::Panic(panic)) = self.waiting.try_recv() {
+                    self.tell(&panic);
+                }
+                tw_log::alert!(
+                    self.common.log(),
+                    "a panic left data of all loops half changed ({what}), exiting"
+                );
+                self.end(BROKEN);
+            }
+            self.look();
+        }
+    }
+
+    fn tell(&mut self, panic: &Panic) {
+        let addresses = panic.frames.addresses();
+        let stack = match self.known.iter().find(|(known, _)| known == addresses) {
+            Some((_, stack)) => stack.clone(),
+            None => {
+                let stack = self.symbols.with(|names| names.line(addresses));
+                self.known.truncate(STACKS_KNOWN_MAX - 1);
+                self.known.push_front((addresses.to_vec(), stack.clone()));
+                stack
+            }
+        };
+        panic.write(&self.common.log(), Some(&stack));
+    }
+
+    fn look(&mut self) {
+        let now = Instant::now();
+        let (hanging, settings) = {
+            let mut looks = lock(&self.common.looks);
+            if now < looks.next() {
+                return;
+            }
+            (looks.look(now), looks.settings())
+        };
+        if hanging.is_empty() {
+            return;
+        }
+        let log = self.common.log();
+        for Hanging { index, stood, subject, operation, .. } in &hanging {
+            let subject = subject.map(|subject| format!(" in {subject}")).unwrap_or_default();
+            let operation = operation.map(|operation| format!(" ({operation})")).unwrap_or_default();
+            let stood = stood.as_secs_f64();
+            tw_log::alert!(
+                log,
+                "event loop of worker {index} has not turned for {stood:.1} s{subject}{operation}"
+            );
+        }
+        let first: Vec<_> = hanging.iter().map(|hanging| hanging.thread).collect();
+        for line in self.symbols.with(|names| threads::lines(&first, names)) {
+            tw_log::alert!(log, "{line}");
+        }
+        if settings.is_some_and(|settings| settings.then == WhenHanging::Restart) {
+            tw_log::alert!(log, "an event loop hangs, exiting");
+            self.end(HANGING);
+        }
+    }
+
+    fn end(&self, status: u8) -> ! {
+        // What cannot be written in time is lost; there is nobody left to tell.
+        let _ = self.sinks.flush_and_close(Instant::now() + LOG_PATIENCE);
+        tw_sys::exit::now(status)
+    }
+}

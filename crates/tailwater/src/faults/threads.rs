@@ -1,0 +1,159 @@
+//! What every thread of the process is doing, as far as it can be told.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::fs;
+use std::time::Duration;
+
+use tw_sys::nr;
+use tw_sys::stack::{self, Frames, NoStack};
+
+use super::symbols::Names;
+
+/// The threads of this process, as files.
+const TASKS: &str = "/proc/self/task";
+/// How long a thread may take to tell its stack. One that runs or sleeps does it at once, unless the machine is busy.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// One in an uninterruptible wait most probably does not answer at all.
+const PATIENCE_DISK: Duration = Duration::from_millis(20);
+
+/// One thread.
+struct Thread {
+    id: i32,
+    name: String,
+    /// What the kernel says of it: state, system call, function it waits in.
+    state: String,
+    stack: Result<Frames, NoStack>,
+}
+
+/// Threads of one name that do the same.
+struct Alike {
+    ids: Vec<i32>,
+    name: String,
+    state: String,
+    stack: String,
+}
+
+/// A line for each thread but the calling one, `first` at the head; threads that do the same share one.
+pub(super) fn lines(first: &[i32], names: &Names<'_>) -> Vec<String> {
+    let mut alike: Vec<Alike> = Vec::new();
+    let mut known: BTreeMap<Vec<usize>, String> = BTreeMap::new();
+    for id in others(first) {
+        let thread = Thread::look(id);
+        let stack = match &thread.stack {
+            Ok(frames) => {
+                let told = || names.line(frames.addresses());
+                known.entry(frames.addresses().to_vec()).or_insert_with(told).clone()
+            }
+            Err(NoStack::Silent) => "does not answer".to_owned(),
+            Err(NoStack::Gone(_)) => continue,
+        };
+        let same = |other: &&mut Alike| {
+            (&other.name, &other.state, &other.stack) == (&thread.name, &thread.state, &stack)
+        };
+        match alike.iter_mut().find(same) {
+            Some(other) => other.ids.push(thread.id),
+            None => alike.push(Alike { ids: vec![thread.id], name: thread.name, state: thread.state, stack }),
+        }
+    }
+    alike.iter().map(ToString::to_string).collect()
+}
+
+/// The threads of this process without the calling one. Without `/proc` those that are known.
+fn others(first: &[i32]) -> Vec<i32> {
+    let me = rustix::thread::gettid().as_raw_nonzero().get();
+    let mut ids = first.to_vec();
+    let tasks = fs::read_dir(TASKS).into_iter().flatten().flatten();
+    let listed = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok());
+    let rest: Vec<i32> = listed.filter(|id| *id != me && !first.contains(id)).collect();
+    ids.extend(rest);
+    ids
+}
+
+impl Thread {
+    fn look(id: i32) -> Self {
+        let file = |name: &str| fs::read_to_string(format!("{TASKS}/{id}/{name}")).ok();
+        let name = file("comm").unwrap_or_default();
+        // What the kernel says comes before the signal, which wakes the thread.
+        let (state, is_deaf) = kernel_state(file("stat"), file("syscall"), file("wchan"));
+        let stack = stack::of_thread(id, if is_deaf { PATIENCE_DISK } else { PATIENCE });
+        Self { id, name: name.trim_end().to_owned(), state, stack }
+    }
+}
+
+/// `sleeps in futex, futex_wait_queue`, and whether a signal will most probably not be heard.
+fn kernel_state(stat: Option<String>, call: Option<String>, wchan: Option<String>) -> (String, bool) {
+    // proc_pid_stat(5): the name in parentheses may hold any character, then comes the state.
+    let letter =
+        stat.as_deref().and_then(|stat| stat.rsplit_once(") ")).and_then(|(_, rest)| rest.chars().next());
+    let mut text = match letter {
+        Some('R') => "runs",
+        Some('S') => "sleeps",
+        Some('D') => "waits uninterruptibly",
+        Some('T' | 't') => "is stopped",
+        Some(_) => "ends",
+        None => "does something",
+    }
+    .to_owned();
+    // proc_pid_syscall(5): `running`, or the number and the arguments; -1 outside of a call.
+    let number = call.as_deref().and_then(|call| call.split(' ').next()?.trim_end().parse::<i64>().ok());
+    // A string takes everything.
+    let _ = match number {
+        Some(number) if number >= 0 => match nr::name(number) {
+            Some(name) => write!(text, " in {name}"),
+            None => write!(text, " in system call {number}"),
+        },
+        _ => Ok(()),
+    };
+    if let Some(wchan) = wchan.as_deref().map(str::trim_end).filter(|wchan| !matches!(*wchan, "" | "0")) {
+        let _ = write!(text, ", {wchan}");
+    }
+    (text, letter == Some('D'))
+}
+
+impl fmt::Display for Alike {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ids, name, state, stack } = self;
+        match ids[..] {
+            [id] => write!(f, "thread {id} \"{name}\" {state}: {stack}"),
+            _ => {
+                let list: Vec<_> = ids.iter().map(ToString::to_string).collect();
+                write!(f, "{} threads \"{name}\" ({}), each {state}: {stack}", ids.len(), list.join(" "))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_are_told_as_the_kernel_tells_them() {
+        for (stat, call, wchan, expected) in [
+            (
+                Some("7 (a) b) S 1 2"),
+                Some("202 0x1 0x2"),
+                Some("futex_wait_queue"),
+                "sleeps in futex, futex_wait_queue",
+            ),
+            (Some("7 (w) R 1"), Some("running\n"), Some("0"), "runs"),
+            (Some("7 (w) D 1"), Some("9999 0x1"), None, "waits uninterruptibly in system call 9999"),
+            (Some("7 (w) R 1"), Some("-1 0x7f 0x7e"), None, "runs"),
+            (None, None, None, "does something"),
+        ] {
+            let text = |text: Option<&str>| text.map(str::to_owned);
+            let (told, is_deaf) = kernel_state(text(stat), text(call), text(wchan));
+            assert_eq!((&*told, is_deaf), (expected, expected.contains("uninterruptibly")));
+        }
+    }
+
+    #[test]
+    fn threads_that_do_the_same_share_a_line() {
+        let mut alike =
+            Alike { ids: vec![7], name: "a".into(), state: "sleeps".into(), stack: "f < g".into() };
+        assert_eq!(alike.to_string(), "thread 7 \"a\" sleeps: f < g");
+        alike.ids.push(9);
+        assert_eq!(alike.to_string(), "2 threads \"a\" (7 9), each sleeps: f < g");
+    }
+}

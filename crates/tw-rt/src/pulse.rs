@@ -1,0 +1,183 @@
+//! Whether a loop turns and what it is doing now, for who looks from another thread, also when the loop hangs.
+//!
+//! The loop only stores: one word when a turn begins or ends, one when a task is polled. Nobody waits for anybody, and a
+//! look is never torn, because names are kept once and stored as their numbers.
+
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicI32, AtomicU64};
+
+use crate::watch::Subject;
+
+/// Different names of tasks and operations that can be told apart; there are some ten of each.
+const NAMES_MAX: usize = 127;
+/// What all others are called.
+const UNKNOWN: &str = "another";
+/// Bits of the number of a subject. A server that accepts a million connections a second needs nine years to use them up.
+const ID_BITS: u32 = 48;
+
+/// Names, each at the place that is its number less one. Places are filled in order and never emptied.
+struct Names([OnceLock<&'static str>; NAMES_MAX]);
+
+static NAMES: Names = Names::new();
+
+impl Names {
+    const fn new() -> Self {
+        Self([const { OnceLock::new() }; NAMES_MAX])
+    }
+
+    /// The number of a name, from 1 on.
+    fn number_of(&self, name: &'static str) -> u64 {
+        let is = |slot: &OnceLock<&'static str>| {
+            let known = *slot.get_or_init(|| name);
+            // One name is mostly one piece of memory: then its bytes need no look.
+            std::ptr::eq(known, name) || known == name
+        };
+        self.0.iter().position(is).unwrap_or(NAMES_MAX) as u64 + 1
+    }
+
+    fn name_of(&self, number: u64) -> Option<&'static str> {
+        let index = usize::try_from(number.checked_sub(1)?).ok()?;
+        Some(self.0.get(index).and_then(OnceLock::get).copied().unwrap_or(UNKNOWN))
+    }
+}
+
+/// Whom a thread works for and with what, in one word: kind, operation and number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Doing(u64);
+
+impl Doing {
+    /// Works for `subject`. Looks its kind up: once for each task.
+    pub(crate) fn of(subject: Subject) -> Self {
+        let id = subject.id & ((1 << ID_BITS) - 1);
+        Self(NAMES.number_of(subject.kind) << (ID_BITS + 8) | id)
+    }
+
+    fn with(self, operation: &'static str) -> Self {
+        let none = 0xff << ID_BITS;
+        Self(self.0 & !none | NAMES.number_of(operation) << ID_BITS)
+    }
+
+    pub(crate) fn subject(self) -> Option<Subject> {
+        let kind = NAMES.name_of(self.0 >> (ID_BITS + 8))?;
+        Some(Subject { kind, id: self.0 & ((1 << ID_BITS) - 1) })
+    }
+
+    pub(crate) fn operation(self) -> Option<&'static str> {
+        NAMES.name_of(self.0 >> ID_BITS & 0xff)
+    }
+}
+
+/// What a loop shows of itself; written by its thread, read by any.
+#[derive(Debug, Default)]
+pub struct Pulse {
+    /// Odd in a turn, even between two.
+    turn: AtomicU64,
+    doing: AtomicU64,
+    thread: AtomicI32,
+}
+
+/// What was seen of a loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// Changes with every turn; `None` while the loop waits for events, or has not begun.
+    pub turn: Option<u64>,
+    /// Whom the running task works for.
+    pub subject: Option<Subject>,
+    /// What it named with [`operation`](crate::watch::operation).
+    pub operation: Option<&'static str>,
+    /// The kernel's number of the loop's thread.
+    pub thread: i32,
+}
+
+impl Pulse {
+    /// What the loop does now. Neither waits nor keeps the loop from anything.
+    pub fn look(&self) -> Look {
+        let (turn, doing) = (self.turn.load(Relaxed), Doing(self.doing.load(Relaxed)));
+        Look {
+            turn: (turn % 2 == 1).then_some(turn),
+            subject: doing.subject(),
+            operation: doing.operation(),
+            thread: self.thread.load(Relaxed),
+        }
+    }
+
+    /// The calling thread is the loop's.
+    pub(crate) fn settle(&self) {
+        self.thread.store(rustix::thread::gettid().as_raw_nonzero().get(), Relaxed);
+    }
+
+    pub(crate) fn begin_turn(&self) {
+        let turn = self.turn.load(Relaxed);
+        self.turn.store(turn + 1 + turn % 2, Relaxed);
+    }
+
+    pub(crate) fn rest(&self) {
+        let turn = self.turn.load(Relaxed);
+        self.turn.store(turn + turn % 2, Relaxed);
+    }
+
+    pub(crate) fn show(&self, doing: Doing) {
+        self.doing.store(doing.0, Relaxed);
+    }
+
+    /// Shows an operation of what is being done; returns what to show after it.
+    pub(crate) fn enter(&self, operation: &'static str) -> Doing {
+        let before = Doing(self.doing.load(Relaxed));
+        self.show(before.with(operation));
+        before
+    }
+
+    pub(crate) fn doing(&self) -> Doing {
+        Doing(self.doing.load(Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_count_and_rest_is_no_turn() {
+        let pulse = Pulse::default();
+        assert_eq!(pulse.look().turn, None);
+        pulse.begin_turn();
+        let first = pulse.look().turn.unwrap();
+        assert_eq!(pulse.look().turn, Some(first));
+        pulse.begin_turn();
+        let second = pulse.look().turn.unwrap();
+        assert_ne!(first, second);
+        pulse.rest();
+        assert_eq!(pulse.look().turn, None);
+        pulse.rest();
+        pulse.begin_turn();
+        assert!(![None, Some(first), Some(second)].contains(&pulse.look().turn));
+    }
+
+    #[test]
+    fn what_is_done_is_one_word() {
+        let pulse = Pulse::default();
+        assert_eq!((pulse.look().subject, pulse.look().operation), (None, None));
+        let subject = Subject { kind: "connection", id: 123_456_789_012 };
+        pulse.show(Doing::of(subject));
+        assert_eq!((pulse.look().subject, pulse.look().operation), (Some(subject), None));
+        let outer = pulse.enter("gzip");
+        let inner = pulse.enter("regex");
+        assert_eq!((pulse.look().subject, pulse.look().operation), (Some(subject), Some("regex")));
+        pulse.show(inner);
+        assert_eq!(pulse.look().operation, Some("gzip"));
+        pulse.show(outer);
+        assert_eq!((pulse.look().subject, pulse.look().operation), (Some(subject), None));
+    }
+
+    #[test]
+    fn names_beyond_the_last_are_not_told_apart() {
+        let leaked = |n: usize| -> &'static str { format!("name {n}").leak() };
+        let names = Names::new();
+        let numbers: Vec<_> = (0..NAMES_MAX + 10).map(|n| names.number_of(leaked(n))).collect();
+        assert_eq!(names.name_of(numbers[0]), Some("name 0"));
+        assert_eq!(names.number_of("name 0"), numbers[0], "another piece of memory, the same name");
+        assert_eq!(numbers.last().and_then(|number| names.name_of(*number)), Some(UNKNOWN));
+        assert_eq!(Doing::default().subject(), None);
+    }
+}
