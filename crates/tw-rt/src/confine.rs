@@ -34,10 +34,8 @@ pub fn confine(needs: Needs) -> io::Result<()> {
     let refused = SeccompAction::Errno(nr::EPERM.unsigned_abs());
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, arch).map_err(io::Error::other)?;
     let program: BpfProgram = filter.try_into().map_err(io::Error::other)?;
-    for program in [&program, &by_number()] {
-        seccompiler::apply_filter_all_threads(program).map_err(io::Error::other)?;
-    }
-    Ok(())
+    let program = by_number_first(program).ok_or_else(|| io::Error::other("unknown form of a filter"))?;
+    seccompiler::apply_filter_all_threads(&program).map_err(io::Error::other)
 }
 
 /// What is refused: a call without rules always, one with rules when one of them holds.
@@ -138,29 +136,53 @@ fn bits(value: i32) -> u64 {
 /// Numbers from here on are calls of x32, which on x86_64 are those of the list under other numbers.
 const X32: u32 = 0x4000_0000;
 
-/// The filter that looks at numbers only: `clone3` does not exist, and nothing of x32 is allowed.
-fn by_number() -> BpfProgram {
-    const LOAD: u16 = 0x20;
-    const IF_EQUAL: u16 = 0x15;
-    const IF_NOT_LESS: u16 = 0x35;
-    const RETURN: u16 = 0x06;
+/// Calls that every request makes and that nothing is asked of. The loop guard looks at their arguments, so the kernel
+/// cannot skip the filters for them, and they should not wait for the end of a long list.
+const EVERY_REQUEST: [i64; 4] = [nr::SYS_preadv2, nr::SYS_statx, nr::SYS_read, nr::SYS_write];
+
+const LOAD: u16 = 0x20;
+const IF_EQUAL: u16 = 0x15;
+const IF_NOT_LESS: u16 = 0x35;
+const RETURN: u16 = 0x06;
+
+/// Puts what depends on the number alone before the list: `clone3` does not exist, and nothing of x32 is allowed.
+/// `None` if `program` does not begin as it is known to: with the architecture, and then the number.
+fn by_number_first(mut program: BpfProgram) -> Option<BpfProgram> {
     let step = |code, k, jt, jf| sock_filter { code, jt, jf, k };
+    let begins = [step(LOAD, 4, 0, 0), step(LOAD, 0, 0, 0)];
+    let at = 4;
+    if [program.first(), program.get(at - 1)] != begins.each_ref().map(Some) {
+        return None;
+    }
     let errno = |errno: i32| nr::SECCOMP_RET_ERRNO | errno.unsigned_abs();
-    let clone3 = u32::try_from(nr::SYS_clone3).unwrap_or(u32::MAX);
-    vec![
-        // The number is the first field of what a filter sees.
-        step(LOAD, 0, 0, 0),
-        step(IF_EQUAL, clone3, 2, 0),
-        step(IF_NOT_LESS, X32, 2, 0),
-        step(RETURN, nr::SECCOMP_RET_ALLOW, 0, 0),
-        step(RETURN, errno(nr::ENOSYS), 0, 0),
-        step(RETURN, errno(nr::EPERM), 0, 0),
-    ]
+    let when_equal = |call, action| {
+        [step(IF_EQUAL, u32::try_from(call).unwrap_or(u32::MAX), 0, 1), step(RETURN, action, 0, 0)]
+    };
+    let mut first: Vec<_> =
+        EVERY_REQUEST.iter().flat_map(|call| when_equal(*call, nr::SECCOMP_RET_ALLOW)).collect();
+    first.extend(when_equal(nr::SYS_clone3, errno(nr::ENOSYS)));
+    first.extend([step(IF_NOT_LESS, X32, 0, 1), step(RETURN, errno(nr::EPERM), 0, 0)]);
+    // Jumps are counted from where they stand and lead forward, within what stays together.
+    program.splice(at..at, first);
+    Some(program)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_come_first() {
+        let ret = sock_filter { code: RETURN, jt: 0, jf: 0, k: 0 };
+        assert!(by_number_first(vec![ret; 9]).is_none());
+        let needs = Needs { io_uring: false, listen: false };
+        let arch = std::env::consts::ARCH.try_into().unwrap();
+        let refused = SeccompAction::Errno(1);
+        let filter = SeccompFilter::new(rules(needs).unwrap(), SeccompAction::Allow, refused, arch).unwrap();
+        let program = by_number_first(filter.try_into().unwrap()).unwrap();
+        assert_eq!(u32::try_from(nr::SYS_preadv2).unwrap(), program[4].k);
+        assert!(program.len() < 4096, "the kernel takes no more");
+    }
 
     #[test]
     fn what_is_needed_is_not_refused() {
