@@ -7,13 +7,19 @@
 //! sockets that are left over stay open, and all loops accept from them: whoever closes a socket resets the connections
 //! in its queue and those whose handshake is under way, and new ones come for as long as it is open. They are closed with
 //! their address.
+//!
+//! A socket may have come from another process, and be that one's, too: an old binary, systemd. Then the file of a Unix
+//! socket stays for as long as anybody listens on it.
+
+pub(crate) mod inherited;
+pub(crate) mod left;
 
 use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -37,6 +43,8 @@ struct Listening {
     options: ListenOptions,
     /// As many of the first as there are loops belong to one of them each (`reuseport`), or none does.
     owned: usize,
+    /// Whether another process has opened it.
+    is_inherited: bool,
     /// Never fewer than before.
     sockets: Vec<ListenSocket>,
 }
@@ -66,7 +74,9 @@ impl Sockets {
         let mut opened = self.open_missing(groups.clone(), &mut report)?;
         let mut next = Vec::new();
         for group in groups {
-            let kept = self.at(&group.address).map(|listening| clone_all(&listening.sockets));
+            let kept = self.at(&group.address);
+            let is_inherited = kept.is_some_and(|listening| listening.is_inherited);
+            let kept = kept.map(|listening| clone_all(&listening.sockets));
             let sockets = kept.unwrap_or_else(|| Ok(opened.remove(&group.address).into_iter().collect()));
             let sockets = sockets.and_then(|sockets| {
                 let count = if group.options.reuseport { loops } else { 1 };
@@ -76,7 +86,7 @@ impl Sockets {
             match sockets {
                 Ok(sockets) => {
                     let (addr, options) = (group.address.clone(), group.options.clone());
-                    next.push(Listening { addr, options, owned, sockets });
+                    next.push(Listening { addr, options, owned, is_inherited, sockets });
                 }
                 Err(error) => {
                     console.say(Level::Emerg, format_args!("cannot listen on {}: {error}", group.address));
@@ -110,29 +120,51 @@ impl Sockets {
     }
 
     /// Puts `self` in the place of `old`: options that changed are set, files of addresses that are gone are removed.
-    pub(crate) fn replace(&self, old: &Self, console: &Console) {
-        let mut report = |report: Report| {
-            let level = match report {
-                Report::Ignored(_) => Level::Alert,
-                // A file that cannot be removed any more is removed by the next start.
-                _ => Level::Notice,
-            };
-            console.say(level, format_args!("{report}"));
-        };
+    /// Those that another process has opened are not, but returned.
+    #[must_use]
+    pub(crate) fn replace(&self, old: &Self, console: &Console) -> Vec<PathBuf> {
+        let mut report = reporter(console);
+        let mut left = Vec::new();
         for listening in &old.0 {
             match self.at(&listening.addr) {
                 Some(new) if new.options == listening.options => {}
-                Some(new) => {
-                    new.sockets.iter().for_each(|socket| socket.configure(&new.options, &mut report));
+                Some(new) => new.configure(&mut report),
+                None if listening.is_inherited => {
+                    left.extend(socket_file(&listening.addr).map(Path::to_owned))
                 }
                 None => listening.sockets.iter().take(1).for_each(|socket| socket.remove_file(&mut report)),
+            }
+        }
+        left
+    }
+
+    /// Puts `self` in the place of sockets that were handed over. All options are set: nobody knows which ones were.
+    pub(crate) fn adopt(&self, handed: &Self, console: &Console) {
+        let mut report = reporter(console);
+        for Listening { addr, sockets, .. } in &handed.0 {
+            match self.at(addr) {
+                Some(new) => new.configure(&mut report),
+                // What waits in its queue is for whoever else has it.
+                None => {
+                    let count = sockets.len();
+                    let message =
+                        format_args!("{addr} is not configured, closing inherited sockets: {count}");
+                    console.say(Level::Notice, message);
+                }
             }
         }
     }
 
     /// Removes the files of Unix sockets when nobody will listen any more; a new server would find them in its way.
-    pub(crate) fn remove_files(&self, console: &Console) {
-        Self::default().replace(self, console);
+    /// Those that another process has opened are not removed, but returned.
+    #[must_use]
+    pub(crate) fn remove_files(&self, console: &Console) -> Vec<PathBuf> {
+        Self::default().replace(self, console)
+    }
+
+    /// Files of Unix sockets.
+    pub(crate) fn files(&self) -> impl Iterator<Item = PathBuf> {
+        self.0.iter().filter_map(|listening| socket_file(&listening.addr)).map(Path::to_owned)
     }
 
     /// Every descriptor, and whose they are: for another process.
@@ -155,7 +187,8 @@ impl Sockets {
             let first = sockets.first().filter(|_| sockets.len() == count);
             let addr = first.ok_or(io::ErrorKind::UnexpectedEof)?.addr().clone();
             // The master has set them.
-            Ok(Listening { addr, options: ListenOptions::default(), owned, sockets })
+            let options = ListenOptions::default();
+            Ok(Listening { addr, options, owned, is_inherited: false, sockets })
         };
         shapes.iter().map(of_address).collect::<io::Result<_>>().map(Self)
     }
@@ -176,12 +209,28 @@ impl Sockets {
 }
 
 impl Listening {
+    fn configure(&self, report: &mut dyn FnMut(Report)) {
+        self.sockets.iter().for_each(|socket| socket.configure(&self.options, report));
+    }
+
     fn of_loop(&self, index: usize) -> impl Iterator<Item = io::Result<ListenSocket>> {
         self.sockets.iter().enumerate().filter_map(move |(at, socket)| match at {
             at if at >= self.owned => Some(socket.share(Share::All)),
             at if at == index => Some(socket.share(Share::Alone)),
             _ => None,
         })
+    }
+}
+
+/// Reports what is no reason to give up.
+fn reporter(console: &Console) -> impl FnMut(Report) {
+    |report| {
+        let level = match report {
+            Report::Ignored(_) => Level::Alert,
+            // A file that cannot be removed any more is removed by the next start.
+            _ => Level::Notice,
+        };
+        console.say(level, format_args!("{report}"));
     }
 }
 

@@ -10,6 +10,7 @@ mod reload;
 mod serving;
 mod signals;
 mod start;
+mod upgrade;
 mod workers;
 
 use std::sync::Arc;
@@ -23,11 +24,13 @@ use tw_server::core::main::MainSettings;
 use crate::conf::Source;
 use crate::console::Console;
 use crate::sockets::Sockets;
+use crate::sockets::left::LeftFiles;
 use crate::worker;
 
 use control::Control;
 use pid::PidFile;
 use serving::Serving;
+use upgrade::Binaries;
 
 pub(crate) use pid::order;
 pub(crate) use start::start;
@@ -52,10 +55,12 @@ pub(crate) struct Master {
     signals: Signals,
     main: MainSettings,
     sockets: Arc<Sockets>,
+    left: LeftFiles,
     pid: Option<PidFile>,
     /// `None` where such a socket cannot be had.
     control: Option<Control>,
     serving: Serving,
+    binaries: Binaries,
 }
 
 impl Master {
@@ -72,14 +77,19 @@ impl Master {
 
     fn close_sockets(&mut self) {
         self.serving.close_sockets();
-        std::mem::take(&mut self.sockets).remove_files(&self.console);
+        let sockets = std::mem::take(&mut self.sockets);
+        match self.binaries.new_one() {
+            Some(_) => self.left.add(sockets.files()),
+            None => self.left.add(sockets.remove_files(&self.console)),
+        }
     }
 
     /// Takes note of every child that has ended; under process number 1 there may be others than ours.
     fn reap(&mut self) {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
-            if let Serving::There(workers) = &mut self.serving {
-                workers.ended(pid, status, &self.console);
+            let Serving::There(workers) = &mut self.serving else { continue };
+            if !workers.ended(pid, status, &self.console) && self.binaries.new_one() == Some(pid) {
+                self.new_binary_ended(status);
             }
         }
     }
@@ -97,6 +107,8 @@ impl Master {
             self.reap();
             self.serving.look_after(&self.console);
         }
+        drop(self.serving);
+        self.left.remove(&self.console);
         drop(self.pid.take());
         worker::say_exit(&self.sinks, &self.console);
     }

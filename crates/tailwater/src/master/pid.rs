@@ -1,48 +1,128 @@
 //! The pid file: how `-s` and everybody else finds the running server.
+//!
+//! It is written beside its place and renamed, so that nobody ever reads half of it, and a link or a pipe that somebody
+//! put there is not followed. Whatever number it had is overwritten: two servers with one pid file are told apart by their
+//! sockets, not by a file. A master keeps it open, which is how `-s` knows that the process of that number wrote it.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::process::{Pid, Signal};
+use rustix::fs::{AtFlags, CWD, OFlags, StatxFlags, statx};
+use rustix::process::{Pid, Signal, test_kill_process};
 use tw_log::Level;
 
 use super::control;
 use crate::cli::Order;
-use crate::console::Fault;
+use crate::console::{Console, Fault};
+
+/// What is added to the name of the file while a new binary has its place.
+const OLD: &str = ".oldbin";
+/// A number of the system and the end of its line need less.
+const SIZE_MAX: u64 = 32;
 
 /// The file of this process. Dropping it removes it.
 #[derive(Debug)]
 pub(crate) struct PidFile {
     path: PathBuf,
+    name: Name,
     file: File,
+}
+
+/// Which name it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Name {
+    Configured,
+    Old,
 }
 
 impl PidFile {
     /// Creates the file (0644), or takes over one that was left behind.
-    pub(crate) fn create(path: &Path) -> Result<Self, Fault> {
-        let failed = |call, error| Fault::call(call, &path.to_string_lossy(), &error);
-        let open = OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(path);
-        let mut file = open.map_err(|error| {
+    pub(crate) fn create(path: &Path, console: &Console) -> Result<Self, Fault> {
+        if let Ok(pid) = read(path)
+            && pid.as_raw_nonzero().get().unsigned_abs() != std::process::id()
+            && test_kill_process(pid).is_ok()
+            && has_open(pid, path) == Some(true)
+        {
+            let name = path.display();
+            let message = format_args!("\"{name}\" is the pid file of process {pid}, which loses it");
+            console.say(Level::Warn, message);
+        }
+        let refused = |error: io::Error| {
             let hint =
                 "the \"pid\" directive says where the file is; its directory must exist and be writable";
-            failed("open()", error).hint(hint)
+            Fault::call("open()", &path.to_string_lossy(), &error).hint(hint)
+        };
+        let is_replaceable = match fs::symlink_metadata(path).map(|found| found.file_type()) {
+            Ok(found) if found.is_dir() => return Err(refused(rustix::io::Errno::ISDIR.into())),
+            Ok(found) if found.is_fifo() || found.is_socket() || found.is_block_device() => {
+                let message = format!("the pid file \"{}\" is not a regular file", path.display());
+                return Err(Fault::emerg(message).hint("remove it, or name another one with \"pid\""));
+            }
+            // /dev/null: for whoever wants no pid file.
+            Ok(found) => !found.is_char_device(),
+            Err(_) => true,
+        };
+        let written = match is_replaceable {
+            true => replace(path).or_else(|error| match error.kind() {
+                // The directory is somebody else's, but the file may be ours.
+                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => overwrite(path),
+                _ => Err(error),
+            }),
+            false => overwrite(path),
+        };
+        Ok(Self { path: path.to_owned(), name: Name::Configured, file: written.map_err(refused)? })
+    }
+
+    /// Makes room for the file of a new binary. The error is nginx's line.
+    pub(super) fn step_aside(&mut self) -> Result<(), String> {
+        self.rename(Name::Old)
+    }
+
+    /// Takes its place again.
+    pub(super) fn step_back(&mut self) -> Result<(), String> {
+        self.rename(Name::Configured)
+    }
+
+    fn rename(&mut self, name: Name) -> Result<(), String> {
+        // Never /dev/null.
+        if self.name == name || !self.file.metadata().is_ok_and(|found| found.is_file()) {
+            return Ok(());
+        }
+        let (from, to) = (self.place(self.name), self.place(name));
+        let back = if name == Name::Old { "" } else { " back" };
+        fs::rename(&from, &to).map_err(|error| {
+            let errno = tw_log::Errno::from(&error);
+            format!("rename() {}{back} to {} failed ({errno})", from.display(), to.display())
         })?;
-        let number = format!("{}\n", std::process::id());
-        file.write_all(number.as_bytes()).map_err(|error| failed("write()", error))?;
-        Ok(Self { path: path.to_owned(), file })
+        self.name = name;
+        Ok(())
+    }
+
+    fn place(&self, name: Name) -> PathBuf {
+        let mut place = self.path.clone().into_os_string();
+        if name == Name::Old {
+            place.push(OLD);
+        }
+        place.into()
+    }
+
+    /// Whose number the file of the configured name has.
+    pub(super) fn owner(&self) -> Option<Pid> {
+        read(&self.path).ok()
     }
 
     /// Whether the file of this name still tells our number: a server that was started meanwhile owns it otherwise.
     fn is_ours(&self) -> bool {
-        read(&self.path).is_ok_and(|pid| pid.as_raw_nonzero().get().unsigned_abs() == std::process::id())
+        let pid = read(&self.place(self.name));
+        pid.is_ok_and(|pid| pid.as_raw_nonzero().get().unsigned_abs() == std::process::id())
     }
 }
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        if self.is_ours() && fs::remove_file(&self.path).is_err() {
+        if self.is_ours() && fs::remove_file(self.place(self.name)).is_err() {
             // A server that gave up its privileges may not remove it from /run, but it may empty it, so that nobody
             // sends a signal to whoever gets the number next.
             let _ = self.file.set_len(0);
@@ -50,9 +130,52 @@ impl Drop for PidFile {
     }
 }
 
+/// Our number, in a file that takes the place of whatever has the name.
+fn replace(path: &Path) -> io::Result<File> {
+    let mut beside = path.to_owned().into_os_string();
+    beside.push(format!(".{}", std::process::id()));
+    let create = || OpenOptions::new().write(true).create_new(true).mode(0o644).open(&beside);
+    let file = create().or_else(|error| match error.kind() {
+        // Of a process that had our number and was killed right here.
+        io::ErrorKind::AlreadyExists => fs::remove_file(&beside).and_then(|()| create()),
+        _ => Err(error),
+    })?;
+    (&file)
+        .write_all(line().as_bytes())
+        .and_then(|()| fs::rename(&beside, path))
+        .inspect_err(|_| drop(fs::remove_file(&beside)))?;
+    Ok(file)
+}
+
+/// Our number, in the file that is there.
+fn overwrite(path: &Path) -> io::Result<File> {
+    let file = open(path, OpenOptions::new().write(true))?;
+    // The new line first, then the end: a reader in between sees one whole line at least.
+    file.write_all_at(line().as_bytes(), 0)?;
+    if file.metadata()?.is_file() {
+        file.set_len(line().len() as u64)?;
+    }
+    Ok(file)
+}
+
+fn line() -> String {
+    format!("{}\n", std::process::id())
+}
+
+/// Never waits for the other end of a pipe.
+fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    options.custom_flags(i32::from_ne_bytes(flags.bits().to_ne_bytes())).open(path)
+}
+
 /// Tells a running server what `-s` asks for. What it says if the order is a reload.
 pub(crate) fn order(path: &Path, order: Order) -> Result<Vec<Fault>, Vec<Fault>> {
     let pid = read(path).map_err(|fault| vec![fault])?;
+    if is_stranger(pid, path) {
+        let message = format!("process {pid} is not the server that wrote \"{}\"", path.display());
+        let fault = Fault { level: Level::Error, ..Fault::emerg(message) };
+        return Err(vec![fault.hint("the server has ended without removing its pid file")]);
+    }
     if order == Order::Reload
         && let Some(answer) = control::order_reload(pid)
     {
@@ -80,19 +203,43 @@ fn send(pid: Pid, order: Order) -> Result<(), Fault> {
     })
 }
 
+/// Whether a process of this number is known not to be a server that wrote the file.
+// DIFF(nginx): a number outlives its process, and the next process to get it is not sent a signal for that.
+fn is_stranger(pid: Pid, path: &Path) -> bool {
+    // nginx closes the file; its master says what it is.
+    let is_nginx = || fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.starts_with(b"nginx: "));
+    has_open(pid, path) == Some(false) && !is_nginx()
+}
+
+/// Whether a process has a file open. `None` if that cannot be found out.
+fn has_open(pid: Pid, path: &Path) -> Option<bool> {
+    // A file of a server that hangs must not make this wait.
+    let number = |path: &Path| {
+        let found = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok()?;
+        Some((found.stx_dev_major, found.stx_dev_minor, found.stx_ino))
+    };
+    let wanted = number(path)?;
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+    Some(open.filter_map(Result::ok).any(|fd| number(&fd.path()) == Some(wanted)))
+}
+
 /// The number in a pid file.
 fn read(path: &Path) -> Result<Pid, Fault> {
     let error = |message: String| Fault { level: Level::Error, message, hint: None };
     let name = path.to_string_lossy();
-    let text = fs::read(path).map_err(|e| {
+    let file = open(path, OpenOptions::new().read(true)).map_err(|e| {
         let fault = error(Fault::call("open()", &name, &e).message);
         match e.kind() {
             io::ErrorKind::NotFound => fault.hint("the server is not running, or with another configuration"),
             _ => fault,
         }
     })?;
+    let mut text = Vec::new();
+    file.take(SIZE_MAX)
+        .read_to_end(&mut text)
+        .map_err(|e| error(Fault::call("read()", &name, &e).message))?;
     let text = String::from_utf8_lossy(&text);
-    let number = text.trim_end_matches(['\r', '\n']);
+    let number = text.split('\n').next().unwrap_or_default().trim_end_matches('\r');
     number.parse().ok().filter(|pid| *pid > 0).and_then(Pid::from_raw).ok_or_else(|| {
         let shown: String = number.chars().take(20).collect();
         let fault = error(format!("invalid PID number \"{shown}\" in \"{name}\""));
@@ -115,6 +262,7 @@ mod tests {
             ("42\n", Ok(42)),
             ("42", Ok(42)),
             ("42\r\n\n", Ok(42)),
+            ("42\n5\n", Ok(42)),
             ("", Err("")),
             ("0", Err("0")),
             ("-1\n", Err("-1")),
@@ -136,14 +284,86 @@ mod tests {
     fn the_file_lives_as_long_as_its_owner() {
         let dir = TempDir::new("pid").unwrap();
         let path = dir.write("server.pid", "1234567 left behind").unwrap();
-        let file = PidFile::create(&path).unwrap();
+        let file = PidFile::create(&path, &Console::quiet()).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), format!("{}\n", std::process::id()));
         drop(file);
         assert!(!path.exists());
 
-        let file = PidFile::create(&path).unwrap();
+        let file = PidFile::create(&path, &Console::quiet()).unwrap();
         fs::write(&path, "1\n").unwrap();
         drop(file);
         assert_eq!(fs::read_to_string(&path).unwrap(), "1\n", "somebody else's now");
+    }
+
+    #[test]
+    fn what_is_in_its_place() {
+        let dir = TempDir::new("pid").unwrap();
+        let create = |path: &Path| PidFile::create(path, &Console::quiet());
+        let ours = line();
+
+        // A link is not followed.
+        let target = dir.write("target", "precious").unwrap();
+        let path = dir.join("link.pid");
+        std::os::unix::fs::symlink(&target, &path).unwrap();
+        let file = create(&path).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), ours);
+        assert_eq!(fs::read_to_string(&target).unwrap(), "precious");
+        drop(file);
+        assert!(!path.exists());
+
+        // A pipe makes nobody wait.
+        let path = dir.join("fifo.pid");
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        let expected = format!("the pid file \"{}\" is not a regular file", path.display());
+        assert_eq!(create(&path).unwrap_err().message, expected);
+        let expected = format!("invalid PID number \"\" in \"{}\"", path.display());
+        assert_eq!(read(&path).unwrap_err().message, expected);
+
+        // Nor does a directory do.
+        let expected = format!("open() \"{}\" failed (21: Is a directory)", dir.path().display());
+        assert_eq!(create(dir.path()).unwrap_err().message, expected);
+        let expected = format!("read() \"{}\" failed (21: Is a directory)", dir.path().display());
+        assert_eq!(read(dir.path()).unwrap_err().message, expected);
+
+        // Neither renamed nor removed.
+        let mut none = create(Path::new("/dev/null")).unwrap();
+        none.step_aside().unwrap();
+        drop(none);
+        assert!(Path::new("/dev/null").exists());
+    }
+
+    #[test]
+    fn it_steps_aside_for_a_new_binary_and_back() {
+        let dir = TempDir::new("pid").unwrap();
+        let (path, old) = (dir.join("server.pid"), dir.join("server.pid.oldbin"));
+        let mut file = PidFile::create(&path, &Console::quiet()).unwrap();
+        file.step_aside().unwrap();
+        assert_eq!((path.exists(), fs::read_to_string(&old).unwrap()), (false, line()));
+        fs::write(&path, "1\n").unwrap();
+        assert_eq!(file.owner().unwrap().as_raw_nonzero().get(), 1);
+        file.step_back().unwrap();
+        assert_eq!((old.exists(), fs::read_to_string(&path).unwrap()), (false, line()));
+        file.step_aside().unwrap();
+        fs::remove_file(&old).unwrap();
+        let expected = format!(
+            "rename() {} back to {} failed (2: No such file or directory)",
+            old.display(),
+            path.display()
+        );
+        assert_eq!(file.step_back().unwrap_err(), expected);
+    }
+
+    #[test]
+    fn a_process_that_only_has_the_number_is_left_alone() {
+        let dir = TempDir::new("pid").unwrap();
+        let path = dir.join("server.pid");
+        let file = PidFile::create(&path, &Console::quiet()).unwrap();
+        assert!(!is_stranger(rustix::process::getpid(), &path));
+        drop(file);
+        fs::write(&path, line()).unwrap();
+        assert!(is_stranger(rustix::process::getpid(), &path));
+        let said = order(&path, Order::Stop).unwrap_err();
+        assert!(said.iter().any(|fault| fault.message.contains("is not the server that wrote")), "{said:?}");
     }
 }

@@ -108,7 +108,7 @@ impl Master {
             let text = format_args!("\"{name}\" takes effect when the server is started, not on reload");
             self.console.say(Level::Warn, text);
         }
-        sockets.replace(&self.sockets, &self.console);
+        self.left.add(sockets.replace(&self.sockets, &self.console));
         self.sockets = sockets;
         if let Some(pid) = pid {
             self.pid = Some(pid);
@@ -128,7 +128,7 @@ fn open(
 ) -> Result<(Arc<Sockets>, Option<PidFile>), Option<Fault>> {
     let sockets = sockets.next(&config.listens, config.main.worker_count(), console).ok_or(None)?;
     let moved = pid.is_some() && *config.main.pid != *main.pid;
-    let pid = moved.then(|| PidFile::create(path(&config.main.pid))).transpose()?;
+    let pid = moved.then(|| PidFile::create(path(&config.main.pid), console)).transpose()?;
     Ok((Arc::new(sockets), pid))
 }
 

@@ -33,6 +33,15 @@ impl Serving {
         }
     }
 
+    /// Serves again after [`release`](Self::release), by the same configuration.
+    pub(super) fn resume(&mut self, console: &Console) {
+        match self {
+            // It never has a new binary.
+            Self::Here(..) => {}
+            Self::There(workers) => workers.resume(console),
+        }
+    }
+
     /// Lets go of the sockets.
     pub(super) fn close_sockets(&mut self) {
         match self {

@@ -18,6 +18,10 @@ use super::serving::Serving;
 use super::{Master, Mode};
 use crate::console::Fault;
 
+/// What nginx says.
+const CHANGE_IGNORED: &str = "the changing binary signal is ignored: you should shutdown or terminate before either old \
+    or new binary's process";
+
 /// Whether connections are accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -44,6 +48,8 @@ impl Master {
                 self.obey(client, state);
             }
             self.serving.look_after(&self.console);
+            self.watch_new_binary();
+            self.left.remove(&self.console);
             if state == State::Draining && self.serving.is_over() {
                 state = State::Ended;
             }
@@ -53,7 +59,8 @@ impl Master {
 
     /// Waits for a signal, for who serves, or until something is due.
     pub(super) fn wait(&self) -> io::Result<()> {
-        let left = self.serving.deadline().map(|until| until.saturating_duration_since(Instant::now()));
+        let deadline = self.serving.deadline().into_iter().chain(self.binaries.deadline()).min();
+        let left = deadline.map(|until| until.saturating_duration_since(Instant::now()));
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
         let voice = self.serving.voice();
@@ -87,8 +94,9 @@ impl Master {
             Signal::Quit => ", shutting down",
             Signal::Hup => ", reconfiguring",
             Signal::Usr1 => ", reopening logs",
-            // DIFF(nginx): there is no upgrade of the binary without a restart yet.
-            Signal::Usr2 => ", ignoring: this version cannot change its binary while it runs",
+            Signal::Usr2 if !self.main.master_process => ", ignoring: there is no master process",
+            Signal::Usr2 if self.may_change_binary(state) => ", changing binary",
+            Signal::Usr2 => ", ignoring",
             Signal::Winch if self.mode == Mode::Background => ", stop accepting connections",
             Signal::Winch | Signal::Chld => "",
         };
@@ -102,6 +110,10 @@ impl Master {
             _ if ends_softly => self.drain(state),
             Signal::Term | Signal::Int => State::Ended,
             Signal::Quit => self.drain(state),
+            Signal::Hup if state == State::Serving && self.binaries.new_one().is_some() => {
+                self.serve_again();
+                state
+            }
             Signal::Hup if state == State::Serving => {
                 self.notice(format_args!("reconfiguring"));
                 self.reload();
@@ -116,16 +128,46 @@ impl Master {
                 self.serving.release();
                 state
             }
-            Signal::Chld => {
-                self.reap();
+            Signal::Usr2 if !self.main.master_process => state,
+            Signal::Usr2 if self.may_change_binary(state) => {
+                self.notice(format_args!("changing binary"));
+                self.change_binary();
                 state
             }
-            Signal::Hup | Signal::Usr2 | Signal::Winch => state,
+            Signal::Usr2 => {
+                self.console.say(Level::Crit, format_args!("{CHANGE_IGNORED}"));
+                state
+            }
+            Signal::Chld => {
+                let had_new = self.binaries.new_one().is_some();
+                self.reap();
+                if had_new && self.binaries.new_one().is_none() && state == State::Serving {
+                    // It may have been told to leave its place to the new binary.
+                    self.serving.resume(&self.console);
+                }
+                state
+            }
+            Signal::Hup | Signal::Winch => state,
         }
+    }
+
+    /// Whether there is one binary, and it is ours.
+    fn may_change_binary(&self, state: State) -> bool {
+        state == State::Serving && self.binaries.is_alone()
+    }
+
+    /// HUP beside a new binary: the way back.
+    fn serve_again(&mut self) {
+        self.notice(format_args!("a new binary runs: serving beside it, the configuration stays as it was"));
+        self.serving.resume(&self.console);
     }
 
     /// `-s reload`: as HUP, with an answer.
     fn obey(&mut self, client: Client, state: State) {
+        if self.binaries.new_one().is_some() {
+            let text = "a new binary runs, and the configuration of the old one stays as it was";
+            return client.answer(false, &[Fault::emerg(text)]);
+        }
         if state != State::Serving {
             return client.answer(false, &[Fault::emerg("the server is shutting down")]);
         }

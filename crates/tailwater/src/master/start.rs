@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::process::Pid;
 use tw_conf::MemoryFiles;
 use tw_log::{Errno, Level, Sinks, Target};
 use tw_rt::signal::Signals;
@@ -21,12 +22,15 @@ use super::control::Control;
 use super::logs::LogFiles;
 use super::pid::PidFile;
 use super::serving::Serving;
+use super::upgrade::Binaries;
 use super::workers::{Handover, Workers, environment};
 use super::{Master, Mode, files, logs};
 use crate::conf::{Loaded, Source, path};
 use crate::console::{Console, Fault};
 use crate::process::{self, Privileges, Process};
 use crate::sockets::Sockets;
+use crate::sockets::inherited::Inherited;
+use crate::sockets::left::LeftFiles;
 use crate::version::{COMPILER, PROGRAM};
 use crate::worker::Server;
 use crate::worker::sandbox::{Role, Rules};
@@ -40,6 +44,8 @@ struct Start {
     source: Source,
     console: Console,
     sinks: Sinks,
+    /// The old binary that started this one.
+    old: Option<Pid>,
 }
 
 /// What was opened before there is any thread.
@@ -64,7 +70,7 @@ struct Launched {
 
 /// Starts the server. `None` after a fault, which has been said.
 pub(crate) fn start(source: Source, mode: Mode, sinks: Sinks) -> Option<Master> {
-    let mut start = Start { mode, source, console: Console::new(), sinks };
+    let mut start = Start { mode, source, console: Console::new(), sinks, old: None };
     match start.run() {
         Ok(launched) => Some(start.finish(launched)),
         Err(fault) => {
@@ -84,13 +90,16 @@ impl Start {
         let opened = self.open()?;
         let sockets = opened.sockets.clone();
         self.launch(opened).map_err(|fault| {
-            sockets.remove_files(&self.console);
+            // Those that were handed over are the business of whoever did it.
+            let _ = sockets.remove_files(&self.console);
             Some(fault)
         })
     }
 
     /// Everything up to the sockets.
     fn open(&mut self) -> Result<Opened, Option<Fault>> {
+        let inherited = if self.mode == Mode::Session { Inherited::default() } else { Inherited::take() };
+        self.old = inherited.old;
         self.source
             .make_absolute()
             .map_err(|error| Fault::emerg(format!("getcwd() failed ({})", Errno::from(&error))))?;
@@ -102,11 +111,13 @@ impl Start {
             tw_log::time::set_zone(name);
         }
         let logs = self.open_logs(&config)?;
+        inherited.say(&self.console);
         if self.mode != Mode::Session {
             files::make_temp_paths(&config.temp_paths, process.identity.as_ref())?;
         }
-        let sockets = Sockets::default().next(&config.listens, config.main.worker_count(), &self.console);
+        let sockets = inherited.sockets.next(&config.listens, config.main.worker_count(), &self.console);
         let sockets = Arc::new(sockets.ok_or(None)?);
+        sockets.adopt(&inherited.sockets, &self.console);
         Ok(Opened { config, process, sockets, files, logs })
     }
 
@@ -134,15 +145,17 @@ impl Start {
     fn launch(&mut self, opened: Opened) -> Result<Launched, Fault> {
         let Opened { config, process, sockets, files, logs } = opened;
         let background = config.main.daemon && self.mode != Mode::Session;
-        let parent = background.then(daemon::detach).transpose().map_err(|error| {
-            Fault::emerg(format!("cannot go to the background: {error}"))
-                .hint("\"daemon off\" stays in the foreground")
-        })?;
+        // The old binary went there already, and has to remain our parent to see our end.
+        let parent =
+            (background && self.old.is_none()).then(daemon::detach).transpose().map_err(|error| {
+                Fault::emerg(format!("cannot go to the background: {error}"))
+                    .hint("\"daemon off\" stays in the foreground")
+            })?;
         let signals = Signals::take()
             .map_err(|error| Fault::emerg(format!("signalfd() failed ({})", Errno::from(&error))))?;
         let pid = match self.mode {
             Mode::Session => None,
-            _ => Some(PidFile::create(path(&config.main.pid))?),
+            _ => Some(PidFile::create(path(&config.main.pid), &self.console)?),
         };
         // Without it, `-s reload` sends a signal and has no answer.
         let control = pid.as_ref().and_then(|_| Control::open().ok());
@@ -164,9 +177,11 @@ impl Start {
             let (server, rules) = self.serve_here(config, process, sockets.clone())?;
             Serving::Here(Box::new(server), rules)
         };
-        if let Some(parent) = parent {
+        if background {
             self.mode = Mode::Background;
             files::redirect_stderr(&main);
+        }
+        if let Some(parent) = parent {
             parent.ready();
         }
         Ok(Launched { signals, main, sockets, pid, control, serving })
@@ -196,13 +211,15 @@ impl Start {
     }
 
     fn finish(self, launched: Launched) -> Master {
-        let Self { mode, source, mut console, sinks } = self;
+        let Self { mode, source, mut console, sinks, old } = self;
+        let binaries = Binaries::of(old);
+        let left = LeftFiles::default();
         let Launched { signals, main, sockets, pid, control, serving } = launched;
         console.leave_stderr();
         if let Serving::Here(server, _) = &serving {
             console.log_to((*server.generation().error_log).clone());
         }
-        Master { mode, source, console, sinks, signals, main, sockets, pid, control, serving }
+        Master { mode, source, console, sinks, signals, main, sockets, left, pid, control, serving, binaries }
     }
 }
 

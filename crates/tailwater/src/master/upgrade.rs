@@ -1,0 +1,194 @@
+//! USR2: the program file that has our name by now is started beside us, on the same sockets.
+//!
+//! ```text
+//!        USR2                                  QUIT to the old one
+//! old ───┬──────────────────────────────────────────────────────► end          the new one stays
+//!        │   pid file → .oldbin    WINCH: no worker, HUP: again
+//!        └── new ── sockets from NGINX ── pid file ── serving ─────────────────►
+//!                                                      └ QUIT, TERM, a crash ─► the old one has its pid file again, and
+//!                                                                               serves again if it had been told not to
+//! ```
+//! The protocol is nginx's, so that either of the two may be the old one and the new one. The old one is the parent of the
+//! new one, sees how it ends, and says so. One that hangs is reported and left alone: it may only be slow.
+
+use std::env::{args_os, vars_os};
+use std::ffi::OsString;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::{Pid, WaitStatus, getppid};
+use tw_log::{Errno, Level};
+
+use super::Master;
+use super::child::End;
+use crate::sockets::inherited::{UPGRADE, VARIABLES};
+
+/// How long a new binary may take to write its pid file. A large configuration needs a second or two.
+const READY_PATIENCE: Duration = Duration::from_secs(60);
+
+/// The other processes that may have our sockets.
+#[derive(Debug)]
+pub(super) struct Binaries {
+    /// The one that started us.
+    old: Option<Pid>,
+    new: Option<NewBinary>,
+}
+
+/// One that we started.
+#[derive(Debug)]
+struct NewBinary {
+    pid: Pid,
+    /// When it is looked for its pid file.
+    look_at: Option<Instant>,
+}
+
+impl Binaries {
+    /// Of a process that was started by `old`.
+    pub(super) fn of(old: Option<Pid>) -> Self {
+        Self { old, new: None }
+    }
+
+    /// The new binary.
+    pub(super) fn new_one(&self) -> Option<Pid> {
+        self.new.as_ref().map(|new| new.pid)
+    }
+
+    /// Whether neither an old nor a new one runs. Whose parent is another one by now has lost the old one.
+    // DIFF(nginx): a master in the foreground has a parent that is no old binary, and changes its binary, too.
+    pub(super) fn is_alone(&self) -> bool {
+        self.new.is_none() && (self.old.is_none() || self.old != getppid())
+    }
+
+    /// When [`Master::watch_new_binary`] has something to do.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.new.as_ref()?.look_at
+    }
+}
+
+impl Master {
+    /// Starts the new binary. After a fault, which is said, everything is as before.
+    pub(super) fn change_binary(&mut self) {
+        let mut words = args_os();
+        let Some(program) = words.next() else {
+            return self.alert("the command line does not say which program this is".to_owned());
+        };
+        let shown = program.to_string_lossy().into_owned();
+        if let Some(Err(message)) = self.pid.as_mut().map(|pid| pid.step_aside()) {
+            return self.alert(format!("{message} before executing new binary process \"{shown}\""));
+        }
+        let (sockets, _) = self.sockets.fds();
+        let mut command = Command::new(&program);
+        command.args(words).env_clear().envs(environment()).env(UPGRADE, numbers(&sockets));
+        let started = Inheritable::new(&sockets).and_then(|_inheritable| command.spawn());
+        match started {
+            Ok(child) => {
+                let pid = Pid::from_child(&child);
+                self.console.say(Level::Notice, format_args!("start new binary process {pid}"));
+                let look_at = Instant::now().checked_add(READY_PATIENCE);
+                self.binaries.new = Some(NewBinary { pid, look_at });
+            }
+            Err(error) => {
+                let errno = Errno::from(&error);
+                self.alert(format!(
+                    "execve() failed while executing new binary process \"{shown}\" ({errno})"
+                ));
+                self.step_back("after an attempt to execute");
+            }
+        }
+    }
+
+    /// The new binary has ended: this one is the only one again.
+    pub(super) fn new_binary_ended(&mut self, status: WaitStatus) {
+        let Some(NewBinary { pid, .. }) = self.binaries.new.take() else { return };
+        let level = if status.exit_status() == Some(0) { Level::Notice } else { Level::Alert };
+        self.console.say(level, format_args!("new binary process {pid} {}", End(status)));
+        self.step_back("after the end of");
+    }
+
+    /// Says so when the new binary does not get ready.
+    pub(super) fn watch_new_binary(&mut self) {
+        let Some(new) = &mut self.binaries.new else { return };
+        if new.look_at.take_if(|at| *at <= Instant::now()).is_none() {
+            return;
+        }
+        let pid = new.pid;
+        if self.pid.as_ref().is_some_and(|file| file.owner() != Some(pid)) {
+            let seconds = READY_PATIENCE.as_secs();
+            self.alert(format!(
+                "new binary process {pid} has not written the pid file for {seconds} seconds, still waiting"
+            ));
+        }
+    }
+
+    fn step_back(&mut self, when: &str) {
+        if let Some(Err(message)) = self.pid.as_mut().map(|pid| pid.step_back()) {
+            self.alert(format!("{message} {when} new binary process"));
+        }
+    }
+
+    fn alert(&self, message: String) {
+        self.console.say(Level::Alert, format_args!("{message}"));
+    }
+}
+
+/// All that this process was given, but for what was meant for it alone.
+// DIFF(nginx): a new binary has the whole environment, as if it had been started again; nginx's has what `env` names.
+fn environment() -> impl Iterator<Item = (OsString, OsString)> {
+    vars_os().filter(|(name, _)| VARIABLES.iter().all(|variable| name != variable))
+}
+
+fn numbers(sockets: &[BorrowedFd<'_>]) -> String {
+    sockets.iter().map(|socket| format!("{};", socket.as_raw_fd())).collect()
+}
+
+/// Sockets that a process gets which is started now. No other one is, because only this thread starts processes.
+struct Inheritable<'a>(&'a [BorrowedFd<'a>]);
+
+impl<'a> Inheritable<'a> {
+    fn new(sockets: &'a [BorrowedFd<'a>]) -> std::io::Result<Self> {
+        let this = Self(sockets);
+        sockets.iter().try_for_each(|socket| fcntl_setfd(socket, FdFlags::empty()))?;
+        Ok(this)
+    }
+}
+
+impl Drop for Inheritable<'_> {
+    fn drop(&mut self) {
+        for socket in self.0 {
+            // Cannot fail for an open descriptor.
+            let _ = fcntl_setfd(socket, FdFlags::CLOEXEC);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn sockets_are_inherited_only_while_a_process_is_started() {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let flags = || rustix::io::fcntl_getfd(&socket).unwrap();
+        let sockets = [socket.as_fd()];
+        let inheritable = Inheritable::new(&sockets).unwrap();
+        assert!(!flags().contains(FdFlags::CLOEXEC));
+        assert_eq!(numbers(&sockets), format!("{};", socket.as_raw_fd()));
+        drop(inheritable);
+        assert!(flags().contains(FdFlags::CLOEXEC));
+    }
+
+    #[test]
+    fn who_else_is_there() {
+        let mut binaries = Binaries::of(None);
+        assert!(binaries.is_alone());
+        binaries.new = Some(NewBinary { pid: rustix::process::getpid(), look_at: None });
+        assert!(!binaries.is_alone());
+        assert!(!Binaries::of(getppid()).is_alone());
+        // Not our parent: the old one is gone.
+        assert!(Binaries::of(Some(rustix::process::getpid())).is_alone());
+    }
+}

@@ -1,0 +1,225 @@
+//! Listening sockets that this process was started with: by an old binary (`NGINX`), or by systemd (`LISTEN_FDS`).
+//!
+//! ```text
+//! NGINX=6;7;                           numbers, each with `;` or `:` after it: nginx's own protocol, in both directions
+//! LISTEN_FDS=2 LISTEN_PID=1234         3 and 4, if 1234 is this process; sd_listen_fds(3)
+//! ```
+//! What they listen on is asked of the sockets themselves. Only those that a configuration names are kept.
+
+use std::ffi::OsStr;
+use std::os::fd::RawFd;
+use std::os::unix::ffi::OsStrExt;
+
+use rustix::process::{Pid, getppid};
+use tw_log::{Errno, Level};
+use tw_net::ListenSocket;
+use tw_sys::inherit;
+
+use super::{Listening, Sockets};
+use crate::console::Console;
+
+/// The variable of an upgrade.
+pub(crate) const UPGRADE: &str = "NGINX";
+/// The variables of systemd.
+const PROCESS: &str = "LISTEN_PID";
+const COUNT: &str = "LISTEN_FDS";
+const NAMES: &str = "LISTEN_FDNAMES";
+/// Variables that are for one process and no other.
+pub(crate) const VARIABLES: [&str; 4] = [UPGRADE, PROCESS, COUNT, NAMES];
+
+/// The first descriptor of systemd.
+const FIRST: RawFd = 3;
+
+/// What was handed over.
+#[derive(Debug, Default)]
+pub(crate) struct Inherited {
+    /// The sockets, by address.
+    pub(crate) sockets: Sockets,
+    /// The old binary.
+    pub(crate) old: Option<Pid>,
+    /// What there is to say about it.
+    said: Vec<(Level, String)>,
+}
+
+impl Inherited {
+    /// Takes over what the environment speaks of. Once, and before anything else is opened.
+    pub(crate) fn take() -> Self {
+        let mut this = Self::default();
+        if let Some(list) = std::env::var_os(UPGRADE) {
+            this.take_from_old(list.as_bytes());
+        }
+        let text = |name| std::env::var_os(name).unwrap_or_default();
+        if text(PROCESS).as_bytes() == std::process::id().to_string().as_bytes() {
+            this.take_from_systemd(&text(COUNT), &text(NAMES));
+        }
+        this
+    }
+
+    /// Says how it went.
+    pub(crate) fn say(&self, console: &Console) {
+        for (level, message) in &self.said {
+            console.say(*level, format_args!("{message}"));
+        }
+    }
+
+    fn take_from_old(&mut self, list: &[u8]) {
+        let (numbers, refused) = numbers(list);
+        let shown = String::from_utf8_lossy(list);
+        self.said.push((Level::Notice, format!("using inherited sockets from \"{shown}\"")));
+        if let Some(rest) = refused {
+            let rest = String::from_utf8_lossy(rest);
+            let message = format!(
+                "invalid socket number \"{rest}\" in {UPGRADE} environment variable, ignoring the rest of the variable"
+            );
+            self.said.push((Level::Emerg, message));
+            if numbers.is_empty() {
+                // A variable that happens to have this name, and not an upgrade.
+                return;
+            }
+        }
+        self.old = getppid();
+        for number in numbers {
+            self.take_socket(number, "");
+        }
+    }
+
+    fn take_from_systemd(&mut self, count: &OsStr, names: &OsStr) {
+        let Some(count) = count.to_str().and_then(|count| count.parse::<u16>().ok()) else {
+            let count = count.to_string_lossy();
+            self.said.push((Level::Warn, format!("invalid {COUNT} \"{count}\" in the environment, ignored")));
+            return;
+        };
+        let names = names.to_string_lossy();
+        let mut names = names.split(':');
+        for number in (FIRST..).take(usize::from(count)) {
+            self.take_socket(number, names.next().unwrap_or_default());
+        }
+    }
+
+    fn take_socket(&mut self, number: RawFd, name: &str) {
+        let name = if name.is_empty() { String::new() } else { format!(" \"{name}\"") };
+        match inherit::take(number).and_then(ListenSocket::from_fd) {
+            Ok(socket) => {
+                if !name.is_empty() {
+                    let message = format!("socket #{number}{name} listens on {}", socket.addr());
+                    self.said.push((Level::Info, message));
+                }
+                self.sockets.add(socket);
+            }
+            Err(error) => {
+                let why = match error.raw_os_error() {
+                    Some(_) => Errno::from(&error).to_string(),
+                    None => error.to_string(),
+                };
+                let message = format!("the inherited socket #{number}{name} cannot be used ({why}), ignored");
+                self.said.push((Level::Crit, message));
+            }
+        }
+    }
+}
+
+impl Sockets {
+    /// Adds a socket that was handed over.
+    fn add(&mut self, socket: ListenSocket) {
+        match self.0.iter_mut().find(|listening| listening.addr == *socket.addr()) {
+            Some(listening) => listening.sockets.push(socket),
+            None => self.0.push(Listening {
+                addr: socket.addr().clone(),
+                options: Default::default(),
+                owned: 0,
+                is_inherited: true,
+                sockets: vec![socket],
+            }),
+        }
+    }
+}
+
+/// The numbers in the variable of an upgrade, and what follows the last good one if that is not its end.
+fn numbers(list: &[u8]) -> (Vec<RawFd>, Option<&[u8]>) {
+    let mut numbers = Vec::new();
+    let mut rest = list;
+    while let Some(end) = rest.iter().position(|byte| matches!(byte, b';' | b':')) {
+        let (word, after) = rest.split_at(end);
+        let number = word.iter().all(u8::is_ascii_digit).then(|| str::from_utf8(word).ok()?.parse().ok());
+        let Some(number) = number.flatten() else { return (numbers, Some(rest)) };
+        numbers.push(number);
+        rest = after.get(1..).unwrap_or_default();
+    }
+    (numbers, Some(rest).filter(|rest| !rest.is_empty()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::os::fd::{IntoRawFd, OwnedFd};
+    use std::os::unix::net::{UnixDatagram, UnixListener};
+
+    use tw_testkit::TempDir;
+
+    #[test]
+    fn numbers_of_sockets() {
+        for (list, expected, rest) in [
+            ("", &[][..], None),
+            ("6;7;", &[6, 7], None),
+            ("6:7;", &[6, 7], None),
+            ("6", &[], Some("6")),
+            ("6;7", &[6], Some("7")),
+            ("6;x;7;", &[6], Some("x;7;")),
+            ("6;;7;", &[6], Some(";7;")),
+            ("-6;", &[], Some("-6;")),
+            ("+6;", &[], Some("+6;")),
+            ("99999999999;", &[], Some("99999999999;")),
+            ("1.29.0", &[], Some("1.29.0")),
+        ] {
+            let expected = (expected.to_vec(), rest.map(str::as_bytes));
+            assert_eq!(numbers(list.as_bytes()), expected, "{list}");
+        }
+    }
+
+    /// The number of a descriptor as it is after `exec()`.
+    fn handed(socket: impl Into<OwnedFd>) -> RawFd {
+        let socket = socket.into();
+        rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::empty()).unwrap();
+        socket.into_raw_fd()
+    }
+
+    #[test]
+    fn sockets_are_found_by_their_address() {
+        let dir = TempDir::new("inherited").unwrap();
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = tcp.local_addr().unwrap();
+        let twin = tcp.try_clone().unwrap();
+        let unix = UnixListener::bind(dir.join("s")).unwrap();
+        let datagram = UnixDatagram::bind(dir.join("d")).unwrap();
+        let list = [handed(tcp), handed(datagram), handed(unix), handed(twin)];
+        let [_, other, ..] = list;
+        let list: String = list.iter().map(|number| format!("{number};")).collect();
+
+        let mut inherited = Inherited::default();
+        inherited.take_from_old(list.as_bytes());
+        let found: Vec<_> =
+            inherited.sockets.0.iter().map(|one| (one.addr.to_string(), one.sockets.len())).collect();
+        let unix = format!("unix:{}", dir.join("s").display());
+        assert_eq!(found, [(addr.to_string(), 2), (unix, 1)]);
+        assert_eq!(inherited.old, getppid());
+        let expected =
+            format!("the inherited socket #{other} cannot be used (not a listening stream socket), ignored");
+        assert!(inherited.said.contains(&(Level::Crit, expected)), "{:?}", inherited.said);
+
+        // All of them have an owner now.
+        let mut again = Inherited::default();
+        again.take_from_old(list.as_bytes());
+        assert!(again.sockets.0.is_empty());
+    }
+
+    #[test]
+    fn a_variable_of_the_same_name_is_no_upgrade() {
+        let mut inherited = Inherited::default();
+        inherited.take_from_old(b"/usr/sbin/nginx");
+        assert_eq!(inherited.old, None);
+        let expected = "invalid socket number \"/usr/sbin/nginx\" in NGINX environment variable, \
+            ignoring the rest of the variable";
+        assert!(inherited.said.contains(&(Level::Emerg, expected.to_owned())), "{:?}", inherited.said);
+    }
+}
