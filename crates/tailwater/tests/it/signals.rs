@@ -98,6 +98,48 @@ fn a_least_time_of_keep_alive_outlives_a_shutdown() {
     assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
 }
 
+/// What a client gets that asks on an idle connection just after a graceful shutdown has begun; `None` if the test was too
+/// slow for that.
+fn asked_while_shutting_down() -> Option<(u16, Option<String>)> {
+    let mut server = started("worker_processes 2;");
+    let mut kept = idle(&server);
+    server.signal(Signal::QUIT).unwrap();
+    server.wait_error_log("gracefully shutting down").unwrap();
+    kept.send("GET /small HTTP/1.1\r\nHost: localhost\r\n\r\n").ok()?;
+    let response = kept.read_response().ok()?;
+    assert!(kept.read_until_close().unwrap().is_empty());
+    assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+    Some((response.status, response.field("Connection").map(str::to_owned)))
+}
+
+#[test]
+fn a_request_that_comes_when_a_graceful_shutdown_begins_is_answered() {
+    // There is half a second for it; a machine that is busy may need another try.
+    let answer = (0..5).find_map(|_| asked_while_shutting_down());
+    assert_eq!(answer, Some((200, Some("close".to_owned()))));
+}
+
+/// Whether a client that asks after an idle connection was closed for a graceful shutdown sees it closed and not reset;
+/// `None` if the test was too slow for that.
+fn asked_too_late() -> Option<()> {
+    let mut server = started("worker_processes 2;");
+    let mut kept = idle(&server);
+    server.signal(Signal::QUIT).unwrap();
+    assert!(kept.read_until_close().unwrap().is_empty());
+    for _ in 0..3 {
+        kept.send("GET /small HTTP/1.1\r\nHost: localhost\r\n\r\n").ok()?;
+        assert!(kept.read_until_close().ok()?.is_empty());
+    }
+    drop(kept);
+    assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+    Some(())
+}
+
+#[test]
+fn a_request_that_comes_after_the_close_of_a_graceful_shutdown_resets_nothing() {
+    assert_eq!((0..5).find_map(|_| asked_too_late()), Some(()));
+}
+
 #[test]
 fn term_ends_a_graceful_shutdown() {
     let mut server = started("worker_processes 2;");

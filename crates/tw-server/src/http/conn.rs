@@ -34,6 +34,9 @@ use crate::worker::{OneMore, Worker};
 
 /// Bytes asked of the socket for a request head.
 const HEAD_READ: usize = 4096;
+/// How long an idle connection still waits for a request when its loop leaves; and then, half closed, for its client to
+/// close it. A client that is about to ask is answered, and told that the connection ends.
+const LAST_WAIT: Duration = Duration::from_millis(500);
 /// Bytes read at once during a lingering close.
 const LINGER_READ: usize = 16 << 10;
 
@@ -241,7 +244,13 @@ impl Conn {
         })
         .await;
         *self.idle.borrow_mut() = Idle::No;
-        woken
+        match woken {
+            // DIFF(nginx): a request that was sent before its client could know is answered, not reset.
+            Woken::Close if self.worker.connections.is_stopping() => {
+                self.protected(timeout.min(LAST_WAIT)).await.unwrap_or(Woken::Close)
+            }
+            woken => woken,
+        }
     }
 
     /// Waits for the next request, and for nothing else; `None` when the time is over.
@@ -374,6 +383,10 @@ pub(crate) async fn serve(conn: Rc<Conn>) {
                 return;
             }
         }
+    }
+    if conn.worker.connections.is_stopping() {
+        // What the client sends while it does not know yet would reset what it has not read yet.
+        Box::pin(linger_close(&conn, LAST_WAIT, LAST_WAIT)).await;
     }
 }
 
