@@ -116,3 +116,82 @@ impl Looks {
             && self.loops.iter().all(|seen| seen.stood < patience)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Sender, channel};
+
+    use tw_rt::{Worker, WorkerOptions};
+    use tw_server::core::main::WhenHanging;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A loop that hangs until something is sent.
+    fn hanging_loop() -> (Worker<()>, Sender<()>) {
+        let ((enter, entered), (leave, left)) = (channel(), channel());
+        let worker = Worker::start(WorkerOptions::new(0), move |mut inbox| async move {
+            tw_rt::watch::operation("a trap", || {
+                enter.send(()).unwrap();
+                left.recv().unwrap();
+            });
+            while inbox.recv().await.is_some() {}
+        })
+        .unwrap();
+        entered.recv().unwrap();
+        (worker, leave)
+    }
+
+    #[test]
+    fn a_loop_that_hangs_is_found_once_and_one_that_rests_never() {
+        let (worker, leave) = hanging_loop();
+        let mut now = Instant::now();
+        let mut looks = Looks::new(now);
+        looks.set(Some(LoopWatchdog { after: 4 * SECOND, then: WhenHanging::Report }));
+        looks.add(3, worker.stats().clone());
+        let mut found = Vec::new();
+        for _ in 0..20 {
+            assert!(looks.next() > now);
+            now = looks.next();
+            found.extend(looks.look(now));
+        }
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!((found[0].index, found[0].operation), (3, Some("a trap")));
+        assert_eq!(found[0].stood, 4 * SECOND);
+        assert!(!looks.are_turning(now));
+
+        leave.send(()).unwrap();
+        while worker.stats().pulse.look().turn.is_some() {
+            std::thread::yield_now();
+        }
+        for _ in 0..20 {
+            now = looks.next();
+            assert_eq!(looks.look(now), []);
+            assert!(looks.are_turning(now));
+        }
+        assert!(!looks.are_turning(now + 60 * SECOND), "nobody has looked");
+        looks.remove(worker.stats());
+        assert!(looks.loops.is_empty());
+    }
+
+    #[test]
+    fn time_in_which_nobody_could_turn_does_not_count() {
+        let (worker, leave) = hanging_loop();
+        let mut now = Instant::now();
+        let mut looks = Looks::new(now);
+        looks.set(Some(LoopWatchdog::DEFAULT));
+        looks.add(0, worker.stats().clone());
+        for _ in 0..3 {
+            now += 3600 * SECOND;
+            assert_eq!(looks.look(now), [], "the machine slept");
+        }
+        looks.set(None);
+        for _ in 0..100 {
+            now = looks.next();
+            assert_eq!(looks.look(now), [], "loop_watchdog off");
+        }
+        assert!(!looks.are_turning(now));
+        leave.send(()).unwrap();
+    }
+}

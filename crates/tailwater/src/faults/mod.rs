@@ -42,6 +42,11 @@ const NAME: &str = "watchdog";
 /// How long the end waits for logs. A disk that takes longer loses their last lines.
 const LOG_PATIENCE: Duration = Duration::from_secs(5);
 
+/// Opens what is read when something has failed: before the process gives up the right to.
+pub(crate) fn prepare() {
+    Symbols::open();
+}
+
 /// Sees to what fails. One for each process that has loops.
 #[derive(Clone)]
 pub(crate) struct Faults(Arc<Common>);
@@ -143,7 +148,7 @@ struct Keeper {
     common: Arc<Common>,
     waiting: Receiver<Event>,
     sinks: Sinks,
-    symbols: Symbols,
+    symbols: &'static Symbols,
     /// Stacks that were told, the newest first.
     known: VecDeque<(Vec<usize>, String)>,
 }

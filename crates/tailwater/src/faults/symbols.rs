@@ -1,11 +1,12 @@
 //! Names and lines of addresses, from the program's own file.
 //!
-//! The file is opened when the process starts: later a package may have put another one in its place, and the process may
-//! not be allowed to open it any more. Reading it waits for the disk: never on a loop.
+//! The file is opened early: later a package may have put another one in its place, and the process may not be allowed to
+//! open it any more. Reading it waits for the disk: never on a loop.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::fs::File;
+use std::sync::OnceLock;
 
 use addr2line::Context;
 use addr2line::gimli::{DW_LANG_Rust, DwarfSections, EndianSlice, NativeEndian, SectionId};
@@ -56,10 +57,12 @@ struct Frame {
     place: Option<String>,
 }
 
+static SYMBOLS: OnceLock<Symbols> = OnceLock::new();
+
 impl Symbols {
-    /// Opens the program's file. Without it stacks are told as addresses.
-    pub(super) fn open() -> Self {
-        Self { file: File::open(PROGRAM).ok(), program: stack::program() }
+    /// Opens the program's file, if nobody has yet. Without it stacks are told as addresses.
+    pub(super) fn open() -> &'static Self {
+        SYMBOLS.get_or_init(|| Self { file: File::open(PROGRAM).ok(), program: stack::program() })
     }
 
     /// Reads what the file has of names and lines, and lets `f` use it. Some ten milliseconds for a program of ten

@@ -27,6 +27,7 @@ use tw_server::core::main::Sandbox;
 use tw_server::http::generation::Config;
 
 use crate::console::{Console, Fault};
+use crate::faults;
 use crate::user::Identity;
 
 use places::{Place, Places};
@@ -137,6 +138,7 @@ impl Rules {
     /// Gives up everything else, for good: once in a process, when it is the user it will be, has its sockets and logs,
     /// and before it has threads.
     pub(crate) fn enforce(&self) -> Result<Report, Fault> {
+        faults::prepare();
         // Threads that run already would keep what they can do. Without /proc nobody knows.
         if self.sandbox != Sandbox::Off
             && fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() > 1)

@@ -1,6 +1,7 @@
 //! When our own code fails: a panic, one that holds what all loops share, and a loop that hangs. The `trap` that springs
 //! them exists where debug assertions are on.
 
+use tw_testkit::server::Builder;
 use tw_testkit::{Server, wait};
 
 use crate::{get, page, raw, refusal_of, server};
@@ -15,8 +16,12 @@ fn has_traps() -> bool {
 }
 
 fn start(main: &str) -> Server {
+    start_as(server(), main)
+}
+
+fn start_as(server: Builder, main: &str) -> Server {
     // The standard library may not make a backtrace of its own: for that it would open files.
-    server()
+    server
         .env("RUST_BACKTRACE", "full")
         .file("html/a.txt", "content")
         .start(&format!(
@@ -125,6 +130,26 @@ fn a_process_whose_loop_hangs_may_be_ended() {
         hanging.send(request(path)).unwrap();
         assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(71), "{path}");
         assert!(server.error_log().contains("an event loop hangs, exiting"));
+    }
+}
+
+#[test]
+fn the_master_starts_another_worker() {
+    if !has_traps() {
+        return;
+    }
+    let server = start_as(server().with_master(), "worker_processes 2; loop_watchdog 200ms restart;");
+    for (path, told, status) in [
+        ("/break", "a panic left data of all loops half changed", 70),
+        ("/spin", "tw_modules::trap::spins (tw-modules/src/trap.rs:", 71),
+    ] {
+        let mut last = server.connect().unwrap();
+        last.send(request(path)).unwrap();
+        server.wait_error_log(told).unwrap();
+        server.wait_error_log(&format!(" exited with code {status}")).unwrap();
+        assert_eq!(last.read_until_close().unwrap(), b"", "{path}");
+        // The sockets are the master's: who comes in between waits.
+        assert_eq!(page(&server, "/a.txt"), (200, "content".to_owned()), "{path}");
     }
 }
 
