@@ -81,6 +81,11 @@ impl Console {
         self.record.replace(Some(Vec::new()));
     }
 
+    /// The same, behind what was `said` through a copy that has recorded everything until now.
+    pub(crate) fn go_on_recording(&self, said: Vec<Fault>) {
+        self.record.replace(Some(said));
+    }
+
     /// What was said since then.
     pub(crate) fn end_record(&self) -> Vec<Fault> {
         self.record.take().unwrap_or_default()

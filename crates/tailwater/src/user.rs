@@ -6,7 +6,8 @@
 use std::fs;
 use std::io;
 
-use rustix::process::{Gid, Uid};
+use rustix::io::Errno;
+use rustix::process::{Gid, Uid, getegid, geteuid};
 use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
 use serde::{Deserialize, Serialize};
 
@@ -53,12 +54,22 @@ impl Identity {
     /// Becomes this user for good. The calling thread must be the only one: others would keep what they are.
     pub(crate) fn assume(&self) -> Result<(), Fault> {
         let failed = |call: String| {
-            move |error: rustix::io::Errno| {
-                Fault::emerg(format!("{call} failed ({})", tw_log::Errno::from(error)))
+            move |error: Errno| {
+                let why = match error {
+                    Errno::PERM => ", changing the user takes the capabilities SETUID and SETGID",
+                    _ => "",
+                };
+                Fault::emerg(format!("{call} failed ({}){why}", tw_log::Errno::from(error)))
+                    .hint("without them start the server as its user, or say \"user root\"")
             }
         };
         let groups: Vec<Gid> = self.groups.iter().map(|group| Gid::from_raw(*group)).collect();
-        set_thread_groups(&groups).map_err(failed("setgroups()".into()))?;
+        let is_already = (geteuid().as_raw(), getegid().as_raw()) == (self.uid, self.gid);
+        match set_thread_groups(&groups) {
+            // Who is this user already, in a container without the capability, loses nothing by keeping its groups.
+            Err(Errno::PERM) if is_already => {}
+            set => set.map_err(failed("setgroups()".into()))?,
+        }
         set_thread_gid(Gid::from_raw(self.gid)).map_err(failed(format!("setgid({})", self.gid)))?;
         set_thread_uid(Uid::from_raw(self.uid)).map_err(failed(format!("setuid({})", self.uid)))
     }

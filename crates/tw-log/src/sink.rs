@@ -1,10 +1,10 @@
 //! One place that log lines go to: its ring, its writer thread, its counts.
 
 use std::borrow::Cow;
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
@@ -263,12 +263,32 @@ impl Shared {
     }
 }
 
-/// Opens a log for appending, creating it; the error reads as nginx words it.
+/// Opens a log for appending, creating it; the error reads as nginx words it. Waits for the disk.
+///
+/// A name of our own standard output or error (`/dev/stdout`, or a link to it) is that descriptor again, unless it is a
+/// plain file: a socket has no name to be opened by, and a pipe may belong to whoever started us.
 pub fn open_log(path: &Path) -> Result<OwnedFd, OpenError> {
-    let opened = OpenOptions::new().append(true).create(true).mode(0o644).open(path);
-    opened.map(OwnedFd::from).map_err(|error| OpenError {
+    let opened = match standard_stream(path) {
+        Some(stream) => stream,
+        None => OpenOptions::new().append(true).create(true).mode(0o644).open(path).map(OwnedFd::from),
+    };
+    opened.map_err(|error| OpenError {
         call: "open()",
         path: path.to_string_lossy().into_owned(),
         errno: Errno::from(&error),
     })
+}
+
+// DIFF(nginx): such a name is the stream itself, whatever it is and whoever owns it.
+/// The standard output or error that `path` leads to. Plain files are opened: for an offset of their own, and again after
+/// they were rotated.
+fn standard_stream(path: &Path) -> Option<io::Result<OwnedFd>> {
+    let found = fs::metadata(path).ok().filter(|found| !found.is_file())?;
+    let is_it = |stream: &BorrowedFd<'_>| {
+        rustix::fs::fstat(stream)
+            .is_ok_and(|stream| (stream.st_dev, stream.st_ino) == (found.dev(), found.ino()))
+    };
+    let (stdout, stderr) = (io::stdout(), io::stderr());
+    let stream = [stdout.as_fd(), stderr.as_fd()].into_iter().find(is_it)?;
+    Some(stream.try_clone_to_owned())
 }

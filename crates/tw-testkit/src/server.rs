@@ -16,9 +16,10 @@
 //! and `{prefix}` for the prefix. The main context gets `daemon off`, `master_process off`, a pid file, an error log
 //! at `info`, and always `loop_guard enforce`: in a test the kernel itself proves that no loop waits for a file.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Output, Stdio};
@@ -42,7 +43,19 @@ pub struct Builder {
     files: Vec<(PathBuf, Vec<u8>)>,
     args: Vec<String>,
     env: Vec<(String, String)>,
+    /// Standard output and error, if not a file.
+    streams: [Option<OwnedFd>; 2],
+    /// The program that starts the server, with its arguments.
+    by: Vec<String>,
     processes: Processes,
+    daemon: Daemon,
+}
+
+/// Where it lives.
+#[derive(Debug, Clone, Copy)]
+enum Daemon {
+    Off,
+    On,
 }
 
 /// Who runs the loops.
@@ -67,6 +80,7 @@ struct Site {
     prefix: TempDir,
     ports: Vec<Port>,
     processes: Processes,
+    daemon: Daemon,
 }
 
 impl Builder {
@@ -91,6 +105,27 @@ impl Builder {
         self
     }
 
+    /// Gives it a standard output and error instead of the file of [`Server::stderr`].
+    #[must_use]
+    pub fn streams(mut self, stdout: OwnedFd, stderr: OwnedFd) -> Self {
+        self.streams = [Some(stdout), Some(stderr)];
+        self
+    }
+
+    /// Lets another program start it, which gets the binary and its arguments behind these words.
+    #[must_use]
+    pub fn by(mut self, words: &[&str]) -> Self {
+        self.by = words.iter().map(|word| (*word).to_owned()).collect();
+        self
+    }
+
+    /// Says `daemon on`, for a server that stays all the same: one that goes away is not ended with the test.
+    #[must_use]
+    pub fn daemon_on(mut self) -> Self {
+        self.daemon = Daemon::On;
+        self
+    }
+
     /// Runs a master and a worker process instead of everything in one process.
     #[must_use]
     pub fn with_master(mut self) -> Self {
@@ -104,8 +139,15 @@ impl Builder {
     /// What starting says; an end before it listens, with what it printed and logged; `TimedOut`.
     pub fn start(self, conf: &str) -> io::Result<Server> {
         let site = self.prepare(conf)?;
-        let stderr = File::create(site.path("logs/stderr.log"))?;
-        let group = self.spawn(&site, stderr.try_clone()?, stderr)?;
+        let [stdout, stderr] = self.streams.each_ref().map(|stream| match stream {
+            Some(stream) => stream.try_clone(),
+            None => OpenOptions::new()
+                .append(true)
+                .create(true)
+                .open(site.path("logs/stderr.log"))
+                .map(OwnedFd::from),
+        });
+        let group = self.spawn(&site, stdout?, stderr?)?;
         let mut server = Server { group, site };
         server.wait_for_ports()?;
         Ok(server)
@@ -118,7 +160,7 @@ impl Builder {
     pub fn run(self, conf: &str) -> io::Result<Output> {
         let site = self.prepare(conf)?;
         let (out, err) = (site.path("logs/stdout.log"), site.path("logs/stderr.log"));
-        let mut group = self.spawn(&site, File::create(&out)?, File::create(&err)?)?;
+        let mut group = self.spawn(&site, File::create(&out)?.into(), File::create(&err)?.into())?;
         let status = group.wait(wait::PATIENCE)?;
         Ok(Output { status, stdout: fs::read(out)?, stderr: fs::read(err)? })
     }
@@ -131,13 +173,20 @@ impl Builder {
         for (name, content) in &self.files {
             prefix.write(name, content)?;
         }
-        let mut site = Site { prefix, ports: Vec::new(), processes: self.processes };
+        let mut site = Site { prefix, ports: Vec::new(), processes: self.processes, daemon: self.daemon };
         site.write_conf(conf)?;
         Ok(site)
     }
 
-    fn spawn(&self, site: &Site, stdout: File, stderr: File) -> io::Result<Group> {
-        let mut command = Command::new(&self.binary);
+    fn spawn(&self, site: &Site, stdout: OwnedFd, stderr: OwnedFd) -> io::Result<Group> {
+        let mut command = match &self.by[..] {
+            [] => Command::new(&self.binary),
+            [program, args @ ..] => {
+                let mut command = Command::new(program);
+                command.args(args).arg(&self.binary);
+                command
+            }
+        };
         command.arg("-p").arg(site.prefix.path()).arg("-c").arg(site.path("conf/nginx.conf"));
         command.args(&self.args).envs(self.env.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
@@ -155,7 +204,10 @@ impl Server {
             files: Vec::new(),
             args: Vec::new(),
             env: Vec::new(),
+            streams: [None, None],
+            by: Vec::new(),
             processes: Processes::One,
+            daemon: Daemon::Off,
         }
     }
 
@@ -315,7 +367,7 @@ impl Site {
         while self.ports.len() < ports_named(conf) {
             self.ports.push(Port::reserve()?);
         }
-        let mut text = format!("{}{conf}\n", head(self.processes, conf));
+        let mut text = format!("{}{conf}\n", head(self.processes, self.daemon, conf));
         for (index, port) in self.ports.iter().enumerate() {
             text = text.replace(&format!("{{port{index}}}"), &port.number().to_string());
             if index == 0 {
@@ -334,7 +386,11 @@ impl Site {
 }
 
 /// The lines every configuration starts with.
-fn head(processes: Processes, conf: &str) -> String {
+fn head(processes: Processes, daemon: Daemon, conf: &str) -> String {
+    let daemon = match daemon {
+        Daemon::Off => "off",
+        Daemon::On => "on",
+    };
     let master = match processes {
         Processes::One => "master_process off;\n",
         Processes::MasterAndWorker => "",
@@ -345,7 +401,7 @@ fn head(processes: Processes, conf: &str) -> String {
         "events {}\n"
     };
     format!(
-        "daemon off;\n{master}loop_guard enforce;\npid logs/server.pid;\nerror_log logs/error.log info;\n{events}"
+        "daemon {daemon};\n{master}loop_guard enforce;\npid logs/server.pid;\nerror_log logs/error.log info;\n{events}"
     )
 }
 

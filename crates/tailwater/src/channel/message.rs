@@ -1,5 +1,7 @@
 //! What master and worker process say to each other.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::conf::Source;
@@ -34,6 +36,8 @@ pub(crate) struct Configure {
     pub(crate) identity: Option<Identity>,
     /// Whether nobody looks at standard error.
     pub(crate) is_daemon: bool,
+    /// How often to say that all loops turn ([`Answer::Turning`]), if anybody wants to know.
+    pub(crate) sign_interval: Option<Duration>,
 }
 
 /// A file of the configuration.

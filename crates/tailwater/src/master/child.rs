@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -39,7 +40,9 @@ impl Child {
         let mut command = Command::new(OURSELVES);
         command.arg0(TITLE).env_clear().envs(env.iter().cloned()).stdin(Stdio::from(theirs));
         let child = command.spawn().map_err(|error| {
-            failed("execve()", &error)
+            let fault = failed(&format!("execve() \"{OURSELVES}\""), &error);
+            let why = if Path::new("/proc/self").exists() { "" } else { ", /proc is not mounted" };
+            Fault { message: fault.message + why, ..fault }
                 .hint(format!("a master starts {OURSELVES}; \"master_process off\" does not"))
         })?;
         // It is waited for by its number, with every other child.

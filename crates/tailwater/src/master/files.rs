@@ -36,7 +36,14 @@ fn make_directory(path: &Path, owner: Option<&Identity>) -> Result<(), Fault> {
     if found.uid() == owner.uid {
         return Ok(());
     }
-    chown(path, Some(owner.uid), None).map_err(|error| Fault::call("chown()", &name, &error))
+    chown(path, Some(owner.uid), None).map_err(|error| {
+        let why = match error.kind() {
+            io::ErrorKind::PermissionDenied => ", giving it to the user takes the capability CHOWN",
+            _ => "",
+        };
+        let fault = Fault::call("chown()", &name, &error);
+        Fault { message: fault.message + why, ..fault }
+    })
 }
 
 /// Gives log files to `owner`, who will have to open them again after they were rotated.

@@ -5,6 +5,7 @@ mod child;
 mod control;
 mod files;
 mod logs;
+mod notify;
 mod pid;
 mod reload;
 mod serving;
@@ -28,6 +29,7 @@ use crate::sockets::left::LeftFiles;
 use crate::worker;
 
 use control::Control;
+use notify::Notify;
 use pid::PidFile;
 use serving::Serving;
 use upgrade::Binaries;
@@ -59,6 +61,7 @@ pub(crate) struct Master {
     pid: Option<PidFile>,
     /// `None` where such a socket cannot be had.
     control: Option<Control>,
+    notify: Notify,
     serving: Serving,
     binaries: Binaries,
 }

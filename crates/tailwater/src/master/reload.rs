@@ -11,6 +11,7 @@ use tw_server::core::main::MainSettings;
 use tw_server::http::generation::Config;
 use tw_sys::heap::give_back;
 
+use super::notify::Reloaded;
 use super::pid::PidFile;
 use super::serving::Serving;
 use super::workers::{Handover, Way, environment};
@@ -23,16 +24,25 @@ use crate::worker::sandbox::{Role, Rules};
 
 impl Master {
     // DIFF(nginx): connections outlive a reload, so worker_shutdown_timeout does not end them then.
-    /// Reads the configuration again, and tells whether it is used. After a fault, which has been said, everything is as
-    /// before.
-    pub(super) fn reload(&mut self) -> bool {
+    /// Reads the configuration again. Whether it is used, and what was said; after a fault everything is as before.
+    pub(super) fn reload(&mut self) -> (bool, Vec<Fault>) {
+        self.notify.reloading();
+        self.console.begin_record();
         let done = if self.main.master_process { self.reload_there() } else { self.reload_here() };
-        let Err(fault) = done else { return true };
-        if let Some(fault) = fault {
-            self.console.fault(&fault);
+        if let Err(fault) = &done {
+            if let Some(fault) = fault {
+                self.console.fault(fault);
+            }
+            self.console.say(Level::Notice, format_args!("the configuration stays as it was"));
         }
-        self.console.say(Level::Notice, format_args!("the configuration stays as it was"));
-        false
+        let said = self.console.end_record();
+        let why =
+            said.iter().min_by_key(|fault| fault.level).map_or("see the error log", |fault| &fault.message);
+        self.notify.reloaded(match &done {
+            Ok(()) => Reloaded::Taken(self.addresses().count()),
+            Err(_) => Reloaded::Refused(why),
+        });
+        (done.is_ok(), said)
     }
 
     /// With a worker process. The error is a fault that has not been said yet.
@@ -53,8 +63,18 @@ impl Master {
         let way = if needs_new_process(&self.main, &main) { Way::NewProcess } else { Way::InPlace };
         let is_daemon = self.mode == Mode::Background;
         let env = environment(&main);
-        let handover =
-            Handover { source, files, sockets: sockets.clone(), logs, env, identity, is_daemon, rules };
+        let sign_interval = self.notify.sign_interval();
+        let handover = Handover {
+            source,
+            files,
+            sockets: sockets.clone(),
+            logs,
+            env,
+            identity,
+            is_daemon,
+            rules,
+            sign_interval,
+        };
         workers.change(handover, way, console)?;
 
         // From here on nothing can fail.
@@ -69,7 +89,12 @@ impl Master {
         let console = &self.console;
         let Serving::Here(server, rules) = &mut self.serving else { return Ok(()) };
         let (source, speaker) = (self.source.clone(), console.clone());
-        let loaded = server.load(move |previous| source.load(&previous.kept, &speaker)).ok_or(None)?;
+        let (loaded, said) = server.load(move |previous| {
+            let loaded = source.load(&previous.kept, &speaker);
+            (loaded, speaker.end_record())
+        });
+        console.go_on_recording(said);
+        let loaded = loaded.ok_or(None)?;
         let process = Process::of(&loaded, Privileges::Keep, console).ok_or(None)?;
         let Loaded { config, .. } = loaded;
         // DIFF(nginx): rights only become fewer: what this configuration needs more of, another process would have.

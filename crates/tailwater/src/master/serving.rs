@@ -50,14 +50,26 @@ impl Serving {
         }
     }
 
-    /// Does what is due.
-    pub(super) fn look_after(&mut self, console: &Console) {
+    /// Does what is due. Whether a worker process has said that its loops turn.
+    pub(super) fn look_after(&mut self, console: &Console) -> bool {
         match self {
-            Self::Here(server, _) => server.reap(console),
-            Self::There(workers) => {
-                workers.listen();
-                workers.expire(Instant::now(), console);
+            Self::Here(server, _) => {
+                server.reap(console);
+                false
             }
+            Self::There(workers) => {
+                let is_heard = workers.listen();
+                workers.expire(Instant::now(), console);
+                is_heard
+            }
+        }
+    }
+
+    /// Whether all loops of this process turn. A worker process has to say that itself; without one, nothing stands still.
+    pub(super) fn turns(&self, now: Instant) -> bool {
+        match self {
+            Self::Here(server, _) => server.is_turning(now),
+            Self::There(workers) => workers.voice().is_none(),
         }
     }
 

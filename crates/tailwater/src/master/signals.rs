@@ -17,6 +17,7 @@ use super::logs::LogFiles;
 use super::serving::Serving;
 use super::{Master, Mode};
 use crate::console::Fault;
+use crate::worker::END_PATIENCE;
 
 /// What nginx says.
 const CHANGE_IGNORED: &str = "the changing binary signal is ignored: you should shutdown or terminate before either old \
@@ -47,7 +48,8 @@ impl Master {
             while let Some(client) = self.control.as_ref().and_then(Control::next) {
                 self.obey(client, state);
             }
-            self.serving.look_after(&self.console);
+            let is_heard = self.serving.look_after(&self.console);
+            self.show_life(is_heard, Instant::now());
             self.watch_new_binary();
             self.left.remove(&self.console);
             if state == State::Draining && self.serving.is_over() {
@@ -59,8 +61,9 @@ impl Master {
 
     /// Waits for a signal, for who serves, or until something is due.
     pub(super) fn wait(&self) -> io::Result<()> {
-        let deadline = self.serving.deadline().into_iter().chain(self.binaries.deadline()).min();
-        let left = deadline.map(|until| until.saturating_duration_since(Instant::now()));
+        let deadlines = [self.serving.deadline(), self.binaries.deadline(), self.notify.deadline()];
+        let until = deadlines.into_iter().flatten().min();
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
         let voice = self.serving.voice();
@@ -108,7 +111,12 @@ impl Master {
         self.notice(format_args!("signal {number} ({name}) received{from}{action}"));
         match signal {
             _ if ends_softly => self.drain(state),
-            Signal::Term | Signal::Int => State::Ended,
+            Signal::Term | Signal::Int => {
+                if state == State::Serving {
+                    self.tell_end(None);
+                }
+                State::Ended
+            }
             Signal::Quit => self.drain(state),
             Signal::Hup if state == State::Serving && self.binaries.new_one().is_some() => {
                 self.serve_again();
@@ -172,20 +180,42 @@ impl Master {
             return client.answer(false, &[Fault::emerg("the server is shutting down")]);
         }
         self.notice(format_args!("reload ordered by process {}, reconfiguring", client.pid));
-        self.console.begin_record();
-        let is_done = self.reload();
-        client.answer(is_done, &self.console.end_record());
+        let (is_done, said) = self.reload();
+        client.answer(is_done, &said);
     }
 
     fn drain(&mut self, state: State) -> State {
         if state == State::Serving {
             self.notice(format_args!("gracefully shutting down"));
+            let limit = self.main.shutdown_timeout.map(|limit| limit + END_PATIENCE);
+            self.tell_end(limit);
             self.quit();
             if self.mode == Mode::Session && self.serving.connections() > 0 {
                 crate::serve::say_draining();
             }
         }
         State::Draining
+    }
+
+    /// Tells the service manager that the server ends, or who goes on.
+    fn tell_end(&self, limit: Option<Duration>) {
+        match self.binaries.new_one() {
+            Some(new) => self.notify.replaced_by(new),
+            None => self.notify.stopping(limit),
+        }
+    }
+
+    /// Tells the service manager that the server is alive: when the worker process `has said` that its loops turn, and when
+    /// there is none, or this process serves, if it is due.
+    fn show_life(&mut self, has_said: bool, now: Instant) {
+        let is_due = self.notify.deadline().is_some_and(|at| at <= now);
+        // As long as the old binary runs, the service is that one.
+        let is_main = !self.binaries.has_old();
+        if is_main && (has_said || (is_due && self.serving.turns(now))) {
+            self.notify.alive(now);
+        } else if is_due {
+            self.notify.put_off(now);
+        }
     }
 
     /// Opens all logs again. Where that fails, the old file goes on.

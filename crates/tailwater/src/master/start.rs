@@ -20,11 +20,12 @@ use tw_sys::heap::give_back;
 
 use super::control::Control;
 use super::logs::LogFiles;
+use super::notify::Notify;
 use super::pid::PidFile;
 use super::serving::Serving;
 use super::upgrade::Binaries;
 use super::workers::{Handover, Workers, environment};
-use super::{Master, Mode, files, logs};
+use super::{Master, Mode, files, logs, notify};
 use crate::conf::{Loaded, Source, path};
 use crate::console::{Console, Fault};
 use crate::process::{self, Privileges, Process};
@@ -44,6 +45,9 @@ struct Start {
     source: Source,
     console: Console,
     sinks: Sinks,
+    notify: Notify,
+    /// Taken already, if signals that come during the start would otherwise be lost.
+    signals: Option<Signals>,
     /// The old binary that started this one.
     old: Option<Pid>,
 }
@@ -70,7 +74,11 @@ struct Launched {
 
 /// Starts the server. `None` after a fault, which has been said.
 pub(crate) fn start(source: Source, mode: Mode, sinks: Sinks) -> Option<Master> {
-    let mut start = Start { mode, source, console: Console::new(), sinks, old: None };
+    let console = Console::new();
+    let notify = Notify::of_environment(&console);
+    // The kernel throws away what process 1 neither handles nor blocks: an order to stop would be forgotten.
+    let signals = if is_init() { Signals::take().ok() } else { None };
+    let mut start = Start { mode, source, console, sinks, notify, signals, old: None };
     match start.run() {
         Ok(launched) => Some(start.finish(launched)),
         Err(fault) => {
@@ -144,15 +152,19 @@ impl Start {
     /// Everything from the way to the background on.
     fn launch(&mut self, opened: Opened) -> Result<Launched, Fault> {
         let Opened { config, process, sockets, files, logs } = opened;
-        let background = config.main.daemon && self.mode != Mode::Session;
+        let background = config.main.daemon && self.mode != Mode::Session && !self.has_to_stay();
         // The old binary went there already, and has to remain our parent to see our end.
         let parent =
             (background && self.old.is_none()).then(daemon::detach).transpose().map_err(|error| {
                 Fault::emerg(format!("cannot go to the background: {error}"))
                     .hint("\"daemon off\" stays in the foreground")
             })?;
-        let signals = Signals::take()
-            .map_err(|error| Fault::emerg(format!("signalfd() failed ({})", Errno::from(&error))))?;
+        let signals = self.signals.take().map_or_else(Signals::take, Ok);
+        let signals =
+            signals.map_err(|error| Fault::emerg(format!("signalfd() failed ({})", Errno::from(&error))))?;
+        if self.old.is_none() {
+            self.notify.starting();
+        }
         let pid = match self.mode {
             Mode::Session => None,
             _ => Some(PidFile::create(path(&config.main.pid), &self.console)?),
@@ -171,7 +183,9 @@ impl Start {
             let sockets = sockets.clone();
             let env = environment(&main);
             let is_daemon = background;
-            let handover = Handover { source, files, sockets, logs, env, identity, is_daemon, rules };
+            let sign_interval = self.notify.sign_interval();
+            let handover =
+                Handover { source, files, sockets, logs, env, identity, is_daemon, rules, sign_interval };
             Serving::There(Box::new(Workers::start(handover, &self.console)?))
         } else {
             let (server, rules) = self.serve_here(config, process, sockets.clone())?;
@@ -185,6 +199,20 @@ impl Start {
             parent.ready();
         }
         Ok(Launched { signals, main, sockets, pid, control, serving })
+    }
+
+    /// Whether somebody would take the way to the background for the end.
+    // DIFF(nginx): `daemon on` does not end process 1, and the container with it, nor the process a service manager waits for.
+    fn has_to_stay(&self) -> bool {
+        let why = match is_init() {
+            true => "process 1 cannot go to the background",
+            false if notify::is_awaited(self.old.is_some()) => {
+                "a service that tells when it is ready cannot go to the background"
+            }
+            false => return false,
+        };
+        self.console.say(Level::Notice, format_args!("{why}, \"daemon on\" is ignored"));
+        true
     }
 
     /// Becomes the user, and starts the loops in this process.
@@ -211,7 +239,11 @@ impl Start {
     }
 
     fn finish(self, launched: Launched) -> Master {
-        let Self { mode, source, mut console, sinks, old } = self;
+        let Self { mode, source, mut console, sinks, notify, old, .. } = self;
+        // Until the old binary ends, the service is the old one, which will say that this one is it then.
+        if old.is_none() {
+            notify.serving(launched.sockets.addresses().count());
+        }
         let binaries = Binaries::of(old);
         let left = LeftFiles::default();
         let Launched { signals, main, sockets, pid, control, serving } = launched;
@@ -219,8 +251,27 @@ impl Start {
         if let Serving::Here(server, _) = &serving {
             console.log_to((*server.generation().error_log).clone());
         }
-        Master { mode, source, console, sinks, signals, main, sockets, left, pid, control, serving, binaries }
+        Master {
+            mode,
+            source,
+            console,
+            sinks,
+            signals,
+            main,
+            sockets,
+            left,
+            pid,
+            control,
+            notify,
+            serving,
+            binaries,
+        }
     }
+}
+
+/// Whether this is the first process of a container, or of a system.
+fn is_init() -> bool {
+    rustix::process::getpid().is_init()
 }
 
 /// What nginx says about itself and its system when it starts.

@@ -23,6 +23,7 @@ use tw_log::{Errno, Level};
 
 use super::Master;
 use super::child::End;
+use super::notify::WATCHDOG_PID;
 use crate::sockets::inherited::{UPGRADE, VARIABLES};
 
 /// How long a new binary may take to write its pid file. A large configuration needs a second or two.
@@ -58,7 +59,12 @@ impl Binaries {
     /// Whether neither an old nor a new one runs. Whose parent is another one by now has lost the old one.
     // DIFF(nginx): a master in the foreground has a parent that is no old binary, and changes its binary, too.
     pub(super) fn is_alone(&self) -> bool {
-        self.new.is_none() && (self.old.is_none() || self.old != getppid())
+        self.new.is_none() && !self.has_old()
+    }
+
+    /// Whether the old one, which started this one, runs.
+    pub(super) fn has_old(&self) -> bool {
+        self.old.is_some() && self.old == getppid()
     }
 
     /// When [`Master::watch_new_binary`] has something to do.
@@ -136,7 +142,7 @@ impl Master {
 /// All that this process was given, but for what was meant for it alone.
 // DIFF(nginx): a new binary has the whole environment, as if it had been started again; nginx's has what `env` names.
 fn environment() -> impl Iterator<Item = (OsString, OsString)> {
-    vars_os().filter(|(name, _)| VARIABLES.iter().all(|variable| name != variable))
+    vars_os().filter(|(name, _)| VARIABLES.iter().chain(&[WATCHDOG_PID]).all(|variable| name != variable))
 }
 
 fn numbers(sockets: &[BorrowedFd<'_>]) -> String {

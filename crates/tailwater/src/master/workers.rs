@@ -52,6 +52,8 @@ pub(super) struct Handover {
     pub(super) is_daemon: bool,
     /// What it has to be able to do.
     pub(super) rules: Rules,
+    /// How often it has to say that its loops turn.
+    pub(super) sign_interval: Option<Duration>,
 }
 
 /// How a configuration is taken over.
@@ -265,6 +267,7 @@ fn configure(child: &Child, handover: &Handover) -> Result<(), Fault> {
         logs: handover.logs.iter().map(|(name, _)| name.as_os_str().as_bytes().to_vec()).collect(),
         identity: handover.identity.clone(),
         is_daemon: handover.is_daemon,
+        sign_interval: handover.sign_interval,
     }));
     child.order(&order, &fds).map_err(|error: io::Error| {
         let (pid, errno) = (child.pid(), Errno::from(&error));

@@ -180,7 +180,6 @@ impl Loops {
     }
 
     /// Whether every loop has turned lately, or had nothing to do.
-    #[expect(dead_code, reason = "for the heartbeat of a service manager")]
     pub(crate) fn are_turning(&self, now: Instant) -> bool {
         self.faults.are_turning(now)
     }

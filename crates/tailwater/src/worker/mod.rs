@@ -106,6 +106,11 @@ impl Server {
         self.loops.connections()
     }
 
+    /// Whether every loop turns, or has nothing to do.
+    pub(crate) fn is_turning(&self, now: Instant) -> bool {
+        self.loops.are_turning(now)
+    }
+
     /// Lets all loops leave, which end with their last connection, or after `worker_shutdown_timeout`.
     pub(crate) fn release_loops(&mut self) {
         self.loops.quit(self.generation.main.shutdown_timeout);

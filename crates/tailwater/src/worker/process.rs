@@ -53,7 +53,16 @@ struct Worker {
     sinks: Sinks,
     console: Console,
     server: Server,
+    /// Whether and when to tell that all loops turn.
+    signs: Option<Signs>,
     state: State,
+}
+
+/// Signs of life for the master.
+#[derive(Debug, Clone, Copy)]
+struct Signs {
+    every: Duration,
+    next: Instant,
 }
 
 /// Runs a worker process to its end.
@@ -70,10 +79,10 @@ pub(crate) fn run() -> ExitCode {
     };
     let sinks = Sinks::new();
     match start(&channel, &sinks) {
-        Ok(Some((server, console))) => {
+        Ok(Some((server, console, signs))) => {
             if answer(&channel, &Answer::Serving) {
                 let master = Some(channel);
-                Worker { master, signals, sinks, console, server, state: State::Serving }.serve();
+                Worker { master, signals, sinks, console, server, signs, state: State::Serving }.serve();
             }
             ExitCode::SUCCESS
         }
@@ -87,7 +96,7 @@ pub(crate) fn run() -> ExitCode {
 }
 
 /// Everything up to the loops. Privileges end in here.
-fn start(channel: &Channel, sinks: &Sinks) -> Result<Option<(Server, Console)>, Fault> {
+fn start(channel: &Channel, sinks: &Sinks) -> Result<Option<(Server, Console, Option<Signs>)>, Fault> {
     let failed = |error: io::Error| Fault::emerg(format!("recvmsg() failed ({})", Errno::from(&error)));
     let Some((Order::Configure(order), fds)) = channel.receive().map_err(failed)? else { return Ok(None) };
     let loaded = config_thread::alone(give_back, || load(&order, &Kept::default()));
@@ -108,7 +117,7 @@ fn start(channel: &Channel, sinks: &Sinks) -> Result<Option<(Server, Console)>, 
     process::change_directory(&config.main)?;
     rules.enforce()?.say(&console);
     let server = Server::start(config, Arc::new(sockets), affinity, sinks, &console)?;
-    Ok(Some((server, console)))
+    Ok(Some((server, console, order.sign_interval.map(Signs::every))))
 }
 
 /// Loads what the master has read and checked.
@@ -175,6 +184,13 @@ fn answer(channel: &Channel, answer: &Answer) -> bool {
     channel.send(answer, &[]).is_ok()
 }
 
+impl Signs {
+    /// The first one is due at once.
+    fn every(every: Duration) -> Self {
+        Self { every, next: Instant::now() }
+    }
+}
+
 impl Worker {
     fn serve(mut self) {
         while self.state != State::Ended {
@@ -189,6 +205,7 @@ impl Worker {
                 }
             }
             self.take_signals();
+            self.show_life(Instant::now());
             self.server.reap(&self.console);
             if self.state == State::Draining && self.server.is_idle() {
                 self.state = State::Ended;
@@ -200,7 +217,9 @@ impl Worker {
 
     /// Waits for an order, a signal, the end of a loop or of a loop's patience. Whether there is an order.
     fn wait(&self) -> io::Result<bool> {
-        let left = self.server.deadline().map(|until| until.saturating_duration_since(Instant::now()));
+        let signs = self.signs.map(|signs| signs.next);
+        let until = self.server.deadline().into_iter().chain(signs).min();
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         let mut fds =
             vec![PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&self.server, PollFlags::IN)];
@@ -243,14 +262,27 @@ impl Worker {
         });
         let config = config?;
         let Taken { sockets, affinity } = take(&order, fds, &config, &self.sinks)?;
+        self.signs = order.sign_interval.map(Signs::every);
         self.server.change(config, Arc::new(sockets), affinity, &self.sinks, &self.console)?;
         self.console.log_to((*self.server.generation().error_log).clone());
         Ok(())
     }
 
+    /// Tells the master that all loops turn, if they do and it is time to.
+    fn show_life(&mut self, now: Instant) {
+        let (Some(signs), Some(master)) = (&mut self.signs, &self.master) else { return };
+        if signs.next <= now {
+            signs.next = now + signs.every;
+            if self.server.is_turning(now) {
+                answer(master, &Answer::Turning);
+            }
+        }
+    }
+
     /// Nobody could stop this process or let its sockets go any more, so it does that itself.
     fn orphaned(&mut self, why: &str) {
         self.master = None;
+        self.signs = None;
         self.console.say(Level::Alert, format_args!("{why}, shutting down"));
         self.drain();
     }

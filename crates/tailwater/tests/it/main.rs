@@ -21,6 +21,7 @@ mod browsers;
 mod charset;
 mod cli;
 mod conformance;
+mod containers;
 mod dav;
 mod debug;
 mod empty_gif;
@@ -66,6 +67,7 @@ mod static_files;
 mod status_page;
 mod stub_status;
 mod sub_filter;
+mod systemd;
 mod try_files;
 mod userid;
 
