@@ -3,7 +3,8 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::pin::pin;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -368,11 +369,13 @@ impl Worker {
             self.generation().listens.iter().any(|g| g.address == *listen && g.socket == SocketOf::Several);
         loop {
             match acceptor.accept().await {
-                Ok(accepted) if several => {
-                    let local = self.shared_address(&accepted).map(Rc::new);
-                    self.accepted(accepted, local.as_ref().unwrap_or(&listen));
+                Ok(accepted) => {
+                    // What panics with one connection keeps nobody from accepting the next; the hook has told it.
+                    let _ = catch_unwind(AssertUnwindSafe(|| {
+                        let local = several.then(|| self.shared_address(&accepted).map(Rc::new)).flatten();
+                        self.accepted(accepted, local.as_ref().unwrap_or(&listen));
+                    }));
                 }
-                Ok(accepted) => self.accepted(accepted, &listen),
                 Err(e) => {
                     let level = if e.is_exhaustion() { Level::Crit } else { Level::Alert };
                     tw_log::write_at!(self.generation().error_log, level, "{e}");
@@ -432,13 +435,13 @@ async fn serve(worker: Rc<Worker>, sockets: Vec<ListenSocket>, mut orders: Inbox
     HERE.set(Rc::downgrade(&worker));
     let mut acceptors = listen(&worker, sockets);
     let sweeper = worker.clone();
-    tw_rt::spawn_local(Subject { kind: "files", id: 0 }, async move {
+    let mut sweeping = tw_rt::spawn_local(Subject { kind: "files", id: 0 }, async move {
         loop {
             let next = sweeper.files.borrow_mut().sweep();
             tokio::time::sleep(next).await;
         }
     });
-    while let Some(order) = orders.recv().await {
+    while let Some(order) = next(&mut orders, acceptors.iter_mut().chain([&mut sweeping])).await {
         match order {
             Order::Generation(generation, sockets) => {
                 *worker.generation.borrow_mut() = Rc::new(LoopGeneration(generation));
@@ -453,6 +456,23 @@ async fn serve(worker: Rc<Worker>, sockets: Vec<ListenSocket>, mut orders: Inbox
             }
         }
     }
+}
+
+/// The next order; `None` when there will be none, or when one of `tasks`, which do not end, has panicked. Without it the
+/// loop would seem to serve: it ends, and another one takes its place.
+async fn next<'t>(
+    orders: &mut Inbox<Order>,
+    tasks: impl Iterator<Item = &'t mut JoinHandle<()>>,
+) -> Option<Order> {
+    let (mut order, mut tasks) = (pin!(orders.recv()), tasks.collect::<Vec<_>>());
+    poll_fn(|cx| {
+        let has_ended = |task: &mut &mut JoinHandle<()>| Pin::new(&mut **task).poll(cx).is_ready();
+        if tasks.iter_mut().any(has_ended) {
+            return Poll::Ready(None);
+        }
+        order.as_mut().poll(cx)
+    })
+    .await
 }
 
 /// Waits until no connection is left, or nobody is left who could give orders: then it must end at once.
@@ -484,4 +504,30 @@ fn listen(worker: &Rc<Worker>, sockets: Vec<ListenSocket>) -> Vec<JoinHandle<()>
 fn descriptor_limit() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     limit.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loop_without_one_of_its_own_tasks_ends() {
+        let (tell, told) = std::sync::mpsc::channel();
+        let worker = tw_rt::Worker::<Order>::start(tw_rt::WorkerOptions::new(0), |mut orders| async move {
+            let spawn = |panics: bool| {
+                tw_rt::spawn_local(Subject { kind: "test", id: 0 }, async move {
+                    assert!(!panics, "expected");
+                    std::future::pending().await
+                })
+            };
+            let mut tasks = [spawn(false), spawn(false)];
+            tell.send(matches!(next(&mut orders, tasks.iter_mut()).await, Some(Order::Quit))).unwrap();
+            let mut tasks = [spawn(false), spawn(true)];
+            tell.send(next(&mut orders, tasks.iter_mut()).await.is_none()).unwrap();
+        })
+        .unwrap();
+        assert!(worker.send(Order::Quit).is_ok());
+        assert_eq!([told.recv(), told.recv()], [Ok(true), Ok(true)]);
+        worker.join().unwrap();
+    }
 }
