@@ -15,7 +15,7 @@ use crate::vars::Template;
 pub struct Reach {
     places: Vec<Place>,
     known: HashSet<(Access, Box<[u8]>)>,
-    /// Paths that begin with a variable, which may lead anywhere: what is done there, and where they are written.
+    /// Paths that begin with a variable, which may lead anywhere: what is done there, and where the first one is written.
     unknown: Vec<(Access, Option<Span>)>,
     connects: bool,
 }
@@ -120,8 +120,8 @@ impl Reach {
     fn add_directory(&mut self, access: Access, path: &[u8], at: Option<Span>) {
         match path.iter().rposition(|byte| *byte == b'/') {
             Some(slash) => self.add_path(access, &path[..=slash]),
-            None if !self.unknown.contains(&(access, at)) => self.unknown.push((access, at)),
-            None => {}
+            None if self.unknown.iter().any(|(known, _)| *known == access) => {}
+            None => self.unknown.push((access, at)),
         }
     }
 

@@ -177,24 +177,34 @@ impl Rules {
             );
         }
         let status = self.restrict(report);
+        let (level, message) = self.judge(status)?;
+        report.add(level, message);
+        Ok(())
+    }
+
+    /// What to say of what the kernel did, or why the process must not serve.
+    fn judge(
+        &self,
+        status: Result<(RulesetStatus, LandlockStatus), RulesetError>,
+    ) -> Result<(Level, String), Fault> {
         let message = match status {
+            Ok((RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced, status)) => {
+                let abi = match status {
+                    LandlockStatus::Available { effective_abi, .. } => effective_abi as i32,
+                    LandlockStatus::NotEnabled | LandlockStatus::NotImplemented => 0,
+                };
+                return Ok((Level::Info, format!("sandbox: landlock {abi}, {}", self.places)));
+            }
             Ok((RulesetStatus::NotEnforced, LandlockStatus::NotEnabled)) => {
                 "sandbox: landlock is not enabled in this kernel".to_owned()
             }
             Ok((RulesetStatus::NotEnforced, _)) => "sandbox: this kernel has no landlock".to_owned(),
-            Ok((_, LandlockStatus::Available { effective_abi, .. })) => {
-                report
-                    .add(Level::Info, format!("sandbox: landlock {}, {}", effective_abi as i32, self.places));
-                return Ok(());
-            }
-            Ok(_) => return Ok(()),
             Err(error) => format!("sandbox: landlock failed ({error})"),
         };
         match self.sandbox {
             Sandbox::On => Err(Fault::emerg(message).hint(WITHOUT)),
             Sandbox::Auto | Sandbox::Off => {
-                report.add(Level::Notice, format!("{message}, files are not restricted"));
-                Ok(())
+                Ok((Level::Notice, format!("{message}, files are not restricted")))
             }
         }
     }

@@ -4,9 +4,11 @@
 
 use std::fs::{self, Permissions};
 use std::io;
+use std::net::UdpSocket;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixDatagram;
 
-use tw_testkit::{Client, Server, Signal, wait};
+use tw_testkit::{Client, Server, Signal, TempDir, wait};
 
 use crate::{ask, get, page, refusal_of, server};
 
@@ -33,8 +35,9 @@ fn conf(main: &str, in_server: &str) -> String {
     format!("{main} http {{ server {{ listen 127.0.0.1:{{port}}; {in_server} }} }}")
 }
 
-/// The process that serves, of a server with a master.
+/// The process that serves, of a server with a master. It has given up everything before it answers anything.
 fn worker(server: &Server) -> u32 {
+    get(server, "/page.txt");
     wait::some(wait::PATIENCE, || children(server.pid()).pop()).unwrap()
 }
 
@@ -177,17 +180,25 @@ fn what_is_configured_goes_on_working() {
         if level == "on" && !has_landlock() {
             return;
         }
-        let server = started(
-            &format!("sandbox {level};"),
-            "access_log logs/$status.log;
+        let dir = TempDir::new("syslog").unwrap();
+        let local = UnixDatagram::bind(dir.join("socket")).unwrap();
+        fs::set_permissions(dir.join("socket"), Permissions::from_mode(0o777)).unwrap();
+        let remote = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let logs = format!(
+            "access_log syslog:server=unix:{},nohostname; access_log syslog:server={},nohostname;
+             error_log logs/error.log info; error_log memory:64k info;",
+            dir.join("socket").display(),
+            remote.local_addr().unwrap()
+        );
+        let rest = "access_log logs/$status.log;
              location /sub/ { autoindex on; }
              location /packed/ { alias html/; gzip_static always; }
              location /users/ { alias html/; auth_basic x; auth_basic_user_file users; }
              location /dav/ { alias html/; dav_methods put delete; create_full_put_path on; }
              location /missing { error_page 404 /page.txt; }
              location /status { status_page; }
-             location /metrics { metrics; }",
-        );
+             location /metrics { metrics; }";
+        let server = started(&format!("sandbox {level};"), &format!("{logs} {rest}"));
         assert_eq!(page(&server, "/page.txt"), (200, "page".into()), "{level}");
         assert!(page(&server, "/sub/").1.contains(">x<"), "{level}");
         assert_eq!(page(&server, "/packed/page.txt").1, "packed", "{level}");
@@ -200,6 +211,14 @@ fn what_is_configured_goes_on_working() {
         assert_eq!(page(&server, "/deep/new"), (200, "body".into()), "{level}");
         assert_eq!(ask(&server, "DELETE /dav/deep/new", &[]).status, 204);
         server.log("logs/200.log", 6).unwrap();
+        local.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+        remote.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+        let (mut at_local, mut at_remote) = ([0; 512], [0; 512]);
+        let (local, remote) = (local.recv(&mut at_local).unwrap(), remote.recv(&mut at_remote).unwrap());
+        for line in [&at_local[..local], &at_remote[..remote]] {
+            let text = String::from_utf8_lossy(line);
+            assert!(text.contains("GET /page.txt"), "{level}: {text}");
+        }
         if has_landlock() {
             assert_eq!(put(&server, "/dav/links/new").unwrap(), 403, "{level}");
         }

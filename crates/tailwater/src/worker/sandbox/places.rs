@@ -163,6 +163,9 @@ impl Places {
     /// A directory and what is below it. A file is replaced by another one sooner or later, so its directory counts but
     /// for those of the system, whose directory holds other things.
     fn add(&mut self, path: &Path, rights: BitFlags<AccessFs>) {
+        if rights.is_empty() {
+            return;
+        }
         let is_system = SYSTEM.iter().any(|name| Path::new(name) == path);
         match fs::metadata(path) {
             Ok(found) if !found.is_dir() && !is_system => {

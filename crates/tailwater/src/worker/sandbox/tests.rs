@@ -76,6 +76,25 @@ fn rules_are_compared() {
 }
 
 #[test]
+fn a_kernel_that_cannot_do_it_is_a_notice_or_the_end() {
+    let dir = site();
+    let judged = |main: &str, status| {
+        let text = format!("{main} http {{ access_log off; server {{ }} }}");
+        let rules = Rules::of(&config(&dir, &text), Role::Worker);
+        rules.judge(Ok(status)).map_err(|fault| fault.message)
+    };
+    let (none, disabled) = (LandlockStatus::NotImplemented, LandlockStatus::NotEnabled);
+    let old = LandlockStatus::Available { effective_abi: ABI::V1, kernel_abi: None };
+    let not = || RulesetStatus::NotEnforced;
+    let notice = |text: &str| Ok((Level::Notice, format!("sandbox: {text}, files are not restricted")));
+    assert_eq!(judged("", (not(), none)), notice("this kernel has no landlock"));
+    assert_eq!(judged("", (not(), disabled)), notice("landlock is not enabled in this kernel"));
+    assert_eq!(judged("sandbox on;", (not(), none)), Err("sandbox: this kernel has no landlock".into()));
+    let (level, text) = judged("sandbox on;", (RulesetStatus::PartiallyEnforced, old)).unwrap();
+    assert!(level == Level::Info && text.starts_with("sandbox: landlock 1, "), "{text}");
+}
+
+#[test]
 fn a_directory_that_was_replaced_is_another_one() {
     let dir = site();
     let rules = || Rules::of(&config(&dir, "sandbox on; http { server { root {prefix}/a; } }"), Role::Worker);
