@@ -185,7 +185,7 @@ impl Binary {
 }
 
 /// A prefix with the directories every server expects, and a port.
-fn prepare() -> Outcome<(TempDir, Port)> {
+pub(super) fn prepare() -> Outcome<(TempDir, Port)> {
     let prefix = TempDir::new("bench")?;
     for dir in ["conf", "logs"] {
         fs::create_dir(prefix.join(dir))?;
@@ -193,7 +193,7 @@ fn prepare() -> Outcome<(TempDir, Port)> {
     Ok((prefix, Port::reserve()?))
 }
 
-fn server_args(prefix: &TempDir, conf: &str) -> Outcome<[PathBuf; 4]> {
+pub(super) fn server_args(prefix: &TempDir, conf: &str) -> Outcome<[PathBuf; 4]> {
     let conf = prefix.write("conf/nginx.conf", conf)?;
     Ok(["-p".into(), prefix.path().to_owned(), "-c".into(), conf])
 }
@@ -255,14 +255,18 @@ pub(super) fn hot_files(sizes: &[(&str, usize)]) -> Outcome<PathBuf> {
 
 /// One process, one worker, and connections that no limit ends before the measurement does.
 fn conf(port: u16, binary: &Binary, http: &str, server: &str) -> String {
+    conf_of("daemon off; master_process off;", port, binary, http, server)
+}
+
+/// The same with other processes: what stands in the main context.
+pub(super) fn conf_of(processes: &str, port: u16, binary: &Binary, http: &str, server: &str) -> String {
     let Binary { http: own, main, .. } = binary;
     // The promise is measured with the kernel watching.
     let guard = if binary.is_tailwater() { "loop_guard enforce;" } else { "" };
     format!(
         "{guard}
 {main}
-daemon off;
-master_process off;
+{processes}
 worker_processes 1;
 pid logs/server.pid;
 error_log logs/error.log;
@@ -273,7 +277,7 @@ http {{
     {own}
     {http}
     server {{
-        listen 127.0.0.1:{port} backlog=4096;
+        listen 127.0.0.1:{port} default_server backlog=4096;
         {server}
     }}
 }}

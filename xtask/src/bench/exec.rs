@@ -90,7 +90,8 @@ pub(super) fn raise_open_files() -> Outcome<u64> {
     Ok(maximum.unwrap_or(u64::MAX))
 }
 
-fn pin(cpu: usize) -> Outcome {
+/// Lets the calling thread run on one core only.
+pub(super) fn pin(cpu: usize) -> Outcome {
     let mut set = CpuSet::new();
     if cpu >= CpuSet::MAX_CPU {
         return Err(format!("no such core: {cpu}").into());

@@ -15,6 +15,7 @@ mod idle;
 mod load;
 mod options;
 mod prometheus;
+mod reload;
 mod report;
 mod stalls;
 mod static_files;
@@ -27,7 +28,7 @@ use crate::{Failure, root};
 /// What a step of a measurement returns; the error is for the terminal.
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
-const USAGE: &str = "usage: cargo xtask bench static | filters | disk | idle [OPTIONS]
+const USAGE: &str = "usage: cargo xtask bench static | filters | disk | idle | reload [OPTIONS]
 
 common   --ours PATH      server under test              target/release/tailwater
          --nginx PATH     nginx to compare with          $NGINX, or nginx on the PATH
@@ -51,7 +52,11 @@ disk     a hot file while the disk is busy with cold ones (needs root and cgroup
          cases 32k 4m stalls
 
 idle     memory of idle connections, time to the first byte, size of the binary
-         --connections N 10000";
+         --connections N 10000
+
+reload   what clients notice of reloads and upgrades of the binary; time of a reload of 20,000 locations
+         --connections N 64 · --idle N 100 · --reloads N 100 · --upgrades N 5 · --seconds N 5 (without either)
+         cases small large";
 
 /// Runs one of the measurements.
 pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
@@ -61,6 +66,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
         "filters" => filters::run,
         "disk" => disk::run,
         "idle" => idle::run,
+        "reload" => reload::run,
         // The two below are started by the measurements themselves.
         "bare-loop" => bare::run,
         "exec" => exec::run,

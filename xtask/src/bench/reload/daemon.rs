@@ -1,0 +1,126 @@
+//! A server with a master in the background, told what to do by signals as an operator would.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tw_testkit::ports::Port;
+use tw_testkit::{TempDir, wait};
+
+use super::clients::Patient;
+use crate::bench::Outcome;
+use crate::bench::contestant::{Binary, conf_of, prepare, server_args};
+use crate::bench::exec::Place;
+
+/// The pid file, below the prefix.
+const PID_FILE: &str = "logs/server.pid";
+/// How long an order may take to be obeyed.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A server that runs. Dropping it ends it.
+pub(super) struct Daemon {
+    prefix: TempDir,
+    port: Port,
+    binary: Binary,
+    /// Directives of `http {}` beside the server that answers; `{port}` is its port.
+    more: String,
+    turn: u64,
+}
+
+impl Daemon {
+    /// Starts it with its first configuration.
+    pub(super) fn start(binary: &Binary, place: &Place, more: String) -> Outcome<Self> {
+        let (prefix, port) = prepare()?;
+        let daemon = Self { prefix, port, binary: binary.clone(), more, turn: 1 };
+        let args = server_args(&daemon.prefix, &daemon.conf())?;
+        let log = fs::File::create(daemon.prefix.join("logs/stderr.log"))?;
+        let mut command = place.command(&binary.path);
+        command.args(args).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let status = command.status()?;
+        let serves = || daemon.pid().is_some() && daemon.answers_by() == Some(daemon.turn);
+        match status.success() && wait::until(wait::PATIENCE, serves) {
+            true => Ok(daemon),
+            false => Err(format!("{}: does not start: {}", binary.path.display(), daemon.said()).into()),
+        }
+    }
+
+    pub(super) fn addr(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port.number()))
+    }
+
+    /// Changes the configuration a little, sends HUP, and waits for the first answer that is made by the new one.
+    pub(super) fn reload(&mut self) -> Outcome<Duration> {
+        self.turn += 1;
+        fs::write(self.prefix.join("conf/nginx.conf"), self.conf())?;
+        let began = Instant::now();
+        kill_process(self.pid().ok_or("no pid file")?, Signal::HUP)?;
+        let done = wait::until(PATIENCE, || self.answers_by() == Some(self.turn));
+        if done { Ok(began.elapsed()) } else { Err(format!("no reload: {}", self.said()).into()) }
+    }
+
+    /// Lets a new binary, the same, take over: USR2, a new pid file, QUIT to the old master, its end.
+    pub(super) fn upgrade(&self) -> Outcome<Duration> {
+        let old = self.pid().ok_or("no pid file")?;
+        let began = Instant::now();
+        kill_process(old, Signal::USR2)?;
+        let has_new = || self.pid().is_some_and(|pid| pid != old) && self.answers_by().is_some();
+        if !wait::until(PATIENCE, has_new) {
+            return Err(format!("no upgrade: {}", self.said()).into());
+        }
+        kill_process(old, Signal::QUIT)?;
+        match wait::until(PATIENCE, || has_ended(old)) {
+            true => Ok(began.elapsed()),
+            false => Err("the old master does not end".into()),
+        }
+    }
+
+    fn conf(&self) -> String {
+        let Self { more, turn, .. } = self;
+        let port = self.port.number();
+        let more = format!("access_log off; {}", more.replace("{port}", &port.to_string()));
+        let metrics = if self.binary.is_tailwater() { "location = /metrics { metrics; }" } else { "" };
+        let server =
+            format!("add_header X-Turn {turn}; location / {{ return 200 \"a small answer\\n\"; }} {metrics}");
+        conf_of("daemon on;", port, &self.binary, &more, &server)
+    }
+
+    /// By which configuration a new connection is answered.
+    fn answers_by(&self) -> Option<u64> {
+        Patient::open(self.addr()).ok()?.ask().ok()?.turn
+    }
+
+    fn pid(&self) -> Option<Pid> {
+        let text = fs::read_to_string(self.prefix.join(PID_FILE)).ok()?;
+        Pid::from_raw(text.trim().parse().ok()?)
+    }
+
+    /// The end of its log.
+    fn said(&self) -> String {
+        let logs = ["logs/stderr.log", "logs/error.log"].map(|log| self.prefix.join(log));
+        let said: String = logs.iter().filter_map(|log| fs::read_to_string(log).ok()).collect();
+        let lines: Vec<_> = said.lines().collect();
+        lines[lines.len().saturating_sub(5)..].join("\n")
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let old = fs::read_to_string(self.prefix.join(format!("{PID_FILE}.oldbin")));
+        let old = old.ok().and_then(|text| Pid::from_raw(text.trim().parse().ok()?));
+        for pid in self.pid().into_iter().chain(old) {
+            // One that has ended already needs no signal.
+            let _ = kill_process(pid, Signal::TERM);
+            if !wait::until(PATIENCE, || has_ended(pid)) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+    }
+}
+
+/// Whether a process has ended; one that nobody has waited for yet has, too.
+fn has_ended(pid: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    stat.is_empty() || stat.contains(") Z ")
+}
