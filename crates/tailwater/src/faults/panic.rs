@@ -29,6 +29,7 @@ pub(super) struct Panic {
     pub(super) frames: Frames,
 }
 
+// DIFF(nginx): a fault of ours ends one connection, not the process.
 /// From here on panics of all threads but the main one are told by the thread that `common` leads to.
 pub(super) fn report_to(common: Arc<Common>) {
     let print = std::panic::take_hook();

@@ -2,7 +2,7 @@
 //! them exists where debug assertions are on.
 
 use tw_testkit::server::Builder;
-use tw_testkit::{Server, wait};
+use tw_testkit::{Server, Signal, wait};
 
 use crate::{get, page, raw, refusal_of, server};
 
@@ -139,6 +139,9 @@ fn the_master_starts_another_worker() {
         return;
     }
     let server = start_as(server().with_master(), "worker_processes 2; loop_watchdog 200ms restart;");
+    // A worker process that breaks before all its loops run would be a start that failed.
+    server.signal(Signal::USR1).unwrap();
+    server.wait_error_log("reopening logs").unwrap();
     for (path, told, status) in [
         ("/break", "a panic left data of all loops half changed", 70),
         ("/spin", "tw_modules::trap::spins (tw-modules/src/trap.rs:", 71),
