@@ -204,6 +204,9 @@ impl Keeper {
         if hanging.is_empty() {
             return;
         }
+        // At once: names can wait.
+        let first: Vec<_> = hanging.iter().map(|hanging| hanging.thread).collect();
+        let all = threads::look(&first);
         let log = self.common.log();
         for Hanging { index, stood, subject, operation, .. } in &hanging {
             let subject = subject.map(|subject| format!(" in {subject}")).unwrap_or_default();
@@ -214,8 +217,7 @@ impl Keeper {
                 "event loop of worker {index} has not turned for {stood:.1} s{subject}{operation}"
             );
         }
-        let first: Vec<_> = hanging.iter().map(|hanging| hanging.thread).collect();
-        for line in self.symbols.with(|names| threads::lines(&first, names)) {
+        for line in self.symbols.with(|names| threads::lines(all, names)) {
             tw_log::alert!(log, "{line}");
         }
         if settings.is_some_and(|settings| settings.then == WhenHanging::Restart) {

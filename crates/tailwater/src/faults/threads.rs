@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const PATIENCE_DISK: Duration = Duration::from_millis(20);
 
 /// One thread.
-struct Thread {
+pub(super) struct Thread {
     id: i32,
     name: String,
     /// What the kernel says of it: state, system call, function it waits in.
@@ -34,12 +34,16 @@ struct Alike {
     stack: String,
 }
 
-/// A line for each thread but the calling one, `first` at the head; threads that do the same share one.
-pub(super) fn lines(first: &[i32], names: &Names<'_>) -> Vec<String> {
+/// Looks at every thread but the calling one; at `first` first.
+pub(super) fn look(first: &[i32]) -> Vec<Thread> {
+    others(first).into_iter().map(Thread::look).collect()
+}
+
+/// A line for each thread; those that do the same share one.
+pub(super) fn lines(threads: Vec<Thread>, names: &Names<'_>) -> Vec<String> {
     let mut alike: Vec<Alike> = Vec::new();
     let mut known: BTreeMap<Vec<usize>, String> = BTreeMap::new();
-    for id in others(first) {
-        let thread = Thread::look(id);
+    for thread in threads {
         let stack = match &thread.stack {
             Ok(frames) => {
                 let told = || names.line(frames.addresses());
