@@ -55,6 +55,7 @@ mod random_index;
 mod real_ip;
 mod referer;
 mod refused;
+mod reload;
 mod returns;
 mod rewrite;
 mod rewrite_if;
