@@ -65,6 +65,4 @@ pub(crate) enum Answer {
     },
     /// Every loop has turned lately.
     Turning,
-    /// It accepts nothing more, though nobody ordered it to: a signal did.
-    Leaving,
 }

@@ -4,7 +4,6 @@
 mod child;
 mod control;
 mod files;
-mod inbox;
 mod logs;
 mod notify;
 mod pid;
@@ -15,12 +14,12 @@ mod start;
 mod upgrade;
 mod workers;
 
-use std::rc::Rc;
 use std::sync::Arc;
 
 use rustix::process::{WaitOptions, wait};
 use tw_log::Sinks;
 use tw_net::Addr;
+use tw_rt::signal::Signals;
 use tw_server::core::main::MainSettings;
 
 use crate::conf::Source;
@@ -30,7 +29,6 @@ use crate::sockets::left::LeftFiles;
 use crate::worker;
 
 use control::Control;
-use inbox::Inbox;
 use notify::Notify;
 use pid::PidFile;
 use serving::Serving;
@@ -56,7 +54,7 @@ pub(crate) struct Master {
     source: Source,
     console: Console,
     sinks: Sinks,
-    inbox: Rc<Inbox>,
+    signals: Signals,
     main: MainSettings,
     sockets: Arc<Sockets>,
     left: LeftFiles,

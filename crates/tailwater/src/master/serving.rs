@@ -58,7 +58,7 @@ impl Serving {
                 false
             }
             Self::There(workers) => {
-                let is_heard = workers.listen(console);
+                let is_heard = workers.listen();
                 workers.expire(Instant::now(), console);
                 is_heard
             }

@@ -52,9 +52,8 @@ impl Server {
         sinks: &Sinks,
         console: &Console,
     ) -> Result<Self, Fault> {
-        // First, because a failure is reported once.
-        sinks.report_to((*config.error_log).clone());
         sinks.start().map_err(|error| Fault::emerg(error.to_string()))?;
+        sinks.report_to((*config.error_log).clone());
         let pools = pools::next(&config.main.pools, &[], &config.error_log)?;
         let disks = Disks::new(pools.iter().cloned(), &config.plans);
         let config_thread =

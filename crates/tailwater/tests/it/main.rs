@@ -47,7 +47,6 @@ mod logs;
 mod lookup;
 mod malformed;
 mod map;
-mod master;
 mod metrics;
 mod mp4;
 mod own_faults;
@@ -71,6 +70,7 @@ mod stub_status;
 mod sub_filter;
 mod systemd;
 mod try_files;
+mod upgrade;
 mod userid;
 
 use std::io;
