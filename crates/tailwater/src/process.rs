@@ -134,7 +134,7 @@ pub(crate) fn set_limits(main: &MainSettings, console: &Console) {
 
 /// Allows as many open files as can be had without privileges.
 // DIFF(nginx): one process holds the connections of all loops, for which the usual soft limit is too small.
-fn raise_open_files() {
+pub(crate) fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     // A refusal leaves the limit as it was, and set_limits() says so if that is too small.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });

@@ -167,6 +167,15 @@ impl Sockets {
         self.0.iter().filter_map(|listening| socket_file(&listening.addr)).map(Path::to_owned)
     }
 
+    /// Removes the files of those Unix sockets that `kept` has not: they were opened for nothing.
+    pub(crate) fn remove_files_but(&self, kept: &Self, console: &Console) {
+        let new = self.0.iter().filter(|listening| kept.at(&listening.addr).is_none());
+        for socket in new.filter_map(|listening| listening.sockets.first()) {
+            // A file that cannot be removed any more is removed by the next start.
+            socket.remove_file(&mut |report| console.say(Level::Notice, format_args!("{report}")));
+        }
+    }
+
     /// Every descriptor, and whose they are: for another process.
     pub(crate) fn fds(&self) -> (Vec<BorrowedFd<'_>>, Vec<SocketsOf>) {
         let all = self.0.iter().flat_map(|listening| &listening.sockets).map(AsFd::as_fd).collect();

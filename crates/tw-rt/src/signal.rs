@@ -1,6 +1,7 @@
 //! Signals as messages to the main thread: blocked in every thread and read from a descriptor, so that no handler
 //! ever interrupts a loop.
 
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -37,6 +38,18 @@ pub struct Received {
     pub signal: Signal,
     /// Process that sent it; 0 for the kernel, as for a key on the terminal.
     pub pid: i32,
+}
+
+/// As nginx words it: `signal 15 (SIGTERM) received from 42`.
+impl fmt::Display for Received {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { signal, pid } = self;
+        write!(f, "signal {} ({}) received", signal.number(), signal.name())?;
+        match pid {
+            0 => Ok(()),
+            pid => write!(f, " from {pid}"),
+        }
+    }
 }
 
 const ALL: [Signal; 8] = [

@@ -33,6 +33,8 @@ use crate::process::Group;
 use crate::temp::TempDir;
 use crate::wait;
 
+/// If this variable of the environment is not empty, every server gets a master and a worker process.
+const MASTER_VARIABLE: &str = "TAILWATER_TEST_MASTER";
 /// How many different ports a configuration may name.
 const PORT_COUNT_MAX: usize = 10;
 
@@ -65,6 +67,16 @@ enum Processes {
     One,
     /// A master in the foreground and its worker process.
     MasterAndWorker,
+}
+
+impl Default for Processes {
+    /// One, unless somebody wants to see every test pass with a master.
+    fn default() -> Self {
+        match std::env::var_os(MASTER_VARIABLE) {
+            Some(value) if !value.is_empty() => Self::MasterAndWorker,
+            _ => Self::One,
+        }
+    }
 }
 
 /// A running server. Dropping it kills the process and all that it has started.
@@ -206,7 +218,7 @@ impl Server {
             env: Vec::new(),
             streams: [None, None],
             by: Vec::new(),
-            processes: Processes::One,
+            processes: Processes::default(),
             daemon: Daemon::Off,
         }
     }

@@ -65,4 +65,6 @@ pub(crate) enum Answer {
     },
     /// Every loop has turned lately.
     Turning,
+    /// It accepts nothing more, though nobody ordered it to: a signal did.
+    Leaving,
 }

@@ -13,14 +13,14 @@ mod message;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, sendmsg, socketpair, sockopt,
+    SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType, recv, recvmsg, sendmsg, socketpair,
+    sockopt,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -32,7 +32,7 @@ const INLINE_MAX: usize = 8 * 1024;
 /// Descriptors of one packet; the kernel takes 253.
 const FDS_MAX: usize = 200;
 /// How long an order may wait for room in the socket. The reader needs milliseconds unless it hangs.
-const SEND_PATIENCE: Duration = Duration::from_secs(5);
+const SEND_PATIENCE: Duration = Duration::from_secs(1);
 /// Bytes of a head: the size of the body, whether it is a file, the number of descriptors.
 const HEAD_SIZE: usize = 8 + 1 + 4;
 
@@ -47,8 +47,10 @@ pub(crate) enum Arrived<M> {
     Message(M),
     /// Nothing yet.
     Nothing,
-    /// The other end is closed, or does not speak this language.
+    /// The other end is closed.
     Gone,
+    /// Something that is no message.
+    Nonsense,
 }
 
 impl Channel {
@@ -63,12 +65,15 @@ impl Channel {
     /// The end this process was started with, in the place of its standard input, which becomes `/dev/null`.
     pub(crate) fn of_stdin() -> io::Result<Self> {
         let ours = io::stdin().as_fd().try_clone_to_owned()?;
+        // A master that listens to us no more must not hold us.
+        sockopt::set_socket_timeout(&ours, sockopt::Timeout::Send, Some(SEND_PATIENCE))?;
         let null = std::fs::File::open("/dev/null")?;
         rustix::stdio::dup2_stdin(&null)?;
         Ok(Self(ours))
     }
 
-    /// Sends a message and descriptors. Errors: the other end is closed; `WouldBlock` if it does not read.
+    /// Sends a message and descriptors. Errors: the other end is closed; `WouldBlock` if it does not read. When a part
+    /// of the message was sent already, the other end finds the channel closed behind it, and so does who sends again.
     pub(crate) fn send<M: Serialize>(&self, message: &M, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         let body = postcard::to_stdvec(message).map_err(io::Error::other)?;
         let is_inline = body.len() <= INLINE_MAX;
@@ -85,7 +90,21 @@ impl Channel {
             write_all(&file, &body)?;
             self.send_packet(&head, &[file.as_fd()])?;
         }
-        fds.chunks(FDS_MAX).try_for_each(|fds| self.send_packet(&[0], fds))
+        let rest = fds.chunks(FDS_MAX).try_for_each(|fds| self.send_packet(&[0], fds));
+        // The next message would be taken for the rest of this one.
+        rest.inspect_err(|_| self.stop_talking())
+    }
+
+    /// Says nothing more: the other end finds the channel closed.
+    pub(crate) fn stop_talking(&self) {
+        // Fails only if it is closed already.
+        let _ = rustix::net::shutdown(&self.0, Shutdown::Write);
+    }
+
+    /// Hears nothing more: what the other end sends fails there.
+    pub(crate) fn stop_listening(&self) {
+        // Fails only if it is closed already.
+        let _ = rustix::net::shutdown(&self.0, Shutdown::Read);
     }
 
     /// Waits for the next message with its descriptors; `None` when the other end is closed. For the worker process,
@@ -125,29 +144,12 @@ impl Channel {
             Err(Errno::AGAIN | Errno::INTR) => return Arrived::Nothing,
             Ok(_) | Err(_) => return Arrived::Gone,
         };
-        let Some((head, body)) = packet.split_first_chunk::<HEAD_SIZE>() else { return Arrived::Gone };
+        let Some((head, body)) = packet.split_first_chunk::<HEAD_SIZE>() else { return Arrived::Nonsense };
         let (size, is_inline, fds) = read_head(head);
         if !is_inline || fds != 0 || size != body.len() as u64 {
-            return Arrived::Gone;
+            return Arrived::Nonsense;
         }
-        postcard::from_bytes(body).map_or(Arrived::Gone, Arrived::Message)
-    }
-
-    /// The same, waiting for it until `deadline`; `Nothing` when that passes.
-    pub(crate) fn wait_answer<M: DeserializeOwned>(&self, deadline: Instant) -> Arrived<M> {
-        loop {
-            match self.answer() {
-                Arrived::Nothing => {}
-                arrived => return arrived,
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Arrived::Nothing;
-            }
-            // What fails here will fail again above, or the deadline passes.
-            let timeout = Timespec::try_from(left).ok();
-            let _ = poll(&mut [PollFd::new(&self.0, PollFlags::IN)], timeout.as_ref());
-        }
+        postcard::from_bytes(body).map_or(Arrived::Nonsense, Arrived::Message)
     }
 
     fn send_packet(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
@@ -261,27 +263,56 @@ mod tests {
     fn a_master_does_not_wait_and_takes_no_descriptors_from_a_worker() {
         let (master, worker) = ends();
         assert!(matches!(master.answer::<u32>(), Arrived::Nothing));
-        assert!(matches!(master.wait_answer::<u32>(Instant::now()), Arrived::Nothing));
         worker.send(&5_u32, &[]).unwrap();
         assert!(matches!(master.answer::<u32>(), Arrived::Message(5)));
         let file = File::open("/dev/null").unwrap();
         worker.send(&5_u32, &[file.as_fd()]).unwrap();
-        assert!(matches!(master.answer::<u32>(), Arrived::Gone));
-        for nonsense in [&b"x"[..], &[0xff; HEAD_SIZE], &[0xff; HEAD_SIZE + 9]] {
+        assert!(matches!(master.answer::<u32>(), Arrived::Nonsense));
+        let long = [0_u8; 3 * INLINE_MAX];
+        for nonsense in [&b"x"[..], &[0xff; HEAD_SIZE], &[0xff; HEAD_SIZE + 9], &long] {
             let (master, worker) = ends();
             worker.send_packet(nonsense, &[]).unwrap();
+            assert!(matches!(master.answer::<u32>(), Arrived::Nonsense));
+            drop(worker);
             assert!(matches!(master.answer::<u32>(), Arrived::Gone));
         }
-        drop(worker);
-        while !matches!(master.wait_answer::<u32>(Instant::now() + SEND_PATIENCE), Arrived::Gone) {}
+    }
+
+    #[test]
+    fn who_is_not_listened_to_learns_it_and_hears_orders_still() {
+        let (master, worker) = ends();
+        master.stop_listening();
+        assert_eq!(worker.send(&5_u32, &[]).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        master.send(&5_u32, &[]).unwrap();
+        assert_eq!(worker.receive::<u32>().unwrap().unwrap().0, 5);
+    }
+
+    /// Fills the buffer of the socket up to what `last` needs.
+    fn fill(channel: &Channel) {
+        sockopt::set_socket_timeout(&channel.0, sockopt::Timeout::Send, Some(Duration::from_millis(1)))
+            .unwrap();
+        let full = (0..100_000).find_map(|_| channel.send(&[0_u8; 4096].to_vec(), &[]).err());
+        assert_eq!(full.unwrap().kind(), io::ErrorKind::WouldBlock);
     }
 
     #[test]
     fn a_worker_that_does_not_read_holds_nobody_for_ever() {
         let (master, _worker) = ends();
-        sockopt::set_socket_timeout(&master.0, sockopt::Timeout::Send, Some(Duration::from_millis(1)))
-            .unwrap();
-        let full = (0..100_000).find_map(|_| master.send(&[0_u8; 4096].to_vec(), &[]).err());
-        assert_eq!(full.unwrap().kind(), io::ErrorKind::WouldBlock);
+        fill(&master);
+    }
+
+    #[test]
+    fn a_message_that_was_sent_in_part_is_the_last() {
+        let (master, worker) = ends();
+        fill(&master);
+        // Room for a head, and not for descriptors.
+        let mut packet = vec![0; HEAD_SIZE + INLINE_MAX];
+        worker.receive_packet(&mut packet).unwrap();
+        let file = File::open("/dev/null").unwrap();
+        let fds = vec![file.as_fd(); 200 * FDS_MAX];
+        assert!(master.send(&5_u32, &fds).is_err());
+        assert_eq!(master.send(&5_u32, &[]).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        let mut orders = std::iter::repeat_with(|| worker.receive::<Vec<u8>>());
+        assert!(orders.any(|order| !matches!(order, Ok(Some(_)))), "the worker finds an end");
     }
 }

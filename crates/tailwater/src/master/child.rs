@@ -7,17 +7,29 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitStatus, kill_process};
-use tw_log::Errno;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, WaitStatus, kill_process, pidfd_open,
+    waitid,
+};
+use tw_log::{Errno, Level};
+use tw_rt::signal::Received;
 
+use super::inbox::Inbox;
 use crate::channel::{Answer, Arrived, Channel, Order};
 use crate::console::Fault;
 use crate::worker::process::TITLE;
 
 /// The file this process runs, whatever has its name now.
 const OURSELVES: &str = "/proc/self/exe";
+/// How long a process that has closed its channel may take to end, before the master wonders why without knowing it.
+const DEATH_PATIENCE: Duration = Duration::from_secs(1);
+/// How often a worker process may say something within [`TALK_SPAN`]. It has something to say every few seconds.
+const TALK_MAX: u32 = 100;
+/// See [`TALK_MAX`].
+const TALK_SPAN: Duration = Duration::from_secs(1);
 
 /// A worker process that has not been waited for.
 #[derive(Debug)]
@@ -28,6 +40,36 @@ pub(super) struct Child {
     pub(super) since: Instant,
     /// When it is ended by force.
     pub(super) until: Option<Instant>,
+    /// Whether it has been given a configuration and has not said what became of it.
+    pub(super) owes_answer: bool,
+    /// Whether it never served and is not wanted any more.
+    pub(super) is_discarded: bool,
+    talk: Talk,
+}
+
+/// Why a process does not serve what it was told to.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// It says why. It is as before.
+    Refused(Fault),
+    /// It has not said anything in time, and may serve the one or the other.
+    Silent(Fault),
+    /// It can be told nothing any more.
+    Lost(Fault),
+    /// There was no time to wait for it.
+    Interrupted(Received),
+}
+
+impl From<Failure> for Fault {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Refused(fault) | Failure::Silent(fault) | Failure::Lost(fault) => fault,
+            Failure::Interrupted(received) => Self {
+                level: Level::Warn,
+                ..Self::emerg(format!("{received} while a worker process was loading the configuration"))
+            },
+        }
+    }
 }
 
 impl Child {
@@ -46,8 +88,13 @@ impl Child {
                 .hint(format!("a master starts {OURSELVES}; \"master_process off\" does not"))
         })?;
         // It is waited for by its number, with every other child.
-        let pid = Pid::from_child(&child);
-        Ok(Self { pid, channel, since: Instant::now(), until: None })
+        Ok(Self::of(Pid::from_child(&child), channel))
+    }
+
+    fn of(pid: Pid, channel: Channel) -> Self {
+        let since = Instant::now();
+        let talk = Talk { since, count: 0 };
+        Self { pid, channel, since, until: None, owes_answer: false, is_discarded: false, talk }
     }
 
     /// Its number.
@@ -55,36 +102,108 @@ impl Child {
         self.pid
     }
 
-    /// Gives an order. An error means that it will end, or has to be ended.
+    /// Gives an order. An error means that it can be told nothing any more.
     pub(super) fn order(&self, order: &Order, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         self.channel.send(order, fds)
     }
 
-    /// Waits for the answer to a configuration.
-    pub(super) fn wait_answer(&self, deadline: Instant) -> Result<(), Fault> {
+    /// Makes it serve a configuration, and waits until it does, at most until `deadline`.
+    pub(super) fn configure(
+        &mut self,
+        order: &Order,
+        fds: &[BorrowedFd<'_>],
+        deadline: Instant,
+        (inbox, is_daemon): (&Inbox, bool),
+    ) -> Result<(), Failure> {
         let pid = self.pid;
-        loop {
-            return match self.channel.wait_answer(deadline) {
-                Arrived::Message(Answer::Serving) => Ok(()),
-                Arrived::Message(Answer::Refused { message, hint }) => {
-                    Err(Fault { hint, ..Fault::emerg(message) })
-                }
-                Arrived::Message(Answer::Turning) => continue,
-                Arrived::Nothing => Err(Fault::emerg(format!("worker process {pid} does not answer"))),
-                Arrived::Gone => Err(Fault::emerg(format!("worker process {pid} ended before it served"))),
+        if let Err(error) = self.order(order, fds) {
+            let how = match error.kind() {
+                io::ErrorKind::BrokenPipe => self.how_it_ended(),
+                _ => format!("cannot be told ({})", Errno::from(&error)),
             };
+            return Err(Failure::Lost(Fault::emerg(format!("worker process {pid} {how}"))));
+        }
+        self.owes_answer = true;
+        loop {
+            match self.listen() {
+                Arrived::Message(Answer::Serving) => return Ok(()),
+                Arrived::Message(Answer::Refused { message, hint }) => {
+                    return Err(Failure::Refused(Fault { hint, ..Fault::emerg(message) }));
+                }
+                Arrived::Message(_) => {}
+                Arrived::Nothing => {
+                    if let Some(received) = inbox.interruption(is_daemon).ok().flatten() {
+                        return Err(Failure::Interrupted(received));
+                    }
+                    if !self.wait(inbox, deadline) {
+                        let fault = Fault::emerg(format!("worker process {pid} does not answer"));
+                        return Err(Failure::Silent(fault));
+                    }
+                }
+                Arrived::Gone => {
+                    let how = self.how_it_ended();
+                    return Err(Failure::Lost(Fault::emerg(format!("worker process {pid} {how}"))));
+                }
+                Arrived::Nonsense => {
+                    return Err(Failure::Lost(Fault::emerg(format!(
+                        "worker process {pid} answers nonsense"
+                    ))));
+                }
+            }
         }
     }
 
-    /// What it says without having been asked.
-    pub(super) fn listen(&self) -> Arrived<Answer> {
-        self.channel.answer()
+    /// Waits until it or a signal has something to say; false if that is not before `deadline`.
+    fn wait(&self, inbox: &Inbox, deadline: Instant) -> bool {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left).ok();
+        let mut fds = [PollFd::new(self, PollFlags::IN), PollFd::new(inbox, PollFlags::IN)];
+        // A poll that fails is over at once; the next look at the descriptors tells why, or the deadline passes.
+        let _ = poll(&mut fds, timeout.as_ref());
+        !left.is_zero()
+    }
+
+    /// What it says. Nothing it sends holds the master or makes it grow; one that talks too much talks nonsense.
+    pub(super) fn listen(&mut self) -> Arrived<Answer> {
+        match self.channel.answer() {
+            Arrived::Message(_) if self.talk.is_too_much(Instant::now()) => Arrived::Nonsense,
+            Arrived::Message(answer) => {
+                self.owes_answer &= !matches!(answer, Answer::Serving | Answer::Refused { .. });
+                Arrived::Message(answer)
+            }
+            other => other,
+        }
+    }
+
+    /// Tells it nothing more, which it takes for the end of its master: it finishes what it has begun.
+    pub(super) fn hang_up(&self) {
+        self.channel.stop_talking();
+    }
+
+    /// Hears nothing more from it.
+    pub(super) fn stop_listening(&self) {
+        self.channel.stop_listening();
     }
 
     /// Ends it by force.
     pub(super) fn kill(&self) {
         // It may have ended; its number is ours until it is waited for.
         let _ = kill_process(self.pid, Signal::KILL);
+    }
+
+    /// For one that closed its channel instead of serving.
+    fn how_it_ended(&self) -> String {
+        let end = self.end().map_or_else(|| "closed its channel".to_owned(), |end| end.to_string());
+        format!("{end} before it served the configuration")
+    }
+
+    /// How it ended, if it does within a moment. It has to be waited for all the same.
+    fn end(&self) -> Option<End> {
+        let process = pidfd_open(self.pid, PidfdFlags::empty()).ok()?;
+        let patience = Timespec::try_from(DEATH_PATIENCE).ok();
+        poll(&mut [PollFd::new(&process, PollFlags::IN)], patience.as_ref()).ok()?;
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(self.pid), look).ok()?.map(|status| End::from(&status))
     }
 }
 
@@ -95,15 +214,60 @@ impl AsFd for Child {
     }
 }
 
+/// How much it has said lately.
+#[derive(Debug)]
+struct Talk {
+    since: Instant,
+    count: u32,
+}
+
+impl Talk {
+    /// Counts one more message.
+    fn is_too_much(&mut self, now: Instant) -> bool {
+        if now.saturating_duration_since(self.since) >= TALK_SPAN {
+            *self = Self { since: now, count: 0 };
+        }
+        self.count += 1;
+        self.count > TALK_MAX
+    }
+}
+
 /// How a process ended, as nginx words it: `exited on signal 9`, `exited with code 1`.
-pub(super) struct End(pub(super) WaitStatus);
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct End {
+    signal: Option<i32>,
+    code: Option<i32>,
+    has_core: bool,
+}
+
+impl End {
+    /// Whether it ended as it should.
+    pub(super) fn is_clean(self) -> bool {
+        self.code == Some(0)
+    }
+}
+
+impl From<WaitStatus> for End {
+    fn from(status: WaitStatus) -> Self {
+        Self {
+            signal: status.terminating_signal(),
+            code: status.exit_status(),
+            has_core: status.as_raw() & CORE_DUMPED != 0,
+        }
+    }
+}
+
+impl From<&WaitIdStatus> for End {
+    fn from(status: &WaitIdStatus) -> Self {
+        Self { signal: status.terminating_signal(), code: status.exit_status(), has_core: status.dumped() }
+    }
+}
 
 impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(status) = self;
-        match (status.terminating_signal(), status.exit_status()) {
+        match (self.signal, self.code) {
             (Some(signal), _) => {
-                let core = if status.as_raw() & CORE_DUMPED == 0 { "" } else { " (core dumped)" };
+                let core = if self.has_core { " (core dumped)" } else { "" };
                 write!(f, "exited on signal {signal}{core}")
             }
             (None, Some(code)) => write!(f, "exited with code {code}"),

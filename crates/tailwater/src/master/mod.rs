@@ -4,6 +4,7 @@
 mod child;
 mod control;
 mod files;
+mod inbox;
 mod logs;
 mod notify;
 mod pid;
@@ -14,12 +15,12 @@ mod start;
 mod upgrade;
 mod workers;
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use rustix::process::{WaitOptions, wait};
 use tw_log::Sinks;
 use tw_net::Addr;
-use tw_rt::signal::Signals;
 use tw_server::core::main::MainSettings;
 
 use crate::conf::Source;
@@ -29,6 +30,7 @@ use crate::sockets::left::LeftFiles;
 use crate::worker;
 
 use control::Control;
+use inbox::Inbox;
 use notify::Notify;
 use pid::PidFile;
 use serving::Serving;
@@ -54,7 +56,7 @@ pub(crate) struct Master {
     source: Source,
     console: Console,
     sinks: Sinks,
-    signals: Signals,
+    inbox: Rc<Inbox>,
     main: MainSettings,
     sockets: Arc<Sockets>,
     left: LeftFiles,

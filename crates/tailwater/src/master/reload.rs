@@ -64,22 +64,28 @@ impl Master {
         let is_daemon = self.mode == Mode::Background;
         let env = environment(&main);
         let sign_interval = self.notify.sign_interval();
+        let (handed, shutdown_timeout) = (sockets.clone(), main.shutdown_timeout);
         let handover = Handover {
             source,
             files,
-            sockets: sockets.clone(),
+            sockets: handed,
             logs,
             env,
             identity,
             is_daemon,
             rules,
             sign_interval,
+            shutdown_timeout,
         };
-        workers.change(handover, way, console)?;
+        workers
+            .change(handover, way, console)
+            .inspect_err(|_| sockets.remove_files_but(&self.sockets, console))?;
 
         // From here on nothing can fail.
         self.console.log_to(log.clone());
         self.sinks.report_to(log);
+        // As nginx does: whoever moved a log away has a new one from here on.
+        self.sinks.reopen();
         self.take_over(main, sockets, pid);
         Ok(())
     }
@@ -109,7 +115,9 @@ impl Master {
         let (sockets, pid) = open(&self.sockets, &self.main, self.pid.as_ref(), &config, console)?;
         process::set_limits(&config.main, console);
         let main = config.main.clone();
-        server.change(config, sockets.clone(), process.affinity, &self.sinks, console)?;
+        server
+            .change(config, sockets.clone(), process.affinity, &self.sinks, console)
+            .inspect_err(|_| sockets.remove_files_but(&self.sockets, console))?;
 
         // From here on nothing can fail.
         self.console.log_to((*server.generation().error_log).clone());
@@ -151,10 +159,11 @@ fn open(
     config: &Config,
     console: &Console,
 ) -> Result<(Arc<Sockets>, Option<PidFile>), Option<Fault>> {
-    let sockets = sockets.next(&config.listens, config.main.worker_count(), console).ok_or(None)?;
+    let next = sockets.next(&config.listens, config.main.worker_count(), console).ok_or(None)?;
     let moved = pid.is_some() && *config.main.pid != *main.pid;
-    let pid = moved.then(|| PidFile::create(path(&config.main.pid), console)).transpose()?;
-    Ok((Arc::new(sockets), pid))
+    let pid = moved.then(|| PidFile::create(path(&config.main.pid), console)).transpose();
+    let pid = pid.inspect_err(|_| next.remove_files_but(sockets, console))?;
+    Ok((Arc::new(next), pid))
 }
 
 /// Whether the difference is one that a running process cannot follow: who it is, what it may use.

@@ -58,7 +58,7 @@ impl Serving {
                 false
             }
             Self::There(workers) => {
-                let is_heard = workers.listen();
+                let is_heard = workers.listen(console);
                 workers.expire(Instant::now(), console);
                 is_heard
             }

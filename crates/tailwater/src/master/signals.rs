@@ -42,7 +42,9 @@ impl Master {
                 self.console.say(Level::Alert, format_args!("poll() failed ({errno}), exiting"));
                 break;
             }
-            while let Some(received) = self.next_signal() {
+            while state != State::Ended
+                && let Some(received) = self.next_signal()
+            {
                 state = self.on_signal(received, state);
             }
             while let Some(client) = self.control.as_ref().and_then(Control::next) {
@@ -63,9 +65,12 @@ impl Master {
     pub(super) fn wait(&self) -> io::Result<()> {
         let deadlines = [self.serving.deadline(), self.binaries.deadline(), self.notify.deadline()];
         let until = deadlines.into_iter().flatten().min();
-        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let left = match self.inbox.has_some() {
+            true => Some(Duration::ZERO),
+            false => until.map(|until| until.saturating_duration_since(Instant::now())),
+        };
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
-        let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
+        let mut fds = vec![PollFd::new(&*self.inbox, PollFlags::IN)];
         let voice = self.serving.voice();
         fds.extend(voice.as_ref().map(|voice| PollFd::new(voice, PollFlags::IN)));
         fds.extend(self.control.as_ref().map(|control| PollFd::new(control, PollFlags::IN)));
@@ -77,7 +82,7 @@ impl Master {
 
     /// The next signal that waits.
     pub(super) fn next_signal(&self) -> Option<Received> {
-        self.signals.wait(Some(Duration::ZERO)).unwrap_or_else(|error| {
+        self.inbox.next().unwrap_or_else(|error| {
             let errno = Errno::from(&error);
             self.console.say(Level::Alert, format_args!("read() of signals failed ({errno})"));
             None
@@ -103,12 +108,7 @@ impl Master {
             Signal::Winch if self.mode == Mode::Background => ", stop accepting connections",
             Signal::Winch | Signal::Chld => "",
         };
-        let from = match received.pid {
-            0 => String::new(),
-            pid => format!(" from {pid}"),
-        };
-        let (number, name) = (signal.number(), signal.name());
-        self.notice(format_args!("signal {number} ({name}) received{from}{action}"));
+        self.notice(format_args!("{}{action}", Received { signal, ..received }));
         match signal {
             _ if ends_softly => self.drain(state),
             Signal::Term | Signal::Int => {

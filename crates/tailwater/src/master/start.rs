@@ -6,6 +6,7 @@
 //! ```
 //! What needs privileges comes before `user`. What a fork would lose, threads, comes after `background`.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,7 @@ use tw_sys::daemon;
 use tw_sys::heap::give_back;
 
 use super::control::Control;
+use super::inbox::Inbox;
 use super::logs::LogFiles;
 use super::notify::Notify;
 use super::pid::PidFile;
@@ -64,7 +66,7 @@ struct Opened {
 
 /// What runs.
 struct Launched {
-    signals: Signals,
+    inbox: Rc<Inbox>,
     main: MainSettings,
     sockets: Arc<Sockets>,
     pid: Option<PidFile>,
@@ -132,6 +134,8 @@ impl Start {
     /// Opens the logs, and goes on talking to the error log, too.
     fn open_logs(&mut self, config: &Config) -> Result<LogFiles, Fault> {
         let (files, log) = if config.main.master_process {
+            // For sockets and logs; a worker process has limits of its own.
+            process::raise_open_files();
             let files = logs::open_files(config.logs.paths())?;
             let log = logs::of_master(&config.main.error_log, &files, &self.sinks)?;
             (files, log)
@@ -140,6 +144,7 @@ impl Start {
             logs::open_here(config, &self.sinks)?;
             (LogFiles::new(), (*config.error_log).clone())
         };
+        self.sinks.report_to(log.clone());
         if self.mode != Mode::Session {
             self.console.log_to(log);
             if config.main.error_log.iter().any(|target| target.target == Target::Stderr) {
@@ -165,6 +170,7 @@ impl Start {
         if self.old.is_none() {
             self.notify.starting();
         }
+        let inbox = Rc::new(Inbox::new(signals));
         let pid = match self.mode {
             Mode::Session => None,
             _ => Some(PidFile::create(path(&config.main.pid), &self.console)?),
@@ -183,10 +189,20 @@ impl Start {
             let sockets = sockets.clone();
             let env = environment(&main);
             let is_daemon = background;
-            let sign_interval = self.notify.sign_interval();
-            let handover =
-                Handover { source, files, sockets, logs, env, identity, is_daemon, rules, sign_interval };
-            Serving::There(Box::new(Workers::start(handover, &self.console)?))
+            let (sign_interval, shutdown_timeout) = (self.notify.sign_interval(), main.shutdown_timeout);
+            let handover = Handover {
+                source,
+                files,
+                sockets,
+                logs,
+                env,
+                identity,
+                is_daemon,
+                rules,
+                sign_interval,
+                shutdown_timeout,
+            };
+            Serving::There(Box::new(Workers::start(handover, inbox.clone(), &self.console)?))
         } else {
             let (server, rules) = self.serve_here(config, process, sockets.clone())?;
             Serving::Here(Box::new(server), rules)
@@ -198,7 +214,7 @@ impl Start {
         if let Some(parent) = parent {
             parent.ready();
         }
-        Ok(Launched { signals, main, sockets, pid, control, serving })
+        Ok(Launched { inbox, main, sockets, pid, control, serving })
     }
 
     /// Whether somebody would take the way to the background for the end.
@@ -246,7 +262,7 @@ impl Start {
         }
         let binaries = Binaries::of(old);
         let left = LeftFiles::default();
-        let Launched { signals, main, sockets, pid, control, serving } = launched;
+        let Launched { inbox, main, sockets, pid, control, serving } = launched;
         console.leave_stderr();
         if let Serving::Here(server, _) = &serving {
             console.log_to((*server.generation().error_log).clone());
@@ -256,7 +272,7 @@ impl Start {
             source,
             console,
             sinks,
-            signals,
+            inbox,
             main,
             sockets,
             left,

@@ -109,7 +109,7 @@ impl Master {
     pub(super) fn new_binary_ended(&mut self, status: WaitStatus) {
         let Some(NewBinary { pid, .. }) = self.binaries.new.take() else { return };
         let level = if status.exit_status() == Some(0) { Level::Notice } else { Level::Alert };
-        self.console.say(level, format_args!("new binary process {pid} {}", End(status)));
+        self.console.say(level, format_args!("new binary process {pid} {}", End::from(status)));
         self.step_back("after the end of");
     }
 

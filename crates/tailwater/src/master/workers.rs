@@ -3,14 +3,16 @@
 //! ```text
 //! start ─► current ─ Configure ─► current            a reload in place
 //!             ├───── Quit ──────► leaving ─► ended   WINCH, QUIT, or another process takes over
-//!             └ dies ─► another one, with the same sockets
+//!             └ dies, leaves by itself, talks nonsense, cannot be told anything ─► another one, with the same sockets
 //! ```
+//! Whatever a worker process does or does not, the master stays in control: it waits for answers only, at most
+//! [`LOAD_PATIENCE`], and not when a signal orders an end meanwhile.
 
 use std::ffi::OsString;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,8 +21,9 @@ use tw_conf::MemoryFiles;
 use tw_log::{Errno, Level};
 use tw_server::core::main::MainSettings;
 
-use super::child::{Child, End};
-use crate::channel::{Arrived, Configure, Order, Text};
+use super::child::{Child, End, Failure};
+use super::inbox::Inbox;
+use crate::channel::{Answer, Arrived, Configure, Order, Text};
 use crate::conf::Source;
 use crate::console::{Console, Fault};
 use crate::sockets::Sockets;
@@ -32,6 +35,8 @@ use crate::worker::sandbox::Rules;
 const LOAD_PATIENCE: Duration = Duration::from_secs(120);
 /// After two worker processes in a row that lived shorter than this, the next one waits as long.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
+/// How long one may take to end after it should have. It writes its logs to the end.
+const STOP_PATIENCE: Duration = END_PATIENCE.saturating_add(Duration::from_secs(1));
 
 /// What a worker process is to serve, kept for the next one.
 #[derive(Debug)]
@@ -54,6 +59,8 @@ pub(super) struct Handover {
     pub(super) rules: Rules,
     /// How often it has to say that its loops turn.
     pub(super) sign_interval: Option<Duration>,
+    /// How long it may take to finish what it has begun.
+    pub(super) shutdown_timeout: Option<Duration>,
 }
 
 /// How a configuration is taken over.
@@ -77,39 +84,52 @@ pub(super) struct Workers {
     short_life: bool,
     /// When the next one is started, if not at once.
     again_at: Option<Instant>,
+    /// What may be more urgent than the answer of a worker process.
+    inbox: Rc<Inbox>,
 }
 
 impl Workers {
-    /// Starts the first one, and waits until it serves.
-    pub(super) fn start(handover: Handover, console: &Console) -> Result<Self, Fault> {
-        let child = begin(&handover, console)?;
+    /// Starts the first one, and waits until it serves. There is none when a signal came that orders the end.
+    pub(super) fn start(handover: Handover, inbox: Rc<Inbox>, console: &Console) -> Result<Self, Fault> {
+        let mut leaving = Vec::new();
+        let current = match begin(&handover, &mut leaving, &inbox, console) {
+            Ok(child) => Some(child),
+            // Who looks for signals next finds it.
+            Err(Failure::Interrupted(_)) => None,
+            Err(failure) => return Err(failure.into()),
+        };
         let rules = handover.rules.clone();
-        Ok(Self {
-            current: Some(child),
-            leaving: Vec::new(),
-            handover,
-            rules,
-            short_life: false,
-            again_at: None,
-        })
+        Ok(Self { current, leaving, handover, rules, short_life: false, again_at: None, inbox })
     }
 
     /// Makes the worker serve `handover`, and waits until it does. On an error the one that runs goes on as before.
     pub(super) fn change(&mut self, handover: Handover, way: Way, console: &Console) -> Result<(), Fault> {
-        match &self.current {
-            Some(child) if way == Way::InPlace && self.rules.covers(&handover.rules) => {
-                configure(child, &handover)?;
-            }
-            _ => {
-                let child = begin(&handover, console)?;
-                self.release();
-                self.current = Some(child);
-                self.rules = handover.rules.clone();
-            }
+        let can_follow = way == Way::InPlace && self.can_follow(&handover);
+        if let Some(child) = self.current.as_mut().filter(|_| can_follow) {
+            configure(child, &handover, &self.inbox).map_err(|failure| {
+                if let Failure::Lost(_) = failure {
+                    self.lose(|child| child.kill(), console);
+                }
+                Fault::from(failure)
+            })?;
+        } else {
+            let child = begin(&handover, &mut self.leaving, &self.inbox, console)?;
+            self.release();
+            self.current = Some(child);
+            self.rules = handover.rules.clone();
         }
         self.again_at = None;
         self.handover = handover;
         Ok(())
+    }
+
+    /// Whether the process that serves can serve `handover` as well: it is who it has to be, may do what it has to, and is
+    /// known to serve what the master believes.
+    fn can_follow(&self, handover: &Handover) -> bool {
+        let fixed = |handover: &Handover| (handover.identity.clone(), handover.env.clone());
+        fixed(&self.handover) == fixed(handover)
+            && self.rules.covers(&handover.rules)
+            && self.current.as_ref().is_some_and(|child| !child.owes_answer)
     }
 
     /// Starts one again if none serves, with what the last one had.
@@ -118,13 +138,13 @@ impl Workers {
             return;
         }
         self.again_at = None;
-        match begin(&self.handover, console) {
+        match begin(&self.handover, &mut self.leaving, &self.inbox, console) {
             Ok(child) => {
                 self.current = Some(child);
                 self.rules = self.handover.rules.clone();
             }
-            Err(fault) => {
-                console.fault(&fault);
+            Err(failure) => {
+                console.fault(&failure.into());
                 self.again_at = Some(Instant::now() + SHORT_LIFE);
             }
         }
@@ -141,27 +161,46 @@ impl Workers {
         let names = self.handover.logs.iter().map(|(name, _)| name.as_os_str().as_bytes().to_vec());
         let order = Order::Reopen(names.collect());
         let fds: Vec<_> = self.handover.logs.iter().map(|(_, file)| file.as_fd()).collect();
-        for child in self.current.iter().chain(&self.leaving) {
+        let mut is_lost = false;
+        for child in self.leaving.iter().chain(&self.current) {
             if let Err(error) = child.order(&order, &fds) {
                 let (pid, errno) = (child.pid(), Errno::from(&error));
                 console.say(Level::Alert, format_args!("worker process {pid} cannot be told ({errno})"));
+                is_lost = self.current.as_ref().is_some_and(|current| current.pid() == pid);
             }
+        }
+        if is_lost {
+            self.lose(|child| child.hang_up(), console);
         }
     }
 
     /// Lets the one that serves finish what it does, accepting nothing more.
     pub(super) fn release(&mut self) {
         self.again_at = None;
-        self.leaving.extend(self.current.take().map(|child| dismiss(child, &Order::Quit, None)));
+        // It keeps the time itself, unless it hangs.
+        let patience = self.handover.shutdown_timeout.map(|timeout| timeout.saturating_add(STOP_PATIENCE));
+        let until = patience.and_then(|patience| Instant::now().checked_add(patience));
+        if let Some(mut child) = self.current.take() {
+            if child.order(&Order::Quit, &[]).is_err() {
+                child.hang_up();
+            }
+            child.stop_listening();
+            child.until = until;
+            self.leaving.push(child);
+        }
     }
 
     /// Ends all of them.
     pub(super) fn stop(&mut self) {
-        self.release();
-        // They write their logs to the end.
-        let until = Some(Instant::now() + END_PATIENCE + SHORT_LIFE);
-        let all = self.leaving.drain(..).map(|child| dismiss(child, &Order::Stop, until));
-        self.leaving = all.collect();
+        self.again_at = None;
+        self.leaving.extend(self.current.take());
+        let until = Some(Instant::now() + STOP_PATIENCE);
+        for child in &mut self.leaving {
+            if child.order(&Order::Stop, &[]).is_err() {
+                child.kill();
+            }
+            child.until = until;
+        }
     }
 
     /// Lets go of the sockets.
@@ -176,16 +215,36 @@ impl Workers {
 
     /// Takes note of the end of a process; `false` if it was none of ours.
     pub(super) fn ended(&mut self, pid: Pid, status: WaitStatus, console: &Console) -> bool {
-        let end = End(status);
+        let end = End::from(status);
+        let say = |is_discarded: bool| {
+            let level = if end.is_clean() || is_discarded { Level::Notice } else { Level::Alert };
+            console.say(level, format_args!("worker process {pid} {end}"));
+        };
         if let Some(at) = self.leaving.iter().position(|child| child.pid() == pid) {
-            self.leaving.swap_remove(at);
-            console.say(level_of(status), format_args!("worker process {pid} {end}"));
+            say(self.leaving.swap_remove(at).is_discarded);
             return true;
         }
         let Some(child) = self.current.take_if(|child| child.pid() == pid) else { return false };
-        console.say(Level::Alert, format_args!("worker process {pid} {end}"));
+        say(false);
+        self.start_another(child.since, console);
+        true
+    }
+
+    /// One that is not the one that serves any more, though nobody told it to leave.
+    fn lose(&mut self, end: impl FnOnce(&mut Child), console: &Console) {
+        if let Some(mut child) = self.current.take() {
+            let since = child.since;
+            end(&mut child);
+            child.stop_listening();
+            self.leaving.push(child);
+            self.start_another(since, console);
+        }
+    }
+
+    /// Starts one in the place of one that lived `since` then.
+    fn start_another(&mut self, since: Instant, console: &Console) {
         let now = Instant::now();
-        let lived_short = now.duration_since(child.since) < SHORT_LIFE;
+        let lived_short = now.duration_since(since) < SHORT_LIFE;
         if std::mem::replace(&mut self.short_life, lived_short) && lived_short {
             console.say(
                 Level::Alert,
@@ -195,7 +254,6 @@ impl Workers {
         } else {
             self.resume(console);
         }
-        true
     }
 
     /// Does what is due: starts a worker again, ends those that do not end.
@@ -220,17 +278,27 @@ impl Workers {
     }
 
     /// Reads what the one that serves says by itself. Whether its loops turn.
-    pub(super) fn listen(&mut self) -> bool {
-        let Some(child) = &self.current else { return false };
+    pub(super) fn listen(&mut self, console: &Console) -> bool {
+        let Some(child) = &mut self.current else { return false };
+        let (pid, owed_answer) = (child.pid(), child.owes_answer);
+        let alert = |what: &str| console.say(Level::Alert, format_args!("worker process {pid} {what}"));
         match child.listen() {
-            Arrived::Message(_) => true,
-            Arrived::Nothing => false,
-            // Its end is told by a signal. One that closes the channel and lives on cannot be told anything.
-            Arrived::Gone => {
-                child.kill();
-                false
+            Arrived::Message(Answer::Turning) => return true,
+            Arrived::Nothing => {}
+            Arrived::Message(Answer::Refused { .. }) if owed_answer => {}
+            Arrived::Message(Answer::Serving) if owed_answer => {
+                alert("took a configuration too late, another one takes its place");
+                self.lose(|child| child.hang_up(), console);
+            }
+            Arrived::Message(Answer::Leaving) => self.lose(|_| {}, console),
+            // It is about to end, and a signal will tell how. One that only says nothing more is ended.
+            Arrived::Gone => self.lose(|child| child.until = Some(Instant::now() + SHORT_LIFE), console),
+            Arrived::Message(Answer::Serving | Answer::Refused { .. }) | Arrived::Nonsense => {
+                alert("says what no worker process says, killing it");
+                self.lose(|child| child.kill(), console);
             }
         }
+        false
     }
 
     /// Readable when [`listen`](Self::listen) has something.
@@ -248,15 +316,31 @@ pub(super) fn environment(main: &MainSettings) -> Vec<(OsString, OsString)> {
     [("TZ", None)].into_iter().chain(named).filter_map(value).collect()
 }
 
-/// Starts a worker process and waits until it serves.
-fn begin(handover: &Handover, console: &Console) -> Result<Child, Fault> {
-    let child = Child::start(&handover.env)?;
+/// Starts a worker process and waits until it serves. One that does not is among those that leave.
+fn begin(
+    handover: &Handover,
+    leaving: &mut Vec<Child>,
+    inbox: &Inbox,
+    console: &Console,
+) -> Result<Child, Failure> {
+    let mut child = Child::start(&handover.env).map_err(Failure::Refused)?;
     console.say(Level::Notice, format_args!("start worker process {}", child.pid()));
-    configure(&child, handover).inspect_err(|_| child.kill())?;
-    Ok(child)
+    match configure(&mut child, handover, inbox) {
+        Ok(()) => Ok(child),
+        Err(failure) => {
+            child.is_discarded = true;
+            match failure {
+                // It ends by itself.
+                Failure::Refused(_) => child.until = Some(Instant::now() + STOP_PATIENCE),
+                _ => child.kill(),
+            }
+            leaving.push(child);
+            Err(failure)
+        }
+    }
 }
 
-fn configure(child: &Child, handover: &Handover) -> Result<(), Fault> {
+fn configure(child: &mut Child, handover: &Handover, inbox: &Inbox) -> Result<(), Failure> {
     let (mut fds, sockets) = handover.sockets.fds();
     fds.extend(handover.logs.iter().map(|(_, file)| file.as_fd()));
     let text = |(name, text): (&[u8], &[u8])| Text { name: name.to_vec(), text: text.to_vec() };
@@ -269,22 +353,5 @@ fn configure(child: &Child, handover: &Handover) -> Result<(), Fault> {
         is_daemon: handover.is_daemon,
         sign_interval: handover.sign_interval,
     }));
-    child.order(&order, &fds).map_err(|error: io::Error| {
-        let (pid, errno) = (child.pid(), Errno::from(&error));
-        Fault::emerg(format!("worker process {pid} cannot be told ({errno})"))
-    })?;
-    child.wait_answer(Instant::now() + LOAD_PATIENCE)
-}
-
-/// Tells a process to end. One that cannot be told is ended.
-fn dismiss(mut child: Child, order: &Order, until: Option<Instant>) -> Child {
-    if child.order(order, &[]).is_err() {
-        child.kill();
-    }
-    child.until = until;
-    child
-}
-
-fn level_of(status: WaitStatus) -> Level {
-    if status.exit_status() == Some(0) { Level::Notice } else { Level::Alert }
+    child.configure(&order, &fds, Instant::now() + LOAD_PATIENCE, (inbox, handover.is_daemon))
 }

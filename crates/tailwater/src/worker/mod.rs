@@ -52,8 +52,9 @@ impl Server {
         sinks: &Sinks,
         console: &Console,
     ) -> Result<Self, Fault> {
-        sinks.start().map_err(|error| Fault::emerg(error.to_string()))?;
+        // First, because a failure is reported once.
         sinks.report_to((*config.error_log).clone());
+        sinks.start().map_err(|error| Fault::emerg(error.to_string()))?;
         let pools = pools::next(&config.main.pools, &[], &config.error_log)?;
         let disks = Disks::new(pools.iter().cloned(), &config.plans);
         let config_thread =

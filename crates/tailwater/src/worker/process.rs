@@ -8,6 +8,7 @@
 //! It is started by the same program file as the master, whatever is installed meanwhile, with memory of its own at
 //! addresses of its own: nothing of what the master knows is in it but what it was sent.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -24,6 +25,7 @@ use tw_server::config_thread;
 use tw_server::http::generation::Config;
 use tw_server::load::Kept;
 use tw_sys::heap::give_back;
+use tw_sys::inherit;
 
 use crate::channel::{Answer, Channel, Configure, Order};
 use crate::conf::{Loaded, path};
@@ -36,6 +38,11 @@ use super::{Server, say_exit};
 
 /// What the process is called, and how it knows what it is.
 pub(crate) const TITLE: &str = "tailwater: worker process";
+/// What `pgrep`, `killall` and `top` call it.
+const NAME: &CStr = c"tailwater";
+
+/// Time for the logs to take the reason of a start that failed.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Whether connections are accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +63,8 @@ struct Worker {
     /// Whether and when to tell that all loops turn.
     signs: Option<Signs>,
     state: State,
+    /// Whether nobody looks at standard error.
+    is_daemon: bool,
 }
 
 /// Signs of life for the master.
@@ -68,6 +77,9 @@ struct Signs {
 /// Runs a worker process to its end.
 pub(crate) fn run() -> ExitCode {
     let console = Console::new();
+    // Its name would be that of the link it was started by. Nothing depends on it.
+    let _ = rustix::thread::set_name(NAME);
+    close_inherited();
     let started = Channel::of_stdin().and_then(|channel| Ok((channel, Signals::take()?)));
     let (channel, signals) = match started {
         Ok(started) => started,
@@ -79,10 +91,10 @@ pub(crate) fn run() -> ExitCode {
     };
     let sinks = Sinks::new();
     match start(&channel, &sinks) {
-        Ok(Some((server, console, signs))) => {
+        Ok(Some(Started { server, console, signs, is_daemon })) => {
             if answer(&channel, &Answer::Serving) {
-                let master = Some(channel);
-                Worker { master, signals, sinks, console, server, signs, state: State::Serving }.serve();
+                let (master, state) = (Some(channel), State::Serving);
+                Worker { master, signals, sinks, console, server, signs, state, is_daemon }.serve();
             }
             ExitCode::SUCCESS
         }
@@ -90,13 +102,32 @@ pub(crate) fn run() -> ExitCode {
         Ok(None) => ExitCode::FAILURE,
         Err(fault) => {
             answer(&channel, &refusal(fault));
+            // What was logged until then.
+            let _ = sinks.flush_and_close(Instant::now() + LAST_WORDS);
             ExitCode::FAILURE
         }
     }
 }
 
+/// Whoever started the master may have left it descriptors of his own. They are no business of a process that strangers
+/// talk to.
+fn close_inherited() {
+    let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten().filter_map(Result::ok);
+    let numbers = open.filter_map(|fd| fd.file_name().to_str()?.parse().ok());
+    // The standard streams, and what this process opened itself, are refused.
+    numbers.collect::<Vec<_>>().into_iter().for_each(|fd| drop(inherit::take(fd)));
+}
+
+/// A worker process that serves.
+struct Started {
+    server: Server,
+    console: Console,
+    signs: Option<Signs>,
+    is_daemon: bool,
+}
+
 /// Everything up to the loops. Privileges end in here.
-fn start(channel: &Channel, sinks: &Sinks) -> Result<Option<(Server, Console, Option<Signs>)>, Fault> {
+fn start(channel: &Channel, sinks: &Sinks) -> Result<Option<Started>, Fault> {
     let failed = |error: io::Error| Fault::emerg(format!("recvmsg() failed ({})", Errno::from(&error)));
     let Some((Order::Configure(order), fds)) = channel.receive().map_err(failed)? else { return Ok(None) };
     let loaded = config_thread::alone(give_back, || load(&order, &Kept::default()));
@@ -117,7 +148,8 @@ fn start(channel: &Channel, sinks: &Sinks) -> Result<Option<(Server, Console, Op
     process::change_directory(&config.main)?;
     rules.enforce()?.say(&console);
     let server = Server::start(config, Arc::new(sockets), affinity, sinks, &console)?;
-    Ok(Some((server, console, order.sign_interval.map(Signs::every))))
+    let signs = order.sign_interval.map(Signs::every);
+    Ok(Some(Started { server, console, signs, is_daemon: order.is_daemon }))
 }
 
 /// Loads what the master has read and checked.
@@ -235,6 +267,9 @@ impl Worker {
     fn obey(&mut self) {
         let Some(master) = &self.master else { return };
         match master.receive() {
+            Ok(Some((Order::Configure(_), _))) if self.state != State::Serving => {
+                answer(master, &refusal(Fault::emerg("the worker process is shutting down")));
+            }
             Ok(Some((Order::Configure(order), fds))) => {
                 let say = self.change(order, fds).map_or_else(refusal, |()| Answer::Serving);
                 if let Some(master) = &self.master {
@@ -265,6 +300,8 @@ impl Worker {
         self.signs = order.sign_interval.map(Signs::every);
         self.server.change(config, Arc::new(sockets), affinity, &self.sinks, &self.console)?;
         self.console.log_to((*self.server.generation().error_log).clone());
+        // As nginx does: whoever moved a log away has a new one from here on.
+        self.sinks.reopen();
         Ok(())
     }
 
@@ -297,13 +334,32 @@ impl Worker {
     }
 
     /// Signals are for the master; those that end a process end this one, too.
+    // DIFF(nginx): USR1 to a worker process does nothing. It can open no log; the master does, and hands it over.
     fn take_signals(&mut self) {
         while let Ok(Some(received)) = self.signals.wait(Some(Duration::ZERO)) {
+            let action = match received.signal {
+                Signal::Term | Signal::Int => ", exiting",
+                Signal::Quit => ", shutting down",
+                // Of a terminal that changes its size, if not of somebody who wants it.
+                Signal::Winch if self.is_daemon => ", shutting down",
+                Signal::Winch | Signal::Chld => "",
+                Signal::Hup | Signal::Usr1 | Signal::Usr2 => ", ignoring",
+            };
+            self.console.say(Level::Notice, format_args!("{received}{action}"));
             match received.signal {
                 Signal::Term | Signal::Int => self.state = State::Ended,
-                Signal::Quit => self.drain(),
+                Signal::Quit => self.leave(),
+                Signal::Winch if self.is_daemon => self.leave(),
                 Signal::Hup | Signal::Usr1 | Signal::Usr2 | Signal::Winch | Signal::Chld => {}
             }
         }
+    }
+
+    /// As the master orders it, but without an order: it starts another one.
+    fn leave(&mut self) {
+        if let Some(master) = self.master.as_ref().filter(|_| self.state == State::Serving) {
+            answer(master, &Answer::Leaving);
+        }
+        self.drain();
     }
 }

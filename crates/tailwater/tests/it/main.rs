@@ -47,6 +47,7 @@ mod logs;
 mod lookup;
 mod malformed;
 mod map;
+mod master;
 mod metrics;
 mod mp4;
 mod own_faults;

@@ -1,0 +1,120 @@
+//! The signals of the master, in the order in which they are obeyed.
+//!
+//! They are taken from the kernel as soon as somebody looks, and wait here. So the master can wait for a worker process
+//! and still hear that it shall end: see [`Inbox::interruption`].
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use tw_rt::signal::{Received, Signal, Signals};
+
+/// First what ends something. A storm of the others cannot keep the server from being stopped.
+const ORDER: [Signal; 8] = [
+    Signal::Term,
+    Signal::Int,
+    Signal::Quit,
+    Signal::Winch,
+    Signal::Chld,
+    Signal::Usr1,
+    Signal::Usr2,
+    Signal::Hup,
+];
+
+/// Signals that came.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    signals: Signals,
+    waiting: RefCell<Waiting>,
+}
+
+impl Inbox {
+    /// The signals of this process.
+    pub(super) fn new(signals: Signals) -> Self {
+        Self { signals, waiting: RefCell::default() }
+    }
+
+    /// The next one to be obeyed, if there is any. Does not wait.
+    pub(super) fn next(&self) -> io::Result<Option<Received>> {
+        let looked = self.look();
+        match self.waiting.borrow_mut().pop() {
+            Some(first) => Ok(Some(first)),
+            None => looked.map(|()| None),
+        }
+    }
+
+    /// One that cannot wait until a worker process has answered. It stays in here. WINCH is an order to a daemon only.
+    pub(super) fn interruption(&self, is_daemon: bool) -> io::Result<Option<Received>> {
+        self.look()?;
+        Ok(self.waiting.borrow().interruption(is_daemon))
+    }
+
+    /// Whether one waits in here, of which the descriptor tells nothing.
+    pub(super) fn has_some(&self) -> bool {
+        !self.waiting.borrow().0.is_empty()
+    }
+
+    fn look(&self) -> io::Result<()> {
+        while let Some(received) = self.signals.wait(Some(Duration::ZERO))? {
+            self.waiting.borrow_mut().push(received);
+        }
+        Ok(())
+    }
+}
+
+/// Readable when another signal came.
+impl AsFd for Inbox {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.signals.as_fd()
+    }
+}
+
+/// At most one of each kind, as in the kernel.
+#[derive(Debug, Default)]
+struct Waiting(Vec<Received>);
+
+impl Waiting {
+    fn push(&mut self, received: Received) {
+        if self.0.iter().all(|one| one.signal != received.signal) {
+            self.0.push(received);
+        }
+    }
+
+    fn pop(&mut self) -> Option<Received> {
+        let first = |signal: &Signal| self.0.iter().position(|one| one.signal == *signal);
+        let at = ORDER.iter().find_map(first)?;
+        Some(self.0.swap_remove(at))
+    }
+
+    fn interruption(&self, is_daemon: bool) -> Option<Received> {
+        let cannot_wait = |received: &&Received| match received.signal {
+            Signal::Term | Signal::Int | Signal::Quit => true,
+            Signal::Winch => is_daemon,
+            Signal::Chld | Signal::Usr1 | Signal::Usr2 | Signal::Hup => false,
+        };
+        self.0.iter().find(cannot_wait).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ends_something_comes_first_and_nothing_comes_twice() {
+        let mut waiting = Waiting::default();
+        let push = |waiting: &mut Waiting, signal| waiting.push(Received { signal, pid: 1 });
+        assert_eq!(waiting.pop(), None);
+        for signal in [Signal::Hup, Signal::Usr1, Signal::Hup, Signal::Winch, Signal::Chld] {
+            push(&mut waiting, signal);
+        }
+        let signal = |received: Option<Received>| received.map(|received| received.signal);
+        assert_eq!(waiting.interruption(false), None);
+        assert_eq!(signal(waiting.interruption(true)), Some(Signal::Winch));
+        push(&mut waiting, Signal::Quit);
+        assert_eq!(signal(waiting.interruption(false)), Some(Signal::Quit));
+        let all: Vec<_> = std::iter::from_fn(|| signal(waiting.pop())).collect();
+        assert_eq!(all, [Signal::Quit, Signal::Winch, Signal::Chld, Signal::Usr1, Signal::Hup]);
+    }
+}
