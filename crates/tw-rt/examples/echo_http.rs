@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::net::sockopt;
 use tokio::net::TcpListener;
-use tw_rt::{Deadline, Inbox, Stream, Subject, TaskGroup, Worker, WorkerOptions, clock};
+use tw_rt::{Deadline, FirstBytes, Inbox, Stream, Subject, TaskGroup, Worker, WorkerOptions, clock};
 
 const KEEPALIVE: Duration = Duration::from_secs(75);
 const SEND: Duration = Duration::from_secs(60);
@@ -58,7 +58,9 @@ async fn serve(listener: std::net::TcpListener, requests: Arc<AtomicU64>, mut in
             let requests = Arc::clone(&requests);
             connections.spawn(Subject { kind: "connection", id }, async move {
                 // A connection that breaks is the client's matter.
-                let _ = connection(Stream::from(stream), requests).await;
+                if let Ok(stream) = stream.into_std() {
+                    let _ = connection(Stream::tcp(stream.into(), FirstBytes::Later), requests).await;
+                }
             });
         }
     });

@@ -9,9 +9,11 @@
 //! ```
 
 pub mod affinity;
+mod busy;
 pub mod clock;
 pub mod confine;
 mod deadline;
+pub mod gate;
 mod guard;
 pub mod limits;
 mod pulse;
@@ -21,10 +23,11 @@ pub mod task;
 pub mod watch;
 mod worker;
 
+pub use busy::Busy;
 pub use deadline::{Deadline, Elapsed};
 pub use guard::LoopGuard;
 pub use pulse::{Look, Pulse};
-pub use stream::{Addr, Stream};
+pub use stream::{Addr, FirstBytes, Stream};
 pub use task::{TaskGroup, requeue, spawn_local, yield_now};
 pub use watch::{Stall, Subject};
 pub use worker::{Inbox, Longest, LoopStats, OnStall, Worker, WorkerOptions};

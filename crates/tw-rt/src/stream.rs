@@ -5,15 +5,20 @@
 //! than it was offered has emptied or filled the socket's buffer, so it also marks the stream not ready: one
 //! request costs one read and one write and no call that returns `EAGAIN`.
 
+use std::cell::RefCell;
+use std::ffi::OsStr;
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, sockopt};
+use rustix::net::{
+    RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketAddrAny, SocketAddrUnix, sockopt,
+};
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
@@ -50,9 +55,16 @@ impl From<SocketAddr> for Addr {
     }
 }
 
-impl From<tokio::net::unix::SocketAddr> for Addr {
-    fn from(addr: tokio::net::unix::SocketAddr) -> Self {
-        Addr::Unix(addr.as_pathname().map(Into::into))
+/// As the kernel gives it; none of a Unix socket without a name.
+impl From<Option<SocketAddrAny>> for Addr {
+    fn from(addr: Option<SocketAddrAny>) -> Self {
+        let Some(addr) = addr else { return Addr::Unix(None) };
+        if let Ok(inet) = SocketAddr::try_from(addr.clone()) {
+            return Addr::Inet(inet);
+        }
+        let unix = SocketAddrUnix::try_from(addr).ok();
+        let path = unix.as_ref().and_then(SocketAddrUnix::path);
+        Addr::Unix(path.map(|path| Path::new(OsStr::from_bytes(path.to_bytes())).into()))
     }
 }
 
@@ -67,45 +79,84 @@ impl fmt::Display for Addr {
     }
 }
 
-/// A connected stream, registered with the loop of the thread that made it. Dropping it closes the connection.
+/// A connected stream on the loop of the thread that made it. Dropping it closes the connection.
+///
+/// The loop watches it from the first time somebody has to wait for it. A client that has sent its request when its
+/// connection is taken, and whose response fits into the socket, costs no registration.
 ///
 /// One task at a time may wait for each direction.
 #[derive(Debug)]
-pub enum Stream {
-    /// TCP.
+pub struct Stream {
+    kind: Kind,
+    state: RefCell<State>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Tcp,
+    Unix,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Nobody has waited so far.
+    Fresh(Fresh),
+    /// The loop watches it.
     Tcp(TcpStream),
-    /// A Unix stream socket.
+    /// The loop watches it.
     Unix(UnixStream),
+    /// The loop could not watch it, and it was closed.
+    Closed,
 }
 
-impl From<TcpStream> for Stream {
-    fn from(stream: TcpStream) -> Self {
-        Stream::Tcp(stream)
-    }
+#[derive(Debug)]
+struct Fresh {
+    socket: OwnedFd,
+    may_read: bool,
+    may_write: bool,
 }
 
-impl From<UnixStream> for Stream {
-    fn from(stream: UnixStream) -> Self {
-        Stream::Unix(stream)
-    }
-}
-
-impl AsFd for Stream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Stream::Tcp(stream) => stream.as_fd(),
-            Stream::Unix(stream) => stream.as_fd(),
-        }
-    }
+/// What is known of the first bytes of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FirstBytes {
+    /// They are likely to be there: the first read is tried at once.
+    Likely,
+    /// They are likely to come later: the first read waits until the loop says so.
+    Later,
 }
 
 impl Stream {
+    /// A connected, non-blocking TCP socket.
+    pub fn tcp(socket: OwnedFd, first: FirstBytes) -> Self {
+        Self::new(Kind::Tcp, socket, first)
+    }
+
+    /// A connected, non-blocking Unix stream socket.
+    pub fn unix(socket: OwnedFd, first: FirstBytes) -> Self {
+        Self::new(Kind::Unix, socket, first)
+    }
+
+    fn new(kind: Kind, socket: OwnedFd, first: FirstBytes) -> Self {
+        let fresh = Fresh { socket, may_read: first == FirstBytes::Likely, may_write: true };
+        Self { kind, state: RefCell::new(State::Fresh(fresh)) }
+    }
+
+    /// Calls `with` with its descriptor. Errors: it was closed because the loop could not watch it.
+    pub fn with_fd<T>(&self, with: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>) -> io::Result<T> {
+        with(self.state.borrow().fd()?)
+    }
+
+    /// Its descriptor once more.
+    pub fn try_clone(&self) -> io::Result<OwnedFd> {
+        self.with_fd(|fd| fd.try_clone_to_owned())
+    }
+
     /// Reads into the spare capacity of `buf`, which must not be empty, and appends what came. 0 means the peer
     /// has closed its side. `WouldBlock` when nothing is there; no system call if that is known already.
     pub fn try_read(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
         let room = buf.capacity() - buf.len();
         debug_assert!(room > 0, "a read into a full buffer looks like the end of the stream");
-        self.try_io(Interest::READABLE, room, true, |fd| {
+        self.try_io(Direction::Read, room, |fd| {
             let (n, _) = rustix::net::recv(fd, rustix::buffer::spare_capacity(buf), RecvFlags::empty())?;
             Ok(n)
         })
@@ -114,7 +165,7 @@ impl Stream {
     /// Looks whether the next read would give bytes, and takes none. 0 means the peer has closed its side. `WouldBlock` when
     /// nothing is there.
     pub fn try_peek(&self) -> io::Result<usize> {
-        self.try_io(Interest::READABLE, 1, true, |fd| {
+        self.try_io(Direction::Read, 1, |fd| {
             let (n, _) = rustix::net::recv(fd, &mut [0; 1], RecvFlags::PEEK)?;
             Ok(n)
         })
@@ -122,9 +173,7 @@ impl Stream {
 
     /// Writes as much of `data` as the socket takes. `WouldBlock` when it takes nothing.
     pub fn try_write(&self, data: &[u8]) -> io::Result<usize> {
-        self.try_io(Interest::WRITABLE, data.len(), false, |fd| {
-            Ok(rustix::net::send(fd, data, SendFlags::NOSIGNAL)?)
-        })
+        self.try_io(Direction::Write, data.len(), |fd| Ok(rustix::net::send(fd, data, SendFlags::NOSIGNAL)?))
     }
 
     /// Writes as much of `parts`, in order, as the socket takes, with one system call. `WouldBlock` when it takes
@@ -132,24 +181,45 @@ impl Stream {
     pub fn try_write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let parts = &parts[..parts.len().min(1024)];
         let len = parts.iter().map(|part| part.len()).sum();
-        self.try_io(Interest::WRITABLE, len, false, |fd| {
+        self.try_io(Direction::Write, len, |fd| {
             Ok(rustix::net::sendmsg(fd, parts, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)?)
         })
     }
 
     /// Ready when a read may succeed: bytes, the end of the stream or an error are there, or nothing was tried yet.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Stream::Tcp(stream) => stream.poll_read_ready(cx),
-            Stream::Unix(stream) => stream.poll_read_ready(cx),
+        let mut state = self.state.borrow_mut();
+        if matches!(&*state, State::Fresh(Fresh { may_read: true, .. })) {
+            return Poll::Ready(Ok(()));
+        }
+        match state.watched(self.kind)? {
+            State::Tcp(stream) => stream.poll_read_ready(cx),
+            State::Unix(stream) => stream.poll_read_ready(cx),
+            State::Fresh(_) | State::Closed => Poll::Ready(Err(closed())),
         }
     }
 
     /// Ready when a write may succeed.
     pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Stream::Tcp(stream) => stream.poll_write_ready(cx),
-            Stream::Unix(stream) => stream.poll_write_ready(cx),
+        let mut state = self.state.borrow_mut();
+        if matches!(&*state, State::Fresh(Fresh { may_write: true, .. })) {
+            return Poll::Ready(Ok(()));
+        }
+        match state.watched(self.kind)? {
+            State::Tcp(stream) => stream.poll_write_ready(cx),
+            State::Unix(stream) => stream.poll_write_ready(cx),
+            State::Fresh(_) | State::Closed => Poll::Ready(Err(closed())),
+        }
+    }
+
+    /// Whether something may be there that was not read, as far as is known without asking the kernel.
+    pub fn may_have_input(&self) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        match &*self.state.borrow() {
+            State::Fresh(fresh) => fresh.may_read,
+            State::Tcp(stream) => stream.poll_read_ready(&mut cx).is_ready(),
+            State::Unix(stream) => stream.poll_read_ready(&mut cx).is_ready(),
+            State::Closed => false,
         }
     }
 
@@ -165,23 +235,17 @@ impl Stream {
 
     /// Address of the peer.
     pub fn peer_addr(&self) -> io::Result<Addr> {
-        match self {
-            Stream::Tcp(stream) => stream.peer_addr().map(Addr::from),
-            Stream::Unix(stream) => stream.peer_addr().map(Addr::from),
-        }
+        self.with_fd(|fd| Ok(rustix::net::getpeername(fd)?.into()))
     }
 
     /// Address of our end.
     pub fn local_addr(&self) -> io::Result<Addr> {
-        match self {
-            Stream::Tcp(stream) => stream.local_addr().map(Addr::from),
-            Stream::Unix(stream) => stream.local_addr().map(Addr::from),
-        }
+        self.with_fd(|fd| Ok(Some(rustix::net::getsockname(fd)?).into()))
     }
 
     /// Whether this is TCP: the options below that are about TCP do nothing on other streams.
     pub fn is_tcp(&self) -> bool {
-        matches!(self, Stream::Tcp(_))
+        self.kind == Kind::Tcp
     }
 
     /// `TCP_NODELAY`: small writes leave at once.
@@ -196,50 +260,109 @@ impl Stream {
 
     /// Makes the close of this stream a reset that drops unsent bytes, as `reset_timedout_connection` asks for.
     pub fn reset_on_close(&self) -> io::Result<()> {
-        Ok(sockopt::set_socket_linger(self.as_fd(), Some(Duration::ZERO))?)
+        self.with_fd(|fd| Ok(sockopt::set_socket_linger(fd, Some(Duration::ZERO))?))
     }
 
     /// Tells the peer that nothing more will be sent. Reading goes on.
     pub fn shutdown_write(&self) -> io::Result<()> {
-        Ok(rustix::net::shutdown(self.as_fd(), Shutdown::Write)?)
+        self.with_fd(|fd| Ok(rustix::net::shutdown(fd, Shutdown::Write)?))
     }
 
     /// What the kernel knows about a TCP connection, for `$tcpinfo_*`; `None` on other streams.
     pub fn tcp_info(&self) -> Option<tw_sys::sockopt::TcpInfo> {
-        self.is_tcp().then(|| tw_sys::sockopt::tcp_info(self.as_fd()).ok()).flatten()
+        self.is_tcp().then(|| self.with_fd(|fd| tw_sys::sockopt::tcp_info(fd)).ok()).flatten()
     }
 
     fn if_tcp(&self, set: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<()>) -> io::Result<()> {
-        if self.is_tcp() { Ok(set(self.as_fd())?) } else { Ok(()) }
+        if self.is_tcp() { self.with_fd(|fd| Ok(set(fd)?)) } else { Ok(()) }
     }
 
-    /// Runs `call` if the stream is ready for `interest`. Fewer than `wanted` bytes mean that it no longer is, which
+    /// Runs `call` if the stream is ready in that direction. Fewer than `wanted` bytes mean that it no longer is, which
     /// tokio is told by returning `WouldBlock` to it; the kernel then reports the next change.
     fn try_io(
         &self,
-        interest: Interest,
+        direction: Direction,
         wanted: usize,
-        reading: bool,
         call: impl FnOnce(BorrowedFd<'_>) -> io::Result<usize>,
     ) -> io::Result<usize> {
+        let is_short = |n| n < wanted && (n > 0 || direction == Direction::Write);
+        let interest = match direction {
+            Direction::Read => Interest::READABLE,
+            Direction::Write => Interest::WRITABLE,
+        };
         let mut short = None;
-        let attempt = || {
-            let n = call(self.as_fd())?;
-            if n < wanted && (n > 0 || !reading) {
+        let attempt = |fd: BorrowedFd<'_>| {
+            let n = call(fd)?;
+            if is_short(n) {
                 short = Some(n);
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             Ok(n)
         };
-        let outcome = match self {
-            Stream::Tcp(stream) => stream.try_io(interest, attempt),
-            Stream::Unix(stream) => stream.try_io(interest, attempt),
+        let outcome = match &mut *self.state.borrow_mut() {
+            State::Fresh(fresh) => fresh.try_io(direction, attempt),
+            State::Tcp(stream) => stream.try_io(interest, || attempt(stream.as_fd())),
+            State::Unix(stream) => stream.try_io(interest, || attempt(stream.as_fd())),
+            State::Closed => Err(closed()),
         };
         match short {
             Some(n) => Ok(n),
             None => outcome,
         }
     }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Read,
+    Write,
+}
+
+impl State {
+    fn fd(&self) -> io::Result<BorrowedFd<'_>> {
+        match self {
+            State::Fresh(fresh) => Ok(fresh.socket.as_fd()),
+            State::Tcp(stream) => Ok(stream.as_fd()),
+            State::Unix(stream) => Ok(stream.as_fd()),
+            State::Closed => Err(closed()),
+        }
+    }
+
+    /// Makes the loop watch it. An error closes it.
+    fn watched(&mut self, kind: Kind) -> io::Result<&Self> {
+        if let State::Fresh(_) = self
+            && let State::Fresh(Fresh { socket, .. }) = std::mem::replace(self, State::Closed)
+        {
+            *self = match kind {
+                Kind::Tcp => State::Tcp(TcpStream::from_std(socket.into())?),
+                Kind::Unix => State::Unix(UnixStream::from_std(socket.into())?),
+            };
+        }
+        Ok(self)
+    }
+}
+
+impl Fresh {
+    fn try_io(
+        &mut self,
+        direction: Direction,
+        attempt: impl FnOnce(BorrowedFd<'_>) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let ready = match direction {
+            Direction::Read => &mut self.may_read,
+            Direction::Write => &mut self.may_write,
+        };
+        if !*ready {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let outcome = attempt(self.socket.as_fd());
+        *ready = !outcome.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock);
+        outcome
+    }
+}
+
+fn closed() -> io::Error {
+    io::ErrorKind::NotConnected.into()
 }
 
 #[cfg(test)]
@@ -256,13 +379,13 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, _) = listener.accept().await.unwrap();
-        (Stream::from(stream), peer)
+        (Stream::tcp(stream.into_std().unwrap().into(), FirstBytes::Likely), peer)
     }
 
     fn unix_pair() -> (Stream, std::os::unix::net::UnixStream) {
         let (ours, peer) = std::os::unix::net::UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
-        (Stream::from(UnixStream::from_std(ours).unwrap()), peer)
+        (Stream::unix(ours.into(), FirstBytes::Later), peer)
     }
 
     async fn check_read(stream: &Stream, mut peer: impl Write) {
@@ -364,7 +487,12 @@ mod tests {
             assert_eq!(stream.local_addr().unwrap(), Addr::from(peer.peer_addr().unwrap()));
             stream.set_nodelay(true).unwrap();
             stream.set_nopush(true).unwrap();
-            assert!(sockopt::tcp_nodelay(&stream).unwrap() && sockopt::tcp_cork(&stream).unwrap());
+            stream
+                .with_fd(|fd| {
+                    assert!(sockopt::tcp_nodelay(fd)? && sockopt::tcp_cork(fd)?);
+                    Ok(())
+                })
+                .unwrap();
             assert!(stream.tcp_info().is_some_and(|info| info.snd_cwnd > 0));
 
             let (stream, _peer) = unix_pair();
@@ -397,7 +525,8 @@ mod tests {
             let _peer = std::os::unix::net::UnixStream::connect(&path).unwrap();
             let (stream, _) = listener.accept().await.unwrap();
             std::fs::remove_file(&path).unwrap();
-            assert_eq!(Stream::from(stream).local_addr().unwrap(), Addr::Unix(Some(path.into())));
+            let stream = Stream::unix(stream.into_std().unwrap().into(), FirstBytes::Likely);
+            assert_eq!(stream.local_addr().unwrap(), Addr::Unix(Some(path.into())));
         });
     }
 }

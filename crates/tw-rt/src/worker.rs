@@ -16,6 +16,7 @@ use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::mpsc;
 use tw_base::{Counter, Histogram};
 
+use crate::busy::Busy;
 use crate::guard::LoopGuard;
 use crate::pulse::Pulse;
 use crate::watch::{self, Stall, Subject, Watched};
@@ -66,6 +67,8 @@ pub struct LoopStats {
     pub stalls: Counter,
     /// Whether it turns, and what it is doing.
     pub pulse: Pulse,
+    /// Time in turns.
+    pub busy: Busy,
 }
 
 /// The longest of many spans; written by one thread, read by any.
@@ -88,12 +91,20 @@ impl Longest {
 
 /// Where the main future of a loop gets its messages.
 #[derive(Debug)]
-pub struct Inbox<M>(mpsc::UnboundedReceiver<M>);
+pub struct Inbox<M> {
+    messages: mpsc::UnboundedReceiver<M>,
+    stats: Arc<LoopStats>,
+}
 
 impl<M> Inbox<M> {
     /// The next message, oldest first; `None` once the [`Worker`] is gone and no more can come.
     pub async fn recv(&mut self) -> Option<M> {
-        self.0.recv().await
+        self.messages.recv().await
+    }
+
+    /// What the loop counts.
+    pub fn stats(&self) -> &Arc<LoopStats> {
+        &self.stats
     }
 }
 
@@ -124,11 +135,15 @@ impl<M: Send + 'static> Worker<M> {
         let (started, outcome) = start::sync_channel(1);
         let filter = options.guard.prepare()?;
         let turns = Turns { options, stats: Arc::clone(&stats) };
+        let inbox_stats = Arc::clone(&stats);
         // The receiver waits for the outcome, so sending it cannot fail.
         let run = move || match turns.build() {
             Err(e) => drop(started.send(Err(e))),
             Ok(runtime) => runtime.block_on(async move {
-                let main = Watched::new(Subject { kind: "main", id: 0 }, main(Inbox(messages)));
+                let main = Watched::new(
+                    Subject { kind: "main", id: 0 },
+                    main(Inbox { messages, stats: inbox_stats }),
+                );
                 let guarded = filter.install();
                 let failed = guarded.is_err();
                 let _ = started.send(guarded);
@@ -182,7 +197,7 @@ struct Turns {
 impl Turns {
     fn build(&self) -> io::Result<LocalRuntime> {
         watch::attach_stats(&self.stats);
-        let turns = self.clone();
+        let (turns, next_turns) = (self.clone(), self.clone());
         Builder::new_current_thread()
             .enable_io()
             .enable_time()
@@ -191,8 +206,13 @@ impl Turns {
                 turns.end(Instant::now());
                 watch::rest();
             })
-            .on_thread_unpark(|| watch::begin_turn(Instant::now()))
+            .on_thread_unpark(move || next_turns.begin(Instant::now()))
             .build_local(LocalOptions::default())
+    }
+
+    fn begin(&self, now: Instant) {
+        watch::begin_turn(now);
+        self.stats.busy.begin(now);
     }
 
     /// Counts the turn that ends at `now`, if one is going on.
@@ -201,6 +221,7 @@ impl Turns {
         let ns = u64::try_from(turn.as_nanos()).unwrap_or(u64::MAX);
         self.stats.blocked.record_ns(ns);
         self.stats.longest.take(ns);
+        self.stats.busy.end(ns);
         if turn > self.options.stall_threshold {
             self.stats.stalls.add(1);
             if let Some(report) = &self.options.on_stall {
@@ -232,7 +253,7 @@ impl<F: Future<Output = ()>> Future for Root<F> {
             let now = Instant::now();
             this.turns.end(now);
             watch::attach_root(cx.waker(), EVENT_INTERVAL);
-            watch::begin_turn(now);
+            this.turns.begin(now);
         }
         this.main.poll(cx)
     }
@@ -341,6 +362,8 @@ mod tests {
         assert!(stats.blocked.snapshot().quantile_ns(1.0) >= Some(30_000_000));
         let longest = stalls.iter().map(|stall| stall.turn.as_nanos()).max();
         assert_eq!(Some(u128::from(stats.longest.ns())), longest);
+        let busy = stats.busy.until(Instant::now());
+        assert!(busy >= stats.longest.ns(), "{busy}");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::ReadWriteFlags;
 use rustix::time::{ClockId, Timespec};
 use tokio::net::TcpListener;
-use tw_rt::{Addr, Deadline, LoopGuard, Stream, Subject, Worker, WorkerOptions, spawn_local};
+use tw_rt::{Addr, Deadline, FirstBytes, LoopGuard, Stream, Subject, Worker, WorkerOptions, spawn_local};
 
 const SIGABRT: i32 = 6;
 const SIGSYS: i32 = 31;
@@ -78,7 +78,7 @@ async fn a_loops_work(file: File) {
     let addr = listener.local_addr().unwrap();
     let echo = spawn_local(Subject { kind: "echo", id: 1 }, async move {
         let (stream, peer) = listener.accept().await.unwrap();
-        let stream = Stream::from(stream);
+        let stream = Stream::tcp(stream.into_std().unwrap().into(), FirstBytes::Likely);
         stream.set_nodelay(true).unwrap();
         assert_eq!(stream.peer_addr().unwrap(), Addr::from(peer));
         let mut buf = Vec::with_capacity(64);
@@ -87,7 +87,8 @@ async fn a_loops_work(file: File) {
         stream.try_write_vectored(&[IoSlice::new(&buf), IoSlice::new(b"!")]).unwrap();
         stream.shutdown_write().unwrap();
     });
-    let client = Stream::from(tokio::net::TcpStream::connect(addr).await.unwrap());
+    let client = tokio::net::TcpStream::connect(addr).await.unwrap().into_std().unwrap();
+    let client = Stream::tcp(client.into(), FirstBytes::Later);
     client.try_write(b"hello").unwrap();
     let mut deadline = Deadline::new();
     deadline.set(Duration::from_secs(10));

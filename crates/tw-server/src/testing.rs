@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 use tw_conf::{Diagnostics, MemoryFiles, Reader, Tree};
 use tw_disk::Pool;
 use tw_http::Progress;
-use tw_rt::{Stream, WorkerOptions};
+use tw_rt::{FirstBytes, Stream, WorkerOptions};
 
 use crate::config_thread::ConfigThread;
 use crate::http::conn::{self, Conn};
@@ -59,7 +59,13 @@ pub(crate) fn with_request_of<T: Send + 'static>(
         let (stream, peer) = listener.accept().await.unwrap();
         let listen = std::rc::Rc::new(generation.listens[0].address.clone());
         let worker = Worker::new(3, Arc::new(Counts::default()), generation);
-        let conn = Conn::new(42, Stream::from(stream), peer.into(), listen, worker.clone());
+        let conn = Conn::new(
+            42,
+            Stream::tcp(stream.into_std().unwrap().into(), FirstBytes::Later),
+            peer.into(),
+            listen,
+            worker.clone(),
+        );
         let mut r = worker.take_request();
         r.bind(&conn);
         r.begin();

@@ -3,30 +3,32 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tw_base::{Counter, Limit, Whole};
 
 use tokio::task::JoinHandle;
-use tw_log::Level;
-use tw_net::{Accepted, Acceptor, ListenSocket};
+use tw_net::{Addr, ListenSocket};
 use tw_rt::clock::UnixTime;
 use tw_rt::watch::{Stall, Subject};
-use tw_rt::{Inbox, LoopStats, TaskGroup};
+use tw_rt::{Inbox, LoopStats, Stream, TaskGroup};
 
 use crate::config_thread::Live;
 use crate::http::conn::{self, Conn};
 use crate::http::files::{FILES_MAX, Files};
-use crate::http::generation::SocketOf;
 use crate::http::request::{LoopGeneration, Request};
 
+mod accept;
+mod balance;
 mod tally;
 
+use accept::{AcceptMutex, Accepting};
+pub use balance::Peer;
+use balance::{Balance, Peers};
 pub use tally::{Number, Tally};
 use tally::{OwnTally, Tallies};
 
@@ -85,6 +87,8 @@ pub(crate) const LIMITS: &[Limit] = &[
         "Stacks of panics whose names are remembered",
         "the oldest is looked up anew",
     ),
+    accept::LIMIT,
+    balance::LIMIT,
     Limit::count("STALLS_KEPT", STALLS_KEPT as u64, "Stalls that are remembered", "the oldest is forgotten"),
 ];
 
@@ -99,6 +103,8 @@ pub struct Counts {
     pub panics: Counter,
     next_id: AtomicU64,
     tallies: Tallies,
+    accept_mutex: AcceptMutex,
+    peers: Peers,
     /// What each loop counts of its turns.
     loops: Whole<Vec<Arc<LoopStats>>>,
 }
@@ -118,6 +124,11 @@ impl Counts {
     pub fn remove_loop(&self, stats: &Arc<LoopStats>) {
         let mut loops = self.loops.lock();
         loops.retain(|known| !Arc::ptr_eq(known, stats));
+    }
+
+    /// The loops that accept connections, by number. Read by scrapes only.
+    pub fn peers(&self) -> Vec<Arc<Peer>> {
+        self.peers.all()
     }
 
     /// A number of all loops since the process began, or their level now. Takes no lock: each loop's part is read for itself.
@@ -222,6 +233,8 @@ pub struct Worker {
     /// When no connection was found idle although room was needed.
     no_room_since: Cell<Option<Instant>>,
     date: Cell<(i64, [u8; 29])>,
+    accepting: Accepting,
+    balance: Balance,
 }
 
 impl Worker {
@@ -232,6 +245,8 @@ impl Worker {
         Rc::new(Self {
             index,
             tally: counts.tallies.claim(),
+            accepting: Accepting::new(&counts.accept_mutex),
+            balance: Balance::default(),
             counts,
             files: RefCell::new(Files::new(hot_max, files_max)),
             connections: TaskGroup::new(),
@@ -298,7 +313,7 @@ impl Worker {
     }
 
     /// Takes a new connection in.
-    fn accepted(self: &Rc<Self>, accepted: Accepted, listen: &Rc<tw_net::Addr>) {
+    fn accepted(self: &Rc<Self>, stream: Stream, peer: Addr, listen: &Rc<Addr>) {
         self.tally.accepted.add(1);
         let limit = self.generation().main.worker_connections;
         if self.connections.len() as u64 >= limit && !self.make_room() {
@@ -308,7 +323,7 @@ impl Worker {
             return;
         }
         let id = self.counts.next_id.fetch_add(1, Relaxed) + 1;
-        let conn = Conn::new(id, accepted.stream, accepted.peer, listen.clone(), self.clone());
+        let conn = Conn::new(id, stream, peer, listen.clone(), self.clone());
         conn.debug(format_args!("accept: {}", conn.peer()));
         self.remember(&conn);
         let open = Open::new(self.clone());
@@ -351,38 +366,6 @@ impl Worker {
         idle.iter().take(count).for_each(|(_, conn)| conn.close_idle());
         count > 0
     }
-
-    /// The configured address a connection came to, if that shares the socket of another.
-    fn shared_address(&self, accepted: &Accepted) -> Option<tw_net::Addr> {
-        let local = accepted.stream.local_addr().ok()?;
-        let generation = self.generation();
-        generation
-            .listens
-            .iter()
-            .any(|g| g.address == local && g.socket == SocketOf::Another)
-            .then_some(local)
-    }
-
-    async fn accept(self: Rc<Self>, mut acceptor: Acceptor) {
-        let listen = Rc::new(acceptor.addr().clone());
-        let several =
-            self.generation().listens.iter().any(|g| g.address == *listen && g.socket == SocketOf::Several);
-        loop {
-            match acceptor.accept().await {
-                Ok(accepted) => {
-                    // What panics with one connection keeps nobody from accepting the next; the hook has told it.
-                    let _ = catch_unwind(AssertUnwindSafe(|| {
-                        let local = several.then(|| self.shared_address(&accepted).map(Rc::new)).flatten();
-                        self.accepted(accepted, local.as_ref().unwrap_or(&listen));
-                    }));
-                }
-                Err(e) => {
-                    let level = if e.is_exhaustion() { Level::Crit } else { Level::Alert };
-                    tw_log::write_at!(self.generation().error_log, level, "{e}");
-                }
-            }
-        }
-    }
 }
 
 /// Counts one more while it lives.
@@ -418,6 +401,16 @@ impl Drop for Open {
     }
 }
 
+/// A loop that others know of, however its life ends.
+struct Present(Rc<Worker>);
+
+impl Drop for Present {
+    fn drop(&mut self) {
+        self.0.give_up_turn();
+        self.0.leave_peers();
+    }
+}
+
 /// The life of a loop: serves `generation` until told otherwise. Dropping it closes every connection.
 ///
 /// Called on the loop's thread before the loop guard is on; the future does the rest.
@@ -428,12 +421,18 @@ pub fn run(
     sockets: Vec<ListenSocket>,
     orders: Inbox<Order>,
 ) -> impl Future<Output = ()> {
+    Accepting::prepare(&sockets);
     serve(Worker::new(index, counts, generation), sockets, orders)
 }
 
 async fn serve(worker: Rc<Worker>, sockets: Vec<ListenSocket>, mut orders: Inbox<Order>) {
     HERE.set(Rc::downgrade(&worker));
-    let mut acceptors = listen(&worker, sockets);
+    let _present = Present(worker.clone());
+    worker.tally.generation.set(worker.generation().id);
+    worker.join_peers(orders.stats());
+    worker.listen(sockets);
+    let taking_over = Subject { kind: "accept", id: 0 };
+    let mut taking_over = tw_rt::spawn_local(taking_over, worker.clone().take_over_all());
     let sweeper = worker.clone();
     let mut sweeping = tw_rt::spawn_local(Subject { kind: "files", id: 0 }, async move {
         loop {
@@ -441,16 +440,21 @@ async fn serve(worker: Rc<Worker>, sockets: Vec<ListenSocket>, mut orders: Inbox
             tokio::time::sleep(next).await;
         }
     });
-    while let Some(order) = next(&mut orders, acceptors.iter_mut().chain([&mut sweeping])).await {
+    let mut has_ended = |cx: &mut Context<'_>| {
+        is_over(&mut sweeping, cx) || is_over(&mut taking_over, cx) || worker.has_stopped_accepting(cx)
+    };
+    while let Some(order) = next(&mut orders, &mut has_ended).await {
         match order {
             Order::Generation(generation, sockets) => {
+                worker.tally.generation.set(generation.id);
                 *worker.generation.borrow_mut() = Rc::new(LoopGeneration(generation));
-                let new = listen(&worker, sockets);
-                std::mem::replace(&mut acceptors, new).iter().for_each(JoinHandle::abort);
+                worker.listen(sockets);
             }
             Order::Quit => {
-                acceptors.iter().for_each(JoinHandle::abort);
                 worker.connections.stop();
+                worker.listen_no_more().await;
+                worker.leave_peers();
+                worker.clone().take_over_rest().await;
                 drained(&worker.connections, &mut orders).await;
                 return;
             }
@@ -458,21 +462,18 @@ async fn serve(worker: Rc<Worker>, sockets: Vec<ListenSocket>, mut orders: Inbox
     }
 }
 
-/// The next order; `None` when there will be none, or when one of `tasks`, which do not end, has panicked. Without it the
+/// The next order; `None` when there will be none, or when a task that does not end by itself has panicked. Without it the
 /// loop would seem to serve: it ends, and another one takes its place.
-async fn next<'t>(
+async fn next(
     orders: &mut Inbox<Order>,
-    tasks: impl Iterator<Item = &'t mut JoinHandle<()>>,
+    mut has_ended: impl FnMut(&mut Context<'_>) -> bool,
 ) -> Option<Order> {
-    let (mut order, mut tasks) = (pin!(orders.recv()), tasks.collect::<Vec<_>>());
-    poll_fn(|cx| {
-        let has_ended = |task: &mut &mut JoinHandle<()>| Pin::new(&mut **task).poll(cx).is_ready();
-        if tasks.iter_mut().any(has_ended) {
-            return Poll::Ready(None);
-        }
-        order.as_mut().poll(cx)
-    })
-    .await
+    let mut order = pin!(orders.recv());
+    poll_fn(|cx| if has_ended(cx) { Poll::Ready(None) } else { order.as_mut().poll(cx) }).await
+}
+
+fn is_over(task: &mut JoinHandle<()>, cx: &mut Context<'_>) -> bool {
+    Pin::new(task).poll(cx).is_ready()
 }
 
 /// Waits until no connection is left, or nobody is left who could give orders: then it must end at once.
@@ -484,21 +485,6 @@ async fn drained(connections: &TaskGroup, orders: &mut Inbox<Order>) {
         Poll::Pending => abandoned.as_mut().poll(cx),
     })
     .await;
-}
-
-fn listen(worker: &Rc<Worker>, sockets: Vec<ListenSocket>) -> Vec<JoinHandle<()>> {
-    let generation = worker.generation();
-    let mut tasks = Vec::with_capacity(sockets.len());
-    for socket in sockets {
-        match Acceptor::new(socket, generation.main.multi_accept) {
-            Ok(acceptor) => {
-                let accept = worker.clone().accept(acceptor);
-                tasks.push(tw_rt::spawn_local(Subject { kind: "accept", id: 0 }, accept));
-            }
-            Err(e) => tw_log::emerg!(generation.error_log, "cannot accept connections: {e}"),
-        }
-    }
-    tasks
 }
 
 fn descriptor_limit() -> usize {
@@ -521,9 +507,14 @@ mod tests {
                 })
             };
             let mut tasks = [spawn(false), spawn(false)];
-            tell.send(matches!(next(&mut orders, tasks.iter_mut()).await, Some(Order::Quit))).unwrap();
+            tell.send(matches!(
+                next(&mut orders, |cx| tasks.iter_mut().any(|task| is_over(task, cx))).await,
+                Some(Order::Quit)
+            ))
+            .unwrap();
             let mut tasks = [spawn(false), spawn(true)];
-            tell.send(next(&mut orders, tasks.iter_mut()).await.is_none()).unwrap();
+            tell.send(next(&mut orders, |cx| tasks.iter_mut().any(|task| is_over(task, cx))).await.is_none())
+                .unwrap();
         })
         .unwrap();
         assert!(worker.send(Order::Quit).is_ok());

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 
-use tw_testkit::{Signal, wait};
+use tw_testkit::{Client, Server, Signal, wait};
 
 use crate::server;
 
@@ -22,8 +22,9 @@ fn short(addr: SocketAddr) -> std::io::Result<String> {
 #[test]
 fn no_connection_is_lost_while_loops_and_their_sockets_come_and_go() {
     let conf = |loops: u32, reuseport: &str, text: u32| {
+        let turns = if text % 3 == 2 { "on" } else { "off" };
         format!(
-            "user root; worker_processes {loops}; \
+            "user root; worker_processes {loops}; events {{ accept_mutex {turns}; accept_mutex_delay 10ms; }} \
              http {{ server {{ listen 127.0.0.1:{{port}} {reuseport}; return 200 {text}; }} }}"
         )
     };
@@ -55,4 +56,58 @@ fn no_connection_is_lost_while_loops_and_their_sockets_come_and_go() {
         }
     });
     assert!(served.load(Relaxed) > 0);
+}
+
+/// A number of each loop, by its metric.
+fn of_loops(server: &Server, name: &str) -> Vec<u64> {
+    let text = Client::get(server.addr(), "/metrics").unwrap().text();
+    let series = format!("tailwater_event_loop_{name}{{");
+    let lines = text.lines().filter(|line| line.starts_with(&series));
+    lines.map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect()
+}
+
+fn with_events(loops: u32, events: &str) -> Server {
+    let http = "http { server { listen 127.0.0.1:{port}; location / { return 200 here; } \
+                location = /metrics { metrics; } } }";
+    server().start(&format!("worker_processes {loops}; events {{ {events} }} {http}")).unwrap()
+}
+
+#[test]
+fn who_has_its_turn_accepts_and_others_wait() {
+    let server = with_events(3, "accept_mutex on; accept_mutex_delay 1h; connection_balance off;");
+    let clients: Vec<_> = (0..30).map(|_| server.connect().unwrap()).collect();
+    let all_open = || of_loops(&server, "connections_open").iter().sum::<u64>() > clients.len() as u64;
+    assert!(wait::until(wait::PATIENCE, all_open));
+    let open = of_loops(&server, "connections_open");
+    assert_eq!(open.iter().filter(|open| **open > 0).count(), 1, "{open:?}");
+}
+
+#[test]
+fn a_loop_that_is_nearly_full_leaves_its_turn_to_another() {
+    let events = "accept_mutex on; accept_mutex_delay 10ms; connection_balance off; worker_connections 16;";
+    let server = with_events(2, events);
+    let clients: Vec<_> = (0..20).map(|_| server.connect().unwrap()).collect();
+    let all_open = || of_loops(&server, "connections_open").iter().sum::<u64>() > clients.len() as u64;
+    assert!(wait::until(wait::PATIENCE, all_open));
+    let open = of_loops(&server, "connections_open");
+    assert!(open.iter().all(|open| *open >= 4), "{open:?}");
+}
+
+#[test]
+fn connections_go_to_loops_that_do_less() {
+    // Mostly one loop accepts.
+    let mut server = with_events(2, "accept_mutex on; accept_mutex_delay 1h; worker_connections 4096;");
+    let mut clients = Vec::new();
+    let were_passed_on = || {
+        clients.extend((0..8).map(|_| server.connect().unwrap()));
+        let passed_on = of_loops(&server, "connections_passed_on_total");
+        let open = of_loops(&server, "connections_open");
+        passed_on.iter().any(|passed_on| *passed_on > 0) && open.len() == 2 && !open.contains(&0)
+    };
+    assert!(wait::until(wait::PATIENCE, were_passed_on));
+    for client in &mut clients {
+        client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        assert_eq!(client.read_response().unwrap().text(), "here");
+    }
+    assert!(server.stop().unwrap().success());
 }

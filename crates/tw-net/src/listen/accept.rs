@@ -1,27 +1,53 @@
 //! Taking connections from a listening socket on a loop.
+//!
+//! A socket that other loops have, too, wakes one of them for a connection, not all (see [`tw_rt::gate`]). Where the loop
+//! has no gate left, tokio watches the socket, and all are woken.
 
 use std::fmt;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rustix::io::Errno as Os;
-use tokio::net::{TcpListener, UnixListener};
+use rustix::net::{SocketFlags, acceptfrom_with};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tw_log::Errno;
-use tw_rt::{Addr, Stream};
+use tw_rt::gate::{Gated, Wakes};
+use tw_rt::{Addr, FirstBytes, Stream};
 
-use super::ListenSocket;
+use super::{ListenSocket, Share};
 
 /// How long accepting pauses after an error (nginx's `accept_mutex_delay`).
 const PAUSE: Duration = Duration::from_millis(500);
+/// The kernel wakes the loop that has watched the socket longest. After so many connections a loop watches it anew, so
+/// that the others have theirs (nginx's number).
+const TAKEN_IN_A_ROW: u32 = 16;
 
-/// A connection just taken.
+/// A connection just taken: on no loop yet.
 #[derive(Debug)]
 pub struct Accepted {
-    /// The connection, registered with this loop.
-    pub stream: Stream,
+    /// Non-blocking.
+    pub socket: OwnedFd,
     /// Who connected.
     pub peer: Addr,
+}
+
+impl Accepted {
+    /// The connection on the loop of this thread, and who connected.
+    pub fn into_stream(self, first: FirstBytes) -> (Stream, Addr) {
+        let stream = match &self.peer {
+            Addr::Inet(_) => Stream::tcp(self.socket, first),
+            Addr::Unix(_) => Stream::unix(self.socket, first),
+        };
+        (stream, self.peer)
+    }
+
+    /// The address it came to. One system call.
+    pub fn local_addr(&self) -> io::Result<Addr> {
+        Ok(Some(rustix::net::getsockname(&self.socket)?).into())
+    }
 }
 
 /// `accept()` failed. Displays as nginx writes it: `accept4() failed (24: Too many open files)`.
@@ -55,79 +81,160 @@ impl std::error::Error for AcceptError {}
 pub struct Acceptor {
     listener: Listener,
     addr: Addr,
-    multi_accept: bool,
+    share: Share,
+    /// Connections taken since it went to the end of the queue of those that wait.
+    taken: u32,
     next: Next,
 }
 
 /// What the next call does before it accepts.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
-    Accept,
+    /// Waits to be told that there is one.
+    Wait,
+    /// Lets others run.
     Yield,
     Pause,
 }
 
 #[derive(Debug)]
 enum Listener {
+    Gated(Gated),
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
 impl Acceptor {
-    /// Registers `socket` with the loop of this thread.
-    ///
-    /// `multi_accept`: take all waiting connections before other tasks run; otherwise one, then everything else that
-    /// is ready, then the next.
-    pub fn new(socket: ListenSocket, multi_accept: bool) -> io::Result<Self> {
-        let addr = socket.addr().clone();
-        let fd = OwnedFd::from(socket);
-        let listener = match addr {
-            Addr::Inet(_) => Listener::Tcp(TcpListener::from_std(fd.into())?),
-            Addr::Unix(_) => Listener::Unix(UnixListener::from_std(fd.into())?),
+    /// Prepares the loop of this thread for `count` sockets; those that are more wake every loop. See
+    /// [`tw_rt::gate::prepare`] for when.
+    pub fn prepare(count: usize) {
+        tw_rt::gate::prepare(count);
+    }
+
+    /// Brings `socket` to the loop of this thread, which waits for connections from the first [`accept`](Self::accept) on.
+    pub fn new(socket: ListenSocket) -> io::Result<Self> {
+        let (addr, share) = (socket.addr().clone(), socket.shared_with());
+        let wakes = match share {
+            Share::Alone => Wakes::All,
+            Share::All => Wakes::One,
         };
-        Ok(Self { listener, addr, multi_accept, next: Next::Accept })
+        let listener = match Gated::new(OwnedFd::from(socket), wakes) {
+            Ok(gated) => Listener::Gated(gated),
+            Err(fd) => match addr {
+                Addr::Inet(_) => Listener::Tcp(TcpListener::from_std(fd.into())?),
+                Addr::Unix(_) => Listener::Unix(UnixListener::from_std(fd.into())?),
+            },
+        };
+        Ok(Self { listener, addr, share, taken: 0, next: Next::Wait })
     }
 
     /// The next connection, non-blocking and close-on-exec. Waits until there is one; connections that ended before
-    /// they were taken are passed over. After an error, log it and call again: the pause it needs is in here.
+    /// they were taken are passed over. Between two calls other tasks run. After an error, log it and call again: the pause
+    /// it needs is in here.
     pub async fn accept(&mut self) -> Result<Accepted, AcceptError> {
-        match std::mem::replace(&mut self.next, Next::Accept) {
-            Next::Accept => {}
+        match std::mem::replace(&mut self.next, Next::Wait) {
+            Next::Wait => {}
             Next::Yield => tw_rt::yield_now().await,
             Next::Pause => tokio::time::sleep(PAUSE).await,
         }
         loop {
-            let accepted = match &self.listener {
-                Listener::Tcp(listener) => {
-                    listener.accept().await.map(|(stream, peer)| (stream.into(), peer.into()))
+            match self.wait_and_take().await {
+                Ok(accepted) => {
+                    self.next = match self.listener {
+                        // It is looked at once a turn.
+                        Listener::Gated(_) => Next::Wait,
+                        Listener::Tcp(_) | Listener::Unix(_) => Next::Yield,
+                    };
+                    return Ok(accepted);
                 }
-                Listener::Unix(listener) => {
-                    listener.accept().await.map(|(stream, peer)| (stream.into(), peer.into()))
-                }
-            };
-            match accepted {
-                Ok((stream, peer)) => {
-                    if !self.multi_accept {
-                        self.next = Next::Yield;
-                    }
-                    return Ok(Accepted { stream, peer });
-                }
-                Err(e) if is_the_peers(&e) => {}
-                Err(e) => {
-                    let error = AcceptError { errno: Errno::from(&e) };
-                    // DIFF(nginx): nginx pauses only when descriptors run out. Whatever else it is, it is there again
-                    // at once, and without a pause the loop would do nothing but fail.
-                    self.next = Next::Pause;
-                    return Err(error);
-                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock || is_the_peers(&e) => {}
+                Err(e) => return Err(self.failed(&e)),
             }
         }
+    }
+
+    /// One more connection, if it is there now (`multi_accept`).
+    pub fn another(&mut self) -> Option<Result<Accepted, AcceptError>> {
+        loop {
+            match self.take() {
+                Ok(accepted) => return Some(Ok(accepted)),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return None,
+                Err(e) if is_the_peers(&e) => {}
+                Err(e) => return Some(Err(self.failed(&e))),
+            }
+        }
+    }
+
+    /// Is not woken for connections until it accepts again.
+    pub fn rest(&mut self) {
+        if let Listener::Gated(gated) = &mut self.listener {
+            // One that the loop cannot forget wakes it in vain.
+            let _ = gated.set_open(false);
+        }
+    }
+
+    fn failed(&mut self, error: &io::Error) -> AcceptError {
+        // DIFF(nginx): nginx pauses only when descriptors run out. Whatever else it is, it is there again at once, and
+        // without a pause the loop would do nothing but fail.
+        self.next = Next::Pause;
+        self.rest();
+        AcceptError { errno: Errno::from(error) }
+    }
+
+    async fn wait_and_take(&mut self) -> io::Result<Accepted> {
+        match &mut self.listener {
+            Listener::Gated(gated) => {
+                if self.taken >= TAKEN_IN_A_ROW && self.share == Share::All {
+                    self.taken = 0;
+                    gated.to_the_end()?;
+                }
+                gated.set_open(true)?;
+                gated.ready().await?;
+                self.take()
+            }
+            Listener::Tcp(listener) => of_tcp(listener.accept().await?),
+            Listener::Unix(listener) => of_unix(listener.accept().await?),
+        }
+    }
+
+    fn take(&mut self) -> io::Result<Accepted> {
+        let mut cx = Context::from_waker(Waker::noop());
+        match &mut self.listener {
+            Listener::Gated(gated) => {
+                let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+                let (socket, peer) = acceptfrom_with(gated.as_fd(), flags)?;
+                self.taken += 1;
+                Ok(Accepted { socket, peer: peer.into() })
+            }
+            Listener::Tcp(listener) => match listener.poll_accept(&mut cx) {
+                Poll::Ready(accepted) => of_tcp(accepted?),
+                Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+            },
+            Listener::Unix(listener) => match listener.poll_accept(&mut cx) {
+                Poll::Ready(accepted) => of_unix(accepted?),
+                Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+            },
+        }
+    }
+
+    /// Who accepts from its socket.
+    pub fn shared_with(&self) -> Share {
+        self.share
     }
 
     /// The address it listens on.
     pub fn addr(&self) -> &Addr {
         &self.addr
     }
+}
+
+fn of_tcp((stream, peer): (TcpStream, SocketAddr)) -> io::Result<Accepted> {
+    Ok(Accepted { socket: stream.into_std()?.into(), peer: peer.into() })
+}
+
+fn of_unix((stream, peer): (UnixStream, tokio::net::unix::SocketAddr)) -> io::Result<Accepted> {
+    let peer = Addr::Unix(peer.as_pathname().map(Into::into));
+    Ok(Accepted { socket: stream.into_std()?.into(), peer })
 }
 
 /// Whether the connection is at fault and not the listening socket: accept(2) asks to treat errors that the network
@@ -153,15 +260,24 @@ mod tests {
     use crate::listen::ListenOptions;
     use std::cell::Cell;
     use std::future::Future;
-    use std::net::{Ipv4Addr, SocketAddr};
+    use std::net::Ipv4Addr;
     use std::rc::Rc;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     use tw_rt::{Subject, Worker, WorkerOptions, spawn_local};
 
-    fn on_loop<Fut: Future<Output = ()> + 'static>(main: impl FnOnce() -> Fut + Send + 'static) {
-        let worker = Worker::<()>::start(WorkerOptions::new(0), |_| main()).unwrap();
-        worker.join().unwrap();
+    /// Once on a loop with gates, once on one without.
+    fn on_loop<Fut: Future<Output = ()> + 'static>(main: impl Fn() -> Fut + Clone + Send + 'static) {
+        for gates in [0, 2] {
+            let main = main.clone();
+            let worker = Worker::<()>::start(WorkerOptions::new(0), move |_| {
+                Acceptor::prepare(gates);
+                main()
+            });
+            worker.unwrap().join().unwrap();
+        }
     }
 
     fn listening() -> ListenSocket {
@@ -176,15 +292,16 @@ mod tests {
     #[test]
     fn connections_come_with_their_peers_address() {
         on_loop(|| async {
-            let mut acceptor = Acceptor::new(listening(), false).unwrap();
+            let mut acceptor = Acceptor::new(listening()).unwrap();
             for _ in 0..3 {
                 let client = connect(&acceptor);
                 let accepted = acceptor.accept().await.unwrap();
                 assert_eq!(accepted.peer, Addr::from(client.local_addr().unwrap()));
-                assert_eq!(accepted.stream.local_addr().unwrap(), *acceptor.addr());
-                assert!(
-                    rustix::io::fcntl_getfd(&accepted.stream).unwrap().contains(rustix::io::FdFlags::CLOEXEC)
-                );
+                assert_eq!(accepted.local_addr().unwrap(), *acceptor.addr());
+                let flags = rustix::io::fcntl_getfd(&accepted.socket).unwrap();
+                assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
+                let flags = rustix::fs::fcntl_getfl(&accepted.socket).unwrap();
+                assert!(flags.contains(rustix::fs::OFlags::NONBLOCK));
             }
         });
     }
@@ -196,7 +313,7 @@ mod tests {
             let addr = Addr::Unix(Some(path.as_path().into()));
             let socket =
                 ListenSocket::open(&addr, &ListenOptions::default(), &mut |r| panic!("{r}")).unwrap();
-            let mut acceptor = Acceptor::new(socket, true).unwrap();
+            let mut acceptor = Acceptor::new(socket).unwrap();
             let _client = std::os::unix::net::UnixStream::connect(&path).unwrap();
             std::fs::remove_file(&path).unwrap();
             assert_eq!(acceptor.accept().await.unwrap().peer, Addr::Unix(None));
@@ -204,9 +321,10 @@ mod tests {
     }
 
     /// How often another task runs while three waiting connections are taken.
-    fn turns_of_others(multi_accept: bool) {
+    #[test]
+    fn others_run_between_two_calls_unless_another_is_asked_for() {
         on_loop(move || async move {
-            let mut acceptor = Acceptor::new(listening(), multi_accept).unwrap();
+            let mut acceptor = Acceptor::new(listening()).unwrap();
             let _clients = [connect(&acceptor), connect(&acceptor), connect(&acceptor)];
             let turns = Rc::new(Cell::new(0));
             let counter = Rc::clone(&turns);
@@ -218,16 +336,12 @@ mod tests {
             });
             acceptor.accept().await.unwrap();
             let before = turns.get();
+            acceptor.another().unwrap().unwrap();
+            assert_eq!(turns.get(), before);
             acceptor.accept().await.unwrap();
-            acceptor.accept().await.unwrap();
-            assert_eq!(turns.get() > before, !multi_accept);
+            assert!(turns.get() > before);
+            assert!(acceptor.another().is_none());
         });
-    }
-
-    #[test]
-    fn multi_accept_decides_whether_others_run_in_between() {
-        turns_of_others(true);
-        turns_of_others(false);
     }
 
     /// The test program once more, alone: a limit on descriptors would hit every other test too.
@@ -243,7 +357,7 @@ mod tests {
             return;
         }
         on_loop(|| async {
-            let mut acceptor = Acceptor::new(listening(), false).unwrap();
+            let mut acceptor = Acceptor::new(listening()).unwrap();
             let _client = connect(&acceptor);
             let limit = getrlimit(Resource::Nofile);
             setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..limit }).unwrap();
@@ -254,6 +368,45 @@ mod tests {
             // The connection is still there, and no new event is needed to see it.
             acceptor.accept().await.unwrap();
         });
+    }
+
+    /// Idle loops that all listen on one socket; what they were woken for 100 connections.
+    fn wakes_of_loops() -> usize {
+        let socket = listening();
+        let addr = socket.addr().inet().unwrap();
+        let taken = Arc::new(AtomicUsize::new(0));
+        let workers = [(); 4].map(|()| {
+            let (socket, taken) = (socket.try_clone().unwrap(), taken.clone());
+            let worker = Worker::<()>::start(WorkerOptions::new(0), move |mut inbox| {
+                Acceptor::prepare(1);
+                async move {
+                    spawn_local(Subject { kind: "accept", id: 0 }, async move {
+                        let mut acceptor = Acceptor::new(socket).unwrap();
+                        while acceptor.accept().await.is_ok() {
+                            taken.fetch_add(1, Relaxed);
+                        }
+                    });
+                    inbox.recv().await;
+                }
+            });
+            worker.unwrap()
+        });
+        for number in 1..=100 {
+            drop(std::net::TcpStream::connect(addr).unwrap());
+            while taken.load(Relaxed) < number {
+                std::thread::yield_now();
+            }
+        }
+        let turns = workers.iter().map(|worker| worker.stats().blocked.snapshot().count() as usize).sum();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        turns
+    }
+
+    #[test]
+    fn a_connection_wakes_one_of_many_loops() {
+        let turns = wakes_of_loops();
+        // Each loop begins with a turn, and one that is on its way to sleep when a connection comes may look in vain.
+        assert!(turns < 150, "{turns}");
     }
 
     #[test]

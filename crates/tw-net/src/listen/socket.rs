@@ -199,6 +199,11 @@ impl ListenSocket {
         Ok(Self { socket: self.socket.try_clone()?, addr: self.addr.clone(), share })
     }
 
+    /// A number that this socket has, whichever descriptor it is known by, and no other.
+    pub fn cookie(&self) -> io::Result<u64> {
+        Ok(sockopt::socket_cookie(&self.socket)?)
+    }
+
     /// Who accepts from it.
     pub fn shared_with(&self) -> Share {
         self.share

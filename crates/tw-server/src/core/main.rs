@@ -26,6 +26,12 @@ pub struct MainSettings {
     pub priority: i32,
     /// `multi_accept`
     pub multi_accept: bool,
+    /// `accept_mutex`: whether loops take turns to accept.
+    pub accept_mutex: bool,
+    /// `accept_mutex_delay`: when a loop tries again to get its turn.
+    pub accept_mutex_delay: Duration,
+    /// `connection_balance`
+    pub connection_balance: ConnectionBalance,
     /// `thread_pool`; the first is `default`.
     pub pools: Vec<PoolSettings>,
     /// `debug_connection`
@@ -135,6 +141,15 @@ impl LoopWatchdog {
     }
 }
 
+/// `connection_balance`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConnectionBalance {
+    /// A loop serves what it accepts.
+    Off,
+    /// A connection that is accepted may be passed on to a loop that does less.
+    Accept,
+}
+
 /// Most loops of a process.
 pub const WORKERS_MAX: u64 = 1024;
 
@@ -167,6 +182,9 @@ pub struct Raw {
     worker_rlimit_core: Setting<u64>,
     worker_priority: Setting<i32>,
     multi_accept: Setting<bool>,
+    accept_mutex: Setting<bool>,
+    accept_mutex_delay: Setting<Duration>,
+    connection_balance: Setting<ConnectionBalance>,
     thread_pool: Setting<Vec<PoolSettings>>,
     debug_connections: Setting<Vec<DebugPeer>>,
     error_log: Setting<Vec<LogTarget>>,
@@ -221,6 +239,21 @@ pub const DIRECTIVES: &[Directive<Raw>] = &[
     record::flag("multi_accept", EVENTS)
         .default("off")
         .doc("Accepts all waiting connections in one turn instead of one.").set(|raw, node, _| raw.multi_accept.set_flag(node)),
+    record::flag("accept_mutex", EVENTS)
+        .default("off")
+        .doc("Loops accept from shared sockets in turns, one at a time; sockets with reuseport have no turns.").set(|raw, node, _| raw.accept_mutex.set_flag(node)),
+    record::time("accept_mutex_delay", EVENTS)
+        .default("500ms")
+        .doc("When a loop tries again to accept if another one has its turn (accept_mutex).").set(|raw, node, _| raw.accept_mutex_delay.set_msec(node)),
+    record::new("connection_balance", "off | accept", EVENTS, Args::exact(1))
+    .default("accept")
+    .since("Tailwater 0.2")
+    .doc("Whether a connection that was accepted is passed on to another loop when that one does less, by its time in turns and its connections.").set(|raw, node, _| {
+        raw.connection_balance.set_one_of(
+            node,
+            &[("off", ConnectionBalance::Off), ("accept", ConnectionBalance::Accept)],
+        )
+    }),
     record::new("thread_pool", "name threads=number [max_queue=number]", MAIN, Args::range(2, 3))
     .default("default threads=32 max_queue=65536")
     .since("1.7.11")
@@ -314,8 +347,6 @@ pub const DIRECTIVES: &[Directive<Raw>] = &[
         }
         raw.without_effect.set_once(node, ())
     }),
-    without_effect("accept_mutex", "on | off", EVENTS),
-    without_effect("accept_mutex_delay", "time", EVENTS),
     without_effect("worker_aio_requests", "number", EVENTS),
     without_effect("timer_resolution", "interval", MAIN),
     without_effect("pcre_jit", "on | off", MAIN),
@@ -358,6 +389,9 @@ impl MainSettings {
             rlimit_core: raw.worker_rlimit_core.take(),
             priority: raw.worker_priority.or(None, 0),
             multi_accept: raw.multi_accept.or(None, false),
+            accept_mutex: raw.accept_mutex.or(None, false),
+            accept_mutex_delay: raw.accept_mutex_delay.or(None, Duration::from_millis(500)),
+            connection_balance: raw.connection_balance.or(None, ConnectionBalance::Accept),
             pools,
             debug_connections: raw.debug_connections.take().unwrap_or_default(),
             error_log,

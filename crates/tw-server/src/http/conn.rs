@@ -12,7 +12,6 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -164,7 +163,7 @@ impl Conn {
 
     /// A second descriptor of the socket, for a pool thread to write to; `None` if there is no descriptor left.
     pub(crate) fn socket(&self) -> Option<&tw_disk::Socket> {
-        let socket = self.socket.get_or_init(|| self.stream.as_fd().try_clone_to_owned().ok().map(Arc::new));
+        let socket = self.socket.get_or_init(|| self.stream.try_clone().ok().map(Arc::new));
         socket.as_ref()
     }
 
@@ -232,7 +231,8 @@ impl Conn {
             if let Poll::Ready(ready) = self.stream.poll_readable(cx) {
                 return Poll::Ready(if ready.is_ok() { Woken::Readable } else { Woken::Close });
             }
-            if self.worker.connections.is_stopping() {
+            // The first request of a client that has just connected is on its way.
+            if self.worker.connections.is_stopping() && self.requests.get() > 0 {
                 return Poll::Ready(Woken::Close);
             }
             match &mut *self.idle.borrow_mut() {
@@ -292,8 +292,8 @@ impl Conn {
         generation.listens.get(at)
     }
 
-    /// What a location asks of the connection before it is answered.
-    pub(crate) fn enter_location(&self, core: &Location) {
+    /// Lets small writes leave at once, if the location asks for that (`tcp_nodelay`).
+    pub(crate) fn send_at_once(&self, core: &Location) {
         if core.send.tcp_nodelay && self.nodelay.get() == NoDelay::Unset {
             self.nodelay.set(NoDelay::Set);
             // Without it responses are only a little later.
@@ -303,8 +303,7 @@ impl Conn {
 
     /// Whether the client sent something that nobody read, as far as the loop was told.
     fn may_have_input(&self) -> bool {
-        let mut cx = std::task::Context::from_waker(Waker::noop());
-        self.stream.poll_readable(&mut cx).is_ready()
+        self.stream.may_have_input()
     }
 
     /// Writes a line into the main error log.
@@ -357,6 +356,8 @@ pub(crate) async fn serve(conn: Rc<Conn>) {
     }
     conn.keepalive_timeout.set(timeout);
     let mut wait = timeout;
+    // Whether the first read is tried before the loop says that there is something.
+    let mut is_try = conn.stream.may_have_input();
     while !early.is_empty() || matches!(conn.idle(wait).await, Woken::Readable) {
         let mut r = conn.worker.take_request();
         r.bind(&conn);
@@ -365,6 +366,9 @@ pub(crate) async fn serve(conn: Rc<Conn>) {
         }
         // On the heap while it runs: a connection that waits does not carry its size, a third of all it costs.
         let after = Box::pin(exchange(&conn, &mut r)).await;
+        if std::mem::take(&mut is_try) {
+            conn.worker.saw_first_bytes(after != After::KeepAlive || conn.requests.get() > 0);
+        }
         let linger = (after == After::Close).then(|| r.plan().core.lingering);
         let unread = !r.head.rest().is_empty() || r.body.is_pending();
         conn.worker.give_back(r);
@@ -398,6 +402,7 @@ async fn exchange(conn: &Rc<Conn>, r: &mut Request) -> After {
         if !matches!(head, Head::Closed | Head::NotBegun) {
             conn.requests.set(conn.requests.get() + 1);
             conn.worker.tally.requests.add(1);
+            conn.worker.knock();
         }
         let body = match head {
             Head::Complete => {

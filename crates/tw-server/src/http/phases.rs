@@ -239,7 +239,6 @@ pub(super) fn enter(r: &mut Request, generation: &Rc<LoopGeneration>, plan: Plan
     {
         r.plan = others;
     }
-    r.conn().enter_location(&generation.plan(r.plan).core);
     Next::Run
 }
 

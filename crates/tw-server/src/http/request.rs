@@ -350,7 +350,6 @@ impl Request {
         let generation = self.generation().clone();
         if let Some(plan) = generation.plan(of).ifs.get(nth) {
             self.plan = *plan;
-            self.conn().enter_location(&generation.plan(*plan).core);
         }
     }
 

@@ -60,9 +60,16 @@ enum Failure {
 /// Sends the head, which is the first `head_len` bytes of the loop's head buffer, and the body.
 pub(crate) async fn send(r: &mut Request, body: Body, framing: Framing, head_len: usize) {
     r.sent.head = head_len as u64;
+    // The close of a connection sends what is left at once, whatever the socket's options are.
+    if r.course.after == After::KeepAlive {
+        r.conn().send_at_once(&r.plan().core);
+    }
     let sent = match first(r, body, framing) {
         Ok(None) => Ok(()),
-        Ok(Some(rest)) => Box::pin(rest.send(r)).await,
+        Ok(Some(rest)) => {
+            r.conn().send_at_once(&r.plan().core);
+            Box::pin(rest.send(r)).await
+        }
         Err(failure) => Err(failure),
     };
     match sent {

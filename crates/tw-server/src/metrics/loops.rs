@@ -1,6 +1,7 @@
-//! Event loops: was one ever blocked?
+//! Event loops: was one ever blocked, and what part of the work does each do?
 
-use super::{Kind, Metric};
+use super::{Kind, Metric, Samples, Scrape};
+use crate::worker::Peer;
 
 pub(super) const METRICS: &[Metric] = &[
     Metric {
@@ -36,4 +37,52 @@ pub(super) const METRICS: &[Metric] = &[
             }
         },
     },
+    Metric {
+        name: "event_loop_busy_seconds_total",
+        kind: Kind::Counter,
+        labels: &["worker"],
+        doc: "Time an event loop was not waiting for events.",
+        read: |scrape, out| {
+            let now = tw_rt::clock::now();
+            each(scrape, |worker, peer| out.float(&[worker], super::seconds(peer.stats.busy.until(now))));
+        },
+    },
+    Metric {
+        name: "event_loop_connections_open",
+        kind: Kind::Gauge,
+        labels: &["worker"],
+        doc: "Connections that an event loop has open now.",
+        read: |scrape, out| values(scrape, out, |peer| peer.tally.open.value()),
+    },
+    Metric {
+        name: "event_loop_connections_total",
+        kind: Kind::Counter,
+        labels: &["worker"],
+        doc: "Connections that an event loop began to serve, whichever loop had accepted them.",
+        read: |scrape, out| values(scrape, out, |peer| peer.tally.accepted.value()),
+    },
+    Metric {
+        name: "event_loop_connections_passed_on_total",
+        kind: Kind::Counter,
+        labels: &["worker"],
+        doc: "Connections that an event loop accepted and another one serves, because it did less (connection_balance).",
+        read: |scrape, out| values(scrape, out, |peer| peer.tally.passed_on.value()),
+    },
+    Metric {
+        name: "event_loop_requests_total",
+        kind: Kind::Counter,
+        labels: &["worker"],
+        doc: "Requests that an event loop began to serve.",
+        read: |scrape, out| values(scrape, out, |peer| peer.tally.requests.value()),
+    },
 ];
+
+fn each(scrape: &Scrape<'_>, mut tell: impl FnMut(&str, &Peer)) {
+    for peer in scrape.request().conn().worker.counts.peers() {
+        tell(&peer.index.to_string(), &peer);
+    }
+}
+
+fn values(scrape: &Scrape<'_>, out: &mut Samples<'_>, of: impl Fn(&Peer) -> u64) {
+    each(scrape, |worker, peer| out.value(&[worker], of(peer)));
+}

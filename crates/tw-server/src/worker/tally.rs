@@ -25,6 +25,16 @@ impl Number {
     pub(crate) fn sub(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_sub(n), Relaxed);
     }
+
+    /// Makes it `n`: for numbers that are neither sums nor levels.
+    pub(crate) fn set(&self, n: u64) {
+        self.0.store(n, Relaxed);
+    }
+
+    /// It, as it is now.
+    pub fn value(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
 }
 
 /// The numbers of one loop, on cache lines of their own.
@@ -49,6 +59,12 @@ pub struct Tally {
     pub received: Number,
     /// Bytes sent to clients.
     pub sent: Number,
+    /// Connections it accepted and gave to other loops.
+    pub passed_on: Number,
+    /// Connections it got from other loops.
+    pub taken_over: Number,
+    /// Number of the generation it serves by.
+    pub(crate) generation: Number,
     /// Whether a loop counts here now.
     is_taken: AtomicBool,
     next: Tallies,
@@ -89,6 +105,13 @@ impl Tallies {
 
 /// The tally of this loop.
 pub(crate) struct OwnTally(Arc<Tally>);
+
+impl OwnTally {
+    /// It, for others to read.
+    pub(super) fn share(&self) -> Arc<Tally> {
+        self.0.clone()
+    }
+}
 
 impl Deref for OwnTally {
     type Target = Tally;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tw_conf::Span;
 use tw_http::Progress;
 use tw_net::Addr;
-use tw_rt::{Deadline, Stream, WorkerOptions};
+use tw_rt::{Deadline, FirstBytes, Stream, WorkerOptions};
 
 use super::{AGAIN, Next, ask, decide, locate};
 use crate::config_thread::Live;
@@ -90,7 +90,7 @@ async fn explain_here(generation: Live, asked: &Asked) -> io::Result<Result<Expl
     let address = generation.listens[at].address.clone();
     let (ours, _theirs) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
-    let stream = Stream::from(tokio::net::UnixStream::from_std(ours)?);
+    let stream = Stream::unix(ours.into(), FirstBytes::Later);
     let client = Addr::Inet(SocketAddr::from((Ipv4Addr::LOCALHOST, 50_000)));
     let worker = Worker::new(0, Arc::new(Counts::default()), generation);
     let conn = Conn::new(1, stream, client, Rc::new(address.clone()), worker.clone());

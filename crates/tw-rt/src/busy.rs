@@ -1,0 +1,63 @@
+//! How long a loop was not waiting: what a balance of loops compares.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+/// How long a loop was not waiting; written by its thread, read by any.
+#[derive(Debug)]
+pub struct Busy {
+    base: Instant,
+    ended_ns: AtomicU64,
+    /// When the turn that is going on began, in nanoseconds from `base`; 0 while the loop waits.
+    since_ns: AtomicU64,
+}
+
+impl Default for Busy {
+    fn default() -> Self {
+        Self { base: Instant::now(), ended_ns: AtomicU64::new(0), since_ns: AtomicU64::new(0) }
+    }
+}
+
+impl Busy {
+    pub(crate) fn begin(&self, now: Instant) {
+        self.since_ns.store(self.at(now).max(1), Relaxed);
+    }
+
+    pub(crate) fn end(&self, turn_ns: u64) {
+        self.ended_ns.store(self.ended_ns.load(Relaxed) + turn_ns, Relaxed);
+        self.since_ns.store(0, Relaxed);
+    }
+
+    /// Nanoseconds in turns until `now`, the one that is going on included. A turn that ends while it is read may be
+    /// counted twice or not at all.
+    pub fn until(&self, now: Instant) -> u64 {
+        let going_on = match self.since_ns.load(Relaxed) {
+            0 => 0,
+            since => self.at(now).saturating_sub(since),
+        };
+        self.ended_ns.load(Relaxed) + going_on
+    }
+
+    fn at(&self, now: Instant) -> u64 {
+        u64::try_from(now.saturating_duration_since(self.base).as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn turns_add_up_and_the_one_that_goes_on_counts() {
+        let busy = Busy::default();
+        let at = |ms| busy.base + Duration::from_millis(ms);
+        assert_eq!(busy.until(at(5)), 0);
+        busy.begin(at(10));
+        assert_eq!(busy.until(at(13)), 3_000_000);
+        busy.end(4_000_000);
+        assert_eq!(busy.until(at(100)), 4_000_000);
+        busy.begin(at(100));
+        assert_eq!(busy.until(at(101)), 5_000_000);
+    }
+}

@@ -1,0 +1,369 @@
+//! How connections come to a loop: from its listening sockets, one at a time or all that wait (`multi_accept`), and only
+//! while it is its turn (`accept_mutex`).
+//!
+//! ```text
+//! its own socket (reuseport) ──────────────────────────────┐
+//! a socket of all loops ─► its turn, or after the delay ───┼─► taken ─┬─► served here
+//! another loop (connection_balance) ────────────┐          │          └─► passed on to a loop that does less
+//!                                               └──────────┼─► served here
+//! ```
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::atomic::{
+    AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tw_base::Limit;
+use tw_log::Level;
+use tw_net::listen::Share;
+use tw_net::{AcceptError, Accepted, Acceptor, Addr, ListenSocket};
+use tw_rt::{FirstBytes, watch::Subject};
+
+use super::Worker;
+use crate::http::generation::SocketOf;
+
+/// Listening sockets for which a loop that begins is prepared beyond those it begins with. What a reload adds later
+/// wakes every loop for each connection.
+const SPARE_GATES: usize = 8;
+/// How much the last connections tell of the next one. Where first bytes are rarely there, one in so many is tried.
+const GUESS_MAX: i8 = 16;
+
+/// Connections that a loop takes at last from a socket it leaves.
+const LAST_MAX: usize = 1024;
+
+pub(super) const LIMIT: Limit = Limit::count(
+    "LAST_MAX",
+    LAST_MAX as u64,
+    "Connections that a loop still takes from a listening socket it leaves",
+    "other loops take the rest; if there are none, it is closed",
+);
+
+/// The right to accept from sockets of all loops, which one loop at a time has (`accept_mutex`).
+#[derive(Default)]
+pub(super) struct AcceptMutex {
+    /// Its number; 0 for nobody.
+    holder: AtomicU64,
+    last: AtomicU64,
+}
+
+impl AcceptMutex {
+    /// Takes it for `number`, which may have it already. Never waits.
+    fn take(&self, number: u64) -> bool {
+        // Acquire and release: whoever has it next sees what the last one accepted.
+        match self.holder.compare_exchange(0, number, AcqRel, Acquire) {
+            Ok(_) => true,
+            Err(holder) => holder == number,
+        }
+    }
+
+    fn give_up(&self, number: u64) {
+        // Somebody else's stays.
+        let _ = self.holder.compare_exchange(number, 0, Release, Relaxed);
+    }
+
+    fn is_free(&self) -> bool {
+        self.holder.load(Relaxed) == 0
+    }
+}
+
+/// What a loop needs to accept.
+pub(super) struct Accepting {
+    /// What the mutex knows it by.
+    number: u64,
+    /// Its sockets, and the tasks that accept from them.
+    tasks: RefCell<Vec<Task>>,
+    /// Tasks that wait for their turn.
+    waiting: Cell<usize>,
+    turn: Notify,
+    first_bytes: Cell<i8>,
+}
+
+struct Task {
+    socket: Option<u64>,
+    share: Share,
+    end: Rc<End>,
+    handle: JoinHandle<()>,
+}
+
+/// Asks a task to take what waits in its socket, and to end.
+#[derive(Default)]
+struct End {
+    is_asked: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl End {
+    fn ask(&self) {
+        self.is_asked.set(true);
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// What `future` gives, or `None` once the end is asked for.
+    async fn or<F: Future>(&self, future: F) -> Option<F::Output> {
+        let mut future = pin!(future);
+        poll_fn(|cx| {
+            if self.is_asked.get() {
+                return Poll::Ready(None);
+            }
+            let mut waker = self.waker.borrow_mut();
+            if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+                *waker = Some(cx.waker().clone());
+            }
+            drop(waker);
+            future.as_mut().poll(cx).map(Some)
+        })
+        .await
+    }
+}
+
+/// Counts a task as waiting while it lives.
+struct Waiting<'a>(&'a Cell<usize>);
+
+impl<'a> Waiting<'a> {
+    fn new(count: &'a Cell<usize>) -> Self {
+        count.set(count.get() + 1);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+impl Accepting {
+    pub(super) fn new(mutex: &AcceptMutex) -> Self {
+        Self {
+            number: mutex.last.fetch_add(1, Relaxed) + 1,
+            tasks: RefCell::default(),
+            waiting: Cell::new(0),
+            turn: Notify::new(),
+            first_bytes: Cell::new(GUESS_MAX),
+        }
+    }
+
+    /// Prepares the loop of this thread, which begins with these sockets.
+    pub(super) fn prepare(sockets: &[ListenSocket]) {
+        Acceptor::prepare(sockets.len() + SPARE_GATES);
+    }
+
+    /// What to expect of a connection that has just come.
+    fn first_bytes(&self) -> FirstBytes {
+        match self.first_bytes.get() {
+            1.. => FirstBytes::Likely,
+            guess => {
+                // Down to the bottom, then one try.
+                self.first_bytes.set(if guess > -GUESS_MAX { guess - 1 } else { 1 });
+                FirstBytes::Later
+            }
+        }
+    }
+}
+
+impl Worker {
+    /// Accepts from these sockets and from no others. Those it has already stay as they are.
+    pub(super) fn listen(self: &Rc<Self>, sockets: Vec<ListenSocket>) {
+        let mut old = self.accepting.tasks.take();
+        let mut tasks = Vec::with_capacity(sockets.len());
+        for socket in sockets {
+            let (cookie, share) = (socket.cookie().ok(), socket.shared_with());
+            let is_same = |task: &Task| task.socket.is_some() && task.socket == cookie && task.share == share;
+            if let Some(at) = old.iter().position(is_same) {
+                tasks.push(old.swap_remove(at));
+                continue;
+            }
+            match Acceptor::new(socket) {
+                Ok(acceptor) => {
+                    let subject = Subject { kind: "accept", id: 0 };
+                    let end = Rc::new(End::default());
+                    let handle = tw_rt::spawn_local(subject, self.clone().accept(acceptor, end.clone()));
+                    tasks.push(Task { socket: cookie, share, end, handle });
+                }
+                Err(e) => tw_log::emerg!(self.generation().error_log, "cannot accept connections: {e}"),
+            }
+        }
+        old.iter().for_each(|task| task.end.ask());
+        self.accepting.tasks.replace(tasks);
+        // Whether there are turns may have changed.
+        self.accepting.turn.notify_waiters();
+    }
+
+    /// Accepts what waits in its sockets, and nothing more. The kernel may have told this loop alone of a connection.
+    pub(super) async fn listen_no_more(&self) {
+        let tasks = self.accepting.tasks.take();
+        tasks.iter().for_each(|task| task.end.ask());
+        for task in tasks {
+            // One that has panicked has ended, too.
+            let _ = task.handle.await;
+        }
+        self.give_up_turn();
+    }
+
+    /// Whether one of the tasks that accept has ended, which none does by itself. If not, the task of `cx` is woken then.
+    pub(super) fn has_stopped_accepting(&self, cx: &mut Context<'_>) -> bool {
+        let mut tasks = self.accepting.tasks.borrow_mut();
+        tasks.iter_mut().any(|task| Pin::new(&mut task.handle).poll(cx).is_ready())
+    }
+
+    /// Lets another loop accept, if this one had its turn.
+    pub(super) fn give_up_turn(&self) {
+        self.counts.accept_mutex.give_up(self.accepting.number);
+    }
+
+    /// Tries to get its turn to accept, if somebody waits for it. nginx tries once for each of its turns of the loop; this is
+    /// called for each request.
+    pub(crate) fn knock(&self) {
+        if self.accepting.waiting.get() > 0 && self.counts.accept_mutex.is_free() {
+            self.accepting.turn.notify_waiters();
+        }
+    }
+
+    /// Learns whether the first bytes of a connection were there when it was taken.
+    pub(crate) fn saw_first_bytes(&self, were_there: bool) {
+        let guess = self.accepting.first_bytes.get();
+        if guess > 0 {
+            let next = if were_there { guess.saturating_add(1) } else { guess / 2 };
+            self.accepting.first_bytes.set(next.min(GUESS_MAX));
+        }
+    }
+
+    async fn accept(self: Rc<Self>, mut acceptor: Acceptor, end: Rc<End>) {
+        let listen = Rc::new(acceptor.addr().clone());
+        loop {
+            let next = async {
+                let has_turns = self.wait_for_turn(&mut acceptor).await;
+                (has_turns, acceptor.accept().await)
+            };
+            let Some((has_turns, outcome)) = end.or(next).await else { break };
+            self.came(outcome, &listen);
+            while self.generation.borrow().main.multi_accept
+                && let Some(outcome) = acceptor.another()
+            {
+                self.came(outcome, &listen);
+            }
+            if has_turns {
+                self.give_up_turn();
+                // What has been accepted is looked at first; meanwhile another loop may take the turn.
+                tw_rt::yield_now().await;
+            }
+        }
+        for _ in 0..LAST_MAX {
+            let Some(Ok(accepted)) = acceptor.another() else { break };
+            self.came(Ok(accepted), &listen);
+        }
+    }
+
+    /// Waits until this loop may accept from a socket of all loops. Whether there are turns at all.
+    async fn wait_for_turn(&self, acceptor: &mut Acceptor) -> bool {
+        loop {
+            let Some(delay) = self.turns_of(acceptor) else { return false };
+            let is_full = self.is_nearly_full();
+            if !is_full && self.counts.accept_mutex.take(self.accepting.number) {
+                return true;
+            }
+            acceptor.rest();
+            let waiting = Waiting::new(&self.accepting.waiting);
+            // DIFF(nginx): one that is nearly full leaves it to the others for two delays, in which each of them tries, not
+            // for as many turns of its loop as it lacks connections.
+            let patience = if is_full { delay.saturating_mul(2) } else { delay };
+            let knocked = tokio::time::timeout(patience, self.accepting.turn.notified()).await;
+            drop(waiting);
+            if is_full && knocked.is_err() && self.counts.accept_mutex.take(self.accepting.number) {
+                return true;
+            }
+        }
+    }
+
+    /// The delay, if there are turns for this socket.
+    fn turns_of(&self, acceptor: &Acceptor) -> Option<Duration> {
+        let main = &self.generation.borrow().main;
+        let has_turns = main.accept_mutex && main.worker_count() > 1 && acceptor.shared_with() == Share::All;
+        has_turns.then_some(main.accept_mutex_delay)
+    }
+
+    /// Whether fewer than an eighth of its connections are free.
+    fn is_nearly_full(&self) -> bool {
+        let limit = self.generation.borrow().main.worker_connections;
+        limit.saturating_sub(self.connections.len() as u64) < limit / 8
+    }
+
+    fn came(self: &Rc<Self>, outcome: Result<Accepted, AcceptError>, listen: &Rc<Addr>) {
+        match outcome {
+            Ok(accepted) => self.came_one(accepted, listen),
+            Err(e) => {
+                let level = if e.is_exhaustion() { Level::Crit } else { Level::Alert };
+                tw_log::write_at!(self.generation().error_log, level, "{e}");
+            }
+        }
+    }
+
+    fn came_one(self: &Rc<Self>, accepted: Accepted, listen: &Rc<Addr>) {
+        // What panics with one connection keeps nobody from accepting the next; the hook has told it.
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            let local = self.shared_address(&accepted, listen).map(Rc::new);
+            let listen = local.as_ref().unwrap_or(listen);
+            if let Some(accepted) = self.pass_on(accepted, listen) {
+                self.take_in(accepted, listen);
+            }
+        }));
+    }
+
+    /// Serves a connection.
+    pub(super) fn take_in(self: &Rc<Self>, accepted: Accepted, listen: &Rc<Addr>) {
+        let (stream, peer) = accepted.into_stream(self.accepting.first_bytes());
+        self.accepted(stream, peer, listen);
+    }
+
+    /// The configured address a connection came to, if that shares the socket of another.
+    fn shared_address(&self, accepted: &Accepted, listen: &Addr) -> Option<Addr> {
+        let generation = self.generation.borrow();
+        // Where every address has a socket of its own, nobody looks at the list.
+        let several =
+            |g: &crate::http::generation::ListenGroup| g.socket == SocketOf::Several && g.address == *listen;
+        if !generation.listens.iter().any(several) {
+            return None;
+        }
+        let local = accepted.local_addr().ok()?;
+        generation
+            .listens
+            .iter()
+            .any(|g| g.address == local && g.socket == SocketOf::Another)
+            .then_some(local)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_at_a_time_has_the_mutex() {
+        let mutex = AcceptMutex::default();
+        assert!(mutex.is_free() && mutex.take(1) && mutex.take(1) && !mutex.take(2));
+        mutex.give_up(2);
+        assert!(!mutex.is_free());
+        mutex.give_up(1);
+        assert!(mutex.take(2) && !mutex.take(1));
+    }
+
+    #[test]
+    fn guesses_follow_what_was_seen() {
+        let mutex = AcceptMutex::default();
+        let accepting = Accepting::new(&mutex);
+        assert_eq!(accepting.first_bytes(), FirstBytes::Likely);
+        accepting.first_bytes.set(0);
+        let later = (0..100).take_while(|_| accepting.first_bytes() == FirstBytes::Later).count();
+        assert_eq!(later, GUESS_MAX as usize + 1);
+    }
+}

@@ -1,0 +1,354 @@
+//! `connection_balance`: connections go to loops that do less.
+//!
+//! A loop that accepts more than its share passes some of it on: the socket travels by message, and the other loop serves it
+//! as if it had accepted it. Each loop publishes what it does, its time in turns and its connections, in numbers that it
+//! alone writes. A loop that accepts looks at those of all at most every [`LOOK_EVERY`]; between two looks a connection
+//! costs a comparison.
+//!
+//! ```text
+//! load = share of time in turns + COUNT_WEIGHT · connections / mean of connections
+//!        as seen over SMOOTH     what they may cost later
+//! ```
+//!
+//! A loop whose load is above the mean raises the part that it passes on, step by step; one below lowers it. So what
+//! connections cost that live long is made up by short ones, and an even load moves nothing.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tw_base::{Limit, Whole};
+use tw_net::{Accepted, Addr};
+use tw_rt::LoopStats;
+
+use super::{Tally, Worker};
+use crate::core::main::ConnectionBalance;
+
+/// Connections on their way to one loop.
+const PASSED_ON_MAX: usize = 64;
+/// Time between two looks at the other loops. One look reads two cache lines of each.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// How long what a loop did counts.
+const SMOOTH: Duration = Duration::from_millis(100);
+/// Connections that cost nothing now count like this share of a core for a loop that has as many as all have on average.
+const COUNT_WEIGHT: f64 = 0.05;
+/// How fast the part that is passed on follows: a load that is twice the mean passes everything on after some 0.2 s.
+const GAIN: f64 = 0.5;
+/// Loads this near to the mean are even.
+const EVEN: f64 = 0.02;
+
+pub(super) const LIMIT: Limit = Limit::count(
+    "PASSED_ON_MAX",
+    PASSED_ON_MAX as u64,
+    "Connections on their way from other loops to one loop (connection_balance)",
+    "the loop that accepted them serves them",
+);
+
+/// A connection on its way.
+struct PassedOn {
+    accepted: Accepted,
+    listen: Addr,
+}
+
+/// A loop as others see it.
+pub struct Peer {
+    /// Number of the loop.
+    pub index: usize,
+    /// What it counts of connections and requests.
+    pub tally: Arc<Tally>,
+    /// What it counts of its turns.
+    pub stats: Arc<LoopStats>,
+    inbox: Sender<PassedOn>,
+}
+
+/// The loops that accept.
+#[derive(Default)]
+pub(super) struct Peers {
+    all: Whole<Vec<Arc<Peer>>>,
+    /// Changes with every loop that comes or goes.
+    version: AtomicU64,
+}
+
+impl Peers {
+    pub(super) fn all(&self) -> Vec<Arc<Peer>> {
+        let mut all = self.all.lock().clone();
+        all.sort_by_key(|peer| peer.index);
+        all
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Vec<Arc<Peer>>)) {
+        change(&mut self.all.lock());
+        self.version.fetch_add(1, Release);
+    }
+}
+
+/// What a loop knows of the others.
+#[derive(Default)]
+pub(super) struct Balance {
+    me: RefCell<Option<Arc<Peer>>>,
+    inbox: RefCell<Option<Receiver<PassedOn>>>,
+    version: Cell<u64>,
+    looked: Cell<Option<Instant>>,
+    known: RefCell<Vec<Known>>,
+    /// The part of what it accepts that it passes on, 0 to 1.
+    part: Cell<f64>,
+    /// Parts of connections that are owed.
+    owed: Cell<f64>,
+}
+
+/// A loop, and what was seen of it.
+struct Known {
+    peer: Arc<Peer>,
+    /// Time in turns at the last look.
+    busy_ns: u64,
+    /// Share of time in turns, smoothed.
+    busy: f64,
+    /// How much less than the mean it has.
+    lacks: f64,
+    /// Parts of connections that it is owed.
+    owed: f64,
+}
+
+impl Known {
+    fn new(peer: Arc<Peer>, now: Instant) -> Self {
+        let busy_ns = peer.stats.busy.until(now);
+        Self { peer, busy_ns, busy: 0.0, lacks: 0.0, owed: 0.0 }
+    }
+}
+
+impl Balance {
+    /// Looks at all loops, and decides what to pass on until the next look.
+    fn look(&self, me: &Arc<Peer>, peers: &Peers, now: Instant) {
+        // Acquire: who is counted there is in the list.
+        let version = peers.version.load(Acquire);
+        let mut known = self.known.borrow_mut();
+        if version != self.version.replace(version) || known.is_empty() {
+            let mut old = std::mem::take(&mut *known);
+            known.extend(peers.all.lock().iter().map(|peer| {
+                let at = old.iter().position(|known| Arc::ptr_eq(&known.peer, peer));
+                at.map_or_else(|| Known::new(peer.clone(), now), |at| old.swap_remove(at))
+            }));
+        }
+        let Some(looked) = self.looked.replace(Some(now)) else { return };
+        let elapsed = now.saturating_duration_since(looked).as_secs_f64();
+        let weight = elapsed / (elapsed + SMOOTH.as_secs_f64());
+        for known in &mut *known {
+            let busy_ns = known.peer.stats.busy.until(now);
+            let share = busy_ns.saturating_sub(known.busy_ns) as f64 / 1e9 / elapsed;
+            known.busy_ns = busy_ns;
+            known.busy += weight * (share.min(1.0) - known.busy);
+        }
+        let count = known.len() as f64;
+        let opens: f64 = known.iter().map(|known| known.peer.tally.open.value() as f64).sum();
+        let load = |known: &Known| {
+            let open = known.peer.tally.open.value() as f64;
+            known.busy + COUNT_WEIGHT * open / (opens / count).max(1.0)
+        };
+        let loads: Vec<f64> = known.iter().map(load).collect();
+        let mean = loads.iter().sum::<f64>() / count;
+        for (known, load) in known.iter_mut().zip(&loads) {
+            known.lacks = if Arc::ptr_eq(&known.peer, me) { 0.0 } else { (mean - load).max(0.0) };
+        }
+        let own = known.iter().position(|known| Arc::ptr_eq(&known.peer, me)).and_then(|at| loads.get(at));
+        let excess = own.map_or(0.0, |own| (own - mean) / mean.max(f64::MIN_POSITIVE));
+        if excess.abs() > EVEN {
+            self.part.set((self.part.get() + GAIN * weight * excess).clamp(0.0, 1.0));
+        }
+    }
+
+    /// The loop that gets the next connection, if not this one.
+    fn next(&self) -> Option<Arc<Peer>> {
+        let part = self.part.get();
+        if part <= 0.0 {
+            return None;
+        }
+        let owed = self.owed.get() + part;
+        if owed < 1.0 {
+            self.owed.set(owed);
+            return None;
+        }
+        self.owed.set(owed - 1.0);
+        let mut known = self.known.borrow_mut();
+        let lack: f64 = known.iter().map(|known| known.lacks).sum();
+        if lack <= 0.0 {
+            return None;
+        }
+        known.iter_mut().for_each(|known| known.owed += known.lacks / lack);
+        let next =
+            known.iter_mut().filter(|known| known.lacks > 0.0).max_by(|a, b| a.owed.total_cmp(&b.owed))?;
+        next.owed -= 1.0;
+        Some(next.peer.clone())
+    }
+}
+
+impl Worker {
+    /// Lets the other loops know of this one.
+    pub(super) fn join_peers(&self, stats: &Arc<LoopStats>) {
+        let (sender, receiver) = channel(PASSED_ON_MAX);
+        let peer = Arc::new(Peer {
+            index: self.index,
+            tally: self.tally.share(),
+            stats: stats.clone(),
+            inbox: sender,
+        });
+        self.balance.inbox.replace(Some(receiver));
+        self.balance.me.replace(Some(peer.clone()));
+        self.counts.peers.change(|all| all.push(peer));
+    }
+
+    /// Lets the other loops pass nothing on to this one any more.
+    pub(super) fn leave_peers(&self) {
+        let Some(me) = self.balance.me.take() else { return };
+        self.counts.peers.change(|all| all.retain(|peer| !Arc::ptr_eq(peer, &me)));
+        self.balance.known.borrow_mut().clear();
+        if let Some(inbox) = &mut *self.balance.inbox.borrow_mut() {
+            inbox.close();
+        }
+    }
+
+    /// Serves what other loops still passed on when this one left them. Waits at most until a loop that is about to has done
+    /// so.
+    pub(super) async fn take_over_rest(self: Rc<Self>) {
+        let Some(mut inbox) = self.balance.inbox.take() else { return };
+        while let Some(passed_on) = inbox.recv().await {
+            self.take_over(passed_on);
+        }
+    }
+
+    /// Serves what other loops pass on, until it leaves them.
+    pub(super) async fn take_over_all(self: Rc<Self>) {
+        loop {
+            let next = std::future::poll_fn(|cx| match &mut *self.balance.inbox.borrow_mut() {
+                Some(inbox) => inbox.poll_recv(cx),
+                None => std::task::Poll::Ready(None),
+            });
+            let Some(passed_on) = next.await else { return };
+            self.take_over(passed_on);
+        }
+    }
+
+    fn take_over(self: &Rc<Self>, PassedOn { accepted, listen }: PassedOn) {
+        self.tally.taken_over.add(1);
+        self.take_in(accepted, &Rc::new(listen));
+    }
+
+    /// Passes a connection on, if a loop that does less takes it; otherwise gives it back.
+    pub(super) fn pass_on(&self, accepted: Accepted, listen: &Addr) -> Option<Accepted> {
+        let (generation, limit) = {
+            let generation = self.generation.borrow();
+            if generation.main.connection_balance == ConnectionBalance::Off {
+                return Some(accepted);
+            }
+            (generation.id, generation.main.worker_connections)
+        };
+        let now = tw_rt::clock::now();
+        let is_due = |looked: Instant| now.saturating_duration_since(looked) >= LOOK_EVERY;
+        if self.balance.looked.get().is_none_or(is_due)
+            && let Some(me) = &*self.balance.me.borrow()
+        {
+            self.balance.look(me, &self.counts.peers, now);
+        }
+        let Some(peer) = self.balance.next() else { return Some(accepted) };
+        // A loop that a reload has not reached yet may not know the address, and one that is full has no use for more.
+        if peer.tally.generation.value() != generation || peer.tally.open.value() >= limit {
+            return Some(accepted);
+        }
+        match peer.inbox.try_send(PassedOn { accepted, listen: listen.clone() }) {
+            Ok(()) => {
+                self.tally.passed_on.add(1);
+                None
+            }
+            Err(refused) => Some(refused.into_inner().accepted),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::worker::tally::Tallies;
+
+    struct Bench {
+        peers: Peers,
+        balances: Vec<(Balance, Arc<Peer>)>,
+        tallies: Vec<super::super::tally::OwnTally>,
+    }
+
+    /// Loops with so many connections each, which do nothing.
+    fn bench(opens: &[u64]) -> Bench {
+        let all = Tallies::default();
+        let (peers, mut balances, mut tallies) = (Peers::default(), Vec::new(), Vec::new());
+        for (index, open) in opens.iter().enumerate() {
+            let tally = all.claim();
+            tally.open.add(*open);
+            let (inbox, _) = channel(1);
+            let peer = Arc::new(Peer { index, tally: tally.share(), stats: Arc::default(), inbox });
+            peers.change(|all| all.push(peer.clone()));
+            balances.push((Balance::default(), peer));
+            tallies.push(tally);
+        }
+        Bench { peers, balances, tallies }
+    }
+
+    impl Bench {
+        /// Accepts `count` connections on the first loop, some at each look; where they go.
+        fn accept(&self, count: u64) -> Vec<u64> {
+            let (balance, me) = &self.balances[0];
+            let (mut now, mut went) = (Instant::now(), vec![0; self.balances.len()]);
+            for number in 0..count {
+                if number % 5 == 0 {
+                    now += LOOK_EVERY;
+                    balance.look(me, &self.peers, now);
+                }
+                let index = balance.next().map_or(0, |peer| peer.index);
+                self.tallies[index].open.add(1);
+                went[index] += 1;
+            }
+            went
+        }
+    }
+
+    #[test]
+    fn what_comes_to_one_loop_is_spread_over_all() {
+        let went = bench(&[0, 0, 0, 0]).accept(4000);
+        assert!(went.iter().all(|went| (900..1100).contains(went)), "{went:?}");
+    }
+
+    #[test]
+    fn a_loop_that_has_more_gets_less() {
+        let went = bench(&[100, 100, 400]).accept(600);
+        assert!(went[2] < 50 && went[0] > 250 && went[1] > 200, "{went:?}");
+    }
+
+    #[test]
+    fn an_even_load_stays_where_it_is() {
+        let bench = bench(&[500, 500]);
+        let (balance, me) = &bench.balances[0];
+        let mut now = Instant::now();
+        for _ in 0..100 {
+            now += LOOK_EVERY;
+            balance.look(me, &bench.peers, now);
+            assert!(balance.next().is_none());
+        }
+    }
+
+    #[test]
+    fn loops_that_come_and_go_are_noticed() {
+        let bench = bench(&[10, 10]);
+        let (balance, me) = &bench.balances[0];
+        let mut now = Instant::now();
+        let mut look = || {
+            now += LOOK_EVERY;
+            balance.look(me, &bench.peers, now);
+            balance.known.borrow().len()
+        };
+        assert_eq!(look(), 2);
+        let gone = bench.balances[1].1.clone();
+        bench.peers.change(|all| all.retain(|peer| !Arc::ptr_eq(peer, &gone)));
+        assert_eq!(look(), 1);
+        assert!(balance.next().is_none());
+    }
+}
