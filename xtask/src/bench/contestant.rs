@@ -39,7 +39,7 @@ impl Binary {
     /// Whether it takes this in `http {}`.
     pub(super) fn knows(&self, http: &str) -> Outcome<bool> {
         let (prefix, port) = prepare()?;
-        let args = server_args(&prefix, &conf(port.number(), self, http, ""))?;
+        let args = server_args(&prefix, &conf(port.number(), self, http, "", &Loops::default()))?;
         Ok(Command::new(&self.path).arg("-t").args(args).output()?.status.success())
     }
 
@@ -59,9 +59,26 @@ pub(super) struct Contestant {
 #[derive(Debug, Clone)]
 enum Program {
     /// A binary with directives for `http {}`, and the content of `server {}`.
-    Server { binary: Binary, http: String, server: String },
+    Server { binary: Binary, http: String, server: String, loops: Loops },
     /// `xtask bench bare-loop` with these bytes as its response.
     BareLoop { response: Vec<u8> },
+}
+
+/// Who accepts, and how.
+#[derive(Debug, Clone)]
+struct Loops {
+    /// Loops or workers; of nginx with a master beside several.
+    count: usize,
+    /// Directives in `events {}`.
+    events: String,
+    /// Parameters of `listen`.
+    listen: String,
+}
+
+impl Default for Loops {
+    fn default() -> Self {
+        Self { count: 1, events: String::new(), listen: String::new() }
+    }
 }
 
 /// A server that runs. Dropping it kills it.
@@ -111,9 +128,21 @@ impl Binary {
 impl Contestant {
     /// A server with directives for `http {}` and the content of `server {}`, which need not listen.
     pub(super) fn server(name: &str, binary: &Binary, http: &str, server: &str) -> Self {
-        let program =
-            Program::Server { binary: binary.clone(), http: http.to_owned(), server: server.to_owned() };
+        let program = Program::Server {
+            binary: binary.clone(),
+            http: http.to_owned(),
+            server: server.to_owned(),
+            loops: Loops::default(),
+        };
         Self { name: name.to_owned(), program }
+    }
+
+    /// The same with several loops or workers, directives for `events {}` and parameters of `listen`.
+    pub(super) fn with_loops(mut self, count: usize, events: &str, listen: &str) -> Self {
+        if let Program::Server { loops, .. } = &mut self.program {
+            *loops = Loops { count, events: events.to_owned(), listen: listen.to_owned() };
+        }
+        self
     }
 
     /// Whether it tells about its loops.
@@ -130,9 +159,9 @@ impl Contestant {
     pub(super) fn start(&self, place: &Place) -> Outcome<Running> {
         let (prefix, port) = prepare()?;
         let mut command = match &self.program {
-            Program::Server { binary, http, server } => {
+            Program::Server { binary, http, server, loops } => {
                 let mut command = place.command(&binary.path);
-                command.args(server_args(&prefix, &conf(port.number(), binary, http, server))?);
+                command.args(server_args(&prefix, &conf(port.number(), binary, http, server, loops))?);
                 command
             }
             Program::BareLoop { response } => {
@@ -161,7 +190,10 @@ impl Binary {
         const RETRY: Duration = Duration::from_micros(100);
         let (prefix, port) = prepare()?;
         let mut command = Command::new(&self.path);
-        command.args(server_args(&prefix, &conf(port.number(), self, "access_log off;", server))?);
+        command.args(server_args(
+            &prefix,
+            &conf(port.number(), self, "access_log off;", server, &Loops::default()),
+        )?);
         let port_number = port.number();
         let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port_number));
 
@@ -253,31 +285,37 @@ pub(super) fn hot_files(sizes: &[(&str, usize)]) -> Outcome<PathBuf> {
     Ok(dir)
 }
 
-/// One process, one worker, and connections that no limit ends before the measurement does.
-fn conf(port: u16, binary: &Binary, http: &str, server: &str) -> String {
-    conf_of("daemon off; master_process off;", port, binary, http, server)
+/// One process, unless nginx has several workers, and connections that no limit ends before the measurement does.
+fn conf(port: u16, binary: &Binary, http: &str, server: &str, loops: &Loops) -> String {
+    let master = if loops.count > 1 && !binary.is_tailwater() { "on" } else { "off" };
+    conf_with(&format!("daemon off; master_process {master};"), port, binary, http, server, loops)
 }
 
 /// The same with other processes: what stands in the main context.
 pub(super) fn conf_of(processes: &str, port: u16, binary: &Binary, http: &str, server: &str) -> String {
+    conf_with(processes, port, binary, http, server, &Loops::default())
+}
+
+fn conf_with(processes: &str, port: u16, binary: &Binary, http: &str, server: &str, loops: &Loops) -> String {
     let Binary { http: own, main, .. } = binary;
     // The promise is measured with the kernel watching.
+    let Loops { count, events, listen } = loops;
     let guard = if binary.is_tailwater() { "loop_guard enforce;" } else { "" };
     format!(
         "{guard}
 {main}
 {processes}
-worker_processes 1;
+worker_processes {count};
 pid logs/server.pid;
 error_log logs/error.log;
-events {{ worker_connections 16384; }}
+events {{ worker_connections 16384; {events} }}
 http {{
     keepalive_requests 1000000000;
     keepalive_timeout 600s;
     {own}
     {http}
     server {{
-        listen 127.0.0.1:{port} default_server backlog=4096;
+        listen 127.0.0.1:{port} default_server backlog=4096 {listen};
         {server}
     }}
 }}

@@ -18,10 +18,11 @@ use super::exec::Place;
 const DONE: &str = r#"
 done = function(summary, latency, requests)
     local e = summary.errors
-    io.write(string.format("numbers %d %d %d %d %d %d %d %d %d %d\n",
+    io.write(string.format("numbers %d %d %d %d %d %d %d %d %d %d %d %d\n",
         summary.requests, summary.duration, summary.bytes,
         e.connect + e.read + e.write, e.status, e.timeout,
-        latency:percentile(50), latency:percentile(99), latency:percentile(99.9), latency.max))
+        latency:percentile(50), latency:percentile(99), latency:percentile(99.9), latency.max,
+        latency.mean, latency.stdev))
 end
 "#;
 
@@ -56,6 +57,9 @@ pub(super) struct Served {
     pub(super) p99: Duration,
     pub(super) p999: Duration,
     pub(super) max: Duration,
+    pub(super) mean: Duration,
+    /// Standard deviation.
+    pub(super) deviation: Duration,
 }
 
 /// Latencies over this are counted but not measured: `wrk` keeps one counter for each microsecond below it.
@@ -119,7 +123,8 @@ fn wrk() -> Outcome<PathBuf> {
 fn parse(out: &str) -> Option<Served> {
     let line = out.lines().find_map(|line| line.strip_prefix("numbers "))?;
     let numbers: Vec<u64> = line.split(' ').map(str::parse).collect::<Result<_, _>>().ok()?;
-    let [requests, span_us, bytes, socket_errors, bad_status, timeouts, p50, p99, p999, max] = numbers[..]
+    let [requests, span_us, bytes, socket_errors, bad_status, timeouts, p50, p99, p999, max, mean, deviation] =
+        numbers[..]
     else {
         return None;
     };
@@ -137,6 +142,8 @@ fn parse(out: &str) -> Option<Served> {
         p99: latency(p99),
         p999: latency(p999),
         max: latency(max),
+        mean: latency(mean),
+        deviation: Duration::from_micros(deviation),
     })
 }
 
@@ -146,14 +153,15 @@ mod tests {
 
     #[test]
     fn the_line_of_numbers_is_read_among_others() {
-        let out = "Running 4s test\nnumbers 1000 2000000 4000 1 2 3 10 20 30 40\n";
+        let out = "Running 4s test\nnumbers 1000 2000000 4000 1 2 3 10 20 30 40 12 5\n";
         let served = parse(out).unwrap();
         assert_eq!((served.requests, served.per_second, served.bytes_per_second), (1000, 500.0, 2000.0));
         assert_eq!((served.socket_errors, served.bad_status, served.timeouts), (1, 2, 3));
         assert_eq!((served.p50, served.max), (Duration::from_micros(10), Duration::from_micros(40)));
+        assert_eq!((served.mean, served.deviation), (Duration::from_micros(12), Duration::from_micros(5)));
         assert_eq!(parse("unable to connect"), None);
 
-        let silent = parse("numbers 0 3000000 0 0 0 0 0 0 0 0").unwrap();
+        let silent = parse("numbers 0 3000000 0 0 0 0 0 0 0 0 0 0").unwrap();
         assert_eq!((silent.per_second, silent.p99), (0.0, Duration::from_secs(3)));
     }
 }

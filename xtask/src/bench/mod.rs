@@ -4,6 +4,7 @@
 //! beside each number. Everything a measurement needs is made here or named in an error: files, configurations,
 //! cgroups, load scripts. Results go to the terminal and to `target/bench/NAME.json`.
 
+mod accept;
 mod bare;
 mod cgroup;
 mod contestant;
@@ -28,7 +29,7 @@ use crate::{Failure, root};
 /// What a step of a measurement returns; the error is for the terminal.
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
-const USAGE: &str = "usage: cargo xtask bench static | filters | disk | idle | reload [OPTIONS]
+const USAGE: &str = "usage: cargo xtask bench accept | static | filters | disk | idle | reload [OPTIONS]
 
 common   --ours PATH      server under test              target/release/tailwater
          --nginx PATH     nginx to compare with          $NGINX, or nginx on the PATH
@@ -39,6 +40,9 @@ common   --ours PATH      server under test              target/release/tailwate
          --nginx-main TEXT directives before http {} of nginx (load_module)
          --quick          few and short rounds: shows that it works, not how fast
          --check          fail if a target is missed
+
+accept   short connections beside long ones that do different things, two loops: connections/s, latency, shares of loops
+         --rounds N 5 · --seconds N 4 · --connections N 64 · cases as they are printed
 
 static   CPU per request, requests/s and latency for 1 KiB, 32 KiB and 4 MiB files
          --rounds N 5 · --seconds N 4 · --connections A,B 64,512 · cases 1k 32k 4m
@@ -62,6 +66,7 @@ reload   what clients notice of reloads and upgrades of the binary; time of a re
 pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
     let Some((name, rest)) = args.split_first() else { return Err(USAGE.to_owned()) };
     let run = match name.as_str() {
+        "accept" => accept::run,
         "static" => static_files::run,
         "filters" => filters::run,
         "disk" => disk::run,

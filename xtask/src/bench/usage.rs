@@ -1,6 +1,8 @@
 //! What a server costs, read from `/proc`: processor time and memory of a process and all it has started.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::Outcome;
@@ -19,16 +21,23 @@ pub(super) struct Memory {
 /// From `schedstat` of each thread, in nanoseconds: `utime` and `stime` have a resolution of 10 ms. A thread that ends
 /// takes its time with it.
 pub(super) fn cpu_time(pid: u32) -> Outcome<Duration> {
-    let mut total_ns = 0;
+    Ok(thread_times(pid)?.values().sum())
+}
+
+/// Processor time of each thread of a process and of all below it, by process and thread.
+pub(super) fn thread_times(pid: u32) -> Outcome<BTreeMap<PathBuf, Duration>> {
+    let mut times = BTreeMap::new();
     for pid in tree(pid)? {
         for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+            let path = task?.path();
             // A thread that has ended since is not an error.
-            if let Ok(line) = fs::read_to_string(task?.path().join("schedstat")) {
-                total_ns += parse_schedstat(&line).ok_or("unknown format of schedstat")?;
+            if let Ok(line) = fs::read_to_string(path.join("schedstat")) {
+                let ns = parse_schedstat(&line).ok_or("unknown format of schedstat")?;
+                times.insert(path, Duration::from_nanos(ns));
             }
         }
     }
-    Ok(Duration::from_nanos(total_ns))
+    Ok(times)
 }
 
 /// Memory of a process and of all below it.
