@@ -263,7 +263,8 @@ pub(crate) fn end_turn(now: Instant) -> Option<(Duration, Option<Culprit>)> {
 }
 
 pin_project! {
-    /// A task's future that charges its polls to whom it works for. Costs about 8 ns a poll and 8 bytes.
+    /// A task's future that charges its polls to whom it works for. Costs about 7 ns a poll, two stores
+    /// for who looks from outside, and 8 bytes.
     #[derive(Debug)]
     pub(crate) struct Watched<F> {
         doing: Doing,
