@@ -51,6 +51,7 @@ mod master;
 mod metrics;
 mod mp4;
 mod own_faults;
+mod packaging;
 mod random_index;
 mod real_ip;
 mod referer;

@@ -1,7 +1,8 @@
 //! What a service manager is told, by a server that somebody like systemd has started.
 
-use std::io;
-use std::os::unix::net::UnixDatagram;
+use std::io::{self, Read, Write};
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use tw_testkit::server::Builder;
@@ -186,6 +187,37 @@ fn a_new_binary_becomes_the_service() {
     manager.hear("WATCHDOG=1");
     assert_eq!(page(&server, "/").1, "served");
     server.signal(Signal::TERM).unwrap();
+}
+
+#[test]
+fn a_server_begins_with_its_first_connection() {
+    const ACTIVATE: &str = "systemd-socket-activate";
+    if !Command::new(ACTIVATE).arg("--version").output().is_ok_and(|run| run.status.success()) {
+        println!("left out, because there is no {ACTIVATE}");
+        return;
+    }
+    let dir = TempDir::new("activated").unwrap();
+    let path = dir.join("socket");
+    let name = path.to_string_lossy();
+    for with_master in [true, false] {
+        let builder = server().by(&[ACTIVATE, "--listen", &name]);
+        let builder = if with_master { builder.with_master() } else { builder };
+        let conf = format!("http {{ server {{ listen unix:{name}; return 200 served; }} }}");
+        let mut server = builder.start(&conf).unwrap();
+        // The first connection starts it, and is answered as well.
+        let first = wait::some(wait::PATIENCE, || UnixStream::connect(&path).ok());
+        for stream in [first, UnixStream::connect(&path).ok()] {
+            let mut stream = stream.unwrap();
+            stream.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+            stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            assert!(answer.ends_with("served"), "{answer}");
+        }
+        assert!(server.stop().unwrap().success());
+        // Nobody else has the socket here, unlike under systemd, so that its file may have gone with it.
+        let _ = std::fs::remove_file(&path);
+    }
 }
 
 #[test]
