@@ -164,8 +164,8 @@ impl Drop for Inner {
             drop(fd);
             Ok::<(), crate::DiskError>(())
         };
-        if let Some(left) = pool.detach(&by, Op::Close, close) {
-            // The pool has ended: so has the service, and waiting here stops nobody.
+        if let Some(left) = pool.detach_or_leave(&by, Op::Close, close) {
+            // All pools have ended: so has the service, and waiting here stops nobody.
             left.run(&|| ());
         }
     }

@@ -9,7 +9,7 @@ use crate::stats::{OpStats, PoolCounters, PoolStats};
 use crate::task::{Cost, Desk, Job, Run, Task};
 use rustix::io::Errno;
 use std::cell::Cell;
-use std::sync::{Arc, Condvar, OnceLock};
+use std::sync::{Arc, Condvar, OnceLock, Weak};
 use std::thread::JoinHandle;
 use tw_base::{Whole, WholeGuard};
 
@@ -19,6 +19,9 @@ pub const DEFAULT_NAME: &str = "default";
 pub const DEFAULT_THREADS: u32 = 32;
 /// The most jobs that may wait in it.
 pub const DEFAULT_MAX_QUEUE: usize = 65_536;
+
+/// The pool that does what is left to do for pools that have ended.
+static HEIR: OnceLock<Weak<Shared>> = OnceLock::new();
 
 thread_local! {
     static IS_POOL_THREAD: Cell<bool> = const { Cell::new(false) };
@@ -197,6 +200,12 @@ impl Pool {
         }
     }
 
+    /// Makes this pool close the files of pools that have ended before them, whoever drops those files. For one that lives as
+    /// long as the process; of several the first one stays.
+    pub fn inherit(&self) {
+        let _ = HEIR.set(Arc::downgrade(&self.0.shared));
+    }
+
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.0.shared
     }
@@ -303,7 +312,10 @@ impl Shared {
     where
         W: FnOnce() -> Result<(), DiskError> + Send + 'static,
     {
-        let task: Arc<dyn Run> = Arc::new(Task::new(op, work));
+        self.detach_task(by, Arc::new(Task::new(op, work)))
+    }
+
+    fn detach_task(&self, by: &Account, task: Arc<dyn Run>) -> Option<Arc<dyn Run>> {
         let left = {
             let mut state = self.state.lock();
             if state.live == 0 {
@@ -316,6 +328,18 @@ impl Shared {
             self.wake.notify_one();
         }
         left
+    }
+
+    /// As [`detach`](Self::detach), on the heir if the threads of this pool have ended.
+    pub(crate) fn detach_or_leave<W>(&self, by: &Account, op: Op, work: W) -> Option<Arc<dyn Run>>
+    where
+        W: FnOnce() -> Result<(), DiskError> + Send + 'static,
+    {
+        let left = self.detach(by, op, work)?;
+        match HEIR.get().and_then(Weak::upgrade) {
+            Some(heir) => heir.detach_task(by, left),
+            None => Some(left),
+        }
     }
 
     pub(crate) fn name(&self) -> &str {

@@ -56,6 +56,10 @@ impl Server {
         sinks.report_to((*config.error_log).clone());
         sinks.start().map_err(|error| Fault::emerg(error.to_string()))?;
         let pools = pools::next(&config.main.pools, &[], &config.error_log)?;
+        if let Some(default) = pools.first() {
+            // It is there in every configuration, and files stay open when others go.
+            default.inherit();
+        }
         let disks = Disks::new(pools.iter().cloned(), &config.plans);
         let config_thread =
             ConfigThread::start(give_back).map_err(|error| failed("starting a thread", &error))?;

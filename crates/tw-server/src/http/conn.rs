@@ -287,7 +287,12 @@ impl Conn {
         if id == generation.id {
             return generation.listens.get(at);
         }
-        let at = generation.listens.iter().position(|g| g.address == *self.listen)?;
+        // A reload seldom moves it.
+        let is_ours = |group: &ListenGroup| group.address == *self.listen;
+        let at = match generation.listens.get(at) {
+            Some(group) if is_ours(group) => at,
+            _ => generation.listens.iter().position(is_ours)?,
+        };
         self.group.set((generation.id, at));
         generation.listens.get(at)
     }
