@@ -23,6 +23,8 @@ pub struct Needs {
     pub io_uring: bool,
     /// It opens listening sockets itself.
     pub listen: bool,
+    /// It opens connections.
+    pub connect: bool,
 }
 
 /// Refuses, from now on and on all threads, what no thread of a server calls.
@@ -86,6 +88,20 @@ fn rules(needs: Needs) -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::B
             rule([equals(0, netlink)?, differs(2, bits(nr::NETLINK_ROUTE))?])?,
         ],
     );
+
+    // What forbids to connect knows TCP alone, and not that data may open a connection.
+    if !needs.listen {
+        let protocols = [nr::IPPROTO_TCP, nr::IPPROTO_UDP].map(bits);
+        let [tcp, udp] = protocols;
+        let other = rule([differs(2, 0)?, differs(2, tcp)?, differs(2, udp)?])?;
+        rules.entry(nr::SYS_socket).or_default().push(other);
+    }
+    if !needs.connect {
+        let open = bits(nr::MSG_FASTOPEN);
+        for (call, flags) in [(nr::SYS_sendto, 3), (nr::SYS_sendmsg, 2), (nr::SYS_sendmmsg, 3)] {
+            rules.insert(call, vec![rule([has(flags, open, open)?])?]);
+        }
+    }
 
     // Nobody types into a terminal but who sits there.
     let terminal = [nr::TIOCSTI, nr::TIOCLINUX];
@@ -175,7 +191,7 @@ mod tests {
     fn numbers_come_first() {
         let ret = sock_filter { code: RETURN, jt: 0, jf: 0, k: 0 };
         assert!(by_number_first(vec![ret; 9]).is_none());
-        let needs = Needs { io_uring: false, listen: false };
+        let needs = Needs { io_uring: false, listen: false, connect: false };
         let arch = std::env::consts::ARCH.try_into().unwrap();
         let refused = SeccompAction::Errno(1);
         let filter = SeccompFilter::new(rules(needs).unwrap(), SeccompAction::Allow, refused, arch).unwrap();
@@ -186,9 +202,11 @@ mod tests {
 
     #[test]
     fn what_is_needed_is_not_refused() {
-        let refused = |io_uring, listen| rules(Needs { io_uring, listen }).unwrap();
+        let refused = |io_uring, listen| rules(Needs { io_uring, listen, connect: listen }).unwrap();
         let all = refused(true, true);
-        for call in [nr::SYS_bind, nr::SYS_listen, nr::SYS_io_uring_setup, nr::SYS_io_uring_register] {
+        for call in
+            [nr::SYS_bind, nr::SYS_listen, nr::SYS_io_uring_setup, nr::SYS_io_uring_register, nr::SYS_sendmsg]
+        {
             assert!(!all.contains_key(&call), "{:?}", nr::name(call));
             assert!(refused(false, false).contains_key(&call), "{:?}", nr::name(call));
         }

@@ -158,7 +158,8 @@ impl Rules {
         rustix::thread::set_no_new_privs(true)
             .map_err(|errno| failed("prctl(PR_SET_NO_NEW_PRIVS)", &errno.into()))?;
         self.landlock(&mut report)?;
-        let needs = Needs { io_uring: self.io_uring, listen: self.role == Role::Alone };
+        let needs =
+            Needs { io_uring: self.io_uring, listen: self.role == Role::Alone, connect: self.connects };
         if let Err(error) = confine::confine(needs) {
             let message = format!("sandbox: system calls cannot be filtered ({error})");
             match self.sandbox {

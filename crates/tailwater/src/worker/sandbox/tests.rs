@@ -115,10 +115,12 @@ struct Expected(&'static str, Option<i32>, i32, i32);
 const EPERM: i32 = 1;
 const EACCES: i32 = 13;
 const EXDEV: i32 = 18;
+/// `MSG_FASTOPEN`
+const FASTOPEN: u32 = 0x2000_0000;
 /// `AF_ALG`
 const ALG: u16 = 38;
 
-const EXPECTED: [Expected; 31] = [
+const EXPECTED: [Expected; 33] = [
     Expected("read the site", Some(0), 0, 0),
     Expected("read names of hosts", Some(0), 0, 0),
     Expected("read about itself", Some(0), 0, 0),
@@ -142,6 +144,8 @@ const EXPECTED: [Expected; 31] = [
     Expected("write to a device", Some(0), EACCES, EACCES),
     Expected("listen", Some(0), EPERM, EPERM),
     Expected("connect", Some(0), EACCES, EACCES),
+    Expected("connect by sending", None, EPERM, EPERM),
+    Expected("connect over several paths", None, EPERM, EPERM),
     Expected("talk to the kernel's cryptography", None, EPERM, EPERM),
     Expected("make a ring", None, EPERM, EPERM),
     Expected("signal the master", None, EPERM, EPERM),
@@ -267,6 +271,17 @@ fn attempt(name: &str, dir: &Path, port: &str) -> io::Result<()> {
         "write to a device" => File::options().write(true).open("/dev/null").map(drop),
         "listen" => TcpListener::bind("127.0.0.1:0").map(drop),
         "connect" => TcpStream::connect(format!("127.0.0.1:{port}")).map(drop),
+        "connect by sending" => {
+            let socket =
+                rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None)?;
+            let to = SocketAddr::from(([127, 0, 0, 1], port.parse().unwrap()));
+            let flags = rustix::net::SendFlags::from_bits_retain(FASTOPEN);
+            Ok(rustix::net::sendto(&socket, b"x", flags, &to).map(drop)?)
+        }
+        "connect over several paths" => {
+            let (family, kind) = (rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM);
+            Ok(rustix::net::socket(family, kind, Some(rustix::net::ipproto::MPTCP)).map(drop)?)
+        }
         "talk to the kernel's cryptography" => {
             let family = rustix::net::AddressFamily::from_raw(ALG);
             let kind = rustix::net::SocketType::SEQPACKET;
