@@ -4,6 +4,7 @@
 //! put there is not followed. Whatever number it had is overwritten: two servers with one pid file are told apart by their
 //! sockets, not by a file. A master keeps it open, which is how `-s` knows that the process of that number wrote it.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
@@ -101,11 +102,10 @@ impl PidFile {
     }
 
     fn place(&self, name: Name) -> PathBuf {
-        let mut place = self.path.clone().into_os_string();
-        if name == Name::Old {
-            place.push(OLD);
+        match name {
+            Name::Configured => self.path.clone(),
+            Name::Old => old_name(&self.path),
         }
-        place.into()
     }
 
     /// Whose number the file of the configured name has.
@@ -130,7 +130,12 @@ impl Drop for PidFile {
     }
 }
 
+fn old_name(path: &Path) -> PathBuf {
+    [path.as_os_str(), OsStr::new(OLD)].into_iter().collect::<OsString>().into()
+}
+
 /// Our number, in a file that takes the place of whatever has the name.
+// DIFF(nginx): a link is replaced, not followed: who may write into the directory cannot have another file emptied.
 fn replace(path: &Path) -> io::Result<File> {
     let mut beside = path.to_owned().into_os_string();
     beside.push(format!(".{}", std::process::id()));
@@ -149,7 +154,7 @@ fn replace(path: &Path) -> io::Result<File> {
 
 /// Our number, in the file that is there.
 fn overwrite(path: &Path) -> io::Result<File> {
-    let file = open(path, OpenOptions::new().write(true))?;
+    let file = open(path, OFlags::NOFOLLOW, OpenOptions::new().write(true))?;
     // The new line first, then the end: a reader in between sees one whole line at least.
     file.write_all_at(line().as_bytes(), 0)?;
     if file.metadata()?.is_file() {
@@ -163,8 +168,8 @@ fn line() -> String {
 }
 
 /// Never waits for the other end of a pipe.
-fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+fn open(path: &Path, more: OFlags, options: &mut OpenOptions) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY | more;
     options.custom_flags(i32::from_ne_bytes(flags.bits().to_ne_bytes())).open(path)
 }
 
@@ -227,9 +232,14 @@ fn has_open(pid: Pid, path: &Path) -> Option<bool> {
 fn read(path: &Path) -> Result<Pid, Fault> {
     let error = |message: String| Fault { level: Level::Error, message, hint: None };
     let name = path.to_string_lossy();
-    let file = open(path, OpenOptions::new().read(true)).map_err(|e| {
+    let file = open(path, OFlags::empty(), OpenOptions::new().read(true)).map_err(|e| {
         let fault = error(Fault::call("open()", &name, &e).message);
         match e.kind() {
+            io::ErrorKind::NotFound if old_name(path).exists() => {
+                let old = old_name(path);
+                fault
+                    .hint(format!("a new binary has not written it yet; the old one is in {}", old.display()))
+            }
             io::ErrorKind::NotFound => fault.hint("the server is not running, or with another configuration"),
             _ => fault,
         }
@@ -331,6 +341,19 @@ mod tests {
         none.step_aside().unwrap();
         drop(none);
         assert!(Path::new("/dev/null").exists());
+    }
+
+    #[test]
+    fn a_file_whose_directory_is_somebody_elses_is_overwritten() {
+        let dir = TempDir::new("pid").unwrap();
+        let path = dir.write("server.pid", "1234567890 left behind").unwrap();
+        let file = overwrite(&path).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), line());
+        assert_eq!(has_open(rustix::process::getpid(), &path), Some(true));
+        drop(file);
+        std::os::unix::fs::symlink(&path, dir.join("link")).unwrap();
+        assert!(overwrite(&dir.join("link")).is_err(), "no link is followed");
+        assert!(overwrite(&dir.join("none")).is_err());
     }
 
     #[test]

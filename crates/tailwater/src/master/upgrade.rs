@@ -73,6 +73,17 @@ impl Binaries {
     }
 }
 
+impl NewBinary {
+    fn start(pid: Pid, now: Instant) -> Self {
+        Self { pid, look_at: now.checked_add(READY_PATIENCE) }
+    }
+
+    /// Whether it should be ready by now. Once.
+    fn is_time(&mut self, now: Instant) -> bool {
+        self.look_at.take_if(|at| *at <= now).is_some()
+    }
+}
+
 impl Master {
     /// Starts the new binary. After a fault, which is said, everything is as before.
     pub(super) fn change_binary(&mut self) {
@@ -92,8 +103,7 @@ impl Master {
             Ok(child) => {
                 let pid = Pid::from_child(&child);
                 self.console.say(Level::Notice, format_args!("start new binary process {pid}"));
-                let look_at = Instant::now().checked_add(READY_PATIENCE);
-                self.binaries.new = Some(NewBinary { pid, look_at });
+                self.binaries.new = Some(NewBinary::start(pid, Instant::now()));
             }
             Err(error) => {
                 let errno = Errno::from(&error);
@@ -116,11 +126,9 @@ impl Master {
     /// Says so when the new binary does not get ready.
     pub(super) fn watch_new_binary(&mut self) {
         let Some(new) = &mut self.binaries.new else { return };
-        if new.look_at.take_if(|at| *at <= Instant::now()).is_none() {
-            return;
-        }
         let pid = new.pid;
-        if self.pid.as_ref().is_some_and(|file| file.owner() != Some(pid)) {
+        let Some(file) = self.pid.as_ref().filter(|_| new.is_time(Instant::now())) else { return };
+        if file.owner() != Some(pid) {
             let seconds = READY_PATIENCE.as_secs();
             self.alert(format!(
                 "new binary process {pid} has not written the pid file for {seconds} seconds, still waiting"
@@ -185,6 +193,17 @@ mod tests {
         assert_eq!(numbers(&sockets), format!("{};", socket.as_raw_fd()));
         drop(inheritable);
         assert!(flags().contains(FdFlags::CLOEXEC));
+    }
+
+    #[test]
+    fn a_new_binary_is_looked_after_once() {
+        let now = Instant::now();
+        let mut binaries = Binaries::of(None);
+        assert_eq!(binaries.deadline(), None);
+        let new = binaries.new.insert(NewBinary::start(rustix::process::getpid(), now));
+        assert!(!new.is_time(now));
+        assert!(new.is_time(now + READY_PATIENCE) && !new.is_time(now + READY_PATIENCE));
+        assert_eq!(binaries.deadline(), None);
     }
 
     #[test]

@@ -107,12 +107,13 @@ impl Inherited {
                 self.sockets.add(socket);
             }
             Err(error) => {
-                let why = match error.raw_os_error() {
-                    Some(_) => Errno::from(&error).to_string(),
-                    None => error.to_string(),
+                let (level, why) = match error.raw_os_error() {
+                    Some(_) => (Level::Crit, Errno::from(&error).to_string()),
+                    // One of a protocol that is not spoken here.
+                    None => (Level::Warn, error.to_string()),
                 };
                 let message = format!("the inherited socket #{number}{name} cannot be used ({why}), ignored");
-                self.said.push((Level::Crit, message));
+                self.said.push((level, message));
             }
         }
     }
@@ -205,7 +206,7 @@ mod tests {
         assert_eq!(inherited.old, getppid());
         let expected =
             format!("the inherited socket #{other} cannot be used (not a listening stream socket), ignored");
-        assert!(inherited.said.contains(&(Level::Crit, expected)), "{:?}", inherited.said);
+        assert!(inherited.said.contains(&(Level::Warn, expected)), "{:?}", inherited.said);
 
         // All of them have an owner now.
         let mut again = Inherited::default();

@@ -19,6 +19,7 @@ const TABLE: &str = "/proc/net/unix";
 const LISTENS: u32 = 1 << 16;
 
 /// The files.
+// DIFF(nginx): a socket that a new binary's configuration does not name keeps its file, because the old one listens there.
 #[derive(Debug, Default)]
 pub(crate) struct LeftFiles(Vec<LeftFile>);
 

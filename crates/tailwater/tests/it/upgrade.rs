@@ -485,6 +485,33 @@ fn addresses_change_with_the_binary() {
 }
 
 #[test]
+fn it_works_in_the_foreground_if_there_is_a_master() {
+    const HTTP: &str = "http { server { listen 127.0.0.1:{port}; return 200 $pid; } }";
+    let server = crate::server().with_master().start(HTTP).unwrap();
+    let old = i32::try_from(server.pid()).unwrap();
+    let who = || parent(Client::get(server.addr(), "/").unwrap().text().parse().unwrap());
+    assert_eq!(who(), old);
+    server.signal(Signal::USR2).unwrap();
+    let read = || fs::read_to_string(server.prefix().join("logs/server.pid")).ok()?.trim().parse().ok();
+    let new = wait::some(wait::PATIENCE, || read().filter(|pid: &i32| *pid != old));
+    let new = new.unwrap_or_else(|| panic!("{}", server.error_log()));
+    // A terminal that changes its size stops neither.
+    signal(old, Signal::WINCH);
+    signal(new, Signal::WINCH);
+    assert!(wait::until(wait::PATIENCE, || who() == new));
+    assert!(wait::until(wait::PATIENCE, || who() == old));
+    signal(old, Signal::QUIT);
+    assert!(wait::until(wait::PATIENCE, || has_ended(old)), "{}", server.error_log());
+    assert_eq!(who(), new);
+
+    let single = crate::server().start(HTTP).unwrap();
+    single.signal(Signal::USR2).unwrap();
+    single.wait_error_log("(SIGUSR2) received from").unwrap();
+    single.wait_error_log("ignoring: there is no master process").unwrap();
+    assert_eq!(Client::get(single.addr(), "/").unwrap().text(), single.pid().to_string());
+}
+
+#[test]
 fn sockets_of_systemd_are_used() {
     let dir = TempDir::new("activation").unwrap();
     fs::create_dir(dir.join("logs")).unwrap();
