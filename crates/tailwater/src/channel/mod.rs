@@ -72,6 +72,12 @@ impl Channel {
         Ok(Self(ours))
     }
 
+    /// The other end, for a test that plays the worker.
+    #[cfg(test)]
+    pub(crate) fn of(end: OwnedFd) -> Self {
+        Self(end)
+    }
+
     /// Sends a message and descriptors. Errors: the other end is closed; `WouldBlock` if it does not read. When a part
     /// of the message was sent already, the other end finds the channel closed behind it, and so does who sends again.
     pub(crate) fn send<M: Serialize>(&self, message: &M, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
@@ -237,7 +243,7 @@ mod tests {
 
     fn ends() -> (Channel, Channel) {
         let (ours, theirs) = Channel::pair().unwrap();
-        (ours, Channel(theirs))
+        (ours, Channel::of(theirs))
     }
 
     #[test]

@@ -278,3 +278,89 @@ impl fmt::Display for End {
 
 /// `WCOREFLAG`
 const CORE_DUMPED: i32 = 0x80;
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use tw_rt::signal::Signals;
+    use tw_testkit::process::Group;
+    use tw_testkit::wait;
+
+    /// A process that does nothing, with the end of the channel that is the worker's.
+    pub(in super::super) fn actor() -> (Child, Channel, Group) {
+        let process = Group::new(Command::new("/bin/sleep").arg("600").process_group(0).spawn().unwrap());
+        let (ours, theirs) = Channel::pair().unwrap();
+        let pid = Pid::from_raw(process.pid().cast_signed()).unwrap();
+        (Child::of(pid, ours), Channel::of(theirs), process)
+    }
+
+    /// The signals of the calling thread; none comes.
+    pub(in super::super) fn inbox() -> Inbox {
+        Inbox::new(Signals::take().unwrap())
+    }
+
+    #[test]
+    fn whatever_a_worker_answers_the_master_goes_on() {
+        let refused = || Answer::Refused { message: "no".into(), hint: None };
+        let flood = |worker: &Channel| {
+            for _ in 0..=TALK_MAX {
+                worker.send(&Answer::Turning, &[]).unwrap();
+            }
+        };
+        type Act<'a> = &'a dyn Fn(&Channel);
+        let table: [(&str, Act<'_>, Result<(), &str>); 7] = [
+            ("serves", &|worker| worker.send(&Answer::Serving, &[]).unwrap(), Ok(())),
+            (
+                "serves after a sign of life",
+                &|worker| {
+                    worker.send(&Answer::Turning, &[]).unwrap();
+                    worker.send(&Answer::Serving, &[]).unwrap();
+                },
+                Ok(()),
+            ),
+            ("refuses", &|worker| worker.send(&refused(), &[]).unwrap(), Err("no")),
+            ("nonsense", &|worker| worker.send(&200_u32, &[]).unwrap(), Err("nonsense")),
+            ("flood", &flood, Err("nonsense")),
+            ("closed", &Channel::stop_talking, Err("closed its channel before it served")),
+            ("silence", &|_| {}, Err("does not answer")),
+        ];
+        let inbox = inbox();
+        for (what, act, expected) in table {
+            let (mut child, worker, process) = actor();
+            act(&worker);
+            let deadline = if what == "silence" { Instant::now() } else { Instant::now() + wait::PATIENCE };
+            let outcome = child.configure(&Order::Quit, &[], deadline, (&inbox, false)).map_err(Fault::from);
+            match (outcome, expected) {
+                (Ok(()), Ok(())) => {}
+                (Err(fault), Err(text)) => assert!(fault.message.contains(text), "{what}: {fault}"),
+                (outcome, _) => panic!("{what}: {outcome:?}"),
+            }
+            assert_eq!(
+                child.owes_answer,
+                !matches!(what, "serves" | "serves after a sign of life" | "refuses")
+            );
+            assert!(!process.ended(), "{what}: whether it is ended is decided elsewhere");
+        }
+    }
+
+    #[test]
+    fn a_worker_that_was_killed_says_nothing_and_how_it_ended_is_known() {
+        let (mut child, worker, process) = actor();
+        child.kill();
+        drop(worker);
+        let deadline = Instant::now() + wait::PATIENCE;
+        let failure = child.configure(&Order::Quit, &[], deadline, (&inbox(), false)).unwrap_err();
+        let message = Fault::from(failure).message;
+        assert!(message.ends_with("exited on signal 9 before it served the configuration"), "{message}");
+        assert!(process.ended());
+    }
+
+    #[test]
+    fn talk_is_counted_by_the_second() {
+        let start = Instant::now();
+        let mut talk = Talk { since: start, count: 0 };
+        assert!((0..TALK_MAX).all(|_| !talk.is_too_much(start)));
+        assert!(talk.is_too_much(start));
+        assert!(!talk.is_too_much(start + TALK_SPAN));
+    }
+}

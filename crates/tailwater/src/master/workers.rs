@@ -355,3 +355,133 @@ fn configure(child: &mut Child, handover: &Handover, inbox: &Inbox) -> Result<()
     }));
     child.configure(&order, &fds, Instant::now() + LOAD_PATIENCE, (inbox, handover.is_daemon))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel::Channel;
+    use crate::master::child::tests::{actor, inbox};
+    use crate::worker::sandbox::Role;
+    use tw_server::load::Kept;
+    use tw_testkit::process::Group;
+    use tw_testkit::wait;
+
+    fn handover() -> Handover {
+        let source = Source::text(b"/".to_vec(), "conf", b"events { }".to_vec());
+        let config = source.load(&Kept::default(), &Console::quiet()).unwrap().config;
+        Handover {
+            rules: Rules::of(&config, Role::Worker),
+            source,
+            files: MemoryFiles::default(),
+            sockets: Arc::default(),
+            logs: Vec::new(),
+            env: Vec::new(),
+            identity: None,
+            is_daemon: false,
+            sign_interval: None,
+            shutdown_timeout: None,
+        }
+    }
+
+    /// One that serves, beside one that leaves. The next one would be started later, not at once.
+    fn workers(current: Child, leaving: Child) -> Workers {
+        let handover = handover();
+        Workers {
+            current: Some(current),
+            leaving: vec![leaving],
+            rules: handover.rules.clone(),
+            handover,
+            short_life: true,
+            again_at: None,
+            inbox: Rc::new(inbox()),
+        }
+    }
+
+    /// What became of the one that serves.
+    #[derive(Debug, PartialEq, Eq)]
+    enum Fate {
+        Serves,
+        Leaves,
+        Killed,
+    }
+
+    #[test]
+    fn a_worker_that_says_what_it_must_not_is_ended_and_no_other() {
+        let refused = || Answer::Refused { message: "no".into(), hint: None };
+        let say = |answer: Answer| move |worker: &Channel| worker.send(&answer, &[]).unwrap();
+        type Act = Box<dyn Fn(&Channel)>;
+        let table: [(&str, bool, Act, Fate); 8] = [
+            ("turns", false, Box::new(say(Answer::Turning)), Fate::Serves),
+            ("leaves", false, Box::new(say(Answer::Leaving)), Fate::Leaves),
+            ("serves unasked", false, Box::new(say(Answer::Serving)), Fate::Killed),
+            ("refuses unasked", false, Box::new(say(refused())), Fate::Killed),
+            (
+                "nonsense",
+                false,
+                Box::new(|worker: &Channel| worker.send(&200_u32, &[]).unwrap()),
+                Fate::Killed,
+            ),
+            ("closed", false, Box::new(Channel::stop_talking), Fate::Leaves),
+            ("serves too late", true, Box::new(say(Answer::Serving)), Fate::Leaves),
+            ("refuses too late", true, Box::new(say(refused())), Fate::Serves),
+        ];
+        let console = Console::quiet();
+        for (what, owes_answer, act, expected) in table {
+            let ((mut current, worker, process), (leaving, _other, other_process)) = (actor(), actor());
+            let pid = current.pid();
+            current.owes_answer = owes_answer;
+            let mut workers = workers(current, leaving);
+            assert_eq!(workers.can_follow(&handover()), !owes_answer);
+            act(&worker);
+            assert_eq!(workers.listen(&console), what == "turns");
+            let killed = |process: &Group| wait::until(wait::PATIENCE, || process.ended());
+            let fate = match workers.current {
+                Some(_) => Fate::Serves,
+                None if expected == Fate::Killed && killed(&process) => Fate::Killed,
+                None => Fate::Leaves,
+            };
+            assert_eq!(fate, expected, "{what}");
+            assert_eq!(process.ended(), expected == Fate::Killed, "{what}");
+            assert_eq!(workers.again_at.is_some(), expected != Fate::Serves, "{what}");
+            let is_leaving = workers.leaving.iter().any(|child| child.pid() == pid);
+            assert_eq!(is_leaving, expected != Fate::Serves, "{what}");
+            assert!(!other_process.ended(), "{what}");
+            // Until it is waited for, there is nothing to listen to, and nothing to spin on.
+            assert_eq!(workers.voice().is_some(), expected == Fate::Serves, "{what}");
+            if what == "closed" {
+                // It gets a moment to end by itself.
+                workers.again_at = None;
+                workers.expire(Instant::now() + SHORT_LIFE, &console);
+                assert!(killed(&process));
+            }
+            if what == "serves too late" {
+                assert!(worker.receive::<Order>().unwrap().is_none(), "it is told to finish");
+            }
+        }
+    }
+
+    #[test]
+    fn a_worker_process_has_its_time_to_finish() {
+        let ((current, worker, _process), (leaving, ..)) = (actor(), actor());
+        let mut workers = workers(current, leaving);
+        assert!(workers.deadline().is_none());
+        workers.handover.shutdown_timeout = Some(Duration::from_secs(5));
+        workers.release();
+        assert!(matches!(worker.receive::<Order>(), Ok(Some((Order::Quit, _)))));
+        assert!(workers.deadline().is_some_and(|until| until > Instant::now() + Duration::from_secs(5)));
+        workers.stop();
+        assert!(matches!(worker.receive::<Order>(), Ok(Some((Order::Stop, _)))));
+        assert!(workers.deadline().is_some_and(|until| until <= Instant::now() + STOP_PATIENCE));
+        assert!(!workers.is_empty());
+    }
+
+    #[test]
+    fn who_cannot_be_told_is_replaced() {
+        let ((current, worker, process), (leaving, other, _other_process)) = (actor(), actor());
+        drop(worker);
+        let mut workers = workers(current, leaving);
+        workers.reopen(Vec::new(), &Console::quiet());
+        assert!(workers.current.is_none() && workers.again_at.is_some() && !process.ended());
+        assert!(matches!(other.receive::<Order>(), Ok(Some((Order::Reopen(_), _)))));
+    }
+}
