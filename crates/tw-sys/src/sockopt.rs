@@ -46,6 +46,15 @@ pub fn set_ip_bind_address_no_port(fd: impl AsFd, on: bool) -> io::Result<()> {
     set_int(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, libc::c_int::from(on))
 }
 
+/// `SO_PASSRIGHTS`, as all architectures but SPARC and PA-RISC number it.
+const SO_PASSRIGHTS: libc::c_int = 83;
+
+/// `SO_PASSRIGHTS`: whether whoever sends to this Unix socket may send descriptors; otherwise `sendmsg()` fails there with
+/// `EPERM`. Errors: `ENOPROTOOPT` before Linux 6.16.
+pub fn set_pass_rights(fd: impl AsFd, on: bool) -> io::Result<()> {
+    set_int(fd, libc::SOL_SOCKET, SO_PASSRIGHTS, libc::c_int::from(on))
+}
+
 /// `TCP_INFO`. Errors: `ENOPROTOOPT`/`EOPNOTSUPP` when the socket is not TCP.
 pub fn tcp_info(fd: impl AsFd) -> io::Result<TcpInfo> {
     let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
