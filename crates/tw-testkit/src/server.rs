@@ -138,6 +138,13 @@ impl Builder {
         self
     }
 
+    /// Runs everything in one process, whatever the environment wants: for what only one process shows.
+    #[must_use]
+    pub fn in_one_process(mut self) -> Self {
+        self.processes = Processes::One;
+        self
+    }
+
     /// Runs a master and a worker process instead of everything in one process.
     #[must_use]
     pub fn with_master(mut self) -> Self {

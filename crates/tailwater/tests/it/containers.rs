@@ -105,7 +105,7 @@ fn without_proc_it_says_what_is_missing() {
         said.contains("failed while spawning worker process") && said.contains("/proc is not mounted"),
         "{said}"
     );
-    let mut alone = server().by(&without).start(HTTP).unwrap();
+    let mut alone = server().by(&without).in_one_process().start(HTTP).unwrap();
     assert_eq!(page(&alone, "/").1, "served");
     assert!(alone.stop().unwrap().success());
 }

@@ -128,7 +128,7 @@ fn error_logs_go_to_syslog_with_the_severity_of_each_line() {
     let syslog = Syslog::start();
     let to = syslog.target();
     let server = start_server(
-        server(),
+        server().in_one_process(),
         &format!(
             "location / {{ error_log {to}; }} location /info {{ error_log {to},facility=user,severity=alert info; }}
              location /crit {{ error_log {to} crit; error_log logs/other.log; }}"
@@ -300,7 +300,7 @@ fn memory(server: &Server, name: &str) -> Vec<String> {
 #[test]
 fn an_error_log_in_memory_keeps_the_newest_lines() {
     let server = start_server(
-        server(),
+        server().in_one_process(),
         "error_log memory:4k info; error_log logs/server.log info; location /own { error_log memory:1m; }",
     );
     for n in 0..50 {

@@ -39,7 +39,10 @@ fn levels_and_places_of_the_error_log() {
 
 #[test]
 fn who_asked_for_what() {
-    let server = start(server(), "server { listen 127.0.0.1:{port}; server_name first second; root html; }");
+    let server = start(
+        server().in_one_process(),
+        "server { listen 127.0.0.1:{port}; server_name first second; root html; }",
+    );
     let mut client = server.connect().unwrap();
     client
         .send("GET /x?y HTTP/1.1\r\nHost: second\r\nReferer: http://r/\r\nConnection: close\r\n\r\n")

@@ -16,7 +16,7 @@ fn has_traps() -> bool {
 }
 
 fn start(main: &str) -> Server {
-    start_as(server(), main)
+    start_as(server().in_one_process(), main)
 }
 
 fn start_as(server: Builder, main: &str) -> Server {

@@ -118,6 +118,7 @@ fn a_user_that_stays_root_keeps_what_is_about_files() {
 #[test]
 fn a_single_process_is_confined_and_can_reload() {
     let mut server = server()
+        .in_one_process()
         .file("html/page.txt", "page")
         .file("other/page.txt", "other")
         .start(&conf("", "root html;"))
