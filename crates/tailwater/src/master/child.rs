@@ -165,14 +165,15 @@ impl Child {
 
     /// What it says. Nothing it sends holds the master or makes it grow; one that talks too much talks nonsense.
     pub(super) fn listen(&mut self) -> Arrived<Answer> {
-        match self.channel.answer() {
-            Arrived::Message(_) if self.talk.is_too_much(Instant::now()) => Arrived::Nonsense,
-            Arrived::Message(answer) => {
-                self.owes_answer &= !matches!(answer, Answer::Serving | Answer::Refused { .. });
-                Arrived::Message(answer)
+        let arrived = self.channel.answer();
+        match &arrived {
+            Arrived::Message(Answer::Serving | Answer::Refused { .. }) if self.owes_answer => {
+                self.owes_answer = false;
             }
-            other => other,
+            Arrived::Message(_) if self.talk.is_too_much(Instant::now()) => return Arrived::Nonsense,
+            _ => {}
         }
+        arrived
     }
 
     /// Tells it nothing more, which it takes for the end of its master: it finishes what it has begun.
@@ -340,6 +341,18 @@ pub(super) mod tests {
                 !matches!(what, "serves" | "serves after a sign of life" | "refuses")
             );
             assert!(!process.ended(), "{what}: whether it is ended is decided elsewhere");
+        }
+    }
+
+    #[test]
+    fn as_many_questions_as_the_master_has_are_answered() {
+        let (mut child, worker, _process) = actor();
+        let inbox = inbox();
+        for _ in 0..2 * TALK_MAX {
+            worker.send(&Answer::Serving, &[]).unwrap();
+            let deadline = Instant::now() + wait::PATIENCE;
+            child.configure(&Order::Quit, &[], deadline, (&inbox, false)).unwrap();
+            assert!(matches!(worker.receive::<Order>(), Ok(Some(_))));
         }
     }
 
