@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use tw_base::Counter;
 
 use crate::files::{self, Opened};
@@ -270,13 +271,31 @@ impl Shared {
 pub fn open_log(path: &Path) -> Result<OwnedFd, OpenError> {
     let opened = match standard_stream(path) {
         Some(stream) => stream,
-        None => OpenOptions::new().append(true).create(true).mode(0o644).open(path).map(OwnedFd::from),
+        None => open_for_appending(path),
     };
     opened.map_err(|error| OpenError {
         call: "open()",
         path: path.to_string_lossy().into_owned(),
         errno: Errno::from(&error),
     })
+}
+
+// DIFF(nginx): a pipe that nobody reads is opened all the same, and takes lines until it is full. Who opens logs does not wait.
+/// Opens what has this name, or makes a file of it. Writing to it waits, opening does not.
+fn open_for_appending(path: &Path) -> io::Result<OwnedFd> {
+    const NXIO: i32 = rustix::io::Errno::NXIO.raw_os_error();
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).mode(0o644);
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    options.custom_flags(i32::from_ne_bytes(flags.bits().to_ne_bytes()));
+    let opened = options.open(path).or_else(|error| match error.raw_os_error() {
+        // Its own reader, so that it can be written to.
+        Some(NXIO) => options.read(true).open(path),
+        _ => Err(error),
+    });
+    let log = OwnedFd::from(opened?);
+    fcntl_setfl(&log, fcntl_getfl(&log)? - OFlags::NONBLOCK)?;
+    Ok(log)
 }
 
 // DIFF(nginx): such a name is the stream itself, whatever it is and whoever owns it.

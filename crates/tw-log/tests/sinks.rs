@@ -570,3 +570,23 @@ fn a_log_in_memory_is_read_through_its_descriptor() {
     assert!(until(PATIENCE, || text(&descriptor).contains(": line 499\n---")));
     assert!(fs::metadata(&descriptor).unwrap().len() <= 8192);
 }
+
+#[test]
+fn a_pipe_that_nobody_reads_is_opened_and_keeps_what_it_is_told() {
+    let dir = TempDir::new("pipe").unwrap();
+    let path = dir.join("log");
+    mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    let (sender, opened) = std::sync::mpsc::channel();
+    let name = path.clone();
+    thread::spawn(move || sender.send(tw_log::open_log(&name)));
+    let log = opened.recv_timeout(PATIENCE).expect("opening does not wait").unwrap();
+    assert!(!rustix::fs::fcntl_getfl(&log).unwrap().contains(OFlags::NONBLOCK));
+    rustix::io::write(&log, b"line\n").unwrap();
+    let mut line = [0; 10];
+    let reader = File::open(&path).unwrap();
+    assert_eq!(rustix::io::read(&reader, &mut line).unwrap(), 5);
+
+    // With a reader it is opened for writing alone: a reader that leaves is noticed.
+    let with_reader = tw_log::open_log(&path).unwrap();
+    assert!(rustix::io::read(&with_reader, &mut line).is_err());
+}

@@ -63,6 +63,8 @@ pub(crate) enum Answer {
         /// What to do about it.
         hint: Option<String>,
     },
+    /// What an order brings needs more open files than this process may have. Everything is as before.
+    Full,
     /// Every loop has turned lately.
     Turning,
     /// It accepts nothing more, though nobody ordered it to: a signal did.

@@ -40,6 +40,15 @@ const HEAD_SIZE: usize = 8 + 1 + 4;
 #[derive(Debug)]
 pub(crate) struct Channel(OwnedFd);
 
+/// What came with one packet.
+struct Packet {
+    /// Its bytes.
+    size: usize,
+    fds: Vec<OwnedFd>,
+    /// Whether descriptors are missing, because this process may open no more.
+    is_short: bool,
+}
+
 /// What there was to read.
 #[derive(Debug)]
 pub(crate) enum Arrived<M> {
@@ -117,14 +126,30 @@ impl Channel {
     }
 
     /// Waits for the next message with its descriptors; `None` when the other end is closed. For the worker process,
-    /// which believes its master.
+    /// which believes its master. `EMFILE` when this process may not open as many files: that message is lost as a whole,
+    /// and the next one can be read.
     pub(crate) fn receive<M: DeserializeOwned>(&self) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
         let mut packet = vec![0; HEAD_SIZE + INLINE_MAX];
-        let (size, mut files) = self.receive_packet(&mut packet)?;
+        let Packet { size, fds: mut files, mut is_short } = self.receive_packet(&mut packet)?;
         let Some((head, inline)) = packet[..size].split_first_chunk::<HEAD_SIZE>() else {
             return if size == 0 { Ok(None) } else { Err(malformed()) };
         };
         let (size, is_inline, count) = read_head(head);
+        let mut fds = Vec::new();
+        for _ in 0..count.div_ceil(FDS_MAX) {
+            let more = self.receive_packet(&mut [0])?;
+            if more.size == 0 {
+                return Err(malformed());
+            }
+            fds.extend(more.fds);
+            is_short |= more.is_short;
+        }
+        if is_short {
+            return Err(Errno::MFILE.into());
+        }
+        if fds.len() != count {
+            return Err(malformed());
+        }
         let long;
         let body = if is_inline {
             inline
@@ -134,14 +159,6 @@ impl Channel {
             &long
         };
         let message = postcard::from_bytes(body).map_err(io::Error::other)?;
-        let mut fds = Vec::with_capacity(count);
-        while fds.len() < count {
-            let (size, more) = self.receive_packet(&mut packet)?;
-            if size == 0 || more.is_empty() {
-                return Err(malformed());
-            }
-            fds.extend(more);
-        }
         Ok(Some((message, fds)))
     }
 
@@ -176,7 +193,7 @@ impl Channel {
         }
     }
 
-    fn receive_packet(&self, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+    fn receive_packet(&self, bytes: &mut [u8]) -> io::Result<Packet> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let received = loop {
@@ -192,11 +209,8 @@ impl Channel {
             _ => Vec::new(),
         });
         let fds = fds.collect();
-        // Descriptors are missing when this process may open no more.
-        if received.flags.contains(ReturnFlags::CTRUNC) {
-            return Err(Errno::MFILE.into());
-        }
-        Ok((received.bytes, fds))
+        let is_short = received.flags.contains(ReturnFlags::CTRUNC);
+        Ok(Packet { size: received.bytes, fds, is_short })
     }
 }
 

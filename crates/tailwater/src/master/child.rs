@@ -52,6 +52,8 @@ pub(super) struct Child {
 pub(super) enum Failure {
     /// It says why. It is as before.
     Refused(Fault),
+    /// It has too many files open for it. It is as before.
+    Full(Fault),
     /// It has not said anything in time, and may serve the one or the other.
     Silent(Fault),
     /// It can be told nothing any more.
@@ -63,7 +65,10 @@ pub(super) enum Failure {
 impl From<Failure> for Fault {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Refused(fault) | Failure::Silent(fault) | Failure::Lost(fault) => fault,
+            Failure::Refused(fault)
+            | Failure::Full(fault)
+            | Failure::Silent(fault)
+            | Failure::Lost(fault) => fault,
             Failure::Interrupted(received) => Self {
                 level: Level::Warn,
                 ..Self::emerg(format!("{received} while a worker process was loading the configuration"))
@@ -130,6 +135,10 @@ impl Child {
                 Arrived::Message(Answer::Refused { message, hint }) => {
                     return Err(Failure::Refused(Fault { hint, ..Fault::emerg(message) }));
                 }
+                Arrived::Message(Answer::Full) => {
+                    let text = format!("worker process {pid} has too many open files");
+                    return Err(Failure::Full(Fault::emerg(text)));
+                }
                 Arrived::Message(_) => {}
                 Arrived::Nothing => {
                     if let Some(received) = inbox.interruption(is_daemon).ok().flatten() {
@@ -167,7 +176,7 @@ impl Child {
     pub(super) fn listen(&mut self) -> Arrived<Answer> {
         let arrived = self.channel.answer();
         match &arrived {
-            Arrived::Message(Answer::Serving | Answer::Refused { .. }) if self.owes_answer => {
+            Arrived::Message(Answer::Serving | Answer::Refused { .. } | Answer::Full) if self.owes_answer => {
                 self.owes_answer = false;
             }
             Arrived::Message(_) if self.talk.is_too_much(Instant::now()) => return Arrived::Nonsense,

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::OFlags;
-use tw_log::{Errno, Level, Target};
+use tw_log::{Errno, Level, Target, open_log};
 use tw_server::core::location::TempPath;
 use tw_server::core::main::MainSettings;
 
@@ -85,7 +85,7 @@ pub(crate) fn redirect_stderr(main: &MainSettings) {
     }
     let log = main.error_log.iter().find_map(|target| target.target.path());
     // The log is open for messages already; a failure here only loses what would be written past it.
-    if let Some(Ok(log)) = log.map(|path| OpenOptions::new().append(true).open(path)) {
+    if let Some(Ok(log)) = log.map(open_log) {
         let _ = rustix::stdio::dup2_stderr(&log);
     }
 }

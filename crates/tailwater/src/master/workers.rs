@@ -105,22 +105,41 @@ impl Workers {
     /// Makes the worker serve `handover`, and waits until it does. On an error the one that runs goes on as before.
     pub(super) fn change(&mut self, handover: Handover, way: Way, console: &Console) -> Result<(), Fault> {
         let can_follow = way == Way::InPlace && self.can_follow(&handover);
-        if let Some(child) = self.current.as_mut().filter(|_| can_follow) {
-            configure(child, &handover, &self.inbox).map_err(|failure| {
+        let followed = match self.current.as_mut().filter(|_| can_follow) {
+            Some(child) => configure(child, &handover, &self.inbox).map(|()| true),
+            None => Ok(false),
+        };
+        match followed {
+            Ok(true) => {}
+            Ok(false) | Err(Failure::Full(_)) => {
+                let child = begin(&handover, &mut self.leaving, &self.inbox, console)?;
+                self.replace_by(child, handover.rules.clone());
+            }
+            Err(failure) => {
                 if let Failure::Lost(_) = failure {
                     self.lose(|child| child.kill(), console);
                 }
-                Fault::from(failure)
-            })?;
-        } else {
-            let child = begin(&handover, &mut self.leaving, &self.inbox, console)?;
-            self.release();
-            self.current = Some(child);
-            self.rules = handover.rules.clone();
+                return Err(failure.into());
+            }
         }
         self.again_at = None;
         self.handover = handover;
         Ok(())
+    }
+
+    /// Lets another process take the place of the one that serves.
+    fn replace_by(&mut self, child: Child, rules: Rules) {
+        self.release();
+        self.current = Some(child);
+        self.rules = rules;
+    }
+
+    /// The same for what is served already. Without another process the one that serves goes on.
+    fn replace(&mut self, console: &Console) {
+        match begin(&self.handover, &mut self.leaving, &self.inbox, console) {
+            Ok(child) => self.replace_by(child, self.handover.rules.clone()),
+            Err(failure) => console.fault(&failure.into()),
+        }
     }
 
     /// Whether the process that serves can serve `handover` as well: it is who it has to be, may do what it has to, and is
@@ -290,6 +309,8 @@ impl Workers {
                 alert("took a configuration too late, another one takes its place");
                 self.lose(|child| child.hang_up(), console);
             }
+            // It has got no log files, and would go on in those that were moved away.
+            Arrived::Message(Answer::Full) => self.replace(console),
             Arrived::Message(Answer::Leaving) => self.lose(|_| {}, console),
             // It is about to end, and a signal will tell how. One that only says nothing more is ended.
             Arrived::Gone => self.lose(|child| child.until = Some(Instant::now() + SHORT_LIFE), console),

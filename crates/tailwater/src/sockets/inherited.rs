@@ -42,7 +42,9 @@ pub(crate) struct Inherited {
 }
 
 impl Inherited {
-    /// Takes over what the environment speaks of. Once, and before anything else is opened.
+    /// Takes over what the environment speaks of. Once, and before anything else is opened. What else the process was
+    /// started with stays open, but no worker process and no new binary gets it.
+    // DIFF(nginx): descriptors that nobody names go no further than to the master.
     pub(crate) fn take() -> Self {
         let mut this = Self::default();
         if let Some(list) = std::env::var_os(UPGRADE) {
@@ -52,6 +54,8 @@ impl Inherited {
         if text(PROCESS).as_bytes() == std::process::id().to_string().as_bytes() {
             this.take_from_systemd(&text(COUNT), &text(NAMES));
         }
+        // An old kernel hands them on, as nginx does.
+        let _ = inherit::keep_to_ourselves();
         this
     }
 

@@ -44,6 +44,9 @@ const NAME: &CStr = c"tailwater";
 /// Time for the logs to take the reason of a start that failed.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
+/// Too many files are open in this process.
+const MFILE: Errno = Errno(rustix::io::Errno::MFILE.raw_os_error());
+
 /// Whether connections are accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -271,7 +274,9 @@ impl Worker {
                 answer(master, &refusal(Fault::emerg("the worker process is shutting down")));
             }
             Ok(Some((Order::Configure(order), fds))) => {
-                let say = self.change(order, fds).map_or_else(refusal, |()| Answer::Serving);
+                let say = self
+                    .change(order, fds)
+                    .map_or_else(|fault| self.say_why_not(fault), |()| Answer::Serving);
                 if let Some(master) = &self.master {
                     answer(master, &say);
                 }
@@ -283,6 +288,9 @@ impl Worker {
             Ok(Some((Order::Quit, _))) => self.drain(),
             Ok(Some((Order::Stop, _))) => self.state = State::Ended,
             Ok(None) => self.orphaned("the master process is gone"),
+            Err(error) if Errno::from(&error) == MFILE => {
+                answer(master, &self.say_full(&format!("recvmsg() failed ({MFILE})")));
+            }
             Err(error) => {
                 self.orphaned(&format!("no order can be read from the master ({})", Errno::from(&error)));
             }
@@ -303,6 +311,22 @@ impl Worker {
         // As nginx does: whoever moved a log away has a new one from here on.
         self.sinks.reopen();
         Ok(())
+    }
+
+    /// The answer to a configuration that is not served.
+    fn say_why_not(&self, fault: Fault) -> Answer {
+        // All messages name the error as nginx does.
+        match fault.message.contains(&format!("({MFILE})")) {
+            true => self.say_full(&fault.message),
+            false => refusal(fault),
+        }
+    }
+
+    /// Connections may take all descriptors there are. Another process has some left.
+    fn say_full(&self, message: &str) -> Answer {
+        let text = format_args!("{message}, another worker process has to do what the master ordered");
+        self.console.say(Level::Alert, text);
+        Answer::Full
     }
 
     /// Tells the master that all loops turn, if they do and it is time to.

@@ -101,7 +101,9 @@ fn new(text: &str) -> String {
 
 #[test]
 fn a_worker_process_serves_and_has_no_rights() {
-    let server = start(builder().env("SECRET", "s"), &conf("env GIVEN=given;", ""));
+    // Somebody left a file open.
+    let careless = ["sh", "-c", "exec 9</etc/passwd; exec \"$@\"", "sh"];
+    let server = start(builder().env("SECRET", "s").by(&careless), &conf("env GIVEN=given;", ""));
     let (master, worker) = (server.pid(), worker(&server));
     let words = fs::read(format!("/proc/{worker}/cmdline")).unwrap();
     assert_eq!(words, [TITLE.as_bytes(), b"\0"].concat());
@@ -564,6 +566,53 @@ fn reloads_reopens_and_respawns_leave_no_descriptors_behind() {
     let is_as_before = wait::until(wait::PATIENCE, || steady(&server) == before);
     assert!(is_as_before, "{before:?}, now {:?}", steady(&server));
     assert!(server.stop().unwrap().success());
+}
+
+/// A server whose worker process can open no more files, with as many requests that have only begun.
+fn full() -> (Server, Vec<Client>) {
+    const LIMIT: usize = 60;
+    let server = started(&format!("worker_processes 1; worker_rlimit_nofile {LIMIT};"));
+    let begun = (0..LIMIT - 10).map(|_| {
+        let mut client = server.connect().unwrap();
+        client.send("GET /old HTTP/1.1\r\n").unwrap();
+        client
+    });
+    let begun = begun.collect();
+    server.wait_error_log("accept4() failed (24: Too many open files)").unwrap();
+    (server, begun)
+}
+
+/// The requests that had begun are answered, whichever process they came to.
+fn end_all(begun: Vec<Client>) {
+    for mut client in begun {
+        client.send("Host: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        assert_eq!(client.read_response().unwrap().text(), "old");
+    }
+}
+
+#[test]
+fn a_worker_process_that_can_open_nothing_more_is_replaced_and_loses_nothing() {
+    let (mut server, begun) = full();
+    let before = worker(&server);
+    reload(&mut server, &conf("worker_rlimit_nofile 60; worker_processes 1;", &new("1")), "1");
+    assert!(!is_gone(before), "{}", server.error_log());
+    server.wait_error_log("another worker process has to do what the master ordered").unwrap();
+    end_all(begun);
+    assert!(wait::until(wait::PATIENCE, || is_gone(before)), "{}", server.error_log());
+    assert!(!server.error_log().contains("exited on signal"), "{}", server.error_log());
+
+    let (server, begun) = full();
+    let (before, logs) = (worker(&server), server.prefix().join("logs"));
+    fs::rename(logs.join("access.log"), logs.join("access.1")).unwrap();
+    server.signal(Signal::USR1).unwrap();
+    let other = || children(server.pid()).into_iter().any(|pid| pid != before);
+    assert!(wait::until(wait::PATIENCE, other), "{}", server.error_log());
+    let arrives =
+        || page(&server, "/old").0 == 200 && fs::metadata(logs.join("access.log")).unwrap().len() > 0;
+    assert!(wait::until(wait::PATIENCE, arrives));
+    end_all(begun);
+    assert!(wait::until(wait::PATIENCE, || is_gone(before)), "{}", server.error_log());
+    assert!(!server.error_log().contains("exited on signal"), "{}", server.error_log());
 }
 
 #[test]
