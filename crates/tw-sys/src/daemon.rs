@@ -19,7 +19,11 @@ pub struct Starting(PipeWriter);
 pub fn detach() -> io::Result<Starting> {
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     let (reader, writer) = io::pipe()?;
-    if fs::read_dir("/proc/self/task")?.count() != 1 {
+    let tasks = fs::read_dir("/proc/self/task").map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => io::Error::other("/proc is not mounted"),
+        _ => error,
+    });
+    if tasks?.count() != 1 {
         return Err(io::Error::other("other threads are running"));
     }
     // SAFETY: this is the only thread, as was just seen, so nobody else holds a lock or is in the middle of a change

@@ -3,7 +3,7 @@
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown, fchown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::OFlags;
@@ -16,11 +16,36 @@ use crate::console::{Console, Fault};
 use crate::user::Identity;
 
 /// Makes the directories of temporary files (0700), for `owner` if we can give files away.
-pub(crate) fn make_temp_paths(paths: &[Arc<TempPath>], owner: Option<&Identity>) -> Result<(), Fault> {
-    paths.iter().try_for_each(|temp| make_directory(path(temp.path.to_bytes()), owner))
+pub(crate) fn make_temp_paths(paths: &[Arc<TempPath>], owner: Option<&Identity>) -> Result<Given, Fault> {
+    let mut given = Given::default();
+    for temp in paths {
+        make_directory(path(temp.path.to_bytes()), owner, &mut given)?;
+    }
+    Ok(given)
 }
 
-fn make_directory(path: &Path, owner: Option<&Identity>) -> Result<(), Fault> {
+/// Directories that were given to another user. They are given back if nobody wants to [`keep`](Self::keep) that.
+#[derive(Debug, Default)]
+#[must_use]
+pub(crate) struct Given(Vec<(PathBuf, u32)>);
+
+impl Given {
+    /// The user has come to stay.
+    pub(crate) fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for Given {
+    fn drop(&mut self) {
+        for (path, uid) in &self.0 {
+            // It was possible a moment ago. If it is not, the next start says so.
+            let _ = chown(path, Some(*uid), None);
+        }
+    }
+}
+
+fn make_directory(path: &Path, owner: Option<&Identity>, given: &mut Given) -> Result<(), Fault> {
     let name = path.to_string_lossy();
     match DirBuilder::new().mode(0o700).create(path) {
         Ok(()) => {}
@@ -43,7 +68,9 @@ fn make_directory(path: &Path, owner: Option<&Identity>) -> Result<(), Fault> {
         };
         let fault = Fault::call("chown()", &name, &error);
         Fault { message: fault.message + why, ..fault }
-    })
+    })?;
+    given.0.push((path.to_owned(), found.uid()));
+    Ok(())
 }
 
 /// Gives log files to `owner`, who will have to open them again after they were rotated.
@@ -99,14 +126,38 @@ mod tests {
     fn directories_are_made_once() {
         let dir = TempDir::new("temp-paths").unwrap();
         let path = dir.join("client_body_temp");
-        make_directory(&path, None).unwrap();
+        make_directory(&path, None, &mut Given::default()).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
-        make_directory(&path, None).unwrap();
+        make_directory(&path, None, &mut Given::default()).unwrap();
 
-        let fault = make_directory(&dir.join("no/such"), None).unwrap_err();
+        let fault = make_directory(&dir.join("no/such"), None, &mut Given::default()).unwrap_err();
         let expected =
             format!("mkdir() \"{}\" failed (2: No such file or directory)", dir.join("no/such").display());
         assert_eq!(fault.message, expected);
+    }
+
+    #[test]
+    fn a_directory_is_given_back_if_its_new_user_does_not_stay() {
+        if !rustix::process::geteuid().is_root() {
+            println!("left out, because only root can give directories away");
+            return;
+        }
+        let dir = TempDir::new("given").unwrap();
+        let path = dir.join("client_body_temp");
+        make_directory(&path, None, &mut Given::default()).unwrap();
+        let owner = || fs::metadata(&path).unwrap().uid();
+        let (before, other) = (owner(), Identity { uid: owner() + 1, gid: 0, groups: Vec::new() });
+        for keep in [false, true] {
+            let mut given = Given::default();
+            make_directory(&path, Some(&other), &mut given).unwrap();
+            assert_eq!(owner(), other.uid);
+            if keep {
+                given.keep()
+            } else {
+                drop(given)
+            }
+            assert_eq!(owner(), if keep { other.uid } else { before });
+        }
     }
 
     #[test]

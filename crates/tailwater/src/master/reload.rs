@@ -54,7 +54,7 @@ impl Master {
         let Loaded { config, .. } = loaded;
         let logs = logs::open_files(config.logs.paths())?;
         let log = logs::of_master(&config.main.error_log, &logs, &self.sinks)?;
-        files::make_temp_paths(&config.temp_paths, identity.as_ref())?;
+        let given = files::make_temp_paths(&config.temp_paths, identity.as_ref())?;
         let (sockets, pid) = open(&self.sockets, &self.main, self.pid.as_ref(), &config, console)?;
         let (main, source) = (config.main.clone(), self.source.clone());
         let rules = Rules::of(&config, Role::Worker);
@@ -82,6 +82,7 @@ impl Master {
             .inspect_err(|_| sockets.remove_files_but(&self.sockets, console))?;
 
         // From here on nothing can fail.
+        given.keep();
         self.console.log_to(log.clone());
         self.sinks.report_to(log);
         // As nginx does: whoever moved a log away has a new one from here on.
@@ -110,7 +111,8 @@ impl Master {
         }
         logs::open_here(&config, &self.sinks)?;
         if self.mode != Mode::Session {
-            files::make_temp_paths(&config.temp_paths, process.identity.as_ref())?;
+            // The user stays who it is.
+            files::make_temp_paths(&config.temp_paths, process.identity.as_ref())?.keep();
         }
         let (sockets, pid) = open(&self.sockets, &self.main, self.pid.as_ref(), &config, console)?;
         process::set_limits(&config.main, console);

@@ -20,6 +20,7 @@ use tw_sys::daemon;
 use tw_sys::heap::give_back;
 
 use super::control::Control;
+use super::files::Given;
 use super::inbox::Inbox;
 use super::logs::LogFiles;
 use super::notify::Notify;
@@ -122,11 +123,13 @@ impl Start {
         }
         let logs = self.open_logs(&config)?;
         inherited.say(&self.console);
-        if self.mode != Mode::Session {
-            files::make_temp_paths(&config.temp_paths, process.identity.as_ref())?;
-        }
+        let given = match self.mode {
+            Mode::Session => Given::default(),
+            _ => files::make_temp_paths(&config.temp_paths, process.identity.as_ref())?,
+        };
         let sockets = inherited.sockets.next(&config.listens, config.main.worker_count(), &self.console);
         let sockets = Arc::new(sockets.ok_or(None)?);
+        given.keep();
         sockets.adopt(&inherited.sockets, &self.console);
         Ok(Opened { config, process, sockets, files, logs })
     }
@@ -161,7 +164,11 @@ impl Start {
         // The old binary went there already, and has to remain our parent to see our end.
         let parent =
             (background && self.old.is_none()).then(daemon::detach).transpose().map_err(|error| {
-                Fault::emerg(format!("cannot go to the background: {error}"))
+                let why = match error.raw_os_error() {
+                    Some(_) => Errno::from(&error).to_string(),
+                    None => error.to_string(),
+                };
+                Fault::emerg(format!("cannot go to the background ({why})"))
                     .hint("\"daemon off\" stays in the foreground")
             })?;
         let signals = self.signals.take().map_or_else(Signals::take, Ok);
