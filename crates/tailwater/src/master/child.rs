@@ -133,7 +133,9 @@ impl Child {
             match self.listen() {
                 Arrived::Message(Answer::Serving) => return Ok(()),
                 Arrived::Message(Answer::Refused { message, hint }) => {
-                    return Err(Failure::Refused(Fault { hint, ..Fault::emerg(message) }));
+                    let hint = hint.as_deref().map(without_controls);
+                    let fault = Fault { hint, ..Fault::emerg(without_controls(&message)) };
+                    return Err(Failure::Refused(fault));
                 }
                 Arrived::Message(Answer::Full) => {
                     let text = format!("worker process {pid} has too many open files");
@@ -215,6 +217,12 @@ impl Child {
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         waitid(WaitId::Pid(self.pid), look).ok()?.map(|status| End::from(&status))
     }
+}
+
+/// What a worker process says is shown on the terminal of whoever ordered a reload: no line that looks like another one's,
+/// no order to the terminal.
+fn without_controls(text: &str) -> String {
+    text.replace(char::is_control, " ")
 }
 
 /// Readable when [`Child::listen`] has something.
@@ -307,6 +315,12 @@ pub(super) mod tests {
     /// The signals of the calling thread; none comes.
     pub(in super::super) fn inbox() -> Inbox {
         Inbox::new(Signals::take().unwrap())
+    }
+
+    #[test]
+    fn a_worker_process_gives_no_orders_to_a_terminal() {
+        let text = "no\n2026/01/01 [notice] all is well\r\x1b]0;title\x07\u{9b}2J\u{e9}";
+        assert_eq!(without_controls(text), "no 2026/01/01 [notice] all is well  ]0;title  2J\u{e9}");
     }
 
     #[test]

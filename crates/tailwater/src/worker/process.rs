@@ -340,6 +340,7 @@ impl Worker {
         }
     }
 
+    // DIFF(nginx): a worker process does not go on serving without its master.
     /// Nobody could stop this process or let its sockets go any more, so it does that itself.
     fn orphaned(&mut self, why: &str) {
         self.master = None;
