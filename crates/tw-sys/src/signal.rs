@@ -20,7 +20,8 @@ pub struct Arrived {
 }
 
 impl SignalFd {
-    /// Blocks `signals` in the calling thread and in every thread it starts from now on, and opens the descriptor.
+    /// Blocks `signals` in the calling thread and in every thread it starts from now on, takes them back from whoever
+    /// ignored them, and opens the descriptor.
     /// Call it before any other thread exists. It does not wait on reads (`WouldBlock`).
     pub fn new(signals: &[i32]) -> io::Result<Self> {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
@@ -38,6 +39,14 @@ impl SignalFd {
         let rc = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) };
         if rc != 0 {
             return Err(io::Error::from_raw_os_error(rc));
+        }
+        for &signal in signals {
+            // Whoever started us may have ignored it. Of an ignored SIGCHLD the kernel tells nobody, and a child that has
+            // ended is gone before it was waited for.
+            // SAFETY: the default action is no handler.
+            if unsafe { libc::signal(signal, libc::SIG_DFL) } == libc::SIG_ERR {
+                return Err(io::Error::last_os_error());
+            }
         }
         // SAFETY: `set` is initialised; -1 asks for a new descriptor.
         let fd = unsafe { libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };

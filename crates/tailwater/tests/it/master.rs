@@ -415,6 +415,17 @@ fn a_worker_process_that_is_killed_loses_its_connections_and_nothing_else() {
 }
 
 #[test]
+fn a_starter_that_ignored_the_end_of_children_is_not_imitated() {
+    let careless = ["sh", "-c", "trap '' CHLD; exec \"$@\"", "sh"];
+    let mut server = start(builder().by(&careless), &conf("", ""));
+    let before = worker(&server);
+    kill(before, Signal::KILL);
+    server.wait_error_log(&format!("worker process {before} exited on signal 9")).unwrap();
+    assert!(wait::until(wait::PATIENCE, || page(&server, "/old").0 == 200));
+    assert!(server.stop().unwrap().success());
+}
+
+#[test]
 fn worker_processes_that_die_at_once_do_not_keep_the_master_busy() {
     let mut server = started("");
     // Each as soon as it is there.
