@@ -14,10 +14,13 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, geteuid};
 use tw_log::Level;
 
+use super::workers::LOAD_PATIENCE;
 use crate::console::Fault;
 
 /// How long an answer may wait for its reader. It fits into the buffer of a socket.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
+/// How long the one who orders waits for the answer: as long as two worker processes in a row may take, and some more.
+const ORDER_PATIENCE: Duration = LOAD_PATIENCE.saturating_mul(3);
 /// The first line of an answer.
 const DONE: &str = "done";
 const REFUSED: &str = "refused";
@@ -85,15 +88,23 @@ pub(super) fn order_reload(master: Pid) -> Option<Result<Vec<Fault>, Vec<Fault>>
     if socket_peercred(&stream).ok()?.pid != master {
         return None;
     }
-    let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
-    let Some(first) = lines.next() else {
-        return Some(Err(vec![Fault::emerg("the server ended before it had reloaded its configuration")]));
+    stream.set_read_timeout(Some(ORDER_PATIENCE)).ok()?;
+    let mut lines = BufReader::new(stream).lines();
+    let first = match lines.next() {
+        Some(Ok(first)) => first,
+        Some(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {
+            return Some(Err(vec![Fault::emerg("the server does not answer")]));
+        }
+        Some(Err(_)) | None => {
+            let text = "the server ended before it had reloaded its configuration";
+            return Some(Err(vec![Fault::emerg(text)]));
+        }
     };
     let fault = |line: String| {
         let (level, message) = line.split_once(' ').unwrap_or(("", &line));
         Fault { level: Level::parse(level.as_bytes()).unwrap_or(Level::Emerg), ..Fault::emerg(message) }
     };
-    let said = lines.map(fault).collect();
+    let said = lines.map_while(Result::ok).map(fault).collect();
     Some(if first == DONE { Ok(said) } else { Err(said) })
 }
 

@@ -101,6 +101,9 @@ impl Master {
 
     /// Ends everything that still runs, and writes the logs to their end.
     fn end(mut self) {
+        // Nobody is listened to any more, and whoever waits to be heard must not wake this up all the time.
+        self.control = None;
+        self.notify = Notify::default();
         match &mut self.serving {
             Serving::Here(server, _) => server.stop(),
             Serving::There(workers) => workers.stop(),

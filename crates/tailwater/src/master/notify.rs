@@ -33,8 +33,9 @@ pub(super) const WATCHDOG_PID: &str = "WATCHDOG_PID";
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Signs of life within the time after which the manager loses patience: one that is late must not be the end.
 const SIGNS: u32 = 3;
-/// How long a start or a reload may take, beside what the manager allows: a worker process has two minutes to load.
-const LONG: Duration = Duration::from_secs(150);
+/// How long a start or a reload may take, beside what the manager allows: two worker processes, one after the other, may
+/// take 30 s each to load.
+const LONG: Duration = Duration::from_secs(90);
 /// Bytes of a message of a status line.
 const STATUS_MAX: usize = 300;
 
@@ -231,7 +232,7 @@ mod tests {
             heard(&mut |n| n.serving(1)),
             format!("READY=1\nMAINPID={pid}\nSTATUS=Serving on 1 address")
         );
-        assert!(heard(&mut |n| n.reloading()).ends_with("again\nWATCHDOG_USEC=180000000"));
+        assert!(heard(&mut |n| n.reloading()).ends_with("again\nWATCHDOG_USEC=120000000"));
         let refused = heard(&mut |n| n.reloaded(Reloaded::Refused("a\nb")));
         assert!(
             refused.starts_with("READY=1\nSTATUS=") && refused.contains(": a b\nWATCHDOG=1\n"),

@@ -32,7 +32,7 @@ use crate::worker::END_PATIENCE;
 use crate::worker::sandbox::Rules;
 
 /// How long a worker process may take to load a configuration. A large one needs a second.
-const LOAD_PATIENCE: Duration = Duration::from_secs(120);
+pub(super) const LOAD_PATIENCE: Duration = Duration::from_secs(30);
 /// After two worker processes in a row that lived shorter than this, the next one waits as long.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
 /// How long one may take to end after it should have. It writes its logs to the end.
