@@ -9,12 +9,11 @@ use std::sync::Arc;
 use tw_log::Level;
 use tw_server::core::main::MainSettings;
 use tw_server::http::generation::Config;
-use tw_sys::heap::give_back;
 
 use super::notify::Reloaded;
 use super::pid::PidFile;
 use super::serving::Serving;
-use super::workers::{Handover, Way, environment};
+use super::workers::{Handover, Opened, Way};
 use super::{Master, Mode, files, logs};
 use crate::conf::{Loaded, path};
 use crate::console::{Console, Fault};
@@ -50,33 +49,17 @@ impl Master {
         let console = &self.console;
         let Serving::There(workers) = &mut self.serving else { return Ok(()) };
         let (loaded, files) = self.source.load_and_record(console).ok_or(None)?;
-        let Process { identity, .. } = Process::of(&loaded, Privileges::GiveUp, console).ok_or(None)?;
+        let process = Process::of(&loaded, Privileges::GiveUp, console).ok_or(None)?;
         let Loaded { config, .. } = loaded;
         let logs = logs::open_files(config.logs.paths())?;
         let log = logs::of_master(&config.main.error_log, &logs, &self.sinks)?;
-        let given = files::make_temp_paths(&config.temp_paths, identity.as_ref())?;
+        let given = files::make_temp_paths(&config.temp_paths, process.identity.as_ref())?;
         let (sockets, pid) = open(&self.sockets, &self.main, self.pid.as_ref(), &config, console)?;
         let (main, source) = (config.main.clone(), self.source.clone());
-        let rules = Rules::of(&config, Role::Worker);
-        drop(config);
-        give_back();
         let way = if needs_new_process(&self.main, &main) { Way::NewProcess } else { Way::InPlace };
+        let opened = Opened { config, process, sockets: sockets.clone(), files, logs };
         let is_daemon = self.mode == Mode::Background;
-        let env = environment(&main);
-        let sign_interval = self.notify.sign_interval();
-        let (handed, shutdown_timeout) = (sockets.clone(), main.shutdown_timeout);
-        let handover = Handover {
-            source,
-            files,
-            sockets: handed,
-            logs,
-            env,
-            identity,
-            is_daemon,
-            rules,
-            sign_interval,
-            shutdown_timeout,
-        };
+        let handover = Handover::of(opened, source, is_daemon, self.notify.sign_interval());
         workers
             .change(handover, way, console)
             .inspect_err(|_| sockets.remove_files_but(&self.sockets, console))?;

@@ -11,13 +11,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
-use tw_conf::MemoryFiles;
 use tw_log::{Errno, Level, Sinks, Target};
 use tw_rt::signal::Signals;
 use tw_server::core::main::MainSettings;
 use tw_server::http::generation::Config;
 use tw_sys::daemon;
-use tw_sys::heap::give_back;
 
 use super::control::Control;
 use super::files::Given;
@@ -27,7 +25,7 @@ use super::notify::Notify;
 use super::pid::PidFile;
 use super::serving::Serving;
 use super::upgrade::Binaries;
-use super::workers::{Handover, Workers, environment};
+use super::workers::{Handover, Opened, Workers};
 use super::{Master, Mode, files, logs, notify};
 use crate::conf::{Loaded, Source, path};
 use crate::console::{Console, Fault};
@@ -53,16 +51,6 @@ struct Start {
     signals: Option<Signals>,
     /// The old binary that started this one.
     old: Option<Pid>,
-}
-
-/// What was opened before there is any thread.
-struct Opened {
-    config: Config,
-    process: Process,
-    sockets: Arc<Sockets>,
-    /// For a worker process.
-    files: MemoryFiles,
-    logs: LogFiles,
 }
 
 /// What runs.
@@ -188,27 +176,9 @@ impl Start {
         let serving = if main.master_process {
             self.sinks.start().map_err(|error| Fault::emerg(error.to_string()))?;
             describe(&self.console);
-            let source = self.source.clone();
-            let identity = process.identity;
-            let rules = Rules::of(&config, Role::Worker);
-            drop(config);
-            give_back();
-            let sockets = sockets.clone();
-            let env = environment(&main);
-            let is_daemon = background;
-            let (sign_interval, shutdown_timeout) = (self.notify.sign_interval(), main.shutdown_timeout);
-            let handover = Handover {
-                source,
-                files,
-                sockets,
-                logs,
-                env,
-                identity,
-                is_daemon,
-                rules,
-                sign_interval,
-                shutdown_timeout,
-            };
+            let opened = Opened { config, process, sockets: sockets.clone(), files, logs };
+            let (source, sign_interval) = (self.source.clone(), self.notify.sign_interval());
+            let handover = Handover::of(opened, source, background, sign_interval);
             Serving::There(Box::new(Workers::start(handover, inbox.clone(), &self.console)?))
         } else {
             let (server, rules) = self.serve_here(config, process, sockets.clone())?;

@@ -20,16 +20,20 @@ use rustix::process::{Pid, WaitStatus};
 use tw_conf::MemoryFiles;
 use tw_log::{Errno, Level};
 use tw_server::core::main::MainSettings;
+use tw_server::http::generation::Config;
+use tw_sys::heap::give_back;
 
 use super::child::{Child, End, Failure};
 use super::inbox::Inbox;
+use super::logs::LogFiles;
 use crate::channel::{Answer, Arrived, Configure, Order, Text};
 use crate::conf::Source;
 use crate::console::{Console, Fault};
+use crate::process::Process;
 use crate::sockets::Sockets;
 use crate::user::Identity;
 use crate::worker::END_PATIENCE;
-use crate::worker::sandbox::Rules;
+use crate::worker::sandbox::{Role, Rules};
 
 /// How long a worker process may take to load a configuration. A large one needs a second.
 pub(super) const LOAD_PATIENCE: Duration = Duration::from_secs(30);
@@ -48,7 +52,7 @@ pub(super) struct Handover {
     /// Where it listens.
     pub(super) sockets: Arc<Sockets>,
     /// Its log files.
-    pub(super) logs: Vec<(PathBuf, OwnedFd)>,
+    pub(super) logs: LogFiles,
     /// Its environment.
     pub(super) env: Vec<(OsString, OsString)>,
     /// Whom it becomes.
@@ -61,6 +65,48 @@ pub(super) struct Handover {
     pub(super) sign_interval: Option<Duration>,
     /// How long it may take to finish what it has begun.
     pub(super) shutdown_timeout: Option<Duration>,
+}
+
+/// A configuration that was read, and what was opened for it.
+pub(super) struct Opened {
+    /// Loaded, to see what it needs.
+    pub(super) config: Config,
+    /// What was looked up for it.
+    pub(super) process: Process,
+    /// Where it listens.
+    pub(super) sockets: Arc<Sockets>,
+    /// Every file of it, for a worker process.
+    pub(super) files: MemoryFiles,
+    /// Its log files, for a worker process.
+    pub(super) logs: LogFiles,
+}
+
+impl Handover {
+    /// What a worker process needs of `opened`. The loaded configuration is forgotten: the worker loads its own.
+    pub(super) fn of(
+        opened: Opened,
+        source: Source,
+        is_daemon: bool,
+        sign_interval: Option<Duration>,
+    ) -> Self {
+        let Opened { config, process: Process { identity, .. }, sockets, files, logs } = opened;
+        let rules = Rules::of(&config, Role::Worker);
+        let (env, shutdown_timeout) = (environment(&config.main), config.main.shutdown_timeout);
+        drop(config);
+        give_back();
+        Self {
+            source,
+            files,
+            sockets,
+            logs,
+            env,
+            identity,
+            is_daemon,
+            rules,
+            sign_interval,
+            shutdown_timeout,
+        }
+    }
 }
 
 /// How a configuration is taken over.
@@ -329,7 +375,7 @@ impl Workers {
 }
 
 /// The environment of a worker process: the time zone, and what `env` names.
-pub(super) fn environment(main: &MainSettings) -> Vec<(OsString, OsString)> {
+fn environment(main: &MainSettings) -> Vec<(OsString, OsString)> {
     let named = main.env.iter().map(|(name, value)| (&**name, value.as_deref()));
     let value = |(name, value): (&str, Option<&str>)| {
         Some((name.into(), value.map_or_else(|| std::env::var_os(name), |value| Some(value.into()))?))
@@ -501,8 +547,12 @@ mod tests {
         let ((current, worker, process), (leaving, other, _other_process)) = (actor(), actor());
         drop(worker);
         let mut workers = workers(current, leaving);
-        workers.reopen(Vec::new(), &Console::quiet());
-        assert!(workers.current.is_none() && workers.again_at.is_some() && !process.ended());
+        // The other process has its end, too, for a moment: its starter goes on before that is closed by exec().
+        let is_lost = wait::until(wait::PATIENCE, || {
+            workers.reopen(Vec::new(), &Console::quiet());
+            workers.current.is_none()
+        });
+        assert!(is_lost && workers.again_at.is_some() && !process.ended());
         assert!(matches!(other.receive::<Order>(), Ok(Some((Order::Reopen(_), _)))));
     }
 }
