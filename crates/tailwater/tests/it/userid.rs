@@ -77,12 +77,12 @@ fn cookies_are_set_once() {
         assert!(!set.contains(ID), "{target} {sent}: {set}");
     }
     let digits = DIGITS.replace(' ', "");
-    let log = server.error_log();
     for line in [
         "client sent too short userid cookie \"uid=QIDBAUGBwgJCgsMDQ4PEA\"".to_owned(),
         "client sent invalid userid cookie \"uid=!!!!!!!!!!!!!!!!!!!!!!!!\"".to_owned(),
     ] {
-        assert_eq!(log.matches(&line).count(), 1, "{line}\n{log}");
+        server.wait_error_log(&line).unwrap();
+        assert_eq!(server.error_log().matches(&line).count(), 1, "{line}\n{}", server.error_log());
     }
     let lines = server.access_log(23).unwrap();
     for line in [format!("/plain got uid={digits} set -"), format!("/mark got uid={digits} set uid={digits}")]
