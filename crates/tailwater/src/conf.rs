@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use tw_conf::{
-    ConfError, Diagnostics, Files, MemoryFiles, Reader, RecordedFiles, Sources, Span, SystemFiles, Tree,
+    ConfError, ConfFiles, Diagnostics, MemoryFiles, Reader, RecordedFiles, Sources, Span, SystemFiles, Tree,
 };
 use tw_server::config_thread;
 use tw_server::http::generation::Config;
@@ -113,7 +113,7 @@ impl Source {
         let (outcome, files) = match config_thread::alone(give_back, load) {
             Ok(loaded) => loaded,
             Err(error) => {
-                let errno = tw_log::Errno::from(&error);
+                let errno = tw_base::Errno::from(&error);
                 console.fault(&Fault::emerg(format!("starting a thread failed ({errno})")));
                 return None;
             }
@@ -122,11 +122,16 @@ impl Source {
     }
 
     /// Loads it from such a copy, or from wherever its files are.
-    pub(crate) fn load_from(&self, files: &dyn Files, previous: &Kept, console: &Console) -> Option<Loaded> {
+    pub(crate) fn load_from(
+        &self,
+        files: &dyn ConfFiles,
+        previous: &Kept,
+        console: &Console,
+    ) -> Option<Loaded> {
         self.tell(self.read_and_load(files, previous), console)
     }
 
-    fn read_and_load(&self, files: &dyn Files, previous: &Kept) -> Outcome {
+    fn read_and_load(&self, files: &dyn ConfFiles, previous: &Kept) -> Outcome {
         let mut tree = Tree::default();
         let mut diagnostics = Diagnostics::default();
         let config = self.read(files, &mut tree).and_then(|()| {
@@ -162,7 +167,7 @@ impl Source {
         }
     }
 
-    fn read(&self, files: &dyn Files, tree: &mut Tree) -> Result<(), ConfError> {
+    fn read(&self, files: &dyn ConfFiles, tree: &mut Tree) -> Result<(), ConfError> {
         let conf_prefix = self.conf_prefix();
         let reader = Reader::new(files, conf_prefix).between(config_thread::step_back);
         if let Some(globals) = &self.globals {

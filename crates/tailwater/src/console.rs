@@ -33,7 +33,7 @@ impl Fault {
 
     /// `CALL "PATH" failed (2: No such file or directory)`
     pub(crate) fn call(call: &str, path: &str, error: &io::Error) -> Self {
-        Self::emerg(format!("{call} \"{path}\" failed ({})", tw_log::Errno::from(error)))
+        Self::emerg(format!("{call} \"{path}\" failed ({})", tw_base::Errno::from(error)))
     }
 }
 

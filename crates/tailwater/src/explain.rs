@@ -23,7 +23,7 @@ pub(crate) fn run(loaded: Loaded, url: &[u8]) -> Result<String, String> {
         let url = String::from_utf8_lossy(url);
         format!("invalid URL \"{url}\" in option \"--explain\" (as http://example.com/a?b)")
     })?;
-    let failed = |what: &str, error: io::Error| format!("{what} failed ({})", tw_log::Errno::from(&error));
+    let failed = |what: &str, error: io::Error| format!("{what} failed ({})", tw_base::Errno::from(&error));
     let Loaded { tree, config } = loaded;
     // One thread is enough for one request.
     let pools: Result<Vec<_>, _> =
@@ -107,7 +107,7 @@ fn file_text(name: &[u8]) -> String {
         Ok(meta) if meta.is_dir() => format!("{shown} (a directory)"),
         Ok(meta) if meta.is_file() => format!("{shown} ({} bytes)", meta.len()),
         Ok(_) => format!("{shown} (neither a file nor a directory)"),
-        Err(error) => format!("{shown} ({})", tw_log::Errno::from(&error)),
+        Err(error) => format!("{shown} ({})", tw_base::Errno::from(&error)),
     }
 }
 

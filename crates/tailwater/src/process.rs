@@ -1,8 +1,9 @@
 //! What a configuration asks of the process itself: who it is, its limits, its priority, its processors.
 
 use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
+use tw_base::Errno;
 use tw_conf::ConfError;
-use tw_log::{Errno, Level};
+use tw_log::Level;
 use tw_rt::affinity::{Affinity, CpuMask};
 use tw_rt::limits;
 use tw_server::core::main::MainSettings;

@@ -284,7 +284,7 @@ fn grow(
 
 /// A fault while descriptors are handed to a loop.
 pub(crate) fn cannot_share(error: &io::Error) -> Fault {
-    Fault::emerg(format!("dup() of a listening socket failed ({})", tw_log::Errno::from(error)))
+    Fault::emerg(format!("dup() of a listening socket failed ({})", tw_base::Errno::from(error)))
 }
 
 #[cfg(test)]

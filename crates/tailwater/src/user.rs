@@ -59,7 +59,7 @@ impl Identity {
                     Errno::PERM => ", changing the user takes the capabilities SETUID and SETGID",
                     _ => "",
                 };
-                Fault::emerg(format!("{call} failed ({}){why}", tw_log::Errno::from(error)))
+                Fault::emerg(format!("{call} failed ({}){why}", tw_base::Errno::from(error)))
                     .hint("without them start the server as its user, or say \"user root\"")
             }
         };

@@ -1,6 +1,6 @@
 //! File names with `*`, `?` and `[…]`, as glob(3) expands them: leading dots hidden, sorted by bytes.
 
-use crate::source::Files;
+use crate::source::ConfFiles;
 
 /// Whether `include` takes this name as a pattern.
 pub(crate) fn is_pattern(name: &[u8]) -> bool {
@@ -8,7 +8,7 @@ pub(crate) fn is_pattern(name: &[u8]) -> bool {
 }
 
 /// The names that a pattern stands for. Directories that cannot be listed count as empty.
-pub(crate) fn expand(files: &dyn Files, pattern: &[u8]) -> Vec<Vec<u8>> {
+pub(crate) fn expand(files: &dyn ConfFiles, pattern: &[u8]) -> Vec<Vec<u8>> {
     let mut names = Vec::new();
     expand_from(files, Vec::new(), pattern, &mut names);
     names.sort_unstable();
@@ -16,7 +16,7 @@ pub(crate) fn expand(files: &dyn Files, pattern: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// Expands `rest` below `base`; recursion ends because every turn consumes a component.
-fn expand_from(files: &dyn Files, mut base: Vec<u8>, rest: &[u8], names: &mut Vec<Vec<u8>>) {
+fn expand_from(files: &dyn ConfFiles, mut base: Vec<u8>, rest: &[u8], names: &mut Vec<Vec<u8>>) {
     let Some(special) = rest.iter().position(|byte| matches!(byte, b'*' | b'?' | b'[' | b'\\')) else {
         base.extend_from_slice(rest);
         if files.exists(&base) {

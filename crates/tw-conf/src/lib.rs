@@ -35,7 +35,7 @@ pub use lexer::MAX_PARAMETER_SIZE;
 pub use network::Network;
 pub use reader::{MAX_BLOCK_DEPTH, MAX_INCLUDE_DEPTH, MAX_INCLUDES, Reader};
 pub use setting::{Buffers, Setting};
-pub use source::{Files, MemoryFiles, RecordedFiles, SystemFiles};
+pub use source::{ConfFiles, MemoryFiles, RecordedFiles, SystemFiles};
 pub use span::{Origin, SourceFile, Sources, Span};
 pub use suggest::nearest;
 pub use tree::{Node, Tree, Word, write_nodes};

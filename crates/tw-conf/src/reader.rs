@@ -6,7 +6,7 @@ use crate::directive::full_name;
 use crate::error::{ConfError, Level};
 use crate::glob;
 use crate::lexer::{Item, Lexer};
-use crate::source::{Files, errno_text};
+use crate::source::{ConfFiles, errno_text};
 use crate::span::{Origin, Span};
 use crate::tree::{Node, Tree, Word};
 use std::io;
@@ -49,14 +49,14 @@ pub(crate) const LIMITS: &[Limit] = &[
 ///
 /// Errors leave the tree incomplete but with its sources, so that the error can be shown.
 pub struct Reader<'a> {
-    files: &'a dyn Files,
+    files: &'a dyn ConfFiles,
     conf_prefix: &'a [u8],
     between: fn(),
 }
 
 impl<'a> Reader<'a> {
     /// A reader that takes relative names of `include` as relative to `conf_prefix`, the directory of the main file.
-    pub fn new(files: &'a dyn Files, conf_prefix: &'a [u8]) -> Self {
+    pub fn new(files: &'a dyn ConfFiles, conf_prefix: &'a [u8]) -> Self {
         Self { files, conf_prefix, between: || {} }
     }
 

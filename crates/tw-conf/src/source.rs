@@ -10,8 +10,10 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
+use tw_base::Errno;
+
 /// What the reader asks of a file system. Names are bytes, as in the configuration.
-pub trait Files {
+pub trait ConfFiles {
     /// All bytes of a file.
     ///
     /// # Errors
@@ -32,7 +34,7 @@ pub trait Files {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemFiles;
 
-impl Files for SystemFiles {
+impl ConfFiles for SystemFiles {
     fn read(&self, name: &[u8]) -> io::Result<Vec<u8>> {
         std::fs::read(OsStr::from_bytes(name))
     }
@@ -59,7 +61,7 @@ impl RecordedFiles {
     }
 }
 
-impl Files for RecordedFiles {
+impl ConfFiles for RecordedFiles {
     fn read(&self, name: &[u8]) -> io::Result<Vec<u8>> {
         let text = SystemFiles.read(name)?;
         self.0.borrow_mut().insert(name, text.clone());
@@ -105,7 +107,7 @@ impl MemoryFiles {
     }
 }
 
-impl Files for MemoryFiles {
+impl ConfFiles for MemoryFiles {
     fn read(&self, name: &[u8]) -> io::Result<Vec<u8>> {
         // Error number 2 is ENOENT everywhere nginx runs.
         self.files.get(name).cloned().ok_or_else(|| io::Error::from_raw_os_error(2))
@@ -125,13 +127,9 @@ impl Files for MemoryFiles {
 
 /// An error of the system as the error log shows it: `2: No such file or directory`.
 pub(crate) fn errno_text(error: &io::Error) -> String {
-    let text = error.to_string();
     match error.raw_os_error() {
-        Some(number) => {
-            let text = text.strip_suffix(&format!(" (os error {number})")).unwrap_or(&text);
-            format!("{number}: {text}")
-        }
-        None => text,
+        Some(number) => Errno(number).to_string(),
+        None => error.to_string(),
     }
 }
 

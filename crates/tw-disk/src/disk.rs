@@ -195,4 +195,4 @@ impl std::fmt::Debug for Disk {
 }
 
 /// A non-blocking socket that a job may write to while its connection lives on.
-pub type Socket = Arc<OwnedFd>;
+pub type SocketFd = Arc<OwnedFd>;

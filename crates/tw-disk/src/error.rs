@@ -49,27 +49,10 @@ impl DiskError {
     }
 }
 
-/// An `errno` as nginx writes it: `2: No such file or directory`.
-pub fn errno_text(errno: Errno) -> impl fmt::Display {
-    ErrnoText(errno)
-}
-
-struct ErrnoText(Errno);
-
-impl fmt::Display for ErrnoText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let number = self.0.raw_os_error();
-        match crate::errno::text(number) {
-            Some(text) => write!(f, "{number}: {text}"),
-            None => write!(f, "{number}: Unknown error {number}"),
-        }
-    }
-}
-
 impl fmt::Display for DiskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Os { op, errno } => write!(f, "{} failed ({})", op.call(), ErrnoText(*errno)),
+            Self::Os { op, errno } => write!(f, "{} failed ({})", op.call(), tw_base::Errno::from(*errno)),
             Self::QueueFull { pool, waiting } => {
                 write!(f, "thread pool \"{pool}\" queue overflow: {waiting} tasks waiting")
             }
@@ -91,7 +74,7 @@ impl fmt::Display for OnPath<'_> {
         let path = Shown(self.path);
         match self.error {
             DiskError::Os { op, errno } => {
-                write!(f, "{} \"{path}\" failed ({})", op.call(), ErrnoText(*errno))
+                write!(f, "{} \"{path}\" failed ({})", op.call(), tw_base::Errno::from(*errno))
             }
             // nginx names no file here: the pool is what the operator has to look at.
             DiskError::QueueFull { .. } => self.error.fmt(f),

@@ -22,7 +22,6 @@ mod device;
 mod direct;
 mod disk;
 mod driver;
-mod errno;
 mod error;
 mod file;
 mod hot;
@@ -45,9 +44,9 @@ pub const LIMITS: &[&[tw_base::Limit]] = &[device::LIMITS, ring::LIMITS, ops::LI
 
 pub use account::{Account, Class, Source};
 pub use device::{DEVICES_MAX, Reads, devices};
-pub use disk::{Aio, Disk, Socket};
+pub use disk::{Aio, Disk, SocketFd};
 pub use driver::{Sent, SentEnd};
-pub use error::{DiskError, errno_text};
+pub use error::DiskError;
 pub use file::{File, Now};
 pub use how::{Access, Create, Existing, Links, Open, Temp};
 pub use links::open_log;

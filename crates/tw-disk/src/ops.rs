@@ -4,7 +4,7 @@
 //! has been begun keeps its buffers and files until it ends, on the thread that ran it.
 
 use crate::account::Account;
-use crate::disk::{Aio, Disk, Socket};
+use crate::disk::{Aio, Disk, SocketFd};
 use crate::driver::{Driver, Sent};
 use crate::error::DiskError;
 use crate::file::{File, Now};
@@ -327,7 +327,7 @@ impl Disk {
         file: &File,
         offset: u64,
         len: usize,
-        socket: &Socket,
+        socket: &SocketFd,
     ) -> Result<Sent, DiskError> {
         let (file, socket, visit) = (file.clone(), socket.clone(), file.inner().device.visit());
         self.job(by, Op::Sendfile, move |driver| {

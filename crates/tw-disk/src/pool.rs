@@ -1,7 +1,7 @@
 //! Named thread pools (`thread_pool NAME threads=N [max_queue=M]`): one queue, plain threads.
 
 use crate::account::Account;
-use crate::error::{DiskError, errno_text};
+use crate::error::DiskError;
 use crate::op::Op;
 use crate::queue::{Queue, Ticket};
 use crate::ring::Lane;
@@ -60,7 +60,7 @@ impl std::fmt::Display for Notice {
             Self::RingUnavailable(errno) => ("is not available", errno),
             Self::RingLost(errno) => ("stopped working", errno),
         };
-        write!(f, "io_uring {what} ({}), threads read instead", errno_text(*errno))
+        write!(f, "io_uring {what} ({}), threads read instead", tw_base::Errno::from(*errno))
     }
 }
 

@@ -13,7 +13,7 @@ use rustix::fs::{FileType, Stat, fstat, stat};
 use rustix::io::{Errno, writev};
 
 use crate::frame;
-use crate::target::{CacheConfig, Files, Links, Opener};
+use crate::target::{CacheConfig, Links, NamedFiles, Opener};
 
 /// Parts of one `writev`: the kernel's `IOV_MAX`.
 const PARTS_MAX: usize = 1024;
@@ -93,7 +93,7 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    pub(crate) fn new(files: &Files) -> Self {
+    pub(crate) fn new(files: &NamedFiles) -> Self {
         Self { opener: files.opener, cache: files.cache.map(Cache::new) }
     }
 
@@ -375,7 +375,7 @@ mod tests {
                 Err(Errno::ACCESS.into())
             }
         });
-        let mut files = Opened::new(&Files { name: "n".into(), cache: None, opener });
+        let mut files = Opened::new(&NamedFiles { name: "n".into(), cache: None, opener });
         let mut messages = Vec::new();
         for (path, root) in
             [(&b"/full"[..], root), (b"/denied", root), (b"/x", b"/no/such"), (b"/x", b"/dev/null")]

@@ -23,7 +23,6 @@
 //! # Ok::<(), tw_log::OpenError>(())
 //! ```
 
-mod errno;
 mod error_log;
 pub mod escape;
 mod files;
@@ -31,6 +30,7 @@ mod frame;
 mod gzip;
 mod level;
 mod memory;
+mod open_error;
 mod orders;
 mod output;
 mod ring;
@@ -44,13 +44,13 @@ mod writer;
 /// The limits kept here, for documents.
 pub const LIMITS: &[&[tw_base::Limit]] = &[ring::LIMITS, error_log::LIMITS];
 
-pub use errno::{Errno, OpenError};
 pub use error_log::{ErrorLog, ErrorTarget, LINE_MAX, Text};
 pub use level::Level;
 pub use memory::SIZE_MIN as MEMORY_SIZE_MIN;
+pub use open_error::OpenError;
 pub use orders::Closed;
 pub use ring::{Pushed, RING_SIZE_DEFAULT, RING_SIZE_MIN};
 pub use sink::{Batch, Counts, Sink, SinkConfig, open_log};
 pub use sinks::Sinks;
 pub use syslog::{Facility, SyslogHead};
-pub use target::{CacheConfig, Files, Links, Memory, Opener, SyslogServer, Target};
+pub use target::{CacheConfig, Links, Memory, NamedFiles, Opener, SyslogServer, Target};

@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use tw_base::Counter;
 
+use tw_base::Errno;
+
 use crate::files::{self, Opened};
 use crate::memory::Cyclic;
 use crate::orders::{Closed, NewFile, Orders};
@@ -22,7 +24,7 @@ use crate::ring::{Push, Pushed, RING_SIZE_DEFAULT, Ring, lock};
 use crate::syslog::Datagrams;
 use crate::target::{Links, Target};
 use crate::writer::Writer;
-use crate::{Errno, ErrorLog, OpenError, frame};
+use crate::{ErrorLog, OpenError, frame};
 
 /// Settings of a sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

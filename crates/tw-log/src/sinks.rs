@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
+use tw_base::Errno;
+
 use crate::orders::Closed;
 use crate::ring::lock;
 use crate::sink::{Sink, SinkConfig, WeakSink};
 use crate::target::Target;
-use crate::{Errno, ErrorLog, OpenError};
+use crate::{ErrorLog, OpenError};
 
 /// The sinks of the process, for the main thread; a clone leads to the same. A sink nobody uses any more is closed and forgotten.
 #[derive(Debug, Clone)]

@@ -20,7 +20,7 @@ pub enum Target {
     /// A cyclic buffer in memory (see [`Memory`]).
     Memory(Memory),
     /// Files whose names the lines bring along ([`crate::Sink::push_to`]).
-    Files(Files),
+    Files(NamedFiles),
 }
 
 /// Where a syslog server is.
@@ -43,7 +43,7 @@ pub struct Memory {
 
 /// Files whose names the lines bring along.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Files {
+pub struct NamedFiles {
     /// What the log is called in messages and metrics: its path as written.
     pub name: String,
     /// `open_log_file_cache`; `None` opens a file for every batch of lines.

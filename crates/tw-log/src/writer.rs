@@ -343,7 +343,7 @@ impl Writer {
         if is_due(&mut self.failure_reported, REPORT_EVERY)
             && let Target::Syslog(server) = &self.shared.target
         {
-            let (call, errno) = (failed.call, crate::Errno::from(&failed.error));
+            let (call, errno) = (failed.call, tw_base::Errno::from(&failed.error));
             self.report_failure(
                 failed.level(),
                 format_args!("{call} failed ({errno}) while logging to syslog, server: {server}"),
@@ -379,7 +379,7 @@ impl Writer {
     }
 
     fn report_lost(&mut self, lost: &Lost) {
-        let (path, errno) = (crate::Text(&lost.path), crate::Errno::from(lost.errno));
+        let (path, errno) = (crate::Text(&lost.path), tw_base::Errno::from(lost.errno));
         match lost.why {
             Why::Write => {
                 if is_due(&mut self.failure_reported, REPORT_EVERY) {
@@ -424,7 +424,7 @@ impl Writer {
     /// Says that the log could not be written, unless that was said lately.
     fn report_failed_write(&mut self, errno: Errno) {
         if is_due(&mut self.failure_reported, REPORT_EVERY) {
-            let (name, errno) = (self.shared.name(), crate::Errno::from(errno));
+            let (name, errno) = (self.shared.name(), tw_base::Errno::from(errno));
             self.report_failure(Level::Alert, format_args!("write() to \"{name}\" failed ({errno})"));
         }
     }

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustix::pipe::fcntl_setpipe_size;
 use tw_log::{
-    Batch, CacheConfig, Closed, ErrorLog, ErrorTarget, Facility, Files, Level, Links, Memory, Opener, Pushed,
-    RING_SIZE_MIN, Sink, SinkConfig, Sinks, SyslogHead, SyslogServer, Target, debug, error, warn,
+    Batch, CacheConfig, Closed, ErrorLog, ErrorTarget, Facility, Level, Links, Memory, NamedFiles, Opener,
+    Pushed, RING_SIZE_MIN, Sink, SinkConfig, Sinks, SyslogHead, SyslogServer, Target, debug, error, warn,
 };
 use tw_testkit::TempDir;
 use tw_testkit::wait::{PATIENCE, until};
@@ -528,7 +528,7 @@ fn lines_go_to_the_files_they_name() {
         valid: Duration::from_secs(60),
     });
     for (cache, name) in [(None, "plain"), (cache, "cached")] {
-        let target = Target::Files(Files { name: name.into(), cache, opener });
+        let target = Target::Files(NamedFiles { name: name.into(), cache, opener });
         let sink = sinks.get(&target, SMALL).unwrap();
         let push = |file: &str, line: &[u8]| {
             let (path, root) = (dir.join(format!("{name}-{file}")), dir.path());

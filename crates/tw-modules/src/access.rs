@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tw_conf::network::Network;
 use tw_conf::{Args, ConfError, Cx, Directive, HTTP, LIMIT_EXCEPT, LOCATION, Node, SERVER, record};
 use tw_log::Level;
-use tw_rt::Addr;
+use tw_net::Addr;
 use tw_server::core::location::Satisfy;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting, record};
 use tw_log::{Level, Text};
-use tw_server::http::body::{Body, Stream};
+use tw_server::http::body::{Body, Pull};
 use tw_server::http::plan::{HeaderFilter, LocalFuture, Plan};
 use tw_server::http::request::{Request, Uri};
 use tw_server::http::subrequest::Subrequest;
@@ -100,7 +100,7 @@ impl HeaderFilter for Addition {
         r.out.weaken_etag();
         ssi::share(r);
         let around = self.around.clone();
-        Body::Stream(Box::new(Surrounded { around, body, addition: None, next: Next::Before }))
+        Body::Pull(Box::new(Surrounded { around, body, addition: None, next: Next::Before }))
     }
 }
 
@@ -120,7 +120,7 @@ enum Next {
     End,
 }
 
-impl Stream for Surrounded {
+impl Pull for Surrounded {
     fn next<'a>(&'a mut self, want: usize, r: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
         Box::pin(async move {
             loop {
@@ -178,7 +178,7 @@ mod tests {
     /// A body that comes when it likes.
     struct Slow;
 
-    impl Stream for Slow {
+    impl Pull for Slow {
         fn next<'a>(
             &'a mut self,
             _: usize,
@@ -198,7 +198,7 @@ mod tests {
             let around = Around { before: (*b"/a").into(), after: [].into() };
             Surrounded { around, body, addition: None, next: Next::Before }.flushes()
         };
-        assert!(flushes(Body::Stream(Box::new(Slow))));
+        assert!(flushes(Body::Pull(Box::new(Slow))));
         assert!(!flushes(Body::Empty));
     }
 }

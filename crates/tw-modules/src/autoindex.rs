@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, record};
-use tw_disk::{LIST_MAX, Listing, Source, errno_text};
+use tw_disk::{LIST_MAX, Listing, Source};
 use tw_http::Method;
 use tw_log::{Level, Text};
 use tw_server::http::body::Body;
@@ -183,7 +183,7 @@ fn directory(r: &Request) -> CString {
 fn report(r: &Request, path: &CString, listing: &Listing) {
     let shown = Text(path.to_bytes());
     if let Some(errno) = listing.hidden_by {
-        let text = errno_text(errno);
+        let text = tw_base::Errno::from(errno);
         r.log(Level::Crit, format_args!("stat() of entries of \"{shown}\" failed ({text})"));
     }
     if listing.truncated {

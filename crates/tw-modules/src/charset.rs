@@ -13,7 +13,7 @@ use tw_conf::{
 };
 use tw_http::Known;
 use tw_log::{Level, Text};
-use tw_server::http::body::{Body, Stream};
+use tw_server::http::body::{Body, Pull};
 use tw_server::http::plan::{HeaderFilter, LocalFuture, Plan};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
@@ -287,7 +287,7 @@ impl HeaderFilter for Charset {
         }
         let maps = self.maps.clone();
         let forth = std::ptr::eq(table, &maps[at].map.forth);
-        Body::Stream(Box::new(Recoded { maps, at, forth, recoder: Recoder::default(), length, body }))
+        Body::Pull(Box::new(Recoded { maps, at, forth, recoder: Recoder::default(), length, body }))
     }
 }
 
@@ -327,7 +327,7 @@ struct Recoded {
     body: Body,
 }
 
-impl Stream for Recoded {
+impl Pull for Recoded {
     fn next<'a>(&'a mut self, want: usize, r: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
         Box::pin(async move {
             let Some(piece) = self.body.next(want, r).await? else { return Ok(None) };
@@ -342,7 +342,7 @@ impl Stream for Recoded {
         if self.length == Length::Same { self.body.len() } else { None }
     }
 
-    fn part(&self, start: u64, len: u64) -> Option<Box<dyn Stream>> {
+    fn part(&self, start: u64, len: u64) -> Option<Box<dyn Pull>> {
         // Of bytes that stand each for itself, any part can be made.
         if self.length == Length::Other {
             return None;
@@ -366,7 +366,7 @@ mod tests {
     #[derive(Clone, Default)]
     struct Asked(Rc<RefCell<Vec<(u64, u64)>>>);
 
-    impl Stream for Asked {
+    impl Pull for Asked {
         fn next<'a>(
             &'a mut self,
             _: usize,
@@ -379,7 +379,7 @@ mod tests {
             Some(1 << 40)
         }
 
-        fn part(&self, start: u64, len: u64) -> Option<Box<dyn Stream>> {
+        fn part(&self, start: u64, len: u64) -> Option<Box<dyn Pull>> {
             self.0.borrow_mut().push((start, len));
             Some(Box::new(self.clone()))
         }
@@ -390,7 +390,7 @@ mod tests {
         let asked = Asked::default();
         let recoded = |length| {
             let map = NamedMap { from: (*b"a").into(), to: (*b"b").into(), map: Map::of_bytes() };
-            let (maps, body) = (Arc::from([map]), Body::Stream(Box::new(asked.clone())));
+            let (maps, body) = (Arc::from([map]), Body::Pull(Box::new(asked.clone())));
             Recoded { maps, at: 0, forth: true, recoder: Recoder::default(), length, body }
         };
         assert!(recoded(Length::Other).part(0, 1).is_none());

@@ -211,7 +211,7 @@ impl Dav {
         };
         let is_directory = meta.kind == Kind::Directory;
         if is_directory && !is_collection(r) {
-            let what = tw_disk::errno_text(Errno::ISDIR);
+            let what = tw_base::Errno::from(Errno::ISDIR);
             r.log(Level::Error, format_args!("DELETE \"{}\" failed ({what})", Text(path.to_bytes())));
             return Err(409);
         }
@@ -425,7 +425,7 @@ fn fail_rename(r: &mut Request, error: &DiskError, from: &CStr, to: &CStr) -> u1
     let (from, to) = (Text(from.to_bytes()), Text(to.to_bytes()));
     match error.errno() {
         Some(errno) => {
-            let why = tw_disk::errno_text(errno);
+            let why = tw_base::Errno::from(errno);
             r.log(level, format_args!("rename() \"{from}\" to \"{to}\" failed ({why})"));
         }
         None => r.log(level, format_args!("{error}")),

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use tw_conf::network;
-use tw_rt::Addr;
+use tw_net::Addr;
 
 /// How far a chain of proxies is followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

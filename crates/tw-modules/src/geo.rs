@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use tw_conf::{Args, ConfError, Cx, Directive, HTTP, Network, Node, Word, network, record};
-use tw_rt::Addr;
+use tw_net::Addr;
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::module::Settings;

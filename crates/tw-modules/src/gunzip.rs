@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tw_conf::{Buffers, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, record};
 use tw_http::Known;
-use tw_server::http::body::{Body, Stream};
+use tw_server::http::body::{Body, Pull};
 use tw_server::http::coding::is_gzip_allowed;
 use tw_server::http::plan::{HeaderFilter, LocalFuture, Plan};
 use tw_server::http::request::Request;
@@ -89,7 +89,7 @@ impl HeaderFilter for Gunzip {
         forget_length(r);
         refuse_ranges(r);
         r.out.weaken_etag();
-        Body::Stream(Box::new(Unpacked {
+        Body::Pull(Box::new(Unpacked {
             body,
             room: self.buffers.count.saturating_mul(self.buffers.size),
             input: Bytes::new(),
@@ -111,7 +111,7 @@ struct Unpacked {
     is_over: bool,
 }
 
-impl Stream for Unpacked {
+impl Pull for Unpacked {
     fn next<'a>(&'a mut self, want: usize, r: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
         Box::pin(async move {
             if self.is_over {

@@ -8,7 +8,7 @@ use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::Arc;
 
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, Word, record};
-use tw_disk::{DiskError, Errno, Kind, Meta, Now, Op, errno_text};
+use tw_disk::{DiskError, Errno, Kind, Meta, Now, Op};
 use tw_http::Method;
 use tw_log::{Level, Text};
 use tw_server::http::files;
@@ -76,8 +76,8 @@ impl Handler for Index {
         {
             return Step::PASS;
         }
-        let worker = r.conn().worker.clone();
-        let mut search = Search::new(&self.names, worker.path.take());
+        let home = r.conn().home.clone();
+        let mut search = Search::new(&self.names, home.path.take());
         let mut flow = search.next(r);
         while flow.is_continue() {
             flow = match files::stat_now(r, search.wants()) {
@@ -85,7 +85,7 @@ impl Handler for Index {
                 Now::Cold => return Step::Wait(Box::pin(search.wait(r))),
             };
         }
-        worker.path.set(search.path);
+        home.path.set(search.path);
         Step::Now(outcome(flow))
     }
 }
@@ -209,7 +209,7 @@ impl<'a> Search<'a> {
     }
 
     fn not_found(&self, r: &Request, errno: Errno) -> Outcome {
-        let (shown, text) = (Text(self.file().to_bytes()), errno_text(errno));
+        let (shown, text) = (Text(self.file().to_bytes()), tw_base::Errno::from(errno));
         if errno == Errno::ACCESS {
             r.log(Level::Error, format_args!("\"{shown}\" is forbidden ({text})"));
             return Outcome::Status(403);

@@ -276,17 +276,17 @@ impl RawLimit {
 
 impl Handler for LimitConn {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        let worker = r.conn().worker.clone();
-        let mut key = worker.path.take();
+        let home = r.conn().home.clone();
+        let mut key = home.path.take();
         key.clear();
         // A request is counted once, whatever locations it goes through.
         if r.slot(self.slot, &mut key) == Value::Found {
-            worker.path.set(key);
+            home.path.set(key);
             return Step::PASS;
         }
         let dry_run = if self.dry_run { ", dry run," } else { "" };
         let decision = hold(r, &self.limits, &mut key, self.level, dry_run);
-        worker.path.set(key);
+        home.path.set(key);
         let (status, step) = match decision {
             Decision::NotCounted => return Step::PASS,
             Decision::Passed(held) => {

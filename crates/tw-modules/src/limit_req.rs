@@ -329,17 +329,17 @@ fn thousandths(text: &[u8]) -> Option<i64> {
 
 impl Handler for LimitReq {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        let worker = r.conn().worker.clone();
-        let mut key = worker.path.take();
+        let home = r.conn().home.clone();
+        let mut key = home.path.take();
         key.clear();
         // A request is counted once, whatever locations it goes through.
         let known = r.slot(self.slot, &mut key);
         if known == Value::Found {
-            worker.path.set(key);
+            home.path.set(key);
             return Step::PASS;
         }
         let decision = decide(r, &self.limits, &mut key);
-        worker.path.set(key);
+        home.path.set(key);
         let dry_run = if self.dry_run { ", dry run" } else { "" };
         let (status, step) = match decision {
             Decision::NotCounted => return Step::PASS,

@@ -20,7 +20,7 @@ use tw_conf::{
     Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LIMIT_EXCEPT, LOCATION, SERVER, Setting, record,
 };
 use tw_log::escape::Escape;
-use tw_log::{CacheConfig, Files, Level, Pushed, Sink, SyslogHead, Target};
+use tw_log::{CacheConfig, Level, NamedFiles, Pushed, Sink, SyslogHead, Target};
 use tw_server::core::location::Location;
 use tw_server::http::plan::{LogHandler, Plan};
 use tw_server::http::request::Request;
@@ -220,7 +220,7 @@ impl Log {
         match &self.place {
             Place::File | Place::Syslog(..) => Some(sink.push(line)),
             Place::Named(path) => {
-                let mut buf = r.conn().worker.path.take();
+                let mut buf = r.conn().home.path.take();
                 let pushed = match path.eval(r, &mut buf) {
                     Ok(path) => Some(tw_server::log::push_to(sink, r, path, line)),
                     Err(why) => {
@@ -229,7 +229,7 @@ impl Log {
                         None
                     }
                 };
-                r.conn().worker.path.set(buf);
+                r.conn().home.path.set(buf);
                 pushed
             }
         }
@@ -297,7 +297,7 @@ fn resolve_log(
 
 /// Files whose names hold variables. Two logs with the same words share one thread.
 fn named(path: String, cache: Option<CacheConfig>) -> Target {
-    Target::Files(Files { name: path, cache, opener: tw_server::log::OPENER })
+    Target::Files(NamedFiles { name: path, cache, opener: tw_server::log::OPENER })
 }
 
 /// Logs of an outer level, with another cache of their files.

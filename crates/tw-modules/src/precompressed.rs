@@ -133,8 +133,8 @@ impl<C: Coding> Handler for Precompressed<C> {
         if !is_wanted && !r.plan().core.compression.vary {
             return Step::PASS;
         }
-        let worker = r.conn().worker.clone();
-        let mut buf = worker.path.take();
+        let home = r.conn().home.clone();
+        let mut buf = home.path.take();
         buf.clear();
         r.append_filename(&r.uri.path, &mut buf);
         buf.extend_from_slice(C::SUFFIX.as_bytes());
@@ -155,7 +155,7 @@ impl<C: Coding> Handler for Precompressed<C> {
                 }))
             }
         };
-        worker.path.set(buf);
+        home.path.set(buf);
         step
     }
 }

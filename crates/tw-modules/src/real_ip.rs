@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tw_conf::network::Network;
 use tw_conf::{Args, ConfError, Cx, Directive, HTTP, LOCATION, Node, SERVER, Setting, record};
 use tw_http::Known;
-use tw_rt::Addr;
+use tw_net::Addr;
 use tw_server::http::plan::{Handler, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;

@@ -256,6 +256,6 @@ impl HeaderFilter for Filter {
             refuse_ranges(r);
             self.0.validators.apply(&mut r.out);
         }
-        Body::Stream(Box::new(Page::new(self.0.clone(), shared, body)))
+        Body::Pull(Box::new(Page::new(self.0.clone(), shared, body)))
     }
 }

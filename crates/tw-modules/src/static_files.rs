@@ -54,8 +54,8 @@ impl Handler for Static {
 
 /// Opens the file of the URI and answers with it; waits only for what is not in memory.
 pub(crate) fn open<'a>(r: &'a mut Request, answer: fn(&mut Request, &Rc<OpenFile>) -> Outcome) -> Step<'a> {
-    let worker = r.conn().worker.clone();
-    let mut buf = worker.path.take();
+    let home = r.conn().home.clone();
+    let mut buf = home.path.take();
     let path = r.filename(&mut buf);
     let opened = files::open_now(r, path);
     let step = match opened {
@@ -74,7 +74,7 @@ pub(crate) fn open<'a>(r: &'a mut Request, answer: fn(&mut Request, &Rc<OpenFile
             }))
         }
     };
-    worker.path.set(buf);
+    home.path.set(buf);
     step
 }
 

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
 use tw_http::Method;
+use tw_server::event_loop::PastStall;
 use tw_server::http::body::Body;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
@@ -18,7 +19,6 @@ use tw_server::http::variables::random_id;
 use tw_server::load::Resolve;
 use tw_server::metrics::{BOUNDS_NS, Format, json_string};
 use tw_server::module::Settings;
-use tw_server::worker::PastStall;
 
 use crate::metrics;
 
@@ -123,7 +123,7 @@ async fn numbers(r: &mut Request) -> Outcome {
         let _ = write!(out, "{comma}{}", *bound as f64 / 1e9);
     }
     out.push_str("],\"stalls\":[");
-    for (at, stall) in r.conn().worker.counts.stalls.newest().iter().enumerate() {
+    for (at, stall) in r.conn().home.counts.stalls.newest().iter().enumerate() {
         if at > 0 {
             out.push(',');
         }
@@ -164,7 +164,7 @@ fn stall_json(PastStall { at: when, stall, client }: &PastStall, out: &mut Strin
         "{{\"at\":{}.{:03},\"worker\":{},\"turn\":{}",
         when.secs,
         when.msec,
-        stall.worker,
+        stall.index,
         stall.turn.as_secs_f64()
     );
     if let Some(culprit) = &stall.culprit {
@@ -235,7 +235,7 @@ mod tests {
         ] {
             let mut out = String::new();
             let client = culprit.map(|_| "::1".into());
-            let stall = Stall { worker: 1, turn: Duration::from_millis(31), culprit };
+            let stall = Stall { index: 1, turn: Duration::from_millis(31), culprit };
             stall_json(&PastStall { at, stall, client }, &mut out);
             assert_eq!(out, expected);
         }

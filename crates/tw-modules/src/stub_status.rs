@@ -6,13 +6,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, LOCATION, SERVER, record};
 use tw_http::Method;
+use tw_server::event_loop::Counts;
 use tw_server::http::body::Body;
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::module::Settings;
 use tw_server::vars::{Value, VarDef};
-use tw_server::worker::Counts;
 
 /// `stub_status` as written.
 #[derive(Default)]
@@ -73,7 +73,7 @@ impl Handler for StubStatus {
         if !matches!(r.method(), Method::Get | Method::Head) {
             return Step::status(405);
         }
-        let counts = &r.conn().worker.counts;
+        let counts = &r.conn().home.counts;
         let Connections { active, reading, writing, waiting } = Connections::of(counts);
         let accepted = counts.total(|tally| &tally.accepted);
         let handled = accepted.saturating_sub(counts.total(|tally| &tally.refused));
@@ -106,7 +106,7 @@ impl Connections {
 }
 
 fn put(r: &Request, out: &mut Vec<u8>, number: fn(&Connections) -> u64) -> Value {
-    let number = number(&Connections::of(&r.conn().worker.counts));
+    let number = number(&Connections::of(&r.conn().home.counts));
     // A Vec takes every write.
     let _ = write!(out, "{number}");
     Value::Found

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, Word, record};
-use tw_server::http::body::{Body, Stream};
+use tw_server::http::body::{Body, Pull};
 use tw_server::http::plan::{HeaderFilter, LocalFuture, Plan};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
@@ -182,7 +182,7 @@ impl HeaderFilter for Sub {
         let values = vec![None; value_of.len()];
         let replacer = Replacer::new(words, self.repeat);
         let (pairs, rest) = (pairs.clone(), Bytes::new());
-        Body::Stream(Box::new(Replaced { pairs, value_of, values, replacer, body, rest, end: End::Open }))
+        Body::Pull(Box::new(Replaced { pairs, value_of, values, replacer, body, rest, end: End::Open }))
     }
 }
 
@@ -235,7 +235,7 @@ impl Replaced {
     }
 }
 
-impl Stream for Replaced {
+impl Pull for Replaced {
     fn next<'a>(&'a mut self, want: usize, r: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
         Box::pin(async move {
             loop {

@@ -118,8 +118,8 @@ impl Try {
 impl Handler for TryFiles {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         let Some(plan) = &self.plan else { return Step::PASS };
-        let worker = r.conn().worker.clone();
-        let mut path = worker.path.take();
+        let home = r.conn().home.clone();
+        let mut path = home.path.take();
         let mut cold = None;
         let mut found = None;
         for (at, item) in plan.tries.iter().enumerate() {
@@ -134,7 +134,7 @@ impl Handler for TryFiles {
                 break;
             }
         }
-        worker.path.set(path);
+        home.path.set(path);
         match (cold, found) {
             (Some(at), _) => Step::Wait(Box::pin(plan.wait(r, at))),
             (None, Some(outcome)) => Step::Now(outcome),

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting, record};
 use tw_http::date;
 use tw_log::{Level, Text};
-use tw_rt::Addr;
+use tw_net::Addr;
 use tw_server::http::body::Body;
 use tw_server::http::plan::{HeaderFilter, Plan};
 use tw_server::http::request::Request;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
 
-use tw_rt::Addr;
+use crate::Addr;
 
 /// Longest path of a Unix socket: what fits into `sun_path` with its terminating zero.
 const UNIX_PATH_MAX: usize = 107;

@@ -7,7 +7,7 @@ use std::fmt;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use tw_rt::Addr;
+use crate::Addr;
 
 /// Longest header of either version that is taken, in bytes.
 pub const MAX_HEADER: usize = 4096;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::net::sockopt;
 use tokio::net::TcpListener;
-use tw_rt::{Deadline, FirstBytes, Inbox, Stream, Subject, TaskGroup, Worker, WorkerOptions, clock};
+use tw_rt::{Deadline, FirstBytes, Inbox, LoopOptions, LoopThread, Socket, Subject, TaskGroup, clock};
 
 const KEEPALIVE: Duration = Duration::from_secs(75);
 const SEND: Duration = Duration::from_secs(60);
@@ -20,7 +20,7 @@ const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nServer: tailwater\r\nDate: Sun, 06 Nov 
     Content-Type: text/plain\r\nContent-Length: 1024\r\nConnection: keep-alive\r\n\r\n";
 const BODY: &[u8] = &[b'x'; 1024];
 
-async fn connection(stream: Stream, requests: Arc<AtomicU64>) -> io::Result<()> {
+async fn connection(stream: Socket, requests: Arc<AtomicU64>) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut deadline = Deadline::new();
     loop {
@@ -59,7 +59,7 @@ async fn serve(listener: std::net::TcpListener, requests: Arc<AtomicU64>, mut in
             connections.spawn(Subject { kind: "connection", id }, async move {
                 // A connection that breaks is the client's matter.
                 if let Ok(stream) = stream.into_std() {
-                    let _ = connection(Stream::tcp(stream.into(), FirstBytes::Later), requests).await;
+                    let _ = connection(Socket::tcp(stream.into(), FirstBytes::Later), requests).await;
                 }
             });
         }
@@ -83,10 +83,10 @@ fn main() -> io::Result<()> {
     let seconds = args.next().and_then(|s| s.parse().ok()).unwrap_or(10);
     let workers = args.next().and_then(|n| n.parse().ok()).unwrap_or(1);
     let requests = Arc::new(AtomicU64::new(0));
-    let workers: Vec<Worker<()>> = (0..workers)
+    let workers: Vec<LoopThread<()>> = (0..workers)
         .map(|index| {
             let (listener, requests) = (listen(addr)?, Arc::clone(&requests));
-            Worker::start(WorkerOptions::new(index), |inbox| serve(listener, requests, inbox))
+            LoopThread::start(LoopOptions::new(index), |inbox| serve(listener, requests, inbox))
         })
         .collect::<io::Result<_>>()?;
 

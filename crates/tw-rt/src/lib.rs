@@ -1,4 +1,4 @@
-//! The loop under every worker: one OS thread with one tokio current-thread runtime, its clock, timers, sockets and
+//! The loop: one OS thread with one tokio current-thread runtime, its clock, timers, sockets and
 //! stall watch; beside it what a process needs to run loops: signals, limits, CPU affinity, the loop guard and the filter
 //! of the process.
 //!
@@ -16,28 +16,28 @@ mod deadline;
 pub mod gate;
 mod guard;
 pub mod limits;
+mod loop_thread;
 mod pulse;
 pub mod signal;
-mod stream;
+mod socket;
 pub mod task;
 pub mod watch;
-mod worker;
 
 pub use busy::Busy;
 pub use deadline::{Deadline, Elapsed};
 pub use guard::LoopGuard;
+pub use loop_thread::{Inbox, Longest, LoopOptions, LoopStats, LoopThread, OnStall};
 pub use pulse::{Look, Pulse};
-pub use stream::{Addr, FirstBytes, Stream};
+pub use socket::{FirstBytes, Socket};
 pub use task::{TaskGroup, requeue, spawn_local, yield_now};
 pub use watch::{Stall, Subject};
-pub use worker::{Inbox, Longest, LoopStats, OnStall, Worker, WorkerOptions};
 
 #[cfg(test)]
 mod testing {
     use std::future::Future;
     use std::sync::mpsc;
 
-    use super::{Worker, WorkerOptions};
+    use super::{LoopOptions, LoopThread};
 
     /// Runs `main` as the main future of a fresh loop and returns its output.
     pub(crate) fn on_loop<T, Fut>(main: impl FnOnce() -> Fut + Send + 'static) -> T
@@ -46,11 +46,11 @@ mod testing {
         Fut: Future<Output = T> + 'static,
     {
         let (sender, receiver) = mpsc::channel();
-        let worker = Worker::<()>::start(WorkerOptions::new(0), |_| async move {
+        let thread = LoopThread::<()>::start(LoopOptions::new(0), |_| async move {
             let _ = sender.send(main().await);
         })
         .unwrap();
-        worker.join().unwrap();
+        thread.join().unwrap();
         receiver.recv().unwrap()
     }
 }

@@ -17,8 +17,8 @@ use pin_project_lite::pin_project;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::clock;
+use crate::loop_thread::LoopStats;
 use crate::pulse::{Doing, Pulse};
-use crate::worker::LoopStats;
 
 /// Whom a task works for, as a log line names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,8 +43,8 @@ pub struct Culprit {
 /// A turn of a loop that was longer than `stall_threshold`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stall {
-    /// Index of the worker.
-    pub worker: usize,
+    /// Index of the loop, in nginx's words of the worker.
+    pub index: usize,
     /// Length of the turn: how long an event that came just after its start had to wait.
     pub turn: Duration,
     /// Who took longest; `None` when no single task ran across a timer tick.
@@ -113,7 +113,7 @@ pub fn operation<T>(name: &'static str, f: impl FnOnce() -> T) -> T {
 /// The line for the error log: `event loop of worker 3 was blocked for 31 ms, 28 ms of it by connection 42 (regex)`.
 impl fmt::Display for Stall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "event loop of worker {} was blocked for {} ms", self.worker, self.turn.as_millis())?;
+        write!(f, "event loop of worker {} was blocked for {} ms", self.index, self.turn.as_millis())?;
         let Some(Culprit { subject, operation, took }) = self.culprit else { return Ok(()) };
         write!(f, ", {} ms of it by {}", took.as_millis(), subject)?;
         operation.map_or(Ok(()), |operation| write!(f, " ({operation})"))
@@ -312,7 +312,7 @@ mod tests {
             ),
         ];
         for (culprit, expected) in cases {
-            assert_eq!(Stall { worker: 3, turn: ms(31), culprit }.to_string(), expected);
+            assert_eq!(Stall { index: 3, turn: ms(31), culprit }.to_string(), expected);
         }
     }
 }

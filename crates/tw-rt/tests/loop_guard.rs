@@ -15,7 +15,7 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::ReadWriteFlags;
 use rustix::time::{ClockId, Timespec};
 use tokio::net::TcpListener;
-use tw_rt::{Addr, Deadline, FirstBytes, LoopGuard, Stream, Subject, Worker, WorkerOptions, spawn_local};
+use tw_rt::{Deadline, FirstBytes, LoopGuard, LoopOptions, LoopThread, Socket, Subject, spawn_local};
 
 const SIGABRT: i32 = 6;
 const SIGSYS: i32 = 31;
@@ -78,9 +78,9 @@ async fn a_loops_work(file: File) {
     let addr = listener.local_addr().unwrap();
     let echo = spawn_local(Subject { kind: "echo", id: 1 }, async move {
         let (stream, peer) = listener.accept().await.unwrap();
-        let stream = Stream::tcp(stream.into_std().unwrap().into(), FirstBytes::Likely);
+        let stream = Socket::tcp(stream.into_std().unwrap().into(), FirstBytes::Likely);
         stream.set_nodelay(true).unwrap();
-        assert_eq!(stream.peer_addr().unwrap(), Addr::from(peer));
+        assert_eq!(stream.peer_addr().unwrap(), Some(peer.into()));
         let mut buf = Vec::with_capacity(64);
         stream.readable().await.unwrap();
         stream.try_read(&mut buf).unwrap();
@@ -88,7 +88,7 @@ async fn a_loops_work(file: File) {
         stream.shutdown_write().unwrap();
     });
     let client = tokio::net::TcpStream::connect(addr).await.unwrap().into_std().unwrap();
-    let client = Stream::tcp(client.into(), FirstBytes::Later);
+    let client = Socket::tcp(client.into(), FirstBytes::Later);
     client.try_write(b"hello").unwrap();
     let mut deadline = Deadline::new();
     deadline.set(Duration::from_secs(10));
@@ -114,8 +114,8 @@ fn on_guarded_loop(guard: LoopGuard, case: &str) {
     let file = File::options().read(true).write(true).open(&path).unwrap();
     fs::remove_file(&path).unwrap();
     let caught = CAUGHT.iter().find(|caught| caught.case == case);
-    let options = WorkerOptions { guard, ..WorkerOptions::new(0) };
-    let worker = Worker::<()>::start(options, move |mut inbox| async move {
+    let options = LoopOptions { guard, ..LoopOptions::new(0) };
+    let worker = LoopThread::<()>::start(options, move |mut inbox| async move {
         inbox.recv().await;
         match caught {
             Some(caught) => (caught.run)(file),

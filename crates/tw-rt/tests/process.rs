@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use rustix::process::{Signal as Number, getpid, kill_process};
 use tw_rt::signal::{Received, Signal, Signals};
-use tw_rt::{Worker, WorkerOptions, limits};
+use tw_rt::{LoopOptions, LoopThread, limits};
 
 fn signals_reach_the_thread_that_waits_and_no_loop() {
     let signals = Signals::take().unwrap();
     assert_eq!(signals.wait(Some(Duration::ZERO)).unwrap(), None);
     assert_eq!(signals.wait(Some(Duration::from_millis(5))).unwrap(), None);
 
-    let worker = Worker::<()>::start(WorkerOptions::new(0), |mut inbox| async move {
+    let worker = LoopThread::<()>::start(LoopOptions::new(0), |mut inbox| async move {
         inbox.recv().await;
     })
     .unwrap();

@@ -4,6 +4,7 @@
 
 pub mod config_thread;
 pub mod core;
+pub mod event_loop;
 pub mod http;
 pub mod limits;
 pub mod load;
@@ -17,7 +18,6 @@ pub mod session;
 #[cfg(test)]
 mod testing;
 pub mod vars;
-pub mod worker;
 
 /// The version of nginx whose configuration, variables and texts these are: `$nginx_version`, `-v`.
 pub const NGINX_VERSION: &str = "1.31.4";

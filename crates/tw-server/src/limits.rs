@@ -5,14 +5,14 @@ use tw_base::Limit;
 
 use crate::core::{listen, location, main, server};
 use crate::http::{files, proxy_protocol, request, subrequest, values};
-use crate::{pools, regex, worker};
+use crate::{event_loop, pools, regex};
 
 /// All of them, by what they protect. For documents: it copies every record.
 pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
     vec![
         (
             "connections and loops",
-            [main::LIMITS, listen::LIMITS, worker::LIMITS, proxy_protocol::LIMITS].concat(),
+            [main::LIMITS, listen::LIMITS, event_loop::LIMITS, proxy_protocol::LIMITS].concat(),
         ),
         ("heads of requests", server::LIMITS.to_vec()),
         (

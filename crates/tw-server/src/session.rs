@@ -6,7 +6,7 @@
 use std::fmt;
 
 use tw_log::Level;
-use tw_rt::Addr;
+use tw_net::Addr;
 
 use crate::http::request::Request;
 use crate::regex::{BacktrackLimit, Match, Regex};

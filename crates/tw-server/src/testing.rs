@@ -7,16 +7,16 @@ use tokio::net::TcpListener;
 use tw_conf::{Diagnostics, MemoryFiles, Reader, Tree};
 use tw_disk::Pool;
 use tw_http::Progress;
-use tw_rt::{FirstBytes, Stream, WorkerOptions};
+use tw_rt::{FirstBytes, LoopOptions, Socket};
 
 use crate::config_thread::ConfigThread;
+use crate::event_loop::{Counts, Loop};
 use crate::http::conn::{self, Conn};
 use crate::http::generation::Generation;
 use crate::http::request::Request;
 use crate::load::{Kept, Prefixes, load};
 use crate::pools::Disks;
 use crate::vars::{Template, Value, VarTable};
-use crate::worker::{Counts, Worker};
 
 /// Loads `http { CONF }`.
 pub(crate) fn generation(conf: &str) -> Generation {
@@ -53,20 +53,20 @@ pub(crate) fn with_request_of<T: Send + 'static>(
     let head = head.to_owned();
     let generation = ConfigThread::start(|| {}).unwrap().publish(generation);
     let (sender, receiver) = mpsc::channel();
-    let looped = tw_rt::Worker::<()>::start(WorkerOptions::new(0), move |_| async move {
+    let looped = tw_rt::LoopThread::<()>::start(LoopOptions::new(0), move |_| async move {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, peer) = listener.accept().await.unwrap();
         let listen = std::rc::Rc::new(generation.listens[0].address.clone());
-        let worker = Worker::new(3, Arc::new(Counts::default()), generation);
+        let home = Loop::new(3, Arc::new(Counts::default()), generation);
         let conn = Conn::new(
             42,
-            Stream::tcp(stream.into_std().unwrap().into(), FirstBytes::Later),
+            Socket::tcp(stream.into_std().unwrap().into(), FirstBytes::Later),
             peer.into(),
             listen,
-            worker.clone(),
+            home.clone(),
         );
-        let mut r = worker.take_request();
+        let mut r = home.take_request();
         r.bind(&conn);
         r.begin();
         r.head.push(head.as_bytes());
@@ -77,7 +77,7 @@ pub(crate) fn with_request_of<T: Send + 'static>(
             conn::route(&conn, &mut r);
         }
         let seen = look(&mut r);
-        worker.give_back(r);
+        home.give_back(r);
         let _ = sender.send(seen);
     })
     .unwrap();

@@ -121,7 +121,7 @@ impl Looks {
 mod tests {
     use std::sync::mpsc::{Sender, channel};
 
-    use tw_rt::{Worker, WorkerOptions};
+    use tw_rt::{LoopOptions, LoopThread};
     use tw_server::core::main::WhenHanging;
 
     use super::*;
@@ -129,9 +129,9 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     /// A loop that hangs until something is sent.
-    fn hanging_loop() -> (Worker<()>, Sender<()>) {
+    fn hanging_loop() -> (LoopThread<()>, Sender<()>) {
         let ((enter, entered), (leave, left)) = (channel(), channel());
-        let worker = Worker::start(WorkerOptions::new(0), move |mut inbox| async move {
+        let worker = LoopThread::start(LoopOptions::new(0), move |mut inbox| async move {
             tw_rt::watch::operation("a trap", || {
                 enter.send(()).unwrap();
                 left.recv().unwrap();

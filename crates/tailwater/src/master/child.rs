@@ -14,7 +14,8 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, WaitStatus, kill_process, pidfd_open,
     waitid,
 };
-use tw_log::{Errno, Level};
+use tw_base::Errno;
+use tw_log::Level;
 use tw_rt::signal::Received;
 
 use super::inbox::Inbox;

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::OFlags;
-use tw_log::{Errno, Level, Target, open_log};
+use tw_base::Errno;
+use tw_log::{Level, Target, open_log};
 use tw_server::core::location::TempPath;
 use tw_server::core::main::MainSettings;
 

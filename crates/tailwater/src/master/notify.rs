@@ -84,7 +84,7 @@ impl Notify {
                 Self { socket: Some(socket), watchdog }
             }
             Err(error) => {
-                let (name, errno) = (name.to_string_lossy(), tw_log::Errno::from(&error));
+                let (name, errno) = (name.to_string_lossy(), tw_base::Errno::from(&error));
                 console
                     .say(Level::Warn, format_args!("connect() to NOTIFY_SOCKET \"{name}\" failed ({errno})"));
                 Self::default()

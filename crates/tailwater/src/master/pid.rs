@@ -94,7 +94,7 @@ impl PidFile {
         let (from, to) = (self.place(self.name), self.place(name));
         let back = if name == Name::Old { "" } else { " back" };
         fs::rename(&from, &to).map_err(|error| {
-            let errno = tw_log::Errno::from(&error);
+            let errno = tw_base::Errno::from(&error);
             format!("rename() {}{back} to {} failed ({errno})", from.display(), to.display())
         })?;
         self.name = name;
@@ -198,7 +198,7 @@ fn send(pid: Pid, order: Order) -> Result<(), Fault> {
     };
     rustix::process::kill_process(pid, signal).map_err(|error| {
         let (pid, signal) = (pid.as_raw_nonzero(), signal.as_raw());
-        let message = format!("kill({pid}, {signal}) failed ({})", tw_log::Errno::from(error));
+        let message = format!("kill({pid}, {signal}) failed ({})", tw_base::Errno::from(error));
         let fault = Fault { level: Level::Alert, message, hint: None };
         match error {
             rustix::io::Errno::SRCH => fault.hint("the server has ended without removing its pid file"),

@@ -9,7 +9,8 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tw_log::{Errno, Level, open_log};
+use tw_base::Errno;
+use tw_log::{Level, open_log};
 use tw_rt::signal::{Received, Signal};
 
 use super::control::{Client, Control};

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
-use tw_log::{Errno, Level, Sinks, Target};
+use tw_base::Errno;
+use tw_log::{Level, Sinks, Target};
 use tw_rt::signal::Signals;
 use tw_server::core::main::MainSettings;
 use tw_server::http::generation::Config;

@@ -19,7 +19,8 @@ use std::time::{Duration, Instant};
 
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, WaitStatus, getppid};
-use tw_log::{Errno, Level};
+use tw_base::Errno;
+use tw_log::Level;
 
 use super::Master;
 use super::child::End;

@@ -17,8 +17,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, WaitStatus};
+use tw_base::Errno;
 use tw_conf::MemoryFiles;
-use tw_log::{Errno, Level};
+use tw_log::Level;
 use tw_server::core::main::MainSettings;
 use tw_server::http::generation::Config;
 use tw_sys::heap::give_back;

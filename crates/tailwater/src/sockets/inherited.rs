@@ -11,7 +11,8 @@ use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 
 use rustix::process::{Pid, getppid};
-use tw_log::{Errno, Level};
+use tw_base::Errno;
+use tw_log::Level;
 use tw_net::ListenSocket;
 use tw_sys::inherit;
 

@@ -16,10 +16,10 @@ use rustix::event::{EventfdFlags, eventfd};
 use tw_log::{Level, Sinks};
 use tw_net::ListenSocket;
 use tw_rt::affinity::Affinity;
-use tw_rt::{OnStall, Worker, WorkerOptions};
+use tw_rt::{LoopOptions, LoopThread, OnStall};
 use tw_server::config_thread::Live;
 use tw_server::core::main::{LoopGuard, MainSettings};
-use tw_server::worker::{self, Counts, Order};
+use tw_server::event_loop::{self, Counts, Order};
 
 use crate::console::{Console, Fault};
 use crate::faults::Faults;
@@ -57,14 +57,14 @@ struct LoopSettings {
 struct Running {
     id: u64,
     index: usize,
-    worker: Worker<Order>,
+    thread: LoopThread<Order>,
 }
 
 /// A loop that accepts nothing any more.
 struct Leaving {
     id: u64,
     /// `None` once its time was over.
-    worker: Option<Worker<Order>>,
+    thread: Option<LoopThread<Order>>,
     until: Option<Instant>,
 }
 
@@ -110,7 +110,7 @@ impl Loops {
         let surplus = self.current.split_off(kept);
         for (running, sockets) in self.current.iter().zip(handed_over) {
             // A loop that has just ended is started again by `reap`.
-            let _ = running.worker.send(Order::Generation(wanted.generation.clone(), sockets));
+            let _ = running.thread.send(Order::Generation(wanted.generation.clone(), sockets));
         }
         started.iter().for_each(|running| self.began(running));
         self.current.extend(started);
@@ -130,7 +130,7 @@ impl Loops {
     pub(crate) fn stop(&mut self, patience: Duration) {
         let until = Instant::now() + patience;
         let mut left = self.current.len() + self.leaving.len();
-        // Without its worker, a loop's inbox is closed.
+        // Without its thread, a loop's inbox is closed.
         self.current.clear();
         self.leaving.clear();
         while left > 0 && self.farewells.wait(until).is_some() {
@@ -144,10 +144,10 @@ impl Loops {
         while let Some(id) = self.farewells.next() {
             if let Some(at) = self.leaving.iter().position(|leaving| leaving.id == id) {
                 let leaving = self.leaving.swap_remove(at);
-                self.bury(leaving.worker);
+                self.bury(leaving.thread);
             } else if let Some(at) = self.current.iter().position(|running| running.id == id) {
-                let Running { index, worker, .. } = self.current.remove(at);
-                self.bury(Some(worker));
+                let Running { index, thread, .. } = self.current.remove(at);
+                self.bury(Some(thread));
                 console
                     .say(Level::Alert, format_args!("event loop of worker {index} ended, starting it again"));
                 if let Err(fault) = self.restart(index, at, wanted) {
@@ -164,9 +164,9 @@ impl Loops {
             self.leaving.iter_mut().filter(|leaving| leaving.until.is_some_and(|until| until <= now))
         {
             leaving.until = None;
-            over.extend(leaving.worker.take());
+            over.extend(leaving.thread.take());
         }
-        over.iter().for_each(|worker| self.ended(worker));
+        over.iter().for_each(|thread| self.ended(thread));
     }
 
     /// When [`expire`](Self::expire) has something to do next.
@@ -200,14 +200,14 @@ impl Loops {
 
     /// A loop runs: it is counted and looked after.
     fn began(&self, running: &Running) {
-        self.counts.add_loop(running.worker.stats().clone());
-        self.faults.add(running.index, running.worker.stats().clone());
+        self.counts.add_loop(running.thread.stats().clone());
+        self.faults.add(running.index, running.thread.stats().clone());
     }
 
     /// A loop has ended, or its time is over.
-    fn ended(&self, worker: &Worker<Order>) {
-        self.counts.remove_loop(worker.stats());
-        self.faults.remove(worker.stats());
+    fn ended(&self, thread: &LoopThread<Order>) {
+        self.counts.remove_loop(thread.stats());
+        self.faults.remove(thread.stats());
     }
 
     fn start(
@@ -219,7 +219,7 @@ impl Loops {
     ) -> Result<Running, Fault> {
         self.last_id += 1;
         let id = self.last_id;
-        let options = WorkerOptions {
+        let options = LoopOptions {
             guard: match settings.guard {
                 LoopGuard::Off => tw_rt::LoopGuard::Off,
                 LoopGuard::Log => tw_rt::LoopGuard::Log,
@@ -227,7 +227,7 @@ impl Loops {
             },
             stall_threshold: settings.stall_threshold,
             on_stall: Some(self.on_stall()),
-            ..WorkerOptions::new(index)
+            ..LoopOptions::new(index)
         };
         let farewell = self.farewells.of(id);
         let (counts, generation) = (self.counts.clone(), generation.clone());
@@ -236,18 +236,18 @@ impl Loops {
             if let Some(cpus) = cpus
                 && let Err(error) = cpus.pin_current_thread()
             {
-                let errno = tw_log::Errno::from(&error);
+                let errno = tw_base::Errno::from(&error);
                 tw_log::alert!(generation.error_log, "sched_setaffinity() failed ({errno})");
             }
-            let life = worker::run(index, counts, generation, sockets, orders);
+            let life = event_loop::run(index, counts, generation, sockets, orders);
             async move {
                 let _farewell = farewell;
                 life.await;
             }
         };
-        let worker = Worker::start(options, life).map_err(|error| {
+        let thread = LoopThread::start(options, life).map_err(|error| {
             let fault =
-                Fault::emerg(format!("cannot start worker {index} ({})", tw_log::Errno::from(&error)));
+                Fault::emerg(format!("cannot start worker {index} ({})", tw_base::Errno::from(&error)));
             match settings.guard {
                 LoopGuard::Off => fault,
                 LoopGuard::Log | LoopGuard::Enforce => {
@@ -255,7 +255,7 @@ impl Loops {
                 }
             }
         })?;
-        Ok(Running { id, index, worker })
+        Ok(Running { id, index, thread })
     }
 
     fn on_stall(&self) -> OnStall {
@@ -268,19 +268,19 @@ impl Loops {
 
     fn leave(&mut self, workers: Vec<Running>, timeout: Option<Duration>) {
         let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        for Running { id, worker, .. } in workers {
+        for Running { id, thread, .. } in workers {
             // One that has ended by itself said farewell.
-            let _ = worker.send(Order::Quit);
-            self.leaving.push(Leaving { id, worker: Some(worker), until });
+            let _ = thread.send(Order::Quit);
+            self.leaving.push(Leaving { id, thread: Some(thread), until });
         }
     }
 
     /// The thread is at its end: waiting for it takes no time.
-    fn bury(&self, worker: Option<Worker<Order>>) {
-        if let Some(worker) = worker {
-            self.ended(&worker);
+    fn bury(&self, thread: Option<LoopThread<Order>>) {
+        if let Some(thread) = thread {
+            self.ended(&thread);
             // Its panic was written when it happened.
-            let _ = worker.join();
+            let _ = thread.join();
         }
     }
 }

@@ -13,8 +13,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tw_base::Errno;
 use tw_disk::Pool;
-use tw_log::{Errno, Level, Sinks};
+use tw_log::{Level, Sinks};
 use tw_rt::affinity::Affinity;
 use tw_server::config_thread::{ConfigThread, Live};
 use tw_server::http::generation::{Config, Generation};

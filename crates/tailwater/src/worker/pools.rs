@@ -36,7 +36,7 @@ fn failed(settings: &PoolSettings, errno: tw_disk::Errno) -> Fault {
     let PoolSettings { name, threads, .. } = settings;
     Fault::emerg(format!(
         "cannot start {threads} threads of thread pool \"{name}\" ({})",
-        tw_log::Errno::from(errno)
+        tw_base::Errno::from(errno)
     ))
     .hint("the limit of processes and threads (ulimit -u, TasksMax of systemd) may be too low")
 }

@@ -17,8 +17,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tw_base::Errno;
 use tw_conf::MemoryFiles;
-use tw_log::{Errno, Level, Sinks, Target};
+use tw_log::{Level, Sinks, Target};
 use tw_rt::affinity::Affinity;
 use tw_rt::signal::{Signal, Signals};
 use tw_server::config_thread;

@@ -21,7 +21,8 @@ use landlock::{
     RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 use rustix::fs::{CWD, Mode, OFlags, openat};
-use tw_log::{Errno, Level};
+use tw_base::Errno;
+use tw_log::Level;
 use tw_rt::confine::{self, Needs};
 use tw_server::core::main::Sandbox;
 use tw_server::http::generation::Config;

@@ -65,7 +65,7 @@ fn a_panic_ends_its_connection_and_nothing_else() {
         for part in [
             " [alert] ",
             ": *",
-            "thread \"worker-0\" panicked at crates/tw-modules/src/trap.rs:",
+            "thread \"loop-0\" panicked at crates/tw-modules/src/trap.rs:",
             ": the trap was sprung, stack: tw_modules::trap::panics (tw-modules/src/trap.rs:",
             " < tw_modules::trap::Trap::handle (tw-modules/src/trap.rs:",
         ] {
@@ -104,7 +104,7 @@ fn a_loop_that_hangs_is_told_once_with_all_threads() {
         let mut hanging = server.connect().unwrap();
         hanging.send(request(path)).unwrap();
         let line = server.wait_error_log(&format!("tw_modules::trap::{function} (")).unwrap();
-        assert!(line.contains("[alert]") && line.contains(" \"worker-"), "{line}");
+        assert!(line.contains("[alert]") && line.contains(" \"loop-"), "{line}");
         assert!(line.contains(&format!("\" {state}")), "{line}");
         // Those that turn are told as well, and go on.
         server.wait_error_log(" \"default\" (").unwrap();

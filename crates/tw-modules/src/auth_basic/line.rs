@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot::{self, Receiver, Sender};
 use tw_base::{Whole, WholeGuard};
-use tw_rt::Addr;
+use tw_net::Addr;
 
 /// Passwords that are hashed at the same time; the others wait. Fewer than a pool has threads, so that those who guess
 /// passwords do not keep others from the disk.

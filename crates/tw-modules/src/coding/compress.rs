@@ -16,7 +16,7 @@ use tw_conf::Buffers;
 use tw_disk::{Account, Class, Source};
 use tw_http::{Known, Method, num};
 use tw_log::Level;
-use tw_server::http::body::{Body, Stream};
+use tw_server::http::body::{Body, Pull};
 use tw_server::http::plan::LocalFuture;
 use tw_server::http::request::Request;
 
@@ -137,7 +137,7 @@ impl Rules {
     fn stream(&self, body: Body) -> Body {
         let total = self.buffers.count.saturating_mul(self.buffers.size).clamp(PIECE_MIN, PIECE_MAX);
         let is_costly = self.spec.cost_ns().saturating_mul(total as u64) > INLINE_NS_MAX;
-        Body::Stream(Box::new(Compressed {
+        Body::Pull(Box::new(Compressed {
             length: body.len(),
             body,
             spec: self.spec,
@@ -224,7 +224,7 @@ enum Stage {
     Finished,
 }
 
-impl Stream for Compressed {
+impl Pull for Compressed {
     fn next<'a>(&'a mut self, _: usize, r: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
         Box::pin(self.step(r))
     }

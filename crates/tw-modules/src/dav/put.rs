@@ -40,7 +40,7 @@ impl Dav {
         };
         let status = match disk.stat(&mut r.account, &path).await {
             Ok(meta) if meta.kind == Kind::Directory => {
-                let why = tw_disk::errno_text(Errno::ISDIR);
+                let why = tw_base::Errno::from(Errno::ISDIR);
                 let path = Text(path.to_bytes());
                 r.log(Level::Error, format_args!("\"{path}\" could not be created ({why})"));
                 return Err(409);

@@ -53,7 +53,7 @@ impl Dav {
                 return Err(transfer.refuse_collection(r, 409));
             }
             Ok(_) if overwrite == Overwrite::No => {
-                let why = tw_disk::errno_text(Errno::EXIST);
+                let why = tw_base::Errno::from(Errno::EXIST);
                 let to = Text(transfer.to.to_bytes());
                 r.log(Level::Error, format_args!("\"{to}\" could not be created ({why})"));
                 return Err(412);

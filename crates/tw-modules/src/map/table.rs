@@ -77,7 +77,7 @@ mod tests {
     use std::fmt;
 
     use tw_log::Level;
-    use tw_rt::Addr;
+    use tw_net::Addr;
     use tw_server::regex::{BacktrackLimit, Captures, Caseless};
 
     use super::*;

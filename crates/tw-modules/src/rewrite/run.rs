@@ -67,8 +67,8 @@ impl<'a> Run<'a> {
 
     /// Runs until something is decided, or a file has to be asked for.
     pub(super) fn go_on(&mut self, r: &mut Request) -> Result<Outcome, ColdFile> {
-        let worker = r.conn().worker.clone();
-        let mut scratch = worker.path.take();
+        let home = r.conn().home.clone();
+        let mut scratch = home.path.take();
         let program = self.program;
         let mut stopped = None;
         while let Some(operation) = program.operations.get(self.at) {
@@ -80,7 +80,7 @@ impl<'a> Run<'a> {
                 }
             }
         }
-        worker.path.set(scratch);
+        home.path.set(scratch);
         match stopped {
             Some(Stop::Cold(file)) => Err(file),
             Some(Stop::Decided(outcome)) => Ok(outcome),

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use tw_http::Escape;
 use tw_http::escape::push_html;
 use tw_log::{Level, Text};
-use tw_server::http::body::{Body, Stream};
+use tw_server::http::body::{Body, Pull};
 use tw_server::http::plan::LocalFuture;
 use tw_server::http::request::{ErrorPages, Request, Uri};
 use tw_server::http::subrequest::{Refused, SUBREQUEST_DEPTH_MAX, Subrequest};
@@ -547,7 +547,7 @@ impl Drop for AtUri<'_> {
     }
 }
 
-impl Stream for Page {
+impl Pull for Page {
     fn next<'a>(&'a mut self, want: usize, r: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
         Box::pin(async move {
             loop {

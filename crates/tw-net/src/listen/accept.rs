@@ -13,9 +13,11 @@ use std::time::Duration;
 use rustix::io::Errno as Os;
 use rustix::net::{SocketFlags, acceptfrom_with};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tw_log::Errno;
+use tw_base::Errno;
 use tw_rt::gate::{Gated, Wakes};
-use tw_rt::{Addr, FirstBytes, Stream};
+use tw_rt::{FirstBytes, Socket};
+
+use crate::Addr;
 
 use super::{ListenSocket, Share};
 
@@ -36,10 +38,10 @@ pub struct Accepted {
 
 impl Accepted {
     /// The connection on the loop of this thread, and who connected.
-    pub fn into_stream(self, first: FirstBytes) -> (Stream, Addr) {
+    pub fn into_socket(self, first: FirstBytes) -> (Socket, Addr) {
         let stream = match &self.peer {
-            Addr::Inet(_) => Stream::tcp(self.socket, first),
-            Addr::Unix(_) => Stream::unix(self.socket, first),
+            Addr::Inet(_) => Socket::tcp(self.socket, first),
+            Addr::Unix(_) => Socket::unix(self.socket, first),
         };
         (stream, self.peer)
     }
@@ -266,13 +268,13 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    use tw_rt::{Subject, Worker, WorkerOptions, spawn_local};
+    use tw_rt::{LoopOptions, LoopThread, Subject, spawn_local};
 
     /// Once on a loop with gates, once on one without.
     fn on_loop<Fut: Future<Output = ()> + 'static>(main: impl Fn() -> Fut + Clone + Send + 'static) {
         for gates in [0, 2] {
             let main = main.clone();
-            let worker = Worker::<()>::start(WorkerOptions::new(0), move |_| {
+            let worker = LoopThread::<()>::start(LoopOptions::new(0), move |_| {
                 Acceptor::prepare(gates);
                 main()
             });
@@ -377,7 +379,7 @@ mod tests {
         let taken = Arc::new(AtomicUsize::new(0));
         let workers = [(); 4].map(|()| {
             let (socket, taken) = (socket.try_clone().unwrap(), taken.clone());
-            let worker = Worker::<()>::start(WorkerOptions::new(0), move |mut inbox| {
+            let worker = LoopThread::<()>::start(LoopOptions::new(0), move |mut inbox| {
                 Acceptor::prepare(1);
                 async move {
                     spawn_local(Subject { kind: "accept", id: 0 }, async move {

@@ -8,11 +8,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::Addr;
 use rustix::io::Errno as Os;
 use rustix::net::sockopt;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
-use tw_log::Errno;
-use tw_rt::Addr;
+use tw_base::Errno;
 
 use super::{Keepalive, ListenOptions, Share};
 

@@ -37,7 +37,7 @@ pub use compression::{
     Compression, PROXIED_ANY, PROXIED_AUTH, PROXIED_EXPIRED, PROXIED_NO_CACHE, PROXIED_NO_ETAG,
     PROXIED_NO_LAST_MODIFIED, PROXIED_NO_STORE, PROXIED_OFF, PROXIED_PRIVATE,
 };
-pub use files::{Files, OpenFileCache, Symlinks};
+pub use files::{FileSettings, OpenFileCache, Symlinks};
 pub use keepalive::{DISABLE_MSIE6, DISABLE_SAFARI, KeepAlive};
 pub use lingering::{Lingering, LingeringClose};
 pub use msie::Msie;
@@ -77,7 +77,7 @@ pub struct Location {
     /// Redirects: `absolute_redirect`, `port_in_redirect`, `server_name_in_redirect`.
     pub redirect: Redirects,
     /// Disk use.
-    pub files: Files,
+    pub files: FileSettings,
     /// `error_log`.
     pub error_log: SharedErrorLog,
     /// `log_not_found`.
@@ -388,7 +388,7 @@ impl Settings for Location {
                 port: raw.port_in_redirect.or(redirect.map(|r| r.port), true),
                 server_name: raw.server_name_in_redirect.or(redirect.map(|r| r.server_name), false),
             },
-            files: Files::resolve(raw.files, outer.map(|o| &o.files), cx)?,
+            files: FileSettings::resolve(raw.files, outer.map(|o| &o.files), cx)?,
             error_log,
             log_not_found: raw.log_not_found.or(outer.map(|o| o.log_not_found), true),
             log_subrequest: raw.log_subrequest.or(outer.map(|o| o.log_subrequest), false),

@@ -23,7 +23,7 @@ pub enum Body {
     /// Several bodies after each other (multipart/byteranges).
     Parts(VecDeque<Body>),
     /// Whatever a filter or an upstream makes.
-    Stream(Box<dyn Stream>),
+    Pull(Box<dyn Pull>),
 }
 
 /// A span of an open file.
@@ -38,7 +38,7 @@ pub struct FileSpan {
 }
 
 /// A body that makes its bytes as they are asked for.
-pub trait Stream {
+pub trait Pull {
     /// The next piece of the body of `r`, at most about `want` bytes; `None` at the end, however often it is asked for.
     /// An empty piece is none yet, and lets others run. Dropping the future is safe.
     fn next<'a>(&'a mut self, want: usize, r: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>>;
@@ -50,7 +50,7 @@ pub trait Stream {
 
     /// A second stream, of the `len` bytes that follow the first `start`; `None` if that makes or reads any byte in front of
     /// them. `Range` asks for several, anywhere: where one costs what is in front of it, few short requests cost a lot.
-    fn part(&self, _start: u64, _len: u64) -> Option<Box<dyn Stream>> {
+    fn part(&self, _start: u64, _len: u64) -> Option<Box<dyn Pull>> {
         None
     }
 
@@ -68,7 +68,7 @@ impl std::fmt::Debug for Body {
             Self::Bytes(_) => "Bytes",
             Self::File(_) => "File",
             Self::Parts(_) => "Parts",
-            Self::Stream(_) => "Stream",
+            Self::Pull(_) => "Pull",
         };
         write!(f, "Body::{kind}({:?} bytes)", self.len())
     }
@@ -82,12 +82,12 @@ impl Body {
             Self::Bytes(bytes) => Some(bytes.len() as u64),
             Self::File(span) => Some(span.len),
             Self::Parts(parts) => parts.iter().map(Self::len).sum(),
-            Self::Stream(stream) => stream.remaining(),
+            Self::Pull(stream) => stream.remaining(),
         }
     }
 
     /// A second body, of the `len` bytes that follow the first `start`; what is not there is not in it. `None` if what is in
-    /// front of them would have to be made, see [`Stream::part`].
+    /// front of them would have to be made, see [`Pull::part`].
     pub fn part(&self, start: u64, len: u64) -> Option<Self> {
         let at = |n: u64, of: usize| usize::try_from(n).unwrap_or(usize::MAX).min(of);
         match self {
@@ -118,16 +118,16 @@ impl Body {
                 }
                 Some(Self::Parts(wanted))
             }
-            Self::Stream(stream) => stream.part(start, len).map(Self::Stream),
+            Self::Pull(stream) => stream.part(start, len).map(Self::Pull),
         }
     }
 
-    /// See [`Stream::flushes`].
+    /// See [`Pull::flushes`].
     pub fn flushes(&self) -> bool {
         match self {
             Self::Empty | Self::Bytes(_) | Self::File(_) => false,
             Self::Parts(parts) => parts.front().is_some_and(Self::flushes),
-            Self::Stream(stream) => stream.flushes(),
+            Self::Pull(stream) => stream.flushes(),
         }
     }
 
@@ -161,7 +161,7 @@ impl Body {
                     }
                     Ok(None)
                 }
-                Self::Stream(stream) => stream.next(want, r).await,
+                Self::Pull(stream) => stream.next(want, r).await,
             }
         })
     }
@@ -205,7 +205,7 @@ mod tests {
         No,
     }
 
-    impl Stream for Alphabet {
+    impl Pull for Alphabet {
         fn next<'a>(
             &'a mut self,
             _: usize,
@@ -220,18 +220,18 @@ mod tests {
             Some(self.rest.len() as u64)
         }
 
-        fn part(&self, start: u64, len: u64) -> Option<Box<dyn Stream>> {
+        fn part(&self, start: u64, len: u64) -> Option<Box<dyn Pull>> {
             let at = |n: u64| self.rest.start.saturating_add(n as u8).min(self.rest.end);
             let (rest, made) = (at(start)..at(start + len), self.made.clone());
             (self.parts == CanPart::Yes)
-                .then(|| Box::new(Self { rest, parts: self.parts, made }) as Box<dyn Stream>)
+                .then(|| Box::new(Self { rest, parts: self.parts, made }) as Box<dyn Pull>)
         }
     }
 
     /// The letters, and how many of them have been made.
     fn stream(parts: CanPart) -> (Body, Rc<Cell<usize>>) {
         let made = Rc::new(Cell::new(0));
-        (Body::Stream(Box::new(Alphabet { rest: b'a'..b'z' + 1, parts, made: made.clone() })), made)
+        (Body::Pull(Box::new(Alphabet { rest: b'a'..b'z' + 1, parts, made: made.clone() })), made)
     }
 
     fn parts() -> Body {

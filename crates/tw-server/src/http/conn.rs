@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use tw_http::{HeadError, Progress};
 use tw_log::{ErrorLog, Level, Text};
 use tw_net::Addr;
-use tw_rt::{Deadline, Stream};
+use tw_rt::{Deadline, Socket};
 
 use super::generation::{DebugLines, ListenGroup};
 use super::phases;
@@ -29,7 +29,7 @@ use super::request::{After, LoopGeneration, Request};
 use super::request_body::{self, Drained};
 use super::respond;
 use crate::core::location::{LingeringClose, Location};
-use crate::worker::{OneMore, Worker};
+use crate::event_loop::{Loop, OneMore};
 
 /// Bytes asked of the socket for a request head.
 const HEAD_READ: usize = 4096;
@@ -44,9 +44,9 @@ pub struct Conn {
     /// Its number: `*id` in log lines.
     pub id: u64,
     /// The socket.
-    pub stream: Stream,
+    pub stream: Socket,
     /// The loop it lives on.
-    pub worker: Rc<Worker>,
+    pub home: Rc<Loop>,
     /// The listening address it came by.
     pub listen: Rc<Addr>,
     /// When it was accepted.
@@ -65,7 +65,7 @@ pub struct Conn {
     /// How long it may do so whatever happens.
     keepalive_min_timeout: Cell<Duration>,
     idle: RefCell<Idle>,
-    socket: OnceCell<Option<tw_disk::Socket>>,
+    socket: OnceCell<Option<tw_disk::SocketFd>>,
     group: Cell<(u64, usize)>,
     nodelay: Cell<NoDelay>,
 }
@@ -114,14 +114,14 @@ enum Woken {
 
 impl Conn {
     /// A connection just accepted.
-    pub(crate) fn new(id: u64, stream: Stream, peer: Addr, listen: Rc<Addr>, worker: Rc<Worker>) -> Rc<Self> {
-        let is_debugged = worker.generation().main.debug_connections.iter().any(|peers| peers.has(&peer));
+    pub(crate) fn new(id: u64, stream: Socket, peer: Addr, listen: Rc<Addr>, home: Rc<Loop>) -> Rc<Self> {
+        let is_debugged = home.generation().main.debug_connections.iter().any(|peers| peers.has(&peer));
         let verbosity = if is_debugged { Verbosity::Everything } else { Verbosity::AsLogsSay };
         Rc::new(Self {
             id,
             verbosity,
             stream,
-            worker,
+            home,
             listen,
             accepted: tw_rt::clock::now(),
             requests: Cell::new(0),
@@ -151,8 +151,11 @@ impl Conn {
 
     /// Our address. One system call, the first time.
     pub fn local(&self) -> &Addr {
-        self.local
-            .get_or_init(|| Box::new(self.stream.local_addr().unwrap_or_else(|_| (*self.listen).clone())))
+        self.local.get_or_init(|| {
+            Box::new(
+                self.stream.local_addr().map_or_else(|_| (*self.listen).clone(), |addr| Some(addr).into()),
+            )
+        })
     }
 
     /// Takes `addr` for our address without asking the socket.
@@ -162,7 +165,7 @@ impl Conn {
     }
 
     /// A second descriptor of the socket, for a pool thread to write to; `None` if there is no descriptor left.
-    pub(crate) fn socket(&self) -> Option<&tw_disk::Socket> {
+    pub(crate) fn socket(&self) -> Option<&tw_disk::SocketFd> {
         let socket = self.socket.get_or_init(|| self.stream.try_clone().ok().map(Arc::new));
         socket.as_ref()
     }
@@ -225,14 +228,14 @@ impl Conn {
             return Woken::Close;
         }
         *self.idle.borrow_mut() = Idle::Since(tw_rt::clock::now(), None);
-        let _waiting = OneMore::in_level(&self.worker.tally.waiting);
+        let _waiting = OneMore::in_level(&self.home.tally.waiting);
         self.deadline.borrow_mut().set(timeout);
         let woken = poll_fn(|cx| {
             if let Poll::Ready(ready) = self.stream.poll_readable(cx) {
                 return Poll::Ready(if ready.is_ok() { Woken::Readable } else { Woken::Close });
             }
             // The first request of a client that has just connected is on its way.
-            if self.worker.connections.is_stopping() && self.requests.get() > 0 {
+            if self.home.connections.is_stopping() && self.requests.get() > 0 {
                 return Poll::Ready(Woken::Close);
             }
             match &mut *self.idle.borrow_mut() {
@@ -246,7 +249,7 @@ impl Conn {
         *self.idle.borrow_mut() = Idle::No;
         match woken {
             // DIFF(nginx): a request that was sent before its client could know is answered, not reset.
-            Woken::Close if self.worker.connections.is_stopping() => {
+            Woken::Close if self.home.connections.is_stopping() => {
                 self.protected(timeout.min(LAST_WAIT)).await.unwrap_or(Woken::Close)
             }
             woken => woken,
@@ -313,14 +316,14 @@ impl Conn {
 
     /// Writes a line into the main error log.
     pub(crate) fn log(&self, level: Level, message: fmt::Arguments<'_>) {
-        let generation = self.worker.generation();
+        let generation = self.home.generation();
         let message = format_args!("{message}{}", Whence(self));
         self.write(&generation.error_log, level, message);
     }
 
     /// Writes a step into the main error log, if somebody wants to know steps.
     pub(crate) fn debug(&self, message: fmt::Arguments<'_>) {
-        let generation = self.worker.generation();
+        let generation = self.home.generation();
         if generation.debug_lines == DebugLines::Perhaps {
             self.write(&generation.error_log, Level::Debug, message);
         }
@@ -347,7 +350,7 @@ impl fmt::Display for Whence<'_> {
 /// Serves a connection until it is closed.
 pub(crate) async fn serve(conn: Rc<Conn>) {
     let (timeout, proxied) = {
-        let generation = conn.worker.generation();
+        let generation = conn.home.generation();
         let Some(group) = conn.group(&generation) else { return };
         let server = generation.server(group.default_server);
         (server.settings.client_header_timeout, group.proxy_protocol)
@@ -364,7 +367,7 @@ pub(crate) async fn serve(conn: Rc<Conn>) {
     // Whether the first read is tried before the loop says that there is something.
     let mut is_try = conn.stream.may_have_input();
     while !early.is_empty() || matches!(conn.idle(wait).await, Woken::Readable) {
-        let mut r = conn.worker.take_request();
+        let mut r = conn.home.take_request();
         r.bind(&conn);
         if !early.is_empty() {
             r.head.push(&std::mem::take(&mut early));
@@ -372,11 +375,11 @@ pub(crate) async fn serve(conn: Rc<Conn>) {
         // On the heap while it runs: a connection that waits does not carry its size, a third of all it costs.
         let after = Box::pin(exchange(&conn, &mut r)).await;
         if std::mem::take(&mut is_try) {
-            conn.worker.saw_first_bytes(after != After::KeepAlive || conn.requests.get() > 0);
+            conn.home.saw_first_bytes(after != After::KeepAlive || conn.requests.get() > 0);
         }
         let linger = (after == After::Close).then(|| r.plan().core.lingering);
         let unread = !r.head.rest().is_empty() || r.body.is_pending();
-        conn.worker.give_back(r);
+        conn.home.give_back(r);
         match linger {
             None if after == After::KeepAlive => wait = conn.keepalive_timeout.get(),
             None => return,
@@ -393,7 +396,7 @@ pub(crate) async fn serve(conn: Rc<Conn>) {
             }
         }
     }
-    if conn.worker.connections.is_stopping() {
+    if conn.home.connections.is_stopping() {
         // What the client sends while it does not know yet would reset what it has not read yet.
         Box::pin(linger_close(&conn, LAST_WAIT, LAST_WAIT)).await;
     }
@@ -406,8 +409,8 @@ async fn exchange(conn: &Rc<Conn>, r: &mut Request) -> After {
         let head = read_head(conn, r).await;
         if !matches!(head, Head::Closed | Head::NotBegun) {
             conn.requests.set(conn.requests.get() + 1);
-            conn.worker.tally.requests.add(1);
-            conn.worker.knock();
+            conn.home.tally.requests.add(1);
+            conn.home.knock();
         }
         let body = match head {
             Head::Complete => {
@@ -525,7 +528,7 @@ async fn read_head(conn: &Rc<Conn>, r: &mut Request) -> Head {
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 let left = until.saturating_duration_since(tw_rt::clock::now());
-                let _reading = OneMore::in_level(&conn.worker.tally.reading);
+                let _reading = OneMore::in_level(&conn.home.tally.reading);
                 match conn.readable(left).await {
                     Ok(()) => {}
                     Err(WaitError::Timeout) if was_empty => return Head::Closed,
@@ -552,7 +555,7 @@ async fn read_head(conn: &Rc<Conn>, r: &mut Request) -> Head {
 }
 
 fn lost(r: &Request, error: &io::Error) -> Head {
-    let text = tw_log::Errno(error.raw_os_error().unwrap_or_default());
+    let text = tw_base::Errno(error.raw_os_error().unwrap_or_default());
     r.log(Level::Info, format_args!("recv() failed ({text}) while reading {}", r.head.reading()));
     if r.head.is_idle() { Head::Closed } else { Head::Gone(400) }
 }
@@ -587,7 +590,7 @@ pub(crate) fn choose_server(r: &mut Request, group: &ListenGroup) {
 
 /// Takes the URI over from the head.
 pub(crate) fn route(conn: &Rc<Conn>, r: &mut Request) {
-    r.read_at = conn.worker.files.borrow_mut().tick();
+    r.read_at = conn.home.files.borrow_mut().tick();
     let Request { head, uri, .. } = &mut *r;
     uri.path.extend_from_slice(head.path());
     uri.args.extend_from_slice(head.args());
@@ -636,8 +639,8 @@ async fn early_status(r: &mut Request) -> Option<u16> {
 
 fn log_request(conn: &Conn, r: &mut Request) {
     r.debug(format_args!("http log: {}, {} bytes sent", r.out.status, r.sent.bytes));
-    conn.worker.tally.status(r.out.status);
-    conn.worker.tally.received.add(r.head.read_len() as u64 + r.body.wire());
+    conn.home.tally.status(r.out.status);
+    conn.home.tally.received.add(r.head.read_len() as u64 + r.body.wire());
     let generation = r.generation().clone();
     for handler in generation.plan(r.plan).log_handlers() {
         handler.log(r);

@@ -198,7 +198,7 @@ pub fn gone(r: &Request, error: &std::io::Error) -> Outcome {
         Some(errno) => {
             r.log(
                 Level::Info,
-                format_args!("client prematurely closed connection ({})", tw_log::Errno(errno)),
+                format_args!("client prematurely closed connection ({})", tw_base::Errno(errno)),
             );
         }
         None => r.log(Level::Info, format_args!("client prematurely closed connection")),

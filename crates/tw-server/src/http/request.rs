@@ -295,7 +295,7 @@ impl Request {
 
     /// Binds it to a connection and the loop's current generation.
     pub(crate) fn bind(&mut self, conn: &Rc<Conn>) {
-        self.link = Some(Link { conn: conn.clone(), generation: conn.worker.generation() });
+        self.link = Some(Link { conn: conn.clone(), generation: conn.home.generation() });
     }
 
     /// Makes it a request of the same client for `uri`, as a part of `parent`.
@@ -405,7 +405,7 @@ impl Request {
     /// Notes that `bytes` went to the client.
     pub(crate) fn count_sent(&mut self, bytes: usize) {
         self.sent.bytes += bytes as u64;
-        self.conn().worker.tally.sent.add(bytes as u64);
+        self.conn().home.tally.sent.add(bytes as u64);
     }
 
     /// The plan it runs by.

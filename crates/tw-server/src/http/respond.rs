@@ -1,4 +1,4 @@
-//! From a response to bytes on the socket: conditions, filters, ranges, framing, then head and body.
+//! From a response to bytes on the socket: conditions, filters, ranges, delimiter, then head and body.
 //!
 //! `check` decides by what the handler said; `send` takes the part that is wanted from what the filters left.
 
@@ -16,7 +16,7 @@ use super::agent;
 use super::body::Body;
 use super::phases;
 use super::request::{After, Ranges, Request};
-use super::send::{self, Framing};
+use super::send::{self, Delimiter};
 use super::special;
 use crate::core::location::IfModifiedSince;
 
@@ -150,15 +150,15 @@ pub(crate) async fn send(r: &mut Request, body: Body) {
     if r.course.after == After::Abort {
         return;
     }
-    let (framing, body) = frame(r, body);
+    let (delimiter, body) = frame(r, body);
     if r.head.version() == Version::HTTP_09 {
         r.course.after = After::Close;
-        return send::send(r, body, framing, 0).await;
+        return send::send(r, body, delimiter, 0).await;
     }
-    r.debug(format_args!("http response: {}, {framing:?}", r.out.status));
-    let head_len = encode(r, framing);
-    let framing = if r.method() == Method::Head { Framing::None } else { framing };
-    send::send(r, body, framing, head_len).await;
+    r.debug(format_args!("http response: {}, {delimiter:?}", r.out.status));
+    let head_len = encode(r, delimiter);
+    let delimiter = if r.method() == Method::Head { Delimiter::None } else { delimiter };
+    send::send(r, body, delimiter, head_len).await;
 }
 
 /// The response to a range that is not there. Its own ranges are of no interest to anybody.
@@ -183,31 +183,31 @@ pub(crate) fn filter(r: &mut Request, mut body: Body) -> Body {
 }
 
 /// Decides how the end of the body is marked.
-fn frame(r: &mut Request, body: Body) -> (Framing, Body) {
+fn frame(r: &mut Request, body: Body) -> (Delimiter, Body) {
     r.out.content_length = body.len();
     // Only a chunked body can have trailers. A head alone says what it would say without them.
     if r.out.trailers.is_some() && may_be_chunked(r) && r.method() != Method::Head {
         r.out.content_length = None;
     }
-    let framing = framing(r);
-    match framing {
-        Framing::None => {
+    let delimiter = delimiter(r);
+    match delimiter {
+        Delimiter::None => {
             r.out.content_length = None;
-            return (framing, Body::Empty);
+            return (delimiter, Body::Empty);
         }
-        Framing::Close => r.course.after = After::Close,
-        Framing::Length | Framing::Chunked => {}
+        Delimiter::Close => r.course.after = After::Close,
+        Delimiter::Length | Delimiter::Chunked => {}
     }
-    if r.method() == Method::Head { (framing, Body::Empty) } else { (framing, body) }
+    if r.method() == Method::Head { (delimiter, Body::Empty) } else { (delimiter, body) }
 }
 
 /// How the end of a body of this length is marked.
-pub(crate) fn framing(r: &Request) -> Framing {
+pub(crate) fn delimiter(r: &Request) -> Delimiter {
     match r.out.content_length {
-        _ if matches!(r.out.status, 100..=199 | 204 | 304) => Framing::None,
-        Some(_) => Framing::Length,
-        None if may_be_chunked(r) => Framing::Chunked,
-        None => Framing::Close,
+        _ if matches!(r.out.status, 100..=199 | 204 | 304) => Delimiter::None,
+        Some(_) => Delimiter::Length,
+        None if may_be_chunked(r) => Delimiter::Chunked,
+        None => Delimiter::Close,
     }
 }
 
@@ -216,22 +216,22 @@ fn may_be_chunked(r: &Request) -> bool {
 }
 
 /// Writes the head into the loop's buffer and returns its length.
-fn encode(r: &mut Request, framing: Framing) -> usize {
+fn encode(r: &mut Request, delimiter: Delimiter) -> usize {
     let connection = connection_field(r);
     let conn = r.conn().clone();
     let server = if r.out.fields.has(Known::Server) { Bytes::new() } else { special::server_name(r) };
     let mut address = Vec::new();
     let location_base = location_base(r, &mut address);
-    let date = conn.worker.date();
+    let date = conn.home.date();
     let context = EncodeContext {
         date: &date,
         server: &server,
         connection,
-        chunked: framing == Framing::Chunked,
+        chunked: delimiter == Delimiter::Chunked,
         location_base,
         vary_accept_encoding: r.out.varies_by_coding && r.plan().core.compression.vary,
     };
-    let mut out = conn.worker.head_out.borrow_mut();
+    let mut out = conn.home.head_out.borrow_mut();
     out.clear();
     r.out.encode_h1(&context, &mut out);
     out.len()
@@ -269,7 +269,7 @@ fn connection_field(r: &mut Request) -> ConnectionField {
     let over = keep.timeout.is_zero()
         || conn.requests.get() >= keep.requests
         || tw_rt::clock::now().saturating_duration_since(conn.accepted) > keep.time
-        || conn.worker.connections.is_stopping() && keep.min_timeout.is_zero()
+        || conn.home.connections.is_stopping() && keep.min_timeout.is_zero()
         || r.body.may_not_come(&r.head)
         || agent::keepalive_is_disabled(r);
     if over && r.course.after == After::KeepAlive {

@@ -20,8 +20,8 @@ use tw_log::Level;
 use super::body::{Body, FileSpan};
 use super::conn::{Conn, WaitError};
 use super::request::{After, Request};
+use crate::event_loop::SCRATCH_SIZE;
 use crate::vars::Template;
-use crate::worker::SCRATCH_SIZE;
 
 /// Smallest piece that a pool thread sends itself (`sendfile on`); less is copied by the loop in no time.
 const SENDFILE_MIN: usize = 64 << 10;
@@ -36,7 +36,7 @@ const WINDOW_MIN: usize = 32 << 10;
 
 /// How the end of a response body is marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Framing {
+pub enum Delimiter {
     /// There is no body.
     None,
     /// `Content-Length`
@@ -58,13 +58,13 @@ enum Failure {
 }
 
 /// Sends the head, which is the first `head_len` bytes of the loop's head buffer, and the body.
-pub(crate) async fn send(r: &mut Request, body: Body, framing: Framing, head_len: usize) {
+pub(crate) async fn send(r: &mut Request, body: Body, delimiter: Delimiter, head_len: usize) {
     r.sent.head = head_len as u64;
     // The close of a connection sends what is left at once, whatever the socket's options are.
     if r.course.after == After::KeepAlive {
         r.conn().send_at_once(&r.plan().core);
     }
-    let sent = match first(r, body, framing) {
+    let sent = match first(r, body, delimiter) {
         Ok(None) => Ok(()),
         Ok(Some(rest)) => {
             r.conn().send_at_once(&r.plan().core);
@@ -92,7 +92,7 @@ fn failed(r: &mut Request, failure: &Failure) {
             }
         }
         Failure::Gone(e) => {
-            let text = tw_log::Errno(e.raw_os_error().unwrap_or_default());
+            let text = tw_base::Errno(e.raw_os_error().unwrap_or_default());
             r.log(Level::Info, format_args!("send() failed ({text}) while sending response to client"));
         }
         Failure::Body(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
@@ -101,7 +101,7 @@ fn failed(r: &mut Request, failure: &Failure) {
         Failure::Body(e) => match e.raw_os_error() {
             Some(errno) => r.log(
                 Level::Crit,
-                format_args!("read() failed ({}) while sending response to client", tw_log::Errno(errno)),
+                format_args!("read() failed ({}) while sending response to client", tw_base::Errno(errno)),
             ),
             None => r.log(Level::Error, format_args!("{e} while sending response to client")),
         },
@@ -113,18 +113,18 @@ struct Rest {
     /// Bytes of the head that the socket did not take.
     head: Bytes,
     body: Body,
-    framing: Framing,
+    delimiter: Delimiter,
 }
 
 /// Writes as much as the socket takes at once; `None` when that was all.
-fn first(r: &mut Request, mut body: Body, framing: Framing) -> Result<Option<Rest>, Failure> {
+fn first(r: &mut Request, mut body: Body, delimiter: Delimiter) -> Result<Option<Rest>, Failure> {
     let conn = r.conn().clone();
-    let mut head = conn.worker.head_out.borrow_mut();
+    let mut head = conn.home.head_out.borrow_mut();
     let head_len = r.sent.head as usize;
     head.truncate(head_len);
     let is_limited = r.limit_rate.is_some() || r.plan().core.send.limit_rate.is_some();
     let written = match &mut body {
-        _ if is_limited || framing == Framing::Chunked => 0,
+        _ if is_limited || delimiter == Delimiter::Chunked => 0,
         Body::Empty => accept(write_now(&conn, &head))?,
         Body::Bytes(bytes) => {
             let written = if bytes.len() <= COPY_MAX {
@@ -138,7 +138,7 @@ fn first(r: &mut Request, mut body: Body, framing: Framing) -> Result<Option<Res
             written
         }
         Body::File(span) => {
-            let mut scratch = conn.worker.scratch.borrow_mut();
+            let mut scratch = conn.home.scratch.borrow_mut();
             let want = scratch.len().min(usize::try_from(span.len).unwrap_or(usize::MAX));
             let Some(disk) = r.disk() else { return Err(Failure::Body(io::ErrorKind::NotFound.into())) };
             match read_now(disk, span, &mut scratch[..want]) {
@@ -152,14 +152,14 @@ fn first(r: &mut Request, mut body: Body, framing: Framing) -> Result<Option<Res
                 _ => 0,
             }
         }
-        Body::Parts(_) | Body::Stream(_) => 0,
+        Body::Parts(_) | Body::Pull(_) => 0,
     };
     r.count_sent(written);
     let head = &head[written.min(head_len)..head_len];
-    if head.is_empty() && body.is_empty() && framing != Framing::Chunked {
+    if head.is_empty() && body.is_empty() && delimiter != Delimiter::Chunked {
         return Ok(None);
     }
-    Ok(Some(Rest { head: Bytes::copy_from_slice(head), body, framing }))
+    Ok(Some(Rest { head: Bytes::copy_from_slice(head), body, delimiter }))
 }
 
 /// A write that would block took nothing.
@@ -197,28 +197,29 @@ impl Rest {
         let timeout = r.plan().core.send.timeout;
         let mut pace = Pace::new(r);
         let head = std::mem::take(&mut self.head);
-        if matches!(self.body, Body::Stream(_)) || self.framing == Framing::Chunked && !self.body.is_empty() {
-            return pull(r, conn, head.into(), &mut self.body, self.framing, timeout, pace.as_mut()).await;
+        if matches!(self.body, Body::Pull(_)) || self.delimiter == Delimiter::Chunked && !self.body.is_empty()
+        {
+            return pull(r, conn, head.into(), &mut self.body, self.delimiter, timeout, pace.as_mut()).await;
         }
         write_all(r, conn, head, timeout, None).await?;
-        match (&mut self.body, self.framing) {
-            (Body::Empty, Framing::Chunked) => {
+        match (&mut self.body, self.delimiter) {
+            (Body::Empty, Delimiter::Chunked) => {
                 let mut end = Vec::new();
                 push_end(r, &mut end);
                 write_all(r, conn, end.into(), timeout, None).await
             }
             (Body::Empty, _) => Ok(()),
-            (Body::Bytes(bytes), Framing::Length | Framing::Close) => {
+            (Body::Bytes(bytes), Delimiter::Length | Delimiter::Close) => {
                 let bytes = std::mem::take(bytes);
                 write_all(r, conn, bytes, timeout, pace.as_mut()).await
             }
-            (Body::File(span), Framing::Length | Framing::Close) => {
+            (Body::File(span), Delimiter::Length | Delimiter::Close) => {
                 send_file(r, conn, span, timeout, pace.as_mut()).await
             }
-            (Body::Parts(parts), Framing::Length | Framing::Close) => {
+            (Body::Parts(parts), Delimiter::Length | Delimiter::Close) => {
                 send_parts(r, conn, parts, timeout, pace.as_mut()).await
             }
-            (body, framing) => pull(r, conn, Vec::new(), body, framing, timeout, pace.as_mut()).await,
+            (body, delimiter) => pull(r, conn, Vec::new(), body, delimiter, timeout, pace.as_mut()).await,
         }
     }
 }
@@ -230,18 +231,18 @@ async fn pull(
     conn: &Rc<Conn>,
     mut out: Vec<u8>,
     body: &mut Body,
-    framing: Framing,
+    delimiter: Delimiter,
     timeout: Duration,
     mut pace: Option<&mut Pace>,
 ) -> Result<(), Failure> {
-    let promised = if framing == Framing::Length { r.out.content_length } else { None };
+    let promised = if delimiter == Delimiter::Length { r.out.content_length } else { None };
     let mut sent = 0;
     let want = r.plan().core.files.output_buffers.size;
     loop {
         if pace.is_some() || out.len() >= GATHER_MAX {
             write_all(r, conn, std::mem::take(&mut out).into(), timeout, pace.as_deref_mut()).await?;
         }
-        while !conn.worker.may_copy(0) {
+        while !conn.home.may_copy(0) {
             // A body can be made faster than it is needed for as long as its client is fast.
             tw_rt::yield_now().await;
         }
@@ -254,19 +255,19 @@ async fn pull(
         if promised.is_some_and(|length| sent > length) {
             return Err(Failure::Body(io::Error::other("the response is longer than announced")));
         }
-        if framing != Framing::Chunked && out.is_empty() && piece.len() >= GATHER_MAX {
+        if delimiter != Delimiter::Chunked && out.is_empty() && piece.len() >= GATHER_MAX {
             write_all(r, conn, piece, timeout, pace.as_deref_mut()).await?;
             continue;
         }
-        if framing == Framing::Chunked {
+        if delimiter == Delimiter::Chunked {
             out.extend_from_slice(ChunkHead::new(piece.len() as u64).as_bytes());
         }
         out.extend_from_slice(&piece);
-        if framing == Framing::Chunked {
+        if delimiter == Delimiter::Chunked {
             out.extend_from_slice(CHUNK_END);
         }
     }
-    if framing == Framing::Chunked {
+    if delimiter == Delimiter::Chunked {
         push_end(r, &mut out);
     }
     write_all(r, conn, out.into(), timeout, pace).await?;
@@ -308,7 +309,7 @@ async fn next_piece(
         poll_fn(|cx| {
             let begun = Instant::now();
             let polled = next.as_mut().poll(cx);
-            conn.worker.charge(begun.elapsed());
+            conn.home.charge(begun.elapsed());
             match polled {
                 Poll::Ready(piece) => Poll::Ready(piece.map_err(Failure::Body)),
                 Poll::Pending => {
@@ -360,9 +361,9 @@ async fn send_parts(
                     }
                     Body::Bytes(bytes) => write_all(r, conn, bytes, timeout, pace.as_deref_mut()).await?,
                     Body::Empty => {}
-                    mut other @ (Body::Parts(_) | Body::Stream(_)) => {
+                    mut other @ (Body::Parts(_) | Body::Pull(_)) => {
                         let pace = pace.as_deref_mut();
-                        Box::pin(pull(r, conn, Vec::new(), &mut other, Framing::Close, timeout, pace))
+                        Box::pin(pull(r, conn, Vec::new(), &mut other, Delimiter::Close, timeout, pace))
                             .await?;
                     }
                 }
@@ -422,12 +423,12 @@ async fn send_file(
         if let Some(pace) = pace.as_deref_mut() {
             want = want.min(pace.allowance(r, conn).await?);
         }
-        if !conn.worker.may_copy(want) {
+        if !conn.home.may_copy(want) {
             tw_rt::yield_now().await;
             continue;
         }
         let moved = {
-            let mut scratch = conn.worker.scratch.borrow_mut();
+            let mut scratch = conn.home.scratch.borrow_mut();
             match read_now(&disk, span, &mut scratch[..want]) {
                 Now::Ready(Ok(0)) => return Err(Failure::Body(io::ErrorKind::UnexpectedEof.into())),
                 Now::Ready(Ok(n)) => Moved::Written(n, write_now(conn, &scratch[..n])),

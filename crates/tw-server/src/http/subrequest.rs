@@ -12,7 +12,7 @@ use tw_base::Limit;
 
 use bytes::Bytes;
 
-use super::body::{Body, Stream};
+use super::body::{Body, Pull};
 use super::phases;
 use super::plan::LocalFuture;
 use super::request::{After, Request, Uri};
@@ -110,12 +110,12 @@ impl Subrequest {
             left
         });
         left.0.set(left.0.get().checked_sub(1).ok_or(Refused::TooMany)?);
-        while !parent.conn().worker.may_copy(COST) {
+        while !parent.conn().home.may_copy(COST) {
             tw_rt::yield_now().await;
         }
         let (path, args) = (tw_log::Text(&uri.path), tw_log::Text(&uri.args));
         parent.debug(format_args!("http subrequest \"{path}?{args}\""));
-        let mut r = parent.conn().worker.take_request();
+        let mut r = parent.conn().home.take_request();
         r.bind_to(parent, uri, PartOf { depth });
         let mut part = Self { r: Some(r), body: Body::Empty };
         if let Some(r) = &mut part.r {
@@ -161,13 +161,13 @@ impl Subrequest {
 
     fn give_back(&mut self) {
         if let Some(r) = self.r.take() {
-            let worker = r.conn().worker.clone();
-            worker.give_back(r);
+            let home = r.conn().home.clone();
+            home.give_back(r);
         }
     }
 }
 
-impl Stream for Subrequest {
+impl Pull for Subrequest {
     fn next<'a>(
         &'a mut self,
         want: usize,

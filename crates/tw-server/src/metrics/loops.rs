@@ -1,7 +1,7 @@
 //! Event loops: was one ever blocked, and what part of the work does each do?
 
 use super::{Kind, Metric, Samples, Scrape};
-use crate::worker::Peer;
+use crate::event_loop::Sibling;
 
 pub(super) const METRICS: &[Metric] = &[
     Metric {
@@ -10,7 +10,7 @@ pub(super) const METRICS: &[Metric] = &[
         labels: &["worker"],
         doc: "Length of every turn of an event loop: how long an event may have had to wait for others.",
         read: |scrape, out| {
-            for (index, stats) in scrape.request().conn().worker.counts.loops().iter().enumerate() {
+            for (index, stats) in scrape.request().conn().home.counts.loops().iter().enumerate() {
                 out.histogram(&[&index.to_string()], &stats.blocked.snapshot());
             }
         },
@@ -21,7 +21,7 @@ pub(super) const METRICS: &[Metric] = &[
         labels: &["worker"],
         doc: "The longest turn of an event loop since it began.",
         read: |scrape, out| {
-            for (index, stats) in scrape.request().conn().worker.counts.loops().iter().enumerate() {
+            for (index, stats) in scrape.request().conn().home.counts.loops().iter().enumerate() {
                 out.float(&[&index.to_string()], super::seconds(stats.longest.ns()));
             }
         },
@@ -32,7 +32,7 @@ pub(super) const METRICS: &[Metric] = &[
         labels: &["worker"],
         doc: "Turns longer than stall_threshold. The error log and the status page name who took the time.",
         read: |scrape, out| {
-            for (index, stats) in scrape.request().conn().worker.counts.loops().iter().enumerate() {
+            for (index, stats) in scrape.request().conn().home.counts.loops().iter().enumerate() {
                 out.value(&[&index.to_string()], stats.stalls.value());
             }
         },
@@ -44,7 +44,9 @@ pub(super) const METRICS: &[Metric] = &[
         doc: "Time an event loop was not waiting for events.",
         read: |scrape, out| {
             let now = tw_rt::clock::now();
-            each(scrape, |worker, peer| out.float(&[worker], super::seconds(peer.stats.busy.until(now))));
+            each(scrape, |worker, sibling| {
+                out.float(&[worker], super::seconds(sibling.stats.busy.until(now)))
+            });
         },
     },
     Metric {
@@ -52,37 +54,37 @@ pub(super) const METRICS: &[Metric] = &[
         kind: Kind::Gauge,
         labels: &["worker"],
         doc: "Connections that an event loop has open now.",
-        read: |scrape, out| values(scrape, out, |peer| peer.tally.open.value()),
+        read: |scrape, out| values(scrape, out, |sibling| sibling.tally.open.value()),
     },
     Metric {
         name: "event_loop_connections_total",
         kind: Kind::Counter,
         labels: &["worker"],
         doc: "Connections that an event loop began to serve, whichever loop had accepted them.",
-        read: |scrape, out| values(scrape, out, |peer| peer.tally.accepted.value()),
+        read: |scrape, out| values(scrape, out, |sibling| sibling.tally.accepted.value()),
     },
     Metric {
         name: "event_loop_connections_passed_on_total",
         kind: Kind::Counter,
         labels: &["worker"],
         doc: "Connections that an event loop accepted and another one serves, because it did less (connection_balance).",
-        read: |scrape, out| values(scrape, out, |peer| peer.tally.passed_on.value()),
+        read: |scrape, out| values(scrape, out, |sibling| sibling.tally.passed_on.value()),
     },
     Metric {
         name: "event_loop_requests_total",
         kind: Kind::Counter,
         labels: &["worker"],
         doc: "Requests that an event loop began to serve.",
-        read: |scrape, out| values(scrape, out, |peer| peer.tally.requests.value()),
+        read: |scrape, out| values(scrape, out, |sibling| sibling.tally.requests.value()),
     },
 ];
 
-fn each(scrape: &Scrape<'_>, mut tell: impl FnMut(&str, &Peer)) {
-    for peer in scrape.request().conn().worker.counts.peers() {
-        tell(&peer.index.to_string(), &peer);
+fn each(scrape: &Scrape<'_>, mut tell: impl FnMut(&str, &Sibling)) {
+    for sibling in scrape.request().conn().home.counts.siblings() {
+        tell(&sibling.index.to_string(), &sibling);
     }
 }
 
-fn values(scrape: &Scrape<'_>, out: &mut Samples<'_>, of: impl Fn(&Peer) -> u64) {
-    each(scrape, |worker, peer| out.value(&[worker], of(peer)));
+fn values(scrape: &Scrape<'_>, out: &mut Samples<'_>, of: impl Fn(&Sibling) -> u64) {
+    each(scrape, |worker, sibling| out.value(&[worker], of(sibling)));
 }

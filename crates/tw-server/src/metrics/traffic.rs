@@ -1,10 +1,10 @@
 //! Connections and requests.
 
 use super::{Kind, Metric, Samples, Scrape};
-use crate::worker::Counts;
+use crate::event_loop::Counts;
 
 fn counts<'a>(scrape: &Scrape<'a>) -> &'a Counts {
-    &scrape.request().conn().worker.counts
+    &scrape.request().conn().home.counts
 }
 
 pub(super) const METRICS: &[Metric] = &[

@@ -11,7 +11,7 @@ use crate::vars::Template;
 
 /// How files are read.
 #[derive(Clone)]
-pub struct Files {
+pub struct FileSettings {
     /// `aio`
     pub aio: PoolRef,
     /// `sendfile`
@@ -163,7 +163,7 @@ enum RawSymlinks {
     On { same_owner: bool, from: Option<Word> },
 }
 
-impl Files {
+impl FileSettings {
     pub(super) fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let aio = match raw.aio.take() {
             Some(word) => PoolRef::parse(&word, cx)?,

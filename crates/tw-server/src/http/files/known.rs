@@ -56,7 +56,7 @@ pub(super) enum Known {
 pub type Lookup = Now<Rc<OpenFile>>;
 
 /// The files of one loop.
-pub struct Files {
+pub struct FileTable {
     /// The first is for those without `open_file_cache`.
     pub(super) tables: Vec<Table>,
     pub(super) hot: Hot,
@@ -65,7 +65,7 @@ pub struct Files {
     ticks: u64,
 }
 
-impl Files {
+impl FileTable {
     /// Knows nothing yet; may keep `hot_max` bytes of contents, and `files_max` files open without `open_file_cache`.
     pub fn new(hot_max: usize, files_max: usize) -> Self {
         Self { tables: vec![Table::new(None, files_max)], hot: Hot::new(hot_max), files_max, ticks: 0 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tw_disk::sim::{Faults, Sim};
 use tw_disk::{Aio, Disk, Pool};
 
-use super::known::{Asker, Files, Known, Turn};
+use super::known::{Asker, FileTable, Known, Turn};
 use super::table::{Found, Look, Way};
 use super::*;
 use crate::core::location::OpenFileCache;
@@ -15,7 +15,7 @@ use crate::core::location::OpenFileCache;
 struct Bench {
     sim: Arc<Sim>,
     disk: Disk,
-    files: Files,
+    files: FileTable,
 }
 
 impl Bench {
@@ -25,7 +25,7 @@ impl Bench {
         Self {
             disk: Disk::simulated(pool, Aio::Threads, sim.clone()),
             sim,
-            files: Files::new(hot_max, files_max),
+            files: FileTable::new(hot_max, files_max),
         }
     }
 

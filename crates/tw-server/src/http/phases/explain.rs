@@ -13,18 +13,18 @@ use std::time::Duration;
 use tw_conf::Span;
 use tw_http::Progress;
 use tw_net::Addr;
-use tw_rt::{Deadline, FirstBytes, Stream, WorkerOptions};
+use tw_rt::{Deadline, FirstBytes, LoopOptions, Socket};
 
 use super::{AGAIN, Next, ask, decide, locate};
 use crate::config_thread::Live;
 use crate::core::location::{Location, Visibility};
+use crate::event_loop::{Counts, Loop};
 use crate::http::conn::{self, Conn};
 use crate::http::generation::{ListenGroup, ServerId};
 use crate::http::plan::{Outcome, Phase, Plan};
 use crate::http::realpath_root;
 use crate::http::request::{LoopGeneration, Request};
 use crate::http::route::{Name, Pattern};
-use crate::worker::{Counts, Worker};
 
 /// Longest time for all rewrite phases of one explanation; only a disk that stands still takes it.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -72,11 +72,11 @@ impl Explanation {
 /// inner error says why there is nothing to explain.
 pub fn explain(generation: Live, asked: Asked) -> io::Result<Result<Explanation, String>> {
     let (sender, receiver) = mpsc::channel();
-    let worker = tw_rt::Worker::<()>::start(WorkerOptions::new(0), move |_| async move {
+    let home = tw_rt::LoopThread::<()>::start(LoopOptions::new(0), move |_| async move {
         // Who asked waits for it.
         let _ = sender.send(explain_here(generation, &asked).await);
     })?;
-    let ended = worker.join();
+    let ended = home.join();
     receiver.recv().map_err(|_| io::Error::other(format!("the loop ended early: {ended:?}")))?
 }
 
@@ -90,12 +90,12 @@ async fn explain_here(generation: Live, asked: &Asked) -> io::Result<Result<Expl
     let address = generation.listens[at].address.clone();
     let (ours, _theirs) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
-    let stream = Stream::unix(ours.into(), FirstBytes::Later);
+    let stream = Socket::unix(ours.into(), FirstBytes::Later);
     let client = Addr::Inet(SocketAddr::from((Ipv4Addr::LOCALHOST, 50_000)));
-    let worker = Worker::new(0, Arc::new(Counts::default()), generation);
-    let conn = Conn::new(1, stream, client, Rc::new(address.clone()), worker.clone());
+    let home = Loop::new(0, Arc::new(Counts::default()), generation);
+    let conn = Conn::new(1, stream, client, Rc::new(address.clone()), home.clone());
     conn.pretend_local(local_of(&address, asked));
-    let mut r = worker.take_request();
+    let mut r = home.take_request();
     r.bind(&conn);
     r.begin();
     let outcome = match read(&mut r, at, asked) {
@@ -109,7 +109,7 @@ async fn explain_here(generation: Live, asked: &Asked) -> io::Result<Result<Expl
         }
         Err(refused) => Err(refused),
     };
-    worker.give_back(r);
+    home.give_back(r);
     Ok(outcome)
 }
 

@@ -6,7 +6,7 @@ use super::client::set_limit_rate;
 use super::{Request, put, put_fields, put_number};
 use crate::http::request::After;
 use crate::http::respond;
-use crate::http::send::Framing;
+use crate::http::send::Delimiter;
 use crate::vars::{Value, VarDef};
 
 pub(super) static VARIABLES: &[VarDef] = &[
@@ -145,8 +145,8 @@ fn keep_alive(r: &Request, out: &mut Vec<u8>) -> Value {
 }
 
 fn transfer_encoding(r: &Request, out: &mut Vec<u8>) -> Value {
-    match respond::framing(r) {
-        Framing::Chunked if r.sent.head > 0 => put(out, b"chunked"),
+    match respond::delimiter(r) {
+        Delimiter::Chunked if r.sent.head > 0 => put(out, b"chunked"),
         _ => Value::Missing,
     }
 }

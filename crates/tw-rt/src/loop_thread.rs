@@ -1,4 +1,4 @@
-//! A worker: one OS thread that runs one loop until its main future ends.
+//! An event loop: one OS thread that runs one loop until its main future ends.
 
 use std::fmt;
 use std::future::Future;
@@ -28,10 +28,10 @@ const EVENT_INTERVAL: u32 = 32;
 /// Called on the loop thread after a turn over the threshold. Must not wait.
 pub type OnStall = Arc<dyn Fn(&Stall) + Send + Sync>;
 
-/// How a worker is to run.
+/// How a loop is to run.
 #[derive(Clone)]
-pub struct WorkerOptions {
-    /// Number of the worker, from 0.
+pub struct LoopOptions {
+    /// Number of the loop, from 0.
     pub index: usize,
     /// Name of the thread as `top -H` shows it; the kernel keeps 15 bytes.
     pub name: String,
@@ -43,12 +43,12 @@ pub struct WorkerOptions {
     pub on_stall: Option<OnStall>,
 }
 
-impl WorkerOptions {
-    /// Worker `index` with every default.
+impl LoopOptions {
+    /// LoopThread `index` with every default.
     pub fn new(index: usize) -> Self {
         Self {
             index,
-            name: format!("worker-{index}"),
+            name: format!("loop-{index}"),
             guard: LoopGuard::Off,
             stall_threshold: Duration::from_millis(10),
             on_stall: None,
@@ -97,7 +97,7 @@ pub struct Inbox<M> {
 }
 
 impl<M> Inbox<M> {
-    /// The next message, oldest first; `None` once the [`Worker`] is gone and no more can come.
+    /// The next message, oldest first; `None` once the [`LoopThread`] is gone and no more can come.
     pub async fn recv(&mut self) -> Option<M> {
         self.messages.recv().await
     }
@@ -108,23 +108,23 @@ impl<M> Inbox<M> {
     }
 }
 
-/// A running worker. Dropping it closes the inbox, which asks the main future to end; [`join`](Self::join) waits.
-pub struct Worker<M> {
+/// A running loop. Dropping it closes the inbox, which asks the main future to end; [`join`](Self::join) waits.
+pub struct LoopThread<M> {
     index: usize,
     inbox: mpsc::UnboundedSender<M>,
     stats: Arc<LoopStats>,
     thread: JoinHandle<()>,
 }
 
-impl<M: Send + 'static> Worker<M> {
+impl<M: Send + 'static> LoopThread<M> {
     /// Starts a thread with a loop and returns when the loop is built.
     ///
     /// `main` is called on that thread, inside the loop but before the guard is on; it must not wait for this
-    /// worker's starter. Its future is the loop's life: when it ends, every other task is dropped and the thread
+    /// thread's starter. Its future is the loop's life: when it ends, every other task is dropped and the thread
     /// ends.
     ///
     /// Errors: the thread, the loop's descriptors or the guard could not be made, or `main` panicked.
-    pub fn start<F, Fut>(options: WorkerOptions, main: F) -> io::Result<Self>
+    pub fn start<F, Fut>(options: LoopOptions, main: F) -> io::Result<Self>
     where
         F: FnOnce(Inbox<M>) -> Fut + Send + 'static,
         Fut: Future<Output = ()> + 'static,
@@ -156,11 +156,11 @@ impl<M: Send + 'static> Worker<M> {
         match outcome.recv() {
             Ok(Ok(())) => Ok(Self { index, inbox, stats, thread }),
             Ok(Err(e)) => Err(e),
-            Err(_) => Err(io::Error::other("worker thread ended before its loop began")),
+            Err(_) => Err(io::Error::other("the thread ended before its loop began")),
         }
     }
 
-    /// Number of the worker.
+    /// Number of the loop.
     pub fn index(&self) -> usize {
         self.index
     }
@@ -190,7 +190,7 @@ impl<M: Send + 'static> Worker<M> {
 /// Measures the turns of one loop.
 #[derive(Clone)]
 struct Turns {
-    options: WorkerOptions,
+    options: LoopOptions,
     stats: Arc<LoopStats>,
 }
 
@@ -225,7 +225,7 @@ impl Turns {
         if turn > self.options.stall_threshold {
             self.stats.stalls.add(1);
             if let Some(report) = &self.options.on_stall {
-                report(&Stall { worker: self.options.index, turn, culprit });
+                report(&Stall { index: self.options.index, turn, culprit });
             }
         }
     }
@@ -259,9 +259,9 @@ impl<F: Future<Output = ()>> Future for Root<F> {
     }
 }
 
-impl<M> fmt::Debug for Worker<M> {
+impl<M> fmt::Debug for LoopThread<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Worker").field("index", &self.index).finish_non_exhaustive()
+        f.debug_struct("LoopThread").field("index", &self.index).finish_non_exhaustive()
     }
 }
 
@@ -279,36 +279,36 @@ mod tests {
     }
 
     #[test]
-    fn messages_arrive_in_order_and_the_loop_ends_when_the_worker_is_gone() {
+    fn messages_arrive_in_order_and_the_loop_ends_when_its_sender_is_gone() {
         let (results, got) = start::channel();
-        let worker = Worker::<u32>::start(WorkerOptions::new(3), move |mut inbox| async move {
-            assert_eq!(thread::current().name(), Some("worker-3"));
+        let thread = LoopThread::<u32>::start(LoopOptions::new(3), move |mut inbox| async move {
+            assert_eq!(thread::current().name(), Some("loop-3"));
             while let Some(message) = inbox.recv().await {
                 results.send(message).unwrap();
             }
         })
         .unwrap();
-        assert_eq!(worker.index(), 3);
+        assert_eq!(thread.index(), 3);
         for message in 0..3 {
-            worker.send(message).unwrap();
+            thread.send(message).unwrap();
         }
-        worker.join().unwrap();
+        thread.join().unwrap();
         assert_eq!(got.iter().collect::<Vec<_>>(), [0, 1, 2]);
     }
 
     #[test]
     fn a_message_to_an_ended_loop_comes_back() {
-        let worker = Worker::<&str>::start(WorkerOptions::new(0), |_| async {}).unwrap();
-        while !worker.is_finished() {
+        let thread = LoopThread::<&str>::start(LoopOptions::new(0), |_| async {}).unwrap();
+        while !thread.is_finished() {
             thread::yield_now();
         }
-        assert_eq!(worker.send("late"), Err("late"));
+        assert_eq!(thread.send("late"), Err("late"));
     }
 
     #[test]
     fn tasks_left_over_are_dropped_when_the_main_future_ends() {
         let (dropped, was_dropped) = start::channel::<()>();
-        let worker = Worker::<()>::start(WorkerOptions::new(0), |_| async move {
+        let thread = LoopThread::<()>::start(LoopOptions::new(0), |_| async move {
             spawn_local(Subject { kind: "endless", id: 1 }, async move {
                 let _kept = dropped;
                 std::future::pending::<()>().await;
@@ -316,14 +316,14 @@ mod tests {
             yield_now().await;
         })
         .unwrap();
-        worker.join().unwrap();
+        thread.join().unwrap();
         assert_eq!(was_dropped.recv(), Err(start::RecvError));
     }
 
     #[test]
     fn a_panic_in_the_main_future_is_what_join_returns() {
-        let worker = Worker::<()>::start(WorkerOptions::new(0), |_| async { panic!("expected") }).unwrap();
-        assert!(worker.join().is_err());
+        let thread = LoopThread::<()>::start(LoopOptions::new(0), |_| async { panic!("expected") }).unwrap();
+        assert!(thread.join().is_err());
     }
 
     /// Runs `main` on a loop that collects its stalls.
@@ -333,11 +333,11 @@ mod tests {
     {
         let stalls = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&stalls);
-        let mut options = WorkerOptions::new(7);
+        let mut options = LoopOptions::new(7);
         options.on_stall = Some(Arc::new(move |stall| sink.lock().unwrap().push(*stall)));
-        let worker = Worker::<()>::start(options, |_| main()).unwrap();
-        let stats = Arc::clone(worker.stats());
-        worker.join().unwrap();
+        let thread = LoopThread::<()>::start(options, |_| main()).unwrap();
+        let stats = Arc::clone(thread.stats());
+        thread.join().unwrap();
         let stalls = stalls.lock().unwrap().clone();
         (stalls, stats)
     }
@@ -356,7 +356,7 @@ mod tests {
         let subject = Subject { kind: "connection", id: 42 };
         let named = |stall: &&Stall| stall.culprit.is_some_and(|culprit| culprit.subject == subject);
         let stall = stalls.iter().find(named).unwrap();
-        assert_eq!((stall.worker, stall.culprit.unwrap().operation), (7, Some("regex")));
+        assert_eq!((stall.index, stall.culprit.unwrap().operation), (7, Some("regex")));
         assert!(stall.turn >= Duration::from_millis(30), "{stall:?}");
         assert_eq!(stats.stalls.value(), stalls.len() as u64);
         assert!(stats.blocked.snapshot().quantile_ns(1.0) >= Some(30_000_000));
@@ -370,7 +370,7 @@ mod tests {
     fn others_see_what_a_loop_is_doing_and_when_it_rests() {
         let ((enter, entered), (leave, left)) = (start::channel(), start::channel());
         let subject = Subject { kind: "connection", id: 7 };
-        let worker = Worker::<()>::start(WorkerOptions::new(0), move |mut inbox| async move {
+        let thread = LoopThread::<()>::start(LoopOptions::new(0), move |mut inbox| async move {
             let hangs = move || {
                 enter.send(watch::subject()).unwrap();
                 left.recv().unwrap();
@@ -380,7 +380,7 @@ mod tests {
         })
         .unwrap();
         assert_eq!(entered.recv().unwrap(), Some(subject));
-        let look = || worker.stats().pulse.look();
+        let look = || thread.stats().pulse.look();
         let first = look();
         assert_eq!((first.subject, first.operation), (Some(subject), Some("regex")));
         assert!(first.turn.is_some() && first.thread != 0);
@@ -391,7 +391,7 @@ mod tests {
         }
         assert_eq!(look().subject, None);
         assert_eq!(watch::subject(), None, "this thread runs no loop");
-        worker.join().unwrap();
+        thread.join().unwrap();
     }
 
     #[test]
@@ -423,7 +423,7 @@ mod tests {
     #[test]
     fn time_stands_still_within_a_turn_and_moves_between_turns() {
         let (sender, receiver) = oneshot::channel();
-        let worker = Worker::<()>::start(WorkerOptions::new(0), |_| async move {
+        let thread = LoopThread::<()>::start(LoopOptions::new(0), |_| async move {
             let first = clock::now();
             spin(Duration::from_millis(2));
             let second = clock::now();
@@ -431,7 +431,7 @@ mod tests {
             let _ = sender.send((first, second, clock::now()));
         })
         .unwrap();
-        worker.join().unwrap();
+        thread.join().unwrap();
         let (first, second, third) = receiver.blocking_recv().unwrap();
         assert_eq!(first, second);
         assert!(third >= first + Duration::from_millis(3));

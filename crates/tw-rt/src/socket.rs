@@ -6,78 +6,14 @@
 //! request costs one read and one write and no call that returns `EAGAIN`.
 
 use std::cell::RefCell;
-use std::ffi::OsStr;
-use std::fmt;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use rustix::net::{
-    RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketAddrAny, SocketAddrUnix, sockopt,
-};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketAddrAny, sockopt};
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
-
-/// The address of one end of a stream.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Addr {
-    /// IP address and port.
-    Inet(SocketAddr),
-    /// Path of a Unix socket; `None` when that end has no name, as clients usually have not.
-    Unix(Option<Box<Path>>),
-}
-
-impl Addr {
-    /// The IP address and port, if it has them.
-    pub fn inet(&self) -> Option<SocketAddr> {
-        match self {
-            Addr::Inet(addr) => Some(*addr),
-            Addr::Unix(_) => None,
-        }
-    }
-
-    /// As `$remote_addr` has it: the IP address without port, or `unix:`.
-    pub fn client_text(&self) -> Box<str> {
-        match self {
-            Addr::Inet(addr) => addr.ip().to_string().into(),
-            Addr::Unix(_) => "unix:".into(),
-        }
-    }
-}
-
-impl From<SocketAddr> for Addr {
-    fn from(addr: SocketAddr) -> Self {
-        Addr::Inet(addr)
-    }
-}
-
-/// As the kernel gives it; none of a Unix socket without a name.
-impl From<Option<SocketAddrAny>> for Addr {
-    fn from(addr: Option<SocketAddrAny>) -> Self {
-        let Some(addr) = addr else { return Addr::Unix(None) };
-        if let Ok(inet) = SocketAddr::try_from(addr.clone()) {
-            return Addr::Inet(inet);
-        }
-        let unix = SocketAddrUnix::try_from(addr).ok();
-        let path = unix.as_ref().and_then(SocketAddrUnix::path);
-        Addr::Unix(path.map(|path| Path::new(OsStr::from_bytes(path.to_bytes())).into()))
-    }
-}
-
-/// As nginx writes addresses: `192.0.2.1:80`, `[2001:db8::1]:80`, `unix:/run/app.sock`, `unix:`.
-impl fmt::Display for Addr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Addr::Inet(addr) => addr.fmt(f),
-            Addr::Unix(Some(path)) => write!(f, "unix:{}", path.display()),
-            Addr::Unix(None) => f.write_str("unix:"),
-        }
-    }
-}
 
 /// A connected stream on the loop of the thread that made it. Dropping it closes the connection.
 ///
@@ -86,7 +22,7 @@ impl fmt::Display for Addr {
 ///
 /// One task at a time may wait for each direction.
 #[derive(Debug)]
-pub struct Stream {
+pub struct Socket {
     kind: Kind,
     state: RefCell<State>,
 }
@@ -125,7 +61,7 @@ pub enum FirstBytes {
     Later,
 }
 
-impl Stream {
+impl Socket {
     /// A connected, non-blocking TCP socket.
     pub fn tcp(socket: OwnedFd, first: FirstBytes) -> Self {
         Self::new(Kind::Tcp, socket, first)
@@ -233,14 +169,14 @@ impl Stream {
         std::future::poll_fn(|cx| self.poll_writable(cx)).await
     }
 
-    /// Address of the peer.
-    pub fn peer_addr(&self) -> io::Result<Addr> {
-        self.with_fd(|fd| Ok(rustix::net::getpeername(fd)?.into()))
+    /// Address of the peer; `None` of a Unix socket without a name.
+    pub fn peer_addr(&self) -> io::Result<Option<SocketAddrAny>> {
+        self.with_fd(|fd| Ok(rustix::net::getpeername(fd)?))
     }
 
     /// Address of our end.
-    pub fn local_addr(&self) -> io::Result<Addr> {
-        self.with_fd(|fd| Ok(Some(rustix::net::getsockname(fd)?).into()))
+    pub fn local_addr(&self) -> io::Result<SocketAddrAny> {
+        self.with_fd(|fd| Ok(rustix::net::getsockname(fd)?))
     }
 
     /// Whether this is TCP: the options below that are about TCP do nothing on other streams.
@@ -371,24 +307,24 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::Ipv4Addr;
 
-    use tokio::net::{TcpListener, UnixListener};
+    use tokio::net::TcpListener;
 
     use crate::testing::on_loop;
 
-    async fn tcp_pair() -> (Stream, std::net::TcpStream) {
+    async fn tcp_pair() -> (Socket, std::net::TcpStream) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, _) = listener.accept().await.unwrap();
-        (Stream::tcp(stream.into_std().unwrap().into(), FirstBytes::Likely), peer)
+        (Socket::tcp(stream.into_std().unwrap().into(), FirstBytes::Likely), peer)
     }
 
-    fn unix_pair() -> (Stream, std::os::unix::net::UnixStream) {
+    fn unix_pair() -> (Socket, std::os::unix::net::UnixStream) {
         let (ours, peer) = std::os::unix::net::UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
-        (Stream::unix(ours.into(), FirstBytes::Later), peer)
+        (Socket::unix(ours.into(), FirstBytes::Later), peer)
     }
 
-    async fn check_read(stream: &Stream, mut peer: impl Write) {
+    async fn check_read(stream: &Socket, mut peer: impl Write) {
         let mut buf = Vec::with_capacity(8);
         assert_eq!(stream.try_read(&mut buf).unwrap_err().kind(), io::ErrorKind::WouldBlock);
 
@@ -422,7 +358,7 @@ mod tests {
         });
     }
 
-    async fn check_write(stream: &Stream, mut peer: impl Read + Send + 'static) {
+    async fn check_write(stream: &Socket, mut peer: impl Read + Send + 'static) {
         stream.writable().await.unwrap();
         let parts = [IoSlice::new(b"head"), IoSlice::new(b""), IoSlice::new(b"body")];
         assert_eq!(stream.try_write_vectored(&parts).unwrap(), 8);
@@ -483,8 +419,8 @@ mod tests {
     fn addresses_and_options() {
         on_loop(|| async {
             let (stream, peer) = tcp_pair().await;
-            assert_eq!(stream.peer_addr().unwrap(), Addr::from(peer.local_addr().unwrap()));
-            assert_eq!(stream.local_addr().unwrap(), Addr::from(peer.peer_addr().unwrap()));
+            assert_eq!(stream.peer_addr().unwrap(), Some(peer.local_addr().unwrap().into()));
+            assert_eq!(stream.local_addr().unwrap(), peer.peer_addr().unwrap().into());
             stream.set_nodelay(true).unwrap();
             stream.set_nopush(true).unwrap();
             stream
@@ -496,37 +432,10 @@ mod tests {
             assert!(stream.tcp_info().is_some_and(|info| info.snd_cwnd > 0));
 
             let (stream, _peer) = unix_pair();
-            assert_eq!(stream.peer_addr().unwrap(), Addr::Unix(None));
+            assert_eq!(stream.peer_addr().unwrap(), None);
             stream.set_nodelay(true).unwrap();
             stream.set_nopush(true).unwrap();
             assert_eq!(stream.tcp_info(), None);
-        });
-    }
-
-    #[test]
-    fn addresses_are_written_as_nginx_writes_them() {
-        let inet = |text: &str| Addr::Inet(text.parse().unwrap());
-        let cases = [
-            (inet("192.0.2.1:80"), "192.0.2.1:80"),
-            (inet("[2001:db8::1]:443"), "[2001:db8::1]:443"),
-            (Addr::Unix(Some(Path::new("/run/app.sock").into())), "unix:/run/app.sock"),
-            (Addr::Unix(None), "unix:"),
-        ];
-        for (addr, expected) in cases {
-            assert_eq!(addr.to_string(), expected);
-        }
-    }
-
-    #[test]
-    fn a_named_unix_peer_has_its_path() {
-        on_loop(|| async {
-            let path = std::env::temp_dir().join(format!("tw-rt-{}-named.sock", std::process::id()));
-            let listener = UnixListener::bind(&path).unwrap();
-            let _peer = std::os::unix::net::UnixStream::connect(&path).unwrap();
-            let (stream, _) = listener.accept().await.unwrap();
-            std::fs::remove_file(&path).unwrap();
-            let stream = Stream::unix(stream.into_std().unwrap().into(), FirstBytes::Likely);
-            assert_eq!(stream.local_addr().unwrap(), Addr::Unix(Some(path.into())));
         });
     }
 }

@@ -24,7 +24,7 @@ use tw_base::{Limit, Whole};
 use tw_net::{Accepted, Addr};
 use tw_rt::LoopStats;
 
-use super::{Tally, Worker};
+use super::{Loop, Tally};
 use crate::core::main::ConnectionBalance;
 
 /// Connections on their way to one loop.
@@ -54,7 +54,7 @@ struct PassedOn {
 }
 
 /// A loop as others see it.
-pub struct Peer {
+pub struct Sibling {
     /// Number of the loop.
     pub index: usize,
     /// What it counts of connections and requests.
@@ -66,20 +66,20 @@ pub struct Peer {
 
 /// The loops that accept.
 #[derive(Default)]
-pub(super) struct Peers {
-    all: Whole<Vec<Arc<Peer>>>,
+pub(super) struct Siblings {
+    all: Whole<Vec<Arc<Sibling>>>,
     /// Changes with every loop that comes or goes.
     version: AtomicU64,
 }
 
-impl Peers {
-    pub(super) fn all(&self) -> Vec<Arc<Peer>> {
+impl Siblings {
+    pub(super) fn all(&self) -> Vec<Arc<Sibling>> {
         let mut all = self.all.lock().clone();
-        all.sort_by_key(|peer| peer.index);
+        all.sort_by_key(|sibling| sibling.index);
         all
     }
 
-    fn change(&self, change: impl FnOnce(&mut Vec<Arc<Peer>>)) {
+    fn change(&self, change: impl FnOnce(&mut Vec<Arc<Sibling>>)) {
         change(&mut self.all.lock());
         self.version.fetch_add(1, Release);
     }
@@ -88,7 +88,7 @@ impl Peers {
 /// What a loop knows of the others.
 #[derive(Default)]
 pub(super) struct Balance {
-    me: RefCell<Option<Arc<Peer>>>,
+    me: RefCell<Option<Arc<Sibling>>>,
     inbox: RefCell<Option<Receiver<PassedOn>>>,
     version: Cell<u64>,
     looked: Cell<Option<Instant>>,
@@ -101,7 +101,7 @@ pub(super) struct Balance {
 
 /// A loop, and what was seen of it.
 struct Known {
-    peer: Arc<Peer>,
+    sibling: Arc<Sibling>,
     /// Time in turns at the last look.
     busy_ns: u64,
     /// Share of time in turns, smoothed.
@@ -113,46 +113,46 @@ struct Known {
 }
 
 impl Known {
-    fn new(peer: Arc<Peer>, now: Instant) -> Self {
-        let busy_ns = peer.stats.busy.until(now);
-        Self { peer, busy_ns, busy: 0.0, lacks: 0.0, owed: 0.0 }
+    fn new(sibling: Arc<Sibling>, now: Instant) -> Self {
+        let busy_ns = sibling.stats.busy.until(now);
+        Self { sibling, busy_ns, busy: 0.0, lacks: 0.0, owed: 0.0 }
     }
 }
 
 impl Balance {
     /// Looks at all loops, and decides what to pass on until the next look.
-    fn look(&self, me: &Arc<Peer>, peers: &Peers, now: Instant) {
+    fn look(&self, me: &Arc<Sibling>, siblings: &Siblings, now: Instant) {
         // Acquire: who is counted there is in the list.
-        let version = peers.version.load(Acquire);
+        let version = siblings.version.load(Acquire);
         let mut known = self.known.borrow_mut();
         if version != self.version.replace(version) || known.is_empty() {
             let mut old = std::mem::take(&mut *known);
-            known.extend(peers.all.lock().iter().map(|peer| {
-                let at = old.iter().position(|known| Arc::ptr_eq(&known.peer, peer));
-                at.map_or_else(|| Known::new(peer.clone(), now), |at| old.swap_remove(at))
+            known.extend(siblings.all.lock().iter().map(|sibling| {
+                let at = old.iter().position(|known| Arc::ptr_eq(&known.sibling, sibling));
+                at.map_or_else(|| Known::new(sibling.clone(), now), |at| old.swap_remove(at))
             }));
         }
         let Some(looked) = self.looked.replace(Some(now)) else { return };
         let elapsed = now.saturating_duration_since(looked).as_secs_f64();
         let weight = elapsed / (elapsed + SMOOTH.as_secs_f64());
         for known in &mut *known {
-            let busy_ns = known.peer.stats.busy.until(now);
+            let busy_ns = known.sibling.stats.busy.until(now);
             let share = busy_ns.saturating_sub(known.busy_ns) as f64 / 1e9 / elapsed;
             known.busy_ns = busy_ns;
             known.busy += weight * (share.min(1.0) - known.busy);
         }
         let count = known.len() as f64;
-        let opens: f64 = known.iter().map(|known| known.peer.tally.open.value() as f64).sum();
+        let opens: f64 = known.iter().map(|known| known.sibling.tally.open.value() as f64).sum();
         let load = |known: &Known| {
-            let open = known.peer.tally.open.value() as f64;
+            let open = known.sibling.tally.open.value() as f64;
             known.busy + COUNT_WEIGHT * open / (opens / count).max(1.0)
         };
         let loads: Vec<f64> = known.iter().map(load).collect();
         let mean = loads.iter().sum::<f64>() / count;
         for (known, load) in known.iter_mut().zip(&loads) {
-            known.lacks = if Arc::ptr_eq(&known.peer, me) { 0.0 } else { (mean - load).max(0.0) };
+            known.lacks = if Arc::ptr_eq(&known.sibling, me) { 0.0 } else { (mean - load).max(0.0) };
         }
-        let own = known.iter().position(|known| Arc::ptr_eq(&known.peer, me)).and_then(|at| loads.get(at));
+        let own = known.iter().position(|known| Arc::ptr_eq(&known.sibling, me)).and_then(|at| loads.get(at));
         let excess = own.map_or(0.0, |own| (own - mean) / mean.max(f64::MIN_POSITIVE));
         if excess.abs() > EVEN {
             self.part.set((self.part.get() + GAIN * weight * excess).clamp(0.0, 1.0));
@@ -160,7 +160,7 @@ impl Balance {
     }
 
     /// The loop that gets the next connection, if not this one.
-    fn next(&self) -> Option<Arc<Peer>> {
+    fn next(&self) -> Option<Arc<Sibling>> {
         let part = self.part.get();
         if part <= 0.0 {
             return None;
@@ -180,29 +180,29 @@ impl Balance {
         let next =
             known.iter_mut().filter(|known| known.lacks > 0.0).max_by(|a, b| a.owed.total_cmp(&b.owed))?;
         next.owed -= 1.0;
-        Some(next.peer.clone())
+        Some(next.sibling.clone())
     }
 }
 
-impl Worker {
+impl Loop {
     /// Lets the other loops know of this one.
-    pub(super) fn join_peers(&self, stats: &Arc<LoopStats>) {
+    pub(super) fn join_siblings(&self, stats: &Arc<LoopStats>) {
         let (sender, receiver) = channel(PASSED_ON_MAX);
-        let peer = Arc::new(Peer {
+        let sibling = Arc::new(Sibling {
             index: self.index,
             tally: self.tally.share(),
             stats: stats.clone(),
             inbox: sender,
         });
         self.balance.inbox.replace(Some(receiver));
-        self.balance.me.replace(Some(peer.clone()));
-        self.counts.peers.change(|all| all.push(peer));
+        self.balance.me.replace(Some(sibling.clone()));
+        self.counts.siblings.change(|all| all.push(sibling));
     }
 
     /// Lets the other loops pass nothing on to this one any more.
-    pub(super) fn leave_peers(&self) {
+    pub(super) fn leave_siblings(&self) {
         let Some(me) = self.balance.me.take() else { return };
-        self.counts.peers.change(|all| all.retain(|peer| !Arc::ptr_eq(peer, &me)));
+        self.counts.siblings.change(|all| all.retain(|sibling| !Arc::ptr_eq(sibling, &me)));
         self.balance.known.borrow_mut().clear();
         if let Some(inbox) = &mut *self.balance.inbox.borrow_mut() {
             inbox.close();
@@ -249,14 +249,14 @@ impl Worker {
         if self.balance.looked.get().is_none_or(is_due)
             && let Some(me) = &*self.balance.me.borrow()
         {
-            self.balance.look(me, &self.counts.peers, now);
+            self.balance.look(me, &self.counts.siblings, now);
         }
-        let Some(peer) = self.balance.next() else { return Some(accepted) };
+        let Some(sibling) = self.balance.next() else { return Some(accepted) };
         // A loop that a reload has not reached yet may not know the address, and one that is full has no use for more.
-        if peer.tally.generation.value() != generation || peer.tally.open.value() >= limit {
+        if sibling.tally.generation.value() != generation || sibling.tally.open.value() >= limit {
             return Some(accepted);
         }
-        match peer.inbox.try_send(PassedOn { accepted, listen: listen.clone() }) {
+        match sibling.inbox.try_send(PassedOn { accepted, listen: listen.clone() }) {
             Ok(()) => {
                 self.tally.passed_on.add(1);
                 None
@@ -269,28 +269,28 @@ impl Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::worker::tally::Tallies;
+    use crate::event_loop::tally::Tallies;
 
     struct Bench {
-        peers: Peers,
-        balances: Vec<(Balance, Arc<Peer>)>,
+        siblings: Siblings,
+        balances: Vec<(Balance, Arc<Sibling>)>,
         tallies: Vec<super::super::tally::OwnTally>,
     }
 
     /// Loops with so many connections each, which do nothing.
     fn bench(opens: &[u64]) -> Bench {
         let all = Tallies::default();
-        let (peers, mut balances, mut tallies) = (Peers::default(), Vec::new(), Vec::new());
+        let (siblings, mut balances, mut tallies) = (Siblings::default(), Vec::new(), Vec::new());
         for (index, open) in opens.iter().enumerate() {
             let tally = all.claim();
             tally.open.add(*open);
             let (inbox, _) = channel(1);
-            let peer = Arc::new(Peer { index, tally: tally.share(), stats: Arc::default(), inbox });
-            peers.change(|all| all.push(peer.clone()));
-            balances.push((Balance::default(), peer));
+            let sibling = Arc::new(Sibling { index, tally: tally.share(), stats: Arc::default(), inbox });
+            siblings.change(|all| all.push(sibling.clone()));
+            balances.push((Balance::default(), sibling));
             tallies.push(tally);
         }
-        Bench { peers, balances, tallies }
+        Bench { siblings, balances, tallies }
     }
 
     impl Bench {
@@ -301,9 +301,9 @@ mod tests {
             for number in 0..count {
                 if number % 5 == 0 {
                     now += LOOK_EVERY;
-                    balance.look(me, &self.peers, now);
+                    balance.look(me, &self.siblings, now);
                 }
-                let index = balance.next().map_or(0, |peer| peer.index);
+                let index = balance.next().map_or(0, |sibling| sibling.index);
                 self.tallies[index].open.add(1);
                 went[index] += 1;
             }
@@ -330,7 +330,7 @@ mod tests {
         let mut now = Instant::now();
         for _ in 0..100 {
             now += LOOK_EVERY;
-            balance.look(me, &bench.peers, now);
+            balance.look(me, &bench.siblings, now);
             assert!(balance.next().is_none());
         }
     }
@@ -342,12 +342,12 @@ mod tests {
         let mut now = Instant::now();
         let mut look = || {
             now += LOOK_EVERY;
-            balance.look(me, &bench.peers, now);
+            balance.look(me, &bench.siblings, now);
             balance.known.borrow().len()
         };
         assert_eq!(look(), 2);
         let gone = bench.balances[1].1.clone();
-        bench.peers.change(|all| all.retain(|peer| !Arc::ptr_eq(peer, &gone)));
+        bench.siblings.change(|all| all.retain(|sibling| !Arc::ptr_eq(sibling, &gone)));
         assert_eq!(look(), 1);
         assert!(balance.next().is_none());
     }

@@ -15,11 +15,11 @@ use tokio::task::JoinHandle;
 use tw_net::{Addr, ListenSocket};
 use tw_rt::clock::UnixTime;
 use tw_rt::watch::{Stall, Subject};
-use tw_rt::{Inbox, LoopStats, Stream, TaskGroup};
+use tw_rt::{Inbox, LoopStats, Socket, TaskGroup};
 
 use crate::config_thread::Live;
 use crate::http::conn::{self, Conn};
-use crate::http::files::{FILES_MAX, Files};
+use crate::http::files::{FILES_MAX, FileTable};
 use crate::http::request::{LoopGeneration, Request};
 
 mod accept;
@@ -27,8 +27,8 @@ mod balance;
 mod tally;
 
 use accept::{AcceptMutex, Accepting};
-pub use balance::Peer;
-use balance::{Balance, Peers};
+pub use balance::Sibling;
+use balance::{Balance, Siblings};
 pub use tally::{Number, Tally};
 use tally::{OwnTally, Tallies};
 
@@ -104,7 +104,7 @@ pub struct Counts {
     next_id: AtomicU64,
     tallies: Tallies,
     accept_mutex: AcceptMutex,
-    peers: Peers,
+    siblings: Siblings,
     /// What each loop counts of its turns.
     loops: Whole<Vec<Arc<LoopStats>>>,
 }
@@ -127,8 +127,8 @@ impl Counts {
     }
 
     /// The loops that accept connections, by number. Read by scrapes only.
-    pub fn peers(&self) -> Vec<Arc<Peer>> {
-        self.peers.all()
+    pub fn siblings(&self) -> Vec<Arc<Sibling>> {
+        self.siblings.all()
     }
 
     /// A number of all loops since the process began, or their level now. Takes no lock: each loop's part is read for itself.
@@ -188,13 +188,13 @@ const CONNECTION: &str = "connection";
 
 thread_local! {
     /// The worker of this loop, for who asks from outside its tasks.
-    static HERE: RefCell<Weak<Worker>> = const { RefCell::new(Weak::new()) };
+    static HERE: RefCell<Weak<Loop>> = const { RefCell::new(Weak::new()) };
 }
 
 /// The address of a connection of this loop, by its number.
 fn client_of(id: u64) -> Option<Box<str>> {
-    let worker = HERE.with_borrow(Weak::upgrade)?;
-    let known = worker.known.borrow();
+    let home = HERE.with_borrow(Weak::upgrade)?;
+    let known = home.known.borrow();
     known.iter().filter_map(Weak::upgrade).find(|conn| conn.id == id).map(|conn| conn.client().into())
 }
 
@@ -207,7 +207,7 @@ pub enum Order {
 }
 
 /// One loop's state.
-pub struct Worker {
+pub struct Loop {
     /// Number of the loop.
     pub index: usize,
     /// Counters of the process.
@@ -215,7 +215,7 @@ pub struct Worker {
     /// What this loop counts.
     pub(crate) tally: OwnTally,
     /// Files it knows.
-    pub files: RefCell<Files>,
+    pub files: RefCell<FileTable>,
     /// Its connections.
     pub connections: TaskGroup,
     /// Buffer for response heads.
@@ -237,7 +237,7 @@ pub struct Worker {
     balance: Balance,
 }
 
-impl Worker {
+impl Loop {
     pub(crate) fn new(index: usize, counts: Arc<Counts>, generation: Live) -> Rc<Self> {
         let hot_max = generation.main.hot_files_size;
         // The limit is the process's, and every loop has a table.
@@ -248,7 +248,7 @@ impl Worker {
             accepting: Accepting::new(&counts.accept_mutex),
             balance: Balance::default(),
             counts,
-            files: RefCell::new(Files::new(hot_max, files_max)),
+            files: RefCell::new(FileTable::new(hot_max, files_max)),
             connections: TaskGroup::new(),
             head_out: RefCell::new(Vec::with_capacity(1024)),
             scratch: RefCell::new(vec![0; SCRATCH_SIZE].into()),
@@ -313,7 +313,7 @@ impl Worker {
     }
 
     /// Takes a new connection in.
-    fn accepted(self: &Rc<Self>, stream: Stream, peer: Addr, listen: &Rc<Addr>) {
+    fn accepted(self: &Rc<Self>, stream: Socket, peer: Addr, listen: &Rc<Addr>) {
         self.tally.accepted.add(1);
         let limit = self.generation().main.worker_connections;
         if self.connections.len() as u64 >= limit && !self.make_room() {
@@ -386,12 +386,12 @@ impl Drop for OneMore<'_> {
 }
 
 /// Counts a connection as open while it lives.
-struct Open(Rc<Worker>);
+struct Open(Rc<Loop>);
 
 impl Open {
-    fn new(worker: Rc<Worker>) -> Self {
-        worker.tally.open.add(1);
-        Self(worker)
+    fn new(home: Rc<Loop>) -> Self {
+        home.tally.open.add(1);
+        Self(home)
     }
 }
 
@@ -402,12 +402,12 @@ impl Drop for Open {
 }
 
 /// A loop that others know of, however its life ends.
-struct Present(Rc<Worker>);
+struct Present(Rc<Loop>);
 
 impl Drop for Present {
     fn drop(&mut self) {
         self.0.give_up_turn();
-        self.0.leave_peers();
+        self.0.leave_siblings();
     }
 }
 
@@ -422,18 +422,18 @@ pub fn run(
     orders: Inbox<Order>,
 ) -> impl Future<Output = ()> {
     Accepting::prepare(&sockets);
-    serve(Worker::new(index, counts, generation), sockets, orders)
+    serve(Loop::new(index, counts, generation), sockets, orders)
 }
 
-async fn serve(worker: Rc<Worker>, sockets: Vec<ListenSocket>, mut orders: Inbox<Order>) {
-    HERE.set(Rc::downgrade(&worker));
-    let _present = Present(worker.clone());
-    worker.tally.generation.set(worker.generation().id);
-    worker.join_peers(orders.stats());
-    worker.listen(sockets);
+async fn serve(home: Rc<Loop>, sockets: Vec<ListenSocket>, mut orders: Inbox<Order>) {
+    HERE.set(Rc::downgrade(&home));
+    let _present = Present(home.clone());
+    home.tally.generation.set(home.generation().id);
+    home.join_siblings(orders.stats());
+    home.listen(sockets);
     let taking_over = Subject { kind: "accept", id: 0 };
-    let mut taking_over = tw_rt::spawn_local(taking_over, worker.clone().take_over_all());
-    let sweeper = worker.clone();
+    let mut taking_over = tw_rt::spawn_local(taking_over, home.clone().take_over_all());
+    let sweeper = home.clone();
     let mut sweeping = tw_rt::spawn_local(Subject { kind: "files", id: 0 }, async move {
         loop {
             let next = sweeper.files.borrow_mut().sweep();
@@ -441,21 +441,21 @@ async fn serve(worker: Rc<Worker>, sockets: Vec<ListenSocket>, mut orders: Inbox
         }
     });
     let mut has_ended = |cx: &mut Context<'_>| {
-        is_over(&mut sweeping, cx) || is_over(&mut taking_over, cx) || worker.has_stopped_accepting(cx)
+        is_over(&mut sweeping, cx) || is_over(&mut taking_over, cx) || home.has_stopped_accepting(cx)
     };
     while let Some(order) = next(&mut orders, &mut has_ended).await {
         match order {
             Order::Generation(generation, sockets) => {
-                worker.tally.generation.set(generation.id);
-                *worker.generation.borrow_mut() = Rc::new(LoopGeneration(generation));
-                worker.listen(sockets);
+                home.tally.generation.set(generation.id);
+                *home.generation.borrow_mut() = Rc::new(LoopGeneration(generation));
+                home.listen(sockets);
             }
             Order::Quit => {
-                worker.connections.stop();
-                worker.listen_no_more().await;
-                worker.leave_peers();
-                worker.clone().take_over_rest().await;
-                drained(&worker.connections, &mut orders).await;
+                home.connections.stop();
+                home.listen_no_more().await;
+                home.leave_siblings();
+                home.clone().take_over_rest().await;
+                drained(&home.connections, &mut orders).await;
                 return;
             }
         }
@@ -499,7 +499,7 @@ mod tests {
     #[test]
     fn a_loop_without_one_of_its_own_tasks_ends() {
         let (tell, told) = std::sync::mpsc::channel();
-        let worker = tw_rt::Worker::<Order>::start(tw_rt::WorkerOptions::new(0), |mut orders| async move {
+        let home = tw_rt::LoopThread::<Order>::start(tw_rt::LoopOptions::new(0), |mut orders| async move {
             let spawn = |panics: bool| {
                 tw_rt::spawn_local(Subject { kind: "test", id: 0 }, async move {
                     assert!(!panics, "expected");
@@ -517,8 +517,8 @@ mod tests {
                 .unwrap();
         })
         .unwrap();
-        assert!(worker.send(Order::Quit).is_ok());
+        assert!(home.send(Order::Quit).is_ok());
         assert_eq!([told.recv(), told.recv()], [Ok(true), Ok(true)]);
-        worker.join().unwrap();
+        home.join().unwrap();
     }
 }

@@ -27,7 +27,7 @@ use tw_net::listen::Share;
 use tw_net::{AcceptError, Accepted, Acceptor, Addr, ListenSocket};
 use tw_rt::{FirstBytes, watch::Subject};
 
-use super::Worker;
+use super::Loop;
 use crate::http::generation::SocketOf;
 
 /// Listening sockets for which a loop that begins is prepared beyond those it begins with. What a reload adds later
@@ -171,7 +171,7 @@ impl Accepting {
     }
 }
 
-impl Worker {
+impl Loop {
     /// Accepts from these sockets and from no others. Those it has already stay as they are.
     pub(super) fn listen(self: &Rc<Self>, sockets: Vec<ListenSocket>) {
         let mut old = self.accepting.tasks.take();
@@ -321,7 +321,7 @@ impl Worker {
 
     /// Serves a connection.
     pub(super) fn take_in(self: &Rc<Self>, accepted: Accepted, listen: &Rc<Addr>) {
-        let (stream, peer) = accepted.into_stream(self.accepting.first_bytes());
+        let (stream, peer) = accepted.into_socket(self.accepting.first_bytes());
         self.accepted(stream, peer, listen);
     }
 

@@ -1,5 +1,40 @@
-//! Texts of error numbers, as the C library words them: the log must read the same on every system, and be looked up
-//! without a lock or an allocation.
+//! System errors in nginx's words: `2: No such file or directory`. The texts are the C library's, kept here: a log reads
+//! the same on every system, and a text is looked up without a lock or an allocation.
+
+use std::{fmt, io};
+
+/// An error of the system as nginx writes it between its parentheses: `13: Permission denied`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+impl From<&io::Error> for Errno {
+    /// Errors that did not come from the kernel become `EIO`.
+    fn from(error: &io::Error) -> Self {
+        Self(error.raw_os_error().unwrap_or(rustix::io::Errno::IO.raw_os_error()))
+    }
+}
+
+impl From<rustix::io::Errno> for Errno {
+    fn from(error: rustix::io::Errno) -> Self {
+        Self(error.raw_os_error())
+    }
+}
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(number) = *self;
+        match text(number) {
+            Some(text) => write!(f, "{number}: {text}"),
+            None => write!(f, "{number}: Unknown error {number}"),
+        }
+    }
+}
+
+/// The text of an error number, if it is one of Linux's.
+fn text(number: i32) -> Option<&'static str> {
+    let index = usize::try_from(number).ok()?.checked_sub(1)?;
+    TEXTS.get(index).copied().filter(|text| !text.is_empty())
+}
 
 /// Linux error numbers from 1; an empty text is a number nobody uses.
 const TEXTS: [&str; 133] = [
@@ -138,12 +173,6 @@ const TEXTS: [&str; 133] = [
     "Memory page has hardware error",
 ];
 
-/// The text of an error number, if it is one of Linux's.
-pub(crate) fn text(number: i32) -> Option<&'static str> {
-    let index = usize::try_from(number).ok()?.checked_sub(1)?;
-    TEXTS.get(index).copied().filter(|text| !text.is_empty())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,5 +194,13 @@ mod tests {
         for (number, expected) in cases {
             assert_eq!(text(number), expected, "{number}");
         }
+    }
+
+    #[test]
+    fn errors_read_as_nginx_writes_them() {
+        assert_eq!(Errno(2).to_string(), "2: No such file or directory");
+        assert_eq!(Errno(28).to_string(), "28: No space left on device");
+        assert_eq!(Errno(4000).to_string(), "4000: Unknown error 4000");
+        assert_eq!(Errno::from(&io::Error::other("odd")).to_string(), "5: Input/output error");
     }
 }

@@ -1,0 +1,35 @@
+//! Why a log is not open.
+
+use std::fmt;
+
+use tw_base::Errno;
+
+/// A log that could not be opened; displays as nginx words it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenError {
+    /// The call that failed: `open()`, or `pthread_create()` for its writer.
+    pub call: &'static str,
+    /// The path as it was given.
+    pub path: String,
+    /// What the system said.
+    pub errno: Errno,
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} \"{}\" failed ({})", self.call, self.path, self.errno)
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_reads_as_nginx_writes_it() {
+        let error = OpenError { call: "open()", path: "/no/such".into(), errno: Errno(2) };
+        assert_eq!(error.to_string(), "open() \"/no/such\" failed (2: No such file or directory)");
+    }
+}
