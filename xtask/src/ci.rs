@@ -1,10 +1,9 @@
 //! `cargo xtask ci`: everything a change must pass, cheapest first; the first failure ends it.
 
-use std::env;
-use std::process::Command;
 use std::time::Instant;
 
-use crate::{Failure, root};
+use crate::left_out::LeftOut;
+use crate::{Failure, cargo, root};
 
 /// One cargo command.
 struct Step {
@@ -39,22 +38,22 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
         [word] if word == "--skip-tests" => true,
         _ => return Err(format!("unknown arguments {arguments:?}")),
     };
-    let begin = Instant::now();
+    let (begin, left_out) = (Instant::now(), LeftOut::new()?);
     for step in STEPS.iter().filter(|step| !(skip_tests && step.name == TEST)) {
-        run_step(step)?;
+        run_step(step, &left_out)?;
     }
+    left_out.tell();
     println!("ci: all passed in {:.1} s", begin.elapsed().as_secs_f64());
     Ok(())
 }
 
-fn run_step(step: &Step) -> Result<(), Failure> {
+fn run_step(step: &Step, left_out: &LeftOut) -> Result<(), Failure> {
     println!("ci: {}: cargo {}", step.name, step.arguments.join(" "));
     let begin = Instant::now();
-    // The toolchain that built this tool.
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
+    let mut command = cargo();
     command.args(step.arguments).current_dir(root()).envs(step.env);
-    let status = command.status().map_err(|error| format!("cannot run cargo: {error}"))?;
+    let status =
+        left_out.hear(&mut command).status().map_err(|error| format!("cannot run cargo: {error}"))?;
     let took_s = begin.elapsed().as_secs_f64();
     if !status.success() {
         return Err(format!("{} failed after {took_s:.1} s", step.name));

@@ -6,12 +6,14 @@ mod bench;
 mod ci;
 mod conformance;
 mod docs;
+mod left_out;
+mod soak;
 mod tidy;
 
 use std::{
     env,
     path::{Path, PathBuf},
-    process::ExitCode,
+    process::{self, ExitCode},
 };
 
 /// Why a command failed, for the terminal. Empty if the command has said so already.
@@ -47,6 +49,12 @@ const COMMANDS: &[Command] = &[
         run: docs::run,
     },
     Command {
+        name: "soak",
+        arguments: "[--runs 20] [--busy 2]",
+        about: "the tests again and again beside busy processes: what fails how often",
+        run: soak::run,
+    },
+    Command {
         name: "tidy",
         arguments: "",
         about: "the rules of this repository that no lint knows",
@@ -73,6 +81,16 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The cargo of the toolchain that built this tool.
+fn cargo() -> process::Command {
+    process::Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// Where cargo puts what it builds.
+fn target() -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir))
 }
 
 /// The directory of the workspace.

@@ -321,9 +321,11 @@ mod tests {
     use crate::how::Open;
     use crate::{Aio, Disk, Pool};
     use std::future::Future;
+    use std::io;
     use std::pin::Pin;
     use std::sync::mpsc::channel;
     use std::task::{Context, Poll, Waker as TaskWaker};
+    use tw_testkit::{Lacks, leave_out};
 
     fn poll_once<T>(future: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
         future.poll(&mut Context::from_waker(TaskWaker::noop()))
@@ -339,7 +341,8 @@ mod tests {
 
     /// A lane whose thread was never started, if there is io_uring here.
     fn lane(pool: &Pool) -> Option<(Arc<Lane>, Ring<RingFile, Flight>)> {
-        let ring = Ring::new(RING_PLACES).ok()?;
+        let no_ring = |error: &io::Error| leave_out(Lacks::Machine, format_args!("no io_uring: {error}"));
+        let ring = Ring::new(RING_PLACES).inspect_err(no_ring).ok()?;
         let state = State {
             queue: Queue::new(2, 100),
             is_asleep: true,

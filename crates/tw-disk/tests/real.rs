@@ -4,7 +4,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::print_stderr,
-    reason = "a test fails by panicking, and says what it skips"
+    reason = "a test fails by panicking, and shows what its pool says"
 )]
 
 use rustix::fs::{Advice, fadvise};
@@ -21,6 +21,7 @@ use tw_disk::{
     Access, Account, Aio, Class, Create, Disk, DiskError, Durable, Errno, Existing, File, Kind, Links, Now,
     Op, Open, Pool, Reads, SentEnd, Source, Temp,
 };
+use tw_testkit::{Lacks, leave_out};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -177,8 +178,7 @@ async fn hot_and_cold(b: &mut Bench) {
     let dev = file.meta().dev;
     let reads = tw_disk::devices().into_iter().find(|device| device.dev == Some(dev)).unwrap().reads;
     if reads != Reads::NoWait {
-        eprintln!("skipped: this device reads by {reads:?}");
-        return;
+        return leave_out(Lacks::Machine, format_args!("this device reads by {reads:?}"));
     }
     let mut fresh = b.by.clone();
     assert_eq!(b.disk.read_now(&file, 4096, &mut buf), Now::Ready(Ok(4096)));
@@ -189,8 +189,7 @@ async fn hot_and_cold(b: &mut Bench) {
 
     let is_cold = drop_from_memory(&file) && b.disk.read_now(&file, 500_000, &mut buf) == Now::Cold;
     if !is_cold {
-        eprintln!("skipped: this file system does not drop content from memory");
-        return;
+        return leave_out(Lacks::Machine, "this file system does not drop content from memory");
     }
     let has_ring = b.disk.aio() == Aio::Uring && tw_sys::uring::Ring::<OwnedFd, ()>::new(1).is_ok();
     let mut by = b.by.clone();

@@ -3,6 +3,7 @@
 //! - [`disk`]: a FUSE file system in memory whose operations stall or fail on demand;
 //! - [`server`]: the binary under test, with an inline configuration in a fresh prefix;
 //! - [`client`]: a scripted raw HTTP client;
+//! - [`left_out`]: what cannot be tested here says so;
 //! - [`mp4`]: video files made by hand, and what is in them;
 //! - [`wait`], [`temp`], [`ports`]: deadlines instead of sleeps, directories and ports that no other test has.
 //!
@@ -10,6 +11,7 @@
 
 pub mod client;
 pub mod disk;
+pub mod left_out;
 pub mod mp4;
 pub mod ports;
 pub mod process;
@@ -18,6 +20,7 @@ pub mod temp;
 pub mod wait;
 
 pub use client::{Client, Response};
+pub use left_out::{Lacks, leave_out};
 pub use rustix::io::Errno;
 pub use rustix::process::Signal;
 pub use server::Server;

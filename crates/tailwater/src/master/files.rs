@@ -121,7 +121,7 @@ pub(crate) fn redirect_stderr(main: &MainSettings) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tw_testkit::TempDir;
+    use tw_testkit::{Lacks, TempDir, leave_out};
 
     #[test]
     fn directories_are_made_once() {
@@ -140,8 +140,7 @@ mod tests {
     #[test]
     fn a_directory_is_given_back_if_its_new_user_does_not_stay() {
         if !rustix::process::geteuid().is_root() {
-            println!("left out, because only root can give directories away");
-            return;
+            return leave_out(Lacks::Run, "only root can give directories away");
         }
         let dir = TempDir::new("given").unwrap();
         let path = dir.join("client_body_temp");

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use rustix::process::{Pid, kill_process};
-use tw_testkit::{Server, Signal, TempDir, wait};
+use tw_testkit::{Lacks, Server, Signal, TempDir, leave_out, wait};
 
 use crate::{page, server};
 
@@ -21,7 +21,7 @@ fn can(words: &[&str]) -> bool {
     let is_possible =
         Command::new(words[0]).args(&words[1..]).arg("true").output().is_ok_and(|run| run.status.success());
     if !is_possible {
-        println!("left out, because this does not run here: {}", words.join(" "));
+        leave_out(Lacks::Machine, format_args!("this does not run here: {}", words.join(" ")));
     }
     is_possible
 }

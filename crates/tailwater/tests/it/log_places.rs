@@ -7,7 +7,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 
 use tw_testkit::disk::{Fault, Op, SlowDisk};
-use tw_testkit::{Server, wait};
+use tw_testkit::{Lacks, Server, leave_out, wait};
 
 use crate::{get, page, server, start, start_as_we_are, start_server, start_server_as_we_are};
 
@@ -110,7 +110,7 @@ fn access_logs_go_to_syslog() {
 #[test]
 fn a_syslog_server_may_have_an_address_of_either_kind() {
     let Ok(six) = Syslog::start_at("[::1]:0") else {
-        return println!("left out, because there is no IPv6: syslog over it");
+        return leave_out(Lacks::Machine, "there is no IPv6: syslog over it");
     };
     let four = Syslog::start();
     let port = four.socket.local_addr().unwrap().port();

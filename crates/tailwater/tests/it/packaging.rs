@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use tw_testkit::{TempDir, wait};
+use tw_testkit::{Lacks, TempDir, leave_out, wait};
 
 use crate::{page, server};
 
@@ -23,7 +23,7 @@ fn shipped(name: &str) -> String {
 fn has(program: &str) -> bool {
     let is_here = Command::new(program).arg("--version").output().is_ok_and(|run| run.status.success());
     if !is_here {
-        println!("left out, because there is no {program}");
+        leave_out(Lacks::Machine, format_args!("there is no {program}"));
     }
     is_here
 }
@@ -52,8 +52,10 @@ fn units_are_units() {
 
 #[test]
 fn the_capabilities_of_the_unit_are_enough() {
-    if !rustix::process::geteuid().is_root() || !has("setpriv") {
-        println!("left out: only root has capabilities to take away");
+    if !rustix::process::geteuid().is_root() {
+        return leave_out(Lacks::Run, "only root has capabilities to take away");
+    }
+    if !has("setpriv") {
         return;
     }
     let unit = shipped("systemd/tailwater.service");

@@ -8,7 +8,7 @@ use std::net::UdpSocket;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixDatagram;
 
-use tw_testkit::{Client, Server, Signal, TempDir, wait};
+use tw_testkit::{Client, Lacks, Server, Signal, TempDir, leave_out, wait};
 
 use crate::{ask, get, page, refusal_of, server};
 
@@ -73,7 +73,7 @@ const FILES: &str = "000000000000001f";
 fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        println!("left out, because only root has privileges to give up: capabilities");
+        leave_out(Lacks::Run, "only root has privileges to give up: capabilities");
     }
     root
 }
@@ -169,7 +169,7 @@ fn has_landlock() -> bool {
     });
     let has = line.unwrap().contains("sandbox: landlock ");
     if !has {
-        println!("left out, because this kernel has no landlock: what is refused by it");
+        leave_out(Lacks::Machine, "this kernel has no landlock: what is refused by it");
     }
     has
 }

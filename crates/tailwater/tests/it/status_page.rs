@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use tw_testkit::{Server, TempDir, wait};
+use tw_testkit::{Lacks, Server, TempDir, leave_out, wait};
 
 use crate::{ask, get, server, start_server};
 
@@ -18,7 +18,7 @@ const BROWSERS: [&str; 4] = [
 /// The document after a browser has run its script for some seconds of its own time; `None` without a browser.
 fn rendered(server: &Server, target: &str) -> Option<String> {
     let Some(browser) = BROWSERS.iter().find(|browser| Path::new(browser).exists()) else {
-        println!("left out, because there is no browser: what {target} looks like");
+        leave_out(Lacks::Machine, format_args!("there is no browser: what {target} looks like"));
         return None;
     };
     let profile = TempDir::new("browser").unwrap();

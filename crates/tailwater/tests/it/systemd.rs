@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use tw_testkit::server::Builder;
-use tw_testkit::{Server, Signal, TempDir, wait};
+use tw_testkit::{Lacks, Server, Signal, TempDir, leave_out, wait};
 
 use crate::{page, server};
 
@@ -146,8 +146,7 @@ fn a_watchdog_is_fed_as_long_as_the_loops_turn() {
 #[test]
 fn a_loop_that_hangs_starves_the_watchdog() {
     if !cfg!(debug_assertions) {
-        println!("left out: a release has no traps");
-        return;
+        return leave_out(Lacks::Run, "a release has no traps");
     }
     let manager = Manager::new();
     for builder in both(&manager) {
@@ -193,8 +192,7 @@ fn a_new_binary_becomes_the_service() {
 fn a_server_begins_with_its_first_connection() {
     const ACTIVATE: &str = "systemd-socket-activate";
     if !Command::new(ACTIVATE).arg("--version").output().is_ok_and(|run| run.status.success()) {
-        println!("left out, because there is no {ACTIVATE}");
-        return;
+        return leave_out(Lacks::Machine, format_args!("there is no {ACTIVATE}"));
     }
     let dir = TempDir::new("activated").unwrap();
     let path = dir.join("socket");

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use rustix::process::{Pid, kill_process};
 use tw_testkit::ports::{self, Port};
 use tw_testkit::process::Group;
-use tw_testkit::{Client, Signal, TempDir, wait};
+use tw_testkit::{Client, Lacks, Signal, TempDir, leave_out, wait};
 
 const TAILWATER: &str = env!("CARGO_BIN_EXE_tailwater");
 /// A body that no socket buffer takes as a whole.
@@ -595,7 +595,7 @@ fn peer() -> Option<PathBuf> {
     let named = std::env::var_os("TAILWATER_PEER").map(PathBuf::from);
     let found = named.or_else(|| Some(PathBuf::from("/usr/sbin/nginx"))).filter(|path| path.exists());
     if found.is_none() {
-        println!("left out, because there is no nginx (TAILWATER_PEER names one)");
+        leave_out(Lacks::Machine, "there is no nginx (TAILWATER_PEER names one)");
     }
     found
 }

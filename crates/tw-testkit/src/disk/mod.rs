@@ -35,6 +35,7 @@ use fuser::{BackgroundSession, Config, MountOption, SessionACL};
 pub use fault::{Fault, Injected, Op, Scope};
 use fs::Shared;
 
+use crate::left_out::{Lacks, leave_out};
 use crate::temp::TempDir;
 
 /// A mounted file system in memory. Dropping it lifts all faults and unmounts.
@@ -65,19 +66,11 @@ impl SlowDisk {
         Ok(Self { shared, _session: session, mount_point })
     }
 
-    /// As [`SlowDisk::mount`]; where that is not possible says so on standard error, for a test to return early.
+    /// As [`SlowDisk::mount`]; where that is not possible [says so](leave_out), for a test to return early.
     #[must_use]
     pub fn mount_or_skip() -> Option<Self> {
         Self::mount()
-            .inspect_err(|why| {
-                #[expect(
-                    clippy::print_stderr,
-                    reason = "a skipped test must be seen in the output of the runner"
-                )]
-                {
-                    eprintln!("skipped, no slow disk: {why}");
-                }
-            })
+            .inspect_err(|why| leave_out(Lacks::Machine, format_args!("there is no slow disk: {why}")))
             .ok()
     }
 
