@@ -216,18 +216,32 @@ impl Sink {
 
     /// A handle that does not keep the log open.
     pub(crate) fn downgrade(&self) -> WeakSink {
-        WeakSink(Arc::downgrade(&self.0))
+        WeakSink { handle: Arc::downgrade(&self.0), shared: Arc::downgrade(&self.0.0) }
     }
 }
 
 /// See [`Sink::downgrade`].
 #[derive(Debug)]
-pub(crate) struct WeakSink(Weak<Handle>);
+pub(crate) struct WeakSink {
+    handle: Weak<Handle>,
+    /// Outlives the last handle until the writer has ended.
+    shared: Weak<Shared>,
+}
 
 impl WeakSink {
     /// The sink, if somebody still uses it.
     pub(crate) fn upgrade(&self) -> Option<Sink> {
-        self.0.upgrade().map(Sink)
+        self.handle.upgrade().map(Sink)
+    }
+
+    /// Whether nobody uses the sink any more and its writer has ended.
+    pub(crate) fn is_over(&self) -> bool {
+        self.shared.strong_count() == 0
+    }
+
+    /// Waits until the writer of a sink that nobody uses any more has ended, at most until `deadline`.
+    pub(crate) fn wait_closed(&self, deadline: Instant) -> Closed {
+        self.shared.upgrade().map_or(Closed::Written, |shared| shared.orders.wait_closed(deadline))
     }
 }
 

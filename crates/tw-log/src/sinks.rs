@@ -26,6 +26,8 @@ pub struct Sinks {
 #[derive(Debug, Default)]
 struct Open {
     sinks: HashMap<(Target, SinkConfig), WeakSink>,
+    /// Those that nobody uses any more, and whose writers may not have ended yet.
+    leaving: Vec<WeakSink>,
     handed: HashMap<PathBuf, OwnedFd>,
     started: bool,
 }
@@ -106,15 +108,16 @@ impl Sinks {
         }
     }
 
-    /// Writes what is queued and ends the writers, waiting at most until `deadline` for all of them together.
+    /// Writes what is queued and ends the writers, waiting at most until `deadline` for all of them together; also for those
+    /// of sinks that nobody uses any more, which are ending already.
     pub fn flush_and_close(&self, deadline: Instant) -> Closed {
-        let mut closed = Closed::Written;
-        for sink in self.all() {
-            if sink.flush_and_close(deadline) == Closed::Late {
-                closed = Closed::Late;
-            }
-        }
-        closed
+        let used = self.all();
+        let ended = used.iter().map(|sink| sink.flush_and_close(deadline)).collect::<Vec<_>>();
+        let leaving = self.lock().forget_unused();
+        let left = leaving.iter().map(|sink| sink.wait_closed(deadline)).collect::<Vec<_>>();
+        self.lock().leaving = leaving;
+        let is_late = ended.into_iter().chain(left).any(|closed| closed == Closed::Late);
+        if is_late { Closed::Late } else { Closed::Written }
     }
 
     /// Every sink in use, in no order: for metrics and for handing descriptors over.
@@ -130,7 +133,8 @@ impl Sinks {
         make: impl FnOnce() -> Result<Sink, OpenError>,
     ) -> Result<Sink, OpenError> {
         let mut open = self.lock();
-        open.sinks.retain(|_, sink| sink.upgrade().is_some());
+        let leaving = open.forget_unused();
+        open.leaving = leaving;
         let key = (target.clone(), config);
         if let Some(sink) = open.sinks.get(&key).and_then(WeakSink::upgrade) {
             return Ok(sink);
@@ -145,6 +149,17 @@ impl Sinks {
 
     fn lock(&self) -> MutexGuard<'_, Open> {
         lock(&self.open)
+    }
+}
+
+impl Open {
+    /// Takes out what nobody uses any more and has not ended yet.
+    fn forget_unused(&mut self) -> Vec<WeakSink> {
+        let mut leaving = std::mem::take(&mut self.leaving);
+        let unused = self.sinks.extract_if(|_, sink| sink.upgrade().is_none());
+        leaving.extend(unused.map(|(_, sink)| sink));
+        leaving.retain(|sink| !sink.is_over());
+        leaving
     }
 }
 

@@ -200,6 +200,8 @@ fn client_of(id: u64) -> Option<Box<str>> {
 
 /// Orders to a loop.
 pub enum Order {
+    /// Begin to accept connections. The first one: until then nobody is served.
+    Begin,
     /// Serve new requests by this configuration, accepting on these sockets instead of the old ones.
     Generation(Live, Vec<ListenSocket>),
     /// Stop accepting, finish what is going on, then end.
@@ -426,6 +428,7 @@ pub fn run(
 }
 
 async fn serve(home: Rc<Loop>, sockets: Vec<ListenSocket>, mut orders: Inbox<Order>) {
+    let Some(Order::Begin) = orders.recv().await else { return };
     HERE.set(Rc::downgrade(&home));
     let _present = Present(home.clone());
     home.tally.generation.set(home.generation().id);
@@ -445,6 +448,8 @@ async fn serve(home: Rc<Loop>, sockets: Vec<ListenSocket>, mut orders: Inbox<Ord
     };
     while let Some(order) = next(&mut orders, &mut has_ended).await {
         match order {
+            // It has.
+            Order::Begin => {}
             Order::Generation(generation, sockets) => {
                 home.tally.generation.set(generation.id);
                 *home.generation.borrow_mut() = Rc::new(LoopGeneration(generation));

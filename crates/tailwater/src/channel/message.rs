@@ -13,6 +13,8 @@ use crate::user::Identity;
 pub(crate) enum Order {
     /// Serve by this configuration from now on. Comes with the descriptors of the sockets and of the logs. Is answered.
     Configure(Box<Configure>),
+    /// Accept connections. Until this comes to a process that was started, it has served nobody, and may be killed.
+    Begin,
     /// Go on in these log files. Comes with their descriptors.
     Reopen(Vec<Vec<u8>>),
     /// Accept nothing more, finish what is going on, end.
@@ -54,7 +56,7 @@ pub(crate) struct Text {
 /// From the worker process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
-    /// The configuration is served.
+    /// The configuration is served; by a process that was just started, as soon as it is told to begin.
     Serving,
     /// It is not; everything is as before.
     Refused {

@@ -113,7 +113,16 @@ impl Child {
         self.channel.send(order, fds)
     }
 
-    /// Makes it serve a configuration, and waits until it does, at most until `deadline`.
+    /// Lets one that was started serve. From here on there may be somebody who counts on it: it is asked to end, not killed.
+    pub(super) fn begin(&self) -> Result<(), Failure> {
+        let pid = self.pid;
+        self.order(&Order::Begin, &[]).map_err(|error| {
+            let errno = Errno::from(&error);
+            Failure::Lost(Fault::emerg(format!("worker process {pid} cannot be told to begin ({errno})")))
+        })
+    }
+
+    /// Makes it serve a configuration, and waits until it does or only has to [begin](Self::begin), at most until `deadline`.
     pub(super) fn configure(
         &mut self,
         order: &Order,

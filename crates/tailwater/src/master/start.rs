@@ -228,7 +228,8 @@ impl Start {
         self.sinks.start().map_err(|error| Fault::emerg(error.to_string()))?;
         describe(&self.console);
         report.say(&self.console);
-        let server = Server::start(config, sockets, process.affinity, &self.sinks, &self.console)?;
+        let mut server = Server::start(config, sockets, process.affinity, &self.sinks, &self.console)?;
+        server.begin();
         Ok((server, rules))
     }
 

@@ -1,9 +1,9 @@
 //! The worker processes: one that serves, and those that finish what they have begun.
 //!
 //! ```text
-//! start ─► current ─ Configure ─► current            a reload in place
-//!             ├───── Quit ──────► leaving ─► ended   WINCH, QUIT, or another process takes over
-//!             └ dies, leaves by itself, talks nonsense, cannot be told anything ─► another one, with the same sockets
+//! start ─ Begin ─► current ─ Configure ─► current            a reload in place
+//!                     ├───── Quit ──────► leaving ─► ended   WINCH, QUIT, or another process takes over
+//!                     └ dies, leaves by itself, talks nonsense, cannot be told anything ─► another one, with the same sockets
 //! ```
 //! Whatever a worker process does or does not, the master stays in control: it waits for answers only, at most
 //! [`LOAD_PATIENCE`], and not when a signal orders an end meanwhile.
@@ -384,7 +384,8 @@ fn environment(main: &MainSettings) -> Vec<(OsString, OsString)> {
     [("TZ", None)].into_iter().chain(named).filter_map(value).collect()
 }
 
-/// Starts a worker process and waits until it serves. One that does not is among those that leave.
+/// Starts a worker process, waits until it can serve, and lets it. One that does not is among those that leave; it has
+/// served nobody.
 fn begin(
     handover: &Handover,
     leaving: &mut Vec<Child>,
@@ -393,7 +394,7 @@ fn begin(
 ) -> Result<Child, Failure> {
     let mut child = Child::start(&handover.env).map_err(Failure::Refused)?;
     console.say(Level::Notice, format_args!("start worker process {}", child.pid()));
-    match configure(&mut child, handover, inbox) {
+    match configure(&mut child, handover, inbox).and_then(|()| child.begin()) {
         Ok(()) => Ok(child),
         Err(failure) => {
             child.is_discarded = true;

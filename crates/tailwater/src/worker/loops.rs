@@ -1,10 +1,11 @@
 //! The loops of the process: started, given a new configuration, told to leave, waited for.
 //!
 //! ```text
-//! start ─► current ─ Order::Generation ─► current        a reload
-//!             └───── Order::Quit ───────► leaving ─► ended   fewer loops, loops with other settings, shutdown
-//!                                            └─ timeout ─► dropped: connections are closed
+//! start ─ Order::Begin ─► current ─ Order::Generation ─► current        a reload
+//!                            └───── Order::Quit ───────► leaving ─► ended   fewer loops, loops with other settings, shutdown
+//!                                                           └─ timeout ─► dropped: connections are closed
 //! ```
+//! Loops that are started together begin together, when all of them stand: a start that fails has served nobody.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -35,6 +36,8 @@ pub(crate) struct Loops {
     faults: Faults,
     farewells: Farewells,
     last_id: u64,
+    /// Whether those that stand serve, see [`Loops::begin`].
+    has_begun: bool,
 }
 
 /// What the loops are to serve.
@@ -81,10 +84,24 @@ impl Loops {
             faults,
             farewells: Farewells::new()?,
             last_id: 0,
+            has_begun: false,
         })
     }
 
-    /// Makes the loops serve `wanted`: those that run take it over, missing ones are started, surplus ones leave, and
+    /// Lets the loops accept connections, from now on and whenever one is started.
+    pub(crate) fn begin(&mut self) {
+        self.has_begun = true;
+        self.let_begin(&self.current);
+    }
+
+    fn let_begin(&self, loops: &[Running]) {
+        if self.has_begun {
+            // One that has just ended is started again by `reap`.
+            loops.iter().for_each(|running| drop(running.thread.send(Order::Begin)));
+        }
+    }
+
+    /// Makes the loops serve `wanted`, once they have [begun](Self::begin): those that run take it over, missing ones are started, surplus ones leave, and
     /// so do all if a loop's own settings have changed. On an error those that run go on as before.
     pub(crate) fn serve(&mut self, wanted: &Wanted<'_>, console: &Console) -> Result<(), Fault> {
         let main = &wanted.generation.main;
@@ -112,7 +129,8 @@ impl Loops {
             // A loop that has just ended is started again by `reap`.
             let _ = running.thread.send(Order::Generation(wanted.generation.clone(), sockets));
         }
-        started.iter().for_each(|running| self.began(running));
+        started.iter().for_each(|running| self.know(running));
+        self.let_begin(&started);
         self.current.extend(started);
         self.settings = Some(settings);
         self.leave(surplus, main.shutdown_timeout);
@@ -193,13 +211,14 @@ impl Loops {
         let sockets = wanted.sockets.of_loop(index).map_err(|error| cannot_share(&error))?;
         let settings = LoopSettings::of(&wanted.generation.main, wanted.affinity);
         let running = self.start(index, &settings, wanted.generation, sockets)?;
-        self.began(&running);
+        self.know(&running);
+        self.let_begin(std::slice::from_ref(&running));
         self.current.insert(at, running);
         Ok(())
     }
 
     /// A loop runs: it is counted and looked after.
-    fn began(&self, running: &Running) {
+    fn know(&self, running: &Running) {
         self.counts.add_loop(running.thread.stats().clone());
         self.faults.add(running.index, running.thread.stats().clone());
     }

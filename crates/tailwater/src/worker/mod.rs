@@ -45,7 +45,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts pools and loops. The logs of `config` are open.
+    /// Starts pools and loops, which serve when they are told to [begin](Self::begin). The logs of `config` are open.
     pub(crate) fn start(
         config: Config,
         sockets: Arc<Sockets>,
@@ -69,6 +69,11 @@ impl Server {
         let wanted = Wanted { generation: &generation, sockets: &sockets, affinity: &affinity };
         loops.serve(&wanted, console)?;
         Ok(Self { config_thread, generation, sockets, pools, affinity, loops })
+    }
+
+    /// Lets the loops accept connections.
+    pub(crate) fn begin(&mut self) {
+        self.loops.begin();
     }
 
     /// Serves by `config` from now on. On an error everything is as before.

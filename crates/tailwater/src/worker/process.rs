@@ -1,10 +1,11 @@
 //! The life of a worker process: it does what its master orders, and ends when the master is gone.
 //!
 //! ```text
-//! exec ─ Configure ─► serving ─ Configure ─► serving          a reload; refused, it serves as before
-//!                        ├─ Quit, QUIT, master gone ─► draining ─ last connection ─► end
-//!                        └─ Stop, TERM, INT ─────────────────────────────────────► end
+//! exec ─ Configure ─► ready ─ Begin ─► serving ─ Configure ─► serving          a reload; refused, it serves as before
+//!                                         ├─ Quit, QUIT, master gone ─► draining ─ last connection ─► end
+//!                                         └─ Stop, TERM, INT ─────────────────────────────────────► end
 //! ```
+//! Nobody is served before the master has said `Begin`: until then it may kill this process, and nothing is lost.
 //! It is started by the same program file as the master, whatever is installed meanwhile, with memory of its own at
 //! addresses of its own: nothing of what the master knows is in it but what it was sent.
 
@@ -286,6 +287,7 @@ impl Worker {
                 self.sinks.hand_over(named(&names, fds.into_iter()));
                 self.sinks.reopen();
             }
+            Ok(Some((Order::Begin, _))) => self.server.begin(),
             Ok(Some((Order::Quit, _))) => self.drain(),
             Ok(Some((Order::Stop, _))) => self.state = State::Ended,
             Ok(None) => self.orphaned("the master process is gone"),

@@ -100,6 +100,18 @@ fn new(text: &str) -> String {
 }
 
 #[test]
+fn who_is_answered_during_the_start_is_in_the_log() {
+    // The last of so many loops starts long after the first one.
+    let conf = "worker_processes 100; http { log_format f '$uri'; access_log logs/f.log f;
+                server { listen 127.0.0.1:{port}; return 200 x; } }";
+    let mut server = server().with_master().start(conf).unwrap();
+    assert_eq!(page(&server, "/one").0, 200);
+    assert!(server.stop().unwrap().success());
+    assert_eq!(server.log("logs/f.log", 1).unwrap(), ["/one"]);
+    assert!(!server.error_log().contains("signal 9"), "{}", server.error_log());
+}
+
+#[test]
 fn a_worker_process_serves_and_has_no_rights() {
     // Somebody left a file open.
     let careless = ["sh", "-c", "exec 9</etc/passwd; exec \"$@\"", "sh"];
