@@ -27,7 +27,6 @@ mod log;
 mod map;
 pub mod metrics;
 mod mp4;
-mod names;
 mod precompressed;
 mod random_index;
 mod real_ip;

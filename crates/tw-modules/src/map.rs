@@ -8,11 +8,11 @@ use std::sync::Arc;
 use tw_conf::{Args, ConfError, Directive, HTTP, Node, Setting, Span, Word, record};
 use tw_server::load::Resolve;
 use tw_server::module::Settings;
+use tw_server::names::{Conflicting, HostName, Names, NotAName, Wildcards};
 use tw_server::regex::{Caseless, Regex};
 use tw_server::vars::{SlotKind, Template, Value};
 
 use self::table::{Subject, Table, Text};
-use crate::names::{Names, Refused, Wildcards};
 
 /// Largest `map_hash_bucket_size`; nginx refuses what is above.
 const BUCKET_SIZE_MAX: u64 = 65536 - 64;
@@ -169,12 +169,12 @@ impl RawMap {
             Subject::Host => Wildcards::Allowed,
             Subject::Text => Wildcards::None,
         };
-        self.names.add(name, wildcards, value).map_err(|refused| {
-            let name = String::from_utf8_lossy(name);
-            line.fail(match refused {
-                Refused::Invalid => format!("invalid hostname or wildcard \"{name}\""),
-                Refused::Conflicting => format!("conflicting parameter \"{name}\""),
-            })
+        let host = HostName::parse(name, wildcards).map_err(|NotAName| {
+            line.fail(format!("invalid hostname or wildcard \"{}\"", String::from_utf8_lossy(name)))
+        })?;
+        let shown = host.written();
+        self.names.add(host, value).map_err(|Conflicting| {
+            line.fail(format!("conflicting parameter \"{}\"", String::from_utf8_lossy(&shown)))
         })
     }
 

@@ -8,13 +8,12 @@ use tw_http::Known;
 use tw_log::Level;
 use tw_server::http::plan::Plan;
 use tw_server::http::request::Request;
-use tw_server::http::route::Name;
+use tw_server::http::route::ServerName;
 use tw_server::load::Resolve;
 use tw_server::module::Settings;
+use tw_server::names::{Conflicting, HostName, Names, NotAName, Wildcards};
 use tw_server::regex::{BacktrackLimit, Caseless, Match, Regex};
 use tw_server::vars::{Value, VarDef};
-
-use crate::names::{Names, Refused, Wildcards};
 
 /// Longest host of a referer that is looked up.
 const HOST_MAX: usize = 256;
@@ -148,7 +147,8 @@ impl Valid {
         for word in &raw.names {
             let slash = word.bytes.iter().position(|&byte| byte == b'/').unwrap_or(word.bytes.len());
             let (host, path) = word.bytes.split_at(slash);
-            valid.add(host, path).map_err(|message| ConfError::new(message).at(word.span))?;
+            let fail = |message| ConfError::new(message).at(word.span);
+            valid.add(host_name(host).map_err(fail)?, path).map_err(fail)?;
             names += 1;
         }
         for word in &raw.regexes {
@@ -160,16 +160,15 @@ impl Valid {
         }
         if raw.server_names {
             for name in cx.server_names().to_vec() {
-                let host = match name {
-                    Name::Regex(regex) => {
+                match name {
+                    ServerName::Regex(regex) => {
                         valid.host_regexes.push(regex);
                         continue;
                     }
-                    Name::Exact(name) | Name::Dot(name) => name.to_vec(),
-                    Name::Below(name) => [b"*", &*name].concat(),
-                    Name::Prefix(name) => [&*name, b"*"].concat(),
-                };
-                valid.add(&host, b"").map_err(|message| ConfError::new(message).at(span))?;
+                    ServerName::Host(host) => {
+                        valid.add(host, b"").map_err(|message| ConfError::new(message).at(span))?
+                    }
+                }
                 names += 1;
             }
         }
@@ -193,7 +192,7 @@ impl Valid {
     }
 
     /// Adds a host with the beginning of its paths. The error is nginx's message.
-    fn add(&mut self, host: &[u8], path: &[u8]) -> Result<(), String> {
+    fn add(&mut self, host: HostName, path: &[u8]) -> Result<(), String> {
         let at = match path {
             b"" => 0,
             path => {
@@ -201,13 +200,10 @@ impl Valid {
                 self.paths.len() as u32 - 1
             }
         };
-        self.hosts.add(host, Wildcards::Allowed, at).map_err(|refused| {
-            let host = String::from_utf8_lossy(host);
-            match refused {
-                Refused::Invalid => format!("invalid hostname or wildcard \"{host}\""),
-                Refused::Conflicting => format!("conflicting parameter \"{host}\""),
-            }
-        })
+        let shown = host.written();
+        self.hosts
+            .add(host, at)
+            .map_err(|Conflicting| format!("conflicting parameter \"{}\"", String::from_utf8_lossy(&shown)))
     }
 
     /// Whether the referer of `r` is valid. An expression that fails is logged and decides that it is not.
@@ -250,6 +246,12 @@ impl Valid {
     }
 }
 
+/// The host of a line. The error is nginx's message.
+fn host_name(host: &[u8]) -> Result<HostName, String> {
+    HostName::parse(host, Wildcards::Allowed)
+        .map_err(|NotAName| format!("invalid hostname or wildcard \"{}\"", String::from_utf8_lossy(host)))
+}
+
 /// What follows `http://` or `https://`; `None` if the field does not begin so.
 fn after_scheme(referer: &[u8]) -> Option<&[u8]> {
     if referer.len() < SHORTEST {
@@ -277,7 +279,7 @@ mod tests {
         };
         for host in hosts {
             let (host, path) = host.split_at(host.find('/').unwrap_or(host.len()));
-            valid.add(host.as_bytes(), path.as_bytes()).unwrap();
+            valid.add(host_name(host.as_bytes()).unwrap(), path.as_bytes()).unwrap();
         }
         valid
     }

@@ -11,6 +11,7 @@ pub mod load;
 pub mod log;
 pub mod metrics;
 pub mod module;
+pub mod names;
 pub mod pools;
 pub mod reach;
 pub mod regex;

@@ -23,7 +23,7 @@ use crate::core::main::{LoopGuard, MainSettings};
 use crate::core::server::ServerSettings;
 use crate::http::generation::{Config, DebugLines, Server};
 use crate::http::plan::Plan;
-use crate::http::route::{Name, Pattern};
+use crate::http::route::{Pattern, ServerName};
 use crate::log::{LogTarget, Logs, OtherBatch, SharedErrorLog, SinkRef};
 use crate::module::Module;
 use crate::pools::PoolSettings;
@@ -89,7 +89,7 @@ impl Resolve<'_> {
     }
 
     /// The names of the server that is being resolved, or whose block is.
-    pub fn server_names(&self) -> &[Name] {
+    pub fn server_names(&self) -> &[ServerName] {
         self.server.as_ref().map(|server| &*server.names).unwrap_or_default()
     }
 

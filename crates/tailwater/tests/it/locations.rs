@@ -193,6 +193,11 @@ fn names_of_servers() {
         ("example.com", "first.example|"),
         ("dot.example", ".dot.example|"),
         ("x.dot.example", ".dot.example|"),
+        // An empty label is one.
+        (".example.com", "*.example.com|"),
+        (".deep.example.com", "*.deep.example.com|"),
+        (".dot.example", ".dot.example|"),
+        (".mail.org", "first.example|"),
         ("mail.org", "mail.*|"),
         ("mail.x.org", "mail.*|"),
         ("mail.example.org", "mail.example.*|"),

@@ -86,7 +86,7 @@ fn a_map_may_replace_another_but_no_variable_of_the_server() {
         ("map $arg_a $x { a; }", "invalid number of the map parameters in"),
         ("map $arg_a $x { a b c; }", "invalid number of the map parameters in"),
         ("map $arg_a $x { a 1 { } }", "unexpected \"{\" in"),
-        ("map $arg_a $x { a 1; A 2; }", "conflicting parameter \"A\" in"),
+        ("map $arg_a $x { a 1; A 2; }", "conflicting parameter \"a\" in"),
         ("map $arg_a $x { hostnames; .a.b 1; *.a.b 2; }", "conflicting parameter \"*.a.b\" in"),
         ("map $arg_a $x { hostnames; a*b 1; }", "invalid hostname or wildcard \"a*b\" in"),
         ("map $arg_a $x { default 1; default 2; }", "duplicate default map parameter in"),

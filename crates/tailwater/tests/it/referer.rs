@@ -52,7 +52,7 @@ fn refused_referers() {
         ("valid_referers ~;", "empty regex in \"~\" in"),
         ("valid_referers ~(;", "regex compilation failed"),
         ("valid_referers a*b;", "invalid hostname or wildcard \"a*b\" in"),
-        ("valid_referers a.b A.b;", "conflicting parameter \"A.b\" in"),
+        ("valid_referers a.b A.b;", "conflicting parameter \"a.b\" in"),
         (
             "valid_referers none blocked;",
             "the \"none\" or \"blocked\" referers are specified in the \"valid_referers\" directive without any valid \

@@ -3,7 +3,7 @@
 use tw_server::regex::{Match, Regex};
 use tw_server::session::Session;
 
-use crate::names::Names;
+use tw_server::names::Names;
 
 /// What a map does with a text.
 pub(crate) struct Table<T> {
@@ -81,7 +81,7 @@ mod tests {
     use tw_server::regex::{BacktrackLimit, Captures, Caseless};
 
     use super::*;
-    use crate::names::Wildcards;
+    use tw_server::names::{HostName, Wildcards};
 
     /// A session whose templates are texts in which `$1` is the first group.
     #[derive(Default)]
@@ -110,7 +110,7 @@ mod tests {
     fn table_of(subject: Subject, default: Option<u32>) -> Table<&'static str> {
         let mut names = Names::default();
         for (name, value) in [("one", 0), ("*.example.com", 1), ("", 2)] {
-            names.add(name.as_bytes(), Wildcards::Allowed, value).unwrap();
+            names.add(HostName::parse(name.as_bytes(), Wildcards::Allowed).unwrap(), value).unwrap();
         }
         let regex = |pattern: &str, caseless| Regex::new(pattern.as_bytes(), caseless).unwrap();
         Table {

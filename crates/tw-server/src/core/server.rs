@@ -8,16 +8,17 @@ use tw_conf::{Args, Buffers, ConfError, Directive, HTTP, SERVER, Setting, Word, 
 use tw_http::HeadLimits;
 
 use super::listen::Listen;
-use crate::http::route::Name;
+use crate::http::route::ServerName;
 use crate::load::Resolve;
 use crate::module::Settings;
+use crate::names::{HostName, NotAName, Wildcards};
 use crate::regex::Caseless;
 use crate::vars::Template;
 
 /// What is used for all requests of a server.
 pub struct ServerSettings {
     /// `server_name`, as they are looked up: the empty name if there is none, for requests without a host.
-    pub names: Vec<Name>,
+    pub names: Vec<ServerName>,
     /// The first `server_name`, for `$server_name` and redirects.
     pub name: Box<[u8]>,
     /// `listen`, without the default that applies when there is none.
@@ -133,7 +134,7 @@ impl Settings for ServerSettings {
         let words = raw.server_name.take().unwrap_or_default();
         let mut names = words.iter().map(|word| name_of(word, cx)).collect::<Result<Vec<_>, _>>()?;
         if names.is_empty() {
-            names.push(Name::Exact(Box::default()));
+            names.push(ServerName::Host(HostName::Exact(Box::default())));
         }
         let name = words.first().map_or_else(Box::default, |word| display_name(&word.bytes, cx));
         let head = outer.map(|o| o.head);
@@ -189,8 +190,7 @@ const fn without_effect(name: &'static str, contexts: u32) -> Directive<Raw> {
         })
 }
 
-fn name_of(word: &Word, cx: &mut Resolve<'_>) -> Result<Name, ConfError> {
-    let invalid = || ConfError::new(format!("invalid server name or wildcard \"{word}\"")).at(word.span);
+fn name_of(word: &Word, cx: &mut Resolve<'_>) -> Result<ServerName, ConfError> {
     let below_nothing = word.bytes.starts_with(b"*") && !matches!(&*word.bytes, [_, b'.', _, ..]);
     if below_nothing || word.is(".") {
         return Err(ConfError::new(format!("server name \"{word}\" is invalid")).at(word.span));
@@ -209,21 +209,12 @@ fn name_of(word: &Word, cx: &mut Resolve<'_>) -> Result<Name, ConfError> {
         for (_, name) in regex.names() {
             cx.vars.capture(name).map_err(|error| error.at(word.span))?;
         }
-        return Ok(Name::Regex(regex));
+        return Ok(ServerName::Regex(regex));
     }
-    let lower = word.bytes.to_ascii_lowercase();
-    let name = if lower == b"$hostname" { cx.hostname.to_vec() } else { lower };
-    if name.contains(&0) || name.windows(2).any(|w| w == b"..") {
-        return Err(invalid());
-    }
-    let stars = name.iter().filter(|b| **b == b'*').count();
-    match (&*name, stars) {
-        ([b'*', b'.', ..], 1) if name.len() > 2 => Ok(Name::Below(name[1..].into())),
-        ([.., b'.', b'*'], 1) if name.len() > 2 => Ok(Name::Prefix(name[..name.len() - 1].into())),
-        ([b'.', ..], 0) => Ok(Name::Dot(name.into())),
-        (_, 0) => Ok(Name::Exact(name.into())),
-        _ => Err(invalid()),
-    }
+    let name = if word.bytes.eq_ignore_ascii_case(b"$hostname") { cx.hostname } else { &*word.bytes };
+    HostName::parse(name, Wildcards::Allowed).map(ServerName::Host).map_err(|NotAName| {
+        ConfError::new(format!("invalid server name or wildcard \"{word}\"")).at(word.span)
+    })
 }
 
 fn display_name(bytes: &[u8], cx: &Resolve<'_>) -> Box<[u8]> {

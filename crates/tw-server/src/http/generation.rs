@@ -7,7 +7,7 @@ use tw_conf::Span;
 use tw_net::{Addr, ListenOptions};
 
 use super::plan::Plan;
-use super::route::{Locations, Names};
+use super::route::{Locations, ServerNames};
 use crate::core::location::TempPath;
 use crate::core::main::MainSettings;
 use crate::core::server::ServerSettings;
@@ -99,7 +99,7 @@ pub struct ListenGroup {
     /// `proxy_protocol`
     pub proxy_protocol: bool,
     /// Servers by name.
-    pub names: Names,
+    pub names: ServerNames,
     /// The server for hosts that no name matches.
     pub default_server: ServerId,
     /// All servers of the address.

@@ -4,87 +4,60 @@
 //! prefixes (a binary search, then at most one step per nested prefix), and regular expressions in the order written.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::generation::{PlanId, ServerId};
+use crate::names::{Conflicting, HostName, Names};
 use crate::regex::{BacktrackLimit, Captures, Match, Regex};
 
 /// Servers of one listening address by name.
 #[derive(Default)]
-pub struct Names {
-    exact: HashMap<Box<[u8]>, ServerId>,
-    /// `*.example.com` (key `.example.com` matches below it) and `.example.com` (also the name itself, in `exact`).
-    suffixes: HashMap<Box<[u8]>, ServerId>,
-    /// `www.example.*`, key `www.example.`.
-    prefixes: HashMap<Box<[u8]>, ServerId>,
-    regexes: Vec<(std::sync::Arc<Regex>, ServerId)>,
+pub struct ServerNames {
+    hosts: Names<ServerId>,
+    regexes: Vec<(Arc<Regex>, ServerId)>,
 }
 
 /// A `server_name` argument.
 #[derive(Debug, Clone)]
-pub enum Name {
-    /// A whole name, lower case.
-    Exact(Box<[u8]>),
-    /// Anything below: `.example.com`.
-    Below(Box<[u8]>),
-    /// `.example.com`: the name itself and anything below.
-    Dot(Box<[u8]>),
-    /// `mail.*`: key `mail.`.
-    Prefix(Box<[u8]>),
+pub enum ServerName {
+    /// A name, perhaps with a wildcard.
+    Host(HostName),
     /// `~pattern`.
-    Regex(std::sync::Arc<Regex>),
+    Regex(Arc<Regex>),
 }
 
-/// Whether a name was new to its listening address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Added {
-    /// It was.
-    New,
-    /// Another server has it already; the new one is ignored.
-    Conflicting,
+impl ServerName {
+    /// The name as it was written, in lower case; the pattern of a regular expression.
+    pub fn written(&self) -> Vec<u8> {
+        match self {
+            Self::Host(name) => name.written(),
+            Self::Regex(regex) => regex.pattern().as_bytes().to_vec(),
+        }
+    }
 }
 
-impl Names {
+impl ServerNames {
     /// Adds a name of a server.
-    pub fn add(&mut self, name: &Name, server: ServerId) -> Added {
+    ///
+    /// # Errors
+    /// [`Conflicting`]: another server has it; regular expressions do not conflict.
+    pub fn add(&mut self, name: &ServerName, server: ServerId) -> Result<(), Conflicting> {
         match name {
-            Name::Exact(name) => insert(&mut self.exact, name, server),
-            Name::Below(name) => insert(&mut self.suffixes, name, server),
-            Name::Prefix(name) => insert(&mut self.prefixes, name, server),
-            Name::Dot(name) => {
-                // A name that is ignored is ignored as a whole.
-                if self.exact.contains_key(&name[1..]) || self.suffixes.contains_key(name) {
-                    return Added::Conflicting;
-                }
-                insert(&mut self.exact, &name[1..], server);
-                insert(&mut self.suffixes, name, server)
-            }
-            Name::Regex(regex) => {
+            ServerName::Host(name) => self.hosts.add(name.clone(), server),
+            ServerName::Regex(regex) => {
                 self.regexes.push((regex.clone(), server));
-                Added::New
+                Ok(())
             }
         }
     }
 
-    /// The server for `host` (lower case, without port): exact name, longest suffix, longest prefix, first regex.
-    /// A matching regex sets `captures`.
+    /// The server for `host` (lower case, without port): by name, then the first regex. A matching regex sets `captures`.
     pub fn find(
         &self,
         host: &[u8],
         captures: &mut Captures,
     ) -> Result<Option<(ServerId, Option<&Regex>)>, BacktrackLimit> {
-        if let Some(&server) = self.exact.get(host) {
-            return Ok(Some((server, None)));
-        }
-        let dots = || host.iter().enumerate().filter(|(_, b)| **b == b'.').map(|(at, _)| at);
-        if !self.suffixes.is_empty()
-            && let Some(&server) = dots().filter(|at| *at > 0).find_map(|at| self.suffixes.get(&host[at..]))
-        {
-            return Ok(Some((server, None)));
-        }
-        if !self.prefixes.is_empty()
-            && let Some(&server) =
-                dots().collect::<Vec<_>>().iter().rev().find_map(|at| self.prefixes.get(&host[..=*at]))
-        {
+        if let Some(server) = self.hosts.find(host) {
             return Ok(Some((server, None)));
         }
         for (regex, server) in &self.regexes {
@@ -93,16 +66,6 @@ impl Names {
             }
         }
         Ok(None)
-    }
-}
-
-fn insert(map: &mut HashMap<Box<[u8]>, ServerId>, name: &[u8], server: ServerId) -> Added {
-    match map.entry(name.into()) {
-        std::collections::hash_map::Entry::Occupied(_) => Added::Conflicting,
-        std::collections::hash_map::Entry::Vacant(free) => {
-            free.insert(server);
-            Added::New
-        }
     }
 }
 
@@ -126,7 +89,7 @@ struct Prefix {
 }
 
 struct RegexLocation {
-    regex: std::sync::Arc<Regex>,
+    regex: Arc<Regex>,
     plan: PlanId,
     inner: Option<Box<Locations>>,
 }
@@ -144,7 +107,7 @@ pub enum Pattern {
         no_regex: bool,
     },
     /// `~` or `~*`.
-    Regex(std::sync::Arc<Regex>),
+    Regex(Arc<Regex>),
     /// `@name`.
     Named(Box<[u8]>),
 }
@@ -379,52 +342,31 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_ignored_as_a_whole() {
-        let dot = Name::Dot(b".example.com".as_slice().into());
-        for earlier in
-            [Name::Exact(b"example.com".as_slice().into()), Name::Below(b".example.com".as_slice().into())]
-        {
-            let mut names = Names::default();
-            assert_eq!(names.add(&earlier, ServerId(1)), Added::New);
-            assert_eq!(names.add(&dot, ServerId(2)), Added::Conflicting);
-            for host in ["example.com", "x.example.com"] {
-                let found = names.find(host.as_bytes(), &mut Captures::default()).unwrap();
-                assert_ne!(found.map(|(server, _)| server), Some(ServerId(2)), "{earlier:?} {host}");
-            }
+    fn names_come_before_regexes() {
+        let host = |name: &str| {
+            ServerName::Host(HostName::parse(name.as_bytes(), crate::names::Wildcards::Allowed).unwrap())
+        };
+        let regex =
+            |pattern: &str| ServerName::Regex(Regex::new(pattern.as_bytes(), Caseless::Yes).unwrap().into());
+        let mut names = ServerNames::default();
+        let list = [host(".example.org"), regex(r"^www(\d+)\."), regex("^www"), regex("^$")];
+        for (at, name) in list.iter().enumerate() {
+            assert_eq!(names.add(name, ServerId(at as u32)), Ok(()));
         }
-    }
-
-    #[test]
-    fn names_are_found_as_nginx_documents() {
-        let mut names = Names::default();
-        for (at, name) in [
-            Name::Exact(b"example.org".as_slice().into()),
-            Name::Below(b".example.org".as_slice().into()),
-            Name::Dot(b".example.net".as_slice().into()),
-            Name::Prefix(b"mail.".as_slice().into()),
-            Name::Regex(Regex::new(br"^www\d+\.", Caseless::Yes).unwrap().into()),
-        ]
-        .iter()
-        .enumerate()
-        {
-            assert_eq!(names.add(name, ServerId(at as u32)), Added::New);
-        }
-        assert_eq!(
-            names.add(&Name::Exact(b"example.net".as_slice().into()), ServerId(9)),
-            Added::Conflicting
-        );
-        for (host, expected) in [
-            ("example.org", Some(0)),
-            ("a.b.example.org", Some(1)),
-            ("example.net", Some(2)),
-            ("x.example.net", Some(2)),
-            ("mail.example.com", Some(3)),
-            ("www12.example.com", Some(4)),
-            ("other", None),
-            ("", None),
+        assert_eq!(names.add(&host("*.example.org"), ServerId(9)), Err(Conflicting));
+        assert_eq!(names.add(&regex("^www"), ServerId(9)), Ok(()));
+        for (name, expected, group) in [
+            ("example.org", Some(0), None),
+            ("www12.example.org", Some(0), None),
+            ("www12.example.com", Some(1), Some(&b"12"[..])),
+            ("www.example.com", Some(2), None),
+            ("other", None, None),
+            ("", None, None),
         ] {
-            let found = names.find(host.as_bytes(), &mut Captures::default()).unwrap();
-            assert_eq!(found.map(|(s, _)| s.0), expected, "{host}");
+            let mut captures = Captures::default();
+            let found = names.find(name.as_bytes(), &mut captures).unwrap();
+            assert_eq!(found.map(|(server, _)| server.0), expected, "{name}");
+            assert_eq!(captures.group(1), group, "{name}");
         }
     }
 }

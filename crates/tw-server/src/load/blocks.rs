@@ -14,8 +14,9 @@ use crate::core::location::Location;
 use crate::core::server::ServerSettings;
 use crate::http::generation::{Given, ListenGroup, PlanId, Server, ServerId, SocketOf};
 use crate::http::plan::{self, Plan};
-use crate::http::route::{Added, Locations, Names, Pattern, Written};
+use crate::http::route::{Locations, Pattern, ServerNames, Written};
 use crate::module::Resolved;
+use crate::names::Conflicting;
 
 /// Resolves the `http` block and everything in it.
 pub(super) fn build(http: Scope, table: &Table, cx: &mut Resolve<'_>) -> Result<Built, ConfError> {
@@ -214,7 +215,7 @@ fn join(
                 given: Given::default(),
                 socket: SocketOf::Itself,
                 proxy_protocol: false,
-                names: Names::default(),
+                names: ServerNames::default(),
                 default_server: id,
                 members: Vec::new(),
             });
@@ -244,16 +245,10 @@ fn join(
         group.default_server = id;
     }
     for name in &server.settings.names {
-        if group.names.add(name, id) == Added::Conflicting {
-            let shown = match name {
-                crate::http::route::Name::Exact(n) | crate::http::route::Name::Dot(n) => n.to_vec(),
-                crate::http::route::Name::Below(n) => [b"*", &**n].concat(),
-                crate::http::route::Name::Prefix(n) => [&**n, b"*"].concat(),
-                crate::http::route::Name::Regex(r) => r.pattern().as_bytes().to_vec(),
-            };
+        if group.names.add(name, id) == Err(Conflicting) {
             let message = format!(
                 "conflicting server name \"{}\" on {address}, ignored",
-                String::from_utf8_lossy(&shown)
+                String::from_utf8_lossy(&name.written())
             );
             diagnostics.push(ConfError::warn(message));
         }

@@ -24,7 +24,8 @@ use crate::http::generation::{ListenGroup, ServerId};
 use crate::http::plan::{Outcome, Phase, Plan};
 use crate::http::realpath_root;
 use crate::http::request::{LoopGeneration, Request};
-use crate::http::route::{Name, Pattern};
+use crate::http::route::{Pattern, ServerName};
+use crate::names::HostName;
 
 /// Longest time for all rewrite phases of one explanation; only a disk that stands still takes it.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -195,27 +196,29 @@ fn tell_server(r: &Request, at: usize, told: &mut Explanation) {
 
 fn why_server(r: &Request, group: &ListenGroup, host: &str) -> String {
     let generation = r.generation();
-    let takes = |id: ServerId, name: &&Name| name_takes(name, host.as_bytes()) && group.members.contains(&id);
+    let takes =
+        |id: ServerId, name: &&ServerName| name_takes(name, host.as_bytes()) && group.members.contains(&id);
     let name = generation.server(r.server).settings.names.iter().find(|name| takes(r.server, name));
     match name {
-        Some(Name::Exact(_)) if host.is_empty() => "for requests without a host".to_owned(),
-        Some(Name::Exact(_)) => format!("server_name is \"{host}\""),
-        Some(Name::Dot(name)) => format!("\"{host}\" fits server_name \"{}\"", text(name)),
-        Some(Name::Below(name)) => format!("\"{host}\" fits server_name \"*{}\"", text(name)),
-        Some(Name::Prefix(name)) => format!("\"{host}\" fits server_name \"{}*\"", text(name)),
-        Some(Name::Regex(regex)) => format!("\"{host}\" matches server_name \"~{}\"", regex.pattern()),
+        Some(ServerName::Host(HostName::Exact(_))) if host.is_empty() => {
+            "for requests without a host".to_owned()
+        }
+        Some(ServerName::Host(HostName::Exact(_))) => format!("server_name is \"{host}\""),
+        Some(ServerName::Host(name)) => {
+            format!("\"{host}\" fits server_name \"{}\"", text(&name.written()))
+        }
+        Some(ServerName::Regex(regex)) => {
+            format!("\"{host}\" matches server_name \"~{}\"", regex.pattern())
+        }
         None if group.members.len() == 1 => "the only server of the address".to_owned(),
         None => format!("no server_name fits \"{host}\", so the default server of the address answers"),
     }
 }
 
-fn name_takes(name: &Name, host: &[u8]) -> bool {
+fn name_takes(name: &ServerName, host: &[u8]) -> bool {
     match name {
-        Name::Exact(name) => **name == *host,
-        Name::Below(name) => host.ends_with(name) && host.len() > name.len(),
-        Name::Dot(name) => host.ends_with(name) || *host == name[1..],
-        Name::Prefix(name) => host.starts_with(name),
-        Name::Regex(regex) => regex.is_match(host) == Ok(crate::regex::Match::Yes),
+        ServerName::Host(name) => name.takes(host),
+        ServerName::Regex(regex) => regex.is_match(host) == Ok(crate::regex::Match::Yes),
     }
 }
 
