@@ -1,5 +1,5 @@
 //! What must hold for any bytes a peer sends as a chunked body: no panic, the same outcome however the bytes are
-//! split, and what we encode is what we decode.
+//! split, a body that is complete has all that its chunks announced, and what we encode is what we decode.
 
 use tw_http::chunked::{BODY_END, CHUNK_END, OVERHEAD_MAX};
 use tw_http::{Chunk, ChunkError, ChunkHead, ChunkedDecoder, Trailers};
@@ -24,18 +24,24 @@ pub(crate) fn check(data: &[u8]) {
             body.extend_from_slice(CHUNK_END);
         }
         body.extend_from_slice(BODY_END);
-        assert_eq!(decoded(&[&body], Trailers::Skip, 0), Ok((data.to_vec(), Some(body.len()))));
+        let outcome = Outcome { data: data.to_vec(), announced: data.len() as u64, end: Some(body.len()) };
+        assert_eq!(decoded(&[&body], Trailers::Skip, 0), Ok(outcome));
     }
 }
 
-/// The data, and the length of the coded body if it is complete.
-fn decoded(
-    pieces: &[&[u8]],
-    trailers: Trailers,
-    overhead_max: usize,
-) -> Result<(Vec<u8>, Option<usize>), ChunkError> {
+/// What is known of a body.
+#[derive(Debug, PartialEq, Eq)]
+struct Outcome {
+    data: Vec<u8>,
+    /// The most bytes it was ever known to have.
+    announced: u64,
+    /// The length of the coded body if it is complete.
+    end: Option<usize>,
+}
+
+fn decoded(pieces: &[&[u8]], trailers: Trailers, overhead_max: usize) -> Result<Outcome, ChunkError> {
     let mut decoder = ChunkedDecoder::new(trailers, overhead_max);
-    let (mut data, mut total) = (Vec::new(), 0);
+    let (mut data, mut total, mut announced) = (Vec::new(), 0, 0);
     for piece in pieces {
         let mut rest = *piece;
         loop {
@@ -44,16 +50,21 @@ fn decoded(
             match chunk {
                 Chunk::NeedMore => {
                     assert_eq!(used, rest.len());
+                    announced = announced.max(data.len() as u64 + decoder.chunk_left());
                     break;
                 }
                 Chunk::Data(range) => {
                     assert!(!range.is_empty() && range.end == used);
                     data.extend_from_slice(&rest[range]);
+                    announced = announced.max(data.len() as u64 + decoder.chunk_left());
                 }
-                Chunk::End => return Ok((data, Some(total))),
+                Chunk::End => {
+                    assert_eq!((announced, decoder.chunk_left()), (data.len() as u64, 0));
+                    return Ok(Outcome { data, announced, end: Some(total) });
+                }
             }
             rest = &rest[used..];
         }
     }
-    Ok((data, None))
+    Ok(Outcome { data, announced, end: None })
 }

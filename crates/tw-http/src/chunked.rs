@@ -116,6 +116,12 @@ impl ChunkedDecoder {
         self.stage == Stage::Done
     }
 
+    /// Bytes of the chunk that has begun that are still to come; 0 between chunks. They are known with its size line, before
+    /// any of them is there, so a body can be refused by what it announces.
+    pub fn chunk_left(&self) -> u64 {
+        if self.stage == Stage::Data { self.size } else { 0 }
+    }
+
     /// Reads on in `input`, the bytes not yet consumed, up to the next piece of the body. Says how many bytes were
     /// consumed and what was found; the data of a [`Chunk::Data`] is part of the consumed bytes.
     ///
@@ -336,6 +342,33 @@ mod tests {
         assert_eq!(decoder.decode(b"7ffffffffffffff\r\nabc"), Ok((20, Chunk::Data(17..20))));
         assert_eq!(decoder.decode(b""), Ok((0, Chunk::NeedMore)));
         assert_eq!(decoder.decode(b"de"), Ok((2, Chunk::Data(0..2))));
+    }
+
+    #[test]
+    fn a_chunk_tells_its_size_before_its_data() {
+        let mut decoder = ChunkedDecoder::new(Trailers::Skip, 100);
+        for (input, expected, left) in [
+            (&b""[..], Chunk::NeedMore, 0),
+            // A size is not known before its line has ended.
+            (b"00", Chunk::NeedMore, 0),
+            (b"1", Chunk::NeedMore, 0),
+            (b"2;ext", Chunk::NeedMore, 0),
+            (b"\r", Chunk::NeedMore, 0),
+            (b"\n", Chunk::NeedMore, 18),
+            (b"", Chunk::NeedMore, 18),
+            (b"abc", Chunk::Data(0..3), 15),
+            (b"0123456789abcde", Chunk::Data(0..15), 0),
+            (b"\r\n", Chunk::NeedMore, 0),
+            (b"7ffffffffffffff\r\nxy", Chunk::Data(17..19), 0x7ff_ffff_ffff_fffd),
+        ] {
+            let found = decoder.decode(input).map(|(_, chunk)| (chunk, decoder.chunk_left()));
+            assert_eq!(found, Ok((expected, left)), "{input:?}");
+        }
+        let mut decoder = ChunkedDecoder::new(Trailers::Skip, 0);
+        assert_eq!(decoder.decode(b"0\r\n"), Ok((3, Chunk::NeedMore)));
+        assert_eq!(decoder.chunk_left(), 0);
+        assert_eq!(decoder.decode(b"\r\n"), Ok((2, Chunk::End)));
+        assert_eq!(decoder.chunk_left(), 0);
     }
 
     #[test]

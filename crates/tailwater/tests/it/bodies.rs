@@ -157,7 +157,32 @@ fn too_large_bodies() {
         }
     }
     server.wait_error_log("client intended to send too large body: 11 bytes").unwrap();
-    server.wait_error_log("client intended to send too large chunked body: ").unwrap();
+    server.wait_error_log("client intended to send too large chunked body: 0+11 bytes").unwrap();
+}
+
+#[test]
+fn a_chunk_that_is_too_large_is_refused_at_its_size_line() {
+    let server = echo("client_max_body_size 10; client_body_timeout 60s; lingering_timeout 60s;");
+    for (sent, known) in [
+        ("b\r\n", "0+11"),
+        ("4\r\nabcd\r\n7;x=y\r\n", "4+7"),
+        ("7ffffffffffffff\r\nab", "0+576460752303423487"),
+    ] {
+        let mut client = server.connect().unwrap();
+        client
+            .send(format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{sent}"))
+            .unwrap();
+        // Of the chunk itself nothing more ever comes.
+        let response = client.read_response().unwrap();
+        assert_eq!((response.status, response.field("Connection")), (413, Some("close")), "{sent}");
+        let told = format!("client intended to send too large chunked body: {known} bytes");
+        server.wait_error_log(&told).unwrap();
+    }
+    let mut client = server.connect().unwrap();
+    client
+        .send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nabcd\r\n6\r\nefghij\r\n0\r\n\r\n")
+        .unwrap();
+    assert_eq!(client.read_response().unwrap().text(), "[abcdefghij]");
 }
 
 /// Every file below `dir`.

@@ -226,27 +226,22 @@ async fn read_into(r: &mut Request, into: Into) -> Result<(), u16> {
         match step(r)? {
             Piece::Data(range) => {
                 let (len, end) = (range.len(), range.end);
-                let Request { head, body, .. } = &mut *r;
-                body.memory.extend_from_slice(head.rest().get(range).unwrap_or_default());
+                let fits = refuse_chunk(r, len as u64, max);
+                if fits.is_ok() {
+                    let Request { head, body, .. } = &mut *r;
+                    body.memory.extend_from_slice(head.rest().get(range).unwrap_or_default());
+                }
+                // Also of a body that is refused: the rest of it is read behind what was looked at.
                 consume(r, end);
                 r.body.received += len as u64;
-                if max > 0 && r.body.received > max {
-                    r.log(
-                        Level::Error,
-                        format_args!(
-                            "client intended to send too large chunked body: {} bytes",
-                            r.body.received
-                        ),
-                    );
-                    r.body.hundred = Hundred::Refused;
-                    return Err(413);
-                }
+                fits?;
                 let at_once = into == Into::Configured && only != InFileOnly::Off;
                 if at_once || r.body.memory.len() > buffer_size {
                     save(r, into).await?;
                 }
             }
             Piece::NeedMore => {
+                refuse_chunk(r, 0, max)?;
                 fill(r).await?;
                 // A client that sends faster than we read does not keep the loop.
                 tw_rt::yield_now().await;
@@ -254,6 +249,23 @@ async fn read_into(r: &mut Request, into: Into) -> Result<(), u16> {
             Piece::End => return Ok(()),
         }
     }
+}
+
+/// Refuses a chunked body once it is known to be larger than `max`: of the chunk that has begun `here` bytes have come that
+/// were not taken yet, and its size line told of the others.
+fn refuse_chunk(r: &mut Request, here: u64, max: u64) -> Result<(), u16> {
+    let Stage::Chunked(decoder) = &r.body.stage else { return Ok(()) };
+    let coming = here.saturating_add(decoder.chunk_left());
+    if max == 0 || r.body.received.saturating_add(coming) <= max {
+        return Ok(());
+    }
+    let received = r.body.received;
+    r.log(
+        Level::Error,
+        format_args!("client intended to send too large chunked body: {received}+{coming} bytes"),
+    );
+    r.body.hundred = Hundred::Refused;
+    Err(413)
 }
 
 /// Ignores what has come of a body that its handler did not want. The error is the status of one that is malformed: the
