@@ -18,7 +18,10 @@ use crate::process::{Privileges, Process};
 
 /// Tests the configuration and says how that went.
 pub(crate) fn check(source: &Source, test: Test, options: &Options) -> ExitCode {
-    let console = Console::new();
+    let console = match options.messages {
+        Messages::All => Console::new().with_notes(),
+        Messages::Problems => Console::new(),
+    };
     let say = |text: std::fmt::Arguments<'_>| {
         if options.messages == Messages::All {
             console.plain(text);

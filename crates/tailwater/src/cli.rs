@@ -92,11 +92,21 @@ pub(crate) struct ServeOptions {
 
 /// Why a command line is refused. Displays in nginx's words.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct UsageError(String);
+pub(crate) struct UsageError {
+    message: String,
+    /// What to do about it.
+    pub(crate) hint: String,
+}
+
+impl UsageError {
+    fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), hint: "tailwater -h lists the options".into() }
+    }
+}
 
 impl fmt::Display for UsageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.message)
     }
 }
 
@@ -104,7 +114,8 @@ impl fmt::Display for UsageError {
 pub(crate) fn parse(words: impl IntoIterator<Item = Vec<u8>>) -> Result<Command, UsageError> {
     let mut words = words.into_iter().peekable();
     match words.next_if(|word| word == b"serve") {
-        Some(_) => parse_serve(words),
+        Some(_) => parse_serve(words)
+            .map_err(|error| UsageError { hint: "tailwater serve --help lists the options".into(), ..error }),
         None => parse_main(words).map(Command::Main),
     }
 }
@@ -116,7 +127,7 @@ fn parse_main(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Options, Usage
             b"--help" => options.show(Show::Help),
             b"--version" => options.show(Show::Version),
             b"--explain" => {
-                let missing = || UsageError("option \"--explain\" requires URL".into());
+                let missing = || UsageError::new("option \"--explain\" requires URL");
                 options.explain(words.next().ok_or_else(missing)?);
             }
             [b'-', b'-', b'e', b'x', b'p', b'l', b'a', b'i', b'n', b'=', url @ ..] => {
@@ -124,7 +135,7 @@ fn parse_main(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Options, Usage
             }
             [b'-', b'-', ..] => return Err(invalid(&word)),
             _ => {
-                let Some(letters) = word.strip_prefix(b"-") else { return Err(invalid(&word)) };
+                let Some(letters) = word.strip_prefix(b"-") else { return Err(stray(&word)) };
                 options.letters(letters, &mut words)?;
             }
         }
@@ -153,7 +164,7 @@ impl Options {
                     let mut value = |what: &str| {
                         let inline = (!tail.is_empty()).then(|| tail.to_vec());
                         inline.or_else(|| words.next()).ok_or_else(|| {
-                            UsageError(format!("option \"-{}\" requires {what}", char::from(*letter)))
+                            UsageError::new(format!("option \"-{}\" requires {what}", char::from(*letter)))
                         })
                     };
                     match letter {
@@ -197,16 +208,19 @@ impl Order {
 fn parse_serve(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, UsageError> {
     let mut options = ServeOptions::default();
     while let Some(word) = words.next() {
-        if let Some(address) = word.strip_prefix(b"--listen=") {
-            options.listen = Some(address.to_vec());
-            continue;
-        }
-        match &*word {
+        let (name, inline) = match word.iter().position(|byte| *byte == b'=') {
+            Some(at) if word.starts_with(b"--") => (&word[..at], Some(word[at + 1..].to_vec())),
+            _ => (&word[..], None),
+        };
+        let mut value = |what: &str| {
+            let missing =
+                || UsageError::new(format!("option \"{}\" requires {what}", String::from_utf8_lossy(name)));
+            inline.clone().or_else(|| words.next()).ok_or_else(missing)
+        };
+        match name {
+            b"--listen" | b"-l" => options.listen = Some(value("an address")?),
+            _ if inline.is_some() => return Err(invalid(&word)),
             b"-h" | b"-?" | b"--help" => return Ok(Command::ServeHelp),
-            b"--listen" | b"-l" => match words.next() {
-                Some(address) => options.listen = Some(address),
-                None => return Err(UsageError("option \"--listen\" requires an address".into())),
-            },
             [b'-', _, ..] => return Err(invalid(&word)),
             _ if options.directory.is_some() => return Err(invalid(&word)),
             _ => options.directory = Some(word),
@@ -216,7 +230,29 @@ fn parse_serve(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usag
 }
 
 fn invalid(word: &[u8]) -> UsageError {
-    UsageError(format!("invalid option: \"{}\"", String::from_utf8_lossy(word)))
+    UsageError::new(format!("invalid option: \"{}\"", String::from_utf8_lossy(word)))
+}
+
+/// A word that is neither an option nor the value of one.
+fn stray(word: &[u8]) -> UsageError {
+    let text = String::from_utf8_lossy(word);
+    let meant = match &*text {
+        "stop" | "quit" | "reopen" | "reload" => Some(format!("-s {text}")),
+        "restart" => Some("-s reload".to_owned()),
+        "start" | "run" => Some("tailwater, without options".to_owned()),
+        "test" | "check" | "configtest" => Some("-t".to_owned()),
+        "help" => Some("-h".to_owned()),
+        "version" => Some("-v".to_owned()),
+        _ if text.ends_with(".conf") => Some(format!("-c {text}")),
+        "." | ".." => Some(format!("tailwater serve {text}")),
+        _ if text.ends_with('/') => Some(format!("tailwater serve {text}")),
+        _ => tw_conf::nearest(&text, ["serve"]).map(|serve| format!("tailwater {serve}")),
+    };
+    let error = invalid(word);
+    match meant {
+        Some(meant) => UsageError { hint: format!("did you mean: {meant}? {}", error.hint), ..error },
+        None => error,
+    }
 }
 
 #[cfg(test)]
@@ -307,5 +343,23 @@ mod tests {
         ] {
             assert_eq!(parsed(line), Err(expected.to_owned()), "{line}");
         }
+    }
+    #[test]
+    fn what_to_do_about_mistakes() {
+        let hint = |line: &str| {
+            parse(line.split_whitespace().map(|word| word.as_bytes().to_vec())).unwrap_err().hint
+        };
+        for (line, meant) in [
+            ("reload", Some("-s reload")),
+            ("sevre", Some("tailwater serve")),
+            ("my.conf", Some("-c my.conf")),
+            ("./public/", Some("tailwater serve ./public/")),
+            ("nonsense", None),
+            ("-x", None),
+        ] {
+            let meant = meant.map(|meant| format!("did you mean: {meant}? ")).unwrap_or_default();
+            assert_eq!(hint(line), format!("{meant}tailwater -h lists the options"), "{line}");
+        }
+        assert_eq!(hint("serve -x"), "tailwater serve --help lists the options");
     }
 }

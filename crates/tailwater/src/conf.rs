@@ -1,12 +1,14 @@
 //! The configuration: where it is, and loading it.
 
+use std::collections::HashSet;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use tw_conf::{
-    ConfError, ConfFiles, Diagnostics, MemoryFiles, Reader, RecordedFiles, Sources, Span, SystemFiles, Tree,
+    ConfError, ConfFiles, Diagnostics, Level, MemoryFiles, MissingList, Reader, RecordedFiles, Sources, Span,
+    SystemFiles, Tree,
 };
 use tw_server::config_thread;
 use tw_server::http::generation::Config;
@@ -28,6 +30,9 @@ pub(crate) const DEFAULT_FILE: &str = match option_env!("TAILWATER_CONF") {
 };
 /// The error log unless the configuration or `-e` says otherwise, relative to the prefix.
 const DEFAULT_ERROR_LOG: &[u8] = b"logs/error.log";
+
+/// How many mistakes are said one by one. Who has more has loaded another thing than a configuration.
+const MAX_SAID: usize = 50;
 
 /// Where a configuration comes from. Reading it again is what a reload does.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -149,11 +154,15 @@ impl Source {
     /// Says what is wrong with what was loaded.
     fn tell(&self, outcome: Outcome, console: &Console) -> Option<Loaded> {
         let Outcome { tree, diagnostics, config } = outcome;
-        diagnostics.iter().for_each(|warning| console.conf(warning, &tree.sources));
+        let is_mistake = |said: &&ConfError| matches!(said.level, Level::Emerg | Level::Crit);
+        let (mistakes, others): (Vec<_>, Vec<_>) = diagnostics.iter().partition(is_mistake);
+        others.into_iter().for_each(|warning| console.conf(warning, &tree.sources));
         match config {
             Ok(config) => Some(Loaded { tree, config }),
             Err(error) => {
-                console.conf(&self.advise(error), &tree.sources);
+                let first = self.advise(error);
+                console.conf(&first, &tree.sources);
+                tell_more(&first, &mistakes, &tree.sources, console);
                 None
             }
         }
@@ -204,6 +213,28 @@ impl Loaded {
     /// The texts it was read from.
     pub(crate) fn sources(&self) -> &Sources {
         &self.tree.sources
+    }
+}
+
+/// Says the mistakes after the first one: what is missing as a list with the first, the others one by one.
+fn tell_more(first: &ConfError, more: &[&ConfError], sources: &Sources, console: &Console) {
+    let mut said = HashSet::from([&*first.message]);
+    let others = more.iter().filter(|mistake| mistake.missing.is_none());
+    for mistake in others.clone().take(MAX_SAID) {
+        match said.insert(&mistake.message) {
+            true => console.conf(mistake, sources),
+            // A hint helps once.
+            false => console.say(tw_log::Level::Emerg, format_args!("{}", mistake.line(sources))),
+        }
+    }
+    match others.count().saturating_sub(MAX_SAID) {
+        0 => {}
+        more => console.say(tw_log::Level::Emerg, format_args!("and {more} more mistakes")),
+    }
+    let list = MissingList::new(std::iter::once(first).chain(more.iter().copied()), sources);
+    if list.count() > 1 {
+        let message = format!("in all, {} are not supported by this version of Tailwater", list.summary());
+        console.list(&message, format_args!("{list}"));
     }
 }
 

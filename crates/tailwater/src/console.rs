@@ -15,7 +15,7 @@ pub(crate) struct Fault {
     pub(crate) level: Level,
     /// The line of the log.
     pub(crate) message: String,
-    /// What to do about it, for a terminal.
+    /// What to do about it, for the line below.
     pub(crate) hint: Option<String>,
 }
 
@@ -46,10 +46,18 @@ impl fmt::Display for Fault {
 /// How standard error is written to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Look {
-    /// nginx's line and nothing else: a file, a pipe, a journal.
+    /// A file, a pipe, a journal: nginx's line as it is; below it the source line and the hint.
     Plain,
-    /// A terminal: also the source line and the hint, perhaps in colour.
+    /// A terminal: the same without control characters, perhaps in colour.
     Terminal { colour: bool },
+}
+
+/// What is done with what is merely worth knowing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Notes {
+    /// It is shown: somebody tests a configuration.
+    Shown,
+    Dropped,
 }
 
 /// Where messages go.
@@ -57,6 +65,7 @@ enum Look {
 pub(crate) struct Console {
     stderr: Option<Look>,
     log: ErrorLog,
+    notes: Notes,
     /// What was said since somebody began to listen.
     record: RefCell<Option<Vec<Fault>>>,
 }
@@ -68,12 +77,17 @@ impl Console {
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let colour = !set("NO_COLOR") && !dumb;
         let look = if io::stderr().is_terminal() { Look::Terminal { colour } } else { Look::Plain };
-        Self { stderr: Some(look), log: ErrorLog::none(), record: RefCell::default() }
+        Self { stderr: Some(look), log: ErrorLog::none(), notes: Notes::Dropped, record: RefCell::default() }
     }
 
     /// One that says nothing until it has a log.
     pub(crate) fn quiet() -> Self {
-        Self { stderr: None, log: ErrorLog::none(), record: RefCell::default() }
+        Self { stderr: None, log: ErrorLog::none(), notes: Notes::Dropped, record: RefCell::default() }
+    }
+
+    /// The same, with notes about the configuration.
+    pub(crate) fn with_notes(self) -> Self {
+        Self { notes: Notes::Shown, ..self }
     }
 
     /// Remembers warnings and worse from now on.
@@ -108,18 +122,21 @@ impl Console {
         self.remember(|| Fault { level, message: message.to_string(), hint: None });
     }
 
-    /// A fault, with its hint on a terminal.
+    /// A fault, with its hint.
     pub(crate) fn fault(&self, fault: &Fault) {
         self.show(fault.level, format_args!("{fault}"), fault.hint.as_deref());
         self.log.write(fault.level, None, format_args!("{fault}"));
         self.remember(|| fault.clone());
     }
 
-    /// A message about the configuration, with its place on a terminal.
+    /// A message about the configuration, with its place. Standard error alone shows the place: a log has lines.
     pub(crate) fn conf(&self, error: &ConfError, sources: &Sources) {
+        if error.level == tw_conf::Level::Notice && self.notes == Notes::Dropped {
+            return;
+        }
         let diagnostic = Diagnostic { error, sources };
         match self.stderr {
-            Some(Look::Plain) => print(&format!("{diagnostic}\n")),
+            Some(Look::Plain) => print(&format!("{}\n", diagnostic.plain())),
             Some(Look::Terminal { colour }) => print(&format!("{}\n", diagnostic.terminal(colour))),
             None => {}
         }
@@ -132,6 +149,17 @@ impl Console {
         let line = error.line(sources);
         self.log.write(level, None, format_args!("{line}"));
         self.remember(|| Fault { level, message: line.to_string(), hint: error.hint.clone() });
+    }
+
+    /// A message with a list below it, which a log has no room for.
+    pub(crate) fn list(&self, message: &str, list: fmt::Arguments<'_>) {
+        self.show(Level::Emerg, format_args!("{message}:"), None);
+        if self.stderr.is_some() {
+            print(&format!("{list}\n"));
+        }
+        let message = format!("{message}; \"tailwater -t\" lists them");
+        self.log.write(Level::Emerg, None, format_args!("{message}"));
+        self.remember(|| Fault::emerg(message));
     }
 
     /// A message without level, to standard error alone, as nginx reports the outcome of a test.
@@ -153,7 +181,10 @@ impl Console {
             return;
         }
         match self.stderr {
-            Some(Look::Plain) => print(&format!("tailwater: [{level}] {message}\n")),
+            Some(Look::Plain) => {
+                let hint = hint.map(|hint| format!("    = {hint}\n")).unwrap_or_default();
+                print(&format!("tailwater: [{level}] {message}\n{hint}"));
+            }
             Some(Look::Terminal { colour }) => {
                 let paint = |code: &'static str| if colour { code } else { "" };
                 let mark = paint(if level == Level::Warn { "\x1b[1;33m" } else { "\x1b[1;31m" });

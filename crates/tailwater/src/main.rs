@@ -47,7 +47,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            Console::new().plain(format_args!("{error}"));
+            Console::new().plain(format_args!("{error}\n    = {}", error.hint));
             ExitCode::FAILURE
         }
     }

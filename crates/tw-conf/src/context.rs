@@ -71,6 +71,27 @@ pub fn context_words(contexts: Contexts) -> String {
     words.join(", ")
 }
 
+/// What stands in a block of this name that stands in `context`; `None` if that is its module's own matter.
+pub fn inside(name: &str, context: Contexts) -> Option<Contexts> {
+    const BLOCKS: [(&str, Contexts, Contexts); 14] = [
+        ("events", MAIN, EVENTS),
+        ("http", MAIN, HTTP),
+        ("stream", MAIN, STREAM),
+        ("mail", MAIN, MAIL),
+        ("server", HTTP, SERVER),
+        ("server", STREAM, STREAM_SERVER),
+        ("server", MAIL, MAIL_SERVER),
+        ("upstream", HTTP, UPSTREAM),
+        ("upstream", STREAM, STREAM_UPSTREAM),
+        ("location", SERVER, LOCATION),
+        ("location", LOCATION, LOCATION),
+        ("if", SERVER, IF_IN_SERVER),
+        ("if", LOCATION, IF_IN_LOCATION),
+        ("limit_except", LOCATION, LIMIT_EXCEPT),
+    ];
+    BLOCKS.iter().find(|(block, outer, _)| *block == name && *outer == context).map(|(_, _, inner)| *inner)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,4 +1,4 @@
-//! A message as the operator sees it: nginx's line, and on a terminal the text it is about.
+//! A message as the operator sees it: nginx's line, and below it the text it is about.
 //!
 //! ```text
 //! tailwater: [emerg] unknown directive "servr_name" in /etc/nginx/nginx.conf:12
@@ -38,28 +38,45 @@ impl fmt::Display for Diagnostic<'_> {
 }
 
 impl Diagnostic<'_> {
+    /// The line as it is, and what stands below it on a terminal: for files, pipes and journals.
+    pub fn plain(&self) -> String {
+        let mut out = self.to_string();
+        self.below(false, &mut out);
+        out
+    }
+
     /// The line, the source line with the place marked, and the hint; without a line end after the last.
     ///
     /// Control characters of the source are replaced, so that a file cannot steer the terminal.
     pub fn terminal(&self, colour: bool) -> String {
         let paint = |code: &'static str| if colour { code } else { "" };
-        let level = match self.error.level {
-            Level::Emerg | Level::Crit => RED,
-            Level::Warn => YELLOW,
-            Level::Notice => BLUE,
-        };
-        let (mark, plain) = (paint(level), paint(PLAIN));
+        let (mark, plain) = (paint(self.colour()), paint(PLAIN));
         let mut out = format!(
             "tailwater: {mark}[{}]{plain} {}{}{plain}",
             self.error.level.word(),
             paint(BOLD),
             printable(self.error.line(self.sources).as_bytes())
         );
+        self.below(colour, &mut out);
+        out
+    }
 
+    fn colour(&self) -> &'static str {
+        match self.error.level {
+            Level::Emerg | Level::Crit => RED,
+            Level::Warn => YELLOW,
+            Level::Notice => BLUE,
+        }
+    }
+
+    /// Adds the source line and the hint, each with the line end before it.
+    fn below(&self, colour: bool, out: &mut String) {
+        let paint = |code: &'static str| if colour { code } else { "" };
+        let (mark, plain) = (paint(self.colour()), paint(PLAIN));
         let shown = self.error.span.and_then(|span| Shown::new(self.sources, span));
         let (number, width) = match &shown {
             Some(shown) => (shown.line.to_string(), shown.line.to_string().len() + 4),
-            None => (String::new(), 4),
+            None => (String::new(), 3),
         };
         let dim = paint(BLUE);
         // Writing into a String does not fail.
@@ -72,7 +89,6 @@ impl Diagnostic<'_> {
         if let Some(hint) = &self.error.hint {
             let _ = write!(out, "\n{dim}{:>width$} ={plain} {}", "", printable(hint.as_bytes()));
         }
-        out
     }
 }
 
@@ -162,6 +178,16 @@ mod tests {
         let lines: Vec<&str> = out.lines().collect();
         assert_eq!(lines[1], format!("    1 | {}bad{}", "x".repeat(40), "y".repeat(57)));
         assert_eq!(lines[2], format!("      | {}^^^", " ".repeat(40)));
+    }
+
+    #[test]
+    fn the_line_alone_is_as_it_is() {
+        let mut sources = Sources::default();
+        let file = sources.add(Origin::File((*b"/n.conf").into()), (*b"a\x07 b;").into());
+        let error = ConfError::new("bad \x07").at(Span { file, line: 1, start: 0, end: 2 });
+        let plain = Diagnostic { error: &error, sources: &sources }.plain();
+        let expected = "tailwater: [emerg] bad \x07 in /n.conf:1\n    1 | a\u{fffd} b;\n      | ^^";
+        assert_eq!(plain, expected);
     }
 
     #[test]

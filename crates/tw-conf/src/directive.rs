@@ -27,6 +27,7 @@
 
 use crate::context::Contexts;
 use crate::error::{ConfError, Diagnostics};
+use crate::known::allowed_in;
 use crate::span::{Sources, Span};
 use crate::tree::Node;
 use std::ffi::OsString;
@@ -100,6 +101,13 @@ impl DirectiveInfo {
     pub const fn doc(mut self, doc: &'static str) -> Self {
         self.doc = doc;
         self
+    }
+
+    /// How it is written, as a hint: `syntax: root path;`.
+    pub fn usage(&self) -> String {
+        let end = if self.args.has_block() { "" } else { ";" };
+        let gap = if self.syntax.is_empty() { "" } else { " " };
+        format!("syntax: {}{gap}{}{end}", self.name, self.syntax)
     }
 
     /// The whole record. It comes last, so that the type of the settings is known from the list it stands in.
@@ -257,16 +265,20 @@ pub fn full_name(prefix: &[u8], name: &[u8]) -> Vec<u8> {
 /// `directive "NAME" has no opening "{"`, `invalid number of arguments in "NAME" directive`.
 pub fn check(node: &Node, info: &DirectiveInfo, context: Contexts) -> Result<(), ConfError> {
     if info.contexts & context == 0 {
-        return Err(node.error("is not allowed here"));
+        return Err(node.error("is not allowed here").hint(allowed_in(info.name, info.contexts)));
     }
     match (info.args.has_block(), &node.block) {
         (false, Some(_)) => {
-            return Err(node.fail(format!("directive \"{}\" is not terminated by \";\"", node.name)));
+            let error = node.fail(format!("directive \"{}\" is not terminated by \";\"", node.name));
+            return Err(error.hint(info.usage()));
         }
-        (true, None) => return Err(node.no_block()),
+        (true, None) => return Err(node.no_block().hint(info.usage())),
         (false, None) | (true, Some(_)) => {}
     }
-    if info.args.allows(node.args.len()) { Ok(()) } else { Err(node.invalid_count()) }
+    match info.args.allows(node.args.len()) {
+        true => Ok(()),
+        false => Err(node.invalid_count().hint(info.usage())),
+    }
 }
 
 #[cfg(test)]

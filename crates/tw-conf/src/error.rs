@@ -1,6 +1,7 @@
 //! What is wrong with a configuration, in nginx's words, and the sink that collects it.
 
 use crate::span::{Sources, Span};
+use std::borrow::Cow;
 use std::fmt;
 
 /// How bad it is; the words are those of the error log.
@@ -37,14 +38,32 @@ pub struct ConfError {
     pub message: String,
     /// The place, if the message is about one.
     pub span: Option<Span>,
-    /// What the operator may have meant, for a terminal.
+    /// What the operator may have meant, for the lines below nginx's.
     pub hint: Option<String>,
+    /// What is not there yet, if that is all that is wrong.
+    pub missing: Option<Missing>,
+}
+
+/// Something that nginx has and we have not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// A directive, or a variable with its `$`.
+    pub name: Cow<'static, str>,
+    /// The module of nginx it belongs to.
+    pub module: Cow<'static, str>,
+}
+
+impl Missing {
+    /// Something of a module.
+    pub fn new(name: impl Into<Cow<'static, str>>, module: impl Into<Cow<'static, str>>) -> Self {
+        Self { name: name.into(), module: module.into() }
+    }
 }
 
 impl ConfError {
     /// An error that makes the configuration unusable, without a place yet.
     pub fn new(message: impl Into<String>) -> Self {
-        Self { level: Level::Emerg, message: message.into(), span: None, hint: None }
+        Self { level: Level::Emerg, message: message.into(), span: None, hint: None, missing: None }
     }
 
     /// A warning, without a place yet.
@@ -61,6 +80,12 @@ impl ConfError {
     /// The same message with a hint for the operator.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// The same message about something that nginx has and we have not.
+    pub fn missing(mut self, missing: Missing) -> Self {
+        self.missing = Some(missing);
         self
     }
 

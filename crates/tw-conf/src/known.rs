@@ -1,12 +1,16 @@
-//! Directives that nginx knows, so that a directive we do not have is named for what it is.
+//! Directives, variables and modules that nginx knows, so that one we do not have is named for what it is.
 
+mod modules;
 mod table;
+mod variables;
 
 use crate::context::{Contexts, context_words};
 use crate::directive::DirectiveInfo;
-use crate::error::ConfError;
+use crate::error::{ConfError, Missing};
 use crate::suggest::nearest;
 use crate::tree::Node;
+
+pub use modules::{is_built_in, missing_module, module_of_file};
 
 /// A directive of nginx, whether or not we have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,31 +30,48 @@ pub fn known() -> impl Iterator<Item = Known> + Clone {
     })
 }
 
+/// The variables of nginx that requests have, by module. A name that ends with `_` is the beginning of a family.
+pub fn known_variables() -> impl Iterator<Item = (&'static str, &'static str)> + Clone {
+    let rows = variables::VARIABLES.iter().filter(|(module, _)| !module.starts_with("ngx_stream_"));
+    rows.flat_map(|&(module, names)| names.split_ascii_whitespace().map(move |name| (name, module)))
+}
+
+/// What to say about a variable that nothing here defines; `name` is in lower case and without its `$`.
+/// `None` if nginx has none of this name either.
+pub fn missing_variable(name: &str) -> Option<ConfError> {
+    let is = |known: &str| known == name || (known.ends_with('_') && name.starts_with(known));
+    let (_, module) = known_variables().find(|(known, _)| is(known))?;
+    let message = format!("variable \"${name}\" ({module}) is not supported by this version of Tailwater");
+    Some(ConfError::new(message).missing(Missing::new(format!("${name}"), module)))
+}
+
+/// The module of nginx that a directive in this context belongs to.
+pub fn module_of(name: &str, context: Contexts) -> Option<&'static str> {
+    let mut theirs = known().filter(|known| known.name == name && known.contexts & context != 0);
+    theirs.next().map(|known| known.module)
+}
+
 /// What to say about a directive for which no record allows `context`; `supported` holds the records of all modules.
 ///
 /// The messages are nginx's, but for a directive that only nginx has.
 pub fn reject(node: &Node, context: Contexts, supported: &[DirectiveInfo]) -> ConfError {
     let name = node.name.lossy();
-    let misplaced = |contexts| {
-        let hint = format!("\"{name}\" is allowed in: {}", context_words(contexts));
-        node.error("is not allowed here").at(node.name.span).hint(hint)
-    };
+    let misplaced =
+        |contexts| node.error("is not allowed here").at(node.name.span).hint(allowed_in(&name, contexts));
     let ours = supported.iter().filter(|info| info.name == name);
     let ours = ours.fold(0, |contexts, info| contexts | info.contexts);
     if ours & context == 0 && ours != 0 {
         return misplaced(ours);
     }
 
-    let theirs = known().filter(|known| known.name == name);
-    if let Some(known) = theirs.clone().find(|known| known.contexts & context != 0) {
-        let message =
-            format!("directive \"{name}\" ({}) is not supported by this version of Tailwater", known.module);
-        let error = ConfError::new(message).at(node.name.span);
+    if let Some(module) = module_of(&name, context) {
+        let error = missing_directive(node, module);
         return match twin(&name, context, supported) {
             Some(twin) => error.hint(format!("the nearest supported directive is \"{twin}\"")),
             None => error,
         };
     }
+    let theirs = known().filter(|known| known.name == name);
     let theirs = theirs.fold(0, |contexts, known| contexts | known.contexts);
     if theirs != 0 {
         return misplaced(theirs);
@@ -60,11 +81,40 @@ pub fn reject(node: &Node, context: Contexts, supported: &[DirectiveInfo]) -> Co
     if node.name.bytes.starts_with(b"\xef\xbb\xbf") {
         return error.hint("the file begins with a UTF-8 byte order mark; save it without one");
     }
-    let here = supported.iter().filter(|info| info.contexts & context != 0);
-    match nearest(&name, here.map(|info| info.name)) {
-        Some(meant) => error.hint(format!("did you mean \"{meant}\"?")),
+    match meant(&name, context, supported) {
+        Some(meant) => error.hint(meant),
         None => error,
     }
+}
+
+/// What to say about a directive that nginx has in a module and we have not.
+pub fn missing_directive(node: &Node, module: &'static str) -> ConfError {
+    let name = node.name.lossy();
+    let message = format!("directive \"{name}\" ({module}) is not supported by this version of Tailwater");
+    ConfError::new(message).at(node.name.span).missing(Missing::new(name.into_owned(), module))
+}
+
+/// Where a directive may stand, as a hint.
+pub(crate) fn allowed_in(name: &str, contexts: Contexts) -> String {
+    format!("\"{name}\" is allowed in: {}", context_words(contexts))
+}
+
+/// What may have been meant by a name that nobody has: a directive for this place, one that nginx has there, or one for
+/// another place.
+fn meant(name: &str, context: Contexts, supported: &[DirectiveInfo]) -> Option<String> {
+    let name = name.to_ascii_lowercase();
+    let here = supported.iter().filter(|info| info.contexts & context != 0);
+    if let Some(meant) = nearest(&name, here.map(|info| info.name)) {
+        return Some(format!("did you mean \"{meant}\"?"));
+    }
+    let theirs = known().filter(|known| known.contexts & context != 0);
+    if let Some(meant) = nearest(&name, theirs.map(|known| known.name)) {
+        return Some(format!("did you mean \"{meant}\"? This version of Tailwater does not support it"));
+    }
+    let meant = nearest(&name, supported.iter().map(|info| info.name))?;
+    let contexts = supported.iter().filter(|info| info.name == meant);
+    let contexts = contexts.fold(0, |contexts, info| contexts | info.contexts);
+    Some(format!("did you mean \"{meant}\"? It is allowed in: {}", context_words(contexts)))
 }
 
 /// The supported directive of another gateway that does the same: `proxy_cache` for `scgi_cache`.
@@ -102,6 +152,24 @@ mod tests {
     }
 
     #[test]
+    fn variables_of_nginx() {
+        for (name, expected) in [
+            ("upstream_addr", Some("ngx_http_upstream_module")),
+            ("upstream_http_x_y", Some("ngx_http_upstream_module")),
+            ("ssl_preread_server_name", None),
+            ("hostt", None),
+        ] {
+            let missing = missing_variable(name).and_then(|error| error.missing);
+            assert_eq!(missing, expected.map(|module| Missing::new(format!("${name}"), module)), "{name}");
+        }
+        assert_eq!(known_variables().count(), 174);
+        let error = missing_variable("slice_range").unwrap();
+        let expected =
+            "variable \"$slice_range\" (ngx_http_slice_module) is not supported by this version of Tailwater";
+        assert_eq!(error.message, expected);
+    }
+
+    #[test]
     fn rejections() {
         let supported = [
             record::new("listen", "address", SERVER, Args::exact(1)),
@@ -117,7 +185,19 @@ mod tests {
                 "\"listen\" is allowed in: server",
             ),
             ("lisen 80;", SERVER, "unknown directive \"lisen\"", "did you mean \"listen\"?"),
-            ("lisen 80;", MAIN, "unknown directive \"lisen\"", ""),
+            (
+                "lisen 80;",
+                MAIN,
+                "unknown directive \"lisen\"",
+                "did you mean \"listen\"? It is allowed in: server",
+            ),
+            (
+                "proxy_pas a;",
+                LOCATION,
+                "unknown directive \"proxy_pas\"",
+                "did you mean \"proxy_pass\"? This version of Tailwater does not support it",
+            ),
+            ("frobnicate a;", HTTP, "unknown directive \"frobnicate\"", ""),
             (
                 "scgi_cache a;",
                 SERVER,
@@ -142,7 +222,7 @@ mod tests {
                 "\"worker_name\" directive is not allowed here",
                 "\"worker_name\" is allowed in: main",
             ),
-            ("ROOT a;", HTTP, "unknown directive \"ROOT\"", ""),
+            ("ROOT a;", HTTP, "unknown directive \"ROOT\"", "did you mean \"root\"?"),
             (
                 "\u{feff}root a;",
                 HTTP,

@@ -4,6 +4,7 @@
 //! comment, quotes keep blanks, `\` keeps the next byte from having a meaning, and a `{` after `$` belongs to the
 //! word. Source: nginx 1.31, `ngx_conf_read_token`; the limit on a word and its odd edges are nginx's too.
 
+use crate::advice::{line_of, unfinished};
 use crate::error::ConfError;
 use crate::span::Span;
 use crate::tree::Word;
@@ -59,16 +60,21 @@ impl Lexer {
         loop {
             let start = self.pos;
             let Some(byte) = self.peek() else {
-                return if words.is_empty() {
-                    Ok(Item::End(self.here(0)))
-                } else {
-                    Err(self.unexpected_end())
+                return match words.last() {
+                    None => Ok(Item::End(self.here(0))),
+                    Some(last) => Err(unfinished(self.unexpected_end(), last, false, &self.text)),
                 };
             };
             match byte {
                 b' ' | b'\t' | b'\r' | b'\n' => self.bump(),
                 b'#' => self.comment()?,
-                b';' | b'{' | b'}' if words.is_empty() != (byte == b'}') => return Err(self.unexpected(byte)),
+                b';' | b'{' | b'}' if words.is_empty() != (byte == b'}') => {
+                    let error = self.unexpected(byte);
+                    return Err(match words.last() {
+                        Some(last) => unfinished(error, last, false, &self.text),
+                        None => error,
+                    });
+                }
                 b';' | b'{' => {
                     let end = self.here(1);
                     self.bump();
@@ -100,7 +106,7 @@ impl Lexer {
         self.bump();
         loop {
             match self.peek_within(&started)? {
-                None => return Err(self.unexpected_end()),
+                None => return Err(self.unclosed(self.unexpected_end(), &started)),
                 Some(byte) if byte == quote => break,
                 Some(b'\\') => self.bump_escaped(&started)?,
                 Some(_) => self.bump(),
@@ -117,7 +123,10 @@ impl Lexer {
                 self.peek_within(&started)?;
             }
             Some(b';' | b'{' | b')') => {}
-            Some(other) => return Err(self.unexpected(other)),
+            Some(other) => {
+                let hint = "after the closing quote, a blank or \";\" must follow";
+                return Err(self.unexpected(other).hint(hint));
+            }
         }
         Ok(word)
     }
@@ -185,7 +194,18 @@ impl Lexer {
                 format!("too long parameter \"{head}...\" started")
             }
         };
-        Err(ConfError::new(message).at(span))
+        let error = ConfError::new(message).at(span);
+        Err(if started.quote.is_some() { self.unclosed(error, started) } else { error })
+    }
+
+    /// The hint for a quote that is never closed. The message keeps its line.
+    fn unclosed(&self, error: ConfError, started: &Start) -> ConfError {
+        let Some(span) = error.span else { return error };
+        let start = started.pos as u32 - 1;
+        let line = line_of(&self.text, started.pos - 1);
+        error
+            .at(Span { start, end: start + 1, ..span })
+            .hint(format!("this quote, in line {line}, is never closed"))
     }
 
     fn bump(&mut self) {

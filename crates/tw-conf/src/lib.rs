@@ -7,6 +7,7 @@
 //!
 //! Nothing here knows a directive of a module. Source of the grammar and of the texts: nginx 1.31.
 
+mod advice;
 mod context;
 mod diagnostic;
 mod directive;
@@ -14,6 +15,7 @@ mod error;
 mod glob;
 mod known;
 mod lexer;
+mod missing;
 pub mod network;
 mod reader;
 mod setting;
@@ -26,12 +28,17 @@ pub mod units;
 /// The limits kept here, for documents.
 pub const LIMITS: &[&[tw_base::Limit]] = &[lexer::LIMITS, reader::LIMITS];
 
+pub use advice::advise;
 pub use context::*;
 pub use diagnostic::Diagnostic;
 pub use directive::{Args, Cx, Directive, DirectiveInfo, Setter, check, full_name, record};
-pub use error::{ConfError, Diagnostics, Level};
-pub use known::{Known, known, reject};
+pub use error::{ConfError, Diagnostics, Level, Missing};
+pub use known::{
+    Known, is_built_in, known, known_variables, missing_directive, missing_module, missing_variable,
+    module_of, module_of_file, reject,
+};
 pub use lexer::MAX_PARAMETER_SIZE;
+pub use missing::MissingList;
 pub use network::Network;
 pub use reader::{MAX_BLOCK_DEPTH, MAX_INCLUDE_DEPTH, MAX_INCLUDES, Reader};
 pub use setting::{Buffers, Setting};

@@ -2,6 +2,7 @@
 //!
 //! Includes are expanded while reading, at their place, in every block. The reader knows no directive but `include`.
 
+use crate::advice::{indentation, line_of};
 use crate::directive::full_name;
 use crate::error::{ConfError, Level};
 use crate::glob;
@@ -72,7 +73,7 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// The file or one it includes cannot be read, or is wrong by itself; unknown directives are not looked at here.
     pub fn file(&self, tree: &mut Tree, name: &[u8]) -> Result<(), ConfError> {
-        let mut read = Read { reader: self, tree, includes: 0 };
+        let mut read = Read::new(self, tree);
         let mut nodes = Vec::new();
         read.file(name, None, Depth::default(), &mut nodes)?;
         tree.nodes.append(&mut nodes);
@@ -84,7 +85,7 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// Those of [`Reader::file`].
     pub fn text(&self, tree: &mut Tree, name: &[u8], text: &[u8]) -> Result<(), ConfError> {
-        let mut read = Read { reader: self, tree, includes: 0 };
+        let mut read = Read::new(self, tree);
         let file = read.add(Origin::File(name.into()), text.into())?;
         let mut nodes = Vec::new();
         read.source(file, Place::File, Depth::default(), &mut nodes)?;
@@ -97,7 +98,7 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// Those of [`Reader::file`]; blocks are refused.
     pub fn command_line(&self, tree: &mut Tree, text: &[u8]) -> Result<(), ConfError> {
-        let mut read = Read { reader: self, tree, includes: 0 };
+        let mut read = Read::new(self, tree);
         let file = read.add(Origin::CommandLine, text.into())?;
         let mut nodes = Vec::new();
         read.source(file, Place::CommandLine, Depth::default(), &mut nodes)?;
@@ -107,10 +108,11 @@ impl<'a> Reader<'a> {
 }
 
 /// What a run of directives stands in, which decides how it may end.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+#[derive(Clone, Copy)]
+enum Place<'n> {
     File,
-    Block,
+    /// The block of this directive.
+    Block(&'n Node),
     CommandLine,
 }
 
@@ -126,9 +128,26 @@ struct Read<'a> {
     tree: &'a mut Tree,
     /// Files included so far.
     includes: u32,
+    /// The first block whose braces are not indented alike: in its file, one is missing or too many near it.
+    askew: Option<Askew>,
 }
 
-impl Read<'_> {
+/// A block whose closing brace is indented otherwise than the line that opens it.
+struct Askew {
+    file: u32,
+    /// `"location" of line 3`
+    block: String,
+    /// The line of the closing brace.
+    closed: usize,
+    /// Whether that one stands further to the left, as that of a block around would.
+    is_outer: bool,
+}
+
+impl<'a> Read<'a> {
+    fn new(reader: &'a Reader<'a>, tree: &'a mut Tree) -> Self {
+        Self { reader, tree, includes: 0, askew: None }
+    }
+
     /// Adds the directives of a file to `nodes`; `include` is the directive that asked for it.
     fn file(
         &mut self,
@@ -168,12 +187,12 @@ impl Read<'_> {
     fn source(
         &mut self,
         file: u32,
-        place: Place,
+        place: Place<'_>,
         depth: Depth,
         nodes: &mut Vec<Node>,
     ) -> Result<(), ConfError> {
         let text = self.tree.sources.file(file).map(|file| Arc::clone(&file.text)).unwrap_or_default();
-        let mut lexer = Lexer::new(text, file, place == Place::CommandLine);
+        let mut lexer = Lexer::new(text, file, matches!(place, Place::CommandLine));
         self.nodes(&mut lexer, place, depth, nodes)?;
         Ok(())
     }
@@ -182,20 +201,26 @@ impl Read<'_> {
     fn nodes(
         &mut self,
         lexer: &mut Lexer,
-        place: Place,
+        place: Place<'_>,
         depth: Depth,
         nodes: &mut Vec<Node>,
     ) -> Result<Span, ConfError> {
         loop {
             (self.reader.between)();
             match lexer.next()? {
-                Item::End(_) if place != Place::Block => return Ok(Span::default()),
                 Item::End(end) => {
-                    return Err(ConfError::new("unexpected end of file, expecting \"}\"").at(end));
+                    return match place {
+                        Place::File | Place::CommandLine => Ok(Span::default()),
+                        Place::Block(node) => Err(self.never_closed(node, end)),
+                    };
                 }
-                Item::Close(end) if place == Place::Block => return Ok(end),
-                Item::Close(end) => return Err(ConfError::new("unexpected \"}\"").at(end)),
-                Item::Directive { opens: true, end, .. } if place == Place::CommandLine => {
+                Item::Close(end) => {
+                    return match place {
+                        Place::Block(_) => Ok(end),
+                        Place::File | Place::CommandLine => Err(self.closes_nothing(end)),
+                    };
+                }
+                Item::Directive { opens: true, end, .. } if matches!(place, Place::CommandLine) => {
                     let message = "block directives are not supported in -g option";
                     return Err(ConfError::new(message).at(end));
                 }
@@ -228,9 +253,53 @@ impl Read<'_> {
             return Err(node.fail(format!("blocks are nested deeper than {MAX_BLOCK_DEPTH} levels")));
         }
         let mut nodes = Vec::new();
-        let end = self.nodes(lexer, Place::Block, depth, &mut nodes)?;
+        let end = self.nodes(lexer, Place::Block(node), depth, &mut nodes)?;
         nodes.shrink_to_fit();
+        self.compare_braces(node, end);
         Ok((nodes, end))
+    }
+
+    /// Remembers the first block whose braces are not indented alike.
+    fn compare_braces(&mut self, node: &Node, end: Span) {
+        let of_this_file = self.askew.as_ref().is_some_and(|askew| askew.file == end.file);
+        let Some(file) = self.tree.sources.file(end.file).filter(|_| !of_this_file) else { return };
+        let (start, end_at) = (node.name.span.start as usize, end.start as usize);
+        let (opened, closed) = (indentation(&file.text, start), indentation(&file.text, end_at));
+        if let (Some(opened), Some(closed)) = (opened, closed)
+            && opened != closed
+        {
+            let block = shown(node, &file.text);
+            let closed_at = line_of(&file.text, end_at);
+            self.askew = Some(Askew { file: end.file, block, closed: closed_at, is_outer: closed < opened });
+        }
+    }
+
+    /// The error for a block at whose end the file ends.
+    fn never_closed(&self, node: &Node, end: Span) -> ConfError {
+        let error = ConfError::new("unexpected end of file, expecting \"}\"").at(end);
+        let Some(file) = self.tree.sources.file(end.file) else { return error };
+        let open = shown(node, &file.text);
+        let askew = self.askew.as_ref().filter(|askew| askew.file == end.file && askew.is_outer);
+        // The place is where it opens; the message keeps its line.
+        let at = Span { start: node.name.span.start, end: node.span.end, ..end };
+        error.at(at).hint(match askew {
+            None => format!("{open} is never closed"),
+            Some(Askew { block, closed, .. }) => format!(
+                "{open} is never closed; perhaps a \"}}\" is missing for {block}, which the one in line {closed} closes"
+            ),
+        })
+    }
+
+    /// The error for a brace that closes no block.
+    fn closes_nothing(&self, end: Span) -> ConfError {
+        let error = ConfError::new("unexpected \"}\"").at(end);
+        let askew = self.askew.as_ref().filter(|askew| askew.file == end.file && !askew.is_outer);
+        error.hint(match askew {
+            None => "no block is open here".to_owned(),
+            Some(Askew { block, closed, .. }) => {
+                format!("no block is open here; perhaps one \"}}\" is too many: {block} is closed in line {closed}")
+            }
+        })
     }
 
     /// Adds what an `include` brings.
@@ -263,6 +332,11 @@ impl Read<'_> {
         }
         Ok(())
     }
+}
+
+/// A block, for hints: `"location" of line 3`.
+fn shown(node: &Node, text: &[u8]) -> String {
+    format!("the \"{}\" of line {}", node.name, line_of(text, node.name.span.start as usize))
 }
 
 /// A directive without its block; `None` if there are no words, which the lexer does not produce.

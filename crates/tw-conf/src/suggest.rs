@@ -1,9 +1,12 @@
 //! "Did you mean": the nearest of a list of words.
 
+/// As many letters may differ in a long word: more, and it is another word.
+const MAX_DISTANCE: usize = 3;
+
 /// The nearest word to a misspelt one, if one is near enough to be meant: at most a third of its letters differ.
 /// The first of equally near ones wins.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = word.chars().count() / 3;
+    let limit = (word.chars().count() / 3).min(MAX_DISTANCE);
     let mut best: Option<(usize, &str)> = None;
     for candidate in candidates {
         let distance = distance(word, candidate);
@@ -59,7 +62,7 @@ mod tests {
 
     #[test]
     fn only_near_words_are_meant() {
-        let words = ["listen", "server_name", "root", "server", "proxy_pass"];
+        let words = ["listen", "server_name", "root", "server", "proxy_pass", "more_set_header"];
         let table = [
             ("servr_name", Some("server_name")),
             ("servername", Some("server_name")),
@@ -68,6 +71,7 @@ mod tests {
             ("foo", None),
             ("", None),
             ("completely_different", None),
+            ("grpc_set_headers", None),
         ];
         for (word, expected) in table {
             assert_eq!(nearest(word, words), expected, "{word}");

@@ -77,6 +77,9 @@ impl Walk<'_> {
         let mut raw = Raw::default();
         for node in nodes {
             if let Err(error) = self.directive(&mut raw, node, context) {
+                let record = |name: &str| DIRECTIVES.iter().find(|record| record.name == name);
+                let opens = node.name.as_str().and_then(record).is_some_and(|record| record.args.has_block());
+                let error = advise(error, node, opens, self.sources, |name| record(name).is_some());
                 self.diagnostics.push(error);
             }
         }

@@ -74,6 +74,7 @@ pub(crate) fn declared_twice(directive: &str, name: &[u8], sizes: [u64; 2], key:
 /// The error of a name that no directive declares.
 pub(crate) fn undeclared(name: &[u8]) -> ConfError {
     ConfError::new(format!("zero size shared memory zone \"{}\"", tw_log::Text(name)))
+        .hint("a zone of this name is used, and nothing in \"http\" defines one")
 }
 
 /// Bytes that nginx's slabs take for `bytes`: a power of two up to half a page, then whole pages.

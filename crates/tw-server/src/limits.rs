@@ -5,6 +5,7 @@ use tw_base::Limit;
 
 use crate::core::{listen, location, main, server};
 use crate::http::{files, proxy_protocol, request, subrequest, values};
+use crate::load::mistakes;
 use crate::{event_loop, pools, regex};
 
 /// All of them, by what they protect. For documents: it copies every record.
@@ -24,6 +25,9 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
             [request::LIMITS, subrequest::LIMITS, regex::LIMITS, values::LIMITS].concat(),
         ),
         ("disks and files", [&[pools::LIMITS], tw_disk::LIMITS, &[files::LIMITS]].concat().concat()),
-        ("logs and the configuration", [tw_log::LIMITS, tw_conf::LIMITS].concat().concat()),
+        (
+            "logs and the configuration",
+            [tw_log::LIMITS, tw_conf::LIMITS, &[mistakes::LIMITS]].concat().concat(),
+        ),
     ]
 }

@@ -7,6 +7,7 @@
 
 mod blocks;
 mod kept;
+pub(crate) mod mistakes;
 mod scope;
 
 use std::ffi::CString;
@@ -30,6 +31,8 @@ use crate::pools::PoolSettings;
 use crate::reach::Reach;
 use crate::regex::{Caseless, Regex, Regexes};
 use crate::vars::{SlotKind, Template, VarTable};
+
+use mistakes::Mistakes;
 
 pub use kept::Kept;
 pub use scope::directives;
@@ -60,6 +63,7 @@ pub struct Resolve<'a> {
     pub hostname: &'a [u8],
     logs: &'a mut Logs,
     diagnostics: &'a mut Diagnostics,
+    mistakes: &'a mut Mistakes,
     prefix: &'a [u8],
     main_error_log: SharedErrorLog,
     pools: &'a [PoolSettings],
@@ -182,8 +186,12 @@ pub(crate) fn path_bytes(path: &Path) -> CString {
     CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
 }
 
-/// Loads a parsed configuration. The first error ends it; warnings go to `diagnostics`. What modules keep for the process is
-/// taken over from `previous`, the configuration before. Of the tree only the directives of the main context remain.
+/// Loads a parsed configuration. What modules keep for the process is taken over from `previous`, the configuration before.
+/// Of the tree only the directives of the main context remain.
+///
+/// # Errors
+/// The first mistake. The others of the same step (reading directives, making settings of them) go to `diagnostics` as the
+/// warnings do.
 pub fn load(
     tree: &mut Tree,
     prefixes: &Prefixes,
@@ -193,7 +201,7 @@ pub fn load(
 ) -> Result<Config, ConfError> {
     let Tree { nodes, sources } = tree;
     let mut loader = Loader::new(sources, prefixes, modules, diagnostics);
-    loader.walk_main(nodes)?;
+    loader.walk_main(nodes);
     // A million lines take more room as a tree than as settings, and both need not be there at once.
     for block in nodes.iter_mut().filter_map(|node| node.block.as_mut()) {
         for node in std::mem::take(block) {
@@ -201,7 +209,12 @@ pub fn load(
             step_back();
         }
     }
-    loader.finish(previous)
+    let mut mistakes = std::mem::take(&mut loader.mistakes);
+    let loaded = loader.finish(previous, &mut mistakes);
+    match (mistakes.into_first(diagnostics), loaded) {
+        (Some(first), _) => Err(first),
+        (None, loaded) => loaded,
+    }
 }
 
 /// State while a configuration is loaded.
@@ -215,6 +228,7 @@ struct Loader<'a> {
     main: crate::core::main::Raw,
     http: Option<scope::Scope>,
     events: Seen,
+    mistakes: Mistakes,
 }
 
 /// Whether a block that may stand once has been seen.
@@ -249,6 +263,7 @@ impl<'a> Loader<'a> {
             main: crate::core::main::Raw::default(),
             http: None,
             events: Seen::No,
+            mistakes: Mistakes::default(),
         }
     }
 
@@ -262,8 +277,10 @@ impl<'a> Loader<'a> {
         }
     }
 
-    fn finish(mut self, previous: &Kept) -> Result<Config, ConfError> {
-        if self.events == Seen::No {
+    /// From settings as written to what is used. Looks for variables that are missing even if there are mistakes already,
+    /// but not for other mistakes, which may come of these.
+    fn finish(mut self, previous: &Kept, mistakes: &mut Mistakes) -> Result<Config, ConfError> {
+        if self.events == Seen::No && mistakes.is_empty() {
             return Err(ConfError::new("no \"events\" section in configuration"));
         }
         let raw = std::mem::take(&mut self.main);
@@ -274,12 +291,14 @@ impl<'a> Loader<'a> {
         let mut temp_paths = Vec::new();
         let mut built = Built::default();
         let mut kept = Kept::default();
+        let mut later = Mistakes::default();
         if let Some(http) = self.http.take() {
             let mut cx = Resolve {
                 vars: &mut self.vars,
                 hostname: &self.prefixes.hostname,
                 logs: &mut logs,
                 diagnostics: self.diagnostics,
+                mistakes: &mut later,
                 prefix: &self.prefixes.prefix,
                 main_error_log: main_error_log.clone(),
                 pools: &main.pools,
@@ -291,8 +310,16 @@ impl<'a> Loader<'a> {
                 kept: Kept::default(),
                 previous,
             };
-            built = blocks::build(http, &self.table, &mut cx)?;
+            let result = blocks::build(http, &self.table, &mut cx);
             kept = cx.kept;
+            match result {
+                Ok(result) => built = result,
+                Err(error) => later.add(error),
+            }
+        }
+        mistakes.follow(later, &self.vars);
+        if !mistakes.is_empty() {
+            return Err(ConfError::new("the configuration cannot be used"));
         }
         let listens = blocks::listens(&built.servers, self.diagnostics)?;
         let waits = built.plans.iter().any(|plan| plan.core.files.aio.waits_inline());

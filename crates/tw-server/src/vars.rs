@@ -194,8 +194,10 @@ pub struct VarTable {
     fixed: HashSet<&'static str>,
     slots: HashMap<Box<str>, u16>,
     kinds: Vec<Option<SlotKind>>,
-    /// Where a slot was first used, for the message about an unknown variable.
-    used: Vec<(Box<str>, Option<Span>)>,
+    /// The names of the slots.
+    names: Vec<Box<str>>,
+    /// Where slots were used that nobody had defined by then, for messages about unknown variables.
+    open: Vec<(u16, Option<Span>)>,
     /// Whether `$realpath_root` was bound in the block that is being resolved or in one around it.
     pub(crate) realpath_root: bool,
 }
@@ -228,7 +230,11 @@ impl VarTable {
         if let Some(&slot) = self.slots.get(name.as_str()) {
             return match &self.kinds[usize::from(slot)] {
                 Some(SlotKind::Family(eval, suffix)) => Var::Family(*eval, suffix.clone(), Some(slot)),
-                _ => Var::Slot(slot),
+                Some(_) => Var::Slot(slot),
+                None => {
+                    self.open.push((slot, at));
+                    Var::Slot(slot)
+                }
             };
         }
         if let Some(&(eval, _)) = self.one.get(name.as_str()) {
@@ -240,7 +246,9 @@ impl VarTable {
             let slot = self.define(&name, SlotKind::Family(eval, suffix.clone()));
             return Var::Family(eval, suffix, Some(slot));
         }
-        Var::Slot(self.slot(&name, at))
+        let slot = self.slot(&name);
+        self.open.push((slot, at));
+        Var::Slot(slot)
     }
 
     /// Where new values of `name` are stored, which becomes a stored variable if nobody declared it.
@@ -296,7 +304,7 @@ impl VarTable {
 
     /// Defines a name as a slot and says how it is filled. A stored slot does not replace a computed one.
     pub fn define(&mut self, name: &str, kind: SlotKind) -> u16 {
-        let slot = self.slot(&name.to_ascii_lowercase(), None);
+        let slot = self.slot(&name.to_ascii_lowercase());
         let known = &mut self.kinds[slot as usize];
         let is_replaced = match (&known, &kind) {
             (None | Some(SlotKind::Family(..)), _) => true,
@@ -309,24 +317,40 @@ impl VarTable {
         slot
     }
 
+    /// Every use of a name that nobody has defined.
+    pub(crate) fn undefined(&self) -> Vec<(String, Option<Span>)> {
+        let open = self.open.iter().filter(|(slot, _)| self.kinds[usize::from(*slot)].is_none());
+        open.map(|(slot, at)| (self.names[usize::from(*slot)].to_string(), *at)).collect()
+    }
+
+    /// Whether a name, in lower case, has a value.
+    pub(crate) fn is_defined(&self, name: &str) -> bool {
+        let has_slot = || self.slots.get(name).is_some_and(|slot| self.kinds[usize::from(*slot)].is_some());
+        self.one.contains_key(name) || has_slot() || family(&self.families, name).is_some()
+    }
+
+    /// The name that is nearest to one that has no value.
+    pub(crate) fn nearest(&self, name: &str) -> Option<&str> {
+        let mut names: Vec<&str> = self.one.keys().copied().collect();
+        names.extend(self.slots.keys().map(|name| &**name).filter(|name| self.is_defined(name)));
+        names.sort_unstable();
+        tw_conf::nearest(name, names)
+    }
+
     /// Ends loading: every slot that is used must have been defined.
     pub fn finish(self) -> Result<Slots, ConfError> {
         if self.kinds.len() > usize::from(u16::MAX) {
             return Err(ConfError::new(format!("more than {} variables are defined", u16::MAX)));
         }
-        let kinds = self
-            .kinds
-            .into_iter()
-            .zip(self.used)
-            .map(|(kind, (name, at))| {
-                kind.ok_or_else(|| located(ConfError::new(format!("unknown \"{name}\" variable")), at))
-            })
-            .collect::<Result<_, _>>()?;
+        if let Some((name, at)) = self.undefined().into_iter().next() {
+            return Err(located(ConfError::new(format!("unknown \"{name}\" variable")), at));
+        }
+        let kinds = self.kinds.into_iter().flatten().collect();
         let one = self.one.into_iter().map(|(name, (eval, _))| (name, eval)).collect();
         Ok(Slots { kinds, names: self.slots, one, families: self.families })
     }
 
-    fn slot(&mut self, name: &str, at: Option<Span>) -> u16 {
+    fn slot(&mut self, name: &str) -> u16 {
         if let Some(&slot) = self.slots.get(name) {
             return slot;
         }
@@ -334,9 +358,19 @@ impl VarTable {
         let slot = u16::try_from(self.kinds.len()).unwrap_or(u16::MAX);
         self.slots.insert(name.into(), slot);
         self.kinds.push(None);
-        self.used.push((name.into(), at));
+        self.names.push(name.into());
         slot
     }
+}
+
+/// The names of variables in a text, in lower case, whatever the text is for.
+pub(crate) fn names_in(text: &[u8]) -> impl Iterator<Item = String> + '_ {
+    text.split(|byte| *byte == b'$').skip(1).filter_map(|rest| {
+        let rest = rest.strip_prefix(b"{").unwrap_or(rest);
+        let size = rest.iter().take_while(|b| b.is_ascii_alphanumeric() || **b == b'_').count();
+        let name = String::from_utf8_lossy(&rest[..size]).to_ascii_lowercase();
+        Some(name).filter(|name| !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit()))
+    })
 }
 
 /// Text with variables, compiled at load.

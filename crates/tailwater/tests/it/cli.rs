@@ -76,9 +76,187 @@ fn mistakes_on_the_command_line() {
         (&["-s", "restart"], "invalid option: \"-s restart\""),
         (&["serve", "a", "b"], "invalid option: \"b\""),
     ] {
-        let expected = format!("tailwater: {message}\n");
+        let help = if args[0] == "serve" { "tailwater serve --help" } else { "tailwater -h" };
+        let expected = format!("tailwater: {message}\n    = {help} lists the options\n");
         assert_eq!(run(None, args), (Some(1), String::new(), expected), "{args:?}");
     }
+}
+
+#[test]
+fn nothing_to_start_with_leads_to_serve() {
+    let dir = TempDir::new("cli").unwrap();
+    let (code, out, err) = run(Some(dir.path()), &[]);
+    let path = dir.join("conf/nginx.conf");
+    let expected = format!(
+        "tailwater: [emerg] open() \"{}\" failed (2: No such file or directory)\n    \
+         = -c FILE says where the configuration is; \"tailwater serve\" needs none\n",
+        path.display()
+    );
+    assert_eq!((code, &*out, err), (Some(1), "", expected));
+}
+
+/// What a test of `conf` says, with the name of the file cut out.
+fn tested(conf: &str) -> String {
+    let dir = prefix(conf);
+    fs::create_dir(dir.join("logs")).unwrap();
+    let (_, out, err) = run(Some(dir.path()), &["-t"]);
+    assert_eq!(out, "");
+    err.replace(dir.join("conf/nginx.conf").to_str().unwrap(), "n.conf")
+}
+
+#[test]
+fn all_that_is_missing_is_listed_at_once() {
+    let said = tested(
+        "load_module modules/ngx_http_perl_module.so;
+events { }
+http {
+    log_format x '$remote_addr $upstream_addr $Upstream_Addr $defined';
+    map $uri $geoip_city { default x; }
+    add_header X $geoip_city;
+    upstream u {
+        server 127.0.0.1;
+        keepalive 1;
+    }
+    server {
+        listen 127.0.0.1:1;
+        listen 127.0.0.1:2 ssl;
+        location / {
+            proxy_pass http://u;
+            proxy_set_header X $proxy_add_x_forwarded_for;
+            proxy_set_header Y $geoip_city;
+            proxy_set_header Z $host;
+            proxy_set_header Z $unknown;
+        }
+        location /a {
+            proxy_pass http://u;
+        }
+    }
+}
+stream {
+    server {
+        listen 1;
+        proxy_pass $protocol;
+    }
+}
+",
+    );
+    let expected = "\
+tailwater: [emerg] module \"ngx_http_perl_module\" is not supported by this version of Tailwater in n.conf:1
+    1 | load_module modules/ngx_http_perl_module.so;
+      |             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+tailwater: [emerg] in all, 7 directives and 2 variables are not supported by this version of Tailwater:
+    ngx_http_perl_module
+        load_module  in n.conf:1
+    ngx_http_upstream_module
+        upstream        in n.conf:7
+        $upstream_addr  in n.conf:4
+    ngx_http_ssl_module
+        listen … ssl  in n.conf:13
+    ngx_http_proxy_module
+        proxy_pass                  in n.conf:15, 22
+        proxy_set_header            in n.conf:16, 17, 18, 19
+        $proxy_add_x_forwarded_for  in n.conf:16
+    ngx_stream_core_module
+        stream  in n.conf:26
+    ngx_stream_proxy_module
+        proxy_pass  in n.conf:29
+tailwater: configuration file n.conf test failed
+";
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn one_thing_that_is_missing_needs_no_list() {
+    let said = tested("events { }\nhttp {\n    access_log $upstream_addr;\n}\n");
+    let expected = "\
+tailwater: [emerg] variable \"$upstream_addr\" (ngx_http_upstream_module) is not supported by this version of \
+                    Tailwater in n.conf:3
+    3 |     access_log $upstream_addr;
+      |                ^^^^^^^^^^^^^^
+tailwater: configuration file n.conf test failed
+";
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn other_mistakes_are_said_at_once_too() {
+    let said = tested(
+        "events { worker_connections 1k; }
+http {
+    root /srv
+    index index.html;
+    server {
+        frobnicate;
+        client_max_body_size 10mb;
+        frobnicate;
+        limit_req zone=none;
+        add_header X $unknown;
+    }
+}
+",
+    );
+    // That a zone or a variable is not there may come of what is wrong before.
+    let expected = "\
+tailwater: [emerg] \"worker_connections\" directive invalid number in n.conf:1
+    1 | events { worker_connections 1k; }
+      |                             ^^
+      = a number without a unit is expected, such as 1
+tailwater: [emerg] invalid number of arguments in \"root\" directive in n.conf:4
+    3 |     root /srv
+      |              ^
+      = is a \";\" missing at the end of line 3?
+tailwater: [emerg] unknown directive \"frobnicate\" in n.conf:6
+    6 |         frobnicate;
+      |         ^^^^^^^^^^
+tailwater: [emerg] \"client_max_body_size\" directive invalid value in n.conf:7
+    7 |         client_max_body_size 10mb;
+      |                              ^^^^
+      = sizes end in k, m or nothing: 10m
+tailwater: [emerg] unknown directive \"frobnicate\" in n.conf:8
+tailwater: configuration file n.conf test failed
+";
+    assert_eq!(said, expected);
+
+    let said = tested(
+        "events { }
+http {
+    limit_req zone=none;
+    server {
+        limit_req zone=neither;
+        add_header X $remote_adr$remote_adr;
+    }
+}
+",
+    );
+    let expected = "\
+tailwater: [emerg] zero size shared memory zone \"none\"
+    = a zone of this name is used, and nothing in \"http\" defines one
+tailwater: [emerg] zero size shared memory zone \"neither\"
+    = a zone of this name is used, and nothing in \"http\" defines one
+tailwater: configuration file n.conf test failed
+";
+    assert_eq!(said, expected);
+    let said = tested("events { }\nhttp {\n    add_header X $remote_adr;\n}\n");
+    let expected = "\
+tailwater: [emerg] unknown \"remote_adr\" variable in n.conf:3
+    3 |     add_header X $remote_adr;
+      |                  ^^^^^^^^^^^
+      = did you mean \"$remote_addr\"?
+tailwater: configuration file n.conf test failed
+";
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn what_is_built_in_need_not_be_loaded() {
+    let conf = format!("load_module modules/ngx_http_brotli_filter_module.so;\n{FINE}");
+    let dir = prefix(&conf);
+    fs::create_dir(dir.join("logs")).unwrap();
+    let (code, _, err) = run(Some(dir.path()), &["-t"]);
+    assert_eq!(code, Some(0), "{err}");
+    let note = "tailwater: [notice] module \"ngx_http_brotli_filter_module\" is built in, \"load_module\" has no effect in ";
+    assert!(err.starts_with(note), "{err}");
+    assert_eq!(run(Some(dir.path()), &["-tq"]).2, "");
 }
 
 #[test]
@@ -101,7 +279,8 @@ fn a_test_says_how_it_went() {
 
     fs::write(&conf, "events {}\nhttp { servr {} }\n").unwrap();
     let failed = format!(
-        "tailwater: [emerg] unknown directive \"servr\" in {name}:2\n\
+        "tailwater: [emerg] unknown directive \"servr\" in {name}:2\n    \
+             2 | http {{ servr {{}} }}\n      |        ^^^^^\n      = did you mean \"server\"?\n\
          tailwater: configuration file {name} test failed\n"
     );
     assert_eq!(run(Some(dir.path()), &["-t"]), (Some(1), String::new(), failed.clone()));
@@ -116,9 +295,11 @@ fn a_test_finds_what_is_missing() {
         let (conf, path) = (dir.join("conf/nginx.conf"), dir.join(path));
         format!(
             "tailwater: the configuration file {conf} syntax is ok\n\
-             tailwater: [emerg] open() \"{path}\" failed (2: No such file or directory)\n\
+             tailwater: [emerg] open() \"{path}\" failed (2: No such file or directory)\n    \
+                 = the directory {directory} must exist\n\
              tailwater: configuration file {conf} test failed\n",
             conf = conf.display(),
+            directory = path.parent().unwrap().display(),
             path = path.display()
         )
     };
@@ -133,7 +314,8 @@ fn a_test_finds_what_is_missing() {
     let (code, _, err) = run(Some(dir.path()), &["-t", "-c", "none.conf"]);
     let path = dir.join("none.conf");
     let expected = format!(
-        "tailwater: [emerg] open() \"{path}\" failed (2: No such file or directory)\n\
+        "tailwater: [emerg] open() \"{path}\" failed (2: No such file or directory)\n    \
+             = -c FILE says where the configuration is; \"tailwater serve\" needs none\n\
          tailwater: configuration file {path} test failed\n",
         path = path.display()
     );
@@ -173,7 +355,11 @@ fn orders_to_nobody() {
             dir.write("logs/nginx.pid", pid).unwrap();
         }
         let (code, _, err) = run(Some(dir.path()), &["-s", "quit"]);
-        assert_eq!((code, err), (Some(1), format!("tailwater: {expected}\n")), "{pid:?}");
+        assert_eq!(
+            (code, err.lines().next()),
+            (Some(1), Some(&*format!("tailwater: {expected}"))),
+            "{pid:?}"
+        );
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tw_base::Limit;
-use tw_conf::{ConfError, Cx, Node, Span, Word, units};
+use tw_conf::{ConfError, Cx, Missing, Node, Span, Word, units};
 use tw_net::{Addr, Keepalive, ListenOptions, parse_listen};
 
 pub(crate) const LIMITS: &[Limit] = &[Limit::parameter(
@@ -79,7 +79,13 @@ impl Listen {
                 let message = format!(
                     "the \"{word}\" parameter of \"listen\" is not supported by this version of Tailwater"
                 );
-                return Err(node.fail(message));
+                let module = match word.as_str() {
+                    Some("quic") => "ngx_http_v3_module",
+                    Some("ssl") => "ngx_http_ssl_module",
+                    _ => "ngx_http_v2_module",
+                };
+                let missing = Missing::new(format!("listen … {word}"), module);
+                return Err(node.fail(message).at(word.span).missing(missing));
             }
             _ => self.sets_options = true,
         }

@@ -102,7 +102,15 @@ fn resolve(
 ) -> Result<Vec<Resolved>, ConfError> {
     let mut settings = Vec::with_capacity(table.modules().count());
     for (at, module) in table.modules().enumerate() {
-        settings.push(module.resolve(raws.take(at), outer.map(|o| &o[at]), cx)?);
+        let outer = outer.map(|o| &o[at]);
+        settings.push(match module.resolve(raws.take(at), outer, cx) {
+            Ok(resolved) => resolved,
+            // As if nothing of the module were written: the blocks after this one have something to say, too.
+            Err(error) => {
+                cx.mistakes.add(error);
+                module.resolve(None, outer, cx)?
+            }
+        });
         if at == CORE_SERVER && cx.location.is_none() {
             cx.server = Some(core(&settings, CORE_SERVER));
         }

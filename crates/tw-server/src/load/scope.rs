@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use tw_conf::{
-    Args, ConfError, DirectiveInfo, EVENTS, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT, LOCATION, MAIN,
-    Node, SERVER, Span, record,
+    Args, ConfError, DirectiveInfo, EVENTS, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT, LOCATION,
+    Level, MAIN, Node, SERVER, Span, record,
 };
 use tw_http::Method;
 
@@ -115,24 +115,48 @@ impl Table {
         self.modules.iter().copied()
     }
 
+    /// Every record.
+    fn all(&self) -> Vec<DirectiveInfo> {
+        let all = self.main.values().map(|(_, info)| *info);
+        all.chain(self.http.values().map(|(_, _, info)| *info)).chain(directives()).collect()
+    }
+
+    /// A record of this name, wherever it may stand.
+    fn record(&self, name: &str) -> Option<DirectiveInfo> {
+        let main = self.main.get(name).map(|(_, info)| *info);
+        let http = || self.http.get(name).map(|(_, _, info)| *info);
+        main.or_else(http).or_else(|| directives().find(|info| info.name == name))
+    }
+
+    /// Whether a record allows the directive here.
+    fn has(&self, node: &Node, context: u32) -> bool {
+        let Some(name) = node.name.as_str() else { return false };
+        let infos =
+            [self.main.get(name).map(|(_, info)| *info), self.http.get(name).map(|(_, _, info)| *info)];
+        let mut infos = infos.into_iter().flatten().chain(directives().filter(|info| info.name == name));
+        infos.any(|info| info.contexts & context != 0)
+    }
+
     /// The error for a directive that no record here describes.
     fn unknown(&self, node: &Node, context: u32) -> ConfError {
-        let all = self.main.values().map(|(_, info)| *info);
-        let all = all.chain(self.http.values().map(|(_, _, info)| *info)).chain(directives());
-        tw_conf::reject(node, context, &all.collect::<Vec<_>>())
+        tw_conf::reject(node, context, &self.all())
     }
 }
 
 impl Loader<'_> {
-    pub(super) fn walk_main(&mut self, nodes: &[Node]) -> Result<(), ConfError> {
+    pub(super) fn walk_main(&mut self, nodes: &[Node]) {
         for node in nodes {
-            match node.name.as_str() {
-                Some("events") => self.walk_events(node)?,
-                Some("http") => self.walk_http(node)?,
-                _ => self.set_main(node, MAIN)?,
+            if self.mistakes.are_enough() {
+                break;
             }
+            let done = match node.name.as_str() {
+                Some("events") => self.walk_events(node),
+                Some("http") => self.walk_http(node),
+                Some("load_module") => self.load_module(node),
+                _ => self.set_main(node, MAIN),
+            };
+            self.go_on_after(node, MAIN, done);
         }
-        Ok(())
     }
 
     fn walk_events(&mut self, node: &Node) -> Result<(), ConfError> {
@@ -141,7 +165,11 @@ impl Loader<'_> {
             return Err(node.error("is duplicate"));
         }
         for inner in node.children()? {
-            self.set_main(inner, EVENTS)?;
+            if self.mistakes.are_enough() {
+                break;
+            }
+            let done = self.set_main(inner, EVENTS);
+            self.go_on_after(inner, EVENTS, done);
         }
         Ok(())
     }
@@ -158,6 +186,20 @@ impl Loader<'_> {
         done
     }
 
+    // DIFF(nginx): no code is loaded.
+    /// Everything is built in: there is nothing to load, but something to say.
+    fn load_module(&mut self, node: &Node) -> Result<(), ConfError> {
+        self.set_main(node, MAIN)?;
+        let file = node.arg(0)?;
+        let module = tw_conf::module_of_file(file);
+        if !tw_conf::is_built_in(&module, &self.table.all()) {
+            return Err(tw_conf::missing_module(node, file));
+        }
+        let message = format!("module \"{module}\" is built in, \"load_module\" has no effect");
+        self.diagnostics.push(ConfError { level: Level::Notice, ..node.fail(message) });
+        Ok(())
+    }
+
     fn walk_http(&mut self, node: &Node) -> Result<(), ConfError> {
         check_structure(node, MAIN)?;
         if self.http.is_some() {
@@ -168,57 +210,74 @@ impl Loader<'_> {
         Ok(())
     }
 
-    /// Reads `block`, which stands in the context `outer`.
+    /// Reads `block`, which stands in the context `outer`, and goes on after mistakes in it.
     fn walk_scope(&mut self, block: &Node, outer: u32, kind: Kind) -> Result<Scope, ConfError> {
         let context = kind.context(outer);
         let mut scope = Scope { raws: Raws::default(), kind, children: Vec::new(), span: Some(block.span) };
         let mut seen = Siblings::default();
         for node in block.children()? {
             step_back();
-            let kind = match node.name.as_str() {
-                Some("server") => {
-                    check_structure(node, context)?;
-                    Kind::Server
-                }
-                Some("location") => {
-                    check_structure(node, context)?;
-                    let pattern = self.pattern(node, &scope.kind)?;
-                    seen.add(&pattern, node)?;
-                    Kind::Location(pattern)
-                }
-                Some("if") => {
-                    check_structure(node, context)?;
-                    Kind::If
-                }
-                Some("limit_except") => {
-                    check_structure(node, context)?;
-                    if scope.children.iter().any(|child| matches!(child.kind, Kind::LimitExcept(_))) {
-                        return Err(node.error("is duplicate"));
-                    }
-                    Kind::LimitExcept(methods(node)?)
-                }
-                _ => {
-                    self.set_http(&mut scope, node, context)?;
-                    continue;
-                }
-            };
-            let mut child = self.walk_scope(node, context, kind)?;
-            if matches!(child.kind, Kind::If) {
-                for at in 0..self.table.modules.len() {
-                    let module = self.table.modules[at];
-                    if module.takes_ifs() {
-                        let (raw, inner) = (scope.raws.of(at), child.raws.of(at));
-                        module.take_if(raw, inner, node, &mut self.cx(context))?;
-                    }
-                }
-                if context == SERVER {
-                    // Nothing may stand in it but what has just been taken.
-                    continue;
-                }
+            if self.mistakes.are_enough() {
+                break;
             }
-            scope.children.push(child);
+            let done = self.walk_node(&mut scope, &mut seen, node, context);
+            self.go_on_after(node, context, done);
         }
         Ok(scope)
+    }
+
+    /// Reads what stands in a block. An error means that nothing of it was taken in.
+    fn walk_node(
+        &mut self,
+        scope: &mut Scope,
+        seen: &mut Siblings,
+        node: &Node,
+        context: u32,
+    ) -> Result<(), ConfError> {
+        let kind = match node.name.as_str() {
+            Some("server") => {
+                check_structure(node, context)?;
+                Kind::Server
+            }
+            Some("location") => {
+                check_structure(node, context)?;
+                let pattern = self.pattern(node, &scope.kind)?;
+                seen.add(&pattern, node)?;
+                Kind::Location(pattern)
+            }
+            Some("if") => {
+                check_structure(node, context)?;
+                Kind::If
+            }
+            Some("limit_except") => {
+                check_structure(node, context)?;
+                if scope.children.iter().any(|child| matches!(child.kind, Kind::LimitExcept(_))) {
+                    return Err(node.error("is duplicate"));
+                }
+                Kind::LimitExcept(methods(node)?)
+            }
+            _ => return self.set_http(scope, node, context),
+        };
+        let mut child = self.walk_scope(node, context, kind)?;
+        if matches!(child.kind, Kind::If) {
+            for at in 0..self.table.modules.len() {
+                let module = self.table.modules[at];
+                if module.takes_ifs() {
+                    let (raw, inner) = (scope.raws.of(at), child.raws.of(at));
+                    if let Err(error) = module.take_if(raw, inner, node, &mut self.cx(context)) {
+                        // What is in it has been looked at.
+                        self.mistakes.add(self.advised(error, node));
+                        return Ok(());
+                    }
+                }
+            }
+            if context == SERVER {
+                // Nothing may stand in it but what has just been taken.
+                return Ok(());
+            }
+        }
+        scope.children.push(child);
+        Ok(())
     }
 
     fn set_http(&mut self, scope: &mut Scope, node: &Node, context: u32) -> Result<(), ConfError> {
@@ -229,6 +288,55 @@ impl Loader<'_> {
         tw_conf::check(node, &info, context)?;
         let module_ref = self.table.modules[module];
         module_ref.set(index, scope.raws.of(module), node, &mut self.cx(context))
+    }
+
+    /// Keeps the mistake of a directive, and looks through its block for what is missing in there.
+    fn go_on_after(&mut self, node: &Node, context: u32, done: Result<(), ConfError>) {
+        let Err(error) = done else { return };
+        let module = error.missing.as_ref().and_then(|_| tw_conf::module_of(&node.name.lossy(), context));
+        if module.is_some() {
+            self.mistakes.use_variables(node, context);
+        }
+        self.mistakes.add(self.advised(error, node));
+        self.survey(node, context, module);
+    }
+
+    /// Looks through the block of a directive that was not taken in. Of the directives that only nginx has, those of
+    /// `module` go with that directive and need no mention.
+    fn survey(&mut self, block: &Node, context: u32, module: Option<&'static str>) {
+        let Some(inside) = tw_conf::inside(&block.name.lossy(), context) else { return };
+        for node in block.block.iter().flatten() {
+            step_back();
+            if self.mistakes.are_enough() {
+                break;
+            }
+            if self.table.has(node, inside) {
+                self.survey(node, inside, None);
+                continue;
+            }
+            let theirs = tw_conf::module_of(&node.name.lossy(), inside);
+            match theirs {
+                Some(theirs) => {
+                    self.mistakes.use_variables(node, inside);
+                    if Some(theirs) != module {
+                        self.mistakes.add(tw_conf::missing_directive(node, theirs));
+                    }
+                }
+                // In a block that nobody here knows, nobody can say that something is wrong.
+                None if module.is_some() => {}
+                None => self.mistakes.add(self.advised(self.table.unknown(node, inside), node)),
+            }
+            self.survey(node, inside, theirs);
+        }
+    }
+
+    /// An error about a directive with what its words show.
+    fn advised(&self, error: ConfError, node: &Node) -> ConfError {
+        let opens = self.table.record(&node.name.lossy()).is_some_and(|info| info.args.has_block());
+        let begins = |name: &str| {
+            self.table.record(name).is_some() || tw_conf::known().any(|known| known.name == name)
+        };
+        tw_conf::advise(error, node, opens, self.sources, begins)
     }
 
     /// Reads how a location is written, inside `outer`.

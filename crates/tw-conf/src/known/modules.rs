@@ -1,0 +1,79 @@
+//! Dynamic modules: what `load_module` of nginx names, and whether it is built in here.
+
+use super::known;
+use crate::context::{STREAM, STREAM_SERVER, STREAM_UPSTREAM};
+use crate::directive::DirectiveInfo;
+use crate::error::{ConfError, Missing};
+use crate::tree::{Node, Word};
+
+/// Modules of others that are loaded as files, and a directive that each is there for.
+const OF_OTHERS: &[(&str, &str)] = &[
+    ("ngx_http_brotli_filter_module", "brotli"),
+    ("ngx_http_brotli_static_module", "brotli_static"),
+    ("ngx_http_zstd_filter_module", "zstd"),
+    ("ngx_http_zstd_static_module", "zstd_static"),
+];
+
+/// The module in a file: `ngx_http_perl_module` for `modules/ngx_http_perl_module-1.2.so`.
+pub fn module_of_file(file: &Word) -> String {
+    let file = file.lossy();
+    let name = file.rsplit('/').next().unwrap_or_default();
+    let name = name.strip_suffix(".so").unwrap_or(name);
+    // Some packages have the version in the names of files.
+    name.split_once("_module-").map_or_else(|| name.to_owned(), |(name, _)| format!("{name}_module"))
+}
+
+/// Whether something of a module is among the `supported` directives, so that it need not be loaded.
+pub fn is_built_in(module: &str, supported: &[DirectiveInfo]) -> bool {
+    let has = |name: &str, contexts| {
+        supported.iter().any(|info| info.name == name && info.contexts & contexts != 0)
+    };
+    // The one file for all that stands in `stream`.
+    const STREAMS: u32 = STREAM | STREAM_SERVER | STREAM_UPSTREAM;
+    match OF_OTHERS.iter().find(|(theirs, _)| *theirs == module) {
+        Some((_, directive)) => has(directive, u32::MAX),
+        None if module == "ngx_stream_module" => supported.iter().any(|info| info.contexts & STREAMS != 0),
+        None => known().any(|known| known.module == module && has(known.name, known.contexts)),
+    }
+}
+
+/// What to say about the file of a module that is not there.
+pub fn missing_module(node: &Node, file: &Word) -> ConfError {
+    let module = module_of_file(file);
+    let message = format!("module \"{module}\" is not supported by this version of Tailwater");
+    node.fail(message).at(file.span).missing(Missing::new("load_module", module))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::{HTTP, LOCATION};
+    use crate::{Args, MemoryFiles, Reader, Tree, record};
+
+    #[test]
+    fn files_and_what_is_in_them() {
+        let supported = [
+            record::flag("brotli", HTTP),
+            record::new("set_real_ip_from", "address", HTTP, Args::exact(1)),
+            record::flag("gzip", LOCATION),
+        ];
+        for (file, module, built_in) in [
+            ("modules/ngx_http_brotli_filter_module.so", "ngx_http_brotli_filter_module", true),
+            ("ngx_http_brotli_static_module.so", "ngx_http_brotli_static_module", false),
+            ("/usr/lib/nginx/modules/ngx_http_realip_module.so", "ngx_http_realip_module", true),
+            ("modules/ngx_http_perl_module-1.26.so", "ngx_http_perl_module", false),
+            ("ngx_stream_module.so", "ngx_stream_module", false),
+            ("x.so", "x", false),
+            ("", "", false),
+        ] {
+            let mut tree = Tree::default();
+            let text = format!("load_module \"{file}\";");
+            Reader::new(&MemoryFiles::default(), b"").text(&mut tree, b"n", text.as_bytes()).unwrap();
+            let word = &tree.nodes[0].args[0];
+            assert_eq!(module_of_file(word), module, "{file}");
+            assert_eq!(is_built_in(module, &supported), built_in, "{file}");
+            assert_eq!(missing_module(&tree.nodes[0], word).missing.unwrap().module, module);
+        }
+        assert!(is_built_in("ngx_stream_module", &[record::flag("tcp_nodelay", STREAM)]));
+    }
+}
