@@ -1,19 +1,22 @@
 //! `cargo xtask ci`: everything a change must pass, cheapest first; the first failure ends it.
 
+use std::env;
+use std::path::Path;
+use std::process::Command;
 use std::time::Instant;
 
 use crate::left_out::LeftOut;
 use crate::{Failure, cargo, root};
 
 /// One cargo command.
-struct Step {
-    name: &'static str,
-    arguments: &'static [&'static str],
+struct Step<'a> {
+    name: &'a str,
+    arguments: &'a [&'a str],
     /// Environment variable and value.
     env: Option<(&'static str, &'static str)>,
 }
 
-const STEPS: &[Step] = &[
+const STEPS: &[Step<'_>] = &[
     Step { name: "fmt", arguments: &["fmt", "--all", "--check"], env: None },
     Step {
         name: "clippy",
@@ -31,6 +34,24 @@ const STEPS: &[Step] = &[
 
 const TEST: &str = "test";
 
+/// A kind of machine the server is built for besides this one.
+struct Target {
+    triple: &'static str,
+    /// The compiler for the parts in C.
+    compiler: &'static str,
+    /// What Debian calls the packages with it.
+    packages: &'static str,
+}
+
+const TARGETS: &[Target] = &[
+    Target { triple: "x86_64-unknown-linux-musl", compiler: "musl-gcc", packages: "musl-tools" },
+    Target {
+        triple: "aarch64-unknown-linux-gnu",
+        compiler: "aarch64-linux-gnu-gcc",
+        packages: "gcc-aarch64-linux-gnu libc6-dev-arm64-cross",
+    },
+];
+
 /// Runs the steps. `--skip-tests`: all but the tests, for a caller that has just run them.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let skip_tests = match arguments {
@@ -42,12 +63,43 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     for step in STEPS.iter().filter(|step| !(skip_tests && step.name == TEST)) {
         run_step(step, &left_out)?;
     }
+    for target in TARGETS {
+        check_target(target, &left_out)?;
+    }
     left_out.tell();
     println!("ci: all passed in {:.1} s", begin.elapsed().as_secs_f64());
     Ok(())
 }
 
-fn run_step(step: &Step, left_out: &LeftOut) -> Result<(), Failure> {
+/// Clippy for a target, if what that takes is installed; otherwise a line at the end says what is missing.
+fn check_target(target: &Target, left_out: &LeftOut) -> Result<(), Failure> {
+    let Target { triple, compiler, packages } = *target;
+    let missing = if !is_installed(triple)? {
+        format!("rustup target add {triple}")
+    } else if !is_on_path(compiler) {
+        format!("apt-get install {packages}")
+    } else {
+        let arguments =
+            &["clippy", "--workspace", "--all-targets", "--target", triple, "--", "-D", "warnings"];
+        return run_step(&Step { name: triple, arguments, env: None }, left_out);
+    };
+    left_out.add(&format!("ci: clippy for {triple}: not installed: {missing}"))
+}
+
+/// Whether the compiler has the standard library of a target.
+fn is_installed(triple: &str) -> Result<bool, Failure> {
+    let mut command = Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    command.args(["--print", "target-libdir", "--target", triple]).current_dir(root());
+    let output = command.output().map_err(|error| format!("cannot run rustc: {error}"))?;
+    Ok(output.status.success() && Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_dir())
+}
+
+fn is_on_path(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|directory| directory.join(program).is_file())
+}
+
+fn run_step(step: &Step<'_>, left_out: &LeftOut) -> Result<(), Failure> {
     println!("ci: {}: cargo {}", step.name, step.arguments.join(" "));
     let begin = Instant::now();
     let mut command = cargo();

@@ -1,7 +1,8 @@
 //! What the tests of a run left out, and why: they say so in a file, which is told at the end.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -25,6 +26,13 @@ impl LeftOut {
     /// Lets the tests that `command` runs write into it.
     pub(crate) fn hear<'c>(&self, command: &'c mut Command) -> &'c mut Command {
         command.env(FILE_VARIABLE, &self.0)
+    }
+
+    /// One thing more, which no test says.
+    pub(crate) fn add(&self, line: &str) -> Result<(), Failure> {
+        let file = File::options().append(true).open(&self.0);
+        file.and_then(|mut file| writeln!(file, "{line}"))
+            .map_err(|error| format!("cannot write {}: {error}", self.0.display()))
     }
 
     /// Tells what was left out, if anything was.
@@ -64,8 +72,9 @@ mod tests {
         let path = dir
             .write("said", "left out: it: a: no x\nleft out: it: b: no x\nleft out: it: a: no x\n")
             .unwrap();
+        LeftOut(path.clone()).add("ci: c: no y").unwrap();
         let told: Vec<_> = read(&path).into_iter().map(|(line, count)| line + &times(count)).collect();
-        assert_eq!(told, ["it: a: no x (2 times)", "it: b: no x"]);
+        assert_eq!(told, ["ci: c: no y", "it: a: no x (2 times)", "it: b: no x"]);
         assert!(read(&dir.join("none")).is_empty());
     }
 }

@@ -23,6 +23,7 @@ const DIRECTORY_BUFFER_SIZE: usize = 32 * 1024;
 static LACKS_CACHED: AtomicBool = AtomicBool::new(false);
 
 impl From<&Stat> for Meta {
+    #[allow(clippy::unnecessary_cast, reason = "the count of links is as wide as the architecture likes")]
     fn from(st: &Stat) -> Self {
         Meta {
             dev: st.st_dev,

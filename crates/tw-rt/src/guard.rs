@@ -82,6 +82,9 @@ const ALLOWED: &[i64] = &[
     nr::SYS_sched_yield,
     nr::SYS_sigaltstack,
     nr::SYS_tgkill,
+    // How musl's `abort` ends the process.
+    #[cfg(target_env = "musl")]
+    nr::SYS_tkill,
     // Clocks, where they are no plain memory reads, and randomness.
     nr::SYS_clock_gettime,
     nr::SYS_getrandom,

@@ -6,10 +6,19 @@
 pub use libc::{
     AF_INET, AF_INET6, AF_NETLINK, AF_UNIX, AT_STATX_DONT_SYNC, CLONE_NEWCGROUP, CLONE_NEWIPC, CLONE_NEWNET,
     CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUSER, CLONE_NEWUTS, CLONE_THREAD, ENOSYS, EPERM, F_DUPFD_CLOEXEC,
-    F_GETFD, F_GETFL, F_SETFD, F_SETFL, FIONBIO, FIONREAD, IPPROTO_TCP, IPPROTO_UDP, MAP_ANONYMOUS,
-    MSG_FASTOPEN, NETLINK_ROUTE, PR_SET_VMA, PROT_EXEC, PROT_WRITE, RWF_HIPRI, RWF_NOWAIT, SECCOMP_RET_ALLOW,
-    SECCOMP_RET_ERRNO, STDERR_FILENO, TIOCLINUX, TIOCOUTQ, TIOCSTI,
+    F_GETFD, F_GETFL, F_SETFD, F_SETFL, IPPROTO_TCP, IPPROTO_UDP, MAP_ANONYMOUS, MSG_FASTOPEN, NETLINK_ROUTE,
+    PR_SET_VMA, PROT_EXEC, PROT_WRITE, RWF_HIPRI, RWF_NOWAIT, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO,
+    STDERR_FILENO,
 };
+
+/// Requests of `ioctl`. glibc passes them on as `unsigned long`, musl as `int`; these have no bit above the 16th.
+macro_rules! requests {
+    ($($request:ident,)*) => {
+        $(#[doc = concat!("`", stringify!($request), "`")] pub const $request: u64 = libc::$request as u64;)*
+    };
+}
+
+requests! { FIONBIO, FIONREAD, TIOCLINUX, TIOCOUTQ, TIOCSTI, }
 
 macro_rules! numbers {
     ($table:ident: $($number:ident,)*) => {

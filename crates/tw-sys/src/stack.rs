@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Nothing here opens a file, allocates, or looks at symbols: that is for a thread that may wait. The unwinder reads the
-//! tables that panics need anyway; neither the kernel nor a lock is asked on the way (glibc 2.35 and later).
+//! tables that panics need anyway; neither the kernel nor a lock is asked on the way (glibc 2.35 and later). musl comes
+//! without such tables: of a thread that waits in one of its functions that one alone is known.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::fmt;
@@ -254,6 +255,10 @@ pub struct Origin {
 
 /// Looks up where an address comes from. Takes the lock of the dynamic linker: not on a loop.
 pub fn origin(address: usize) -> Option<Origin> {
+    by_linker(address).or_else(|| by_segments(address))
+}
+
+fn by_linker(address: usize) -> Option<Origin> {
     let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: the address is only compared; `info` is valid for one `Dl_info`.
     let found = unsafe { libc::dladdr(address as *const c_void, info.as_mut_ptr()) };
@@ -271,6 +276,49 @@ pub fn origin(address: usize) -> Option<Origin> {
         base: info.dli_fbase as usize,
         name: text(info.dli_sname),
     })
+}
+
+/// The question to [`by_segments`] and its answer.
+struct Asked {
+    address: usize,
+    found: Option<Origin>,
+}
+
+/// What a program knows that has no dynamic linker: where the parts of its own file lie. There are no exported names then.
+fn by_segments(address: usize) -> Option<Origin> {
+    let mut asked = Asked { address, found: None };
+    // SAFETY: `look` has the form that is asked for and gets `asked` back, which outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut asked).cast()) };
+    asked.found
+}
+
+/// Ends the search, by not being zero, at the file whose loaded parts surround the address.
+extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, asked: *mut c_void) -> c_int {
+    // SAFETY: what `by_segments` passed: an `Asked` that nobody else uses meanwhile.
+    let asked = unsafe { &mut *asked.cast::<Asked>() };
+    // SAFETY: the C library passes a valid description.
+    let info = unsafe { &*info };
+    if info.dlpi_phdr.is_null() {
+        return 0;
+    }
+    // SAFETY: the description says where the headers are and how many; they are mapped as long as the file is.
+    let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+    let bias = info.dlpi_addr as usize;
+    let loaded = headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
+    let mut parts = loaded.map(|part| {
+        let begin = bias.wrapping_add(part.p_vaddr as usize);
+        begin..begin.wrapping_add(part.p_memsz as usize)
+    });
+    // They are in the order of their addresses.
+    let Some(first) = parts.next() else { return 0 };
+    let is_here = first.contains(&asked.address) || parts.any(|part| part.contains(&asked.address));
+    if is_here {
+        // SAFETY: a string, or null.
+        let file = (!info.dlpi_name.is_null()).then(|| unsafe { CStr::from_ptr(info.dlpi_name) });
+        let file = file.unwrap_or_default().to_string_lossy().into_owned();
+        asked.found = Some(Origin { file, base: first.start, name: None });
+    }
+    c_int::from(is_here)
 }
 
 /// Looks up the program itself.

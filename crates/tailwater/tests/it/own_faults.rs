@@ -100,10 +100,14 @@ fn a_loop_that_hangs_is_told_once_with_all_threads() {
         return;
     }
     let server = start("worker_processes 3; loop_watchdog 300ms;");
-    for (path, function, state) in [("/spin", "spins", "runs"), ("/wait", "waits", "sleeps in futex")] {
+    // A C library that is part of the program has no tables by which its callers are found.
+    let waits =
+        if cfg!(target_feature = "crt-static") { "sleeps in futex" } else { "tw_modules::trap::waits (" };
+    let cases = [("/spin", "tw_modules::trap::spins (", "runs"), ("/wait", waits, "sleeps in futex")];
+    for (path, told, state) in cases {
         let mut hanging = server.connect().unwrap();
         hanging.send(request(path)).unwrap();
-        let line = server.wait_error_log(&format!("tw_modules::trap::{function} (")).unwrap();
+        let line = server.wait_error_log(told).unwrap();
         assert!(line.contains("[alert]") && line.contains(" \"loop-"), "{line}");
         assert!(line.contains(&format!("\" {state}")), "{line}");
         // Those that turn are told as well, and go on.
