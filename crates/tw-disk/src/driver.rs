@@ -8,6 +8,7 @@ use crate::meta::{Listing, Meta, Space};
 use crate::op::Op;
 use crate::pool::Shared;
 use crate::sim::Sim;
+use crate::temp::TempFile;
 use crate::{direct, os};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
@@ -130,12 +131,12 @@ impl Driver {
         Ok(self.file(handle, meta, &Open { access, ..Open::READ }))
     }
 
-    pub(crate) fn create_temp(&self, dir: &CStr, how: &Temp) -> Result<(File, Option<CString>), DiskError> {
+    pub(crate) fn create_temp(&self, dir: &CStr, how: &Temp) -> Result<TempFile, DiskError> {
         if !how.is_named {
             match self.create_nameless(dir, how.mode) {
                 // Some file systems have no nameless files: make one by hand.
                 Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
-                other => return other.map(|file| (file, None)).map_err(|errno| Op::Create.failed(errno)),
+                other => return other.map(TempFile::nameless).map_err(|errno| Op::Create.failed(errno)),
             }
         }
         let below = u32::try_from(dir.to_bytes().len()).unwrap_or(u32::MAX);
@@ -150,10 +151,10 @@ impl Driver {
                     NEXT_TEMP.fetch_add(scatter(), Relaxed);
                 }
                 Err(error) => return Err(error),
-                Ok(file) if how.is_named => return Ok((file, Some(path))),
+                Ok(file) if how.is_named => return Ok(TempFile::named(file, path, self.clone())),
                 Ok(file) => {
                     self.unlink(&path)?;
-                    return Ok((file, None));
+                    return Ok(TempFile::nameless(file));
                 }
             }
         }

@@ -38,6 +38,7 @@ mod ring;
 pub mod sim;
 mod stats;
 mod task;
+mod temp;
 
 /// The limits kept here, for documents.
 pub const LIMITS: &[&[tw_base::Limit]] = &[device::LIMITS, ring::LIMITS, ops::LIMITS];
@@ -57,3 +58,4 @@ pub use pool::{DEFAULT_MAX_QUEUE, DEFAULT_NAME, DEFAULT_THREADS, Notice, Pool};
 pub use ring::RING_PLACES;
 pub use rustix::io::Errno;
 pub use stats::{DeviceStats, OpStats, PoolStats};
+pub use temp::TempFile;

@@ -12,6 +12,7 @@ use crate::how::{Create, Links, Open, Temp};
 use crate::meta::{Listing, Meta, Space};
 use crate::op::Op;
 use crate::ring::{Lane, ReadJob, Refused};
+use crate::temp::TempFile;
 use std::ffi::{CStr, CString};
 use tw_base::Limit;
 
@@ -54,13 +55,8 @@ impl Disk {
         self.job(by, Op::Create, move |driver| driver.create(&path, &how)).await
     }
 
-    /// Creates a temporary file in `dir`, with its path if it has one.
-    pub async fn create_temp(
-        &self,
-        by: &mut Account,
-        dir: &CStr,
-        how: &Temp,
-    ) -> Result<(File, Option<CString>), DiskError> {
+    /// Creates a temporary file in `dir`, which goes when it is dropped.
+    pub async fn create_temp(&self, by: &mut Account, dir: &CStr, how: &Temp) -> Result<TempFile, DiskError> {
         let (dir, how) = (dir.to_owned(), *how);
         self.job(by, Op::Create, move |driver| driver.create_temp(&dir, &how)).await
     }

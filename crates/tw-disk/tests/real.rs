@@ -8,20 +8,26 @@
 )]
 
 use rustix::fs::{Advice, fadvise};
-use std::ffi::CString;
+use std::ffi::{CStr, CString, OsStr};
 use std::io::{ErrorKind, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Barrier, mpsc};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use tw_disk::{
     Access, Account, Aio, Class, Create, Disk, DiskError, Durable, Errno, Existing, File, Kind, Links, Now,
     Op, Open, Pool, Reads, SentEnd, Source, Temp,
 };
 use tw_testkit::{Lacks, leave_out};
+use tw_testkit::wait::{PATIENCE, until};
+
+/// Threads of the pool of a [`Bench`].
+const THREADS: u32 = 4;
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -38,7 +44,7 @@ impl Bench {
         let name = format!("real-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
         let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
         std::fs::create_dir_all(&dir).unwrap();
-        let pool = Pool::new("bench", 4, 100).unwrap();
+        let pool = Pool::new("bench", THREADS, 100).unwrap();
         pool.on_notice(|notice| eprintln!("{notice}"));
         let disk = Disk::new(pool, aio);
         Self { disk, dir, by: Account::new(Class::Hit, Source::new(1)) }
@@ -409,22 +415,24 @@ fn creates_temporary_files() {
         let dir = b.path("tmp");
         b.disk.mkdir_all(&mut by, &dir, 0o755).await.unwrap();
         let how = Temp { levels: [1, 2, 0], ..Temp::NAMED };
-        let mut paths = Vec::new();
+        let (mut paths, mut temps) = (Vec::new(), Vec::new());
         for _ in 0..5 {
-            let (file, path) = b.disk.create_temp(&mut by, &dir, &how).await.unwrap();
-            b.disk.write(&mut by, &file, 0, b"x").await.unwrap();
-            let path = path.unwrap();
+            let temp = b.disk.create_temp(&mut by, &dir, &how).await.unwrap();
+            b.disk.write(&mut by, temp.file(), 0, b"x").await.unwrap();
+            let path = temp.path().unwrap().to_owned();
             assert_eq!(b.disk.stat(&mut by, &path).await.unwrap().mode, 0o600);
             assert_eq!(path.as_bytes().len(), dir.as_bytes().len() + "/1/23/0123456789".len());
             paths.push(path);
+            temps.push(temp);
         }
         paths.dedup();
         assert_eq!(paths.len(), 5);
-        let (file, path) = b.disk.create_temp(&mut by, &dir, &Temp::NAMELESS).await.unwrap();
-        assert_eq!(path, None);
-        b.disk.write(&mut by, &file, 0, b"secret").await.unwrap();
-        assert_eq!(b.disk.read(&mut by, &file, 0, vec![0; 10]).await.unwrap(), b"secret");
-        assert_eq!(b.disk.stat_file(&mut by, &file).await.unwrap().nlink, 0);
+        let temp = b.disk.create_temp(&mut by, &dir, &Temp::NAMELESS).await.unwrap();
+        assert_eq!(temp.path(), None);
+        let file = temp.file();
+        b.disk.write(&mut by, file, 0, b"secret").await.unwrap();
+        assert_eq!(b.disk.read(&mut by, file, 0, vec![0; 10]).await.unwrap(), b"secret");
+        assert_eq!(b.disk.stat_file(&mut by, file).await.unwrap().nlink, 0);
         let create = Create { parents_below: Some(dir.as_bytes().len() as u32), ..Create::NEW };
         b.disk.create(&mut by, &b.path("tmp/x/y/z"), &create).await.unwrap();
         let missing = b.path("missing");
@@ -432,6 +440,61 @@ fn creates_temporary_files() {
         let outside = b.disk.create(&mut by, &b.path("missing/x/y"), &create).await;
         assert_eq!(errno(outside), Some(Errno::NOENT), "the directory itself is not made");
     });
+}
+
+#[test]
+fn temporary_files_go_with_their_owner_and_when_the_queue_is_full() {
+    let b = Bench::new(Aio::Threads);
+    let pool = Pool::new("narrow", 1, 0).unwrap();
+    let disk = Disk::new(pool.clone(), Aio::Threads);
+    let mut by = b.by.clone();
+    let create = |by: &mut Account| block_on(disk.create_temp(by, &b.path(""), &Temp::NAMED)).unwrap();
+    let exists = |path: &CStr| Path::new(OsStr::from_bytes(path.to_bytes())).exists();
+    let (mut kept, gone) = (create(&mut by), create(&mut by));
+    let paths = [kept.path().unwrap().to_owned(), gone.path().unwrap().to_owned()];
+    let (held, release) = mpsc::channel::<()>();
+    let mut blocker = pin!(pool.run(&mut by, move || release.recv()));
+    assert!(blocker.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let mut by = b.by.clone();
+    assert!(matches!(
+        block_on(disk.create_temp(&mut by, &b.path(""), &Temp::NAMED)),
+        Err(DiskError::QueueFull { .. })
+    ));
+    kept.keep();
+    drop((kept, gone));
+    assert!(paths.iter().all(|path| exists(path)), "the one thread is busy");
+    drop(held);
+    let _ = block_on(blocker);
+    assert!(until(PATIENCE, || !exists(&paths[1])));
+    assert!(exists(&paths[0]));
+}
+
+#[test]
+fn a_temporary_file_whose_maker_was_dropped_meanwhile_is_removed() {
+    let b = Bench::new(Aio::Threads);
+    let files = || std::fs::read_dir(OsStr::from_bytes(b.path("drop").to_bytes())).unwrap().count();
+    let mut by = b.by.clone();
+    block_on(b.disk.mkdir_all(&mut by, &b.path("drop"), 0o755)).unwrap();
+    for _ in 0..200 {
+        let dir = b.path("drop");
+        let mut creating = Box::pin(b.disk.create_temp(&mut by, &dir, &Temp::NAMED));
+        // Dropped before, while or after a thread makes the file.
+        drop(creating.as_mut().poll(&mut Context::from_waker(Waker::noop())));
+    }
+    // Once every thread waits here, none makes a file any more.
+    let all = Arc::new(Barrier::new(THREADS as usize));
+    let wait_for_all = |by: &mut Account| {
+        let all = all.clone();
+        let mut by = by.clone();
+        let pool = b.disk.pool().clone();
+        async move { pool.run(&mut by, move || drop(all.wait())).await }
+    };
+    let mut waiting: Vec<_> = (0..THREADS).map(|_| Box::pin(wait_for_all(&mut by))).collect();
+    block_on(std::future::poll_fn(|cx| {
+        waiting.retain_mut(|one| one.as_mut().poll(cx).is_pending());
+        if waiting.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    }));
+    assert!(until(PATIENCE, || files() == 0));
 }
 
 #[test]

@@ -5,10 +5,11 @@
 //! than it was offered has emptied or filled the socket's buffer, so it also marks the stream not ready: one
 //! request costs one read and one write and no call that returns `EAGAIN`.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::task::{Context, Poll, Waker};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketAddrAny, sockopt};
@@ -24,7 +25,18 @@ use tokio::net::{TcpStream, UnixStream};
 #[derive(Debug)]
 pub struct Socket {
     kind: Kind,
+    /// Whether there is input that the loop will not be told of again.
+    input: Cell<Input>,
     state: RefCell<State>,
+}
+
+/// What is known of input beside what the loop says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Input {
+    /// What the loop says is all.
+    AsToldByLoop,
+    /// Some was seen and left there while the socket was watched for its end: the next read asks the kernel.
+    LeftThere,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +86,7 @@ impl Socket {
 
     fn new(kind: Kind, socket: OwnedFd, first: FirstBytes) -> Self {
         let fresh = Fresh { socket, may_read: first == FirstBytes::Likely, may_write: true };
-        Self { kind, state: RefCell::new(State::Fresh(fresh)) }
+        Self { kind, input: Cell::new(Input::AsToldByLoop), state: RefCell::new(State::Fresh(fresh)) }
     }
 
     /// Calls `with` with its descriptor. Errors: it was closed because the loop could not watch it.
@@ -100,11 +112,43 @@ impl Socket {
 
     /// Looks whether the next read would give bytes, and takes none. 0 means the peer has closed its side. `WouldBlock` when
     /// nothing is there.
-    pub fn try_peek(&self) -> io::Result<usize> {
+    fn try_peek(&self) -> io::Result<usize> {
         self.try_io(Direction::Read, 1, |fd| {
             let (n, _) = rustix::net::recv(fd, &mut [0; 1], RecvFlags::PEEK)?;
             Ok(n)
         })
+    }
+
+    /// Ready once the peer has closed its side of the connection, or the connection failed, also behind input that nobody
+    /// has read: the error says which. What is there to be read stays there.
+    pub fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        loop {
+            if self.input.get() == Input::AsToldByLoop {
+                if let Err(e) = ready!(self.poll_readable(cx)) {
+                    return Poll::Ready(e);
+                }
+                match self.try_peek() {
+                    Ok(0) => return Poll::Ready(io::ErrorKind::UnexpectedEof.into()),
+                    Ok(_) => {}
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => continue,
+                    Err(e) => return Poll::Ready(e),
+                }
+            }
+            // There is input in front of the end: only what the loop is told of the end itself counts from here on.
+            self.input.set(Input::LeftThere);
+            let mut state = self.state.borrow_mut();
+            let watched = match state.watched(self.kind) {
+                Ok(watched) => watched,
+                Err(e) => return Poll::Ready(e),
+            };
+            if watched.is_read_closed() {
+                return Poll::Ready(io::ErrorKind::UnexpectedEof.into());
+            }
+            watched.forget_input();
+            if let Err(e) = ready!(watched.poll_read_ready(cx)) {
+                return Poll::Ready(e);
+            }
+        }
     }
 
     /// Writes as much of `data` as the socket takes. `WouldBlock` when it takes nothing.
@@ -125,14 +169,11 @@ impl Socket {
     /// Ready when a read may succeed: bytes, the end of the stream or an error are there, or nothing was tried yet.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut state = self.state.borrow_mut();
-        if matches!(&*state, State::Fresh(Fresh { may_read: true, .. })) {
+        let is_there = self.input.get() == Input::LeftThere;
+        if is_there || matches!(&*state, State::Fresh(Fresh { may_read: true, .. })) {
             return Poll::Ready(Ok(()));
         }
-        match state.watched(self.kind)? {
-            State::Tcp(stream) => stream.poll_read_ready(cx),
-            State::Unix(stream) => stream.poll_read_ready(cx),
-            State::Fresh(_) | State::Closed => Poll::Ready(Err(closed())),
-        }
+        state.watched(self.kind)?.poll_read_ready(cx)
     }
 
     /// Ready when a write may succeed.
@@ -151,6 +192,9 @@ impl Socket {
     /// Whether something may be there that was not read, as far as is known without asking the kernel.
     pub fn may_have_input(&self) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
+        if self.input.get() == Input::LeftThere {
+            return true;
+        }
         match &*self.state.borrow() {
             State::Fresh(fresh) => fresh.may_read,
             State::Tcp(stream) => stream.poll_read_ready(&mut cx).is_ready(),
@@ -226,6 +270,14 @@ impl Socket {
             Direction::Read => Interest::READABLE,
             Direction::Write => Interest::WRITABLE,
         };
+        if direction == Direction::Read && self.input.get() == Input::LeftThere {
+            let outcome = self.with_fd(call);
+            // As much as was asked for: there may be more, which the loop was told of before.
+            if !matches!(outcome, Ok(n) if n == wanted) {
+                self.input.set(Input::AsToldByLoop);
+            }
+            return outcome;
+        }
         let mut short = None;
         let attempt = |fd: BorrowedFd<'_>| {
             let n = call(fd)?;
@@ -262,6 +314,36 @@ impl State {
             State::Unix(stream) => Ok(stream.as_fd()),
             State::Closed => Err(closed()),
         }
+    }
+
+    fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            State::Tcp(stream) => stream.poll_read_ready(cx),
+            State::Unix(stream) => stream.poll_read_ready(cx),
+            State::Fresh(_) | State::Closed => Poll::Ready(Err(closed())),
+        }
+    }
+
+    /// Whether the loop was told that the peer closed its side, or that the connection failed.
+    fn is_read_closed(&self) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        let told = match self {
+            State::Tcp(stream) => pin!(stream.ready(Interest::READABLE)).poll(&mut cx),
+            State::Unix(stream) => pin!(stream.ready(Interest::READABLE)).poll(&mut cx),
+            State::Fresh(_) | State::Closed => return false,
+        };
+        matches!(told, Poll::Ready(Ok(ready)) if ready.is_read_closed())
+    }
+
+    /// Waits for the next change, whatever is there to be read now.
+    fn forget_input(&self) {
+        let nothing = || Err::<(), _>(io::Error::from(io::ErrorKind::WouldBlock));
+        // That is how tokio is told; there is nothing to know of the outcome.
+        let _ = match self {
+            State::Tcp(stream) => stream.try_io(Interest::READABLE, nothing),
+            State::Unix(stream) => stream.try_io(Interest::READABLE, nothing),
+            State::Fresh(_) | State::Closed => Ok(()),
+        };
     }
 
     /// Makes the loop watch it. An error closes it.
@@ -435,6 +517,54 @@ mod tests {
             stream.set_nodelay(true).unwrap();
             stream.set_nopush(true).unwrap();
             assert_eq!(stream.tcp_info(), None);
+        });
+    }
+
+    #[test]
+    fn the_end_is_seen_behind_input_that_nobody_reads() {
+        async fn check(socket: Socket, mut peer: impl Write) {
+            let still_open = |socket: &Socket| {
+                let mut cx = Context::from_waker(Waker::noop());
+                assert!(socket.poll_closed(&mut cx).is_pending());
+            };
+            still_open(&socket);
+            peer.write_all(b"next request").unwrap();
+            socket.readable().await.unwrap();
+            still_open(&socket);
+            still_open(&socket);
+            assert!(socket.may_have_input());
+            let mut buf = Vec::with_capacity(5);
+            assert_eq!(socket.try_read(&mut buf).unwrap(), 5);
+            still_open(&socket);
+            drop(peer);
+            std::future::poll_fn(|cx| socket.poll_closed(cx)).await;
+            let mut rest = Vec::with_capacity(100);
+            socket.readable().await.unwrap();
+            assert_eq!(socket.try_read(&mut rest).unwrap(), 7);
+            assert_eq!((&*buf, &*rest), (&b"next "[..], &b"request"[..]));
+            socket.readable().await.unwrap();
+            assert_eq!(socket.try_read(&mut rest).unwrap(), 0);
+        }
+        on_loop(|| async {
+            let (socket, peer) = tcp_pair().await;
+            check(socket, peer).await;
+            let (socket, peer) = unix_pair();
+            check(socket, peer).await;
+        });
+    }
+
+    #[test]
+    fn the_end_and_failures_are_seen_while_nothing_comes() {
+        on_loop(|| async {
+            let (socket, peer) = tcp_pair().await;
+            drop(peer);
+            let error = std::future::poll_fn(|cx| socket.poll_closed(cx)).await;
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+            let (socket, peer) = tcp_pair().await;
+            sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).unwrap();
+            drop(peer);
+            let error = std::future::poll_fn(|cx| socket.poll_closed(cx)).await;
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
         });
     }
 }

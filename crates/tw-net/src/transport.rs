@@ -1,0 +1,103 @@
+//! Bytes to and from a peer, whatever carries them.
+//!
+//! A closed set, told apart by one predictable branch: nothing above knows what is underneath. What carries bytes without
+//! changing them has a descriptor that `sendfile` may write to.
+
+use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
+use std::task::{Context, Poll};
+
+use tw_rt::Socket;
+use tw_sys::sockopt::TcpInfo;
+
+use crate::Addr;
+
+/// What carries the bytes of a connection.
+#[derive(Debug)]
+pub enum Transport {
+    /// The socket itself.
+    Plain(Socket),
+}
+
+impl Transport {
+    /// The socket underneath, for options and addresses.
+    pub fn socket(&self) -> &Socket {
+        match self {
+            Self::Plain(socket) => socket,
+        }
+    }
+
+    /// A second descriptor that takes the same bytes as [`try_write`](Self::try_write) does, for a thread that may wait;
+    /// `None` if there is no such thing, or no descriptor is left.
+    pub fn try_clone(&self) -> Option<OwnedFd> {
+        match self {
+            Self::Plain(socket) => socket.try_clone().ok(),
+        }
+    }
+
+    /// See [`Socket::try_read`].
+    pub fn try_read(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => socket.try_read(buf),
+        }
+    }
+
+    /// See [`Socket::try_write`].
+    pub fn try_write(&self, data: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => socket.try_write(data),
+        }
+    }
+
+    /// See [`Socket::try_write_vectored`].
+    pub fn try_write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => socket.try_write_vectored(parts),
+        }
+    }
+
+    /// See [`Socket::poll_readable`].
+    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Plain(socket) => socket.poll_readable(cx),
+        }
+    }
+
+    /// See [`Socket::poll_writable`].
+    pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Plain(socket) => socket.poll_writable(cx),
+        }
+    }
+
+    /// See [`Socket::poll_closed`].
+    pub fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        match self {
+            Self::Plain(socket) => socket.poll_closed(cx),
+        }
+    }
+
+    /// See [`Socket::may_have_input`].
+    pub fn may_have_input(&self) -> bool {
+        match self {
+            Self::Plain(socket) => socket.may_have_input(),
+        }
+    }
+
+    /// Tells the peer that nothing more will be sent. Reading goes on.
+    pub fn shutdown_write(&self) -> io::Result<()> {
+        match self {
+            Self::Plain(socket) => socket.shutdown_write(),
+        }
+    }
+
+    /// Address of our end. One system call.
+    pub fn local_addr(&self) -> io::Result<Addr> {
+        self.socket().local_addr().map(|addr| Some(addr).into())
+    }
+
+    /// What the kernel knows about a TCP connection; `None` on others. One system call.
+    pub fn tcp_info(&self) -> Option<TcpInfo> {
+        self.socket().tcp_info()
+    }
+}
