@@ -3,6 +3,7 @@
 //! The name is removed by a job that no limit of a queue refuses, or at once where waiting is allowed. So a request that is
 //! dropped, a loop that leaves and a queue that is full leave nothing behind.
 
+use std::cell::Cell;
 use std::ffi::{CStr, CString};
 
 use crate::account::{Account, Class, Source};
@@ -22,7 +23,7 @@ pub struct TempFile {
 struct Name {
     path: CString,
     driver: Driver,
-    fate: Fate,
+    fate: Cell<Fate>,
 }
 
 /// What becomes of a name.
@@ -38,7 +39,7 @@ impl TempFile {
     }
 
     pub(crate) fn named(file: File, path: CString, driver: Driver) -> Self {
-        Self { file, name: Some(Name { path, driver, fate: Fate::Removed }) }
+        Self { file, name: Some(Name { path, driver, fate: Cell::new(Fate::Removed) }) }
     }
 
     /// The open file.
@@ -52,16 +53,25 @@ impl TempFile {
     }
 
     /// Leaves the name where it is: the file is somebody else's now, or was renamed.
-    pub fn keep(&mut self) {
-        if let Some(name) = &mut self.name {
-            name.fate = Fate::Kept;
+    pub fn keep(&self) {
+        self.decide(Fate::Kept);
+    }
+
+    /// Removes the name in the end, whatever was said before.
+    pub fn claim(&self) {
+        self.decide(Fate::Removed);
+    }
+
+    fn decide(&self, fate: Fate) {
+        if let Some(name) = &self.name {
+            name.fate.set(fate);
         }
     }
 }
 
 impl Drop for Name {
     fn drop(&mut self) {
-        if self.fate == Fate::Kept {
+        if self.fate.get() == Fate::Kept {
             return;
         }
         let (path, driver) = (std::mem::take(&mut self.path), self.driver.clone());
@@ -85,6 +95,9 @@ impl Drop for Name {
 
 impl std::fmt::Debug for Name {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Name").field("path", &self.path).field("fate", &self.fate).finish_non_exhaustive()
+        f.debug_struct("Name")
+            .field("path", &self.path)
+            .field("fate", &self.fate.get())
+            .finish_non_exhaustive()
     }
 }

@@ -23,8 +23,8 @@ use tw_disk::{
     Access, Account, Aio, Class, Create, Disk, DiskError, Durable, Errno, Existing, File, Kind, Links, Now,
     Op, Open, Pool, Reads, SentEnd, Source, Temp,
 };
-use tw_testkit::{Lacks, leave_out};
 use tw_testkit::wait::{PATIENCE, until};
+use tw_testkit::{Lacks, leave_out};
 
 /// Threads of the pool of a [`Bench`].
 const THREADS: u32 = 4;
@@ -450,7 +450,7 @@ fn temporary_files_go_with_their_owner_and_when_the_queue_is_full() {
     let mut by = b.by.clone();
     let create = |by: &mut Account| block_on(disk.create_temp(by, &b.path(""), &Temp::NAMED)).unwrap();
     let exists = |path: &CStr| Path::new(OsStr::from_bytes(path.to_bytes())).exists();
-    let (mut kept, gone) = (create(&mut by), create(&mut by));
+    let (kept, gone) = (create(&mut by), create(&mut by));
     let paths = [kept.path().unwrap().to_owned(), gone.path().unwrap().to_owned()];
     let (held, release) = mpsc::channel::<()>();
     let mut blocker = pin!(pool.run(&mut by, move || release.recv()));
@@ -483,13 +483,13 @@ fn a_temporary_file_whose_maker_was_dropped_meanwhile_is_removed() {
     }
     // Once every thread waits here, none makes a file any more.
     let all = Arc::new(Barrier::new(THREADS as usize));
-    let wait_for_all = |by: &mut Account| {
+    let wait_for_all = |source| {
         let all = all.clone();
-        let mut by = by.clone();
+        let mut by = Account::new(Class::Hit, Source::new(source));
         let pool = b.disk.pool().clone();
-        async move { pool.run(&mut by, move || drop(all.wait())).await }
+        async move { pool.run(&mut by, move || all.wait()).await }
     };
-    let mut waiting: Vec<_> = (0..THREADS).map(|_| Box::pin(wait_for_all(&mut by))).collect();
+    let mut waiting: Vec<_> = (0..THREADS).map(|one| Box::pin(wait_for_all(one.into()))).collect();
     block_on(std::future::poll_fn(|cx| {
         waiting.retain_mut(|one| one.as_mut().poll(cx).is_pending());
         if waiting.is_empty() { Poll::Ready(()) } else { Poll::Pending }

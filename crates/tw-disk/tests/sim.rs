@@ -43,7 +43,7 @@ async fn read_all(disk: &Disk, file: &File, step: usize) -> Result<Vec<u8>, Disk
 /// Replaces a file the safe way: a temporary file, its content flushed, renamed, the directory flushed.
 async fn replace(disk: &Disk, path: &CStr, content: Vec<u8>, is_safe: bool) -> Result<(), DiskError> {
     let mut by = Account::new(Class::Fill, Source::NONE);
-    let mut temp = disk.create_temp(&mut by, c"/tmp", &Temp::NAMED).await?;
+    let temp = disk.create_temp(&mut by, c"/tmp", &Temp::NAMED).await?;
     disk.write(&mut by, temp.file(), 0, content).await?;
     if is_safe {
         disk.fsync(&mut by, temp.file(), Durable::All).await?;

@@ -34,6 +34,7 @@ use tw_server::http::phases;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::http::variables::basic_user;
+use tw_server::http::wire::Gone;
 use tw_server::load::Resolve;
 use tw_server::module::Settings;
 use tw_server::reach::Reach;
@@ -359,14 +360,14 @@ impl AuthBasic {
         let Ok(mut place) = self.shared.line.enter(Client::of(r.client_addr())) else {
             return Err(refuse(r, format_args!("too many passwords wait to be hashed")));
         };
-        let conn = r.conn().clone();
+        let wire = r.wire().clone();
         let waited = {
-            let (mut turn, mut limit) = (pin!(place.turn()), pin!(conn.sleep(WAIT_MAX)));
+            let (mut turn, mut limit) = (pin!(place.turn()), pin!(wire.sleep(WAIT_MAX)));
             poll_fn(|cx| match turn.as_mut().poll(cx) {
                 Poll::Ready(()) => Poll::Ready(Waited::Turn),
                 Poll::Pending => limit.as_mut().poll(cx).map(|slept| match slept {
                     Ok(()) => Waited::TooLong,
-                    Err(error) => Waited::Gone(error),
+                    Err(gone) => Waited::Gone(gone),
                 }),
             })
             .await
@@ -376,7 +377,7 @@ impl AuthBasic {
             Waited::TooLong => {
                 return Err(refuse(r, format_args!("a password waited too long to be hashed")));
             }
-            Waited::Gone(error) => return Err(phases::gone(r, &error)),
+            Waited::Gone(gone) => return Err(phases::gone(r, &gone)),
         }
         if token.is_some_and(|token| self.shared.remembered.has(token, tw_rt::clock::now())) {
             return Ok(Verdict::Fits);
@@ -403,7 +404,7 @@ impl AuthBasic {
 enum Waited {
     Turn,
     TooLong,
-    Gone(std::io::Error),
+    Gone(Gone),
 }
 
 /// There is too much to do; the client may try again.

@@ -76,7 +76,7 @@ impl Handler for Index {
         {
             return Step::PASS;
         }
-        let home = r.conn().home.clone();
+        let home = r.client().home.clone();
         let mut search = Search::new(&self.names, home.path.take());
         let mut flow = search.next(r);
         while flow.is_continue() {

@@ -276,7 +276,7 @@ impl RawLimit {
 
 impl Handler for LimitConn {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        let home = r.conn().home.clone();
+        let home = r.client().home.clone();
         let mut key = home.path.take();
         key.clear();
         // A request is counted once, whatever locations it goes through.

@@ -329,7 +329,7 @@ fn thousandths(text: &[u8]) -> Option<i64> {
 
 impl Handler for LimitReq {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        let home = r.conn().home.clone();
+        let home = r.client().home.clone();
         let mut key = home.path.take();
         key.clear();
         // A request is counted once, whatever locations it goes through.
@@ -357,7 +357,7 @@ impl Handler for LimitReq {
                 } else {
                     r.set_slot(self.slot, "DELAYED");
                     return Step::Wait(Box::pin(async move {
-                        match r.conn().clone().sleep(span).await {
+                        match r.wire().clone().sleep(span).await {
                             Ok(()) => Outcome::Pass,
                             Err(error) => phases::gone(r, &error),
                         }

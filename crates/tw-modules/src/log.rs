@@ -220,7 +220,7 @@ impl Log {
         match &self.place {
             Place::File | Place::Syslog(..) => Some(sink.push(line)),
             Place::Named(path) => {
-                let mut buf = r.conn().home.path.take();
+                let mut buf = r.client().home.path.take();
                 let pushed = match path.eval(r, &mut buf) {
                     Ok(path) => Some(tw_server::log::push_to(sink, r, path, line)),
                     Err(why) => {
@@ -229,7 +229,7 @@ impl Log {
                         None
                     }
                 };
-                r.conn().home.path.set(buf);
+                r.client().home.path.set(buf);
                 pushed
             }
         }

@@ -133,7 +133,7 @@ impl<C: Coding> Handler for Precompressed<C> {
         if !is_wanted && !r.plan().core.compression.vary {
             return Step::PASS;
         }
-        let home = r.conn().home.clone();
+        let home = r.client().home.clone();
         let mut buf = home.path.take();
         buf.clear();
         r.append_filename(&r.uri.path, &mut buf);

@@ -76,7 +76,7 @@ impl Settings for RealIp {
         VarDef::one(
             "realip_remote_addr",
             |r, out| {
-                out.extend_from_slice(r.conn().client().as_bytes());
+                out.extend_from_slice(r.client().peer_text().as_bytes());
                 Value::Found
             },
             "Address of the connection's other end, whatever a proxy says.",
@@ -121,12 +121,12 @@ impl Source {
 impl Handler for RealIp {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         // Once told, it stays so, also after an internal redirect.
-        let is_told = !std::ptr::eq(r.client_addr(), r.conn().peer());
+        let is_told = !std::ptr::eq(r.client_addr(), r.client().peer());
         if is_told {
             return Step::PASS;
         }
         if let Some(addr) = self.told(r) {
-            r.set_client(addr);
+            r.set_client_addr(addr);
         }
         Step::PASS
     }
@@ -135,7 +135,7 @@ impl Handler for RealIp {
 impl RealIp {
     /// The client's address as the proxy tells it; `None` if there is no proxy, or it tells nothing.
     fn told(&self, r: &Request) -> Option<Addr> {
-        let peer = r.conn().peer();
+        let peer = r.client().peer();
         let trusts = |addr: &Addr| self.from.has(addr);
         let found = match &self.header {
             Source::Field(name) => forwarded(peer, r.head.field(name), self.chain, trusts),
@@ -146,7 +146,7 @@ impl RealIp {
                 forwarded(peer, r.head.field_all(b"x-forwarded-for"), self.chain, trusts)
             }
             Source::Proxy => {
-                let addrs = r.conn().proxy.get()?.addrs.as_ref()?;
+                let addrs = r.client().proxy.get()?.addrs.as_ref()?;
                 self.from.has(peer).then_some(addrs.src)
             }
         };
@@ -190,7 +190,7 @@ impl Trusted {
 
 /// Appends the port of the connection's other end.
 fn peer_port(r: &Request, out: &mut Vec<u8>) -> Value {
-    if let Some(addr) = r.conn().peer().inet()
+    if let Some(addr) = r.client().peer().inet()
         && addr.port() > 0
     {
         out.extend_from_slice(addr.port().to_string().as_bytes());

@@ -54,7 +54,7 @@ impl Handler for Static {
 
 /// Opens the file of the URI and answers with it; waits only for what is not in memory.
 pub(crate) fn open<'a>(r: &'a mut Request, answer: fn(&mut Request, &Rc<OpenFile>) -> Outcome) -> Step<'a> {
-    let home = r.conn().home.clone();
+    let home = r.client().home.clone();
     let mut buf = home.path.take();
     let path = r.filename(&mut buf);
     let opened = files::open_now(r, path);

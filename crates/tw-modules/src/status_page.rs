@@ -123,7 +123,7 @@ async fn numbers(r: &mut Request) -> Outcome {
         let _ = write!(out, "{comma}{}", *bound as f64 / 1e9);
     }
     out.push_str("],\"stalls\":[");
-    for (at, stall) in r.conn().home.counts.stalls.newest().iter().enumerate() {
+    for (at, stall) in r.client().home.counts.stalls.newest().iter().enumerate() {
         if at > 0 {
             out.push(',');
         }

@@ -73,7 +73,7 @@ impl Handler for StubStatus {
         if !matches!(r.method(), Method::Get | Method::Head) {
             return Step::status(405);
         }
-        let counts = &r.conn().home.counts;
+        let counts = &r.client().home.counts;
         let Connections { active, reading, writing, waiting } = Connections::of(counts);
         let accepted = counts.total(|tally| &tally.accepted);
         let handled = accepted.saturating_sub(counts.total(|tally| &tally.refused));
@@ -106,7 +106,7 @@ impl Connections {
 }
 
 fn put(r: &Request, out: &mut Vec<u8>, number: fn(&Connections) -> u64) -> Value {
-    let number = number(&Connections::of(&r.conn().home.counts));
+    let number = number(&Connections::of(&r.client().home.counts));
     // A Vec takes every write.
     let _ = write!(out, "{number}");
     Value::Found

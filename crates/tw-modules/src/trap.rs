@@ -3,14 +3,18 @@
 //! A directive, because configurations are how tests say what they want; and a module of its own, so that a release has
 //! not a word of it.
 
+use std::io;
 use std::sync::Arc;
 use std::thread;
 
+use bytes::Bytes;
 use tw_base::Whole;
 use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
 use tw_rt::watch;
-use tw_server::http::plan::{Handler, Plan, Step};
+use tw_server::http::body::{Body, Pull};
+use tw_server::http::plan::{Handler, LocalFuture, Outcome, Plan, Step};
 use tw_server::http::request::Request;
+use tw_server::http::request_body::{self, Source, Terms};
 use tw_server::load::Resolve;
 use tw_server::module::Settings;
 
@@ -28,6 +32,8 @@ enum Fault {
     Spin,
     /// A request waits in the kernel, for what does not come.
     Wait,
+    /// Nothing: the response is the body of the request, while that is still coming.
+    Echo,
 }
 
 /// `trap` as written.
@@ -45,7 +51,7 @@ impl Settings for Trap {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] =
-        &[record::new("trap", "panic | break | spin | wait", LOCATION, Args::exact(1))
+        &[record::new("trap", "panic | break | spin | wait | echo", LOCATION, Args::exact(1))
             .doc("Goes wrong on purpose.")
             .set(|raw, node, _| {
                 let faults = [
@@ -53,6 +59,7 @@ impl Settings for Trap {
                     ("break", Fault::Break),
                     ("spin", Fault::Spin),
                     ("wait", Fault::Wait),
+                    ("echo", Fault::Echo),
                 ];
                 raw.fault.set_one_of(node, &faults)
             })];
@@ -73,15 +80,41 @@ impl Settings for Trap {
 }
 
 impl Handler for Trap {
-    fn handle<'a>(&'a self, _: &'a mut Request) -> Step<'a> {
+    fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         match self.fault {
             None => {}
             Some(Fault::Panic) => panics(),
             Some(Fault::Break) => breaks(),
             Some(Fault::Spin) => watch::operation("trap", spins),
             Some(Fault::Wait) => watch::operation("trap", waits),
+            Some(Fault::Echo) => {
+                let echo = Echo { terms: r.body_terms(), source: r.body.take() };
+                return Step::Now(Outcome::Respond(Body::Pull(Box::new(echo))));
+            }
         }
         Step::status(204)
+    }
+}
+
+/// The body of a request as a response.
+struct Echo {
+    source: Source,
+    terms: Terms,
+}
+
+impl Pull for Echo {
+    fn next<'a>(&'a mut self, want: usize, r: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
+        Box::pin(async move {
+            let piece = self.source.next(want, self.terms).await;
+            if !matches!(piece, Ok(Some(_))) {
+                r.body.give_back(std::mem::take(&mut self.source));
+            }
+            piece.map_err(|error| io::Error::other(format!("status {}", request_body::failed(r, error))))
+        })
+    }
+
+    fn flushes(&self) -> bool {
+        true
     }
 }
 

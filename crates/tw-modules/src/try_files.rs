@@ -118,7 +118,7 @@ impl Try {
 impl Handler for TryFiles {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         let Some(plan) = &self.plan else { return Step::PASS };
-        let home = r.conn().home.clone();
+        let home = r.client().home.clone();
         let mut path = home.path.take();
         let mut cold = None;
         let mut found = None;

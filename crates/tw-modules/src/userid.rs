@@ -289,7 +289,7 @@ impl UserId {
         }
         let next = |at: u32| at.wrapping_add(SEQUENCE_STEP).max(SEQUENCE_START);
         let sequence = SEQUENCE.fetch_update(Relaxed, Relaxed, |at| Some(next(at))).unwrap_or(SEQUENCE_START);
-        let service = service.map_or_else(|| address(r.conn().local()), u32::to_be);
+        let service = service.map_or_else(|| address(r.local_addr()), u32::to_be);
         Id([service, now.to_be(), process().to_be(), sequence.to_be()])
     }
 

@@ -10,3 +10,4 @@ pub use addr::Addr;
 pub use address::{AddressError, parse_listen, parse_server};
 pub use listen::{AcceptError, Accepted, Acceptor, Keepalive, ListenError, ListenOptions, ListenSocket};
 pub use transport::Transport;
+pub use tw_sys::sockopt::TcpInfo;

@@ -12,14 +12,15 @@ use std::time::{Duration, Instant};
 use tw_base::{Counter, Limit, Whole};
 
 use tokio::task::JoinHandle;
-use tw_net::{Addr, ListenSocket};
+use tw_net::{Addr, ListenSocket, Transport};
 use tw_rt::clock::UnixTime;
 use tw_rt::watch::{Stall, Subject};
 use tw_rt::{Inbox, LoopStats, Socket, TaskGroup};
 
 use crate::config_thread::Live;
-use crate::http::conn::{self, Conn};
+use crate::http::client::{Client, Scheme};
 use crate::http::files::{FILES_MAX, FileTable};
+use crate::http::h1::{self, Conn};
 use crate::http::request::{LoopGeneration, Request};
 
 mod accept;
@@ -195,7 +196,11 @@ thread_local! {
 fn client_of(id: u64) -> Option<Box<str>> {
     let home = HERE.with_borrow(Weak::upgrade)?;
     let known = home.known.borrow();
-    known.iter().filter_map(Weak::upgrade).find(|conn| conn.id == id).map(|conn| conn.client().into())
+    known
+        .iter()
+        .filter_map(Weak::upgrade)
+        .find(|conn| conn.client.id == id)
+        .map(|conn| conn.client.peer_text().into())
 }
 
 /// Orders to a loop.
@@ -315,7 +320,7 @@ impl Loop {
     }
 
     /// Takes a new connection in.
-    fn accepted(self: &Rc<Self>, stream: Socket, peer: Addr, listen: &Rc<Addr>) {
+    fn accepted(self: &Rc<Self>, socket: Socket, peer: Addr, listen: &Rc<Addr>) {
         self.tally.accepted.add(1);
         let limit = self.generation().main.worker_connections;
         if self.connections.len() as u64 >= limit && !self.make_room() {
@@ -325,13 +330,14 @@ impl Loop {
             return;
         }
         let id = self.counts.next_id.fetch_add(1, Relaxed) + 1;
-        let conn = Conn::new(id, stream, peer, listen.clone(), self.clone());
-        conn.debug(format_args!("accept: {}", conn.peer()));
+        let client = Client::new(id, Scheme::Http, peer, listen.clone(), self.clone());
+        client.debug(format_args!("accept: {}", client.peer()));
+        let conn = Conn::new(client, Transport::Plain(socket));
         self.remember(&conn);
         let open = Open::new(self.clone());
         self.connections.spawn(Subject { kind: CONNECTION, id }, async move {
             let _open = open;
-            conn::serve(conn).await;
+            h1::serve(conn).await;
         });
     }
 

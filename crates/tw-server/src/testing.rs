@@ -11,12 +11,16 @@ use tw_rt::{FirstBytes, LoopOptions, Socket};
 
 use crate::config_thread::ConfigThread;
 use crate::event_loop::{Counts, Loop};
-use crate::http::conn::{self, Conn};
+use crate::http::client::{Client, Scheme};
+use crate::http::entry;
 use crate::http::generation::Generation;
-use crate::http::request::Request;
+use crate::http::h1;
+use crate::http::request::{After, Request};
+use crate::http::wire::Wire;
 use crate::load::{Kept, Prefixes, load};
 use crate::pools::Disks;
 use crate::vars::{Template, Value, VarTable};
+use tw_net::Transport;
 
 /// Loads `http { CONF }`.
 pub(crate) fn generation(conf: &str) -> Generation {
@@ -59,22 +63,20 @@ pub(crate) fn with_request_of<T: Send + 'static>(
         let (stream, peer) = listener.accept().await.unwrap();
         let listen = std::rc::Rc::new(generation.listens[0].address.clone());
         let home = Loop::new(3, Arc::new(Counts::default()), generation);
-        let conn = Conn::new(
-            42,
-            Socket::tcp(stream.into_std().unwrap().into(), FirstBytes::Later),
-            peer.into(),
-            listen,
-            home.clone(),
-        );
+        let client = Client::new(42, Scheme::Http, peer.into(), listen, home.clone());
+        let socket = Socket::tcp(stream.into_std().unwrap().into(), FirstBytes::Later);
+        let conn = h1::Conn::new(client.clone(), Transport::Plain(socket));
         let mut r = home.take_request();
-        r.bind(&conn);
+        r.bind(&client, Wire::H1(conn.clone()));
         r.begin();
         r.head.push(head.as_bytes());
         let limits = r.generation().server(r.server).settings.head;
         if let Ok(Progress::Complete) = r.head.parse(&limits) {
             let generation = r.generation().clone();
-            conn::choose_server(&mut r, &generation.listens[0]);
-            conn::route(&conn, &mut r);
+            entry::choose_server(&mut r, &generation.listens[0]);
+            r.course.after = if r.head.keep_alive() { After::KeepAlive } else { After::Close };
+            r.body.begin(&conn, &mut r.head);
+            entry::take_over(&mut r);
         }
         let seen = look(&mut r);
         home.give_back(r);

@@ -279,3 +279,47 @@ fn a_client_that_ends_in_the_middle() {
     }
     server.wait_error_log("client prematurely closed connection").unwrap();
 }
+
+/// Only where debug assertions are on, which is where the suite runs.
+#[test]
+fn a_body_is_read_while_the_response_is_sent() {
+    let server = start_server(server(), "client_max_body_size 1000; location /echo { trap echo; }");
+    let mut client = server.connect().unwrap();
+    let head = |target: &str, fields: &str| format!("POST {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+    client.send(head("/echo", "Transfer-Encoding: chunked\r\nExpect: 100-continue\r\n")).unwrap();
+    // Nothing was sent but the head, and the response has begun.
+    let mut seen = client.read_bytes("HTTP/1.1 100 Continue\r\n\r\n".len()).unwrap();
+    for piece in ["one", "two", "three"] {
+        client.send(format!("{:x}\r\n{piece}\r\n", piece.len())).unwrap();
+        let sent = format!("{:x}\r\n{piece}\r\n", piece.len());
+        while !String::from_utf8_lossy(&seen).ends_with(&sent) {
+            seen.extend(client.read_bytes(1).unwrap());
+        }
+    }
+    // The end, and the next request behind it.
+    client.send(format!("0\r\n\r\n{}again", head("/echo", "Content-Length: 5\r\n"))).unwrap();
+    assert_eq!(client.read_bytes(5).unwrap(), b"0\r\n\r\n");
+    assert_eq!(client.read_response().unwrap().text(), "again");
+    // One that gets too long ends the response early.
+    let body = chunked(&"x".repeat(1001), 100);
+    client.send(head("/echo", "Transfer-Encoding: chunked\r\n")).unwrap();
+    client.send(body).unwrap();
+    let sent = client.read_until_close().unwrap();
+    assert!(!sent.ends_with(b"0\r\n\r\n"), "{}", String::from_utf8_lossy(&sent));
+    server.wait_error_log("client intended to send too large chunked body").unwrap();
+}
+
+#[test]
+fn a_body_that_was_read_is_pulled_from_where_it_is_kept() {
+    for directives in ["", "client_body_in_file_only clean;", "client_body_buffer_size 1k;"] {
+        let server = start_server(
+            server(),
+            &format!("client_body_early_read 1; {directives} location / {{ trap echo; }}"),
+        );
+        let mut client = server.connect().unwrap();
+        for body in ["", "kept", &"k".repeat(100_000), &"l".repeat(300_000)] {
+            let length = format!("Content-Length: {}\r\n", body.len());
+            assert_eq!(post(&mut client, "/", &length, body).text(), body, "{directives}");
+        }
+    }
+}

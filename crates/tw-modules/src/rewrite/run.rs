@@ -67,7 +67,7 @@ impl<'a> Run<'a> {
 
     /// Runs until something is decided, or a file has to be asked for.
     pub(super) fn go_on(&mut self, r: &mut Request) -> Result<Outcome, ColdFile> {
-        let home = r.conn().home.clone();
+        let home = r.client().home.clone();
         let mut scratch = home.path.take();
         let program = self.program;
         let mut stopped = None;

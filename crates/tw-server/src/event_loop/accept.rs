@@ -321,8 +321,8 @@ impl Loop {
 
     /// Serves a connection.
     pub(super) fn take_in(self: &Rc<Self>, accepted: Accepted, listen: &Rc<Addr>) {
-        let (stream, peer) = accepted.into_socket(self.accepting.first_bytes());
-        self.accepted(stream, peer, listen);
+        let (socket, peer) = accepted.into_socket(self.accepting.first_bytes());
+        self.accepted(socket, peer, listen);
     }
 
     /// The configured address a connection came to, if that shares the socket of another.

@@ -183,7 +183,7 @@ fn open_in_turn(r: &Request, path: &CStr, how: &Open, turn: Turn) -> Lookup {
 
 fn look_up(r: &Request, path: &CStr, how: &Open, turn: Turn) -> Lookup {
     let Some(disk) = r.disk() else { return Now::Ready(Err(Errno::INVAL)) };
-    let mut files = r.conn().home.files.borrow_mut();
+    let mut files = r.client().home.files.borrow_mut();
     if how.links != Links::Follow {
         // What a link leads to may change without the file changing: looked at each time.
         let mut opened = disk.open_now(path, how);
@@ -213,7 +213,7 @@ pub async fn open(r: &mut Request, path: &CStr) -> Result<Rc<OpenFile>, DiskErro
     };
     let cache = r.plan().core.files.open_file_cache;
     r.account.source = tw_disk::Source::of(path.to_bytes());
-    let home = r.conn().home.clone();
+    let home = r.client().home.clone();
     // Before the job: a request that is read while it runs is not answered with what it found before.
     let look = home.files.borrow_mut().look();
     let mut opened = disk.open_cold(&mut r.account, path, &how).await;
@@ -248,7 +248,7 @@ pub fn stat_now(r: &Request, path: &CStr) -> Now<Meta> {
     }
     let cache = r.plan().core.files.open_file_cache.as_ref();
     let by = Asker { disk, how: &how, cache, read: r.read_at, turn: Turn::Waited };
-    let mut files = r.conn().home.files.borrow_mut();
+    let mut files = r.client().home.files.borrow_mut();
     if let Known::Valid(found) = files.known(path, &by) {
         return Now::Ready(found.map(|file| *file.meta()));
     }

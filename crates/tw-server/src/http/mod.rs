@@ -6,11 +6,13 @@
 
 pub mod agent;
 pub mod body;
+pub mod client;
 pub mod coding;
-pub mod conn;
 mod decision;
+pub(crate) mod entry;
 pub mod files;
 pub mod generation;
+pub mod h1;
 pub mod phases;
 pub mod plan;
 pub(crate) mod proxy_protocol;
@@ -19,8 +21,9 @@ pub mod request;
 pub mod request_body;
 pub mod respond;
 pub mod route;
-pub mod send;
 pub mod special;
+pub mod spool;
 pub mod subrequest;
 pub(crate) mod values;
 pub mod variables;
+pub mod wire;

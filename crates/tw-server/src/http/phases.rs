@@ -13,6 +13,7 @@ use super::generation::PlanId;
 use super::plan::{Handler, Outcome, Phase, Step};
 use super::realpath_root;
 use super::request::{Health, LoopGeneration, Origin, Request};
+use super::wire::Gone;
 use crate::core::location::{Satisfy, Visibility};
 use crate::regex::BacktrackLimit;
 
@@ -185,7 +186,7 @@ async fn access(r: &mut Request, generation: &LoopGeneration) -> Outcome {
 async fn unauthorized(r: &mut Request, code: u16, delay: Duration) -> Outcome {
     if !delay.is_zero() {
         r.log(Level::Info, format_args!("delaying unauthorized request"));
-        if let Err(error) = r.conn().clone().sleep(delay).await {
+        if let Err(error) = r.wire().clone().sleep(delay).await {
             return gone(r, &error);
         }
     }
@@ -193,17 +194,24 @@ async fn unauthorized(r: &mut Request, code: u16, delay: Duration) -> Outcome {
 }
 
 /// Ends a request whose client went away while it was held back.
-pub fn gone(r: &Request, error: &std::io::Error) -> Outcome {
-    match error.raw_os_error() {
-        Some(errno) => {
-            r.log(
-                Level::Info,
-                format_args!("client prematurely closed connection ({})", tw_base::Errno(errno)),
-            );
-        }
-        None => r.log(Level::Info, format_args!("client prematurely closed connection")),
-    }
+pub fn gone(r: &Request, gone: &Gone) -> Outcome {
+    r.log(Level::Info, format_args!("{gone}"));
     Outcome::Status(499)
+}
+
+/// The log phase: counts the request, and lets the handlers of its plan write about it.
+pub(super) fn log(r: &mut Request) {
+    r.debug(format_args!("http log: {}, {} bytes sent", r.out.status, r.sent.bytes));
+    let tally = &r.client().home.tally;
+    tally.status(r.out.status);
+    tally.received.add(r.head.read_len() as u64 + r.body.wire());
+    log_by_plan(r);
+}
+
+/// The same for a part of another request, which is counted with that.
+pub(super) fn log_by_plan(r: &mut Request) {
+    let generation = r.generation().clone();
+    generation.plan(r.plan).log_handlers().iter().for_each(|handler| handler.log(r));
 }
 
 fn locate(r: &mut Request, generation: &Rc<LoopGeneration>) -> Next {

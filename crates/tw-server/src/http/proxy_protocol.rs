@@ -1,14 +1,13 @@
 //! The PROXY protocol header in front of the first request (`listen … proxy_protocol`).
 
 use std::io;
-use std::rc::Rc;
 use std::time::Duration;
 use tw_base::Limit;
 
 use tw_log::Level;
 use tw_net::proxy_protocol::{MAX_HEADER, parse};
 
-use super::conn::Conn;
+use super::h1::Conn;
 
 /// Bytes asked of the socket at once.
 const READ_SIZE: usize = 512;
@@ -29,32 +28,32 @@ pub(crate) enum Greeting {
 }
 
 /// Reads the header, which must arrive within `timeout`.
-pub(crate) async fn read(conn: &Rc<Conn>, timeout: Duration) -> Greeting {
+pub(crate) async fn read(conn: &Conn, timeout: Duration) -> Greeting {
     let until = tw_rt::clock::now() + timeout;
     let mut sent = Vec::with_capacity(READ_SIZE);
     loop {
-        match conn.stream.try_read(&mut sent) {
+        match conn.transport.try_read(&mut sent) {
             Ok(0) => return Greeting::Refused,
             Ok(_) => match parse(&sent) {
                 Ok(Some((header, len))) => {
                     // Set once: a connection has one header.
-                    let _ = conn.proxy.set(Box::new(header));
+                    let _ = conn.client.proxy.set(Box::new(header));
                     return Greeting::Accepted(sent.split_off(len));
                 }
                 Ok(None) if sent.len() < MAX_HEADER => sent.reserve(READ_SIZE),
                 Ok(None) => {
-                    conn.log(Level::Error, format_args!("too long PROXY protocol header"));
+                    conn.client.log(Level::Error, format_args!("too long PROXY protocol header"));
                     return Greeting::Refused;
                 }
                 Err(error) => {
-                    conn.log(Level::Error, format_args!("{error} while reading PROXY protocol"));
+                    conn.client.log(Level::Error, format_args!("{error} while reading PROXY protocol"));
                     return Greeting::Refused;
                 }
             },
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 let left = until.saturating_duration_since(tw_rt::clock::now());
                 if conn.readable(left).await.is_err() {
-                    conn.log(
+                    conn.client.log(
                         Level::Info,
                         format_args!(
                             "client timed out (110: Connection timed out) while reading PROXY protocol"

@@ -17,12 +17,13 @@ use tw_log::Level;
 use tw_net::Addr;
 use tw_rt::clock::UnixTime;
 
-use super::conn::Conn;
+use super::client::Client;
 use super::generation::{DebugLines, Generation, PlanId, ServerId};
 use super::plan::Plan;
 use super::request_body::RequestBody;
 use super::subrequest::PartOf;
 use super::values::{Cycle, Values};
+use super::wire::Wire;
 use crate::config_thread::Live;
 use crate::core::location::{Root, RootKind};
 use crate::regex::{BacktrackLimit, Captures, Match, Regex};
@@ -81,13 +82,13 @@ pub struct Request {
     /// What modules keep with it.
     pub states: States,
     /// Who the client is, if that is not the peer of the connection.
-    client: Option<Box<Client>>,
+    told: Option<Box<Told>>,
     /// What it is a part of, if it is a subrequest.
     pub(crate) part_of: Option<PartOf>,
 }
 
 /// Who asks, as `real_ip_header` and the like found out.
-struct Client {
+struct Told {
     addr: Addr,
     text: Box<str>,
 }
@@ -110,9 +111,10 @@ impl States {
     }
 }
 
-/// The connection a request came on, and the configuration it is served by.
+/// Who asks, the way there, and the configuration the request is served by.
 struct Link {
-    conn: Rc<Conn>,
+    client: Rc<Client>,
+    wire: Wire,
     generation: Rc<LoopGeneration>,
 }
 
@@ -288,20 +290,21 @@ impl Request {
             realpath_root: None,
             id: Cell::new(None),
             states: States::default(),
-            client: None,
+            told: None,
             part_of: None,
         }
     }
 
-    /// Binds it to a connection and the loop's current generation.
-    pub(crate) fn bind(&mut self, conn: &Rc<Conn>) {
-        self.link = Some(Link { conn: conn.clone(), generation: conn.home.generation() });
+    /// Binds it to a client and its loop's current generation.
+    pub(crate) fn bind(&mut self, client: &Rc<Client>, wire: Wire) {
+        self.link = Some(Link { client: client.clone(), wire, generation: client.home.generation() });
     }
 
     /// Makes it a request of the same client for `uri`, as a part of `parent`.
     pub(crate) fn bind_to(&mut self, parent: &Self, uri: Uri, part_of: PartOf) {
-        let Link { conn, generation } = parent.link();
-        self.link = Some(Link { conn: conn.clone(), generation: generation.clone() });
+        let Link { client, wire, generation } = parent.link();
+        let (client, wire, generation) = (client.clone(), wire.clone(), generation.clone());
+        self.link = Some(Link { client, wire, generation });
         self.head.copy_head(&parent.head);
         self.server = parent.server;
         self.plan = parent.plan;
@@ -313,8 +316,8 @@ impl Request {
         self.read_at = parent.read_at;
         self.id.set(parent.id.get());
         self.states = parent.states.clone();
-        if let Some(client) = &parent.client {
-            self.set_client(client.addr.clone());
+        if let Some(told) = &parent.told {
+            self.set_client_addr(told.addr.clone());
         }
         self.part_of = Some(part_of);
     }
@@ -331,18 +334,24 @@ impl Request {
 
     /// The client's address.
     pub fn client_addr(&self) -> &Addr {
-        self.client.as_ref().map_or_else(|| self.conn().peer(), |client| &client.addr)
+        self.told.as_ref().map_or_else(|| self.client().peer(), |told| &told.addr)
     }
 
     /// The client's address as text without port: `$remote_addr`.
-    pub fn client(&self) -> &str {
-        self.client.as_ref().map_or_else(|| self.conn().client(), |client| &client.text)
+    pub fn client_text(&self) -> &str {
+        self.told.as_ref().map_or_else(|| self.client().peer_text(), |told| &told.text)
+    }
+
+    /// The address the client connected to. One system call, the first time.
+    pub fn local_addr(&self) -> &Addr {
+        let Link { client, wire, .. } = self.link();
+        client.local_or(|| wire.local_addr())
     }
 
     /// Takes `addr` for the client's address from here on.
-    pub fn set_client(&mut self, addr: Addr) {
+    pub fn set_client_addr(&mut self, addr: Addr) {
         let text = addr.client_text();
-        self.client = Some(Box::new(Client { addr, text }));
+        self.told = Some(Box::new(Told { addr, text }));
     }
 
     /// Goes on by the plan of an `if` block: the one number `nth` of the location whose plan is `of`.
@@ -353,7 +362,7 @@ impl Request {
         }
     }
 
-    /// Lets go of the connection and of everything the request held; memory stays.
+    /// Lets go of the client and of everything the request held; memory stays.
     pub(crate) fn unbind(&mut self) {
         self.clear();
         self.head.clear();
@@ -364,9 +373,14 @@ impl Request {
         self.link.as_ref().expect("a request is bound before anyone sees it")
     }
 
-    /// The connection it came on.
-    pub fn conn(&self) -> &Rc<Conn> {
-        &self.link().conn
+    /// Who asks.
+    pub fn client(&self) -> &Rc<Client> {
+        &self.link().client
+    }
+
+    /// The way to the client.
+    pub fn wire(&self) -> &Wire {
+        &self.link().wire
     }
 
     /// The configuration it is served by.
@@ -376,7 +390,7 @@ impl Request {
 
     /// Begins the next request of the connection.
     pub(crate) fn begin(&mut self) {
-        let is_first = self.conn().requests.get() == 0;
+        let is_first = self.client().requests.get() == 0;
         let arrival = if is_first || self.head.is_idle() { Arrival::Awaited } else { Arrival::Pipelined };
         self.started = Started::now(arrival);
     }
@@ -398,14 +412,14 @@ impl Request {
         self.realpath_root = None;
         self.id.set(None);
         self.states.0.clear();
-        self.client = None;
+        self.told = None;
         self.part_of = None;
     }
 
     /// Notes that `bytes` went to the client.
     pub(crate) fn count_sent(&mut self, bytes: usize) {
         self.sent.bytes += bytes as u64;
-        self.conn().home.tally.sent.add(bytes as u64);
+        self.client().home.tally.sent.add(bytes as u64);
     }
 
     /// The plan it runs by.
@@ -557,13 +571,13 @@ impl Request {
     /// Writes a line into the location's error log, with who asked for what, as nginx does.
     pub fn log(&self, level: Level, message: fmt::Arguments<'_>) {
         let message = format_args!("{message}{}", Whence(self));
-        self.conn().write(&self.plan().core.error_log, level, message);
+        self.client().write(&self.plan().core.error_log, level, message);
     }
 
     /// Writes a step into the location's error log, if it takes debug lines. Costs a comparison where no log does.
     pub fn debug(&self, message: fmt::Arguments<'_>) {
         if self.generation().debug_lines == DebugLines::Perhaps {
-            self.conn().write(&self.plan().core.error_log, Level::Debug, message);
+            self.client().write(&self.plan().core.error_log, Level::Debug, message);
         }
     }
 
@@ -601,7 +615,7 @@ impl fmt::Display for Whence<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use tw_log::Text;
         let r = self.0;
-        write!(f, ", client: {}", r.client())?;
+        write!(f, ", client: {}", r.client_text())?;
         write!(f, ", server: {}", Text(&r.generation().server(r.server).settings.name))?;
         if !r.head.request_line().is_empty() {
             write!(f, ", request: \"{}\"", Text(r.head.request_line()))?;

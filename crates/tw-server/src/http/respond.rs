@@ -5,19 +5,15 @@
 use std::collections::VecDeque;
 use std::io::Write as _;
 use std::net::IpAddr;
-use std::time::Duration;
 
 use bytes::Bytes;
 use tw_http::condition::{self, ConditionOutcome, Conditions, Validators, if_range_holds};
 use tw_http::range::{self, MaxRanges, Multipart, RangeOutcome};
-use tw_http::{ConnectionField, EncodeContext, Known, LocationBase, Method, Version};
+use tw_http::{Known, LocationBase};
 
-use super::agent;
 use super::body::Body;
 use super::phases;
 use super::request::{After, Ranges, Request};
-use super::send::{self, Delimiter};
-use super::special;
 use crate::core::location::IfModifiedSince;
 
 /// Answers the conditions of the request. The error is the status to answer with instead.
@@ -130,7 +126,7 @@ fn boundary(r: &Request) -> u64 {
     let mut random = [0; 8];
     // Without random bytes the boundary is still unique among our responses.
     let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::NONBLOCK);
-    u64::from_ne_bytes(random) ^ r.conn().id ^ r.conn().requests.get() << 32
+    u64::from_ne_bytes(random) ^ r.client().id ^ r.client().requests.get() << 32
 }
 
 /// Filters, frames and sends a response; `r.sent` and `r.course.after` tell how it went.
@@ -150,15 +146,9 @@ pub(crate) async fn send(r: &mut Request, body: Body) {
     if r.course.after == After::Abort {
         return;
     }
-    let (delimiter, body) = frame(r, body);
-    if r.head.version() == Version::HTTP_09 {
-        r.course.after = After::Close;
-        return send::send(r, body, delimiter, 0).await;
-    }
-    r.debug(format_args!("http response: {}, {delimiter:?}", r.out.status));
-    let head_len = encode(r, delimiter);
-    let delimiter = if r.method() == Method::Head { Delimiter::None } else { delimiter };
-    send::send(r, body, delimiter, head_len).await;
+    r.out.content_length = body.len();
+    let wire = r.wire().clone();
+    wire.send(r, body).await;
 }
 
 /// The response to a range that is not there. Its own ranges are of no interest to anybody.
@@ -182,68 +172,13 @@ pub(crate) fn filter(r: &mut Request, mut body: Body) -> Body {
     body
 }
 
-/// Decides how the end of the body is marked.
-fn frame(r: &mut Request, body: Body) -> (Delimiter, Body) {
-    r.out.content_length = body.len();
-    // Only a chunked body can have trailers. A head alone says what it would say without them.
-    if r.out.trailers.is_some() && may_be_chunked(r) && r.method() != Method::Head {
-        r.out.content_length = None;
-    }
-    let delimiter = delimiter(r);
-    match delimiter {
-        Delimiter::None => {
-            r.out.content_length = None;
-            return (delimiter, Body::Empty);
-        }
-        Delimiter::Close => r.course.after = After::Close,
-        Delimiter::Length | Delimiter::Chunked => {}
-    }
-    if r.method() == Method::Head { (delimiter, Body::Empty) } else { (delimiter, body) }
-}
-
-/// How the end of a body of this length is marked.
-pub(crate) fn delimiter(r: &Request) -> Delimiter {
-    match r.out.content_length {
-        _ if matches!(r.out.status, 100..=199 | 204 | 304) => Delimiter::None,
-        Some(_) => Delimiter::Length,
-        None if may_be_chunked(r) => Delimiter::Chunked,
-        None => Delimiter::Close,
-    }
-}
-
-fn may_be_chunked(r: &Request) -> bool {
-    r.head.version() >= Version::HTTP_11 && r.plan().core.chunked_transfer_encoding
-}
-
-/// Writes the head into the loop's buffer and returns its length.
-fn encode(r: &mut Request, delimiter: Delimiter) -> usize {
-    let connection = connection_field(r);
-    let conn = r.conn().clone();
-    let server = if r.out.fields.has(Known::Server) { Bytes::new() } else { special::server_name(r) };
-    let mut address = Vec::new();
-    let location_base = location_base(r, &mut address);
-    let date = conn.home.date();
-    let context = EncodeContext {
-        date: &date,
-        server: &server,
-        connection,
-        chunked: delimiter == Delimiter::Chunked,
-        location_base,
-        vary_accept_encoding: r.out.varies_by_coding && r.plan().core.compression.vary,
-    };
-    let mut out = conn.home.head_out.borrow_mut();
-    out.clear();
-    r.out.encode_h1(&context, &mut out);
-    out.len()
-}
-
 /// What goes in front of a `Location` that is a path, if it is to be made absolute. `address` is room for an address.
 pub(crate) fn location_base<'a>(r: &'a Request, address: &'a mut Vec<u8>) -> Option<LocationBase<'a>> {
     let redirect = &r.plan().core.redirect;
     if !redirect.absolute || r.out.location.first() != Some(&b'/') {
         return None;
     }
-    let local = r.conn().local().inet();
+    let local = r.local_addr().inet();
     let name = &*r.generation().server(r.server).settings.name;
     let known = if redirect.server_name { name } else { &*r.host };
     let host = match local {
@@ -258,25 +193,14 @@ pub(crate) fn location_base<'a>(r: &'a Request, address: &'a mut Vec<u8>) -> Opt
         None if known.is_empty() => name,
         _ => known,
     };
-    let port = local.map(|local| local.port()).filter(|port| redirect.port && *port != 80);
-    Some(LocationBase { https: false, host, port })
+    let scheme = r.client().scheme;
+    let port = local.map(|local| local.port());
+    let port = port.filter(|port| redirect.port && *port != scheme.default_port());
+    Some(LocationBase { https: scheme.is_secure(), host, port })
 }
 
-/// Decides whether the connection stays, and says so.
-fn connection_field(r: &mut Request) -> ConnectionField {
-    let keep = r.plan().core.keepalive;
-    let conn = r.conn();
-    let over = keep.timeout.is_zero()
-        || conn.requests.get() >= keep.requests
-        || tw_rt::clock::now().saturating_duration_since(conn.accepted) > keep.time
-        || conn.home.connections.is_stopping() && keep.min_timeout.is_zero()
-        || r.body.may_not_come(&r.head)
-        || agent::keepalive_is_disabled(r);
-    if over && r.course.after == After::KeepAlive {
-        r.course.after = After::Close;
-    }
-    match r.course.after {
-        After::KeepAlive => ConnectionField::KeepAlive(keep.header.as_ref().map(Duration::as_secs)),
-        After::Close | After::Abort => ConnectionField::Close,
-    }
+/// Lets the trailer filters see the end of a body whose response may have trailers.
+pub(crate) fn fill_trailers(r: &mut Request) {
+    let generation = r.generation().clone();
+    generation.plan(r.plan).trailer_filters().iter().for_each(|filter| filter.fill(r));
 }

@@ -4,7 +4,7 @@ use super::{Kind, Metric, Samples, Scrape};
 use crate::event_loop::Counts;
 
 fn counts<'a>(scrape: &Scrape<'a>) -> &'a Counts {
-    &scrape.request().conn().home.counts
+    &scrape.request().client().home.counts
 }
 
 pub(super) const METRICS: &[Metric] = &[

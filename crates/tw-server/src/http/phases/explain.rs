@@ -12,19 +12,22 @@ use std::time::Duration;
 
 use tw_conf::Span;
 use tw_http::Progress;
-use tw_net::Addr;
+use tw_net::{Addr, Transport};
 use tw_rt::{Deadline, FirstBytes, LoopOptions, Socket};
 
 use super::{AGAIN, Next, ask, decide, locate};
 use crate::config_thread::Live;
 use crate::core::location::{Location, Visibility};
 use crate::event_loop::{Counts, Loop};
-use crate::http::conn::{self, Conn};
+use crate::http::client::{Client, Scheme};
+use crate::http::entry;
 use crate::http::generation::{ListenGroup, ServerId};
+use crate::http::h1;
 use crate::http::plan::{Outcome, Phase, Plan};
 use crate::http::realpath_root;
 use crate::http::request::{LoopGeneration, Request};
 use crate::http::route::{Pattern, ServerName};
+use crate::http::wire::Wire;
 use crate::names::HostName;
 
 /// Longest time for all rewrite phases of one explanation; only a disk that stands still takes it.
@@ -91,17 +94,18 @@ async fn explain_here(generation: Live, asked: &Asked) -> io::Result<Result<Expl
     let address = generation.listens[at].address.clone();
     let (ours, _theirs) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
-    let stream = Socket::unix(ours.into(), FirstBytes::Later);
+    let socket = Socket::unix(ours.into(), FirstBytes::Later);
     let client = Addr::Inet(SocketAddr::from((Ipv4Addr::LOCALHOST, 50_000)));
     let home = Loop::new(0, Arc::new(Counts::default()), generation);
-    let conn = Conn::new(1, stream, client, Rc::new(address.clone()), home.clone());
+    let client = Client::new(1, Scheme::Http, client, Rc::new(address.clone()), home.clone());
+    let conn = h1::Conn::new(client.clone(), Transport::Plain(socket));
     conn.pretend_local(local_of(&address, asked));
     let mut r = home.take_request();
-    r.bind(&conn);
+    r.bind(&client, Wire::H1(conn));
     r.begin();
     let outcome = match read(&mut r, at, asked) {
         Ok(()) => {
-            conn::route(&conn, &mut r);
+            entry::take_over(&mut r);
             tell_server(&r, at, &mut told);
             let mut deadline = Deadline::new();
             deadline.set(PATIENCE);
@@ -168,7 +172,7 @@ fn read(r: &mut Request, at: usize, asked: &Asked) -> Result<(), String> {
     let limits = generation.server(r.server).settings.head;
     match r.head.parse(&limits) {
         Ok(Progress::Complete) => {
-            conn::choose_server(r, group);
+            entry::choose_server(r, group);
             Ok(())
         }
         Ok(Progress::NeedMore) => Err("the URL is not one line".to_owned()),

@@ -13,42 +13,46 @@ use crate::vars::{Value, VarDef};
 
 pub(super) static VARIABLES: &[VarDef] = &[
     VarDef::one("binary_remote_addr", binary_remote_addr, "Address of the client as 4 or 16 bytes."),
-    VarDef::one("remote_addr", |r, out| put(out, r.client().as_bytes()), "Address of the client."),
+    VarDef::one("remote_addr", |r, out| put(out, r.client_text().as_bytes()), "Address of the client."),
     VarDef::one("remote_port", |r, out| put_port(out, port(r.client_addr())), "Port of the client."),
     VarDef::one("server_addr", server_addr, "Address that took the connection."),
     VarDef::one(
         "server_port",
-        |r, out| put_port(out, port(r.conn().local())),
+        |r, out| put_port(out, port(r.local_addr())),
         "Port that took the connection.",
     ),
-    VarDef::one("scheme", |_, out| put(out, b"http"), "`http` or `https`."),
-    VarDef::one("https", |_, out| put(out, b""), "`on` on a TLS connection, else empty."),
-    VarDef::one("connection", |r, out| put_number(out, r.conn().id), "Number of the connection."),
+    VarDef::one("scheme", |r, out| put(out, r.client().scheme.as_str().as_bytes()), "`http` or `https`."),
+    VarDef::one(
+        "https",
+        |r, out| put(out, if r.client().scheme.is_secure() { b"on" } else { b"" }),
+        "`on` on a TLS connection, else empty.",
+    ),
+    VarDef::one("connection", |r, out| put_number(out, r.client().id), "Number of the connection."),
     VarDef::one(
         "connection_requests",
-        |r, out| put_number(out, r.conn().requests.get()),
+        |r, out| put_number(out, r.client().requests.get()),
         "Requests so far on the connection.",
     ),
     VarDef::one("connection_time", connection_time, "Age of the connection in seconds with milliseconds."),
     VarDef::one("pipe", pipe, "`p` if the request was there before the last one was answered, else `.`."),
     VarDef::one(
         "tcpinfo_rtt",
-        |r, out| put_tcp(out, r.conn().stream.tcp_info().map(|tcp| tcp.rtt_us)),
+        |r, out| put_tcp(out, r.wire().tcp_info().map(|tcp| tcp.rtt_us)),
         "Round-trip time in microseconds.",
     ),
     VarDef::one(
         "tcpinfo_rttvar",
-        |r, out| put_tcp(out, r.conn().stream.tcp_info().map(|tcp| tcp.rttvar_us)),
+        |r, out| put_tcp(out, r.wire().tcp_info().map(|tcp| tcp.rttvar_us)),
         "Deviation of the round-trip time in microseconds.",
     ),
     VarDef::one(
         "tcpinfo_snd_cwnd",
-        |r, out| put_tcp(out, r.conn().stream.tcp_info().map(|tcp| tcp.snd_cwnd)),
+        |r, out| put_tcp(out, r.wire().tcp_info().map(|tcp| tcp.snd_cwnd)),
         "Congestion window in segments.",
     ),
     VarDef::one(
         "tcpinfo_rcv_space",
-        |r, out| put_tcp(out, r.conn().stream.tcp_info().map(|tcp| tcp.rcv_space)),
+        |r, out| put_tcp(out, r.wire().tcp_info().map(|tcp| tcp.rcv_space)),
         "Receive window in bytes.",
     ),
     VarDef::one(
@@ -134,12 +138,12 @@ fn binary_remote_addr(r: &Request, out: &mut Vec<u8>) -> Value {
     match r.client_addr().inet().map(|addr| addr.ip()) {
         Some(IpAddr::V4(ip)) => put(out, &ip.octets()),
         Some(IpAddr::V6(ip)) => put(out, &ip.octets()),
-        None => put(out, r.client().as_bytes()),
+        None => put(out, r.client_text().as_bytes()),
     }
 }
 
 fn server_addr(r: &Request, out: &mut Vec<u8>) -> Value {
-    match r.conn().local() {
+    match r.local_addr() {
         Addr::Inet(addr) => put_ip(out, addr.ip()),
         unix @ Addr::Unix(_) => {
             // A Vec takes every write.
@@ -150,7 +154,7 @@ fn server_addr(r: &Request, out: &mut Vec<u8>) -> Value {
 }
 
 fn connection_time(r: &Request, out: &mut Vec<u8>) -> Value {
-    put_seconds(out, tw_rt::clock::now().saturating_duration_since(r.conn().accepted))
+    put_seconds(out, tw_rt::clock::now().saturating_duration_since(r.client().accepted))
 }
 
 fn pipe(r: &Request, out: &mut Vec<u8>) -> Value {
@@ -166,14 +170,14 @@ fn put_tcp(out: &mut Vec<u8>, number: Option<u32>) -> Value {
 }
 
 fn proxied(r: &Request, out: &mut Vec<u8>, put: fn(&Addrs, &mut Vec<u8>) -> Value) -> Value {
-    match r.conn().proxy.get().and_then(|header| header.addrs.as_ref()) {
+    match r.client().proxy.get().and_then(|header| header.addrs.as_ref()) {
         Some(addrs) => put(addrs, out),
         None => Value::Missing,
     }
 }
 
 fn proxy_protocol_tlv(r: &Request, name: &[u8], out: &mut Vec<u8>) -> Value {
-    let Some(header) = r.conn().proxy.get() else { return Value::Missing };
+    let Some(header) = r.client().proxy.get() else { return Value::Missing };
     let Some(tlv) = std::str::from_utf8(name).ok().and_then(Tlv::from_name) else { return Value::Missing };
     match header.tlv(tlv) {
         Ok(Some(value)) => put(out, &value),

@@ -35,7 +35,7 @@ pub(super) static VARIABLES: &[VarDef] = &[
     VarDef::one("pid", |_, out| put_number(out, std::process::id().into()), "Number of the worker process."),
     VarDef::one(
         "worker",
-        |r, out| put_number(out, r.conn().home.index as u64),
+        |r, out| put_number(out, r.client().home.index as u64),
         "Number of the loop that serves the request, from 0.",
     ),
     VarDef::one("hostname", |r, out| put(out, &r.generation().hostname), "Name of this host."),

@@ -4,9 +4,9 @@ use tw_http::{Fields, Known, date};
 
 use super::client::set_limit_rate;
 use super::{Request, put, put_fields, put_number};
+use crate::http::h1::{self, Delimiter};
 use crate::http::request::After;
 use crate::http::respond;
-use crate::http::send::Delimiter;
 use crate::vars::{Value, VarDef};
 
 pub(super) static VARIABLES: &[VarDef] = &[
@@ -145,7 +145,7 @@ fn keep_alive(r: &Request, out: &mut Vec<u8>) -> Value {
 }
 
 fn transfer_encoding(r: &Request, out: &mut Vec<u8>) -> Value {
-    match respond::delimiter(r) {
+    match h1::delimiter(r) {
         Delimiter::Chunked if r.sent.head > 0 => put(out, b"chunked"),
         _ => Value::Missing,
     }

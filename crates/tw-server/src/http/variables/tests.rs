@@ -125,7 +125,7 @@ fn basic_authentication() {
 #[test]
 fn the_connection() {
     with_request(CONF, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", |r| {
-        let (peer, local) = (r.conn().peer().inet().unwrap(), r.conn().local().inet().unwrap());
+        let (peer, local) = (r.client().peer().inet().unwrap(), r.local_addr().inet().unwrap());
         assert_eq!(eval(r, "$remote_addr $remote_port"), format!("127.0.0.1 {}", peer.port()));
         assert_eq!(eval(r, "$server_addr $server_port"), format!("127.0.0.1 {}", local.port()));
         assert_eq!(eval(r, "$binary_remote_addr").as_bytes(), [127, 0, 0, 1]);
@@ -150,7 +150,7 @@ fn the_proxy_protocol() {
     let told = |line: &'static [u8]| {
         move |r: &mut Request| {
             let (header, _) = tw_net::proxy_protocol::parse(line).unwrap().unwrap();
-            r.conn().proxy.set(Box::new(header)).unwrap();
+            r.client().proxy.set(Box::new(header)).unwrap();
         }
     };
     let all =

@@ -12,43 +12,28 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
-use tw_disk::{Disk, DiskError, Now, SentEnd};
+use tw_disk::Now;
 use tw_http::chunked::{BODY_END, CHUNK_END, ChunkHead, LAST_CHUNK};
-use tw_http::response;
+use tw_http::{Method, Version, response};
 use tw_log::Level;
 
-use super::body::{Body, FileSpan};
-use super::conn::{Conn, WaitError};
-use super::request::{After, Request};
-use crate::event_loop::SCRATCH_SIZE;
-use crate::vars::Template;
-
-/// Smallest piece that a pool thread sends itself (`sendfile on`); less is copied by the loop in no time.
-const SENDFILE_MIN: usize = 64 << 10;
+use super::Conn;
+use super::conn::WaitError;
+use super::head_out::{self, Delimiter};
+use super::pace::Pace;
+use super::send_file::{gather, read_now, send_file};
+use crate::http::body::{Body, FileSpan};
+use crate::http::request::{After, Request};
+use crate::http::respond;
 
 /// Largest body that is copied behind the head for `send()`, which beats `sendmsg()` with two pieces up to there.
 const COPY_MAX: usize = 4 << 10;
 
 /// Bytes of small parts that are sent together.
 const GATHER_MAX: usize = 32 << 10;
-/// Least that is read of a file for a socket that takes little at a time.
-const WINDOW_MIN: usize = 32 << 10;
-
-/// How the end of a response body is marked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Delimiter {
-    /// There is no body.
-    None,
-    /// `Content-Length`
-    Length,
-    /// Chunked.
-    Chunked,
-    /// The connection ends with it.
-    Close,
-}
 
 /// Why a response was not sent to its end.
-enum Failure {
+pub(super) enum Failure {
     /// The client was too slow.
     Timeout,
     /// The client is gone.
@@ -57,28 +42,37 @@ enum Failure {
     Body(io::Error),
 }
 
-/// Sends the head, which is the first `head_len` bytes of the loop's head buffer, and the body.
-pub(crate) async fn send(r: &mut Request, body: Body, delimiter: Delimiter, head_len: usize) {
+/// Sends the response whose head is `r.out`.
+pub(crate) async fn send(conn: &Rc<Conn>, r: &mut Request, body: Body) {
+    let (delimiter, body) = head_out::frame(r, body);
+    let (delimiter, head_len) = if r.head.version() == Version::HTTP_09 {
+        r.course.after = After::Close;
+        (delimiter, 0)
+    } else {
+        r.debug(format_args!("http response: {}, {delimiter:?}", r.out.status));
+        let head_len = head_out::encode(conn, r, delimiter);
+        (if r.method() == Method::Head { Delimiter::None } else { delimiter }, head_len)
+    };
     r.sent.head = head_len as u64;
     // The close of a connection sends what is left at once, whatever the socket's options are.
     if r.course.after == After::KeepAlive {
-        r.conn().send_at_once(&r.plan().core);
+        conn.send_at_once(&r.plan().core);
     }
-    let sent = match first(r, body, delimiter) {
+    let sent = match first(conn, r, body, delimiter) {
         Ok(None) => Ok(()),
         Ok(Some(rest)) => {
-            r.conn().send_at_once(&r.plan().core);
-            Box::pin(rest.send(r)).await
+            conn.send_at_once(&r.plan().core);
+            Box::pin(rest.send(conn, r)).await
         }
         Err(failure) => Err(failure),
     };
     match sent {
         Ok(()) => r.sent.complete = true,
-        Err(failure) => failed(r, &failure),
+        Err(failure) => failed(conn, r, &failure),
     }
 }
 
-fn failed(r: &mut Request, failure: &Failure) {
+fn failed(conn: &Conn, r: &mut Request, failure: &Failure) {
     r.course.after = After::Abort;
     match failure {
         Failure::Timeout => {
@@ -86,10 +80,7 @@ fn failed(r: &mut Request, failure: &Failure) {
                 Level::Info,
                 format_args!("client timed out (110: Connection timed out) while sending response to client"),
             );
-            if r.plan().core.send.reset_timedout_connection {
-                // A plain close does as well, only later.
-                let _ = r.conn().stream.reset_on_close();
-            }
+            conn.reset_if_asked(&r.plan().core);
         }
         Failure::Gone(e) => {
             let text = tw_base::Errno(e.raw_os_error().unwrap_or_default());
@@ -117,34 +108,39 @@ struct Rest {
 }
 
 /// Writes as much as the socket takes at once; `None` when that was all.
-fn first(r: &mut Request, mut body: Body, delimiter: Delimiter) -> Result<Option<Rest>, Failure> {
-    let conn = r.conn().clone();
-    let mut head = conn.home.head_out.borrow_mut();
+fn first(
+    conn: &Conn,
+    r: &mut Request,
+    mut body: Body,
+    delimiter: Delimiter,
+) -> Result<Option<Rest>, Failure> {
+    let home = &conn.client.home;
+    let mut head = home.head_out.borrow_mut();
     let head_len = r.sent.head as usize;
     head.truncate(head_len);
     let is_limited = r.limit_rate.is_some() || r.plan().core.send.limit_rate.is_some();
     let written = match &mut body {
         _ if is_limited || delimiter == Delimiter::Chunked => 0,
-        Body::Empty => accept(write_now(&conn, &head))?,
+        Body::Empty => accept(write_now(conn, &head))?,
         Body::Bytes(bytes) => {
             let written = if bytes.len() <= COPY_MAX {
                 head.extend_from_slice(bytes);
-                write_now(&conn, &head)
+                write_now(conn, &head)
             } else {
-                write_parts_now(&conn, &[IoSlice::new(&head), IoSlice::new(bytes)])
+                write_parts_now(conn, &[IoSlice::new(&head), IoSlice::new(bytes)])
             };
             let written = accept(written)?;
             bytes.advance(written.saturating_sub(head_len));
             written
         }
         Body::File(span) => {
-            let mut scratch = conn.home.scratch.borrow_mut();
+            let mut scratch = home.scratch.borrow_mut();
             let want = scratch.len().min(usize::try_from(span.len).unwrap_or(usize::MAX));
             let Some(disk) = r.disk() else { return Err(Failure::Body(io::ErrorKind::NotFound.into())) };
             match read_now(disk, span, &mut scratch[..want]) {
                 Now::Ready(Ok(n)) if n > 0 => {
                     let parts = [IoSlice::new(&head), IoSlice::new(&scratch[..n])];
-                    let written = accept(write_parts_now(&conn, &parts))?;
+                    let written = accept(write_parts_now(conn, &parts))?;
                     span.advance(written.saturating_sub(head_len));
                     written
                 }
@@ -172,23 +168,22 @@ fn accept(written: io::Result<usize>) -> Result<usize, Failure> {
 }
 
 impl FileSpan {
-    fn advance(&mut self, n: usize) {
+    pub(super) fn advance(&mut self, n: usize) {
         self.offset += n as u64;
         self.len -= n as u64;
     }
 }
 
 impl Rest {
-    async fn send(mut self, r: &mut Request) -> Result<(), Failure> {
-        let conn = r.conn().clone();
+    async fn send(mut self, conn: &Rc<Conn>, r: &mut Request) -> Result<(), Failure> {
         let cork = r.plan().core.send.tcp_nopush && !self.head.is_empty();
         if cork {
             // Only a matter of how the bytes are packed.
-            let _ = conn.stream.set_nopush(true);
+            let _ = conn.transport.socket().set_nopush(true);
         }
-        let sent = self.send_all(r, &conn).await;
+        let sent = self.send_all(r, conn).await;
         if cork {
-            let _ = conn.stream.set_nopush(false);
+            let _ = conn.transport.socket().set_nopush(false);
         }
         sent
     }
@@ -242,7 +237,7 @@ async fn pull(
         if pace.is_some() || out.len() >= GATHER_MAX {
             write_all(r, conn, std::mem::take(&mut out).into(), timeout, pace.as_deref_mut()).await?;
         }
-        while !conn.home.may_copy(0) {
+        while !conn.client.home.may_copy(0) {
             // A body can be made faster than it is needed for as long as its client is fast.
             tw_rt::yield_now().await;
         }
@@ -282,17 +277,11 @@ fn push_end(r: &mut Request, out: &mut Vec<u8>) {
     if r.out.trailers.is_none() {
         return out.extend_from_slice(BODY_END);
     }
-    fill_trailers(r);
+    respond::fill_trailers(r);
     out.extend_from_slice(LAST_CHUNK);
     if let Some(trailers) = &r.out.trailers {
         response::push_fields(trailers, out);
     }
-}
-
-/// Lets the trailer filters see the end of a body whose response may have trailers.
-pub(crate) fn fill_trailers(r: &mut Request) {
-    let generation = r.generation().clone();
-    generation.plan(r.plan).trailer_filters().iter().for_each(|filter| filter.fill(r));
 }
 
 /// The next piece of a body. If that has to wait, the socket gets what `out` holds meanwhile.
@@ -309,7 +298,7 @@ async fn next_piece(
         poll_fn(|cx| {
             let begun = Instant::now();
             let polled = next.as_mut().poll(cx);
-            conn.home.charge(begun.elapsed());
+            conn.client.home.charge(begun.elapsed());
             match polled {
                 Poll::Ready(piece) => Poll::Ready(piece.map_err(Failure::Body)),
                 Poll::Pending => {
@@ -379,150 +368,16 @@ async fn send_parts(
 }
 
 /// Writes what the socket takes.
-fn write_now(conn: &Conn, bytes: &[u8]) -> io::Result<usize> {
-    tw_rt::watch::operation("writing to the client", || conn.stream.try_write(bytes))
+pub(super) fn write_now(conn: &Conn, bytes: &[u8]) -> io::Result<usize> {
+    tw_rt::watch::operation("writing to the client", || conn.transport.try_write(bytes))
 }
 
 /// Writes of all parts what the socket takes.
 fn write_parts_now(conn: &Conn, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-    tw_rt::watch::operation("writing to the client", || conn.stream.try_write_vectored(parts))
+    tw_rt::watch::operation("writing to the client", || conn.transport.try_write_vectored(parts))
 }
 
-/// Reads from the beginning of a span what is in memory.
-fn read_now(disk: &Disk, span: &FileSpan, buffer: &mut [u8]) -> Now<usize> {
-    tw_rt::watch::operation("reading a file", || disk.read_now(span.file.file(), span.offset, buffer))
-}
-
-/// Appends a span of a file if all of it is in memory; says whether it was.
-fn gather(disk: &Disk, span: &FileSpan, gathered: &mut Vec<u8>) -> bool {
-    let start = gathered.len();
-    gathered.resize(start + span.len as usize, 0);
-    let is_whole = read_now(disk, span, &mut gathered[start..]) == Now::Ready(Ok(span.len as usize));
-    if !is_whole {
-        gathered.truncate(start);
-    }
-    is_whole
-}
-
-/// Sends a span of a file: from the page cache through the loop's buffer, else by jobs.
-async fn send_file(
-    r: &mut Request,
-    conn: &Rc<Conn>,
-    span: &mut FileSpan,
-    timeout: Duration,
-    mut pace: Option<&mut Pace>,
-) -> Result<(), Failure> {
-    let files = r.plan().core.files.clone();
-    let turn = turn_size(files.sendfile_max_chunk);
-    let Some(disk) = r.disk().cloned() else { return Err(Failure::Body(io::ErrorKind::NotFound.into())) };
-    let mut by = Sender::Pool;
-    // Twice what the socket took last: little is copied in vain for a slow reader.
-    let mut window = turn;
-    while span.len > 0 {
-        let mut want = window.min(usize::try_from(span.len).unwrap_or(usize::MAX));
-        if let Some(pace) = pace.as_deref_mut() {
-            want = want.min(pace.allowance(r, conn).await?);
-        }
-        if !conn.home.may_copy(want) {
-            tw_rt::yield_now().await;
-            continue;
-        }
-        let moved = {
-            let mut scratch = conn.home.scratch.borrow_mut();
-            match read_now(&disk, span, &mut scratch[..want]) {
-                Now::Ready(Ok(0)) => return Err(Failure::Body(io::ErrorKind::UnexpectedEof.into())),
-                Now::Ready(Ok(n)) => Moved::Written(n, write_now(conn, &scratch[..n])),
-                Now::Ready(Err(errno)) => return Err(Failure::Body(errno.into())),
-                Now::Cold => Moved::Cold,
-            }
-        };
-        match moved {
-            Moved::Written(n, Ok(written)) => {
-                r.count_sent(written);
-                span.advance(written);
-                window = (2 * written).clamp(WINDOW_MIN.min(turn), turn);
-                if written < n {
-                    wait_writable(conn, timeout).await?;
-                } else if span.len > 0 {
-                    // Others first: one connection never keeps the loop for longer than one buffer.
-                    tw_rt::yield_now().await;
-                }
-            }
-            Moved::Written(_, Err(e)) if e.kind() == io::ErrorKind::WouldBlock => {
-                wait_writable(conn, timeout).await?
-            }
-            Moved::Written(_, Err(e)) => return Err(Failure::Gone(e)),
-            Moved::Cold => {
-                let size =
-                    want.min(files.output_buffers.count.saturating_mul(files.output_buffers.size).max(1));
-                r.account.source = tw_disk::Source::new(conn.id);
-                if files.sendfile
-                    && by == Sender::Pool
-                    && size >= SENDFILE_MIN
-                    && pace.is_none()
-                    && let Some(socket) = conn.socket()
-                {
-                    let sent =
-                        disk.sendfile(&mut r.account, span.file.file(), span.offset, size, socket).await;
-                    let sent = sent.map_err(|e| body_failure(&e))?;
-                    r.count_sent(sent.bytes);
-                    span.advance(sent.bytes);
-                    match sent.end {
-                        SentEnd::Done => {}
-                        SentEnd::FileEnd => return Err(Failure::Body(io::ErrorKind::UnexpectedEof.into())),
-                        // The loop has not seen the socket fill up: it finds out by writing the next piece itself.
-                        SentEnd::SocketFull => by = Sender::Loop,
-                    }
-                    continue;
-                }
-                by = Sender::Pool;
-                let piece = cold(r, &disk, span, size).await?;
-                span.advance(piece.len());
-                write_all(r, conn, piece, timeout, pace.as_deref_mut()).await?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Who may send the next piece that is not in memory, with `sendfile on`.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Sender {
-    Pool,
-    Loop,
-}
-
-/// What one turn of sending a file did.
-enum Moved {
-    /// So many bytes were offered to the socket.
-    Written(usize, io::Result<usize>),
-    /// They are not in memory.
-    Cold,
-}
-
-async fn cold(r: &mut Request, disk: &Disk, span: &FileSpan, size: usize) -> Result<Bytes, Failure> {
-    let buf = disk.read_cold(&mut r.account, span.file.file(), span.offset, vec![0; size]).await;
-    let buf =
-        buf.map_err(|e| Failure::Body(e.errno().map_or_else(|| io::Error::other(e), io::Error::from)))?;
-    if buf.is_empty() {
-        return Err(Failure::Body(io::ErrorKind::UnexpectedEof.into()));
-    }
-    Ok(buf.into())
-}
-
-fn body_failure(error: &DiskError) -> Failure {
-    Failure::Body(error.errno().map_or_else(|| io::Error::other(error.to_string()), io::Error::from))
-}
-
-/// Bytes one turn of the loop may give to a connection.
-fn turn_size(max_chunk: u64) -> usize {
-    match usize::try_from(max_chunk) {
-        Ok(0) | Err(_) => SCRATCH_SIZE,
-        Ok(n) => n.min(SCRATCH_SIZE),
-    }
-}
-
-async fn write_all(
+pub(super) async fn write_all(
     r: &mut Request,
     conn: &Rc<Conn>,
     mut bytes: Bytes,
@@ -545,44 +400,9 @@ async fn write_all(
     Ok(())
 }
 
-async fn wait_writable(conn: &Conn, timeout: Duration) -> Result<(), Failure> {
+pub(super) async fn wait_writable(conn: &Conn, timeout: Duration) -> Result<(), Failure> {
     conn.writable(timeout).await.map_err(|e| match e {
         WaitError::Timeout => Failure::Timeout,
         WaitError::Io(e) => Failure::Gone(e),
     })
-}
-
-/// `limit_rate`: bytes per second from the start of the response, after `limit_rate_after`.
-struct Pace {
-    rate: u64,
-    after: u64,
-    start: Instant,
-}
-
-impl Pace {
-    fn new(r: &Request) -> Option<Self> {
-        let send = &r.plan().core.send;
-        let value = |template: &Option<Template>| {
-            template.as_ref().and_then(|t| tw_conf::units::size(&t.value(r))).unwrap_or(0)
-        };
-        let rate = r.limit_rate.unwrap_or_else(|| value(&send.limit_rate));
-        (rate > 0).then(|| Self { rate, after: value(&send.limit_rate_after), start: tw_rt::clock::now() })
-    }
-
-    /// Waits until something may be sent and returns how much: at least one byte.
-    async fn allowance(&mut self, r: &Request, conn: &Conn) -> Result<usize, Failure> {
-        loop {
-            let passed = tw_rt::clock::now().saturating_duration_since(self.start);
-            // nginx counts the current second as given.
-            let given = u128::from(self.rate).saturating_mul(passed.as_millis() + 1000) / 1000;
-            let budget = u64::try_from(given).unwrap_or(u64::MAX).saturating_add(self.after);
-            let left = budget.saturating_sub(r.sent.bytes);
-            if left > 0 {
-                return Ok(usize::try_from(left).unwrap_or(usize::MAX));
-            }
-            let missing = r.sent.bytes - budget + 1;
-            let wait_ms = missing.saturating_mul(1000) / self.rate + 1;
-            conn.sleep(Duration::from_millis(wait_ms)).await.map_err(Failure::Gone)?;
-        }
-    }
 }

@@ -1,0 +1,161 @@
+//! Who asks: facts about a client's connection, whatever protocol it speaks. No I/O: variables, limits and logs read them.
+
+use std::cell::{Cell, OnceCell};
+use std::fmt;
+use std::rc::Rc;
+use std::time::Instant;
+
+use tw_log::{ErrorLog, Level};
+use tw_net::{Addr, proxy_protocol};
+
+use super::generation::{DebugLines, ListenGroup};
+use super::request::LoopGeneration;
+use crate::event_loop::Loop;
+
+/// A client, from accept to close.
+pub struct Client {
+    /// Number of its connection: `*id` in log lines.
+    pub id: u64,
+    /// The loop it is served by.
+    pub home: Rc<Loop>,
+    /// The listening address it came by.
+    pub listen: Rc<Addr>,
+    /// What its URLs begin with.
+    pub scheme: Scheme,
+    /// When it was accepted.
+    pub accepted: Instant,
+    /// Requests begun on its connection.
+    pub requests: Cell<u64>,
+    /// What a PROXY protocol header said.
+    pub proxy: OnceCell<Box<proxy_protocol::Header>>,
+    verbosity: Verbosity,
+    peer: Addr,
+    peer_text: OnceCell<Box<str>>,
+    local: OnceCell<Box<Addr>>,
+    /// The listening address in a generation: number of that, index there.
+    group: Cell<(u64, usize)>,
+}
+
+/// What a client's URLs begin with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheme {
+    /// `http`
+    Http,
+}
+
+impl Scheme {
+    /// The scheme in a URL.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+        }
+    }
+
+    /// The port a URL need not say.
+    pub fn default_port(self) -> u16 {
+        match self {
+            Self::Http => 80,
+        }
+    }
+
+    /// Whether the connection is secured by TLS.
+    pub fn is_secure(self) -> bool {
+        match self {
+            Self::Http => false,
+        }
+    }
+}
+
+/// How much of a client is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verbosity {
+    /// What the levels of the error logs admit.
+    AsLogsSay,
+    /// Everything, in every log (`debug_connection`).
+    Everything,
+}
+
+impl Client {
+    /// A client whose connection was just accepted.
+    pub(crate) fn new(id: u64, scheme: Scheme, peer: Addr, listen: Rc<Addr>, home: Rc<Loop>) -> Rc<Self> {
+        let is_debugged = home.generation().main.debug_connections.iter().any(|peers| peers.has(&peer));
+        let verbosity = if is_debugged { Verbosity::Everything } else { Verbosity::AsLogsSay };
+        Rc::new(Self {
+            id,
+            home,
+            listen,
+            scheme,
+            accepted: tw_rt::clock::now(),
+            requests: Cell::new(0),
+            proxy: OnceCell::new(),
+            verbosity,
+            peer,
+            peer_text: OnceCell::new(),
+            local: OnceCell::new(),
+            group: Cell::new((0, 0)),
+        })
+    }
+
+    /// The peer's address.
+    pub fn peer(&self) -> &Addr {
+        &self.peer
+    }
+
+    /// The peer's address as text without port.
+    pub fn peer_text(&self) -> &str {
+        self.peer_text.get_or_init(|| self.peer.client_text())
+    }
+
+    /// Our address, once `ask` has told it.
+    pub(crate) fn local_or(&self, ask: impl FnOnce() -> Option<Addr>) -> &Addr {
+        self.local.get_or_init(|| Box::new(ask().unwrap_or_else(|| (*self.listen).clone())))
+    }
+
+    /// The listening address in `generation`; `None` if a reload took it away meanwhile.
+    pub(crate) fn group<'g>(&self, generation: &'g LoopGeneration) -> Option<&'g ListenGroup> {
+        let (id, at) = self.group.get();
+        if id == generation.id {
+            return generation.listens.get(at);
+        }
+        // A reload seldom moves it.
+        let is_ours = |group: &ListenGroup| group.address == *self.listen;
+        let at = match generation.listens.get(at) {
+            Some(group) if is_ours(group) => at,
+            _ => generation.listens.iter().position(is_ours)?,
+        };
+        self.group.set((generation.id, at));
+        generation.listens.get(at)
+    }
+
+    /// Writes a line into the main error log.
+    pub(crate) fn log(&self, level: Level, message: fmt::Arguments<'_>) {
+        let generation = self.home.generation();
+        let message = format_args!("{message}{}", Whence(self));
+        self.write(&generation.error_log, level, message);
+    }
+
+    /// Writes a step into the main error log, if somebody wants to know steps.
+    pub(crate) fn debug(&self, message: fmt::Arguments<'_>) {
+        let generation = self.home.generation();
+        if generation.debug_lines == DebugLines::Perhaps {
+            self.write(&generation.error_log, Level::Debug, message);
+        }
+    }
+
+    /// Writes a line into a log that admits it, or into any for a client of `debug_connection`.
+    pub(crate) fn write(&self, log: &ErrorLog, level: Level, message: fmt::Arguments<'_>) {
+        match self.verbosity {
+            Verbosity::AsLogsSay => log.write(level, Some(self.id), message),
+            Verbosity::Everything => log.write_to_all(level, Some(self.id), message),
+        }
+    }
+}
+
+/// The end of a line of the main error log: `, client: …, server: …`.
+struct Whence<'a>(&'a Client);
+
+impl fmt::Display for Whence<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, ", client: {}, server: {}", self.0.peer_text(), self.0.listen)
+    }
+}

@@ -1,0 +1,60 @@
+//! Where a request enters: a head that was read chooses its server, and becomes a URI to be served.
+
+use tw_log::{Level, Text};
+
+use super::generation::{DebugLines, ListenGroup};
+use super::request::Request;
+use crate::regex::BacktrackLimit;
+
+/// Takes the host over from the head and chooses the server by it.
+pub(crate) fn choose_server(r: &mut Request, group: &ListenGroup) {
+    let Request { head, host, captures, .. } = &mut *r;
+    host.extend_from_slice(head.host().unwrap_or_default());
+    match group.names.find(host, captures.get_mut()) {
+        Ok(Some((server, regex))) => {
+            r.server = server;
+            if let Some(regex) = regex {
+                r.store_named_captures(regex);
+            }
+        }
+        Ok(None) => {}
+        Err(BacktrackLimit) => {
+            r.log(Level::Error, format_args!("regex of a server name exceeded its limit of backtracking"));
+        }
+    }
+    r.plan = r.generation().server(r.server).plan;
+}
+
+/// Takes the URI over from the head.
+pub(crate) fn take_over(r: &mut Request) {
+    let now = r.client().home.files.borrow_mut().tick();
+    r.read_at = now;
+    let Request { head, uri, .. } = &mut *r;
+    uri.path.extend_from_slice(head.path());
+    uri.args.extend_from_slice(head.args());
+    for line in r.head.ignored_lines() {
+        r.log(
+            Level::Info,
+            format_args!(
+                "client sent invalid header line: \"{}\" while reading {}",
+                Text(line),
+                r.head.reading()
+            ),
+        );
+    }
+    if r.generation().debug_lines == DebugLines::Perhaps {
+        debug_head(r);
+    }
+}
+
+/// Writes what was asked for into the log of steps.
+fn debug_head(r: &Request) {
+    r.debug(format_args!("http request line: \"{}\"", Text(r.head.request_line())));
+    for (name, value) in r.head.fields() {
+        r.debug(format_args!("http header: \"{}: {}\"", Text(name), Text(value)));
+    }
+    r.debug(format_args!("http uri: \"{}\"", Text(&r.uri.path)));
+    r.debug(format_args!("http args: \"{}\"", Text(&r.uri.args)));
+    let name = &r.generation().server(r.server).settings.name;
+    r.debug(format_args!("using server \"{}\"", Text(name)));
+}

@@ -1,0 +1,147 @@
+//! One connection of HTTP/1: its transport, how long it waits for either direction, and whether its client is still there.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tw_disk::SocketFd;
+use tw_net::{Addr, Transport};
+use tw_rt::Deadline;
+
+use super::idle::Idle;
+use crate::core::location::Location;
+use crate::http::client::Client;
+use crate::http::wire::Gone;
+
+/// A connection of HTTP/1.
+pub struct Conn {
+    /// Whose it is.
+    pub(crate) client: Rc<Client>,
+    /// What carries its bytes.
+    pub(crate) transport: Transport,
+    pub(super) idle: RefCell<Idle>,
+    /// How long it may wait for a request.
+    pub(super) keepalive_timeout: Cell<Duration>,
+    /// How long it may do so whatever happens.
+    pub(super) keepalive_min_timeout: Cell<Duration>,
+    /// Until when the client may keep us waiting for bytes of it.
+    pub(super) read_deadline: RefCell<Deadline>,
+    /// Until when it may keep us waiting before it takes bytes.
+    write_deadline: RefCell<Deadline>,
+    fd: OnceCell<Option<SocketFd>>,
+    nodelay: Cell<NoDelay>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum NoDelay {
+    Unset,
+    Set,
+}
+
+/// Why waiting for a connection ended without it being ready.
+#[derive(Debug)]
+pub(crate) enum WaitError {
+    /// The time was over.
+    Timeout,
+    /// The connection failed.
+    Io(io::Error),
+}
+
+impl Conn {
+    /// The connection of a client.
+    pub(crate) fn new(client: Rc<Client>, transport: Transport) -> Rc<Self> {
+        Rc::new(Self {
+            client,
+            transport,
+            idle: RefCell::default(),
+            keepalive_timeout: Cell::new(Duration::ZERO),
+            keepalive_min_timeout: Cell::new(Duration::ZERO),
+            read_deadline: RefCell::new(Deadline::new()),
+            write_deadline: RefCell::new(Deadline::new()),
+            fd: OnceCell::new(),
+            nodelay: Cell::new(NoDelay::Unset),
+        })
+    }
+
+    /// A second descriptor that takes the bytes of the connection, for a pool thread to write to; `None` if there is none.
+    pub(super) fn fd(&self) -> Option<&SocketFd> {
+        self.fd.get_or_init(|| self.transport.try_clone().map(Arc::new)).as_ref()
+    }
+
+    /// Waits until bytes of the client may be there, at most `timeout`.
+    pub(crate) async fn readable(&self, timeout: Duration) -> Result<(), WaitError> {
+        within(&self.read_deadline, timeout, |cx| self.transport.poll_readable(cx)).await
+    }
+
+    /// Waits until the client may take bytes, at most `timeout`.
+    pub(crate) async fn writable(&self, timeout: Duration) -> Result<(), WaitError> {
+        within(&self.write_deadline, timeout, |cx| self.transport.poll_writable(cx)).await
+    }
+
+    /// Waits until the client is gone: it closed its side, be it behind input that nobody has read, or the connection failed.
+    pub(crate) async fn gone(&self) -> Gone {
+        Gone::new(poll_fn(|cx| self.transport.poll_closed(cx)).await)
+    }
+
+    /// Waits for `future`, unless the client goes away first.
+    pub(crate) async fn unless_gone<F: Future>(&self, future: F) -> Result<F::Output, Gone> {
+        let mut future = pin!(future);
+        poll_fn(|cx| {
+            if let Poll::Ready(output) = future.as_mut().poll(cx) {
+                return Poll::Ready(Ok(output));
+            }
+            self.transport.poll_closed(cx).map(|error| Err(Gone::new(error)))
+        })
+        .await
+    }
+
+    /// Sleeps, as `limit_rate` does, unless the client goes away meanwhile.
+    pub(crate) async fn sleep(&self, span: Duration) -> Result<(), Gone> {
+        self.write_deadline.borrow_mut().set(span);
+        self.unless_gone(poll_fn(|cx| self.write_deadline.borrow_mut().poll_elapsed(cx))).await
+    }
+
+    /// Lets small writes leave at once, if the location asks for that (`tcp_nodelay`).
+    pub(super) fn send_at_once(&self, core: &Location) {
+        if core.send.tcp_nodelay && self.nodelay.get() == NoDelay::Unset {
+            self.nodelay.set(NoDelay::Set);
+            // Without it responses are only a little later.
+            let _ = self.transport.socket().set_nodelay(true);
+        }
+    }
+
+    /// Makes the close a reset, if the location asks for that (`reset_timedout_connection`).
+    pub(super) fn reset_if_asked(&self, core: &Location) {
+        if core.send.reset_timedout_connection {
+            // A plain close does as well, only later.
+            let _ = self.transport.socket().reset_on_close();
+        }
+    }
+
+    /// Takes `addr` for the address the client connected to.
+    pub(crate) fn pretend_local(&self, addr: Addr) {
+        // Asked for already, it stays what it was.
+        self.client.local_or(|| Some(addr));
+    }
+}
+
+/// Waits for `ready`, at most `timeout`.
+async fn within(
+    deadline: &RefCell<Deadline>,
+    timeout: Duration,
+    mut ready: impl FnMut(&mut Context<'_>) -> Poll<io::Result<()>>,
+) -> Result<(), WaitError> {
+    deadline.borrow_mut().set(timeout);
+    poll_fn(|cx| {
+        if let Poll::Ready(ready) = ready(cx) {
+            return Poll::Ready(ready.map_err(WaitError::Io));
+        }
+        deadline.borrow_mut().poll_elapsed(cx).map(|()| Err(WaitError::Timeout))
+    })
+    .await
+}

@@ -1,0 +1,102 @@
+//! Waiting for the next request, and being asked to close meanwhile.
+
+use std::future::poll_fn;
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use super::Conn;
+use crate::event_loop::OneMore;
+
+/// How long an idle connection still waits for a request when its loop leaves; and then, half closed, for its client to
+/// close it. A client that is about to ask is answered, and told that the connection ends.
+pub(super) const LAST_WAIT: Duration = Duration::from_millis(500);
+
+/// Whether the connection may be closed to make room.
+#[derive(Default)]
+pub(super) enum Idle {
+    /// It serves a request.
+    #[default]
+    No,
+    /// It waits for the next request.
+    Since(Instant, Option<Waker>),
+    /// It was asked to close.
+    Asked,
+}
+
+/// How an idle connection's wait ended.
+pub(super) enum Woken {
+    Readable,
+    Close,
+}
+
+impl Conn {
+    /// Waits for the next request, or until the connection is asked to close.
+    pub(super) async fn idle(&self, timeout: Duration) -> Woken {
+        let home = &self.client.home;
+        let protected = timeout.min(self.keepalive_min_timeout.get());
+        if !protected.is_zero()
+            && let Some(woken) = self.protected(protected).await
+        {
+            return woken;
+        }
+        let timeout = timeout.saturating_sub(protected);
+        if timeout.is_zero() && !protected.is_zero() {
+            return Woken::Close;
+        }
+        *self.idle.borrow_mut() = Idle::Since(tw_rt::clock::now(), None);
+        let _waiting = OneMore::in_level(&home.tally.waiting);
+        self.read_deadline.borrow_mut().set(timeout);
+        let woken = poll_fn(|cx| {
+            if let Poll::Ready(ready) = self.transport.poll_readable(cx) {
+                return Poll::Ready(if ready.is_ok() { Woken::Readable } else { Woken::Close });
+            }
+            // The first request of a client that has just connected is on its way.
+            if home.connections.is_stopping() && self.client.requests.get() > 0 {
+                return Poll::Ready(Woken::Close);
+            }
+            match &mut *self.idle.borrow_mut() {
+                Idle::Since(_, waker @ None) => *waker = Some(cx.waker().clone()),
+                Idle::Since(..) => {}
+                Idle::No | Idle::Asked => return Poll::Ready(Woken::Close),
+            }
+            self.read_deadline.borrow_mut().poll_elapsed(cx).map(|()| Woken::Close)
+        })
+        .await;
+        *self.idle.borrow_mut() = Idle::No;
+        match woken {
+            // DIFF(nginx): a request that was sent before its client could know is answered, not reset.
+            Woken::Close if home.connections.is_stopping() => {
+                self.protected(timeout.min(LAST_WAIT)).await.unwrap_or(Woken::Close)
+            }
+            woken => woken,
+        }
+    }
+
+    /// Waits for the next request, and for nothing else; `None` when the time is over.
+    async fn protected(&self, time: Duration) -> Option<Woken> {
+        self.read_deadline.borrow_mut().set(time);
+        poll_fn(|cx| {
+            if let Poll::Ready(ready) = self.transport.poll_readable(cx) {
+                return Poll::Ready(Some(if ready.is_ok() { Woken::Readable } else { Woken::Close }));
+            }
+            self.read_deadline.borrow_mut().poll_elapsed(cx).map(|()| None)
+        })
+        .await
+    }
+
+    /// Since when it has been idle.
+    pub(crate) fn idle_since(&self) -> Option<Instant> {
+        match &*self.idle.borrow() {
+            Idle::Since(at, _) => Some(*at),
+            Idle::No | Idle::Asked => None,
+        }
+    }
+
+    /// Asks an idle connection to close.
+    pub(crate) fn close_idle(&self) {
+        let was = std::mem::replace(&mut *self.idle.borrow_mut(), Idle::Asked);
+        if let Idle::Since(_, Some(waker)) = was {
+            waker.wake();
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The body of a request as HTTP/1 brings it: the bytes that follow the head, without their framing (RFC 9112 section 6).
+//!
+//! It owns what it needs, so that a body can be read while the response to it is being sent. Bytes that came behind the
+//! body are the next request's: [`Input::take_rest`].
+
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tw_http::Framing;
+use tw_http::chunked::{Chunk, ChunkError, ChunkedDecoder, OVERHEAD_MAX, Trailers};
+use tw_http::response::CONTINUE;
+
+use super::Conn;
+use super::conn::WaitError;
+use crate::http::request_body::{Drained, Terms};
+
+/// Bytes asked of the connection at once.
+const READ_SIZE: usize = 16 << 10;
+
+/// The body of a request, as far as it was not taken yet.
+pub struct Input {
+    conn: Rc<Conn>,
+    /// What came, framing included.
+    buffer: Vec<u8>,
+    /// How much of it was taken.
+    taken: usize,
+    stage: Stage,
+    hundred: Hundred,
+    received: u64,
+    wire: u64,
+}
+
+enum Stage {
+    /// All of it was taken.
+    Done,
+    /// So many bytes are still to come.
+    Length(u64),
+    /// The decoder will tell.
+    Chunked(Box<ChunkedDecoder>),
+    /// Nobody can say where it ends.
+    Broken,
+}
+
+/// Whether the client was told to send the body.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hundred {
+    /// The client waits for `100 Continue`.
+    Awaited,
+    /// It was sent, or nobody waits for it.
+    Settled,
+}
+
+/// Why there is no next piece.
+#[derive(Debug)]
+pub enum InputError {
+    /// It has more bytes than allowed: so many were taken, and so many more are known of.
+    TooLarge {
+        /// Bytes that were taken before.
+        received: u64,
+        /// Bytes that came or were announced since.
+        coming: u64,
+    },
+    /// The coding makes no sense.
+    Malformed(ChunkError),
+    /// The client closed its side before the end.
+    Closed,
+    /// Nothing came in time.
+    Timeout,
+    /// The connection failed.
+    Failed,
+}
+
+/// What is at hand.
+pub(crate) enum Piece {
+    /// Bytes of the body.
+    Data(Bytes),
+    /// What came is used up.
+    NeedMore,
+    /// The body is complete.
+    End,
+}
+
+impl Input {
+    /// The body that follows a head with this framing, of which `buffer` came already; `None` if there is none.
+    pub(crate) fn new(conn: &Rc<Conn>, framing: Framing, is_awaited: bool, buffer: Vec<u8>) -> Option<Self> {
+        let stage = match framing {
+            Framing::None | Framing::Length(0) => return None,
+            Framing::Length(n) => Stage::Length(n),
+            Framing::Chunked => Stage::Chunked(Box::new(ChunkedDecoder::new(Trailers::Skip, OVERHEAD_MAX))),
+        };
+        let hundred = if is_awaited && buffer.is_empty() { Hundred::Awaited } else { Hundred::Settled };
+        Some(Self { conn: conn.clone(), buffer, taken: 0, stage, hundred, received: 0, wire: 0 })
+    }
+
+    /// Bytes of the body that were taken.
+    pub(crate) fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// The same with the framing of a chunked body.
+    pub(crate) fn wire(&self) -> u64 {
+        self.wire
+    }
+
+    /// Bytes of the body as far as they are known: what was taken, and what was announced besides.
+    pub(crate) fn announced(&self) -> u64 {
+        match &self.stage {
+            Stage::Length(left) => self.received + left,
+            Stage::Chunked(decoder) => self.received.saturating_add(decoder.chunk_left()),
+            Stage::Done | Stage::Broken => self.received,
+        }
+    }
+
+    /// Whether something of it was not taken and may still be.
+    pub(crate) fn is_pending(&self) -> bool {
+        matches!(self.stage, Stage::Length(_) | Stage::Chunked(_))
+    }
+
+    /// Whether the client was not told to send it and perhaps does not: nobody can know where its next request begins.
+    pub(crate) fn may_not_come(&self) -> bool {
+        self.is_pending() && self.hundred == Hundred::Awaited
+    }
+
+    /// Takes the bytes behind the body.
+    pub(crate) fn take_rest(&mut self) -> Vec<u8> {
+        let taken = std::mem::take(&mut self.taken);
+        let mut rest = std::mem::take(&mut self.buffer);
+        rest.drain(..taken);
+        rest
+    }
+
+    /// Ignores what is at hand of the body.
+    pub(crate) fn skip(&mut self) -> Result<(), InputError> {
+        while let Piece::Data(_) = self.take(usize::MAX)? {}
+        Ok(())
+    }
+
+    /// Reads and ignores the rest of the body: for `time` in all, at most `timeout` between two reads.
+    pub(crate) async fn drain(&mut self, time: Duration, timeout: Duration) -> Drained {
+        let until = tw_rt::clock::now() + time;
+        // What the client was not told to send by now, it is not told any more.
+        self.hundred = Hundred::Settled;
+        loop {
+            match self.skip() {
+                Ok(()) if !self.is_pending() => return Drained::Yes,
+                Ok(()) => {}
+                Err(_) => return Drained::No,
+            }
+            let left = until.saturating_duration_since(tw_rt::clock::now()).min(timeout);
+            if left.is_zero() || self.fill(left).await.is_err() {
+                return Drained::No;
+            }
+            tw_rt::yield_now().await;
+        }
+    }
+
+    /// Takes what is at hand of the body, at most `want` bytes.
+    pub(crate) fn take(&mut self, want: usize) -> Result<Piece, InputError> {
+        let input = self.buffer.get(self.taken..).unwrap_or_default();
+        let input = input.get(..want).unwrap_or(input);
+        let (used, range) = match &mut self.stage {
+            Stage::Done | Stage::Broken => return Ok(Piece::End),
+            Stage::Length(_) if input.is_empty() => return Ok(Piece::NeedMore),
+            Stage::Length(left) => {
+                let len = input.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+                *left -= len as u64;
+                if *left == 0 {
+                    self.stage = Stage::Done;
+                }
+                (len, 0..len)
+            }
+            Stage::Chunked(decoder) => match decoder.decode(input) {
+                Ok((used, Chunk::Data(range))) => (used, range),
+                Ok((used, Chunk::NeedMore)) => {
+                    self.consume(used);
+                    return Ok(Piece::NeedMore);
+                }
+                Ok((used, Chunk::End)) => {
+                    self.consume(used);
+                    self.stage = Stage::Done;
+                    return Ok(Piece::End);
+                }
+                Err(error) => {
+                    self.stage = Stage::Broken;
+                    self.buffer = Vec::new();
+                    self.taken = 0;
+                    return Err(InputError::Malformed(error));
+                }
+            },
+        };
+        self.received += range.len() as u64;
+        if self.taken == 0 && range == (0..self.buffer.len()) {
+            // All there is belongs to the body: it is handed over without being copied.
+            self.wire += used as u64;
+            return Ok(Piece::Data(std::mem::take(&mut self.buffer).into()));
+        }
+        let data = Bytes::copy_from_slice(input.get(range).unwrap_or_default());
+        self.consume(used);
+        Ok(Piece::Data(data))
+    }
+
+    /// Waits for the next bytes of the body as long as `terms` grant, and takes at most `want` of them; `None` at the end.
+    pub(crate) async fn next(&mut self, want: usize, terms: Terms) -> Result<Option<Bytes>, InputError> {
+        loop {
+            let received = self.received;
+            let piece = self.take(want)?;
+            // A chunk is refused at its size line, before any of it is there.
+            if terms.max_size > 0 && self.announced() > terms.max_size {
+                return Err(InputError::TooLarge { received, coming: self.announced() - received });
+            }
+            match piece {
+                Piece::Data(data) => return Ok(Some(data)),
+                Piece::End => return Ok(None),
+                Piece::NeedMore => self.fill(terms.timeout).await?,
+            }
+            // A client that sends faster than we read does not keep the loop.
+            tw_rt::yield_now().await;
+        }
+    }
+
+    /// Reads more from the connection, waiting at most `timeout`.
+    async fn fill(&mut self, timeout: Duration) -> Result<(), InputError> {
+        if std::mem::replace(&mut self.hundred, Hundred::Settled) == Hundred::Awaited {
+            // RFC 9110 10.1.1. A client that gets none of it sends the body all the same; half a line would be part of
+            // the response.
+            let sent = self.conn.transport.try_write(CONTINUE).unwrap_or(0);
+            if sent > 0 && sent < CONTINUE.len() {
+                self.stage = Stage::Broken;
+                return Err(InputError::Failed);
+            }
+        }
+        self.buffer.reserve(READ_SIZE);
+        loop {
+            match self.conn.transport.try_read(&mut self.buffer) {
+                Ok(0) => return Err(InputError::Closed),
+                Ok(_) => return Ok(()),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => match self.conn.readable(timeout).await {
+                    Ok(()) => {}
+                    Err(WaitError::Timeout) => return Err(InputError::Timeout),
+                    Err(WaitError::Io(_)) => return Err(InputError::Failed),
+                },
+                Err(_) => return Err(InputError::Failed),
+            }
+        }
+    }
+
+    /// Takes `count` bytes out of the buffer.
+    fn consume(&mut self, count: usize) {
+        self.wire += count as u64;
+        self.taken += count;
+        if self.taken >= self.buffer.len() {
+            self.buffer.clear();
+            self.taken = 0;
+        }
+    }
+}

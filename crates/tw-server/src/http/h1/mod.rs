@@ -1,0 +1,23 @@
+//! HTTP/1.0 and 1.1: where bytes become requests, and responses bytes. Nothing outside this folder knows how they travel.
+//!
+//! ```text
+//! serve ─ idle ─→ head ─→ (a request: phases, filters) ─→ head_out ─→ send ─→ drain ─→ serve
+//!                           └── input: the body, as it is asked for
+//! ```
+
+mod conn;
+mod head;
+mod head_out;
+mod idle;
+mod input;
+mod linger;
+mod pace;
+mod send;
+mod send_file;
+mod serve;
+
+pub use conn::Conn;
+pub(crate) use head_out::{Delimiter, delimiter};
+pub use input::{Input, InputError};
+pub(crate) use send::send;
+pub(crate) use serve::serve;

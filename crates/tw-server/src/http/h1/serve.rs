@@ -1,0 +1,136 @@
+//! The life of a connection: request after request, until it is closed.
+//!
+//! ```text
+//!          ┌──────────── keep-alive, nothing of a buffer is held ────────────┐
+//!          ▼                                                                 │
+//! accept → idle ─ readable → head ─ complete → entry → phases → send → log ──┤
+//!                              │                                             │
+//!                              └─ malformed → its status ─────────→ close ◄──┘  (lingering, if the client may still send)
+//! ```
+
+use std::rc::Rc;
+
+use super::Conn;
+use super::head::{self, Head};
+use super::idle::{LAST_WAIT, Woken};
+use super::linger::linger_close;
+use crate::core::location::LingeringClose;
+use crate::http::entry;
+use crate::http::phases;
+use crate::http::proxy_protocol::{self, Greeting};
+use crate::http::request::{After, Request};
+use crate::http::request_body::{self, Drained};
+use crate::http::respond;
+use crate::http::wire::Wire;
+
+/// Serves a connection until it is closed.
+pub(crate) async fn serve(conn: Rc<Conn>) {
+    let home = &conn.client.home;
+    let (timeout, proxied) = {
+        let generation = home.generation();
+        let Some(group) = conn.client.group(&generation) else { return };
+        let server = generation.server(group.default_server);
+        (server.settings.client_header_timeout, group.proxy_protocol)
+    };
+    let mut early = Vec::new();
+    if proxied {
+        match Box::pin(proxy_protocol::read(&conn, timeout)).await {
+            Greeting::Accepted(rest) => early = rest,
+            Greeting::Refused => return,
+        }
+    }
+    conn.keepalive_timeout.set(timeout);
+    let mut wait = timeout;
+    // Whether the first read is tried before the loop says that there is something.
+    let mut is_try = conn.transport.may_have_input();
+    while !early.is_empty() || matches!(conn.idle(wait).await, Woken::Readable) {
+        let mut r = home.take_request();
+        r.bind(&conn.client, Wire::H1(conn.clone()));
+        if !early.is_empty() {
+            r.head.push(&std::mem::take(&mut early));
+        }
+        // On the heap while it runs: a connection that waits does not carry its size, a third of all it costs.
+        let after = Box::pin(exchange(&conn, &mut r)).await;
+        if std::mem::take(&mut is_try) {
+            home.saw_first_bytes(after != After::KeepAlive || conn.client.requests.get() > 0);
+        }
+        let linger = (after == After::Close).then(|| r.plan().core.lingering);
+        let unread = !r.head.rest().is_empty() || r.body.is_pending();
+        home.give_back(r);
+        match linger {
+            None if after == After::KeepAlive => wait = conn.keepalive_timeout.get(),
+            None => return,
+            Some(lingering) => {
+                let wanted = match lingering.close {
+                    LingeringClose::Off => false,
+                    LingeringClose::On => unread || conn.transport.may_have_input(),
+                    LingeringClose::Always => true,
+                };
+                if wanted {
+                    Box::pin(linger_close(&conn, lingering.time, lingering.timeout)).await;
+                }
+                return;
+            }
+        }
+    }
+    if home.connections.is_stopping() {
+        // What the client sends while it does not know yet would reset what it has not read yet.
+        Box::pin(linger_close(&conn, LAST_WAIT, LAST_WAIT)).await;
+    }
+}
+
+/// Serves requests until there is nothing of a next one in the buffer.
+async fn exchange(conn: &Rc<Conn>, r: &mut Request) -> After {
+    let client = &conn.client;
+    loop {
+        r.begin();
+        let head = head::read(conn, r).await;
+        if !matches!(head, Head::Closed | Head::NotBegun) {
+            client.requests.set(client.requests.get() + 1);
+            client.home.tally.requests.add(1);
+            client.home.knock();
+        }
+        let body = match head {
+            Head::Complete => {
+                r.course.after = if r.head.keep_alive() { After::KeepAlive } else { After::Close };
+                r.body.begin(conn, &mut r.head);
+                entry::take_over(r);
+                match request_body::read_early(r).await {
+                    Ok(()) => phases::run(r).await,
+                    Err(status) => phases::fail(r, status).await,
+                }
+            }
+            Head::Bad(status) => {
+                r.course.after = After::Close;
+                phases::fail(r, status).await
+            }
+            Head::NotBegun => return After::KeepAlive,
+            Head::Closed => return After::Abort,
+            Head::Gone(status) => {
+                r.out.status = status;
+                r.course.after = After::Abort;
+                phases::log(r);
+                return After::Abort;
+            }
+        };
+        respond::send(r, body).await;
+        phases::log(r);
+        if r.course.after == After::KeepAlive && request_body::drain(r).await == Drained::No {
+            r.course.after = After::Abort;
+        }
+        r.body.end(&mut r.head);
+        if r.course.after != After::KeepAlive {
+            return r.course.after;
+        }
+        let keepalive = r.plan().core.keepalive;
+        conn.keepalive_timeout.set(keepalive.timeout);
+        conn.keepalive_min_timeout.set(keepalive.min_timeout);
+        r.head.next_request();
+        if r.head.is_idle() {
+            return After::KeepAlive;
+        }
+        r.clear();
+        // One client's pipeline is not served ahead of other clients.
+        tw_rt::yield_now().await;
+    }
+}

@@ -1,0 +1,93 @@
+//! How a request talks to its client: a closed set of protocols behind the same verbs.
+//!
+//! Phases, plans, filters, logs and modules never see which one it is. A part of another request has the wire of its
+//! client, by which it learns that the client is gone; its response is pulled by its parent instead of being sent.
+
+use std::fmt;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tw_net::{Addr, TcpInfo};
+
+use super::body::Body;
+use super::h1;
+use super::request::Request;
+
+/// The way to the client of a request.
+#[derive(Clone)]
+pub enum Wire {
+    /// HTTP/1.1 and before.
+    H1(Rc<h1::Conn>),
+}
+
+/// The client of a request went away: it closed its side of the connection, or that failed.
+#[derive(Debug)]
+pub struct Gone(io::Error);
+
+impl Gone {
+    pub(crate) fn new(error: io::Error) -> Self {
+        Self(error)
+    }
+}
+
+impl From<Gone> for io::Error {
+    fn from(gone: Gone) -> Self {
+        gone.0
+    }
+}
+
+/// As nginx words it in the error log.
+impl fmt::Display for Gone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("client prematurely closed connection")?;
+        match self.0.raw_os_error() {
+            Some(errno) => write!(f, " ({})", tw_base::Errno(errno)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Wire {
+    /// Sends the response whose head is `r.out`. How it went, `r.sent` and `r.course.after` tell.
+    pub(crate) async fn send(&self, r: &mut Request, body: Body) {
+        match self {
+            Self::H1(conn) => h1::send(conn, r, body).await,
+        }
+    }
+
+    /// Waits until the client is gone.
+    pub async fn gone(&self) -> Gone {
+        match self {
+            Self::H1(conn) => conn.gone().await,
+        }
+    }
+
+    /// Waits for `future`, unless the client goes away first: then the future is dropped.
+    pub async fn unless_gone<F: Future>(&self, future: F) -> Result<F::Output, Gone> {
+        match self {
+            Self::H1(conn) => conn.unless_gone(future).await,
+        }
+    }
+
+    /// Sleeps, unless the client goes away meanwhile.
+    pub async fn sleep(&self, span: Duration) -> Result<(), Gone> {
+        match self {
+            Self::H1(conn) => conn.sleep(span).await,
+        }
+    }
+
+    /// The address the client connected to. One system call.
+    pub(crate) fn local_addr(&self) -> Option<Addr> {
+        match self {
+            Self::H1(conn) => conn.transport.local_addr().ok(),
+        }
+    }
+
+    /// What the kernel knows about a TCP connection, for `$tcpinfo_*`. One system call.
+    pub(crate) fn tcp_info(&self) -> Option<TcpInfo> {
+        match self {
+            Self::H1(conn) => conn.transport.tcp_info(),
+        }
+    }
+}
