@@ -88,6 +88,32 @@ pub(crate) struct ServeOptions {
     pub(crate) directory: Option<Vec<u8>>,
     /// Where to listen.
     pub(crate) listen: Option<Vec<u8>>,
+    /// What is answered for a path that is not there.
+    pub(crate) absent: Absent,
+    /// Whether responses are compressed.
+    pub(crate) coding: Coding,
+    /// Who may see it: `USER:PASSWORD`.
+    pub(crate) auth: Option<Vec<u8>>,
+}
+
+/// What `serve` answers for a path that is not there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Absent {
+    /// 404.
+    #[default]
+    Error,
+    /// `--spa`: the page in `index.html`, which knows what to show.
+    Index,
+}
+
+/// Whether `serve` compresses.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Coding {
+    /// Responses go out as they are.
+    #[default]
+    Plain,
+    /// `--compress`
+    Compressed,
 }
 
 /// Why a command line is refused. Displays in nginx's words.
@@ -219,8 +245,11 @@ fn parse_serve(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usag
         };
         match name {
             b"--listen" | b"-l" => options.listen = Some(value("an address")?),
+            b"--auth" => options.auth = Some(value("USER:PASSWORD")?),
             _ if inline.is_some() => return Err(invalid(&word)),
             b"-h" | b"-?" | b"--help" => return Ok(Command::ServeHelp),
+            b"--spa" => options.absent = Absent::Index,
+            b"--compress" => options.coding = Coding::Compressed,
             [b'-', _, ..] => return Err(invalid(&word)),
             _ if options.directory.is_some() => return Err(invalid(&word)),
             _ => options.directory = Some(word),
@@ -314,9 +343,16 @@ mod tests {
             ("serve -l 1", None, some("1")),
         ];
         for (line, directory, listen) in table {
-            let expected = Command::Serve(ServeOptions { directory, listen });
+            let expected = Command::Serve(ServeOptions { directory, listen, ..ServeOptions::default() });
             assert_eq!(parsed(line), Ok(expected), "{line}");
         }
+        let expected = ServeOptions {
+            absent: Absent::Index,
+            coding: Coding::Compressed,
+            auth: some("a:b=c"),
+            ..ServeOptions::default()
+        };
+        assert_eq!(parsed("serve --spa --compress --auth=a:b=c"), Ok(Command::Serve(expected)));
         assert_eq!(parsed("serve d --help"), Ok(Command::ServeHelp));
     }
 
@@ -340,6 +376,8 @@ mod tests {
             ("serve a b", "invalid option: \"b\""),
             ("serve -x", "invalid option: \"-x\""),
             ("serve --listen", "option \"--listen\" requires an address"),
+            ("serve --auth", "option \"--auth\" requires USER:PASSWORD"),
+            ("serve --spa=1", "invalid option: \"--spa=1\""),
         ] {
             assert_eq!(parsed(line), Err(expected.to_owned()), "{line}");
         }

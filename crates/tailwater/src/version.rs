@@ -134,7 +134,7 @@ pub(crate) fn text(show: Show) -> String {
                 text,
                 "Usage: tailwater [-?hvVtTq] [-s signal] [-p prefix]
                  [-e filename] [-c filename] [-g directives]
-       tailwater serve [directory] [--listen address]
+       tailwater serve [directory] [options]
 
 Options:
   -?,-h         : this help
@@ -161,14 +161,18 @@ tailwater serve needs no configuration file: see tailwater serve --help
 }
 
 /// The text of `serve --help`, for standard error.
-pub(crate) const SERVE_HELP: &str = "Usage: tailwater serve [directory] [--listen address]
+pub(crate) const SERVE_HELP: &str = "Usage: tailwater serve [directory] [options]
 
 Serves a directory (default: the current one) until Ctrl-C. Listings are on; files
 and directories whose names begin with a dot are neither listed nor served.
 
 Options:
-  --listen address : port, address or address:port (default: 127.0.0.1:8080, or
-                     the next free port)
+  --listen address     : port, address or address:port (default: 127.0.0.1:8080, or
+                         the next free port); 0.0.0.0 opens it to other machines
+  --spa                : answer with index.html for paths that are not there
+  --compress           : compress text with what the client takes (gzip, br, zstd)
+  --auth user:password : ask for a name and a password; - reads them from standard
+                         input, because others can see command lines
 ";
 
 /// `configure arguments` as nginx would have needed them to become what we are.

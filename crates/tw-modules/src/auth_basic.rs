@@ -40,6 +40,7 @@ use tw_server::module::Settings;
 use tw_server::reach::Reach;
 use tw_server::vars::Template;
 
+pub use self::hash::password_line;
 use self::hash::{Kind, Verdict};
 use self::line::{Client, Line};
 use self::remember::{Remembered, Token};

@@ -19,7 +19,7 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::module::Settings;
 
-use self::page::{Page, Sizes, Times};
+use self::page::{Extent, Page, Sizes, Times};
 use crate::static_files;
 
 /// Longest name of a JSONP callback, bytes.
@@ -49,6 +49,8 @@ pub(crate) struct Autoindex {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     Html,
+    /// For people; nginx has no such format.
+    Page,
     Json,
     Jsonp,
     Xml,
@@ -64,15 +66,16 @@ impl Settings for Autoindex {
             .set(|raw, node, _| raw.on.set_flag(node)),
         record::flag("autoindex_exact_size", ALL)
             .default("on")
-            .doc("Shows sizes in bytes, else rounded to kilobytes, megabytes and gigabytes; of the html format.")
+            .doc("Shows sizes in bytes, else rounded to kilobytes, megabytes and gigabytes; of the formats html and page.")
             .set(|raw, node, _| raw.exact_size.set_flag(node)),
-        record::new("autoindex_format", "html | xml | json | jsonp", ALL, Args::exact(1))
+        record::new("autoindex_format", "html | page | xml | json | jsonp", ALL, Args::exact(1))
             .default("html")
             .since("1.7.9")
-            .doc("Format of the list; jsonp takes the name of its function from the argument callback.")
+            .doc("Format of the list; page (Tailwater 0.2) is for people with any screen, jsonp takes the name of its function from the argument callback.")
             .set(|raw, node, _| {
                 let formats = [
                     ("html", Format::Html),
+                    ("page", Format::Page),
                     ("json", Format::Json),
                     ("jsonp", Format::Jsonp),
                     ("xml", Format::Xml),
@@ -81,7 +84,7 @@ impl Settings for Autoindex {
             }),
         record::flag("autoindex_localtime", ALL)
             .default("off")
-            .doc("Shows times in the local time zone instead of UTC; of the html format.")
+            .doc("Shows times in the local time zone instead of UTC; of the formats html and page.")
             .set(|raw, node, _| raw.localtime.set_flag(node)),
     ];
 
@@ -131,7 +134,8 @@ impl Autoindex {
         let (content_type, charset) = page.content_type();
         let uri = r.uri.path.clone();
         let make = move || {
-            let text = page.make(&uri, listing.entries);
+            let extent = if listing.truncated { Extent::Cut } else { Extent::Whole };
+            let text = page.make(&uri, listing.entries, extent);
             // DIFF(nginx): a page with names that are UTF-8 says so.
             let is_utf8 = !text.is_ascii() && std::str::from_utf8(&text).is_ok();
             (text, if is_utf8 && content_type == "text/html" { "utf-8" } else { charset })
@@ -149,11 +153,11 @@ impl Autoindex {
 
     /// What to make of the list. The error is the status of a request with a bad name for the callback.
     fn page(&self, r: &Request) -> Result<Page, u16> {
+        let sizes = if self.exact_size { Sizes::Exact } else { Sizes::Rounded };
+        let times = if self.localtime { Times::Local } else { Times::Utc };
         Ok(match self.format {
-            Format::Html => Page::Html {
-                sizes: if self.exact_size { Sizes::Exact } else { Sizes::Rounded },
-                times: if self.localtime { Times::Local } else { Times::Utc },
-            },
+            Format::Html => Page::Html { sizes, times },
+            Format::Page => Page::People { sizes, times },
             Format::Json => Page::Json,
             Format::Jsonp => match callback(&r.uri.args) {
                 Ok(b"") => Page::Json,

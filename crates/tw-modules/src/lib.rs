@@ -50,6 +50,8 @@ mod zstd;
 
 use tw_server::module::Module;
 
+pub use auth_basic::password_line;
+
 /// A module that only tests have, and no documentation.
 pub const TRAP: &str = "trap";
 

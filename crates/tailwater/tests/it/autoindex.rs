@@ -180,3 +180,32 @@ fn a_directory_that_may_not_be_read() {
     assert!(response.status != 200 || !response.text().contains("b.txt"), "{}", response.text());
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)).unwrap();
 }
+
+#[test]
+fn a_list_that_is_cut_says_so() {
+    let server = start_server(
+        server().file("html/d/0", ""),
+        "autoindex on;
+         location /json/ { alias html/d/; autoindex_format json; }
+         location /xml/ { alias html/d/; autoindex_format xml; }
+         location /page/ { alias html/d/; autoindex_format page; }",
+    );
+    let dir = server.prefix().join("html/d");
+    let text = |target: &str| page(&server, target).1;
+    assert!(!text("/d/").contains("not complete") && !text("/json/").contains("truncated"));
+    // As many names as are read, and one more. Links are cheaper than files, and one file has at most 65,000 of them.
+    for number in 1..=tw_disk::LIST_MAX {
+        match number % 50_000 {
+            1 => drop(fs::write(dir.join(number.to_string()), "")),
+            rest => {
+                let first = number - (rest + 49_999) % 50_000;
+                fs::hard_link(dir.join(first.to_string()), dir.join(number.to_string())).unwrap();
+            }
+        }
+    }
+    let note = "This list is not complete: the directory has more than 100000 entries.";
+    assert!(text("/d/").ends_with(&format!("\r\n{note}\r\n</pre><hr></body>\r\n</html>\r\n")));
+    assert!(text("/json/").ends_with(",\r\n{ \"type\":\"truncated\", \"limit\":100000 }\r\n]"));
+    assert!(text("/xml/").ends_with("<truncated limit=\"100000\"/>\r\n</list>\r\n"));
+    assert!(text("/page/").contains(note));
+}

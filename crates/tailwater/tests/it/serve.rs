@@ -19,6 +19,10 @@ struct Served {
 
 impl Served {
     fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    fn start_with(options: &[&str]) -> Self {
         let port = Port::reserve().expect("a port is free");
         let site = TempDir::new("site").expect("a directory can be made");
         for (name, content) in [
@@ -34,7 +38,7 @@ impl Served {
         let out = TempDir::new("serve").expect("a directory can be made");
         let file = |name| File::create(out.join(name)).expect("a file can be written");
         let mut command = Command::new(env!("CARGO_BIN_EXE_tailwater"));
-        command.arg("serve").arg(site.path()).arg(format!("--listen={}", port.number()));
+        command.arg("serve").arg(site.path()).arg(format!("--listen={}", port.number())).args(options);
         command.stdin(Stdio::null()).stdout(file("stdout")).stderr(file("stderr"));
         let group = Group::new(command.process_group(0).spawn().expect("the binary can be started"));
         Self { site, out, port, group }
@@ -68,11 +72,12 @@ fn a_directory_is_listed_and_served() {
     served.wait_ready();
     let get = |target| Client::get(served.addr(), target).unwrap();
     let list = get("/").text();
+    assert!(list.contains("width=device-width"), "{list}");
     assert!(list.contains("page.html") && list.contains("sub%20dir/"), "{list}");
     assert!(!list.contains(".env") && !list.contains(".git"), "{list}");
     for (target, status, content_type, text) in [
-        ("/page.html", 200, "text/html", "<p>page"),
-        ("/sub%20dir/notes.md", 200, "text/markdown", "# notes"),
+        ("/page.html", 200, "text/html; charset=utf-8", "<p>page"),
+        ("/sub%20dir/notes.md", 200, "text/markdown; charset=utf-8", "# notes"),
     ] {
         let response = get(target);
         assert_eq!(
@@ -96,6 +101,79 @@ fn a_directory_is_listed_and_served() {
     assert!(idle.read_until_close().unwrap().is_empty());
     assert_eq!(fs::read_to_string(served.out.join("stderr")).unwrap(), "");
     assert_eq!(fs::read_dir(served.site.path()).unwrap().count(), 4, "nothing was put into it");
+}
+
+#[test]
+fn a_single_page_answers_for_paths_that_are_not_there() {
+    let mut served = Served::start_with(&["--spa"]);
+    assert!(!served.group.wait(wait::PATIENCE).unwrap().success());
+    let err = fs::read_to_string(served.out.join("stderr")).unwrap();
+    assert!(err.starts_with("tailwater: [emerg] \"--spa\" needs index.html in "), "{err}");
+    served.site.write("index.html", "the app").unwrap();
+
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tailwater"));
+    command
+        .args(["serve", "--spa"])
+        .arg(served.site.path())
+        .arg(format!("--listen={}", served.port.number()));
+    let out = |name| File::create(served.out.join(name)).unwrap();
+    command.stdin(Stdio::null()).stdout(out("stdout")).stderr(out("stderr"));
+    served.group = Group::new(command.process_group(0).spawn().unwrap());
+    served.wait_ready();
+    let get = |target| Client::get(served.addr(), target).unwrap();
+    for (target, expected) in [
+        ("/", "the app"),
+        ("/some/route?x=1", "the app"),
+        ("/sub%20dir/", "the app"),
+        ("/page.html", "<p>page"),
+    ] {
+        let response = get(target);
+        assert_eq!((response.status, &*response.text()), (200, expected), "{target}");
+    }
+    assert_eq!(get("/.env").status, 404);
+}
+
+#[test]
+fn responses_are_compressed_if_asked_for() {
+    let served = Served::start_with(&["--compress"]);
+    served.site.write("large.js", "let it = 'be'; ".repeat(1000)).unwrap();
+    served.site.write("large.bin", "x".repeat(10_000)).unwrap();
+    served.wait_ready();
+    let coding = |target: &str, accept: &str| {
+        let mut client = Client::connect(served.addr()).unwrap();
+        let head = format!("GET {target} HTTP/1.1\r\nHost: x\r\nAccept-Encoding: {accept}\r\n\r\n");
+        client.send(head).unwrap();
+        client.read_response().unwrap().field("Content-Encoding").map(str::to_owned)
+    };
+    for (target, accept, expected) in [
+        ("/large.js", "gzip", Some("gzip")),
+        ("/large.js", "br", Some("br")),
+        ("/large.js", "zstd", Some("zstd")),
+        ("/large.js", "identity", None),
+        ("/large.bin", "gzip", None),
+    ] {
+        assert_eq!(coding(target, accept).as_deref(), expected, "{target} {accept}");
+    }
+}
+
+#[test]
+fn a_password_is_asked_for() {
+    let served = Served::start_with(&["--auth", "me:sec:ret"]);
+    served.wait_ready();
+    let status = |credentials: &str| {
+        let mut client = Client::connect(served.addr()).unwrap();
+        let field = match credentials {
+            "" => String::new(),
+            credentials => format!("Authorization: Basic {credentials}\r\n"),
+        };
+        client.send(format!("GET /page.html HTTP/1.1\r\nHost: x\r\n{field}\r\n")).unwrap();
+        client.read_response().unwrap().status
+    };
+    // me:sec:ret, me:wrong
+    for (credentials, expected) in [("", 401), ("bWU6c2VjOnJldA==", 200), ("bWU6d3Jvbmc=", 401)] {
+        assert_eq!(status(credentials), expected, "{credentials}");
+    }
+    assert_eq!(fs::read_to_string(served.out.join("stderr")).unwrap(), "");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! glibc and libxcrypt that are in use.
 
 use md5::{Digest, Md5};
-use sha_crypt::{PasswordVerifier, ShaCrypt, password_hash};
+use sha_crypt::{PasswordHasher, PasswordVerifier, ShaCrypt, password_hash};
 use sha1::Sha1;
 
 use super::{base64, des};
@@ -33,6 +33,20 @@ pub(super) enum Kind {
     Sha2,
     Yescrypt,
     Des,
+}
+
+/// A line of a password file, with a new salt: for those who have a password and no file. Takes some milliseconds.
+/// `None` if the name cannot stand in one.
+pub fn password_line(user: &[u8], password: &[u8]) -> Option<Vec<u8>> {
+    if user.is_empty() || user.iter().any(|byte| matches!(byte, b':' | b'\n' | b'\r' | b'\0' | b'#')) {
+        return None;
+    }
+    let mut salt = [0; 16];
+    rustix::rand::getrandom(&mut salt, rustix::rand::GetRandomFlags::empty()).ok()?;
+    // What a password file has room for, whatever the encoding of the salt: the 64 digits of crypt(3).
+    let salt = salt.map(|byte| DIGITS[usize::from(byte % 64)]);
+    let hash = ShaCrypt::SHA512.hash_password_with_salt(password, &salt).ok()?;
+    Some([user, b":", hash.to_string().as_bytes(), b"\n"].concat())
 }
 
 /// Whether a password fits a hash.
@@ -268,6 +282,23 @@ mod tests {
         ("{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=", "password"),
         ("{SSHA}yI6cZwQadOA1e+/f+T+H3eCQQhRzYWx0", "password"),
     ];
+
+    #[test]
+    fn lines_that_are_made() {
+        let line = |user: &str| password_line(user.as_bytes(), b"p:w \xff");
+        let [one, other] = [line("u").unwrap(), line("u").unwrap()];
+        assert_ne!(one, other, "the salt is new each time");
+        for line in [one, other] {
+            let hash = line.strip_prefix(b"u:").unwrap().strip_suffix(b"\n").unwrap();
+            let kind = Kind::of(hash).unwrap();
+            assert_eq!(kind, Kind::Sha2);
+            assert_eq!(kind.verify(hash, b"p:w \xff"), Verdict::Fits);
+            assert_eq!(kind.verify(hash, b"p:w"), Verdict::Differs);
+        }
+        for user in ["", "a:b", "a\nb", "#a"] {
+            assert_eq!(line(user), None, "{user:?}");
+        }
+    }
 
     #[test]
     fn hashes_that_make_no_sense() {

@@ -1,8 +1,11 @@
-//! A directory as a page: HTML that tools know how to read, JSON, XML. Line for line what nginx makes of it.
+//! A directory as a page: HTML that tools know how to read, JSON, XML, line for line what nginx makes of it; and a page
+//! for people, which is ours.
 
-use tw_disk::{Entry, Kind};
+use tw_disk::{Entry, Kind, LIST_MAX};
 use tw_http::escape::{Escape, push_html};
 use tw_http::{date, num};
+
+mod people;
 
 /// Columns of a name in the HTML page.
 const NAME_COLUMNS: usize = 50;
@@ -14,10 +17,26 @@ const GB: u64 = 1 << 30;
 /// What to make of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Page {
-    Html { sizes: Sizes, times: Times },
+    Html {
+        sizes: Sizes,
+        times: Times,
+    },
+    /// For people with any screen.
+    People {
+        sizes: Sizes,
+        times: Times,
+    },
     Json,
     Jsonp(Box<[u8]>),
     Xml,
+}
+
+/// Whether a list has all names of its directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Extent {
+    Whole,
+    /// It has as many names as are read at most.
+    Cut,
 }
 
 /// How the HTML page shows sizes.
@@ -38,7 +57,7 @@ impl Page {
     /// Media type and charset.
     pub(super) fn content_type(&self) -> (&'static str, &'static str) {
         match self {
-            Self::Html { .. } => ("text/html", ""),
+            Self::Html { .. } | Self::People { .. } => ("text/html", ""),
             Self::Json => ("application/json", ""),
             Self::Jsonp(_) => ("application/javascript", ""),
             Self::Xml => ("text/xml", "utf-8"),
@@ -47,21 +66,23 @@ impl Page {
 
     /// The page of `uri`: directories first, each half in the order of its bytes, without names that begin with a dot.
     /// Sorts and formats everything at once: not for a loop.
-    pub(super) fn make(&self, uri: &[u8], mut entries: Vec<Entry>) -> Vec<u8> {
+    // DIFF(nginx): a list that was cut says so.
+    pub(super) fn make(&self, uri: &[u8], mut entries: Vec<Entry>, extent: Extent) -> Vec<u8> {
         entries.retain(|entry| !entry.name.to_bytes().starts_with(b"."));
         entries.sort_unstable_by(|a, b| (!is_dir(a), &a.name).cmp(&(!is_dir(b), &b.name)));
         let mut out = Vec::with_capacity(256 + 160 * entries.len());
         match self {
-            Self::Html { sizes, times } => push_page(uri, &entries, *sizes, *times, &mut out),
-            Self::Json => push_json(&entries, &mut out),
+            Self::Html { sizes, times } => push_page(uri, &entries, extent, *sizes, *times, &mut out),
+            Self::People { sizes, times } => people::push(uri, &entries, extent, *sizes, *times, &mut out),
+            Self::Json => push_json(&entries, extent, &mut out),
             Self::Jsonp(callback) => {
                 out.extend_from_slice(b"/* callback */\r\n");
                 out.extend_from_slice(callback);
                 out.push(b'(');
-                push_json(&entries, &mut out);
+                push_json(&entries, extent, &mut out);
                 out.extend_from_slice(b");");
             }
-            Self::Xml => push_xml(&entries, &mut out),
+            Self::Xml => push_xml(&entries, extent, &mut out),
         }
         out
     }
@@ -71,7 +92,7 @@ fn is_dir(entry: &Entry) -> bool {
     entry.meta.kind == Kind::Directory
 }
 
-fn push_page(uri: &[u8], entries: &[Entry], sizes: Sizes, times: Times, out: &mut Vec<u8>) {
+fn push_page(uri: &[u8], entries: &[Entry], extent: Extent, sizes: Sizes, times: Times, out: &mut Vec<u8>) {
     out.extend_from_slice(b"<html>\r\n<head><title>Index of ");
     push_html(uri, out);
     out.extend_from_slice(b"</title></head>\r\n<body>\r\n<h1>Index of ");
@@ -94,7 +115,16 @@ fn push_page(uri: &[u8], entries: &[Entry], sizes: Sizes, times: Times, out: &mu
         }
         out.extend_from_slice(b"\r\n");
     }
+    if extent == Extent::Cut {
+        out.extend_from_slice(cut_text().as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
     out.extend_from_slice(b"</pre><hr></body>\r\n</html>\r\n");
+}
+
+/// What people read below a list that was cut.
+fn cut_text() -> String {
+    format!("This list is not complete: the directory has more than {LIST_MAX} entries.")
 }
 
 /// Writes a name in its columns and the end of its link; one that is too long is cut.
@@ -156,7 +186,7 @@ fn rounded(size: u64) -> String {
     }
 }
 
-fn push_json(entries: &[Entry], out: &mut Vec<u8>) {
+fn push_json(entries: &[Entry], extent: Extent, out: &mut Vec<u8>) {
     out.push(b'[');
     for (at, entry) in entries.iter().enumerate() {
         out.extend_from_slice(if at == 0 { b"\r\n{ \"name\":\"" } else { b",\r\n{ \"name\":\"" });
@@ -171,6 +201,11 @@ fn push_json(entries: &[Entry], out: &mut Vec<u8>) {
             num::push_decimal(out, entry.meta.size);
         }
         out.extend_from_slice(b" }");
+    }
+    if extent == Extent::Cut {
+        // An entry without a name: who looks at types passes over it, and who does not finds out.
+        let end = if entries.is_empty() { "\r\n" } else { ",\r\n" };
+        out.extend_from_slice(format!("{end}{{ \"type\":\"truncated\", \"limit\":{LIST_MAX} }}").as_bytes());
     }
     out.extend_from_slice(b"\r\n]");
 }
@@ -199,7 +234,7 @@ fn push_json_text(text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-fn push_xml(entries: &[Entry], out: &mut Vec<u8>) {
+fn push_xml(entries: &[Entry], extent: Extent, out: &mut Vec<u8>) {
     out.extend_from_slice(b"<?xml version=\"1.0\"?>\r\n<list>\r\n");
     for entry in entries {
         let tag = type_of(entry).as_bytes();
@@ -216,6 +251,9 @@ fn push_xml(entries: &[Entry], out: &mut Vec<u8>) {
         out.extend_from_slice(b"</");
         out.extend_from_slice(tag);
         out.extend_from_slice(b">\r\n");
+    }
+    if extent == Extent::Cut {
+        out.extend_from_slice(format!("<truncated limit=\"{LIST_MAX}\"/>\r\n").as_bytes());
     }
     out.extend_from_slice(b"</list>\r\n");
 }
@@ -238,7 +276,7 @@ mod tests {
 
     use super::*;
 
-    fn entry(name: &str, kind: Kind, size: u64) -> Entry {
+    pub(super) fn entry(name: &str, kind: Kind, size: u64) -> Entry {
         let meta = Meta {
             dev: 1,
             ino: 1,
@@ -257,8 +295,8 @@ mod tests {
         Entry { name: CString::new(name).unwrap(), meta }
     }
 
-    fn made(page: &Page, uri: &str, entries: Vec<Entry>) -> String {
-        String::from_utf8(page.make(uri.as_bytes(), entries)).unwrap()
+    pub(super) fn made(page: &Page, uri: &str, entries: Vec<Entry>) -> String {
+        String::from_utf8(page.make(uri.as_bytes(), entries, Extent::Whole)).unwrap()
     }
 
     fn exact() -> Page {
@@ -284,6 +322,22 @@ mod tests {
             <a href=\"pipe\">pipe</a>                                               06-Nov-1994 08:49                   0\r\n\
             </pre><hr></body>\r\n</html>\r\n";
         assert_eq!(made(&exact(), "/x</", entries), expected);
+    }
+
+    #[test]
+    fn a_list_that_was_cut_says_so() {
+        let cut = |page: &Page, entries| String::from_utf8(page.make(b"/", entries, Extent::Cut)).unwrap();
+        let one = || vec![entry("a", Kind::Directory, 0)];
+        for page in [exact(), Page::People { sizes: Sizes::Exact, times: Times::Utc }] {
+            let said = "This list is not complete: the directory has more than 100000 entries.";
+            assert!(cut(&page, one()).contains(said) && !made(&page, "/", one()).contains(said), "{page:?}");
+        }
+        let end = "08:49:37 GMT\" },\r\n{ \"type\":\"truncated\", \"limit\":100000 }\r\n]";
+        assert!(cut(&Page::Json, one()).ends_with(end), "{}", cut(&Page::Json, one()));
+        assert_eq!(cut(&Page::Json, Vec::new()), "[\r\n{ \"type\":\"truncated\", \"limit\":100000 }\r\n]");
+        assert!(
+            cut(&Page::Xml, one()).ends_with("</directory>\r\n<truncated limit=\"100000\"/>\r\n</list>\r\n")
+        );
     }
 
     #[test]
