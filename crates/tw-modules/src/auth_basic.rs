@@ -266,7 +266,7 @@ impl Handler for AuthBasic {
             None => Step::Wait(Box::pin(async move {
                 let users = match path.is_empty() {
                     true => Err(Failed::Disk(users::no_name())),
-                    false => self.shared.kept.users(&disk, &mut r.account, &path).await,
+                    false => self.shared.kept.users(&disk, &mut r.costs.account, &path).await,
                 };
                 match users {
                     Ok(users) => match self.judge(r, realm, path, disk, &users, credentials) {
@@ -388,7 +388,7 @@ impl AuthBasic {
             let _turn = place;
             kind.verify(&hash, credentials.password())
         };
-        match disk.pool().run(&mut r.account, work).await {
+        match disk.pool().run(&mut r.costs.account, work).await {
             Ok(verdict) => Ok(verdict),
             Err(error @ DiskError::QueueFull { .. }) => {
                 Err(refuse(r, format_args!("a password was not hashed: {error}")))

@@ -125,8 +125,8 @@ impl Autoindex {
         };
         let path = directory(r);
         let Some(disk) = r.disk().cloned() else { return Outcome::Status(500) };
-        r.account.source = Source::of(path.to_bytes());
-        let listing = match disk.list(&mut r.account, &path, LIST_MAX).await {
+        r.costs.account.source = Source::of(path.to_bytes());
+        let listing = match disk.list(&mut r.costs.account, &path, LIST_MAX).await {
             Ok(listing) => listing,
             Err(error) => return static_files::refuse(r, &path, &error),
         };
@@ -140,7 +140,7 @@ impl Autoindex {
             let is_utf8 = !text.is_ascii() && std::str::from_utf8(&text).is_ok();
             (text, if is_utf8 && content_type == "text/html" { "utf-8" } else { charset })
         };
-        match disk.pool().run(&mut r.account, make).await {
+        match disk.pool().run(&mut r.costs.account, make).await {
             Ok((text, charset)) => {
                 r.out.status = 200;
                 r.out.content_type = Bytes::from_static(content_type.as_bytes());

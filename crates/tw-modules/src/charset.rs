@@ -213,7 +213,7 @@ impl Charset {
     /// The charset the client is to get.
     fn destination(&self, r: &mut Request, own: Option<&Bytes>) -> Option<Bytes> {
         if r.is_subrequest() {
-            return r.states.get::<MainCharset>().map(|main| main.0.clone());
+            return r.facts.states.get::<MainCharset>().map(|main| main.0.clone());
         }
         let is_meant = if own.is_some() { self.replaces } else { self.types.contain(&r.out) };
         if r.out.content_type.is_empty() || !is_meant {
@@ -240,7 +240,7 @@ impl Charset {
     /// Keeps the charset of a response for its parts. Without a map none of them can be recoded.
     fn remember(&self, r: &mut Request, charset: Bytes) {
         if !self.maps.is_empty() {
-            r.states.put(Rc::new(MainCharset(charset)));
+            r.facts.states.put(Rc::new(MainCharset(charset)));
         }
     }
 }

@@ -159,14 +159,14 @@ impl Handler for Dav {
             return Step::PASS;
         }
         Step::Wait(Box::pin(async move {
-            let class = std::mem::replace(&mut r.account.class, Class::Fill);
+            let class = std::mem::replace(&mut r.costs.account.class, Class::Fill);
             let done = match method {
                 PUT => self.put(r).await,
                 DELETE => self.delete(r).await,
                 MKCOL => self.mkcol(r).await,
                 _ => self.transfer(r).await,
             };
-            r.account.class = class;
+            r.costs.account.class = class;
             match done {
                 Ok(outcome) => outcome,
                 Err(status) => Outcome::Status(status),
@@ -186,7 +186,7 @@ impl Dav {
         let path = target(r, Slash::Without)?;
         check_links(r, &path, Links::Above).await?;
         let mode = directory_access(self.access);
-        if let Err(error) = disk.mkdir(&mut r.account, &path, mode).await {
+        if let Err(error) = disk.mkdir(&mut r.costs.account, &path, mode).await {
             return Err(fail(r, &error, &path, 409));
         }
         r.out.location = escaped(&r.uri.path);
@@ -236,11 +236,11 @@ impl Dav {
 async fn stat_source(r: &mut Request, disk: &Disk, path: &CStr) -> Result<Meta, DiskError> {
     if let Some(name) = path.to_bytes().strip_suffix(b"/").filter(|name| !name.is_empty())
         && let Ok(name) = CString::new(name)
-        && disk.stat_link(&mut r.account, &name).await?.kind == Kind::Symlink
+        && disk.stat_link(&mut r.costs.account, &name).await?.kind == Kind::Symlink
     {
         return Err(Op::StatLink.failed(Errno::NOTDIR));
     }
-    disk.stat_link(&mut r.account, path).await
+    disk.stat_link(&mut r.costs.account, path).await
 }
 
 /// Whether the URI names a collection.
@@ -273,7 +273,7 @@ enum Slash {
 /// The path of the request's URI.
 fn target(r: &mut Request, slash: Slash) -> Result<CString, u16> {
     let path = path_of(r, &r.uri.path, slash)?;
-    r.account.source = Source::of(path.to_bytes());
+    r.costs.account.source = Source::of(path.to_bytes());
     Ok(path)
 }
 

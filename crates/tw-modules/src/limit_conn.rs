@@ -290,7 +290,7 @@ impl Handler for LimitConn {
         let (status, step) = match decision {
             Decision::NotCounted => return Step::PASS,
             Decision::Passed(held) => {
-                r.states.put(Rc::new(held));
+                r.facts.states.put(Rc::new(held));
                 ("PASSED", Step::PASS)
             }
             Decision::Rejected if self.dry_run => ("REJECTED_DRY_RUN", Step::PASS),

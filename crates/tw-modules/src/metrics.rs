@@ -100,7 +100,7 @@ pub(crate) async fn resident_bytes(r: &mut Request) -> Option<u64> {
 /// A file of `/proc` of at most `max` bytes, if a thread has read it soon.
 pub(crate) async fn read_soon(r: &mut Request, path: &CStr, max: usize) -> Option<Vec<u8>> {
     let generation = r.generation().clone();
-    let file = generation.disks.default_disk().read_whole(&mut r.account, path, max);
+    let file = generation.disks.default_disk().read_whole(&mut r.costs.account, path, max);
     let mut deadline = Deadline::new();
     deadline.set(Duration::from_millis(PROC_PATIENCE_MS));
     deadline.guard(file).await.ok()?.ok()

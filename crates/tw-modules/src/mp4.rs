@@ -200,7 +200,7 @@ impl Mp4 {
         } else {
             let disk = r.disk().cloned().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
             let work = move || movie::cut(moov, &around, &part);
-            disk.pool().run(&mut r.account, work).await.map_err(io::Error::other)?
+            disk.pool().run(&mut r.costs.account, work).await.map_err(io::Error::other)?
         };
         Ok(Some(piece?))
     }

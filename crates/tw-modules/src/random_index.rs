@@ -80,8 +80,8 @@ async fn choose(r: &mut Request) -> Outcome {
     };
     let path = CString::new(path).unwrap_or_default();
     let Some(disk) = r.disk().cloned() else { return Outcome::Status(500) };
-    r.account.source = Source::of(path.to_bytes());
-    let listing = match disk.list(&mut r.account, &path, ENTRIES_MAX).await {
+    r.costs.account.source = Source::of(path.to_bytes());
+    let listing = match disk.list(&mut r.costs.account, &path, ENTRIES_MAX).await {
         Ok(listing) => listing,
         Err(error) => return static_files::refuse(r, &path, &error),
     };

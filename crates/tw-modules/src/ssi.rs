@@ -221,7 +221,7 @@ impl Settings for Ssi {
 
 fn put_date(r: &Request, place: Place, out: &mut Vec<u8>) -> Value {
     let now = tw_rt::clock::unix().secs;
-    let found = match r.states.get::<TimeFormat>() {
+    let found = match r.facts.states.get::<TimeFormat>() {
         Some(format) => date::push(&format.0.borrow(), now, place, out),
         None => date::push(date::DEFAULT, now, place, out),
     };
@@ -234,9 +234,9 @@ pub(crate) fn share(r: &mut Request) {
 }
 
 fn shared(r: &mut Request) -> Rc<Shared> {
-    r.states.get::<Shared>().unwrap_or_else(|| {
+    r.facts.states.get::<Shared>().unwrap_or_else(|| {
         let shared = Rc::new(Shared::default());
-        r.states.put(shared.clone());
+        r.facts.states.put(shared.clone());
         shared
     })
 }
@@ -250,7 +250,7 @@ impl HeaderFilter for Filter {
             return body;
         }
         let shared = shared(r);
-        r.states.put(Rc::new(TimeFormat(RefCell::new(date::DEFAULT.to_vec()))));
+        r.facts.states.put(Rc::new(TimeFormat(RefCell::new(date::DEFAULT.to_vec()))));
         if !r.is_subrequest() {
             forget_length(r);
             refuse_ranges(r);

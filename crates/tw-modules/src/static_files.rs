@@ -107,7 +107,7 @@ pub(crate) fn whole(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
 /// The head of a response of `len` bytes that is made of `file`.
 pub(crate) fn describe(r: &mut Request, file: &OpenFile, len: u64) {
     let generation = r.generation().clone();
-    let core = &generation.plan(r.plan).core;
+    let core = &generation.plan(r.route.plan).core;
     let meta = file.meta();
     r.out.status = 200;
     r.out.content_type = core.types.find(target::exten(&r.uri.path)).unwrap_or(&core.default_type).clone();

@@ -155,7 +155,7 @@ impl Settings for UserId {
             reset,
             "Not empty and not `0`: the cookie is replaced by a new one; `log` also logs that.",
         )
-        .assigned_by(|r, value| r.states.put(std::rc::Rc::new(Reset(value)))),
+        .assigned_by(|r, value| r.facts.states.put(std::rc::Rc::new(Reset(value)))),
     ];
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
@@ -199,7 +199,7 @@ impl Settings for UserId {
 struct Reset(Vec<u8>);
 
 fn reset(r: &Request, out: &mut Vec<u8>) -> Value {
-    if let Some(reset) = r.states.get::<Reset>() {
+    if let Some(reset) = r.facts.states.get::<Reset>() {
         out.extend_from_slice(&reset.0);
     }
     Value::Found

@@ -70,7 +70,7 @@ pub(crate) fn with_request_of<T: Send + 'static>(
         r.bind(&client, Wire::H1(conn.clone()));
         r.begin();
         r.head.push(head.as_bytes());
-        let limits = r.generation().server(r.server).settings.head;
+        let limits = r.generation().server(r.route.server).settings.head;
         if let Ok(Progress::Complete) = r.head.parse(&limits) {
             let generation = r.generation().clone();
             entry::choose_server(&mut r, &generation.listens[0]);

@@ -482,7 +482,7 @@ impl Template {
                     continue;
                 }
                 Part::Var(var) => var.eval(r, out),
-                Part::Capture(n) => match r.captures.borrow().group(usize::from(*n)) {
+                Part::Capture(n) => match r.route.captures.borrow().group(usize::from(*n)) {
                     Some(group) => {
                         out.extend_from_slice(group);
                         Value::Found
@@ -503,7 +503,7 @@ impl Template {
                     var.eval(r, out);
                 }
                 Part::Capture(n) => {
-                    if let Some(group) = r.captures.borrow().group(usize::from(*n)) {
+                    if let Some(group) = r.route.captures.borrow().group(usize::from(*n)) {
                         capture(group, out);
                     }
                 }

@@ -38,7 +38,7 @@ impl Dav {
         else {
             return Err(500);
         };
-        let status = match disk.stat(&mut r.account, &path).await {
+        let status = match disk.stat(&mut r.costs.account, &path).await {
             Ok(meta) if meta.kind == Kind::Directory => {
                 let why = tw_base::Errno::from(Errno::ISDIR);
                 let path = Text(path.to_bytes());
@@ -86,13 +86,13 @@ async fn dress(
     access: u32,
     mtime: Option<i64>,
 ) -> Result<(), DiskError> {
-    disk.set_mode(&mut r.account, file, access).await?;
+    disk.set_mode(&mut r.costs.account, file, access).await?;
     date_file(r, disk, file, mtime).await
 }
 
 async fn date_file(r: &mut Request, disk: &Disk, file: &File, mtime: Option<i64>) -> Result<(), DiskError> {
     match mtime {
-        Some(mtime) => disk.set_mtime(&mut r.account, file, mtime, 0).await,
+        Some(mtime) => disk.set_mtime(&mut r.costs.account, file, mtime, 0).await,
         None => Ok(()),
     }
 }
@@ -114,13 +114,13 @@ pub(super) async fn rename(
     to: &CStr,
     parents: Option<u32>,
 ) -> Result<(), DiskError> {
-    let renamed = disk.rename(&mut r.account, from, to).await;
+    let renamed = disk.rename(&mut r.costs.account, from, to).await;
     match (renamed, parents) {
         (Err(error), Some(mode)) if error.errno() == Some(Errno::NOENT) => {
             if let Ok(above) = CString::new(super::above(to.to_bytes())) {
-                disk.mkdir_all(&mut r.account, &above, mode).await?;
+                disk.mkdir_all(&mut r.costs.account, &above, mode).await?;
             }
-            disk.rename(&mut r.account, from, to).await
+            disk.rename(&mut r.costs.account, from, to).await
         }
         (renamed, _) => renamed,
     }
@@ -141,7 +141,7 @@ pub(super) async fn copy_beside(
         name.extend_from_slice(format!(".{number:010}").as_bytes());
         let name = CString::new(name).map_err(|_| 404_u16)?;
         let how = Create { mode, ..Create::NEW };
-        let copied = match disk.copy(&mut r.account, from, tw_disk::Links::Follow, &name, &how).await {
+        let copied = match disk.copy(&mut r.costs.account, from, tw_disk::Links::Follow, &name, &how).await {
             Ok(file) => date_file(r, disk, &file, mtime).await,
             Err(error) if error.errno() == Some(Errno::EXIST) && tried < TRIES => continue,
             Err(error) => return Err(fail(r, &error, &name)),
@@ -157,7 +157,7 @@ pub(super) async fn copy_beside(
 
 /// Renames a copy to the name it was made for; it is removed if that fails.
 pub(super) async fn replace(r: &mut Request, disk: &Disk, copy: &CStr, to: &CStr) -> Result<(), u16> {
-    let Err(error) = disk.rename(&mut r.account, copy, to).await else { return Ok(()) };
+    let Err(error) = disk.rename(&mut r.costs.account, copy, to).await else { return Ok(()) };
     let status = super::fail_rename(r, &error, copy, to);
     discard(r, disk, copy).await;
     Err(status)
@@ -165,7 +165,7 @@ pub(super) async fn replace(r: &mut Request, disk: &Disk, copy: &CStr, to: &CStr
 
 /// Removes a copy that is of no use.
 async fn discard(r: &mut Request, disk: &Disk, copy: &CStr) {
-    if let Err(error) = disk.unlink(&mut r.account, copy).await {
+    if let Err(error) = disk.unlink(&mut r.costs.account, copy).await {
         r.log(Level::Crit, format_args!("{}", error.on(copy)));
     }
 }

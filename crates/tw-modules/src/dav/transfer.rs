@@ -48,7 +48,7 @@ impl Dav {
         super::check_links(r, &transfer.from, Links::of_source(r)).await?;
         super::check_links(r, &transfer.to, Links::Above).await?;
 
-        let there = match disk.stat_link(&mut r.account, &transfer.to).await {
+        let there = match disk.stat_link(&mut r.costs.account, &transfer.to).await {
             Ok(meta) if meta.kind == Kind::Directory && !is_to_collection => {
                 return Err(transfer.refuse_collection(r, 409));
             }
@@ -80,7 +80,7 @@ impl Dav {
 /// The URI of the destination.
 fn to_uri(r: &Request, scheme: &[u8], written: &[u8]) -> Result<Vec<u8>, u16> {
     let shown = Text(written);
-    let uri = match destination::path(written, scheme, &r.host) {
+    let uri = match destination::path(written, scheme, &r.route.host) {
         Ok(uri) => uri,
         Err(refused) => {
             match refused {
@@ -211,7 +211,7 @@ impl Transfer {
             tree::remove(r, disk, &self.to, there.kind).await?;
         }
         if self.method == Method::Move {
-            match disk.rename(&mut r.account, &from, &self.to).await {
+            match disk.rename(&mut r.costs.account, &from, &self.to).await {
                 Ok(()) => return Ok(Outcome::Status(201)),
                 Err(error) if error.errno() == Some(Errno::XDEV) => {}
                 Err(error) if error.errno() == Some(Errno::INVAL) => {
@@ -241,7 +241,7 @@ impl Transfer {
             Ok(()) => Ok(Outcome::Status(204)),
             Err(error) if error.errno() == Some(Errno::XDEV) => {
                 self.copy_file(r, disk, meta).await?;
-                if let Err(error) = disk.unlink(&mut r.account, &self.from).await {
+                if let Err(error) = disk.unlink(&mut r.costs.account, &self.from).await {
                     r.log(Level::Crit, format_args!("{}", error.on(&self.from)));
                     return Err(500);
                 }
@@ -273,7 +273,7 @@ impl Transfer {
     }
 
     async fn followed(&self, r: &mut Request, disk: &Disk) -> Result<Meta, u16> {
-        match disk.stat(&mut r.account, &self.from).await {
+        match disk.stat(&mut r.costs.account, &self.from).await {
             Ok(meta) => Ok(meta),
             Err(error) => Err(super::fail(r, &error, &self.from, 500)),
         }

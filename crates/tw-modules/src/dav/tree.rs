@@ -55,7 +55,7 @@ enum Listed {
 /// Removes what `path` names; the error is the status to answer with. What cannot be removed inside is logged.
 pub(super) async fn remove(r: &mut Request, disk: &Disk, path: &CStr, kind: Kind) -> Result<(), u16> {
     if kind != Kind::Directory {
-        let removed = disk.unlink(&mut r.account, path).await;
+        let removed = disk.unlink(&mut r.costs.account, path).await;
         return removed.map_err(|error| super::fail(r, &error, path, 404));
     }
     let from = below(path);
@@ -78,7 +78,7 @@ pub(super) async fn remove(r: &mut Request, disk: &Disk, path: &CStr, kind: Kind
             continue;
         }
         let Some(level) = levels.pop() else { break };
-        match (disk.rmdir_below(&mut r.account, &level.path, from).await, levels.last_mut()) {
+        match (disk.rmdir_below(&mut r.costs.account, &level.path, from).await, levels.last_mut()) {
             (Ok(()), Some(outer)) => outer.removed += 1,
             (Ok(()), None) => return Ok(()),
             (Err(error), None) => return Err(super::fail(r, &error, &level.path, 404)),
@@ -110,7 +110,7 @@ impl Emptied {
     /// Reads names, and removes what is no directory.
     async fn list(&mut self, r: &mut Request, disk: &Disk, from: u32) -> Result<(), DiskError> {
         self.removed = 0;
-        let listing = disk.list_links(&mut r.account, &self.path, REMOVE_BATCH, from).await?;
+        let listing = disk.list_links(&mut r.costs.account, &self.path, REMOVE_BATCH, from).await?;
         self.state = if listing.truncated { Listed::Part } else { Listed::All };
         // DIFF(nginx): nginx leaves links that lead nowhere where they are.
         for entry in listing.entries {
@@ -119,7 +119,7 @@ impl Emptied {
                 self.inner.push(path);
                 continue;
             }
-            match disk.unlink_below(&mut r.account, &path, from).await {
+            match disk.unlink_below(&mut r.costs.account, &path, from).await {
                 Ok(()) => self.removed += 1,
                 Err(error) => {
                     super::fail(r, &error, &path, 404);
@@ -146,10 +146,10 @@ pub(super) async fn copy(
     to: &CStr,
     meta: &Meta,
 ) -> Result<(), u16> {
-    if let Err(error) = disk.mkdir(&mut r.account, to, meta.mode & 0o777).await {
+    if let Err(error) = disk.mkdir(&mut r.costs.account, to, meta.mode & 0o777).await {
         return Err(super::fail(r, &error, to, 404));
     }
-    let made = match disk.stat_link(&mut r.account, to).await {
+    let made = match disk.stat_link(&mut r.costs.account, to).await {
         Ok(made) => made,
         Err(error) => return Err(super::fail(r, &error, to, 404)),
     };
@@ -179,7 +179,7 @@ struct Copier<'a> {
 impl Copier<'_> {
     async fn directory(&mut self, r: &mut Request, from: &CStr, to: CString, meta: &Meta) -> Result<(), u16> {
         let mode = directory_access(meta.mode & 0o777);
-        if let Err(error) = self.disk.mkdir(&mut r.account, &to, mode).await {
+        if let Err(error) = self.disk.mkdir(&mut r.costs.account, &to, mode).await {
             return self.failure(r, &error, &to);
         }
         self.turns.push(Turn::Time { to: to.clone(), sec: meta.mtime_sec });
@@ -188,7 +188,7 @@ impl Copier<'_> {
 
     /// Copies the files of a directory; those in it wait for their turn.
     async fn files(&mut self, r: &mut Request, from: &CStr, to: &CStr) -> Result<(), u16> {
-        let listing = match self.disk.list_links(&mut r.account, from, LIST_MAX, self.below).await {
+        let listing = match self.disk.list_links(&mut r.costs.account, from, LIST_MAX, self.below).await {
             Ok(listing) => listing,
             Err(error) => return self.failure(r, &error, from),
         };
@@ -213,11 +213,11 @@ impl Copier<'_> {
     async fn file(&mut self, r: &mut Request, from: &CStr, to: &CStr, meta: &Meta) -> Result<(), u16> {
         let how = Create { mode: meta.mode & 0o777, ..Create::NEW };
         let links = tw_disk::Links::Refuse { from: self.below };
-        let file = match self.disk.copy(&mut r.account, from, links, to, &how).await {
+        let file = match self.disk.copy(&mut r.costs.account, from, links, to, &how).await {
             Ok(file) => file,
             Err(error) => return self.failure(r, &error, to),
         };
-        match self.disk.set_mtime(&mut r.account, &file, meta.mtime_sec, meta.mtime_nsec).await {
+        match self.disk.set_mtime(&mut r.costs.account, &file, meta.mtime_sec, meta.mtime_nsec).await {
             Ok(()) => Ok(()),
             Err(error) => self.failure(r, &error, to),
         }
@@ -225,8 +225,8 @@ impl Copier<'_> {
 
     /// Sets the time of a directory; without it the copy is as good.
     async fn time(&mut self, r: &mut Request, to: &CStr, sec: i64) {
-        let set = match self.disk.open(&mut r.account, to, &Open::READ).await {
-            Ok(file) => self.disk.set_mtime(&mut r.account, &file, sec, 0).await,
+        let set = match self.disk.open(&mut r.costs.account, to, &Open::READ).await {
+            Ok(file) => self.disk.set_mtime(&mut r.costs.account, &file, sec, 0).await,
             Err(error) => Err(error),
         };
         if let Err(error) = set {

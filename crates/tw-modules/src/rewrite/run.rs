@@ -62,7 +62,7 @@ impl<'a> Run<'a> {
     pub(super) fn new(program: &'a Program, logs: bool, r: &Request) -> Self {
         // As in nginx, values are escaped like arguments until a `rewrite` has matched.
         let captures = Captures::in_args(r);
-        Self { program, at: 0, base: r.plan, uri: Uri::Same, captures, found: None, logs }
+        Self { program, at: 0, base: r.route.plan, uri: Uri::Same, captures, found: None, logs }
     }
 
     /// Runs until something is decided, or a file has to be asked for.
@@ -137,7 +137,7 @@ impl<'a> Run<'a> {
         scratch: &mut Vec<u8>,
     ) -> Result<(), Stop> {
         if self.matches(regex, &r.uri.path, r)? == Match::No {
-            r.captures.get_mut().clear();
+            r.route.captures.get_mut().clear();
             return Ok(());
         }
         r.course.origin = Origin::Internal;
@@ -188,7 +188,7 @@ impl<'a> Run<'a> {
                 var.eval(r, scratch);
                 let matched = self.matches(regex, scratch, r)?;
                 if matched == Match::No {
-                    r.captures.get_mut().clear();
+                    r.route.captures.get_mut().clear();
                 }
                 Ok(expected.is(matched == Match::Yes))
             }

@@ -319,7 +319,7 @@ impl Page {
 
     fn config(&mut self, values: &Values<'_>, r: &Request) {
         if let Some(format) = values[commands::TIMEFMT]
-            && let Some(known) = r.states.get::<TimeFormat>()
+            && let Some(known) = r.facts.states.get::<TimeFormat>()
         {
             *known.0.borrow_mut() = format.to_vec();
         }

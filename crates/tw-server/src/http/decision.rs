@@ -51,7 +51,7 @@ pub(super) fn decide(r: &mut Request, generation: &Rc<LoopGeneration>, outcome: 
         Outcome::Named(name) => {
             r.course.redirects_left -= 1;
             r.course.origin = Origin::Internal;
-            match generation.server(r.server).named.get(&name) {
+            match generation.server(r.route.server).named.get(&name) {
                 Some(plan) => enter(r, generation, *plan),
                 None => {
                     r.log(

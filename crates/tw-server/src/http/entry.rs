@@ -3,16 +3,16 @@
 use tw_log::{Level, Text};
 
 use super::generation::{DebugLines, ListenGroup};
-use super::request::Request;
+use super::request::{Request, Route};
 use crate::regex::BacktrackLimit;
 
 /// Takes the host over from the head and chooses the server by it.
 pub(crate) fn choose_server(r: &mut Request, group: &ListenGroup) {
-    let Request { head, host, captures, .. } = &mut *r;
+    let Request { head, route: Route { host, captures, .. }, .. } = &mut *r;
     host.extend_from_slice(head.host().unwrap_or_default());
     match group.names.find(host, captures.get_mut()) {
         Ok(Some((server, regex))) => {
-            r.server = server;
+            r.route.server = server;
             if let Some(regex) = regex {
                 r.store_named_captures(regex);
             }
@@ -22,13 +22,13 @@ pub(crate) fn choose_server(r: &mut Request, group: &ListenGroup) {
             r.log(Level::Error, format_args!("regex of a server name exceeded its limit of backtracking"));
         }
     }
-    r.plan = r.generation().server(r.server).plan;
+    r.route.plan = r.generation().server(r.route.server).plan;
 }
 
 /// Takes the URI over from the head.
 pub(crate) fn take_over(r: &mut Request) {
     let now = r.client().home.files.borrow_mut().tick();
-    r.read_at = now;
+    r.facts.read_at = now;
     let Request { head, uri, .. } = &mut *r;
     uri.path.extend_from_slice(head.path());
     uri.args.extend_from_slice(head.args());
@@ -55,6 +55,6 @@ fn debug_head(r: &Request) {
     }
     r.debug(format_args!("http uri: \"{}\"", Text(&r.uri.path)));
     r.debug(format_args!("http args: \"{}\"", Text(&r.uri.args)));
-    let name = &r.generation().server(r.server).settings.name;
+    let name = &r.generation().server(r.route.server).settings.name;
     r.debug(format_args!("using server \"{}\"", Text(name)));
 }

@@ -111,7 +111,7 @@ impl OpenFile {
             return Ok(content.slice(start..content.len().min(start.saturating_add(want))));
         }
         let Some(disk) = r.disk().cloned() else { return Err(io::ErrorKind::NotFound.into()) };
-        let buf = disk.read(&mut r.account, &self.file, offset, vec![0; want]).await;
+        let buf = disk.read(&mut r.costs.account, &self.file, offset, vec![0; want]).await;
         buf.map(Bytes::from).map_err(|e| match e.errno() {
             Some(errno) => io::Error::from(errno),
             None => io::Error::other(e),
@@ -198,7 +198,7 @@ fn look_up(r: &Request, path: &CStr, how: &Open, turn: Turn) -> Lookup {
         };
     }
     let cache = r.plan().core.files.open_file_cache.as_ref();
-    files.open_now(path, &Asker { disk, how, cache, read: r.read_at, turn })
+    files.open_now(path, &Asker { disk, how, cache, read: r.facts.read_at, turn })
 }
 
 /// Opens `path` for `r`, waiting for the disk if need be.
@@ -212,15 +212,15 @@ pub async fn open(r: &mut Request, path: &CStr) -> Result<Rc<OpenFile>, DiskErro
         return Err(Op::Open.failed(Errno::INVAL));
     };
     let cache = r.plan().core.files.open_file_cache;
-    r.account.source = tw_disk::Source::of(path.to_bytes());
+    r.costs.account.source = tw_disk::Source::of(path.to_bytes());
     let home = r.client().home.clone();
     // Before the job: a request that is read while it runs is not answered with what it found before.
     let look = home.files.borrow_mut().look();
-    let mut opened = disk.open_cold(&mut r.account, path, &how).await;
+    let mut opened = disk.open_cold(&mut r.costs.account, path, &how).await;
     if let Err(DiskError::Os { errno, .. }) = opened
         && home.files.borrow_mut().made_room(errno)
     {
-        opened = disk.open_cold(&mut r.account, path, &how).await;
+        opened = disk.open_cold(&mut r.costs.account, path, &how).await;
     }
     match opened {
         Ok(file) if how.links != Links::Follow => Ok(Rc::new(OpenFile::new(file, how))),
@@ -247,7 +247,7 @@ pub fn stat_now(r: &Request, path: &CStr) -> Now<Meta> {
         };
     }
     let cache = r.plan().core.files.open_file_cache.as_ref();
-    let by = Asker { disk, how: &how, cache, read: r.read_at, turn: Turn::Waited };
+    let by = Asker { disk, how: &how, cache, read: r.facts.read_at, turn: Turn::Waited };
     let mut files = r.client().home.files.borrow_mut();
     if let Known::Valid(found) = files.known(path, &by) {
         return Now::Ready(found.map(|file| *file.meta()));
@@ -266,6 +266,6 @@ pub async fn stat(r: &mut Request, path: CString) -> Result<Meta, DiskError> {
     let Some(disk) = r.disk().cloned() else {
         return Err(Op::Stat.failed(Errno::INVAL));
     };
-    r.account.source = tw_disk::Source::of(path.to_bytes());
-    disk.stat(&mut r.account, &path).await
+    r.costs.account.source = tw_disk::Source::of(path.to_bytes());
+    disk.stat(&mut r.costs.account, &path).await
 }

@@ -48,7 +48,7 @@ async fn run_from(r: &mut Request, mut next: Next, mut first: &[Phase]) -> Body 
         next = match next {
             Next::Respond(body) => return body,
             Next::Locate => {
-                r.plan = generation.server(r.server).plan;
+                r.route.plan = generation.server(r.route.server).plan;
                 let before = std::mem::replace(&mut first, AGAIN);
                 match phases(r, &generation, before).await {
                     Outcome::Pass | Outcome::PhaseDone | Outcome::Rewritten => locate(r, &generation),
@@ -76,7 +76,7 @@ async fn run_from(r: &mut Request, mut next: Next, mut first: &[Phase]) -> Body 
 /// Answers `r` with a status that was decided before any phase ran, such as that of a malformed head.
 pub async fn fail(r: &mut Request, status: u16) -> Body {
     let generation = r.generation().clone();
-    r.plan = generation.server(r.server).plan;
+    r.route.plan = generation.server(r.route.server).plan;
     instead(r, status).await
 }
 
@@ -93,9 +93,9 @@ async fn location_phases(r: &mut Request, generation: &LoopGeneration) -> Outcom
     if let Some(code) = super::request_body::refuse_or_none(r) {
         return Outcome::Status(code);
     }
-    let plan = r.plan;
+    let plan = r.route.plan;
     let rewritten = phases(r, generation, &[Phase::Rewrite]).await;
-    if r.plan != plan && generation.plan(r.plan).uses_realpath_root {
+    if r.route.plan != plan && generation.plan(r.route.plan).uses_realpath_root {
         Box::pin(realpath_root::fill(r)).await;
     }
     match rewritten {
@@ -107,7 +107,7 @@ async fn location_phases(r: &mut Request, generation: &LoopGeneration) -> Outcom
         other => return other,
     }
     // Who may have a page may have what it is made of.
-    if !generation.plan(r.plan).handlers(Phase::Access).is_empty() && !r.is_subrequest() {
+    if !generation.plan(r.route.plan).handlers(Phase::Access).is_empty() && !r.is_subrequest() {
         match access(r, generation).await {
             Outcome::Pass => {}
             other => return other,
@@ -118,7 +118,7 @@ async fn location_phases(r: &mut Request, generation: &LoopGeneration) -> Outcom
 
 /// Runs phases until a handler decides something that ends them.
 async fn phases(r: &mut Request, generation: &LoopGeneration, list: &[Phase]) -> Outcome {
-    let plan = generation.plan(r.plan);
+    let plan = generation.plan(r.route.plan);
     if plan.uses_realpath_root && list.first() < Some(&Phase::Preaccess) {
         Box::pin(realpath_root::fill(r)).await;
     }
@@ -148,7 +148,7 @@ async fn ask(handler: &dyn Handler, r: &mut Request) -> Outcome {
 
 /// Asks all handlers of the access phase, and decides as `satisfy` says.
 async fn access(r: &mut Request, generation: &LoopGeneration) -> Outcome {
-    let plan = generation.plan(r.plan);
+    let plan = generation.plan(r.route.plan);
     let rule = plan.core.access;
     let mut refused = None;
     for handler in plan.handlers(Phase::Access) {
@@ -201,7 +201,7 @@ pub fn gone(r: &Request, gone: &Gone) -> Outcome {
 
 /// The log phase: counts the request, and lets the handlers of its plan write about it.
 pub(super) fn log(r: &mut Request) {
-    r.debug(format_args!("http log: {}, {} bytes sent", r.out.status, r.sent.bytes));
+    r.debug(format_args!("http log: {}, {} bytes sent", r.out.status, r.costs.sent.bytes));
     let tally = &r.client().home.tally;
     tally.status(r.out.status);
     tally.received.add(r.head.read_len() as u64 + r.body.wire());
@@ -211,16 +211,16 @@ pub(super) fn log(r: &mut Request) {
 /// The same for a part of another request, which is counted with that.
 pub(super) fn log_by_plan(r: &mut Request) {
     let generation = r.generation().clone();
-    generation.plan(r.plan).log_handlers().iter().for_each(|handler| handler.log(r));
+    generation.plan(r.route.plan).log_handlers().iter().for_each(|handler| handler.log(r));
 }
 
 fn locate(r: &mut Request, generation: &Rc<LoopGeneration>) -> Next {
-    let server = generation.server(r.server);
+    let server = generation.server(r.route.server);
     let path = std::mem::take(&mut r.uri.path);
-    let mut captures = r.captures.take();
+    let mut captures = r.route.captures.take();
     let found =
         server.locations.find(&path, &mut captures, &mut |regex, captures| r.store_named(regex, captures));
-    (r.uri.path, *r.captures.get_mut()) = (path, captures);
+    (r.uri.path, *r.route.captures.get_mut()) = (path, captures);
     let plan = match found {
         Ok(found) => found.unwrap_or(server.plan),
         Err(BacktrackLimit) => {
@@ -236,7 +236,7 @@ fn locate(r: &mut Request, generation: &Rc<LoopGeneration>) -> Next {
 
 /// Puts `r` into the location of `plan`.
 pub(super) fn enter(r: &mut Request, generation: &Rc<LoopGeneration>, plan: PlanId) -> Next {
-    r.plan = plan;
+    r.route.plan = plan;
     let found = generation.plan(plan);
     r.debug(format_args!("using configuration \"{}\"", tw_log::Text(&found.name)));
     if found.core.visibility == Visibility::Internal && r.course.origin == Origin::Client {
@@ -245,7 +245,7 @@ pub(super) fn enter(r: &mut Request, generation: &Rc<LoopGeneration>, plan: Plan
     if let Some((methods, others)) = found.limit_except
         && !methods.has(r.method())
     {
-        r.plan = others;
+        r.route.plan = others;
     }
     Next::Run
 }

@@ -149,7 +149,7 @@ pub trait TrailerFilter: Send + Sync {
     fn fill(&self, r: &mut Request);
 }
 
-/// Runs when a request is over; `r.sent` is final. Never waits.
+/// Runs when a request is over; `r.costs.sent` is final. Never waits.
 pub trait LogHandler: Send + Sync {
     /// Records `r`.
     fn log(&self, r: &Request);

@@ -6,17 +6,17 @@ use tw_log::Level;
 
 use super::request::Request;
 
-/// Sets `r.realpath_root` for the current plan; on a failure it is missing, and the error log says why. Waits for the disk.
+/// Sets `r.route.realpath_root` for the current plan; on a failure it is missing, and the error log says why. Waits for the disk.
 // DIFF(nginx): asked before the handlers run, so that a request which was refused before that does not have it in its log.
 pub(super) async fn fill(r: &mut Request) {
-    r.realpath_root = None;
+    r.route.realpath_root = None;
     let mut path = Vec::new();
     r.plan().core.root.path.eval(r, &mut path);
     // A NUL in it, which no file name has, leaves an empty name: it cannot be found.
     let path = CString::new(path).unwrap_or_default();
     let Some(disk) = r.disk().cloned() else { return };
-    match disk.realpath(&mut r.account, &path).await {
-        Ok(real) => r.realpath_root = Some(real.into_bytes()),
+    match disk.realpath(&mut r.costs.account, &path).await {
+        Ok(real) => r.route.realpath_root = Some(real.into_bytes()),
         Err(error) => r.log(Level::Crit, format_args!("{}", error.on(&path))),
     }
 }

@@ -45,46 +45,71 @@ pub struct Request {
     pub head: RequestHead,
     /// Whose request it is; `None` only between two requests.
     link: Option<Link>,
-    /// The server that answers.
-    pub server: ServerId,
-    /// The plan it runs by: of a location, or of the server.
-    pub plan: PlanId,
-    /// The host: of the request line or `Host`, in lower case, without port; empty if there is none.
-    pub host: Vec<u8>,
+    /// What answers it.
+    pub route: Route,
     /// The current URI.
     pub uri: Uri,
-    /// What the last regular expression captured.
-    pub captures: RefCell<Captures>,
     /// How it came to this location.
     pub course: Course,
     /// The body of the request.
     pub body: RequestBody,
     /// The head of the response.
     pub out: ResponseHead,
-    /// Values of stored variables and of computed ones that are kept, by slot.
-    values: RefCell<Values>,
-    /// Whether something went wrong where nobody could say so.
-    health: Cell<Health>,
-    /// `$limit_rate`, when something other than the configuration set it; bytes per second.
-    pub limit_rate: Option<u64>,
-    /// What has been sent.
-    pub sent: Sent,
+    /// What is known of it besides.
+    pub facts: Facts,
+    /// What it costs.
+    pub costs: Costs,
+}
+
+/// What answers a request.
+pub struct Route {
+    /// The server.
+    pub server: ServerId,
+    /// The plan it runs by: of a location, or of the server.
+    pub plan: PlanId,
+    /// The host: of the request line or `Host`, in lower case, without port; empty if there is none.
+    pub host: Vec<u8>,
+    /// What the last regular expression captured.
+    pub captures: RefCell<Captures>,
+    /// `$realpath_root`, computed when the plan asks for it.
+    pub realpath_root: Option<Vec<u8>>,
+}
+
+/// What is known of a request besides what its head says.
+pub struct Facts {
     /// When the first byte of the request was there.
     pub started: Started,
     /// When its head had been read, in the ticks of the loop's table of files.
     pub(crate) read_at: u64,
-    /// What the disk cost.
-    pub account: Account,
-    /// `$realpath_root`, computed when the plan asks for it.
-    pub realpath_root: Option<Vec<u8>>,
     /// `$request_id`, made when it is first asked for.
     pub id: Cell<Option<[u8; 16]>>,
-    /// What modules keep with it.
-    pub states: States,
     /// Who the client is, if that is not the peer of the connection.
     told: Option<Box<Told>>,
     /// What it is a part of, if it is a subrequest.
     pub(crate) part_of: Option<PartOf>,
+    /// Values of stored variables and of computed ones that are kept, by slot.
+    values: RefCell<Values>,
+    /// What modules keep with it.
+    pub states: States,
+    /// Whether something went wrong where nobody could say so.
+    health: Cell<Health>,
+}
+
+/// What a request costs.
+pub struct Costs {
+    /// What has been sent.
+    pub sent: Sent,
+    /// What the disk cost.
+    pub account: Account,
+    /// `$limit_rate`, when something other than the configuration set it; bytes per second.
+    pub limit_rate: Option<u64>,
+}
+
+impl Default for Costs {
+    fn default() -> Self {
+        let account = Account::new(Class::Hit, Source::NONE);
+        Self { sent: Sent::default(), account, limit_rate: None }
+    }
 }
 
 /// Who asks, as `real_ip_header` and the like found out.
@@ -272,26 +297,28 @@ impl Request {
         Self {
             head: RequestHead::new(),
             link: None,
-            server: ServerId(0),
-            plan: PlanId(0),
-            host: Vec::new(),
+            route: Route {
+                server: ServerId(0),
+                plan: PlanId(0),
+                host: Vec::new(),
+                captures: RefCell::default(),
+                realpath_root: None,
+            },
             uri: Uri::default(),
-            captures: RefCell::default(),
             course: Course::new(),
             body: RequestBody::default(),
             out: ResponseHead::new(200),
-            values: RefCell::default(),
-            health: Cell::new(Health::Sound),
-            limit_rate: None,
-            sent: Sent::default(),
-            started: Started::now(Arrival::Awaited),
-            read_at: 0,
-            account: Account::new(Class::Hit, Source::NONE),
-            realpath_root: None,
-            id: Cell::new(None),
-            states: States::default(),
-            told: None,
-            part_of: None,
+            facts: Facts {
+                started: Started::now(Arrival::Awaited),
+                read_at: 0,
+                id: Cell::new(None),
+                told: None,
+                part_of: None,
+                values: RefCell::default(),
+                states: States::default(),
+                health: Cell::new(Health::Sound),
+            },
+            costs: Costs::default(),
         }
     }
 
@@ -306,40 +333,40 @@ impl Request {
         let (client, wire, generation) = (client.clone(), wire.clone(), generation.clone());
         self.link = Some(Link { client, wire, generation });
         self.head.copy_head(&parent.head);
-        self.server = parent.server;
-        self.plan = parent.plan;
-        self.host.extend_from_slice(&parent.host);
+        self.route.server = parent.route.server;
+        self.route.plan = parent.route.plan;
+        self.route.host.extend_from_slice(&parent.route.host);
         self.uri = uri;
         self.course.origin = Origin::Internal;
         self.course.method = Some(Method::Get);
-        self.started = Started::now(parent.started.arrival);
-        self.read_at = parent.read_at;
-        self.id.set(parent.id.get());
-        self.states = parent.states.clone();
-        if let Some(told) = &parent.told {
+        self.facts.started = Started::now(parent.facts.started.arrival);
+        self.facts.read_at = parent.facts.read_at;
+        self.facts.id.set(parent.facts.id.get());
+        self.facts.states = parent.facts.states.clone();
+        if let Some(told) = &parent.facts.told {
             self.set_client_addr(told.addr.clone());
         }
-        self.part_of = Some(part_of);
+        self.facts.part_of = Some(part_of);
     }
 
     /// Whether it is a part of another request: its head is its client's, its response is a part of another.
     pub fn is_subrequest(&self) -> bool {
-        self.part_of.is_some()
+        self.facts.part_of.is_some()
     }
 
     /// Lends values of variables to a subrequest while it runs, and takes them back.
     pub(crate) fn swap_values(&mut self, parent: &mut Self) {
-        self.values.swap(&parent.values);
+        self.facts.values.swap(&parent.facts.values);
     }
 
     /// The client's address.
     pub fn client_addr(&self) -> &Addr {
-        self.told.as_ref().map_or_else(|| self.client().peer(), |told| &told.addr)
+        self.facts.told.as_ref().map_or_else(|| self.client().peer(), |told| &told.addr)
     }
 
     /// The client's address as text without port: `$remote_addr`.
     pub fn client_text(&self) -> &str {
-        self.told.as_ref().map_or_else(|| self.client().peer_text(), |told| &told.text)
+        self.facts.told.as_ref().map_or_else(|| self.client().peer_text(), |told| &told.text)
     }
 
     /// The address the client connected to. One system call, the first time.
@@ -351,14 +378,14 @@ impl Request {
     /// Takes `addr` for the client's address from here on.
     pub fn set_client_addr(&mut self, addr: Addr) {
         let text = addr.client_text();
-        self.told = Some(Box::new(Told { addr, text }));
+        self.facts.told = Some(Box::new(Told { addr, text }));
     }
 
     /// Goes on by the plan of an `if` block: the one number `nth` of the location whose plan is `of`.
     pub fn enter_if(&mut self, of: PlanId, nth: usize) {
         let generation = self.generation().clone();
         if let Some(plan) = generation.plan(of).ifs.get(nth) {
-            self.plan = *plan;
+            self.route.plan = *plan;
         }
     }
 
@@ -392,39 +419,37 @@ impl Request {
     pub(crate) fn begin(&mut self) {
         let is_first = self.client().requests.get() == 0;
         let arrival = if is_first || self.head.is_idle() { Arrival::Awaited } else { Arrival::Pipelined };
-        self.started = Started::now(arrival);
+        self.facts.started = Started::now(arrival);
     }
 
     /// Forgets the request; memory, and bytes already read of the next one, stay.
     pub(crate) fn clear(&mut self) {
-        self.host.clear();
+        self.route.host.clear();
         self.uri.path.clear();
         self.uri.args.clear();
-        self.captures.get_mut().clear();
+        self.route.captures.get_mut().clear();
         self.course = Course::new();
         self.body = RequestBody::default();
         self.out.reset(200);
-        self.values.get_mut().clear();
-        self.health.set(Health::Sound);
-        self.limit_rate = None;
-        self.sent = Sent::default();
-        self.account = Account::new(Class::Hit, Source::NONE);
-        self.realpath_root = None;
-        self.id.set(None);
-        self.states.0.clear();
-        self.told = None;
-        self.part_of = None;
+        self.facts.values.get_mut().clear();
+        self.facts.health.set(Health::Sound);
+        self.costs = Costs::default();
+        self.route.realpath_root = None;
+        self.facts.id.set(None);
+        self.facts.states.0.clear();
+        self.facts.told = None;
+        self.facts.part_of = None;
     }
 
     /// Notes that `bytes` went to the client.
     pub(crate) fn count_sent(&mut self, bytes: usize) {
-        self.sent.bytes += bytes as u64;
+        self.costs.sent.bytes += bytes as u64;
         self.client().home.tally.sent.add(bytes as u64);
     }
 
     /// The plan it runs by.
     pub fn plan(&self) -> &Plan {
-        self.generation().plan(self.plan)
+        self.generation().plan(self.route.plan)
     }
 
     /// The request method.
@@ -482,7 +507,7 @@ impl Request {
             (None, SlotKind::Family(eval, suffix)) => return eval(self, suffix, out),
         };
         // The log may ask for values again: nothing is borrowed meanwhile.
-        let begun = self.values.borrow_mut().begin(slot);
+        let begun = self.facts.values.borrow_mut().begin(slot);
         if let Err(Cycle) = begun {
             let name = slots.name(slot);
             self.log(Level::Error, format_args!("cycle while evaluating variable \"{name}\""));
@@ -490,7 +515,7 @@ impl Request {
         }
         let start = out.len();
         let value = compute(self, out);
-        let mut values = self.values.borrow_mut();
+        let mut values = self.facts.values.borrow_mut();
         match kind {
             SlotKind::Computed(_) | SlotKind::Stored | SlotKind::Set | SlotKind::Family(..) => {
                 values.computed(slot, value, out.get(start..).unwrap_or_default());
@@ -502,7 +527,7 @@ impl Request {
 
     /// Appends the value that a slot has by now; `None` if it has none.
     pub fn stored(&self, slot: u16, out: &mut Vec<u8>) -> Option<Value> {
-        self.values.borrow().read(slot, out)
+        self.facts.values.borrow().read(slot, out)
     }
 
     /// What a variable of `set` is before it is set: nothing, once with a warning.
@@ -511,19 +536,19 @@ impl Request {
             let name = self.generation().slots.name(slot);
             self.log(Level::Warn, format_args!("using uninitialized \"{name}\" variable"));
         }
-        self.values.borrow_mut().store(slot, b"");
+        self.facts.values.borrow_mut().store(slot, b"");
         Value::Found
     }
 
     /// Stores a value in a slot. It replaces one that is computed.
     pub fn set_slot(&mut self, slot: u16, value: impl AsRef<[u8]>) {
-        self.values.get_mut().store(slot, value.as_ref());
+        self.facts.values.get_mut().store(slot, value.as_ref());
     }
 
     /// Matches `subject`; a match sets `$1` to `$9` and the variables of named groups. A pattern that runs into its limit
     /// of backtracking is logged, and ends the request with 500 once the handler that asked is done.
     pub fn matches(&self, regex: &Regex, subject: &[u8]) -> Result<Match, BacktrackLimit> {
-        let mut captures = self.captures.borrow_mut();
+        let mut captures = self.route.captures.borrow_mut();
         let matched = match regex.is_match(subject) {
             // Most do not match, and a plain miss takes a third of the time of a miss with captures.
             Ok(Match::Yes) => regex.captures(subject, &mut captures),
@@ -543,7 +568,7 @@ impl Request {
                     format_args!("regex \"{pattern}\" exceeded its limit of backtracking on \"{subject}\""),
                 );
                 // DIFF(nginx): what is decided by a match that was given up must not stand.
-                self.health.set(Health::Broken);
+                self.facts.health.set(Health::Broken);
                 Err(BacktrackLimit)
             }
         }
@@ -551,19 +576,19 @@ impl Request {
 
     /// Whether something broke since this was last asked, which a 500 must answer.
     pub(crate) fn take_health(&self) -> Health {
-        self.health.replace(Health::Sound)
+        self.facts.health.replace(Health::Sound)
     }
 
     /// Stores the named groups of a regular expression that has just matched into `captures`.
     pub fn store_named_captures(&mut self, regex: &Regex) {
-        self.store_named(regex, &self.captures.borrow());
+        self.store_named(regex, &self.route.captures.borrow());
     }
 
     /// Stores the named groups of a regular expression from what it has captured.
     pub(crate) fn store_named(&self, regex: &Regex, captures: &Captures) {
         for (group, name) in regex.names() {
             if let Some(slot) = self.generation().slot_of(name) {
-                self.values.borrow_mut().store(slot, captures.group(*group).unwrap_or_default());
+                self.facts.values.borrow_mut().store(slot, captures.group(*group).unwrap_or_default());
             }
         }
     }
@@ -583,7 +608,7 @@ impl Request {
 
     /// Seconds since the request began.
     pub fn elapsed(&self) -> std::time::Duration {
-        tw_rt::clock::now().saturating_duration_since(self.started.at)
+        tw_rt::clock::now().saturating_duration_since(self.facts.started.at)
     }
 }
 
@@ -616,7 +641,7 @@ impl fmt::Display for Whence<'_> {
         use tw_log::Text;
         let r = self.0;
         write!(f, ", client: {}", r.client_text())?;
-        write!(f, ", server: {}", Text(&r.generation().server(r.server).settings.name))?;
+        write!(f, ", server: {}", Text(&r.generation().server(r.route.server).settings.name))?;
         if !r.head.request_line().is_empty() {
             write!(f, ", request: \"{}\"", Text(r.head.request_line()))?;
         }

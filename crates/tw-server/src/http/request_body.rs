@@ -227,10 +227,11 @@ pub(crate) fn refuse_or_none(r: &mut Request) -> Option<u16> {
 
 /// Reads the body first where `client_body_early_read` asks for it. The error is the status to answer with.
 pub(crate) async fn read_early(r: &mut Request) -> Result<(), u16> {
-    let wanted = r.generation().server(r.server).settings.client_body_early_read.iter().any(|condition| {
-        let value = condition.value(r);
-        !value.is_empty() && value != b"0"
-    });
+    let wanted =
+        r.generation().server(r.route.server).settings.client_body_early_read.iter().any(|condition| {
+            let value = condition.value(r);
+            !value.is_empty() && value != b"0"
+        });
     if wanted { Box::pin(read(r)).await } else { Ok(()) }
 }
 
@@ -251,9 +252,9 @@ pub async fn read_to_file(r: &mut Request) -> Result<(), u16> {
     let disk = disk(r)?;
     let dir = r.plan().core.client_body.temp_path.clone();
     let room = Room { disk: &disk, dir: &dir, naming: Naming::Named };
-    let Request { body, account, .. } = &mut *r;
+    let Request { body, costs, .. } = &mut *r;
     body.spool.claim_file();
-    let spilt = body.spool.spill_named(account, &room).await;
+    let spilt = body.spool.spill_named(&mut costs.account, &room).await;
     spilt.map_err(|error| not_stored(r, &error))
 }
 
@@ -285,8 +286,8 @@ async fn spill(r: &mut Request, into: Into) -> Result<(), u16> {
     let is_named = into == Into::NamedFile || settings.in_file_only != InFileOnly::Off;
     let naming = if is_named { Naming::Named } else { Naming::Nameless };
     let room = Room { disk: &disk, dir: &settings.temp_path, naming };
-    let Request { body, account, .. } = &mut *r;
-    let spilling = match body.spool.spill(account, &room).await {
+    let Request { body, costs, .. } = &mut *r;
+    let spilling = match body.spool.spill(&mut costs.account, &room).await {
         Ok(spilling) => spilling,
         Err(error) => return Err(not_stored(r, &error)),
     };

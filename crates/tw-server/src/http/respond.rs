@@ -129,7 +129,7 @@ fn boundary(r: &Request) -> u64 {
     u64::from_ne_bytes(random) ^ r.client().id ^ r.client().requests.get() << 32
 }
 
-/// Filters, frames and sends a response; `r.sent` and `r.course.after` tell how it went.
+/// Filters, frames and sends a response; `r.costs.sent` and `r.course.after` tell how it went.
 pub(crate) async fn send(r: &mut Request, body: Body) {
     if r.course.after == After::Abort {
         return;
@@ -166,7 +166,7 @@ pub(crate) fn filter(r: &mut Request, mut body: Body) -> Body {
         r.out.status = status;
     }
     let generation = r.generation().clone();
-    for filter in generation.plan(r.plan).header_filters() {
+    for filter in generation.plan(r.route.plan).header_filters() {
         body = filter.filter(r, body);
     }
     body
@@ -179,8 +179,8 @@ pub(crate) fn location_base<'a>(r: &'a Request, address: &'a mut Vec<u8>) -> Opt
         return None;
     }
     let local = r.local_addr().inet();
-    let name = &*r.generation().server(r.server).settings.name;
-    let known = if redirect.server_name { name } else { &*r.host };
+    let name = &*r.generation().server(r.route.server).settings.name;
+    let known = if redirect.server_name { name } else { &*r.route.host };
     let host = match local {
         Some(local) if known.is_empty() => {
             let host = match local.ip() {
@@ -202,5 +202,5 @@ pub(crate) fn location_base<'a>(r: &'a Request, address: &'a mut Vec<u8>) -> Opt
 /// Lets the trailer filters see the end of a body whose response may have trailers.
 pub(crate) fn fill_trailers(r: &mut Request) {
     let generation = r.generation().clone();
-    generation.plan(r.plan).trailer_filters().iter().for_each(|filter| filter.fill(r));
+    generation.plan(r.route.plan).trailer_filters().iter().for_each(|filter| filter.fill(r));
 }

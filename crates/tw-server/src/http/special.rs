@@ -41,7 +41,7 @@ pub fn respond(r: &mut Request, status: u16, generation: &LoopGeneration) -> Spe
     // What was found is not sent, but the page that says so.
     r.out.fields.remove_known(Known::ContentEncoding);
     if r.course.error_pages == ErrorPages::Allowed {
-        let core = generation.plan(r.plan).core.clone();
+        let core = generation.plan(r.route.plan).core.clone();
         if !core.recursive_error_pages && !core.error_pages.is_empty() {
             r.course.error_pages = ErrorPages::Used;
         }

@@ -100,13 +100,13 @@ impl Subrequest {
     /// Asks for `uri` as a part of `parent`: waits for whatever its handlers wait for. A response that could not be made is
     /// one with an error's status and page. Dropping the future drops the subrequest.
     pub async fn run(parent: &mut Request, uri: Uri) -> Result<Self, Refused> {
-        let depth = parent.part_of.as_ref().map_or(0, |part| part.depth) + 1;
+        let depth = parent.facts.part_of.as_ref().map_or(0, |part| part.depth) + 1;
         if depth > SUBREQUEST_DEPTH_MAX {
             return Err(Refused::Cycle);
         }
-        let left = parent.states.get::<Left>().unwrap_or_else(|| {
+        let left = parent.facts.states.get::<Left>().unwrap_or_else(|| {
             let left = Rc::new(Left(Cell::new(SUBREQUESTS_MAX)));
-            parent.states.put(left.clone());
+            parent.facts.states.put(left.clone());
             left
         });
         left.0.set(left.0.get().checked_sub(1).ok_or(Refused::TooMany)?);
@@ -152,8 +152,8 @@ impl Subrequest {
     /// Ends it, on its parent's account.
     fn finish(&mut self, parent: &mut Request) {
         if let Some(r) = &mut self.r {
-            r.sent.complete = true;
-            parent.account.add(&r.account);
+            r.costs.sent.complete = true;
+            parent.costs.account.add(&r.costs.account);
             log(Lent::new(r, parent).part);
         }
         self.give_back();
@@ -177,7 +177,7 @@ impl Pull for Subrequest {
             let Some(r) = &mut self.r else { return Ok(None) };
             let piece = self.body.next(want, Lent::new(r, parent).part).await;
             match &piece {
-                Ok(Some(piece)) => r.sent.bytes += piece.len() as u64,
+                Ok(Some(piece)) => r.costs.sent.bytes += piece.len() as u64,
                 Ok(None) | Err(_) => self.finish(parent),
             }
             piece

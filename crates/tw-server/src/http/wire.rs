@@ -49,7 +49,7 @@ impl fmt::Display for Gone {
 }
 
 impl Wire {
-    /// Sends the response whose head is `r.out`. How it went, `r.sent` and `r.course.after` tell.
+    /// Sends the response whose head is `r.out`. How it went, `r.costs.sent` and `r.course.after` tell.
     pub(crate) async fn send(&self, r: &mut Request, body: Body) {
         match self {
             Self::H1(conn) => h1::send(conn, r, body).await,

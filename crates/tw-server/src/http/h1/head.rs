@@ -39,9 +39,9 @@ pub(super) enum Head {
 pub(super) async fn read(conn: &Rc<Conn>, r: &mut Request) -> Head {
     let generation = r.generation().clone();
     let Some(group) = conn.client.group(&generation) else { return Head::Closed };
-    r.server = group.default_server;
-    let server = generation.server(r.server);
-    r.plan = server.plan;
+    r.route.server = group.default_server;
+    let server = generation.server(r.route.server);
+    r.route.plan = server.plan;
     let mut limits = &server.settings.head;
     let mut host = HostOf::Unknown;
     let until = tw_rt::clock::now() + server.settings.client_header_timeout;
@@ -52,7 +52,7 @@ pub(super) async fn read(conn: &Rc<Conn>, r: &mut Request) -> Head {
             match r.head.parse_to_host(limits) {
                 Ok(None) => {
                     choose_server(r, group);
-                    limits = &generation.server(r.server).settings.head;
+                    limits = &generation.server(r.route.server).settings.head;
                     host = HostOf::Known;
                     continue;
                 }

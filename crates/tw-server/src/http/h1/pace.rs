@@ -20,7 +20,7 @@ impl Pace {
         let value = |template: &Option<Template>| {
             template.as_ref().and_then(|t| tw_conf::units::size(&t.value(r))).unwrap_or(0)
         };
-        let rate = r.limit_rate.unwrap_or_else(|| value(&send.limit_rate));
+        let rate = r.costs.limit_rate.unwrap_or_else(|| value(&send.limit_rate));
         (rate > 0).then(|| Self { rate, after: value(&send.limit_rate_after), start: tw_rt::clock::now() })
     }
 
@@ -31,11 +31,11 @@ impl Pace {
             // nginx counts the current second as given.
             let given = u128::from(self.rate).saturating_mul(passed.as_millis() + 1000) / 1000;
             let budget = u64::try_from(given).unwrap_or(u64::MAX).saturating_add(self.after);
-            let left = budget.saturating_sub(r.sent.bytes);
+            let left = budget.saturating_sub(r.costs.sent.bytes);
             if left > 0 {
                 return Ok(usize::try_from(left).unwrap_or(usize::MAX));
             }
-            let missing = r.sent.bytes - budget + 1;
+            let missing = r.costs.sent.bytes - budget + 1;
             let wait_ms = missing.saturating_mul(1000) / self.rate + 1;
             conn.sleep(Duration::from_millis(wait_ms)).await.map_err(|gone| Failure::Gone(gone.into()))?;
         }

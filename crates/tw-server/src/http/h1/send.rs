@@ -53,7 +53,7 @@ pub(crate) async fn send(conn: &Rc<Conn>, r: &mut Request, body: Body) {
         let head_len = head_out::encode(conn, r, delimiter);
         (if r.method() == Method::Head { Delimiter::None } else { delimiter }, head_len)
     };
-    r.sent.head = head_len as u64;
+    r.costs.sent.head = head_len as u64;
     // The close of a connection sends what is left at once, whatever the socket's options are.
     if r.course.after == After::KeepAlive {
         conn.send_at_once(&r.plan().core);
@@ -67,7 +67,7 @@ pub(crate) async fn send(conn: &Rc<Conn>, r: &mut Request, body: Body) {
         Err(failure) => Err(failure),
     };
     match sent {
-        Ok(()) => r.sent.complete = true,
+        Ok(()) => r.costs.sent.complete = true,
         Err(failure) => failed(conn, r, &failure),
     }
 }
@@ -116,9 +116,9 @@ fn first(
 ) -> Result<Option<Rest>, Failure> {
     let home = &conn.client.home;
     let mut head = home.head_out.borrow_mut();
-    let head_len = r.sent.head as usize;
+    let head_len = r.costs.sent.head as usize;
     head.truncate(head_len);
-    let is_limited = r.limit_rate.is_some() || r.plan().core.send.limit_rate.is_some();
+    let is_limited = r.costs.limit_rate.is_some() || r.plan().core.send.limit_rate.is_some();
     let written = match &mut body {
         _ if is_limited || delimiter == Delimiter::Chunked => 0,
         Body::Empty => accept(write_now(conn, &head))?,

@@ -86,15 +86,16 @@ pub(super) async fn send_file(
             Moved::Cold => {
                 let size =
                     want.min(files.output_buffers.count.saturating_mul(files.output_buffers.size).max(1));
-                r.account.source = tw_disk::Source::new(conn.client.id);
+                r.costs.account.source = tw_disk::Source::new(conn.client.id);
                 if files.sendfile
                     && by == Sender::Pool
                     && size >= SENDFILE_MIN
                     && pace.is_none()
                     && let Some(socket) = conn.fd()
                 {
-                    let sent =
-                        disk.sendfile(&mut r.account, span.file.file(), span.offset, size, socket).await;
+                    let sent = disk
+                        .sendfile(&mut r.costs.account, span.file.file(), span.offset, size, socket)
+                        .await;
                     let sent = sent.map_err(|e| body_failure(&e))?;
                     r.count_sent(sent.bytes);
                     span.advance(sent.bytes);
@@ -132,7 +133,7 @@ enum Moved {
 }
 
 async fn cold(r: &mut Request, disk: &Disk, span: &FileSpan, size: usize) -> Result<Bytes, Failure> {
-    let buf = disk.read_cold(&mut r.account, span.file.file(), span.offset, vec![0; size]).await;
+    let buf = disk.read_cold(&mut r.costs.account, span.file.file(), span.offset, vec![0; size]).await;
     let buf =
         buf.map_err(|e| Failure::Body(e.errno().map_or_else(|| io::Error::other(e), io::Error::from)))?;
     if buf.is_empty() {

@@ -162,14 +162,14 @@ fn local_of(address: &Addr, asked: &Asked) -> Addr {
 fn read(r: &mut Request, at: usize, asked: &Asked) -> Result<(), String> {
     let generation = r.generation().clone();
     let group = &generation.listens[at];
-    r.server = group.default_server;
+    r.route.server = group.default_server;
     let port = match asked.port {
         80 => String::new(),
         port => format!(":{port}"),
     };
     let line = [&*asked.method, b" ", &asked.target, b" HTTP/1.1\r\nHost: ", &asked.host].concat();
     r.head.push(&[&line, port.as_bytes(), b"\r\nConnection: close\r\n\r\n"].concat());
-    let limits = generation.server(r.server).settings.head;
+    let limits = generation.server(r.route.server).settings.head;
     match r.head.parse(&limits) {
         Ok(Progress::Complete) => {
             entry::choose_server(r, group);
@@ -186,11 +186,11 @@ fn read(r: &mut Request, at: usize, asked: &Asked) -> Result<(), String> {
 fn tell_server(r: &Request, at: usize, told: &mut Explanation) {
     let generation = r.generation();
     let group = &generation.listens[at];
-    let server = generation.server(r.server);
+    let server = generation.server(r.route.server);
     let listen = server.settings.listens.iter().find(|listen| listen.addresses.contains(&group.address));
     let note = if group.proxy_protocol { ", behind the PROXY protocol" } else { "" };
     told.tell("listen", format!("{}{note}", group.address), listen.and_then(|listen| listen.span));
-    let host = String::from_utf8_lossy(&r.host);
+    let host = String::from_utf8_lossy(&r.route.host);
     let name = match &*server.settings.name {
         b"" => "without a name".to_owned(),
         name => String::from_utf8_lossy(name).into_owned(),
@@ -202,7 +202,8 @@ fn why_server(r: &Request, group: &ListenGroup, host: &str) -> String {
     let generation = r.generation();
     let takes =
         |id: ServerId, name: &&ServerName| name_takes(name, host.as_bytes()) && group.members.contains(&id);
-    let name = generation.server(r.server).settings.names.iter().find(|name| takes(r.server, name));
+    let name =
+        generation.server(r.route.server).settings.names.iter().find(|name| takes(r.route.server, name));
     match name {
         Some(ServerName::Host(HostName::Exact(_))) if host.is_empty() => {
             "for requests without a host".to_owned()
@@ -235,14 +236,14 @@ async fn course(r: &mut Request, told: &mut Explanation) {
         let outcome = match next {
             Next::Respond(_) => return tell_response(r, told),
             Next::Locate => {
-                r.plan = generation.server(r.server).plan;
+                r.route.plan = generation.server(r.route.server).plan;
                 let before = std::mem::replace(&mut first, AGAIN);
                 match told_phases(r, &generation, before, told).await {
                     Outcome::Pass | Outcome::PhaseDone | Outcome::Rewritten => {
                         next = locate(r, &generation);
                         if let Next::Run = next {
                             tell_location(r, told);
-                        } else if generation.plan(r.plan).core.visibility == Visibility::Internal {
+                        } else if generation.plan(r.route.plan).core.visibility == Visibility::Internal {
                             tell_location(r, told);
                             told.tell("", "internal: nobody may ask for it from outside", None);
                         }
@@ -306,19 +307,19 @@ async fn told_phases(
     list: &[Phase],
     told: &mut Explanation,
 ) -> Outcome {
-    let plan = generation.plan(r.plan);
+    let plan = generation.plan(r.route.plan);
     if plan.uses_realpath_root {
         realpath_root::fill(r).await;
     }
     for phase in list {
         for (handler, module) in plan.handlers(*phase).iter().zip(plan.modules(*phase)) {
-            let (uri, before) = (uri_of(r), r.plan);
+            let (uri, before) = (uri_of(r), r.route.plan);
             let outcome = ask(&**handler, r).await;
             if uri_of(r) != uri {
                 told.tell("rewrite", format!("{uri} becomes {} (module {module})", uri_of(r)), None);
             }
-            if r.plan != before {
-                let inner = generation.plan(r.plan);
+            if r.route.plan != before {
+                let inner = generation.plan(r.route.plan);
                 let span = inner.written.as_ref().and_then(|written| written.span);
                 told.tell("if", "the condition holds: the settings in its block are used", span);
             }
@@ -352,7 +353,7 @@ fn phase_name(phase: Phase) -> &'static str {
 fn tell_location(r: &Request, told: &mut Explanation) {
     let generation = r.generation();
     let plan = r.plan();
-    let server = generation.server(r.server);
+    let server = generation.server(r.route.server);
     let Some(written) = &plan.written else {
         let text = match server.locations.is_empty() {
             true => "none: the server has no locations",
@@ -375,7 +376,8 @@ fn tell_location(r: &Request, told: &mut Explanation) {
         },
         Pattern::Named(_) => "by its name".to_owned(),
     };
-    let outer = generation.plans.iter().find(|plan| plan.limit_except.is_some_and(|(_, id)| id == r.plan));
+    let outer =
+        generation.plans.iter().find(|plan| plan.limit_except.is_some_and(|(_, id)| id == r.route.plan));
     let span = outer.map_or(written.span, |outer| outer.written.as_ref().and_then(|written| written.span));
     told.tell("location", format!("{}: {why}", shown(&written.pattern)), span);
     if outer.is_some() {
@@ -430,7 +432,7 @@ fn tell_after(plan: &Plan, told: &mut Explanation) {
 }
 
 fn tell_limits(r: &Request, core: &Location, told: &mut Explanation) {
-    let server = &r.generation().server(r.server).settings;
+    let server = &r.generation().server(r.route.server).settings;
     let size = match core.client_body.max_size {
         0 => "none".to_owned(),
         bytes => size(bytes),

@@ -107,9 +107,9 @@ fn method(r: &Request, out: &mut Vec<u8>) -> Value {
 }
 
 fn host(r: &Request, out: &mut Vec<u8>) -> Value {
-    match r.host.as_slice() {
+    match r.route.host.as_slice() {
         b"" => {
-            let name = || &*r.generation().server(r.server).settings.name;
+            let name = || &*r.generation().server(r.route.server).settings.name;
             put(out, r.head.host().unwrap_or_else(name))
         }
         host => put(out, host),
@@ -222,7 +222,7 @@ fn decode_base64(text: &[u8], out: &mut Vec<u8>) -> bool {
 /// Takes `$limit_rate`: a size, 0 for no limit.
 pub(super) fn set_limit_rate(r: &mut Request, value: Vec<u8>) {
     match tw_conf::units::size(&value) {
-        Some(rate) => r.limit_rate = Some(rate),
+        Some(rate) => r.costs.limit_rate = Some(rate),
         None => r.log(Level::Error, format_args!("invalid $limit_rate \"{}\"", Text(&value))),
     }
 }

@@ -158,7 +158,7 @@ fn connection_time(r: &Request, out: &mut Vec<u8>) -> Value {
 }
 
 fn pipe(r: &Request, out: &mut Vec<u8>) -> Value {
-    match r.started.arrival {
+    match r.facts.started.arrival {
         Arrival::Pipelined => put(out, b"p"),
         Arrival::Awaited => put(out, b"."),
     }

@@ -46,24 +46,24 @@ pub(super) static VARIABLES: &[VarDef] = &[
     ),
     VarDef::one(
         "server_name",
-        |r, out| put(out, &r.generation().server(r.server).settings.name),
+        |r, out| put(out, &r.generation().server(r.route.server).settings.name),
         "First name of the server.",
     ),
     VarDef::one("document_root", document_root, "`root` or `alias` of the location."),
     VarDef::one(
         "realpath_root",
-        |r, out| put_maybe(out, r.realpath_root.as_deref()),
+        |r, out| put_maybe(out, r.route.realpath_root.as_deref()),
         "The same without symbolic links.",
     ),
     VarDef::one("request_filename", request_filename, "File that the current URI names."),
     VarDef::one(
         "disk_wait_time",
-        |r, out| put_micros(out, r.account.wait()),
+        |r, out| put_micros(out, r.costs.account.wait()),
         "Seconds the request waited for the disk, with microseconds.",
     ),
     VarDef::one(
         "disk_queue_time",
-        |r, out| put_micros(out, r.account.queue()),
+        |r, out| put_micros(out, r.costs.account.queue()),
         "The part of $disk_wait_time before a thread was free.",
     ),
     VarDef::one("disk_inline", disk_inline, "`1` if the request never waited for the disk, else `0`."),
@@ -85,8 +85,8 @@ fn time_iso8601_ms(_: &Request, out: &mut Vec<u8>) -> Value {
 }
 
 fn request_id(r: &Request, out: &mut Vec<u8>) -> Value {
-    let id = r.id.get().unwrap_or_else(random_id);
-    r.id.set(Some(id));
+    let id = r.facts.id.get().unwrap_or_else(random_id);
+    r.facts.id.set(Some(id));
     for byte in id {
         out.extend([byte >> 4, byte & 15].map(|digit| b"0123456789abcdef"[usize::from(digit)]));
     }
@@ -116,7 +116,7 @@ fn request_filename(r: &Request, out: &mut Vec<u8>) -> Value {
 }
 
 fn disk_inline(r: &Request, out: &mut Vec<u8>) -> Value {
-    put(out, if r.account.is_inline() { b"1" } else { b"0" })
+    put(out, if r.costs.account.is_inline() { b"1" } else { b"0" })
 }
 
 /// Seconds with microseconds.

@@ -11,10 +11,10 @@ use crate::vars::{Value, VarDef};
 
 pub(super) static VARIABLES: &[VarDef] = &[
     VarDef::one("status", status, "Status of the response, three digits."),
-    VarDef::one("bytes_sent", |r, out| put_number(out, r.sent.bytes), "Bytes sent to the client."),
+    VarDef::one("bytes_sent", |r, out| put_number(out, r.costs.sent.bytes), "Bytes sent to the client."),
     VarDef::one(
         "body_bytes_sent",
-        |r, out| put_number(out, r.sent.body()),
+        |r, out| put_number(out, r.costs.sent.body()),
         "Bytes of the body sent to the client.",
     ),
     VarDef::one("request_completion", completion, "`OK` when the response was sent to its end, else empty."),
@@ -50,13 +50,13 @@ fn status(r: &Request, out: &mut Vec<u8>) -> Value {
 }
 
 fn completion(r: &Request, out: &mut Vec<u8>) -> Value {
-    put(out, if r.sent.complete { b"OK" } else { b"" })
+    put(out, if r.costs.sent.complete { b"OK" } else { b"" })
 }
 
 /// The configured rate counts from when the response begins, as in nginx.
 fn limit_rate(r: &Request, out: &mut Vec<u8>) -> Value {
-    let configured = r.plan().core.send.limit_rate.as_ref().filter(|_| r.sent.head > 0);
-    let rate = match (r.limit_rate, configured) {
+    let configured = r.plan().core.send.limit_rate.as_ref().filter(|_| r.costs.sent.head > 0);
+    let rate = match (r.costs.limit_rate, configured) {
         (Some(rate), _) => rate,
         (None, Some(template)) => {
             let start = out.len();
@@ -101,7 +101,7 @@ fn location(r: &Request, out: &mut Vec<u8>) -> Value {
         return put_fields(out, r.out.fields.iter(), b"location");
     }
     let mut address = Vec::new();
-    if r.sent.head > 0
+    if r.costs.sent.head > 0
         && let Some(base) = respond::location_base(r, &mut address)
     {
         out.extend_from_slice(if base.https { b"https://" } else { b"http://" });
@@ -146,7 +146,7 @@ fn keep_alive(r: &Request, out: &mut Vec<u8>) -> Value {
 
 fn transfer_encoding(r: &Request, out: &mut Vec<u8>) -> Value {
     match h1::delimiter(r) {
-        Delimiter::Chunked if r.sent.head > 0 => put(out, b"chunked"),
+        Delimiter::Chunked if r.costs.sent.head > 0 => put(out, b"chunked"),
         _ => Value::Missing,
     }
 }

@@ -134,7 +134,7 @@ fn the_connection() {
         assert!(eval(r, "$tcpinfo_snd_cwnd").parse::<u32>().is_ok_and(|window| window > 0));
         assert!(eval(r, "$tcpinfo_rtt$tcpinfo_rttvar$tcpinfo_rcv_space").parse::<u128>().is_ok());
         assert_eq!(eval(r, "$pipe"), ".");
-        r.started.arrival = Arrival::Pipelined;
+        r.facts.started.arrival = Arrival::Pipelined;
         assert_eq!(eval(r, "$pipe"), "p");
     });
 }
@@ -189,8 +189,8 @@ const OTHER_CLOUDS: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x16\x7f\0\0\x01\x7f
 
 /// As if this much of a response had been sent.
 fn sent(r: &mut Request, head: u64, body: u64) {
-    r.sent.head = head;
-    r.sent.bytes = head + body;
+    r.costs.sent.head = head;
+    r.costs.sent.bytes = head + body;
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn the_response() {
         r.out.fields.append("X-A", "1");
         r.out.fields.append("x-a", "2");
         r.out.set_etag("\"v\"");
-        r.sent.complete = true;
+        r.costs.sent.complete = true;
         sent(r, 100, 5);
     };
     check_after(
@@ -247,7 +247,7 @@ fn the_response() {
     let unknown = move |r: &mut Request| {
         full(r);
         r.out.content_length = None;
-        r.limit_rate = Some(0);
+        r.costs.limit_rate = Some(0);
     };
     check_after(conf, head, unknown, &[(framing, "keep-alive|timeout=20|chunked"), ("$limit_rate", "0")]);
     check_after(conf, head, |r| sent(r, 100, 0), &[("$body_bytes_sent", "0")]);
@@ -321,7 +321,7 @@ fn request_ids_are_32_digits_that_stay_and_differ() {
         let ids = with_request(CONF, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", |r| {
             let first = eval(r, "$request_id");
             assert_eq!(eval(r, "$request_id"), first);
-            r.id.set(None);
+            r.facts.id.set(None);
             [first, eval(r, "$request_id")]
         });
         for id in ids {
