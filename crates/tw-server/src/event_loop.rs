@@ -25,11 +25,16 @@ use crate::http::request::{LoopGeneration, Request};
 
 mod accept;
 mod balance;
+mod roll;
+mod room;
 mod tally;
 
 use accept::{AcceptMutex, Accepting};
 pub use balance::Sibling;
 use balance::{Balance, Siblings};
+pub(crate) use roll::Place;
+pub(crate) use room::Expendable;
+use room::{Clients, Room};
 pub use tally::{Number, Tally};
 use tally::{OwnTally, Tallies};
 
@@ -47,23 +52,14 @@ const STALLS_KEPT: usize = 32;
 pub const PANICS_WAITING_MAX: usize = 16;
 /// Stacks whose names are remembered: one fault may happen with every request.
 pub const STACKS_KNOWN_MAX: usize = 16;
-/// Idle connections closed at once to make room.
-const CLOSE_AT_ONCE: usize = 32;
-/// How long nobody looks for idle connections again after none was found.
-const NO_ROOM_FOR: Duration = Duration::from_millis(100);
 
 pub(crate) const LIMITS: &[Limit] = &[
     Limit::directive(
         "worker_connections",
         "Connections open on one loop",
-        "connections that wait for a request are closed, the longest waiting first; with none, the new one is",
+        "connections that wait for a request, or linger, are closed, the longest waiting first; with none, the new one is",
     ),
-    Limit::count(
-        "CLOSE_AT_ONCE",
-        CLOSE_AT_ONCE as u64,
-        "Waiting connections closed at once to make room",
-        "the next connection closes more",
-    ),
+    room::LIMIT,
     Limit::bytes(
         "TURN_COPY_MAX",
         TURN_COPY_MAX as u64,
@@ -195,12 +191,7 @@ thread_local! {
 /// The address of a connection of this loop, by its number.
 fn client_of(id: u64) -> Option<Box<str>> {
     let home = HERE.with_borrow(Weak::upgrade)?;
-    let known = home.known.borrow();
-    known
-        .iter()
-        .filter_map(Weak::upgrade)
-        .find(|conn| conn.client.id == id)
-        .map(|conn| conn.client.peer_text().into())
+    home.client(id).map(|client| client.peer_text().into())
 }
 
 /// Orders to a loop.
@@ -236,9 +227,7 @@ pub struct Loop {
     generation: RefCell<Rc<LoopGeneration>>,
     #[expect(clippy::vec_box, reason = "a request of 2 KiB is handed over without being moved")]
     requests: RefCell<Vec<Box<Request>>>,
-    known: RefCell<Vec<Weak<Conn>>>,
-    /// When no connection was found idle although room was needed.
-    no_room_since: Cell<Option<Instant>>,
+    clients: Clients,
     date: Cell<(i64, [u8; 29])>,
     accepting: Accepting,
     balance: Balance,
@@ -263,8 +252,7 @@ impl Loop {
             turn: Cell::new((tw_rt::clock::now(), 0)),
             generation: RefCell::new(Rc::new(LoopGeneration(generation))),
             requests: RefCell::new(Vec::new()),
-            known: RefCell::new(Vec::new()),
-            no_room_since: Cell::new(None),
+            clients: Clients::default(),
             date: Cell::new((i64::MIN, [0; 29])),
         })
     }
@@ -323,7 +311,7 @@ impl Loop {
     fn accepted(self: &Rc<Self>, socket: Socket, peer: Addr, listen: &Rc<Addr>) {
         self.tally.accepted.add(1);
         let limit = self.generation().main.worker_connections;
-        if self.connections.len() as u64 >= limit && !self.make_room() {
+        if self.connections.len() as u64 >= limit && self.make_room(limit) == Room::None {
             self.tally.refused.add(1);
             let generation = self.generation();
             tw_log::alert!(generation.error_log, "{limit} worker_connections are not enough");
@@ -333,46 +321,11 @@ impl Loop {
         let client = Client::new(id, Scheme::Http, peer, listen.clone(), self.clone());
         client.debug(format_args!("accept: {}", client.peer()));
         let conn = Conn::new(client, Transport::Plain(socket));
-        self.remember(&conn);
         let open = Open::new(self.clone());
         self.connections.spawn(Subject { kind: CONNECTION, id }, async move {
             let _open = open;
             h1::serve(conn).await;
         });
-    }
-
-    fn remember(&self, conn: &Rc<Conn>) {
-        let mut known = self.known.borrow_mut();
-        if known.len() == known.capacity() {
-            known.retain(|c| c.strong_count() > 0);
-            let needed = known.len() * 2;
-            known.shrink_to(needed);
-        }
-        known.push(Rc::downgrade(conn));
-    }
-
-    /// Closes the longest idle eighth of the idle connections, at most [`CLOSE_AT_ONCE`]; `false` if none is idle.
-    ///
-    /// Looks at every connection, so a look that found none is not repeated for [`NO_ROOM_FOR`].
-    fn make_room(&self) -> bool {
-        let now = tw_rt::clock::now();
-        if self.no_room_since.get().is_some_and(|since| now.saturating_duration_since(since) < NO_ROOM_FOR) {
-            return false;
-        }
-        let mut idle: Vec<_> = self
-            .known
-            .borrow()
-            .iter()
-            .filter_map(Weak::upgrade)
-            .filter_map(|c| c.idle_since().map(|since| (since, c)))
-            .collect();
-        self.no_room_since.set(idle.is_empty().then_some(now));
-        let count = idle.len().div_ceil(8).min(CLOSE_AT_ONCE);
-        if count > 0 && count < idle.len() {
-            idle.select_nth_unstable_by_key(count, |(since, _)| *since);
-        }
-        idle.iter().take(count).for_each(|(_, conn)| conn.close_idle());
-        count > 0
     }
 }
 

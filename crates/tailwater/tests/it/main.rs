@@ -60,6 +60,7 @@ mod reload;
 mod returns;
 mod rewrite;
 mod rewrite_if;
+mod room;
 mod sandbox;
 mod secure_link;
 mod serve;

@@ -175,6 +175,11 @@ impl Acceptor {
         }
     }
 
+    /// Pauses no longer after an error: what it was for want of may be there once other tasks have run.
+    pub fn try_again(&mut self) {
+        self.next = Next::Yield;
+    }
+
     fn failed(&mut self, error: &io::Error) -> AcceptError {
         // DIFF(nginx): nginx pauses only when descriptors run out. Whatever else it is, it is there again at once, and
         // without a pause the loop would do nothing but fail.
@@ -368,6 +373,15 @@ mod tests {
             assert_eq!(error.to_string(), "accept4() failed (24: Too many open files)");
             setrlimit(Resource::Nofile, limit).unwrap();
             // The connection is still there, and no new event is needed to see it.
+            acceptor.accept().await.unwrap();
+
+            let _client = connect(&acceptor);
+            setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..limit }).unwrap();
+            acceptor.accept().await.unwrap_err();
+            assert_eq!(acceptor.next, Next::Pause);
+            setrlimit(Resource::Nofile, limit).unwrap();
+            acceptor.try_again();
+            assert_eq!(acceptor.next, Next::Yield);
             acceptor.accept().await.unwrap();
         });
     }

@@ -28,6 +28,7 @@ use tw_net::{AcceptError, Accepted, Acceptor, Addr, ListenSocket};
 use tw_rt::{FirstBytes, watch::Subject};
 
 use super::Loop;
+use super::room::Room;
 use crate::http::generation::SocketOf;
 
 /// Listening sockets for which a loop that begins is prepared beyond those it begins with. What a reload adds later
@@ -246,11 +247,16 @@ impl Loop {
                 (has_turns, acceptor.accept().await)
             };
             let Some((has_turns, outcome)) = end.or(next).await else { break };
-            self.came(outcome, &listen);
-            while self.generation.borrow().main.multi_accept
+            let mut room = self.came(outcome, &listen);
+            // What failed would fail again until other tasks have run.
+            while room.is_none()
+                && self.generation.borrow().main.multi_accept
                 && let Some(outcome) = acceptor.another()
             {
-                self.came(outcome, &listen);
+                room = self.came(outcome, &listen);
+            }
+            if room == Some(Room::Made) {
+                acceptor.try_again();
             }
             if has_turns {
                 self.give_up_turn();
@@ -260,7 +266,7 @@ impl Loop {
         }
         for _ in 0..LAST_MAX {
             let Some(Ok(accepted)) = acceptor.another() else { break };
-            self.came(Ok(accepted), &listen);
+            self.came_one(accepted, &listen);
         }
     }
 
@@ -298,14 +304,21 @@ impl Loop {
         limit.saturating_sub(self.connections.len() as u64) < limit / 8
     }
 
-    fn came(self: &Rc<Self>, outcome: Result<Accepted, AcceptError>, listen: &Rc<Addr>) {
-        match outcome {
-            Ok(accepted) => self.came_one(accepted, listen),
-            Err(e) => {
-                let level = if e.is_exhaustion() { Level::Crit } else { Level::Alert };
-                tw_log::write_at!(self.generation().error_log, level, "{e}");
+    /// Serves a connection, or says that there was none, and whether there is room for it now.
+    fn came(self: &Rc<Self>, outcome: Result<Accepted, AcceptError>, listen: &Rc<Addr>) -> Option<Room> {
+        let error = match outcome {
+            Ok(accepted) => {
+                self.came_one(accepted, listen);
+                return None;
             }
+            Err(error) => error,
+        };
+        let room = self.free_descriptors(error);
+        if room == Room::None {
+            let level = if error.is_exhaustion() { Level::Crit } else { Level::Alert };
+            tw_log::write_at!(self.generation().error_log, level, "{error}");
         }
+        Some(room)
     }
 
     fn came_one(self: &Rc<Self>, accepted: Accepted, listen: &Rc<Addr>) {

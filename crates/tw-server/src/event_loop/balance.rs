@@ -47,10 +47,12 @@ pub(super) const LIMIT: Limit = Limit::count(
     "the loop that accepted them serves them",
 );
 
-/// A connection on its way.
-struct PassedOn {
-    accepted: Accepted,
-    listen: Addr,
+/// What a loop sends another one.
+enum Message {
+    /// A connection on its way.
+    PassedOn(Accepted, Addr),
+    /// The process has no descriptor left, and the sender has nothing to close.
+    WantsDescriptors,
 }
 
 /// A loop as others see it.
@@ -61,7 +63,7 @@ pub struct Sibling {
     pub tally: Arc<Tally>,
     /// What it counts of its turns.
     pub stats: Arc<LoopStats>,
-    inbox: Sender<PassedOn>,
+    inbox: Sender<Message>,
 }
 
 /// The loops that accept.
@@ -89,7 +91,7 @@ impl Siblings {
 #[derive(Default)]
 pub(super) struct Balance {
     me: RefCell<Option<Arc<Sibling>>>,
-    inbox: RefCell<Option<Receiver<PassedOn>>>,
+    inbox: RefCell<Option<Receiver<Message>>>,
     version: Cell<u64>,
     looked: Cell<Option<Instant>>,
     known: RefCell<Vec<Known>>,
@@ -213,8 +215,8 @@ impl Loop {
     /// so.
     pub(super) async fn take_over_rest(self: Rc<Self>) {
         let Some(mut inbox) = self.balance.inbox.take() else { return };
-        while let Some(passed_on) = inbox.recv().await {
-            self.take_over(passed_on);
+        while let Some(message) = inbox.recv().await {
+            self.take_over(message);
         }
     }
 
@@ -225,14 +227,31 @@ impl Loop {
                 Some(inbox) => inbox.poll_recv(cx),
                 None => std::task::Poll::Ready(None),
             });
-            let Some(passed_on) = next.await else { return };
-            self.take_over(passed_on);
+            let Some(message) = next.await else { return };
+            self.take_over(message);
         }
     }
 
-    fn take_over(self: &Rc<Self>, PassedOn { accepted, listen }: PassedOn) {
-        self.tally.taken_over.add(1);
-        self.take_in(accepted, &Rc::new(listen));
+    fn take_over(self: &Rc<Self>, message: Message) {
+        match message {
+            Message::PassedOn(accepted, listen) => {
+                self.tally.taken_over.add(1);
+                self.take_in(accepted, &Rc::new(listen));
+            }
+            // The other one tries again after its pause, whatever there was.
+            Message::WantsDescriptors => self.help_out(),
+        }
+    }
+
+    /// Lets the other loops close what they can spare.
+    pub(super) fn ask_siblings_for_descriptors(&self) {
+        let me = self.balance.me.borrow();
+        for sibling in self.counts.siblings.all.lock().iter() {
+            if me.as_ref().is_none_or(|me| !Arc::ptr_eq(me, sibling)) {
+                // One whose queue is full will find out by itself.
+                let _ = sibling.inbox.try_send(Message::WantsDescriptors);
+            }
+        }
     }
 
     /// Passes a connection on, if a loop that does less takes it; otherwise gives it back.
@@ -256,12 +275,15 @@ impl Loop {
         if sibling.tally.generation.value() != generation || sibling.tally.open.value() >= limit {
             return Some(accepted);
         }
-        match sibling.inbox.try_send(PassedOn { accepted, listen: listen.clone() }) {
+        match sibling.inbox.try_send(Message::PassedOn(accepted, listen.clone())) {
             Ok(()) => {
                 self.tally.passed_on.add(1);
                 None
             }
-            Err(refused) => Some(refused.into_inner().accepted),
+            Err(refused) => match refused.into_inner() {
+                Message::PassedOn(accepted, _) => Some(accepted),
+                Message::WantsDescriptors => None,
+            },
         }
     }
 }

@@ -10,7 +10,7 @@ use tw_net::{Addr, proxy_protocol};
 
 use super::generation::{DebugLines, ListenGroup};
 use super::request::LoopGeneration;
-use crate::event_loop::Loop;
+use crate::event_loop::{Loop, Place};
 
 /// A client, from accept to close.
 pub struct Client {
@@ -28,6 +28,8 @@ pub struct Client {
     pub requests: Cell<u64>,
     /// What a PROXY protocol header said.
     pub proxy: OnceCell<Box<proxy_protocol::Header>>,
+    /// Where it stands among the clients of its loop.
+    pub(crate) place: Place,
     verbosity: Verbosity,
     peer: Addr,
     peer_text: OnceCell<Box<str>>,
@@ -80,8 +82,9 @@ impl Client {
     pub(crate) fn new(id: u64, scheme: Scheme, peer: Addr, listen: Rc<Addr>, home: Rc<Loop>) -> Rc<Self> {
         let is_debugged = home.generation().main.debug_connections.iter().any(|peers| peers.has(&peer));
         let verbosity = if is_debugged { Verbosity::Everything } else { Verbosity::AsLogsSay };
-        Rc::new(Self {
+        Rc::new_cyclic(|client| Self {
             id,
+            place: home.enter(client.clone()),
             home,
             listen,
             scheme,
@@ -148,6 +151,12 @@ impl Client {
             Verbosity::AsLogsSay => log.write(level, Some(self.id), message),
             Verbosity::Everything => log.write_to_all(level, Some(self.id), message),
         }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.home.leave(&self.place);
     }
 }
 

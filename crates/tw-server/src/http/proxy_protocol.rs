@@ -7,7 +7,7 @@ use tw_base::Limit;
 use tw_log::Level;
 use tw_net::proxy_protocol::{MAX_HEADER, parse};
 
-use super::h1::Conn;
+use super::h1::{Conn, Unready};
 
 /// Bytes asked of the socket at once.
 const READ_SIZE: usize = 512;
@@ -30,8 +30,9 @@ pub(crate) enum Greeting {
 /// Reads the header, which must arrive within `timeout`.
 pub(crate) async fn read(conn: &Conn, timeout: Duration) -> Greeting {
     let until = tw_rt::clock::now() + timeout;
-    let mut sent = Vec::with_capacity(READ_SIZE);
+    let mut sent = Vec::new();
     loop {
+        sent.reserve(READ_SIZE);
         match conn.transport.try_read(&mut sent) {
             Ok(0) => return Greeting::Refused,
             Ok(_) => match parse(&sent) {
@@ -40,7 +41,7 @@ pub(crate) async fn read(conn: &Conn, timeout: Duration) -> Greeting {
                     let _ = conn.client.proxy.set(Box::new(header));
                     return Greeting::Accepted(sent.split_off(len));
                 }
-                Ok(None) if sent.len() < MAX_HEADER => sent.reserve(READ_SIZE),
+                Ok(None) if sent.len() < MAX_HEADER => {}
                 Ok(None) => {
                     conn.client.log(Level::Error, format_args!("too long PROXY protocol header"));
                     return Greeting::Refused;
@@ -52,14 +53,22 @@ pub(crate) async fn read(conn: &Conn, timeout: Duration) -> Greeting {
             },
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 let left = until.saturating_duration_since(tw_rt::clock::now());
-                if conn.readable(left).await.is_err() {
-                    conn.client.log(
-                        Level::Info,
-                        format_args!(
-                            "client timed out (110: Connection timed out) while reading PROXY protocol"
-                        ),
-                    );
-                    return Greeting::Refused;
+                if sent.is_empty() {
+                    // Who has said nothing holds no buffer.
+                    sent = Vec::new();
+                }
+                match conn.readable_or_called(left).await {
+                    Ok(()) => {}
+                    Err(Unready::Timeout) => {
+                        conn.client.log(
+                            Level::Info,
+                            format_args!(
+                                "client timed out (110: Connection timed out) while reading PROXY protocol"
+                            ),
+                        );
+                        return Greeting::Refused;
+                    }
+                    Err(Unready::Called | Unready::Failed) => return Greeting::Refused,
                 }
             }
             Err(_) => return Greeting::Refused,

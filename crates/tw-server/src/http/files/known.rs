@@ -217,7 +217,7 @@ impl FileTable {
     }
 
     /// Whether `errno` means that there are too many open files, and some of those kept here were closed for that.
-    pub(super) fn made_room(&mut self, errno: Errno) -> bool {
+    pub(crate) fn made_room(&mut self, errno: Errno) -> bool {
         if !is_exhausted(errno) {
             return false;
         }
@@ -226,7 +226,8 @@ impl FileTable {
         while closed < EXHAUSTED_CLOSE {
             let largest = tables.iter_mut().max_by_key(|table| table.len());
             let Some(entry) = largest.and_then(Table::evict) else { break };
-            closed += usize::from(matches!(entry.found, Found::File(_)));
+            // One that is being read stays open until that is done.
+            closed += usize::from(matches!(&entry.found, Found::File(file) if Rc::strong_count(file) == 1));
             let_go(hot, &entry);
         }
         closed > 0

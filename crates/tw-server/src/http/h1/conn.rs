@@ -13,7 +13,6 @@ use tw_disk::SocketFd;
 use tw_net::{Addr, Transport};
 use tw_rt::Deadline;
 
-use super::idle::Idle;
 use crate::core::location::Location;
 use crate::http::client::Client;
 use crate::http::wire::Gone;
@@ -24,7 +23,6 @@ pub struct Conn {
     pub(crate) client: Rc<Client>,
     /// What carries its bytes.
     pub(crate) transport: Transport,
-    pub(super) idle: RefCell<Idle>,
     /// How long it may wait for a request.
     pub(super) keepalive_timeout: Cell<Duration>,
     /// How long it may do so whatever happens.
@@ -58,7 +56,6 @@ impl Conn {
         Rc::new(Self {
             client,
             transport,
-            idle: RefCell::default(),
             keepalive_timeout: Cell::new(Duration::ZERO),
             keepalive_min_timeout: Cell::new(Duration::ZERO),
             read_deadline: RefCell::new(Deadline::new()),

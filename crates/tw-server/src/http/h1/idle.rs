@@ -1,32 +1,31 @@
 //! Waiting for the next request, and being asked to close meanwhile.
 
 use std::future::poll_fn;
-use std::task::{Poll, Waker};
-use std::time::{Duration, Instant};
+use std::task::Poll;
+use std::time::Duration;
 
 use super::Conn;
-use crate::event_loop::OneMore;
+use crate::event_loop::{Expendable, OneMore};
 
 /// How long an idle connection still waits for a request when its loop leaves; and then, half closed, for its client to
 /// close it. A client that is about to ask is answered, and told that the connection ends.
 pub(super) const LAST_WAIT: Duration = Duration::from_millis(500);
 
-/// Whether the connection may be closed to make room.
-#[derive(Default)]
-pub(super) enum Idle {
-    /// It serves a request.
-    #[default]
-    No,
-    /// It waits for the next request.
-    Since(Instant, Option<Waker>),
-    /// It was asked to close.
-    Asked,
-}
-
 /// How an idle connection's wait ended.
 pub(super) enum Woken {
     Readable,
     Close,
+}
+
+/// Why a connection that can be spared is to be closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unready {
+    /// The time was over.
+    Timeout,
+    /// Its place is wanted.
+    Called,
+    /// It failed.
+    Failed,
 }
 
 impl Conn {
@@ -43,7 +42,7 @@ impl Conn {
         if timeout.is_zero() && !protected.is_zero() {
             return Woken::Close;
         }
-        *self.idle.borrow_mut() = Idle::Since(tw_rt::clock::now(), None);
+        let mut expendable = Expendable::new(&self.client);
         let _waiting = OneMore::in_level(&home.tally.waiting);
         self.read_deadline.borrow_mut().set(timeout);
         let woken = poll_fn(|cx| {
@@ -54,15 +53,13 @@ impl Conn {
             if home.connections.is_stopping() && self.client.requests.get() > 0 {
                 return Poll::Ready(Woken::Close);
             }
-            match &mut *self.idle.borrow_mut() {
-                Idle::Since(_, waker @ None) => *waker = Some(cx.waker().clone()),
-                Idle::Since(..) => {}
-                Idle::No | Idle::Asked => return Poll::Ready(Woken::Close),
+            if expendable.poll_called(cx).is_ready() {
+                return Poll::Ready(Woken::Close);
             }
             self.read_deadline.borrow_mut().poll_elapsed(cx).map(|()| Woken::Close)
         })
         .await;
-        *self.idle.borrow_mut() = Idle::No;
+        drop(expendable);
         match woken {
             // DIFF(nginx): a request that was sent before its client could know is answered, not reset.
             Woken::Close if home.connections.is_stopping() => {
@@ -84,19 +81,19 @@ impl Conn {
         .await
     }
 
-    /// Since when it has been idle.
-    pub(crate) fn idle_since(&self) -> Option<Instant> {
-        match &*self.idle.borrow() {
-            Idle::Since(at, _) => Some(*at),
-            Idle::No | Idle::Asked => None,
-        }
-    }
-
-    /// Asks an idle connection to close.
-    pub(crate) fn close_idle(&self) {
-        let was = std::mem::replace(&mut *self.idle.borrow_mut(), Idle::Asked);
-        if let Idle::Since(_, Some(waker)) = was {
-            waker.wake();
-        }
+    /// Waits until bytes of the client may be there, at most `time`, or until the connection is asked to close.
+    pub(crate) async fn readable_or_called(&self, time: Duration) -> Result<(), Unready> {
+        let mut expendable = Expendable::new(&self.client);
+        self.read_deadline.borrow_mut().set(time);
+        poll_fn(|cx| {
+            if let Poll::Ready(ready) = self.transport.poll_readable(cx) {
+                return Poll::Ready(ready.map_err(|_| Unready::Failed));
+            }
+            if expendable.poll_called(cx).is_ready() {
+                return Poll::Ready(Err(Unready::Called));
+            }
+            self.read_deadline.borrow_mut().poll_elapsed(cx).map(|()| Err(Unready::Timeout))
+        })
+        .await
     }
 }

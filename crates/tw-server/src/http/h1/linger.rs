@@ -16,18 +16,18 @@ pub(super) async fn linger_close(conn: &Conn, time: Duration, timeout: Duration)
     if conn.transport.shutdown_write().is_err() {
         return;
     }
-    let mut ignored = Vec::with_capacity(LINGER_READ);
     loop {
-        ignored.clear();
         let left = until.saturating_duration_since(tw_rt::clock::now()).min(timeout);
         if left.is_zero() {
             return;
         }
-        match conn.transport.try_read(&mut ignored) {
+        // A client that makes us wait holds no buffer.
+        let read = conn.transport.try_read(&mut Vec::with_capacity(LINGER_READ));
+        match read {
             Ok(0) => return,
             Ok(_) => tw_rt::yield_now().await,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                if conn.readable(left).await.is_err() {
+                if conn.readable_or_called(left).await.is_err() {
                     return;
                 }
             }

@@ -18,6 +18,7 @@ mod serve;
 
 pub use conn::Conn;
 pub(crate) use head_out::{Delimiter, delimiter};
+pub(crate) use idle::Unready;
 pub use input::{Input, InputError};
 pub(crate) use send::send;
 pub(crate) use serve::serve;

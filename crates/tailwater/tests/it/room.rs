@@ -1,0 +1,161 @@
+//! Room for new connections when `worker_connections` or descriptors are used up.
+
+use std::collections::HashSet;
+
+use tw_testkit::{Client, Server};
+
+use crate::{get, server};
+
+const ASK: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+const BEGUN: &str = "GET / HTTP/1.1\r\nHost: a\r\n";
+
+fn is_answered(client: &mut Client, rest: &str) {
+    client.send(rest).unwrap();
+    assert_eq!(client.read_response().unwrap().text(), "ok");
+}
+
+fn ok(events: &str, http: &str) -> Server {
+    let conf = format!(
+        "worker_rlimit_nofile 128; {events}
+         http {{ keepalive_timeout 1h; client_header_timeout 1h; {http}
+                 server {{ listen 127.0.0.1:{{port}}; root html; location = / {{ return 200 ok; }} }} }}"
+    );
+    (0..300).fold(server(), |server, n| server.file(format!("html/{n}"), "x")).start(&conf).unwrap()
+}
+
+#[test]
+fn who_waits_longest_makes_room_for_descriptors() {
+    for multi_accept in ["off", "on"] {
+        let events =
+            format!("worker_processes 1; events {{ worker_connections 4096; multi_accept {multi_accept}; }}");
+        let server = ok(&events, "");
+        let mut clients = Vec::new();
+        for _ in 0..200 {
+            let mut client = server.connect().unwrap();
+            is_answered(&mut client, ASK);
+            clients.push(client);
+        }
+        assert_eq!(clients[0].read_until_close().unwrap(), b"");
+        is_answered(clients.last_mut().unwrap(), ASK);
+        server.wait_error_log("accept4() failed (24: Too many open files), reusing connections").unwrap();
+    }
+}
+
+#[test]
+fn a_loop_without_room_stops_accepting_for_a_while() {
+    // Nobody waits for a request, so that nobody can be spared.
+    let server = ok("worker_processes 1; events { worker_connections 4096; multi_accept on; }", "");
+    let mut busy: Vec<Client> = (0..150)
+        .map(|_| {
+            let mut client = server.connect().unwrap();
+            client.send(BEGUN).unwrap();
+            client
+        })
+        .collect();
+    server.wait_error_log("[crit]").unwrap();
+    // Those that have been accepted are served, and the others when they have gone.
+    while !busy.is_empty() {
+        let rest = busy.split_off(busy.len().min(50));
+        for client in &mut busy {
+            is_answered(client, "Connection: close\r\n\r\n");
+        }
+        busy = rest;
+    }
+}
+
+#[test]
+fn files_that_nobody_reads_make_room_for_connections() {
+    let server = ok(
+        "worker_processes 1; events { worker_connections 4096; }",
+        "open_file_cache max=10000 inactive=1h; open_file_cache_valid 1h;",
+    );
+    for n in 0..300 {
+        assert_eq!(get(&server, &format!("/{n}")).text(), "x");
+    }
+    let mut busy: Vec<Client> = (0..40)
+        .map(|_| {
+            let mut client = server.connect().unwrap();
+            client.send(BEGUN).unwrap();
+            client
+        })
+        .collect();
+    for client in &mut busy {
+        is_answered(client, "\r\n");
+    }
+    server.wait_error_log("Too many open files), reusing connections").unwrap();
+    assert!(!server.error_log().contains("[crit]"), "{}", server.error_log());
+}
+
+#[test]
+fn a_loop_asks_the_others_for_room() {
+    let conf = "worker_rlimit_nofile 128; worker_processes 2; error_log logs/error.log debug;
+        events { worker_connections 4096; connection_balance off; }
+        http { client_header_timeout 1h;
+               server { listen 127.0.0.1:{port} reuseport; location = / { return 200 ok; } } }";
+    let server = server().start(conf).unwrap();
+    // The loop of a client: the thread that logs its beginning.
+    let accepted = |client: &Client| {
+        let line = server.wait_error_log(&format!("accept: {}", client.local_addr().unwrap())).unwrap();
+        line.split('#').nth(1).unwrap().split(':').next().unwrap().to_owned()
+    };
+    let mut clients: Vec<(Client, String)> = Vec::new();
+    for _ in 0..40 {
+        let client = server.connect().unwrap();
+        let at = accepted(&client);
+        clients.push((client, at));
+    }
+    let loops: HashSet<&String> = clients.iter().map(|(_, at)| at).collect();
+    assert_eq!(loops.len(), 2, "forty connections of two sockets");
+    // On one loop nobody can be spared any more.
+    let stingy = clients[0].1.clone();
+    for (client, at) in &mut clients {
+        if *at == stingy {
+            client.send(BEGUN).unwrap();
+        }
+    }
+    let mut more: Vec<Client> = (0..100)
+        .map(|_| {
+            let mut client = server.connect().unwrap();
+            client.send(BEGUN).unwrap();
+            client
+        })
+        .collect();
+    server.wait_error_log("another loop has no descriptor left, reusing connections").unwrap();
+    for (client, _) in clients.iter_mut().filter(|(_, at)| *at == stingy) {
+        is_answered(client, "Connection: close\r\n\r\n");
+    }
+    for client in &mut more {
+        is_answered(client, "Connection: close\r\n\r\n");
+    }
+}
+
+#[test]
+fn who_lingers_makes_room() {
+    let server = ok(
+        "worker_processes 1; events { worker_connections 16; }",
+        "lingering_close always; lingering_time 1h; lingering_timeout 1h;",
+    );
+    let mut clients = Vec::new();
+    for _ in 0..50 {
+        let mut client = server.connect().unwrap();
+        is_answered(&mut client, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        clients.push(client);
+    }
+    server.wait_error_log("[warn]").unwrap();
+    let log = server.error_log();
+    assert!(log.contains("16 worker_connections are not enough, reusing connections"), "{log}");
+    assert!(!log.contains("[alert]"), "{log}");
+}
+
+#[test]
+fn a_proxy_that_says_nothing_makes_room() {
+    let conf = "worker_processes 1; events { worker_connections 16; }
+        http { client_header_timeout 1h;
+               server { listen 127.0.0.1:{port} proxy_protocol; location = / { return 200 ok; } } }";
+    let server = server().start(conf).unwrap();
+    let silent: Vec<Client> = (0..50).map(|_| server.connect().unwrap()).collect();
+    let mut client = server.connect().unwrap();
+    is_answered(&mut client, &format!("PROXY UNKNOWN\r\n{ASK}"));
+    assert!(!server.error_log().contains("[alert]"), "{}", server.error_log());
+    drop(silent);
+}
