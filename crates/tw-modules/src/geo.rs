@@ -9,12 +9,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use tw_conf::{Args, ConfError, Cx, Directive, HTTP, Network, Node, Word, network, record};
+use tw_core::session::Session;
+use tw_core::vars::Template;
 use tw_net::Addr;
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::module::Settings;
-use tw_server::session::Session;
-use tw_server::vars::{SlotKind, Template, Value};
+use tw_server::vars::{SlotKind, Value};
 
 use self::read::Reading;
 use self::table::Table;
@@ -43,7 +44,7 @@ pub(crate) struct Geo;
 /// Where an address comes from.
 struct Source {
     /// Text that holds it; the client's own if there is none.
-    text: Option<Template>,
+    text: Option<Template<Request>>,
     /// Who is trusted to name another one.
     proxies: Vec<Network>,
     chain: Chain,
@@ -126,10 +127,10 @@ impl Source {
 }
 
 /// The address in a text, or the client's own. `out` is left as it is.
-fn client<S: Session>(s: &S, text: Option<&S::Template>, out: &mut Vec<u8>) -> Option<Addr> {
+fn client<S: Session>(s: &S, text: Option<&Template<S>>, out: &mut Vec<u8>) -> Option<Addr> {
     let Some(text) = text else { return Some(s.client_addr().clone()) };
     let start = out.len();
-    s.eval(text, out);
+    text.eval(s, out);
     let addr = network::address(&out[start..]);
     out.truncate(start);
     addr.map(|addr| Addr::Inet((addr, 0).into()))

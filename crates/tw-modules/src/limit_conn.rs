@@ -10,14 +10,15 @@ use std::sync::Arc;
 
 use tw_base::Counter;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting, Span, Word, record};
+use tw_core::session::Session;
+use tw_core::vars::Template;
 use tw_log::{Level, Text};
 use tw_server::http::plan::{Handler, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::metrics::{Kind, Metric};
 use tw_server::module::Settings;
-use tw_server::session::Session;
-use tw_server::vars::{Template, Value, VarDef};
+use tw_server::vars::{Value, VarDef};
 
 use crate::limit_req::{LEVELS, no_zone, read_status};
 use crate::zone::{self, Written, Zone, slab_cost};
@@ -59,7 +60,7 @@ struct RawLimit {
 /// Limits of one block.
 pub(crate) struct LimitConn {
     zones: Arc<Zones>,
-    limits: Arc<[Limit<Template>]>,
+    limits: Arc<[Limit<Request>]>,
     level: Level,
     status: u16,
     dry_run: bool,
@@ -67,11 +68,11 @@ pub(crate) struct LimitConn {
 }
 
 /// The zones of a configuration by name.
-type Zones = HashMap<Box<[u8]>, Arc<Declared<Template>>>;
+type Zones = HashMap<Box<[u8]>, Arc<Declared<Request>>>;
 
 /// A zone as one configuration uses it.
-pub(crate) struct Declared<T> {
-    key: T,
+pub(crate) struct Declared<S> {
+    key: Template<S>,
     numbers: Arc<Numbers>,
 }
 
@@ -82,8 +83,8 @@ struct Numbers {
 }
 
 /// One `limit_conn`.
-pub(crate) struct Limit<T> {
-    zone: Arc<Declared<T>>,
+pub(crate) struct Limit<S> {
+    zone: Arc<Declared<S>>,
     most: u32,
 }
 
@@ -305,7 +306,7 @@ impl Handler for LimitConn {
 /// line of a refusal, which has this level.
 pub(crate) fn hold<S: Session>(
     s: &S,
-    limits: &[Limit<S::Template>],
+    limits: &[Limit<S>],
     key: &mut Vec<u8>,
     level: Level,
     dry_run: &str,
@@ -314,7 +315,7 @@ pub(crate) fn hold<S: Session>(
     for Limit { zone, most } in limits {
         let numbers = &zone.numbers;
         key.clear();
-        s.eval(&zone.key, key);
+        zone.key.eval(s, key);
         if key.is_empty() {
             continue;
         }

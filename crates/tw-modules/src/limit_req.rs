@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use tw_base::Counter;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting, Span, Word, record};
+use tw_core::session::Session;
+use tw_core::vars::Template;
 use tw_log::{Level, Text};
 use tw_server::http::phases;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
@@ -18,8 +20,7 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::metrics::{Kind, Metric};
 use tw_server::module::Settings;
-use tw_server::session::Session;
-use tw_server::vars::{Template, Value, VarDef};
+use tw_server::vars::{Value, VarDef};
 
 use self::bucket::{Bucket, Held, Rate, Taken};
 use crate::zone::{self, Written, Zone};
@@ -64,7 +65,7 @@ struct RawLimit {
 /// Limits of one block.
 pub(crate) struct LimitReq {
     zones: Arc<Zones>,
-    limits: Arc<[Limit<Template>]>,
+    limits: Arc<[Limit<Request>]>,
     level: Level,
     status: u16,
     dry_run: bool,
@@ -72,11 +73,11 @@ pub(crate) struct LimitReq {
 }
 
 /// The zones of a configuration by name.
-type Zones = HashMap<Box<[u8]>, Arc<Declared<Template>>>;
+type Zones = HashMap<Box<[u8]>, Arc<Declared<Request>>>;
 
 /// A zone as one configuration uses it.
-struct Declared<T> {
-    key: T,
+struct Declared<S> {
+    key: Template<S>,
     rate: Rate,
     buckets: Arc<Buckets>,
 }
@@ -89,8 +90,8 @@ struct Buckets {
 }
 
 /// One `limit_req`.
-struct Limit<T> {
-    zone: Arc<Declared<T>>,
+struct Limit<S> {
+    zone: Arc<Declared<S>>,
     /// Highest excess that is served.
     burst: i64,
     /// Highest excess that is served at once.
@@ -400,15 +401,15 @@ fn lower(level: Level) -> Level {
 }
 
 /// Counts a request of `s` in all zones, or in none if one refuses it. `key` is scratch.
-fn decide<'l, S: Session>(s: &S, limits: &'l [Limit<S::Template>], key: &mut Vec<u8>) -> Decision<'l> {
+fn decide<'l, S: Session>(s: &S, limits: &'l [Limit<S>], key: &mut Vec<u8>) -> Decision<'l> {
     let now = tw_rt::clock::now();
-    let mut held: Vec<(&Limit<S::Template>, Held<'l>)> = Vec::new();
+    let mut held: Vec<(&Limit<S>, Held<'l>)> = Vec::new();
     let mut worst = None;
     let mut counted = false;
     for (at, limit) in limits.iter().enumerate() {
         let Declared { key: template, rate, buckets } = &*limit.zone;
         key.clear();
-        s.eval(template, key);
+        template.eval(s, key);
         if key.is_empty() {
             continue;
         }
@@ -436,7 +437,7 @@ fn decide<'l, S: Session>(s: &S, limits: &'l [Limit<S::Template>], key: &mut Vec
     if !counted {
         return Decision::NotCounted;
     }
-    let mut longest: Option<(i64, i64, &Limit<S::Template>)> = None;
+    let mut longest: Option<(i64, i64, &Limit<S>)> = None;
     let held = held.into_iter().rev().map(|(limit, one)| (limit, one.count(limit.zone.rate, now)));
     for (limit, excess) in worst.into_iter().chain(held) {
         let delay = limit.zone.rate.delay_ms(excess.saturating_sub(limit.delay));

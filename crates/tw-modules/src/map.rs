@@ -6,11 +6,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tw_conf::{Args, ConfError, Directive, HTTP, Node, Setting, Span, Word, record};
+use tw_core::names::{Conflicting, HostName, Names, NotAName, Wildcards};
+use tw_core::regex::{Caseless, Regex};
 use tw_server::load::Resolve;
 use tw_server::module::Settings;
-use tw_server::names::{Conflicting, HostName, Names, NotAName, Wildcards};
-use tw_server::regex::{Caseless, Regex};
-use tw_server::vars::{SlotKind, Template, Value};
+use tw_server::vars::{SlotKind, Value};
 
 use self::table::{Subject, Table, Text};
 
@@ -193,7 +193,7 @@ impl RawMap {
             });
         }
         let source = cx.template(&self.source)?;
-        let table: Table<Template> = Table {
+        let table: Table<_> = Table {
             names: self.names,
             regexes: self.regexes.into_iter().map(|(regex, value, _)| (regex, value)).collect(),
             values,

@@ -4,6 +4,8 @@
 use std::sync::Arc;
 
 use tw_conf::{Args, ConfError, Directive, LOCATION, Node, SERVER, Setting, Span, Word, record};
+use tw_core::names::{Conflicting, HostName, Names, NotAName, Wildcards};
+use tw_core::regex::{BacktrackLimit, Caseless, Match, Regex};
 use tw_http::Known;
 use tw_log::Level;
 use tw_server::http::plan::Plan;
@@ -11,8 +13,6 @@ use tw_server::http::request::Request;
 use tw_server::http::route::ServerName;
 use tw_server::load::Resolve;
 use tw_server::module::Settings;
-use tw_server::names::{Conflicting, HostName, Names, NotAName, Wildcards};
-use tw_server::regex::{BacktrackLimit, Caseless, Match, Regex};
 use tw_server::vars::{Value, VarDef};
 
 /// Longest host of a referer that is looked up.

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use tw_conf::{Args, ConfError, Directive, HTTP, Node, Word, record};
+use tw_core::session::Session;
+use tw_core::vars::Template;
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::module::Settings;
-use tw_server::session::Session;
 use tw_server::vars::{SlotKind, Value};
 
 /// Hundredths of a percent in all.
@@ -76,9 +77,9 @@ impl Settings for SplitClients {
 
 impl Parts {
     /// Appends the value for the text of `source`.
-    pub(crate) fn eval<S: Session>(&self, s: &S, source: &S::Template, out: &mut Vec<u8>) {
+    pub(crate) fn eval<S: Session>(&self, s: &S, source: &Template<S>, out: &mut Vec<u8>) {
         let start = out.len();
-        s.eval(source, out);
+        source.eval(s, out);
         let hash = murmur2(&out[start..]);
         out.truncate(start);
         out.extend_from_slice(self.find(hash));

@@ -16,12 +16,12 @@ use std::sync::Arc;
 
 use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LOCATION, SERVER, Setting, record};
+use tw_core::regex::{Caseless, Regex};
 use tw_server::http::body::Body;
 use tw_server::http::plan::{HeaderFilter, Plan};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::module::Settings;
-use tw_server::regex::{Caseless, Regex};
 use tw_server::vars::{Value, VarDef};
 
 use crate::altered::{Validators, forget_length, refuse_ranges};

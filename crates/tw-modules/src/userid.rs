@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting, record};
+use tw_core::session::Session;
 use tw_http::date;
 use tw_log::{Level, Text};
 use tw_net::Addr;

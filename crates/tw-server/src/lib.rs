@@ -11,11 +11,8 @@ pub mod load;
 pub mod log;
 pub mod metrics;
 pub mod module;
-pub mod names;
 pub mod pools;
 pub mod reach;
-pub mod regex;
-pub mod session;
 #[cfg(test)]
 mod testing;
 pub mod vars;

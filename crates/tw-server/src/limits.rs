@@ -4,9 +4,9 @@
 use tw_base::Limit;
 
 use crate::core::{listen, location, main, server};
-use crate::http::{files, proxy_protocol, request, subrequest, values};
+use crate::http::{files, proxy_protocol, request, subrequest};
 use crate::load::mistakes;
-use crate::{event_loop, pools, regex};
+use crate::{event_loop, pools};
 
 /// All of them, by what they protect. For documents: it copies every record.
 pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
@@ -22,7 +22,7 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
         ),
         (
             "work for one request",
-            [request::LIMITS, subrequest::LIMITS, regex::LIMITS, values::LIMITS].concat(),
+            [request::LIMITS, subrequest::LIMITS, tw_core::regex::LIMITS, tw_core::vars::LIMITS].concat(),
         ),
         ("disks and files", [&[pools::LIMITS], tw_disk::LIMITS, &[files::LIMITS]].concat().concat()),
         (

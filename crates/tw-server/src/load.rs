@@ -29,8 +29,8 @@ use crate::log::{LogTarget, Logs, OtherBatch, SharedErrorLog, SinkRef};
 use crate::module::Module;
 use crate::pools::PoolSettings;
 use crate::reach::Reach;
-use crate::regex::{Caseless, Regex, Regexes};
 use crate::vars::{SlotKind, Template, VarTable};
+use tw_core::regex::{Caseless, Regex, Regexes};
 
 use mistakes::Mistakes;
 

@@ -13,6 +13,7 @@ use tw_base::Limit;
 use bytes::Bytes;
 use tokio::sync::Semaphore;
 use tw_conf::Buffers;
+use tw_core::session::Session;
 use tw_disk::{Account, Class, Source};
 use tw_http::{Known, Method, num};
 use tw_log::Level;

@@ -1,5 +1,6 @@
 //! `$gzip_ratio` and its like: how much smaller a response became, known when its last byte is made.
 
+use tw_core::session::Session;
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::{SlotKind, Value};
@@ -11,7 +12,7 @@ pub(crate) fn slot(name: &str, cx: &mut Resolve<'_>) -> u16 {
 
 /// Appends the value of the variable.
 pub(crate) fn find(name: &str, r: &Request, out: &mut Vec<u8>) -> Value {
-    r.generation().slot_of(name).map_or(Value::Missing, |slot| r.slot(slot, out))
+    r.generation().slots.of(name).map_or(Value::Missing, |slot| r.slot(slot, out))
 }
 
 /// Bytes before and after as nginx writes them: two digits, rounded. `None` if nothing came out.

@@ -1,18 +1,19 @@
 //! The look-up of `map`: names, wildcards and regular expressions to values. It knows no protocol.
 
-use tw_server::regex::{Match, Regex};
-use tw_server::session::Session;
+use tw_core::regex::{Match, Regex};
+use tw_core::session::Session;
+use tw_core::vars::Template;
 
-use tw_server::names::Names;
+use tw_core::names::Names;
 
 /// What a map does with a text.
-pub(crate) struct Table<T> {
+pub(crate) struct Table<S> {
     /// Exact names and wildcards to indices of `values`.
     pub(crate) names: Names<u32>,
     /// Tried in this order when no name is found.
     pub(crate) regexes: Vec<(Regex, u32)>,
     /// All values, each once.
-    pub(crate) values: Vec<Text<T>>,
+    pub(crate) values: Vec<Text<S>>,
     /// The value of `default`.
     pub(crate) default: Option<u32>,
     /// What is looked up.
@@ -29,18 +30,18 @@ pub(crate) enum Subject {
 }
 
 /// A value.
-pub(crate) enum Text<T> {
+pub(crate) enum Text<S> {
     /// Without variables.
     Constant(Box<[u8]>),
     /// With variables.
-    Template(T),
+    Template(Template<S>),
 }
 
-impl<T> Table<T> {
+impl<S: Session> Table<S> {
     /// Appends the value for the text of `source`. Allocates only to grow `out`.
-    pub(crate) fn eval<S: Session<Template = T>>(&self, s: &S, source: &T, out: &mut Vec<u8>) {
+    pub(crate) fn eval(&self, s: &S, source: &Template<S>, out: &mut Vec<u8>) {
         let start = out.len();
-        s.eval(source, out);
+        source.eval(s, out);
         if self.subject == Subject::Host && out.len() > start && out.last() == Some(&b'.') {
             out.pop();
         }
@@ -51,14 +52,14 @@ impl<T> Table<T> {
         out.truncate(start);
         match found.or(self.default).and_then(|at| self.values.get(at as usize)) {
             Some(Text::Constant(text)) => out.extend_from_slice(text),
-            Some(Text::Template(template)) => s.eval(template, out),
+            Some(Text::Template(template)) => template.eval(s, out),
             None => {}
         }
     }
 
     /// The value of the first regular expression that matches. As in nginx none matches an empty text, and none is tried
     /// after one that fails.
-    fn matching(&self, s: &impl Session, subject: &[u8]) -> Option<u32> {
+    fn matching(&self, s: &S, subject: &[u8]) -> Option<u32> {
         if subject.is_empty() {
             return None;
         }
@@ -73,41 +74,43 @@ impl<T> Table<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
     use std::fmt;
 
+    use tw_core::regex::Caseless;
+    use tw_core::vars::{Bindings, Slots, VarTable};
     use tw_log::Level;
     use tw_net::Addr;
-    use tw_server::regex::{BacktrackLimit, Captures, Caseless};
 
     use super::*;
-    use tw_server::names::{HostName, Wildcards};
+    use tw_core::names::{HostName, Wildcards};
 
-    /// A session whose templates are texts in which `$1` is the first group.
-    #[derive(Default)]
-    struct Plain(RefCell<Captures>);
+    /// A session that has captures and no other variables.
+    struct Plain {
+        slots: Slots<Self>,
+        bindings: Bindings,
+    }
 
     impl Session for Plain {
-        type Template = &'static str;
-
         fn client_addr(&self) -> &Addr {
             unreachable!("a map asks for no address")
         }
 
-        fn eval(&self, template: &&'static str, out: &mut Vec<u8>) {
-            let captures = self.0.borrow();
-            let group = String::from_utf8_lossy(captures.group(1).unwrap_or_default()).into_owned();
-            out.extend_from_slice(template.replace("$1", &group).as_bytes());
-        }
-
-        fn matches(&self, regex: &Regex, subject: &[u8]) -> Result<Match, BacktrackLimit> {
-            regex.captures(subject, &mut self.0.borrow_mut())
-        }
-
         fn log(&self, _: Level, _: fmt::Arguments<'_>) {}
+
+        fn slots(&self) -> &Slots<Self> {
+            &self.slots
+        }
+
+        fn bindings(&self) -> &Bindings {
+            &self.bindings
+        }
     }
 
-    fn table_of(subject: Subject, default: Option<u32>) -> Table<&'static str> {
+    fn template(text: &str) -> Template<Plain> {
+        Template::compile(text.as_bytes(), None, &mut VarTable::default()).unwrap()
+    }
+
+    fn table_of(subject: Subject, default: Option<u32>) -> Table<Plain> {
         let mut names = Names::default();
         for (name, value) in [("one", 0), ("*.example.com", 1), ("", 2)] {
             names.add(HostName::parse(name.as_bytes(), Wildcards::Allowed).unwrap(), value).unwrap();
@@ -125,18 +128,19 @@ mod tests {
                 Text::Constant((*b"1").into()),
                 Text::Constant((*b"wild").into()),
                 Text::Constant((*b"empty").into()),
-                Text::Template("B<$1>"),
-                Text::Template("b<$1>"),
-                Text::Template("default"),
+                Text::Template(template("B<$1>")),
+                Text::Template(template("b<$1>")),
+                Text::Template(template("default")),
             ],
             default,
             subject,
         }
     }
 
-    fn look_up(table: &Table<&'static str>, text: &'static str) -> String {
+    fn look_up(table: &Table<Plain>, text: &str) -> String {
+        let s = Plain { slots: VarTable::default().finish().unwrap(), bindings: Bindings::default() };
         let mut out = b"-".to_vec();
-        table.eval(&Plain::default(), &text, &mut out);
+        table.eval(&s, &Template::text(text.as_bytes()), &mut out);
         String::from_utf8(out).unwrap()
     }
 

@@ -1,7 +1,7 @@
 //! The condition of an `if`, as written.
 
 use tw_conf::{ConfError, Node, Word};
-use tw_server::regex::Caseless;
+use tw_core::regex::Caseless;
 
 /// What an `if` asks.
 #[derive(Debug)]

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use tw_conf::{ConfError, Word};
+use tw_core::regex::{Caseless, Regex};
 use tw_server::http::plan::Phase;
 use tw_server::load::Resolve;
-use tw_server::regex::{Caseless, Regex};
 use tw_server::vars::{Place, Template, Var};
 
 use super::answer::Answer;

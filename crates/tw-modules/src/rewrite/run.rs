@@ -4,13 +4,14 @@
 
 use std::ffi::{CStr, CString};
 
+use tw_core::regex::{BacktrackLimit, Match, Regex};
+use tw_core::session::Session;
 use tw_disk::{DiskError, Kind, Meta, Now, Op};
 use tw_log::{Level, Text};
 use tw_server::http::files;
 use tw_server::http::generation::PlanId;
 use tw_server::http::plan::Outcome;
 use tw_server::http::request::{Origin, Request};
-use tw_server::regex::{BacktrackLimit, Match, Regex};
 use tw_server::vars::{Place, Template};
 
 use super::condition::{Expected, FileTest};
@@ -137,7 +138,7 @@ impl<'a> Run<'a> {
         scratch: &mut Vec<u8>,
     ) -> Result<(), Stop> {
         if self.matches(regex, &r.uri.path, r)? == Match::No {
-            r.route.captures.get_mut().clear();
+            r.bindings.captures.get_mut().clear();
             return Ok(());
         }
         r.course.origin = Origin::Internal;
@@ -188,7 +189,7 @@ impl<'a> Run<'a> {
                 var.eval(r, scratch);
                 let matched = self.matches(regex, scratch, r)?;
                 if matched == Match::No {
-                    r.route.captures.get_mut().clear();
+                    r.bindings.captures.get_mut().clear();
                 }
                 Ok(expected.is(matched == Match::Yes))
             }

@@ -15,6 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tw_core::regex::{Caseless, Regex};
 use tw_http::Escape;
 use tw_http::escape::push_html;
 use tw_log::{Level, Text};
@@ -22,7 +23,6 @@ use tw_server::http::body::{Body, Pull};
 use tw_server::http::plan::LocalFuture;
 use tw_server::http::request::{ErrorPages, Request, Uri};
 use tw_server::http::subrequest::{Refused, SUBREQUEST_DEPTH_MAX, Subrequest};
-use tw_server::regex::{Caseless, Regex};
 use tw_server::vars::Value;
 
 use super::commands::{self, Condition, Kind, Known, Values, text_of};

@@ -3,8 +3,8 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
+use tw_core::regex::{Captures, Match, Regex};
 use tw_server::http::request::Request;
-use tw_server::regex::{Captures, Match, Regex};
 use tw_server::vars::Value;
 
 use super::words::Complaint;

@@ -11,9 +11,9 @@ use super::listen::Listen;
 use crate::http::route::ServerName;
 use crate::load::Resolve;
 use crate::module::Settings;
-use crate::names::{HostName, NotAName, Wildcards};
-use crate::regex::Caseless;
 use crate::vars::Template;
+use tw_core::names::{HostName, NotAName, Wildcards};
+use tw_core::regex::Caseless;
 
 /// What is used for all requests of a server.
 pub struct ServerSettings {

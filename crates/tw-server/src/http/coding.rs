@@ -8,7 +8,7 @@ use crate::core::location::{
     PROXIED_ANY, PROXIED_AUTH, PROXIED_EXPIRED, PROXIED_NO_CACHE, PROXIED_NO_ETAG, PROXIED_NO_LAST_MODIFIED,
     PROXIED_NO_STORE, PROXIED_OFF, PROXIED_PRIVATE,
 };
-use crate::regex::Match;
+use tw_core::regex::Match;
 
 /// Whether `r` accepts `coding`, by `Accept-Encoding` alone. A part of another response is not encoded: the whole is.
 /// Does not allocate.

@@ -1,16 +1,17 @@
 //! Where a request enters: a head that was read chooses its server, and becomes a URI to be served.
 
+use tw_core::regex::BacktrackLimit;
+use tw_core::session::Session;
 use tw_log::{Level, Text};
 
 use super::generation::{DebugLines, ListenGroup};
 use super::request::{Request, Route};
-use crate::regex::BacktrackLimit;
 
 /// Takes the host over from the head and chooses the server by it.
 pub(crate) fn choose_server(r: &mut Request, group: &ListenGroup) {
-    let Request { head, route: Route { host, captures, .. }, .. } = &mut *r;
+    let Request { head, route: Route { host, .. }, bindings, .. } = &mut *r;
     host.extend_from_slice(head.host().unwrap_or_default());
-    match group.names.find(host, captures.get_mut()) {
+    match group.names.find(host, bindings.captures.get_mut()) {
         Ok(Some((server, regex))) => {
             r.route.server = server;
             if let Some(regex) = regex {

@@ -143,10 +143,3 @@ impl Config {
         &self.servers[id.0 as usize]
     }
 }
-
-impl Generation {
-    /// The slot of a stored variable by name.
-    pub fn slot_of(&self, name: &str) -> Option<u16> {
-        self.config.slots.names.get(name).copied()
-    }
-}

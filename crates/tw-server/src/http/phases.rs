@@ -5,6 +5,8 @@ pub mod explain;
 use std::rc::Rc;
 use std::time::Duration;
 
+use tw_core::regex::BacktrackLimit;
+use tw_core::session::Session;
 use tw_log::Level;
 
 use super::body::Body;
@@ -12,10 +14,10 @@ use super::decision::{decide, loops, no_content};
 use super::generation::PlanId;
 use super::plan::{Handler, Outcome, Phase, Step};
 use super::realpath_root;
-use super::request::{Health, LoopGeneration, Origin, Request};
+use super::request::{LoopGeneration, Origin, Request};
 use super::wire::Gone;
 use crate::core::location::{Satisfy, Visibility};
-use crate::regex::BacktrackLimit;
+use crate::vars::Health;
 
 /// What runs before a location is chosen once more.
 const AGAIN: &[Phase] = &[Phase::ServerRewrite];
@@ -143,7 +145,7 @@ async fn ask(handler: &dyn Handler, r: &mut Request) -> Outcome {
         Step::Now(outcome) => outcome,
         Step::Wait(future) => future.await,
     };
-    if r.take_health() == Health::Broken { Outcome::Status(500) } else { outcome }
+    if r.bindings.take_health() == Health::Broken { Outcome::Status(500) } else { outcome }
 }
 
 /// Asks all handlers of the access phase, and decides as `satisfy` says.
@@ -217,10 +219,10 @@ pub(super) fn log_by_plan(r: &mut Request) {
 fn locate(r: &mut Request, generation: &Rc<LoopGeneration>) -> Next {
     let server = generation.server(r.route.server);
     let path = std::mem::take(&mut r.uri.path);
-    let mut captures = r.route.captures.take();
+    let mut captures = r.bindings.captures.take();
     let found =
         server.locations.find(&path, &mut captures, &mut |regex, captures| r.store_named(regex, captures));
-    (r.uri.path, *r.route.captures.get_mut()) = (path, captures);
+    (r.uri.path, *r.bindings.captures.get_mut()) = (path, captures);
     let plan = match found {
         Ok(found) => found.unwrap_or(server.plan),
         Err(BacktrackLimit) => {

@@ -4,13 +4,14 @@
 //! allocates nothing.
 
 use std::any::Any;
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::ffi::CStr;
 use std::fmt;
 use std::rc::Rc;
 use std::time::Instant;
 use tw_base::Limit;
 
+use tw_core::vars::Bindings;
 use tw_disk::{Account, Class, Disk, Source};
 use tw_http::{Method, RequestHead, ResponseHead};
 use tw_log::Level;
@@ -22,12 +23,9 @@ use super::generation::{DebugLines, Generation, PlanId, ServerId};
 use super::plan::Plan;
 use super::request_body::RequestBody;
 use super::subrequest::PartOf;
-use super::values::{Cycle, Values};
 use super::wire::Wire;
 use crate::config_thread::Live;
 use crate::core::location::{Root, RootKind};
-use crate::regex::{BacktrackLimit, Captures, Match, Regex};
-use crate::vars::{SlotKind, Value};
 
 /// Internal redirects of one request before it is ended with 500 (nginx's NGX_HTTP_MAX_URI_CHANGES).
 pub const INTERNAL_REDIRECTS_MAX: u8 = 10;
@@ -49,6 +47,8 @@ pub struct Request {
     pub route: Route,
     /// The current URI.
     pub uri: Uri,
+    /// What its variables are bound to: the values of slots, and what the last regular expression captured.
+    pub bindings: Bindings,
     /// How it came to this location.
     pub course: Course,
     /// The body of the request.
@@ -69,8 +69,6 @@ pub struct Route {
     pub plan: PlanId,
     /// The host: of the request line or `Host`, in lower case, without port; empty if there is none.
     pub host: Vec<u8>,
-    /// What the last regular expression captured.
-    pub captures: RefCell<Captures>,
     /// `$realpath_root`, computed when the plan asks for it.
     pub realpath_root: Option<Vec<u8>>,
 }
@@ -87,12 +85,8 @@ pub struct Facts {
     told: Option<Box<Told>>,
     /// What it is a part of, if it is a subrequest.
     pub(crate) part_of: Option<PartOf>,
-    /// Values of stored variables and of computed ones that are kept, by slot.
-    values: RefCell<Values>,
     /// What modules keep with it.
     pub states: States,
-    /// Whether something went wrong where nobody could say so.
-    health: Cell<Health>,
 }
 
 /// What a request costs.
@@ -204,15 +198,6 @@ pub enum Ranges {
     Refused,
 }
 
-/// Whether a request can be answered as its handlers say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Health {
-    /// It can.
-    Sound,
-    /// A variable could not be computed; what was decided by it must not stand.
-    Broken,
-}
-
 /// Who chose the current URI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
@@ -297,14 +282,9 @@ impl Request {
         Self {
             head: RequestHead::new(),
             link: None,
-            route: Route {
-                server: ServerId(0),
-                plan: PlanId(0),
-                host: Vec::new(),
-                captures: RefCell::default(),
-                realpath_root: None,
-            },
+            route: Route { server: ServerId(0), plan: PlanId(0), host: Vec::new(), realpath_root: None },
             uri: Uri::default(),
+            bindings: Bindings::default(),
             course: Course::new(),
             body: RequestBody::default(),
             out: ResponseHead::new(200),
@@ -314,9 +294,7 @@ impl Request {
                 id: Cell::new(None),
                 told: None,
                 part_of: None,
-                values: RefCell::default(),
                 states: States::default(),
-                health: Cell::new(Health::Sound),
             },
             costs: Costs::default(),
         }
@@ -356,7 +334,7 @@ impl Request {
 
     /// Lends values of variables to a subrequest while it runs, and takes them back.
     pub(crate) fn swap_values(&mut self, parent: &mut Self) {
-        self.facts.values.swap(&parent.facts.values);
+        self.bindings.swap_values(&parent.bindings);
     }
 
     /// The client's address.
@@ -427,12 +405,10 @@ impl Request {
         self.route.host.clear();
         self.uri.path.clear();
         self.uri.args.clear();
-        self.route.captures.get_mut().clear();
+        self.bindings.clear();
         self.course = Course::new();
         self.body = RequestBody::default();
         self.out.reset(200);
-        self.facts.values.get_mut().clear();
-        self.facts.health.set(Health::Sound);
         self.costs = Costs::default();
         self.route.realpath_root = None;
         self.facts.id.set(None);
@@ -489,107 +465,6 @@ impl Request {
             RootKind::Alias(len) => path.extend_from_slice(uri.get(*len..).unwrap_or_default()),
             RootKind::Whole if self.course.alias_end == AliasEnd::Uri => path.extend_from_slice(uri),
             RootKind::Whole => {}
-        }
-    }
-
-    /// Appends the value of a slot.
-    pub fn slot(&self, slot: u16, out: &mut Vec<u8>) -> Value {
-        let slots = &self.generation().slots;
-        let Some(kind) = slots.kinds.get(usize::from(slot)) else { return Value::Missing };
-        if let Some(value) = self.stored(slot, out) {
-            return value;
-        }
-        let compute = match (self.plan().computed(slot), kind) {
-            (Some(compute), _) => compute,
-            (None, SlotKind::Computed(compute) | SlotKind::Volatile(compute)) => compute,
-            (None, SlotKind::Stored) => return Value::Missing,
-            (None, SlotKind::Set) => return self.uninitialized(slot),
-            (None, SlotKind::Family(eval, suffix)) => return eval(self, suffix, out),
-        };
-        // The log may ask for values again: nothing is borrowed meanwhile.
-        let begun = self.facts.values.borrow_mut().begin(slot);
-        if let Err(Cycle) = begun {
-            let name = slots.name(slot);
-            self.log(Level::Error, format_args!("cycle while evaluating variable \"{name}\""));
-            return Value::Missing;
-        }
-        let start = out.len();
-        let value = compute(self, out);
-        let mut values = self.facts.values.borrow_mut();
-        match kind {
-            SlotKind::Computed(_) | SlotKind::Stored | SlotKind::Set | SlotKind::Family(..) => {
-                values.computed(slot, value, out.get(start..).unwrap_or_default());
-            }
-            SlotKind::Volatile(_) => values.dropped(slot),
-        }
-        value
-    }
-
-    /// Appends the value that a slot has by now; `None` if it has none.
-    pub fn stored(&self, slot: u16, out: &mut Vec<u8>) -> Option<Value> {
-        self.facts.values.borrow().read(slot, out)
-    }
-
-    /// What a variable of `set` is before it is set: nothing, once with a warning.
-    fn uninitialized(&self, slot: u16) -> Value {
-        if self.plan().core.uninitialized_variable_warn {
-            let name = self.generation().slots.name(slot);
-            self.log(Level::Warn, format_args!("using uninitialized \"{name}\" variable"));
-        }
-        self.facts.values.borrow_mut().store(slot, b"");
-        Value::Found
-    }
-
-    /// Stores a value in a slot. It replaces one that is computed.
-    pub fn set_slot(&mut self, slot: u16, value: impl AsRef<[u8]>) {
-        self.facts.values.get_mut().store(slot, value.as_ref());
-    }
-
-    /// Matches `subject`; a match sets `$1` to `$9` and the variables of named groups. A pattern that runs into its limit
-    /// of backtracking is logged, and ends the request with 500 once the handler that asked is done.
-    pub fn matches(&self, regex: &Regex, subject: &[u8]) -> Result<Match, BacktrackLimit> {
-        let mut captures = self.route.captures.borrow_mut();
-        let matched = match regex.is_match(subject) {
-            // Most do not match, and a plain miss takes a third of the time of a miss with captures.
-            Ok(Match::Yes) => regex.captures(subject, &mut captures),
-            other => other,
-        };
-        match matched {
-            Ok(Match::Yes) => {
-                self.store_named(regex, &captures);
-                Ok(Match::Yes)
-            }
-            Ok(Match::No) => Ok(Match::No),
-            Err(BacktrackLimit) => {
-                drop(captures);
-                let (subject, pattern) = (tw_log::Text(subject), regex.pattern());
-                self.log(
-                    Level::Error,
-                    format_args!("regex \"{pattern}\" exceeded its limit of backtracking on \"{subject}\""),
-                );
-                // DIFF(nginx): what is decided by a match that was given up must not stand.
-                self.facts.health.set(Health::Broken);
-                Err(BacktrackLimit)
-            }
-        }
-    }
-
-    /// Whether something broke since this was last asked, which a 500 must answer.
-    pub(crate) fn take_health(&self) -> Health {
-        self.facts.health.replace(Health::Sound)
-    }
-
-    /// Stores the named groups of a regular expression that has just matched into `captures`.
-    pub fn store_named_captures(&mut self, regex: &Regex) {
-        self.store_named(regex, &self.route.captures.borrow());
-    }
-
-    /// Stores the named groups of a regular expression from what it has captured.
-    pub(crate) fn store_named(&self, regex: &Regex, captures: &Captures) {
-        for (group, name) in regex.names() {
-            if let Some(slot) = self.generation().slot_of(name) {
-                self.facts.values.borrow_mut().store(slot, captures.group(*group).unwrap_or_default());
-            }
         }
     }
 

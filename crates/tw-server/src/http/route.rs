@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::generation::{PlanId, ServerId};
-use crate::names::{Conflicting, HostName, Names};
-use crate::regex::{BacktrackLimit, Captures, Match, Regex};
+use tw_core::names::{Conflicting, HostName, Names};
+use tw_core::regex::{BacktrackLimit, Captures, Match, Regex};
 
 /// Servers of one listening address by name.
 #[derive(Default)]
@@ -262,7 +262,7 @@ fn matches(regex: &Regex, subject: &[u8], captures: &mut Captures) -> Result<Mat
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::regex::Caseless;
+    use tw_core::regex::Caseless;
 
     fn prefix(uri: &str) -> Pattern {
         Pattern::Prefix { uri: uri.as_bytes().into(), no_regex: false }
@@ -344,7 +344,7 @@ mod tests {
     #[test]
     fn names_come_before_regexes() {
         let host = |name: &str| {
-            ServerName::Host(HostName::parse(name.as_bytes(), crate::names::Wildcards::Allowed).unwrap())
+            ServerName::Host(HostName::parse(name.as_bytes(), tw_core::names::Wildcards::Allowed).unwrap())
         };
         let regex =
             |pattern: &str| ServerName::Regex(Regex::new(pattern.as_bytes(), Caseless::Yes).unwrap().into());

@@ -16,13 +16,13 @@ use crate::http::generation::{Given, ListenGroup, PlanId, Server, ServerId, Sock
 use crate::http::plan::{self, Plan};
 use crate::http::route::{Locations, Pattern, ServerNames, Written};
 use crate::module::Resolved;
-use crate::names::Conflicting;
+use tw_core::names::Conflicting;
 
 /// Resolves the `http` block and everything in it.
 pub(super) fn build(http: Scope, table: &Table, cx: &mut Resolve<'_>) -> Result<Built, ConfError> {
     let mut built = Built::default();
     let resolved = resolve(http.raws, None, table, cx)?;
-    let realpath_root = cx.vars.realpath_root;
+    let uses_prepared = cx.vars.uses_prepared;
     for server in http.children {
         let span = server.span;
         let settings = resolve(server.raws, Some(&resolved), table, cx)?;
@@ -32,7 +32,7 @@ pub(super) fn build(http: Scope, table: &Table, cx: &mut Resolve<'_>) -> Result<
         let locations = locations(server.children, &settings, plan, &mut of_server, table, cx)?;
         let named = of_server.named;
         built.servers.push(Server { settings: core, plan, locations, named, span });
-        cx.vars.realpath_root = realpath_root;
+        cx.vars.uses_prepared = uses_prepared;
     }
     Ok(built)
 }
@@ -54,7 +54,7 @@ fn locations(
     cx: &mut Resolve<'_>,
 ) -> Result<Locations, ConfError> {
     let mut list = Vec::with_capacity(scopes.len());
-    let realpath_root = cx.vars.realpath_root;
+    let uses_prepared = cx.vars.uses_prepared;
     for scope in scopes {
         step_back();
         // In a block without a pattern, the location is the one it stands in.
@@ -69,7 +69,7 @@ fn locations(
         let inner = locations(scope.children, &settings, inner_plan, server, table, cx)?;
         cx.location = location;
         cx.nameless = nameless;
-        cx.vars.realpath_root = realpath_root;
+        cx.vars.uses_prepared = uses_prepared;
         let outer_plan = &mut server.built.plans[plan.0 as usize];
         match scope.kind {
             Kind::Location(pattern) => {
@@ -129,7 +129,7 @@ fn add_plan(
     let name = written.as_ref().map_or_else(Box::default, |written| name_of(&written.pattern));
     let mut plan = Plan::new(name, server.clone(), core::<Location>(settings, CORE_LOCATION));
     plan.written = written;
-    plan.uses_realpath_root = cx.vars.realpath_root;
+    plan.uses_realpath_root = cx.vars.uses_prepared;
     for (module, settings) in table.modules().zip(settings) {
         module.install(settings, &mut plan);
         module.reach(settings, &plan.core, &mut built.reach);

@@ -14,7 +14,7 @@ use crate::core::main;
 use crate::http::plan::MethodSet;
 use crate::http::route::Pattern;
 use crate::module::{Module, Raw};
-use crate::regex::Caseless;
+use tw_core::regex::Caseless;
 
 /// Settings as written of one block and of the blocks in it.
 pub(super) struct Scope {

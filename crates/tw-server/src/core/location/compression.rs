@@ -7,7 +7,7 @@ use tw_http::Version;
 
 use super::ALL;
 use crate::load::Resolve;
-use crate::regex::{Caseless, Regex};
+use tw_core::regex::{Caseless, Regex};
 
 /// Conditions for compressed responses.
 #[derive(Clone)]

@@ -28,7 +28,7 @@ use crate::http::realpath_root;
 use crate::http::request::{LoopGeneration, Request};
 use crate::http::route::{Pattern, ServerName};
 use crate::http::wire::Wire;
-use crate::names::HostName;
+use tw_core::names::HostName;
 
 /// Longest time for all rewrite phases of one explanation; only a disk that stands still takes it.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -223,7 +223,7 @@ fn why_server(r: &Request, group: &ListenGroup, host: &str) -> String {
 fn name_takes(name: &ServerName, host: &[u8]) -> bool {
     match name {
         ServerName::Host(name) => name.takes(host),
-        ServerName::Regex(regex) => regex.is_match(host) == Ok(crate::regex::Match::Yes),
+        ServerName::Regex(regex) => regex.is_match(host) == Ok(tw_core::regex::Match::Yes),
     }
 }
 

@@ -54,7 +54,8 @@ pub(super) static VARIABLES: &[VarDef] = &[
         "realpath_root",
         |r, out| put_maybe(out, r.route.realpath_root.as_deref()),
         "The same without symbolic links.",
-    ),
+    )
+    .prepared(),
     VarDef::one("request_filename", request_filename, "File that the current URI names."),
     VarDef::one(
         "disk_wait_time",

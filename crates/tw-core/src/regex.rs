@@ -1,7 +1,7 @@
 //! Regular expressions as nginx users write them: PCRE syntax on bytes, named captures, a bounded amount of backtracking.
 //!
 //! A pattern without lookaround or backreferences runs on an automaton in linear time; the rest backtracks at most
-//! [`BACKTRACK_LIMIT`] steps and then fails, so that one hostile request cannot hold a loop.
+//! [`BACKTRACK_LIMIT`] steps and then fails, so that one hostile client cannot hold a loop.
 
 mod pcre;
 mod property;
@@ -15,7 +15,8 @@ use tw_base::Limit;
 /// Steps a backtracking match may take before it is given up (about 10 ms of one core).
 pub const BACKTRACK_LIMIT: usize = 500_000;
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::count(
+/// What bounds a match.
+pub const LIMITS: &[Limit] = &[Limit::count(
     "BACKTRACK_LIMIT",
     BACKTRACK_LIMIT as u64,
     "Steps of one match of a regular expression",
@@ -146,11 +147,11 @@ impl Regex {
 
 /// The expressions of a configuration, each compiled once: the same one often stands in many servers.
 #[derive(Default)]
-pub(crate) struct Regexes(HashMap<(Box<[u8]>, Caseless), Arc<Regex>>);
+pub struct Regexes(HashMap<(Box<[u8]>, Caseless), Arc<Regex>>);
 
 impl Regexes {
     /// The compiled `pattern`. The error is the compiler's text.
-    pub(crate) fn compile(&mut self, pattern: &[u8], caseless: Caseless) -> Result<Arc<Regex>, String> {
+    pub fn compile(&mut self, pattern: &[u8], caseless: Caseless) -> Result<Arc<Regex>, String> {
         let key = (pattern.into(), caseless);
         if let Some(known) = self.0.get(&key) {
             return Ok(known.clone());

@@ -1,16 +1,17 @@
-//! The values of a request's slots: what was stored in them, and what was computed once and is kept.
+//! The values of a session's slots: what was stored in them, and what was computed once and is kept.
 //!
-//! All of them stand after each other in one buffer, which the next request uses again.
+//! All of them stand after each other in one buffer, which the next session uses again.
 
-use crate::vars::Value;
 use tw_base::Limit;
+
+use super::Value;
 
 /// Slots that may be computed inside each other: nginx's bound for a chain of maps.
 const DEPTH_MAX: u8 = 100;
-/// Bytes of values that are kept as memory for the next request.
+/// Bytes of values that are kept as memory for the next session.
 const KEPT_MAX: usize = 64 << 10;
 
-pub(crate) const LIMITS: &[Limit] = &[
+pub(super) const LIMITS: &[Limit] = &[
     Limit::count(
         "DEPTH_MAX",
         DEPTH_MAX as u64,
@@ -27,7 +28,7 @@ pub(crate) const LIMITS: &[Limit] = &[
 
 /// Values by slot.
 #[derive(Default)]
-pub(crate) struct Values {
+pub(super) struct Values {
     slots: Vec<Slot>,
     bytes: Vec<u8>,
     /// How many are being computed.
@@ -49,11 +50,11 @@ enum Slot {
 
 /// A slot cannot be computed: it needs itself, or too many others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Cycle;
+pub(super) struct Cycle;
 
 impl Values {
     /// Forgets all values.
-    pub(crate) fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.slots.clear();
         self.bytes.clear();
         if self.bytes.capacity() > KEPT_MAX {
@@ -63,7 +64,7 @@ impl Values {
     }
 
     /// Appends the value of a slot to `out`; `None` if it has to be computed.
-    pub(crate) fn read(&self, slot: u16, out: &mut Vec<u8>) -> Option<Value> {
+    pub(super) fn read(&self, slot: u16, out: &mut Vec<u8>) -> Option<Value> {
         match *self.slots.get(usize::from(slot))? {
             Slot::Empty | Slot::Computing => None,
             Slot::Missing => Some(Value::Missing),
@@ -75,14 +76,14 @@ impl Values {
     }
 
     /// Stores a value.
-    pub(crate) fn store(&mut self, slot: u16, value: &[u8]) {
+    pub(super) fn store(&mut self, slot: u16, value: &[u8]) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(value);
         *self.slot(slot) = Slot::Found(start, start + value.len());
     }
 
     /// Begins to compute a slot; [`Values::computed`] or [`Values::dropped`] must follow.
-    pub(crate) fn begin(&mut self, slot: u16) -> Result<(), Cycle> {
+    pub(super) fn begin(&mut self, slot: u16) -> Result<(), Cycle> {
         if self.depth == DEPTH_MAX || *self.slot(slot) == Slot::Computing {
             return Err(Cycle);
         }
@@ -92,7 +93,7 @@ impl Values {
     }
 
     /// Keeps what was computed.
-    pub(crate) fn computed(&mut self, slot: u16, value: Value, bytes: &[u8]) {
+    pub(super) fn computed(&mut self, slot: u16, value: Value, bytes: &[u8]) {
         self.depth = self.depth.saturating_sub(1);
         match value {
             Value::Found => self.store(slot, bytes),
@@ -101,7 +102,7 @@ impl Values {
     }
 
     /// Forgets what was computed.
-    pub(crate) fn dropped(&mut self, slot: u16) {
+    pub(super) fn dropped(&mut self, slot: u16) {
         self.depth = self.depth.saturating_sub(1);
         *self.slot(slot) = Slot::Empty;
     }

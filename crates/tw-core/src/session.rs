@@ -1,0 +1,72 @@
+//! What decisions about a client ask, whatever protocol it speaks: the client's address, text with variables, a log.
+//!
+//! `map`, `geo`, limits and access rules decide by this trait alone. A protocol says what is its own, and has the values of
+//! variables and regular expressions for nothing.
+
+use std::fmt;
+
+use tw_log::Level;
+use tw_net::Addr;
+
+use crate::regex::{BacktrackLimit, Captures, Match, Regex};
+use crate::vars::{Bindings, Computed, Slots, Value, bindings};
+
+/// A client being served.
+pub trait Session: Sized + 'static {
+    /// The client's address, as trusted proxies tell it.
+    fn client_addr(&self) -> &Addr;
+
+    /// Writes a line into the error log, with who asked for what.
+    fn log(&self, level: Level, message: fmt::Arguments<'_>);
+
+    /// The slots of the configuration it is served by.
+    fn slots(&self) -> &Slots<Self>;
+
+    /// What its variables are bound to.
+    fn bindings(&self) -> &Bindings;
+
+    /// How a slot is computed where the session is now, if there is a way of its own.
+    fn computed_here(&self, _slot: u16) -> Option<&Computed<Self>> {
+        None
+    }
+
+    /// Whether a variable that is used before `set` has given it a value is worth a warning.
+    fn warns_of_uninitialized(&self) -> bool {
+        true
+    }
+
+    /// Appends the value of a slot.
+    fn slot(&self, slot: u16, out: &mut Vec<u8>) -> Value {
+        bindings::slot(self, slot, out)
+    }
+
+    /// Appends the value that a slot has by now; `None` if it has none.
+    fn stored(&self, slot: u16, out: &mut Vec<u8>) -> Option<Value> {
+        self.bindings().read(slot, out)
+    }
+
+    /// Stores a value in a slot. It replaces one that is computed.
+    fn set_slot(&mut self, slot: u16, value: impl AsRef<[u8]>) {
+        self.bindings().store(slot, value.as_ref());
+    }
+
+    /// Matches `subject`; a match sets `$1` to `$9` and the variables of named groups. A pattern that runs into its limit
+    /// of backtracking is logged, and ends the session with an error once the handler that asked is done.
+    fn matches(&self, regex: &Regex, subject: &[u8]) -> Result<Match, BacktrackLimit> {
+        bindings::matches(self, regex, subject)
+    }
+
+    /// Stores the named groups of a regular expression that has just matched into the captures.
+    fn store_named_captures(&self, regex: &Regex) {
+        self.store_named(regex, &self.bindings().captures.borrow());
+    }
+
+    /// Stores the named groups of a regular expression from what it has captured.
+    fn store_named(&self, regex: &Regex, captures: &Captures) {
+        for (group, name) in regex.names() {
+            if let Some(slot) = self.slots().of(name) {
+                self.bindings().store(slot, captures.group(*group).unwrap_or_default());
+            }
+        }
+    }
+}

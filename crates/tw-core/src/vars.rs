@@ -1,0 +1,244 @@
+//! Variables and templates (nginx: complex values) of one kind of session.
+//!
+//! A name is bound once, at load: to a function of the session, to a family (`http_`, `arg_` …) with its suffix, or to a
+//! slot that `set`, a named capture or a module fills. Evaluating a [`Template`] is a walk over its parts and never waits.
+
+pub(crate) mod bindings;
+mod table;
+mod template;
+mod values;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tw_base::Limit;
+
+use crate::session::Session;
+
+pub use bindings::{Bindings, Health};
+pub use table::VarTable;
+pub use template::{Template, names_in};
+
+/// What bounds the values of one session.
+pub const LIMITS: &[Limit] = values::LIMITS;
+
+/// Whether a variable has a value for this session. A missing one is written as nothing, or `-` in an access log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Value {
+    /// The value was appended.
+    Found,
+    /// There is none; nothing was appended.
+    Missing,
+}
+
+/// Computes a variable: appends its value to `out`.
+pub type Eval<S> = fn(s: &S, out: &mut Vec<u8>) -> Value;
+/// Computes a variable of a family, given what follows the prefix (lower case).
+pub type EvalFamily<S> = fn(s: &S, suffix: &[u8], out: &mut Vec<u8>) -> Value;
+/// Takes a new value for a variable that is not merely stored (`set $args …`).
+pub type Assign<S> = fn(s: &mut S, value: Vec<u8>);
+
+/// A variable as a module declares it.
+pub struct VarDef<S> {
+    /// Name without `$`; for a family the prefix, ending in `_`.
+    pub name: &'static str,
+    /// What computes it.
+    pub get: Get<S>,
+    /// What takes a new value; `None` if nothing may change the variable.
+    pub assign: Option<Assign<S>>,
+    /// When its value can be known.
+    pub when: When,
+    /// One line for `docs/variables.md`.
+    pub doc: &'static str,
+}
+
+/// When the value of a variable can be known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// Whenever it is asked for.
+    Always,
+    /// Once something that waits has found it out, before the handlers of a block that uses it run.
+    Prepared,
+}
+
+/// How a declared variable is computed.
+pub enum Get<S> {
+    /// One name.
+    One(Eval<S>),
+    /// All names that begin with the prefix.
+    Family(EvalFamily<S>),
+    /// One name; the value is kept in the session. A block may say how it is computed there, see
+    /// [`Session::computed_here`].
+    Kept(Eval<S>),
+    /// The module stores its value in the session, in the slot that it is told at load.
+    Stored,
+}
+
+impl<S> VarDef<S> {
+    /// A variable with one name.
+    pub const fn one(name: &'static str, eval: Eval<S>, doc: &'static str) -> Self {
+        Self::new(name, Get::One(eval), doc)
+    }
+
+    /// A variable whose value is kept in the session, and which `set` and its like may replace. A block may say how it is
+    /// computed there.
+    pub const fn kept(name: &'static str, eval: Eval<S>, doc: &'static str) -> Self {
+        Self::new(name, Get::Kept(eval), doc)
+    }
+
+    /// A family of variables.
+    pub const fn family(prefix: &'static str, eval: EvalFamily<S>, doc: &'static str) -> Self {
+        Self::new(prefix, Get::Family(eval), doc)
+    }
+
+    /// A variable whose value the module stores when it knows it; missing until then.
+    pub const fn stored(name: &'static str, doc: &'static str) -> Self {
+        Self::new(name, Get::Stored, doc)
+    }
+
+    const fn new(name: &'static str, get: Get<S>, doc: &'static str) -> Self {
+        Self { name, get, assign: None, when: When::Always, doc }
+    }
+
+    /// The same variable, which may be changed.
+    pub const fn assigned_by(mut self, assign: Assign<S>) -> Self {
+        self.assign = Some(assign);
+        self
+    }
+
+    /// The same variable with one name, whose value must be [prepared](When::Prepared).
+    pub const fn prepared(mut self) -> Self {
+        self.when = When::Prepared;
+        self
+    }
+}
+
+/// A variable bound at load.
+pub enum Var<S> {
+    /// A function of the session.
+    One(Eval<S>),
+    /// A family and the suffix; and the slot of the name, if something in the configuration may store a value for it.
+    Family(EvalFamily<S>, Box<[u8]>, Option<u16>),
+    /// A slot ([`Session::slot`]).
+    Slot(u16),
+}
+
+impl<S: Session> Var<S> {
+    /// Appends the value for `s` to `out`.
+    pub fn eval(&self, s: &S, out: &mut Vec<u8>) -> Value {
+        match self {
+            Var::One(eval) => eval(s, out),
+            Var::Family(eval, suffix, None) => eval(s, suffix, out),
+            Var::Family(eval, suffix, Some(slot)) => match s.slots().kinds.get(usize::from(*slot)) {
+                // What was bound before a `map` defined it.
+                Some(SlotKind::Computed(_) | SlotKind::Volatile(_)) => s.slot(*slot, out),
+                _ => s.stored(*slot, out).unwrap_or_else(|| eval(s, suffix, out)),
+            },
+            Var::Slot(slot) => s.slot(*slot, out),
+        }
+    }
+}
+
+/// A computed variable that a module defines at load (`map`, `geo` …).
+pub type Computed<S> = Arc<dyn Fn(&S, &mut Vec<u8>) -> Value + Send + Sync>;
+
+/// What fills a slot.
+pub enum SlotKind<S> {
+    /// A handler stores a value in the session (named captures).
+    Stored,
+    /// `set` stores a value in the session; using it before is worth a warning.
+    Set,
+    /// It is computed when it is first used and kept in the session; a value that is stored comes before it.
+    Computed(Computed<S>),
+    /// It is computed on each use, unless a value was stored.
+    Volatile(Computed<S>),
+    /// It is one of a family, unless a value was stored.
+    Family(EvalFamily<S>, Box<[u8]>),
+}
+
+/// The slots of a configuration.
+pub struct Slots<S> {
+    /// What fills each.
+    pub kinds: Box<[SlotKind<S>]>,
+    /// Which one has which name.
+    pub names: HashMap<Box<str>, u16>,
+    one: HashMap<&'static str, Eval<S>>,
+    families: Vec<(&'static str, EvalFamily<S>)>,
+}
+
+impl<S> Slots<S> {
+    /// The variable of a name that is known only now, as in a command of SSI; the name is in lower case.
+    pub fn find(&self, name: &str) -> Option<Var<S>> {
+        if let Some(slot) = self.names.get(name) {
+            return Some(Var::Slot(*slot));
+        }
+        if let Some(eval) = self.one.get(name) {
+            return Some(Var::One(*eval));
+        }
+        let (eval, suffix) = family(&self.families, name)?;
+        Some(Var::Family(eval, suffix, None))
+    }
+
+    /// The slot of a name that has one.
+    pub fn of(&self, name: &str) -> Option<u16> {
+        self.names.get(name).copied()
+    }
+
+    /// The name of a slot, for messages.
+    pub fn name(&self, slot: u16) -> &str {
+        self.names.iter().find(|(_, at)| **at == slot).map_or("", |(name, _)| name)
+    }
+}
+
+/// The family a name belongs to: the one with the longest prefix; and what follows the prefix.
+fn family<S>(families: &[(&'static str, EvalFamily<S>)], name: &str) -> Option<(EvalFamily<S>, Box<[u8]>)> {
+    let families = families.iter().filter(|(prefix, _)| name.starts_with(prefix));
+    let (prefix, eval) = families.max_by_key(|(prefix, _)| prefix.len())?;
+    Some((*eval, name.as_bytes()[prefix.len()..].into()))
+}
+
+/// Where a new value of a variable goes (`set` and its like).
+pub enum Place<S> {
+    /// A slot of the session.
+    Slot(u16),
+    /// The variable takes it itself.
+    Assign(Assign<S>),
+}
+
+impl<S: Session> Place<S> {
+    /// Stores `value`.
+    pub fn store(self, s: &mut S, value: Vec<u8>) {
+        match self {
+            Self::Slot(slot) => s.set_slot(slot, value),
+            Self::Assign(assign) => assign(s, value),
+        }
+    }
+}
+
+// What derives would write, but for any kind of session: none of these holds one.
+
+impl<S> Clone for Get<S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S> Copy for Get<S> {}
+
+impl<S> Clone for Place<S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S> Copy for Place<S> {}
+
+impl<S> Clone for Var<S> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::One(eval) => Self::One(*eval),
+            Self::Family(eval, suffix, slot) => Self::Family(*eval, suffix.clone(), *slot),
+            Self::Slot(slot) => Self::Slot(*slot),
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! What the variables of one session are bound to: the values of its slots, and what regular expressions captured.
+//!
+//! Whoever asks for a value has the session borrowed already, so everything here changes behind a shared reference.
+
+use std::cell::{Cell, RefCell};
+
+use tw_log::{Level, Text};
+
+use super::values::{Cycle, Values};
+use super::{SlotKind, Value};
+use crate::regex::{BacktrackLimit, Captures, Match, Regex};
+use crate::session::Session;
+
+/// The values of one session.
+#[derive(Default)]
+pub struct Bindings {
+    /// What the last regular expression captured.
+    pub captures: RefCell<Captures>,
+    /// Values of stored variables and of computed ones that are kept, by slot.
+    values: RefCell<Values>,
+    /// Whether something went wrong where nobody could say so.
+    health: Cell<Health>,
+}
+
+/// Whether a session can be decided about as its handlers say.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Health {
+    /// It can.
+    #[default]
+    Sound,
+    /// A variable could not be computed; what was decided by it must not stand.
+    Broken,
+}
+
+impl Bindings {
+    /// Forgets everything, keeps the memory.
+    pub fn clear(&mut self) {
+        self.captures.get_mut().clear();
+        self.values.get_mut().clear();
+        self.health.set(Health::Sound);
+    }
+
+    /// Whether something broke since this was last asked.
+    pub fn take_health(&self) -> Health {
+        self.health.replace(Health::Sound)
+    }
+
+    /// Lends the values of slots to another session, or takes them back.
+    pub fn swap_values(&self, other: &Self) {
+        self.values.swap(&other.values);
+    }
+
+    /// Appends the value that a slot has by now; `None` if it has none.
+    pub(crate) fn read(&self, slot: u16, out: &mut Vec<u8>) -> Option<Value> {
+        self.values.borrow().read(slot, out)
+    }
+
+    /// Stores a value in a slot.
+    pub(crate) fn store(&self, slot: u16, value: &[u8]) {
+        self.values.borrow_mut().store(slot, value);
+    }
+}
+
+/// Appends the value of a slot, which is computed if there is none.
+pub(crate) fn slot<S: Session>(s: &S, slot: u16, out: &mut Vec<u8>) -> Value {
+    let slots = s.slots();
+    let Some(kind) = slots.kinds.get(usize::from(slot)) else { return Value::Missing };
+    let bindings = s.bindings();
+    if let Some(value) = bindings.read(slot, out) {
+        return value;
+    }
+    let compute = match (s.computed_here(slot), kind) {
+        (Some(compute), _) => compute,
+        (None, SlotKind::Computed(compute) | SlotKind::Volatile(compute)) => compute,
+        (None, SlotKind::Stored) => return Value::Missing,
+        (None, SlotKind::Set) => return uninitialized(s, slot),
+        (None, SlotKind::Family(eval, suffix)) => return eval(s, suffix, out),
+    };
+    // The log may ask for values again: nothing is borrowed meanwhile.
+    let begun = bindings.values.borrow_mut().begin(slot);
+    if let Err(Cycle) = begun {
+        let name = slots.name(slot);
+        s.log(Level::Error, format_args!("cycle while evaluating variable \"{name}\""));
+        return Value::Missing;
+    }
+    let start = out.len();
+    let value = compute(s, out);
+    let mut values = bindings.values.borrow_mut();
+    match kind {
+        SlotKind::Computed(_) | SlotKind::Stored | SlotKind::Set | SlotKind::Family(..) => {
+            values.computed(slot, value, out.get(start..).unwrap_or_default());
+        }
+        SlotKind::Volatile(_) => values.dropped(slot),
+    }
+    value
+}
+
+/// What a variable of `set` is before it is set: nothing, once with a warning.
+fn uninitialized<S: Session>(s: &S, slot: u16) -> Value {
+    if s.warns_of_uninitialized() {
+        let name = s.slots().name(slot);
+        s.log(Level::Warn, format_args!("using uninitialized \"{name}\" variable"));
+    }
+    s.bindings().store(slot, b"");
+    Value::Found
+}
+
+/// Matches `subject`, and keeps what was captured.
+pub(crate) fn matches<S: Session>(s: &S, regex: &Regex, subject: &[u8]) -> Result<Match, BacktrackLimit> {
+    let mut captures = s.bindings().captures.borrow_mut();
+    let matched = match regex.is_match(subject) {
+        // Most do not match, and a plain miss takes a third of the time of a miss with captures.
+        Ok(Match::Yes) => regex.captures(subject, &mut captures),
+        other => other,
+    };
+    match matched {
+        Ok(Match::Yes) => {
+            s.store_named(regex, &captures);
+            Ok(Match::Yes)
+        }
+        Ok(Match::No) => Ok(Match::No),
+        Err(BacktrackLimit) => {
+            drop(captures);
+            let (subject, pattern) = (Text(subject), regex.pattern());
+            s.log(
+                Level::Error,
+                format_args!("regex \"{pattern}\" exceeded its limit of backtracking on \"{subject}\""),
+            );
+            // DIFF(nginx): what is decided by a match that was given up must not stand.
+            s.bindings().health.set(Health::Broken);
+            Err(BacktrackLimit)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+    use super::*;
+    use crate::regex::Caseless;
+    use crate::testing::{Plain, table};
+    use crate::vars::{Template, VarTable};
+
+    /// Counts how often it was computed, in its value.
+    fn counted(
+        vars: &mut VarTable<Plain>,
+        name: &str,
+        kind: fn(super::super::Computed<Plain>) -> SlotKind<Plain>,
+    ) {
+        let count = AtomicU32::new(0);
+        let compute = move |_: &Plain, out: &mut Vec<u8>| {
+            out.extend_from_slice((count.fetch_add(1, Relaxed) + 1).to_string().as_bytes());
+            Value::Found
+        };
+        vars.compute(name, kind(Arc::new(compute))).unwrap();
+    }
+
+    #[test]
+    fn values_are_stored_computed_once_or_each_time() {
+        let mut vars = table();
+        counted(&mut vars, "kept", SlotKind::Computed);
+        counted(&mut vars, "volatile", SlotKind::Volatile);
+        vars.place_of_set("set").unwrap();
+        vars.place_of_set("in_x").unwrap();
+        let text =
+            Template::compile(b"$kept$kept $volatile$volatile <$set$set> $in_x", None, &mut vars).unwrap();
+        let mut s = Plain::new(vars);
+        assert_eq!(text.value(&s), b"11 12 <> x");
+        assert_eq!(s.logged.take(), ["warn: using uninitialized \"set\" variable"]);
+        for name in ["kept", "volatile", "set", "in_x"] {
+            let slot = s.slots().of(name).unwrap();
+            s.set_slot(slot, "=");
+        }
+        assert_eq!(text.value(&s), b"== == <==> =");
+        let mut bindings = Bindings::default();
+        bindings.swap_values(s.bindings());
+        assert_eq!(text.value(&s), b"22 34 <> x");
+        bindings.swap_values(s.bindings());
+        assert_eq!(text.value(&s), b"== == <==> =");
+        bindings.clear();
+        bindings.swap_values(s.bindings());
+        assert_eq!(text.value(&s), b"33 56 <> x");
+    }
+
+    #[test]
+    fn a_variable_that_needs_itself_is_missing() {
+        let mut vars = table();
+        let slot = vars.define("a", SlotKind::Stored);
+        let compute = Arc::new(move |s: &Plain, out: &mut Vec<u8>| s.slot(slot, out));
+        vars.compute("a", SlotKind::Computed(compute)).unwrap();
+        let s = Plain::new(vars);
+        assert_eq!(s.slot(slot, &mut Vec::new()), Value::Missing);
+        assert_eq!(s.logged.take(), ["error: cycle while evaluating variable \"a\""]);
+    }
+
+    #[test]
+    fn matches_give_groups_and_names() {
+        let mut vars = table();
+        vars.capture("Rest").unwrap();
+        let text = Template::compile(b"$1 $rest", None, &mut vars).unwrap();
+        let s = Plain::new(vars);
+        let regex = |pattern: &[u8]| Regex::new(pattern, Caseless::No).unwrap();
+        assert_eq!(s.matches(&regex(b"^a(.)(?<rest>.*)$"), b"abcd"), Ok(Match::Yes));
+        assert_eq!(s.matches(&regex(b"^(x)"), b"abcd"), Ok(Match::No));
+        assert_eq!(text.value(&s), b"b cd");
+        assert_eq!(s.bindings().take_health(), Health::Sound);
+        let given_up = s.matches(&regex(b"^((a|aa)+)+(?!x)\\1c$"), &[b'a'; 64]);
+        assert_eq!(given_up, Err(BacktrackLimit));
+        assert!(s.logged.take()[0].starts_with("error: regex \"^((a|aa)+)+(?!x)\\1c$\" exceeded"));
+        let healths = [(); 2].map(|()| s.bindings().take_health());
+        assert_eq!(healths, [Health::Broken, Health::Sound]);
+        assert_eq!(text.value(&s), b"b cd");
+    }
+}

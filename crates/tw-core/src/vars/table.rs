@@ -1,0 +1,265 @@
+//! The names of variables while a configuration is loaded.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use tw_conf::{ConfError, Span};
+
+use super::{Assign, Eval, EvalFamily, Get, Place, SlotKind, Slots, Var, VarDef, When, family};
+
+/// All names known while a configuration is loaded.
+pub struct VarTable<S> {
+    one: HashMap<&'static str, One<S>>,
+    families: Vec<(&'static str, EvalFamily<S>)>,
+    /// Stored variables of modules, which nothing else may change.
+    fixed: HashSet<&'static str>,
+    slots: HashMap<Box<str>, u16>,
+    kinds: Vec<Option<SlotKind<S>>>,
+    /// The names of the slots.
+    names: Vec<Box<str>>,
+    /// Where slots were used that nobody had defined by then, for messages about unknown variables.
+    open: Vec<(u16, Option<Span>)>,
+    /// Whether a variable that must be [prepared](When::Prepared) was bound. For those who load: they set it back at the end
+    /// of a block.
+    pub uses_prepared: bool,
+}
+
+/// A variable with one name.
+struct One<S> {
+    eval: Eval<S>,
+    assign: Option<Assign<S>>,
+    when: When,
+}
+
+impl<S: 'static> VarTable<S> {
+    /// Adds the variables of one module.
+    pub fn declare(&mut self, defs: &'static [VarDef<S>]) {
+        for def in defs {
+            match def.get {
+                Get::One(eval) => {
+                    self.one.insert(def.name, One { eval, assign: def.assign, when: def.when });
+                }
+                Get::Family(eval) => self.families.push((def.name, eval)),
+                Get::Kept(eval) => {
+                    self.define(def.name, SlotKind::Computed(Arc::new(eval)));
+                }
+                Get::Stored => {
+                    self.define(def.name, SlotKind::Stored);
+                    self.fixed.insert(def.name);
+                }
+            }
+        }
+    }
+
+    /// Binds a name as used in a template. A name nobody declared gets a slot and must be defined before [`finish`].
+    ///
+    /// [`finish`]: Self::finish
+    pub fn bind(&mut self, name: &str, at: Option<Span>) -> Var<S> {
+        let name = name.to_ascii_lowercase();
+        if let Some(&slot) = self.slots.get(name.as_str()) {
+            return match &self.kinds[usize::from(slot)] {
+                Some(SlotKind::Family(eval, suffix)) => Var::Family(*eval, suffix.clone(), Some(slot)),
+                Some(_) => Var::Slot(slot),
+                None => {
+                    self.open.push((slot, at));
+                    Var::Slot(slot)
+                }
+            };
+        }
+        if let Some(one) = self.one.get(name.as_str()) {
+            self.uses_prepared |= one.when == When::Prepared;
+            return Var::One(one.eval);
+        }
+        if let Some((eval, suffix)) = family(&self.families, &name) {
+            // A `set` that is read later may still give it a value.
+            let slot = self.define(&name, SlotKind::Family(eval, suffix.clone()));
+            return Var::Family(eval, suffix, Some(slot));
+        }
+        let slot = self.slot(&name);
+        self.open.push((slot, at));
+        Var::Slot(slot)
+    }
+
+    /// Where new values of `name` are stored, which becomes a stored variable if nobody declared it.
+    /// The error is nginx's: the variable is one that nothing may change.
+    pub fn place(&mut self, name: &str) -> Result<Place<S>, ConfError> {
+        self.place_as(name, SlotKind::Stored)
+    }
+
+    /// The same for `set`.
+    ///
+    /// Of a family, a name that was not set has the value it has without `set`.
+    pub fn place_of_set(&mut self, name: &str) -> Result<Place<S>, ConfError> {
+        match family(&self.families, &name.to_ascii_lowercase()) {
+            Some((eval, suffix)) => self.place_as(name, SlotKind::Family(eval, suffix)),
+            None => self.place_as(name, SlotKind::Set),
+        }
+    }
+
+    fn place_as(&mut self, name: &str, kind: SlotKind<S>) -> Result<Place<S>, ConfError> {
+        let lower = name.to_ascii_lowercase();
+        match self.one.get(lower.as_str()) {
+            None if self.fixed.contains(lower.as_str()) => {
+                Err(ConfError::new(format!("the duplicate \"{name}\" variable")))
+            }
+            Some(One { assign: Some(assign), .. }) => Ok(Place::Assign(*assign)),
+            Some(One { assign: None, .. }) => {
+                Err(ConfError::new(format!("the duplicate \"{name}\" variable")))
+            }
+            None => Ok(Place::Slot(self.define(name, kind))),
+        }
+    }
+
+    /// Makes `name` a stored variable that a named group of a regular expression fills. A variable that `set` may change
+    /// is hidden by it, as in nginx.
+    ///
+    /// # Errors
+    /// nginx's: the variable is one that nothing may change.
+    pub fn capture(&mut self, name: &str) -> Result<(), ConfError> {
+        if let Place::Assign(_) = self.place(name)? {
+            self.define(name, SlotKind::Stored);
+        }
+        Ok(())
+    }
+
+    /// Makes `name` a variable that is computed, as `map` does. It hides one that `set` may change; of two definitions the
+    /// later one holds.
+    ///
+    /// # Errors
+    /// nginx's: the variable is one that nothing may change.
+    pub fn compute(&mut self, name: &str, kind: SlotKind<S>) -> Result<(), ConfError> {
+        self.place(name)?;
+        self.define(name, kind);
+        Ok(())
+    }
+
+    /// Defines a name as a slot and says how it is filled. A stored slot does not replace a computed one.
+    pub fn define(&mut self, name: &str, kind: SlotKind<S>) -> u16 {
+        let slot = self.slot(&name.to_ascii_lowercase());
+        let known = &mut self.kinds[slot as usize];
+        let is_replaced = match (&known, &kind) {
+            (None | Some(SlotKind::Family(..)), _) => true,
+            (_, SlotKind::Stored | SlotKind::Set | SlotKind::Family(..)) => false,
+            (_, SlotKind::Computed(_) | SlotKind::Volatile(_)) => true,
+        };
+        if is_replaced {
+            *known = Some(kind);
+        }
+        slot
+    }
+
+    /// Every use of a name that nobody has defined.
+    pub fn undefined(&self) -> Vec<(String, Option<Span>)> {
+        let open = self.open.iter().filter(|(slot, _)| self.kinds[usize::from(*slot)].is_none());
+        open.map(|(slot, at)| (self.names[usize::from(*slot)].to_string(), *at)).collect()
+    }
+
+    /// Whether a name, in lower case, has a value.
+    pub fn is_defined(&self, name: &str) -> bool {
+        let has_slot = || self.slots.get(name).is_some_and(|slot| self.kinds[usize::from(*slot)].is_some());
+        self.one.contains_key(name) || has_slot() || family(&self.families, name).is_some()
+    }
+
+    /// The name that is nearest to one that has no value.
+    pub fn nearest(&self, name: &str) -> Option<&str> {
+        let mut names: Vec<&str> = self.one.keys().copied().collect();
+        names.extend(self.slots.keys().map(|name| &**name).filter(|name| self.is_defined(name)));
+        names.sort_unstable();
+        tw_conf::nearest(name, names)
+    }
+
+    /// Ends loading: every slot that is used must have been defined.
+    pub fn finish(self) -> Result<Slots<S>, ConfError> {
+        if self.kinds.len() > usize::from(u16::MAX) {
+            return Err(ConfError::new(format!("more than {} variables are defined", u16::MAX)));
+        }
+        if let Some((name, at)) = self.undefined().into_iter().next() {
+            return Err(located(ConfError::new(format!("unknown \"{name}\" variable")), at));
+        }
+        let kinds = self.kinds.into_iter().flatten().collect();
+        let one = self.one.into_iter().map(|(name, one)| (name, one.eval)).collect();
+        Ok(Slots { kinds, names: self.slots, one, families: self.families })
+    }
+
+    fn slot(&mut self, name: &str) -> u16 {
+        if let Some(&slot) = self.slots.get(name) {
+            return slot;
+        }
+        // `finish` refuses more than there are numbers.
+        let slot = u16::try_from(self.kinds.len()).unwrap_or(u16::MAX);
+        self.slots.insert(name.into(), slot);
+        self.kinds.push(None);
+        self.names.push(name.into());
+        slot
+    }
+}
+
+impl<S> Default for VarTable<S> {
+    fn default() -> Self {
+        Self {
+            one: HashMap::new(),
+            families: Vec::new(),
+            fixed: HashSet::new(),
+            slots: HashMap::new(),
+            kinds: Vec::new(),
+            names: Vec::new(),
+            open: Vec::new(),
+            uses_prepared: false,
+        }
+    }
+}
+
+/// An error with its place, if it has one.
+pub(super) fn located(error: ConfError, at: Option<Span>) -> ConfError {
+    match at {
+        Some(span) => error.at(span),
+        None => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::table;
+
+    #[test]
+    fn places_of_new_values() {
+        let mut vars = table();
+        let place = |vars: &mut VarTable<_>, name: &str| match vars.place(name) {
+            Ok(Place::Slot(slot)) => slot.to_string(),
+            Ok(Place::Assign(_)) => "assign".to_owned(),
+            Err(error) => error.message,
+        };
+        assert_eq!(place(&mut vars, "new"), "0");
+        assert_eq!(place(&mut vars, "NEW"), "0");
+        assert_eq!(place(&mut vars, "other"), "1");
+        assert_eq!(place(&mut vars, "Open"), "assign");
+        assert_eq!(place(&mut vars, "found"), "the duplicate \"found\" variable");
+        assert!(matches!(vars.bind("new", None), Var::Slot(0)));
+    }
+
+    #[test]
+    fn what_must_be_prepared_is_noticed() {
+        let mut vars = table();
+        vars.bind("found", None);
+        assert!(!vars.uses_prepared);
+        vars.bind("Slow", None);
+        assert!(vars.uses_prepared);
+    }
+
+    #[test]
+    fn named_groups_as_variables() {
+        let mut vars = table();
+        let mut capture = |name: &str| vars.capture(name).map_err(|error| error.message);
+        for name in ["new", "new", "in_family", "Open"] {
+            assert_eq!(capture(name), Ok(()), "{name}");
+        }
+        for name in ["found", "Found"] {
+            assert_eq!(capture(name), Err(format!("the duplicate \"{name}\" variable")));
+        }
+        for (name, slot) in [("new", 0), ("in_FAMILY", 1), ("open", 2)] {
+            assert!(matches!(vars.bind(name, None), Var::Slot(bound) if bound == slot), "{name}");
+        }
+        assert!(matches!(vars.place("open"), Ok(Place::Assign(_))), "`set` changes what is hidden");
+    }
+}

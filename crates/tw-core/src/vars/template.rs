@@ -1,0 +1,222 @@
+//! Text with variables.
+
+use tw_conf::{ConfError, Span};
+
+use super::table::located;
+use super::{Value, Var, VarTable};
+use crate::session::Session;
+
+/// The names of variables in a text, in lower case, whatever the text is for.
+pub fn names_in(text: &[u8]) -> impl Iterator<Item = String> + '_ {
+    text.split(|byte| *byte == b'$').skip(1).filter_map(|rest| {
+        let rest = rest.strip_prefix(b"{").unwrap_or(rest);
+        let size = rest.iter().take_while(|b| b.is_ascii_alphanumeric() || **b == b'_').count();
+        let name = String::from_utf8_lossy(&rest[..size]).to_ascii_lowercase();
+        Some(name).filter(|name| !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit()))
+    })
+}
+
+/// Text with variables, compiled at load.
+pub struct Template<S> {
+    parts: Box<[Part<S>]>,
+}
+
+enum Part<S> {
+    Text(Box<[u8]>),
+    Var(Var<S>),
+    /// `$1` … `$9`: what the last regular expression captured.
+    Capture(u8),
+}
+
+impl<S: 'static> Template<S> {
+    /// Compiles `text`. Errors are nginx's (`invalid variable name`).
+    pub fn compile(text: &[u8], at: Option<Span>, vars: &mut VarTable<S>) -> Result<Self, ConfError> {
+        let fail = |message: String| located(ConfError::new(message), at);
+        let mut parts = Vec::new();
+        let mut literal = Vec::new();
+        let mut rest = text;
+        while let Some(dollar) = rest.iter().position(|&b| b == b'$') {
+            literal.extend_from_slice(&rest[..dollar]);
+            rest = &rest[dollar + 1..];
+            if let [digit @ b'0'..=b'9', tail @ ..] = rest {
+                flush(&mut literal, &mut parts);
+                parts.push(Part::Capture(digit - b'0'));
+                rest = tail;
+                continue;
+            }
+            let braced = rest.first() == Some(&b'{');
+            let name_at = &rest[usize::from(braced)..];
+            let len = name_at.iter().take_while(|b| b.is_ascii_alphanumeric() || **b == b'_').count();
+            let name = String::from_utf8_lossy(&name_at[..len]).into_owned();
+            rest = &name_at[len..];
+            if braced {
+                rest = rest
+                    .strip_prefix(b"}")
+                    .ok_or_else(|| fail(format!("the closing bracket in \"{name}\" variable is missing")))?;
+            }
+            if name.is_empty() {
+                return Err(fail(format!("invalid variable name in \"{}\"", String::from_utf8_lossy(text))));
+            }
+            flush(&mut literal, &mut parts);
+            parts.push(match name.as_bytes() {
+                [digit @ b'0'..=b'9'] => Part::Capture(digit - b'0'),
+                _ => Part::Var(vars.bind(&name, at)),
+            });
+        }
+        literal.extend_from_slice(rest);
+        flush(&mut literal, &mut parts);
+        Ok(Self { parts: parts.into() })
+    }
+
+    /// A template without variables.
+    pub fn text(text: &[u8]) -> Self {
+        Self { parts: if text.is_empty() { [].into() } else { [Part::Text(text.into())].into() } }
+    }
+
+    /// The texts of several templates after each other.
+    pub fn joined(templates: impl IntoIterator<Item = Self>) -> Self {
+        let mut parts: Vec<Part<S>> = Vec::new();
+        for part in templates.into_iter().flat_map(|template| template.parts) {
+            match (parts.last_mut(), part) {
+                (Some(Part::Text(last)), Part::Text(text)) => *last = [&**last, &*text].concat().into(),
+                (_, part) => parts.push(part),
+            }
+        }
+        Self { parts: parts.into() }
+    }
+
+    /// The text, if there is no variable in it.
+    pub fn constant(&self) -> Option<&[u8]> {
+        match &*self.parts {
+            [] => Some(b""),
+            [Part::Text(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The text before the first variable.
+    pub fn prefix(&self) -> &[u8] {
+        match self.parts.first() {
+            Some(Part::Text(text)) => text,
+            _ => b"",
+        }
+    }
+}
+
+impl<S: Session> Template<S> {
+    /// Appends the text for `s`; a missing variable adds nothing. Never waits; allocates only to grow `out`.
+    pub fn eval(&self, s: &S, out: &mut Vec<u8>) {
+        self.eval_each(s, out, |_, _, _| {});
+    }
+
+    /// As [`Template::eval`], and calls `each` after every variable with where its value begins in `out` and whether
+    /// there was one: for those who write values or missing ones in their own way, as an access log does.
+    pub fn eval_each(&self, s: &S, out: &mut Vec<u8>, mut each: impl FnMut(&mut Vec<u8>, usize, Value)) {
+        for part in &self.parts {
+            let start = out.len();
+            let value = match part {
+                Part::Text(text) => {
+                    out.extend_from_slice(text);
+                    continue;
+                }
+                Part::Var(var) => var.eval(s, out),
+                Part::Capture(n) => match s.bindings().captures.borrow().group(usize::from(*n)) {
+                    Some(group) => {
+                        out.extend_from_slice(group);
+                        Value::Found
+                    }
+                    None => Value::Missing,
+                },
+            };
+            each(out, start, value);
+        }
+    }
+
+    /// As [`Template::eval`], but what regular expressions captured is written by `capture`, which escapes it.
+    pub fn eval_captures(&self, s: &S, out: &mut Vec<u8>, capture: impl Fn(&[u8], &mut Vec<u8>)) {
+        for part in &self.parts {
+            match part {
+                Part::Text(text) => out.extend_from_slice(text),
+                Part::Var(var) => {
+                    var.eval(s, out);
+                }
+                Part::Capture(n) => {
+                    if let Some(group) = s.bindings().captures.borrow().group(usize::from(*n)) {
+                        capture(group, out);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The text for `s` as a new vector.
+    pub fn value(&self, s: &S) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.eval(s, &mut out);
+        out
+    }
+}
+
+impl<S> Clone for Part<S> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Text(text) => Self::Text(text.clone()),
+            Self::Var(var) => Self::Var(var.clone()),
+            Self::Capture(n) => Self::Capture(*n),
+        }
+    }
+}
+
+impl<S> Clone for Template<S> {
+    fn clone(&self) -> Self {
+        Self { parts: self.parts.clone() }
+    }
+}
+
+fn flush<S>(literal: &mut Vec<u8>, parts: &mut Vec<Part<S>>) {
+    if !literal.is_empty() {
+        parts.push(Part::Text(std::mem::take(literal).into()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Plain, table};
+
+    #[test]
+    fn templates_tell_missing_values_from_empty_ones() {
+        let mut vars = table();
+        let templates = ["a", "", "$found", "<$missing>", "$in_X$in_deep_y|${in_}z", "$1"]
+            .map(|text| Template::compile(text.as_bytes(), None, &mut vars).unwrap());
+        let s = Plain::new(vars);
+        let values = templates.map(|template| {
+            let mut out = b"=".to_vec();
+            template.eval_each(&s, &mut out, |out, start, value| match value {
+                Value::Found => out.insert(start, b'+'),
+                Value::Missing => out.push(b'-'),
+            });
+            [out, template.value(&s)].map(|text| String::from_utf8(text).unwrap())
+        });
+        let expected = [
+            ["=a", "a"],
+            ["=", ""],
+            ["=+f", "f"],
+            ["=<->", "<>"],
+            ["=+x+deep y|+z", "xdeep y|z"],
+            ["=-", ""],
+        ];
+        assert_eq!(values, expected);
+    }
+
+    #[test]
+    fn joined_templates_keep_their_names_apart() {
+        let mut vars = table();
+        let parts = ["x ", "", "y$found", "found$open", "z", "w"];
+        let parts = parts.map(|text| Template::compile(text.as_bytes(), None, &mut vars).unwrap());
+        let joined = Template::joined(parts);
+        assert_eq!(joined.parts.len(), 5);
+        assert_eq!(joined.value(&Plain::new(vars)), b"x yffoundozw");
+        assert_eq!(Template::<Plain>::joined([]).constant(), Some(&b""[..]));
+    }
+}

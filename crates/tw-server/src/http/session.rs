@@ -1,0 +1,37 @@
+//! A request as a session: what the kernel and the modules of all protocols ask of it.
+
+use std::fmt;
+
+use tw_core::session::Session;
+use tw_core::vars::Bindings;
+use tw_log::Level;
+use tw_net::Addr;
+
+use super::request::Request;
+use crate::vars::{Computed, Slots};
+
+impl Session for Request {
+    fn client_addr(&self) -> &Addr {
+        Self::client_addr(self)
+    }
+
+    fn log(&self, level: Level, message: fmt::Arguments<'_>) {
+        Self::log(self, level, message);
+    }
+
+    fn slots(&self) -> &Slots {
+        &self.generation().slots
+    }
+
+    fn bindings(&self) -> &Bindings {
+        &self.bindings
+    }
+
+    fn computed_here(&self, slot: u16) -> Option<&Computed> {
+        self.plan().computed(slot)
+    }
+
+    fn warns_of_uninitialized(&self) -> bool {
+        self.plan().core.uninitialized_variable_warn
+    }
+}
