@@ -8,6 +8,8 @@
 //! A request that panics takes nothing with it but itself, because nobody sees its memory again. What lies behind a lock is
 //! seen again, by every loop. So a panic that holds one ends the process, and its successor begins with whole tables.
 //!
+//! What only the tasks of one loop share needs no lock, and the same care: a [`WholeCell`](crate::WholeCell).
+//!
 //! Who ends it says so with [`when_broken`]. Without anybody, as in tests, the next one to lock panics as well.
 
 use std::fmt;
@@ -109,9 +111,25 @@ fn guard<T>(value: MutexGuard<'_, T>) -> WholeGuard<'_, T> {
 #[cold]
 fn refuse<G, R>(error: PoisonError<G>) -> R {
     drop(error);
+    stand_still()
+}
+
+/// Where every way ends in a broken process, which is being ended.
+#[cold]
+pub(crate) fn stand_still() -> ! {
     assert!(WHEN_BROKEN.get().is_some(), "a panic has left shared data half changed");
     loop {
         thread::park();
+    }
+}
+
+/// A panic left a value of this type half changed: who ends the process is told, once.
+#[cold]
+pub(crate) fn break_process(what: &'static str) {
+    if let Some(tell) = WHEN_BROKEN.get()
+        && !IS_BROKEN.swap(true, SeqCst)
+    {
+        tell(what);
     }
 }
 
@@ -124,12 +142,8 @@ struct Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        if !self.was_panicking
-            && thread::panicking()
-            && let Some(tell) = WHEN_BROKEN.get()
-            && !IS_BROKEN.swap(true, SeqCst)
-        {
-            tell(self.what);
+        if !self.was_panicking && thread::panicking() {
+            break_process(self.what);
         }
     }
 }

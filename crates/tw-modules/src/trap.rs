@@ -28,6 +28,8 @@ enum Fault {
     Panic,
     /// A request panics while it changes what all loops share.
     Break,
+    /// A request panics while it changes what the requests of its loop share.
+    Tear,
     /// A request runs and does not end.
     Spin,
     /// A request waits in the kernel, for what does not come.
@@ -51,12 +53,13 @@ impl Settings for Trap {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] =
-        &[record::new("trap", "panic | break | spin | wait | echo", LOCATION, Args::exact(1))
+        &[record::new("trap", "panic | break | tear | spin | wait | echo", LOCATION, Args::exact(1))
             .doc("Goes wrong on purpose.")
             .set(|raw, node, _| {
                 let faults = [
                     ("panic", Fault::Panic),
                     ("break", Fault::Break),
+                    ("tear", Fault::Tear),
                     ("spin", Fault::Spin),
                     ("wait", Fault::Wait),
                     ("echo", Fault::Echo),
@@ -85,6 +88,7 @@ impl Handler for Trap {
             None => {}
             Some(Fault::Panic) => panics(),
             Some(Fault::Break) => breaks(),
+            Some(Fault::Tear) => tears(r),
             Some(Fault::Spin) => watch::operation("trap", spins),
             Some(Fault::Wait) => watch::operation("trap", waits),
             Some(Fault::Echo) => {
@@ -128,6 +132,12 @@ fn breaks() {
     let mut shared = SHARED.lock();
     *shared += 1;
     panic!("the trap was sprung {} times", *shared);
+}
+
+#[inline(never)]
+fn tears(r: &Request) {
+    let files = r.client().home.files.borrow_mut();
+    panic!("the trap was sprung with {} files", files.len());
 }
 
 #[inline(never)]

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use pin_project_lite::pin_project;
 use tokio::task::JoinHandle;
+use tw_base::WholeCell;
 
 use crate::watch::{self, Subject, Watched};
 
@@ -47,11 +48,16 @@ pub struct TaskGroup(Rc<Group>);
 #[derive(Debug, Default)]
 struct Group {
     stopping: Cell<bool>,
-    running: Cell<usize>,
-    /// Per running task, its waker once it ran; free slots are linked through `free`.
-    slots: RefCell<Vec<Slot>>,
-    free: Cell<Option<u32>>,
+    slots: WholeCell<Slots>,
     drained: RefCell<Vec<Waker>>,
+}
+
+/// Per running task, its waker once it ran; free slots are linked through `free`.
+#[derive(Debug, Default)]
+struct Slots {
+    all: Vec<Slot>,
+    free: Option<u32>,
+    running: usize,
 }
 
 #[derive(Debug)]
@@ -78,7 +84,7 @@ impl TaskGroup {
 
     /// How many tasks run.
     pub fn len(&self) -> usize {
-        self.0.running.get()
+        self.0.slots.borrow().running
     }
 
     /// Whether no task runs.
@@ -90,7 +96,7 @@ impl TaskGroup {
     /// once. A task that waits looks at it first whenever it is polled.
     pub fn stop(&self) {
         self.0.stopping.set(true);
-        let wakers: Vec<Waker> = self.0.slots.borrow().iter().filter_map(Slot::waker).cloned().collect();
+        let wakers: Vec<Waker> = self.0.slots.borrow().all.iter().filter_map(Slot::waker).cloned().collect();
         wakers.iter().for_each(Waker::wake_by_ref);
     }
 
@@ -117,29 +123,30 @@ impl TaskGroup {
 
 impl Group {
     fn take_slot(&self) -> u32 {
-        self.running.set(self.running.get() + 1);
         let mut slots = self.slots.borrow_mut();
-        let Some(index) = self.free.get() else {
-            slots.push(Slot::Started);
-            return (slots.len() - 1) as u32;
+        slots.running += 1;
+        let Some(index) = slots.free else {
+            slots.all.push(Slot::Started);
+            return (slots.all.len() - 1) as u32;
         };
-        let slot = std::mem::replace(&mut slots[index as usize], Slot::Started);
+        let slot = std::mem::replace(&mut slots.all[index as usize], Slot::Started);
         if let Slot::Free { next } = slot {
-            self.free.set(next);
+            slots.free = next;
         }
         index
     }
 
     fn give_back(&self, index: u32) {
-        let slot = std::mem::replace(
-            &mut self.slots.borrow_mut()[index as usize],
-            Slot::Free { next: self.free.get() },
-        );
+        let mut slots = self.slots.borrow_mut();
+        let free = Slot::Free { next: slots.free };
+        let slot = std::mem::replace(&mut slots.all[index as usize], free);
+        slots.free = Some(index);
+        slots.running -= 1;
+        let is_empty = slots.running == 0;
         // The waker may hold the last reference to its task, so it goes when nothing is borrowed.
+        drop(slots);
         drop(slot);
-        self.free.set(Some(index));
-        self.running.set(self.running.get() - 1);
-        if self.running.get() == 0 {
+        if is_empty {
             self.drained.take().into_iter().for_each(Waker::wake);
         }
     }
@@ -179,12 +186,12 @@ impl<F: Future> Future for Grouped<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        {
-            // A task keeps its waker for life, so once is enough.
-            let slot = &mut this.member.group.slots.borrow_mut()[this.member.slot as usize];
-            if let Slot::Started = slot {
-                *slot = Slot::Polled(cx.waker().clone());
-            }
+        let (slots, at) = (&this.member.group.slots, this.member.slot as usize);
+        // A task keeps its waker for life, so once is enough.
+        let is_first = matches!(slots.borrow().all[at], Slot::Started);
+        if is_first {
+            let waker = cx.waker().clone();
+            slots.borrow_mut().all[at] = Slot::Polled(waker);
         }
         this.future.poll(cx)
     }
@@ -245,7 +252,7 @@ mod tests {
                 group.spawn(TEST, async {});
                 group.drained().await;
             }
-            assert_eq!(group.0.slots.borrow().len(), 2);
+            assert_eq!(group.0.slots.borrow().all.len(), 2);
         });
     }
 

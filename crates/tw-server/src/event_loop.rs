@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
-use tw_base::{Counter, Limit, Whole};
+use tw_base::{Counter, Limit, Whole, WholeCell};
 
 use tokio::task::JoinHandle;
 use tw_net::{Addr, ListenSocket, Transport};
@@ -213,7 +213,7 @@ pub struct Loop {
     /// What this loop counts.
     pub(crate) tally: OwnTally,
     /// Files it knows.
-    pub files: RefCell<FileTable>,
+    pub files: WholeCell<FileTable>,
     /// Its connections.
     pub connections: TaskGroup,
     /// Buffer for response heads.
@@ -244,7 +244,7 @@ impl Loop {
             accepting: Accepting::new(&counts.accept_mutex),
             balance: Balance::default(),
             counts,
-            files: RefCell::new(FileTable::new(hot_max, files_max)),
+            files: WholeCell::new(FileTable::new(hot_max, files_max)),
             connections: TaskGroup::new(),
             head_out: RefCell::new(Vec::with_capacity(1024)),
             scratch: RefCell::new(vec![0; SCRATCH_SIZE].into()),
@@ -391,8 +391,10 @@ async fn serve(home: Rc<Loop>, sockets: Vec<ListenSocket>, mut orders: Inbox<Ord
     HERE.set(Rc::downgrade(&home));
     let _present = Present(home.clone());
     home.tally.generation.set(home.generation().id);
-    home.join_siblings(orders.stats());
     home.listen(sockets);
+    // Who knows of it finds it at work: what accepts has had its turn.
+    tw_rt::yield_now().await;
+    home.join_siblings(orders.stats());
     let taking_over = Subject { kind: "accept", id: 0 };
     let mut taking_over = tw_rt::spawn_local(taking_over, home.clone().take_over_all());
     let sweeper = home.clone();

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! a task panics ─────────────────────► its connection ends; a line with its stack
-//! a panic holds what loops share ────► a line, the logs are written, the process ends: status BROKEN
+//! a panic holds what others use ─────► a line, the logs are written, the process ends: status BROKEN
 //! a loop stands in one turn ─────────► a line for every thread; with `restart` the process ends: status HANGING
 //! ```
 //!
@@ -32,7 +32,7 @@ use self::looks::{Hanging, Looks};
 use self::panic::Panic;
 use self::symbols::Symbols;
 
-/// Status of a process that ended because a panic left something half changed that its loops share.
+/// Status of a process that ended because a panic left something half changed that others use.
 pub(crate) const BROKEN: u8 = 70;
 /// Status of a process that ended because a loop hung.
 pub(crate) const HANGING: u8 = 71;
@@ -170,7 +170,7 @@ impl Keeper {
                 }
                 tw_log::alert!(
                     self.common.log(),
-                    "a panic left data of all loops half changed ({what}), exiting"
+                    "a panic left data that others use half changed ({what}), exiting"
                 );
                 self.end(BROKEN);
             }

@@ -28,6 +28,7 @@ fn start_as(server: Builder, main: &str) -> Server {
             "{main}
              http {{ server {{ listen 127.0.0.1:{{port}}; root html;
                  location /panic {{ trap panic; }} location /break {{ trap break; }}
+                 location /tear {{ trap tear; }}
                  location /spin {{ trap spin; }} location /wait {{ trap wait; }}
                  location = /metrics {{ metrics; }} }} }}"
         ))
@@ -78,20 +79,23 @@ fn a_panic_ends_its_connection_and_nothing_else() {
 }
 
 #[test]
-fn a_panic_that_holds_what_all_loops_share_ends_the_process() {
+fn a_panic_that_holds_what_others_use_ends_the_process() {
     if !has_traps() {
         return;
     }
-    let mut server = start("worker_processes 2;");
-    assert_eq!(raw(&server, request("/break")), "");
-    assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(70));
-    let log = server.error_log();
-    let panic = log.find("panicked at crates/tw-modules/src/trap.rs").unwrap();
-    let stack = log.find("stack: tw_modules::trap::breaks (").unwrap();
-    let end = log
-        .find("[alert]")
-        .and_then(|_| log.find("a panic left data of all loops half changed (u64), exiting"));
-    assert!(panic < stack && stack < end.unwrap(), "{log}");
+    for (path, function, what) in
+        [("/break", "breaks", "u64"), ("/tear", "tears", "tw_server::http::files::known::FileTable")]
+    {
+        let mut server = start("worker_processes 2;");
+        assert_eq!(raw(&server, request(path)), "");
+        assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(70), "{path}");
+        let log = server.error_log();
+        let panic = log.find("panicked at crates/tw-modules/src/trap.rs").unwrap();
+        let stack = log.find(&format!("stack: tw_modules::trap::{function} (")).unwrap();
+        let text = format!("a panic left data that others use half changed ({what}), exiting");
+        let end = log.find("[alert]").and_then(|_| log.find(&text));
+        assert!(end.is_some_and(|end| panic < stack && stack < end), "{log}");
+    }
 }
 
 #[test]
@@ -147,7 +151,7 @@ fn the_master_starts_another_worker() {
     server.signal(Signal::USR1).unwrap();
     server.wait_error_log("reopening logs").unwrap();
     for (path, told, status) in [
-        ("/break", "a panic left data of all loops half changed", 70),
+        ("/break", "a panic left data that others use half changed", 70),
         ("/spin", "tw_modules::trap::spins (tw-modules/src/trap.rs:", 71),
     ] {
         let mut last = server.connect().unwrap();
