@@ -3,12 +3,13 @@
 
 use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::io::FdFlags;
 
 /// Takes ownership of an inherited descriptor and makes it close-on-exec.
 ///
-/// A number can be taken once: everything this process opens itself is close-on-exec, so a descriptor without that
+/// A number can be taken once, also by threads that try at the same time: everything this process opens itself is close-on-exec, so a descriptor without that
 /// flag came through `exec()` and has no owner yet; taking it sets the flag.
 ///
 /// Errors: `EBADF` when it is not open; `InvalidInput` when it is 0, 1 or 2, or was not inherited (or taken before).
@@ -19,6 +20,9 @@ pub fn take(fd: RawFd) -> io::Result<OwnedFd> {
             "a standard stream is not a handed-over socket",
         ));
     }
+    // To look and to set the flag are two calls: nobody else may look in between.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: not -1; used only to ask for and set its flags, which fails with EBADF when it is not open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     let flags = rustix::io::fcntl_getfd(borrowed)?;
@@ -44,10 +48,38 @@ pub fn keep_to_ourselves() -> io::Result<()> {
 mod tests {
     use super::*;
     use std::os::fd::{AsRawFd, IntoRawFd};
+    use std::sync::Barrier;
     use tw_testkit::{Lacks, leave_out};
+
+    /// To keep all descriptors is to keep those that another test wants to take.
+    static ALONE: Mutex<()> = Mutex::new(());
+
+    #[test]
+    fn of_many_who_try_at_once_one_takes_it() {
+        const TAKERS: usize = 8;
+        let (_alone, start) = (ALONE.lock(), Barrier::new(TAKERS));
+        for _ in 0..500 {
+            let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+            rustix::io::fcntl_setfd(&socket, FdFlags::empty()).unwrap();
+            let number = socket.into_raw_fd();
+            let try_it = || {
+                start.wait();
+                // Two who have it would close it twice.
+                take(number).map(IntoRawFd::into_raw_fd)
+            };
+            let taken: Vec<_> = std::thread::scope(|scope| {
+                let takers: Vec<_> = (0..TAKERS).map(|_| scope.spawn(try_it)).collect();
+                takers.into_iter().filter_map(|taker| taker.join().unwrap().ok()).collect()
+            });
+            assert_eq!(taken, [number]);
+            // SAFETY: the one who took it has given it away, and nobody else has it.
+            drop(unsafe { OwnedFd::from_raw_fd(number) });
+        }
+    }
 
     #[test]
     fn only_an_inherited_descriptor_can_be_taken_and_only_once() {
+        let _alone = ALONE.lock();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         assert_eq!(take(listener.as_raw_fd()).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         assert_eq!(take(2).unwrap_err().kind(), io::ErrorKind::InvalidInput);

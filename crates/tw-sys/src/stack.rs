@@ -4,6 +4,7 @@
 //! asker: ASKED(thread) ─ tgkill ─► its handler: WRITING ─ frames ─► DONE ─► asker: IDLE
 //!           └── no answer: the thread waits in the kernel and cannot be woken ──────┘
 //! ```
+//! An answer that comes after its asker has gone stays `DONE`, which is as good as `IDLE` for the next one.
 //!
 //! Nothing here opens a file, allocates, or looks at symbols: that is for a thread that may wait. The unwinder reads the
 //! tables that panics need anyway; neither the kernel nor a lock is asked on the way (glibc 2.35 and later). musl comes
@@ -206,8 +207,14 @@ fn interrupted_at(context: &libc::ucontext_t) -> usize {
 /// write. Not on a loop.
 pub fn of_thread(thread: i32, patience: Duration) -> Result<Frames, NoStack> {
     let _one = ASKER.lock().unwrap_or_else(PoisonError::into_inner);
-    // A handler that never came to its end keeps the slot.
-    SLOT.state.compare_exchange(IDLE, thread, AcqRel, Relaxed).map_err(|_| NoStack::Silent)?;
+    // A handler that has not come to its end keeps the slot.
+    let is_free = [IDLE, DONE].iter().any(|free| {
+        // Acquire: what a handler that was too late has written is written before this one's answer.
+        SLOT.state.compare_exchange(*free, thread, AcqRel, Relaxed).is_ok()
+    });
+    if !is_free {
+        return Err(NoStack::Silent);
+    }
     let (process, signal) = (std::process::id(), signal());
     // SAFETY: plain numbers: this process, one of its threads, a signal that has a handler.
     let rc = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, signal) };
@@ -324,4 +331,33 @@ extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, asked: *mut c_void) 
 /// Looks up the program itself.
 pub fn program() -> Option<Origin> {
     origin(of_this_thread as *const () as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    /// Long, for a machine that is busy.
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn an_answer_that_comes_too_late_keeps_nobody_from_asking_again() {
+        answer().unwrap();
+        let ((tell, told), (end, ended)) = (channel(), channel::<()>());
+        let other = thread::spawn(move || {
+            tell.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+            ended.recv().unwrap();
+        });
+        let other_id = told.recv().unwrap();
+        // The handler of a thread that its asker has given up.
+        SLOT.state.store(WRITING, Release);
+        assert!(matches!(of_thread(other_id, Duration::ZERO), Err(NoStack::Silent)));
+        SLOT.state.store(DONE, Release);
+        for _ in 0..2 {
+            assert!(!of_thread(other_id, PATIENCE).unwrap().addresses().is_empty());
+        }
+        end.send(()).unwrap();
+        other.join().unwrap();
+    }
 }
