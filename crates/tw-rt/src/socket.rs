@@ -12,7 +12,9 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketAddrAny, sockopt};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketAddrAny, sockopt,
+};
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
@@ -215,7 +217,11 @@ impl Socket {
 
     /// Address of the peer; `None` of a Unix socket without a name.
     pub fn peer_addr(&self) -> io::Result<Option<SocketAddrAny>> {
-        self.with_fd(|fd| Ok(rustix::net::getpeername(fd)?))
+        // Of one without a name the kernel tells the family alone.
+        let is_named = |addr: &SocketAddrAny| {
+            addr.address_family() != AddressFamily::UNIX || addr.addr_len() as usize > size_of::<u16>()
+        };
+        self.with_fd(|fd| Ok(rustix::net::getpeername(fd)?.filter(is_named)))
     }
 
     /// Address of our end.
