@@ -38,8 +38,8 @@ pub(crate) struct Configure {
     pub(crate) identity: Option<Identity>,
     /// Whether nobody looks at standard error.
     pub(crate) is_daemon: bool,
-    /// How often to say that all loops turn ([`Answer::Turning`]), if anybody wants to know.
-    pub(crate) sign_interval: Option<Duration>,
+    /// How often to say that all loops turn ([`Answer::Turning`]).
+    pub(crate) sign_interval: Duration,
 }
 
 /// A file of the configuration.

@@ -13,7 +13,7 @@ mod message;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
@@ -31,8 +31,8 @@ pub(crate) use message::{Answer, Configure, Order, Text};
 const INLINE_MAX: usize = 8 * 1024;
 /// Descriptors of one packet; the kernel takes 253.
 const FDS_MAX: usize = 200;
-/// How long an order may wait for room in the socket. The reader needs milliseconds unless it hangs.
-const SEND_PATIENCE: Duration = Duration::from_secs(1);
+/// How long a message may wait for room in the socket. The reader needs milliseconds unless it hangs.
+pub(crate) const SEND_PATIENCE: Duration = Duration::from_secs(1);
 /// Bytes of a head: the size of the body, whether it is a file, the number of descriptors.
 const HEAD_SIZE: usize = 8 + 1 + 4;
 
@@ -67,7 +67,6 @@ impl Channel {
     pub(crate) fn pair() -> io::Result<(Self, OwnedFd)> {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        sockopt::set_socket_timeout(&ours, sockopt::Timeout::Send, Some(SEND_PATIENCE))?;
         // To close what a worker sends could take long: a connection that lingers, a file of a slow server. Older kernels
         // take descriptors, and close them.
         let _ = tw_sys::sockopt::set_pass_rights(&ours, false);
@@ -77,8 +76,6 @@ impl Channel {
     /// The end this process was started with, in the place of its standard input, which becomes `/dev/null`.
     pub(crate) fn of_stdin() -> io::Result<Self> {
         let ours = io::stdin().as_fd().try_clone_to_owned()?;
-        // A master that listens to us no more must not hold us.
-        sockopt::set_socket_timeout(&ours, sockopt::Timeout::Send, Some(SEND_PATIENCE))?;
         let null = std::fs::File::open("/dev/null")?;
         rustix::stdio::dup2_stdin(&null)?;
         Ok(Self(ours))
@@ -90,9 +87,22 @@ impl Channel {
         Self(end)
     }
 
-    /// Sends a message and descriptors. Errors: the other end is closed; `WouldBlock` if it does not read. When a part
-    /// of the message was sent already, the other end finds the channel closed behind it, and so does who sends again.
+    /// Sends a message and descriptors. Waits for a reader who is late, at most [`SEND_PATIENCE`] for each packet. Errors as
+    /// [`send_until`](Self::send_until).
     pub(crate) fn send<M: Serialize>(&self, message: &M, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let packets = 1 + u32::try_from(fds.len().div_ceil(FDS_MAX)).map_err(io::Error::other)?;
+        self.send_until(Instant::now() + SEND_PATIENCE.saturating_mul(packets), message, fds)
+    }
+
+    /// The same for who waits at most until then, and not at all when that is over. Errors: the other end is closed;
+    /// `WouldBlock` if it does not read. When a part of the message was sent already, the other end finds
+    /// the channel closed behind it, and so does who sends again.
+    pub(crate) fn send_until<M: Serialize>(
+        &self,
+        until: Instant,
+        message: &M,
+        fds: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
         let body = postcard::to_stdvec(message).map_err(io::Error::other)?;
         let is_inline = body.len() <= INLINE_MAX;
         let mut head = Vec::with_capacity(HEAD_SIZE + INLINE_MAX);
@@ -101,14 +111,14 @@ impl Channel {
         head.extend(u32::try_from(fds.len()).map_err(io::Error::other)?.to_le_bytes());
         if is_inline {
             head.extend(&body);
-            self.send_packet(&head, &[])?;
+            self.send_packet(until, &head, &[])?;
         } else {
             let file = rustix::fs::memfd_create("configuration", MemfdFlags::CLOEXEC)?;
             rustix::fs::ftruncate(&file, body.len() as u64)?;
             write_all(&file, &body)?;
-            self.send_packet(&head, &[file.as_fd()])?;
+            self.send_packet(until, &head, &[file.as_fd()])?;
         }
-        let rest = fds.chunks(FDS_MAX).try_for_each(|fds| self.send_packet(&[0], fds));
+        let rest = fds.chunks(FDS_MAX).try_for_each(|fds| self.send_packet(until, &[0], fds));
         // The next message would be taken for the rest of this one.
         rest.inspect_err(|_| self.stop_talking())
     }
@@ -178,14 +188,21 @@ impl Channel {
         postcard::from_bytes(body).map_or(Arrived::Nonsense, Arrived::Message)
     }
 
-    fn send_packet(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    fn send_packet(&self, until: Instant, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
             return Err(malformed());
         }
         loop {
-            match sendmsg(&self.0, &[io::IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL) {
+            let left = until.saturating_duration_since(Instant::now());
+            let mut flags = SendFlags::NOSIGNAL;
+            if left.is_zero() {
+                flags |= SendFlags::DONTWAIT;
+            } else {
+                sockopt::set_socket_timeout(&self.0, sockopt::Timeout::Send, Some(left))?;
+            }
+            match sendmsg(&self.0, &[io::IoSlice::new(bytes)], &mut control, flags) {
                 Ok(_) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -257,6 +274,9 @@ fn read_all(file: &OwnedFd, size: usize) -> io::Result<Vec<u8>> {
 mod tests {
     use super::*;
     use std::fs::File;
+    use std::sync::mpsc;
+    use std::thread;
+    use tw_testkit::wait;
 
     fn ends() -> (Channel, Channel) {
         let (ours, theirs) = Channel::pair().unwrap();
@@ -272,7 +292,7 @@ mod tests {
         {
             let body = vec![7_u8; size];
             let fds = vec![file.as_fd(); count];
-            let (got, files) = std::thread::scope(|scope| {
+            let (got, files) = thread::scope(|scope| {
                 scope.spawn(|| master.send(&body, &fds).unwrap());
                 worker.receive::<Vec<u8>>().unwrap().unwrap()
             });
@@ -290,7 +310,7 @@ mod tests {
         assert!(matches!(master.answer::<u32>(), Arrived::Message(5)));
         let file = File::open("/dev/null").unwrap();
         // Newer kernels do not let it send them.
-        let expected = match worker.send_packet(b"x", &[file.as_fd()]) {
+        let expected = match worker.send_packet(Instant::now(), b"x", &[file.as_fd()]) {
             Ok(()) => matches!(master.answer::<u32>(), Arrived::Nonsense),
             Err(error) => error.raw_os_error() == Some(Errno::PERM.raw_os_error()),
         };
@@ -298,7 +318,7 @@ mod tests {
         let long = [0_u8; 3 * INLINE_MAX];
         for nonsense in [&b"x"[..], &[0xff; HEAD_SIZE], &[0xff; HEAD_SIZE + 9], &long] {
             let (master, worker) = ends();
-            worker.send_packet(nonsense, &[]).unwrap();
+            worker.send_packet(Instant::now(), nonsense, &[]).unwrap();
             assert!(matches!(master.answer::<u32>(), Arrived::Nonsense));
             drop(worker);
             assert!(matches!(master.answer::<u32>(), Arrived::Gone));
@@ -314,18 +334,31 @@ mod tests {
         assert_eq!(worker.receive::<u32>().unwrap().unwrap().0, 5);
     }
 
-    /// Fills the buffer of the socket up to what `last` needs.
+    /// Fills the buffer of the socket, without waiting.
     fn fill(channel: &Channel) {
-        sockopt::set_socket_timeout(&channel.0, sockopt::Timeout::Send, Some(Duration::from_millis(1)))
-            .unwrap();
-        let full = (0..100_000).find_map(|_| channel.send(&[0_u8; 4096].to_vec(), &[]).err());
-        assert_eq!(full.unwrap().kind(), io::ErrorKind::WouldBlock);
+        let send = |_| channel.send_until(Instant::now(), &[0_u8; 4096].to_vec(), &[]).err();
+        assert_eq!((0..100_000).find_map(send).unwrap().kind(), io::ErrorKind::WouldBlock);
     }
 
     #[test]
     fn a_worker_that_does_not_read_holds_nobody_for_ever() {
         let (master, _worker) = ends();
         fill(&master);
+        let (tell, told) = mpsc::channel();
+        thread::spawn(move || tell.send(master.send(&5_u32, &[]).map_err(|error| error.kind())));
+        assert_eq!(told.recv_timeout(wait::PATIENCE), Ok(Err(io::ErrorKind::WouldBlock)));
+    }
+
+    #[test]
+    fn a_worker_that_reads_late_is_waited_for() {
+        let (master, worker) = ends();
+        fill(&master);
+        thread::scope(|scope| {
+            let sent = scope.spawn(|| master.send_until(Instant::now() + wait::PATIENCE, &5_u32, &[]));
+            let is_five = || matches!(worker.receive::<u32>(), Ok(Some((5, _))));
+            assert!(wait::until(wait::PATIENCE, is_five));
+            sent.join().unwrap().unwrap();
+        });
     }
 
     #[test]
@@ -337,7 +370,7 @@ mod tests {
         worker.receive_packet(&mut packet).unwrap();
         let file = File::open("/dev/null").unwrap();
         let fds = vec![file.as_fd(); 200 * FDS_MAX];
-        assert!(master.send(&5_u32, &fds).is_err());
+        assert!(master.send_until(Instant::now(), &5_u32, &fds).is_err());
         assert_eq!(master.send(&5_u32, &[]).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
         let mut orders = std::iter::repeat_with(|| worker.receive::<Vec<u8>>());
         assert!(orders.any(|order| !matches!(order, Ok(Some(_)))), "the worker finds an end");

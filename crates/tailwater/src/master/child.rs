@@ -19,6 +19,7 @@ use tw_log::Level;
 use tw_rt::signal::Received;
 
 use super::inbox::Inbox;
+use super::silence::Silence;
 use crate::channel::{Answer, Arrived, Channel, Order};
 use crate::console::Fault;
 use crate::worker::process::TITLE;
@@ -45,6 +46,10 @@ pub(super) struct Child {
     pub(super) owes_answer: bool,
     /// Whether it never served and is not wanted any more.
     pub(super) is_discarded: bool,
+    /// Whether another one has taken its place because it said nothing.
+    pub(super) is_silent: bool,
+    /// How long it has said nothing.
+    pub(super) silence: Silence,
     talk: Talk,
 }
 
@@ -99,8 +104,17 @@ impl Child {
 
     fn of(pid: Pid, channel: Channel) -> Self {
         let since = Instant::now();
-        let talk = Talk { since, count: 0 };
-        Self { pid, channel, since, until: None, owes_answer: false, is_discarded: false, talk }
+        Self {
+            pid,
+            channel,
+            since,
+            until: None,
+            owes_answer: false,
+            is_discarded: false,
+            is_silent: false,
+            silence: Silence::begin(since),
+            talk: Talk { since, count: 0 },
+        }
     }
 
     /// Its number.
@@ -111,6 +125,16 @@ impl Child {
     /// Gives an order. An error means that it can be told nothing any more.
     pub(super) fn order(&self, order: &Order, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         self.channel.send(order, fds)
+    }
+
+    /// The same; waits until then for one that reads late. Who orders many gives them one time.
+    pub(super) fn order_until(
+        &self,
+        until: Instant,
+        order: &Order,
+        fds: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
+        self.channel.send_until(until, order, fds)
     }
 
     /// Lets one that was started serve. From here on there may be somebody who counts on it: it is asked to end, not killed.
@@ -186,12 +210,15 @@ impl Child {
 
     /// What it says. Nothing it sends holds the master or makes it grow; one that talks too much talks nonsense.
     pub(super) fn listen(&mut self) -> Arrived<Answer> {
-        let arrived = self.channel.answer();
+        let (arrived, now) = (self.channel.answer(), Instant::now());
+        if let Arrived::Message(_) = arrived {
+            self.silence = Silence::begin(now);
+        }
         match &arrived {
             Arrived::Message(Answer::Serving | Answer::Refused { .. } | Answer::Full) if self.owes_answer => {
                 self.owes_answer = false;
             }
-            Arrived::Message(_) if self.talk.is_too_much(Instant::now()) => return Arrived::Nonsense,
+            Arrived::Message(_) if self.talk.is_too_much(now) => return Arrived::Nonsense,
             _ => {}
         }
         arrived

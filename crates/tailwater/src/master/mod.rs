@@ -11,6 +11,7 @@ mod pid;
 mod reload;
 mod serving;
 mod signals;
+mod silence;
 mod start;
 mod upgrade;
 mod workers;

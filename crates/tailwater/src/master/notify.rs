@@ -177,8 +177,13 @@ impl Notify {
     }
 }
 
-fn status(addresses: usize) -> String {
-    format!("Serving on {addresses} address{}", if addresses == 1 { "" } else { "es" })
+fn status(count: usize) -> String {
+    format!("Serving on {}", addresses(count))
+}
+
+/// `1 address`, `2 addresses`
+pub(super) fn addresses(count: usize) -> String {
+    format!("{count} address{}", if count == 1 { "" } else { "es" })
 }
 
 fn open(name: &OsStr) -> io::Result<OwnedFd> {

@@ -10,7 +10,7 @@ use tw_log::Level;
 use tw_server::core::main::MainSettings;
 use tw_server::http::generation::Config;
 
-use super::notify::Reloaded;
+use super::notify::{self, Reloaded};
 use super::pid::PidFile;
 use super::serving::Serving;
 use super::workers::{Handover, Opened, Way};
@@ -28,11 +28,18 @@ impl Master {
         self.notify.reloading();
         self.console.begin_record();
         let done = if self.main.master_process { self.reload_there() } else { self.reload_here() };
-        if let Err(fault) = &done {
-            if let Some(fault) = fault {
-                self.console.fault(fault);
+        match &done {
+            Ok(()) => {
+                let addresses = notify::addresses(self.addresses().count());
+                let text = format_args!("the configuration is taken over, serving on {addresses}");
+                self.console.say(Level::Notice, text);
             }
-            self.console.say(Level::Notice, format_args!("the configuration stays as it was"));
+            Err(fault) => {
+                if let Some(fault) = fault {
+                    self.console.fault(fault);
+                }
+                self.console.say(Level::Notice, format_args!("the configuration stays as it was"));
+            }
         }
         let said = self.console.end_record();
         let why =

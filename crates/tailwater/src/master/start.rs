@@ -48,8 +48,10 @@ struct Start {
     console: Console,
     sinks: Sinks,
     notify: Notify,
-    /// Taken already, if signals that come during the start would otherwise be lost.
+    /// Taken already, if signals that come during the start would otherwise be lost, or be the end.
     signals: Option<Signals>,
+    /// Whether it goes on without its starter.
+    background: bool,
     /// The old binary that started this one.
     old: Option<Pid>,
 }
@@ -70,7 +72,7 @@ pub(crate) fn start(source: Source, mode: Mode, sinks: Sinks) -> Option<Master> 
     let notify = Notify::of_environment(&console);
     // The kernel throws away what process 1 neither handles nor blocks: an order to stop would be forgotten.
     let signals = if is_init() { Signals::take().ok() } else { None };
-    let mut start = Start { mode, source, console, sinks, notify, signals, old: None };
+    let mut start = Start { mode, source, console, sinks, notify, signals, background: false, old: None };
     match start.run() {
         Ok(launched) => Some(start.finish(launched)),
         Err(fault) => {
@@ -116,6 +118,11 @@ impl Start {
             Mode::Session => Given::default(),
             _ => files::make_temp_paths(&config.temp_paths, process.identity.as_ref())?,
         };
+        self.background = config.main.daemon && self.mode != Mode::Session && !self.has_to_stay();
+        if !self.background {
+            // Who finds the sockets open may send signals.
+            self.signals = Some(self.take_signals()?);
+        }
         let sockets = inherited.sockets.next(&config.listens, config.main.worker_count(), &self.console);
         let sockets = Arc::new(sockets.ok_or(None)?);
         given.keep();
@@ -149,7 +156,7 @@ impl Start {
     /// Everything from the way to the background on.
     fn launch(&mut self, opened: Opened) -> Result<Launched, Fault> {
         let Opened { config, process, sockets, files, logs } = opened;
-        let background = config.main.daemon && self.mode != Mode::Session && !self.has_to_stay();
+        let background = self.background;
         // The old binary went there already, and has to remain our parent to see our end.
         let parent =
             (background && self.old.is_none()).then(daemon::detach).transpose().map_err(|error| {
@@ -160,9 +167,7 @@ impl Start {
                 Fault::emerg(format!("cannot go to the background ({why})"))
                     .hint("\"daemon off\" stays in the foreground")
             })?;
-        let signals = self.signals.take().map_or_else(Signals::take, Ok);
-        let signals =
-            signals.map_err(|error| Fault::emerg(format!("signalfd() failed ({})", Errno::from(&error))))?;
+        let signals = self.take_signals()?;
         if self.old.is_none() {
             self.notify.starting();
         }
@@ -193,6 +198,12 @@ impl Start {
             parent.ready();
         }
         Ok(Launched { inbox, main, sockets, pid, control, serving })
+    }
+
+    /// Hears signals from here on, instead of ending by them.
+    fn take_signals(&mut self) -> Result<Signals, Fault> {
+        let taken = self.signals.take().map_or_else(Signals::take, Ok);
+        taken.map_err(|error| Fault::emerg(format!("signalfd() failed ({})", Errno::from(&error))))
     }
 
     /// Whether somebody would take the way to the background for the end.

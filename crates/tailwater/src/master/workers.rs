@@ -3,8 +3,12 @@
 //! ```text
 //! start ─ Begin ─► current ─ Configure ─► current            a reload in place
 //!                     ├───── Quit ──────► leaving ─► ended   WINCH, QUIT, or another process takes over
-//!                     └ dies, leaves by itself, talks nonsense, cannot be told anything ─► another one, with the same sockets
+//!                     └ dies, leaves by itself, talks nonsense, cannot be told anything, gives no sign of life
+//!                                                            └─► another one, with the same sockets
 //! ```
+//! One that is silent may be stopped or hang. It is told to leave, which it does when it goes on; a second silent one is the
+//! end of the first.
+//!
 //! Whatever a worker process does or does not, the master stays in control: it waits for answers only, at most
 //! [`LOAD_PATIENCE`], and not when a signal orders an end meanwhile.
 
@@ -27,7 +31,8 @@ use tw_sys::heap::give_back;
 use super::child::{Child, End, Failure};
 use super::inbox::Inbox;
 use super::logs::LogFiles;
-use crate::channel::{Answer, Arrived, Configure, Order, Text};
+use super::silence::{SIGN_INTERVAL, SILENCE_PATIENCE, Silence};
+use crate::channel::{Answer, Arrived, Configure, Order, SEND_PATIENCE, Text};
 use crate::conf::Source;
 use crate::console::{Console, Fault};
 use crate::process::Process;
@@ -63,7 +68,7 @@ pub(super) struct Handover {
     /// What it has to be able to do.
     pub(super) rules: Rules,
     /// How often it has to say that its loops turn.
-    pub(super) sign_interval: Option<Duration>,
+    pub(super) sign_interval: Duration,
     /// How long it may take to finish what it has begun.
     pub(super) shutdown_timeout: Option<Duration>,
 }
@@ -83,7 +88,8 @@ pub(super) struct Opened {
 }
 
 impl Handover {
-    /// What a worker process needs of `opened`. The loaded configuration is forgotten: the worker loads its own.
+    /// What a worker process needs of `opened`. The loaded configuration is forgotten: the worker loads its own. A manager of
+    /// services may want signs of life more often than the master does.
     pub(super) fn of(
         opened: Opened,
         source: Source,
@@ -93,6 +99,7 @@ impl Handover {
         let Opened { config, process: Process { identity, .. }, sockets, files, logs } = opened;
         let rules = Rules::of(&config, Role::Worker);
         let (env, shutdown_timeout) = (environment(&config.main), config.main.shutdown_timeout);
+        let sign_interval = sign_interval.map_or(SIGN_INTERVAL, |wanted| wanted.min(SIGN_INTERVAL));
         drop(config);
         give_back();
         Self {
@@ -198,6 +205,38 @@ impl Workers {
             && self.current.as_ref().is_some_and(|child| !child.owes_answer)
     }
 
+    /// The same for one that gives no sign of life.
+    fn replace_silent(&mut self, now: Instant, console: &Console) {
+        let Some(pid) = self.current.as_ref().map(Child::pid) else { return };
+        let patience = SILENCE_PATIENCE.as_secs();
+        console.say(
+            Level::Alert,
+            format_args!(
+                "worker process {pid} has given no sign of life for {patience} s, another one takes its place"
+            ),
+        );
+        self.end_silent(console);
+        let another = begin(&self.handover, &mut self.leaving, &self.inbox, console);
+        if let Some(child) = &mut self.current {
+            child.is_silent = another.is_ok();
+            // Without another one it keeps its place, for as long again.
+            child.silence = Silence::begin(now);
+        }
+        match another {
+            Ok(child) => self.replace_by(child, self.handover.rules.clone()),
+            Err(failure) => console.fault(&failure.into()),
+        }
+    }
+
+    /// Ends those that were replaced because they gave no sign of life: they have had their time to go on.
+    fn end_silent(&mut self, console: &Console) {
+        for child in self.leaving.iter_mut().filter(|child| child.is_silent) {
+            let pid = child.pid();
+            console.say(Level::Alert, format_args!("worker process {pid} was silent, too, killing it"));
+            child.kill();
+        }
+    }
+
     /// Starts one again if none serves, with what the last one had.
     pub(super) fn resume(&mut self, console: &Console) {
         if self.current.is_some() {
@@ -227,9 +266,9 @@ impl Workers {
         let names = self.handover.logs.iter().map(|(name, _)| name.as_os_str().as_bytes().to_vec());
         let order = Order::Reopen(names.collect());
         let fds: Vec<_> = self.handover.logs.iter().map(|(_, file)| file.as_fd()).collect();
-        let mut is_lost = false;
+        let (mut is_lost, until) = (false, Instant::now() + SEND_PATIENCE);
         for child in self.leaving.iter().chain(&self.current) {
-            if let Err(error) = child.order(&order, &fds) {
+            if let Err(error) = child.order_until(until, &order, &fds) {
                 let (pid, errno) = (child.pid(), Errno::from(&error));
                 console.say(Level::Alert, format_args!("worker process {pid} cannot be told ({errno})"));
                 is_lost = self.current.as_ref().is_some_and(|current| current.pid() == pid);
@@ -260,12 +299,12 @@ impl Workers {
     pub(super) fn stop(&mut self) {
         self.again_at = None;
         self.leaving.extend(self.current.take());
-        let until = Some(Instant::now() + STOP_PATIENCE);
+        let now = Instant::now();
         for child in &mut self.leaving {
-            if child.order(&Order::Stop, &[]).is_err() {
+            if child.order_until(now + SEND_PATIENCE, &Order::Stop, &[]).is_err() {
                 child.kill();
             }
-            child.until = until;
+            child.until = Some(now + STOP_PATIENCE);
         }
     }
 
@@ -322,10 +361,13 @@ impl Workers {
         }
     }
 
-    /// Does what is due: starts a worker again, ends those that do not end.
+    /// Does what is due: starts a worker again, replaces one that is silent, ends those that do not end.
     pub(super) fn expire(&mut self, now: Instant, console: &Console) {
         if self.again_at.is_some_and(|at| at <= now) {
             self.resume(console);
+        }
+        if self.current.as_mut().is_some_and(|child| child.silence.is_too_long(now)) {
+            self.replace_silent(now, console);
         }
         for child in &mut self.leaving {
             if child.until.take_if(|until| *until <= now).is_some() {
@@ -340,7 +382,8 @@ impl Workers {
 
     /// When [`expire`](Self::expire) has something to do next.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.leaving.iter().filter_map(|child| child.until).chain(self.again_at).min()
+        let look = self.current.as_ref().map(|child| child.silence.next_look());
+        self.leaving.iter().filter_map(|child| child.until).chain(self.again_at).chain(look).min()
     }
 
     /// Reads what the one that serves says by itself. Whether its loops turn.
@@ -447,7 +490,7 @@ mod tests {
             env: Vec::new(),
             identity: None,
             is_daemon: false,
-            sign_interval: None,
+            sign_interval: SIGN_INTERVAL,
             shutdown_timeout: None,
         }
     }
@@ -533,7 +576,7 @@ mod tests {
     fn a_worker_process_has_its_time_to_finish() {
         let ((current, worker, _process), (leaving, ..)) = (actor(), actor());
         let mut workers = workers(current, leaving);
-        assert!(workers.deadline().is_none());
+        assert_eq!(workers.deadline(), workers.current.as_ref().map(|child| child.silence.next_look()));
         workers.handover.shutdown_timeout = Some(Duration::from_secs(5));
         workers.release();
         assert!(matches!(worker.receive::<Order>(), Ok(Some((Order::Quit, _)))));
@@ -542,6 +585,60 @@ mod tests {
         assert!(matches!(worker.receive::<Order>(), Ok(Some((Order::Stop, _)))));
         assert!(workers.deadline().is_some_and(|until| until <= Instant::now() + STOP_PATIENCE));
         assert!(!workers.is_empty());
+    }
+
+    #[test]
+    fn who_is_silent_when_the_next_one_is_silent_too_is_ended() {
+        let ((current, ..), (mut silent, _, process), (leaves, _, other)) = (actor(), actor(), actor());
+        silent.is_silent = true;
+        let mut workers = workers(current, silent);
+        workers.leaving.push(leaves);
+        workers.end_silent(&Console::quiet());
+        assert!(wait::until(wait::PATIENCE, || process.ended()));
+        assert!(!other.ended() && workers.current.is_some());
+    }
+
+    #[test]
+    fn a_sign_of_life_ends_a_silence() {
+        let ((current, worker, _process), (leaving, ..)) = (actor(), actor());
+        let mut workers = workers(current, leaving);
+        let console = Console::quiet();
+        let is_too_long = |workers: &mut Workers, looks: u32| {
+            let child = workers.current.as_mut().unwrap();
+            let start = Instant::now();
+            (1..=looks).fold(false, |_, look| child.silence.is_too_long(start + look * SIGN_INTERVAL))
+        };
+        assert!(!is_too_long(&mut workers, 3));
+        worker.send(&Answer::Turning, &[]).unwrap();
+        assert!(workers.listen(&console));
+        assert!(!is_too_long(&mut workers, 3));
+        assert!(is_too_long(&mut workers, 4));
+    }
+
+    /// One that does not read.
+    fn deaf() -> (Child, Channel, Group) {
+        let actor = actor();
+        while actor.0.order_until(Instant::now(), &Order::Quit, &[]).is_ok() {}
+        actor
+    }
+
+    #[test]
+    fn all_that_are_deaf_are_waited_for_together() {
+        // One after the other would take a second each.
+        const COUNT: u64 = 2 * wait::PATIENCE.as_secs();
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let ((current, worker, _process), (leaving, ..)) = (actor(), actor());
+            let mut workers = workers(current, leaving);
+            let deaf = (0..COUNT).map(|_| deaf());
+            let (children, _ends): (Vec<_>, Vec<_>) =
+                deaf.map(|(child, channel, process)| (child, (channel, process))).unzip();
+            workers.leaving = children;
+            workers.reopen(Vec::new(), &Console::quiet());
+            // The last one of all, who reads.
+            tell.send(matches!(worker.receive::<Order>(), Ok(Some((Order::Reopen(_), _))))).unwrap();
+        });
+        assert_eq!(told.recv_timeout(wait::PATIENCE), Ok(true));
     }
 
     #[test]

@@ -65,7 +65,7 @@ struct Worker {
     sinks: Sinks,
     console: Console,
     server: Server,
-    /// Whether and when to tell that all loops turn.
+    /// When to tell that all loops turn, if there is a master to tell.
     signs: Option<Signs>,
     state: State,
     /// Whether nobody looks at standard error.
@@ -153,7 +153,7 @@ fn start(channel: &Channel, sinks: &Sinks) -> Result<Option<Started>, Fault> {
     process::change_directory(&config.main)?;
     rules.enforce()?.say(&console);
     let server = Server::start(config, Arc::new(sockets), affinity, sinks, &console)?;
-    let signs = order.sign_interval.map(Signs::every);
+    let signs = Some(Signs::every(order.sign_interval));
     Ok(Some(Started { server, console, signs, is_daemon: order.is_daemon }))
 }
 
@@ -308,7 +308,7 @@ impl Worker {
         });
         let config = config?;
         let Taken { sockets, affinity } = take(&order, fds, &config, &self.sinks)?;
-        self.signs = order.sign_interval.map(Signs::every);
+        self.signs = Some(Signs::every(order.sign_interval));
         self.server.change(config, Arc::new(sockets), affinity, &self.sinks, &self.console)?;
         self.console.log_to((*self.server.generation().error_log).clone());
         // As nginx does: whoever moved a log away has a new one from here on.
@@ -338,7 +338,8 @@ impl Worker {
         if signs.next <= now {
             signs.next = now + signs.every;
             if self.server.is_turning(now) {
-                answer(master, &Answer::Turning);
+                // A master that does not read, because it is stopped, is not waited for.
+                let _ = master.send_until(now, &Answer::Turning, &[]);
             }
         }
     }

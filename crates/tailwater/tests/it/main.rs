@@ -65,6 +65,7 @@ mod sandbox;
 mod secure_link;
 mod serve;
 mod signals;
+mod silence;
 mod split_clients;
 mod ssi;
 mod static_files;

@@ -14,7 +14,7 @@ use tw_testkit::{Client, Lacks, Server, Signal, leave_out, ports, wait};
 use crate::{page, server};
 
 /// A body that no socket buffer takes as a whole.
-const LARGE: usize = 24 << 20;
+pub(crate) const LARGE: usize = 24 << 20;
 /// What the worker process is called.
 const TITLE: &str = "tailwater: worker process";
 
@@ -30,7 +30,7 @@ fn conf(main: &str, locations: &str) -> String {
 }
 
 /// A server that has a master, and serves. As root its worker process is `nobody`'s.
-fn started(main: &str) -> Server {
+pub(crate) fn started(main: &str) -> Server {
     start(builder(), &conf(main, ""))
 }
 
@@ -44,7 +44,7 @@ fn start(builder: Builder, conf: &str) -> Server {
 }
 
 /// The processes that `parent` has started and that have not ended.
-fn children(parent: u32) -> Vec<u32> {
+pub(crate) fn children(parent: u32) -> Vec<u32> {
     let numbers =
         fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     numbers.filter(|pid| stat(*pid).is_some_and(|(state, of)| of == parent && state != "Z")).collect()
@@ -58,7 +58,7 @@ fn stat(pid: u32) -> Option<(String, u32)> {
 }
 
 /// The worker process, once there is one and it is the only one.
-fn worker(server: &Server) -> u32 {
+pub(crate) fn worker(server: &Server) -> u32 {
     wait::some(wait::PATIENCE, || match children(server.pid())[..] {
         [pid] => Some(pid),
         _ => None,
@@ -66,16 +66,16 @@ fn worker(server: &Server) -> u32 {
     .expect("one worker process")
 }
 
-fn kill(pid: u32, signal: Signal) {
+pub(crate) fn kill(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal).unwrap();
 }
 
-fn is_gone(pid: u32) -> bool {
+pub(crate) fn is_gone(pid: u32) -> bool {
     stat(pid).is_none_or(|(state, _)| state == "Z")
 }
 
 /// Begins a download and leaves it in the middle.
-fn downloading(server: &Server) -> Client {
+pub(crate) fn downloading(server: &Server) -> Client {
     let mut client = server.connect().unwrap();
     client.send("GET /large HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
     client.read_head().unwrap();
@@ -440,9 +440,11 @@ fn a_starter_that_ignored_the_end_of_children_is_not_imitated() {
 #[test]
 fn worker_processes_that_die_at_once_do_not_keep_the_master_busy() {
     let mut server = started("");
-    // Each as soon as it is there.
+    // Each as soon as it is there; one that was killed may be gone before it is killed again.
     let killed = || {
-        children(server.pid()).into_iter().for_each(|pid| kill(pid, Signal::KILL));
+        for pid in children(server.pid()) {
+            let _ = kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL);
+        }
         server.error_log().matches("exited on signal 9\n").count() > 2
     };
     assert!(wait::until(wait::PATIENCE, killed), "{}", server.error_log());

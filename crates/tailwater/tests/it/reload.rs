@@ -86,6 +86,40 @@ fn turn(server: &mut Server, turn: usize) {
 }
 
 #[test]
+fn the_log_that_serves_has_a_line_for_each_reload() {
+    let conf = |log: &str, answer: &str| {
+        format!(
+            "user root; error_log logs/{log}.log notice; http {{ server {{ listen 127.0.0.1:{{port}}; return 200 {answer}; }} }}"
+        )
+    };
+    for builder in [server(), server().with_master()] {
+        let mut server = builder.start(&conf("first", "0")).unwrap();
+        let lines = |server: &Server, name: &str, text: &str| {
+            let log = fs::read_to_string(server.prefix().join(name)).unwrap_or_default();
+            log.lines().filter(|line| line.contains(text)).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let mut reload = |conf: &str, name: &str, text: &str| {
+            server.write_conf(conf).unwrap();
+            server.signal(Signal::HUP).unwrap();
+            let said = wait::until(wait::PATIENCE, || !lines(&server, name, text).is_empty());
+            assert!(said, "{}", server.error_log());
+            lines(&server, name, text)
+        };
+        let taken = "the configuration is taken over, serving on 1 address";
+        // The reason is told where the configuration that goes on says.
+        let refused =
+            reload(&conf("second", "1; nonsense on"), "logs/first.log", "unknown directive \"nonsense\"");
+        assert!(refused.len() == 1 && refused[0].contains("[emerg]"), "{refused:?}");
+        assert_eq!(reload(&conf("third", "2"), "logs/third.log", taken).len(), 1);
+        server.wait_error_log(taken).unwrap();
+        for (name, count) in [("logs/first.log", 0), ("logs/second.log", 0), ("logs/error.log", 1)] {
+            assert_eq!(lines(&server, name, taken).len(), count, "{name}");
+        }
+        assert_eq!(Client::get(server.addr(), "/").unwrap().text(), "2");
+    }
+}
+
+#[test]
 fn a_thousand_reloads_leave_nothing_behind() {
     const TURNS: usize = 1_000;
     /// By then every buffer and table that grows to its size has done so.

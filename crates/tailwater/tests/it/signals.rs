@@ -52,6 +52,20 @@ fn reload(server: &mut Server, conf: &str, target: &str, expected: &str) {
 }
 
 #[test]
+fn who_sees_a_socket_may_send_a_signal() {
+    // The first socket is there long before the last one.
+    let more: String = (0..300).map(|n| format!("listen unix:{{prefix}}/{n};")).collect();
+    let conf = format!("http {{ server {{ listen 127.0.0.1:{{port}}; {more} return 200 served; }} }}");
+    for builder in [server(), server().with_master()] {
+        let mut server = builder.start(&conf).unwrap();
+        server.signal(Signal::HUP).unwrap();
+        server.wait_error_log("the configuration is taken over").unwrap();
+        assert_eq!(page(&server, "/").1, "served");
+        assert!(server.stop().unwrap().success());
+    }
+}
+
+#[test]
 fn term_and_int_end_it_at_once() {
     for (signal, line) in [
         (Signal::TERM, "signal 15 (SIGTERM) received from "),

@@ -1,0 +1,72 @@
+//! How long a worker process has given no sign of life.
+//!
+//! Time is counted in looks, as the loops of a process are looked after. A look that comes late, because the master itself
+//! stood still or waited for something else, counts as one in time: signs that came meanwhile have not been read yet.
+
+use std::time::{Duration, Instant};
+
+// DIFF(nginx): a worker process that is stopped or hangs does not keep its place.
+/// How often a worker process has to say that its loops turn. It costs two wake-ups of a core.
+pub(super) const SIGN_INTERVAL: Duration = Duration::from_secs(3);
+/// How long the one that serves may say nothing before another one takes its place. Some signs of life: the first one that
+/// is late says nothing yet. A loop that stands still for as long (or for `loop_watchdog`) ends the signs.
+pub(super) const SILENCE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The silence since the last sign of life.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Silence {
+    span: Duration,
+    looked: Instant,
+}
+
+impl Silence {
+    /// None yet.
+    pub(super) fn begin(now: Instant) -> Self {
+        Self { span: Duration::ZERO, looked: now }
+    }
+
+    /// Looks whether it has become too long.
+    pub(super) fn is_too_long(&mut self, now: Instant) -> bool {
+        self.span += now.saturating_duration_since(self.looked).min(SIGN_INTERVAL);
+        self.looked = now;
+        self.span >= SILENCE_PATIENCE
+    }
+
+    /// When to look again.
+    pub(super) fn next_look(&self) -> Instant {
+        self.looked + SILENCE_PATIENCE.saturating_sub(self.span).min(SIGN_INTERVAL)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_too_long_after_the_patience_of_one_who_looks_in_time() {
+        let start = Instant::now();
+        let (mut silence, mut looks) = (Silence::begin(start), Vec::new());
+        let mut is_too_long = false;
+        while !is_too_long {
+            let now = silence.next_look();
+            looks.push(now.duration_since(start).as_secs());
+            is_too_long = silence.is_too_long(now);
+        }
+        assert_eq!(looks, [3, 6, 9, 10]);
+        // Many looks are no more than few.
+        let mut silence = Silence::begin(start);
+        let millis = |ms| start + Duration::from_millis(ms);
+        assert!((1..10_000).all(|ms| !silence.is_too_long(millis(ms))));
+        assert!(silence.is_too_long(millis(10_000)));
+    }
+
+    #[test]
+    fn one_who_looks_late_has_not_listened() {
+        let start = Instant::now();
+        let mut silence = Silence::begin(start);
+        assert!(!silence.is_too_long(start + Duration::from_secs(3_600)));
+        assert_eq!(silence.next_look(), start + Duration::from_secs(3_603));
+        // A clock that stands still.
+        assert!(!silence.is_too_long(start));
+    }
+}
