@@ -33,8 +33,8 @@ use accept::{AcceptMutex, Accepting};
 pub use balance::Sibling;
 use balance::{Balance, Siblings};
 pub(crate) use roll::Place;
-pub(crate) use room::Expendable;
-use room::{Clients, Room};
+use room::Clients;
+pub(crate) use room::{Expendable, Room};
 pub use tally::{Number, Tally};
 use tally::{OwnTally, Tallies};
 

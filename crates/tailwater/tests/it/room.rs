@@ -87,6 +87,22 @@ fn files_that_nobody_reads_make_room_for_connections() {
 }
 
 #[test]
+fn waiting_connections_make_room_for_files() {
+    // Each request opens its file, which nobody keeps.
+    let server = ok("worker_processes 1; events { worker_connections 4096; }", "disable_symlinks on;");
+    let mut asking = server.connect().unwrap();
+    let mut waiting = Vec::new();
+    for n in 0..150 {
+        let mut client = server.connect().unwrap();
+        is_answered(&mut client, ASK);
+        waiting.push(client);
+        asking.send(format!("GET /{n} HTTP/1.1\r\nHost: a\r\n\r\n")).unwrap();
+        let response = asking.read_response().unwrap();
+        assert_eq!((response.status, response.text()), (200, "x".to_owned()), "{n}: {}", server.error_log());
+    }
+}
+
+#[test]
 fn a_loop_asks_the_others_for_room() {
     let conf = "worker_rlimit_nofile 128; worker_processes 2; error_log logs/error.log debug;
         events { worker_connections 4096; connection_balance off; }

@@ -37,7 +37,8 @@ pub(super) struct Clients {
 /// Whether there is room, or will be once the tasks that were woken have run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
-pub(super) enum Room {
+pub(crate) enum Room {
+    /// There is, or will be.
     Made,
     /// Nothing can be closed.
     None,
@@ -101,7 +102,7 @@ impl Loop {
 
     /// Asks the eighth of the waiting connections that waits longest to close, at most [`CLOSE_AT_ONCE`] (nginx's
     /// numbers).
-    fn close_waiting(&self) -> Room {
+    pub(crate) fn close_waiting(&self) -> Room {
         let mut roll = self.clients.roll.borrow_mut();
         let count = (roll.waiting() / 8).clamp(1, CLOSE_AT_ONCE);
         let mut room = Room::None;

@@ -25,9 +25,10 @@ use tw_disk::{DiskError, Errno, File, Kind, Links, Meta, Now, Op, Open};
 use tw_http::condition::Etag;
 
 use self::hot::Content;
-use self::known::{Asker, Known, Turn};
+use self::known::{Asker, Known, Turn, is_exhausted};
 use super::request::Request;
 use crate::core::location::Symlinks;
+use crate::event_loop::{Loop, Room};
 use crate::vars::Template;
 
 pub use self::hot::HOT_FILE_MAX;
@@ -178,7 +179,17 @@ pub fn open_now(r: &Request, path: &CStr) -> Lookup {
 }
 
 fn open_in_turn(r: &Request, path: &CStr, how: &Open, turn: Turn) -> Lookup {
-    tw_rt::watch::operation("opening a file", || look_up(r, path, how, turn))
+    let found = tw_rt::watch::operation("opening a file", || look_up(r, path, how, turn));
+    match found {
+        Now::Ready(Err(errno)) if will_have_room(&r.client().home, errno) => Now::Cold,
+        found => found,
+    }
+}
+
+/// Whether `errno` means that there are too many open files, and connections that wait were asked to close for that. They
+/// have done so once other tasks have run.
+fn will_have_room(home: &Loop, errno: Errno) -> bool {
+    is_exhausted(errno) && home.close_waiting() == Room::Made
 }
 
 fn look_up(r: &Request, path: &CStr, how: &Open, turn: Turn) -> Lookup {
@@ -218,8 +229,9 @@ pub async fn open(r: &mut Request, path: &CStr) -> Result<Rc<OpenFile>, DiskErro
     let look = home.files.borrow_mut().look();
     let mut opened = disk.open_cold(&mut r.costs.account, path, &how).await;
     if let Err(DiskError::Os { errno, .. }) = opened
-        && home.files.borrow_mut().made_room(errno)
+        && (home.files.borrow_mut().made_room(errno) || will_have_room(&home, errno))
     {
+        tw_rt::requeue().await;
         opened = disk.open_cold(&mut r.costs.account, path, &how).await;
     }
     match opened {
@@ -254,6 +266,7 @@ pub fn stat_now(r: &Request, path: &CStr) -> Now<Meta> {
     }
     match disk.probe_now(path) {
         Now::Ready(Err(errno)) if files.made_room(errno) => disk.probe_now(path),
+        Now::Ready(Err(errno)) if will_have_room(&r.client().home, errno) => Now::Cold,
         found => found,
     }
 }

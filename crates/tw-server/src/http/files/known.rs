@@ -254,7 +254,7 @@ fn let_go(hot: &mut Hot, entry: &Entry) {
     }
 }
 
-fn is_exhausted(errno: Errno) -> bool {
+pub(super) fn is_exhausted(errno: Errno) -> bool {
     matches!(errno, Errno::MFILE | Errno::NFILE)
 }
 
