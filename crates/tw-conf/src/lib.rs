@@ -41,7 +41,7 @@ pub use lexer::MAX_PARAMETER_SIZE;
 pub use missing::MissingList;
 pub use network::Network;
 pub use reader::{MAX_BLOCK_DEPTH, MAX_INCLUDE_DEPTH, MAX_INCLUDES, Reader};
-pub use setting::{Buffers, Setting};
+pub use setting::{Buffers, Setting, WithoutEffect};
 pub use source::{ConfFiles, MemoryFiles, RecordedFiles, SystemFiles};
 pub use span::{Origin, SourceFile, Sources, Span};
 pub use suggest::nearest;

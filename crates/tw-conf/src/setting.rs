@@ -212,6 +212,24 @@ impl Setting<u32> {
     }
 }
 
+/// Directives of a block that are accepted and change nothing: each still may stand only once.
+#[derive(Clone, Debug, Default)]
+pub struct WithoutEffect(Vec<Box<[u8]>>);
+
+impl WithoutEffect {
+    /// Remembers that the directive stood here.
+    ///
+    /// # Errors
+    /// `"NAME" directive is duplicate`.
+    pub fn set_once(&mut self, node: &Node) -> Result<(), ConfError> {
+        if self.0.contains(&node.name.bytes) {
+            return Err(node.error("is duplicate"));
+        }
+        self.0.push(node.name.bytes.clone());
+        Ok(())
+    }
+}
+
 fn fit<T: TryFrom<u64>>(node: &Node, value: u64, what: &str) -> Result<T, ConfError> {
     T::try_from(value).map_err(|_| node.error(what))
 }
@@ -301,6 +319,16 @@ mod tests {
         assert_eq!(error.line(&tree.sources), "invalid value \"bad\" in n:3");
         let warnings: Vec<_> = diagnostics.iter().map(|warning| warning.line(&tree.sources)).collect();
         assert_eq!(warnings, ["duplicate value \"timeout\" in n:2"]);
+    }
+
+    #[test]
+    fn what_changes_nothing_still_stands_once() {
+        let mut tree = Tree::default();
+        Reader::new(&MemoryFiles::default(), b"").text(&mut tree, b"n", b"a on;\nb on;\na on;").unwrap();
+        let mut seen = WithoutEffect::default();
+        let said = tree.nodes.iter().map(|node| seen.set_once(node).map_err(|error| error.message));
+        let expected = [Ok(()), Ok(()), Err("\"a\" directive is duplicate".to_owned())];
+        assert_eq!(said.collect::<Vec<_>>(), expected);
     }
 
     #[test]

@@ -106,17 +106,11 @@ impl Settings for Browsers {
         record::new("modern_browser_value", "string", ALL, Args::exact(1))
             .default("1")
             .doc("Value of $modern_browser for a modern browser.")
-            .set(|raw, node, _| {
-                raw.modern_value.replace(node, node.arg(0)?.bytes.clone());
-                Ok(())
-            }),
+            .set(|raw, node, _| raw.modern_value.set_bytes(node)),
         record::new("ancient_browser_value", "string", ALL, Args::exact(1))
             .default("1")
             .doc("Value of $ancient_browser for an ancient browser.")
-            .set(|raw, node, _| {
-                raw.ancient_value.replace(node, node.arg(0)?.bytes.clone());
-                Ok(())
-            }),
+            .set(|raw, node, _| raw.ancient_value.set_bytes(node)),
     ];
 
     const VARIABLES: &'static [VarDef] = &[

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use tw_base::Limit;
 use tw_conf::{
-    Args, Buffers, ConfError, Directive, HTTP, IF_IN_LOCATION, LOCATION, Node, SERVER, Setting, record,
+    Args, Buffers, ConfError, Directive, HTTP, IF_IN_LOCATION, LOCATION, Node, SERVER, Setting,
+    WithoutEffect, record,
 };
 use tw_server::http::body::Body;
 use tw_server::http::coding::is_gzip_allowed;
@@ -33,7 +34,7 @@ pub(crate) struct Raw {
     mem_level: Setting<u8>,
     min_length: Setting<u64>,
     buffers: Setting<Buffers>,
-    without_effect: Setting<()>,
+    without_effect: WithoutEffect,
 }
 
 /// `gzip` at one location.
@@ -95,16 +96,14 @@ impl Settings for Gzip {
             .doc("Accepted and without effect: no encoder is taken before there is input.")
             .set(|raw, node, _| {
                 node.size()?;
-                raw.without_effect.replace(node, ());
-                Ok(())
+                raw.without_effect.set_once(node)
             }),
         record::flag("gzip_no_buffer", ALL)
             .default("off")
             .doc("Accepted and without effect: what is compressed is passed on at once.")
             .set(|raw, node, _| {
                 node.flag()?;
-                raw.without_effect.replace(node, ());
-                Ok(())
+                raw.without_effect.set_once(node)
             }),
     ];
 

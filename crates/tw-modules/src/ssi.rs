@@ -15,7 +15,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tw_base::Limit;
-use tw_conf::{Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LOCATION, SERVER, Setting, record};
+use tw_conf::{
+    Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LOCATION, SERVER, Setting, WithoutEffect, record,
+};
 use tw_core::regex::{Caseless, Regex};
 use tw_server::http::body::Body;
 use tw_server::http::plan::{HeaderFilter, Plan};
@@ -44,7 +46,7 @@ pub(crate) struct Raw {
     silent_errors: Setting<bool>,
     last_modified: Setting<bool>,
     value_length: Setting<u64>,
-    without_effect: Setting<()>,
+    without_effect: WithoutEffect,
     types: RawTypes,
 }
 
@@ -106,16 +108,14 @@ impl Settings for Ssi {
             .doc("Smallest part of a page that is sent from its file; without effect.")
             .set(|raw, node, _| {
                 node.size()?;
-                raw.without_effect.replace(node, ());
-                Ok(())
+                raw.without_effect.set_once(node)
             }),
         record::flag("ssi_ignore_recycled_buffers", ALL)
             .default("off")
             .doc("Whether parts of a page reach the client at once; without effect.")
             .set(|raw, node, _| {
                 node.flag()?;
-                raw.without_effect.replace(node, ());
-                Ok(())
+                raw.without_effect.set_once(node)
             }),
         record::new("ssi_types", "mime-type …", ALL, Args::at_least(1))
             .default("text/html")

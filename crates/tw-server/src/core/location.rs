@@ -19,8 +19,8 @@ use tw_base::Limit;
 
 use bytes::Bytes;
 use tw_conf::{
-    Args, ConfError, Directive, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LOCATION, MAIN, SERVER, Setting, Word,
-    record,
+    Args, ConfError, Directive, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LOCATION, MAIN, SERVER, Setting,
+    WithoutEffect, Word, record,
 };
 
 use super::error_page::{ErrorPage, RawErrorPage};
@@ -182,7 +182,7 @@ pub struct Raw {
     log_subrequest: Setting<bool>,
     subrequest_buffer_size: Setting<usize>,
     uninitialized_variable_warn: Setting<bool>,
-    without_effect: Setting<()>,
+    without_effect: WithoutEffect,
 }
 
 /// The limits of all parts of a location.
@@ -454,10 +454,7 @@ const fn without_effect(
 ) -> Directive<Raw> {
     record::new(name, syntax, contexts, args)
         .doc("Accepted and without effect: there is no table or buffer here that needs this size.")
-        .set(|raw, node, _| {
-            raw.without_effect.replace(node, ());
-            Ok(())
-        })
+        .set(|raw, node, _| raw.without_effect.set_once(node))
 }
 
 #[cfg(test)]

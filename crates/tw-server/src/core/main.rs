@@ -3,7 +3,9 @@
 use std::time::Duration;
 use tw_base::Limit;
 
-use tw_conf::{Args, ConfError, Cx, Directive, EVENTS, MAIN, Node, Setting, Word, record, units};
+use tw_conf::{
+    Args, ConfError, Cx, Directive, EVENTS, MAIN, Node, Setting, WithoutEffect, Word, record, units,
+};
 
 use super::debug_connection::DebugPeer;
 use crate::log::LogTarget;
@@ -200,7 +202,7 @@ pub struct Raw {
     working_directory: Setting<Box<[u8]>>,
     env: Vec<(Box<str>, Option<Box<str>>)>,
     worker_shutdown_timeout: Setting<Duration>,
-    without_effect: Setting<()>,
+    without_effect: WithoutEffect,
 }
 
 /// The records of `main` and `events`.
@@ -348,7 +350,7 @@ pub const DIRECTIVES: &[Directive<Raw>] = &[
         if !word.is("epoll") {
             return Err(node.fail(format!("invalid event type \"{word}\"")).hint("Tailwater uses epoll"));
         }
-        raw.without_effect.set_once(node, ())
+        raw.without_effect.set_once(node)
     }),
     without_effect("worker_aio_requests", "number", EVENTS),
     without_effect("timer_resolution", "interval", MAIN),
@@ -359,10 +361,7 @@ pub const DIRECTIVES: &[Directive<Raw>] = &[
 const fn without_effect(name: &'static str, syntax: &'static str, contexts: u32) -> Directive<Raw> {
     record::new(name, syntax, contexts, Args::exact(1))
         .doc("Accepted and without effect: nothing here works that way.")
-        .set(|raw, node, _| {
-            raw.without_effect.replace(node, ());
-            Ok(())
-        })
+        .set(|raw, node, _| raw.without_effect.set_once(node))
 }
 
 /// The last value that `env TZ=…` sets.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tw_base::Limit;
 
-use tw_conf::{Args, Buffers, ConfError, Directive, HTTP, SERVER, Setting, Word, record};
+use tw_conf::{Args, Buffers, ConfError, Directive, HTTP, SERVER, Setting, WithoutEffect, Word, record};
 use tw_http::HeadLimits;
 
 use super::listen::Listen;
@@ -63,7 +63,7 @@ pub struct Raw {
     underscores_in_headers: Setting<bool>,
     merge_slashes: Setting<bool>,
     client_body_early_read: Setting<Vec<Word>>,
-    without_effect: Setting<()>,
+    without_effect: WithoutEffect,
 }
 
 impl Settings for ServerSettings {
@@ -184,10 +184,7 @@ impl Settings for ServerSettings {
 const fn without_effect(name: &'static str, contexts: u32) -> Directive<Raw> {
     record::new(name, "size", contexts, Args::exact(1))
         .doc("Accepted and without effect: there is no table or buffer here that needs this size.")
-        .set(|raw, node, _| {
-            raw.without_effect.replace(node, ());
-            Ok(())
-        })
+        .set(|raw, node, _| raw.without_effect.set_once(node))
 }
 
 fn name_of(word: &Word, cx: &mut Resolve<'_>) -> Result<ServerName, ConfError> {

@@ -1,0 +1,231 @@
+//! Every directive has a place of its own for what it says: given twice it is refused where nginx refuses it, and no two
+//! directives are taken for each other. Goes through all records, so a new directive is tested without being named here,
+//! unless it may be given twice or takes words that no default shows.
+
+use tw_conf::{
+    Contexts, Diagnostics, DirectiveInfo, EVENTS, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT, LOCATION,
+    MAIN, MemoryFiles, Reader, SERVER, Tree,
+};
+use tw_server::load::{Kept, Prefixes, load};
+
+/// Directives that may be given several times in a block. Facts of nginx 1.31: lists, bits that add up, and handlers,
+/// of which the last one counts.
+const REPEATABLE: &[&str] = &[
+    "access_log",
+    "add_header",
+    "add_trailer",
+    "addition_types",
+    "allow",
+    "ancient_browser",
+    "break",
+    "brotli_types",
+    "charset_map",
+    "charset_types",
+    "dav_methods",
+    "debug_connection",
+    "deny",
+    "early_hints",
+    "empty_gif",
+    "env",
+    "error_log",
+    "error_page",
+    "flv",
+    "geo",
+    "gzip_disable",
+    "gzip_proxied",
+    "gzip_types",
+    "index",
+    "keepalive_disable",
+    "limit_conn_zone",
+    "limit_req_zone",
+    "listen",
+    "load_module",
+    "log_format",
+    "map",
+    "modern_browser",
+    "mp4",
+    "return",
+    "rewrite",
+    "server_name",
+    "set",
+    "set_real_ip_from",
+    "split_clients",
+    "ssi_types",
+    "stub_status",
+    "sub_filter",
+    "sub_filter_types",
+    "thread_pool",
+    "types",
+    "userid_flags",
+    "valid_referers",
+    "zstd_types",
+];
+
+/// Words for those whose default does not show any.
+const WORDS: &[(&str, &str)] = &[
+    ("access_log", "off"),
+    ("add_after_body", "/a"),
+    ("add_before_body", "/a"),
+    ("add_header", "a b"),
+    ("add_trailer", "a b"),
+    ("alias", "/a/"),
+    ("allow", "all"),
+    ("ancient_browser", "a"),
+    ("auth_basic_user_file", "a"),
+    ("charset_map", "koi8-r utf-8 { 80 E282AC; }"),
+    ("client_body_early_read", "a"),
+    ("debug_connection", "127.0.0.1"),
+    ("deny", "all"),
+    ("early_hints", "a"),
+    ("error_log", "stderr"),
+    ("error_page", "404 /a"),
+    ("geo", "$a { default 1; }"),
+    ("gzip_disable", "a"),
+    ("limit_conn", "a 1"),
+    ("limit_conn_zone", "$uri zone=a:1m"),
+    ("limit_req", "zone=a"),
+    ("limit_req_zone", "$uri zone=b:1m rate=1r/s"),
+    ("listen", "127.0.0.1:1"),
+    ("load_module", "ngx_http_brotli_filter_module.so"),
+    ("lock_file", "a"),
+    ("log_format", "a b"),
+    ("map", "$uri $b { default 1; }"),
+    ("modern_browser", "gecko 1.0"),
+    ("resolver", "127.0.0.1"),
+    ("return", "404"),
+    ("rewrite", "a b"),
+    ("secure_link", "$arg_a"),
+    ("secure_link_md5", "$arg_a"),
+    ("secure_link_secret", "a"),
+    ("server_name", "a"),
+    ("server_tokens", "on"),
+    ("set", "$c 1"),
+    ("set_real_ip_from", "127.0.0.1"),
+    ("source_charset", "utf-8"),
+    ("split_clients", "$uri $d { * 1; }"),
+    ("sub_filter", "a b"),
+    ("subrequest_output_buffer_size", "4k"),
+    ("thread_pool", "a threads=1"),
+    ("timer_resolution", "1s"),
+    ("try_files", "$uri /a"),
+    ("types", "{ a/b c; }"),
+    ("user", "nobody"),
+    ("userid_service", "1"),
+    ("valid_referers", "a.b"),
+    ("worker_cpu_affinity", "auto"),
+    // The default counts as not given, as in nginx.
+    ("worker_priority", "1"),
+    ("working_directory", "/"),
+];
+
+/// A directive as it may stand in a configuration.
+fn sample(info: &DirectiveInfo) -> String {
+    let words = match (WORDS.iter().find(|(name, _)| *name == info.name), info.default, info.syntax) {
+        (Some((_, words)), _, _) => words,
+        (None, Some(default), _) => default,
+        (None, None, "") => "",
+        (None, None, "on | off") => "on",
+        (None, None, _) => "1",
+    };
+    let end = if words.ends_with('}') { "" } else { ";" };
+    format!("{} {words}{end}", info.name)
+}
+
+/// A configuration with this in a block of one context.
+fn within(context: Contexts, text: &str) -> String {
+    match context {
+        MAIN => format!("{text} events {{ }}"),
+        EVENTS => format!("events {{ {text} }}"),
+        HTTP => format!("events {{ }} http {{ {text} }}"),
+        SERVER => within(HTTP, &format!("server {{ {text} }}")),
+        LOCATION => within(SERVER, &format!("location /a/ {{ {text} }}")),
+        IF_IN_SERVER => within(SERVER, &format!("if ($uri) {{ {text} }}")),
+        IF_IN_LOCATION => within(LOCATION, &format!("if ($uri) {{ {text} }}")),
+        LIMIT_EXCEPT => within(LOCATION, &format!("limit_except GET {{ {text} }}")),
+        _ => panic!("no record of ours has another context"),
+    }
+}
+
+/// Everything that is wrong with a configuration.
+fn mistakes(text: &str) -> Vec<String> {
+    let mut tree = Tree::default();
+    Reader::new(&MemoryFiles::default(), b"")
+        .text(&mut tree, b"n", text.as_bytes())
+        .expect("samples are words");
+    let prefixes = Prefixes {
+        prefix: b"/p/".to_vec(),
+        conf: b"/p/".to_vec(),
+        error_log: b"stderr".to_vec(),
+        hostname: b"h".to_vec(),
+    };
+    let mut diagnostics = Diagnostics::default();
+    let loaded = load(&mut tree, &prefixes, tw_modules::MODULES, &Kept::default(), &mut diagnostics);
+    let first = loaded.err().map(|error| error.message);
+    let more = diagnostics.into_iter().filter(|said| said.level == tw_conf::Level::Emerg);
+    first.into_iter().chain(more.map(|error| error.message)).collect()
+}
+
+/// Every record but those of blocks that make the structure, each with its contexts one by one.
+fn records() -> Vec<(DirectiveInfo, Vec<Contexts>)> {
+    let all = tw_server::load::all_directives(tw_modules::MODULES).into_iter();
+    let all = all.filter(|(module, _)| *module != tw_modules::TRAP).map(|(_, info)| info);
+    // One that is always refused has no place.
+    let all = all.filter(|info| info.name != "zstd_dict_file");
+    all.map(|info| (info, (0..32).map(|bit| 1 << bit).filter(|bit| info.contexts & bit != 0).collect()))
+        .collect()
+}
+
+#[test]
+fn what_is_given_twice_is_refused_where_nginx_refuses_it() {
+    let mut wrong = Vec::new();
+    for (info, contexts) in records() {
+        for context in contexts {
+            let text = sample(&info);
+            let once = mistakes(&within(context, &text));
+            if once.iter().any(|said| said.contains("duplicate")) {
+                wrong.push(format!("once: {text}: {once:?}"));
+            }
+            let twice = mistakes(&within(context, &format!("{text} {text}")));
+            let refusal = format!("\"{}\" directive is duplicate", info.name);
+            let is_refused = twice.contains(&refusal);
+            if is_refused == REPEATABLE.contains(&info.name) {
+                wrong.push(format!("twice in context {context:#x}: {text}: {twice:?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn no_two_directives_share_a_place() {
+    let records = records();
+    let contexts = [MAIN, EVENTS, HTTP, SERVER, LOCATION, IF_IN_SERVER, IF_IN_LOCATION, LIMIT_EXCEPT];
+    for context in contexts {
+        let here = records.iter().filter(|(_, contexts)| contexts.contains(&context));
+        // These are two words for one thing.
+        let here = here.filter(|(info, _)| context != LOCATION || info.name != "alias");
+        let mut text: Vec<String> = here.map(|(info, _)| sample(info)).collect();
+        assert!(!text.is_empty(), "{context:#x}");
+        // Of two that share a place, perhaps only one looks whether it is taken.
+        for _ in 0..2 {
+            let said = mistakes(&within(context, &text.join("\n")));
+            let collisions: Vec<_> = said.iter().filter(|said| said.contains("is duplicate")).collect();
+            assert!(collisions.is_empty(), "context {context:#x}: {collisions:?}");
+            text.reverse();
+        }
+    }
+}
+
+#[test]
+fn the_lists_name_directives() {
+    let records = records();
+    for name in REPEATABLE.iter().chain(WORDS.iter().map(|(name, _)| name)) {
+        assert!(records.iter().any(|(info, _)| info.name == *name), "{name}");
+    }
+    // What is refused for another reason would pass for a directive that may be given twice.
+    for (info, contexts) in &records {
+        let said = mistakes(&within(contexts[0], &sample(info)));
+        let about: Vec<_> = said.iter().filter(|said| said.contains(&format!("\"{}\"", info.name))).collect();
+        assert!(about.is_empty(), "{}: {about:?}", sample(info));
+    }
+}
