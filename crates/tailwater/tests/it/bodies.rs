@@ -323,3 +323,25 @@ fn a_body_that_was_read_is_pulled_from_where_it_is_kept() {
         }
     }
 }
+
+/// A client that has sent half of a body which goes to a file that has a name, and the directory of that.
+fn half_an_upload(server: &Server) -> (Client, PathBuf) {
+    let mut client = server.connect().unwrap();
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r\n").unwrap();
+    client.send("x".repeat(100_000)).unwrap();
+    let temp = server.prefix().join("temp");
+    assert!(wait::until(wait::PATIENCE, || temp.is_dir() && !files(&temp).is_empty()));
+    (client, temp)
+}
+
+#[test]
+fn files_of_bodies_go_with_their_clients_and_with_the_server() {
+    let conf = "client_body_temp_path temp 1 2; client_body_in_file_only clean;";
+    let mut server = echo(conf);
+    let (client, temp) = half_an_upload(&server);
+    drop(client);
+    assert!(wait::until(wait::PATIENCE, || files(&temp).is_empty()), "the client has left");
+    let (_client, temp) = half_an_upload(&server);
+    server.stop().unwrap();
+    assert_eq!(files(&temp), [] as [PathBuf; 0], "the loops have ended");
+}

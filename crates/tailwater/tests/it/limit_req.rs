@@ -149,10 +149,13 @@ fn a_client_that_goes_away_waits_no_longer() {
              location /large { limit_rate 10; } location /auth { auth_basic a; auth_basic_user_file users; auth_delay 1h; } }",
     );
     assert_eq!(get(&server, "/delay").status, 204);
-    for target in ["/delay", "/large", "/auth"] {
+    // What came behind the request, and is not read before it is answered, hides nothing.
+    let targets = ["/delay", "/large", "/auth"];
+    for (target, behind) in targets.iter().flat_map(|target| [(target, ""), (target, "GET /next HTTP/1.1")]) {
         let mut client = server.connect().unwrap();
         client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n")).unwrap();
         assert!(wait::until(wait::PATIENCE, || page(&server, "/now").1 == "2"), "{target}");
+        client.send(behind).unwrap();
         drop(client);
         assert!(wait::until(wait::PATIENCE, || page(&server, "/now").1 == "1"), "{target}");
     }
