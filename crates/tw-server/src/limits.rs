@@ -4,7 +4,8 @@
 use tw_base::Limit;
 
 use crate::core::{listen, location, main, server};
-use crate::http::{files, proxy_protocol, request, subrequest};
+use crate::http::h1::proxy_protocol;
+use crate::http::{files, request, subrequest};
 use crate::load::mistakes;
 use crate::{event_loop, pools};
 

@@ -75,7 +75,7 @@ pub(crate) fn with_request_of<T: Send + 'static>(
             let generation = r.generation().clone();
             entry::choose_server(&mut r, &generation.listens[0]);
             r.course.after = if r.head.keep_alive() { After::KeepAlive } else { After::Close };
-            r.body.begin(&conn, &mut r.head);
+            h1::begin_body(&conn, &mut r);
             entry::take_over(&mut r);
         }
         let seen = look(&mut r);

@@ -15,7 +15,6 @@ pub mod generation;
 pub mod h1;
 pub mod phases;
 pub mod plan;
-pub(crate) mod proxy_protocol;
 mod realpath_root;
 pub mod request;
 pub mod request_body;

@@ -7,15 +7,13 @@
 //! ```
 
 use std::ffi::CStr;
-use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use tw_disk::{Account, Class, Disk, DiskError, File, Source as By};
-use tw_http::{Framing, RequestHead};
 use tw_log::{Level, Text};
 
-use super::h1::{self, Input, InputError};
+use super::h1::{Input, InputError};
 use super::request::{After, Request};
 use super::spool::{Naming, Reader, Room, Spilling, Spool};
 use crate::core::location::InFileOnly;
@@ -121,27 +119,14 @@ impl Source {
 }
 
 impl RequestBody {
-    /// Begins with what a head of HTTP/1 says, and what came behind it.
-    pub(crate) fn begin(&mut self, conn: &Rc<h1::Conn>, head: &mut RequestHead) {
-        let framing = head.framing();
-        if framing == Framing::None {
-            return;
-        }
-        let came = head.rest().to_vec();
-        let len = came.len();
-        if let Some(input) = Input::new(conn, framing, head.expect_continue(), came) {
-            head.consume(len);
-            self.source = Source::H1(Box::new(input));
-        }
+    /// Begins with where it comes from.
+    pub(crate) fn begin(&mut self, source: Source) {
+        self.source = source;
     }
 
-    /// Gives what came behind the body back to where the next head is read.
-    pub(crate) fn end(&mut self, head: &mut RequestHead) {
-        if let Source::H1(input) = &mut self.source
-            && !input.is_pending()
-        {
-            head.push(&input.take_rest());
-        }
+    /// Where it came from, once all of it was taken.
+    pub(crate) fn finished(&mut self) -> Option<&mut Source> {
+        (!self.is_pending()).then_some(&mut self.source)
     }
 
     /// Takes the body to pull it. One that was read can be taken again and again; the rest of one that was not is the

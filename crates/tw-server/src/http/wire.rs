@@ -11,7 +11,7 @@ use std::time::Duration;
 use tw_net::{Addr, TcpInfo};
 
 use super::body::Body;
-use super::h1;
+use super::h1::{self, Delimiter};
 use super::request::Request;
 
 /// The way to the client of a request.
@@ -74,6 +74,13 @@ impl Wire {
     pub async fn sleep(&self, span: Duration) -> Result<(), Gone> {
         match self {
             Self::H1(conn) => conn.sleep(span).await,
+        }
+    }
+
+    /// The transfer coding of the response to `r`; `None` if there is none.
+    pub(crate) fn transfer_coding(&self, r: &Request) -> Option<&'static str> {
+        match self {
+            Self::H1(_) => (h1::delimiter(r) == Delimiter::Chunked).then_some("chunked"),
         }
     }
 

@@ -12,6 +12,7 @@ mod idle;
 mod input;
 mod linger;
 mod pace;
+pub(crate) mod proxy_protocol;
 mod send;
 mod send_file;
 mod serve;
@@ -21,4 +22,6 @@ pub(crate) use head_out::{Delimiter, delimiter};
 pub(crate) use idle::Unready;
 pub use input::{Input, InputError};
 pub(crate) use send::send;
+#[cfg(test)]
+pub(crate) use serve::begin_body;
 pub(crate) use serve::serve;

@@ -10,16 +10,18 @@
 
 use std::rc::Rc;
 
-use super::Conn;
+use tw_http::Framing;
+
 use super::head::{self, Head};
 use super::idle::{LAST_WAIT, Woken};
 use super::linger::linger_close;
+use super::proxy_protocol::{self, Greeting};
+use super::{Conn, Input};
 use crate::core::location::LingeringClose;
 use crate::http::entry;
 use crate::http::phases;
-use crate::http::proxy_protocol::{self, Greeting};
 use crate::http::request::{After, Request};
-use crate::http::request_body::{self, Drained};
+use crate::http::request_body::{self, Drained, Source};
 use crate::http::respond;
 use crate::http::wire::Wire;
 
@@ -93,7 +95,7 @@ async fn exchange(conn: &Rc<Conn>, r: &mut Request) -> After {
         let body = match head {
             Head::Complete => {
                 r.course.after = if r.head.keep_alive() { After::KeepAlive } else { After::Close };
-                r.body.begin(conn, &mut r.head);
+                begin_body(conn, r);
                 entry::take_over(r);
                 match request_body::read_early(r).await {
                     Ok(()) => phases::run(r).await,
@@ -118,7 +120,7 @@ async fn exchange(conn: &Rc<Conn>, r: &mut Request) -> After {
         if r.course.after == After::KeepAlive && request_body::drain(r).await == Drained::No {
             r.course.after = After::Abort;
         }
-        r.body.end(&mut r.head);
+        end_body(r);
         if r.course.after != After::KeepAlive {
             return r.course.after;
         }
@@ -132,5 +134,26 @@ async fn exchange(conn: &Rc<Conn>, r: &mut Request) -> After {
         r.clear();
         // One client's pipeline is not served ahead of other clients.
         tw_rt::yield_now().await;
+    }
+}
+
+/// Begins the body that follows the head, with what of it came with the head.
+pub(crate) fn begin_body(conn: &Rc<Conn>, r: &mut Request) {
+    let framing = r.head.framing();
+    if framing == Framing::None {
+        return;
+    }
+    let came = r.head.rest().to_vec();
+    let len = came.len();
+    if let Some(input) = Input::new(conn, framing, r.head.expect_continue(), came) {
+        r.head.consume(len);
+        r.body.begin(Source::H1(Box::new(input)));
+    }
+}
+
+/// Gives what came behind the body back to where the next head is read.
+fn end_body(r: &mut Request) {
+    if let Some(Source::H1(input)) = r.body.finished() {
+        r.head.push(&input.take_rest());
     }
 }

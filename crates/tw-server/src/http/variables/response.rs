@@ -4,7 +4,6 @@ use tw_http::{Fields, Known, date};
 
 use super::client::set_limit_rate;
 use super::{Request, put, put_fields, put_number};
-use crate::http::h1::{self, Delimiter};
 use crate::http::request::After;
 use crate::http::respond;
 use crate::vars::{Value, VarDef};
@@ -145,8 +144,8 @@ fn keep_alive(r: &Request, out: &mut Vec<u8>) -> Value {
 }
 
 fn transfer_encoding(r: &Request, out: &mut Vec<u8>) -> Value {
-    match h1::delimiter(r) {
-        Delimiter::Chunked if r.costs.sent.head > 0 => put(out, b"chunked"),
+    match r.wire().transfer_coding(r) {
+        Some(coding) if r.costs.sent.head > 0 => put(out, coding.as_bytes()),
         _ => Value::Missing,
     }
 }

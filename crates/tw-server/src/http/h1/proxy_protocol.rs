@@ -7,7 +7,7 @@ use tw_base::Limit;
 use tw_log::Level;
 use tw_net::proxy_protocol::{MAX_HEADER, parse};
 
-use super::h1::{Conn, Unready};
+use super::{Conn, Unready};
 
 /// Bytes asked of the socket at once.
 const READ_SIZE: usize = 512;
