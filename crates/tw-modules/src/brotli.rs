@@ -12,7 +12,7 @@ use tw_server::load::Resolve;
 use tw_server::module::Settings;
 use tw_server::vars::VarDef;
 
-use crate::coding::{self, Rules, Spec};
+use crate::coding::{self, Budget, Rules, Spec};
 use crate::gzip::{level, power};
 use crate::types::{self, RawTypes, Types};
 
@@ -95,6 +95,7 @@ impl Settings for Brotli {
                 buffers: raw.buffers.or(outer.map(|o| o.rules.buffers), BUFFERS),
                 spec: Spec::Brotli { quality, window_bits },
                 ratio: coding::ratio_slot(RATIO, cx),
+                budget: Budget::keep(cx),
             },
         })
     }

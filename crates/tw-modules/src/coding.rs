@@ -1,8 +1,10 @@
 //! Content codings: what `gzip`, `brotli`, `zstd` and `gunzip` share.
 //!
-//! `codec` is pure (bytes in, bytes out), `spare` keeps what is costly to make, `compress` is the filter that uses both.
+//! `codec` is pure (bytes in, bytes out), `spare` keeps what is costly to make, `budget` counts the memory of both, and
+//! `compress` is the filter that uses them.
 
 mod brotli;
+mod budget;
 mod codec;
 mod compress;
 mod deflate;
@@ -11,6 +13,7 @@ mod spare;
 mod turn;
 mod zstd;
 
+pub(crate) use budget::{Budget, METRICS};
 pub(crate) use codec::Spec;
 pub(crate) use compress::{LIMITS, Rules};
 pub(crate) use ratio::{find as find_ratio, slot as ratio_slot};

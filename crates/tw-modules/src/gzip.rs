@@ -13,10 +13,11 @@ use tw_server::http::coding::is_gzip_allowed;
 use tw_server::http::plan::{HeaderFilter, Plan};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
+use tw_server::metrics::Metric;
 use tw_server::module::Settings;
 use tw_server::vars::VarDef;
 
-use crate::coding::{self, Rules, Spec};
+use crate::coding::{self, Budget, Rules, Spec};
 use crate::types::{self, RawTypes, Types};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
@@ -51,6 +52,9 @@ impl Settings for Gzip {
 
     /// Those of all codings.
     const LIMITS: &'static [Limit] = coding::LIMITS;
+
+    /// Those of all codings.
+    const METRICS: &'static [Metric] = coding::METRICS;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
         record::flag("gzip", ALL | IF_IN_LOCATION)
@@ -128,6 +132,7 @@ impl Settings for Gzip {
                 buffers: raw.buffers.or(outer.map(|o| o.rules.buffers), BUFFERS),
                 spec: Spec::Gzip { level, window_bits, mem_level },
                 ratio: coding::ratio_slot(RATIO, cx),
+                budget: Budget::keep(cx),
             },
         })
     }

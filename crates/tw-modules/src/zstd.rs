@@ -14,7 +14,7 @@ use tw_server::load::Resolve;
 use tw_server::module::Settings;
 use tw_server::vars::VarDef;
 
-use crate::coding::{self, Rules, Spec};
+use crate::coding::{self, Budget, Rules, Spec};
 use crate::types::{self, RawTypes, Types};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
@@ -94,6 +94,7 @@ impl Settings for Zstd {
                 buffers: raw.buffers.or(outer.map(|o| o.rules.buffers), BUFFERS),
                 spec: Spec::Zstd { level },
                 ratio: coding::ratio_slot(RATIO, cx),
+                budget: Budget::keep(cx),
             },
         })
     }

@@ -48,6 +48,7 @@ mod lookup;
 mod malformed;
 mod map;
 mod master;
+mod memory;
 mod metrics;
 mod mp4;
 mod own_faults;

@@ -14,6 +14,8 @@ use super::codec::{CodecError, Encoder};
 
 /// Least window, base-2 logarithm.
 const WINDOW_BITS_MIN: u8 = 10;
+/// The same for qualities 5 to 9. The crate has no tables for their smaller windows: instead it takes one of 32 MiB.
+const WINDOW_BITS_MIN_HASHED: u8 = 17;
 /// Bytes of room for output that the encoder has at a time.
 const ROOM: usize = 16 << 10;
 /// Smallest piece of memory that is worth keeping, bytes: smaller ones the allocator has at hand.
@@ -70,9 +72,41 @@ impl Brotli {
     }
 
     /// Takes the memory of the encoder back.
-    fn end(&mut self) {
+    fn take_back(&mut self) {
         BrotliEncoderDestroyInstance(&mut self.state);
     }
+}
+
+/// The window that is used, base-2 logarithm. One larger than the body is memory for nothing.
+fn window(quality: u8, window_bits: u8, length: Option<u64>) -> u8 {
+    let least = if (5..=9).contains(&quality) { WINDOW_BITS_MIN_HASHED } else { WINDOW_BITS_MIN };
+    let fits = |bits: &u8| length.is_some_and(|length| length <= 1 << bits);
+    (least..window_bits).find(fits).unwrap_or(window_bits.max(least))
+}
+
+/// See [`Spec::memory`](super::Spec::memory). As the crate allocates: the last bytes of the body, tables to find them in, and
+/// what was found and not yet written.
+pub(super) fn memory(quality: u8, window_bits: u8, length: Option<u64>) -> u64 {
+    let bits = window(quality, window_bits, length);
+    let block_bits: u8 = match quality {
+        0 | 1 => return 2 << 20,
+        2 | 3 => 14,
+        4..=8 => 16,
+        _ if bits > 16 => bits.min(18),
+        _ => 16,
+    };
+    let ring_bits = 1 + bits.max(block_bits);
+    let ring = (1 << ring_bits) + (1 << block_bits);
+    let tables: u64 = match quality {
+        2 | 3 => 300 << 10,
+        4 => 512 << 10,
+        5 | 6 => (1 << (quality + 15)) + (64 << 10),
+        7..=9 => (1 << (quality + 16)) + (64 << 10),
+        _ => (1 << (bits + 3)) + (512 << 10),
+    };
+    // A command of 16 bytes for every eighth byte, in a list that doubles, and the output, of as much as the ring holds.
+    let found = length.unwrap_or(u64::MAX).min(1 << ring_bits.min(24)) * 9 / 2 + (12 << block_bits);
+    ring + tables + found
 }
 
 fn begin(
@@ -81,9 +115,7 @@ fn begin(
     length: Option<u64>,
     memory: &Memory,
 ) -> BrotliEncoderStateStruct<Memory> {
-    // A window larger than the body is memory for nothing.
-    let fits = |bits: &u8| length.is_some_and(|length| length <= 1 << bits);
-    let bits = (WINDOW_BITS_MIN..window_bits).find(fits).unwrap_or(window_bits);
+    let bits = window(quality, window_bits, length);
     let mut state = BrotliEncoderStateStruct::new(memory.clone());
     state.set_parameter(BrotliEncoderParameter::BROTLI_PARAM_QUALITY, u32::from(quality));
     state.set_parameter(BrotliEncoderParameter::BROTLI_PARAM_LGWIN, u32::from(bits));
@@ -92,7 +124,7 @@ fn begin(
 
 impl Encoder for Brotli {
     fn reset(&mut self, length: Option<u64>) -> Result<(), CodecError> {
-        self.end();
+        self.take_back();
         self.state = begin(self.quality, self.window_bits, length, &self.memory);
         Ok(())
     }
@@ -109,16 +141,26 @@ impl Encoder for Brotli {
         self.run(&[], out, BrotliEncoderOperation::BROTLI_OPERATION_FINISH)?;
         match self.state.is_finished() {
             true => {
-                self.end();
+                self.take_back();
                 Ok(())
             }
             false => Err(CodecError("brotli: the end was not written".into())),
         }
     }
 
-    fn memory(&mut self) -> usize {
-        self.end();
-        self.memory.kept().size
+    fn rest(&mut self) {
+        let pieces = std::mem::take(&mut self.memory.kept().pieces);
+        self.memory.kept().size = 0;
+        drop(pieces);
+    }
+
+    fn end(&mut self) {
+        self.take_back();
+    }
+
+    fn size(&self) -> usize {
+        let kept = self.memory.kept();
+        kept.in_use + kept.size
     }
 }
 
@@ -133,6 +175,8 @@ struct Kept {
     pieces: Vec<Box<dyn Any + Send>>,
     /// Bytes of all of them.
     size: usize,
+    /// Bytes that are in use, in pieces of any size.
+    in_use: usize,
 }
 
 impl Memory {
@@ -147,8 +191,9 @@ impl<T: Clone + Default + Send + 'static> Allocator<T> for Memory {
     type AllocatedMemory = WrapBox<T>;
 
     fn alloc_cell(&mut self, len: usize) -> WrapBox<T> {
+        let mut kept = self.kept();
+        kept.in_use += len.saturating_mul(size_of::<T>());
         if len.saturating_mul(size_of::<T>()) >= KEPT_MIN {
-            let mut kept = self.kept();
             let fits = |piece: &Box<dyn Any + Send>| {
                 piece.downcast_ref::<WrapBox<T>>().is_some_and(|piece| piece.slice().len() == len)
             };
@@ -166,6 +211,7 @@ impl<T: Clone + Default + Send + 'static> Allocator<T> for Memory {
     fn free_cell(&mut self, data: WrapBox<T>) {
         let size = data.slice().len().saturating_mul(size_of::<T>());
         let mut kept = self.kept();
+        kept.in_use -= size;
         if size >= KEPT_MIN && kept.size + size <= KEPT_MAX {
             kept.size += size;
             kept.pieces.push(Box::new(data));

@@ -2,7 +2,32 @@
 
 use std::fmt;
 
-use super::{brotli::Brotli, deflate::Gzip, zstd::Zstd};
+use super::{brotli, brotli::Brotli, deflate, deflate::Gzip, zstd, zstd::Zstd};
+
+/// A content coding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Coding {
+    /// gzip
+    Gzip,
+    /// br
+    Brotli,
+    /// zstd
+    Zstd,
+}
+
+impl Coding {
+    /// All of them, in the order of their numbers.
+    pub(crate) const ALL: [Self; 3] = [Self::Gzip, Self::Brotli, Self::Zstd];
+
+    /// The word of `Content-Encoding`.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Gzip => "gzip",
+            Self::Brotli => "br",
+            Self::Zstd => "zstd",
+        }
+    }
+}
 
 /// Which encoder, and how it is set. Encoders of equal specs are interchangeable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,17 +80,31 @@ pub(crate) trait Encoder: Send {
     fn flush(&mut self, out: &mut Vec<u8>) -> Result<(), CodecError>;
     /// Appends the end.
     fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), CodecError>;
-    /// Ends the body, if that was not done, and tells the bytes that are kept for another one, roughly.
-    fn memory(&mut self) -> usize;
+    /// Gives up what it needs only while it works: nobody knows when the next piece comes.
+    fn rest(&mut self) {}
+    /// Ends the body, if that was not done; what it has then is for another one.
+    fn end(&mut self) {}
+    /// Bytes it has, roughly.
+    fn size(&self) -> usize;
 }
 
 impl Spec {
-    /// The word of `Content-Encoding`.
-    pub(crate) const fn coding(self) -> &'static str {
+    /// What it makes.
+    pub(crate) const fn coding(self) -> Coding {
         match self {
-            Self::Gzip { .. } => "gzip",
-            Self::Brotli { .. } => "br",
-            Self::Zstd { .. } => "zstd",
+            Self::Gzip { .. } => Coding::Gzip,
+            Self::Brotli { .. } => Coding::Brotli,
+            Self::Zstd { .. } => Coding::Zstd,
+        }
+    }
+
+    /// Bytes that an encoder for a body of this length, if that is known, takes between two pieces at most; up to twice as
+    /// much as it really does.
+    pub(crate) fn memory(self, length: Option<u64>) -> u64 {
+        match self {
+            Self::Gzip { window_bits, mem_level, .. } => deflate::memory(window_bits, mem_level),
+            Self::Brotli { quality, window_bits } => brotli::memory(quality, window_bits, length),
+            Self::Zstd { level } => zstd::memory(level, length),
         }
     }
 
@@ -242,8 +281,49 @@ mod tests {
         {
             let mut encoder = Spec::Zstd { level }.encoder(length).unwrap();
             encoder.feed(b"x", &mut Vec::new()).unwrap();
-            let memory = encoder.memory();
-            assert!(memory <= 20 << 20, "{level} {length:?}: {memory}");
+            let size = encoder.size();
+            assert!(size <= 20 << 20, "{level} {length:?}: {size}");
+        }
+    }
+
+    #[test]
+    fn memory_is_not_more_than_was_asked_for() {
+        let gzip = [(6, 15, 8), (9, 9, 1)].map(|(level, window_bits, mem_level)| Spec::Gzip {
+            level,
+            window_bits,
+            mem_level,
+        });
+        let brotli =
+            (0..=10).flat_map(|quality| [16, 22].map(|window_bits| Spec::Brotli { quality, window_bits }));
+        let zstd = [-5, 1, 3, 5, 9, 13, 22].map(|level| Spec::Zstd { level });
+        let text = text(300_000);
+        for spec in gzip.into_iter().chain(brotli).chain(zstd) {
+            for length in [Some(100_000), Some(300_000), None] {
+                let len = if spec.cost_ns() > 100 { 66_000 } else { length.unwrap_or(300_000) as usize };
+                let mut encoder = spec.encoder(length).unwrap();
+                for piece in text[..len].chunks(65_536) {
+                    encoder.feed(piece, &mut Vec::new()).unwrap();
+                    encoder.rest();
+                    let (size, expected) = (encoder.size() as u64, spec.memory(length));
+                    assert!(size <= expected, "{spec:?} {length:?}: {size}, not {expected}");
+                }
+                assert!(encoder.size() > 0, "{spec:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_short_body_takes_little() {
+        for (spec, length, max) in [
+            (Spec::Brotli { quality: 6, window_bits: 19 }, 10_000, 4 << 20),
+            (Spec::Brotli { quality: 6, window_bits: 24 }, 300_000, 6 << 20),
+            (Spec::Brotli { quality: 11, window_bits: 24 }, 60_000, 4 << 20),
+            (Spec::Zstd { level: 22 }, 60_000, 4 << 20),
+        ] {
+            let mut encoder = spec.encoder(Some(length as u64)).unwrap();
+            encoder.feed(&text(length), &mut Vec::new()).unwrap();
+            encoder.rest();
+            assert!(encoder.size() <= max, "{spec:?}: {}", encoder.size());
         }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! A body that is in memory and soon compressed leaves with its length, in one write with the head. Any other one is
 //! pulled in pieces; a piece that would keep the loop for longer than [`INLINE_NS_MAX`] is compressed by a thread of the
-//! pool. Nothing is compressed ahead of the client: a slow reader holds an encoder and one piece.
+//! pool. Nothing is compressed ahead of the client: a slow reader holds one piece and, if that is not all, an encoder, whose
+//! memory is on the account of the process ([`budget`](super::budget)).
 
 use std::future::poll_fn;
 use std::io;
@@ -21,8 +22,9 @@ use tw_server::http::body::{Body, Pull};
 use tw_server::http::plan::LocalFuture;
 use tw_server::http::request::Request;
 
-use super::codec::{CodecError, Encoder, Spec};
-use super::spare::Supply;
+use super::budget::{self, Budget, Share};
+use super::codec::{CodecError, Spec};
+use super::spare::{Begun, Supply};
 use super::{ratio, spare, turn};
 use crate::altered::{forget_length, refuse_ranges};
 use crate::types::Types;
@@ -60,6 +62,7 @@ pub(crate) const LIMITS: &[Limit] = &[
         "the others wait in order",
     ),
     turn::LIMIT,
+    budget::LIMIT,
     spare::LIMIT,
 ];
 /// Bytes that are compressed at a time at least, however small `gzip_buffers` and its like are.
@@ -78,6 +81,8 @@ pub(crate) struct Rules {
     pub(crate) spec: Spec,
     /// The slot of `$gzip_ratio`.
     pub(crate) ratio: u16,
+    /// Memory of encoders.
+    pub(crate) budget: Arc<Budget>,
 }
 
 impl Rules {
@@ -91,7 +96,7 @@ impl Rules {
             return body;
         }
         let body = match (r.method(), body) {
-            (Method::Head, body) => self.stream(body),
+            (Method::Head, body) => self.stream(body, None),
             (_, Body::Bytes(bytes)) if self.is_soon_done(bytes.len()) => {
                 match self.at_once(r, bytes.clone()) {
                     Ok(compressed) => Body::Bytes(compressed),
@@ -101,9 +106,19 @@ impl Rules {
                     }
                 }
             }
-            (_, body) => self.stream(body),
+            (_, body) if self.is_one_piece(&body) => self.stream(body, None),
+            (_, body) => {
+                // DIFF(nginx): memory for compressing has an end.
+                let (bytes, max) = (self.spec.memory(body.len()), r.generation().main.compression_memory);
+                let Some(share) = self.budget.admit(self.spec.coding(), bytes, max) else {
+                    // The filter of the next coding has it now.
+                    r.debug(format_args!("{}: compression_memory is in use", self.spec.coding().word()));
+                    return body;
+                };
+                self.stream(body, Some(share))
+            }
         };
-        r.out.fields.set(Known::ContentEncoding, self.spec.coding());
+        r.out.fields.set(Known::ContentEncoding, self.spec.coding().word());
         forget_length(r);
         refuse_ranges(r);
         r.out.weaken_etag();
@@ -129,22 +144,37 @@ impl Rules {
     fn at_once(&self, r: &mut Request, input: Bytes) -> Result<Bytes, CodecError> {
         let before = input.len() as u64;
         let work = Work { input, then: Then::Finish };
-        let Worked { encoder, out } = work.run(spare::take(self.spec, Some(before)))?;
-        spare::give_back(self.spec, encoder);
+        let share = self.budget.take(self.spec.memory(Some(before)));
+        let Worked { begun, out } = work.run(spare::take(self.spec, Some(before), share))?;
+        spare::give_back(self.spec, begun);
         remember(r, self.ratio, before, out.len() as u64);
         Ok(out.into())
     }
 
-    fn stream(&self, body: Body) -> Body {
+    /// Bytes that are compressed at a time.
+    fn piece(&self) -> usize {
         let total = self.buffers.count.saturating_mul(self.buffers.size).clamp(PIECE_MIN, PIECE_MAX);
         let is_costly = self.spec.cost_ns().saturating_mul(total as u64) > INLINE_NS_MAX;
+        if is_costly { JOB_MAX } else { total }
+    }
+
+    /// Whether all of it can be compressed at a time, so that no encoder waits for the client.
+    fn is_one_piece(&self, body: &Body) -> bool {
+        body.len().is_some_and(|length| length <= self.piece() as u64) && !body.flushes()
+    }
+
+    /// The body compressed, with the memory for an encoder that waits for the client; without it, in one piece.
+    fn stream(&self, body: Body, share: Option<Share>) -> Body {
         Body::Pull(Box::new(Compressed {
             length: body.len(),
             body,
             spec: self.spec,
-            piece: if is_costly { JOB_MAX } else { total },
+            piece: self.piece(),
             ratio: self.ratio,
-            stage: Stage::Begin,
+            in_pieces: if share.is_some() { Pieces::Many } else { Pieces::One },
+            gathered: Vec::new(),
+            stage: Stage::Begin(share),
+            budget: self.budget.clone(),
             before: 0,
             after: 0,
             held: None,
@@ -181,21 +211,24 @@ enum Then {
 
 /// What came of it.
 struct Worked {
-    encoder: Box<dyn Encoder>,
+    begun: Begun,
     out: Vec<u8>,
 }
 
 impl Work {
     fn run(self, supply: Supply) -> Result<Worked, CodecError> {
-        let mut encoder = supply.encoder()?;
+        let mut begun = supply.encoder()?;
         let mut out = Vec::new();
-        encoder.feed(&self.input, &mut out)?;
+        begun.encoder.feed(&self.input, &mut out)?;
         match self.then {
-            Then::Nothing => {}
-            Then::Flush => encoder.flush(&mut out)?,
-            Then::Finish => encoder.finish(&mut out)?,
+            Then::Nothing => begun.rest(),
+            Then::Flush => {
+                begun.encoder.flush(&mut out)?;
+                begun.rest();
+            }
+            Then::Finish => begun.encoder.finish(&mut out)?,
         }
-        Ok(Worked { encoder, out })
+        Ok(Worked { begun, out })
     }
 }
 
@@ -206,19 +239,32 @@ struct Compressed {
     spec: Spec,
     piece: usize,
     ratio: u16,
+    in_pieces: Pieces,
+    /// What there is of a body that is compressed at a time, as long as that is not all of it.
+    gathered: Vec<u8>,
     stage: Stage,
+    budget: Arc<Budget>,
     before: u64,
     after: u64,
     /// Bytes fed since something last came out; `None` if everything that was fed came out.
     held: Option<usize>,
 }
 
+/// How a body is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pieces {
+    /// All of it at a time.
+    One,
+    /// As the client takes it.
+    Many,
+}
+
 /// Where the encoder is.
 enum Stage {
-    /// Not made yet.
-    Begin,
+    /// Not made yet, with its memory if that is kept for it.
+    Begin(Option<Share>),
     /// Here.
-    Between(Box<dyn Encoder>),
+    Between(Begun),
     /// With a job, or lost with it: whoever dropped the future had given up.
     Away,
     /// Everything was made.
@@ -237,8 +283,8 @@ impl Pull for Compressed {
 
 impl Drop for Compressed {
     fn drop(&mut self) {
-        if let Stage::Between(encoder) = std::mem::replace(&mut self.stage, Stage::Away) {
-            spare::give_back(self.spec, encoder);
+        if let Stage::Between(begun) = std::mem::replace(&mut self.stage, Stage::Away) {
+            spare::give_back(self.spec, begun);
         }
     }
 }
@@ -246,21 +292,18 @@ impl Drop for Compressed {
 impl Compressed {
     async fn step(&mut self, r: &mut Request) -> io::Result<Option<Bytes>> {
         match self.stage {
-            Stage::Begin => {}
+            Stage::Begin(_) => {}
             // Others first: one response never keeps the loop for longer than one piece.
             Stage::Between(_) => tw_rt::yield_now().await,
             Stage::Away => return Err(io::Error::other("compression was given up")),
             Stage::Finished => return Ok(None),
         }
-        let may_flush = self.held.is_some() && self.body.flushes();
-        let work = match pulled(self.body.next(self.piece, r), may_flush).await? {
-            Pulled::Piece(input) if self.body.is_empty() => Work { input, then: Then::Finish },
-            Pulled::Piece(input) => Work { input, then: Then::Nothing },
-            Pulled::End => Work { input: Bytes::new(), then: Then::Finish },
-            Pulled::Nothing => Work { input: Bytes::new(), then: Then::Flush },
+        let work = match self.in_pieces {
+            Pieces::One => Work { input: self.whole(r).await?, then: Then::Finish },
+            Pieces::Many => self.work(r).await?,
         };
         let then = work.then;
-        let Worked { encoder, out } = self.encode(r, work).await?;
+        let Worked { begun, out } = self.encode(r, work).await?;
         self.after += out.len() as u64;
         match then {
             Then::Nothing if out.is_empty() => {}
@@ -268,13 +311,35 @@ impl Compressed {
             Then::Flush | Then::Finish => self.held = None,
         }
         if then == Then::Finish {
-            spare::give_back(self.spec, encoder);
+            spare::give_back(self.spec, begun);
             self.stage = Stage::Finished;
             remember(r, self.ratio, self.before, self.after);
         } else {
-            self.stage = Stage::Between(encoder);
+            self.stage = Stage::Between(begun);
         }
         Ok(Some(out.into()))
+    }
+
+    /// The next piece, and what follows it.
+    async fn work(&mut self, r: &mut Request) -> io::Result<Work> {
+        let may_flush = self.held.is_some() && self.body.flushes();
+        Ok(match pulled(self.body.next(self.piece, r), may_flush).await? {
+            Pulled::Piece(input) if self.body.is_empty() => Work { input, then: Then::Finish },
+            Pulled::Piece(input) => Work { input, then: Then::Nothing },
+            Pulled::End => Work { input: Bytes::new(), then: Then::Finish },
+            Pulled::Nothing => Work { input: Bytes::new(), then: Then::Flush },
+        })
+    }
+
+    /// All of the body, which has at most the length of a piece.
+    async fn whole(&mut self, r: &mut Request) -> io::Result<Bytes> {
+        loop {
+            match self.body.next(self.piece, r).await? {
+                Some(piece) if self.gathered.is_empty() && self.body.is_empty() => return Ok(piece),
+                Some(piece) => self.gathered.extend_from_slice(&piece),
+                None => return Ok(std::mem::take(&mut self.gathered).into()),
+            }
+        }
     }
 
     /// Works here or on a thread of the pool, by what it is expected to cost.
@@ -286,11 +351,15 @@ impl Compressed {
         let cost_ns = self.spec.cost_ns().saturating_mul((waiting + new) as u64);
         // Away from here on: should the future be dropped, the piece is lost, and nobody may go on as if it were not.
         let stage = std::mem::replace(&mut self.stage, Stage::Away);
-        let (spec, length) = (self.spec, self.length);
+        let (spec, length, budget) = (self.spec, self.length, self.budget.clone());
         // Taken when it can work, so that there are not more encoders than need be.
-        let supply = move || match stage {
-            Stage::Between(encoder) => Supply::Begun(encoder),
-            _ => spare::take(spec, length),
+        let supply = move || {
+            let share = match stage {
+                Stage::Between(begun) => return Supply::Begun(begun),
+                Stage::Begin(Some(share)) => share,
+                Stage::Begin(None) | Stage::Away | Stage::Finished => budget.take(spec.memory(length)),
+            };
+            spare::take(spec, length, share)
         };
         if cost_ns <= INLINE_NS_MAX {
             turn::wait(cost_ns).await;
@@ -372,14 +441,15 @@ mod tests {
     fn work_that_flushes_can_be_read_and_goes_on() {
         let spec = Spec::Gzip { level: 1, window_bits: 15, mem_level: 8 };
         let work = |input: &'static [u8], then| Work { input: Bytes::from_static(input), then };
-        let worked = work(b"first", Then::Nothing).run(spare::take(spec, None)).unwrap();
-        let flushed = work(b"", Then::Flush).run(Supply::Begun(worked.encoder)).unwrap();
+        let share = Arc::new(Budget::default()).take(spec.memory(None));
+        let worked = work(b"first", Then::Nothing).run(spare::take(spec, None, share)).unwrap();
+        let flushed = work(b"", Then::Flush).run(Supply::Begun(worked.begun)).unwrap();
         let so_far = [worked.out, flushed.out].concat();
         let mut inflate = zlib_rs::Inflate::new(true, 31);
         let mut text = [0; 64];
         inflate.decompress(&so_far, &mut text, zlib_rs::InflateFlush::NoFlush).unwrap();
         assert_eq!(&text[..inflate.total_out() as usize], b"first");
-        let rest = work(b" second", Then::Finish).run(Supply::Begun(flushed.encoder));
+        let rest = work(b" second", Then::Finish).run(Supply::Begun(flushed.begun));
         let rest = rest.unwrap().out;
         inflate.decompress(&rest, &mut text[5..], zlib_rs::InflateFlush::NoFlush).unwrap();
         assert_eq!(&text[..inflate.total_out() as usize], b"first second");

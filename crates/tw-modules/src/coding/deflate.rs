@@ -9,10 +9,16 @@ const ROOM: usize = 16 << 10;
 /// What a state holds besides what depends on its settings: zlib-rs has a hash table of 128 KiB whatever the level.
 const STATE_SIZE: usize = 144 << 10;
 
+/// See [`Spec::memory`](super::Spec::memory).
+pub(super) fn memory(window_bits: u8, mem_level: u8) -> u64 {
+    (STATE_SIZE + (1 << (window_bits + 2)) + (1 << (mem_level + 9))) as u64
+}
+
 /// An encoder of zlib-rs.
 pub(super) struct Gzip {
     state: Deflate,
-    memory: usize,
+    window_bits: u8,
+    mem_level: u8,
 }
 
 impl Gzip {
@@ -24,8 +30,7 @@ impl Gzip {
         // RFC 1952 instead of RFC 1950.
         config.window_bits = i32::from(window_bits) + 16;
         config.mem_level = i32::from(mem_level);
-        let memory = STATE_SIZE + (1 << (window_bits + 2)) + (1 << (mem_level + 9));
-        Self { state: Deflate::new_with_config(config), memory }
+        Self { state: Deflate::new_with_config(config), window_bits, mem_level }
     }
 
     fn run(&mut self, mut input: &[u8], out: &mut Vec<u8>, flush: DeflateFlush) -> Result<(), CodecError> {
@@ -77,7 +82,7 @@ impl Encoder for Gzip {
         self.run(&[], out, DeflateFlush::Finish)
     }
 
-    fn memory(&mut self) -> usize {
-        self.memory
+    fn size(&self) -> usize {
+        memory(self.window_bits, self.mem_level) as usize
     }
 }

@@ -13,6 +13,31 @@ const LARGE_LEVEL: i32 = 9;
 /// takes 19 MiB at most, and its window stays far below the 8 MiB that RFC 9659 allows.
 const TUNED_MAX: u32 = 1 << 20;
 
+/// Kilobytes that encoders take: up to this level, for bodies of up to 128 KiB, up to 512 KiB, and longer ones. As
+/// [`Encoder::size`] tells for libzstd 1.5.7, rounded up.
+const MEMORY_KB: [(i32, [u64; 3]); 8] = [
+    (1, [900, 1_400, 1_400]),
+    (2, [1_000, 1_600, 2_100]),
+    (3, [1_300, 2_200, 3_600]),
+    (4, [2_000, 3_700, 4_900]),
+    (6, [1_600, 4_200, 5_400]),
+    (8, [1_600, 6_800, 8_000]),
+    (12, [2_700, 6_800, 12_100]),
+    (22, [3_500, 10_900, 19_000]),
+];
+
+/// See [`Spec::memory`](super::Spec::memory).
+pub(super) fn memory(level: i32, length: Option<u64>) -> u64 {
+    let [short, middle, long] =
+        MEMORY_KB.iter().find(|(up_to, _)| level <= *up_to).map_or([19_000; 3], |(_, sizes)| *sizes);
+    let kb = match length {
+        Some(length) if length <= 128 << 10 => short,
+        Some(length) if length <= 512 << 10 => middle,
+        Some(_) | None => long,
+    };
+    kb << 10
+}
+
 /// An encoder of libzstd, whose memory comes from the allocator of the program.
 pub(super) struct Zstd {
     level: i32,
@@ -76,7 +101,7 @@ impl Encoder for Zstd {
         self.run(&[], out, ZSTD_EndDirective::ZSTD_e_end)
     }
 
-    fn memory(&mut self) -> usize {
+    fn size(&self) -> usize {
         self.state.sizeof()
     }
 }

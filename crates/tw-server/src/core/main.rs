@@ -50,6 +50,8 @@ pub struct MainSettings {
     pub loop_watchdog: Option<LoopWatchdog>,
     /// `hot_files_size`: bytes of small files each loop keeps in memory.
     pub hot_files_size: usize,
+    /// `compression_memory`: bytes of encoders that wait for clients, in the whole process.
+    pub compression_memory: u64,
     /// `daemon`
     pub daemon: bool,
     /// `pid`
@@ -195,6 +197,7 @@ pub struct Raw {
     stall_threshold: Setting<Duration>,
     loop_watchdog: Setting<Option<LoopWatchdog>>,
     hot_files_size: Setting<usize>,
+    compression_memory: Setting<u64>,
     daemon: Setting<bool>,
     master_process: Setting<bool>,
     pid: Setting<Box<[u8]>>,
@@ -310,6 +313,11 @@ pub const DIRECTIVES: &[Directive<Raw>] = &[
         .default("32m")
         .since("Tailwater 0.1")
         .doc("Memory each loop may use for the contents of small files that are asked for often; 0 turns it off.").set(|raw, node, _| raw.hot_files_size.set_size(node)),
+    record::size("compression_memory", MAIN)
+        .default("128m")
+        .since("Tailwater 0.2")
+        .doc("Memory that gzip, brotli and zstd may use for responses whose clients have not yet taken them all, in the whole \
+            process; beyond it a response gets the next coding that is configured and takes less, or none.").set(|raw, node, _| raw.compression_memory.set_size(node)),
     record::flag("daemon", MAIN)
         .default("on")
         .doc("Whether the server goes to the background.").set(|raw, node, _| raw.daemon.set_flag(node)),
@@ -402,6 +410,7 @@ impl MainSettings {
             stall_threshold: raw.stall_threshold.or(None, Duration::from_millis(10)),
             loop_watchdog: raw.loop_watchdog.or(None, Some(LoopWatchdog::DEFAULT)),
             hot_files_size: raw.hot_files_size.or(None, 32 << 20),
+            compression_memory: raw.compression_memory.or(None, 128 << 20),
             daemon: raw.daemon.or(None, true),
             pid: crate::load::path_bytes(
                 &cx.full_path(&raw.pid.take().unwrap_or_else(|| b"logs/nginx.pid".as_slice().into())),
