@@ -34,6 +34,7 @@ use master::Mode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    tw_sys::heap::give_back_by_order();
     let mut words = std::env::args_os();
     if words.next().is_some_and(|name| name == worker::process::TITLE) {
         return worker::process::run();

@@ -15,8 +15,9 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, WaitTimeoutResult};
 use std::thread;
+use std::time::Duration;
 
 /// Whether a panic left anything shared half changed.
 static IS_BROKEN: AtomicBool = AtomicBool::new(false);
@@ -79,6 +80,18 @@ impl<'a, T> WholeGuard<'a, T> {
         let Self { _watch: watch, value } = this;
         let Self { value, .. } = guard(condvar.wait(value).unwrap_or_else(refuse));
         Self { _watch: watch, value }
+    }
+}
+
+impl<T> WholeGuard<'_, T> {
+    /// As [`wait`](Self::wait), for at most `span`; whether it is over comes with the lock.
+    #[must_use]
+    pub fn wait_for(this: Self, condvar: &Condvar, span: Duration) -> (Self, WaitTimeoutResult) {
+        let Self { _watch: watch, value } = this;
+        let waited = condvar.wait_timeout(value, span);
+        let (value, outcome) = waited.unwrap_or_else(refuse);
+        let Self { value, .. } = guard(value);
+        (Self { _watch: watch, value }, outcome)
     }
 }
 

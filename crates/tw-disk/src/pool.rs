@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use std::cell::Cell;
 use std::sync::{Arc, Condvar, OnceLock, Weak};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tw_base::{Whole, WholeGuard};
 
 /// Name of the pool that exists without a directive.
@@ -22,6 +23,9 @@ pub const DEFAULT_MAX_QUEUE: usize = 65_536;
 
 /// The pool that does what is left to do for pools that have ended.
 static HEIR: OnceLock<Weak<Shared>> = OnceLock::new();
+
+/// How long a thread that has worked waits for more before it lets go of its memory.
+const REST: Duration = Duration::from_secs(2);
 
 thread_local! {
     static IS_POOL_THREAD: Cell<bool> = const { Cell::new(false) };
@@ -393,6 +397,7 @@ impl Shared {
         if let Some(ticket) = last {
             state.queue.done(ticket);
         }
+        let mut has_worked = last.is_some();
         loop {
             if let Some(taken) = state.queue.take() {
                 if state.queue.has_started() {
@@ -408,7 +413,19 @@ impl Shared {
                 self.wake.notify_all();
                 return None;
             }
-            state = WholeGuard::wait(state, &self.wake);
+            if !has_worked {
+                state = WholeGuard::wait(state, &self.wake);
+                continue;
+            }
+            let (locked, waited) = WholeGuard::wait_for(state, &self.wake, REST);
+            state = locked;
+            if waited.timed_out() {
+                // What the jobs left behind was mostly freed by others, which nobody notices on a thread that rests.
+                drop(state);
+                tw_sys::heap::give_back();
+                has_worked = false;
+                state = self.state.lock();
+            }
         }
     }
 

@@ -2,13 +2,14 @@
 //!
 //! Either takes many milliseconds for a configuration of many servers, which no loop has. Both happen on one thread, because
 //! the allocator gives memory back best where it was taken. Where processors are scarce, the thread lets loops have theirs
-//! every millisecond. What is freed goes back to the system at once: otherwise the allocator does that later, on a loop.
+//! every millisecond. What is freed goes back to the system at once, and what others have freed every two seconds: no loop has
+//! the time for that, and the allocator leaves it to this thread.
 
 use std::cell::Cell;
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,9 @@ const STACK_SIZE: usize = 8 << 20;
 /// How long it keeps a processor that others want. The kernel alone would take it away at the next tick of its timer: a
 /// loop would have to wait for 4 ms.
 const STINT: Duration = Duration::from_millis(1);
+
+/// How often memory that others have freed goes back to the system. Without any this costs microseconds.
+const GIVE_BACK_EVERY: Duration = Duration::from_secs(2);
 
 thread_local! {
     /// On this thread only: since when it has its processor.
@@ -46,7 +50,8 @@ struct Published {
 }
 
 impl ConfigThread {
-    /// Starts the thread; it calls `give_back` when it has freed much memory.
+    /// Starts the thread; it calls `give_back` when it has freed much memory, and every [`GIVE_BACK_EVERY`]: the loops and
+    /// pools let go of memory, and none of them may take the time that the system needs to have it back.
     ///
     /// # Errors
     /// What starting a thread says.
@@ -137,11 +142,17 @@ pub fn step_back() {
 }
 
 fn serve(jobs: Receiver<Job>, give_back: fn()) {
-    for job in jobs {
+    loop {
+        let job = match jobs.recv_timeout(GIVE_BACK_EVERY) {
+            Ok(job) => Some(job),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
         STINT_BEGAN.set(Some(Instant::now()));
         match job {
-            Job::Run(work) => work(),
-            Job::Free(generation) => free(*generation),
+            Some(Job::Run(work)) => work(),
+            Some(Job::Free(generation)) => free(*generation),
+            None => {}
         }
         give_back();
     }

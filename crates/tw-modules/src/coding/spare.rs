@@ -1,6 +1,7 @@
 //! Encoders of a loop that nobody uses at the moment: making one costs more than compressing a small page.
 
 use std::cell::RefCell;
+use std::time::{Duration, Instant};
 use tw_base::Limit;
 
 use super::budget::Share;
@@ -13,8 +14,11 @@ pub(super) const LIMIT: Limit = Limit::bytes(
     "SPARE_SIZE_MAX",
     SPARE_SIZE_MAX,
     "Bytes of encoders that one loop keeps for the next use",
-    "what is more is freed",
+    "what is more is freed, and what was not used for ten seconds",
 );
+
+/// How long an encoder waits for its next use.
+const UNUSED_MAX: Duration = Duration::from_secs(10);
 
 /// An encoder and what it is for.
 struct Spare {
@@ -23,8 +27,47 @@ struct Spare {
     share: Share,
 }
 
+/// Those of a loop, the last one given back at the end.
+#[derive(Default)]
+struct Spares {
+    list: Vec<Spare>,
+    /// The fewest there were since somebody looked: so many at the front were not used.
+    unused: usize,
+    /// When somebody looked; `None` before there was anything to look at.
+    looked: Option<Instant>,
+}
+
 thread_local! {
-    static SPARES: RefCell<Vec<Spare>> = const { RefCell::new(Vec::new()) };
+    static SPARES: RefCell<Spares> = RefCell::default();
+}
+
+impl Spares {
+    fn take(&mut self, spec: Spec) -> Option<Spare> {
+        // The last one given back is the one the processor still remembers.
+        let at = self.list.iter().rposition(|spare| spare.spec == spec)?;
+        let spare = self.list.remove(at);
+        self.unused = self.unused.min(at);
+        Some(spare)
+    }
+
+    fn add(&mut self, spare: Spare) {
+        let kept: u64 = self.list.iter().map(|spare| spare.share.bytes()).sum();
+        if kept + spare.share.bytes() <= SPARE_SIZE_MAX {
+            self.list.push(spare);
+        }
+        if self.looked.is_none() {
+            self.looked = Some(tw_rt::clock::now());
+            tw_rt::before_rest(|| SPARES.with_borrow_mut(|spares| spares.free_unused(tw_rt::clock::now())));
+        }
+    }
+
+    fn free_unused(&mut self, now: Instant) {
+        if self.looked.is_some_and(|looked| now.saturating_duration_since(looked) >= UNUSED_MAX) {
+            self.looked = Some(now);
+            self.list.drain(..self.unused);
+            self.unused = self.list.len();
+        }
+    }
 }
 
 /// An encoder in use, and its memory.
@@ -64,16 +107,10 @@ impl Supply {
 
 /// What there is for the beginning of a body of this length, if that is known, on this share of the memory.
 pub(super) fn take(spec: Spec, length: Option<u64>, share: Share) -> Supply {
-    SPARES.with_borrow_mut(|spares| {
-        // The last one given back is the one the processor still remembers.
-        match spares.iter().rposition(|spare| spare.spec == spec) {
-            Some(at) => {
-                let Spare { encoder, .. } = spares.remove(at);
-                Supply::Used(Begun { encoder, share }, length)
-            }
-            None => Supply::Absent(spec, length, share),
-        }
-    })
+    match SPARES.with_borrow_mut(|spares| spares.take(spec)) {
+        Some(Spare { encoder, .. }) => Supply::Used(Begun { encoder, share }, length),
+        None => Supply::Absent(spec, length, share),
+    }
 }
 
 /// Keeps an encoder for the next use, if there is room.
@@ -83,11 +120,7 @@ pub(super) fn give_back(spec: Spec, begun: Begun) {
     let size = encoder.size() as u64;
     // At the end of a thread there is nobody left to keep it.
     let _ = SPARES.try_with(|spares| {
-        let mut spares = spares.borrow_mut();
-        let kept: u64 = spares.iter().map(|spare| spare.share.bytes()).sum();
-        if kept + size <= SPARE_SIZE_MAX {
-            spares.push(Spare { spec, encoder, share: share.into_spare(size) });
-        }
+        spares.borrow_mut().add(Spare { spec, encoder, share: share.into_spare(size) });
     });
 }
 
@@ -102,7 +135,7 @@ mod tests {
     fn encoders_are_used_again_and_not_hoarded() {
         let budget = Arc::new(Budget::default());
         let spec = Spec::Gzip { level: 6, window_bits: 15, mem_level: 8 };
-        let count = || SPARES.with_borrow(Vec::len);
+        let count = || SPARES.with_borrow(|spares| spares.list.len());
         let new = |spec: Spec| take(spec, None, budget.take(spec.memory(None))).encoder().unwrap();
         let many: Vec<_> = (0..100).map(|_| new(spec)).collect();
         assert_eq!(budget.levels(), (100 * spec.memory(None), 0));
@@ -122,5 +155,27 @@ mod tests {
         let mut out = Vec::new();
         new(brotli).encoder.finish(&mut out).unwrap();
         assert_eq!(out.len(), 1, "an empty stream");
+    }
+
+    #[test]
+    fn what_nobody_uses_is_freed() {
+        let budget = Arc::new(Budget::default());
+        let spec = Spec::Zstd { level: 1 };
+        let new = || take(spec, Some(1), budget.take(0)).encoder().unwrap();
+        let mut now = Instant::now();
+        let mut after_a_while = || {
+            now += UNUSED_MAX;
+            SPARES.with_borrow_mut(|spares| {
+                spares.free_unused(now);
+                spares.list.len()
+            })
+        };
+        let many: Vec<_> = (0..3).map(|_| new()).collect();
+        many.into_iter().for_each(|begun| give_back(spec, begun));
+        assert_eq!(after_a_while(), 3, "they were in use lately");
+        give_back(spec, new());
+        assert_eq!(after_a_while(), 1, "one at a time is enough");
+        assert!(budget.levels().1 > 0);
+        assert_eq!((after_a_while(), budget.levels()), (0, (0, 0)));
     }
 }
