@@ -129,6 +129,14 @@ impl Sim {
         lock(&self.state).tree.put_link(path.to_bytes(), target.to_bytes(), uid)
     }
 
+    /// Removes the file at `path`, without counting as an operation.
+    ///
+    /// # Errors
+    /// `ENOENT` if there is none.
+    pub fn remove(&self, path: &CStr) -> Result<(), Errno> {
+        lock(&self.state).tree.remove(path.to_bytes())
+    }
+
     /// The content of a file as any reader would see it now, without counting as an operation.
     pub fn content(&self, path: &CStr) -> Option<Vec<u8>> {
         lock(&self.state).tree.content(path.to_bytes())

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tw_net::{Addr, ListenSocket, Transport};
 use tw_rt::clock::UnixTime;
 use tw_rt::watch::{Stall, Subject};
-use tw_rt::{Inbox, LoopStats, Socket, TaskGroup};
+use tw_rt::{Inbox, LoopStats, Rest, Socket, TaskGroup};
 
 use crate::config_thread::Live;
 use crate::http::client::{Client, Scheme};
@@ -200,6 +200,8 @@ pub enum Order {
     Begin,
     /// Serve new requests by this configuration, accepting on these sockets instead of the old ones.
     Generation(Live, Vec<ListenSocket>),
+    /// Close every file that is open for the next request.
+    CloseFiles,
     /// Stop accepting, finish what is going on, then end.
     Quit,
 }
@@ -212,6 +214,8 @@ pub struct Loop {
     pub counts: Arc<Counts>,
     /// What this loop counts.
     pub(crate) tally: OwnTally,
+    /// Files it may keep open without `open_file_cache`. What that depends on cannot be asked for under the loop guard.
+    files_max: usize,
     /// Files it knows.
     pub files: WholeCell<FileTable>,
     /// Its connections.
@@ -235,16 +239,18 @@ pub struct Loop {
 
 impl Loop {
     pub(crate) fn new(index: usize, counts: Arc<Counts>, generation: Live) -> Rc<Self> {
-        let hot_max = generation.main.hot_files_size;
         // The limit is the process's, and every loop has a table.
         let files_max = FILES_MAX.min(descriptor_limit() / 4 / generation.main.worker_count().max(1));
+        let main = &generation.main;
+        let files = FileTable::new(main.hot_files_size, (files_max, main.open_files_inactive));
         Rc::new(Self {
             index,
             tally: counts.tallies.claim(),
             accepting: Accepting::new(&counts.accept_mutex),
             balance: Balance::default(),
             counts,
-            files: WholeCell::new(FileTable::new(hot_max, files_max)),
+            files_max,
+            files: WholeCell::new(files),
             connections: TaskGroup::new(),
             head_out: RefCell::new(Vec::with_capacity(1024)),
             scratch: RefCell::new(vec![0; SCRATCH_SIZE].into()),
@@ -255,6 +261,26 @@ impl Loop {
             clients: Clients::default(),
             date: Cell::new((i64::MIN, [0; 29])),
         })
+    }
+
+    /// Closes some files that nobody needs any more, and says when to come again.
+    fn sweep_files(&self) -> Duration {
+        let generation = self.generation();
+        self.files.borrow_mut().sweep(generation.disks.default_disk())
+    }
+
+    /// Closes every file that no response needs, a few each turn: whoever wants to unmount a file system, or to have the
+    /// blocks of what was removed, need not wait.
+    fn close_files(&self) {
+        let generation = self.generation();
+        let main = &generation.main;
+        let files = (self.files_max, main.open_files_inactive);
+        let mut forgotten = self.files.borrow_mut().forget(main.hot_files_size, files);
+        tw_rt::spawn_local(Subject { kind: "files", id: 0 }, async move {
+            while forgotten.close_some() {
+                tw_rt::yield_now().await;
+            }
+        });
     }
 
     /// The configuration new requests are served by.
@@ -399,8 +425,10 @@ async fn serve(home: Rc<Loop>, sockets: Vec<ListenSocket>, mut orders: Inbox<Ord
     let mut taking_over = tw_rt::spawn_local(taking_over, home.clone().take_over_all());
     let sweeper = home.clone();
     let mut sweeping = tw_rt::spawn_local(Subject { kind: "files", id: 0 }, async move {
+        let mut rest = Rest::default();
         loop {
-            let next = sweeper.files.borrow_mut().sweep();
+            let next = sweeper.sweep_files();
+            rest.if_due();
             tokio::time::sleep(next).await;
         }
     });
@@ -414,8 +442,10 @@ async fn serve(home: Rc<Loop>, sockets: Vec<ListenSocket>, mut orders: Inbox<Ord
             Order::Generation(generation, sockets) => {
                 home.tally.generation.set(generation.id);
                 *home.generation.borrow_mut() = Rc::new(LoopGeneration(generation));
+                home.close_files();
                 home.listen(sockets);
             }
+            Order::CloseFiles => home.close_files(),
             Order::Quit => {
                 home.connections.stop();
                 home.listen_no_more().await;

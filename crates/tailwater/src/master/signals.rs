@@ -221,6 +221,9 @@ impl Master {
 
     /// Opens all logs again. Where that fails, the old file goes on.
     fn reopen_logs(&mut self) {
+        if let Serving::Here(server, _) = &self.serving {
+            server.close_files();
+        }
         if let Serving::There(workers) = &mut self.serving {
             let logs = workers.logs().filter_map(|(path, old)| {
                 let new = open_log(path).map_err(|error| Fault::emerg(error.to_string()));

@@ -101,6 +101,15 @@ impl Loops {
         }
     }
 
+    /// Makes the loops close every file that is open for the next request, also those that only finish what they do.
+    pub(crate) fn close_files(&self) {
+        let leaving = self.leaving.iter().filter_map(|leaving| leaving.thread.as_ref());
+        for thread in self.current.iter().map(|running| &running.thread).chain(leaving) {
+            // One that has just ended has no files.
+            let _ = thread.send(Order::CloseFiles);
+        }
+    }
+
     /// Makes the loops serve `wanted`, once they have [begun](Self::begin): those that run take it over, missing ones are started, surplus ones leave, and
     /// so do all if a loop's own settings have changed. On an error those that run go on as before.
     pub(crate) fn serve(&mut self, wanted: &Wanted<'_>, console: &Console) -> Result<(), Fault> {

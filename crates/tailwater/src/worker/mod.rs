@@ -76,6 +76,11 @@ impl Server {
         self.loops.begin();
     }
 
+    /// Closes every file that is open for the next request.
+    pub(crate) fn close_files(&self) {
+        self.loops.close_files();
+    }
+
     /// Serves by `config` from now on. On an error everything is as before.
     pub(crate) fn change(
         &mut self,

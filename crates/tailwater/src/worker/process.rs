@@ -286,6 +286,7 @@ impl Worker {
             Ok(Some((Order::Reopen(names), fds))) => {
                 self.sinks.hand_over(named(&names, fds.into_iter()));
                 self.sinks.reopen();
+                self.server.close_files();
             }
             Ok(Some((Order::Begin, _))) => self.server.begin(),
             Ok(Some((Order::Quit, _))) => self.drain(),

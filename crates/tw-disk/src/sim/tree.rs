@@ -376,6 +376,12 @@ impl Tree {
         Ok(())
     }
 
+    pub(super) fn remove(&mut self, path: &[u8]) -> Result<(), Errno> {
+        let place = self.walk(path, false, Passing::All)?;
+        place.ino.ok_or(Errno::NOENT)?;
+        self.change(vec![(place.dir, place.name, None)])
+    }
+
     pub(super) fn content(&self, path: &[u8]) -> Option<Vec<u8>> {
         let inode = self.get(self.find(path, true).ok()?).ok()?;
         (inode.kind == Kind::File).then(|| inode.data.clone())

@@ -50,6 +50,8 @@ pub struct MainSettings {
     pub loop_watchdog: Option<LoopWatchdog>,
     /// `hot_files_size`: bytes of small files each loop keeps in memory.
     pub hot_files_size: usize,
+    /// `open_files_inactive`: how long a file stays open that nobody asks for, without `open_file_cache`.
+    pub open_files_inactive: Duration,
     /// `compression_memory`: bytes of encoders that wait for clients, in the whole process.
     pub compression_memory: u64,
     /// `daemon`
@@ -197,6 +199,7 @@ pub struct Raw {
     stall_threshold: Setting<Duration>,
     loop_watchdog: Setting<Option<LoopWatchdog>>,
     hot_files_size: Setting<usize>,
+    open_files_inactive: Setting<Duration>,
     compression_memory: Setting<u64>,
     daemon: Setting<bool>,
     master_process: Setting<bool>,
@@ -313,6 +316,11 @@ pub const DIRECTIVES: &[Directive<Raw>] = &[
         .default("32m")
         .since("Tailwater 0.1")
         .doc("Memory each loop may use for the contents of small files that are asked for often; 0 turns it off.").set(|raw, node, _| raw.hot_files_size.set_size(node)),
+    record::time("open_files_inactive", MAIN)
+        .default("20s")
+        .since("Tailwater 0.2")
+        .doc("Without open_file_cache a file stays open until nobody has asked for it for so long, or it was removed, or the \
+            configuration or the logs are opened anew.").set(|raw, node, _| raw.open_files_inactive.set_msec(node)),
     record::size("compression_memory", MAIN)
         .default("128m")
         .since("Tailwater 0.2")
@@ -410,6 +418,7 @@ impl MainSettings {
             stall_threshold: raw.stall_threshold.or(None, Duration::from_millis(10)),
             loop_watchdog: raw.loop_watchdog.or(None, Some(LoopWatchdog::DEFAULT)),
             hot_files_size: raw.hot_files_size.or(None, 32 << 20),
+            open_files_inactive: raw.open_files_inactive.or(None, Duration::from_secs(20)),
             compression_memory: raw.compression_memory.or(None, 128 << 20),
             daemon: raw.daemon.or(None, true),
             pid: crate::load::path_bytes(

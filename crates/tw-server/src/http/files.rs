@@ -51,6 +51,11 @@ pub(crate) const LIMITS: &[Limit] = &[
         "Files one loop keeps open",
         "the one not asked for longest is closed",
     ),
+    Limit::directive(
+        "open_files_inactive",
+        "Time a file stays open that nobody asks for, without open_file_cache",
+        "it is closed, within two seconds",
+    ),
     Limit::bytes(
         "HOT_FILE_MAX",
         HOT_FILE_MAX,

@@ -60,15 +60,30 @@ pub struct FileTable {
     /// The first is for those without `open_file_cache`.
     pub(super) tables: Vec<Table>,
     pub(super) hot: Hot,
-    files_max: usize,
+    /// Files that stay open without `open_file_cache`, and for how long.
+    default: (usize, Duration),
     /// Counts requests read and looks taken, so that their order is known.
     ticks: u64,
 }
 
 impl FileTable {
-    /// Knows nothing yet; may keep `hot_max` bytes of contents, and `files_max` files open without `open_file_cache`.
-    pub fn new(hot_max: usize, files_max: usize) -> Self {
-        Self { tables: vec![Table::new(None, files_max)], hot: Hot::new(hot_max), files_max, ticks: 0 }
+    /// Knows nothing yet; may keep `hot_max` bytes of contents, and without `open_file_cache` so many files open, for so long.
+    pub fn new(hot_max: usize, default: (usize, Duration)) -> Self {
+        Self { tables: vec![Table::new(None, default)], hot: Hot::new(hot_max), default, ticks: 0 }
+    }
+
+    /// Forgets every file, and goes by these settings from now on; see [`new`](Self::new). Looks that go on may still bring
+    /// one back.
+    #[must_use = "files are closed when this is dropped, which takes long for many of them"]
+    pub(crate) fn forget(&mut self, hot_max: usize, default: (usize, Duration)) -> Forgotten {
+        let Self { tables, hot, .. } = self;
+        let mut entries: Vec<_> = tables.iter_mut().flat_map(Table::empty).collect();
+        entries.retain(|entry| matches!(entry.found, Found::File(_)));
+        for entry in &entries {
+            let_go(hot, entry);
+        }
+        (self.tables, self.hot, self.default) = (vec![Table::new(None, default)], Hot::new(hot_max), default);
+        Forgotten(entries)
     }
 
     /// Bytes of contents kept in memory, without those that only a response still holds.
@@ -196,7 +211,7 @@ impl FileTable {
     /// The table of a setting: one of very few.
     fn table(&mut self, setting: Setting) -> usize {
         self.tables.iter().position(|table| table.setting == setting).unwrap_or_else(|| {
-            self.tables.push(Table::new(setting, self.files_max));
+            self.tables.push(Table::new(setting, self.default));
             self.tables.len() - 1
         })
     }
@@ -233,17 +248,39 @@ impl FileTable {
         closed > 0
     }
 
-    /// Closes some of the files that were not used for long, and says when to come again.
-    pub fn sweep(&mut self) -> Duration {
+    /// Closes some of the files that were not used for long or have lost their name, and says when to come again.
+    pub fn sweep(&mut self, disk: &Disk) -> Duration {
         let now = tw_rt::clock::now();
         let steps = self.len().div_ceil(SWEEP_MAX).max(2);
         let Self { tables, hot, .. } = self;
         for table in &mut *tables {
+            // With `open_file_cache`, what was removed is believed to be there for `open_file_cache_valid`, as in nginx.
+            let is_cache = table.setting.is_some();
+            let is_over = |entry: &Entry| !is_cache && is_nameless(disk, entry);
             // One more than its share, to notice the end of a round.
-            table.sweep(table.len().div_ceil(steps) + 1, now, |gone| let_go(hot, &gone));
+            table.sweep(table.len().div_ceil(steps) + 1, now, is_over, |gone| let_go(hot, &gone));
         }
         tables.retain(|table| table.setting.is_none() || table.len() > 0);
         SWEEP_ROUND / u32::try_from(steps).unwrap_or(u32::MAX)
+    }
+}
+
+/// Files that were forgotten, and are not closed yet.
+pub(crate) struct Forgotten(Vec<Entry>);
+
+impl Forgotten {
+    /// Closes some, and says whether there are more.
+    pub(crate) fn close_some(&mut self) -> bool {
+        self.0.truncate(self.0.len().saturating_sub(SWEEP_MAX));
+        !self.0.is_empty()
+    }
+}
+
+/// Whether somebody has removed the file and its blocks wait for being closed, as far as that is known without waiting.
+fn is_nameless(disk: &Disk, entry: &Entry) -> bool {
+    match &entry.found {
+        Found::File(file) => matches!(disk.stat_now(&file.file), Now::Ready(Ok(meta)) if meta.nlink == 0),
+        Found::Failed(_) | Found::Counting => false,
     }
 }
 

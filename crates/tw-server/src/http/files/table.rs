@@ -13,8 +13,6 @@ use tw_disk::Errno;
 use super::OpenFile;
 use crate::core::location::OpenFileCache;
 
-/// Entries not used for so long are closed, without `open_file_cache`.
-const INACTIVE: Duration = Duration::from_secs(20);
 /// Entries whose memory is not given back.
 const SPARE: usize = 64;
 
@@ -84,9 +82,9 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// An empty table; without a setting, for `files_max` entries.
-    pub(super) fn new(setting: Setting, files_max: usize) -> Self {
-        let (max, inactive) = setting.unwrap_or((files_max, INACTIVE));
+    /// An empty table; without a setting, as `default` says.
+    pub(super) fn new(setting: Setting, default: (usize, Duration)) -> Self {
+        let (max, inactive) = setting.unwrap_or(default);
         Self { setting, max, inactive, entries: Vec::new(), by_path: HashMap::new(), hand: 0, sweep_hand: 0 }
     }
 
@@ -147,23 +145,35 @@ impl Table {
         None
     }
 
-    /// Looks at the next `count` entries; `gone` gets those that were not used for long. The way to the others is asked
-    /// anew, because a directory may become a link while the file stays what it is. At the end of a round, memory that a
-    /// peak has left behind is given back.
-    pub(super) fn sweep(&mut self, count: usize, now: Instant, mut gone: impl FnMut(Entry)) {
+    /// Looks at the next `count` entries; `gone` gets those that were not used for long, and those that `are_over`. The way to
+    /// the others is asked anew, because a directory may become a link while the file stays what it is. At the end of a
+    /// round, memory that a peak has left behind is given back.
+    pub(super) fn sweep(
+        &mut self,
+        count: usize,
+        now: Instant,
+        are_over: impl Fn(&Entry) -> bool,
+        mut gone: impl FnMut(Entry),
+    ) {
         for _ in 0..count {
             if self.sweep_hand >= self.entries.len() {
                 self.sweep_hand = 0;
                 self.shrink();
                 return;
             }
-            if self.is_inactive(self.sweep_hand, now) {
+            if self.is_inactive(self.sweep_hand, now) || are_over(&self.entries[self.sweep_hand]) {
                 gone(self.remove(self.sweep_hand));
             } else {
                 self.entries[self.sweep_hand].way = Way::Unknown;
                 self.sweep_hand += 1;
             }
         }
+    }
+
+    /// All of its entries, which it forgets.
+    pub(super) fn empty(&mut self) -> Vec<Entry> {
+        self.by_path = HashMap::new();
+        std::mem::take(&mut self.entries)
     }
 
     fn shrink(&mut self) {

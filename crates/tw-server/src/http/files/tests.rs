@@ -18,6 +18,9 @@ struct Bench {
     files: FileTable,
 }
 
+/// Longer than any test.
+const LONG: Duration = Duration::from_secs(3600);
+
 impl Bench {
     fn new(hot_max: usize, files_max: usize) -> Self {
         let sim = Sim::new(1);
@@ -25,7 +28,7 @@ impl Bench {
         Self {
             disk: Disk::simulated(pool, Aio::Threads, sim.clone()),
             sim,
-            files: FileTable::new(hot_max, files_max),
+            files: FileTable::new(hot_max, (files_max, LONG)),
         }
     }
 
@@ -39,6 +42,10 @@ impl Bench {
         let read = self.files.tick();
         let by = Asker { disk: &self.disk, how: &Open::READ, cache, read, turn: Turn::Waited };
         self.files.open_now(path, &by)
+    }
+
+    fn sweep(&mut self) -> Duration {
+        self.files.sweep(&self.disk)
     }
 
     /// Opens until the second look, which is when contents are read.
@@ -89,7 +96,7 @@ fn what_is_counted_is_what_is_there() {
         for _ in 0..400 {
             let path = &paths[random(&mut seed, paths.len())];
             match random(&mut seed, 20) {
-                0 => drop(bench.files.sweep()),
+                0 => drop(bench.sweep()),
                 1 => bench.sim.put(path, &vec![b'y'; random(&mut seed, 4000)]).unwrap(),
                 2 => drop(bench.files.made_room(Errno::MFILE)),
                 3 => held.clear(),
@@ -157,11 +164,11 @@ fn the_sweep_goes_round_and_gives_memory_back() {
         let _ = bench.open(&path, Some(&short));
     }
     assert_eq!(bench.files.len(), 3001);
-    let steps = (Duration::from_secs(2).as_nanos() / bench.files.sweep().as_nanos()) as usize;
+    let steps = (Duration::from_secs(2).as_nanos() / bench.sweep().as_nanos()) as usize;
     assert!((12..=13).contains(&steps), "{steps}");
     assert!(bench.files.len() > 2700, "one sweep is short");
     for _ in 0..100 {
-        bench.files.sweep();
+        bench.sweep();
     }
     assert_eq!((bench.files.len(), bench.files.hot_bytes()), (1, 10));
     assert_eq!(bench.files.tables.len(), 1, "nothing is left of a cache that nobody uses");
@@ -179,11 +186,54 @@ fn a_table_shrinks_after_a_peak() {
         bench.files.made_room(Errno::MFILE);
     }
     for _ in 0..100 {
-        bench.files.sweep();
+        bench.sweep();
     }
     let left = bench.files.len();
     assert!(left < 200 && full >= 3000);
     assert!(bench.files.tables[0].capacity() <= 400, "{}", bench.files.tables[0].capacity());
+    bench.check();
+}
+
+#[test]
+fn what_was_removed_is_let_go() {
+    let mut bench = Bench::new(1000, 10);
+    let (kept, gone) = (bench.put("/kept", 10), bench.put("/gone", 10));
+    let cached = cache(10, LONG);
+    for path in [&kept, &gone] {
+        bench.warm(path);
+    }
+    let _ = bench.open(&gone, Some(&cached));
+    bench.sim.remove(&gone).unwrap();
+    for _ in 0..4 {
+        bench.sweep();
+    }
+    assert_eq!(bench.files.tables.iter().map(|t| t.len()).collect::<Vec<_>>(), [1, 1], "a cache believes");
+    assert_eq!(bench.files.hot_bytes(), 10);
+    assert!(bench.files.tables[0].find(&kept).is_some());
+    bench.check();
+}
+
+#[test]
+fn everything_is_forgotten_and_closed_in_steps() {
+    let mut bench = Bench::new(1000, 1000);
+    let errors = cache(10, LONG);
+    let _ = bench.open(c"/missing", Some(&errors));
+    let paths: Vec<_> = (0..600).map(|n| bench.put(&format!("/{n}"), 1)).collect();
+    let files: Vec<_> = paths.iter().map(|path| Rc::downgrade(&bench.warm(path))).collect();
+    let open = || files.iter().filter(|file| file.strong_count() > 0).count();
+    let held = files[0].upgrade();
+    let mut forgotten = bench.files.forget(500, (10, Duration::ZERO));
+    assert_eq!((bench.files.len(), bench.files.hot_bytes(), open()), (0, 0, 600));
+    assert!(forgotten.close_some() && (300..400).contains(&open()), "{}", open());
+    while forgotten.close_some() {}
+    assert_eq!(open(), 1, "the one of a response");
+    drop(held);
+    assert_eq!(open(), 0);
+    // The new settings hold.
+    let _ = bench.open(&paths[0], None);
+    bench.sweep();
+    bench.sweep();
+    assert!(bench.files.is_empty());
     bench.check();
 }
 
@@ -198,8 +248,8 @@ fn a_path_is_cheap_to_check_only_without_links() {
         bench.warm(path);
         assert_eq!(bench.way(path), way, "{path:?}");
     }
-    bench.files.sweep();
-    bench.files.sweep();
+    bench.sweep();
+    bench.sweep();
     assert_eq!(bench.way(&plain), Way::Unknown, "it may have changed");
 }
 
