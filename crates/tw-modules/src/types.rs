@@ -59,8 +59,15 @@ impl Types {
     pub(crate) fn contain(&self, head: &ResponseHead) -> bool {
         let TypeList::These(types) = &*self.0 else { return true };
         let name = head.content_type.split(|b| *b == b';').next().unwrap_or_default().trim_ascii();
-        types.iter().any(|known| name.eq_ignore_ascii_case(known))
+        // DIFF(nginx): the two names of JavaScript are one.
+        let is_script = is_javascript(name);
+        types.iter().any(|known| name.eq_ignore_ascii_case(known) || is_script && is_javascript(known))
     }
+}
+
+/// Whether it is JavaScript, by its name of RFC 9239 or the one it had before.
+fn is_javascript(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"text/javascript") || name.eq_ignore_ascii_case(b"application/javascript")
 }
 
 #[cfg(test)]
@@ -102,6 +109,11 @@ mod tests {
             ("t *;", 0, "anything", true),
             ("t *;", 0, "", true),
             ("t a/b *; t text/html;", 0, "x/y", true),
+            ("", 0, "text/javascript", false),
+            ("t text/javascript;", 0, "Application/JavaScript; charset=utf-8", true),
+            ("t application/javascript;", 0, "text/javascript", true),
+            ("t application/javascript text/javascript;", 0, "text/javascript", true),
+            ("t application/javascript;", 0, "text/x-javascript", false),
         ] {
             let (types, warned) = read(text);
             let mut head = ResponseHead::new(200);

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use tw_testkit::{Lacks, TempDir, leave_out, wait};
 
-use crate::{page, server};
+use crate::{ask, page, server};
 
 const HTTP: &str = "http { server { listen 127.0.0.1:{port}; return 200 served; } }";
 
@@ -93,6 +93,29 @@ fn configurations_pass_their_test() {
         let said = told(&run);
         assert!(run.status.success() && said.lines().count() == 2, "{said}");
     }
+}
+
+#[test]
+fn scripts_are_compressed() {
+    let elsewhere = ["user ", "pid ", "error_log ", "access_log ", "client_body_temp_path ", "listen [::]"];
+    let is_here = |line: &&str| !elsewhere.iter().any(|word| line.trim_start().starts_with(word));
+    let conf = shipped("nginx.conf").lines().filter(is_here).collect::<Vec<_>>().join("\n");
+    let conf = conf
+        .replace("listen 80 default_server;", "listen 127.0.0.1:{port};")
+        .replace("/usr/share/tailwater/html", "html");
+    let types = fs::read(root().join("crates/tailwater/conf/mime.types")).unwrap();
+    let server = server()
+        .file("conf/mime.types", types)
+        .file("html/a.js", "let a = 1;\n".repeat(100))
+        .start(&conf)
+        .unwrap();
+    let response = ask(&server, "GET /a.js", &["Accept-Encoding: gzip"]);
+    assert_eq!(
+        (response.status, response.field("Content-Encoding")),
+        (200, Some("gzip")),
+        "{}",
+        response.head
+    );
 }
 
 #[test]
