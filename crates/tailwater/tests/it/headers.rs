@@ -280,3 +280,36 @@ fn fields_and_trailers_of_enclosing_blocks() {
     let wrong = refusal("add_header_inherit maybe;");
     assert!(wrong.contains("invalid value \"maybe\""), "{wrong}");
 }
+
+#[test]
+fn a_head_of_unknown_length_says_nothing_of_chunks() {
+    let server = start_server(
+        server().file("html/a.html", "<html>some text that is long enough</html>".repeat(5000)),
+        "location /gzip/ { gzip on; alias html/; } location /ssi/ { ssi on; alias html/; }
+         location /sub/ { sub_filter text words; alias html/; } location /after/ { add_after_body /a.html; alias html/; }",
+    );
+    for place in ["gzip", "ssi", "sub", "after"] {
+        let request = |method, version| {
+            format!(
+                "{method} /{place}/a.html HTTP/{version}\r\nHost: a\r\nAccept-Encoding: gzip\r\nConnection: keep-alive\r\n\r\n"
+            )
+        };
+        let mut client = server.connect().unwrap();
+        // The connection goes on: the second answer comes right behind the first.
+        for version in ["1.1", "1.0", "1.1"] {
+            client.send(request("HEAD", version)).unwrap();
+            let head = client.read_head().unwrap();
+            assert_eq!((head.status, head.field("Transfer-Encoding")), (200, None), "{place}: {}", head.head);
+            assert_eq!(
+                head.field("Content-Length").is_some(),
+                place == "gzip" && version == "1.0",
+                "{place}: {}",
+                head.head
+            );
+            assert_eq!(head.field("Connection"), Some("keep-alive"), "{place}: {}", head.head);
+        }
+        client.send(request("GET", "1.1")).unwrap();
+        let response = client.read_response().unwrap();
+        assert_eq!(response.field("Transfer-Encoding"), Some("chunked"), "{place}");
+    }
+}

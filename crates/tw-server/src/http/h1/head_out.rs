@@ -48,6 +48,8 @@ pub(crate) fn delimiter(r: &Request) -> Delimiter {
     match r.out.content_length {
         _ if matches!(r.out.status, 100..=199 | 204 | 304) => Delimiter::None,
         Some(_) => Delimiter::Length,
+        // RFC 9112, section 6.1: may be left out, and as in nginx it is. What GET would say depends on what it finds.
+        None if r.method() == Method::Head => Delimiter::None,
         None if may_be_chunked(r) => Delimiter::Chunked,
         None => Delimiter::Close,
     }
