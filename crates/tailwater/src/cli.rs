@@ -357,6 +357,42 @@ mod tests {
     }
 
     #[test]
+    fn every_option_has_a_record_and_every_record_is_an_option() {
+        use crate::options::{self, Kind, Opt};
+        let known = |options: &[Opt], line: &str| {
+            let name = line.rsplit(' ').next().unwrap_or_default();
+            options.iter().find(|option| option.names.contains(&name)).map(|option| option.value.is_some())
+        };
+        let long = ["help", "version", "explain", "listen", "spa", "compress", "auth", "quiet"]
+            .map(|name| format!("--{name}"));
+        let short = ('!'..='~').filter(|c| !matches!(c, '-' | '=')).map(|c| format!("-{c}"));
+        for name in short.chain(long) {
+            for (options, line) in [(options::MAIN, name.clone()), (options::SERVE, format!("serve {name}"))]
+            {
+                let takes_value = match parsed(&line) {
+                    Ok(_) => Some(false),
+                    Err(error) => error.contains(" requires ").then_some(true),
+                };
+                assert_eq!(takes_value, known(options, &line), "{line}");
+            }
+        }
+        for (begin, options) in [("", options::MAIN), ("serve ", options::SERVE)] {
+            for option in options {
+                let values = match option.value.as_ref().map(|value| value.kind) {
+                    None => &[""][..],
+                    Some(Kind::Words(words)) => words,
+                    Some(Kind::File | Kind::Directory | Kind::Text) => &["x"],
+                };
+                for line in
+                    option.names.iter().flat_map(|name| values.iter().map(move |v| format!("{name} {v}")))
+                {
+                    assert!(parsed(&format!("{begin}{line}")).is_ok(), "{begin}{line}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn mistakes() {
         for (line, expected) in [
             ("-x", "invalid option: \"-x\""),

@@ -11,6 +11,7 @@ mod console;
 mod explain;
 mod faults;
 mod master;
+mod options;
 mod process;
 mod serve;
 mod sockets;
@@ -44,7 +45,7 @@ fn main() -> ExitCode {
         Ok(Command::Main(options)) => main_command(&options),
         Ok(Command::Serve(options)) => serve::serve(&options),
         Ok(Command::ServeHelp) => {
-            console::print(version::SERVE_HELP);
+            console::print(&version::serve_help());
             ExitCode::SUCCESS
         }
         Err(error) => {

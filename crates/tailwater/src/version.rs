@@ -13,6 +13,7 @@ use tw_conf::{
 
 use crate::cli::Show;
 use crate::conf::{DEFAULT_FILE, DEFAULT_PREFIX};
+use crate::options::{self, Opt};
 
 /// Name and version, as the log and the `Server` field say it.
 pub(crate) const PROGRAM: &str = concat!("tailwater/", env!("CARGO_PKG_VERSION"));
@@ -132,28 +133,10 @@ pub(crate) fn text(show: Show) -> String {
         Show::Help => {
             let _ = write!(
                 text,
-                "Usage: tailwater [-?hvVtTq] [-s signal] [-p prefix]
-                 [-e filename] [-c filename] [-g directives]
-       tailwater serve [directory] [options]
-
-Options:
-  -?,-h         : this help
-  -v            : show version and exit
-  -V            : show version and what is built in, then exit
-  -t            : test configuration and exit; changes nothing, needs no privileges
-  -T            : test configuration, dump it and exit
-  --explain URL : test configuration, tell which server, location and handlers a
-                  request would meet, and exit
-  -q            : suppress non-error messages during configuration testing
-  -s signal     : tell the running server to: stop, quit, reopen, reload
-  -p prefix     : where relative names begin (default: {DEFAULT_PREFIX})
-  -e filename   : error log if the configuration names none (default: logs/error.log)
-  -c filename   : configuration file (default: {DEFAULT_FILE})
-  -g directives : directives before those of the configuration file
-
-tailwater serve needs no configuration file: see tailwater serve --help
-
-"
+                "{}       tailwater serve [directory] [options]\n\nOptions:\n{}\n\
+                 tailwater serve needs no configuration file: see tailwater serve --help\n\n",
+                usage("Usage: tailwater", options::MAIN),
+                listed(options::MAIN)
             );
         }
     }
@@ -161,19 +144,71 @@ tailwater serve needs no configuration file: see tailwater serve --help
 }
 
 /// The text of `serve --help`, for standard error.
-pub(crate) const SERVE_HELP: &str = "Usage: tailwater serve [directory] [options]
+pub(crate) fn serve_help() -> String {
+    let about = wrapped(options::SERVE_ABOUT, "", "");
+    let usage = usage("Usage: tailwater serve [directory]", options::SERVE);
+    format!("{usage}\n{about}\nOptions:\n{}", listed(options::SERVE))
+}
 
-Serves a directory (default: the current one) until Ctrl-C. Listings are on; files
-and directories whose names begin with a dot are neither listed nor served.
+/// Columns of a help text.
+const COLUMNS: usize = 80;
 
-Options:
-  --listen address     : port, address or address:port (default: 127.0.0.1:8080, or
-                         the next free port); 0.0.0.0 opens it to other machines
-  --spa                : answer with index.html for paths that are not there
-  --compress           : compress text with what the client takes (gzip, br, zstd)
-  --auth user:password : ask for a name and a password; - reads them from standard
-                         input, because others can see command lines
-";
+/// The line that shows how options are written: letters without a value together, long names of these left out.
+fn usage(begin: &str, options: &[Opt]) -> String {
+    let letter = |name: &&&str| !name.starts_with("--");
+    let flags = options.iter().filter(|option| option.value.is_none());
+    let letters: String = flags
+        .flat_map(|option| option.names)
+        .filter(letter)
+        .map(|name| name.trim_start_matches('-'))
+        .collect();
+    let mut words = format!("[-{letters}]");
+    for option in options {
+        let (first, last) = (option.names.first(), option.names.last());
+        let _ = match (&option.value, first.zip(last)) {
+            // Only blanks between options may become the end of a line.
+            (Some(value), Some((_, name))) => write!(words, " [{name}\u{a0}{}]", value.name),
+            (None, Some((name, _))) if name.starts_with("--") => write!(words, " [{name}]"),
+            _ => Ok(()),
+        };
+    }
+    wrapped(&words, &format!("{begin} "), &" ".repeat("Usage: tailwater ".len())).replace('\u{a0}', " ")
+}
+
+/// Each option with what it does, in two columns.
+fn listed(options: &[Opt]) -> String {
+    let written = options.iter().map(|option| {
+        let value = option.value.as_ref().map(|value| format!(" {}", value.name)).unwrap_or_default();
+        (format!("{}{value}", option.names.join(",")), option.about)
+    });
+    let written: Vec<_> = written.collect();
+    let width = written.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
+    let lines = written.iter().map(|(name, about)| {
+        let about = about.replace("{prefix}", DEFAULT_PREFIX).replace("{file}", DEFAULT_FILE);
+        wrapped(&about, &format!("  {name:<width$} : "), &" ".repeat(width + 5))
+    });
+    lines.collect()
+}
+
+/// Lines of at most [`COLUMNS`] with these words, where a word fits.
+fn wrapped(text: &str, first: &str, others: &str) -> String {
+    let (mut out, mut line) = (String::new(), first.to_owned());
+    let mut is_begin = true;
+    for word in text.split(' ') {
+        if !is_begin && line.chars().count() + 1 + word.chars().count() > COLUMNS {
+            out.push_str(&line);
+            out.push('\n');
+            line = others.to_owned();
+            is_begin = true;
+        }
+        if !is_begin {
+            line.push(' ');
+        }
+        line.push_str(word);
+        is_begin = false;
+    }
+    out + &line + "\n"
+}
 
 /// `configure arguments` as nginx would have needed them to become what we are.
 fn arguments() -> String {
@@ -210,6 +245,20 @@ mod tests {
         assert!(words.contains(&"--with-threads") && words.contains(&"--with-file-aio"), "{text}");
         assert!(words.contains(&"--without-mail") == words.contains(&"--with-mail"), "{text}");
         assert!(!words.contains(&"--without-http"), "{text}");
+    }
+
+    #[test]
+    fn help_fits_a_terminal_and_names_every_option() {
+        let texts = [(text(Show::Help), options::MAIN), (serve_help(), options::SERVE)];
+        for (text, options) in texts {
+            assert!(text.lines().all(|line| line.chars().count() <= COLUMNS), "{text}");
+            for option in options {
+                assert!(text.contains(&format!("\n  {}", option.names.join(","))), "{text}");
+            }
+        }
+        assert_eq!(wrapped("a bc d", "> ", "  "), "> a bc d\n");
+        let long = "x".repeat(COLUMNS - 3);
+        assert_eq!(wrapped(&format!("a {long} d"), "> ", "  "), format!("> a\n  {long}\n  d\n"));
     }
 
     #[test]

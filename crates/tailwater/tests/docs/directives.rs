@@ -20,13 +20,13 @@ the version of nginx that brought the directive, or the version of Tailwater if 
 ";
 
 /// A module and its directives.
-struct Chapter {
-    title: &'static str,
-    directives: Vec<DirectiveInfo>,
+pub(crate) struct Chapter {
+    pub(crate) title: &'static str,
+    pub(crate) directives: Vec<DirectiveInfo>,
 }
 
 /// Every directive in the order of the modules, each module once.
-fn chapters() -> Vec<Chapter> {
+pub(crate) fn chapters() -> Vec<Chapter> {
     let mut chapters = vec![Chapter { title: "blocks", directives: tw_server::load::directives().collect() }];
     let all = tw_server::load::all_directives(tw_modules::MODULES);
     for (title, directive) in all.into_iter().filter(|(title, _)| *title != tw_modules::TRAP) {

@@ -4,9 +4,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod completions;
 mod directives;
 mod limits;
+mod manual;
 mod metrics;
+#[path = "../../src/options.rs"]
+mod options;
 mod variables;
 
 use std::collections::BTreeSet;
@@ -17,20 +21,27 @@ use std::path::Path;
 const HEAD: &str =
     "<!-- Made by `cargo xtask docs` from the records in the code. Changes belong there. -->\n\n";
 
+/// The same for files with comments of their own.
+const NOTE: &str = "Made by `cargo xtask docs` from the records in the code. Changes belong there.";
+
 /// Compares `docs/NAME` with `text`, or writes it when `UPDATE` is set.
 fn check(name: &str, text: &str) {
-    let text = format!("{HEAD}{}\n", text.trim_end());
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
+    check_file(&format!("docs/{name}"), &format!("{HEAD}{}\n", text.trim_end()));
+}
+
+/// The same for any file of the repository, with all its text.
+fn check_file(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
     let written = fs::read_to_string(&path).unwrap_or_default();
     if written == text {
         return;
     }
     if std::env::var_os("UPDATE").is_some_and(|value| !value.is_empty()) {
-        fs::write(&path, &text).unwrap();
+        fs::write(&path, text).unwrap();
         return;
     }
     let line = written.lines().zip(text.lines()).take_while(|(old, new)| old == new).count() + 1;
-    panic!("docs/{name} is not fresh from line {line} on; run `cargo xtask docs`");
+    panic!("{name} is not fresh from line {line} on; run `cargo xtask docs`");
 }
 
 /// The heading of a chapter: a subject with a capital letter, or the name of a module.

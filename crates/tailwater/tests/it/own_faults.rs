@@ -111,8 +111,13 @@ fn a_loop_that_hangs_is_told_once_with_all_threads() {
     for (path, told, state) in cases {
         let mut hanging = server.connect().unwrap();
         hanging.send(request(path)).unwrap();
-        let line = server.wait_error_log(told).unwrap();
-        assert!(line.contains("[alert]") && line.contains(" \"loop-"), "{line}");
+        let line = || {
+            let log = server.error_log();
+            log.lines().find(|line| line.contains(told) && line.contains(" \"loop-")).map(str::to_owned)
+        };
+        assert!(wait::until(wait::PATIENCE, || line().is_some()), "{told}: {}", server.error_log());
+        let line = line().unwrap();
+        assert!(line.contains("[alert]"), "{line}");
         assert!(line.contains(&format!("\" {state}")), "{line}");
         // Those that turn are told as well, and go on.
         server.wait_error_log(" \"default\" (").unwrap();

@@ -80,6 +80,7 @@ fn moved(conf: &str, dir: &TempDir) -> PathBuf {
     }
     let types = fs::read(root().join("crates/tailwater/conf/mime.types")).unwrap();
     dir.write("mime.types", types).unwrap();
+    dir.write("sites-enabled/default", shipped("sites/default")).unwrap();
     dir.write("nginx.conf", text).unwrap()
 }
 
@@ -89,26 +90,36 @@ fn configurations_pass_their_test() {
         let dir = TempDir::new("shipped").unwrap();
         let conf = moved(conf, &dir);
         let mut command = Command::new(env!("CARGO_BIN_EXE_tailwater"));
-        let run = command.arg("-t").arg("-p").arg(dir.path()).arg("-c").arg(conf).output().unwrap();
-        let said = told(&run);
+        let run = command.arg("-T").arg("-p").arg(dir.path()).arg("-c").arg(conf).output().unwrap();
+        let said = String::from_utf8_lossy(&run.stderr);
         assert!(run.status.success() && said.lines().count() == 2, "{said}");
+        let listens = String::from_utf8_lossy(&run.stdout).matches("default_server;").count();
+        assert_eq!(listens, 2, "one server, over both families: {}", told(&run));
     }
 }
 
 #[test]
-fn scripts_are_compressed() {
+fn the_site_of_the_package_is_served_and_its_scripts_are_compressed() {
     let elsewhere = ["user ", "pid ", "error_log ", "access_log ", "client_body_temp_path ", "listen [::]"];
     let is_here = |line: &&str| !elsewhere.iter().any(|word| line.trim_start().starts_with(word));
-    let conf = shipped("nginx.conf").lines().filter(is_here).collect::<Vec<_>>().join("\n");
-    let conf = conf
-        .replace("listen 80 default_server;", "listen 127.0.0.1:{port};")
-        .replace("/usr/share/tailwater/html", "html");
+    let here = |file: &str| {
+        let text = shipped(file).lines().filter(is_here).collect::<Vec<_>>().join("\n");
+        text.replace("/usr/share/tailwater/html", "html")
+    };
+    // Ports are filled in where the server is described.
+    let (conf, site) =
+        (here("nginx.conf"), here("sites/default").replace("listen 80 ", "listen 127.0.0.1:{port} "));
+    let conf = conf.replace("include sites-enabled/*;", &site);
     let types = fs::read(root().join("crates/tailwater/conf/mime.types")).unwrap();
+    let index = shipped("html/index.html");
     let server = server()
         .file("conf/mime.types", types)
+        .file("html/index.html", &*index)
         .file("html/a.js", "let a = 1;\n".repeat(100))
         .start(&conf)
         .unwrap();
+    assert_eq!(page(&server, "/"), (200, index));
+    assert_eq!(page(&server, "/none").0, 404);
     let response = ask(&server, "GET /a.js", &["Accept-Encoding: gzip"]);
     assert_eq!(
         (response.status, response.field("Content-Encoding")),
@@ -116,6 +127,83 @@ fn scripts_are_compressed() {
         "{}",
         response.head
     );
+}
+
+/// What a config map has under a name: the indented lines after `NAME: |`.
+fn block(manifest: &str, name: &str) -> String {
+    let (_, rest) = manifest.split_once(&format!("\n  {name}: |\n")).unwrap();
+    let lines =
+        rest.lines().map_while(|line| if line.is_empty() { Some("") } else { line.strip_prefix("    ") });
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+#[test]
+fn the_manifest_holds_a_server_that_answers_its_probes() {
+    let manifest = shipped("kubernetes.yaml");
+    let conf = block(&manifest, "nginx.conf")
+        .replace("listen 8080;", "listen 127.0.0.1:{port};")
+        .replace("daemon off;", "")
+        .replace("pid /run/tailwater/tailwater.pid;", "")
+        .replace("include /etc/tailwater/mime.types;", "")
+        .replace("/run/tailwater", "logs")
+        .replace("/srv/www", "html");
+    let index = block(&manifest, "index.html");
+    let server = server().with_master().file("html/index.html", &*index).start(&conf).unwrap();
+    assert_eq!(page(&server, "/"), (200, index));
+    let probed =
+        manifest.lines().filter_map(|line| line.trim().strip_prefix("httpGet: { path: ")?.split_once(','));
+    let probed: Vec<_> = probed.map(|(path, _)| path).collect();
+    assert_eq!(probed.len(), 2);
+    for path in probed {
+        assert_eq!(page(&server, path).0, 204, "{path}");
+    }
+    // The end comes before the runtime's patience does, and the image is of this version.
+    let number = |before: &str| -> u64 {
+        let (_, rest) = manifest.split_once(before).unwrap();
+        rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
+    };
+    let end = number("worker_shutdown_timeout ") + number("preStop: { sleep: { seconds: ");
+    assert!(end < number("terminationGracePeriodSeconds: "));
+    assert!(manifest.contains(concat!("image: tailwater:", env!("CARGO_PKG_VERSION"), "\n")));
+}
+
+#[test]
+fn completions_are_proposed() {
+    if !has("bash") {
+        return;
+    }
+    let script = root().join("packaging/completions/tailwater.bash");
+    for (words, expected) in [
+        ("s", "serve"),
+        ("-s re", "reopen reload"),
+        ("-c Cargo.t", "Cargo.toml"),
+        ("-t serv", ""),
+        ("serve --l", "--listen"),
+        ("serve src --", "--listen --spa --compress --auth --help"),
+        ("serve sr", "src"),
+    ] {
+        let ask = format!(
+            "source '{}'; COMP_WORDS=(tailwater {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _tailwater; \
+             echo \"${{COMPREPLY[*]}}\"",
+            script.display()
+        );
+        let mut command = Command::new("bash");
+        let run =
+            command.args(["--norc", "-c", &ask]).current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+        assert_eq!(told(&run).trim_end(), expected, "{words}");
+    }
+}
+
+#[test]
+fn the_manual_reads_without_complaints() {
+    if !has("man") {
+        return;
+    }
+    let mut command = Command::new("man");
+    command.args(["--warnings", "-l"]).arg(root().join("packaging/man/tailwater.8")).env("MANWIDTH", "80");
+    let run = command.output().unwrap();
+    assert!(run.status.success() && run.stderr.is_empty(), "{}", told(&run));
+    assert!(String::from_utf8_lossy(&run.stdout).contains("EXIT STATUS"), "{}", told(&run));
 }
 
 #[test]
@@ -147,6 +235,15 @@ fn scripts_of_the_package_are_scripts() {
         let run = Command::new("sh").arg("-n").arg(&path).output().unwrap();
         assert!(run.status.success(), "{}", told(&run));
         assert!(shipped(&format!("debian/{script}")).contains("\n#DEBHELPER#\n"));
+    }
+    let rules = shipped("debian/rules");
+    for name in [
+        "man/tailwater.8",
+        "completions/tailwater.bash",
+        "completions/_tailwater",
+        "completions/tailwater.fish",
+    ] {
+        assert!(rules.contains(&format!("packaging/{name} ")) && !shipped(name).is_empty(), "{name}");
     }
     for line in shipped("debian/tailwater.install").lines() {
         let (from, _) = line.split_once(' ').unwrap();

@@ -1,0 +1,120 @@
+//! The records of the command line: `-h`, the manual page and the completions of shells are made of them.
+//!
+//! [`crate::cli`] reads the words, and a test there holds that it knows these options and no others. Nothing of the program
+//! is used here, because the tests that write the documents include this file.
+
+#![allow(dead_code, reason = "what only the manual and the completions say is read by tests alone")]
+
+/// An option.
+pub(crate) struct Opt {
+    /// Every way to write it; long names begin with two dashes.
+    pub(crate) names: &'static [&'static str],
+    /// What follows it.
+    pub(crate) value: Option<Value>,
+    /// What it does, for `-h`; `{prefix}` and `{file}` are what the build chose.
+    pub(crate) about: &'static str,
+    /// What else the manual says, in whole sentences.
+    pub(crate) more: &'static str,
+}
+
+/// The word that follows an option.
+pub(crate) struct Value {
+    /// What it is called.
+    pub(crate) name: &'static str,
+    /// What it may be.
+    pub(crate) kind: Kind,
+}
+
+/// What a word may be.
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    /// The name of a file.
+    File,
+    /// The name of a directory.
+    Directory,
+    /// One of these.
+    Words(&'static [&'static str]),
+    /// Anything.
+    Text,
+}
+
+const fn flag(names: &'static [&'static str], about: &'static str, more: &'static str) -> Opt {
+    Opt { names, value: None, about, more }
+}
+
+const fn with(
+    names: &'static [&'static str],
+    (name, kind): (&'static str, Kind),
+    about: &'static str,
+    more: &'static str,
+) -> Opt {
+    Opt { names, value: Some(Value { name, kind }), about, more }
+}
+
+/// nginx's options and ours.
+pub(crate) const MAIN: &[Opt] = &[
+    flag(&["-?", "-h", "--help"], "this help", ""),
+    flag(&["-v", "--version"], "show version and exit", ""),
+    flag(
+        &["-V"],
+        "show version and what is built in, then exit",
+        "The last line is in the words of nginx's configure script; programs that ask nginx for it understand it.",
+    ),
+    flag(
+        &["-t"],
+        "test configuration and exit; changes nothing, needs no privileges",
+        "Status 0 if a server would start with it. All mistakes are told at once.",
+    ),
+    flag(&["-T"], "test configuration, dump it and exit", "All files are written to standard output."),
+    with(
+        &["--explain"],
+        ("URL", Kind::Text),
+        "test configuration, tell which server, location and handlers a request would meet, and exit",
+        "",
+    ),
+    flag(&["-q"], "suppress non-error messages during configuration testing", ""),
+    with(
+        &["-s"],
+        ("signal", Kind::Words(&["stop", "quit", "reopen", "reload"])),
+        "tell the running server to: stop, quit, reopen, reload",
+        "The server is found by its pid file. For a reload the command waits, and says what the server says about the \
+         new configuration; status 1 if that is not taken over.",
+    ),
+    with(&["-p"], ("prefix", Kind::Directory), "where relative names begin (default: {prefix})", ""),
+    with(
+        &["-e"],
+        ("filename", Kind::File),
+        "error log if the configuration names none (default: logs/error.log)",
+        "stderr is standard error.",
+    ),
+    with(&["-c"], ("filename", Kind::File), "configuration file (default: {file})", ""),
+    with(
+        &["-g"],
+        ("directives", Kind::Text),
+        "directives before those of the configuration file",
+        "For example: -g \"daemon off; worker_processes 2;\"",
+    ),
+];
+
+/// What `serve` is for, after what it is called with.
+pub(crate) const SERVE_ABOUT: &str = "Serves a directory (default: the current one) until Ctrl-C. Listings are on; files \
+     and directories whose names begin with a dot are neither listed nor served.";
+
+/// The options of `tailwater serve [directory]`.
+pub(crate) const SERVE: &[Opt] = &[
+    with(
+        &["-l", "--listen"],
+        ("address", Kind::Text),
+        "port, address or address:port (default: 127.0.0.1:8080, or the next free port)",
+        "A port alone is on the loopback interface; 0.0.0.0 opens it to other machines.",
+    ),
+    flag(&["--spa"], "answer with index.html for paths that are not there", ""),
+    flag(&["--compress"], "compress text with what the client takes (gzip, br, zstd)", ""),
+    with(
+        &["--auth"],
+        ("user:password", Kind::Text),
+        "ask for a name and a password; - reads them from standard input, because others can see command lines",
+        "",
+    ),
+    flag(&["-?", "-h", "--help"], "this help", ""),
+];

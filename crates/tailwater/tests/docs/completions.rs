@@ -1,0 +1,136 @@
+//! `packaging/completions`: what bash, zsh and fish propose on a command line.
+
+use std::fmt::Write as _;
+
+use crate::options::{Kind, MAIN, Opt, SERVE};
+use crate::{NOTE, check_file};
+
+const SERVE_DOC: &str = "serve a directory without a configuration file";
+
+/// All ways to write options.
+fn names(options: &[Opt]) -> String {
+    options.iter().flat_map(|option| option.names).copied().collect::<Vec<_>>().join(" ")
+}
+
+/// What `-h` says, without the default that a build may have chosen, and without what a shell might take for its own.
+fn about(option: &Opt) -> String {
+    let text = option.about.split(" (default: {").next().unwrap_or_default();
+    text.replace('\'', "").replace('[', "(").replace(']', ")")
+}
+
+/// Branches of a `case` for what stands behind an option.
+fn bash_values(options: &[Opt], out: &mut String) {
+    for option in options {
+        let Some(value) = &option.value else { continue };
+        let made = match value.kind {
+            Kind::File => "_tailwater_names -f".to_owned(),
+            Kind::Directory => "_tailwater_names -d".to_owned(),
+            Kind::Words(words) => format!("_tailwater_words '{}'", words.join(" ")),
+            Kind::Text => "COMPREPLY=()".to_owned(),
+        };
+        writeln!(out, "        {}) {made}; return ;;", option.names.join(" | ")).unwrap();
+    }
+}
+
+#[test]
+fn completions_for_bash_are_documented() {
+    let mut out = format!("# {NOTE}\n");
+    out.push_str(
+        "
+_tailwater_words() { mapfile -t COMPREPLY < <(compgen -W \"$1\" -- \"${COMP_WORDS[COMP_CWORD]}\"); }
+
+# Names may have blanks in them: what is proposed is quoted as a file name.
+_tailwater_names() {
+    compopt -o filenames 2> /dev/null
+    mapfile -t COMPREPLY < <(compgen \"$1\" -- \"${COMP_WORDS[COMP_CWORD]}\")
+}
+
+_tailwater() {
+    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
+    if ((COMP_CWORD > 1)) && [[ ${COMP_WORDS[1]} == serve ]]; then
+        case $before in
+",
+    );
+    let mut values = String::new();
+    bash_values(SERVE, &mut values);
+    values.lines().for_each(|line| writeln!(out, "    {line}").unwrap());
+    out.push_str("        esac\n");
+    writeln!(
+        out,
+        "        if [[ $word == -* ]]; then _tailwater_words '{}'; else _tailwater_names -d; fi",
+        names(SERVE)
+    )
+    .unwrap();
+    out.push_str("        return\n    fi\n    case $before in\n");
+    bash_values(MAIN, &mut out);
+    out.push_str("    esac\n    local serve=\n    ((COMP_CWORD > 1)) || serve=serve\n");
+    writeln!(out, "    _tailwater_words \"{} $serve\"\n}}\n\ncomplete -F _tailwater tailwater", names(MAIN))
+        .unwrap();
+    check_file("packaging/completions/tailwater.bash", &out);
+}
+
+/// Arguments of `_arguments`.
+fn zsh_options(options: &[Opt], out: &mut String) {
+    for option in options {
+        let about = about(option).replace(':', "\\:");
+        let value = option.value.as_ref().map(|value| {
+            let action = match value.kind {
+                Kind::File => "_files".to_owned(),
+                Kind::Directory => "_files -/".to_owned(),
+                Kind::Words(words) => format!("({})", words.join(" ")),
+                Kind::Text => " ".to_owned(),
+            };
+            format!(":{}:{action}", value.name)
+        });
+        let value = value.unwrap_or_default();
+        for name in option.names {
+            // The others make no sense beside it.
+            let others = option.names.join(" ");
+            writeln!(out, "            '({others}){name}[{about}]{value}' \\").unwrap();
+        }
+    }
+}
+
+#[test]
+fn completions_for_zsh_are_documented() {
+    let mut out = format!("#compdef tailwater\n# {NOTE}\n\n_tailwater() {{\n");
+    out.push_str("    if ((CURRENT > 2)) && [[ $words[2] == serve ]]; then\n        shift words\n        ((CURRENT--))\n");
+    out.push_str("        _arguments \\\n");
+    zsh_options(SERVE, &mut out);
+    out.push_str("            '1:directory:_files -/'\n    else\n        _arguments -s \\\n");
+    zsh_options(MAIN, &mut out);
+    writeln!(out, "            '1::command:((serve\\:\"{SERVE_DOC}\"))'\n    fi\n}}\n\n_tailwater \"$@\"")
+        .unwrap();
+    check_file("packaging/completions/_tailwater", &out);
+}
+
+fn fish_options(options: &[Opt], condition: &str, out: &mut String) {
+    for option in options {
+        write!(out, "complete -c tailwater -n '{condition}'").unwrap();
+        for name in option.names {
+            match name.strip_prefix("--") {
+                Some(long) => write!(out, " -l {long}").unwrap(),
+                None => write!(out, " -s '{}'", name.trim_start_matches('-')).unwrap(),
+            }
+        }
+        match option.value.as_ref().map(|value| value.kind) {
+            None => {}
+            Some(Kind::File) => out.push_str(" -r -F"),
+            Some(Kind::Directory) => out.push_str(" -x -a '(__fish_complete_directories)'"),
+            Some(Kind::Words(words)) => write!(out, " -x -a '{}'", words.join(" ")).unwrap(),
+            Some(Kind::Text) => out.push_str(" -x"),
+        }
+        writeln!(out, " -d '{}'", about(option)).unwrap();
+    }
+}
+
+#[test]
+fn completions_for_fish_are_documented() {
+    let mut out = format!("# {NOTE}\n\ncomplete -c tailwater -f\n");
+    writeln!(out, "complete -c tailwater -n __fish_is_first_token -a serve -d '{SERVE_DOC}'").unwrap();
+    let is_serve = "__fish_seen_subcommand_from serve";
+    fish_options(MAIN, &format!("not {is_serve}"), &mut out);
+    fish_options(SERVE, is_serve, &mut out);
+    writeln!(out, "complete -c tailwater -n '{is_serve}' -a '(__fish_complete_directories)'").unwrap();
+    check_file("packaging/completions/tailwater.fish", &out);
+}

@@ -1,0 +1,145 @@
+//! `packaging/man/tailwater.8`
+
+use std::fmt::Write as _;
+
+use tw_conf::context_words;
+
+use crate::directives::{Chapter, chapters};
+use crate::options::{MAIN, Opt, SERVE, SERVE_ABOUT};
+use crate::{NOTE, check_file};
+
+/// Where relative names begin, and the configuration file, of a build that nobody told otherwise; packages put theirs in
+/// their place.
+const PREFIX: &str = "/usr/local/tailwater/";
+const FILE: &str = "conf/nginx.conf";
+
+const DESCRIPTION: &[&str] = &[
+    "Tailwater is a web server that reads nginx.conf. Its event loops never wait for a disk: what is not in memory is read \
+     by threads, while every other request goes on.",
+    "Without options the server starts, in the background unless the configuration says \"daemon off\". The command returns \
+     when it serves, or says why it does not and returns 1.",
+];
+
+const SIGNALS: &[(&str, &str)] = &[
+    ("TERM, INT", "end at once"),
+    ("QUIT", "end when the requests are done, after worker_shutdown_timeout at the latest"),
+    (
+        "HUP",
+        "read the configuration again; connections stay, and the old configuration if the new one is refused",
+    ),
+    ("USR1", "open the logs again"),
+    ("USR2", "start the binary that is now in this one's place beside it, with the same sockets"),
+    ("WINCH", "serve nobody any more, but stay (in the background only)"),
+];
+
+const STATUS: &[(&str, &str)] = &[
+    ("0", "The server has started, or it has ended as it was told to, or an order or a test has succeeded."),
+    ("1", "It has not started, or an order or a test has failed. Standard error says why."),
+    ("70", "A worker process ended after a fault of its own that left shared data half changed."),
+    ("71", "A worker process ended because a loop hung and loop_watchdog says \"restart\"."),
+];
+
+/// Text as it is: roff takes a backslash, a leading dot or apostrophe, and a dash for something else.
+fn plain(text: &str) -> String {
+    let text = text.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq").replace('`', "");
+    let text = text.replace('…', "...").replace('–', "\\(en").replace('→', "\\(->").replace('µ', "\\(mc");
+    if text.starts_with('.') { format!("\\&{text}") } else { text }
+}
+
+fn entry(option: &Opt, out: &mut String) {
+    let names: Vec<_> = option.names.iter().map(|name| format!("\\fB{}\\fR", plain(name))).collect();
+    let value = option.value.as_ref().map(|value| format!(" \\fI{}\\fR", plain(value.name)));
+    let about = option.about.replace("{prefix}", PREFIX).replace("{file}", FILE);
+    let about = about[..1].to_uppercase() + &about[1..];
+    writeln!(out, ".TP\n{}{}\n{}.", names.join(", "), value.unwrap_or_default(), plain(&about)).unwrap();
+    if !option.more.is_empty() {
+        writeln!(out, "{}", plain(option.more)).unwrap();
+    }
+}
+
+fn table(rows: &[(&str, &str)], out: &mut String) {
+    for (key, text) in rows {
+        writeln!(out, ".TP\n\\fB{}\\fR\n{}", plain(key), plain(text)).unwrap();
+    }
+}
+
+fn paragraphs(texts: &[&str], out: &mut String) {
+    for text in texts {
+        writeln!(out, ".PP\n{}", plain(text)).unwrap();
+    }
+}
+
+fn directives(out: &mut String) {
+    for Chapter { title, directives } in chapters() {
+        writeln!(out, ".SS {}", plain(title)).unwrap();
+        for directive in directives {
+            let end = if directive.syntax.ends_with('}') { "" } else { ";" };
+            let gap = if directive.syntax.is_empty() { "" } else { " " };
+            writeln!(out, ".TP\n\\fB{}\\fR{gap}{}{end}", plain(directive.name), plain(directive.syntax))
+                .unwrap();
+            writeln!(out, "{}\n.br", plain(directive.doc)).unwrap();
+            if let Some(default) = directive.default {
+                writeln!(out, "Default: {} {};\n.br", plain(directive.name), plain(default)).unwrap();
+            }
+            writeln!(out, "Context: {}", plain(&context_words(directive.contexts))).unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_manual_is_documented() {
+    let mut out = format!(".\\\" {NOTE}\n");
+    let version = env!("CARGO_PKG_VERSION");
+    writeln!(out, ".TH TAILWATER 8 \"\" \"tailwater {version}\" \"System Manager's Manual\"").unwrap();
+    // A command is read as it is typed: no hyphens, no filled lines.
+    writeln!(out, ".nh\n.ad l\n.SH NAME\ntailwater \\- web server that reads nginx.conf").unwrap();
+    writeln!(out, ".SH SYNOPSIS\n.B tailwater\n[\\fIoptions\\fR]\n.br").unwrap();
+    writeln!(out, ".B tailwater serve\n[\\fIdirectory\\fR] [\\fIoptions\\fR]").unwrap();
+    out.push_str(".SH DESCRIPTION\n");
+    paragraphs(DESCRIPTION, &mut out);
+    out.push_str(
+        ".SH OPTIONS\nOptions may be combined (\\fB\\-tq\\fR), and a value may follow its option at once.\n",
+    );
+    MAIN.iter().for_each(|option| entry(option, &mut out));
+    out.push_str(".SH SERVE\n");
+    paragraphs(&[SERVE_ABOUT, "No configuration file is read."], &mut out);
+    SERVE.iter().for_each(|option| entry(option, &mut out));
+    out.push_str(".SH SIGNALS\nThe process to signal is the master, whose number is in the pid file.\n");
+    table(SIGNALS, &mut out);
+    out.push_str(".SH FILES\n");
+    let named = |file: &str| if file.starts_with('/') { file.to_owned() } else { format!("{PREFIX}{file}") };
+    let files = [
+        (named(FILE), "The configuration."),
+        (named("logs/nginx.pid"), "The number of the master, unless \"pid\" names another file."),
+        (named("logs/error.log"), "The error log, unless \"error_log\" names another one."),
+    ];
+    for (file, text) in files {
+        writeln!(out, ".TP\n\\fI{}\\fR\n{}", plain(&file), plain(text)).unwrap();
+    }
+    out.push_str(".SH EXIT STATUS\n");
+    table(STATUS, &mut out);
+    out.push_str(".SH DIRECTIVES\n");
+    paragraphs(
+        &[
+            "Names, arguments, defaults and contexts are nginx's where nginx has the directive. [ ] may be left out, | \
+           separates alternatives, and what is repeated ends in dots. Sizes may end in k, m or g, times in ms, s, m, h, d \
+           and longer units.",
+        ],
+        &mut out,
+    );
+    directives(&mut out);
+    check_file("packaging/man/tailwater.8", &out);
+}
+
+#[test]
+fn text_is_no_request() {
+    for (text, expected) in [
+        (".conf", "\\&.conf"),
+        ("'a'", "\\(aqa\\(aq"),
+        ("a\\b", "a\\eb"),
+        ("-t", "\\-t"),
+        ("a | b…", "a | b..."),
+    ] {
+        assert_eq!(plain(text), expected, "{text}");
+    }
+}

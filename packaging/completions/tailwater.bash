@@ -1,0 +1,34 @@
+# Made by `cargo xtask docs` from the records in the code. Changes belong there.
+
+_tailwater_words() { mapfile -t COMPREPLY < <(compgen -W "$1" -- "${COMP_WORDS[COMP_CWORD]}"); }
+
+# Names may have blanks in them: what is proposed is quoted as a file name.
+_tailwater_names() {
+    compopt -o filenames 2> /dev/null
+    mapfile -t COMPREPLY < <(compgen "$1" -- "${COMP_WORDS[COMP_CWORD]}")
+}
+
+_tailwater() {
+    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
+    if ((COMP_CWORD > 1)) && [[ ${COMP_WORDS[1]} == serve ]]; then
+        case $before in
+            -l | --listen) COMPREPLY=(); return ;;
+            --auth) COMPREPLY=(); return ;;
+        esac
+        if [[ $word == -* ]]; then _tailwater_words '-l --listen --spa --compress --auth -? -h --help'; else _tailwater_names -d; fi
+        return
+    fi
+    case $before in
+        --explain) COMPREPLY=(); return ;;
+        -s) _tailwater_words 'stop quit reopen reload'; return ;;
+        -p) _tailwater_names -d; return ;;
+        -e) _tailwater_names -f; return ;;
+        -c) _tailwater_names -f; return ;;
+        -g) COMPREPLY=(); return ;;
+    esac
+    local serve=
+    ((COMP_CWORD > 1)) || serve=serve
+    _tailwater_words "-? -h --help -v --version -V -t -T --explain -q -s -p -e -c -g $serve"
+}
+
+complete -F _tailwater tailwater

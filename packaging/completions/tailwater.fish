@@ -1,0 +1,22 @@
+# Made by `cargo xtask docs` from the records in the code. Changes belong there.
+
+complete -c tailwater -f
+complete -c tailwater -n __fish_is_first_token -a serve -d 'serve a directory without a configuration file'
+complete -c tailwater -n 'not __fish_seen_subcommand_from serve' -s '?' -s 'h' -l help -d 'this help'
+complete -c tailwater -n 'not __fish_seen_subcommand_from serve' -s 'v' -l version -d 'show version and exit'
+complete -c tailwater -n 'not __fish_seen_subcommand_from serve' -s 'V' -d 'show version and what is built in, then exit'
+complete -c tailwater -n 'not __fish_seen_subcommand_from serve' -s 't' -d 'test configuration and exit; changes nothing, needs no privileges'
+complete -c tailwater -n 'not __fish_seen_subcommand_from serve' -s 'T' -d 'test configuration, dump it and exit'
+complete -c tailwater -n 'not __fish_seen_subcommand_from serve' -l explain -x -d 'test configuration, tell which server, location and handlers a request would meet, and exit'
+complete -c tailwater -n 'not __fish_seen_subcommand_from serve' -s 'q' -d 'suppress non-error messages during configuration testing'
+complete -c tailwater -n 'not __fish_seen_subcommand_from serve' -s 's' -x -a 'stop quit reopen reload' -d 'tell the running server to: stop, quit, reopen, reload'
+complete -c tailwater -n 'not __fish_seen_subcommand_from serve' -s 'p' -x -a '(__fish_complete_directories)' -d 'where relative names begin'
+complete -c tailwater -n 'not __fish_seen_subcommand_from serve' -s 'e' -r -F -d 'error log if the configuration names none (default: logs/error.log)'
+complete -c tailwater -n 'not __fish_seen_subcommand_from serve' -s 'c' -r -F -d 'configuration file'
+complete -c tailwater -n 'not __fish_seen_subcommand_from serve' -s 'g' -x -d 'directives before those of the configuration file'
+complete -c tailwater -n '__fish_seen_subcommand_from serve' -s 'l' -l listen -x -d 'port, address or address:port (default: 127.0.0.1:8080, or the next free port)'
+complete -c tailwater -n '__fish_seen_subcommand_from serve' -l spa -d 'answer with index.html for paths that are not there'
+complete -c tailwater -n '__fish_seen_subcommand_from serve' -l compress -d 'compress text with what the client takes (gzip, br, zstd)'
+complete -c tailwater -n '__fish_seen_subcommand_from serve' -l auth -x -d 'ask for a name and a password; - reads them from standard input, because others can see command lines'
+complete -c tailwater -n '__fish_seen_subcommand_from serve' -s '?' -s 'h' -l help -d 'this help'
+complete -c tailwater -n '__fish_seen_subcommand_from serve' -a '(__fish_complete_directories)'
