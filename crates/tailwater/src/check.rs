@@ -15,6 +15,7 @@ use crate::conf::{Loaded, Source, path};
 use crate::console::{Console, Fault};
 use crate::explain;
 use crate::process::{Privileges, Process};
+use crate::worker::sandbox::{Role, Rules};
 
 /// Tests the configuration and says how that went.
 pub(crate) fn check(source: &Source, test: Test, options: &Options) -> ExitCode {
@@ -37,6 +38,10 @@ pub(crate) fn check(source: &Source, test: Test, options: &Options) -> ExitCode 
         return ExitCode::FAILURE;
     };
     say(format_args!("configuration file {name} test is successful"));
+    let role = if loaded.config.main.master_process { Role::Worker } else { Role::Alone };
+    for line in Rules::of(&loaded.config, role).describe(&loaded.config) {
+        say(format_args!("{line}"));
+    }
     let mut out = io::stdout().lock();
     if test == Test::Dump {
         // A reader that has seen enough is no failure.

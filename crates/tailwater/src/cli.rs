@@ -265,17 +265,21 @@ fn invalid(word: &[u8]) -> UsageError {
 /// A word that is neither an option nor the value of one.
 fn stray(word: &[u8]) -> UsageError {
     let text = String::from_utf8_lossy(word);
+    const ORDERS: [&str; 4] = ["stop", "quit", "reopen", "reload"];
     let meant = match &*text {
-        "stop" | "quit" | "reopen" | "reload" => Some(format!("-s {text}")),
         "restart" => Some("-s reload".to_owned()),
-        "start" | "run" => Some("tailwater, without options".to_owned()),
+        "start" | "run" => Some("tailwater, without a word".to_owned()),
         "test" | "check" | "configtest" => Some("-t".to_owned()),
         "help" => Some("-h".to_owned()),
         "version" => Some("-v".to_owned()),
         _ if text.ends_with(".conf") => Some(format!("-c {text}")),
         "." | ".." => Some(format!("tailwater serve {text}")),
-        _ if text.ends_with('/') => Some(format!("tailwater serve {text}")),
-        _ => tw_conf::nearest(&text, ["serve"]).map(|serve| format!("tailwater {serve}")),
+        _ if text.contains('/') => Some(format!("tailwater serve {text}")),
+        _ => match tw_conf::nearest(&text, ["serve"].into_iter().chain(ORDERS)) {
+            Some("serve") => Some("tailwater serve".to_owned()),
+            Some(order) => Some(format!("-s {order}")),
+            None => None,
+        },
     };
     let error = invalid(word);
     match meant {
@@ -425,6 +429,8 @@ mod tests {
         };
         for (line, meant) in [
             ("reload", Some("-s reload")),
+            ("relaod", Some("-s reload")),
+            ("/srv/www", Some("tailwater serve /srv/www")),
             ("sevre", Some("tailwater serve")),
             ("my.conf", Some("-c my.conf")),
             ("./public/", Some("tailwater serve ./public/")),

@@ -1,5 +1,6 @@
 //! What can go wrong at the door, and the shape in which nginx's log says so.
 
+use crate::denial::Denial;
 use crate::op::Op;
 use rustix::io::Errno;
 use std::ffi::CStr;
@@ -43,7 +44,8 @@ impl DiskError {
         matches!(self.errno(), Some(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG))
     }
 
-    /// The line for the error log in nginx's shape: `open() "/a" failed (2: No such file or directory)`.
+    /// The line for the error log in nginx's shape: `open() "/a" failed (2: No such file or directory)`. What the sandbox
+    /// denied has an addition behind it.
     pub fn on<'a>(&'a self, path: &'a CStr) -> impl fmt::Display + 'a {
         OnPath { error: self, path }
     }
@@ -74,7 +76,11 @@ impl fmt::Display for OnPath<'_> {
         let path = Shown(self.path);
         match self.error {
             DiskError::Os { op, errno } => {
-                write!(f, "{} \"{path}\" failed ({})", op.call(), tw_base::Errno::from(*errno))
+                write!(f, "{} \"{path}\" failed ({})", op.call(), tw_base::Errno::from(*errno))?;
+                match Denial::of(*op, *errno, self.path) {
+                    Some(denial) => denial.fmt(f),
+                    None => Ok(()),
+                }
             }
             // nginx names no file here: the pool is what the operator has to look at.
             DiskError::QueueFull { .. } => self.error.fmt(f),

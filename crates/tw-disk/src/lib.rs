@@ -18,6 +18,7 @@
 //! ```
 
 mod account;
+mod denial;
 mod device;
 mod direct;
 mod disk;
@@ -44,6 +45,7 @@ mod temp;
 pub const LIMITS: &[&[tw_base::Limit]] = &[device::LIMITS, ring::LIMITS, ops::LIMITS];
 
 pub use account::{Account, Class, Source};
+pub use denial::{Allowed, confined};
 pub use device::{DEVICES_MAX, Reads, devices};
 pub use disk::{Aio, Disk, SocketFd};
 pub use driver::{Sent, SentEnd};

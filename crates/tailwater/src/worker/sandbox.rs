@@ -14,7 +14,7 @@ mod tests;
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, LandlockStatus, PathBeneath, Ruleset, RulesetAttr,
@@ -22,16 +22,18 @@ use landlock::{
 };
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use tw_base::Errno;
+use tw_disk::Allowed;
 use tw_log::Level;
 use tw_rt::confine::{self, Needs};
 use tw_server::core::main::Sandbox;
 use tw_server::http::generation::Config;
 
+use crate::conf;
 use crate::console::{Console, Fault};
 use crate::faults;
 use crate::user::Identity;
 
-use places::{Place, Places};
+use places::{Origin, Place, Places};
 
 /// The newest landlock whose rights are known here; an older kernel enforces what it has.
 const NEWEST: ABI = ABI::V9;
@@ -58,6 +60,13 @@ pub(crate) struct Rules {
     places: Places,
     connects: bool,
     io_uring: bool,
+}
+
+/// Whether the kernel restricts files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Files {
+    Free,
+    Restricted,
 }
 
 /// What became of it.
@@ -146,19 +155,73 @@ impl Rules {
         {
             return Err(Fault::emerg("sandbox: other threads are running"));
         }
-        self.enforce_here()
+        let (report, files) = self.enforce_here()?;
+        if files == Files::Restricted {
+            tw_disk::confined(self.allowed()).map_err(|error| failed("getgroups()", &error))?;
+        }
+        Ok(report)
+    }
+
+    /// Where files may be read and written, for messages.
+    pub(crate) fn allowed(&self) -> Allowed {
+        let restricted = self.restricted_files();
+        let places = |is_meant: fn(&Place) -> bool| {
+            let places =
+                self.places.iter().filter(|place| place.origin == Origin::Configuration && is_meant(place));
+            places.map(|place| place.path.clone()).collect()
+        };
+        Allowed {
+            reading: restricted.intersects(READ).then(|| places(Place::is_read)),
+            writing: restricted.contains(AccessFs::WriteFile).then(|| places(Place::is_written)),
+        }
+    }
+
+    fn restricted_files(&self) -> BitFlags<AccessFs> {
+        match self.sandbox {
+            Sandbox::Off => BitFlags::EMPTY,
+            Sandbox::Auto | Sandbox::On => self.restricted,
+        }
+    }
+
+    /// What `-t` says about it. A start makes the temporary directories of `config`, so they count as if they were there.
+    pub(crate) fn describe(&self, config: &Config) -> Vec<String> {
+        let word = match self.sandbox {
+            Sandbox::Off => return Vec::new(),
+            Sandbox::Auto => "auto",
+            Sandbox::On => "on",
+        };
+        let is_made =
+            |path: &Path| config.temp_paths.iter().any(|temp| conf::path(temp.path.to_bytes()) == path);
+        let Allowed { mut reading, mut writing } = self.allowed();
+        for places in [&mut reading, &mut writing].into_iter().flatten() {
+            places
+                .extend(self.places.missing().map(|(path, _)| path.to_owned()).filter(|path| is_made(path)));
+            places.sort();
+        }
+        let line = |what: &str, places: Option<Vec<PathBuf>>| match places {
+            None => None,
+            Some(places) if places.is_empty() => Some(format!("\"sandbox {word}\" allows {what} nowhere")),
+            Some(places) => {
+                let places: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
+                Some(format!("\"sandbox {word}\" allows {what} in {}", places.join(", ")))
+            }
+        };
+        let missing = self.places.missing().filter(|(path, _)| !is_made(path)).map(|(path, purpose)| {
+            format!("\"sandbox {word}\" will not allow {purpose} {}, which does not exist", path.display())
+        });
+        [line("reading", reading), line("writing", writing)].into_iter().flatten().chain(missing).collect()
     }
 
     /// The same for the calling thread; the filter of system calls is for all.
-    fn enforce_here(&self) -> Result<Report, Fault> {
+    fn enforce_here(&self) -> Result<(Report, Files), Fault> {
         let mut report = Report::default();
         if self.sandbox == Sandbox::Off {
-            return Ok(report);
+            return Ok((report, Files::Free));
         }
         privileges::give_up(privileges::of(self.role)).map_err(|error| failed("capset()", &error))?;
         rustix::thread::set_no_new_privs(true)
             .map_err(|errno| failed("prctl(PR_SET_NO_NEW_PRIVS)", &errno.into()))?;
-        self.landlock(&mut report)?;
+        let files = self.landlock(&mut report)?;
         let needs =
             Needs { io_uring: self.io_uring, listen: self.role == Role::Alone, connect: self.connects };
         if let Err(error) = confine::confine(needs) {
@@ -168,10 +231,10 @@ impl Rules {
                 Sandbox::Auto | Sandbox::Off => report.add(Level::Notice, message),
             }
         }
-        Ok(report)
+        Ok((report, files))
     }
 
-    fn landlock(&self, report: &mut Report) -> Result<(), Fault> {
+    fn landlock(&self, report: &mut Report) -> Result<Files, Fault> {
         if self.sandbox == Sandbox::On && self.role == Role::Alone {
             report.add(
                 Level::Warn,
@@ -179,9 +242,13 @@ impl Rules {
             );
         }
         let status = self.restrict(report);
+        let files = match &status {
+            Ok((RulesetStatus::NotEnforced, _)) | Err(_) => Files::Free,
+            Ok(_) => Files::Restricted,
+        };
         let (level, message) = self.judge(status)?;
         report.add(level, message);
-        Ok(())
+        Ok(files)
     }
 
     /// What to say of what the kernel did, or why the process must not serve.

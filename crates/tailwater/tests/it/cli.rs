@@ -267,7 +267,9 @@ fn a_test_says_how_it_went() {
     let name = conf.display();
     let ok = format!(
         "tailwater: the configuration file {name} syntax is ok\n\
-         tailwater: configuration file {name} test is successful\n"
+         tailwater: configuration file {name} test is successful\n\
+         tailwater: \"sandbox auto\" allows writing in {}\n",
+        dir.join("client_body_temp").display()
     );
     let before = tree(dir.path());
     assert_eq!(run(Some(dir.path()), &["-t"]), (Some(0), String::new(), ok.clone()));

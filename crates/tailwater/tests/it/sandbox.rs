@@ -155,10 +155,81 @@ fn links_are_followed_unless_reading_is_restricted() {
     let server = started("sandbox on;", "autoindex on;");
     for target in ["/link.txt", "/links/secret.txt"] {
         assert_eq!(get(&server, target).status, 403, "{target}");
-        let line = format!("open() \"{}/html{target}\" failed (13: Permission denied)", prefix(&server));
+        // Who is denied by the sandbox need not look for permissions.
+        let line = format!(
+            "open() \"{prefix}/html{target}\" failed (13: Permission denied), denied by \"sandbox\", which allows \
+             reading in \"{prefix}/client_body_temp\", \"{prefix}/html\", client: ",
+            prefix = prefix(&server)
+        );
         server.wait_error_log(&line).unwrap();
     }
     assert_eq!(get(&server, "/links/").status, 403);
+}
+
+#[test]
+fn permissions_are_not_taken_for_the_sandbox() {
+    if is_root_here() || !has_landlock() {
+        return;
+    }
+    let server = started("sandbox on;", "");
+    let page = server.prefix().join("html/page.txt");
+    fs::set_permissions(&page, Permissions::from_mode(0o200)).unwrap();
+    assert_eq!(get(&server, "/page.txt").status, 403);
+    server.wait_error_log("page.txt\" failed (13: Permission denied), client: ").unwrap();
+}
+
+#[test]
+fn writing_through_a_link_is_denied_by_the_sandbox() {
+    if !has_landlock() {
+        return;
+    }
+    let server = started("", "dav_methods PUT MKCOL;");
+    fs::set_permissions(server.prefix().join("elsewhere"), Permissions::from_mode(0o777)).unwrap();
+    assert_eq!(ask(&server, "MKCOL /links/d/", &[]).status, 403);
+    let line = format!(
+        "mkdir() \"{prefix}/html/links/d\" failed (13: Permission denied), denied by \"sandbox\", which allows writing in ",
+        prefix = prefix(&server)
+    );
+    server.wait_error_log(&line).unwrap();
+}
+
+#[test]
+fn a_test_lists_the_places() {
+    let tested = |main: &str, http: &str| {
+        let dir = TempDir::new("places").unwrap();
+        for name in ["logs", "client_body_temp", "dav"] {
+            fs::create_dir(dir.join(name)).unwrap();
+        }
+        let conf = format!(
+            "{main} events {{ }} http {{ access_log off; server {{ listen 127.0.0.1:1; root /; {http} }} }}"
+        );
+        dir.write("conf/nginx.conf", conf).unwrap();
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tailwater"));
+        let output = command.arg("-t").arg("-p").arg(dir.path()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let said = String::from_utf8(output.stderr).unwrap().replace(dir.path().to_str().unwrap(), "P");
+        said.lines().skip(2).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let writes = "tailwater: \"sandbox auto\" allows writing in P/client_body_temp";
+    assert_eq!(tested("", ""), [writes]);
+    assert_eq!(
+        tested("", "location /d/ { root dav; dav_methods PUT; }"),
+        ["tailwater: \"sandbox auto\" allows writing in P/client_body_temp, P/dav"]
+    );
+    assert_eq!(
+        tested("sandbox on;", "location /d/ { alias none/; dav_methods PUT; }"),
+        [
+            "tailwater: \"sandbox on\" allows reading in /, P/client_body_temp",
+            "tailwater: \"sandbox on\" allows writing in P/client_body_temp",
+            "tailwater: \"sandbox on\" will not allow writing in P/none, which does not exist"
+        ]
+    );
+    assert_eq!(tested("sandbox off;", ""), Vec::<String>::new());
+}
+
+/// Whether this is root, who may read everything.
+fn is_root_here() -> bool {
+    crate::is_root("a file that may not be read")
 }
 
 /// Whether the kernel restricts files.

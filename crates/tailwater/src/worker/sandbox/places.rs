@@ -56,12 +56,31 @@ pub(super) struct Place {
     /// Device and number: rights hold for what was there, whatever gets its name later.
     id: (u64, u64),
     pub(super) rights: BitFlags<AccessFs>,
+    pub(super) origin: Origin,
+}
+
+/// Who names a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    Configuration,
+    /// The C library and the server itself, whatever the configuration.
+    System,
 }
 
 impl Place {
     /// What it is for, for messages.
     pub(super) fn purpose(&self) -> &'static str {
         purpose(self.rights)
+    }
+
+    /// Whether files are read in it.
+    pub(super) fn is_read(&self) -> bool {
+        self.rights.intersects(READ)
+    }
+
+    /// Whether files are written in it.
+    pub(super) fn is_written(&self) -> bool {
+        self.rights.intersects(!READ & !CONNECT)
     }
 }
 
@@ -108,7 +127,9 @@ impl Places {
     /// What every process needs.
     fn add_process(&mut self, config: &Config, restricted: BitFlags<AccessFs>) {
         if restricted.intersects(READ) {
-            SYSTEM.iter().for_each(|name| self.add(Path::new(name), READ & restricted));
+            let rights = READ & restricted;
+            // Each as it is: the directories of these files hold other things.
+            SYSTEM.iter().for_each(|name| self.add_as(Origin::System, Path::new(name), rights));
         }
         for target in config.logs.targets() {
             if let Target::Syslog(SyslogServer::Unix(socket)) = target {
@@ -160,15 +181,13 @@ impl Places {
         }
     }
 
-    /// A directory and what is below it. A file is replaced by another one sooner or later, so its directory counts but
-    /// for those of the system, whose directory holds other things.
+    /// A directory and what is below it. A file is replaced by another one sooner or later, so its directory counts.
     fn add(&mut self, path: &Path, rights: BitFlags<AccessFs>) {
         if rights.is_empty() {
             return;
         }
-        let is_system = SYSTEM.iter().any(|name| Path::new(name) == path);
         match fs::metadata(path) {
-            Ok(found) if !found.is_dir() && !is_system => {
+            Ok(found) if !found.is_dir() => {
                 let real = fs::canonicalize(path);
                 match real.as_deref().ok().and_then(Path::parent) {
                     Some(directory) => self.add_exactly(directory, rights),
@@ -180,6 +199,10 @@ impl Places {
     }
 
     fn add_exactly(&mut self, path: &Path, rights: BitFlags<AccessFs>) {
+        self.add_as(Origin::Configuration, path, rights);
+    }
+
+    fn add_as(&mut self, origin: Origin, path: &Path, rights: BitFlags<AccessFs>) {
         if rights.is_empty() {
             return;
         }
@@ -190,8 +213,11 @@ impl Places {
         // What has no path of its own, such as a pipe behind /dev/stdout, keeps this one.
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let id = (found.dev(), found.ino());
-        let place = self.there.entry(path.clone()).or_insert(Place { path, id, rights });
+        let place = self.there.entry(path.clone()).or_insert(Place { path, id, rights, origin });
         place.rights |= rights;
+        if origin == Origin::Configuration {
+            place.origin = origin;
+        }
     }
 
     /// All that exist.

@@ -217,7 +217,7 @@ fn attack(orders: &str) {
     if rustix::process::geteuid().is_root() {
         Identity::nobody().assume().unwrap();
     }
-    let Report(said) = rules.enforce_here().unwrap();
+    let (Report(said), _) = rules.enforce_here().unwrap();
     let abi = said.iter().find_map(|(_, line)| line.strip_prefix("sandbox: landlock ")?.split_once(','));
     println!("<landlock>{}", abi.map_or("0", |(abi, _)| abi));
     for Expected(name, off, ..) in EXPECTED {
