@@ -6,6 +6,7 @@
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+pub mod base64;
 pub mod chunked;
 pub mod condition;
 pub mod date;

@@ -8,7 +8,6 @@
 //! do. The others wait in a [`line`] with an end, in which clients take turns, and which who closes his connection leaves.
 //! A name that nobody has costs as much as one of a user, so that the time of an answer does not tell names.
 
-pub(crate) mod base64;
 mod des;
 mod hash;
 mod line;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use md5::{Digest, Md5};
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, Word, record};
+use tw_http::base64::{self, Alphabet};
 use tw_server::http::plan::Plan;
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
@@ -181,22 +182,9 @@ fn decode(text: &[u8]) -> Option<Hash> {
     if text.len() > ENCODED_MAX || digits.len() != 22 {
         return None;
     }
-    let mut bits: u128 = 0;
-    for (at, byte) in digits.iter().enumerate() {
-        let value = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'-' => 62,
-            b'_' => 63,
-            _ => return None,
-        };
-        bits = match at {
-            21 => bits << 2 | u128::from(value >> 4),
-            _ => bits << 6 | u128::from(value),
-        };
-    }
-    Some(bits.to_be_bytes())
+    let mut hash = Vec::with_capacity(size_of::<Hash>());
+    base64::decode(digits, Alphabet::Url, &mut hash).ok()?;
+    hash.try_into().ok()
 }
 
 /// Reads 32 hexadecimal digits.

@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting, record};
 use tw_core::session::Session;
+use tw_http::base64::{self, Alphabet};
 use tw_http::date;
 use tw_log::{Level, Text};
 use tw_net::Addr;
@@ -20,8 +21,6 @@ use tw_server::http::variables::find_cookie;
 use tw_server::load::Resolve;
 use tw_server::module::Settings;
 use tw_server::vars::{Template, Value, VarDef};
-
-use crate::auth_basic::base64;
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 
@@ -249,7 +248,9 @@ impl UserId {
     fn got(&self, r: &Request, say: Say) -> Option<Id> {
         let (line, cookie) = self.cookie(r)?;
         let digits = cookie.get(..ID_DIGITS);
-        let id = digits.and_then(base64::decode).and_then(|bytes| Id::of_bytes(&bytes));
+        let mut bytes = Vec::new();
+        let decoded = digits.and_then(|text| base64::decode(text, Alphabet::Standard, &mut bytes).ok());
+        let id = decoded.and_then(|()| Id::of_bytes(&bytes));
         if id.is_none() && say == Say::Errors {
             let what = if digits.is_none() { "too short" } else { "invalid" };
             r.log(Level::Error, format_args!("client sent {what} userid cookie \"{}\"", Text(line)));

@@ -6,8 +6,9 @@
 use md5::{Digest, Md5};
 use sha_crypt::{PasswordHasher, PasswordVerifier, ShaCrypt, password_hash};
 use sha1::Sha1;
+use tw_http::base64::{self, Alphabet};
 
-use super::{base64, des};
+use super::des;
 use crate::secret::is_same;
 
 /// The 64 digits of crypt(3).
@@ -175,7 +176,10 @@ fn of_bytes(one: &[u8], other: &[u8]) -> Verdict {
 
 /// `{SSHA}`: base64 of SHA-1 of password and salt, then the salt.
 fn salted_sha(encoded: &[u8], password: &[u8]) -> Verdict {
-    let Some(decoded) = base64::decode(encoded) else { return Verdict::Differs };
+    let mut decoded = Vec::new();
+    if base64::decode(encoded, Alphabet::Standard, &mut decoded).is_err() {
+        return Verdict::Differs;
+    }
     let Some((digest, salt)) = decoded.split_at_checked(20) else { return Verdict::Differs };
     let mut sha = Sha1::new();
     sha.update(password);

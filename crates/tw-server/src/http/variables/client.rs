@@ -1,5 +1,6 @@
 //! What the client asked for.
 
+use tw_http::base64::{self, Alphabet};
 use tw_http::{Framing, Known, Method, target};
 use tw_log::{Level, Text};
 
@@ -183,40 +184,14 @@ pub fn basic_user(r: &Request, out: &mut Vec<u8>) -> Option<usize> {
         return None;
     }
     let start = out.len();
-    let user = decode_base64(trim(encoded), out)
-        .then(|| out[start..].iter().position(|byte| *byte == b':'))
-        .flatten()
+    let user = base64::decode(trim(encoded), Alphabet::Standard, out)
+        .ok()
+        .and_then(|()| out[start..].iter().position(|byte| *byte == b':'))
         .filter(|len| *len > 0);
     if user.is_none() {
         out.truncate(start);
     }
     user
-}
-
-/// Appends what a base64 text (RFC 4648 section 4) means, with or without padding; `false` if it is malformed.
-fn decode_base64(text: &[u8], out: &mut Vec<u8>) -> bool {
-    let text = text.split(|byte| *byte == b'=').next().unwrap_or_default();
-    for group in text.chunks(4) {
-        let mut bits: u32 = 0;
-        for byte in group {
-            let sextet = match byte {
-                b'A'..=b'Z' => byte - b'A',
-                b'a'..=b'z' => byte - b'a' + 26,
-                b'0'..=b'9' => byte - b'0' + 52,
-                b'+' => 62,
-                b'/' => 63,
-                _ => return false,
-            };
-            bits = bits << 6 | u32::from(sextet);
-        }
-        match group.len() {
-            4 => out.extend_from_slice(&bits.to_be_bytes()[1..]),
-            3 => out.extend_from_slice(&(bits >> 2).to_be_bytes()[2..]),
-            2 => out.extend_from_slice(&(bits >> 4).to_be_bytes()[3..]),
-            _ => return false,
-        }
-    }
-    true
 }
 
 /// Takes `$limit_rate`: a size, 0 for no limit.
