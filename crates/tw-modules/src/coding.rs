@@ -9,11 +9,13 @@ mod codec;
 mod compress;
 mod deflate;
 mod ratio;
+mod settings;
 mod spare;
 mod turn;
 mod zstd;
 
-pub(crate) use budget::{Budget, METRICS};
+pub(crate) use budget::METRICS;
 pub(crate) use codec::Spec;
 pub(crate) use compress::{LIMITS, Rules};
-pub(crate) use ratio::{find as find_ratio, slot as ratio_slot};
+pub(crate) use ratio::find as find_ratio;
+pub(crate) use settings::{Raw, TYPES, directives};

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use tw_base::Limit;
 use tw_conf::{
-    Args, Buffers, ConfError, Directive, HTTP, IF_IN_LOCATION, LOCATION, Node, SERVER, Setting,
-    WithoutEffect, record,
+    Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LOCATION, Node, SERVER, Setting, WithoutEffect, record,
 };
 use tw_server::http::body::Body;
 use tw_server::http::coding::is_gzip_allowed;
@@ -17,30 +16,23 @@ use tw_server::metrics::Metric;
 use tw_server::module::Settings;
 use tw_server::vars::VarDef;
 
-use crate::coding::{self, Budget, Rules, Spec};
-use crate::types::{self, RawTypes, Types};
+use crate::coding::{self, Rules, Spec};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 const RATIO: &str = "gzip_ratio";
-const TYPES: &[&str] = &["text/html"];
-const BUFFERS: Buffers = Buffers { count: 32, size: 4096 };
 
 /// `gzip` as written.
 #[derive(Default)]
 pub(crate) struct Raw {
-    on: Setting<bool>,
-    types: RawTypes,
+    common: coding::Raw,
     level: Setting<u8>,
     window_bits: Setting<u8>,
     mem_level: Setting<u8>,
-    min_length: Setting<u64>,
-    buffers: Setting<Buffers>,
     without_effect: WithoutEffect,
 }
 
 /// `gzip` at one location.
 pub(crate) struct Gzip {
-    on: bool,
     level: u8,
     window_bits: u8,
     mem_level: u8,
@@ -56,30 +48,12 @@ impl Settings for Gzip {
     /// Those of all codings.
     const METRICS: &'static [Metric] = coding::METRICS;
 
-    const DIRECTIVES: &'static [Directive<Raw>] = &[
-        record::flag("gzip", ALL | IF_IN_LOCATION)
-            .default("off")
-            .doc("Compresses responses with gzip.")
-            .set(|raw, node, _| raw.on.set_flag(node)),
-        record::new("gzip_types", "mime-type …", ALL, Args::at_least(1))
-            .default("text/html")
-            .doc("Media types to compress besides text/html; * is any.")
-            .set(|raw, node, cx| {
-                types::add(&mut raw.types, node, TYPES, cx);
-                Ok(())
-            }),
+    const DIRECTIVES: &'static [Directive<Raw>] = coding::directives![
+        "gzip",
         record::number("gzip_comp_level", ALL)
             .default("1")
             .doc("1 (fast) to 9 (small).")
             .set(|raw, node, _| raw.level.set_with(node, |node| level(node, 1, 9))),
-        record::size("gzip_min_length", ALL)
-            .default("20")
-            .doc("Shorter responses are not compressed.")
-            .set(|raw, node, _| raw.min_length.set_size(node)),
-        record::buffers("gzip_buffers", ALL)
-            .default("32 4k")
-            .doc("How much is compressed at a time by the loop: number times size, between 4k and 64k.")
-            .set(|raw, node, _| raw.buffers.set_buffers(node)),
         record::size("gzip_window", ALL)
             .default("32k")
             .doc("Distance over which repetitions are found.")
@@ -121,20 +95,9 @@ impl Settings for Gzip {
         let level = raw.level.or(outer.map(|o| o.level), 1);
         let window_bits = raw.window_bits.or(outer.map(|o| o.window_bits), 15);
         let mem_level = raw.mem_level.or(outer.map(|o| o.mem_level), 8);
-        Ok(Self {
-            on: raw.on.or(outer.map(|o| o.on), false),
-            level,
-            window_bits,
-            mem_level,
-            rules: Rules {
-                types: Types::resolve(raw.types, outer.map(|o| &o.rules.types), TYPES),
-                min_length: raw.min_length.or(outer.map(|o| o.rules.min_length), 20),
-                buffers: raw.buffers.or(outer.map(|o| o.rules.buffers), BUFFERS),
-                spec: Spec::Gzip { level, window_bits, mem_level },
-                ratio: coding::ratio_slot(RATIO, cx),
-                budget: Budget::keep(cx),
-            },
-        })
+        let spec = Spec::Gzip { level, window_bits, mem_level };
+        let rules = Rules::resolve(raw.common, outer.map(|o| &o.rules), spec, RATIO, cx);
+        Ok(Self { level, window_bits, mem_level, rules })
     }
 
     fn are_shared(&self) -> bool {
@@ -142,7 +105,7 @@ impl Settings for Gzip {
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
-        if self.on {
+        if self.rules.on {
             plan.add_header_filter(self.clone());
         }
     }

@@ -3,9 +3,7 @@
 
 use std::sync::Arc;
 
-use tw_conf::{
-    Args, Buffers, ConfError, Directive, HTTP, IF_IN_LOCATION, LOCATION, Node, SERVER, Setting, record,
-};
+use tw_conf::{Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LOCATION, Node, SERVER, Setting, record};
 use tw_server::http::body::Body;
 use tw_server::http::coding::is_accepted;
 use tw_server::http::plan::{HeaderFilter, Plan};
@@ -14,29 +12,22 @@ use tw_server::load::Resolve;
 use tw_server::module::Settings;
 use tw_server::vars::VarDef;
 
-use crate::coding::{self, Budget, Rules, Spec};
-use crate::types::{self, RawTypes, Types};
+use crate::coding::{self, Rules, Spec};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 const RATIO: &str = "zstd_ratio";
-const TYPES: &[&str] = &["text/html"];
-const BUFFERS: Buffers = Buffers { count: 32, size: 4096 };
 /// The levels of libzstd.
 const LEVELS: std::ops::RangeInclusive<i32> = -131_072..=22;
 
 /// `zstd` as written.
 #[derive(Default)]
 pub(crate) struct Raw {
-    on: Setting<bool>,
-    types: RawTypes,
+    common: coding::Raw,
     level: Setting<i32>,
-    min_length: Setting<u64>,
-    buffers: Setting<Buffers>,
 }
 
 /// `zstd` at one location.
 pub(crate) struct Zstd {
-    on: bool,
     level: i32,
     rules: Rules,
 }
@@ -44,30 +35,12 @@ pub(crate) struct Zstd {
 impl Settings for Zstd {
     type Raw = Raw;
 
-    const DIRECTIVES: &'static [Directive<Raw>] = &[
-        record::flag("zstd", ALL | IF_IN_LOCATION)
-            .default("off")
-            .doc("Compresses responses with zstd.")
-            .set(|raw, node, _| raw.on.set_flag(node)),
-        record::new("zstd_types", "mime-type …", ALL, Args::at_least(1))
-            .default("text/html")
-            .doc("Media types to compress besides text/html; * is any.")
-            .set(|raw, node, cx| {
-                types::add(&mut raw.types, node, TYPES, cx);
-                Ok(())
-            }),
+    const DIRECTIVES: &'static [Directive<Raw>] = coding::directives![
+        "zstd",
         record::new("zstd_comp_level", "level", ALL, Args::exact(1))
             .default("1")
             .doc("-131072 (fast) to 22 (small), without 0.")
             .set(|raw, node, _| raw.level.set_with(node, level)),
-        record::size("zstd_min_length", ALL)
-            .default("20")
-            .doc("Shorter responses are not compressed.")
-            .set(|raw, node, _| raw.min_length.set_size(node)),
-        record::buffers("zstd_buffers", ALL)
-            .default("32 4k")
-            .doc("How much is compressed at a time by the loop: number times size, between 4k and 64k.")
-            .set(|raw, node, _| raw.buffers.set_buffers(node)),
         record::new("zstd_dict_file", "file", HTTP, Args::exact(1))
             .doc("Refused: no client could decode what a dictionary of the server made.")
             .set(|_, node, _| {
@@ -85,18 +58,9 @@ impl Settings for Zstd {
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let level = raw.level.or(outer.map(|o| o.level), 1);
-        Ok(Self {
-            on: raw.on.or(outer.map(|o| o.on), false),
-            level,
-            rules: Rules {
-                types: Types::resolve(raw.types, outer.map(|o| &o.rules.types), TYPES),
-                min_length: raw.min_length.or(outer.map(|o| o.rules.min_length), 20),
-                buffers: raw.buffers.or(outer.map(|o| o.rules.buffers), BUFFERS),
-                spec: Spec::Zstd { level },
-                ratio: coding::ratio_slot(RATIO, cx),
-                budget: Budget::keep(cx),
-            },
-        })
+        let spec = Spec::Zstd { level };
+        let rules = Rules::resolve(raw.common, outer.map(|o| &o.rules), spec, RATIO, cx);
+        Ok(Self { level, rules })
     }
 
     fn are_shared(&self) -> bool {
@@ -104,7 +68,7 @@ impl Settings for Zstd {
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
-        if self.on {
+        if self.rules.on {
             plan.add_header_filter(self.clone());
         }
     }

@@ -69,8 +69,9 @@ pub(crate) const LIMITS: &[Limit] = &[
 const PIECE_MIN: usize = 4 << 10;
 
 /// Which responses are compressed, and how.
-#[derive(Clone)]
 pub(crate) struct Rules {
+    /// Whether any are.
+    pub(crate) on: bool,
     /// `gzip_types`
     pub(crate) types: Types,
     /// `gzip_min_length`
