@@ -47,12 +47,12 @@ pub(crate) fn line_of(text: &[u8], at: usize) -> usize {
     1 + text[..at.min(text.len())].iter().filter(|byte| **byte == b'\n').count()
 }
 
-/// How many blanks stand before a byte on its line; `None` if something else does.
+/// How many blanks stand before a byte on its line; `None` if something else does. Looks at no more of the line than that:
+/// a configuration that a program wrote may be one line of a megabyte.
 pub(crate) fn indentation(text: &[u8], at: usize) -> Option<usize> {
     let before = &text[..at.min(text.len())];
-    let line = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-    let blanks = &before[line..];
-    blanks.iter().all(|byte| matches!(byte, b' ' | b'\t')).then_some(blanks.len())
+    let blanks = before.iter().rev().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+    matches!(before[..before.len() - blanks].last(), None | Some(b'\n')).then_some(blanks)
 }
 
 /// The word before the one with which another directive begins, on a line of its own.
@@ -111,6 +111,20 @@ mod tests {
             ["root", "index", "listen"].contains(&name)
         });
         (error.hint.unwrap_or_default(), error.span.unwrap().start)
+    }
+
+    #[test]
+    fn blanks_before_what_begins_a_line() {
+        for (text, at, expected) in [
+            ("a", 0, Some(0)),
+            ("  a { b", 2, Some(2)),
+            ("  a { b", 6, None),
+            ("x\n\t b", 4, Some(2)),
+            ("x\n\nb", 3, Some(0)),
+            ("x", 9, None),
+        ] {
+            assert_eq!(indentation(text.as_bytes(), at), expected, "{text:?} {at}");
+        }
     }
 
     #[test]
