@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::os::unix::process::parent_id;
+use std::os::unix::process::{CommandExt, parent_id};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use crate::{Failure, cargo, root, target};
 
 const RUNS_DEFAULT: u32 = 20;
 const BUSY_DEFAULT: u32 = 2;
-/// How long one test program may take. The longest takes two minutes on two cores that are busy twice over.
+/// How long one test program may take. The longest takes five minutes on two cores that are busy four times over.
 const PATIENCE: Duration = Duration::from_secs(30 * 60);
 /// The word that makes this program one of the busy processes.
 const SPIN: &str = "--spin";
@@ -139,6 +139,8 @@ impl Program {
         let mut command = Command::new(&self.path);
         command.current_dir(&self.dir).env("CARGO_MANIFEST_DIR", &self.dir);
         command.stdin(Stdio::null()).stdout(output.try_clone().map_err(failed)?).stderr(output);
+        // Ctrl-C is not for it: it goes on to its end, because the servers that it has started end with it.
+        command.process_group(0);
         let mut child = left_out.hear(&mut command).spawn().map_err(failed)?;
         let status = wait::some(PATIENCE, || child.try_wait().transpose()).transpose().map_err(failed)?;
         if status.is_none() {
