@@ -1,9 +1,11 @@
 //! A child process, with all that it starts, that cannot outlive the value that holds it.
 
+use std::fs;
 use std::io;
 use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
+use rustix::param::clock_ticks_per_second;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
 
 use crate::wait;
@@ -49,17 +51,41 @@ impl Group {
         self.status.is_some() || !matches!(waitid(WaitId::Pid(Pid::from_child(&self.leader)), look), Ok(None))
     }
 
-    /// Waits for the end of the child, then kills what is left of the group.
+    /// Waits for the end of the child, then kills what is left of the group. A child that computes may need `within` of a
+    /// core for itself: how long others have it says nothing about the child.
     ///
     /// # Errors
     /// `TimedOut` if the child has not ended by itself; it is killed then.
     pub fn wait(&mut self, within: Duration) -> io::Result<ExitStatus> {
-        let ended = wait::until(within, || self.ended());
+        let first = self.computed();
+        let mut last = first;
+        let ended = loop {
+            if wait::until(within, || self.ended()) {
+                break true;
+            }
+            let now = self.computed();
+            if !computes(now.saturating_sub(last), now.saturating_sub(first), within) {
+                break false;
+            }
+            last = now;
+        };
         let status = self.kill()?;
         match ended {
             true => Ok(status),
             false => Err(io::Error::new(io::ErrorKind::TimedOut, format!("still running after {within:?}"))),
         }
+    }
+
+    /// How long the child has had a core.
+    fn computed(&self) -> Duration {
+        let ticks = || {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).ok()?;
+            // Behind the name, which may have any bytes: the twelfth and thirteenth field, in user mode and in the kernel.
+            let mut times =
+                stat.rsplit_once(") ")?.1.split(' ').skip(11).map_while(|field| field.parse::<u64>().ok());
+            Some(times.next()? + times.next()?)
+        };
+        Duration::from_millis(ticks().unwrap_or(0) * 1000 / clock_ticks_per_second())
     }
 
     /// Kills the whole group and reaps the child.
@@ -81,6 +107,12 @@ impl Group {
     }
 }
 
+/// Whether a child that has not ended in time is at work: it had a twentieth of a core lately, which one that only waits for
+/// something has not, and has not had all of its time.
+fn computes(lately: Duration, in_all: Duration, within: Duration) -> bool {
+    lately >= within / 20 && in_all < within
+}
+
 impl Drop for Group {
     fn drop(&mut self) {
         // Nothing can be done about a child that cannot be waited for.
@@ -100,7 +132,25 @@ mod tests {
     }
 
     fn alive(pid: u32) -> bool {
-        std::fs::exists(format!("/proc/{pid}")).unwrap()
+        fs::exists(format!("/proc/{pid}")).unwrap()
+    }
+
+    #[test]
+    fn who_computes_is_waited_for_and_not_for_ever() {
+        let second = Duration::from_secs;
+        for (lately, in_all, expected) in [
+            (Duration::ZERO, second(5), false),
+            (Duration::from_millis(499), second(5), false),
+            (Duration::from_millis(500), second(5), true),
+            (second(1), second(9), true),
+            (second(1), second(10), false),
+        ] {
+            assert_eq!(computes(lately, in_all, second(10)), expected, "{lately:?} {in_all:?}");
+        }
+        let spin = Command::new("/bin/sh").args(["-c", "while :; do :; done"]).process_group(0).spawn();
+        let mut group = Group::new(spin.unwrap());
+        assert!(wait::until(wait::PATIENCE, || group.computed() >= Duration::from_millis(50)));
+        assert_eq!(group.wait(Duration::from_millis(20)).unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 
     #[test]
