@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use tw_server::load::Kept;
+use tw_core::kept::Kept;
 
 use crate::cli::{Messages, Options, Test};
 use crate::conf::{Loaded, Source, path};

@@ -10,9 +10,10 @@ use tw_conf::{
     ConfError, ConfFiles, Diagnostics, Level, MemoryFiles, MissingList, Reader, RecordedFiles, Sources, Span,
     SystemFiles, Tree,
 };
-use tw_server::config_thread;
+use tw_core::config_thread;
+use tw_core::kept::Kept;
 use tw_server::http::generation::Config;
-use tw_server::load::{Kept, Prefixes};
+use tw_server::load::Prefixes;
 use tw_sys::heap::give_back;
 
 use crate::cli::Options;

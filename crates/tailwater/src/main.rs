@@ -22,8 +22,8 @@ mod worker;
 use std::os::unix::ffi::OsStringExt;
 use std::process::ExitCode;
 
+use tw_core::kept::Kept;
 use tw_log::Sinks;
-use tw_server::load::Kept;
 
 use cli::{Command, Options, Order};
 use conf::{Source, path};

@@ -3,10 +3,10 @@
 use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
 use tw_base::Errno;
 use tw_conf::ConfError;
+use tw_core::process::MainSettings;
 use tw_log::Level;
 use tw_rt::affinity::{Affinity, CpuMask};
 use tw_rt::limits;
-use tw_server::core::main::MainSettings;
 
 use crate::conf::{Loaded, path};
 use crate::console::{Console, Fault};

@@ -366,7 +366,7 @@ mod tests {
             let options = ServeOptions { coding, ..ServeOptions::default() };
             let text = configuration(Path::new("/a \"b\" \\c; {d}"), "127.0.0.1:1", &options, users).unwrap();
             let source = Source::text(b"/".to_vec(), NAME, text);
-            let loaded = source.load(&tw_server::load::Kept::default(), &Console::new()).unwrap();
+            let loaded = source.load(&tw_core::kept::Kept::default(), &Console::new()).unwrap();
             assert_eq!(loaded.config.listens.len(), 1);
         }
         let options = ServeOptions { absent: Absent::Index, ..ServeOptions::default() };

@@ -24,10 +24,10 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
+use tw_core::generation::{ListenAddress, SocketOf};
 use tw_log::Level;
 use tw_net::listen::{Purpose, Report, Share, open_all};
 use tw_net::{Addr, ListenOptions, ListenSocket};
-use tw_server::http::generation::{ListenGroup, SocketOf};
 
 use crate::console::{Console, Fault};
 
@@ -61,7 +61,7 @@ pub(crate) struct SocketsOf {
 impl Sockets {
     /// What `groups` needs for `loops` loops, with the sockets of `self` where the address is the same. Nothing changes
     /// for `self`. `None` if one could not be opened, which has been said. May wait two seconds for an address.
-    pub(crate) fn next(&self, groups: &[ListenGroup], loops: usize, console: &Console) -> Option<Self> {
+    pub(crate) fn next(&self, groups: &[ListenAddress], loops: usize, console: &Console) -> Option<Self> {
         let mut report = |report: Report| {
             let level = match report {
                 Report::Failed(_) | Report::GaveUp => Level::Emerg,
@@ -100,7 +100,7 @@ impl Sockets {
     /// Sockets for the addresses that `self` has not. Those with files come last: what fails before leaves none behind.
     fn open_missing<'a>(
         &self,
-        groups: impl Iterator<Item = &'a ListenGroup>,
+        groups: impl Iterator<Item = &'a ListenAddress>,
         report: &mut dyn FnMut(Report),
     ) -> Option<HashMap<Addr, ListenSocket>> {
         let wanted = groups.filter(|group| self.at(&group.address).is_none());

@@ -1,10 +1,23 @@
 //! The kernel of running: what a server is made of, whatever protocol it speaks.
 //!
-//! Nothing here knows a protocol. What decides about clients is written against a [`Session`](session::Session).
+//! Nothing here knows a protocol. What decides about clients is written against a [`Session`](session::Session); what serves
+//! them on the loops is an [`Application`](event_loop::Application).
 
+pub mod config_thread;
+pub mod event_loop;
+pub mod generation;
+pub mod kept;
+pub mod log;
+pub mod metrics;
 pub mod names;
+pub mod pools;
+pub mod process;
+pub mod reach;
 pub mod regex;
 pub mod session;
 #[cfg(test)]
 mod testing;
 pub mod vars;
+
+/// The version of nginx whose configuration, variables and texts these are: `$nginx_version`, `-v`.
+pub const NGINX_VERSION: &str = "1.31.4";

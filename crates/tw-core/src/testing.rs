@@ -1,11 +1,20 @@
-//! A session for unit tests: of no protocol, served by nobody.
+//! A session and a configuration for unit tests: of no protocol, served by nobody.
 
 use std::cell::RefCell;
 use std::fmt;
+use std::ops::Deref;
 
+use tw_conf::{Cx, Diagnostics, Sources};
+use tw_disk::Pool;
 use tw_log::Level;
 use tw_net::Addr;
 
+use crate::generation::{Config, Configuration, DebugLines, Generation};
+use crate::kept::Kept;
+use crate::log::Logs;
+use crate::pools::{Disks, Ring};
+use crate::process::{MainSettings, Raw};
+use crate::reach::Reach;
 use crate::session::Session;
 use crate::vars::{Bindings, Slots, Value, VarDef, VarTable};
 
@@ -61,4 +70,46 @@ pub(crate) fn table() -> VarTable<Plain> {
     let mut vars = VarTable::default();
     vars.declare(SOME);
     vars
+}
+
+/// A configuration of nothing but what every one has.
+pub(crate) struct Bare(Config);
+
+impl Deref for Bare {
+    type Target = Config;
+
+    fn deref(&self) -> &Config {
+        &self.0
+    }
+}
+
+impl Configuration for Bare {
+    fn free(self) {}
+}
+
+/// A generation of a configuration in which nothing is written.
+pub(crate) fn generation() -> Generation<Bare> {
+    let cx = Cx {
+        sources: &Sources::default(),
+        diagnostics: &mut Diagnostics::default(),
+        prefix: b"/prefix/",
+        conf_prefix: b"/prefix/",
+        context: tw_conf::MAIN,
+    };
+    let main = MainSettings::resolve(Raw::default(), b"stderr", &cx).unwrap();
+    let mut logs = Logs::default();
+    let error_log = logs.error_log(&main.error_log);
+    let config = Config {
+        main,
+        listens: Vec::new(),
+        logs,
+        error_log,
+        debug_lines: DebugLines::Never,
+        ring: Ring::Unused,
+        reach: Reach::default(),
+        hostname: (*b"host.example").into(),
+        kept: Kept::default(),
+    };
+    let disks = Disks::new([Pool::with_defaults().unwrap()], Ring::Unused);
+    Generation { id: 1, config: Bare(config), disks }
 }

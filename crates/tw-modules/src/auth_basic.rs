@@ -25,6 +25,7 @@ use tw_base::Limit;
 use tw_conf::{
     Args, ConfError, Directive, HTTP, LIMIT_EXCEPT, LOCATION, SERVER, Setting, Span, Word, record,
 };
+use tw_core::reach::Reach;
 use tw_disk::{Disk, DiskError};
 use tw_http::{Known, Method};
 use tw_log::{Level, Text};
@@ -36,7 +37,6 @@ use tw_server::http::variables::basic_user;
 use tw_server::http::wire::Gone;
 use tw_server::load::Resolve;
 use tw_server::module::Settings;
-use tw_server::reach::Reach;
 use tw_server::vars::Template;
 
 pub use self::hash::password_line;

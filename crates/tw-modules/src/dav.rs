@@ -14,6 +14,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting, record};
+use tw_core::reach::Reach;
 use tw_disk::{Class, Disk, DiskError, Errno, Kind, Meta, Op, Source};
 use tw_http::escape::Escape;
 use tw_http::{Framing, Known, Method};
@@ -24,7 +25,6 @@ use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::module::Settings;
-use tw_server::reach::Reach;
 use tw_server::vars::Template;
 
 const ALL: u32 = HTTP | SERVER | LOCATION;

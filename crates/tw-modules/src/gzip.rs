@@ -7,12 +7,12 @@ use tw_base::Limit;
 use tw_conf::{
     Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LOCATION, Node, SERVER, Setting, WithoutEffect, record,
 };
+use tw_core::metrics::Metric;
 use tw_server::http::body::Body;
 use tw_server::http::coding::is_gzip_allowed;
 use tw_server::http::plan::{HeaderFilter, Plan};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-use tw_server::metrics::Metric;
 use tw_server::module::Settings;
 use tw_server::vars::VarDef;
 

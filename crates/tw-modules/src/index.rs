@@ -77,7 +77,7 @@ impl Handler for Index {
             return Step::PASS;
         }
         let home = r.client().home.clone();
-        let mut search = Search::new(&self.names, home.path.take());
+        let mut search = Search::new(&self.names, home.buffers.path.take());
         let mut flow = search.next(r);
         while flow.is_continue() {
             flow = match files::stat_now(r, search.wants()) {
@@ -85,7 +85,7 @@ impl Handler for Index {
                 Now::Cold => return Step::Wait(Box::pin(search.wait(r))),
             };
         }
-        home.path.set(search.path);
+        home.buffers.path.set(search.path);
         Step::Now(outcome(flow))
     }
 }

@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use tw_base::Counter;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting, Span, Word, record};
+use tw_core::metrics::{Kind, Metric, Scrape};
 use tw_core::session::Session;
 use tw_core::vars::Template;
 use tw_log::{Level, Text};
 use tw_server::http::plan::{Handler, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-use tw_server::metrics::{Kind, Metric};
 use tw_server::module::Settings;
 use tw_server::vars::{Value, VarDef};
 
@@ -168,14 +168,14 @@ impl Settings for LimitConn {
             kind: Kind::Gauge,
             labels: &["zone"],
             doc: "Keys in a zone of limit_conn.",
-            read: |scrape, out| each(scrape.request(), |name, n| out.value(&[name], n.zone.entries.value())),
+            read: |scrape, out| each(scrape, |name, n| out.value(&[name], n.zone.entries.value())),
         },
         Metric {
             name: "limit_conn_rejected_total",
             kind: Kind::Counter,
             labels: &["zone"],
             doc: "Requests that limit_conn refused; with dry run: would have refused.",
-            read: |scrape, out| each(scrape.request(), |name, n| out.value(&[name], n.rejected.value())),
+            read: |scrape, out| each(scrape, |name, n| out.value(&[name], n.rejected.value())),
         },
     ];
 
@@ -244,8 +244,8 @@ fn declare(raw: Vec<RawZone>, cx: &mut Resolve<'_>) -> Result<Zones, ConfError> 
 }
 
 /// Calls `read` with every zone, in the order of their names.
-fn each(r: &Request, mut read: impl FnMut(&str, &Numbers)) {
-    for (_, numbers) in r.generation().kept.of_type::<Numbers>() {
+fn each(scrape: &Scrape<'_>, mut read: impl FnMut(&str, &Numbers)) {
+    for (_, numbers) in scrape.config().kept.of_type::<Numbers>() {
         read(&numbers.zone.name, numbers);
     }
 }
@@ -278,16 +278,16 @@ impl RawLimit {
 impl Handler for LimitConn {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         let home = r.client().home.clone();
-        let mut key = home.path.take();
+        let mut key = home.buffers.path.take();
         key.clear();
         // A request is counted once, whatever locations it goes through.
         if r.slot(self.slot, &mut key) == Value::Found {
-            home.path.set(key);
+            home.buffers.path.set(key);
             return Step::PASS;
         }
         let dry_run = if self.dry_run { ", dry run," } else { "" };
         let decision = hold(r, &self.limits, &mut key, self.level, dry_run);
-        home.path.set(key);
+        home.buffers.path.set(key);
         let (status, step) = match decision {
             Decision::NotCounted => return Step::PASS,
             Decision::Passed(held) => {

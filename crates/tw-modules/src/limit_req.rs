@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tw_base::Counter;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting, Span, Word, record};
+use tw_core::metrics::{Kind, Metric, Scrape};
 use tw_core::session::Session;
 use tw_core::vars::Template;
 use tw_log::{Level, Text};
@@ -18,7 +19,6 @@ use tw_server::http::phases;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-use tw_server::metrics::{Kind, Metric};
 use tw_server::module::Settings;
 use tw_server::vars::{Value, VarDef};
 
@@ -177,21 +177,21 @@ impl Settings for LimitReq {
             kind: Kind::Gauge,
             labels: &["zone"],
             doc: "Keys in a zone of limit_req.",
-            read: |scrape, out| each(scrape.request(), |name, b| out.value(&[name], b.zone.entries.value())),
+            read: |scrape, out| each(scrape, |name, b| out.value(&[name], b.zone.entries.value())),
         },
         Metric {
             name: "limit_req_delayed_total",
             kind: Kind::Counter,
             labels: &["zone"],
             doc: "Requests that limit_req delayed; with dry run: would have delayed.",
-            read: |scrape, out| each(scrape.request(), |name, b| out.value(&[name], b.delayed.value())),
+            read: |scrape, out| each(scrape, |name, b| out.value(&[name], b.delayed.value())),
         },
         Metric {
             name: "limit_req_rejected_total",
             kind: Kind::Counter,
             labels: &["zone"],
             doc: "Requests that limit_req refused; with dry run: would have refused.",
-            read: |scrape, out| each(scrape.request(), |name, b| out.value(&[name], b.rejected.value())),
+            read: |scrape, out| each(scrape, |name, b| out.value(&[name], b.rejected.value())),
         },
     ];
 
@@ -264,8 +264,8 @@ fn declare(raw: Vec<RawZone>, cx: &mut Resolve<'_>) -> Result<Zones, ConfError> 
 }
 
 /// Calls `read` with every zone, in the order of their names.
-fn each(r: &Request, mut read: impl FnMut(&str, &Buckets)) {
-    for (_, buckets) in r.generation().kept.of_type::<Buckets>() {
+fn each(scrape: &Scrape<'_>, mut read: impl FnMut(&str, &Buckets)) {
+    for (_, buckets) in scrape.config().kept.of_type::<Buckets>() {
         read(&buckets.zone.name, buckets);
     }
 }
@@ -331,16 +331,16 @@ fn thousandths(text: &[u8]) -> Option<i64> {
 impl Handler for LimitReq {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         let home = r.client().home.clone();
-        let mut key = home.path.take();
+        let mut key = home.buffers.path.take();
         key.clear();
         // A request is counted once, whatever locations it goes through.
         let known = r.slot(self.slot, &mut key);
         if known == Value::Found {
-            home.path.set(key);
+            home.buffers.path.set(key);
             return Step::PASS;
         }
         let decision = decide(r, &self.limits, &mut key);
-        home.path.set(key);
+        home.buffers.path.set(key);
         let dry_run = if self.dry_run { ", dry run" } else { "" };
         let (status, step) = match decision {
             Decision::NotCounted => return Step::PASS,

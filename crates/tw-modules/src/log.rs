@@ -19,15 +19,15 @@ use std::sync::Arc;
 use tw_conf::{
     Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LIMIT_EXCEPT, LOCATION, SERVER, Setting, record,
 };
+use tw_core::log::SinkRef;
+use tw_core::reach::Reach;
 use tw_log::escape::Escape;
 use tw_log::{CacheConfig, Level, NamedFiles, Pushed, Sink, SyslogHead, Target};
 use tw_server::core::location::Location;
 use tw_server::http::plan::{LogHandler, Plan};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-use tw_server::log::SinkRef;
 use tw_server::module::Settings;
-use tw_server::reach::Reach;
 use tw_server::vars::{Template, Value};
 
 use path::VarPath;
@@ -220,16 +220,16 @@ impl Log {
         match &self.place {
             Place::File | Place::Syslog(..) => Some(sink.push(line)),
             Place::Named(path) => {
-                let mut buf = r.client().home.path.take();
+                let mut buf = r.client().home.buffers.path.take();
                 let pushed = match path.eval(r, &mut buf) {
-                    Ok(path) => Some(tw_server::log::push_to(sink, r, path, line)),
+                    Ok(path) => Some(tw_server::http::log_file::push_to(sink, r, path, line)),
                     Err(why) => {
                         let path = tw_log::Text(&buf);
                         r.log(Level::Error, format_args!("access_log \"{path}\" is refused: {why}"));
                         None
                     }
                 };
-                r.client().home.path.set(buf);
+                r.client().home.buffers.path.set(buf);
                 pushed
             }
         }
@@ -297,7 +297,7 @@ fn resolve_log(
 
 /// Files whose names hold variables. Two logs with the same words share one thread.
 fn named(path: String, cache: Option<CacheConfig>) -> Target {
-    Target::Files(NamedFiles { name: path, cache, opener: tw_server::log::OPENER })
+    Target::Files(NamedFiles { name: path, cache, opener: tw_core::log::OPENER })
 }
 
 /// Logs of an outer level, with another cache of their files.
@@ -336,7 +336,7 @@ mod tests {
             &mut tree,
             &prefixes,
             crate::MODULES,
-            &tw_server::load::Kept::default(),
+            &tw_core::kept::Kept::default(),
             &mut Diagnostics::default(),
         )
         .map_err(|error| error.line(&tree.sources).trim_end_matches(" in conf:1").to_owned())

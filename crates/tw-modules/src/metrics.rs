@@ -1,6 +1,6 @@
 //! `metrics`: what the process counts, as Prometheus text. Content phase. No counterpart in nginx's open source.
 //!
-//! The numbers are the records of `tw_server::metrics` and of every module ([`Settings::METRICS`]). A scrape copies
+//! The numbers are the records of `tw_core::metrics` and of every module ([`Settings::METRICS`]). A scrape copies
 //! counters and histograms; it takes no lock that a request takes.
 
 use std::ffi::CStr;
@@ -10,13 +10,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
+use tw_core::metrics::{self, CONTENT_TYPE, Format, Metric, Scrape};
 use tw_http::Method;
 use tw_rt::{Deadline, watch};
 use tw_server::http::body::Body;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-use tw_server::metrics::{self, CONTENT_TYPE, Format, Metric, Scrape};
 use tw_server::module::Settings;
 
 /// How long a scrape waits for a thread to read about this process in `/proc`. Pools may be stuck when metrics are needed
@@ -87,7 +87,9 @@ pub fn all() -> impl Iterator<Item = &'static Metric> {
 
 /// Appends all metrics to `out`, in one of their forms.
 pub(crate) fn write(r: &Request, memory: Option<u64>, format: Format, out: &mut String) {
-    watch::operation("writing metrics", || Scrape::new(r, memory).write(format, all(), out));
+    watch::operation("writing metrics", || {
+        Scrape::new(&r.client().home.counts, r.generation(), memory).write(format, all(), out)
+    });
 }
 
 /// Bytes of this process in RAM, if the disk door can tell soon (proc_pid_statm(5): the second number, in pages).

@@ -134,7 +134,7 @@ impl<C: Coding> Handler for Precompressed<C> {
             return Step::PASS;
         }
         let home = r.client().home.clone();
-        let mut buf = home.path.take();
+        let mut buf = home.buffers.path.take();
         buf.clear();
         r.append_filename(&r.uri.path, &mut buf);
         buf.extend_from_slice(C::SUFFIX.as_bytes());
@@ -155,7 +155,7 @@ impl<C: Coding> Handler for Precompressed<C> {
                 }))
             }
         };
-        home.path.set(buf);
+        home.buffers.path.set(buf);
         step
     }
 }

@@ -55,7 +55,7 @@ impl Handler for Static {
 /// Opens the file of the URI and answers with it; waits only for what is not in memory.
 pub(crate) fn open<'a>(r: &'a mut Request, answer: fn(&mut Request, &Rc<OpenFile>) -> Outcome) -> Step<'a> {
     let home = r.client().home.clone();
-    let mut buf = home.path.take();
+    let mut buf = home.buffers.path.take();
     let path = r.filename(&mut buf);
     let opened = files::open_now(r, path);
     let step = match opened {
@@ -74,7 +74,7 @@ pub(crate) fn open<'a>(r: &'a mut Request, answer: fn(&mut Request, &Rc<OpenFile
             }))
         }
     };
-    home.path.set(buf);
+    home.buffers.path.set(buf);
     step
 }
 

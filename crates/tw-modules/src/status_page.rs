@@ -10,14 +10,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
+use tw_core::event_loop::PastStall;
+use tw_core::metrics::{BOUNDS_NS, Format, json_string};
 use tw_http::Method;
-use tw_server::event_loop::PastStall;
 use tw_server::http::body::Body;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::http::variables::random_id;
 use tw_server::load::Resolve;
-use tw_server::metrics::{BOUNDS_NS, Format, json_string};
 use tw_server::module::Settings;
 
 use crate::metrics;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, LOCATION, SERVER, record};
+use tw_core::event_loop::Counts;
 use tw_http::Method;
-use tw_server::event_loop::Counts;
 use tw_server::http::body::Body;
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
 use tw_server::http::request::Request;

@@ -119,7 +119,7 @@ impl Handler for TryFiles {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         let Some(plan) = &self.plan else { return Step::PASS };
         let home = r.client().home.clone();
-        let mut path = home.path.take();
+        let mut path = home.buffers.path.take();
         let mut cold = None;
         let mut found = None;
         for (at, item) in plan.tries.iter().enumerate() {
@@ -134,7 +134,7 @@ impl Handler for TryFiles {
                 break;
             }
         }
-        home.path.set(path);
+        home.buffers.path.set(path);
         match (cold, found) {
             (Some(at), _) => Step::Wait(Box::pin(plan.wait(r, at))),
             (None, Some(outcome)) => Step::Now(outcome),

@@ -6,7 +6,8 @@ use tw_conf::{
     Contexts, Diagnostics, DirectiveInfo, EVENTS, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT, LOCATION,
     MAIN, MemoryFiles, Reader, SERVER, Tree,
 };
-use tw_server::load::{Kept, Prefixes, load};
+use tw_core::kept::Kept;
+use tw_server::load::{Prefixes, load};
 
 /// Directives that may be given several times in a block. Facts of nginx 1.31: lists, bits that add up, and handlers,
 /// of which the last one counts.

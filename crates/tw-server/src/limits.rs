@@ -3,18 +3,19 @@
 
 use tw_base::Limit;
 
-use crate::core::{listen, location, main, server};
+use crate::core::{listen, location, server};
 use crate::http::h1::proxy_protocol;
-use crate::http::{files, request, subrequest};
+use crate::http::{self, files, request, subrequest};
 use crate::load::mistakes;
-use crate::{event_loop, pools};
+use tw_core::{event_loop, pools, process};
 
 /// All of them, by what they protect. For documents: it copies every record.
 pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
     vec![
         (
             "connections and loops",
-            [main::LIMITS, listen::LIMITS, event_loop::LIMITS, proxy_protocol::LIMITS].concat(),
+            [process::LIMITS, listen::LIMITS, event_loop::LIMITS, http::LIMITS, proxy_protocol::LIMITS]
+                .concat(),
         ),
         ("heads of requests", server::LIMITS.to_vec()),
         (

@@ -6,35 +6,35 @@
 //! Nothing is opened, created or started here: `-t` runs exactly this.
 
 mod blocks;
-mod kept;
 pub(crate) mod mistakes;
 mod scope;
 
 use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use tw_conf::{ConfError, Cx, Diagnostics, DirectiveInfo, Sources, Span, Tree, Word};
 use tw_log::{Batch, Target};
 
-use crate::config_thread::step_back;
 use crate::core::location::{Location, TempPath};
-use crate::core::main::{LoopGuard, MainSettings};
 use crate::core::server::ServerSettings;
-use crate::http::generation::{Config, DebugLines, Server};
+use crate::http::generation::{Config, Server};
 use crate::http::plan::Plan;
 use crate::http::route::{Pattern, ServerName};
-use crate::log::{LogTarget, Logs, OtherBatch, SharedErrorLog, SinkRef};
 use crate::module::Module;
-use crate::pools::PoolSettings;
-use crate::reach::Reach;
 use crate::vars::{SlotKind, Template, VarTable};
+use tw_core::config_thread::step_back;
+use tw_core::generation::DebugLines;
+use tw_core::kept::Kept;
+use tw_core::log::{LogTarget, Logs, OtherBatch, SharedErrorLog, SinkRef};
+use tw_core::pools::PoolSettings;
+use tw_core::pools::Ring;
+use tw_core::process::{LoopGuard, MainSettings};
+use tw_core::reach::Reach;
 use tw_core::regex::{Caseless, Regex, Regexes};
 
 use mistakes::Mistakes;
 
-pub use kept::Kept;
 pub use scope::directives;
 
 /// Core modules of the http context; they come before THE LIST.
@@ -181,11 +181,6 @@ impl Resolve<'_> {
     }
 }
 
-/// A path for system calls. A NUL, which the language cannot write, would end it.
-pub(crate) fn path_bytes(path: &Path) -> CString {
-    CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
-}
-
 /// Loads a parsed configuration. What modules keep for the process is taken over from `previous`, the configuration before.
 /// Of the tree only the directives of the main context remain.
 ///
@@ -225,7 +220,7 @@ struct Loader<'a> {
     table: scope::Table,
     vars: VarTable,
     regexes: Regexes,
-    main: crate::core::main::Raw,
+    main: tw_core::process::Raw,
     http: Option<scope::Scope>,
     events: Seen,
     mistakes: Mistakes,
@@ -260,7 +255,7 @@ impl<'a> Loader<'a> {
             table,
             vars,
             regexes: Regexes::default(),
-            main: crate::core::main::Raw::default(),
+            main: tw_core::process::Raw::default(),
             http: None,
             events: Seen::No,
             mistakes: Mistakes::default(),
@@ -333,19 +328,25 @@ impl<'a> Loader<'a> {
             true => DebugLines::Perhaps,
             false => DebugLines::Never,
         };
-        Ok(Config {
-            debug_lines,
+        let ring = built.plans.iter().any(|plan| plan.core.files.aio.uses_ring());
+        let process = tw_core::generation::Config {
             main,
-            plans: built.plans.into(),
-            servers: built.servers.into(),
-            listens,
-            slots,
+            listens: listens.addresses,
             logs,
             error_log: main_error_log,
-            temp_paths,
+            debug_lines,
+            ring: if ring { Ring::Used } else { Ring::Unused },
             reach: built.reach,
             hostname: self.prefixes.hostname.as_slice().into(),
             kept,
+        };
+        Ok(Config {
+            process,
+            plans: built.plans.into(),
+            servers: built.servers.into(),
+            groups: listens.groups,
+            slots,
+            temp_paths,
         })
     }
 }
@@ -365,7 +366,7 @@ pub fn modules(modules: &'static [Module]) -> impl Iterator<Item = &'static Modu
 
 /// Records of all directives this program knows, with the context words of `main` and `events` first.
 pub fn all_directives(modules: &'static [Module]) -> Vec<(&'static str, DirectiveInfo)> {
-    let main = crate::core::main::DIRECTIVES.iter().map(|d| ("main", d.info()));
+    let main = tw_core::process::DIRECTIVES.iter().map(|d| ("main", d.info()));
     let http = self::modules(modules).flat_map(|m| m.directives().into_iter().map(|d| (m.name, d)));
     main.chain(http).collect()
 }

@@ -14,9 +14,9 @@ use tw_conf::{ConfError, Cx, Directive, DirectiveInfo, Node};
 use crate::core::location::Location;
 use crate::http::plan::Plan;
 use crate::load::Resolve;
-use crate::metrics::Metric;
-use crate::reach::Reach;
 use crate::vars::VarDef;
+use tw_core::metrics::Metric;
+use tw_core::reach::Reach;
 
 /// Takes an inner block into an outer one: both as written, and the inner one's node.
 pub type TakeIf<R> = fn(&mut R, &mut R, &Node, &mut Cx<'_>) -> Result<(), ConfError>;

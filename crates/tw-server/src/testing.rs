@@ -9,17 +9,19 @@ use tw_disk::Pool;
 use tw_http::Progress;
 use tw_rt::{FirstBytes, LoopOptions, Socket};
 
-use crate::config_thread::ConfigThread;
-use crate::event_loop::{Counts, Loop};
+use crate::event_loop::Loop;
 use crate::http::client::{Client, Scheme};
 use crate::http::entry;
 use crate::http::generation::Generation;
 use crate::http::h1;
 use crate::http::request::{After, Request};
 use crate::http::wire::Wire;
-use crate::load::{Kept, Prefixes, load};
-use crate::pools::Disks;
+use crate::load::{Prefixes, load};
 use crate::vars::{Template, Value, VarTable};
+use tw_core::config_thread::ConfigThread;
+use tw_core::event_loop::Counts;
+use tw_core::kept::Kept;
+use tw_core::pools::Disks;
 use tw_net::Transport;
 
 /// Loads `http { CONF }`.
@@ -35,7 +37,7 @@ pub(crate) fn generation(conf: &str) -> Generation {
     };
     let config = load(&mut tree, &prefixes, &[], &Kept::default(), &mut Diagnostics::default())
         .unwrap_or_else(|error| panic!("{}", error.line(&tree.sources)));
-    let disks = Disks::new([Pool::with_defaults().unwrap()], &config.plans);
+    let disks = Disks::new([Pool::with_defaults().unwrap()], config.ring);
     Generation { id: 1, config, disks }
 }
 
@@ -66,20 +68,20 @@ pub(crate) fn with_request_of<T: Send + 'static>(
         let client = Client::new(42, Scheme::Http, peer.into(), listen, home.clone());
         let socket = Socket::tcp(stream.into_std().unwrap().into(), FirstBytes::Later);
         let conn = h1::Conn::new(client.clone(), Transport::Plain(socket));
-        let mut r = home.take_request();
+        let mut r = home.app.take_request();
         r.bind(&client, Wire::H1(conn.clone()));
         r.begin();
         r.head.push(head.as_bytes());
         let limits = r.generation().server(r.route.server).settings.head;
         if let Ok(Progress::Complete) = r.head.parse(&limits) {
             let generation = r.generation().clone();
-            entry::choose_server(&mut r, &generation.listens[0]);
+            entry::choose_server(&mut r, &generation.groups[0]);
             r.course.after = if r.head.keep_alive() { After::KeepAlive } else { After::Close };
             h1::begin_body(&conn, &mut r);
             entry::take_over(&mut r);
         }
         let seen = look(&mut r);
-        home.give_back(r);
+        home.app.give_back(r);
         let _ = sender.send(seen);
     })
     .unwrap();

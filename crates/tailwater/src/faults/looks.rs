@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tw_core::process::LoopWatchdog;
 use tw_rt::{LoopStats, Subject};
-use tw_server::core::main::LoopWatchdog;
 
 /// Looks in the time after which a loop hangs.
 const LOOKS: u32 = 8;
@@ -121,8 +121,8 @@ impl Looks {
 mod tests {
     use std::sync::mpsc::{Sender, channel};
 
+    use tw_core::process::WhenHanging;
     use tw_rt::{LoopOptions, LoopThread};
-    use tw_server::core::main::WhenHanging;
 
     use super::*;
 

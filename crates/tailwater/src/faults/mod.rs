@@ -22,10 +22,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tw_base::whole;
+use tw_core::event_loop::{Counts, PANICS_WAITING_MAX, STACKS_KNOWN_MAX};
+use tw_core::process::{LoopWatchdog, WhenHanging};
 use tw_log::{ErrorLog, Sinks};
 use tw_rt::LoopStats;
-use tw_server::core::main::{LoopWatchdog, WhenHanging};
-use tw_server::event_loop::{Counts, PANICS_WAITING_MAX, STACKS_KNOWN_MAX};
 use tw_sys::stack;
 
 use self::looks::{Hanging, Looks};

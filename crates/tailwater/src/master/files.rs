@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use rustix::fs::OFlags;
 use tw_base::Errno;
+use tw_core::process::MainSettings;
 use tw_log::{Level, Target, open_log};
 use tw_server::core::location::TempPath;
-use tw_server::core::main::MainSettings;
 
 use crate::conf::path;
 use crate::console::{Console, Fault};

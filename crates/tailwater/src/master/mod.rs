@@ -20,9 +20,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use rustix::process::{WaitOptions, wait};
+use tw_core::process::MainSettings;
 use tw_log::Sinks;
 use tw_net::Addr;
-use tw_server::core::main::MainSettings;
 
 use crate::conf::Source;
 use crate::console::Console;

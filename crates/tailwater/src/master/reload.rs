@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
+use tw_core::process::MainSettings;
 use tw_log::Level;
-use tw_server::core::main::MainSettings;
 use tw_server::http::generation::Config;
 
 use super::notify::{self, Reloaded};

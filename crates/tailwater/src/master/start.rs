@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 use tw_base::Errno;
+use tw_core::process::MainSettings;
 use tw_log::{Level, Sinks, Target};
 use tw_rt::signal::Signals;
-use tw_server::core::main::MainSettings;
 use tw_server::http::generation::Config;
 use tw_sys::daemon;
 

@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, WaitStatus};
 use tw_base::Errno;
 use tw_conf::MemoryFiles;
+use tw_core::process::MainSettings;
 use tw_log::Level;
-use tw_server::core::main::MainSettings;
 use tw_server::http::generation::Config;
 use tw_sys::heap::give_back;
 
@@ -474,7 +474,7 @@ mod tests {
     use crate::channel::Channel;
     use crate::master::child::tests::{actor, inbox};
     use crate::worker::sandbox::Role;
-    use tw_server::load::Kept;
+    use tw_core::kept::Kept;
     use tw_testkit::process::Group;
     use tw_testkit::wait;
 

@@ -14,13 +14,15 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
+use tw_core::event_loop::{self, Counts};
+use tw_core::process::{LoopGuard, MainSettings};
 use tw_log::{Level, Sinks};
 use tw_net::ListenSocket;
 use tw_rt::affinity::Affinity;
 use tw_rt::{LoopOptions, LoopThread, OnStall};
-use tw_server::config_thread::Live;
-use tw_server::core::main::{LoopGuard, MainSettings};
-use tw_server::event_loop::{self, Counts, Order};
+use tw_server::event_loop::Order;
+use tw_server::http::Http;
+use tw_server::http::generation::Live;
 
 use crate::console::{Console, Fault};
 use crate::faults::Faults;
@@ -267,7 +269,7 @@ impl Loops {
                 let errno = tw_base::Errno::from(&error);
                 tw_log::alert!(generation.error_log, "sched_setaffinity() failed ({errno})");
             }
-            let life = event_loop::run(index, counts, generation, sockets, orders);
+            let life = event_loop::run::<Http>(index, counts, generation, sockets, orders);
             async move {
                 let _farewell = farewell;
                 life.await;

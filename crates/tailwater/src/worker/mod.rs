@@ -14,12 +14,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tw_base::Errno;
+use tw_core::config_thread::ConfigThread;
+use tw_core::pools::Disks;
 use tw_disk::Pool;
 use tw_log::{Level, Sinks};
 use tw_rt::affinity::Affinity;
-use tw_server::config_thread::{ConfigThread, Live};
-use tw_server::http::generation::{Config, Generation};
-use tw_server::pools::Disks;
+use tw_server::http::generation::{Config, Generation, Live};
 use tw_sys::heap::give_back;
 
 use crate::console::{Console, Fault};
@@ -61,7 +61,7 @@ impl Server {
             // It is there in every configuration, and files stay open when others go.
             default.inherit();
         }
-        let disks = Disks::new(pools.iter().cloned(), &config.plans);
+        let disks = Disks::new(pools.iter().cloned(), config.ring);
         let config_thread =
             ConfigThread::start(give_back).map_err(|error| failed("starting a thread", &error))?;
         let generation = config_thread.publish(Generation { id: 1, config, disks });
@@ -91,7 +91,7 @@ impl Server {
         console: &Console,
     ) -> Result<(), Fault> {
         let pools = pools::next(&config.main.pools, &self.pools, &config.error_log)?;
-        let disks = Disks::new(pools.iter().cloned(), &config.plans);
+        let disks = Disks::new(pools.iter().cloned(), config.ring);
         let generation = Generation { id: self.generation.id + 1, config, disks };
         let generation = self.config_thread.publish(generation);
         let wanted = Wanted { generation: &generation, sockets: &sockets, affinity: &affinity };

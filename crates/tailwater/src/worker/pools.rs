@@ -1,8 +1,8 @@
 //! Thread pools, kept by name over all reloads.
 
+use tw_core::pools::PoolSettings;
 use tw_disk::Pool;
 use tw_log::{ErrorLog, Level};
-use tw_server::pools::PoolSettings;
 
 use crate::console::{Console, Fault};
 

@@ -20,12 +20,12 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tw_base::Errno;
 use tw_conf::MemoryFiles;
+use tw_core::config_thread;
+use tw_core::kept::Kept;
 use tw_log::{Level, Sinks, Target};
 use tw_rt::affinity::Affinity;
 use tw_rt::signal::{Signal, Signals};
-use tw_server::config_thread;
 use tw_server::http::generation::Config;
-use tw_server::load::Kept;
 use tw_sys::heap::give_back;
 use tw_sys::inherit;
 

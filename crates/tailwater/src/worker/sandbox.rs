@@ -22,10 +22,11 @@ use landlock::{
 };
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use tw_base::Errno;
+use tw_core::pools::Ring;
+use tw_core::process::Sandbox;
 use tw_disk::Allowed;
 use tw_log::Level;
 use tw_rt::confine::{self, Needs};
-use tw_server::core::main::Sandbox;
 use tw_server::http::generation::Config;
 
 use crate::conf;
@@ -102,7 +103,7 @@ impl Rules {
             restricted,
             places: Places::of(config, role, restricted),
             connects: config.reach.does_connect(),
-            io_uring: config.plans.iter().any(|plan| plan.core.files.aio.uses_ring()),
+            io_uring: config.ring == Ring::Used,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use tw_server::metrics::{BOUNDS_NS, CORE, Kind, Metric, PREFIX};
+use tw_core::metrics::{BOUNDS_NS, CORE, Kind, Metric, PREFIX};
 
 use crate::{cell, check, heading};
 

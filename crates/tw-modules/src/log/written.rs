@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use tw_conf::{ConfError, Node, Setting, Word, units};
+use tw_core::log::Syslog;
 use tw_log::escape::Escape;
 use tw_log::{Batch, CacheConfig};
-use tw_server::log::Syslog;
 
 /// The buffer of a compressed log that names none, bytes.
 const GZIP_BUFFER: usize = 64 << 10;

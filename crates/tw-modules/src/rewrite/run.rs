@@ -69,7 +69,7 @@ impl<'a> Run<'a> {
     /// Runs until something is decided, or a file has to be asked for.
     pub(super) fn go_on(&mut self, r: &mut Request) -> Result<Outcome, ColdFile> {
         let home = r.client().home.clone();
-        let mut scratch = home.path.take();
+        let mut scratch = home.buffers.path.take();
         let program = self.program;
         let mut stopped = None;
         while let Some(operation) = program.operations.get(self.at) {
@@ -81,7 +81,7 @@ impl<'a> Run<'a> {
                 }
             }
         }
-        home.path.set(scratch);
+        home.buffers.path.set(scratch);
         match stopped {
             Some(Stop::Cold(file)) => Err(file),
             Some(Stop::Decided(outcome)) => Ok(outcome),

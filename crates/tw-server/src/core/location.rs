@@ -4,6 +4,7 @@
 //! resolve.
 
 mod access;
+mod aio;
 mod client_body;
 mod compression;
 mod files;
@@ -26,10 +27,10 @@ use tw_conf::{
 use super::error_page::{ErrorPage, RawErrorPage};
 use super::media_types::MediaTypes;
 use crate::load::Resolve;
-use crate::log::{LogTarget, SharedErrorLog};
 use crate::module::Settings;
-use crate::reach::Reach;
 use crate::vars::Template;
+use tw_core::log::{LogTarget, SharedErrorLog};
+use tw_core::reach::Reach;
 
 pub use access::{Access, Satisfy};
 pub use client_body::{ClientBody, InFileOnly, TempPath};

@@ -2,10 +2,8 @@
 //!
 //! Each level is one [`Settings`](crate::module::Settings) type with its records, like any module's.
 
-pub mod debug_connection;
 pub mod error_page;
 pub mod listen;
 pub mod location;
-pub mod main;
 pub mod media_types;
 pub mod server;

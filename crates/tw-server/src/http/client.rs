@@ -5,12 +5,13 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Instant;
 
+use tw_core::generation::{DebugLines, ListenAddress};
 use tw_log::{ErrorLog, Level};
 use tw_net::{Addr, proxy_protocol};
 
-use super::generation::{DebugLines, ListenGroup};
-use super::request::LoopGeneration;
-use crate::event_loop::{Loop, Place};
+use super::generation::{ListenGroup, LoopGeneration};
+use crate::event_loop::Loop;
+use tw_core::event_loop::Place;
 
 /// A client, from accept to close.
 pub struct Client {
@@ -84,7 +85,7 @@ impl Client {
         let verbosity = if is_debugged { Verbosity::Everything } else { Verbosity::AsLogsSay };
         Rc::new_cyclic(|client| Self {
             id,
-            place: home.enter(client.clone()),
+            place: home.connections.enter(client.clone()),
             home,
             listen,
             scheme,
@@ -118,16 +119,16 @@ impl Client {
     pub(crate) fn group<'g>(&self, generation: &'g LoopGeneration) -> Option<&'g ListenGroup> {
         let (id, at) = self.group.get();
         if id == generation.id {
-            return generation.listens.get(at);
+            return generation.groups.get(at);
         }
         // A reload seldom moves it.
-        let is_ours = |group: &ListenGroup| group.address == *self.listen;
+        let is_ours = |listening: &ListenAddress| listening.address == *self.listen;
         let at = match generation.listens.get(at) {
-            Some(group) if is_ours(group) => at,
+            Some(listening) if is_ours(listening) => at,
             _ => generation.listens.iter().position(is_ours)?,
         };
         self.group.set((generation.id, at));
-        generation.listens.get(at)
+        generation.groups.get(at)
     }
 
     /// Writes a line into the main error log.
@@ -156,7 +157,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.home.leave(&self.place);
+        self.home.connections.leave(&self.place);
     }
 }
 

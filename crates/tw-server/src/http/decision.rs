@@ -4,9 +4,10 @@ use std::rc::Rc;
 
 use tw_log::Level;
 
+use super::generation::LoopGeneration;
 use super::phases::{Next, enter};
 use super::plan::Outcome;
-use super::request::{AliasEnd, LoopGeneration, Origin, Request};
+use super::request::{AliasEnd, Origin, Request};
 use super::request_body;
 use super::respond;
 use super::special;

@@ -1,10 +1,11 @@
 //! Where a request enters: a head that was read chooses its server, and becomes a URI to be served.
 
+use tw_core::generation::DebugLines;
 use tw_core::regex::BacktrackLimit;
 use tw_core::session::Session;
 use tw_log::{Level, Text};
 
-use super::generation::{DebugLines, ListenGroup};
+use super::generation::ListenGroup;
 use super::request::{Request, Route};
 
 /// Takes the host over from the head and chooses the server by it.
@@ -28,7 +29,7 @@ pub(crate) fn choose_server(r: &mut Request, group: &ListenGroup) {
 
 /// Takes the URI over from the head.
 pub(crate) fn take_over(r: &mut Request) {
-    let now = r.client().home.files.borrow_mut().tick();
+    let now = r.client().home.app.files.borrow_mut().tick();
     r.facts.read_at = now;
     let Request { head, uri, .. } = &mut *r;
     uri.path.extend_from_slice(head.path());

@@ -28,8 +28,9 @@ use self::hot::Content;
 use self::known::{Asker, Known, Turn, is_exhausted};
 use super::request::Request;
 use crate::core::location::Symlinks;
-use crate::event_loop::{Loop, Room};
+use crate::event_loop::Loop;
 use crate::vars::Template;
+use tw_core::event_loop::Room;
 
 pub use self::hot::HOT_FILE_MAX;
 pub use self::known::{FileTable, Lookup};
@@ -194,12 +195,12 @@ fn open_in_turn(r: &Request, path: &CStr, how: &Open, turn: Turn) -> Lookup {
 /// Whether `errno` means that there are too many open files, and connections that wait were asked to close for that. They
 /// have done so once other tasks have run.
 fn will_have_room(home: &Loop, errno: Errno) -> bool {
-    is_exhausted(errno) && home.close_waiting() == Room::Made
+    is_exhausted(errno) && home.connections.close_waiting() == Room::Made
 }
 
 fn look_up(r: &Request, path: &CStr, how: &Open, turn: Turn) -> Lookup {
     let Some(disk) = r.disk() else { return Now::Ready(Err(Errno::INVAL)) };
-    let mut files = r.client().home.files.borrow_mut();
+    let mut files = r.client().home.app.files.borrow_mut();
     if how.links != Links::Follow {
         // What a link leads to may change without the file changing: looked at each time.
         let mut opened = disk.open_now(path, how);
@@ -231,22 +232,22 @@ pub async fn open(r: &mut Request, path: &CStr) -> Result<Rc<OpenFile>, DiskErro
     r.costs.account.source = tw_disk::Source::of(path.to_bytes());
     let home = r.client().home.clone();
     // Before the job: a request that is read while it runs is not answered with what it found before.
-    let look = home.files.borrow_mut().look();
+    let look = home.app.files.borrow_mut().look();
     let mut opened = disk.open_cold(&mut r.costs.account, path, &how).await;
     if let Err(DiskError::Os { errno, .. }) = opened
-        && (home.files.borrow_mut().made_room(errno) || will_have_room(&home, errno))
+        && (home.app.files.borrow_mut().made_room(errno) || will_have_room(&home, errno))
     {
         tw_rt::requeue().await;
         opened = disk.open_cold(&mut r.costs.account, path, &how).await;
     }
     match opened {
         Ok(file) if how.links != Links::Follow => Ok(Rc::new(OpenFile::new(file, how))),
-        Ok(file) => Ok(home.files.borrow_mut().opened(path, file, &how, cache.as_ref(), look)),
+        Ok(file) => Ok(home.app.files.borrow_mut().opened(path, file, &how, cache.as_ref(), look)),
         Err(error) => {
             if let Some(errno) = error.errno()
                 && how.links == Links::Follow
             {
-                home.files.borrow_mut().failed(path, errno, cache.as_ref(), look);
+                home.app.files.borrow_mut().failed(path, errno, cache.as_ref(), look);
             }
             Err(error)
         }
@@ -265,7 +266,7 @@ pub fn stat_now(r: &Request, path: &CStr) -> Now<Meta> {
     }
     let cache = r.plan().core.files.open_file_cache.as_ref();
     let by = Asker { disk, how: &how, cache, read: r.facts.read_at, turn: Turn::Waited };
-    let mut files = r.client().home.files.borrow_mut();
+    let mut files = r.client().home.app.files.borrow_mut();
     if let Known::Valid(found) = files.known(path, &by) {
         return Now::Ready(found.map(|file| *file.meta()));
     }

@@ -1,21 +1,25 @@
-//! Everything one configuration makes: immutable, shared by all loops, replaced as a whole.
+//! What HTTP makes of a configuration, beside what every one has.
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use tw_conf::Span;
-use tw_net::{Addr, ListenOptions};
+use tw_core::config_thread::step_back;
+use tw_core::generation::Configuration;
 
 use super::plan::Plan;
 use super::route::{Locations, ServerNames};
 use crate::core::location::TempPath;
-use crate::core::main::MainSettings;
 use crate::core::server::ServerSettings;
-use crate::load::Kept;
-use crate::log::{Logs, SharedErrorLog};
-use crate::pools::Disks;
-use crate::reach::Reach;
 use crate::vars::Slots;
+
+/// A configuration that is live.
+pub type Generation = tw_core::generation::Generation<Config>;
+/// One that loops use.
+pub type Live = tw_core::config_thread::Live<Generation>;
+/// One as a loop holds it.
+pub type LoopGeneration = tw_core::generation::LoopGeneration<Config>;
 
 /// Index of a server in its configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -25,51 +29,20 @@ pub struct ServerId(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PlanId(pub u32);
 
-/// Whether steps are worth a look at the logs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DebugLines {
-    /// No log takes them.
-    Never,
-    /// Some log does, or those of some clients.
-    Perhaps,
-}
-
 /// A loaded configuration: nothing in it is open or running.
 pub struct Config {
-    /// Settings of the process.
-    pub main: MainSettings,
+    /// What every configuration has.
+    pub process: tw_core::generation::Config,
     /// All plans.
     pub plans: Box<[Plan]>,
     /// All servers.
     pub servers: Box<[Server]>,
-    /// Listening addresses.
-    pub listens: Vec<ListenGroup>,
+    /// The servers of each listening address, in the order of those.
+    pub groups: Vec<ListenGroup>,
     /// Slots of the request's variables.
     pub slots: Slots,
-    /// Logs to open.
-    pub logs: Logs,
-    /// `error_log` of `main`.
-    pub error_log: SharedErrorLog,
-    /// Whether some log takes debug lines.
-    pub debug_lines: DebugLines,
     /// Directories to make.
     pub temp_paths: Vec<Arc<TempPath>>,
-    /// What requests make the process open, change and connect to.
-    pub reach: Reach,
-    /// Name of this host: `$hostname`.
-    pub hostname: Box<[u8]>,
-    /// What modules keep for the process.
-    pub kept: Kept,
-}
-
-/// A configuration that is live: its logs are open and its pools run.
-pub struct Generation {
-    /// Number of this generation, from 1.
-    pub id: u64,
-    /// What was loaded.
-    pub config: Config,
-    /// Thread pools.
-    pub disks: Disks,
 }
 
 /// One `server { }`.
@@ -86,16 +59,10 @@ pub struct Server {
     pub span: Option<Span>,
 }
 
-/// A listening address and its servers.
+/// The servers of a listening address.
 pub struct ListenGroup {
-    /// The address.
-    pub address: Addr,
-    /// Socket options.
-    pub options: ListenOptions,
     /// Who gave the socket options and `default_server`.
     pub(crate) given: Given,
-    /// Whose socket its connections come by.
-    pub socket: SocketOf,
     /// `proxy_protocol`
     pub proxy_protocol: bool,
     /// Servers by name.
@@ -106,17 +73,6 @@ pub struct ListenGroup {
     pub members: Vec<ServerId>,
 }
 
-/// Sockets of addresses with the same port.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SocketOf {
-    /// It has a socket, for itself alone.
-    Itself,
-    /// It has a socket, which takes the connections to other addresses, too: `*:80` beside `127.0.0.1:80`.
-    Several,
-    /// It has none: another one's takes its connections.
-    Another,
-}
-
 /// What was said about a listening address so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Given {
@@ -124,11 +80,24 @@ pub(crate) struct Given {
     pub(crate) default_server: bool,
 }
 
-impl std::ops::Deref for Generation {
-    type Target = Config;
+impl Deref for Config {
+    type Target = tw_core::generation::Config;
 
-    fn deref(&self) -> &Config {
-        &self.config
+    fn deref(&self) -> &Self::Target {
+        &self.process
+    }
+}
+
+impl Configuration for Config {
+    fn free(self) {
+        for plan in self.plans {
+            drop(plan);
+            step_back();
+        }
+        for server in self.servers {
+            drop(server);
+            step_back();
+        }
     }
 }
 

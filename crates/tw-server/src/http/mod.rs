@@ -13,8 +13,10 @@ pub(crate) mod entry;
 pub mod files;
 pub mod generation;
 pub mod h1;
+pub mod log_file;
 pub mod phases;
 pub mod plan;
+mod protocol;
 mod realpath_root;
 pub mod request;
 pub mod request_body;
@@ -26,3 +28,6 @@ pub mod spool;
 pub mod subrequest;
 pub mod variables;
 pub mod wire;
+
+pub use protocol::Http;
+pub(crate) use protocol::LIMITS;

@@ -11,10 +11,11 @@ use tw_log::Level;
 
 use super::body::Body;
 use super::decision::{decide, loops, no_content};
+use super::generation::LoopGeneration;
 use super::generation::PlanId;
 use super::plan::{Handler, Outcome, Phase, Step};
 use super::realpath_root;
-use super::request::{LoopGeneration, Origin, Request};
+use super::request::{Origin, Request};
 use super::wire::Gone;
 use crate::core::location::{Satisfy, Visibility};
 use crate::vars::Health;

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::time::Instant;
 use tw_base::Limit;
 
+use tw_core::generation::DebugLines;
 use tw_core::vars::Bindings;
 use tw_disk::{Account, Class, Disk, Source};
 use tw_http::{Method, RequestHead, ResponseHead};
@@ -19,12 +20,11 @@ use tw_net::Addr;
 use tw_rt::clock::UnixTime;
 
 use super::client::Client;
-use super::generation::{DebugLines, Generation, PlanId, ServerId};
+use super::generation::{LoopGeneration, PlanId, ServerId};
 use super::plan::Plan;
 use super::request_body::RequestBody;
 use super::subrequest::PartOf;
 use super::wire::Wire;
-use crate::config_thread::Live;
 use crate::core::location::{Root, RootKind};
 
 /// Internal redirects of one request before it is ended with 500 (nginx's NGX_HTTP_MAX_URI_CHANGES).
@@ -135,17 +135,6 @@ struct Link {
     client: Rc<Client>,
     wire: Wire,
     generation: Rc<LoopGeneration>,
-}
-
-/// A generation as one loop holds it: counting references costs no atomic operation.
-pub struct LoopGeneration(pub Live);
-
-impl std::ops::Deref for LoopGeneration {
-    type Target = Generation;
-
-    fn deref(&self) -> &Generation {
-        &self.0
-    }
 }
 
 /// The current URI: what the client asked for, until something rewrites it.
@@ -435,7 +424,7 @@ impl Request {
 
     /// The disk of the location. `None` when `aio threads=…` names a pool that does not exist: then it was logged.
     pub fn disk(&self) -> Option<&Disk> {
-        let disk = self.generation().disks.of(&self.plan().core.files.aio, self);
+        let disk = self.plan().core.files.aio.disk(&self.generation().disks, self);
         if disk.is_none() {
             self.log(Level::Error, format_args!("thread pool of \"aio\" not found"));
         }

@@ -6,8 +6,9 @@ use tw_http::{Known, Method, Version, status_page};
 
 use super::agent;
 use super::body::Body;
+use super::generation::LoopGeneration;
 use super::plan::Outcome;
-use super::request::{After, ErrorPages, LoopGeneration, Request};
+use super::request::{After, ErrorPages, Request};
 use crate::core::error_page::{Answer, ErrorPage, Target};
 use crate::core::location::ServerTokens;
 

@@ -110,12 +110,12 @@ impl Subrequest {
             left
         });
         left.0.set(left.0.get().checked_sub(1).ok_or(Refused::TooMany)?);
-        while !parent.client().home.may_copy(COST) {
+        while !parent.client().home.budget.may_copy(COST) {
             tw_rt::yield_now().await;
         }
         let (path, args) = (tw_log::Text(&uri.path), tw_log::Text(&uri.args));
         parent.debug(format_args!("http subrequest \"{path}?{args}\""));
-        let mut r = parent.client().home.take_request();
+        let mut r = parent.client().home.app.take_request();
         r.bind_to(parent, uri, PartOf { depth });
         let mut part = Self { r: Some(r), body: Body::Empty };
         if let Some(r) = &mut part.r {
@@ -162,7 +162,7 @@ impl Subrequest {
     fn give_back(&mut self) {
         if let Some(r) = self.r.take() {
             let home = r.client().home.clone();
-            home.give_back(r);
+            home.app.give_back(r);
         }
     }
 }

@@ -1,21 +1,21 @@
 //! Scopes resolved from the outside in, plans installed, listening addresses gathered.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tw_conf::{ConfError, Diagnostics};
+use tw_core::generation::{ListenAddress, SocketOf, share_sockets};
 
 use super::scope::{Kind, Raws, Scope, Table};
 use super::{Built, CORE_LOCATION, CORE_SERVER, Resolve};
-use crate::config_thread::step_back;
 use crate::core::listen::Listen;
 use crate::core::location::Location;
 use crate::core::server::ServerSettings;
-use crate::http::generation::{Given, ListenGroup, PlanId, Server, ServerId, SocketOf};
+use crate::http::generation::{Given, ListenGroup, PlanId, Server, ServerId};
 use crate::http::plan::{self, Plan};
 use crate::http::route::{Locations, Pattern, ServerNames, Written};
 use crate::module::Resolved;
+use tw_core::config_thread::step_back;
 use tw_core::names::Conflicting;
 
 /// Resolves the `http` block and everything in it.
@@ -144,12 +144,16 @@ fn core<T: std::any::Any + Send + Sync>(settings: &[Resolved], at: usize) -> Arc
     settings[at].clone().downcast().expect("the core modules stand first in every scope")
 }
 
+/// Listening addresses, and the servers of each.
+#[derive(Default)]
+pub(super) struct Listens {
+    pub(super) addresses: Vec<ListenAddress>,
+    pub(super) groups: Vec<ListenGroup>,
+}
+
 /// Gathers the servers of every listening address.
-pub(super) fn listens(
-    servers: &[Server],
-    diagnostics: &mut Diagnostics,
-) -> Result<Vec<ListenGroup>, ConfError> {
-    let mut groups: Vec<ListenGroup> = Vec::new();
+pub(super) fn listens(servers: &[Server], diagnostics: &mut Diagnostics) -> Result<Listens, ConfError> {
+    let mut all = Listens::default();
     let mut known = HashMap::new();
     for (index, server) in servers.iter().enumerate() {
         step_back();
@@ -164,42 +168,16 @@ pub(super) fn listens(
         };
         for listen in listens {
             for address in &listen.addresses {
-                join(&mut groups, &mut known, id, server, listen, address, diagnostics)?;
+                join(&mut all, &mut known, id, server, listen, address, diagnostics)?;
             }
         }
     }
-    share_sockets(&mut groups);
-    Ok(groups)
-}
-
-/// A port that is open on every address cannot be opened on one of them as well: the one socket serves both.
-fn share_sockets(groups: &mut [ListenGroup]) {
-    /// What is open on one port of one family.
-    #[derive(Default, Clone, Copy)]
-    struct Port {
-        count: usize,
-        on_every_address: bool,
-    }
-    let key = |addr: SocketAddr| (addr.port(), addr.is_ipv4());
-    let mut ports: HashMap<_, Port> = HashMap::new();
-    for addr in groups.iter().filter_map(|group| group.address.inet()) {
-        let port = ports.entry(key(addr)).or_default();
-        port.count += 1;
-        port.on_every_address |= addr.ip().is_unspecified();
-    }
-    for group in groups {
-        let Some(own) = group.address.inet() else { continue };
-        let port = ports.get(&key(own)).copied().unwrap_or_default();
-        group.socket = match own.ip().is_unspecified() {
-            true if port.count > 1 => SocketOf::Several,
-            false if port.on_every_address => SocketOf::Another,
-            _ => SocketOf::Itself,
-        };
-    }
+    share_sockets(&mut all.addresses);
+    Ok(all)
 }
 
 fn join(
-    groups: &mut Vec<ListenGroup>,
+    all: &mut Listens,
     known: &mut HashMap<tw_net::Addr, usize>,
     id: ServerId,
     server: &Server,
@@ -217,21 +195,23 @@ fn join(
     let at = match known.get(address) {
         Some(at) => *at,
         None => {
-            groups.push(ListenGroup {
+            all.addresses.push(ListenAddress {
                 address: address.clone(),
                 options: listen.options.clone(),
-                given: Given::default(),
                 socket: SocketOf::Itself,
+            });
+            all.groups.push(ListenGroup {
+                given: Given::default(),
                 proxy_protocol: false,
                 names: ServerNames::default(),
                 default_server: id,
                 members: Vec::new(),
             });
-            known.insert(address.clone(), groups.len() - 1);
-            groups.len() - 1
+            known.insert(address.clone(), all.groups.len() - 1);
+            all.groups.len() - 1
         }
     };
-    let group = &mut groups[at];
+    let group = &mut all.groups[at];
     // Servers come one after the other.
     if group.members.last() == Some(&id) {
         return fail(format!("a duplicate listen {address}"));
@@ -243,7 +223,7 @@ fn join(
             return fail(format!("duplicate listen options for {address}"));
         }
         group.given.options = true;
-        group.options = listen.options.clone();
+        all.addresses[at].options = listen.options.clone();
     }
     if listen.default_server {
         if group.given.default_server {

@@ -9,11 +9,11 @@ use tw_conf::{
 use tw_http::Method;
 
 use super::{Loader, Seen};
-use crate::config_thread::step_back;
-use crate::core::main;
 use crate::http::plan::MethodSet;
 use crate::http::route::Pattern;
 use crate::module::{Module, Raw};
+use tw_core::config_thread::step_back;
+use tw_core::process as main;
 use tw_core::regex::Caseless;
 
 /// Settings as written of one block and of the blocks in it.

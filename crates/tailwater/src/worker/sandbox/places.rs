@@ -7,11 +7,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use landlock::{AccessFs, BitFlags, make_bitflags};
+use tw_core::process::Sandbox;
+use tw_core::reach::Access;
 use tw_log::{SyslogServer, Target};
 use tw_net::Addr;
-use tw_server::core::main::Sandbox;
 use tw_server::http::generation::Config;
-use tw_server::reach::Access;
 
 use super::{READ, Role};
 use crate::conf::path;

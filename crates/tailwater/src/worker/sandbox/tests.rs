@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use rustix::process::Pid;
-use tw_server::load::Kept;
+use tw_core::kept::Kept;
 use tw_testkit::{Lacks, TempDir, leave_out};
 
 use super::*;

@@ -123,7 +123,7 @@ impl TempPath {
                 word.number().filter(|n| (1..=3).contains(n)).ok_or_else(|| node.invalid_value(word))?;
             *level = digits as u8;
         }
-        let path = crate::load::path_bytes(&cx.full_path(&node.arg(0)?.bytes));
+        let path = tw_core::process::path_bytes(&cx.full_path(&node.arg(0)?.bytes));
         Ok(Self { path, levels })
     }
 }

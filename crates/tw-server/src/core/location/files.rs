@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tw_conf::{Args, Buffers, ConfError, Directive, Node, Setting, Word, record};
 
+use super::aio::PoolRef;
 use super::{ALL, ALL_IF};
 use crate::load::Resolve;
-use crate::pools::PoolRef;
 use crate::vars::Template;
 
 /// How files are read.

@@ -8,9 +8,9 @@ use tw_log::Level;
 
 use super::Conn;
 use super::conn::WaitError;
-use crate::event_loop::OneMore;
 use crate::http::entry::choose_server;
 use crate::http::request::Request;
+use tw_core::event_loop::OneMore;
 
 /// Bytes asked of the socket for a request head.
 const HEAD_READ: usize = 4096;

@@ -65,7 +65,7 @@ pub(super) fn encode(conn: &Conn, r: &mut Request, delimiter: Delimiter) -> usiz
     let server = if r.out.fields.has(Known::Server) { Bytes::new() } else { special::server_name(r) };
     let mut address = Vec::new();
     let location_base = respond::location_base(r, &mut address);
-    let date = conn.client.home.date();
+    let date = conn.client.home.app.date();
     let context = EncodeContext {
         date: &date,
         server: &server,
@@ -74,7 +74,7 @@ pub(super) fn encode(conn: &Conn, r: &mut Request, delimiter: Delimiter) -> usiz
         location_base,
         vary_accept_encoding: r.out.varies_by_coding && r.plan().core.compression.vary,
     };
-    let mut out = conn.client.home.head_out.borrow_mut();
+    let mut out = conn.client.home.buffers.head_out.borrow_mut();
     out.clear();
     r.out.encode_h1(&context, &mut out);
     out.len()

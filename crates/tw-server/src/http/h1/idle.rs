@@ -5,7 +5,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::Conn;
-use crate::event_loop::{Expendable, OneMore};
+use tw_core::event_loop::{Expendable, OneMore};
 
 /// How long an idle connection still waits for a request when its loop leaves; and then, half closed, for its client to
 /// close it. A client that is about to ask is answered, and told that the connection ends.
@@ -42,7 +42,7 @@ impl Conn {
         if timeout.is_zero() && !protected.is_zero() {
             return Woken::Close;
         }
-        let mut expendable = Expendable::new(&self.client);
+        let mut expendable = Expendable::new(&self.client.home.connections, &self.client.place);
         let _waiting = OneMore::in_level(&home.tally.waiting);
         self.read_deadline.borrow_mut().set(timeout);
         let woken = poll_fn(|cx| {
@@ -83,7 +83,7 @@ impl Conn {
 
     /// Waits until bytes of the client may be there, at most `time`, or until the connection is asked to close.
     pub(crate) async fn readable_or_called(&self, time: Duration) -> Result<(), Unready> {
-        let mut expendable = Expendable::new(&self.client);
+        let mut expendable = Expendable::new(&self.client.home.connections, &self.client.place);
         self.read_deadline.borrow_mut().set(time);
         poll_fn(|cx| {
             if let Poll::Ready(ready) = self.transport.poll_readable(cx) {

@@ -115,7 +115,7 @@ fn first(
     delimiter: Delimiter,
 ) -> Result<Option<Rest>, Failure> {
     let home = &conn.client.home;
-    let mut head = home.head_out.borrow_mut();
+    let mut head = home.buffers.head_out.borrow_mut();
     let head_len = r.costs.sent.head as usize;
     head.truncate(head_len);
     let is_limited = r.costs.limit_rate.is_some() || r.plan().core.send.limit_rate.is_some();
@@ -134,7 +134,7 @@ fn first(
             written
         }
         Body::File(span) => {
-            let mut scratch = home.scratch.borrow_mut();
+            let mut scratch = home.buffers.scratch.borrow_mut();
             let want = scratch.len().min(usize::try_from(span.len).unwrap_or(usize::MAX));
             let Some(disk) = r.disk() else { return Err(Failure::Body(io::ErrorKind::NotFound.into())) };
             match read_now(disk, span, &mut scratch[..want]) {
@@ -237,7 +237,7 @@ async fn pull(
         if pace.is_some() || out.len() >= GATHER_MAX {
             write_all(r, conn, std::mem::take(&mut out).into(), timeout, pace.as_deref_mut()).await?;
         }
-        while !conn.client.home.may_copy(0) {
+        while !conn.client.home.budget.may_copy(0) {
             // A body can be made faster than it is needed for as long as its client is fast.
             tw_rt::yield_now().await;
         }
@@ -298,7 +298,7 @@ async fn next_piece(
         poll_fn(|cx| {
             let begun = Instant::now();
             let polled = next.as_mut().poll(cx);
-            conn.client.home.charge(begun.elapsed());
+            conn.client.home.budget.charge(begun.elapsed());
             match polled {
                 Poll::Ready(piece) => Poll::Ready(piece.map_err(Failure::Body)),
                 Poll::Pending => {

@@ -10,9 +10,9 @@ use tw_disk::{Disk, DiskError, Now, SentEnd};
 use super::Conn;
 use super::pace::Pace;
 use super::send::{Failure, wait_writable, write_all, write_now};
-use crate::event_loop::SCRATCH_SIZE;
 use crate::http::body::FileSpan;
 use crate::http::request::Request;
+use tw_core::event_loop::SCRATCH_SIZE;
 
 /// Smallest piece that a pool thread sends itself (`sendfile on`); less is copied by the loop in no time.
 const SENDFILE_MIN: usize = 64 << 10;
@@ -54,12 +54,12 @@ pub(super) async fn send_file(
         if let Some(pace) = pace.as_deref_mut() {
             want = want.min(pace.allowance(r, conn).await?);
         }
-        if !conn.client.home.may_copy(want) {
+        if !conn.client.home.budget.may_copy(want) {
             tw_rt::yield_now().await;
             continue;
         }
         let moved = {
-            let mut scratch = conn.client.home.scratch.borrow_mut();
+            let mut scratch = conn.client.home.buffers.scratch.borrow_mut();
             match read_now(&disk, span, &mut scratch[..want]) {
                 Now::Ready(Ok(0)) => return Err(Failure::Body(io::ErrorKind::UnexpectedEof.into())),
                 Now::Ready(Ok(n)) => Moved::Written(n, write_now(conn, &scratch[..n])),

@@ -46,7 +46,7 @@ pub(crate) async fn serve(conn: Rc<Conn>) {
     // Whether the first read is tried before the loop says that there is something.
     let mut is_try = conn.transport.may_have_input();
     while !early.is_empty() || matches!(conn.idle(wait).await, Woken::Readable) {
-        let mut r = home.take_request();
+        let mut r = home.app.take_request();
         r.bind(&conn.client, Wire::H1(conn.clone()));
         if !early.is_empty() {
             r.head.push(&std::mem::take(&mut early));
@@ -58,7 +58,7 @@ pub(crate) async fn serve(conn: Rc<Conn>) {
         }
         let linger = (after == After::Close).then(|| r.plan().core.lingering);
         let unread = !r.head.rest().is_empty() || r.body.is_pending();
-        home.give_back(r);
+        home.app.give_back(r);
         match linger {
             None if after == After::KeepAlive => wait = conn.keepalive_timeout.get(),
             None => return,

@@ -11,23 +11,26 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use tw_conf::Span;
+use tw_core::generation::ListenAddress;
 use tw_http::Progress;
 use tw_net::{Addr, Transport};
 use tw_rt::{Deadline, FirstBytes, LoopOptions, Socket};
 
 use super::{AGAIN, Next, ask, decide, locate};
-use crate::config_thread::Live;
 use crate::core::location::{Location, Visibility};
-use crate::event_loop::{Counts, Loop};
+use crate::event_loop::Loop;
 use crate::http::client::{Client, Scheme};
 use crate::http::entry;
+use crate::http::generation::Live;
+use crate::http::generation::LoopGeneration;
 use crate::http::generation::{ListenGroup, ServerId};
 use crate::http::h1;
 use crate::http::plan::{Outcome, Phase, Plan};
 use crate::http::realpath_root;
-use crate::http::request::{LoopGeneration, Request};
+use crate::http::request::Request;
 use crate::http::route::{Pattern, ServerName};
 use crate::http::wire::Wire;
+use tw_core::event_loop::Counts;
 use tw_core::names::HostName;
 
 /// Longest time for all rewrite phases of one explanation; only a disk that stands still takes it.
@@ -87,7 +90,7 @@ pub fn explain(generation: Live, asked: Asked) -> io::Result<Result<Explanation,
 async fn explain_here(generation: Live, asked: &Asked) -> io::Result<Result<Explanation, String>> {
     let mut told = Explanation::default();
     let Some(at) = listen_for(&generation.listens, asked) else {
-        let known: Vec<_> = generation.listens.iter().map(|group| group.address.to_string()).collect();
+        let known: Vec<_> = generation.listens.iter().map(|listen| listen.address.to_string()).collect();
         let known = if known.is_empty() { "nothing".to_owned() } else { known.join(", ") };
         return Ok(Err(format!("no server listens on port {} (listening: {known})", asked.port)));
     };
@@ -100,7 +103,7 @@ async fn explain_here(generation: Live, asked: &Asked) -> io::Result<Result<Expl
     let client = Client::new(1, Scheme::Http, client, Rc::new(address.clone()), home.clone());
     let conn = h1::Conn::new(client.clone(), Transport::Plain(socket));
     conn.pretend_local(local_of(&address, asked));
-    let mut r = home.take_request();
+    let mut r = home.app.take_request();
     r.bind(&client, Wire::H1(conn));
     r.begin();
     let outcome = match read(&mut r, at, asked) {
@@ -114,19 +117,19 @@ async fn explain_here(generation: Live, asked: &Asked) -> io::Result<Result<Expl
         }
         Err(refused) => Err(refused),
     };
-    home.give_back(r);
+    home.app.give_back(r);
     Ok(outcome)
 }
 
 /// The listening address a request for this host and port comes to: the host's own, else that of all addresses.
-fn listen_for(groups: &[ListenGroup], asked: &Asked) -> Option<usize> {
+fn listen_for(listens: &[ListenAddress], asked: &Asked) -> Option<usize> {
     let host = literal(&asked.host);
-    let inet = |group: &ListenGroup| group.address.inet().filter(|addr| addr.port() == asked.port);
+    let inet = |listen: &ListenAddress| listen.address.inet().filter(|addr| addr.port() == asked.port);
     let exact = |addr: SocketAddr| host == Some(addr.ip());
     let every = |addr: SocketAddr| {
         addr.ip().is_unspecified() && host.is_none_or(|host| host.is_ipv4() == addr.is_ipv4())
     };
-    let position = |fits: &dyn Fn(SocketAddr) -> bool| groups.iter().position(|g| inet(g).is_some_and(fits));
+    let position = |fits: &dyn Fn(SocketAddr) -> bool| listens.iter().position(|g| inet(g).is_some_and(fits));
     // Of a name it is not known where it leads: any address will do.
     position(&exact).or_else(|| position(&every)).or_else(|| match host {
         None => position(&|_| true),
@@ -161,7 +164,7 @@ fn local_of(address: &Addr, asked: &Asked) -> Addr {
 /// Makes the head and reads it as it would be read from a socket.
 fn read(r: &mut Request, at: usize, asked: &Asked) -> Result<(), String> {
     let generation = r.generation().clone();
-    let group = &generation.listens[at];
+    let group = &generation.groups[at];
     r.route.server = group.default_server;
     let port = match asked.port {
         80 => String::new(),
@@ -185,11 +188,11 @@ fn read(r: &mut Request, at: usize, asked: &Asked) -> Result<(), String> {
 
 fn tell_server(r: &Request, at: usize, told: &mut Explanation) {
     let generation = r.generation();
-    let group = &generation.listens[at];
+    let (group, address) = (&generation.groups[at], &generation.listens[at].address);
     let server = generation.server(r.route.server);
-    let listen = server.settings.listens.iter().find(|listen| listen.addresses.contains(&group.address));
+    let listen = server.settings.listens.iter().find(|listen| listen.addresses.contains(address));
     let note = if group.proxy_protocol { ", behind the PROXY protocol" } else { "" };
-    told.tell("listen", format!("{}{note}", group.address), listen.and_then(|listen| listen.span));
+    told.tell("listen", format!("{address}{note}"), listen.and_then(|listen| listen.span));
     let host = String::from_utf8_lossy(&r.route.host);
     let name = match &*server.settings.name {
         b"" => "without a name".to_owned(),
@@ -481,8 +484,8 @@ fn text(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config_thread::ConfigThread;
     use crate::testing::generation;
+    use tw_core::config_thread::ConfigThread;
 
     fn told(conf: &str, host: &str, port: u16, target: &str) -> Vec<String> {
         let asked = Asked {

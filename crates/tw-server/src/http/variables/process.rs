@@ -10,8 +10,8 @@ use tw_rt::clock;
 
 use super::client::current_path;
 use super::{Request, put, put_decimals, put_maybe, put_number, put_seconds};
-use crate::NGINX_VERSION;
 use crate::vars::{Value, VarDef};
+use tw_core::NGINX_VERSION;
 
 pub(super) static VARIABLES: &[VarDef] = &[
     VarDef::one("msec", msec, "Time in seconds with milliseconds."),

@@ -308,7 +308,7 @@ fn time_and_process() {
         assert_eq!(eval(r, "$time_iso8601_ms"), format!("{time}.{:03}{zone}", now.msec));
         assert_eq!(eval(r, "$request_time"), "0.000");
         assert_eq!(eval(r, "$pid $hostname"), format!("{} host.example", std::process::id()));
-        assert_eq!(eval(r, "$nginx_version"), crate::NGINX_VERSION);
+        assert_eq!(eval(r, "$nginx_version"), tw_core::NGINX_VERSION);
         assert_eq!(eval(r, "$disk_inline $disk_wait_time $disk_queue_time"), "1 0.000000 0.000000");
         assert_eq!(eval(r, "$realpath_root"), "-");
     });

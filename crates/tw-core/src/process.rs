@@ -1,13 +1,19 @@
 //! Settings of the process and its loops: the `main` and `events` contexts (nginx: ngx_core_module, ngx_events_module).
 
-use std::time::Duration;
-use tw_base::Limit;
+mod debug_connection;
 
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
+
+use tw_base::Limit;
 use tw_conf::{
     Args, ConfError, Cx, Directive, EVENTS, MAIN, Node, Setting, WithoutEffect, Word, record, units,
 };
 
-use super::debug_connection::DebugPeer;
+pub use debug_connection::DebugPeer;
+
 use crate::log::LogTarget;
 use crate::pools::PoolSettings;
 
@@ -159,7 +165,8 @@ pub enum ConnectionBalance {
 /// Most loops of a process.
 pub const WORKERS_MAX: u64 = 1024;
 
-pub(crate) const LIMITS: &[Limit] = &[
+/// What bounds the process.
+pub const LIMITS: &[Limit] = &[
     Limit::count(
         "WORKERS_MAX",
         WORKERS_MAX,
@@ -421,7 +428,7 @@ impl MainSettings {
             open_files_inactive: raw.open_files_inactive.or(None, Duration::from_secs(20)),
             compression_memory: raw.compression_memory.or(None, 128 << 20),
             daemon: raw.daemon.or(None, true),
-            pid: crate::load::path_bytes(
+            pid: path_bytes(
                 &cx.full_path(&raw.pid.take().unwrap_or_else(|| b"logs/nginx.pid".as_slice().into())),
             )
             .into_bytes()
@@ -444,7 +451,12 @@ impl MainSettings {
     }
 }
 
+/// A path for system calls. A NUL, which the language cannot write, would end it.
+pub fn path_bytes(path: &Path) -> CString {
+    CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
+}
+
 /// Stores one directive of `main` or `events`.
-pub(crate) fn set(index: usize, raw: &mut Raw, node: &Node, cx: &mut Cx<'_>) -> Result<(), ConfError> {
+pub fn set(index: usize, raw: &mut Raw, node: &Node, cx: &mut Cx<'_>) -> Result<(), ConfError> {
     (DIRECTIVES[index].set)(raw, node, cx)
 }

@@ -15,7 +15,7 @@ pub(super) const METRICS: &[Metric] = &[
         kind: Kind::Gauge,
         labels: &[],
         doc: "Number of the configuration: 1 after the start, one more with every reload that succeeded.",
-        read: |scrape, out| out.value(&[], scrape.request().generation().id),
+        read: |scrape, out| out.value(&[], scrape.generation),
     },
     Metric {
         name: "uptime_seconds",
@@ -23,7 +23,7 @@ pub(super) const METRICS: &[Metric] = &[
         labels: &[],
         doc: "Time since the start.",
         read: |scrape, out| {
-            let started = scrape.request().client().home.counts.started.at;
+            let started = scrape.counts().started.at;
             out.float(&[], tw_rt::clock::now().saturating_duration_since(started).as_secs_f64());
         },
     },
@@ -33,7 +33,7 @@ pub(super) const METRICS: &[Metric] = &[
         labels: &[],
         doc: "When it was started, in seconds since 1970.",
         read: |scrape, out| {
-            let started = scrape.request().client().home.counts.started.wall;
+            let started = scrape.counts().started.wall;
             out.float(&[], started.secs as f64 + f64::from(started.msec) / 1e3);
         },
     },
@@ -53,13 +53,13 @@ pub(super) const METRICS: &[Metric] = &[
         kind: Kind::Counter,
         labels: &[],
         doc: "Panics: bugs in Tailwater. The error log has a line with the stack for each.",
-        read: |scrape, out| out.value(&[], scrape.request().client().home.counts.panics.value()),
+        read: |scrape, out| out.value(&[], scrape.counts().panics.value()),
     },
     Metric {
         name: "workers",
         kind: Kind::Gauge,
         labels: &[],
         doc: "Event loops that run, those included that only finish what they have begun.",
-        read: |scrape, out| out.value(&[], scrape.request().client().home.counts.loops().len() as u64),
+        read: |scrape, out| out.value(&[], scrape.counts().loops().len() as u64),
     },
 ];

@@ -12,7 +12,7 @@ pub struct Kept(HashMap<(TypeId, Box<[u8]>), Object>);
 
 impl Kept {
     /// The object of this name: the one in use already, the `previous` one if it `fits`, or a new one.
-    pub(super) fn keep<T: Send + Sync + 'static>(
+    pub fn keep<T: Send + Sync + 'static>(
         &mut self,
         previous: &Self,
         name: &[u8],

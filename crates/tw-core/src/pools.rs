@@ -1,15 +1,10 @@
-//! Thread pools by name, and which one a location uses.
+//! Thread pools by name, and the ways to use them.
 
 use std::collections::HashMap;
+
 use tw_base::Limit;
-
-use tw_conf::{ConfError, Node, Word};
+use tw_conf::{ConfError, Node};
 use tw_disk::{Aio, Disk, Pool};
-
-use crate::http::plan::Plan;
-use crate::http::request::Request;
-use crate::load::Resolve;
-use crate::vars::Template;
 
 /// `thread_pool NAME threads=N [max_queue=M]`
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,13 +20,14 @@ pub struct PoolSettings {
 }
 
 /// Index of the pool `default`.
-const DEFAULT: usize = 0;
+pub const DEFAULT: usize = 0;
 /// Threads of the pool `default`, as in nginx.
 pub const DEFAULT_THREADS: u32 = 32;
 /// Tasks that may wait for the pool `default`, as in nginx.
 pub const DEFAULT_MAX_QUEUE: usize = 65536;
 
-pub(crate) const LIMITS: &[Limit] = &[
+/// What bounds pools.
+pub const LIMITS: &[Limit] = &[
     Limit::parameter("thread_pool", "threads=", "32", "Jobs at work in one pool", "further jobs wait"),
     Limit::parameter(
         "thread_pool",
@@ -78,60 +74,25 @@ impl PoolSettings {
     }
 }
 
-/// `aio`: how a location's file operations wait.
-#[derive(Clone)]
-pub struct PoolRef {
-    mode: Mode,
-    pool: Choice,
-}
-
+/// How work that may wait is done (`aio`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mode {
+pub enum Mode {
+    /// The loop itself waits.
     Off,
+    /// A thread of a pool does.
     Threads,
+    /// Files are read by io_uring, the rest is done by threads.
     Uring,
 }
 
-#[derive(Clone)]
-enum Choice {
-    Fixed(usize),
-    Named(Template),
-}
-
-impl PoolRef {
-    /// `aio threads`: the pool `default`.
-    pub const DEFAULT: Self = Self { mode: Mode::Threads, pool: Choice::Fixed(DEFAULT) };
-
-    /// Whether the loop itself waits (`aio off`).
-    pub(crate) fn waits_inline(&self) -> bool {
-        self.mode == Mode::Off
-    }
-
-    /// Whether files are read by io_uring (`aio on`).
-    pub fn uses_ring(&self) -> bool {
-        self.mode == Mode::Uring
-    }
-
-    /// Reads the argument of `aio`.
-    pub fn parse(word: &Word, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
-        let mode = match &*word.bytes {
-            b"off" => Mode::Off,
-            b"on" => Mode::Uring,
-            b"threads" => Mode::Threads,
-            bytes => match bytes.strip_prefix(b"threads=") {
-                Some(name) if !name.is_empty() => {
-                    let name = cx.template_text(name, Some(word.span))?;
-                    let pool = match name.constant() {
-                        Some(name) => Choice::Fixed(cx.pool(name, word.span)?),
-                        None => Choice::Named(name),
-                    };
-                    return Ok(Self { mode: Mode::Threads, pool });
-                }
-                _ => return Err(ConfError::new("invalid value in \"aio\" directive").at(word.span)),
-            },
-        };
-        Ok(Self { mode, pool: Choice::Fixed(DEFAULT) })
-    }
+/// Whether files are read by io_uring somewhere (`aio on`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Ring {
+    /// Nowhere: none is started.
+    #[default]
+    Unused,
+    /// Somewhere.
+    Used,
 }
 
 /// The disks of one generation: each pool in each mode.
@@ -141,30 +102,27 @@ pub struct Disks {
 }
 
 impl Disks {
-    /// Handles for the pools, in the order of the configuration. A ring is started for `aio on` only.
-    pub fn new(pools: impl IntoIterator<Item = Pool>, plans: &[Plan]) -> Self {
-        let uses_ring = plans.iter().any(|plan| plan.core.files.aio.uses_ring());
+    /// Handles for the pools, in the order of the configuration.
+    pub fn new(pools: impl IntoIterator<Item = Pool>, ring: Ring) -> Self {
         let mut disks = Self { pools: Vec::new(), names: HashMap::new() };
         for pool in pools {
             let index = disks.pools.len();
             disks.names.insert(pool.name().into(), index);
             let disk = |aio| Disk::new(pool.clone(), aio);
-            let ring = if uses_ring && index == DEFAULT { Aio::Uring } else { Aio::Threads };
+            let ring = if ring == Ring::Used && index == DEFAULT { Aio::Uring } else { Aio::Threads };
             disks.pools.push([disk(Aio::Off), disk(Aio::Threads), disk(ring)]);
         }
         disks
     }
 
-    /// The disk a location uses for `r`; `None` when a name made of variables is not that of a pool.
-    pub fn of(&self, choice: &PoolRef, r: &Request) -> Option<&Disk> {
-        let index = match &choice.pool {
-            Choice::Fixed(index) => *index,
-            Choice::Named(name) => {
-                let name = name.value(r);
-                *self.names.get(std::str::from_utf8(&name).ok()?)?
-            }
-        };
-        self.pools.get(index)?.get(choice.mode as usize)
+    /// The index of the pool of this name.
+    pub fn named(&self, name: &[u8]) -> Option<usize> {
+        self.names.get(std::str::from_utf8(name).ok()?).copied()
+    }
+
+    /// A pool, used in this way.
+    pub fn get(&self, pool: usize, mode: Mode) -> Option<&Disk> {
+        self.pools.get(pool)?.get(mode as usize)
     }
 
     /// The disk of the pool `default` with threads, for work that belongs to no location.

@@ -1,11 +1,11 @@
 //! Metrics as records, and the two forms in which they are written: Prometheus text and JSON.
 //!
 //! A record stands beside the code that counts, and is all there is to do: the `metrics` location writes it, the status
-//! page can plot it, `docs/metrics.md` explains it. A module lists its own in [`Settings::METRICS`]:
+//! page can plot it, `docs/metrics.md` explains it. A module lists its own in `Settings::METRICS`:
 //!
 //! ```
 //! use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-//! use tw_server::metrics::{Kind, Metric};
+//! use tw_core::metrics::{Kind, Metric};
 //!
 //! /// What the module keeps for the process (`Resolve::keep`).
 //! struct Zone {
@@ -19,14 +19,12 @@
 //!     doc: "Requests that limit_req delayed.",
 //!     // One sample per zone of the configuration.
 //!     read: |scrape, out| {
-//!         for (name, zone) in scrape.request().generation().kept.of_type::<Zone>() {
+//!         for (name, zone) in scrape.config().kept.of_type::<Zone>() {
 //!             out.value(&[&String::from_utf8_lossy(name)], zone.delayed.load(Relaxed));
 //!         }
 //!     },
 //! }];
 //! ```
-//!
-//! [`Settings::METRICS`]: crate::module::Settings::METRICS
 
 mod disk;
 mod logs;
@@ -40,7 +38,9 @@ use std::cell::OnceCell;
 use tw_base::hist::Snapshot;
 use tw_disk::{DeviceStats, PoolStats};
 
-use crate::http::request::Request;
+use crate::event_loop::Counts;
+use crate::generation::{Config, Configuration, Generation};
+use crate::pools::Disks;
 
 pub use text::{CONTENT_TYPE, json_string};
 
@@ -130,26 +130,47 @@ pub enum Format {
 
 /// One look at what is counted. What several metrics read is copied once.
 pub struct Scrape<'a> {
-    request: &'a Request,
+    counts: &'a Counts,
+    generation: u64,
+    config: &'a Config,
+    disks: &'a Disks,
     resident_bytes: Option<u64>,
     pools: OnceCell<Vec<PoolStats>>,
     devices: OnceCell<Vec<DeviceStats>>,
 }
 
 impl<'a> Scrape<'a> {
-    /// A look by `request`. `resident_bytes` is the process's memory, which only the disk door can tell.
-    pub fn new(request: &'a Request, resident_bytes: Option<u64>) -> Self {
-        Self { request, resident_bytes, pools: OnceCell::new(), devices: OnceCell::new() }
+    /// A look at the counters of the process and at what `generation` has. `resident_bytes` is the process's memory, which
+    /// only the disk door can tell.
+    pub fn new<C: Configuration>(
+        counts: &'a Counts,
+        generation: &'a Generation<C>,
+        resident_bytes: Option<u64>,
+    ) -> Self {
+        Self {
+            counts,
+            generation: generation.id,
+            config: &generation.config,
+            disks: &generation.disks,
+            resident_bytes,
+            pools: OnceCell::new(),
+            devices: OnceCell::new(),
+        }
     }
 
-    /// The request that asks: it leads to the worker, the counters of the process and the generation.
-    pub fn request(&self) -> &'a Request {
-        self.request
+    /// What loops count for the process.
+    pub fn counts(&self) -> &'a Counts {
+        self.counts
+    }
+
+    /// The configuration, and what it keeps for the process.
+    pub fn config(&self) -> &'a Config {
+        self.config
     }
 
     /// Every thread pool.
     pub fn pools(&self) -> &[PoolStats] {
-        self.pools.get_or_init(|| self.request.generation().disks.pools().map(|d| d.pool().stats()).collect())
+        self.pools.get_or_init(|| self.disks.pools().map(|d| d.pool().stats()).collect())
     }
 
     /// Every device that was used.
@@ -204,15 +225,13 @@ fn seconds(ns: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::with_request;
+    use crate::testing::generation;
 
-    /// Every metric of the core as text, for a request.
+    /// Every metric of the core as text.
     fn text(format: Format) -> String {
-        with_request("server { }", "GET / HTTP/1.0\r\n\r\n", move |r| {
-            let mut out = String::new();
-            Scrape::new(r, Some(4096)).write(format, core(), &mut out);
-            out
-        })
+        let mut out = String::new();
+        Scrape::new(&Counts::default(), &generation(), Some(4096)).write(format, core(), &mut out);
+        out
     }
 
     #[test]

@@ -35,7 +35,7 @@ struct Slot<T> {
 
 /// A client's place. It is no other's before it has left.
 #[derive(Debug)]
-pub(crate) struct Place(u32);
+pub struct Place(u32);
 
 impl<T> Default for Roll<T> {
     fn default() -> Self {

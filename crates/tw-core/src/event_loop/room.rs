@@ -9,12 +9,11 @@ use std::rc::{Rc, Weak};
 use std::task::{Context, Poll};
 
 use tw_base::Limit;
-use tw_disk::Errno;
 use tw_net::AcceptError;
+use tw_rt::TaskGroup;
 
-use super::Loop;
 use super::roll::{Place, Roll};
-use crate::http::client::Client;
+use super::{Application, Connected, Loop};
 
 /// Waiting connections closed at once to make room.
 const CLOSE_AT_ONCE: usize = 32;
@@ -26,44 +25,80 @@ pub(super) const LIMIT: Limit = Limit::count(
     "the next connection closes more",
 );
 
-/// Who is connected, and who could go.
-#[derive(Default)]
-pub(super) struct Clients {
-    roll: RefCell<Roll<Weak<Client>>>,
+/// Who is connected to a loop, and who could go.
+pub struct Connections<C> {
+    /// A task for each connection.
+    pub(super) tasks: TaskGroup,
+    roll: RefCell<Roll<Weak<C>>>,
     /// The second in which an operator was last told that connections are closed.
     told: Cell<i64>,
+}
+
+impl<C> Default for Connections<C> {
+    fn default() -> Self {
+        Self { tasks: TaskGroup::new(), roll: RefCell::default(), told: Cell::new(0) }
+    }
+}
+
+impl<C> Connections<C> {
+    /// How many there are.
+    #[expect(clippy::len_without_is_empty, reason = "nobody asks whether there are none")]
+    pub fn len(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Whether the loop is about to end: who waits for a request is told to go.
+    pub fn is_stopping(&self) -> bool {
+        self.tasks.is_stopping()
+    }
+
+    /// Gives a client its place; it leaves it when it is dropped.
+    pub fn enter(&self, client: Weak<C>) -> Place {
+        self.roll.borrow_mut().enter(client)
+    }
+
+    /// Forgets a client.
+    pub fn leave(&self, place: &Place) {
+        self.roll.borrow_mut().leave(place);
+    }
+
+    /// Asks the eighth of the waiting connections that waits longest to close, at most [`CLOSE_AT_ONCE`] (nginx's
+    /// numbers).
+    pub fn close_waiting(&self) -> Room {
+        let mut roll = self.roll.borrow_mut();
+        let count = (roll.waiting() / 8).clamp(1, CLOSE_AT_ONCE);
+        let mut room = Room::None;
+        for _ in 0..count {
+            let Some(waker) = roll.call() else { break };
+            waker.wake();
+            room = Room::Made;
+        }
+        room
+    }
+}
+
+impl<C: Connected> Connections<C> {
+    /// The client of a connection, by its number. Looks at all of them.
+    pub(super) fn client(&self, id: u64) -> Option<Rc<C>> {
+        self.roll.borrow().all().filter_map(Weak::upgrade).find(|client| client.id() == id)
+    }
 }
 
 /// Whether there is room, or will be once the tasks that were woken have run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Room {
+pub enum Room {
     /// There is, or will be.
     Made,
     /// Nothing can be closed.
     None,
 }
 
-impl Loop {
-    /// Gives a client its place; it leaves it when it is dropped.
-    pub(crate) fn enter(&self, client: Weak<Client>) -> Place {
-        self.clients.roll.borrow_mut().enter(client)
-    }
-
-    /// Forgets a client.
-    pub(crate) fn leave(&self, place: &Place) {
-        self.clients.roll.borrow_mut().leave(place);
-    }
-
-    /// The client of a connection, by its number. Looks at all of them.
-    pub(super) fn client(&self, id: u64) -> Option<Rc<Client>> {
-        self.clients.roll.borrow().all().filter_map(Weak::upgrade).find(|client| client.id == id)
-    }
-
+impl<A: Application> Loop<A> {
     /// Makes room for a connection where `limit` are open.
     // DIFF(nginx): nginx begins when less than a sixteenth is free, because a connection it closes may linger.
     pub(super) fn make_room(&self, limit: u64) -> Room {
-        let room = self.close_waiting();
+        let room = self.connections.close_waiting();
         if room == Room::Made {
             self.tell(format_args!("{limit} worker_connections are not enough, reusing connections"));
         }
@@ -94,62 +129,49 @@ impl Loop {
     }
 
     fn free_own_descriptors(&self) -> Room {
-        match self.files.borrow_mut().made_room(Errno::MFILE) {
-            true => Room::Made,
-            false => self.close_waiting(),
+        match self.app.free_descriptor() {
+            Room::Made => Room::Made,
+            Room::None => self.connections.close_waiting(),
         }
-    }
-
-    /// Asks the eighth of the waiting connections that waits longest to close, at most [`CLOSE_AT_ONCE`] (nginx's
-    /// numbers).
-    pub(crate) fn close_waiting(&self) -> Room {
-        let mut roll = self.clients.roll.borrow_mut();
-        let count = (roll.waiting() / 8).clamp(1, CLOSE_AT_ONCE);
-        let mut room = Room::None;
-        for _ in 0..count {
-            let Some(waker) = roll.call() else { break };
-            waker.wake();
-            room = Room::Made;
-        }
-        room
     }
 
     /// Warns once a second.
     fn tell(&self, message: fmt::Arguments<'_>) {
         let now = tw_rt::clock::unix().secs;
-        if self.clients.told.replace(now) != now {
+        if self.connections.told.replace(now) != now {
             tw_log::warn!(self.generation().error_log, "{message}");
         }
     }
 }
 
 /// A connection that can be closed to make room, as long as this lives.
-pub(crate) struct Expendable<'c> {
-    client: &'c Client,
+pub struct Expendable<'c, C> {
+    connections: &'c Connections<C>,
+    place: &'c Place,
     has_begun: bool,
 }
 
-impl<'c> Expendable<'c> {
+impl<'c, C> Expendable<'c, C> {
     /// From the first [`poll_called`](Self::poll_called) on, in which it goes to the end of the queue.
-    pub(crate) fn new(client: &'c Client) -> Self {
-        Self { client, has_begun: false }
+    pub fn new(connections: &'c Connections<C>, place: &'c Place) -> Self {
+        Self { connections, place, has_begun: false }
     }
 
     /// Ready when the connection is to be closed. The task of the first call is woken then.
-    pub(crate) fn poll_called(&mut self, cx: &Context<'_>) -> Poll<()> {
-        let mut roll = self.client.home.clients.roll.borrow_mut();
+    pub fn poll_called(&mut self, cx: &Context<'_>) -> Poll<()> {
+        let mut roll = self.connections.roll.borrow_mut();
         if !self.has_begun {
             self.has_begun = true;
-            roll.wait(&self.client.place, cx.waker().clone());
+            roll.wait(self.place, cx.waker().clone());
         }
-        if roll.waits(&self.client.place) { Poll::Pending } else { Poll::Ready(()) }
+        if roll.waits(self.place) { Poll::Pending } else { Poll::Ready(()) }
     }
 }
 
-impl Drop for Expendable<'_> {
+impl<C> Drop for Expendable<'_, C> {
     fn drop(&mut self) {
         if self.has_begun {
-            self.client.home.clients.roll.borrow_mut().go_on(&self.client.place);
+            self.connections.roll.borrow_mut().go_on(self.place);
         }
     }
 }

@@ -13,8 +13,6 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::http::generation::Generation;
-
 /// Loading goes down a few calls for each nested block: as much as the main thread has.
 const STACK_SIZE: usize = 8 << 20;
 
@@ -34,18 +32,20 @@ thread_local! {
 #[derive(Clone)]
 pub struct ConfigThread(Sender<Job>);
 
-enum Job {
-    Run(Box<dyn FnOnce() + Send>),
-    Free(Box<Generation>),
+type Job = Box<dyn FnOnce() + Send>;
+
+/// What takes long to free.
+pub trait Free: Send + Sync + 'static {
+    /// Frees it part by part, and [steps back](step_back) between them.
+    fn free(self);
 }
 
 /// A generation that somebody uses. When nobody does any more, it is freed on the thread it was published by, whichever
 /// thread lets go of it last. There is no other way to share one.
-#[derive(Clone)]
-pub struct Live(Option<Arc<Published>>);
+pub struct Live<G: Free>(Option<Arc<Published<G>>>);
 
-struct Published {
-    generation: Generation,
+struct Published<G> {
+    generation: G,
     home: ConfigThread,
 }
 
@@ -64,10 +64,10 @@ impl ConfigThread {
     /// Runs `work` there and waits for its end. If it panics, so does this.
     pub fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         let (result, done) = mpsc::sync_channel(1);
-        self.send(Job::Run(Box::new(move || {
+        self.send(Box::new(move || {
             // The receiver waits for it.
             let _ = result.send(panic::catch_unwind(AssertUnwindSafe(work)));
-        })));
+        }));
         match done.recv().expect("the thread lives as long as this handle, and answers every job") {
             Ok(value) => value,
             Err(panic) => panic::resume_unwind(panic),
@@ -75,7 +75,7 @@ impl ConfigThread {
     }
 
     /// Makes a generation one that loops can use.
-    pub fn publish(&self, generation: Generation) -> Live {
+    pub fn publish<G: Free>(&self, generation: G) -> Live<G> {
         Live(Some(Arc::new(Published { generation, home: self.clone() })))
     }
 
@@ -86,25 +86,31 @@ impl ConfigThread {
     }
 }
 
-impl Live {
-    fn published(&self) -> &Published {
+impl<G: Free> Live<G> {
+    fn published(&self) -> &Published<G> {
         self.0.as_ref().expect("it is there until the drop")
     }
 }
 
-impl std::ops::Deref for Live {
-    type Target = Generation;
+impl<G: Free> Clone for Live<G> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
 
-    fn deref(&self) -> &Generation {
+impl<G: Free> std::ops::Deref for Live<G> {
+    type Target = G;
+
+    fn deref(&self) -> &G {
         &self.published().generation
     }
 }
 
-impl Drop for Live {
+impl<G: Free> Drop for Live<G> {
     fn drop(&mut self) {
         // Of several that let go at the same time, exactly one gets it.
         if let Some(Published { generation, home }) = self.0.take().and_then(Arc::into_inner) {
-            home.send(Job::Free(Box::new(generation)));
+            home.send(Box::new(move || generation.free()));
         }
     }
 }
@@ -149,39 +155,22 @@ fn serve(jobs: Receiver<Job>, give_back: fn()) {
             Err(RecvTimeoutError::Disconnected) => return,
         };
         STINT_BEGAN.set(Some(Instant::now()));
-        match job {
-            Some(Job::Run(work)) => work(),
-            Some(Job::Free(generation)) => free(*generation),
-            None => {}
+        if let Some(job) = job {
+            job();
         }
         give_back();
-    }
-}
-
-fn free(generation: Generation) {
-    let Generation { mut config, .. } = generation;
-    for plan in std::mem::take(&mut config.plans) {
-        drop(plan);
-        step_back();
-    }
-    for server in std::mem::take(&mut config.servers) {
-        drop(server);
-        step_back();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::plan::LogHandler;
-    use crate::http::request::Request;
-    use crate::testing;
 
     /// Tells on which thread it is dropped.
     struct Witness(Sender<Option<String>>);
 
-    impl LogHandler for Witness {
-        fn log(&self, _r: &Request) {}
+    impl Free for Witness {
+        fn free(self) {}
     }
 
     impl Drop for Witness {
@@ -193,10 +182,8 @@ mod tests {
     #[test]
     fn a_generation_is_freed_on_its_thread_when_the_last_user_lets_go() {
         let (dropped, freed) = mpsc::channel();
-        let mut generation = testing::generation("server { }");
-        generation.config.plans[0].add_log(Witness(dropped));
         let config = ConfigThread::start(|| {}).unwrap();
-        let first = config.publish(generation);
+        let first = config.publish(Witness(dropped));
         let second = first.clone();
         drop(first);
         assert!(freed.try_recv().is_err(), "somebody uses it");
@@ -207,10 +194,7 @@ mod tests {
     #[test]
     fn the_thread_outlives_its_handle_as_long_as_a_generation_is_used() {
         let (dropped, freed) = mpsc::channel();
-        let mut generation = testing::generation("server { }");
-        generation.config.plans[0].add_log(Witness(dropped));
-        let live = ConfigThread::start(|| {}).unwrap().publish(generation);
-        assert_eq!(live.id, 1);
+        let live = ConfigThread::start(|| {}).unwrap().publish(Witness(dropped));
         drop(live);
         assert_eq!(freed.recv().unwrap().as_deref(), Some("config"));
         assert!(freed.recv().is_err());

@@ -27,11 +27,11 @@ use tw_net::listen::Share;
 use tw_net::{AcceptError, Accepted, Acceptor, Addr, ListenSocket};
 use tw_rt::{FirstBytes, watch::Subject};
 
-use super::Loop;
 use super::room::Room;
-use crate::http::generation::SocketOf;
+use super::{Application, Loop};
+use crate::generation::{ListenAddress, SocketOf};
 
-/// Listening sockets for which a loop that begins is prepared beyond those it begins with. What a reload adds later
+/// ListenAddress sockets for which a loop that begins is prepared beyond those it begins with. What a reload adds later
 /// wakes every loop for each connection.
 const SPARE_GATES: usize = 8;
 /// How much the last connections tell of the next one. Where first bytes are rarely there, one in so many is tried.
@@ -172,7 +172,7 @@ impl Accepting {
     }
 }
 
-impl Loop {
+impl<A: Application> Loop<A> {
     /// Accepts from these sockets and from no others. Those it has already stay as they are.
     pub(super) fn listen(self: &Rc<Self>, sockets: Vec<ListenSocket>) {
         let mut old = self.accepting.tasks.take();
@@ -224,14 +224,14 @@ impl Loop {
 
     /// Tries to get its turn to accept, if somebody waits for it. nginx tries once for each of its turns of the loop; this is
     /// called for each request.
-    pub(crate) fn knock(&self) {
+    pub fn knock(&self) {
         if self.accepting.waiting.get() > 0 && self.counts.accept_mutex.is_free() {
             self.accepting.turn.notify_waiters();
         }
     }
 
     /// Learns whether the first bytes of a connection were there when it was taken.
-    pub(crate) fn saw_first_bytes(&self, were_there: bool) {
+    pub fn saw_first_bytes(&self, were_there: bool) {
         let guess = self.accepting.first_bytes.get();
         if guess > 0 {
             let next = if were_there { guess.saturating_add(1) } else { guess / 2 };
@@ -342,8 +342,7 @@ impl Loop {
     fn shared_address(&self, accepted: &Accepted, listen: &Addr) -> Option<Addr> {
         let generation = self.generation.borrow();
         // Where every address has a socket of its own, nobody looks at the list.
-        let several =
-            |g: &crate::http::generation::ListenGroup| g.socket == SocketOf::Several && g.address == *listen;
+        let several = |g: &ListenAddress| g.socket == SocketOf::Several && g.address == *listen;
         if !generation.listens.iter().any(several) {
             return None;
         }

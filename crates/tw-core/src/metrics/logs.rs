@@ -27,7 +27,7 @@ pub(super) const METRICS: &[Metric] = &[
 ];
 
 fn each(scrape: &Scrape<'_>, out: &mut Samples<'_>, read: impl Fn(&tw_log::Counts) -> u64) {
-    for sink in scrape.request().generation().logs.sinks() {
+    for sink in scrape.config().logs.sinks() {
         out.value(&[&sink.name()], read(sink.counts()));
     }
 }

@@ -2,18 +2,15 @@
 
 mod syslog;
 
-use std::ffi::CStr;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use tw_conf::{ConfError, Cx, Node, Word, units};
 use tw_log::{
-    Batch, ErrorLog, ErrorTarget, Level, MEMORY_SIZE_MIN, Memory, OpenError, Opener, Pushed,
-    RING_SIZE_DEFAULT, Sink, SinkConfig, Sinks, SyslogHead, Target,
+    Batch, ErrorLog, ErrorTarget, Level, MEMORY_SIZE_MIN, Memory, OpenError, Opener, RING_SIZE_DEFAULT, Sink,
+    SinkConfig, Sinks, SyslogHead, Target,
 };
-
-use crate::http::request::Request;
 
 pub use syslog::Syslog;
 
@@ -107,21 +104,6 @@ pub const OPENER: Opener = Opener(|path, links| {
     };
     tw_disk::open_log(path, links).map_err(io::Error::from)
 });
-
-/// Queues a line of `r` for the file at `path`: `sink` is one of [`Target::Files`]. It will be written if the root
-/// directory of the request exists, and links on the way are what `disable_symlinks` allows.
-pub fn push_to(sink: &Sink, r: &Request, path: &CStr, line: &[u8]) -> Pushed {
-    let links = match crate::http::files::links(r, path) {
-        tw_disk::Links::Follow => tw_log::Links::Follow,
-        tw_disk::Links::Refuse { from } => tw_log::Links::Refuse(from),
-        tw_disk::Links::SameOwner { from } => tw_log::Links::SameOwner(from),
-    };
-    let root = &r.plan().core.root.path;
-    match root.constant() {
-        Some(root) => sink.push_to(path.to_bytes(), root, links, line),
-        None => sink.push_to(path.to_bytes(), &root.value(r), links, line),
-    }
-}
 
 /// A log that is opened when the configuration goes live; until then, lines go nowhere.
 #[derive(Debug, Clone)]

@@ -24,8 +24,8 @@ use tw_base::{Limit, Whole};
 use tw_net::{Accepted, Addr};
 use tw_rt::LoopStats;
 
-use super::{Loop, Tally};
-use crate::core::main::ConnectionBalance;
+use super::{Application, Loop, Tally};
+use crate::process::ConnectionBalance;
 
 /// Connections on their way to one loop.
 const PASSED_ON_MAX: usize = 64;
@@ -186,7 +186,7 @@ impl Balance {
     }
 }
 
-impl Loop {
+impl<A: Application> Loop<A> {
     /// Lets the other loops know of this one.
     pub(super) fn join_siblings(&self, stats: &Arc<LoopStats>) {
         let (sender, receiver) = channel(PASSED_ON_MAX);

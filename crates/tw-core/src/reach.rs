@@ -1,16 +1,16 @@
-//! What requests make the process open, change and connect to: the raw material of its sandbox.
+//! What clients make the process open, change and connect to: the raw material of its sandbox.
 //!
-//! Modules say it in [`Settings::reach`](crate::module::Settings::reach), one call for each place. Nothing is looked up
+//! Modules say it in `Settings::reach`, one call for each place. Nothing is looked up
 //! here: a place is a path as it is written. Of a path with variables the directory before the first one counts.
 
 use std::collections::HashSet;
 
 use tw_conf::{ConfError, Diagnostics, Span};
 
-use crate::core::main::Sandbox;
+use crate::process::Sandbox;
 use crate::vars::Template;
 
-/// Places that requests reach, each once.
+/// Places that clients reach, each once.
 #[derive(Debug, Default)]
 pub struct Reach {
     places: Vec<Place>,
@@ -42,23 +42,23 @@ pub enum Access {
 
 impl Reach {
     /// Files at or below `path` are read.
-    pub fn reads(&mut self, path: &Template, at: Option<Span>) {
+    pub fn reads<S: 'static>(&mut self, path: &Template<S>, at: Option<Span>) {
         self.add(Access::Read, path, at);
     }
 
     /// The file `path` is read. Others in its directory are, too, for all the sandbox knows: a file that is replaced is
     /// another one.
-    pub fn reads_file(&mut self, path: &Template, at: Option<Span>) {
+    pub fn reads_file<S: 'static>(&mut self, path: &Template<S>, at: Option<Span>) {
         self.add_directory(Access::Read, path.prefix(), at);
     }
 
     /// Files in the directory of `path` are written as logs are.
-    pub fn appends(&mut self, path: &Template, at: Option<Span>) {
+    pub fn appends<S: 'static>(&mut self, path: &Template<S>, at: Option<Span>) {
         self.add_directory(Access::Append, path.prefix(), at);
     }
 
     /// Whatever is at or below `path` is changed.
-    pub fn changes(&mut self, path: &Template, at: Option<Span>) {
+    pub fn changes<S: 'static>(&mut self, path: &Template<S>, at: Option<Span>) {
         self.add(Access::Change, path, at);
     }
 
@@ -83,7 +83,7 @@ impl Reach {
     }
 
     /// Refuses what `sandbox` cannot confine, or warns of it.
-    pub(crate) fn check(&self, sandbox: Sandbox, diagnostics: &mut Diagnostics) -> Result<(), ConfError> {
+    pub fn check(&self, sandbox: Sandbox, diagnostics: &mut Diagnostics) -> Result<(), ConfError> {
         let at = |error: ConfError, span: &Option<Span>| match span {
             Some(span) => error.at(*span),
             None => error,
@@ -109,7 +109,7 @@ impl Reach {
         Ok(())
     }
 
-    fn add(&mut self, access: Access, path: &Template, at: Option<Span>) {
+    fn add<S: 'static>(&mut self, access: Access, path: &Template<S>, at: Option<Span>) {
         match path.constant() {
             Some(path) => self.add_path(access, path),
             None => self.add_directory(access, path.prefix(), at),
@@ -143,11 +143,12 @@ impl Reach {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::Plain;
     use crate::vars::VarTable;
 
     #[test]
     fn variables_end_what_is_known() {
-        let shown = |text: &str, say: fn(&mut Reach, &Template, Option<Span>)| {
+        let shown = |text: &str, say: fn(&mut Reach, &Template<Plain>, Option<Span>)| {
             let mut reach = Reach::default();
             let path = Template::compile(text.as_bytes(), None, &mut VarTable::default()).unwrap();
             say(&mut reach, &path, None);

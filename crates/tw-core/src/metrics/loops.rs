@@ -10,7 +10,7 @@ pub(super) const METRICS: &[Metric] = &[
         labels: &["worker"],
         doc: "Length of every turn of an event loop: how long an event may have had to wait for others.",
         read: |scrape, out| {
-            for (index, stats) in scrape.request().client().home.counts.loops().iter().enumerate() {
+            for (index, stats) in scrape.counts().loops().iter().enumerate() {
                 out.histogram(&[&index.to_string()], &stats.blocked.snapshot());
             }
         },
@@ -21,7 +21,7 @@ pub(super) const METRICS: &[Metric] = &[
         labels: &["worker"],
         doc: "The longest turn of an event loop since it began.",
         read: |scrape, out| {
-            for (index, stats) in scrape.request().client().home.counts.loops().iter().enumerate() {
+            for (index, stats) in scrape.counts().loops().iter().enumerate() {
                 out.float(&[&index.to_string()], super::seconds(stats.longest.ns()));
             }
         },
@@ -32,7 +32,7 @@ pub(super) const METRICS: &[Metric] = &[
         labels: &["worker"],
         doc: "Turns longer than stall_threshold. The error log and the status page name who took the time.",
         read: |scrape, out| {
-            for (index, stats) in scrape.request().client().home.counts.loops().iter().enumerate() {
+            for (index, stats) in scrape.counts().loops().iter().enumerate() {
                 out.value(&[&index.to_string()], stats.stalls.value());
             }
         },
@@ -80,7 +80,7 @@ pub(super) const METRICS: &[Metric] = &[
 ];
 
 fn each(scrape: &Scrape<'_>, mut tell: impl FnMut(&str, &Sibling)) {
-    for sibling in scrape.request().client().home.counts.siblings() {
+    for sibling in scrape.counts().siblings() {
         tell(&sibling.index.to_string(), &sibling);
     }
 }

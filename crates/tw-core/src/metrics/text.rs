@@ -151,8 +151,9 @@ pub fn json_string(text: &str, out: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event_loop::Counts;
     use crate::metrics::{Metric, Scrape};
-    use crate::testing::with_request;
+    use crate::testing::generation;
 
     const ODD: &[Metric] = &[
         Metric {
@@ -179,11 +180,9 @@ mod tests {
     ];
 
     fn written(format: Format) -> String {
-        with_request("server { }", "GET / HTTP/1.0\r\n\r\n", move |r| {
-            let mut out = String::new();
-            Scrape::new(r, None).write(format, ODD, &mut out);
-            out
-        })
+        let mut out = String::new();
+        Scrape::new(&Counts::default(), &generation(), None).write(format, ODD, &mut out);
+        out
     }
 
     #[test]

@@ -17,17 +17,17 @@ pub struct Number(AtomicU64);
 
 impl Number {
     /// Adds `n`; wraps after 2^64.
-    pub(crate) fn add(&self, n: u64) {
+    pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }
 
     /// Takes `n` off: for numbers that are levels.
-    pub(crate) fn sub(&self, n: u64) {
+    pub fn sub(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_sub(n), Relaxed);
     }
 
     /// Makes it `n`: for numbers that are neither sums nor levels.
-    pub(crate) fn set(&self, n: u64) {
+    pub fn set(&self, n: u64) {
         self.0.store(n, Relaxed);
     }
 
@@ -64,7 +64,7 @@ pub struct Tally {
     /// Connections it got from other loops.
     pub taken_over: Number,
     /// Number of the generation it serves by.
-    pub(crate) generation: Number,
+    pub generation: Number,
     /// Whether a loop counts here now.
     is_taken: AtomicBool,
     next: Tallies,
@@ -72,7 +72,7 @@ pub struct Tally {
 
 impl Tally {
     /// Counts a status.
-    pub(crate) fn status(&self, status: u16) {
+    pub fn status(&self, status: u16) {
         let class = usize::from(status / 100);
         self.by_class[if class < self.by_class.len() { class } else { 0 }].add(1);
     }
@@ -104,7 +104,7 @@ impl Tallies {
 }
 
 /// The tally of this loop.
-pub(crate) struct OwnTally(Arc<Tally>);
+pub struct OwnTally(Arc<Tally>);
 
 impl OwnTally {
     /// It, for others to read.

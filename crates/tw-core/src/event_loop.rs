@@ -1,0 +1,366 @@
+//! What one loop has: its generation, its connections, its files and the memory it uses again and again.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tw_base::Limit;
+
+use tokio::task::JoinHandle;
+use tw_net::{Addr, ListenSocket};
+use tw_rt::watch::Subject;
+use tw_rt::{Inbox, Rest, Socket, TaskGroup};
+
+use crate::config_thread::Live;
+use crate::generation::{Configuration, Generation, LoopGeneration};
+
+mod accept;
+mod balance;
+mod budget;
+mod buffers;
+mod counts;
+mod roll;
+mod room;
+mod tally;
+
+use accept::Accepting;
+use balance::Balance;
+pub use balance::Sibling;
+pub use budget::CopyBudget;
+pub use buffers::{Buffers, SCRATCH_SIZE};
+pub use counts::{Birth, Counts, PastStall, Stalls};
+use counts::{CONNECTION, KnowsClients};
+pub use roll::Place;
+
+pub use room::{Connections, Expendable, Room};
+
+pub use tally::{Number, OwnTally, Tally};
+
+/// Panics whose stacks wait to be told.
+pub const PANICS_WAITING_MAX: usize = 16;
+/// Stacks whose names are remembered: one fault may happen with every request.
+pub const STACKS_KNOWN_MAX: usize = 16;
+
+/// What bounds loops.
+pub const LIMITS: &[Limit] = &[
+    Limit::directive(
+        "worker_connections",
+        "Connections open on one loop",
+        "connections that wait for a request, or linger, are closed, the longest waiting first; with none, the new one is",
+    ),
+    room::LIMIT,
+    budget::LIMIT,
+    Limit::count(
+        "PANICS_WAITING_MAX",
+        PANICS_WAITING_MAX as u64,
+        "Panics whose stacks wait to be written into the error log",
+        "further ones are written without",
+    ),
+    Limit::count(
+        "STACKS_KNOWN_MAX",
+        STACKS_KNOWN_MAX as u64,
+        "Stacks of panics whose names are remembered",
+        "the oldest is looked up anew",
+    ),
+    accept::LIMIT,
+    balance::LIMIT,
+    counts::LIMIT,
+];
+
+/// What runs on the loops of a process: its protocols, and what they keep on each loop.
+pub trait Application: Sized + 'static {
+    /// A configuration with what the protocols made of it.
+    type Config: Configuration;
+    /// A client, from accept to close.
+    type Client: Connected;
+
+    /// What the protocols keep on a loop that begins with `generation`.
+    fn new(generation: &Generation<Self::Config>) -> Self;
+
+    /// Serves a connection until it is closed. Called once for each.
+    fn serve(newcomer: Newcomer, home: Rc<Loop<Self>>) -> impl Future<Output = ()> + 'static;
+
+    /// Gives back what nobody has used for long enough, a part at a time; when to call it again.
+    fn sweep(&self, generation: &Generation<Self::Config>) -> Duration;
+
+    /// Closes every file that is open only for the next client: at a reload, and when it is asked for.
+    fn close_files(&self, generation: &Generation<Self::Config>);
+
+    /// Closes a file that nobody reads, if there is one, for want of a descriptor.
+    fn free_descriptor(&self) -> Room;
+}
+
+/// What a loop asks about a client.
+pub trait Connected {
+    /// Number of its connection: `*id` in log lines.
+    fn id(&self) -> u64;
+
+    /// Its address as text.
+    fn address(&self) -> &str;
+}
+
+/// A connection that was just accepted.
+pub struct Newcomer {
+    /// Its number: `*id` in log lines.
+    pub id: u64,
+    /// The socket.
+    pub socket: Socket,
+    /// Who connected.
+    pub peer: Addr,
+    /// The listening address it came by.
+    pub listen: Rc<Addr>,
+}
+
+/// Orders to a loop.
+pub enum Order<C: Configuration> {
+    /// Begin to accept connections. The first one: until then nobody is served.
+    Begin,
+    /// Serve new requests by this configuration, accepting on these sockets instead of the old ones.
+    Generation(Live<Generation<C>>, Vec<ListenSocket>),
+    /// Close every file that is open only for the next client.
+    CloseFiles,
+    /// Stop accepting, finish what is going on, then end.
+    Quit,
+}
+
+/// One loop's state.
+pub struct Loop<A: Application> {
+    /// Number of the loop.
+    pub index: usize,
+    /// Counters of the process.
+    pub counts: Arc<Counts>,
+    /// What this loop counts.
+    pub tally: OwnTally,
+    /// Its connections.
+    pub connections: Connections<A::Client>,
+    /// Memory that is used in turn.
+    pub buffers: Buffers,
+    /// What a turn may copy.
+    pub budget: CopyBudget,
+    /// What the protocols keep.
+    pub app: A,
+    generation: RefCell<Rc<LoopGeneration<A::Config>>>,
+    accepting: Accepting,
+    balance: Balance,
+}
+
+impl<A: Application> Loop<A> {
+    /// A loop on the thread it is made on, which serves nobody yet.
+    pub fn new(index: usize, counts: Arc<Counts>, generation: Live<Generation<A::Config>>) -> Rc<Self> {
+        Rc::new(Self {
+            index,
+            tally: counts.tallies.claim(),
+            accepting: Accepting::new(&counts.accept_mutex),
+            balance: Balance::default(),
+            counts,
+            connections: Connections::default(),
+            buffers: Buffers::new(),
+            budget: CopyBudget::new(),
+            app: A::new(&generation),
+            generation: RefCell::new(Rc::new(LoopGeneration(generation))),
+        })
+    }
+
+    /// The configuration new requests are served by.
+    pub fn generation(&self) -> Rc<LoopGeneration<A::Config>> {
+        self.generation.borrow().clone()
+    }
+
+    /// Takes a new connection in.
+    fn accepted(self: &Rc<Self>, socket: Socket, peer: Addr, listen: &Rc<Addr>) {
+        self.tally.accepted.add(1);
+        let limit = self.generation().main.worker_connections;
+        if self.connections.len() as u64 >= limit && self.make_room(limit) == Room::None {
+            self.tally.refused.add(1);
+            let generation = self.generation();
+            tw_log::alert!(generation.error_log, "{limit} worker_connections are not enough");
+            return;
+        }
+        let id = self.counts.next_id.fetch_add(1, Relaxed) + 1;
+        let serving = A::serve(Newcomer { id, socket, peer, listen: listen.clone() }, self.clone());
+        let open = Open::new(self.clone());
+        self.connections.tasks.spawn(Subject { kind: CONNECTION, id }, async move {
+            let _open = open;
+            serving.await;
+        });
+    }
+}
+
+impl<A: Application> KnowsClients for Loop<A> {
+    fn address_of(&self, id: u64) -> Option<Box<str>> {
+        self.connections.client(id).map(|client| client.address().into())
+    }
+}
+
+/// Counts one more while it lives.
+pub struct OneMore<'c>(&'c Number);
+
+impl<'c> OneMore<'c> {
+    /// One more from now on.
+    pub fn in_level(level: &'c Number) -> Self {
+        level.add(1);
+        Self(level)
+    }
+}
+
+impl Drop for OneMore<'_> {
+    fn drop(&mut self) {
+        self.0.sub(1);
+    }
+}
+
+/// Counts a connection as open while it lives.
+struct Open<A: Application>(Rc<Loop<A>>);
+
+impl<A: Application> Open<A> {
+    fn new(home: Rc<Loop<A>>) -> Self {
+        home.tally.open.add(1);
+        Self(home)
+    }
+}
+
+impl<A: Application> Drop for Open<A> {
+    fn drop(&mut self) {
+        self.0.tally.open.sub(1);
+    }
+}
+
+/// A loop that others know of, however its life ends.
+struct Present<A: Application>(Rc<Loop<A>>);
+
+impl<A: Application> Drop for Present<A> {
+    fn drop(&mut self) {
+        self.0.give_up_turn();
+        self.0.leave_siblings();
+    }
+}
+
+/// The life of a loop: serves `generation` until told otherwise. Dropping it closes every connection.
+///
+/// Called on the loop's thread before the loop guard is on; the future does the rest.
+pub fn run<A: Application>(
+    index: usize,
+    counts: Arc<Counts>,
+    generation: Live<Generation<A::Config>>,
+    sockets: Vec<ListenSocket>,
+    orders: Inbox<Order<A::Config>>,
+) -> impl Future<Output = ()> {
+    Accepting::prepare(&sockets);
+    serve(Loop::<A>::new(index, counts, generation), sockets, orders)
+}
+
+async fn serve<A: Application>(
+    home: Rc<Loop<A>>,
+    sockets: Vec<ListenSocket>,
+    mut orders: Inbox<Order<A::Config>>,
+) {
+    let Some(Order::Begin) = orders.recv().await else { return };
+    let here: Rc<dyn KnowsClients> = home.clone();
+    counts::live_here(Rc::downgrade(&here));
+    drop(here);
+    let _present = Present(home.clone());
+    home.tally.generation.set(home.generation().id);
+    home.listen(sockets);
+    // Who knows of it finds it at work: what accepts has had its turn.
+    tw_rt::yield_now().await;
+    home.join_siblings(orders.stats());
+    let taking_over = Subject { kind: "accept", id: 0 };
+    let mut taking_over = tw_rt::spawn_local(taking_over, home.clone().take_over_all());
+    let sweeper = home.clone();
+    let mut sweeping = tw_rt::spawn_local(Subject { kind: "files", id: 0 }, async move {
+        let mut rest = Rest::default();
+        loop {
+            let next = sweeper.app.sweep(&sweeper.generation());
+            rest.if_due();
+            tokio::time::sleep(next).await;
+        }
+    });
+    let mut has_ended = |cx: &mut Context<'_>| {
+        is_over(&mut sweeping, cx) || is_over(&mut taking_over, cx) || home.has_stopped_accepting(cx)
+    };
+    while let Some(order) = next(&mut orders, &mut has_ended).await {
+        match order {
+            // It has.
+            Order::Begin => {}
+            Order::Generation(generation, sockets) => {
+                home.tally.generation.set(generation.id);
+                *home.generation.borrow_mut() = Rc::new(LoopGeneration(generation));
+                home.app.close_files(&home.generation());
+                home.listen(sockets);
+            }
+            Order::CloseFiles => home.app.close_files(&home.generation()),
+            Order::Quit => {
+                home.connections.tasks.stop();
+                home.listen_no_more().await;
+                home.leave_siblings();
+                home.clone().take_over_rest().await;
+                drained(&home.connections.tasks, &mut orders).await;
+                return;
+            }
+        }
+    }
+}
+
+/// The next order; `None` when there will be none, or when a task that does not end by itself has panicked. Without it the
+/// loop would seem to serve: it ends, and another one takes its place.
+async fn next<O: Send + 'static>(
+    orders: &mut Inbox<O>,
+    mut has_ended: impl FnMut(&mut Context<'_>) -> bool,
+) -> Option<O> {
+    let mut order = pin!(orders.recv());
+    poll_fn(|cx| if has_ended(cx) { Poll::Ready(None) } else { order.as_mut().poll(cx) }).await
+}
+
+fn is_over(task: &mut JoinHandle<()>, cx: &mut Context<'_>) -> bool {
+    Pin::new(task).poll(cx).is_ready()
+}
+
+/// Waits until no connection is left, or nobody is left who could give orders: then it must end at once.
+async fn drained<O: Send + 'static>(connections: &TaskGroup, orders: &mut Inbox<O>) {
+    let mut drained = pin!(connections.drained());
+    let mut abandoned = pin!(async { while orders.recv().await.is_some() {} });
+    poll_fn(|cx| match drained.as_mut().poll(cx) {
+        Poll::Ready(()) => Poll::Ready(()),
+        Poll::Pending => abandoned.as_mut().poll(cx),
+    })
+    .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Bare;
+
+    #[test]
+    fn a_loop_without_one_of_its_own_tasks_ends() {
+        let (tell, told) = std::sync::mpsc::channel();
+        let home =
+            tw_rt::LoopThread::<Order<Bare>>::start(tw_rt::LoopOptions::new(0), |mut orders| async move {
+                let spawn = |panics: bool| {
+                    tw_rt::spawn_local(Subject { kind: "test", id: 0 }, async move {
+                        assert!(!panics, "expected");
+                        std::future::pending().await
+                    })
+                };
+                let mut tasks = [spawn(false), spawn(false)];
+                tell.send(matches!(
+                    next(&mut orders, |cx| tasks.iter_mut().any(|task| is_over(task, cx))).await,
+                    Some(Order::Quit)
+                ))
+                .unwrap();
+                let mut tasks = [spawn(false), spawn(true)];
+                tell.send(
+                    next(&mut orders, |cx| tasks.iter_mut().any(|task| is_over(task, cx))).await.is_none(),
+                )
+                .unwrap();
+            })
+            .unwrap();
+        assert!(home.send(Order::Quit).is_ok());
+        assert_eq!([told.recv(), told.recv()], [Ok(true), Ok(true)]);
+        home.join().unwrap();
+    }
+}

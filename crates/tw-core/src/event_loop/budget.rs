@@ -1,0 +1,66 @@
+//! What one turn of a loop may spend on one kind of work, so that the others have theirs.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use tw_base::Limit;
+
+use super::SCRATCH_SIZE;
+
+/// Bytes of files that one turn gives to sockets before it ends: eight buffers, about a millisecond.
+const TURN_COPY_MAX: usize = 8 * SCRATCH_SIZE;
+/// How long that takes, about.
+const TURN_COPY_TIME: Duration = Duration::from_millis(1);
+
+pub(super) const LIMIT: Limit = Limit::bytes(
+    "TURN_COPY_MAX",
+    TURN_COPY_MAX as u64,
+    "Bytes of files that one turn of a loop gives to sockets",
+    "the other connections have their turn first",
+);
+
+/// What the current turn has copied from files to sockets.
+pub struct CopyBudget {
+    /// When the turn began, and the bytes.
+    turn: Cell<(Instant, usize)>,
+}
+
+impl CopyBudget {
+    pub(super) fn new() -> Self {
+        Self { turn: Cell::new((tw_rt::clock::now(), 0)) }
+    }
+
+    /// Whether this turn may still copy from files to sockets: the other connections then wait at most about a
+    /// millisecond. Counts `bytes` as copied.
+    pub fn may_copy(&self, bytes: usize) -> bool {
+        let copied = self.copied();
+        let is_allowed = copied < TURN_COPY_MAX;
+        self.turn.set((tw_rt::clock::now(), if is_allowed { copied + bytes } else { copied }));
+        is_allowed
+    }
+
+    /// Counts time that this turn spent on making bodies, as if as much as takes that long had been copied.
+    pub fn charge(&self, spent: Duration) {
+        let bytes = spent.as_nanos() * TURN_COPY_MAX as u128 / TURN_COPY_TIME.as_nanos();
+        let copied = self.copied().saturating_add(usize::try_from(bytes).unwrap_or(usize::MAX));
+        self.turn.set((tw_rt::clock::now(), copied));
+    }
+
+    fn copied(&self) -> usize {
+        let (turn, copied) = self.turn.get();
+        if turn == tw_rt::clock::now() { copied } else { 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_ends_when_it_has_copied_enough() {
+        let budget = CopyBudget::new();
+        let count = (0..100).take_while(|_| budget.may_copy(SCRATCH_SIZE)).count();
+        // Outside of a loop the clock goes on: then every call is a turn of its own.
+        assert!(count == TURN_COPY_MAX / SCRATCH_SIZE || count == 100, "{count}");
+    }
+}

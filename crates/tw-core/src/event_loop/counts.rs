@@ -1,0 +1,139 @@
+//! What loops count for the whole process, and what is remembered of their stalls.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Weak;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Instant;
+
+use tw_base::{Counter, Limit, Whole};
+use tw_rt::LoopStats;
+use tw_rt::clock::UnixTime;
+use tw_rt::watch::Stall;
+
+use super::accept::AcceptMutex;
+use super::balance::{Sibling, Siblings};
+use super::tally::{Number, Tallies, Tally};
+
+/// Stalls that are remembered.
+const STALLS_KEPT: usize = 32;
+
+pub(super) const LIMIT: Limit =
+    Limit::count("STALLS_KEPT", STALLS_KEPT as u64, "Stalls that are remembered", "the oldest is forgotten");
+
+/// What loops count for the whole process.
+#[derive(Default)]
+pub struct Counts {
+    /// When the process began.
+    pub started: Birth,
+    /// The last stalls.
+    pub stalls: Stalls,
+    /// Panics of all threads.
+    pub panics: Counter,
+    pub(super) next_id: AtomicU64,
+    pub(super) tallies: Tallies,
+    pub(super) accept_mutex: AcceptMutex,
+    pub(super) siblings: Siblings,
+    /// What each loop counts of its turns.
+    loops: Whole<Vec<Arc<LoopStats>>>,
+}
+
+impl Counts {
+    /// What each loop counts of its turns, by number. Read by scrapes only.
+    pub fn loops(&self) -> Vec<Arc<LoopStats>> {
+        self.loops.lock().clone()
+    }
+
+    /// Takes a loop that was started into account.
+    pub fn add_loop(&self, stats: Arc<LoopStats>) {
+        self.loops.lock().push(stats);
+    }
+
+    /// Forgets a loop that has ended.
+    pub fn remove_loop(&self, stats: &Arc<LoopStats>) {
+        let mut loops = self.loops.lock();
+        loops.retain(|known| !Arc::ptr_eq(known, stats));
+    }
+
+    /// The loops that accept connections, by number. Read by scrapes only.
+    pub fn siblings(&self) -> Vec<Arc<Sibling>> {
+        self.siblings.all()
+    }
+
+    /// A number of all loops since the process began, or their level now. Takes no lock: each loop's part is read for itself.
+    pub fn total(&self, which: impl Fn(&Tally) -> &Number) -> u64 {
+        self.tallies.total(which)
+    }
+}
+
+/// When something began.
+pub struct Birth {
+    /// Monotonic.
+    pub at: Instant,
+    /// Wall clock.
+    pub wall: UnixTime,
+}
+
+impl Default for Birth {
+    fn default() -> Self {
+        Self { at: tw_rt::clock::now(), wall: tw_rt::clock::unix() }
+    }
+}
+
+/// The last stalls of all loops, for the status page.
+#[derive(Default)]
+pub struct Stalls(Whole<VecDeque<PastStall>>);
+
+/// A stall that is remembered.
+#[derive(Clone, Debug)]
+pub struct PastStall {
+    /// When it was over.
+    pub at: UnixTime,
+    /// How long it was, and who took longest.
+    pub stall: Stall,
+    /// Address of the client whose connection that was, if it is still open.
+    pub client: Option<Box<str>>,
+}
+
+impl Stalls {
+    /// Keeps `stall`, and forgets the oldest of more than `STALLS_KEPT`. On a loop only after it has stalled: it looks
+    /// at every connection.
+    pub fn push(&self, stall: Stall) {
+        let culprit = stall.culprit.filter(|culprit| culprit.subject.kind == CONNECTION);
+        let client = culprit.and_then(|culprit| client_of(culprit.subject.id));
+        let mut kept = self.0.lock();
+        kept.truncate(STALLS_KEPT - 1);
+        kept.push_front(PastStall { at: tw_rt::clock::unix(), stall, client });
+    }
+
+    /// The stalls, newest first.
+    pub fn newest(&self) -> Vec<PastStall> {
+        self.0.lock().iter().cloned().collect()
+    }
+}
+
+/// What the tasks of connections are called.
+pub(super) const CONNECTION: &str = "connection";
+
+/// Who knows the clients of a loop.
+pub(super) trait KnowsClients {
+    /// The address of a client, by the number of its connection.
+    fn address_of(&self, id: u64) -> Option<Box<str>>;
+}
+
+thread_local! {
+    /// The loop of this thread, for who asks from outside its tasks.
+    static HERE: RefCell<Option<Weak<dyn KnowsClients>>> = const { RefCell::new(None) };
+}
+
+/// Makes `home` the loop of this thread.
+pub(super) fn live_here(home: Weak<dyn KnowsClients>) {
+    HERE.set(Some(home));
+}
+
+/// The address of a client of this loop, by the number of its connection.
+fn client_of(id: u64) -> Option<Box<str>> {
+    let home = HERE.with_borrow(|home| home.as_ref().and_then(Weak::upgrade))?;
+    home.address_of(id)
+}

@@ -1,0 +1,134 @@
+//! Everything one configuration makes: immutable, shared by all loops, replaced as a whole.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::ops::Deref;
+
+use tw_net::{Addr, ListenOptions};
+
+use crate::config_thread::{Free, Live};
+use crate::kept::Kept;
+use crate::log::{Logs, SharedErrorLog};
+use crate::pools::{Disks, Ring};
+use crate::process::MainSettings;
+use crate::reach::Reach;
+
+/// What every loaded configuration has, whatever protocols it is for. Nothing in it is open or running.
+pub struct Config {
+    /// Settings of the process.
+    pub main: MainSettings,
+    /// ListenAddress addresses.
+    pub listens: Vec<ListenAddress>,
+    /// Logs to open.
+    pub logs: Logs,
+    /// `error_log` of `main`.
+    pub error_log: SharedErrorLog,
+    /// Whether some log takes debug lines.
+    pub debug_lines: DebugLines,
+    /// Whether files are read by io_uring somewhere.
+    pub ring: Ring,
+    /// What clients make the process open, change and connect to.
+    pub reach: Reach,
+    /// Name of this host: `$hostname`.
+    pub hostname: Box<[u8]>,
+    /// What modules keep for the process.
+    pub kept: Kept,
+}
+
+/// Whether steps are worth a look at the logs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DebugLines {
+    /// No log takes them.
+    Never,
+    /// Some log does, or those of some clients.
+    Perhaps,
+}
+
+/// A listening address.
+pub struct ListenAddress {
+    /// The address.
+    pub address: Addr,
+    /// Socket options.
+    pub options: ListenOptions,
+    /// Whose socket its connections come by.
+    pub socket: SocketOf,
+}
+
+/// Sockets of addresses with the same port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SocketOf {
+    /// It has a socket, for itself alone.
+    Itself,
+    /// It has a socket, which takes the connections to other addresses, too: `*:80` beside `127.0.0.1:80`.
+    Several,
+    /// It has none: another one's takes its connections.
+    Another,
+}
+
+/// Gives each address its socket. A port that is open on every address cannot be opened on one of them as well: the one
+/// socket serves both.
+pub fn share_sockets(listens: &mut [ListenAddress]) {
+    /// What is open on one port of one family.
+    #[derive(Default, Clone, Copy)]
+    struct Port {
+        count: usize,
+        on_every_address: bool,
+    }
+    let key = |addr: SocketAddr| (addr.port(), addr.is_ipv4());
+    let mut ports: HashMap<_, Port> = HashMap::new();
+    for addr in listens.iter().filter_map(|listen| listen.address.inet()) {
+        let port = ports.entry(key(addr)).or_default();
+        port.count += 1;
+        port.on_every_address |= addr.ip().is_unspecified();
+    }
+    for listen in listens {
+        let Some(own) = listen.address.inet() else { continue };
+        let port = ports.get(&key(own)).copied().unwrap_or_default();
+        listen.socket = match own.ip().is_unspecified() {
+            true if port.count > 1 => SocketOf::Several,
+            false if port.on_every_address => SocketOf::Another,
+            _ => SocketOf::Itself,
+        };
+    }
+}
+
+/// A configuration with what the protocols made of it.
+pub trait Configuration: Deref<Target = Config> + Send + Sync + Sized + 'static {
+    /// Frees it part by part, and [steps back](crate::config_thread::step_back) between them.
+    fn free(self);
+}
+
+/// A configuration that is live: its logs are open and its pools run.
+pub struct Generation<C> {
+    /// Number of this generation, from 1.
+    pub id: u64,
+    /// What was loaded.
+    pub config: C,
+    /// Thread pools.
+    pub disks: Disks,
+}
+
+impl<C> Deref for Generation<C> {
+    type Target = C;
+
+    fn deref(&self) -> &C {
+        &self.config
+    }
+}
+
+impl<C: Configuration> Free for Generation<C> {
+    fn free(self) {
+        self.config.free();
+    }
+}
+
+/// A generation as one loop holds it: counting references costs no atomic operation.
+pub struct LoopGeneration<C: Configuration>(pub Live<Generation<C>>);
+
+impl<C: Configuration> Deref for LoopGeneration<C> {
+    type Target = Generation<C>;
+
+    fn deref(&self) -> &Generation<C> {
+        &self.0
+    }
+}

@@ -1,0 +1,67 @@
+//! `aio`: how the file operations of a location wait.
+
+use tw_conf::{ConfError, Word};
+use tw_core::pools::{DEFAULT, Disks, Mode};
+use tw_disk::Disk;
+
+use crate::http::request::Request;
+use crate::load::Resolve;
+use crate::vars::Template;
+
+/// `aio`: how a location's file operations wait.
+#[derive(Clone)]
+pub struct PoolRef {
+    mode: Mode,
+    pool: Choice,
+}
+
+#[derive(Clone)]
+enum Choice {
+    Fixed(usize),
+    Named(Template),
+}
+
+impl PoolRef {
+    /// `aio threads`: the pool `default`.
+    pub const DEFAULT: Self = Self { mode: Mode::Threads, pool: Choice::Fixed(DEFAULT) };
+
+    /// Whether the loop itself waits (`aio off`).
+    pub(crate) fn waits_inline(&self) -> bool {
+        self.mode == Mode::Off
+    }
+
+    /// Whether files are read by io_uring (`aio on`).
+    pub fn uses_ring(&self) -> bool {
+        self.mode == Mode::Uring
+    }
+
+    /// Reads the argument of `aio`.
+    pub fn parse(word: &Word, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        let mode = match &*word.bytes {
+            b"off" => Mode::Off,
+            b"on" => Mode::Uring,
+            b"threads" => Mode::Threads,
+            bytes => match bytes.strip_prefix(b"threads=") {
+                Some(name) if !name.is_empty() => {
+                    let name = cx.template_text(name, Some(word.span))?;
+                    let pool = match name.constant() {
+                        Some(name) => Choice::Fixed(cx.pool(name, word.span)?),
+                        None => Choice::Named(name),
+                    };
+                    return Ok(Self { mode: Mode::Threads, pool });
+                }
+                _ => return Err(ConfError::new("invalid value in \"aio\" directive").at(word.span)),
+            },
+        };
+        Ok(Self { mode, pool: Choice::Fixed(DEFAULT) })
+    }
+
+    /// The disk for `r`; `None` when a name made of variables is not that of a pool.
+    pub fn disk<'d>(&self, disks: &'d Disks, r: &Request) -> Option<&'d Disk> {
+        let pool = match &self.pool {
+            Choice::Fixed(pool) => *pool,
+            Choice::Named(name) => disks.named(&name.value(r))?,
+        };
+        disks.get(pool, self.mode)
+    }
+}

@@ -1,0 +1,125 @@
+//! HTTP as the kernel sees it: what runs on its loops, and what it keeps on each.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use tw_base::{Limit, WholeCell};
+use tw_core::event_loop::{Application, Connected, Newcomer, Room};
+use tw_disk::Errno;
+use tw_net::Transport;
+use tw_rt::watch::Subject;
+
+use super::client::{Client, Scheme};
+use super::files::{FILES_MAX, FileTable};
+use super::generation::{Config, Generation};
+use super::h1::{self, Conn};
+use super::request::Request;
+use crate::event_loop::Loop;
+
+/// Requests a loop keeps for the next use.
+const SPARE_REQUESTS: usize = 64;
+
+pub(crate) const LIMITS: &[Limit] = &[Limit::count(
+    "SPARE_REQUESTS",
+    SPARE_REQUESTS as u64,
+    "Requests a loop keeps in memory for the next use",
+    "what is more is freed",
+)];
+
+/// HTTP on one loop.
+pub struct Http {
+    /// Files it may keep open without `open_file_cache`. What that depends on cannot be asked for under the loop guard.
+    files_max: usize,
+    /// Files it knows.
+    pub files: WholeCell<FileTable>,
+    #[expect(clippy::vec_box, reason = "a request of 2 KiB is handed over without being moved")]
+    requests: RefCell<Vec<Box<Request>>>,
+    date: Cell<(i64, [u8; 29])>,
+}
+
+impl Http {
+    /// The current date for `Date`, formatted once a second.
+    pub fn date(&self) -> [u8; 29] {
+        let now = tw_rt::clock::unix().secs;
+        let (at, text) = self.date.get();
+        if at == now {
+            return text;
+        }
+        let text = tw_http::date::format(now);
+        self.date.set((now, text));
+        text
+    }
+
+    pub(crate) fn take_request(&self) -> Box<Request> {
+        self.requests.borrow_mut().pop().unwrap_or_else(|| Box::new(Request::new()))
+    }
+
+    pub(crate) fn give_back(&self, mut r: Box<Request>) {
+        r.unbind();
+        let mut spare = self.requests.borrow_mut();
+        if spare.len() < SPARE_REQUESTS {
+            spare.push(r);
+        }
+    }
+}
+
+impl Application for Http {
+    type Config = Config;
+    type Client = Client;
+
+    fn new(generation: &Generation) -> Self {
+        let main = &generation.main;
+        // The limit is the process's, and every loop has a table.
+        let files_max = FILES_MAX.min(descriptor_limit() / 4 / main.worker_count().max(1));
+        let files = FileTable::new(main.hot_files_size, (files_max, main.open_files_inactive));
+        Self {
+            files_max,
+            files: WholeCell::new(files),
+            requests: RefCell::new(Vec::new()),
+            date: Cell::new((i64::MIN, [0; 29])),
+        }
+    }
+
+    fn serve(newcomer: Newcomer, home: Rc<Loop>) -> impl Future<Output = ()> + 'static {
+        let Newcomer { id, socket, peer, listen } = newcomer;
+        let client = Client::new(id, Scheme::Http, peer, listen, home);
+        client.debug(format_args!("accept: {}", client.peer()));
+        h1::serve(Conn::new(client, Transport::Plain(socket)))
+    }
+
+    fn sweep(&self, generation: &Generation) -> Duration {
+        self.files.borrow_mut().sweep(generation.disks.default_disk())
+    }
+
+    /// A few each turn: whoever wants to unmount a file system, or to have the blocks of what was removed, need not wait.
+    fn close_files(&self, generation: &Generation) {
+        let main = &generation.main;
+        let files = (self.files_max, main.open_files_inactive);
+        let mut forgotten = self.files.borrow_mut().forget(main.hot_files_size, files);
+        tw_rt::spawn_local(Subject { kind: "files", id: 0 }, async move {
+            while forgotten.close_some() {
+                tw_rt::yield_now().await;
+            }
+        });
+    }
+
+    fn free_descriptor(&self) -> Room {
+        if self.files.borrow_mut().made_room(Errno::MFILE) { Room::Made } else { Room::None }
+    }
+}
+
+impl Connected for Client {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn address(&self) -> &str {
+        self.peer_text()
+    }
+}
+
+fn descriptor_limit() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX)
+}
