@@ -86,11 +86,18 @@ fn parse_v1(sent: &[u8]) -> Result<Option<(Header, usize)>, HeaderError> {
         return Err(broken(sent));
     }
     let within = sent.get(..MAX_V1).unwrap_or(sent);
-    let Some(end) = within.windows(2).position(|pair| pair == b"\r\n") else {
-        // A line ends with both bytes; the second may be on its way.
-        let text = within.strip_suffix(b"\r").unwrap_or(within);
-        let ends_wrong = text.iter().any(|byte| matches!(byte, b'\r' | b'\n'));
-        return if ends_wrong || within.len() == MAX_V1 { Err(broken(sent)) } else { Ok(None) };
+    let end = within.windows(2).position(|pair| pair == b"\r\n");
+    // A line ends with both bytes; the second may be on its way.
+    let text = match end {
+        Some(end) => within.get(..end).unwrap_or_default(),
+        None => within.strip_suffix(b"\r").unwrap_or(within),
+    };
+    // DIFF(nginx): nginx passes over them behind `UNKNOWN`, and so over the request line that follows a line that ends wrong.
+    if text.iter().any(|byte| matches!(byte, b'\r' | b'\n')) {
+        return Err(broken(sent));
+    }
+    let Some(end) = end else {
+        return if within.len() == MAX_V1 { Err(broken(sent)) } else { Ok(None) };
     };
     let line = within.get(START.len()..end).unwrap_or_default();
     let addrs = match line.strip_prefix(b"UNKNOWN") {

@@ -55,6 +55,8 @@ fn broken_version_1() {
         "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\n",
         "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\rx",
         "PROXY UNKNOWN\nGET",
+        "PROXY UNKNOWN\nGET / HTTP/1.1\r\nHost: a\r\n",
+        "PROXY UNKNOWN\rGET / HTTP/1.1\r\n",
         "PROXY TCP4 192.0.2.\u{e9} 192.0.2.2 1 2\r\n",
     ];
     for header in cases {
@@ -171,5 +173,56 @@ fn what_is_written_is_read_back() {
         write_v1(&mut out, &src, &dst);
         assert_eq!(out, expected.as_bytes());
         assert_eq!(parse(&out).unwrap().unwrap().1, out.len());
+    }
+}
+
+#[test]
+fn whatever_comes_is_read_alike_in_any_pieces() {
+    // Marsaglia's xorshift64, the same sequence every time.
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut below = |bound: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % bound.max(1) as u64) as usize
+    };
+    let seeds = [
+        b"PROXY TCP4 192.0.2.1 198.51.100.2 56324 443\r\nGET /".to_vec(),
+        b"PROXY TCP6 2001:db8::1 ::1 1 65535\r\n".to_vec(),
+        b"PROXY UNKNOWN ffff:f...f:ffff 1 2\r\nx".to_vec(),
+        v2(0x21, 0x11, &[&INET[..], &tlv(0x02, b"example.com"), &tlv(0x20, &[1, 0, 0, 1, 2])].concat()),
+        v2(0x20, 0, &[]),
+        v2(0x21, 0x21, &[7; 36]),
+    ];
+    for _ in 0..5_000 {
+        let mut sent = seeds[below(seeds.len())].clone();
+        for _ in 0..below(4) {
+            let at = below(sent.len());
+            match below(4) {
+                0 => sent[at] = [b' ', b'\r', b'\n', b'.', b':', 0, 0xff, b'9'][below(8)],
+                1 => sent[at] ^= 1 << below(8),
+                2 => drop(sent.remove(at)),
+                _ => sent.insert(at, [b' ', b'\r', b'\n', b'.', b':', 0, 0xff, b'9'][below(8)]),
+            }
+        }
+        let whole = parse(&sent);
+        let mut told = None;
+        for end in 0..=sent.len() {
+            let found = parse(&sent[..end]);
+            match &told {
+                // What is known does not change with what follows. Of a line that is refused more may be shown.
+                Some(Ok(header)) => assert_eq!(found.as_ref(), Ok(header), "{}", sent.escape_ascii()),
+                Some(Err(_)) => assert!(found.is_err(), "{}", sent.escape_ascii()),
+                None => told = (found != Ok(None)).then_some(found),
+            }
+        }
+        assert_eq!(told.is_none(), whole == Ok(None), "{}", sent.escape_ascii());
+        if let Ok(Some((header, len))) = &whole {
+            assert!(*len <= sent.len());
+            for name in ["authority", "ssl_verify", "ssl_cn", "0x02"] {
+                // Broken values are told, not followed.
+                let _ = header.tlv(Tlv::from_name(name).unwrap());
+            }
+        }
     }
 }

@@ -158,6 +158,17 @@ impl Input {
 
     /// Takes what is at hand of the body, at most `want` bytes.
     pub(crate) fn take(&mut self, want: usize) -> Result<Piece, InputError> {
+        loop {
+            let piece = self.take_of(want.max(1))?;
+            // So few bytes may be nothing but framing, and there are more.
+            if !matches!(piece, Piece::NeedMore) || self.buffer.is_empty() {
+                return Ok(piece);
+            }
+        }
+    }
+
+    /// Looks at `want` bytes of what is at hand.
+    fn take_of(&mut self, want: usize) -> Result<Piece, InputError> {
         let input = self.buffer.get(self.taken..).unwrap_or_default();
         let input = input.get(..want).unwrap_or(input);
         let (used, range) = match &mut self.stage {
@@ -231,16 +242,22 @@ impl Input {
                 return Err(InputError::Failed);
             }
         }
-        self.buffer.reserve(READ_SIZE);
         loop {
+            self.buffer.reserve(READ_SIZE);
             match self.conn.transport.try_read(&mut self.buffer) {
                 Ok(0) => return Err(InputError::Closed),
                 Ok(_) => return Ok(()),
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => match self.conn.readable(timeout).await {
-                    Ok(()) => {}
-                    Err(WaitError::Timeout) => return Err(InputError::Timeout),
-                    Err(WaitError::Io(_)) => return Err(InputError::Failed),
-                },
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    if self.buffer.is_empty() {
+                        // A client that makes us wait holds no buffer.
+                        self.buffer = Vec::new();
+                    }
+                    match self.conn.readable(timeout).await {
+                        Ok(()) => {}
+                        Err(WaitError::Timeout) => return Err(InputError::Timeout),
+                        Err(WaitError::Io(_)) => return Err(InputError::Failed),
+                    }
+                }
                 Err(_) => return Err(InputError::Failed),
             }
         }
@@ -253,6 +270,49 @@ impl Input {
         if self.taken >= self.buffer.len() {
             self.buffer.clear();
             self.taken = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::request_body::Source;
+
+    #[test]
+    fn what_is_at_hand_can_be_had_in_pieces_of_any_size() {
+        const HEAD: &str = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+        const NEXT: &str = "GET /next HTTP/1.1\r\n";
+        let body = "5;name=value\r\nhello\r\n1\r\n,\r\n006\r\n world\r\n0\r\nX: y\r\n\r\n";
+        for want in [0, 1, 2, 3, 4, 7, 100, usize::MAX] {
+            let request = format!("{HEAD}{body}{NEXT}");
+            let (pieces, rest) = crate::testing::with_request("server { }", &request, move |r| {
+                let Source::H1(mut input) = r.body.take() else { panic!("there is a body") };
+                let mut pieces = Vec::new();
+                loop {
+                    match input.take(want).unwrap() {
+                        Piece::Data(data) => pieces.push(data),
+                        Piece::NeedMore => panic!("all of it is at hand: {want}"),
+                        Piece::End => return (pieces, input.take_rest()),
+                    }
+                }
+            });
+            assert_eq!(pieces.concat(), b"hello, world", "{want}");
+            assert!(pieces.iter().all(|piece| piece.len() <= want.max(1)), "{want}");
+            assert_eq!(rest, NEXT.as_bytes(), "{want}");
+        }
+    }
+
+    #[test]
+    fn a_body_that_is_cut_is_waited_for() {
+        for body in ["", "5", "5\r\nhel", "5\r\nhello\r\n0\r\n\r"] {
+            let request = format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{body}");
+            let ended = crate::testing::with_request("server { }", &request, |r| {
+                let Source::H1(mut input) = r.body.take() else { panic!("there is a body") };
+                while let Piece::Data(_) = input.take(2).unwrap() {}
+                matches!(input.take(2), Ok(Piece::NeedMore)) && input.is_pending()
+            });
+            assert!(ended, "{body:?}");
         }
     }
 }
