@@ -1,7 +1,6 @@
 //! Bytes that wait for whoever wants them: in memory up to a bound, then in a temporary file, through the disk door.
 //!
-//! One for all: request bodies now, responses that arrive faster than they are sent, and what a cache stores. Every write
-//! has class `Fill`: who waits for a page is served before. The file goes with the spool, however that ends.
+//! Every write has class `Fill`: who waits for a page is served before. The file goes with the spool, however that ends.
 
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -207,7 +206,9 @@ impl Reader {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
     use std::sync::Arc;
+    use std::task::{Context, Waker};
 
     use tw_disk::sim::Sim;
     use tw_disk::{Aio, Pool, Source};
@@ -258,5 +259,44 @@ mod tests {
             }
         }
         assert_eq!(through(&[], |_| false, Naming::Nameless, 10), "");
+    }
+
+    #[test]
+    fn who_waits_for_a_page_is_served_before_every_write() {
+        let sim = Sim::new(1);
+        sim.put(c"/tmp/keep", b"").expect("the simulated disk is empty");
+        let pool = Pool::new("spool", 1, 10).expect("a thread can be started");
+        let disk = Disk::simulated(pool.clone(), Aio::Threads, sim);
+        let dir = TempPath { path: c"/tmp".into(), levels: [0; 3] };
+        let room = Room { disk: &disk, dir: &dir, naming: Naming::Nameless };
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        runtime.expect("a runtime can be built").block_on(async {
+            let mut by = Account::new(Class::Hit, Source::new(1));
+            let mut spool = Spool::default();
+            spool.push(b"first");
+            spool.spill(&mut by, &room).await.expect("the disk is well");
+            // The one thread is held until a write and a read wait, the write first.
+            let (release, held) = std::sync::mpsc::channel::<()>();
+            let hold = move || held.recv();
+            let of = |source| Account::new(Class::Hit, Source::new(source));
+            let (mut by_hold, mut by_hit) = (of(3), of(2));
+            let mut holding = pin!(pool.run(&mut by_hold, hold));
+            let mut cx = Context::from_waker(Waker::noop());
+            assert!(holding.as_mut().poll(&mut cx).is_pending());
+            spool.push(b"second");
+            let mut writing = pin!(spool.spill(&mut by, &room));
+            let (begin, begun) = std::sync::mpsc::channel();
+            let (end, ended) = std::sync::mpsc::channel::<()>();
+            let read = move || (begin.send(()), ended.recv());
+            let mut reading = pin!(pool.run(&mut by_hit, read));
+            assert!(writing.as_mut().poll(&mut cx).is_pending());
+            assert!(reading.as_mut().poll(&mut cx).is_pending());
+            drop(release);
+            begun.recv().expect("the read has its turn");
+            assert!(writing.as_mut().poll(&mut cx).is_pending(), "the write came first");
+            drop(end);
+            writing.await.expect("the disk is well");
+            let _ = reading.await;
+        });
     }
 }
