@@ -1,33 +1,32 @@
-//! HTTP on the loops: from an accepted connection to a logged response.
+//! HTTP on the loops: from an accepted connection to a logged response. A request goes down this list, and seldom back.
 //!
 //! ```text
-//! conn ─ head ─→ route ─ plan ─→ phases ─ response ─→ respond (filters, framing) ─→ send ─→ log ─→ conn
+//! h1       reading: bytes of a connection become the head of a request; sending is here, too, because it is the same wire
+//! course   deciding: server, location, phases, until something answers
+//! answer   answering: conditions, filters, ranges, bodies
+//! files    what a loop knows of files
+//! facts    what can be asked about a request: variables, its client
 //! ```
+//! Beside the rooms stands what all of them share: the request, its wire, its body, the plan it runs by.
 
-pub mod agent;
-pub mod body;
-pub mod client;
-pub mod coding;
-mod decision;
-pub(crate) mod entry;
+mod answer;
+mod course;
+mod facts;
 pub mod files;
 pub mod generation;
 pub mod h1;
 pub mod log_file;
-pub mod phases;
 pub mod plan;
 mod protocol;
-mod realpath_root;
 pub mod request;
 pub mod request_body;
-pub mod respond;
-pub mod route;
 mod session;
-pub mod special;
 pub mod spool;
-pub mod subrequest;
-pub mod variables;
 pub mod wire;
 
+pub use answer::{body, coding, respond, subrequest};
+pub(crate) use course::entry;
+pub use course::{phases, route, special};
+pub use facts::{agent, client, variables};
 pub use protocol::Http;
 pub(crate) use protocol::LIMITS;

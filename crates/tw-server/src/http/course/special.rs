@@ -4,13 +4,13 @@ use bytes::Bytes;
 use tw_http::escape::Escape;
 use tw_http::{Known, Method, Version, status_page};
 
-use super::agent;
-use super::body::Body;
-use super::generation::LoopGeneration;
-use super::plan::Outcome;
-use super::request::{After, ErrorPages, Request};
 use crate::core::error_page::{Answer, ErrorPage, Target};
 use crate::core::location::ServerTokens;
+use crate::http::agent;
+use crate::http::body::Body;
+use crate::http::generation::LoopGeneration;
+use crate::http::plan::Outcome;
+use crate::http::request::{After, ErrorPages, Request};
 
 /// Makes a page longer than the 512 bytes under which Internet Explorer and Chrome show a page of their own.
 const PADDING: [&[u8]; 6] =

@@ -12,9 +12,9 @@ use tw_http::range::{self, MaxRanges, Multipart, RangeOutcome};
 use tw_http::{Known, LocationBase};
 
 use super::body::Body;
-use super::phases;
-use super::request::{After, Ranges, Request};
 use crate::core::location::IfModifiedSince;
+use crate::http::phases;
+use crate::http::request::{After, Ranges, Request};
 
 /// Answers the conditions of the request. The error is the status to answer with instead.
 pub(crate) fn check(r: &mut Request, body: Body) -> Result<Body, u16> {

@@ -13,10 +13,10 @@ use tw_base::Limit;
 use bytes::Bytes;
 
 use super::body::{Body, Pull};
-use super::phases;
-use super::plan::LocalFuture;
-use super::request::{After, Request, Uri};
 use super::respond;
+use crate::http::phases;
+use crate::http::plan::LocalFuture;
+use crate::http::request::{After, Request, Uri};
 
 /// How deep subrequests may nest (nginx: NGX_HTTP_MAX_SUBREQUESTS, which counts from 0).
 pub const SUBREQUEST_DEPTH_MAX: u8 = 51;

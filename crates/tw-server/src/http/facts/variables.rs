@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tw_http::num;
 
-use super::request::Request;
+use crate::http::request::Request;
 use crate::vars::{Value, VarDef};
 
 pub use client::{basic_user, find_cookie};

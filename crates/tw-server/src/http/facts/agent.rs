@@ -2,8 +2,8 @@
 
 use tw_http::Known;
 
-use super::request::Request;
 use crate::core::location::{DISABLE_MSIE6, DISABLE_SAFARI};
+use crate::http::request::Request;
 
 /// Whether the location refuses to keep the connection of this client. Looks at the field only where it matters.
 pub(crate) fn keepalive_is_disabled(r: &Request) -> bool {

@@ -9,15 +9,15 @@ use tw_core::regex::BacktrackLimit;
 use tw_core::session::Session;
 use tw_log::Level;
 
-use super::body::Body;
 use super::decision::{decide, loops, no_content};
-use super::generation::LoopGeneration;
-use super::generation::PlanId;
-use super::plan::{Handler, Outcome, Phase, Step};
 use super::realpath_root;
-use super::request::{Origin, Request};
-use super::wire::Gone;
 use crate::core::location::{Satisfy, Visibility};
+use crate::http::body::Body;
+use crate::http::generation::LoopGeneration;
+use crate::http::generation::PlanId;
+use crate::http::plan::{Handler, Outcome, Phase, Step};
+use crate::http::request::{Origin, Request};
+use crate::http::wire::Gone;
 use crate::vars::Health;
 
 /// What runs before a location is chosen once more.
@@ -39,7 +39,7 @@ pub async fn run(r: &mut Request) -> Body {
 }
 
 /// The same for a part of another request, which has passed what sees a client's request once.
-pub(super) async fn run_part(r: &mut Request) -> Body {
+pub(crate) async fn run_part(r: &mut Request) -> Body {
     run_from(r, Next::Locate, AGAIN).await
 }
 
@@ -93,7 +93,7 @@ pub async fn instead(r: &mut Request, status: u16) -> Body {
 }
 
 async fn location_phases(r: &mut Request, generation: &LoopGeneration) -> Outcome {
-    if let Some(code) = super::request_body::refuse_or_none(r) {
+    if let Some(code) = crate::http::request_body::refuse_or_none(r) {
         return Outcome::Status(code);
     }
     let plan = r.route.plan;
@@ -203,7 +203,7 @@ pub fn gone(r: &Request, gone: &Gone) -> Outcome {
 }
 
 /// The log phase: counts the request, and lets the handlers of its plan write about it.
-pub(super) fn log(r: &mut Request) {
+pub(crate) fn log(r: &mut Request) {
     r.debug(format_args!("http log: {}, {} bytes sent", r.out.status, r.costs.sent.bytes));
     let tally = &r.client().home.tally;
     tally.status(r.out.status);
@@ -212,7 +212,7 @@ pub(super) fn log(r: &mut Request) {
 }
 
 /// The same for a part of another request, which is counted with that.
-pub(super) fn log_by_plan(r: &mut Request) {
+pub(crate) fn log_by_plan(r: &mut Request) {
     let generation = r.generation().clone();
     generation.plan(r.route.plan).log_handlers().iter().for_each(|handler| handler.log(r));
 }

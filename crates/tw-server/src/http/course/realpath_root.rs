@@ -4,7 +4,7 @@ use std::ffi::CString;
 
 use tw_log::Level;
 
-use super::request::Request;
+use crate::http::request::Request;
 
 /// Sets `r.route.realpath_root` for the current plan; on a failure it is missing, and the error log says why. Waits for the disk.
 // DIFF(nginx): asked before the handlers run, so that a request which was refused before that does not have it in its log.

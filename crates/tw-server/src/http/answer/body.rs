@@ -6,9 +6,9 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
-use super::files::OpenFile;
-use super::plan::LocalFuture;
-use super::request::Request;
+use crate::http::files::OpenFile;
+use crate::http::plan::LocalFuture;
+use crate::http::request::Request;
 
 /// A response body. Plain files and bytes are sent without going through [`Body::next`].
 #[derive(Default)]

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::generation::{PlanId, ServerId};
+use crate::http::generation::{PlanId, ServerId};
 use tw_core::names::{Conflicting, HostName, Names};
 use tw_core::regex::{BacktrackLimit, Captures, Match, Regex};
 

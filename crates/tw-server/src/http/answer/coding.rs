@@ -2,12 +2,12 @@
 
 use tw_http::{Fields, Known, date};
 
-use super::agent;
-use super::request::Request;
 use crate::core::location::{
     PROXIED_ANY, PROXIED_AUTH, PROXIED_EXPIRED, PROXIED_NO_CACHE, PROXIED_NO_ETAG, PROXIED_NO_LAST_MODIFIED,
     PROXIED_NO_STORE, PROXIED_OFF, PROXIED_PRIVATE,
 };
+use crate::http::agent;
+use crate::http::request::Request;
 use tw_core::regex::Match;
 
 /// Whether `r` accepts `coding`, by `Accept-Encoding` alone. A part of another response is not encoded: the whole is.

@@ -4,13 +4,13 @@ use std::rc::Rc;
 
 use tw_log::Level;
 
-use super::generation::LoopGeneration;
 use super::phases::{Next, enter};
-use super::plan::Outcome;
-use super::request::{AliasEnd, Origin, Request};
-use super::request_body;
-use super::respond;
 use super::special;
+use crate::http::generation::LoopGeneration;
+use crate::http::plan::Outcome;
+use crate::http::request::{AliasEnd, Origin, Request};
+use crate::http::request_body;
+use crate::http::respond;
 
 /// Turns the decision of a handler into what happens next.
 pub(super) fn decide(r: &mut Request, generation: &Rc<LoopGeneration>, outcome: Outcome) -> Next {

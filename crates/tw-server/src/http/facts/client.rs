@@ -9,8 +9,8 @@ use tw_core::generation::{DebugLines, ListenAddress};
 use tw_log::{ErrorLog, Level};
 use tw_net::{Addr, proxy_protocol};
 
-use super::generation::{ListenGroup, LoopGeneration};
 use crate::event_loop::Loop;
+use crate::http::generation::{ListenGroup, LoopGeneration};
 use tw_core::event_loop::Place;
 
 /// A client, from accept to close.

@@ -1,0 +1,6 @@
+//! Answering: what a handler decided becomes what the client gets.
+
+pub mod body;
+pub mod coding;
+pub mod respond;
+pub mod subrequest;

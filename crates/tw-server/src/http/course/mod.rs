@@ -1,0 +1,15 @@
+//! Deciding: who answers a request, and with what.
+//!
+//! ```text
+//! entry ─→ route (server, location) ─→ phases ─→ a response
+//!            ▲                            ├─→ decision: another location ──┐
+//!            └────────────────────────────┼────────────────────────────────┘
+//!                                         └─→ special: error pages, redirects
+//! ```
+
+mod decision;
+pub(crate) mod entry;
+pub mod phases;
+mod realpath_root;
+pub mod route;
+pub mod special;
