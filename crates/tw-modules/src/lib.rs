@@ -38,6 +38,7 @@ mod split_clients;
 mod ssi;
 mod static_files;
 mod status_page;
+mod status_zone;
 mod stub_status;
 mod sub;
 #[cfg(debug_assertions)]
@@ -107,5 +108,6 @@ pub static MODULES: &[Module] = &[
     Module::http::<zstd::Zstd>("zstd"),
     Module::http::<gzip::Gzip>("gzip"),
     // Log handlers.
+    Module::http::<status_zone::StatusZone>("status_zone"),
     Module::http::<log::AccessLog>("log"),
 ];

@@ -71,6 +71,7 @@ mod split_clients;
 mod ssi;
 mod static_files;
 mod status_page;
+mod status_zone;
 mod stub_status;
 mod sub_filter;
 mod systemd;

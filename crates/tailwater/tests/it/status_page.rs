@@ -64,7 +64,8 @@ fn words(document: &str) -> String {
 fn the_page_shows_what_was_counted() {
     let server = start_server(
         server().file("html/file", "x".repeat(100_000)),
-        "location /deep/er/status { status_page; } location = /gone { return 503; }",
+        "status_zone site; location /deep/er/status { status_page; }
+         location = /gone { status_zone gone; return 503; }",
     );
     for _ in 0..20 {
         assert_eq!(get(&server, "/file").status, 200);
@@ -86,6 +87,8 @@ fn the_page_shows_what_was_counted() {
         " of 32 busy",
         "open (default)",
         "Device ",
+        "site (server)",
+        "gone (location)",
         "logs/access.log",
     ] {
         assert!(words.contains(expected), "{expected} is not in: {words}");

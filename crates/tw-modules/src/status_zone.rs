@@ -1,0 +1,375 @@
+//! `status_zone`: what a server or a location served (nginx: ngx_http_api_module, which it sells). Log handler.
+//!
+//! A request that is over is counted in the zone of its server and in that of the location where it ended. A zone has a set
+//! of counters for each loop, which are added up by who asks, and outlives configurations.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{
+    AtomicU16, AtomicU64,
+    Ordering::{Relaxed, Release},
+};
+use std::sync::{Arc, OnceLock};
+
+use tw_base::hist::{Histogram, Snapshot};
+use tw_base::{Limit, Whole};
+use tw_conf::{Args, ConfError, Directive, IF_IN_LOCATION, LOCATION, SERVER, Setting, record};
+use tw_core::metrics::{Kind, Metric, Samples, Scrape};
+use tw_rt::clock;
+use tw_server::http::plan::{LogHandler, Plan};
+use tw_server::http::request::Request;
+use tw_server::load::Resolve;
+
+use tw_server::module::Settings;
+
+/// Zones of one configuration. Each takes some 3 KiB for every loop that served one of its requests.
+const ZONES_MAX: usize = 256;
+/// Different statuses that one zone tells apart.
+const STATUSES_MAX: usize = 32;
+/// Sets of counters of one zone; with more loops, some share one.
+const SETS: usize = 64;
+
+/// `status_zone` as written.
+#[derive(Default)]
+pub(crate) struct Raw {
+    zone: Setting<Written>,
+}
+
+/// The argument of `status_zone`.
+enum Written {
+    /// `off`
+    Off,
+    /// The name of a zone.
+    Named(Box<[u8]>),
+}
+
+/// Zones of one block.
+pub(crate) struct StatusZone {
+    block: Block,
+    server: Option<Arc<Zone>>,
+    location: Option<Arc<Zone>>,
+    /// All zones of the configuration.
+    names: Arc<Whole<BTreeSet<Box<[u8]>>>>,
+}
+
+/// Which block settings are of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Block {
+    Http,
+    Server,
+    /// Or a part of one.
+    Location,
+}
+
+/// What zones count: zones of different kinds may have one name.
+#[derive(Clone, Copy)]
+enum Of {
+    Server,
+    Location,
+}
+
+/// A zone. Whoever counts has its own set, made when it first counts.
+struct Zone {
+    of: Of,
+    name: Box<str>,
+    sets: [OnceLock<Box<Set>>; SETS],
+}
+
+/// Counters of one loop. A loop that leaves and the one in its place may count at the same time, so they are added to by
+/// atomic operations; no other thread writes here.
+#[derive(Default)]
+struct Set {
+    received: AtomicU64,
+    sent: AtomicU64,
+    statuses: [Status; STATUSES_MAX],
+    /// Requests with other statuses.
+    others: AtomicU64,
+    times: Histogram,
+}
+
+/// How many requests ended with a status; 0 is a free place. Places are taken in order and kept.
+#[derive(Default)]
+struct Status {
+    code: AtomicU16,
+    count: AtomicU64,
+}
+
+/// A request that is over.
+struct Over {
+    status: u16,
+    received: u64,
+    sent: u64,
+    time_ns: u64,
+}
+
+impl Settings for StatusZone {
+    type Raw = Raw;
+
+    const LIMITS: &'static [Limit] = &[
+        Limit::count(
+            "ZONES_MAX",
+            ZONES_MAX as u64,
+            "Zones of `status_zone` in one configuration",
+            "the configuration is refused",
+        ),
+        Limit::count(
+            "STATUSES_MAX",
+            STATUSES_MAX as u64,
+            "Different statuses that a zone of `status_zone` tells apart",
+            "further ones are counted together",
+        ),
+    ];
+
+    // DIFF(nginx): free, and read by `metrics` and `status_page`.
+    const DIRECTIVES: &'static [Directive<Raw>] =
+        &[record::new("status_zone", "name | off", SERVER | LOCATION | IF_IN_LOCATION, Args::exact(1))
+            .since("1.13.12")
+            .doc(
+                "Counts the requests of a server, or those that end in a location, in the zone of this name: statuses, bytes \
+                 and times. Servers, and locations, may share one. `off`: not in this location.",
+            )
+            .set(|raw, node, _| {
+                let word = node.arg(0)?;
+                if word.bytes.is_empty() {
+                    return Err(node.invalid_parameter(word));
+                }
+                let written = if word.is("off") { Written::Off } else { Written::Named(word.bytes.clone()) };
+                raw.zone.set_once(node, written)
+            })];
+
+    const METRICS: &'static [Metric] = &[
+        Metric {
+            name: "zone_requests_total",
+            kind: Kind::Counter,
+            labels: &["of", "zone"],
+            doc: "Requests in a zone of status_zone, of a server or a location.",
+            read: |scrape, out| each(scrape, |zone, labels| out.value(labels, zone.times().count())),
+        },
+        Metric {
+            name: "zone_responses_total",
+            kind: Kind::Counter,
+            labels: &["of", "zone", "status"],
+            doc: "Requests in a zone of status_zone by their status.",
+            read: |scrape, out| each(scrape, |zone, labels| statuses(zone, labels, out)),
+        },
+        Metric {
+            name: "zone_received_bytes_total",
+            kind: Kind::Counter,
+            labels: &["of", "zone"],
+            doc: "Bytes of the requests in a zone of status_zone: heads, and bodies as they came over the wire.",
+            read: |scrape, out| {
+                each(scrape, |zone, labels| out.value(labels, zone.total(|set| &set.received)))
+            },
+        },
+        Metric {
+            name: "zone_sent_bytes_total",
+            kind: Kind::Counter,
+            labels: &["of", "zone"],
+            doc: "Bytes of the responses in a zone of status_zone, heads included, as they went over the wire.",
+            read: |scrape, out| each(scrape, |zone, labels| out.value(labels, zone.total(|set| &set.sent))),
+        },
+        Metric {
+            name: "zone_request_seconds",
+            kind: Kind::Histogram,
+            labels: &["of", "zone"],
+            doc: "Time from the first byte of a request in a zone of status_zone to the end of its response.",
+            read: |scrape, out| each(scrape, |zone, labels| out.histogram(labels, &zone.times())),
+        },
+    ];
+
+    fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        let Some(outer) = outer else {
+            return Ok(Self { block: Block::Http, server: None, location: None, names: Arc::default() });
+        };
+        let span = raw.zone.span();
+        let (block, of, inherited) = match outer.block {
+            Block::Http => (Block::Server, Of::Server, None),
+            Block::Server | Block::Location => (Block::Location, Of::Location, outer.location.clone()),
+        };
+        let zone = match raw.zone.take() {
+            Some(Written::Named(name)) => {
+                let zone = zone(of, &name, &mut outer.names.lock(), cx);
+                Some(zone.map_err(|error| match span {
+                    Some(span) => error.at(span),
+                    None => error,
+                })?)
+            }
+            Some(Written::Off) => None,
+            None => inherited,
+        };
+        let (server, location) = match of {
+            Of::Server => (zone, None),
+            Of::Location => (outer.server.clone(), zone),
+        };
+        Ok(Self { block, server, location, names: outer.names.clone() })
+    }
+
+    fn are_shared(&self) -> bool {
+        // A server has to know that it is one.
+        self.block != Block::Http
+    }
+
+    fn install(self: &Arc<Self>, plan: &mut Plan) {
+        if self.server.is_some() || self.location.is_some() {
+            plan.add_log(self.clone());
+        }
+    }
+}
+
+impl LogHandler for StatusZone {
+    fn log(&self, r: &Request) {
+        // A part of a response is counted with it.
+        if r.is_subrequest() {
+            return;
+        }
+        // Most requests begin and end in one turn, for which the clock of the loop stands still.
+        let time = clock::precise().saturating_duration_since(r.facts.started.at);
+        let over = Over {
+            status: r.out.status,
+            received: r.head.read_len() as u64 + r.body.wire(),
+            sent: r.costs.sent.bytes,
+            time_ns: u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
+        };
+        for zone in [&self.server, &self.location].into_iter().flatten() {
+            zone.set(r.client().home.index).count(&over);
+        }
+    }
+}
+
+/// Takes a zone into use.
+fn zone(
+    of: Of,
+    name: &[u8],
+    names: &mut BTreeSet<Box<[u8]>>,
+    cx: &mut Resolve<'_>,
+) -> Result<Arc<Zone>, ConfError> {
+    let key = [of.word().as_bytes(), b" ", name].concat();
+    names.insert(key.clone().into());
+    if names.len() > ZONES_MAX {
+        let name = tw_log::Text(name);
+        return Err(ConfError::new(format!(
+            "too many zones of status_zone: \"{name}\" is one more than {ZONES_MAX}"
+        ))
+        .hint("servers and locations may share a zone"));
+    }
+    Ok(cx.keep(&key, |_| true, || Zone::new(of, name)))
+}
+
+impl Of {
+    /// In metrics.
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Server => "server",
+            Self::Location => "location",
+        }
+    }
+}
+
+impl Zone {
+    fn new(of: Of, name: &[u8]) -> Self {
+        Self { of, name: String::from_utf8_lossy(name).into(), sets: [const { OnceLock::new() }; SETS] }
+    }
+
+    /// The counters of a loop.
+    fn set(&self, index: usize) -> &Set {
+        self.sets[index % SETS].get_or_init(Box::default)
+    }
+
+    fn sets(&self) -> impl Iterator<Item = &Set> {
+        self.sets.iter().filter_map(|set| set.get().map(|set| &**set))
+    }
+
+    fn total(&self, which: impl Fn(&Set) -> &AtomicU64) -> u64 {
+        self.sets().fold(0, |sum: u64, set| sum.wrapping_add(which(set).load(Relaxed)))
+    }
+
+    fn times(&self) -> Snapshot {
+        let mut times = Snapshot::empty();
+        self.sets().for_each(|set| times.merge(&set.times.snapshot()));
+        times
+    }
+
+    /// Requests by status.
+    fn statuses(&self) -> BTreeMap<u16, u64> {
+        let mut found = BTreeMap::new();
+        for status in self.sets().flat_map(|set| &set.statuses) {
+            let count = status.count.load(Relaxed);
+            if count > 0 {
+                *found.entry(status.code.load(Relaxed)).or_default() += count;
+            }
+        }
+        found
+    }
+}
+
+impl Set {
+    fn count(&self, over: &Over) {
+        self.received.fetch_add(over.received, Relaxed);
+        self.sent.fetch_add(over.sent, Relaxed);
+        self.place(over.status).fetch_add(1, Relaxed);
+        self.times.record_ns(over.time_ns);
+    }
+
+    /// Where a status is counted. The most frequent ones come early and are found first.
+    fn place(&self, status: u16) -> &AtomicU64 {
+        for known in &self.statuses {
+            let code = match known.code.load(Relaxed) {
+                0 if status != 0 => {
+                    known.code.compare_exchange(0, status, Release, Relaxed).err().unwrap_or(status)
+                }
+                code => code,
+            };
+            if code == status && status != 0 {
+                return &known.count;
+            }
+        }
+        &self.others
+    }
+}
+
+fn statuses(zone: &Zone, labels: &[&str; 2], out: &mut Samples<'_>) {
+    let [of, name] = *labels;
+    for (code, count) in zone.statuses() {
+        out.value(&[of, name, &code.to_string()], count);
+    }
+    let others = zone.total(|set| &set.others);
+    if others > 0 {
+        out.value(&[of, name, "other"], others);
+    }
+}
+
+/// Calls `read` with every zone and its labels, servers after locations, in the order of their names.
+fn each(scrape: &Scrape<'_>, mut read: impl FnMut(&Zone, &[&str; 2])) {
+    for (_, zone) in scrape.config().kept.of_type::<Zone>() {
+        read(zone, &[zone.of.word(), &zone.name]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loops_count_for_themselves_and_are_added_up() {
+        let zone = Zone::new(Of::Server, b"a");
+        let over = |status| Over { status, received: 3, sent: 5, time_ns: 1_000_000 };
+        for (index, status) in [(0, 200), (1, 200), (SETS, 404), (7, 200), (7, 0)] {
+            zone.set(index).count(&over(status));
+        }
+        assert_eq!(zone.sets().count(), 3, "loop {SETS} counts where loop 0 does");
+        assert_eq!(zone.statuses().into_iter().collect::<Vec<_>>(), [(200, 3), (404, 1)]);
+        assert_eq!(zone.total(|set| &set.others), 1, "0 is no status");
+        assert_eq!((zone.total(|set| &set.received), zone.total(|set| &set.sent)), (15, 25));
+        assert_eq!(zone.times().count(), 5);
+    }
+
+    #[test]
+    fn statuses_beyond_the_limit_are_counted_together() {
+        let set = Set::default();
+        let first = 300 + STATUSES_MAX as u16;
+        for status in (300..first + 2).chain([300]) {
+            set.place(status).fetch_add(1, Relaxed);
+        }
+        assert_eq!(set.statuses[0].count.load(Relaxed), 2);
+        assert_eq!(set.others.load(Relaxed), 2);
+    }
+}
