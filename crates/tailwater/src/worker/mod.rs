@@ -10,7 +10,8 @@ pub(crate) mod sandbox;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tw_base::Errno;
@@ -29,10 +30,13 @@ use loops::{Loops, Wanted};
 
 /// How long a fast stop waits for loops. They need a few milliseconds, unless one hangs.
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
+/// How long the end waits for what is queued in pools. Of what was wanted by requests nothing is, when the loops have ended.
+const POOL_PATIENCE: Duration = Duration::from_secs(2);
 /// How long the end waits for logs. A disk that takes longer loses their last lines.
 const LOG_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a worker process may take to end when it is told to.
-pub(crate) const END_PATIENCE: Duration = STOP_PATIENCE.saturating_add(LOG_PATIENCE);
+pub(crate) const END_PATIENCE: Duration =
+    STOP_PATIENCE.saturating_add(POOL_PATIENCE).saturating_add(LOG_PATIENCE);
 
 /// What runs.
 pub(crate) struct Server {
@@ -155,9 +159,26 @@ impl Server {
         self.loops.deadline()
     }
 
-    /// Ends every loop and closes its connections.
+    /// Ends every loop and closes its connections, and ends the pools.
     pub(crate) fn stop(&mut self) {
         self.loops.stop(STOP_PATIENCE);
+        self.stop_pools();
+    }
+
+    /// Lets the pools do what the loops have left to them: files of bodies that were cut are still to be removed. A disk
+    /// that takes longer than [`POOL_PATIENCE`] is not waited for.
+    fn stop_pools(&mut self) {
+        let pools = std::mem::take(&mut self.pools);
+        let (over, is_over) = mpsc::channel::<()>();
+        let end = move || {
+            pools.into_iter().for_each(Pool::shutdown);
+            drop(over);
+        };
+        // Without a thread nobody waits, and they end with the process.
+        if thread::Builder::new().name("end".to_owned()).spawn(end).is_ok() {
+            // Nothing is ever sent: it fails when all is done, or the time is over.
+            let _ = is_over.recv_timeout(POOL_PATIENCE);
+        }
     }
 }
 
