@@ -59,9 +59,10 @@ pub(crate) fn indentation(text: &[u8], at: usize) -> Option<usize> {
 fn swallowed<'n>(node: &'n Node, text: &[u8], is_directive: impl Fn(&str) -> bool) -> Option<&'n Word> {
     let before = std::iter::once(&node.name).chain(&node.args);
     let begins = |word: &Word| {
-        !word.quoted && word.as_str().is_some_and(&is_directive)
-            // What ends the word before it stands on an earlier line.
+        // What ends the word before it stands on an earlier line.
+        !word.quoted
             && indentation(text, word.span.start as usize).is_some()
+            && word.as_str().is_some_and(&is_directive)
     };
     before.zip(&node.args).find(|(_, word)| begins(word)).map(|(before, _)| before)
 }

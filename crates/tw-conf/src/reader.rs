@@ -135,12 +135,19 @@ struct Read<'a> {
 /// A block whose closing brace is indented otherwise than the line that opens it.
 struct Askew {
     file: u32,
-    /// `"location" of line 3`
-    block: String,
-    /// The line of the closing brace.
+    name: String,
+    /// Where it opens, and where it closes: counting lines is for the message.
+    opened: usize,
     closed: usize,
     /// Whether that one stands further to the left, as that of a block around would.
     is_outer: bool,
+}
+
+impl Askew {
+    /// The block, and the line in which it is closed.
+    fn shown(&self, text: &[u8]) -> (String, usize) {
+        (shown(&self.name, self.opened, text), line_of(text, self.closed))
+    }
 }
 
 impl<'a> Read<'a> {
@@ -268,9 +275,13 @@ impl<'a> Read<'a> {
         if let (Some(opened), Some(closed)) = (opened, closed)
             && opened != closed
         {
-            let block = shown(node, &file.text);
-            let closed_at = line_of(&file.text, end_at);
-            self.askew = Some(Askew { file: end.file, block, closed: closed_at, is_outer: closed < opened });
+            self.askew = Some(Askew {
+                file: end.file,
+                name: node.name.to_string(),
+                opened: start,
+                closed: end_at,
+                is_outer: closed < opened,
+            });
         }
     }
 
@@ -278,13 +289,13 @@ impl<'a> Read<'a> {
     fn never_closed(&self, node: &Node, end: Span) -> ConfError {
         let error = ConfError::new("unexpected end of file, expecting \"}\"").at(end);
         let Some(file) = self.tree.sources.file(end.file) else { return error };
-        let open = shown(node, &file.text);
+        let open = shown(&node.name.lossy(), node.name.span.start as usize, &file.text);
         let askew = self.askew.as_ref().filter(|askew| askew.file == end.file && askew.is_outer);
         // The place is where it opens; the message keeps its line.
         let at = Span { start: node.name.span.start, end: node.span.end, ..end };
-        error.at(at).hint(match askew {
+        error.at(at).hint(match askew.map(|askew| askew.shown(&file.text)) {
             None => format!("{open} is never closed"),
-            Some(Askew { block, closed, .. }) => format!(
+            Some((block, closed)) => format!(
                 "{open} is never closed; perhaps a \"}}\" is missing for {block}, which the one in line {closed} closes"
             ),
         })
@@ -294,9 +305,10 @@ impl<'a> Read<'a> {
     fn closes_nothing(&self, end: Span) -> ConfError {
         let error = ConfError::new("unexpected \"}\"").at(end);
         let askew = self.askew.as_ref().filter(|askew| askew.file == end.file && !askew.is_outer);
-        error.hint(match askew {
+        let file = self.tree.sources.file(end.file);
+        error.hint(match askew.zip(file).map(|(askew, file)| askew.shown(&file.text)) {
             None => "no block is open here".to_owned(),
-            Some(Askew { block, closed, .. }) => {
+            Some((block, closed)) => {
                 format!("no block is open here; perhaps one \"}}\" is too many: {block} is closed in line {closed}")
             }
         })
@@ -334,9 +346,9 @@ impl<'a> Read<'a> {
     }
 }
 
-/// A block, for hints: `"location" of line 3`.
-fn shown(node: &Node, text: &[u8]) -> String {
-    format!("the \"{}\" of line {}", node.name, line_of(text, node.name.span.start as usize))
+/// A block that opens at a byte, for hints: `the "location" of line 3`.
+fn shown(name: &str, opened: usize, text: &[u8]) -> String {
+    format!("the \"{name}\" of line {}", line_of(text, opened))
 }
 
 /// A directive without its block; `None` if there are no words, which the lexer does not produce.

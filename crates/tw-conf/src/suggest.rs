@@ -6,10 +6,17 @@ const MAX_DISTANCE: usize = 3;
 /// The nearest word to a misspelt one, if one is near enough to be meant: at most a third of its letters differ.
 /// The first of equally near ones wins.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = (word.chars().count() / 3).min(MAX_DISTANCE);
+    let word: Vec<char> = word.chars().collect();
+    let limit = (word.len() / 3).min(MAX_DISTANCE);
     let mut best: Option<(usize, &str)> = None;
     for candidate in candidates {
-        let distance = distance(word, candidate);
+        // So many letters at least must be added or removed. Most candidates need no closer look, of which a configuration
+        // of another server takes thousands.
+        if candidate.chars().count().abs_diff(word.len()) > limit {
+            continue;
+        }
+        let letters: Vec<char> = candidate.chars().collect();
+        let distance = distance(&word, &letters, limit);
         if distance <= limit && best.is_none_or(|(least, _)| distance < least) {
             best = Some((distance, candidate));
         }
@@ -17,10 +24,9 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     best.map(|(_, candidate)| candidate)
 }
 
-/// How many letters must be added, removed, changed or swapped with their neighbour to turn one word into the other.
-fn distance(a: &str, b: &str) -> usize {
-    let a: Vec<char> = a.chars().collect();
-    let b: Vec<char> = b.chars().collect();
+/// How many letters must be added, removed, changed or swapped with their neighbour to turn one word into the other; some
+/// number above `limit` if it is more than that.
+fn distance(a: &[char], b: &[char], limit: usize) -> usize {
     // Row `i` holds the distances of the first `i` letters of `a` to every beginning of `b`.
     let mut before: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=b.len()).collect();
@@ -33,6 +39,10 @@ fn distance(a: &str, b: &str) -> usize {
                 least = least.min(before[j - 2] + 1);
             }
             row.push(least);
+        }
+        // A row is made of the two before it, and nothing in it is less than the least in these.
+        if row.iter().chain(&last).all(|distance| *distance > limit) {
+            return limit + 1;
         }
         before = std::mem::replace(&mut last, row);
     }
@@ -56,7 +66,14 @@ mod tests {
             ("kitten", "sitting", 3),
         ];
         for (a, b, expected) in table {
-            assert_eq!((distance(a, b), distance(b, a)), (expected, expected), "{a} {b}");
+            let [first, second] = [a, b].map(|word| word.chars().collect::<Vec<_>>());
+            for limit in [expected, 10] {
+                let both = (distance(&first, &second, limit), distance(&second, &first, limit));
+                assert_eq!(both, (expected, expected), "{a} {b}");
+            }
+            if expected > 0 {
+                assert!(distance(&first, &second, expected - 1) >= expected, "{a} {b}");
+            }
         }
     }
 

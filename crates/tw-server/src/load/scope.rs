@@ -1,5 +1,6 @@
 //! One block's settings as written, and the table that says which module a directive belongs to.
 
+use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 
 use tw_conf::{
@@ -74,6 +75,7 @@ pub(super) struct Table {
     modules: Vec<&'static Module>,
     main: HashMap<&'static str, (usize, DirectiveInfo)>,
     http: HashMap<&'static str, (usize, usize, DirectiveInfo)>,
+    all: OnceCell<Vec<DirectiveInfo>>,
 }
 
 /// The blocks that give the configuration its structure, as records for documents and checks.
@@ -108,17 +110,23 @@ impl Table {
                 http.insert(info.name, (module, at, info));
             }
         }
-        Self { modules, main, http }
+        Self { modules, main, http, all: OnceCell::new() }
     }
 
     pub(super) fn modules(&self) -> impl Iterator<Item = &'static Module> + '_ {
         self.modules.iter().copied()
     }
 
-    /// Every record.
-    fn all(&self) -> Vec<DirectiveInfo> {
-        let all = self.main.values().map(|(_, info)| *info);
-        all.chain(self.http.values().map(|(_, _, info)| *info)).chain(directives()).collect()
+    /// Every record, by name. Only mistakes need it.
+    fn all(&self) -> &[DirectiveInfo] {
+        self.all.get_or_init(|| {
+            let main = self.main.values().map(|(_, info)| *info);
+            let http = self.http.values().map(|(_, _, info)| *info);
+            let mut all: Vec<_> = main.chain(http).chain(directives()).collect();
+            // Of two names that are equally near to a misspelt one the first is meant: always the same one.
+            all.sort_by_key(|info| info.name);
+            all
+        })
     }
 
     /// A record of this name, wherever it may stand.
@@ -139,7 +147,7 @@ impl Table {
 
     /// The error for a directive that no record here describes.
     fn unknown(&self, node: &Node, context: u32) -> ConfError {
-        tw_conf::reject(node, context, &self.all())
+        tw_conf::reject(node, context, self.all())
     }
 }
 
@@ -192,7 +200,7 @@ impl Loader<'_> {
         self.set_main(node, MAIN)?;
         let file = node.arg(0)?;
         let module = tw_conf::module_of_file(file);
-        if !tw_conf::is_built_in(&module, &self.table.all()) {
+        if !tw_conf::is_built_in(&module, self.table.all()) {
             return Err(tw_conf::missing_module(node, file));
         }
         let message = format!("module \"{module}\" is built in, \"load_module\" has no effect");
