@@ -31,6 +31,7 @@ mod precompressed;
 mod random_index;
 mod real_ip;
 mod referer;
+mod refusal;
 mod rewrite;
 mod secret;
 mod secure_link;

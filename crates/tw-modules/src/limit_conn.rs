@@ -18,10 +18,10 @@ use tw_server::http::plan::{Handler, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::module::Settings;
-use tw_server::vars::{Value, VarDef};
+use tw_server::vars::VarDef;
 
-use crate::limit_req::{LEVELS, no_zone, read_status};
-use crate::zone::{self, Written, Zone, slab_cost};
+use crate::refusal::{self, LEVELS, Refusal, read_status};
+use crate::zone::{self, Counted, Words, Written, Zone, slab_cost};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 
@@ -31,6 +31,8 @@ const KEY_MAX: usize = 255;
 const LIMIT_MAX: u64 = 65_535;
 /// What nginx needs for an entry besides its key.
 const ENTRY_SIZE: usize = 36;
+/// How its zones are spoken of.
+const WORDS: Words = Words { owner: "limit_conn", directive: "limit_conn_zone", keyed: "limit_conn_zone" };
 /// The variable that tells what became of a request.
 const STATUS: &str = "limit_conn_status";
 
@@ -39,9 +41,7 @@ const STATUS: &str = "limit_conn_status";
 pub(crate) struct Raw {
     zones: Vec<RawZone>,
     limits: Setting<Vec<RawLimit>>,
-    level: Setting<Level>,
-    status: Setting<u16>,
-    dry_run: Setting<bool>,
+    refusal: refusal::Raw,
 }
 
 /// `limit_conn_zone` as written.
@@ -61,9 +61,7 @@ struct RawLimit {
 pub(crate) struct LimitConn {
     zones: Arc<Zones>,
     limits: Arc<[Limit<Request>]>,
-    level: Level,
-    status: u16,
-    dry_run: bool,
+    refusal: Refusal,
     slot: u16,
 }
 
@@ -80,6 +78,14 @@ pub(crate) struct Declared<S> {
 struct Numbers {
     zone: Zone<u32>,
     rejected: Counter,
+}
+
+impl Counted for Numbers {
+    type Value = u32;
+
+    fn zone(&self) -> &Zone<u32> {
+        &self.zone
+    }
 }
 
 /// One `limit_conn`.
@@ -146,17 +152,17 @@ impl Settings for LimitConn {
             .default("error")
             .since("0.8.18")
             .doc("Level at which a refusal is logged.")
-            .set(|raw, node, _| raw.level.set_one_of(node, LEVELS)),
+            .set(|raw, node, _| raw.refusal.level.set_one_of(node, LEVELS)),
         record::new("limit_conn_status", "code", ALL, Args::exact(1))
             .default("503")
             .since("1.3.15")
             .doc("Status of a refusal, 400 to 599.")
-            .set(|raw, node, _| raw.status.set_with(node, read_status)),
+            .set(|raw, node, _| raw.refusal.status.set_with(node, read_status)),
         record::flag("limit_conn_dry_run", ALL)
             .default("off")
             .since("1.17.6")
             .doc("Counts and logs, but limits nothing.")
-            .set(|raw, node, _| raw.dry_run.set_flag(node)),
+            .set(|raw, node, _| raw.refusal.dry_run.set_flag(node)),
     ];
 
     const VARIABLES: &'static [VarDef] =
@@ -201,9 +207,7 @@ impl Settings for LimitConn {
         Ok(Self {
             zones,
             limits,
-            level: raw.level.or(outer.map(|o| o.level), Level::Error),
-            status: raw.status.or(outer.map(|o| o.status), 503),
-            dry_run: raw.dry_run.or(outer.map(|o| o.dry_run), false),
+            refusal: Refusal::resolve(raw.refusal, outer.map(|o| &o.refusal)),
             slot: cx.slot(STATUS),
         })
     }
@@ -222,23 +226,11 @@ impl Settings for LimitConn {
 /// Takes the zones of a configuration into use.
 fn declare(raw: Vec<RawZone>, cx: &mut Resolve<'_>) -> Result<Zones, ConfError> {
     let mut zones = Zones::new();
-    for RawZone { key: word, zone: Written { name, size }, span } in raw {
-        zone::claim(cx, &name, "limit_conn").map_err(|error| error.at(span))?;
-        if let Some(known) = zones.get(&name) {
-            let known = &known.numbers.zone;
-            let message = zone::declared_twice("limit_conn_zone", &name, [known.size, size], &known.key);
-            return Err(ConfError::new(message).at(span));
-        }
-        let key = cx.template(&word)?;
-        let make = || Numbers { zone: Zone::new(&name, size, &word.lossy()), rejected: Counter::default() };
-        let numbers = cx.keep(&name, |known: &Numbers| known.zone.size == size, make);
-        if *numbers.zone.key != *word.lossy() {
-            let (name, before) = (Text(&name), &numbers.zone.key);
-            return Err(ConfError::new(format!(
-                "limit_conn_zone \"{name}\" uses the \"{word}\" key while previously it used the \"{before}\" key"
-            )));
-        }
-        zones.insert(name, Arc::new(Declared { key, numbers }));
+    for RawZone { key, zone: written, span } in raw {
+        let known = zones.get(&written.name).map(|known| &*known.numbers);
+        let make = |zone| Numbers { zone, rejected: Counter::default() };
+        let (key, numbers) = zone::declare(cx, &WORDS, (&key, &written, span), known, make)?;
+        zones.insert(written.name, Arc::new(Declared { key, numbers }));
     }
     Ok(zones)
 }
@@ -254,7 +246,7 @@ impl RawZone {
     fn read(node: &Node) -> Result<Self, ConfError> {
         let word = node.arg(1)?;
         let value = word.param("zone").ok_or_else(|| node.invalid_parameter(word))?;
-        let zone = Written::read(node, word, value)?.ok_or_else(|| no_zone(node))?;
+        let zone = Written::read(node, word, value)?.ok_or_else(|| zone::missing(node))?;
         Ok(Self { key: node.arg(0)?.clone(), zone, span: node.span })
     }
 }
@@ -277,25 +269,17 @@ impl RawLimit {
 
 impl Handler for LimitConn {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        let home = r.client().home.clone();
-        let mut key = home.buffers.path.take();
-        key.clear();
-        // A request is counted once, whatever locations it goes through.
-        if r.slot(self.slot, &mut key) == Value::Found {
-            home.buffers.path.set(key);
-            return Step::PASS;
-        }
-        let dry_run = if self.dry_run { ", dry run," } else { "" };
-        let decision = hold(r, &self.limits, &mut key, self.level, dry_run);
-        home.buffers.path.set(key);
+        let Refusal { level, dry_run, .. } = self.refusal;
+        let dry_run = if dry_run { ", dry run," } else { "" };
+        let decide = |r: &Request, key: &mut Vec<u8>| hold(r, &self.limits, key, level, dry_run);
+        let Some(decision) = refusal::once(r, self.slot, decide) else { return Step::PASS };
         let (status, step) = match decision {
             Decision::NotCounted => return Step::PASS,
             Decision::Passed(held) => {
                 r.facts.states.put(Rc::new(held));
                 ("PASSED", Step::PASS)
             }
-            Decision::Rejected if self.dry_run => ("REJECTED_DRY_RUN", Step::PASS),
-            Decision::Rejected => ("REJECTED", Step::status(self.status)),
+            Decision::Rejected => self.refusal.step(),
         };
         r.set_slot(self.slot, status);
         step

@@ -20,10 +20,11 @@ use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::module::Settings;
-use tw_server::vars::{Value, VarDef};
+use tw_server::vars::VarDef;
 
 use self::bucket::{Bucket, Held, Rate, Taken};
-use crate::zone::{self, Written, Zone};
+use crate::refusal::{self, LEVELS, Refusal, read_status};
+use crate::zone::{self, Counted, Words, Written, Zone};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 
@@ -33,18 +34,15 @@ const KEY_MAX: usize = 65_535;
 const REQUEST: i64 = 1000;
 /// The variable that tells what became of a request.
 const STATUS: &str = "limit_req_status";
-/// `limit_req_log_level`
-pub(crate) const LEVELS: &[(&str, Level)] =
-    &[("info", Level::Info), ("notice", Level::Notice), ("warn", Level::Warn), ("error", Level::Error)];
+/// How its zones are spoken of.
+const WORDS: Words = Words { owner: "limit_req", directive: "limit_req_zone", keyed: "limit_req" };
 
 /// Limits as written.
 #[derive(Default)]
 pub(crate) struct Raw {
     zones: Vec<RawZone>,
     limits: Setting<Vec<RawLimit>>,
-    level: Setting<Level>,
-    status: Setting<u16>,
-    dry_run: Setting<bool>,
+    refusal: refusal::Raw,
 }
 
 /// `limit_req_zone` as written.
@@ -66,9 +64,7 @@ struct RawLimit {
 pub(crate) struct LimitReq {
     zones: Arc<Zones>,
     limits: Arc<[Limit<Request>]>,
-    level: Level,
-    status: u16,
-    dry_run: bool,
+    refusal: Refusal,
     slot: u16,
 }
 
@@ -87,6 +83,14 @@ struct Buckets {
     zone: Zone<Bucket>,
     delayed: Counter,
     rejected: Counter,
+}
+
+impl Counted for Buckets {
+    type Value = Bucket;
+
+    fn zone(&self) -> &Zone<Bucket> {
+        &self.zone
+    }
 }
 
 /// One `limit_req`.
@@ -153,17 +157,17 @@ impl Settings for LimitReq {
             .default("error")
             .since("0.8.18")
             .doc("Level at which a refusal is logged; a delay is logged one level lower.")
-            .set(|raw, node, _| raw.level.set_one_of(node, LEVELS)),
+            .set(|raw, node, _| raw.refusal.level.set_one_of(node, LEVELS)),
         record::new("limit_req_status", "code", ALL, Args::exact(1))
             .default("503")
             .since("1.3.15")
             .doc("Status of a refusal, 400 to 599.")
-            .set(|raw, node, _| raw.status.set_with(node, read_status)),
+            .set(|raw, node, _| raw.refusal.status.set_with(node, read_status)),
         record::flag("limit_req_dry_run", ALL)
             .default("off")
             .since("1.17.1")
             .doc("Counts and logs, but limits nothing.")
-            .set(|raw, node, _| raw.dry_run.set_flag(node)),
+            .set(|raw, node, _| raw.refusal.dry_run.set_flag(node)),
     ];
 
     const VARIABLES: &'static [VarDef] = &[VarDef::stored(
@@ -217,9 +221,7 @@ impl Settings for LimitReq {
         Ok(Self {
             zones,
             limits,
-            level: raw.level.or(outer.map(|o| o.level), Level::Error),
-            status: raw.status.or(outer.map(|o| o.status), 503),
-            dry_run: raw.dry_run.or(outer.map(|o| o.dry_run), false),
+            refusal: Refusal::resolve(raw.refusal, outer.map(|o| &o.refusal)),
             slot: cx.slot(STATUS),
         })
     }
@@ -238,27 +240,11 @@ impl Settings for LimitReq {
 /// Takes the zones of a configuration into use.
 fn declare(raw: Vec<RawZone>, cx: &mut Resolve<'_>) -> Result<Zones, ConfError> {
     let mut zones = Zones::new();
-    for RawZone { key: word, zone: Written { name, size }, rate, span } in raw {
-        zone::claim(cx, &name, "limit_req").map_err(|error| error.at(span))?;
-        if let Some(known) = zones.get(&name) {
-            let known = &known.buckets.zone;
-            let message = zone::declared_twice("limit_req_zone", &name, [known.size, size], &known.key);
-            return Err(ConfError::new(message).at(span));
-        }
-        let key = cx.template(&word)?;
-        let make = || Buckets {
-            zone: Zone::new(&name, size, &word.lossy()),
-            delayed: Counter::default(),
-            rejected: Counter::default(),
-        };
-        let buckets = cx.keep(&name, |known: &Buckets| known.zone.size == size, make);
-        if *buckets.zone.key != *word.lossy() {
-            let (name, before) = (Text(&name), &buckets.zone.key);
-            return Err(ConfError::new(format!(
-                "limit_req \"{name}\" uses the \"{word}\" key while previously it used the \"{before}\" key"
-            )));
-        }
-        zones.insert(name, Arc::new(Declared { key, rate, buckets }));
+    for RawZone { key, zone: written, rate, span } in raw {
+        let known = zones.get(&written.name).map(|known| &*known.buckets);
+        let make = |zone| Buckets { zone, delayed: Counter::default(), rejected: Counter::default() };
+        let (key, buckets) = zone::declare(cx, &WORDS, (&key, &written, span), known, make)?;
+        zones.insert(written.name, Arc::new(Declared { key, rate, buckets }));
     }
     Ok(zones)
 }
@@ -267,14 +253,6 @@ fn declare(raw: Vec<RawZone>, cx: &mut Resolve<'_>) -> Result<Zones, ConfError> 
 fn each(scrape: &Scrape<'_>, mut read: impl FnMut(&str, &Buckets)) {
     for (_, buckets) in scrape.config().kept.of_type::<Buckets>() {
         read(&buckets.zone.name, buckets);
-    }
-}
-
-/// Reads a status of 400 to 599.
-pub(crate) fn read_status(node: &Node) -> Result<u16, ConfError> {
-    match node.number()? {
-        code @ 400..=599 => Ok(code as u16),
-        _ => Err(node.fail("value must be between 400 and 599")),
     }
 }
 
@@ -291,14 +269,9 @@ impl RawZone {
                 return Err(node.invalid_parameter(word));
             }
         }
-        let zone = zone.ok_or_else(|| no_zone(node))?;
+        let zone = zone.ok_or_else(|| zone::missing(node))?;
         Ok(Self { key: node.arg(0)?.clone(), zone, rate, span: node.span })
     }
-}
-
-/// The error of a directive without `zone=`.
-pub(crate) fn no_zone(node: &Node) -> ConfError {
-    node.fail(format!("\"{}\" must have \"zone\" parameter", node.name))
 }
 
 impl RawLimit {
@@ -318,7 +291,7 @@ impl RawLimit {
                 return Err(node.invalid_parameter(word));
             }
         }
-        Ok(Self { zone: zone.ok_or_else(|| no_zone(node))?, burst, delay })
+        Ok(Self { zone: zone.ok_or_else(|| zone::missing(node))?, burst, delay })
     }
 }
 
@@ -330,30 +303,21 @@ fn thousandths(text: &[u8]) -> Option<i64> {
 
 impl Handler for LimitReq {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        let home = r.client().home.clone();
-        let mut key = home.buffers.path.take();
-        key.clear();
-        // A request is counted once, whatever locations it goes through.
-        let known = r.slot(self.slot, &mut key);
-        if known == Value::Found {
-            home.buffers.path.set(key);
-            return Step::PASS;
-        }
-        let decision = decide(r, &self.limits, &mut key);
-        home.buffers.path.set(key);
-        let dry_run = if self.dry_run { ", dry run" } else { "" };
+        let decide = |r: &Request, key: &mut Vec<u8>| decide(r, &self.limits, key);
+        let Some(decision) = refusal::once(r, self.slot, decide) else { return Step::PASS };
+        let dry_run = if self.refusal.dry_run { ", dry run" } else { "" };
         let (status, step) = match decision {
             Decision::NotCounted => return Step::PASS,
             Decision::Passed => ("PASSED", Step::PASS),
             Decision::Delayed(span, excess, zone) => {
                 let (requests, rest) = (excess / REQUEST, excess % REQUEST);
                 r.log(
-                    lower(self.level),
+                    lower(self.refusal.level),
                     format_args!(
                         "delaying request{dry_run}, excess: {requests}.{rest:03}, by zone \"{zone}\""
                     ),
                 );
-                if self.dry_run {
+                if self.refusal.dry_run {
                     ("DELAYED_DRY_RUN", Step::PASS)
                 } else {
                     r.set_slot(self.slot, "DELAYED");
@@ -368,26 +332,20 @@ impl Handler for LimitReq {
             Decision::Rejected(excess, zone) => {
                 let (requests, rest) = (excess / REQUEST, excess % REQUEST);
                 r.log(
-                    self.level,
+                    self.refusal.level,
                     format_args!(
                         "limiting requests{dry_run}, excess: {requests}.{rest:03} by zone \"{zone}\""
                     ),
                 );
-                self.reject()
+                self.refusal.step()
             }
             Decision::Full(zone) => {
                 r.log(Level::Alert, format_args!("could not allocate node in limit_req zone \"{zone}\""));
-                self.reject()
+                self.refusal.step()
             }
         };
         r.set_slot(self.slot, status);
         step
-    }
-}
-
-impl LimitReq {
-    fn reject(&self) -> (&'static str, Step<'static>) {
-        if self.dry_run { ("REJECTED_DRY_RUN", Step::PASS) } else { ("REJECTED", Step::status(self.status)) }
     }
 }
 

@@ -5,10 +5,12 @@
 mod table;
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 
 use tw_base::{Counter, Whole, WholeGuard};
-use tw_conf::{ConfError, Node, Word, units};
+use tw_conf::{ConfError, Node, Span, Word, units};
 use tw_server::load::Resolve;
+use tw_server::vars::Template;
 
 pub(crate) use self::table::{Id, Table};
 
@@ -59,8 +61,64 @@ pub(crate) fn claim(cx: &mut Resolve<'_>, name: &[u8], owner: &'static str) -> R
     Err(ConfError::new(format!("the shared memory zone \"{name}\" is already declared for a different use")))
 }
 
+/// What is counted in a zone, and outlives configurations.
+pub(crate) trait Counted: Send + Sync + 'static {
+    /// What there is of each key.
+    type Value;
+
+    /// The zone.
+    fn zone(&self) -> &Zone<Self::Value>;
+}
+
+/// Words of a directive that declares zones.
+pub(crate) struct Words {
+    /// Whose zones they are.
+    pub(crate) owner: &'static str,
+    /// The directive.
+    pub(crate) directive: &'static str,
+    /// Who complains of another key.
+    pub(crate) keyed: &'static str,
+}
+
+/// Takes a zone that is declared with this key into use, which is new, or was there before; `known` is what this configuration
+/// has already declared under its name.
+///
+/// # Errors
+/// The name is taken, or the declaration differs from an earlier one.
+pub(crate) fn declare<T: Counted>(
+    cx: &mut Resolve<'_>,
+    words: &Words,
+    (key, written, span): (&Word, &Written, Span),
+    known: Option<&T>,
+    make: impl FnOnce(Zone<T::Value>) -> T,
+) -> Result<(Template, Arc<T>), ConfError> {
+    let Written { name, size } = written;
+    claim(cx, name, words.owner).map_err(|error| error.at(span))?;
+    if let Some(known) = known {
+        let known = known.zone();
+        let message = declared_twice(words.directive, name, [known.size, *size], &known.key);
+        return Err(ConfError::new(message).at(span));
+    }
+    let template = cx.template(key)?;
+    let fits = |known: &T| known.zone().size == *size;
+    let counted = cx.keep(name, fits, || make(Zone::new(name, *size, &key.lossy())));
+    let before = &counted.zone().key;
+    if **before != *key.lossy() {
+        let (name, keyed) = (tw_log::Text(name), words.keyed);
+        return Err(ConfError::new(format!(
+            "{keyed} \"{name}\" uses the \"{key}\" key while previously it used the \"{before}\" key"
+        )));
+    }
+    Ok((template, counted))
+}
+
+/// The error of a directive without `zone=`.
+pub(crate) fn missing(node: &Node) -> ConfError {
+    node.fail(format!("\"{}\" must have \"zone\" parameter", node.name))
+}
+
 /// Checks two declarations of a zone in one configuration, and says what is wrong with the second.
-pub(crate) fn declared_twice(directive: &str, name: &[u8], sizes: [u64; 2], key: &str) -> String {
+fn declared_twice(directive: &str, name: &[u8], sizes: [u64; 2], key: &str) -> String {
     let (name, [first, second]) = (tw_log::Text(name), sizes);
     if first == second {
         format!("{directive} \"{name}\" is already bound to key \"{key}\"")

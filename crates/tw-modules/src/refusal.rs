@@ -1,0 +1,64 @@
+//! What `limit_req` and `limit_conn` are told in the same words: what becomes of a request that is one too many.
+
+use tw_conf::{ConfError, Node, Setting};
+use tw_core::session::Session;
+use tw_core::vars::Value;
+use tw_log::Level;
+use tw_server::http::plan::Step;
+use tw_server::http::request::Request;
+
+/// `limit_req_log_level`, `limit_conn_log_level`
+pub(crate) const LEVELS: &[(&str, Level)] =
+    &[("info", Level::Info), ("notice", Level::Notice), ("warn", Level::Warn), ("error", Level::Error)];
+
+/// Refusals as written.
+#[derive(Default)]
+pub(crate) struct Raw {
+    pub(crate) level: Setting<Level>,
+    pub(crate) status: Setting<u16>,
+    pub(crate) dry_run: Setting<bool>,
+}
+
+/// How requests are refused.
+pub(crate) struct Refusal {
+    /// Level at which that is logged.
+    pub(crate) level: Level,
+    status: u16,
+    /// Whether they are only logged.
+    pub(crate) dry_run: bool,
+}
+
+impl Refusal {
+    /// From written to used.
+    pub(crate) fn resolve(raw: Raw, outer: Option<&Self>) -> Self {
+        Self {
+            level: raw.level.or(outer.map(|o| o.level), Level::Error),
+            status: raw.status.or(outer.map(|o| o.status), 503),
+            dry_run: raw.dry_run.or(outer.map(|o| o.dry_run), false),
+        }
+    }
+
+    /// The word for it in the variable, and what happens.
+    pub(crate) fn step(&self) -> (&'static str, Step<'static>) {
+        if self.dry_run { ("REJECTED_DRY_RUN", Step::PASS) } else { ("REJECTED", Step::status(self.status)) }
+    }
+}
+
+/// Reads a status of 400 to 599.
+pub(crate) fn read_status(node: &Node) -> Result<u16, ConfError> {
+    match node.number()? {
+        code @ 400..=599 => Ok(code as u16),
+        _ => Err(node.fail("value must be between 400 and 599")),
+    }
+}
+
+/// Decides about a request once, whatever locations it goes through: `None` if the variable of `slot` says that it was done.
+/// `decide` gets room for a key.
+pub(crate) fn once<T>(r: &Request, slot: u16, decide: impl FnOnce(&Request, &mut Vec<u8>) -> T) -> Option<T> {
+    let home = r.client().home.clone();
+    let mut key = home.buffers.path.take();
+    key.clear();
+    let decided = (r.slot(slot, &mut key) != Value::Found).then(|| decide(r, &mut key));
+    home.buffers.path.set(key);
+    decided
+}
