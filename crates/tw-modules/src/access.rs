@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use tw_conf::network::Network;
 use tw_conf::{Args, ConfError, Cx, Directive, HTTP, LIMIT_EXCEPT, LOCATION, Node, SERVER, record};
+use tw_core::module::Settings;
 use tw_log::Level;
 use tw_net::Addr;
 use tw_server::core::location::Satisfy;
+use tw_server::http::Http;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 
 const EVERYWHERE: u32 = HTTP | SERVER | LOCATION | LIMIT_EXCEPT;
 
@@ -110,7 +111,7 @@ pub(crate) struct Access {
     rules: Arc<Rules>,
 }
 
-impl Settings for Access {
+impl Settings<Http> for Access {
     type Raw = Rules;
 
     const DIRECTIVES: &'static [Directive<Rules>] = &[

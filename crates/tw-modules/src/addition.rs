@@ -9,13 +9,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting, record};
+use tw_core::module::Settings;
 use tw_log::{Level, Text};
+use tw_server::http::Http;
 use tw_server::http::body::{Body, Pull};
 use tw_server::http::plan::{HeaderFilter, LocalFuture, Plan};
 use tw_server::http::request::{Request, Uri};
 use tw_server::http::subrequest::Subrequest;
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 
 use crate::altered::{forget_length, refuse_ranges};
 use crate::ssi;
@@ -45,7 +46,7 @@ struct Around {
     after: Arc<[u8]>,
 }
 
-impl Settings for Addition {
+impl Settings<Http> for Addition {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[

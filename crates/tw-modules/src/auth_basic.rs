@@ -25,18 +25,19 @@ use tw_base::Limit;
 use tw_conf::{
     Args, ConfError, Directive, HTTP, LIMIT_EXCEPT, LOCATION, SERVER, Setting, Span, Word, record,
 };
+use tw_core::module::Settings;
 use tw_core::reach::Reach;
 use tw_disk::{Disk, DiskError};
 use tw_http::{Known, Method};
 use tw_log::{Level, Text};
 use tw_server::core::location::Location;
+use tw_server::http::Http;
 use tw_server::http::phases;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::http::variables::basic_user;
 use tw_server::http::wire::Gone;
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 use tw_server::vars::Template;
 
 pub use self::hash::password_line;
@@ -106,7 +107,7 @@ struct Shared {
     line: Arc<Line>,
 }
 
-impl Settings for AuthBasic {
+impl Settings<Http> for AuthBasic {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[

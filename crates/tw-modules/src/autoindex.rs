@@ -10,14 +10,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, record};
+use tw_core::module::Settings;
 use tw_disk::{LIST_MAX, Listing, Source};
 use tw_http::Method;
 use tw_log::{Level, Text};
+use tw_server::http::Http;
 use tw_server::http::body::Body;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 
 use self::page::{Extent, Page, Sizes, Times};
 use crate::static_files;
@@ -56,7 +57,7 @@ enum Format {
     Xml,
 }
 
-impl Settings for Autoindex {
+impl Settings<Http> for Autoindex {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[

@@ -4,12 +4,13 @@
 use std::sync::Arc;
 
 use tw_conf::{Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LOCATION, SERVER, Setting, record};
+use tw_core::module::Settings;
+use tw_server::http::Http;
 use tw_server::http::body::Body;
 use tw_server::http::coding::is_accepted;
 use tw_server::http::plan::{HeaderFilter, Plan};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 use tw_server::vars::VarDef;
 
 use crate::coding::{self, Rules, Spec};
@@ -33,7 +34,7 @@ pub(crate) struct Brotli {
     rules: Rules,
 }
 
-impl Settings for Brotli {
+impl Settings<Http> for Brotli {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] = coding::directives![

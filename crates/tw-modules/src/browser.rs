@@ -4,12 +4,13 @@
 use std::sync::Arc;
 
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting, record};
+use tw_core::module::Settings;
 use tw_http::Known;
+use tw_server::http::Http;
 use tw_server::http::agent::is_msie;
 use tw_server::http::plan::Plan;
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 use tw_server::vars::{Value, VarDef};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
@@ -85,7 +86,7 @@ enum Age {
     Ancient,
 }
 
-impl Settings for Browsers {
+impl Settings<Http> for Browsers {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[

@@ -11,13 +11,14 @@ use bytes::Bytes;
 use tw_conf::{
     Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LOCATION, Node, SERVER, Setting, Span, Word, record,
 };
+use tw_core::module::Settings;
 use tw_http::Known;
 use tw_log::{Level, Text};
+use tw_server::http::Http;
 use tw_server::http::body::{Body, Pull};
 use tw_server::http::plan::{HeaderFilter, LocalFuture, Plan};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 use tw_server::vars::{Template, Value};
 
 use crate::altered::forget_length;
@@ -83,7 +84,7 @@ struct NamedMap {
 /// The charset of the main response, which its parts are recoded to.
 struct MainCharset(Bytes);
 
-impl Settings for Charset {
+impl Settings<Http> for Charset {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[

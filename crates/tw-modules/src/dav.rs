@@ -14,17 +14,18 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting, record};
+use tw_core::module::Settings;
 use tw_core::reach::Reach;
 use tw_disk::{Class, Disk, DiskError, Errno, Kind, Meta, Op, Source};
 use tw_http::escape::Escape;
 use tw_http::{Framing, Known, Method};
 use tw_log::{Level, Text};
 use tw_server::core::location::{Location, Symlinks};
+use tw_server::http::Http;
 use tw_server::http::files;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 use tw_server::vars::Template;
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
@@ -56,7 +57,7 @@ pub(crate) struct Dav {
     scheme: Template,
 }
 
-impl Settings for Dav {
+impl Settings<Http> for Dav {
     type Raw = Raw;
 
     const LIMITS: &'static [Limit] = tree::LIMITS;

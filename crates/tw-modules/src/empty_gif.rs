@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
+use tw_core::module::Settings;
 use tw_http::Method;
+use tw_server::http::Http;
 use tw_server::http::body::Body;
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 
 /// A GIF 89a of one transparent pixel, byte for byte the one nginx sends: caches may hold it.
 static GIF: [u8; 43] = [
@@ -36,7 +37,7 @@ pub(crate) struct EmptyGif {
     on: bool,
 }
 
-impl Settings for EmptyGif {
+impl Settings<Http> for EmptyGif {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[record::new("empty_gif", "", LOCATION, Args::NONE)
@@ -47,7 +48,7 @@ impl Settings for EmptyGif {
         })];
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
-        Ok(Self { on: raw.on.is_set() || cx.is_nameless() && outer.is_some_and(|o| o.on) })
+        Ok(Self { on: raw.on.is_set() || cx.block.is_nameless() && outer.is_some_and(|o| o.on) })
     }
 
     fn are_shared(&self) -> bool {

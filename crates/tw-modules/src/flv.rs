@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
+use tw_core::module::Settings;
 use tw_disk::Kind;
 use tw_http::{Method, num, target};
+use tw_server::http::Http;
 use tw_server::http::body::{Body, FileSpan};
 use tw_server::http::files::OpenFile;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::{Ranges, Request};
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 
 use crate::static_files;
 
@@ -30,7 +31,7 @@ pub(crate) struct Flv {
     is_on: bool,
 }
 
-impl Settings for Flv {
+impl Settings<Http> for Flv {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[record::new("flv", "", LOCATION, Args::NONE)
@@ -41,7 +42,7 @@ impl Settings for Flv {
         })];
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
-        Ok(Self { is_on: raw.on.is_set() || cx.is_nameless() && outer.is_some_and(|o| o.is_on) })
+        Ok(Self { is_on: raw.on.is_set() || cx.block.is_nameless() && outer.is_some_and(|o| o.is_on) })
     }
 
     fn are_shared(&self) -> bool {

@@ -9,12 +9,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use tw_conf::{Args, ConfError, Cx, Directive, HTTP, Network, Node, Word, network, record};
+use tw_core::module::Settings;
 use tw_core::session::Session;
 use tw_core::vars::Template;
 use tw_net::Addr;
+use tw_server::http::Http;
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 use tw_server::vars::{SlotKind, Value};
 
 use self::read::Reading;
@@ -50,7 +51,7 @@ struct Source {
     chain: Chain,
 }
 
-impl Settings for Geo {
+impl Settings<Http> for Geo {
     type Raw = Raw;
 
     // DIFF(nginx): binary bases beside included files are neither read nor written.

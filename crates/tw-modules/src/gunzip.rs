@@ -10,13 +10,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tw_conf::{Buffers, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, record};
+use tw_core::module::Settings;
 use tw_http::Known;
+use tw_server::http::Http;
 use tw_server::http::body::{Body, Pull};
 use tw_server::http::coding::is_gzip_allowed;
 use tw_server::http::plan::{HeaderFilter, LocalFuture, Plan};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 use zlib_rs::{InflateError, InflateFlush};
 
 use self::members::{Members, Place};
@@ -43,7 +44,7 @@ pub(crate) struct Gunzip {
     buffers: Buffers,
 }
 
-impl Settings for Gunzip {
+impl Settings<Http> for Gunzip {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[

@@ -8,12 +8,13 @@ use tw_conf::{
     Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LOCATION, Node, SERVER, Setting, WithoutEffect, record,
 };
 use tw_core::metrics::Metric;
+use tw_core::module::Settings;
+use tw_server::http::Http;
 use tw_server::http::body::Body;
 use tw_server::http::coding::is_gzip_allowed;
 use tw_server::http::plan::{HeaderFilter, Plan};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 use tw_server::vars::VarDef;
 
 use crate::coding::{self, Rules, Spec};
@@ -39,7 +40,7 @@ pub(crate) struct Gzip {
     rules: Rules,
 }
 
-impl Settings for Gzip {
+impl Settings<Http> for Gzip {
     type Raw = Raw;
 
     /// Those of all codings.

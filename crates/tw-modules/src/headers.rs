@@ -11,12 +11,13 @@ use jiff::tz::TimeZone;
 use tw_conf::{
     Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LOCATION, Node, SERVER, Setting, Word, record, units,
 };
+use tw_core::module::Settings;
 use tw_http::{Known, ResponseHead, date};
+use tw_server::http::Http;
 use tw_server::http::body::Body;
 use tw_server::http::plan::{HeaderFilter, Plan, TrailerFilter};
 use tw_server::http::request::{Ranges, Request};
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 use tw_server::vars::Template;
 
 const ALL_IF: u32 = HTTP | SERVER | LOCATION | IF_IN_LOCATION;
@@ -129,7 +130,7 @@ enum When {
     Daily(i64),
 }
 
-impl Settings for Headers {
+impl Settings<Http> for Headers {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[

@@ -8,14 +8,15 @@ use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::Arc;
 
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, Word, record};
+use tw_core::module::Settings;
 use tw_disk::{DiskError, Errno, Kind, Meta, Now, Op};
 use tw_http::Method;
 use tw_log::{Level, Text};
+use tw_server::http::Http;
 use tw_server::http::files;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 use tw_server::vars::Template;
 
 use crate::static_files;
@@ -31,7 +32,7 @@ pub(crate) struct Index {
     names: Arc<[Template]>,
 }
 
-impl Settings for Index {
+impl Settings<Http> for Index {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] =

@@ -50,7 +50,7 @@ mod userid;
 mod zone;
 mod zstd;
 
-use tw_server::module::Module;
+use tw_server::load::Module;
 
 pub use auth_basic::password_line;
 
@@ -60,55 +60,55 @@ pub const TRAP: &str = "trap";
 /// All modules of the http context. A new module is a new file and one line here.
 pub static MODULES: &[Module] = &[
     // Variables.
-    Module::http::<map::Map>("map"),
-    Module::http::<geo::Geo>("geo"),
-    Module::http::<split_clients::SplitClients>("split_clients"),
-    Module::http::<browser::Browsers>("browser"),
-    Module::http::<referer::Referers>("referer"),
-    Module::http::<secure_link::SecureLink>("secure_link"),
+    Module::of::<map::Map>("map"),
+    Module::of::<geo::Geo>("geo"),
+    Module::of::<split_clients::SplitClients>("split_clients"),
+    Module::of::<browser::Browsers>("browser"),
+    Module::of::<referer::Referers>("referer"),
+    Module::of::<secure_link::SecureLink>("secure_link"),
     // Rewrite phases.
-    Module::http::<rewrite::Rewrite>("rewrite"),
+    Module::of::<rewrite::Rewrite>("rewrite"),
     // Post-read and preaccess.
-    Module::http::<real_ip::RealIp>("real_ip"),
-    Module::http::<limit_req::LimitReq>("limit_req"),
-    Module::http::<limit_conn::LimitConn>("limit_conn"),
+    Module::of::<real_ip::RealIp>("real_ip"),
+    Module::of::<limit_req::LimitReq>("limit_req"),
+    Module::of::<limit_conn::LimitConn>("limit_conn"),
     // Access.
-    Module::http::<access::Access>("access"),
-    Module::http::<auth_basic::AuthBasic>("auth_basic"),
+    Module::of::<access::Access>("access"),
+    Module::of::<auth_basic::AuthBasic>("auth_basic"),
     // Precontent.
-    Module::http::<try_files::TryFiles>("try_files"),
+    Module::of::<try_files::TryFiles>("try_files"),
     // Content: the first that does not pass answers.
-    Module::http::<metrics::Metrics>("metrics"),
-    Module::http::<stub_status::StubStatus>("stub_status"),
-    Module::http::<status_page::StatusPage>("status_page"),
-    Module::http::<mp4::Mp4>("mp4"),
-    Module::http::<flv::Flv>("flv"),
-    Module::http::<empty_gif::EmptyGif>("empty_gif"),
-    Module::http::<random_index::RandomIndex>("random_index"),
-    Module::http::<index::Index>("index"),
-    Module::http::<autoindex::Autoindex>("autoindex"),
-    Module::http::<dav::Dav>("dav"),
-    Module::http::<precompressed::Precompressed<precompressed::Brotli>>("brotli_static"),
-    Module::http::<precompressed::Precompressed<precompressed::Zstd>>("zstd_static"),
-    Module::http::<precompressed::Precompressed<precompressed::Gzip>>("gzip_static"),
-    Module::http::<static_files::Static>("static"),
+    Module::of::<metrics::Metrics>("metrics"),
+    Module::of::<stub_status::StubStatus>("stub_status"),
+    Module::of::<status_page::StatusPage>("status_page"),
+    Module::of::<mp4::Mp4>("mp4"),
+    Module::of::<flv::Flv>("flv"),
+    Module::of::<empty_gif::EmptyGif>("empty_gif"),
+    Module::of::<random_index::RandomIndex>("random_index"),
+    Module::of::<index::Index>("index"),
+    Module::of::<autoindex::Autoindex>("autoindex"),
+    Module::of::<dav::Dav>("dav"),
+    Module::of::<precompressed::Precompressed<precompressed::Brotli>>("brotli_static"),
+    Module::of::<precompressed::Precompressed<precompressed::Zstd>>("zstd_static"),
+    Module::of::<precompressed::Precompressed<precompressed::Gzip>>("gzip_static"),
+    Module::of::<static_files::Static>("static"),
     #[cfg(debug_assertions)]
-    Module::http::<trap::Trap>(TRAP),
+    Module::of::<trap::Trap>(TRAP),
     // Header filters.
-    Module::http::<headers::Headers>("headers"),
-    Module::http::<userid::UserId>("userid"),
+    Module::of::<headers::Headers>("headers"),
+    Module::of::<userid::UserId>("userid"),
     // Unpacks first, so that others can read the body. Whoever changes a body stands between it and those that compress:
     // of these the first one that the client accepts does it.
-    Module::http::<gunzip::Gunzip>("gunzip"),
-    Module::http::<sub::Sub>("sub"),
-    Module::http::<charset::Charset>("charset"),
-    Module::http::<ssi::Ssi>("ssi"),
+    Module::of::<gunzip::Gunzip>("gunzip"),
+    Module::of::<sub::Sub>("sub"),
+    Module::of::<charset::Charset>("charset"),
+    Module::of::<ssi::Ssi>("ssi"),
     // What comes before and after a body has been through its own filters.
-    Module::http::<addition::Addition>("addition"),
-    Module::http::<brotli::Brotli>("brotli"),
-    Module::http::<zstd::Zstd>("zstd"),
-    Module::http::<gzip::Gzip>("gzip"),
+    Module::of::<addition::Addition>("addition"),
+    Module::of::<brotli::Brotli>("brotli"),
+    Module::of::<zstd::Zstd>("zstd"),
+    Module::of::<gzip::Gzip>("gzip"),
     // Log handlers.
-    Module::http::<status_zone::StatusZone>("status_zone"),
-    Module::http::<log::AccessLog>("log"),
+    Module::of::<status_zone::StatusZone>("status_zone"),
+    Module::of::<log::AccessLog>("log"),
 ];

@@ -11,13 +11,14 @@ use std::sync::Arc;
 use tw_base::Counter;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting, Span, Word, record};
 use tw_core::metrics::{Kind, Metric, Scrape};
+use tw_core::module::Settings;
 use tw_core::session::Session;
 use tw_core::vars::Template;
 use tw_log::{Level, Text};
+use tw_server::http::Http;
 use tw_server::http::plan::{Handler, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 use tw_server::vars::VarDef;
 
 use crate::refusal::{self, LEVELS, Refusal, read_status};
@@ -115,7 +116,7 @@ pub(crate) enum Decision {
     Rejected,
 }
 
-impl Settings for LimitConn {
+impl Settings<Http> for LimitConn {
     type Raw = Raw;
 
     const LIMITS: &'static [tw_base::Limit] = &[

@@ -12,14 +12,15 @@ use std::time::Duration;
 use tw_base::Counter;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting, Span, Word, record};
 use tw_core::metrics::{Kind, Metric, Scrape};
+use tw_core::module::Settings;
 use tw_core::session::Session;
 use tw_core::vars::Template;
 use tw_log::{Level, Text};
+use tw_server::http::Http;
 use tw_server::http::phases;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 use tw_server::vars::VarDef;
 
 use self::bucket::{Bucket, Held, Rate, Taken};
@@ -117,7 +118,7 @@ enum Decision<'l> {
     Full(&'l str),
 }
 
-impl Settings for LimitReq {
+impl Settings<Http> for LimitReq {
     type Raw = Raw;
 
     const LIMITS: &'static [tw_base::Limit] = &[

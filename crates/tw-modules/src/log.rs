@@ -20,14 +20,15 @@ use tw_conf::{
     Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LIMIT_EXCEPT, LOCATION, SERVER, Setting, record,
 };
 use tw_core::log::SinkRef;
+use tw_core::module::Settings;
 use tw_core::reach::Reach;
 use tw_log::escape::Escape;
 use tw_log::{CacheConfig, Level, NamedFiles, Pushed, Sink, SyslogHead, Target};
 use tw_server::core::location::Location;
+use tw_server::http::Http;
 use tw_server::http::plan::{LogHandler, Plan};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 use tw_server::vars::{Template, Value};
 
 use path::VarPath;
@@ -81,7 +82,7 @@ enum Place {
     Named(Arc<VarPath>),
 }
 
-impl Settings for AccessLog {
+impl Settings<Http> for AccessLog {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[

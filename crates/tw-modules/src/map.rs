@@ -6,10 +6,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tw_conf::{Args, ConfError, Directive, HTTP, Node, Setting, Span, Word, record};
+use tw_core::module::Settings;
 use tw_core::names::{Conflicting, HostName, Names, NotAName, Wildcards};
 use tw_core::regex::{Caseless, Regex};
+use tw_server::http::Http;
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 use tw_server::vars::{SlotKind, Value};
 
 use self::table::{Subject, Table, Text};
@@ -48,7 +49,7 @@ enum Kept {
 /// Maps are variables; nothing is left of them in the settings of a block.
 pub(crate) struct Map;
 
-impl Settings for Map {
+impl Settings<Http> for Map {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[

@@ -11,13 +11,14 @@ use bytes::Bytes;
 use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
 use tw_core::metrics::{self, CONTENT_TYPE, Format, Metric, Scrape};
+use tw_core::module::Settings;
 use tw_http::Method;
 use tw_rt::{Deadline, watch};
+use tw_server::http::Http;
 use tw_server::http::body::Body;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 
 /// How long a scrape waits for a thread to read about this process in `/proc`. Pools may be stuck when metrics are needed
 /// most: then everything else is told without it.
@@ -34,7 +35,7 @@ pub(crate) struct Metrics {
     here: Setting<()>,
 }
 
-impl Settings for Metrics {
+impl Settings<Http> for Metrics {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[record::new("metrics", "", LOCATION, Args::NONE)

@@ -15,15 +15,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, record};
+use tw_core::module::Settings;
 use tw_disk::{Errno, Kind, Op};
 use tw_http::{Known, Method, target};
 use tw_log::{Level, Text};
+use tw_server::http::Http;
 use tw_server::http::body::{Body, FileSpan};
 use tw_server::http::files::{self, OpenFile};
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::{Ranges, Request};
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 
 use self::movie::{Around, Begin, Fault, Look, Part, Piece, look};
 use crate::static_files;
@@ -59,7 +60,7 @@ pub(crate) struct Mp4 {
     begin: Begin,
 }
 
-impl Settings for Mp4 {
+impl Settings<Http> for Mp4 {
     type Raw = Raw;
 
     const LIMITS: &'static [Limit] = &[
@@ -115,7 +116,7 @@ impl Settings for Mp4 {
         let begin = raw.start_key_frame.take().map(|on| if on { Begin::AtKeyFrame } else { Begin::Exactly });
         Ok(Self {
             // DIFF(nginx): it is lost in a `limit_except`.
-            is_on: raw.on.is_set() || cx.is_nameless() && outer.is_some_and(|o| o.is_on),
+            is_on: raw.on.is_set() || cx.block.is_nameless() && outer.is_some_and(|o| o.is_on),
             buffer_size: raw.buffer_size.or(outer.map(|o| o.buffer_size), 512 << 10),
             max_buffer_size: raw.max_buffer_size.or(outer.map(|o| o.max_buffer_size), 10 << 20),
             begin: begin.or(outer.map(|o| o.begin)).unwrap_or(Begin::Exactly),

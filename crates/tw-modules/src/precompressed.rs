@@ -7,15 +7,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, record};
+use tw_core::module::Settings;
 use tw_disk::{DiskError, Errno, Kind, Now, Op};
 use tw_http::{Known, Method};
 use tw_log::{Level, Text};
+use tw_server::http::Http;
 use tw_server::http::coding::{is_accepted, is_gzip_allowed};
 use tw_server::http::files::{self, OpenFile};
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 
 use crate::static_files;
 
@@ -96,7 +97,7 @@ pub(crate) struct Precompressed<C> {
     coding: PhantomData<C>,
 }
 
-impl<C: Coding> Settings for Precompressed<C> {
+impl<C: Coding> Settings<Http> for Precompressed<C> {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] =

@@ -6,14 +6,15 @@ use std::sync::Arc;
 
 use tw_base::Limit;
 use tw_conf::{ConfError, Directive, LOCATION, Setting, record};
+use tw_core::module::Settings;
 use tw_disk::{Kind, Source};
 use tw_http::Method;
 use tw_log::{Level, Text};
+use tw_server::http::Http;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::http::variables::random_id;
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 
 use crate::static_files;
 
@@ -31,7 +32,7 @@ pub(crate) struct RandomIndex {
     on: bool,
 }
 
-impl Settings for RandomIndex {
+impl Settings<Http> for RandomIndex {
     type Raw = Raw;
 
     const LIMITS: &'static [Limit] = &[Limit::count(

@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use tw_conf::network::Network;
 use tw_conf::{Args, ConfError, Cx, Directive, HTTP, LOCATION, Node, SERVER, Setting, record};
+use tw_core::module::Settings;
 use tw_http::Known;
 use tw_net::Addr;
+use tw_server::http::Http;
 use tw_server::http::plan::{Handler, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 use tw_server::vars::{Value, VarDef};
 
 use crate::forwarded::{Chain, forwarded};
@@ -54,7 +55,7 @@ pub(crate) struct RealIp {
     chain: Chain,
 }
 
-impl Settings for RealIp {
+impl Settings<Http> for RealIp {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[

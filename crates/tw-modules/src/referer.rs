@@ -4,15 +4,16 @@
 use std::sync::Arc;
 
 use tw_conf::{Args, ConfError, Directive, LOCATION, Node, SERVER, Setting, Span, Word, record};
+use tw_core::module::Settings;
 use tw_core::names::{Conflicting, HostName, Names, NotAName, Wildcards};
 use tw_core::regex::{BacktrackLimit, Caseless, Match, Regex};
 use tw_http::Known;
 use tw_log::Level;
+use tw_server::http::Http;
 use tw_server::http::plan::Plan;
 use tw_server::http::request::Request;
 use tw_server::http::route::ServerName;
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 use tw_server::vars::{Value, VarDef};
 
 /// Longest host of a referer that is looked up.
@@ -56,7 +57,7 @@ struct Valid {
     blocked: bool,
 }
 
-impl Settings for Referers {
+impl Settings<Http> for Referers {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
@@ -159,7 +160,7 @@ impl Valid {
             valid.regexes.push(regex);
         }
         if raw.server_names {
-            for name in cx.server_names().to_vec() {
+            for name in cx.block.server_names().to_vec() {
                 match name {
                     ServerName::Regex(regex) => {
                         valid.host_regexes.push(regex);

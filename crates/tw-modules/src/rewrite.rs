@@ -20,10 +20,11 @@ use std::sync::Arc;
 use tw_conf::{
     Args, ConfError, Directive, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LOCATION, SERVER, Setting, record,
 };
+use tw_core::module::{Settings, TakeIf};
+use tw_server::http::Http;
 use tw_server::http::plan::{Handler, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-use tw_server::module::{Settings, TakeIf};
 
 use self::condition::Condition;
 use self::program::Program;
@@ -47,7 +48,7 @@ pub(crate) struct Rewrite {
     log: bool,
 }
 
-impl Settings for Rewrite {
+impl Settings<Http> for Rewrite {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
@@ -94,7 +95,7 @@ impl Settings for Rewrite {
     });
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
-        let phase = if cx.location().is_some() { Phase::Rewrite } else { Phase::ServerRewrite };
+        let phase = if cx.block.location().is_some() { Phase::Rewrite } else { Phase::ServerRewrite };
         let program = Program::compile(raw.operations, phase, cx)?;
         Ok(Self { program, phase, log: raw.log.or(outer.map(|o| o.log), false) })
     }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use md5::{Digest, Md5};
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, Word, record};
+use tw_core::module::Settings;
 use tw_http::base64::{self, Alphabet};
+use tw_server::http::Http;
 use tw_server::http::plan::Plan;
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 use tw_server::vars::{Template, Value, VarDef};
 
 use crate::secret::is_same;
@@ -38,7 +39,7 @@ pub(crate) struct SecureLink {
 /// A hash.
 type Hash = [u8; 16];
 
-impl Settings for SecureLink {
+impl Settings<Http> for SecureLink {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[

@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use tw_conf::{Args, ConfError, Directive, HTTP, Node, Word, record};
+use tw_core::module::Settings;
 use tw_core::session::Session;
 use tw_core::vars::Template;
+use tw_server::http::Http;
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 use tw_server::vars::{SlotKind, Value};
 
 /// Hundredths of a percent in all.
@@ -39,7 +40,7 @@ pub(crate) struct Parts {
     rest: Option<Box<[u8]>>,
 }
 
-impl Settings for SplitClients {
+impl Settings<Http> for SplitClients {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[record::new(

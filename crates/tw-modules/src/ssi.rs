@@ -18,12 +18,13 @@ use tw_base::Limit;
 use tw_conf::{
     Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LOCATION, SERVER, Setting, WithoutEffect, record,
 };
+use tw_core::module::Settings;
 use tw_core::regex::{Caseless, Regex};
+use tw_server::http::Http;
 use tw_server::http::body::Body;
 use tw_server::http::plan::{HeaderFilter, Plan};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 use tw_server::vars::{Value, VarDef};
 
 use crate::altered::{Validators, forget_length, refuse_ranges};
@@ -73,7 +74,7 @@ enum Errors {
 /// The format of dates on a page.
 struct TimeFormat(RefCell<Vec<u8>>);
 
-impl Settings for Ssi {
+impl Settings<Http> for Ssi {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[

@@ -8,22 +8,23 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tw_conf::{ConfError, Directive};
+use tw_core::module::Settings;
 use tw_disk::{DiskError, Errno, Kind, Now, Op};
 use tw_http::condition::Etag;
 use tw_http::{Method, target};
 use tw_log::{Level, Text};
+use tw_server::http::Http;
 use tw_server::http::body::{Body, FileSpan};
 use tw_server::http::files::{self, OpenFile};
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::{Ranges, Request};
 use tw_server::http::special;
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 
 /// There is nothing to set: every location can serve files.
 pub(crate) struct Static;
 
-impl Settings for Static {
+impl Settings<Http> for Static {
     type Raw = ();
     const DIRECTIVES: &'static [Directive<()>] = &[];
 

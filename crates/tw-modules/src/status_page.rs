@@ -12,13 +12,14 @@ use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
 use tw_core::event_loop::PastStall;
 use tw_core::metrics::{BOUNDS_NS, Format, json_string};
+use tw_core::module::Settings;
 use tw_http::Method;
+use tw_server::http::Http;
 use tw_server::http::body::Body;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::http::variables::random_id;
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 
 use crate::metrics;
 
@@ -39,7 +40,7 @@ pub(crate) struct StatusPage {
     here: Setting<()>,
 }
 
-impl Settings for StatusPage {
+impl Settings<Http> for StatusPage {
     type Raw = Raw;
 
     const LIMITS: &'static [Limit] = &[Limit::bytes(

@@ -19,7 +19,8 @@ use tw_server::http::plan::{LogHandler, Plan};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 
-use tw_server::module::Settings;
+use tw_core::module::Settings;
+use tw_server::http::Http;
 
 /// Zones of one configuration. Each takes some 3 KiB for every loop that served one of its requests.
 const ZONES_MAX: usize = 256;
@@ -101,7 +102,7 @@ struct Over {
     time_ns: u64,
 }
 
-impl Settings for StatusZone {
+impl Settings<Http> for StatusZone {
     type Raw = Raw;
 
     const LIMITS: &'static [Limit] = &[

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, LOCATION, SERVER, record};
 use tw_core::event_loop::Counts;
+use tw_core::module::Settings;
 use tw_http::Method;
+use tw_server::http::Http;
 use tw_server::http::body::Body;
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 use tw_server::vars::{Value, VarDef};
 
 /// `stub_status` as written.
@@ -25,7 +26,7 @@ pub(crate) struct StubStatus {
     on: bool,
 }
 
-impl Settings for StubStatus {
+impl Settings<Http> for StubStatus {
     type Raw = Raw;
 
     // The argument meant something before 1.7.5, and still does no harm.
@@ -57,7 +58,7 @@ impl Settings for StubStatus {
     ];
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
-        let inherited = cx.is_nameless() && outer.is_some_and(|outer| outer.on);
+        let inherited = cx.block.is_nameless() && outer.is_some_and(|outer| outer.on);
         Ok(Self { on: raw.on || inherited })
     }
 

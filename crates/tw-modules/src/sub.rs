@@ -8,11 +8,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, Word, record};
+use tw_core::module::Settings;
+use tw_server::http::Http;
 use tw_server::http::body::{Body, Pull};
 use tw_server::http::plan::{HeaderFilter, LocalFuture, Plan};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 use tw_server::vars::Template;
 
 use crate::altered::{Validators, forget_length};
@@ -60,7 +61,7 @@ enum Searched {
     Varying(Box<[Template]>),
 }
 
-impl Settings for Sub {
+impl Settings<Http> for Sub {
     type Raw = Raw;
 
     const LIMITS: &'static [Limit] = &[

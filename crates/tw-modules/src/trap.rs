@@ -10,13 +10,14 @@ use std::thread;
 use bytes::Bytes;
 use tw_base::Whole;
 use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
+use tw_core::module::Settings;
 use tw_rt::watch;
+use tw_server::http::Http;
 use tw_server::http::body::{Body, Pull};
 use tw_server::http::plan::{Handler, LocalFuture, Outcome, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::http::request_body::{self, Source, Terms};
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 
 /// What all loops share.
 static SHARED: Whole<u64> = Whole::new(0);
@@ -49,7 +50,7 @@ pub(crate) struct Trap {
     fault: Option<Fault>,
 }
 
-impl Settings for Trap {
+impl Settings<Http> for Trap {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] =

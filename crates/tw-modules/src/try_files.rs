@@ -7,14 +7,15 @@ use std::ffi::{CStr, CString};
 use std::sync::Arc;
 
 use tw_conf::{Args, ConfError, Directive, LOCATION, SERVER, Setting, Word, record};
+use tw_core::module::Settings;
 use tw_disk::{DiskError, Kind, Meta, Now, Op};
 use tw_log::Level;
 use tw_server::core::location::RootKind;
+use tw_server::http::Http;
 use tw_server::http::files;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::{AliasEnd, Request};
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 use tw_server::vars::Template;
 
 use crate::static_files;
@@ -62,7 +63,7 @@ enum Last {
     Uri(Template),
 }
 
-impl Settings for TryFiles {
+impl Settings<Http> for TryFiles {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] =

@@ -9,17 +9,18 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting, record};
+use tw_core::module::Settings;
 use tw_core::session::Session;
 use tw_http::base64::{self, Alphabet};
 use tw_http::date;
 use tw_log::{Level, Text};
 use tw_net::Addr;
+use tw_server::http::Http;
 use tw_server::http::body::Body;
 use tw_server::http::plan::{HeaderFilter, Plan};
 use tw_server::http::request::Request;
 use tw_server::http::variables::find_cookie;
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 use tw_server::vars::{Template, Value, VarDef};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
@@ -101,7 +102,7 @@ pub(crate) struct UserId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Id([u32; 4]);
 
-impl Settings for UserId {
+impl Settings<Http> for UserId {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[

@@ -4,12 +4,13 @@
 use std::sync::Arc;
 
 use tw_conf::{Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LOCATION, Node, SERVER, Setting, record};
+use tw_core::module::Settings;
+use tw_server::http::Http;
 use tw_server::http::body::Body;
 use tw_server::http::coding::is_accepted;
 use tw_server::http::plan::{HeaderFilter, Plan};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-use tw_server::module::Settings;
 use tw_server::vars::VarDef;
 
 use crate::coding::{self, Rules, Spec};
@@ -32,7 +33,7 @@ pub(crate) struct Zstd {
     rules: Rules,
 }
 
-impl Settings for Zstd {
+impl Settings<Http> for Zstd {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] = coding::directives![

@@ -7,7 +7,6 @@ pub mod event_loop;
 pub mod http;
 pub mod limits;
 pub mod load;
-pub mod module;
 #[cfg(test)]
 mod testing;
 pub mod vars;

@@ -1,13 +1,12 @@
 //! The limits of the core and of the crates below it, gathered for `docs/limits.md`. Each stands beside the code that
-//! keeps it; those of a module are in its [`Settings::LIMITS`](crate::module::Settings::LIMITS).
+//! keeps it; those of a module are in its [`Settings::LIMITS`](tw_core::module::Settings::LIMITS).
 
 use tw_base::Limit;
 
 use crate::core::{listen, location, server};
 use crate::http::h1::proxy_protocol;
 use crate::http::{self, files, request, subrequest};
-use crate::load::mistakes;
-use tw_core::{event_loop, pools, process};
+use tw_core::{event_loop, load, pools, process};
 
 /// All of them, by what they protect. For documents: it copies every record.
 pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
@@ -27,9 +26,6 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
             [request::LIMITS, subrequest::LIMITS, tw_core::regex::LIMITS, tw_core::vars::LIMITS].concat(),
         ),
         ("disks and files", [&[pools::LIMITS], tw_disk::LIMITS, &[files::LIMITS]].concat().concat()),
-        (
-            "logs and the configuration",
-            [tw_log::LIMITS, tw_conf::LIMITS, &[mistakes::LIMITS]].concat().concat(),
-        ),
+        ("logs and the configuration", [tw_log::LIMITS, tw_conf::LIMITS, &[load::LIMITS]].concat().concat()),
     ]
 }

@@ -26,10 +26,11 @@ use tw_conf::{
 
 use super::error_page::{ErrorPage, RawErrorPage};
 use super::media_types::MediaTypes;
+use crate::http::Http;
 use crate::load::Resolve;
-use crate::module::Settings;
 use crate::vars::Template;
 use tw_core::log::{LogTarget, SharedErrorLog};
+use tw_core::module::Settings;
 use tw_core::reach::Reach;
 
 pub use access::{Access, Satisfy};
@@ -331,7 +332,7 @@ const WITHOUT_EFFECT: &[Directive<Raw>] = &[
     without_effect("open_file_cache_events", "on | off", ALL, Args::FLAG),
 ];
 
-impl Settings for Location {
+impl Settings<Http> for Location {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &joined::<{ count(LISTS) }>(LISTS);

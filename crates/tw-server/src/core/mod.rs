@@ -1,6 +1,6 @@
 //! The settings that belong to the server itself: `main` and `events`, `server`, `location`.
 //!
-//! Each level is one [`Settings`](crate::module::Settings) type with its records, like any module's.
+//! Each level is one [`Settings`](tw_core::module::Settings) type with its records, like any module's.
 
 pub mod error_page;
 pub mod listen;

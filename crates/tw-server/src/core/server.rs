@@ -8,10 +8,11 @@ use tw_conf::{Args, Buffers, ConfError, Directive, HTTP, SERVER, Setting, Withou
 use tw_http::HeadLimits;
 
 use super::listen::Listen;
+use crate::http::Http;
 use crate::http::route::ServerName;
 use crate::load::Resolve;
-use crate::module::Settings;
 use crate::vars::Template;
+use tw_core::module::Settings;
 use tw_core::names::{HostName, NotAName, Wildcards};
 use tw_core::regex::Caseless;
 
@@ -66,7 +67,7 @@ pub struct Raw {
     without_effect: WithoutEffect,
 }
 
-impl Settings for ServerSettings {
+impl Settings<Http> for ServerSettings {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[

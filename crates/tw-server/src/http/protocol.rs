@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tw_base::{Limit, WholeCell};
 use tw_core::event_loop::{Application, Connected, Newcomer, Room};
+use tw_core::module::Protocol;
 use tw_disk::Errno;
 use tw_net::Transport;
 use tw_rt::watch::Subject;
@@ -14,8 +15,11 @@ use super::client::{Client, Scheme};
 use super::files::{FILES_MAX, FileTable};
 use super::generation::{Config, Generation};
 use super::h1::{self, Conn};
+use super::plan::Plan;
 use super::request::Request;
+use crate::core::location::Location;
 use crate::event_loop::Loop;
+use crate::load::Block;
 
 /// Requests a loop keeps for the next use.
 const SPARE_REQUESTS: usize = 64;
@@ -107,6 +111,13 @@ impl Application for Http {
     fn free_descriptor(&self) -> Room {
         if self.files.borrow_mut().made_room(Errno::MFILE) { Room::Made } else { Room::None }
     }
+}
+
+impl Protocol for Http {
+    type Session = Request;
+    type Plan = Plan;
+    type Core = Location;
+    type Block = Block;
 }
 
 impl Connected for Client {

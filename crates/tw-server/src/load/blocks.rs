@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tw_conf::{ConfError, Diagnostics};
 use tw_core::generation::{ListenAddress, SocketOf, share_sockets};
 
-use super::scope::{Kind, Raws, Scope, Table};
+use super::scope::{Kind, Scope, Table};
 use super::{Built, CORE_LOCATION, CORE_SERVER, Resolve};
 use crate::core::listen::Listen;
 use crate::core::location::Location;
@@ -14,8 +14,9 @@ use crate::core::server::ServerSettings;
 use crate::http::generation::{Given, ListenGroup, PlanId, Server, ServerId};
 use crate::http::plan::{self, Plan};
 use crate::http::route::{Locations, Pattern, ServerNames, Written};
-use crate::module::Resolved;
 use tw_core::config_thread::step_back;
+use tw_core::load::Raws;
+use tw_core::module::Resolved;
 use tw_core::names::Conflicting;
 
 /// Resolves the `http` block and everything in it.
@@ -59,16 +60,16 @@ fn locations(
         step_back();
         // In a block without a pattern, the location is the one it stands in.
         let location = match &scope.kind {
-            Kind::Location(pattern) => cx.location.replace(pattern.clone()),
-            _ => cx.location.clone(),
+            Kind::Location(pattern) => cx.block.location.replace(pattern.clone()),
+            _ => cx.block.location.clone(),
         };
-        let nameless = std::mem::replace(&mut cx.nameless, !matches!(scope.kind, Kind::Location(_)));
+        let nameless = std::mem::replace(&mut cx.block.nameless, !matches!(scope.kind, Kind::Location(_)));
         let settings = resolve(scope.raws, Some(outer), table, cx)?;
-        let written = cx.location.clone().map(|pattern| plan::Heading { pattern, span: scope.span });
+        let written = cx.block.location.clone().map(|pattern| plan::Heading { pattern, span: scope.span });
         let inner_plan = add_plan(server.built, written, &settings, &server.settings, table, cx);
         let inner = locations(scope.children, &settings, inner_plan, server, table, cx)?;
-        cx.location = location;
-        cx.nameless = nameless;
+        cx.block.location = location;
+        cx.block.nameless = nameless;
         cx.vars.uses_prepared = uses_prepared;
         let outer_plan = &mut server.built.plans[plan.0 as usize];
         match scope.kind {
@@ -95,27 +96,16 @@ fn name_of(pattern: &Pattern) -> Box<[u8]> {
 }
 
 fn resolve(
-    mut raws: Raws,
+    raws: Raws,
     outer: Option<&[Resolved]>,
     table: &Table,
     cx: &mut Resolve<'_>,
 ) -> Result<Vec<Resolved>, ConfError> {
-    let mut settings = Vec::with_capacity(table.modules().count());
-    for (at, module) in table.modules().enumerate() {
-        let outer = outer.map(|o| &o[at]);
-        settings.push(match module.resolve(raws.take(at), outer, cx) {
-            Ok(resolved) => resolved,
-            // As if nothing of the module were written: the blocks after this one have something to say, too.
-            Err(error) => {
-                cx.mistakes.add(error);
-                module.resolve(None, outer, cx)?
-            }
-        });
-        if at == CORE_SERVER && cx.location.is_none() {
-            cx.server = Some(core(&settings, CORE_SERVER));
+    table.http.resolve(raws, outer, cx, |at, settings, block| {
+        if at == CORE_SERVER && block.location.is_none() {
+            block.server = Some(core(settings, CORE_SERVER));
         }
-    }
-    Ok(settings)
+    })
 }
 
 fn add_plan(
@@ -130,7 +120,7 @@ fn add_plan(
     let mut plan = Plan::new(name, server.clone(), core::<Location>(settings, CORE_LOCATION));
     plan.written = written;
     plan.uses_realpath_root = cx.vars.uses_prepared;
-    for (module, settings) in table.modules().zip(settings) {
+    for (module, settings) in table.http.modules().iter().zip(settings) {
         module.install(settings, &mut plan);
         module.reach(settings, &plan.core, &mut built.reach);
         plan.credit(module.name);

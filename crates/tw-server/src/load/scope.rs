@@ -4,16 +4,17 @@ use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 
 use tw_conf::{
-    Args, ConfError, DirectiveInfo, EVENTS, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT, LOCATION,
-    Level, MAIN, Node, SERVER, Span, record,
+    Args, ConfError, Contexts, DirectiveInfo, EVENTS, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT,
+    LOCATION, Level, MAIN, Node, SERVER, Span, UPSTREAM, record,
 };
 use tw_http::Method;
 
-use super::{Loader, Seen};
+use super::{Loader, Module, Seen};
+use crate::http::Http;
 use crate::http::plan::MethodSet;
 use crate::http::route::Pattern;
-use crate::module::{Module, Raw};
 use tw_core::config_thread::step_back;
+use tw_core::load::{Raws, Record};
 use tw_core::process as main;
 use tw_core::regex::Caseless;
 
@@ -23,27 +24,6 @@ pub(super) struct Scope {
     pub(super) kind: Kind,
     pub(super) children: Vec<Scope>,
     pub(super) span: Option<Span>,
-}
-
-/// Settings as written of those modules of which something is written, by their places in the table. Of the many modules
-/// few have a word in a block.
-#[derive(Default)]
-pub(super) struct Raws(Vec<(usize, Raw)>);
-
-impl Raws {
-    /// What is written of a module.
-    fn of(&mut self, module: usize) -> &mut Raw {
-        let at = self.0.iter().position(|(of, _)| *of == module).unwrap_or_else(|| {
-            self.0.push((module, None));
-            self.0.len() - 1
-        });
-        &mut self.0[at].1
-    }
-
-    /// Takes what is written of a module.
-    pub(super) fn take(&mut self, module: usize) -> Raw {
-        self.0.iter_mut().find(|(of, _)| *of == module).and_then(|(_, raw)| raw.take())
-    }
 }
 
 /// What a block is.
@@ -72,9 +52,8 @@ impl Kind {
 
 /// Which module a directive belongs to.
 pub(super) struct Table {
-    modules: Vec<&'static Module>,
     main: HashMap<&'static str, (usize, DirectiveInfo)>,
-    http: HashMap<&'static str, (usize, usize, DirectiveInfo)>,
+    pub(super) http: tw_core::load::Table<Http>,
     all: OnceCell<Vec<DirectiveInfo>>,
 }
 
@@ -104,25 +83,14 @@ pub fn directives() -> impl Iterator<Item = DirectiveInfo> {
 impl Table {
     pub(super) fn new(modules: Vec<&'static Module>) -> Self {
         let main = main::DIRECTIVES.iter().enumerate().map(|(at, d)| (d.name, (at, d.info()))).collect();
-        let mut http = HashMap::new();
-        for (module, m) in modules.iter().enumerate() {
-            for (at, info) in m.directives().into_iter().enumerate() {
-                http.insert(info.name, (module, at, info));
-            }
-        }
-        Self { modules, main, http, all: OnceCell::new() }
-    }
-
-    pub(super) fn modules(&self) -> impl Iterator<Item = &'static Module> + '_ {
-        self.modules.iter().copied()
+        Self { main, http: tw_core::load::Table::new(modules), all: OnceCell::new() }
     }
 
     /// Every record, by name. Only mistakes need it.
     fn all(&self) -> &[DirectiveInfo] {
         self.all.get_or_init(|| {
             let main = self.main.values().map(|(_, info)| *info);
-            let http = self.http.values().map(|(_, _, info)| *info);
-            let mut all: Vec<_> = main.chain(http).chain(directives()).collect();
+            let mut all: Vec<_> = main.chain(self.http.infos()).chain(directives()).collect();
             // Of two names that are equally near to a misspelt one the first is meant: always the same one.
             all.sort_by_key(|info| info.name);
             all
@@ -132,15 +100,15 @@ impl Table {
     /// A record of this name, wherever it may stand.
     fn record(&self, name: &str) -> Option<DirectiveInfo> {
         let main = self.main.get(name).map(|(_, info)| *info);
-        let http = || self.http.get(name).map(|(_, _, info)| *info);
+        let http = || self.http.find(name, HTTP).map(|record| record.info);
         main.or_else(http).or_else(|| directives().find(|info| info.name == name))
     }
 
     /// Whether a record allows the directive here.
     fn has(&self, node: &Node, context: u32) -> bool {
         let Some(name) = node.name.as_str() else { return false };
-        let infos =
-            [self.main.get(name).map(|(_, info)| *info), self.http.get(name).map(|(_, _, info)| *info)];
+        let http = self.http.find(name, context).map(|record| record.info);
+        let infos = [self.main.get(name).map(|(_, info)| *info), http];
         let mut infos = infos.into_iter().flatten().chain(directives().filter(|info| info.name == name));
         infos.any(|info| info.contexts & context != 0)
     }
@@ -268,8 +236,8 @@ impl Loader<'_> {
         };
         let mut child = self.walk_scope(node, context, kind)?;
         if matches!(child.kind, Kind::If) {
-            for at in 0..self.table.modules.len() {
-                let module = self.table.modules[at];
+            for at in 0..self.table.http.modules().len() {
+                let module = self.table.http.modules()[at];
                 if module.takes_ifs() {
                     let (raw, inner) = (scope.raws.of(at), child.raws.of(at));
                     if let Err(error) = module.take_if(raw, inner, node, &mut self.cx(context)) {
@@ -290,12 +258,12 @@ impl Loader<'_> {
 
     fn set_http(&mut self, scope: &mut Scope, node: &Node, context: u32) -> Result<(), ConfError> {
         let name = node.name.as_str().unwrap_or_default();
-        let Some((module, index, info)) = self.table.http.get(name).copied() else {
+        let Some(Record { module, index, info }) = self.table.http.find(name, context) else {
             return Err(self.table.unknown(node, context));
         };
         tw_conf::check(node, &info, context)?;
-        let module_ref = self.table.modules[module];
-        module_ref.set(index, scope.raws.of(module), node, &mut self.cx(context))
+        let found = self.table.http.modules()[module];
+        found.set(index, scope.raws.of(module), node, &mut self.cx(context))
     }
 
     /// Keeps the mistake of a directive, and looks through its block for what is missing in there.
@@ -303,7 +271,7 @@ impl Loader<'_> {
         let Err(error) = done else { return };
         let module = error.missing.as_ref().and_then(|_| tw_conf::module_of(&node.name.lossy(), context));
         if module.is_some() {
-            self.mistakes.use_variables(node, context);
+            self.use_variables(node, context);
         }
         self.mistakes.add(self.advised(error, node));
         self.survey(node, context, module);
@@ -325,7 +293,7 @@ impl Loader<'_> {
             let theirs = tw_conf::module_of(&node.name.lossy(), inside);
             match theirs {
                 Some(theirs) => {
-                    self.mistakes.use_variables(node, inside);
+                    self.use_variables(node, inside);
                     if Some(theirs) != module {
                         self.mistakes.add(tw_conf::missing_directive(node, theirs));
                     }
@@ -335,6 +303,15 @@ impl Loader<'_> {
                 None => self.mistakes.add(self.advised(self.table.unknown(node, inside), node)),
             }
             self.survey(node, inside, theirs);
+        }
+    }
+
+    /// Remembers the variables of a directive that is not read. Those of other protocols have the same names and are others.
+    fn use_variables(&mut self, node: &Node, context: Contexts) {
+        const OURS: Contexts =
+            HTTP | SERVER | LOCATION | IF_IN_SERVER | IF_IN_LOCATION | LIMIT_EXCEPT | UPSTREAM;
+        if context & OURS != 0 {
+            self.mistakes.use_variables(node);
         }
     }
 

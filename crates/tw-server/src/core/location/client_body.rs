@@ -98,11 +98,11 @@ pub(super) const DIRECTIVES: &[Directive<super::Raw>] = &[
 impl ClientBody {
     pub(super) fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Self {
         let temp_path = match (raw.client_body_temp_path.take(), outer) {
-            (Some(path), _) => cx.temp_path(path),
+            (Some(path), _) => cx.block.temp_path(path),
             (None, Some(outer)) => outer.temp_path.clone(),
             (None, None) => {
                 let path = cx.full_path_c(b"client_body_temp");
-                cx.temp_path(TempPath { path, levels: [0; 3] })
+                cx.block.temp_path(TempPath { path, levels: [0; 3] })
             }
         };
         Self {

@@ -82,7 +82,7 @@ fn set_root(raw: &mut Raw, node: &Node, alias: bool) -> Result<(), ConfError> {
 }
 
 fn resolve_root(word: &Word, alias: bool, cx: &mut Resolve<'_>) -> Result<Root, ConfError> {
-    let kind = match (alias, cx.location()) {
+    let kind = match (alias, cx.block.location()) {
         (false, _) => RootKind::Root,
         (true, Some(Pattern::Exact(uri))) => RootKind::Alias(uri.len()),
         (true, Some(Pattern::Prefix { uri, .. })) => RootKind::Alias(uri.len()),

@@ -6,14 +6,15 @@
 use std::collections::HashSet;
 
 use tw_base::Limit;
-use tw_conf::{ConfError, Contexts, Diagnostics, HTTP, Node, Span};
+use tw_conf::{ConfError, Diagnostics, Node, Span};
 
 use crate::vars::{VarTable, names_in};
 
 /// How many are kept. A configuration of another server has as many as it has lines; nobody reads that many.
 const MAX_MISTAKES: usize = 10_000;
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::count(
+/// What bounds them.
+pub const LIMITS: &[Limit] = &[Limit::count(
     "MAX_MISTAKES",
     MAX_MISTAKES as u64,
     "Mistakes of one configuration that are listed",
@@ -23,34 +24,32 @@ pub(crate) const LIMITS: &[Limit] = &[Limit::count(
 /// Mistakes, in the order in which they were found.
 // DIFF(nginx): nginx ends at the first one.
 #[derive(Default)]
-pub(super) struct Mistakes {
+pub struct Mistakes {
     list: Vec<ConfError>,
     /// Variables in directives that are missing themselves.
     variables: Vec<(String, Span)>,
 }
 
 impl Mistakes {
-    pub(super) fn add(&mut self, mistake: ConfError) {
+    /// Keeps one.
+    pub fn add(&mut self, mistake: ConfError) {
         if self.list.len() < MAX_MISTAKES && self.list.last() != Some(&mistake) {
             self.list.push(mistake);
         }
     }
 
     /// Whether nobody needs to look for more.
-    pub(super) fn are_enough(&self) -> bool {
+    pub fn are_enough(&self) -> bool {
         self.list.len() >= MAX_MISTAKES
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// Remembers the variables in the words of a directive that stands in `context` and is not read.
-    pub(super) fn use_variables(&mut self, node: &Node, context: Contexts) {
-        // Those of other protocols have the same names and are others.
-        if !is_http(context) {
-            return;
-        }
+    /// Remembers the variables in the words of a directive that is not read.
+    pub fn use_variables(&mut self, node: &Node) {
         for word in &node.args {
             for name in names_in(&word.bytes) {
                 if self.variables.len() < MAX_MISTAKES {
@@ -61,7 +60,7 @@ impl Mistakes {
     }
 
     /// Takes in what was found when settings were made, with `vars` as the names that are defined then.
-    pub(super) fn follow(&mut self, later: Mistakes, vars: &VarTable) {
+    pub fn follow<S: 'static>(&mut self, later: Mistakes, vars: &VarTable<S>) {
         let is_first = self.is_empty();
         let mut undefined = vars.undefined();
         let unread = std::mem::take(&mut self.variables).into_iter();
@@ -94,17 +93,10 @@ impl Mistakes {
     }
 
     /// The first mistake; the others go to `diagnostics`.
-    pub(super) fn into_first(self, diagnostics: &mut Diagnostics) -> Option<ConfError> {
+    pub fn into_first(self, diagnostics: &mut Diagnostics) -> Option<ConfError> {
         let mut list = self.list.into_iter();
         let first = list.next();
         list.for_each(|mistake| diagnostics.push(mistake));
         first
     }
-}
-
-/// Whether a context is one of requests.
-fn is_http(context: Contexts) -> bool {
-    use tw_conf::{IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT, LOCATION, SERVER, UPSTREAM};
-    const ALL: Contexts = HTTP | SERVER | LOCATION | IF_IN_SERVER | IF_IN_LOCATION | LIMIT_EXCEPT | UPSTREAM;
-    context & ALL != 0
 }

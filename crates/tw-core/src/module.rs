@@ -1,8 +1,8 @@
 //! The module contract: one feature, one file, one shape.
 //!
 //! A module is a type of settings. It names its directives (one record each), its settings as written ([`Settings::Raw`]),
-//! how those resolve against the enclosing block, and the handlers it installs into a location's [`Plan`]. The server
-//! knows modules only through [`Module`], which erases the type at load; nothing is looked up by type per request.
+//! how those resolve against the enclosing block, and the handlers it installs into a block's [`Protocol::Plan`]. The
+//! server knows modules only through [`Module`], which erases the type at load; nothing is looked up by type per request.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -11,24 +11,36 @@ use std::sync::Arc;
 use tw_base::Limit;
 use tw_conf::{ConfError, Cx, Directive, DirectiveInfo, Node};
 
-use crate::core::location::Location;
-use crate::http::plan::Plan;
 use crate::load::Resolve;
+use crate::metrics::Metric;
+use crate::reach::Reach;
+use crate::session::Session;
 use crate::vars::VarDef;
-use tw_core::metrics::Metric;
-use tw_core::reach::Reach;
 
 /// Takes an inner block into an outer one: both as written, and the inner one's node.
 pub type TakeIf<R> = fn(&mut R, &mut R, &Node, &mut Cx<'_>) -> Result<(), ConfError>;
 
-/// The settings of one module at one block: `http`, `server`, `location` or `if`.
-pub trait Settings: Sized + Send + Sync + 'static {
+/// A protocol that modules are written for.
+pub trait Protocol: Sized + 'static {
+    /// A client being served.
+    type Session: Session;
+    /// What a block is compiled to; modules add handlers to it.
+    type Plan;
+    /// The protocol's own settings at a block.
+    type Core;
+    /// Where in the configuration the block stands that is being resolved.
+    type Block;
+}
+
+/// The settings of one module at one block of a protocol, such as `http`, `server`, `location` or `if`. A module that
+/// decides by a [`Session`] alone can be one of every protocol.
+pub trait Settings<P: Protocol>: Sized + Send + Sync + 'static {
     /// Settings as written; `Default` is "nothing written".
     type Raw: Default + 'static;
     /// One record per directive.
     const DIRECTIVES: &'static [Directive<Self::Raw>];
     /// Variables this module provides.
-    const VARIABLES: &'static [VarDef] = &[];
+    const VARIABLES: &'static [VarDef<P::Session>] = &[];
     /// Metrics this module provides: one record each, beside the code that counts. [`crate::metrics`] has an example.
     const METRICS: &'static [Metric] = &[];
     /// Limits this module keeps, for `docs/limits.md`.
@@ -41,7 +53,7 @@ pub trait Settings: Sized + Send + Sync + 'static {
 
     /// Turns what was written into what is used. `outer` is the resolved enclosing block, `None` at `http`.
     /// After this no setting is unset.
-    fn resolve(raw: Self::Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError>;
+    fn resolve(raw: Self::Raw, outer: Option<&Self>, cx: &mut Resolve<'_, P>) -> Result<Self, ConfError>;
 
     /// Whether a block in this one, in which nothing of the module is written, would resolve to the same. It then shares
     /// these settings: a large configuration has many such blocks.
@@ -50,29 +62,29 @@ pub trait Settings: Sized + Send + Sync + 'static {
     }
 
     /// Adds handlers and filters to the plan of a location, only if the feature is on there.
-    fn install(self: &Arc<Self>, _plan: &mut Plan) {}
+    fn install(self: &Arc<Self>, _plan: &mut P::Plan) {}
 
-    /// Says which files requests at a location with the core settings `core` make the module open or change, and to
+    /// Says which files clients at a block with the core settings `core` make the module open or change, and to
     /// whom they make it connect: the sandbox of the process allows what some module says. What is opened while the
     /// configuration is loaded, and what the core module says, `root` and `alias`, need not be said.
-    fn reach(&self, _core: &Location, _reach: &mut Reach) {}
+    fn reach(&self, _core: &P::Core, _reach: &mut Reach) {}
 }
 
 /// A module with its type erased, as THE LIST holds it.
-pub struct Module {
+pub struct Module<P: Protocol> {
     /// The module's name, for documents and messages.
     pub name: &'static str,
-    erased: &'static dyn Erased,
+    erased: &'static dyn Erased<P>,
 }
 
 /// Settings as written, type erased; `None` if nothing is.
-pub(crate) type Raw = Option<Box<dyn Any>>;
+pub type Raw = Option<Box<dyn Any>>;
 /// Settings as used, type erased.
-pub(crate) type Resolved = Arc<dyn Any + Send + Sync>;
+pub type Resolved = Arc<dyn Any + Send + Sync>;
 
-impl Module {
-    /// A module whose directives stand in `http`, `server`, `location` and below.
-    pub const fn http<S: Settings>(name: &'static str) -> Self {
+impl<P: Protocol> Module<P> {
+    /// The module whose settings are `S`.
+    pub const fn of<S: Settings<P>>(name: &'static str) -> Self {
         Self { name, erased: &Of::<S>(PhantomData) }
     }
 
@@ -82,7 +94,7 @@ impl Module {
     }
 
     /// The variables the module provides.
-    pub fn variables(&self) -> &'static [VarDef] {
+    pub fn variables(&self) -> &'static [VarDef<P::Session>] {
         self.erased.variables()
     }
 
@@ -96,21 +108,18 @@ impl Module {
         self.erased.limits()
     }
 
-    pub(crate) fn set(
-        &self,
-        index: usize,
-        raw: &mut Raw,
-        node: &Node,
-        cx: &mut Cx<'_>,
-    ) -> Result<(), ConfError> {
+    /// Reads its directive number `index`.
+    pub fn set(&self, index: usize, raw: &mut Raw, node: &Node, cx: &mut Cx<'_>) -> Result<(), ConfError> {
         self.erased.set(index, raw, node, cx)
     }
 
-    pub(crate) fn takes_ifs(&self) -> bool {
+    /// Whether it has something to do with `if` blocks.
+    pub fn takes_ifs(&self) -> bool {
         self.erased.takes_ifs()
     }
 
-    pub(crate) fn take_if(
+    /// Takes in an `if` block.
+    pub fn take_if(
         &self,
         raw: &mut Raw,
         inner: &mut Raw,
@@ -120,27 +129,30 @@ impl Module {
         self.erased.take_if(raw, inner, block, cx)
     }
 
-    pub(crate) fn resolve(
+    /// Makes settings as used of those as written.
+    pub fn resolve(
         &self,
         raw: Raw,
         outer: Option<&Resolved>,
-        cx: &mut Resolve<'_>,
+        cx: &mut Resolve<'_, P>,
     ) -> Result<Resolved, ConfError> {
         self.erased.resolve(raw, outer, cx)
     }
 
-    pub(crate) fn install(&self, settings: &Resolved, plan: &mut Plan) {
+    /// Adds its handlers to a plan.
+    pub fn install(&self, settings: &Resolved, plan: &mut P::Plan) {
         self.erased.install(settings, plan);
     }
 
-    pub(crate) fn reach(&self, settings: &Resolved, core: &Location, reach: &mut Reach) {
+    /// Says what it opens, changes and connects to.
+    pub fn reach(&self, settings: &Resolved, core: &P::Core, reach: &mut Reach) {
         self.erased.reach(settings, core, reach);
     }
 }
 
-trait Erased: Sync {
+trait Erased<P: Protocol>: Sync {
     fn directives(&self) -> Vec<DirectiveInfo>;
-    fn variables(&self) -> &'static [VarDef];
+    fn variables(&self) -> &'static [VarDef<P::Session>];
     fn metrics(&self) -> &'static [Metric];
     fn limits(&self) -> &'static [Limit];
     fn set(&self, index: usize, raw: &mut Raw, node: &Node, cx: &mut Cx<'_>) -> Result<(), ConfError>;
@@ -151,10 +163,10 @@ trait Erased: Sync {
         &self,
         raw: Raw,
         outer: Option<&Resolved>,
-        cx: &mut Resolve<'_>,
+        cx: &mut Resolve<'_, P>,
     ) -> Result<Resolved, ConfError>;
-    fn install(&self, settings: &Resolved, plan: &mut Plan);
-    fn reach(&self, settings: &Resolved, core: &Location, reach: &mut Reach);
+    fn install(&self, settings: &Resolved, plan: &mut P::Plan);
+    fn reach(&self, settings: &Resolved, core: &P::Core, reach: &mut Reach);
 }
 
 struct Of<S>(PhantomData<fn() -> S>);
@@ -163,16 +175,16 @@ struct Of<S>(PhantomData<fn() -> S>);
 const SAME_TYPE: &str = "a scope keeps the settings of one module at that module's index";
 
 /// What is written so far.
-fn written<S: Settings>(raw: &mut Raw) -> &mut S::Raw {
+fn written<P: Protocol, S: Settings<P>>(raw: &mut Raw) -> &mut S::Raw {
     raw.get_or_insert_with(|| Box::new(S::Raw::default())).downcast_mut().expect(SAME_TYPE)
 }
 
-impl<S: Settings> Erased for Of<S> {
+impl<P: Protocol, S: Settings<P>> Erased<P> for Of<S> {
     fn directives(&self) -> Vec<DirectiveInfo> {
         S::DIRECTIVES.iter().map(Directive::info).collect()
     }
 
-    fn variables(&self) -> &'static [VarDef] {
+    fn variables(&self) -> &'static [VarDef<P::Session>] {
         S::VARIABLES
     }
 
@@ -185,7 +197,7 @@ impl<S: Settings> Erased for Of<S> {
     }
 
     fn set(&self, index: usize, raw: &mut Raw, node: &Node, cx: &mut Cx<'_>) -> Result<(), ConfError> {
-        let raw = written::<S>(raw);
+        let raw = written::<P, S>(raw);
         (S::DIRECTIVES[index].set)(raw, node, cx)
     }
 
@@ -201,7 +213,7 @@ impl<S: Settings> Erased for Of<S> {
         cx: &mut Cx<'_>,
     ) -> Result<(), ConfError> {
         match S::TAKE_IF {
-            Some(take) => take(written::<S>(raw), written::<S>(inner), block, cx),
+            Some(take) => take(written::<P, S>(raw), written::<P, S>(inner), block, cx),
             None => Ok(()),
         }
     }
@@ -210,7 +222,7 @@ impl<S: Settings> Erased for Of<S> {
         &self,
         raw: Raw,
         outer: Option<&Resolved>,
-        cx: &mut Resolve<'_>,
+        cx: &mut Resolve<'_, P>,
     ) -> Result<Resolved, ConfError> {
         let settings = outer.map(|o| o.downcast_ref::<S>().expect(SAME_TYPE));
         let raw = match (raw, outer) {
@@ -221,12 +233,12 @@ impl<S: Settings> Erased for Of<S> {
         Ok(Arc::new(S::resolve(raw, settings, cx)?))
     }
 
-    fn install(&self, settings: &Resolved, plan: &mut Plan) {
+    fn install(&self, settings: &Resolved, plan: &mut P::Plan) {
         let settings = Arc::clone(settings).downcast::<S>().expect(SAME_TYPE);
         settings.install(plan);
     }
 
-    fn reach(&self, settings: &Resolved, core: &Location, reach: &mut Reach) {
+    fn reach(&self, settings: &Resolved, core: &P::Core, reach: &mut Reach) {
         settings.downcast_ref::<S>().expect(SAME_TYPE).reach(core, reach);
     }
 }

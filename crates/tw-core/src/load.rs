@@ -1,0 +1,160 @@
+//! The half of loading that every protocol shares: what modules may use, and which directive is whose.
+
+mod mistakes;
+mod table;
+
+use std::ffi::CString;
+use std::path::Path;
+use std::sync::Arc;
+
+use tw_conf::{ConfError, Diagnostics, Span, Word};
+use tw_log::{Batch, Target};
+
+use crate::kept::Kept;
+use crate::log::{LogTarget, Logs, OtherBatch, SharedErrorLog, SinkRef};
+use crate::module::Protocol;
+use crate::pools::PoolSettings;
+use crate::regex::{Caseless, Regex, Regexes};
+use crate::vars::{SlotKind, Template, VarTable};
+
+pub use mistakes::{LIMITS, Mistakes};
+pub use table::{Raws, Record, Table};
+
+/// Where relative names of a configuration begin.
+#[derive(Debug, Clone)]
+pub struct Prefixes {
+    /// `-p`: logs, roots, temporary files.
+    pub prefix: Vec<u8>,
+    /// Directory of the main configuration file.
+    pub conf: Vec<u8>,
+    /// Where errors go if the configuration does not say: a file, or `stderr`.
+    pub error_log: Vec<u8>,
+    /// Name of this host, for `$hostname`.
+    pub hostname: Vec<u8>,
+}
+
+/// What the blocks of all protocols share while they are resolved.
+pub struct Shared<'a> {
+    /// Name of this host.
+    pub hostname: &'a [u8],
+    /// Where relative names begin.
+    pub prefix: &'a [u8],
+    /// All thread pools.
+    pub pools: &'a [PoolSettings],
+    /// The error log of `main`.
+    pub main_error_log: SharedErrorLog,
+    /// All logs.
+    pub logs: &'a mut Logs,
+    /// Where warnings go.
+    pub diagnostics: &'a mut Diagnostics,
+    /// Where mistakes go that do not end loading.
+    pub mistakes: &'a mut Mistakes,
+    /// All regular expressions.
+    pub regexes: &'a mut Regexes,
+    /// What modules kept from the configuration before.
+    pub previous: &'a Kept,
+}
+
+/// What modules may use while their settings are resolved.
+pub struct Resolve<'a, P: Protocol> {
+    /// All variables.
+    pub vars: &'a mut VarTable<P::Session>,
+    /// Name of this host.
+    pub hostname: &'a [u8],
+    /// The block that is being resolved.
+    pub block: P::Block,
+    /// What modules keep from here on.
+    pub kept: Kept,
+    shared: Shared<'a>,
+}
+
+impl<'a, P: Protocol> Resolve<'a, P> {
+    /// Begins with `block`.
+    pub fn new(vars: &'a mut VarTable<P::Session>, shared: Shared<'a>, block: P::Block) -> Self {
+        Self { vars, hostname: shared.hostname, block, kept: Kept::default(), shared }
+    }
+}
+
+impl<P: Protocol> Resolve<'_, P> {
+    /// Compiles a word with variables.
+    pub fn template(&mut self, word: &Word) -> Result<Template<P::Session>, ConfError> {
+        self.template_text(&word.bytes, Some(word.span))
+    }
+
+    /// Compiles text with variables.
+    pub fn template_text(
+        &mut self,
+        text: &[u8],
+        at: Option<Span>,
+    ) -> Result<Template<P::Session>, ConfError> {
+        Template::compile(text, at, self.vars)
+    }
+
+    /// Compiles a regular expression, or finds it if it was compiled before. The error is the compiler's text.
+    pub fn regex(&mut self, pattern: &[u8], caseless: Caseless) -> Result<Arc<Regex>, String> {
+        self.shared.regexes.compile(pattern, caseless)
+    }
+
+    /// What a module keeps under `name` for the whole process: it outlives the configuration, and the next one gets the
+    /// same object if it `fits` (same size, same key). One type has its own names.
+    pub fn keep<T: Send + Sync + 'static>(
+        &mut self,
+        name: &[u8],
+        fits: impl FnOnce(&T) -> bool,
+        make: impl FnOnce() -> T,
+    ) -> Arc<T> {
+        self.kept.keep(self.shared.previous, name, fits, make)
+    }
+
+    /// The slot of a variable that a module declares with [`VarDef::stored`](crate::vars::VarDef::stored).
+    pub fn slot(&mut self, name: &str) -> u16 {
+        self.vars.define(name, SlotKind::Stored)
+    }
+
+    /// Keeps a warning.
+    pub fn warn(&mut self, span: Span, message: impl Into<String>) {
+        self.shared.diagnostics.warn(span, message);
+    }
+
+    /// A name relative to the prefix.
+    pub fn full_path(&self, name: &[u8]) -> Vec<u8> {
+        tw_conf::full_name(self.shared.prefix, name)
+    }
+
+    /// A name relative to the prefix, for system calls.
+    pub fn full_path_c(&self, name: &[u8]) -> CString {
+        CString::new(self.full_path(name)).unwrap_or_default()
+    }
+
+    /// An error log with these targets.
+    pub fn error_log(&mut self, targets: Vec<LogTarget>) -> Result<SharedErrorLog, ConfError> {
+        Ok(self.shared.logs.error_log(&targets))
+    }
+
+    /// The error log of `main`.
+    pub fn main_error_log(&self) -> SharedErrorLog {
+        self.shared.main_error_log.clone()
+    }
+
+    /// The sink of a log file, opened when the configuration goes live.
+    pub fn sink(&mut self, path: &Path) -> SinkRef {
+        self.sink_of(&Target::File(path.to_owned()))
+    }
+
+    /// The same for what is not one file.
+    pub fn sink_of(&mut self, target: &Target) -> SinkRef {
+        self.shared.logs.sink(target)
+    }
+
+    /// The same, written in batches. The error: the file was named before with another buffer.
+    pub fn batched_sink(&mut self, path: &Path, batch: Batch) -> Result<SinkRef, OtherBatch> {
+        self.shared.logs.batched(path, batch)
+    }
+
+    /// The index of a thread pool.
+    pub fn pool(&self, name: &[u8], at: Span) -> Result<usize, ConfError> {
+        self.shared.pools.iter().position(|pool| pool.name.as_bytes() == name).ok_or_else(|| {
+            ConfError::new(format!("unknown thread pool \"{}\"", String::from_utf8_lossy(name))).at(at)
+        })
+    }
+}

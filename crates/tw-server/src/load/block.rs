@@ -1,0 +1,43 @@
+//! Where a block stands that is being resolved, and what its modules ask of that.
+
+use std::sync::Arc;
+
+use crate::core::location::TempPath;
+use crate::core::server::ServerSettings;
+use crate::http::route::{Pattern, ServerName};
+
+/// The block of `http` that is being resolved.
+#[derive(Default)]
+pub struct Block {
+    pub(super) location: Option<Pattern>,
+    pub(super) nameless: bool,
+    pub(super) server: Option<Arc<ServerSettings>>,
+    pub(super) temp_paths: Vec<Arc<TempPath>>,
+}
+
+impl Block {
+    /// The names of the server that is being resolved, or whose block is.
+    pub fn server_names(&self) -> &[ServerName] {
+        self.server.as_ref().map(|server| &*server.names).unwrap_or_default()
+    }
+
+    /// The location that is being resolved; `None` at `http` and `server`.
+    pub fn location(&self) -> Option<&Pattern> {
+        self.location.as_ref()
+    }
+
+    /// Whether the block is an `if` or a `limit_except`, which is a part of its location.
+    pub fn is_nameless(&self) -> bool {
+        self.nameless
+    }
+
+    /// Remembers a directory for temporary files, to be made when the configuration goes live.
+    pub fn temp_path(&mut self, path: TempPath) -> Arc<TempPath> {
+        if let Some(known) = self.temp_paths.iter().find(|known| ***known == path) {
+            return known.clone();
+        }
+        let path = Arc::new(path);
+        self.temp_paths.push(path.clone());
+        path
+    }
+}
