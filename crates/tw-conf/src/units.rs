@@ -26,6 +26,36 @@ pub fn number(text: &[u8]) -> Option<u64> {
     text.iter().try_fold(0, |value, &digit| push_digit(value, digit))
 }
 
+/// What becomes of decimals behind the last one that counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Further {
+    /// The number is refused.
+    Refused,
+    /// They are digits, and ignored.
+    Ignored,
+}
+
+/// A number with decimals, `12.5` or `.5`, in units of its last decimal: with two `places`, hundredths. `None` for anything
+/// else, and for what 63 bits do not hold.
+pub fn fixed(text: &[u8], places: u32, further: Further) -> Option<u64> {
+    let (mut value, mut decimals, mut has_point) = (0_u64, 0, false);
+    for &byte in text {
+        match byte {
+            b'.' if !has_point => has_point = true,
+            b'0'..=b'9' if decimals == places => match further {
+                Further::Refused => return None,
+                Further::Ignored => {}
+            },
+            digit => {
+                value = push_digit(value, digit)?;
+                decimals += u32::from(has_point);
+            }
+        }
+    }
+    let value = value.checked_mul(10_u64.checked_pow(places - decimals)?)?;
+    (!text.is_empty() && value <= MAX).then_some(value)
+}
+
 /// Bytes: a number, then nothing, `k` or `m` in either case.
 pub fn size(text: &[u8]) -> Option<u64> {
     let (digits, scale) = match text.split_last()? {

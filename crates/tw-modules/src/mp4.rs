@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tw_base::Limit;
+use tw_conf::units::Further;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, record};
 use tw_core::module::Settings;
 use tw_disk::{Errno, Kind, Op};
@@ -361,25 +362,9 @@ fn body_of(file: &Rc<OpenFile>, piece: Piece) -> Body {
     Body::Parts([Body::Bytes(Bytes::from(piece.head)), Body::File(span)].into())
 }
 
-/// Seconds with a fraction as milliseconds; what is behind the third digit does not count. `None` for anything else, and
-/// for what 63 bits do not hold.
+/// Seconds with a fraction as milliseconds; what is behind the third digit does not count.
 fn milliseconds(text: &[u8]) -> Option<u64> {
-    let mut value: u64 = 0;
-    let mut places = 0;
-    let mut has_point = false;
-    for &byte in text {
-        match byte {
-            b'.' if !has_point => has_point = true,
-            b'0'..=b'9' if places == 3 => {}
-            b'0'..=b'9' => {
-                value = value.checked_mul(10)?.checked_add(u64::from(byte - b'0'))?;
-                places += u32::from(has_point);
-            }
-            _ => return None,
-        }
-    }
-    let value = value.checked_mul(10_u64.pow(3 - places))?;
-    (!text.is_empty() && i64::try_from(value).is_ok()).then_some(value)
+    tw_conf::units::fixed(text, 3, Further::Ignored)
 }
 
 #[cfg(test)]

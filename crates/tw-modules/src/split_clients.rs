@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use tw_conf::units::Further;
 use tw_conf::{Args, ConfError, Directive, HTTP, Node, Word, record};
 use tw_core::module::Settings;
 use tw_core::session::Session;
@@ -130,16 +131,7 @@ fn read(node: &Node) -> Result<Parts, ConfError> {
 
 /// Reads a number with at most two decimals as hundredths.
 fn hundredths(text: &[u8]) -> Option<u64> {
-    let (whole, decimals) = match text.iter().position(|&byte| byte == b'.') {
-        Some(dot) => (&text[..dot], &text[dot + 1..]),
-        None => (text, &[][..]),
-    };
-    let digits = [whole, decimals].concat();
-    if text.is_empty() || decimals.len() > 2 {
-        return None;
-    }
-    let number = if digits.is_empty() { 0 } else { tw_conf::units::number(&digits)? };
-    number.checked_mul([100, 10, 1][decimals.len()])
+    tw_conf::units::fixed(text, 2, Further::Refused)
 }
 
 /// Austin Appleby's MurmurHash2 with the seed 0, as nginx has it.

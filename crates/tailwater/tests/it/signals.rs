@@ -299,6 +299,8 @@ fn order_reload(server: &Server) -> (bool, String) {
 fn a_reload_that_is_ordered_is_answered() {
     for builder in [server(), server().with_master()] {
         let mut server = builder.start(&http("")).unwrap();
+        // It listens before its pid file is there, and serves after that.
+        page(&server, "/");
         server.write_conf(&http("location /new { return 200 new; }")).unwrap();
         assert_eq!(order_reload(&server), (true, String::new()), "{}", server.error_log());
         assert_eq!(page(&server, "/new"), (200, "new".to_owned()));

@@ -162,17 +162,17 @@ mod tests {
         let budget = Arc::new(Budget::default());
         let spec = Spec::Zstd { level: 1 };
         let new = || take(spec, Some(1), budget.take(0)).encoder().unwrap();
-        let mut now = Instant::now();
+        let many: Vec<_> = (0..3).map(|_| new()).collect();
+        many.into_iter().for_each(|begun| give_back(spec, begun));
+        // From when the first was kept on, time is the test's.
+        let mut now = tw_rt::clock::now();
         let mut after_a_while = || {
-            // The first look is some time after the beginning of the test.
             now += 2 * UNUSED_MAX;
             SPARES.with_borrow_mut(|spares| {
                 spares.free_unused(now);
                 spares.list.len()
             })
         };
-        let many: Vec<_> = (0..3).map(|_| new()).collect();
-        many.into_iter().for_each(|begun| give_back(spec, begun));
         assert_eq!(after_a_while(), 3, "they were in use lately");
         give_back(spec, new());
         assert_eq!(after_a_while(), 1, "one at a time is enough");
