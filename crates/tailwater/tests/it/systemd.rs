@@ -70,7 +70,7 @@ fn reload(server: &mut Server, conf: &str) {
 
 #[test]
 fn it_is_ready_when_it_serves_and_says_when_it_ends() {
-    for (signal, expected) in [(Signal::QUIT, "EXTEND_TIMEOUT_USEC=12000000"), (Signal::TERM, "STOPPING=1")] {
+    for (signal, expected) in [(Signal::QUIT, "EXTEND_TIMEOUT_USEC=14000000"), (Signal::TERM, "STOPPING=1")] {
         let manager = Manager::new();
         for builder in both(&manager) {
             let conf = format!("worker_shutdown_timeout 5s; {HTTP}");
