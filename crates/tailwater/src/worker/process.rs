@@ -226,6 +226,12 @@ impl Signs {
     fn every(every: Duration) -> Self {
         Self { every, next: Instant::now() }
     }
+
+    /// The same at another interval. One is due when it was, or earlier: a sign for each of a storm of reloads would be more
+    /// than a master listens to.
+    fn at(self, every: Duration, now: Instant) -> Self {
+        Self { every, next: self.next.min(now + every) }
+    }
 }
 
 impl Worker {
@@ -309,7 +315,9 @@ impl Worker {
         });
         let config = config?;
         let Taken { sockets, affinity } = take(&order, fds, &config, &self.sinks)?;
-        self.signs = Some(Signs::every(order.sign_interval));
+        let every = order.sign_interval;
+        self.signs =
+            Some(self.signs.map_or_else(|| Signs::every(every), |signs| signs.at(every, Instant::now())));
         self.server.change(config, Arc::new(sockets), affinity, &self.sinks, &self.console)?;
         self.console.log_to((*self.server.generation().error_log).clone());
         // As nginx does: whoever moved a log away has a new one from here on.
@@ -391,5 +399,21 @@ impl Worker {
             answer(master, &Answer::Leaving);
         }
         self.drain();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_storm_of_reloads_makes_no_storm_of_signs() {
+        let now = Instant::now();
+        let (short, long) = (Duration::from_secs(1), Duration::from_secs(9));
+        let signs = Signs { every: long, next: now + Duration::from_secs(5) };
+        let later = (0..100).fold(signs, |signs, nth| signs.at(long, now + Duration::from_millis(nth)));
+        assert_eq!(later.next, signs.next, "neither earlier nor put off");
+        assert_eq!(signs.at(short, now).next, now + short);
+        assert_eq!((signs.at(short, now).every, later.every), (short, long));
     }
 }
