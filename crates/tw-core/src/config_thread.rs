@@ -50,7 +50,7 @@ struct Published<G> {
 }
 
 impl ConfigThread {
-    /// Starts the thread; it calls `give_back` when it has freed much memory, and every [`GIVE_BACK_EVERY`]: the loops and
+    /// Starts the thread; it calls `give_back` when it has freed much memory, and every `GIVE_BACK_EVERY`: the loops and
     /// pools let go of memory, and none of them may take the time that the system needs to have it back.
     ///
     /// # Errors

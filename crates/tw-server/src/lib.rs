@@ -1,6 +1,6 @@
 //! Running it: what the configuration becomes, the loops, the module contract, variables, and HTTP.
 //!
-//! [`load`] turns a configuration into plans; [`http`] serves requests by them on the loops of [`worker`].
+//! [`load`] turns a configuration into plans; [`http`] serves requests by them on the loops of [`event_loop`].
 
 pub mod core;
 pub mod event_loop;

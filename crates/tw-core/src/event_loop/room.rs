@@ -62,7 +62,7 @@ impl<C> Connections<C> {
         self.roll.borrow_mut().leave(place);
     }
 
-    /// Asks the eighth of the waiting connections that waits longest to close, at most [`CLOSE_AT_ONCE`] (nginx's
+    /// Asks the eighth of the waiting connections that waits longest to close, at most `CLOSE_AT_ONCE` (nginx's
     /// numbers).
     pub fn close_waiting(&self) -> Room {
         let mut roll = self.roll.borrow_mut();
