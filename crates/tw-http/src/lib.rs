@@ -1,4 +1,5 @@
-//! HTTP without I/O and without a clock: heads, targets, framing, conditions, ranges, dates, error pages.
+//! HTTP without I/O and without a clock: heads, targets, framing, conditions, ranges, dates, error pages; as a server, and
+//! towards origins.
 //!
 //! Everything here takes bytes and time as arguments and gives bytes back. What a peer sends can be wrong in
 //! any way and never panics: `indexing_slicing` is denied and each parser has a fuzz target. nginx 1.31 is the
@@ -13,10 +14,12 @@ pub mod date;
 pub mod escape;
 pub mod fields;
 pub mod head;
+pub mod hop;
 pub mod host;
 pub mod known;
 pub mod method;
 pub mod num;
+pub mod origin;
 pub mod range;
 pub mod response;
 mod scan;
@@ -31,5 +34,9 @@ pub use fields::{Fields, Name, Value};
 pub use head::{Framing, HeadError, HeadLimits, Progress, RequestHead};
 pub use known::Known;
 pub use method::{Method, Version};
+pub use origin::{
+    BodyDecoder, BodyError, OriginError, OriginHead, OriginLimits, Piece, RequestWriter, ResponseFraming,
+    WriteError,
+};
 pub use range::{ByteRange, MaxRanges, Multipart, RangeOutcome};
 pub use response::{ConnectionField, EncodeContext, LocationBase, ResponseHead};

@@ -56,6 +56,15 @@ pub fn parse(text: &[u8]) -> Option<u64> {
     })
 }
 
+/// The longest body: the largest value of an `off_t`, as in nginx.
+pub const LENGTH_MAX: u64 = i64::MAX as u64;
+
+/// Reads a `Content-Length`: digits only, at most [`LENGTH_MAX`].
+#[inline]
+pub fn parse_length(value: &[u8]) -> Option<u64> {
+    parse(value).filter(|&length| length <= LENGTH_MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,5 +86,7 @@ mod tests {
             assert_eq!(parse(text.as_bytes()), None, "{text:?}");
         }
         assert_eq!(parse(b"00042"), Some(42));
+        assert_eq!(parse_length(b"9223372036854775807"), Some(LENGTH_MAX));
+        assert_eq!(parse_length(b"9223372036854775808"), None);
     }
 }

@@ -55,6 +55,21 @@ pub(crate) fn value_len(bytes: &[u8]) -> usize {
     bytes.len()
 }
 
+/// Length of the run of bytes that are text: all but control characters, of which a tab is none here.
+#[inline]
+pub(crate) fn text_len(bytes: &[u8]) -> usize {
+    let mut from = 0;
+    while let Some(rest) = bytes.get(from..) {
+        let mark = |word| below(word, b' ') | equal(word, 0x7f);
+        let at = from + find(rest, mark, |byte| byte < b' ' || byte == 0x7f);
+        match bytes.get(at) {
+            Some(b'\t') => from = at + 1,
+            Some(_) | None => return at,
+        }
+    }
+    bytes.len()
+}
+
 /// Length of the run of bytes in front of a colon, a space or a control character: of a field name, if the rest of its
 /// bytes are as they should be.
 #[inline]
@@ -66,6 +81,11 @@ pub(crate) fn before_colon(bytes: &[u8]) -> usize {
 #[inline]
 pub(crate) fn name_len(bytes: &[u8]) -> usize {
     bytes.iter().position(|&byte| !is_name(byte)).unwrap_or(bytes.len())
+}
+
+/// Whether a word is anywhere in a value, in any case: how nginx looks for what `Connection` says.
+pub(crate) fn contains_word(value: &[u8], word: &[u8]) -> bool {
+    value.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word))
 }
 
 /// Whether nginx counts the byte as part of a proper field name (`_` is judged separately).
@@ -97,9 +117,16 @@ pub(crate) fn hex(byte: u8) -> Option<u8> {
     }
 }
 
+/// Whether the byte may be in a token (RFC 9110 section 5.6.2).
+#[inline]
+pub(crate) fn is_token(byte: u8) -> bool {
+    class(byte) & TOKEN != 0
+}
+
 const NAME: u8 = 1;
 const PATH_SPECIAL: u8 = 2;
 const HOST: u8 = 4;
+const TOKEN: u8 = 8;
 
 #[inline(always)]
 fn class(byte: u8) -> u8 {
@@ -125,6 +152,26 @@ const fn classes() -> [u8; 256] {
         if unreserved || sub_delim || c == b'%' {
             table[byte] |= HOST;
         }
+        let punctuation = matches!(
+            c,
+            b'!' | b'#'
+                | b'$'
+                | b'%'
+                | b'&'
+                | b'\''
+                | b'*'
+                | b'+'
+                | b'-'
+                | b'.'
+                | b'^'
+                | b'_'
+                | b'`'
+                | b'|'
+                | b'~'
+        );
+        if c.is_ascii_alphanumeric() || punctuation {
+            table[byte] |= TOKEN;
+        }
         byte += 1;
     }
     table
@@ -144,6 +191,8 @@ mod tests {
                 assert_eq!(target_len(&line), target, "target {byte:#x} at {at}");
                 let value = if matches!(byte, b'\r' | b'\n' | 0) { at } else { 20 };
                 assert_eq!(value_len(&line), value, "value {byte:#x} at {at}");
+                let is_text = byte == b'\t' || byte >= b' ' && byte != 0x7f;
+                assert_eq!(text_len(&line), if is_text { 20 } else { at }, "text {byte:#x} at {at}");
                 let colon = if byte <= b' ' || byte == b':' { at } else { 20 };
                 assert_eq!(before_colon(&line), colon, "colon {byte:#x} at {at}");
                 let name = if byte.is_ascii_alphanumeric() || byte == b'-' { 20 } else { at };
@@ -158,6 +207,13 @@ mod tests {
         assert_eq!(target_len(b"/\xff\x80\x21 \x20"), 4);
         assert_eq!(target_len(b""), 0);
         assert_eq!(value_len(b""), 0);
+    }
+
+    #[test]
+    fn tokens_rfc9110_section_5_6_2() {
+        let others: Vec<u8> = (b'!'..0x7f).filter(|&byte| !is_token(byte)).collect();
+        assert_eq!(others, b"\"(),/:;<=>?@[\\]{}");
+        assert!((0..=b' ').chain(0x7f..=255).all(|byte| !is_token(byte)));
     }
 
     #[test]

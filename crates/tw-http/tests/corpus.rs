@@ -9,6 +9,10 @@ mod chunked;
 mod head;
 #[path = "../../../fuzz/checks/ranges.rs"]
 mod ranges;
+#[path = "../../../fuzz/checks/response_body.rs"]
+mod response_body;
+#[path = "../../../fuzz/checks/response_head.rs"]
+mod response_head;
 
 /// Mutations per target: some seconds without optimisation.
 const MUTATIONS: usize = 3000;
@@ -82,4 +86,14 @@ fn chunked_bodies() {
 #[test]
 fn ranges_and_conditions() {
     run("ranges", ranges::check);
+}
+
+#[test]
+fn response_heads() {
+    run("response_head", response_head::check);
+}
+
+#[test]
+fn response_bodies() {
+    run("response_body", response_body::check);
 }

@@ -17,6 +17,7 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
                 .concat(),
         ),
         ("heads of requests", server::LIMITS.to_vec()),
+        ("heads of upstream responses", tw_http::origin::LIMITS.to_vec()),
         (
             "bodies, and what follows a response",
             [&[tw_http::chunked::LIMITS], location::LIMITS].concat().concat(),

@@ -115,13 +115,13 @@ impl<'a> ErrorText<'a> {
 impl fmt::Display for ErrorText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let head = self.head;
-        let fault = Client(head.bytes(head.parser.fault));
-        let fault_value = Client(head.bytes(head.parser.fault_value));
+        let fault = Sent(head.bytes(head.parser.fault));
+        let fault_value = Sent(head.bytes(head.parser.fault_value));
         let previous = |known: Known| {
-            let field = head.fields.iter().find(|field| field.known == Some(known));
+            let field = head.fields.first(known);
             let (name, value) =
                 field.map_or((&b""[..], &b""[..]), |field| (head.bytes(field.name), head.bytes(field.value)));
-            (Client(name), Client(value))
+            (Sent(name), Sent(value))
         };
         match self.error {
             HeadError::InvalidMethod => f.write_str("client sent invalid method"),
@@ -169,10 +169,10 @@ impl fmt::Display for ErrorText<'_> {
     }
 }
 
-/// Bytes of the client in a log line.
-struct Client<'a>(&'a [u8]);
+/// Bytes of a peer in a log line.
+pub(crate) struct Sent<'a>(pub(crate) &'a [u8]);
 
-impl fmt::Display for Client<'_> {
+impl fmt::Display for Sent<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
             f.write_str(chunk.valid())?;

@@ -35,6 +35,33 @@ enum Stage {
     LastCr,
 }
 
+/// Whose fields they are, and so what is wrong with them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Rules {
+    /// A client's, by nginx's rules: a name without a colon is a field, and more than one CR may end a line.
+    Client {
+        /// Whether `_` is a normal character of a name.
+        underscores: bool,
+    },
+    /// An origin's: no control characters but a tab in a value, one CR at the end of a line or none.
+    // DIFF(nginx): nginx refuses only NUL, takes several CRs, and skips a line that begins with `HTTP/`.
+    Origin,
+}
+
+impl Rules {
+    #[inline]
+    fn value_len(self, bytes: &[u8]) -> usize {
+        match self {
+            Rules::Client { .. } => scan::value_len(bytes),
+            Rules::Origin => scan::text_len(bytes),
+        }
+    }
+
+    fn allows_underscores(self) -> bool {
+        !matches!(self, Rules::Client { underscores: false })
+    }
+}
+
 /// What [`FieldParser::advance`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FieldEvent {
@@ -64,18 +91,18 @@ impl FieldParser {
 
     /// Reads on until the end of a line or of `bytes`.
     #[inline]
-    pub(crate) fn advance(&mut self, bytes: &[u8], allow_underscores: bool) -> FieldEvent {
+    pub(crate) fn advance(&mut self, bytes: &[u8], rules: Rules) -> FieldEvent {
         if matches!(self.stage, Stage::Start)
-            && let Some(event) = self.plain_line(bytes)
+            && let Some(event) = self.plain_line(bytes, rules)
         {
             return event;
         }
-        self.step(bytes, allow_underscores)
+        self.step(bytes, rules)
     }
 
     /// A line that is all there and as it should be, without the state machine; None leaves it to that.
     #[inline]
-    fn plain_line(&mut self, bytes: &[u8]) -> Option<FieldEvent> {
+    fn plain_line(&mut self, bytes: &[u8], rules: Rules) -> Option<FieldEvent> {
         let line = bytes.get(self.pos..)?;
         let (name, rest) = line.split_at_checked(scan::before_colon(line))?;
         let known = Known::find_at_start(line, name.len());
@@ -88,7 +115,7 @@ impl FieldParser {
         if value.first() == Some(&b' ') {
             return None;
         }
-        let (value, rest) = value.split_at_checked(scan::value_len(value))?;
+        let (value, rest) = value.split_at_checked(rules.value_len(value))?;
         let (Some(b'\r'), Some(b'\n')) = (rest.first(), rest.get(1)) else { return None };
         if value.last() == Some(&b' ') {
             return None;
@@ -102,7 +129,7 @@ impl FieldParser {
         Some(FieldEvent::Field { name, value, known, odd_name: false })
     }
 
-    fn step(&mut self, bytes: &[u8], allow_underscores: bool) -> FieldEvent {
+    fn step(&mut self, bytes: &[u8], rules: Rules) -> FieldEvent {
         while let Some(&byte) = bytes.get(self.pos) {
             match self.stage {
                 Stage::Start => {
@@ -128,7 +155,7 @@ impl FieldParser {
                     self.name_end = self.pos;
                     match byte {
                         b':' => self.stage = Stage::BeforeValue,
-                        b'_' => self.odd_name |= !allow_underscores,
+                        b'_' => self.odd_name |= !rules.allows_underscores(),
                         b'\r' | b'\n' if self.pos > self.line_start => {
                             // A line without a colon is a field without a value, for nginx.
                             self.stage = Stage::BeforeValue;
@@ -150,7 +177,7 @@ impl FieldParser {
 
                 Stage::Value => {
                     let rest = bytes.get(self.pos..).unwrap_or(b"");
-                    let len = scan::value_len(rest);
+                    let len = rules.value_len(rest);
                     self.pos += len;
                     let Some(&byte) = rest.get(len) else { break };
                     self.trim(bytes);
@@ -163,7 +190,7 @@ impl FieldParser {
 
                 Stage::Cr => match byte {
                     b'\n' => return self.field(bytes),
-                    b'\r' => {}
+                    b'\r' if matches!(rules, Rules::Client { .. }) => {}
                     _ => return FieldEvent::Invalid,
                 },
 

@@ -11,14 +11,17 @@
 //! ```
 
 mod error;
-mod field_line;
+pub(crate) mod field_line;
+pub(crate) mod field_list;
 mod line;
 mod parse;
 
+pub(crate) use error::Sent;
 pub use error::{ErrorText, HeadError, REQUEST_HEADER_TOO_LARGE};
 
-use crate::known::{KNOWN_COUNT, Known};
+use crate::known::Known;
 use crate::method::{Method, Version};
+use field_list::FieldList;
 
 /// Limits and switches of a head; nginx's directives of the default server of the listening address, and of the server
 /// that the host names for what comes after it.
@@ -79,24 +82,34 @@ pub enum Framing {
     Chunked,
 }
 
-/// A piece of the buffer, counted from the first byte of the request.
+/// A piece of the buffer, counted from the first byte of the head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Span {
+pub(crate) struct Span {
     start: u32,
     end: u32,
 }
 
 impl Span {
-    const NOTHING: Span = Span { start: 0, end: 0 };
+    pub(crate) const NOTHING: Span = Span { start: 0, end: 0 };
 
     /// Offsets beyond 4 GiB cannot be: the limits of a head are far below.
     #[inline]
-    fn new(start: usize, end: usize) -> Self {
+    pub(crate) fn new(start: usize, end: usize) -> Self {
         Span { start: start as u32, end: end as u32 }
     }
 
     #[inline]
-    fn of(self, bytes: &[u8]) -> &[u8] {
+    pub(crate) const fn start(self) -> usize {
+        self.start as usize
+    }
+
+    #[inline]
+    pub(crate) const fn end(self) -> usize {
+        self.end as usize
+    }
+
+    #[inline]
+    pub(crate) fn of(self, bytes: &[u8]) -> &[u8] {
         bytes.get(self.start as usize..self.end as usize).unwrap_or(b"")
     }
 }
@@ -164,13 +177,6 @@ impl RequestLine {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-struct FieldSpan {
-    name: Span,
-    value: Span,
-    known: Option<Known>,
-}
-
 /// The head of one request after another of one connection.
 #[derive(Debug)]
 pub struct RequestHead {
@@ -183,10 +189,7 @@ pub struct RequestHead {
     taken: usize,
     parser: parse::Parser,
     line: RequestLine,
-    fields: Vec<FieldSpan>,
-    /// Index of the first field of a known name; valid where `present` has its bit.
-    slots: [u32; KNOWN_COUNT],
-    present: u64,
+    fields: FieldList,
     /// Lines that were left out because of `ignore_invalid_headers`.
     ignored: Vec<Span>,
     /// The normalised path, when the path as sent could not be used.
@@ -211,9 +214,7 @@ impl RequestHead {
             taken: 0,
             parser: parse::Parser::new(),
             line: RequestLine::new(),
-            fields: Vec::new(),
-            slots: [0; KNOWN_COUNT],
-            present: 0,
+            fields: FieldList::new(),
             ignored: Vec::new(),
             path: Vec::new(),
             host_lower: Vec::new(),
@@ -236,9 +237,7 @@ impl RequestHead {
         self.head_len = of.head_len;
         self.parser.part = of.parser.part;
         self.line = of.line.clone();
-        self.fields.extend_from_slice(&of.fields);
-        self.slots = of.slots;
-        self.present = of.present;
+        self.fields.copy(&of.fields);
         self.path.extend_from_slice(&of.path);
         self.host_lower.extend_from_slice(&of.host_lower);
     }
@@ -408,17 +407,13 @@ impl RequestHead {
     /// The first value of a known name. Cost: one slot.
     #[inline]
     pub fn field_known(&self, known: Known) -> Option<&[u8]> {
-        if self.present & known.bit() == 0 {
-            return None;
-        }
-        let index = *self.slots.get(known.slot())?;
-        Some(self.bytes(self.fields.get(index as usize)?.value))
+        self.fields.first(known).map(|field| self.bytes(field.value))
     }
 
     /// Whether a known name is there. Cost: one bit test.
     #[inline]
     pub fn has(&self, known: Known) -> bool {
-        self.present & known.bit() != 0
+        self.fields.has(known)
     }
 
     /// The values of every field of that name, in any case, in order.
@@ -426,13 +421,8 @@ impl RequestHead {
         &'s self,
         name: &'n [u8],
     ) -> impl DoubleEndedIterator<Item = &'s [u8]> + use<'s, 'n> {
-        let known = Known::find(name);
-        self.fields
-            .iter()
-            .filter(move |field| {
-                field.known == known && (known.is_some() || self.bytes(field.name).eq_ignore_ascii_case(name))
-            })
-            .map(|field| self.bytes(field.value))
+        let head = self.buf.get(self.start..).unwrap_or(b"");
+        self.fields.all(head, name).map(move |field| field.value.of(head))
     }
 
     /// The lines left out because of `ignore_invalid_headers`, for the log: `client sent invalid header line: "…"`.
@@ -520,7 +510,6 @@ impl RequestHead {
         self.parser = parse::Parser::new();
         self.line = RequestLine::new();
         self.fields.clear();
-        self.present = 0;
         self.ignored.clear();
         self.path.clear();
         self.host_lower.clear();

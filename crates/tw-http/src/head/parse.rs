@@ -1,16 +1,14 @@
 //! Drives the request line and field line parsers over the buffer, keeps the limits, and judges what they found in
 //! the order in which nginx does.
 
-use super::field_line::{FieldEvent, FieldParser};
+use super::field_line::{FieldEvent, FieldParser, Rules};
+use super::field_list::FieldSpan;
 use super::line::LineParser;
-use super::{ConnectionWish, FieldSpan, Framing, HeadError, HeadLimits, HostAt, Progress, RequestHead, Span};
+use super::{ConnectionWish, Framing, HeadError, HeadLimits, HostAt, Progress, RequestHead, Span};
 use crate::host::Host;
 use crate::known::Known;
 use crate::method::{Method, Version};
-use crate::{num, target};
-
-/// The largest value of an `off_t`: what nginx takes as a length.
-const LENGTH_MAX: u64 = i64::MAX as u64;
+use crate::{num, scan, target};
 
 /// Bytes of a client's line that go into one log line (nginx: 2048 of a line less 300 for the rest of it).
 const EXCERPT_MAX: usize = 1748;
@@ -210,7 +208,7 @@ fn fields(head: &mut RequestHead, limits: &HeadLimits) -> Result<Option<Progress
         let bytes = buf.get(*start..).unwrap_or(b"");
         let window = bytes.get(..parser.room.line_limit).unwrap_or(bytes);
 
-        match parser.fields.advance(window, limits.underscores_in_headers) {
+        match parser.fields.advance(window, Rules::Client { underscores: limits.underscores_in_headers }) {
             FieldEvent::Field { name, value, known, odd_name } => {
                 parser.room.next_line(parser.fields.pos, limits);
                 if odd_name && limits.ignore_invalid_headers {
@@ -294,14 +292,7 @@ fn accept_known(head: &mut RequestHead, known: Known, field: FieldSpan) -> Resul
         });
     }
 
-    let RequestHead { buf, start, line, host_lower, slots, present, fields, .. } = head;
-    if !again {
-        *present |= known.bit();
-        if let Some(slot) = slots.get_mut(known.slot()) {
-            *slot = u32::try_from(fields.len()).unwrap_or(u32::MAX);
-        }
-    }
-
+    let RequestHead { buf, start, line, host_lower, .. } = head;
     let bytes = buf.get(*start..).unwrap_or(b"");
     match known {
         Known::Host => {
@@ -317,19 +308,15 @@ fn accept_known(head: &mut RequestHead, known: Known, field: FieldSpan) -> Resul
             let value = field.value.of(bytes);
             if value == b"keep-alive" {
                 line.connection = ConnectionWish::KeepAlive; // by far the most frequent one
-            } else if contains(value, b"close") {
+            } else if scan::contains_word(value, b"close") {
                 line.connection = ConnectionWish::Close;
-            } else if contains(value, b"keep-alive") {
+            } else if scan::contains_word(value, b"keep-alive") {
                 line.connection = ConnectionWish::KeepAlive;
             }
         }
         _ => {}
     }
     Ok(())
-}
-
-fn contains(value: &[u8], word: &[u8]) -> bool {
-    value.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word))
 }
 
 /// What nginx looks at once all fields are there.
@@ -341,8 +328,8 @@ fn judge(head: &mut RequestHead, limits: &HeadLimits) -> Result<(), HeadError> {
 
     let mut framing = Framing::None;
     if let Some(value) = head.field_known(Known::ContentLength) {
-        let length = num::parse(value).filter(|&length| length <= LENGTH_MAX);
-        framing = Framing::Length(length.ok_or(HeadError::InvalidContentLength)?);
+        let length = num::parse_length(value).ok_or(HeadError::InvalidContentLength)?;
+        framing = Framing::Length(length);
     }
     if let Some(value) = head.field_known(Known::TransferEncoding) {
         // RFC 9112 section 6.1: in a message of an older version the framing cannot be trusted.

@@ -1,0 +1,96 @@
+//! The fields of a head as pieces of its buffer, with one slot for each name the server knows.
+
+use super::Span;
+use crate::known::{KNOWN_COUNT, Known};
+
+/// One field.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FieldSpan {
+    pub(crate) name: Span,
+    pub(crate) value: Span,
+    pub(crate) known: Option<Known>,
+}
+
+/// All of them in order. Spans count from the first byte of the head, and every method is given the bytes from there.
+#[derive(Debug)]
+pub(crate) struct FieldList {
+    spans: Vec<FieldSpan>,
+    /// Index of the first field of a known name; valid where `present` has its bit.
+    slots: [u32; KNOWN_COUNT],
+    present: u64,
+}
+
+impl FieldList {
+    /// No field; allocates nothing.
+    pub(crate) const fn new() -> Self {
+        FieldList { spans: Vec::new(), slots: [0; KNOWN_COUNT], present: 0 }
+    }
+
+    /// Forgets all fields and keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        self.spans.clear();
+        self.present = 0;
+    }
+
+    /// Becomes a copy of another list.
+    pub(crate) fn copy(&mut self, of: &FieldList) {
+        self.spans.clear();
+        self.spans.extend_from_slice(&of.spans);
+        self.slots = of.slots;
+        self.present = of.present;
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
+    /// Adds a field at the end.
+    #[inline]
+    pub(crate) fn push(&mut self, field: FieldSpan) {
+        if let Some(known) = field.known
+            && !self.has(known)
+        {
+            self.present |= known.bit();
+            if let Some(slot) = self.slots.get_mut(known.slot()) {
+                *slot = u32::try_from(self.spans.len()).unwrap_or(u32::MAX);
+            }
+        }
+        self.spans.push(field);
+    }
+
+    /// Whether a known name is there.
+    #[inline]
+    pub(crate) fn has(&self, known: Known) -> bool {
+        self.present & known.bit() != 0
+    }
+
+    /// The first field of a known name.
+    #[inline]
+    pub(crate) fn first(&self, known: Known) -> Option<&FieldSpan> {
+        if !self.has(known) {
+            return None;
+        }
+        self.spans.get(*self.slots.get(known.slot())? as usize)
+    }
+
+    /// Every field in order.
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, FieldSpan> {
+        self.spans.iter()
+    }
+
+    /// The fields of that name, in any case, in order.
+    pub(crate) fn all<'s, 'n>(
+        &'s self,
+        bytes: &'s [u8],
+        name: &'n [u8],
+    ) -> impl DoubleEndedIterator<Item = &'s FieldSpan> + use<'s, 'n> {
+        let known = Known::find(name);
+        self.spans.iter().filter(move |field| {
+            field.known == known && (known.is_some() || field.name.of(bytes).eq_ignore_ascii_case(name))
+        })
+    }
+}

@@ -1,0 +1,225 @@
+//! The body of a response, whatever marks its end: a decoder that stops and resumes at any byte and gives pieces of its
+//! input.
+//!
+//! ```text
+//! Length ────────────────────────┬─ Done
+//! Chunked ─┬─────────────────────┤
+//!          └─ Trailers (if kept) ┤
+//! Close ───── (origin closes) ───┘
+//! ```
+
+use std::fmt;
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::ResponseFraming;
+use super::trailer::{TrailerError, TrailerParser};
+use crate::chunked::{Chunk, ChunkError, ChunkedDecoder, OVERHEAD_MAX, Trailers};
+use crate::fields::Fields;
+use crate::head::Sent;
+
+/// Why there is no more of a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyError {
+    /// The chunked coding is broken, or has too much besides data.
+    Chunked(ChunkError),
+    /// A line of the trailer section is no field.
+    InvalidTrailer,
+    /// The trailer section is longer than its limit, or has too many fields.
+    TooBigTrailers,
+    /// The origin closed before the end.
+    PrematureClose,
+}
+
+/// What one step of decoding found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// The input is used up and the body goes on.
+    NeedMore,
+    /// Body bytes: a range of the input, never empty.
+    Data(Range<usize>),
+    /// The body is complete; [`BodyDecoder::take_trailers`] has what followed it.
+    End,
+}
+
+/// Decodes one body.
+#[derive(Debug)]
+pub struct BodyDecoder {
+    framing: ResponseFraming,
+    stage: Stage,
+    /// What is made of the trailer section, if it is kept.
+    trailers: Option<Box<TrailerParser>>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// So many bytes are still to come, more than 0.
+    Length(u64),
+    Chunked(ChunkedDecoder),
+    Trailers,
+    Close,
+    Done,
+}
+
+impl BodyDecoder {
+    /// A decoder for the body that follows a head with this framing. Trailers are kept if they may have `trailers_size`
+    /// bytes (`proxy_buffer_size` where `proxy_pass_trailers` is on), else they are skipped. Of a tunnel there is no body:
+    /// what follows is not HTTP. Cost: one allocation if trailers are kept and may come.
+    pub fn new(framing: ResponseFraming, trailers_size: Option<usize>) -> Self {
+        let (stage, trailers) = match framing {
+            ResponseFraming::None | ResponseFraming::Tunnel | ResponseFraming::Length(0) => {
+                (Stage::Done, None)
+            }
+            ResponseFraming::Length(length) => (Stage::Length(length), None),
+            ResponseFraming::Close => (Stage::Close, None),
+            ResponseFraming::Chunked => {
+                let fate = if trailers_size.is_some() { Trailers::Keep } else { Trailers::Skip };
+                let parser = trailers_size.map(|size| Box::new(TrailerParser::new(size)));
+                (Stage::Chunked(ChunkedDecoder::new(fate, OVERHEAD_MAX)), parser)
+            }
+        };
+        BodyDecoder { framing, stage, trailers }
+    }
+
+    /// Whether the body is complete.
+    #[inline]
+    pub fn is_done(&self) -> bool {
+        matches!(self.stage, Stage::Done)
+    }
+
+    /// Bytes that are known to be still to come: of the body, or of the chunk that has begun.
+    pub fn left(&self) -> u64 {
+        match &self.stage {
+            Stage::Length(left) => *left,
+            Stage::Chunked(decoder) => decoder.chunk_left(),
+            Stage::Trailers | Stage::Close | Stage::Done => 0,
+        }
+    }
+
+    /// Reads on in `input`, the bytes not yet consumed, up to the next piece of the body. Says how many bytes were consumed
+    /// and what was found; the data of a [`Piece::Data`] is the end of the consumed bytes. What is left of the input at
+    /// [`Piece::End`] is not part of the response, see [`excess`](Self::excess).
+    ///
+    /// # Errors
+    /// [`BodyError`]; the body and the connection are then lost.
+    #[inline]
+    pub fn decode(&mut self, input: &[u8]) -> Result<(usize, Piece), BodyError> {
+        match &mut self.stage {
+            Stage::Done => Ok((0, Piece::End)),
+            _ if input.is_empty() => Ok((0, Piece::NeedMore)),
+            Stage::Close => Ok((input.len(), Piece::Data(0..input.len()))),
+            Stage::Length(left) => {
+                let len = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len());
+                *left -= len as u64;
+                if *left == 0 {
+                    self.stage = Stage::Done;
+                }
+                Ok((len, Piece::Data(0..len)))
+            }
+            Stage::Chunked(_) | Stage::Trailers => self.decode_chunked(input),
+        }
+    }
+
+    fn decode_chunked(&mut self, input: &[u8]) -> Result<(usize, Piece), BodyError> {
+        let mut used = 0;
+        if let Stage::Chunked(decoder) = &mut self.stage {
+            let (len, chunk) = decoder.decode(input).map_err(BodyError::Chunked)?;
+            match chunk {
+                Chunk::NeedMore => return Ok((len, Piece::NeedMore)),
+                Chunk::Data(range) => return Ok((len, Piece::Data(range))),
+                Chunk::End => {}
+            }
+            used = len;
+            self.stage = Stage::Trailers;
+        }
+
+        if let Some(parser) = &mut self.trailers {
+            let rest = input.get(used..).unwrap_or(b"");
+            let (len, is_complete) = parser.advance(rest).map_err(|error| match error {
+                TrailerError::Invalid => BodyError::InvalidTrailer,
+                TrailerError::TooBig => BodyError::TooBigTrailers,
+            })?;
+            used += len;
+            if !is_complete {
+                return Ok((used, Piece::NeedMore));
+            }
+        }
+        self.stage = Stage::Done;
+        Ok((used, Piece::End))
+    }
+
+    /// As [`decode`](Self::decode), for input that is shared: takes the next piece out of it without copying, `None` when the
+    /// input is used up or the body is complete. Input that is left then is not part of the response.
+    ///
+    /// # Errors
+    /// As [`decode`](Self::decode).
+    pub fn take(&mut self, input: &mut Bytes) -> Result<Option<Bytes>, BodyError> {
+        let (used, piece) = self.decode(input)?;
+        let consumed = input.split_to(used.min(input.len()));
+        match piece {
+            Piece::Data(range) => Ok(Some(consumed.slice(range))),
+            Piece::NeedMore | Piece::End => Ok(None),
+        }
+    }
+
+    /// The origin has closed its side: the end of a body that lasts until then.
+    ///
+    /// # Errors
+    /// [`BodyError::PrematureClose`] if more of the body was to come.
+    pub fn close(&mut self) -> Result<(), BodyError> {
+        match self.stage {
+            Stage::Done => Ok(()),
+            Stage::Close => {
+                self.stage = Stage::Done;
+                Ok(())
+            }
+            Stage::Length(_) | Stage::Chunked(_) | Stage::Trailers => Err(BodyError::PrematureClose),
+        }
+    }
+
+    /// The fields that followed the body, of those that may; `None` if there are none, they were skipped, or the end has not
+    /// come.
+    pub fn take_trailers(&mut self) -> Option<Fields> {
+        if !self.is_done() {
+            return None;
+        }
+        self.trailers.take().map(|parser| parser.into_fields()).filter(|fields| !fields.is_empty())
+    }
+
+    /// What the log says at `warn` of bytes behind the end of the body. Their connection cannot be used again.
+    pub fn excess(&self) -> &'static str {
+        match self.framing {
+            ResponseFraming::Chunked => "upstream sent data after final chunk",
+            _ => "upstream sent more data than specified in \"Content-Length\" header",
+        }
+    }
+
+    /// The log line of an error of this body, in nginx's words.
+    pub fn error_text(&self, error: BodyError) -> BodyErrorText<'_> {
+        BodyErrorText { decoder: self, error }
+    }
+}
+
+/// A log line in nginx's words; for what it holds see [`OriginErrorText`](super::OriginErrorText).
+#[derive(Debug)]
+pub struct BodyErrorText<'a> {
+    decoder: &'a BodyDecoder,
+    error: BodyError,
+}
+
+impl fmt::Display for BodyErrorText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.error {
+            BodyError::Chunked(ChunkError::Invalid) => f.write_str("upstream sent invalid chunked response"),
+            BodyError::Chunked(error @ ChunkError::TooMuchOverhead) => write!(f, "upstream sent {error}"),
+            BodyError::InvalidTrailer => {
+                let (line, byte) =
+                    self.decoder.trailers.as_ref().map_or((&b""[..], 0), |parser| parser.fault());
+                write!(f, "upstream sent invalid trailer: \"{}\\x{byte:02x}...\"", Sent(line))
+            }
+            BodyError::TooBigTrailers => f.write_str("upstream sent too big trailers"),
+            BodyError::PrematureClose => f.write_str("upstream prematurely closed connection"),
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! What can be wrong with the head of a response, and the line nginx logs for it.
+
+use std::fmt;
+
+use super::OriginHead;
+use crate::head::Sent;
+use crate::head::field_list::FieldSpan;
+use crate::known::Known;
+
+/// Why the head of a response is refused. Each is the origin's fault, logged at `error`, and for `proxy_next_upstream` an
+/// `invalid_header`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OriginError {
+    /// It does not begin with `HTTP/`. nginx takes all of it for a body (HTTP/0.9); whoever asks decides.
+    NoStatusLine,
+    /// It begins with `HTTP/`, and the rest of the line makes no sense.
+    // DIFF(nginx): nginx takes that for a body, too.
+    InvalidStatusLine,
+    /// A status of 1xx in HTTP/1.0.
+    InterimInHttp10,
+    /// More heads of 1xx than [`INTERIM_MAX`](super::INTERIM_MAX).
+    TooManyInterim,
+    /// A field line has a control character, a space in its name, no name, a folded line, or a bare CR.
+    InvalidHeaderLine,
+    /// The head is longer than its limit.
+    TooBigHeader,
+    /// More fields than the limit.
+    TooManyFields,
+    /// `Content-Length` or `Transfer-Encoding` came twice.
+    DuplicateHeader(Known),
+    /// `Content-Length` is not a number, or above 2^63 - 1.
+    InvalidContentLength,
+    /// `Transfer-Encoding` in HTTP/1.0.
+    TransferEncodingInHttp10,
+    /// `Transfer-Encoding` other than `chunked`.
+    UnknownTransferEncoding,
+    /// `Content-Length` and `Transfer-Encoding` together.
+    LengthAndTransferEncoding,
+}
+
+impl OriginError {
+    /// The word for metrics.
+    pub fn word(self) -> &'static str {
+        match self {
+            OriginError::NoStatusLine => "no_status_line",
+            OriginError::InvalidStatusLine => "invalid_status_line",
+            OriginError::InterimInHttp10 => "interim_http10",
+            OriginError::TooManyInterim => "too_many_interim",
+            OriginError::InvalidHeaderLine => "invalid_header_line",
+            OriginError::TooBigHeader => "too_big_header",
+            OriginError::TooManyFields => "too_many_headers",
+            OriginError::DuplicateHeader(_) => "duplicate_header",
+            OriginError::InvalidContentLength => "invalid_content_length",
+            OriginError::TransferEncodingInHttp10 => "transfer_encoding_http10",
+            OriginError::UnknownTransferEncoding => "unknown_transfer_encoding",
+            OriginError::LengthAndTransferEncoding => "length_and_transfer_encoding",
+        }
+    }
+}
+
+/// A log line in nginx's words. It holds what the origin sent, control characters included (the log escapes them); bytes
+/// that are not UTF-8 are replaced.
+#[derive(Debug)]
+pub struct OriginErrorText<'a> {
+    head: &'a OriginHead,
+    error: OriginError,
+}
+
+impl<'a> OriginErrorText<'a> {
+    pub(super) fn new(head: &'a OriginHead, error: OriginError) -> Self {
+        OriginErrorText { head, error }
+    }
+}
+
+impl fmt::Display for OriginErrorText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parser = &self.head.parser;
+        let fault = Sent(parser.fault.of(&self.head.buf));
+        let fault_value = Sent(parser.fault_value.of(&self.head.buf));
+        match self.error {
+            OriginError::NoStatusLine | OriginError::InvalidStatusLine => {
+                f.write_str("upstream sent no valid HTTP/1.0 header")
+            }
+            OriginError::InterimInHttp10 if parser.line.status == 103 => {
+                f.write_str("upstream sent HTTP/1.0 response with early hints")
+            }
+            OriginError::InterimInHttp10 => {
+                write!(f, "upstream sent HTTP/1.0 response with status {}", parser.line.status)
+            }
+            OriginError::TooManyInterim => f.write_str("upstream sent too many interim responses"),
+            OriginError::InvalidHeaderLine => {
+                let byte = self.head.buf.get(parser.fault.end()).copied().unwrap_or(0);
+                write!(f, "upstream sent invalid header: \"{fault}\\x{byte:02x}...\"")
+            }
+            OriginError::TooBigHeader => f.write_str("upstream sent too big header"),
+            OriginError::TooManyFields => f.write_str("upstream sent too many header lines"),
+            OriginError::DuplicateHeader(known) => duplicate(f, self.head, known, &fault, &fault_value),
+            OriginError::InvalidContentLength => {
+                write!(f, "upstream sent invalid \"Content-Length\" header: \"{fault}: {fault_value}\"")
+            }
+            OriginError::TransferEncodingInHttp10 => {
+                f.write_str("upstream sent HTTP/1.0 response with \"Transfer-Encoding\" header")
+            }
+            OriginError::UnknownTransferEncoding => {
+                write!(f, "upstream sent unknown \"Transfer-Encoding\": \"{fault_value}\"")
+            }
+            OriginError::LengthAndTransferEncoding => f.write_str(
+                "upstream sent \"Content-Length\" and \"Transfer-Encoding\" headers at the same time",
+            ),
+        }
+    }
+}
+
+/// What the log says of a second line of a field that may come once: it is left out.
+#[derive(Debug)]
+pub struct DuplicateText<'a> {
+    head: &'a OriginHead,
+    field: FieldSpan,
+}
+
+impl<'a> DuplicateText<'a> {
+    pub(super) fn new(head: &'a OriginHead, field: FieldSpan) -> Self {
+        DuplicateText { head, field }
+    }
+}
+
+impl fmt::Display for DuplicateText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(known) = self.field.known else { return Ok(()) };
+        let (name, value) =
+            (Sent(self.field.name.of(&self.head.buf)), Sent(self.field.value.of(&self.head.buf)));
+        duplicate(f, self.head, known, &name, &value)?;
+        f.write_str(", ignored")
+    }
+}
+
+fn duplicate(
+    f: &mut fmt::Formatter<'_>,
+    head: &OriginHead,
+    known: Known,
+    name: &Sent<'_>,
+    value: &Sent<'_>,
+) -> fmt::Result {
+    write!(f, "upstream sent duplicate header line: \"{name}: {value}\", ")?;
+    let Some(first) = head.fields.first(known) else { return Ok(()) };
+    let (name, value) = (Sent(first.name.of(&head.buf)), Sent(first.value.of(&head.buf)));
+    write!(f, "previous value: \"{name}: {value}\"")
+}

@@ -1,0 +1,276 @@
+//! HTTP/1 towards an origin, where this server is the client: the head of a response as it arrives.
+//!
+//! Made like [`RequestHead`](crate::RequestHead): one buffer, pieces of it, and a parser that stops and resumes at any
+//! byte. What could be read in two ways is an error, because the response goes on to somebody who may read it the
+//! other way.
+//!
+//! ```text
+//! spare → read → parse ─ NeedMore ─┐        Complete ─┬─ is_interim → next_response → parse
+//!            ↑─────────────────────┘                  └─ fields, framing → BodyDecoder: rest, then what is read
+//! ```
+
+mod body;
+mod error;
+mod framing;
+mod parse;
+mod request;
+mod status_line;
+mod trailer;
+
+pub use body::{BodyDecoder, BodyError, BodyErrorText, Piece};
+pub use error::{DuplicateText, OriginError, OriginErrorText};
+pub use framing::ResponseFraming;
+pub use request::{RequestWriter, WriteError, push_chunk, push_last_chunk};
+
+use tw_base::Limit;
+
+use crate::head::Progress;
+use crate::head::field_list::{FieldList, FieldSpan};
+use crate::known::Known;
+use crate::method::Version;
+use framing::Announced;
+
+/// Fields of one head: as many as a request may have by default (`max_headers`).
+// DIFF(nginx): nginx has no such limit for responses.
+pub const FIELDS_MAX: usize = 1000;
+
+/// Heads with a status of 1xx in front of one response. One that is sent every 20 seconds to show that work goes on (102)
+/// may be sent for half an hour.
+// DIFF(nginx): nginx takes any number of them.
+pub const INTERIM_MAX: u32 = 100;
+
+/// The limits kept here.
+pub const LIMITS: &[Limit] = &[
+    Limit::count(
+        "FIELDS_MAX",
+        FIELDS_MAX as u64,
+        "Fields in the head of an upstream response",
+        "the response is invalid",
+    ),
+    Limit::count(
+        "INTERIM_MAX",
+        INTERIM_MAX as u64,
+        "Heads with a status of 1xx in front of an upstream response",
+        "the response is invalid",
+    ),
+];
+
+/// Limits of a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OriginLimits {
+    /// Bytes of the head, its last line end included: `proxy_buffer_size` and its kin.
+    pub head_size: usize,
+    /// Number of fields.
+    pub fields_count: usize,
+}
+
+impl OriginLimits {
+    /// Heads of at most so many bytes.
+    pub const fn of_size(head_size: usize) -> Self {
+        OriginLimits { head_size, fields_count: FIELDS_MAX }
+    }
+}
+
+/// A field as it arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field<'a> {
+    /// The name in its own case.
+    pub name: &'a [u8],
+    /// The value without spaces around it.
+    pub value: &'a [u8],
+    /// Which name it is, if the server knows it: a list that wants it need not look again.
+    pub known: Option<Known>,
+}
+
+/// The head of one response after another.
+#[derive(Debug)]
+pub struct OriginHead {
+    /// Everything read; it starts with the head.
+    buf: Vec<u8>,
+    parser: parse::Parser,
+    /// Bytes of the head once it is complete.
+    head_len: usize,
+    fields: FieldList,
+    /// Second lines of fields that may come once; they are left out.
+    duplicates: Vec<FieldSpan>,
+    announced: Announced,
+    /// `Connection: close`
+    closes: bool,
+    interim_count: u32,
+    interim_len: usize,
+}
+
+impl Default for OriginHead {
+    fn default() -> Self {
+        OriginHead::new()
+    }
+}
+
+impl OriginHead {
+    /// An empty head; allocates nothing.
+    pub const fn new() -> Self {
+        OriginHead {
+            buf: Vec::new(),
+            parser: parse::Parser::new(),
+            head_len: 0,
+            fields: FieldList::new(),
+            duplicates: Vec::new(),
+            announced: Announced::Nothing,
+            closes: false,
+            interim_count: 0,
+            interim_len: 0,
+        }
+    }
+
+    /// Forgets everything, for the response to another request; keeps the memory.
+    pub fn clear(&mut self) {
+        self.buf.clear();
+        self.forget_head();
+        (self.interim_count, self.interim_len) = (0, 0);
+    }
+
+    /// Forgets everything and gives the memory back.
+    pub fn release(&mut self) {
+        *self = OriginHead::new();
+    }
+
+    /// The buffer with room for at least `n` more bytes behind its end; append what the origin sent, nothing else.
+    pub fn spare(&mut self, n: usize) -> &mut Vec<u8> {
+        self.buf.reserve(n);
+        &mut self.buf
+    }
+
+    /// Appends bytes the origin sent. A convenience for callers that hold them elsewhere.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buf.extend_from_slice(bytes);
+    }
+
+    /// Looks at what arrived since the last call. After [`Progress::Complete`] it says `Complete` again, until
+    /// [`next_response`](Self::next_response) or [`clear`](Self::clear); after an error there is nothing more to be had.
+    ///
+    /// # Errors
+    /// The first thing wrong in the order of the bytes.
+    #[inline]
+    pub fn parse(&mut self, limits: &OriginLimits) -> Result<Progress, OriginError> {
+        parse::advance(self, limits)
+    }
+
+    /// Forgets a head that was not the last one ([`is_interim`](Self::is_interim)); what was read behind it is the start of
+    /// the next one.
+    pub fn next_response(&mut self) {
+        self.interim_count += u32::from(self.is_interim());
+        self.interim_len += self.head_len;
+        self.buf.drain(..self.head_len.min(self.buf.len()));
+        self.forget_head();
+    }
+
+    /// Whether nothing has arrived. A connection that was used before and closes now may have been closed before the request
+    /// came.
+    pub fn is_empty(&self) -> bool {
+        self.buf.is_empty() && self.interim_count == 0
+    }
+
+    /// The status, 100 to 999 (RFC 9110 section 15: what is above 599 is to be taken for a 5xx, and goes on as it is).
+    #[inline]
+    pub fn status(&self) -> u16 {
+        self.parser.line.status
+    }
+
+    /// The status with what follows it on its line, e.g. `200 OK`.
+    pub fn status_line(&self) -> &[u8] {
+        self.parser.line.text.of(&self.buf)
+    }
+
+    /// The version; a minor one above 1 means HTTP/1.1 with something more.
+    pub fn version(&self) -> Version {
+        self.parser.line.version
+    }
+
+    /// Whether another head follows: a status of 1xx, except 101, which is the last word in HTTP (RFC 9110 section 15.2).
+    #[inline]
+    pub fn is_interim(&self) -> bool {
+        framing::is_interim(self.status())
+    }
+
+    /// Bytes of all heads that [`next_response`](Self::next_response) has forgotten.
+    pub fn interim_len(&self) -> usize {
+        self.interim_len
+    }
+
+    /// Every field in order. Second lines of a field that may come once are left out, see
+    /// [`duplicates`](Self::duplicates).
+    pub fn fields(&self) -> impl Iterator<Item = Field<'_>> {
+        self.fields.iter().map(|field| Field {
+            name: field.name.of(&self.buf),
+            value: field.value.of(&self.buf),
+            known: field.known,
+        })
+    }
+
+    /// Number of fields.
+    pub fn field_count(&self) -> usize {
+        self.fields.len()
+    }
+
+    /// The first value of a name, in any case. Cost: a slot for known names, else a look at every field.
+    pub fn field(&self, name: &str) -> Option<&[u8]> {
+        match Known::find(name.as_bytes()) {
+            Some(known) => self.field_known(known),
+            None => self.field_all(name.as_bytes()).next(),
+        }
+    }
+
+    /// The first value of a known name. Cost: one slot.
+    #[inline]
+    pub fn field_known(&self, known: Known) -> Option<&[u8]> {
+        self.fields.first(known).map(|field| field.value.of(&self.buf))
+    }
+
+    /// Whether a known name is there. Cost: one bit test.
+    #[inline]
+    pub fn has(&self, known: Known) -> bool {
+        self.fields.has(known)
+    }
+
+    /// The values of every field of that name, in any case, in order.
+    pub fn field_all<'s, 'n>(
+        &'s self,
+        name: &'n [u8],
+    ) -> impl DoubleEndedIterator<Item = &'s [u8]> + use<'s, 'n> {
+        self.fields.all(&self.buf, name).map(|field| field.value.of(&self.buf))
+    }
+
+    /// What the log says at `warn` of the lines that were left out.
+    pub fn duplicates(&self) -> impl Iterator<Item = DuplicateText<'_>> {
+        self.duplicates.iter().map(|&field| DuplicateText::new(self, field))
+    }
+
+    /// Bytes of the head, its last line end included.
+    pub fn head_len(&self) -> usize {
+        self.head_len
+    }
+
+    /// What was read behind a complete head: body, or the next head. Before that, and after an error, all that was read,
+    /// which is what a response without a head ([`OriginError::NoStatusLine`]) consists of.
+    #[inline]
+    pub fn rest(&self) -> &[u8] {
+        self.buf.get(self.head_len..).unwrap_or(b"")
+    }
+
+    /// The log line of an error that [`parse`](Self::parse) just returned, in nginx's words.
+    pub fn error_text(&self, error: OriginError) -> OriginErrorText<'_> {
+        OriginErrorText::new(self, error)
+    }
+
+    fn forget_head(&mut self) {
+        self.parser = parse::Parser::new();
+        self.head_len = 0;
+        self.fields.clear();
+        self.duplicates.clear();
+        self.announced = Announced::Nothing;
+        self.closes = false;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,188 @@
+//! Drives the status line and field line parsers over the buffer, keeps the limits, and judges what they found in the
+//! order in which nginx does.
+
+use super::framing::{Announced, is_interim};
+use super::status_line::StatusLine;
+use super::{INTERIM_MAX, OriginError, OriginHead, OriginLimits};
+use crate::head::field_line::{FieldEvent, FieldParser, Rules};
+use crate::head::field_list::FieldSpan;
+use crate::head::{Progress, Span};
+use crate::known::Known;
+use crate::method::Version;
+use crate::{num, scan};
+
+#[derive(Debug)]
+pub(super) struct Parser {
+    part: Part,
+    pub(super) line: StatusLine,
+    fields: FieldParser,
+    /// The field an error is about: name and value, or what was read of a line that is wrong.
+    pub(super) fault: Span,
+    pub(super) fault_value: Span,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    StatusLine,
+    Fields,
+    Done,
+}
+
+impl Parser {
+    pub(super) const fn new() -> Self {
+        Parser {
+            part: Part::StatusLine,
+            line: StatusLine::new(),
+            fields: FieldParser::at(0),
+            fault: Span::NOTHING,
+            fault_value: Span::NOTHING,
+        }
+    }
+}
+
+/// See [`OriginHead::parse`].
+#[inline]
+pub(super) fn advance(head: &mut OriginHead, limits: &OriginLimits) -> Result<Progress, OriginError> {
+    match head.parser.part {
+        Part::StatusLine => status_line(head, limits),
+        Part::Fields => fields(head, limits),
+        Part::Done => Ok(Progress::Complete),
+    }
+}
+
+/// As much of the buffer as a head may have.
+#[inline]
+fn window<'a>(buf: &'a [u8], limits: &OriginLimits) -> &'a [u8] {
+    buf.get(..limits.head_size).unwrap_or(buf)
+}
+
+fn need_more(window: &[u8], limits: &OriginLimits) -> Result<Progress, OriginError> {
+    if window.len() < limits.head_size { Ok(Progress::NeedMore) } else { Err(OriginError::TooBigHeader) }
+}
+
+fn status_line(head: &mut OriginHead, limits: &OriginLimits) -> Result<Progress, OriginError> {
+    let window = window(&head.buf, limits);
+    let line = &mut head.parser.line;
+    let Some(len) = line.advance(window)? else { return need_more(window, limits) };
+
+    if is_interim(line.status) {
+        // RFC 9110 section 15.2: there are none in HTTP/1.0.
+        if line.version < Version::HTTP_11 {
+            return Err(OriginError::InterimInHttp10);
+        }
+        if head.interim_count >= INTERIM_MAX {
+            return Err(OriginError::TooManyInterim);
+        }
+    }
+    head.parser.part = Part::Fields;
+    head.parser.fields = FieldParser::at(len);
+    fields(head, limits)
+}
+
+fn fields(head: &mut OriginHead, limits: &OriginLimits) -> Result<Progress, OriginError> {
+    loop {
+        let OriginHead { buf, parser, .. } = &mut *head;
+        let window = window(buf, limits);
+
+        match parser.fields.advance(window, Rules::Origin) {
+            FieldEvent::Field { name, value, known, .. } => {
+                let field = FieldSpan { name, value, known };
+                if head.fields.len() + head.duplicates.len() >= limits.fields_count {
+                    return Err(OriginError::TooManyFields);
+                }
+                match known.map_or(Ok(Verdict::Keep), |known| judge(head, known, field)) {
+                    Ok(Verdict::Keep) => head.fields.push(field),
+                    Ok(Verdict::LeaveOut) => head.duplicates.push(field),
+                    Err(error) => {
+                        (head.parser.fault, head.parser.fault_value) = (name, value);
+                        return Err(error);
+                    }
+                }
+            }
+
+            FieldEvent::NeedMore => return need_more(window, limits),
+
+            FieldEvent::Invalid => {
+                parser.fault = Span::new(parser.fields.line_start, parser.fields.value_end);
+                return Err(OriginError::InvalidHeaderLine);
+            }
+
+            FieldEvent::End => {
+                head.head_len = parser.fields.pos;
+                head.parser.part = Part::Done;
+                return Ok(Progress::Complete);
+            }
+        }
+    }
+}
+
+/// What becomes of a field.
+enum Verdict {
+    Keep,
+    LeaveOut,
+}
+
+/// What is to be done with a known field as soon as its line is complete.
+fn judge(head: &mut OriginHead, known: Known, field: FieldSpan) -> Result<Verdict, OriginError> {
+    // RFC 9112 section 6.3: a response of 1xx ends with its head whatever its fields say.
+    if is_interim(head.status()) {
+        return Ok(Verdict::Keep);
+    }
+    let again = head.has(known);
+    let value = field.value.of(&head.buf);
+    match known {
+        Known::ContentLength | Known::TransferEncoding if again => Err(OriginError::DuplicateHeader(known)),
+
+        // RFC 9112 section 6.3: such a message may be an attempt at response splitting.
+        Known::ContentLength if head.has(Known::TransferEncoding) => {
+            Err(OriginError::LengthAndTransferEncoding)
+        }
+        Known::TransferEncoding if head.has(Known::ContentLength) => {
+            Err(OriginError::LengthAndTransferEncoding)
+        }
+
+        Known::ContentLength => {
+            let length = num::parse_length(value).ok_or(OriginError::InvalidContentLength)?;
+            head.announced = Announced::Length(length);
+            Ok(Verdict::Keep)
+        }
+
+        // RFC 9112 section 6.1: in a message of an older version the framing cannot be trusted.
+        // DIFF(nginx): nginx decodes it.
+        Known::TransferEncoding if head.version() < Version::HTTP_11 => {
+            Err(OriginError::TransferEncodingInHttp10)
+        }
+        Known::TransferEncoding if value.eq_ignore_ascii_case(b"chunked") => {
+            head.announced = Announced::Chunked;
+            Ok(Verdict::Keep)
+        }
+        Known::TransferEncoding => Err(OriginError::UnknownTransferEncoding),
+
+        Known::Connection => {
+            head.closes |= scan::contains_word(value, b"close");
+            Ok(Verdict::Keep)
+        }
+
+        _ if again && is_single(known) => Ok(Verdict::LeaveOut),
+        _ => Ok(Verdict::Keep),
+    }
+}
+
+/// Fields of which nginx takes the first line and leaves out the others.
+fn is_single(known: Known) -> bool {
+    matches!(
+        known,
+        Known::Status
+            | Known::ContentType
+            | Known::Date
+            | Known::LastModified
+            | Known::ETag
+            | Known::Server
+            | Known::Location
+            | Known::Refresh
+            | Known::Expires
+            | Known::XAccelExpires
+            | Known::XAccelRedirect
+            | Known::XAccelLimitRate
+    )
+}
