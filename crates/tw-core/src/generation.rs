@@ -17,7 +17,7 @@ use crate::reach::Reach;
 pub struct Config {
     /// Settings of the process.
     pub main: MainSettings,
-    /// ListenAddress addresses.
+    /// Listening addresses.
     pub listens: Vec<ListenAddress>,
     /// Logs to open.
     pub logs: Logs,
@@ -67,7 +67,7 @@ pub enum SocketOf {
 
 /// Gives each address its socket. A port that is open on every address cannot be opened on one of them as well: the one
 /// socket serves both.
-pub fn share_sockets(listens: &mut [ListenAddress]) {
+pub(crate) fn share_sockets(listens: &mut [ListenAddress]) {
     /// What is open on one port of one family.
     #[derive(Default, Clone, Copy)]
     struct Port {

@@ -1,6 +1,15 @@
-//! The half of loading that every protocol shares: what modules may use, and which directive is whose.
+//! From the tree of a configuration to what clients are served by; the half of it that every protocol shares.
+//!
+//! ```text
+//! tree ─ walk ─→ settings as written, per block ─ resolve ─→ settings as used ─ install ─→ plans ─→ Config
+//! ```
+//! Nothing is opened, created or started here: `-t` runs exactly this. The block of a protocol reads and resolves itself
+//! ([`Blocks`]); the [`Loader`] has the rest.
 
+mod known;
+mod loader;
 mod mistakes;
+mod process;
 mod table;
 
 use std::ffi::CString;
@@ -17,7 +26,10 @@ use crate::pools::PoolSettings;
 use crate::regex::{Caseless, Regex, Regexes};
 use crate::vars::{SlotKind, Template, VarTable};
 
+pub use known::block;
+pub use loader::{Blocks, Loader, TakenIf, load, structure};
 pub use mistakes::{LIMITS, Mistakes};
+pub use process::{Made, Process};
 pub use table::{Raws, Record, Table};
 
 /// Where relative names of a configuration begin.
@@ -47,10 +59,10 @@ pub struct Shared<'a> {
     pub logs: &'a mut Logs,
     /// Where warnings go.
     pub diagnostics: &'a mut Diagnostics,
-    /// Where mistakes go that do not end loading.
-    pub mistakes: &'a mut Mistakes,
     /// All regular expressions.
     pub regexes: &'a mut Regexes,
+    /// What modules keep from here on.
+    pub kept: &'a mut Kept,
     /// What modules kept from the configuration before.
     pub previous: &'a Kept,
 }
@@ -63,15 +75,15 @@ pub struct Resolve<'a, P: Protocol> {
     pub hostname: &'a [u8],
     /// The block that is being resolved.
     pub block: P::Block,
-    /// What modules keep from here on.
-    pub kept: Kept,
+    /// Mistakes that do not end loading.
+    pub mistakes: Mistakes,
     shared: Shared<'a>,
 }
 
 impl<'a, P: Protocol> Resolve<'a, P> {
     /// Begins with `block`.
     pub fn new(vars: &'a mut VarTable<P::Session>, shared: Shared<'a>, block: P::Block) -> Self {
-        Self { vars, hostname: shared.hostname, block, kept: Kept::default(), shared }
+        Self { vars, hostname: shared.hostname, block, mistakes: Mistakes::default(), shared }
     }
 }
 
@@ -103,7 +115,7 @@ impl<P: Protocol> Resolve<'_, P> {
         fits: impl FnOnce(&T) -> bool,
         make: impl FnOnce() -> T,
     ) -> Arc<T> {
-        self.kept.keep(self.shared.previous, name, fits, make)
+        self.shared.kept.keep(self.shared.previous, name, fits, make)
     }
 
     /// The slot of a variable that a module declares with [`VarDef::stored`](crate::vars::VarDef::stored).

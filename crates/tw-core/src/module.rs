@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use tw_base::Limit;
-use tw_conf::{ConfError, Cx, Directive, DirectiveInfo, Node};
+use tw_conf::{ConfError, Contexts, Cx, Directive, DirectiveInfo, Node};
 
 use crate::load::Resolve;
 use crate::metrics::Metric;
@@ -22,6 +22,11 @@ pub type TakeIf<R> = fn(&mut R, &mut R, &Node, &mut Cx<'_>) -> Result<(), ConfEr
 
 /// A protocol that modules are written for.
 pub trait Protocol: Sized + 'static {
+    /// Its block in `main`: `http`.
+    const NAME: &'static str;
+    /// The kinds of block its directives stand in. The record of a directive that several protocols have names those of all
+    /// of them; each has its own of these.
+    const CONTEXTS: Contexts;
     /// A client being served.
     type Session: Session;
     /// What a block is compiled to; modules add handlers to it.
@@ -88,8 +93,8 @@ impl<P: Protocol> Module<P> {
         Self { name, erased: &Of::<S>(PhantomData) }
     }
 
-    /// The records of all directives, without their setters.
-    pub fn directives(&self) -> Vec<DirectiveInfo> {
+    /// The records of its directives in this protocol, without their setters, each with its number for [`set`](Self::set).
+    pub fn directives(&self) -> Vec<(usize, DirectiveInfo)> {
         self.erased.directives()
     }
 
@@ -151,7 +156,7 @@ impl<P: Protocol> Module<P> {
 }
 
 trait Erased<P: Protocol>: Sync {
-    fn directives(&self) -> Vec<DirectiveInfo>;
+    fn directives(&self) -> Vec<(usize, DirectiveInfo)>;
     fn variables(&self) -> &'static [VarDef<P::Session>];
     fn metrics(&self) -> &'static [Metric];
     fn limits(&self) -> &'static [Limit];
@@ -180,8 +185,10 @@ fn written<P: Protocol, S: Settings<P>>(raw: &mut Raw) -> &mut S::Raw {
 }
 
 impl<P: Protocol, S: Settings<P>> Erased<P> for Of<S> {
-    fn directives(&self) -> Vec<DirectiveInfo> {
-        S::DIRECTIVES.iter().map(Directive::info).collect()
+    fn directives(&self) -> Vec<(usize, DirectiveInfo)> {
+        let here = |info: DirectiveInfo| DirectiveInfo { contexts: info.contexts & P::CONTEXTS, ..info };
+        let all = S::DIRECTIVES.iter().map(|directive| here(directive.info())).enumerate();
+        all.filter(|(_, info)| info.contexts != 0).collect()
     }
 
     fn variables(&self) -> &'static [VarDef<P::Session>] {

@@ -54,12 +54,6 @@ pub struct MainSettings {
     pub stall_threshold: Duration,
     /// `loop_watchdog`
     pub loop_watchdog: Option<LoopWatchdog>,
-    /// `hot_files_size`: bytes of small files each loop keeps in memory.
-    pub hot_files_size: usize,
-    /// `open_files_inactive`: how long a file stays open that nobody asks for, without `open_file_cache`.
-    pub open_files_inactive: Duration,
-    /// `compression_memory`: bytes of encoders that wait for clients, in the whole process.
-    pub compression_memory: u64,
     /// `daemon`
     pub daemon: bool,
     /// `pid`
@@ -205,9 +199,6 @@ pub struct Raw {
     sandbox: Setting<Sandbox>,
     stall_threshold: Setting<Duration>,
     loop_watchdog: Setting<Option<LoopWatchdog>>,
-    hot_files_size: Setting<usize>,
-    open_files_inactive: Setting<Duration>,
-    compression_memory: Setting<u64>,
     daemon: Setting<bool>,
     master_process: Setting<bool>,
     pid: Setting<Box<[u8]>>,
@@ -319,20 +310,6 @@ pub const DIRECTIVES: &[Directive<Raw>] = &[
             restart the worker process is then ended and started again.").set(|raw, node, _| {
             raw.loop_watchdog.set_with(node, LoopWatchdog::parse)
         }),
-    record::size("hot_files_size", MAIN)
-        .default("32m")
-        .since("Tailwater 0.1")
-        .doc("Memory each loop may use for the contents of small files that are asked for often; 0 turns it off.").set(|raw, node, _| raw.hot_files_size.set_size(node)),
-    record::time("open_files_inactive", MAIN)
-        .default("20s")
-        .since("Tailwater 0.2")
-        .doc("Without open_file_cache a file stays open until nobody has asked for it for so long, or it was removed, or the \
-            configuration or the logs are opened anew.").set(|raw, node, _| raw.open_files_inactive.set_msec(node)),
-    record::size("compression_memory", MAIN)
-        .default("128m")
-        .since("Tailwater 0.2")
-        .doc("Memory that gzip, brotli and zstd may use for responses whose clients have not yet taken them all, in the whole \
-            process; beyond it a response gets the next coding that is configured and takes less, or none.").set(|raw, node, _| raw.compression_memory.set_size(node)),
     record::flag("daemon", MAIN)
         .default("on")
         .doc("Whether the server goes to the background.").set(|raw, node, _| raw.daemon.set_flag(node)),
@@ -424,9 +401,6 @@ impl MainSettings {
             sandbox: raw.sandbox.or(None, Sandbox::Auto),
             stall_threshold: raw.stall_threshold.or(None, Duration::from_millis(10)),
             loop_watchdog: raw.loop_watchdog.or(None, Some(LoopWatchdog::DEFAULT)),
-            hot_files_size: raw.hot_files_size.or(None, 32 << 20),
-            open_files_inactive: raw.open_files_inactive.or(None, Duration::from_secs(20)),
-            compression_memory: raw.compression_memory.or(None, 128 << 20),
             daemon: raw.daemon.or(None, true),
             pid: path_bytes(
                 &cx.full_path(&raw.pid.take().unwrap_or_else(|| b"logs/nginx.pid".as_slice().into())),
@@ -454,9 +428,4 @@ impl MainSettings {
 /// A path for system calls. A NUL, which the language cannot write, would end it.
 pub fn path_bytes(path: &Path) -> CString {
     CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
-}
-
-/// Stores one directive of `main` or `events`.
-pub fn set(index: usize, raw: &mut Raw, node: &Node, cx: &mut Cx<'_>) -> Result<(), ConfError> {
-    (DIRECTIVES[index].set)(raw, node, cx)
 }

@@ -15,14 +15,14 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use tw_core::event_loop::{self, Counts};
-use tw_core::process::{LoopGuard, MainSettings};
+use tw_core::process::LoopGuard;
 use tw_log::{Level, Sinks};
 use tw_net::ListenSocket;
 use tw_rt::affinity::Affinity;
 use tw_rt::{LoopOptions, LoopThread, OnStall};
 use tw_server::event_loop::Order;
 use tw_server::http::Http;
-use tw_server::http::generation::Live;
+use tw_server::http::generation::{Config, Live};
 
 use crate::console::{Console, Fault};
 use crate::faults::Faults;
@@ -116,7 +116,7 @@ impl Loops {
     /// so do all if a loop's own settings have changed. On an error those that run go on as before.
     pub(crate) fn serve(&mut self, wanted: &Wanted<'_>, console: &Console) -> Result<(), Fault> {
         let main = &wanted.generation.main;
-        let settings = LoopSettings::of(main, wanted.affinity);
+        let settings = LoopSettings::of(&wanted.generation.config, wanted.affinity);
         let count = main.worker_count();
         let kept = if self.settings.as_ref() == Some(&settings) { self.current.len().min(count) } else { 0 };
 
@@ -220,7 +220,7 @@ impl Loops {
 
     fn restart(&mut self, index: usize, at: usize, wanted: &Wanted<'_>) -> Result<(), Fault> {
         let sockets = wanted.sockets.of_loop(index).map_err(|error| cannot_share(&error))?;
-        let settings = LoopSettings::of(&wanted.generation.main, wanted.affinity);
+        let settings = LoopSettings::of(&wanted.generation.config, wanted.affinity);
         let running = self.start(index, &settings, wanted.generation, sockets)?;
         self.know(&running);
         self.let_begin(std::slice::from_ref(&running));
@@ -323,12 +323,12 @@ impl AsFd for Loops {
 }
 
 impl LoopSettings {
-    fn of(main: &MainSettings, affinity: &Affinity) -> Self {
+    fn of(config: &Config, affinity: &Affinity) -> Self {
         Self {
-            guard: main.loop_guard,
-            stall_threshold: main.stall_threshold,
-            hot_files_size: main.hot_files_size,
-            priority: main.priority,
+            guard: config.main.loop_guard,
+            stall_threshold: config.main.stall_threshold,
+            hot_files_size: config.memory.hot_files_size,
+            priority: config.main.priority,
             affinity: affinity.clone(),
         }
     }

@@ -50,7 +50,7 @@ impl<P: Protocol> Table<P> {
     pub fn new(modules: Vec<&'static Module<P>>) -> Self {
         let mut records: HashMap<_, Vec<Record>> = HashMap::new();
         for (at, module) in modules.iter().enumerate() {
-            for (index, info) in module.directives().into_iter().enumerate() {
+            for (index, info) in module.directives() {
                 records.entry(info.name).or_default().push(Record { module: at, index, info });
             }
         }
@@ -92,7 +92,7 @@ impl<P: Protocol> Table<P> {
             settings.push(match module.resolve(raws.take(at), outer, cx) {
                 Ok(resolved) => resolved,
                 Err(error) => {
-                    cx.shared.mistakes.add(error);
+                    cx.mistakes.add(error);
                     module.resolve(None, outer, cx)?
                 }
             });
@@ -104,7 +104,7 @@ impl<P: Protocol> Table<P> {
 
 #[cfg(test)]
 mod tests {
-    use tw_conf::{Args, Directive, SERVER, STREAM_SERVER, record};
+    use tw_conf::{Args, Directive, HTTP, MAIN, SERVER, STREAM_SERVER, record};
 
     use super::*;
     use crate::module::Settings;
@@ -114,6 +114,8 @@ mod tests {
     struct Nothing;
 
     impl Protocol for Nothing {
+        const NAME: &'static str = "nothing";
+        const CONTEXTS: Contexts = SERVER | STREAM_SERVER;
         type Session = Plain;
         type Plan = ();
         type Core = ();
@@ -142,7 +144,15 @@ mod tests {
         let module = |context| table.find("same", context).map(|record| table.modules()[record.module].name);
         assert_eq!(module(SERVER), Some("one"));
         assert_eq!(module(STREAM_SERVER), Some("two"));
-        assert_eq!(module(tw_conf::MAIN), Some("one"), "for the message that says where it may stand");
+        assert_eq!(module(MAIN), Some("one"), "for the message that says where it may stand");
         assert!(table.find("other", SERVER).is_none());
+    }
+
+    #[test]
+    fn a_directive_of_several_protocols_stands_in_the_blocks_of_each() {
+        static MODULES: [Module<Nothing>; 2] =
+            [Module::of::<In<{ SERVER | HTTP }>>("both"), Module::of::<In<HTTP>>("other")];
+        let contexts = |at: usize| MODULES[at].directives().first().map(|(_, info)| info.contexts);
+        assert_eq!([contexts(0), contexts(1)], [Some(SERVER), None]);
     }
 }

@@ -9,10 +9,10 @@ use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
 use std::task::Poll;
-use tw_base::Limit;
 
 use bytes::Bytes;
 use tokio::sync::Semaphore;
+use tw_base::Limit;
 use tw_conf::Buffers;
 use tw_core::session::Session;
 use tw_disk::{Account, Class, Source};
@@ -110,7 +110,7 @@ impl Rules {
             (_, body) if self.is_one_piece(&body) => self.stream(body, None),
             (_, body) => {
                 // DIFF(nginx): memory for compressing has an end.
-                let (bytes, max) = (self.spec.memory(body.len()), r.generation().main.compression_memory);
+                let (bytes, max) = (self.spec.memory(body.len()), r.generation().memory.compression_memory);
                 let Some(share) = self.budget.admit(self.spec.coding(), bytes, max) else {
                     // The filter of the next coding has it now.
                     r.debug(format_args!("{}: compression_memory is in use", self.spec.coding().word()));

@@ -6,4 +6,5 @@ pub mod error_page;
 pub mod listen;
 pub mod location;
 pub mod media_types;
+pub mod memory;
 pub mod server;

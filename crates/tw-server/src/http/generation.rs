@@ -11,6 +11,7 @@ use tw_core::generation::Configuration;
 use super::plan::Plan;
 use super::route::{Locations, ServerNames};
 use crate::core::location::TempPath;
+use crate::core::memory::Memory;
 use crate::core::server::ServerSettings;
 use crate::vars::Slots;
 
@@ -33,6 +34,8 @@ pub struct PlanId(pub u32);
 pub struct Config {
     /// What every configuration has.
     pub process: tw_core::generation::Config,
+    /// What is kept in memory.
+    pub memory: Memory,
     /// All plans.
     pub plans: Box<[Plan]>,
     /// All servers.

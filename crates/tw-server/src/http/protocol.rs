@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tw_base::{Limit, WholeCell};
+use tw_conf::{Contexts, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT, LOCATION, SERVER, UPSTREAM};
 use tw_core::event_loop::{Application, Connected, Newcomer, Room};
 use tw_core::module::Protocol;
 use tw_disk::Errno;
@@ -73,10 +74,10 @@ impl Application for Http {
     type Client = Client;
 
     fn new(generation: &Generation) -> Self {
-        let main = &generation.main;
+        let memory = &generation.memory;
         // The limit is the process's, and every loop has a table.
-        let files_max = FILES_MAX.min(descriptor_limit() / 4 / main.worker_count().max(1));
-        let files = FileTable::new(main.hot_files_size, (files_max, main.open_files_inactive));
+        let files_max = FILES_MAX.min(descriptor_limit() / 4 / generation.main.worker_count().max(1));
+        let files = FileTable::new(memory.hot_files_size, (files_max, memory.open_files_inactive));
         Self {
             files_max,
             files: WholeCell::new(files),
@@ -98,9 +99,9 @@ impl Application for Http {
 
     /// A few each turn: whoever wants to unmount a file system, or to have the blocks of what was removed, need not wait.
     fn close_files(&self, generation: &Generation) {
-        let main = &generation.main;
-        let files = (self.files_max, main.open_files_inactive);
-        let mut forgotten = self.files.borrow_mut().forget(main.hot_files_size, files);
+        let memory = &generation.memory;
+        let files = (self.files_max, memory.open_files_inactive);
+        let mut forgotten = self.files.borrow_mut().forget(memory.hot_files_size, files);
         tw_rt::spawn_local(Subject { kind: "files", id: 0 }, async move {
             while forgotten.close_some() {
                 tw_rt::yield_now().await;
@@ -114,6 +115,9 @@ impl Application for Http {
 }
 
 impl Protocol for Http {
+    const NAME: &'static str = "http";
+    const CONTEXTS: Contexts =
+        HTTP | SERVER | LOCATION | IF_IN_SERVER | IF_IN_LOCATION | LIMIT_EXCEPT | UPSTREAM;
     type Session = Request;
     type Plan = Plan;
     type Core = Location;

@@ -4,23 +4,33 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tw_conf::{ConfError, Diagnostics};
-use tw_core::generation::{ListenAddress, SocketOf, share_sockets};
+use tw_core::config_thread::step_back;
+use tw_core::generation::{ListenAddress, SocketOf};
+use tw_core::load::{Raws, Table};
+use tw_core::module::Resolved;
+use tw_core::names::Conflicting;
+use tw_core::reach::Reach;
 
-use super::scope::{Kind, Scope, Table};
-use super::{Built, CORE_LOCATION, CORE_SERVER, Resolve};
+use super::scope::{Kind, Scope};
+use super::{CORE_LOCATION, CORE_SERVER, Resolve};
 use crate::core::listen::Listen;
 use crate::core::location::Location;
 use crate::core::server::ServerSettings;
+use crate::http::Http;
 use crate::http::generation::{Given, ListenGroup, PlanId, Server, ServerId};
 use crate::http::plan::{self, Plan};
 use crate::http::route::{Locations, Pattern, ServerNames, Written};
-use tw_core::config_thread::step_back;
-use tw_core::load::Raws;
-use tw_core::module::Resolved;
-use tw_core::names::Conflicting;
+
+/// Plans and servers as they are built.
+#[derive(Default)]
+pub(super) struct Built {
+    pub(super) plans: Vec<Plan>,
+    pub(super) servers: Vec<Server>,
+    pub(super) reach: Reach,
+}
 
 /// Resolves the `http` block and everything in it.
-pub(super) fn build(http: Scope, table: &Table, cx: &mut Resolve<'_>) -> Result<Built, ConfError> {
+pub(super) fn build(http: Scope, table: &Table<Http>, cx: &mut Resolve<'_>) -> Result<Built, ConfError> {
     let mut built = Built::default();
     let resolved = resolve(http.raws, None, table, cx)?;
     let uses_prepared = cx.vars.uses_prepared;
@@ -51,7 +61,7 @@ fn locations(
     outer: &[Resolved],
     plan: PlanId,
     server: &mut OfServer,
-    table: &Table,
+    table: &Table<Http>,
     cx: &mut Resolve<'_>,
 ) -> Result<Locations, ConfError> {
     let mut list = Vec::with_capacity(scopes.len());
@@ -98,10 +108,10 @@ fn name_of(pattern: &Pattern) -> Box<[u8]> {
 fn resolve(
     raws: Raws,
     outer: Option<&[Resolved]>,
-    table: &Table,
+    table: &Table<Http>,
     cx: &mut Resolve<'_>,
 ) -> Result<Vec<Resolved>, ConfError> {
-    table.http.resolve(raws, outer, cx, |at, settings, block| {
+    table.resolve(raws, outer, cx, |at, settings, block| {
         if at == CORE_SERVER && block.location.is_none() {
             block.server = Some(core(settings, CORE_SERVER));
         }
@@ -113,14 +123,14 @@ fn add_plan(
     written: Option<plan::Heading>,
     settings: &[Resolved],
     server: &Arc<ServerSettings>,
-    table: &Table,
+    table: &Table<Http>,
     cx: &Resolve<'_>,
 ) -> PlanId {
     let name = written.as_ref().map_or_else(Box::default, |written| name_of(&written.pattern));
     let mut plan = Plan::new(name, server.clone(), core::<Location>(settings, CORE_LOCATION));
     plan.written = written;
     plan.uses_realpath_root = cx.vars.uses_prepared;
-    for (module, settings) in table.http.modules().iter().zip(settings) {
+    for (module, settings) in table.modules().iter().zip(settings) {
         module.install(settings, &mut plan);
         module.reach(settings, &plan.core, &mut built.reach);
         plan.credit(module.name);
@@ -162,7 +172,6 @@ pub(super) fn listens(servers: &[Server], diagnostics: &mut Diagnostics) -> Resu
             }
         }
     }
-    share_sockets(&mut all.addresses);
     Ok(all)
 }
 

@@ -1,0 +1,63 @@
+//! Every directive that can stand in a configuration, by name: what mistakes are explained by, and looked for with.
+
+use std::cell::OnceCell;
+use std::collections::HashMap;
+
+use tw_conf::{Args, ConfError, Contexts, DirectiveInfo, Node, record};
+
+/// The record of a block that gives the configuration its structure, for documents and checks.
+pub const fn block(
+    name: &'static str,
+    syntax: &'static str,
+    contexts: Contexts,
+    args: Args,
+) -> DirectiveInfo {
+    record::new(name, syntax, contexts, args.block())
+}
+
+/// Records of directives, of all protocols.
+pub(super) struct Known {
+    by_name: HashMap<&'static str, Vec<DirectiveInfo>>,
+    sorted: OnceCell<Vec<DirectiveInfo>>,
+}
+
+impl Known {
+    /// These. Of two with one name the first says what the directive looks like where it must not stand.
+    pub(super) fn new(infos: impl Iterator<Item = DirectiveInfo>) -> Self {
+        let mut by_name: HashMap<_, Vec<_>> = HashMap::new();
+        for info in infos {
+            by_name.entry(info.name).or_default().push(info);
+        }
+        Self { by_name, sorted: OnceCell::new() }
+    }
+
+    fn of(&self, name: &str) -> &[DirectiveInfo] {
+        self.by_name.get(name).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// A record of this name, wherever it may stand.
+    pub(super) fn record(&self, name: &str) -> Option<&DirectiveInfo> {
+        self.of(name).first()
+    }
+
+    /// Whether a record allows the directive here.
+    pub(super) fn has(&self, node: &Node, context: Contexts) -> bool {
+        let name = node.name.as_str().unwrap_or_default();
+        self.of(name).iter().any(|info| info.contexts & context != 0)
+    }
+
+    /// Every record, by name. Only mistakes need it.
+    pub(super) fn all(&self) -> &[DirectiveInfo] {
+        self.sorted.get_or_init(|| {
+            let mut all: Vec<_> = self.by_name.values().flatten().copied().collect();
+            // Of two names that are equally near to a misspelt one the first is meant: always the same one.
+            all.sort_by_key(|info| info.name);
+            all
+        })
+    }
+
+    /// The error for a directive that no record here describes.
+    pub(super) fn unknown(&self, node: &Node, context: Contexts) -> ConfError {
+        tw_conf::reject(node, context, self.all())
+    }
+}

@@ -1,0 +1,346 @@
+//! The walk through a configuration: `main` and `events`, and what holds for blocks of every protocol. It goes on after
+//! mistakes, so that all of them are found at once.
+
+use tw_conf::{
+    Args, ConfError, Contexts, Cx, Diagnostics, DirectiveInfo, EVENTS, Level, MAIN, Node, Sources, Tree,
+};
+
+use super::known::{Known, block};
+use super::{Mistakes, Prefixes, Process, Raws, Record, Shared, Table};
+use crate::config_thread::step_back;
+use crate::kept::Kept;
+use crate::log::Logs;
+use crate::module::Protocol;
+use crate::process::{self, MainSettings};
+use crate::regex::Regexes;
+
+/// The blocks of protocols, while a configuration is loaded.
+pub trait Blocks: Sized {
+    /// A configuration with what the protocols make of it.
+    type Config;
+    /// The kinds of block in which their variables can be used.
+    const CONTEXTS: Contexts;
+    /// Those of their blocks that give the configuration its structure.
+    const STRUCTURE: &'static [DirectiveInfo];
+
+    /// Every directive of theirs besides.
+    fn directives(&self) -> Vec<DirectiveInfo>;
+
+    /// Reads a directive of `main`; `None` if it is not theirs. An error means that nothing of it was taken in.
+    fn read(&mut self, node: &Node, loader: &mut Loader<'_>) -> Option<Result<(), ConfError>>;
+
+    /// From settings as written to what is used. Looks for variables that are missing even if there are `mistakes` already,
+    /// but not for other mistakes, which may come of these ([`Mistakes::follow`]).
+    fn resolve(&mut self, shared: Shared<'_>, mistakes: &mut Mistakes);
+
+    /// Ends loading, once nothing is wrong with any block.
+    ///
+    /// # Errors
+    /// What only shows when everything is known.
+    fn finish(self, process: Process<'_>) -> Result<Self::Config, ConfError>;
+}
+
+/// Loads a parsed configuration. What modules keep for the process is taken over from `previous`, the configuration before.
+/// Of the tree only the directives of the main context remain.
+///
+/// # Errors
+/// The first mistake. The others of the same step (reading directives, making settings of them) go to `diagnostics` as the
+/// warnings do.
+pub fn load<B: Blocks>(
+    tree: &mut Tree,
+    prefixes: &Prefixes,
+    mut blocks: B,
+    previous: &Kept,
+    diagnostics: &mut Diagnostics,
+) -> Result<B::Config, ConfError> {
+    let Tree { nodes, sources } = tree;
+    let mut loader = Loader::new(sources, prefixes, &blocks, diagnostics);
+    loader.walk_main(nodes, &mut blocks);
+    // A million lines take more room as a tree than as settings, and both need not be there at once.
+    for block in nodes.iter_mut().filter_map(|node| node.block.as_mut()) {
+        for node in std::mem::take(block) {
+            drop(node);
+            step_back();
+        }
+    }
+    let mut mistakes = std::mem::take(&mut loader.mistakes);
+    let loaded = loader.finish(blocks, previous, &mut mistakes);
+    match (mistakes.into_first(diagnostics), loaded) {
+        (Some(first), _) => Err(first),
+        (None, loaded) => loaded,
+    }
+}
+
+/// Records of the structural blocks that belong to no protocol.
+static STRUCTURE: [DirectiveInfo; 1] =
+    [block("events", "{ … }", MAIN, Args::NONE)
+        .doc("Settings of how connections are accepted and processed.")];
+
+/// Records of the structural blocks: those of no protocol, and `more`.
+pub fn structure(more: &'static [DirectiveInfo]) -> impl Iterator<Item = DirectiveInfo> {
+    STRUCTURE.iter().chain(more).copied()
+}
+
+/// State while a configuration is loaded.
+pub struct Loader<'a> {
+    /// All regular expressions.
+    pub regexes: Regexes,
+    sources: &'a Sources,
+    prefixes: &'a Prefixes,
+    diagnostics: &'a mut Diagnostics,
+    known: Known,
+    structure: &'static [DirectiveInfo],
+    /// Where the variables of the protocols can be used.
+    contexts: Contexts,
+    main: process::Raw,
+    events: Seen,
+    mistakes: Mistakes,
+}
+
+/// Whether a block that may stand once has been seen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    No,
+    Yes,
+}
+
+impl<'a> Loader<'a> {
+    fn new<B: Blocks>(
+        sources: &'a Sources,
+        prefixes: &'a Prefixes,
+        blocks: &B,
+        diagnostics: &'a mut Diagnostics,
+    ) -> Self {
+        let main = process::DIRECTIVES.iter().map(|directive| directive.info());
+        Self {
+            regexes: Regexes::default(),
+            sources,
+            prefixes,
+            diagnostics,
+            known: Known::new(main.chain(blocks.directives()).chain(structure(B::STRUCTURE))),
+            structure: B::STRUCTURE,
+            contexts: B::CONTEXTS,
+            main: process::Raw::default(),
+            events: Seen::No,
+            mistakes: Mistakes::default(),
+        }
+    }
+
+    /// For reading a directive in a block of this kind.
+    pub fn cx(&mut self, context: Contexts) -> Cx<'_> {
+        Cx {
+            sources: self.sources,
+            diagnostics: self.diagnostics,
+            prefix: &self.prefixes.prefix,
+            conf_prefix: &self.prefixes.conf,
+            context,
+        }
+    }
+
+    /// Reads directives that stand in `context` one by one, and goes on after mistakes.
+    pub fn walk(
+        &mut self,
+        nodes: &[Node],
+        context: Contexts,
+        mut read: impl FnMut(&mut Self, &Node) -> Result<(), ConfError>,
+    ) {
+        for node in nodes {
+            step_back();
+            if self.mistakes.are_enough() {
+                break;
+            }
+            if let Err(error) = read(self, node) {
+                self.go_on_after(node, context, error);
+            }
+        }
+    }
+
+    /// Checks how a block is written that gives the configuration its structure.
+    pub fn check_block(&self, node: &Node, context: Contexts) -> Result<(), ConfError> {
+        let name = node.name.as_str().unwrap_or_default();
+        match structure(self.structure).find(|info| info.name == name) {
+            Some(info) => tw_conf::check(node, &info, context),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads a directive of a module, in a block of which `raws` is written.
+    pub fn set<P: Protocol>(
+        &mut self,
+        table: &Table<P>,
+        raws: &mut Raws,
+        node: &Node,
+        context: Contexts,
+    ) -> Result<(), ConfError> {
+        let name = node.name.as_str().unwrap_or_default();
+        let Some(Record { module, index, info }) = table.find(name, context) else {
+            return Err(self.known.unknown(node, context));
+        };
+        tw_conf::check(node, &info, context)?;
+        table.modules()[module].set(index, raws.of(module), node, &mut self.cx(context))
+    }
+
+    /// Lets the modules take in an `if` block, of which `inner` is written, into the one around it. Whether they could; a
+    /// mistake is kept.
+    pub fn take_if<P: Protocol>(
+        &mut self,
+        table: &Table<P>,
+        (outer, inner): (&mut Raws, &mut Raws),
+        node: &Node,
+        context: Contexts,
+    ) -> TakenIf {
+        for (at, module) in table.modules().iter().enumerate() {
+            if module.takes_ifs()
+                && let Err(error) = module.take_if(outer.of(at), inner.of(at), node, &mut self.cx(context))
+            {
+                // What is in it has been looked at.
+                self.mistakes.add(self.advised(error, node));
+                return TakenIf::No;
+            }
+        }
+        TakenIf::Yes
+    }
+
+    fn walk_main(&mut self, nodes: &[Node], blocks: &mut impl Blocks) {
+        self.walk(nodes, MAIN, |loader, node| match node.name.as_str() {
+            Some("events") => loader.walk_events(node),
+            Some("load_module") => loader.load_module(node),
+            _ => blocks.read(node, loader).unwrap_or_else(|| loader.set_main(node, MAIN)),
+        });
+    }
+
+    fn walk_events(&mut self, node: &Node) -> Result<(), ConfError> {
+        self.check_block(node, MAIN)?;
+        if std::mem::replace(&mut self.events, Seen::Yes) == Seen::Yes {
+            return Err(node.error("is duplicate"));
+        }
+        self.walk(node.children()?, EVENTS, |loader, inner| loader.set_main(inner, EVENTS));
+        Ok(())
+    }
+
+    fn set_main(&mut self, node: &Node, context: Contexts) -> Result<(), ConfError> {
+        let name = node.name.as_str().unwrap_or_default();
+        let Some(directive) = process::DIRECTIVES.iter().find(|directive| directive.name == name) else {
+            return Err(self.known.unknown(node, context));
+        };
+        tw_conf::check(node, &directive.info(), context)?;
+        let mut raw = std::mem::take(&mut self.main);
+        let done = (directive.set)(&mut raw, node, &mut self.cx(context));
+        self.main = raw;
+        done
+    }
+
+    // DIFF(nginx): no code is loaded.
+    /// Everything is built in: there is nothing to load, but something to say.
+    fn load_module(&mut self, node: &Node) -> Result<(), ConfError> {
+        self.set_main(node, MAIN)?;
+        let file = node.arg(0)?;
+        let module = tw_conf::module_of_file(file);
+        if !tw_conf::is_built_in(&module, self.known.all()) {
+            return Err(tw_conf::missing_module(node, file));
+        }
+        let message = format!("module \"{module}\" is built in, \"load_module\" has no effect");
+        self.diagnostics.push(ConfError { level: Level::Notice, ..node.fail(message) });
+        Ok(())
+    }
+
+    /// Keeps the mistake of a directive, and looks through its block for what is missing in there.
+    fn go_on_after(&mut self, node: &Node, context: Contexts, error: ConfError) {
+        let module = error.missing.as_ref().and_then(|_| tw_conf::module_of(&node.name.lossy(), context));
+        if module.is_some() {
+            self.use_variables(node, context);
+        }
+        self.mistakes.add(self.advised(error, node));
+        self.survey(node, context, module);
+    }
+
+    /// Looks through the block of a directive that was not taken in. Of the directives that only nginx has, those of
+    /// `module` go with that directive and need no mention.
+    fn survey(&mut self, block: &Node, context: Contexts, module: Option<&'static str>) {
+        let Some(inside) = tw_conf::inside(&block.name.lossy(), context) else { return };
+        for node in block.block.iter().flatten() {
+            step_back();
+            if self.mistakes.are_enough() {
+                break;
+            }
+            if self.known.has(node, inside) {
+                self.survey(node, inside, None);
+                continue;
+            }
+            let theirs = tw_conf::module_of(&node.name.lossy(), inside);
+            match theirs {
+                Some(theirs) => {
+                    self.use_variables(node, inside);
+                    if Some(theirs) != module {
+                        self.mistakes.add(tw_conf::missing_directive(node, theirs));
+                    }
+                }
+                // In a block that nobody here knows, nobody can say that something is wrong.
+                None if module.is_some() => {}
+                None => self.mistakes.add(self.advised(self.known.unknown(node, inside), node)),
+            }
+            self.survey(node, inside, theirs);
+        }
+    }
+
+    /// Remembers the variables of a directive that is not read. Those of other protocols have the same names and are others.
+    fn use_variables(&mut self, node: &Node, context: Contexts) {
+        if context & self.contexts != 0 {
+            self.mistakes.use_variables(node);
+        }
+    }
+
+    /// An error about a directive with what its words show.
+    fn advised(&self, error: ConfError, node: &Node) -> ConfError {
+        let opens = self.known.record(&node.name.lossy()).is_some_and(|info| info.args.has_block());
+        let begins = |name: &str| {
+            self.known.record(name).is_some() || tw_conf::known().any(|known| known.name == name)
+        };
+        tw_conf::advise(error, node, opens, self.sources, begins)
+    }
+
+    fn finish<B: Blocks>(
+        mut self,
+        mut blocks: B,
+        previous: &Kept,
+        mistakes: &mut Mistakes,
+    ) -> Result<B::Config, ConfError> {
+        if self.events == Seen::No && mistakes.is_empty() {
+            return Err(ConfError::new("no \"events\" section in configuration"));
+        }
+        let raw = std::mem::take(&mut self.main);
+        let prefixes = self.prefixes;
+        let main = MainSettings::resolve(raw, &prefixes.error_log, &self.cx(MAIN))?;
+        let mut logs = Logs::default();
+        let error_log = logs.error_log(&main.error_log);
+        let mut kept = Kept::default();
+        let shared = Shared {
+            hostname: &prefixes.hostname,
+            prefix: &prefixes.prefix,
+            pools: &main.pools,
+            main_error_log: error_log.clone(),
+            logs: &mut logs,
+            diagnostics: self.diagnostics,
+            regexes: &mut self.regexes,
+            kept: &mut kept,
+            previous,
+        };
+        blocks.resolve(shared, mistakes);
+        if !mistakes.is_empty() {
+            return Err(ConfError::new("the configuration cannot be used"));
+        }
+        let diagnostics = self.diagnostics;
+        let hostname = &prefixes.hostname;
+        blocks.finish(Process { main, diagnostics, logs, error_log, kept, hostname })
+    }
+}
+
+/// Whether an `if` block was taken in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum TakenIf {
+    /// It was.
+    Yes,
+    /// Something is wrong with it.
+    No,
+}
