@@ -26,12 +26,12 @@
 //! }];
 //! ```
 
+mod connections;
 mod disk;
 mod logs;
 mod loops;
 mod process;
 mod text;
-mod traffic;
 
 use std::cell::OnceCell;
 
@@ -42,21 +42,22 @@ use crate::event_loop::Counts;
 use crate::generation::{Config, Configuration, Generation};
 use crate::pools::Disks;
 
+pub use loops::each_loop;
 pub use text::{CONTENT_TYPE, json_string};
 
 /// Begins the name of every metric.
 pub const PREFIX: &str = "tailwater_";
 
-/// The metrics of the core, in the order in which they are written, with what they are about.
+/// The metrics that no protocol has to itself, in the order in which they are written, with what they are about.
 pub static CORE: [(&str, &[Metric]); 5] = [
     ("the process", process::METRICS),
-    ("connections and requests", traffic::METRICS),
+    ("connections", connections::METRICS),
     ("event loops", loops::METRICS),
     ("thread pools and devices", disk::METRICS),
     ("logs", logs::METRICS),
 ];
 
-/// All metrics of the core.
+/// All of them.
 pub fn core() -> impl Iterator<Item = &'static Metric> {
     CORE.iter().flat_map(|(_, metrics)| *metrics)
 }
@@ -166,6 +167,11 @@ impl<'a> Scrape<'a> {
     /// The configuration, and what it keeps for the process.
     pub fn config(&self) -> &'a Config {
         self.config
+    }
+
+    /// What modules keep of one type for the process, in the order of the names.
+    pub fn kept<T: Send + Sync + 'static>(&self) -> impl Iterator<Item = &'a T> {
+        self.config.kept.of_type::<T>().into_iter().map(|(_, object)| object)
     }
 
     /// Every thread pool.

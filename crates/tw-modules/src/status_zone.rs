@@ -14,13 +14,12 @@ use tw_base::hist::{Histogram, Snapshot};
 use tw_base::{Limit, Whole};
 use tw_conf::{Args, ConfError, Directive, IF_IN_LOCATION, LOCATION, SERVER, Setting, record};
 use tw_core::metrics::{Kind, Metric, Samples, Scrape};
+use tw_core::module::Settings;
 use tw_rt::clock;
+use tw_server::http::Http;
 use tw_server::http::plan::{LogHandler, Plan};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-
-use tw_core::module::Settings;
-use tw_server::http::Http;
 
 /// Zones of one configuration. Each takes some 3 KiB for every loop that served one of its requests.
 const ZONES_MAX: usize = 256;
@@ -157,16 +156,14 @@ impl Settings<Http> for StatusZone {
             kind: Kind::Counter,
             labels: &["of", "zone"],
             doc: "Bytes of the requests in a zone of status_zone: heads, and bodies as they came over the wire.",
-            read: |scrape, out| {
-                each(scrape, |zone, labels| out.value(labels, zone.total(|set| &set.received)))
-            },
+            read: |scrape, out| totals(scrape, out, |set| &set.received),
         },
         Metric {
             name: "zone_sent_bytes_total",
             kind: Kind::Counter,
             labels: &["of", "zone"],
             doc: "Bytes of the responses in a zone of status_zone, heads included, as they went over the wire.",
-            read: |scrape, out| each(scrape, |zone, labels| out.value(labels, zone.total(|set| &set.sent))),
+            read: |scrape, out| totals(scrape, out, |set| &set.sent),
         },
         Metric {
             name: "zone_request_seconds",
@@ -340,9 +337,14 @@ fn statuses(zone: &Zone, labels: &[&str; 2], out: &mut Samples<'_>) {
 
 /// Calls `read` with every zone and its labels, servers after locations, in the order of their names.
 fn each(scrape: &Scrape<'_>, mut read: impl FnMut(&Zone, &[&str; 2])) {
-    for (_, zone) in scrape.config().kept.of_type::<Zone>() {
+    for zone in scrape.kept::<Zone>() {
         read(zone, &[zone.of.word(), &zone.name]);
     }
+}
+
+/// A number of every zone.
+fn totals(scrape: &Scrape<'_>, out: &mut Samples<'_>, which: impl Fn(&Set) -> &AtomicU64) {
+    each(scrape, |zone, labels| out.value(labels, zone.total(&which)));
 }
 
 #[cfg(test)]

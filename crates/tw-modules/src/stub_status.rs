@@ -78,7 +78,7 @@ impl Handler for StubStatus {
         let Connections { active, reading, writing, waiting } = Connections::of(counts);
         let accepted = counts.total(|tally| &tally.accepted);
         let handled = accepted.saturating_sub(counts.total(|tally| &tally.refused));
-        let requests = counts.total(|tally| &tally.requests);
+        let requests = counts.total(|tally| &tally.sessions);
         let text = format!(
             "Active connections: {active} \nserver accepts handled requests\n {accepted} {handled} {requests} \n\
              Reading: {reading} Writing: {writing} Waiting: {waiting} \n"

@@ -1,4 +1,4 @@
-//! Running it: what the configuration becomes, the loops, the module contract, variables, and HTTP.
+//! HTTP on the loops: what its block of the configuration becomes, and how requests are served.
 //!
 //! [`load`] turns a configuration into plans; [`http`] serves requests by them on the loops of [`event_loop`].
 
@@ -7,6 +7,7 @@ pub mod event_loop;
 pub mod http;
 pub mod limits;
 pub mod load;
+pub mod metrics;
 #[cfg(test)]
 mod testing;
 pub mod vars;

@@ -1,4 +1,4 @@
-//! What loops count of connections and requests: each for itself, added up by who asks.
+//! What loops count of connections and sessions: each for itself, added up by who asks.
 //!
 //! Every loop has a tally of its own and is the only one that writes there. A tally is never freed: a loop that ends leaves
 //! its numbers, and the next one to begin counts on from them.
@@ -45,17 +45,17 @@ pub struct Tally {
     pub accepted: Number,
     /// Connections open now.
     pub open: Number,
-    /// Connections of which a part of a request's head has been read, and that wait for the rest.
+    /// Connections of which a part of what opens a session has been read, and that wait for the rest.
     pub reading: Number,
-    /// Connections that wait for the first byte of a request.
+    /// Connections that wait for the first byte of a session.
     pub waiting: Number,
     /// Connections closed at once for want of `worker_connections`.
     pub refused: Number,
-    /// Requests begun.
-    pub requests: Number,
-    /// Requests by class of status: index 1 to 5; 0 is none of them.
+    /// Sessions begun.
+    pub sessions: Number,
+    /// Sessions that are over by class of status: index 1 to 5; 0 is none of them.
     pub by_class: [Number; 6],
-    /// Bytes of requests that are over.
+    /// Bytes from clients in sessions that are over.
     pub received: Number,
     /// Bytes sent to clients.
     pub sent: Number,
@@ -71,7 +71,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts a status.
+    /// Counts the status that a session ended with.
     pub fn status(&self, status: u16) {
         let class = usize::from(status / 100);
         self.by_class[if class < self.by_class.len() { class } else { 0 }].add(1);

@@ -94,11 +94,7 @@ pub(super) const METRICS: &[Metric] = &[
         kind: Kind::Gauge,
         labels: &["device", "reads"],
         doc: "Always 1: how loops may read from a device: nowait, memory, job (never), or unknown yet.",
-        read: |scrape, out| {
-            for device in scrape.devices() {
-                out.value(&[&name(device), reads(device.reads)], 1);
-            }
-        },
+        read: |scrape, out| devices(scrape, |label, device| out.value(&[label, reads(device.reads)], 1)),
     },
     Metric {
         name: "device_inline_total",

@@ -1,5 +1,7 @@
 //! Event loops: was one ever blocked, and what part of the work does each do?
 
+use tw_rt::LoopStats;
+
 use super::{Kind, Metric, Samples, Scrape};
 use crate::event_loop::Sibling;
 
@@ -10,9 +12,7 @@ pub(super) const METRICS: &[Metric] = &[
         labels: &["worker"],
         doc: "Length of every turn of an event loop: how long an event may have had to wait for others.",
         read: |scrape, out| {
-            for (index, stats) in scrape.counts().loops().iter().enumerate() {
-                out.histogram(&[&index.to_string()], &stats.blocked.snapshot());
-            }
+            turns(scrape, |worker, stats| out.histogram(&[worker], &stats.blocked.snapshot()))
         },
     },
     Metric {
@@ -21,9 +21,7 @@ pub(super) const METRICS: &[Metric] = &[
         labels: &["worker"],
         doc: "The longest turn of an event loop since it began.",
         read: |scrape, out| {
-            for (index, stats) in scrape.counts().loops().iter().enumerate() {
-                out.float(&[&index.to_string()], super::seconds(stats.longest.ns()));
-            }
+            turns(scrape, |worker, stats| out.float(&[worker], super::seconds(stats.longest.ns())))
         },
     },
     Metric {
@@ -31,11 +29,7 @@ pub(super) const METRICS: &[Metric] = &[
         kind: Kind::Counter,
         labels: &["worker"],
         doc: "Turns longer than stall_threshold. The error log and the status page name who took the time.",
-        read: |scrape, out| {
-            for (index, stats) in scrape.counts().loops().iter().enumerate() {
-                out.value(&[&index.to_string()], stats.stalls.value());
-            }
-        },
+        read: |scrape, out| turns(scrape, |worker, stats| out.value(&[worker], stats.stalls.value())),
     },
     Metric {
         name: "event_loop_busy_seconds_total",
@@ -44,7 +38,7 @@ pub(super) const METRICS: &[Metric] = &[
         doc: "Time an event loop was not waiting for events.",
         read: |scrape, out| {
             let now = tw_rt::clock::now();
-            each(scrape, |worker, sibling| {
+            each_loop(scrape, |worker, sibling| {
                 out.float(&[worker], super::seconds(sibling.stats.busy.until(now)))
             });
         },
@@ -70,21 +64,22 @@ pub(super) const METRICS: &[Metric] = &[
         doc: "Connections that an event loop accepted and another one serves, because it did less (connection_balance).",
         read: |scrape, out| values(scrape, out, |sibling| sibling.tally.passed_on.value()),
     },
-    Metric {
-        name: "event_loop_requests_total",
-        kind: Kind::Counter,
-        labels: &["worker"],
-        doc: "Requests that an event loop began to serve.",
-        read: |scrape, out| values(scrape, out, |sibling| sibling.tally.requests.value()),
-    },
 ];
 
-fn each(scrape: &Scrape<'_>, mut tell: impl FnMut(&str, &Sibling)) {
+/// What each loop counts of its turns, by its number as text.
+fn turns(scrape: &Scrape<'_>, mut tell: impl FnMut(&str, &LoopStats)) {
+    for (index, stats) in scrape.counts().loops().iter().enumerate() {
+        tell(&index.to_string(), stats);
+    }
+}
+
+/// What each loop that accepts counts of its connections, by its number as text.
+pub fn each_loop(scrape: &Scrape<'_>, mut tell: impl FnMut(&str, &Sibling)) {
     for sibling in scrape.counts().siblings() {
         tell(&sibling.index.to_string(), &sibling);
     }
 }
 
 fn values(scrape: &Scrape<'_>, out: &mut Samples<'_>, of: impl Fn(&Sibling) -> u64) {
-    each(scrape, |worker, sibling| out.value(&[worker], of(sibling)));
+    each_loop(scrape, |worker, sibling| out.value(&[worker], of(sibling)));
 }

@@ -18,9 +18,7 @@ impl Samples<'_> {
             }
             Format::Json => {
                 let _ = write!(self.out, "\"{name}\":{{\"kind\":\"{kind}\",\"labels\":[");
-                for (at, label) in self.metric.labels.iter().enumerate() {
-                    let _ = write!(self.out, "{}\"{label}\"", comma(at));
-                }
+                list(self.out, self.metric.labels, |out, label| write!(out, "\"{label}\""));
                 self.out.push_str("],\"samples\":[");
             }
         }
@@ -68,9 +66,7 @@ impl Samples<'_> {
             Format::Json => {
                 self.begin_json(labels);
                 self.out.push_str("[[");
-                for (at, below) in counts.iter().enumerate() {
-                    let _ = write!(self.out, "{}{below}", comma(at));
-                }
+                list(self.out, counts, |out, below| write!(out, "{below}"));
                 let _ = write!(self.out, "],{sum},{count}]]");
             }
         }
@@ -82,10 +78,9 @@ impl Samples<'_> {
             return;
         }
         self.out.push('{');
-        for (at, (name, value)) in self.metric.labels.iter().zip(values).enumerate() {
-            let value = Escaped { text: value, also: Some('"') };
-            let _ = write!(self.out, "{}{name}=\"{value}\"", comma(at));
-        }
+        list(self.out, self.metric.labels.iter().zip(values), |out, (name, value)| {
+            write!(out, "{name}=\"{}\"", Escaped { text: value, also: Some('"') })
+        });
         if let Some(bound) = bound {
             let comma = comma(values.len());
             let _ = match bound.is_finite() {
@@ -101,11 +96,23 @@ impl Samples<'_> {
         self.out.push_str(comma(self.count));
         self.count += 1;
         self.out.push_str("[[");
-        for (at, value) in labels.iter().enumerate() {
-            self.out.push_str(comma(at));
-            json_string(value, self.out);
-        }
+        list(self.out, labels, |out, value| {
+            json_string(value, out);
+            Ok(())
+        });
         self.out.push_str("],");
+    }
+}
+
+/// Writes `items` with commas between them.
+fn list<T>(
+    out: &mut String,
+    items: impl IntoIterator<Item = T>,
+    mut write: impl FnMut(&mut String, T) -> fmt::Result,
+) {
+    for (at, item) in items.into_iter().enumerate() {
+        out.push_str(comma(at));
+        let _ = write(out, item);
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tw_base::{Counter, Limit};
-use tw_core::metrics::{Kind, Metric, Scrape};
+use tw_core::metrics::{Kind, Metric};
 use tw_server::load::Resolve;
 
 use super::codec::Coding;
@@ -27,7 +27,7 @@ pub(crate) const METRICS: &[Metric] = &[
         labels: &["state"],
         doc: "Memory of the encoders of gzip, brotli and zstd: in use, and spare for the next response.",
         read: |scrape, out| {
-            for budget in of(scrape) {
+            for budget in scrape.kept::<Budget>() {
                 out.value(&["used"], budget.level(State::Used).load(Relaxed));
                 out.value(&["spare"], budget.level(State::Spare).load(Relaxed));
             }
@@ -39,7 +39,7 @@ pub(crate) const METRICS: &[Metric] = &[
         labels: &["coding"],
         doc: "Responses that got a cheaper coding than this one, or none, because compression_memory was in use.",
         read: |scrape, out| {
-            for budget in of(scrape) {
+            for budget in scrape.kept::<Budget>() {
                 for coding in Coding::ALL {
                     out.value(&[coding.word()], budget.refusals[coding as usize].value());
                 }
@@ -47,11 +47,6 @@ pub(crate) const METRICS: &[Metric] = &[
         },
     },
 ];
-
-/// The one of the process.
-fn of<'a>(scrape: &Scrape<'a>) -> Vec<&'a Budget> {
-    scrape.config().kept.of_type::<Budget>().into_iter().map(|(_, budget)| budget).collect()
-}
 
 /// What encoders take of the memory of the process.
 #[derive(Default)]

@@ -89,7 +89,7 @@ async fn exchange(conn: &Rc<Conn>, r: &mut Request) -> After {
         let head = head::read(conn, r).await;
         if !matches!(head, Head::Closed | Head::NotBegun) {
             client.requests.set(client.requests.get() + 1);
-            client.home.tally.requests.add(1);
+            client.home.tally.sessions.add(1);
             client.home.knock();
         }
         let body = match head {
