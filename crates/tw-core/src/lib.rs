@@ -6,6 +6,7 @@
 pub mod config_thread;
 pub mod event_loop;
 pub mod generation;
+pub mod judge;
 pub mod kept;
 pub mod load;
 pub mod log;

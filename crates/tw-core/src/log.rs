@@ -1,5 +1,6 @@
 //! Logs as the configuration names them: bound at load, opened only when the configuration goes live.
 
+mod over;
 mod syslog;
 
 use std::io;
@@ -12,6 +13,7 @@ use tw_log::{
     SinkConfig, Sinks, SyslogHead, Target,
 };
 
+pub use over::{Logged, Recorded, Recorder};
 pub use syslog::Syslog;
 
 /// One `error_log`.

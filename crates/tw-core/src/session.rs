@@ -3,7 +3,10 @@
 //! `map`, `geo`, limits and access rules decide by this trait alone. A protocol says what is its own, and has the values of
 //! variables and regular expressions for nothing.
 
+use std::cell::Cell;
 use std::fmt;
+use std::iter;
+use std::rc::Rc;
 
 use tw_log::Level;
 use tw_net::Addr;
@@ -13,8 +16,16 @@ use crate::vars::{Bindings, Computed, Slots, Value, bindings};
 
 /// A client being served.
 pub trait Session: Sized + 'static {
+    /// Whether proxies can say in it whom they speak for, as in `X-Forwarded-For`.
+    const TELLS_FORWARDED: bool = false;
+
     /// The client's address, as trusted proxies tell it.
     fn client_addr(&self) -> &Addr;
+
+    /// What proxies say whom they speak for, each line a list of addresses; the nearest proxy last.
+    fn forwarded(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
+        iter::empty()
+    }
 
     /// Writes a line into the error log, with who asked for what.
     fn log(&self, level: Level, message: fmt::Arguments<'_>);
@@ -24,6 +35,12 @@ pub trait Session: Sized + 'static {
 
     /// What its variables are bound to.
     fn bindings(&self) -> &Bindings;
+
+    /// Room for a short text: taken, and put back before the session is left.
+    fn scratch(&self) -> &Cell<Vec<u8>>;
+
+    /// Holds a value until the session is over, in the place of one of its type.
+    fn hold<T: 'static>(&mut self, value: Rc<T>);
 
     /// How a slot is computed where the session is now, if there is a way of its own.
     fn computed_here(&self, _slot: u16) -> Option<&Computed<Self>> {

@@ -1,8 +1,10 @@
 //! A session and a configuration for unit tests: of no protocol, served by nobody.
 
-use std::cell::RefCell;
+use std::any::Any;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::ops::Deref;
+use std::rc::Rc;
 
 use tw_conf::{Cx, Diagnostics, Sources};
 use tw_disk::Pool;
@@ -23,13 +25,21 @@ pub(crate) struct Plain {
     slots: Slots<Self>,
     bindings: Bindings,
     pub(crate) logged: RefCell<Vec<String>>,
+    scratch: Cell<Vec<u8>>,
+    held: Vec<Rc<dyn Any>>,
 }
 
 impl Plain {
     /// One with these variables.
     pub(crate) fn new(vars: VarTable<Self>) -> Self {
         let slots = vars.finish().unwrap_or_else(|error| panic!("{}", error.message));
-        Self { slots, bindings: Bindings::default(), logged: RefCell::default() }
+        Self {
+            slots,
+            bindings: Bindings::default(),
+            logged: RefCell::default(),
+            scratch: Cell::default(),
+            held: Vec::new(),
+        }
     }
 }
 
@@ -48,6 +58,14 @@ impl Session for Plain {
 
     fn bindings(&self) -> &Bindings {
         &self.bindings
+    }
+
+    fn scratch(&self) -> &Cell<Vec<u8>> {
+        &self.scratch
+    }
+
+    fn hold<T: 'static>(&mut self, value: Rc<T>) {
+        self.held.push(value);
     }
 }
 

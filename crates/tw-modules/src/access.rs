@@ -1,22 +1,23 @@
-//! `allow`, `deny`: who may, by address (nginx: ngx_http_access_module). Access phase.
+//! `allow`, `deny`: who may, by address (nginx: ngx_http_access_module, ngx_stream_access_module). Access phase, in every
+//! protocol.
 //!
-//! The first rule an address falls under decides. [`Rules`] knows nothing of HTTP.
+//! The first rule an address falls under decides.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use tw_conf::network::Network;
-use tw_conf::{Args, ConfError, Cx, Directive, HTTP, LIMIT_EXCEPT, LOCATION, Node, SERVER, record};
-use tw_core::module::Settings;
-use tw_log::Level;
+use tw_conf::{
+    Args, ConfError, Contexts, Cx, Directive, HTTP, LIMIT_EXCEPT, LOCATION, Node, SERVER, STREAM,
+    STREAM_SERVER, record,
+};
+use tw_core::judge::{Judge, Judged, Ruling, Stage};
+use tw_core::load::Resolve;
+use tw_core::module::{Protocol, Settings};
+use tw_core::session::Session;
 use tw_net::Addr;
-use tw_server::core::location::Satisfy;
-use tw_server::http::Http;
-use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
 
-const EVERYWHERE: u32 = HTTP | SERVER | LOCATION | LIMIT_EXCEPT;
+const EVERYWHERE: Contexts = HTTP | SERVER | LOCATION | LIMIT_EXCEPT | STREAM | STREAM_SERVER;
 
 /// What a rule says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,7 +112,10 @@ pub(crate) struct Access {
     rules: Arc<Rules>,
 }
 
-impl Settings<Http> for Access {
+impl<P: Protocol> Settings<P> for Access
+where
+    P::Plan: Judged<P::Session>,
+{
     type Raw = Rules;
 
     const DIRECTIVES: &'static [Directive<Rules>] = &[
@@ -123,7 +127,7 @@ impl Settings<Http> for Access {
             .set(|rules, node, cx| rules.add(Verdict::Deny, node, cx)),
     ];
 
-    fn resolve(rules: Rules, outer: Option<&Self>, _: &mut Resolve<'_>) -> Result<Self, ConfError> {
+    fn resolve(rules: Rules, outer: Option<&Self>, _: &mut Resolve<'_, P>) -> Result<Self, ConfError> {
         let rules = match outer {
             Some(outer) if rules.is_empty() => outer.rules.clone(),
             _ => Arc::new(rules),
@@ -135,25 +139,19 @@ impl Settings<Http> for Access {
         true
     }
 
-    fn install(self: &Arc<Self>, plan: &mut Plan) {
+    fn install(self: &Arc<Self>, plan: &mut P::Plan) {
         if !self.rules.is_empty() {
-            plan.add(Phase::Access, self.clone());
+            plan.add_judge(Stage::Access, self.clone());
         }
     }
 }
 
-impl Handler for Access {
-    fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        match self.rules.judge(r.client_addr()) {
-            None => Step::PASS,
-            Some(Verdict::Allow) => Step::Now(Outcome::PhaseDone),
-            Some(Verdict::Deny) => {
-                // With `satisfy any` nothing is forbidden before all handlers were asked.
-                if r.plan().core.access.satisfy == Satisfy::All {
-                    r.log(Level::Error, format_args!("access forbidden by rule"));
-                }
-                Step::status(403)
-            }
+impl<S: Session> Judge<S> for Access {
+    fn judge(&self, s: &mut S) -> Ruling {
+        match self.rules.judge(s.client_addr()) {
+            None => Ruling::Pass,
+            Some(Verdict::Allow) => Ruling::Granted,
+            Some(Verdict::Deny) => Ruling::Forbidden("access forbidden by rule"),
         }
     }
 }

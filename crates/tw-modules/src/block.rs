@@ -1,8 +1,9 @@
 //! What blocks that define a variable have in common: `map`, `geo`, `split_clients`.
 
 use tw_conf::{ConfError, Node, Word};
-use tw_server::load::Resolve;
-use tw_server::vars::SlotKind;
+use tw_core::load::Resolve;
+use tw_core::module::Protocol;
+use tw_core::vars::SlotKind;
 
 /// The name in `$name`. Errors are nginx's.
 pub(crate) fn variable_name(node: &Node, word: &Word) -> Result<String, ConfError> {
@@ -21,7 +22,11 @@ pub(crate) fn refuse_block(line: &Node) -> Result<(), ConfError> {
 }
 
 /// Defines the variable of a block, `$name`.
-pub(crate) fn define(cx: &mut Resolve<'_>, variable: &Word, kind: SlotKind) -> Result<(), ConfError> {
+pub(crate) fn define<P: Protocol>(
+    cx: &mut Resolve<'_, P>,
+    variable: &Word,
+    kind: SlotKind<P::Session>,
+) -> Result<(), ConfError> {
     let name = variable.lossy();
     let name = name.strip_prefix('$').unwrap_or(&name);
     cx.vars.compute(name, kind).map_err(|error| error.at(variable.span))

@@ -1,4 +1,5 @@
-//! `geo`: variables whose values depend on an address (nginx: ngx_http_geo_module). Computed variables.
+//! `geo`: variables whose values depend on an address (nginx: ngx_http_geo_module, ngx_stream_geo_module).
+//! Computed variables, in every protocol.
 
 mod intervals;
 mod ranges;
@@ -8,15 +9,12 @@ mod table;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use tw_conf::{Args, ConfError, Cx, Directive, HTTP, Network, Node, Word, network, record};
-use tw_core::module::Settings;
+use tw_conf::{Args, ConfError, Cx, Directive, HTTP, Network, Node, STREAM, Word, network, record};
+use tw_core::load::Resolve;
+use tw_core::module::{Protocol, Settings};
 use tw_core::session::Session;
-use tw_core::vars::Template;
+use tw_core::vars::{SlotKind, Template, Value};
 use tw_net::Addr;
-use tw_server::http::Http;
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::{SlotKind, Value};
 
 use self::read::Reading;
 use self::table::Table;
@@ -43,31 +41,31 @@ struct RawGeo {
 pub(crate) struct Geo;
 
 /// Where an address comes from.
-struct Source {
+struct Source<S> {
     /// Text that holds it; the client's own if there is none.
-    text: Option<Template<Request>>,
+    text: Option<Template<S>>,
     /// Who is trusted to name another one.
     proxies: Vec<Network>,
     chain: Chain,
 }
 
-impl Settings<Http> for Geo {
+impl<P: Protocol> Settings<P> for Geo {
     type Raw = Raw;
 
     // DIFF(nginx): binary bases beside included files are neither read nor written.
     const DIRECTIVES: &'static [Directive<Raw>] = &[record::new(
         "geo",
         "[$address] $variable { … }",
-        HTTP,
+        HTTP | STREAM,
         Args::range(1, 2).block(),
     )
     .doc("Defines a variable by the network or range an address is in; the most specific network holds.")
     .set(|raw, node, cx| {
-        raw.geos.push(read(node, cx)?);
+        raw.geos.push(read::<P::Session>(node, cx)?);
         Ok(())
     })];
 
-    fn resolve(raw: Raw, _: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+    fn resolve(raw: Raw, _: Option<&Self>, cx: &mut Resolve<'_, P>) -> Result<Self, ConfError> {
         for geo in raw.geos {
             geo.define(cx)?;
         }
@@ -79,7 +77,7 @@ impl Settings<Http> for Geo {
     }
 }
 
-fn read(node: &Node, cx: &mut Cx<'_>) -> Result<RawGeo, ConfError> {
+fn read<S: Session>(node: &Node, cx: &mut Cx<'_>) -> Result<RawGeo, ConfError> {
     for word in &node.args {
         crate::block::variable_name(node, word)?;
     }
@@ -87,7 +85,7 @@ fn read(node: &Node, cx: &mut Cx<'_>) -> Result<RawGeo, ConfError> {
         [source, variable] => (Some(source.clone()), variable.clone()),
         _ => (None, node.arg(0)?.clone()),
     };
-    let mut reading = Reading::new();
+    let mut reading = Reading::of::<S>();
     for line in node.children()? {
         reading.line(line, cx)?;
     }
@@ -98,31 +96,32 @@ fn read(node: &Node, cx: &mut Cx<'_>) -> Result<RawGeo, ConfError> {
 
 impl RawGeo {
     /// Makes it a variable.
-    fn define(self, cx: &mut Resolve<'_>) -> Result<(), ConfError> {
+    fn define<P: Protocol>(self, cx: &mut Resolve<'_, P>) -> Result<(), ConfError> {
         let text = self.source.map(|word| cx.template(&word)).transpose()?;
         let source = Source { text, proxies: self.proxies, chain: self.chain };
         let table = self.table;
-        let compute = Arc::new(move |r: &Request, out: &mut Vec<u8>| {
-            let addr = source.address(r, out);
+        let compute = Arc::new(move |s: &P::Session, out: &mut Vec<u8>| {
+            let addr = source.address(s, out);
             out.extend_from_slice(table.find(addr));
             Value::Found
         });
-        let kind = if self.is_volatile { SlotKind::Volatile(compute) } else { SlotKind::Computed(compute) };
+        let kind: SlotKind<P::Session> =
+            if self.is_volatile { SlotKind::Volatile(compute) } else { SlotKind::Computed(compute) };
         crate::block::define(cx, &self.variable, kind)
     }
 }
 
-impl Source {
+impl<S: Session> Source<S> {
     /// The address; `None` if there is none. `out` is left as it is.
-    fn address(&self, r: &Request, out: &mut Vec<u8>) -> Option<IpAddr> {
-        let addr = client(r, self.text.as_ref(), out)?;
+    fn address(&self, s: &S, out: &mut Vec<u8>) -> Option<IpAddr> {
+        let addr = client(s, self.text.as_ref(), out)?;
         if self.proxies.is_empty() {
             return addr.inet().map(|addr| addr.ip());
         }
         let trusts = |addr: &Addr| {
             addr.inet().is_some_and(|addr| self.proxies.iter().any(|proxy| proxy.contains(addr.ip())))
         };
-        let told = forwarded(&addr, r.head.field_all(b"X-Forwarded-For"), self.chain, trusts);
+        let told = forwarded(&addr, s.forwarded(), self.chain, trusts);
         told.or(addr.inet()).map(|addr| addr.ip())
     }
 }

@@ -33,6 +33,8 @@ mod real_ip;
 mod referer;
 mod refusal;
 mod rewrite;
+#[cfg(test)]
+mod second_protocol;
 mod secret;
 mod secure_link;
 mod split_clients;
@@ -50,6 +52,7 @@ mod userid;
 mod zone;
 mod zstd;
 
+use tw_server::http::request::Request;
 use tw_server::load::Module;
 
 pub use auth_basic::password_line;
@@ -71,7 +74,7 @@ pub static MODULES: &[Module] = &[
     // Post-read and preaccess.
     Module::of::<real_ip::RealIp>("real_ip"),
     Module::of::<limit_req::LimitReq>("limit_req"),
-    Module::of::<limit_conn::LimitConn>("limit_conn"),
+    Module::of::<limit_conn::LimitConn<Request>>("limit_conn"),
     // Access.
     Module::of::<access::Access>("access"),
     Module::of::<auth_basic::AuthBasic>("auth_basic"),
@@ -110,5 +113,5 @@ pub static MODULES: &[Module] = &[
     Module::of::<gzip::Gzip>("gzip"),
     // Log handlers.
     Module::of::<status_zone::StatusZone>("status_zone"),
-    Module::of::<log::AccessLog>("log"),
+    Module::of::<log::AccessLog<Request>>("log"),
 ];

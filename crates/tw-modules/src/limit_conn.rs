@@ -1,30 +1,30 @@
-//! `limit_conn`: how many requests with the same key are served at a time (nginx: ngx_http_limit_conn_module). Preaccess
-//! phase.
+//! `limit_conn`: how many requests with the same key are served at a time (nginx: ngx_http_limit_conn_module,
+//! ngx_stream_limit_conn_module). Preaccess phase, in every protocol.
 //!
-//! What is counted is held with the request and given back when the request is over, however it ends. [`hold`] knows
-//! nothing of HTTP.
+//! What is counted is held with the session and given back when the session is over, however it ends.
 
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use tw_base::Counter;
-use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting, Span, Word, record};
-use tw_core::metrics::{Kind, Metric, Scrape};
-use tw_core::module::Settings;
+use tw_conf::{
+    Args, ConfError, Contexts, Directive, HTTP, LOCATION, Node, SERVER, STREAM, STREAM_SERVER, Setting, Span,
+    Word, record,
+};
+use tw_core::judge::{Judge, Judged, Ruling, Stage};
+use tw_core::load::Resolve;
+use tw_core::metrics::{Kind, Metric};
+use tw_core::module::{Protocol, Settings};
 use tw_core::session::Session;
-use tw_core::vars::Template;
+use tw_core::vars::{Template, VarDef};
 use tw_log::{Level, Text};
-use tw_server::http::Http;
-use tw_server::http::plan::{Handler, Phase, Plan, Step};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::VarDef;
 
 use crate::refusal::{self, LEVELS, Refusal, read_status};
 use crate::zone::{self, Counted, Words, Written, Zone, slab_cost};
 
-const ALL: u32 = HTTP | SERVER | LOCATION;
+const OF_HTTP: Contexts = HTTP | SERVER | LOCATION;
+const ALL: Contexts = OF_HTTP | STREAM | STREAM_SERVER;
 
 /// The longest key; a longer one is not counted.
 const KEY_MAX: usize = 255;
@@ -59,15 +59,15 @@ struct RawLimit {
 }
 
 /// Limits of one block.
-pub(crate) struct LimitConn {
-    zones: Arc<Zones>,
-    limits: Arc<[Limit<Request>]>,
+pub(crate) struct LimitConn<S> {
+    zones: Arc<Zones<S>>,
+    limits: Arc<[Limit<S>]>,
     refusal: Refusal,
     slot: u16,
 }
 
 /// The zones of a configuration by name.
-type Zones = HashMap<Box<[u8]>, Arc<Declared<Request>>>;
+type Zones<S> = HashMap<Box<[u8]>, Arc<Declared<S>>>;
 
 /// A zone as one configuration uses it.
 pub(crate) struct Declared<S> {
@@ -116,7 +116,10 @@ pub(crate) enum Decision {
     Rejected,
 }
 
-impl Settings<Http> for LimitConn {
+impl<P: Protocol> Settings<P> for LimitConn<P::Session>
+where
+    P::Plan: Judged<P::Session>,
+{
     type Raw = Raw;
 
     const LIMITS: &'static [tw_base::Limit] = &[
@@ -136,7 +139,7 @@ impl Settings<Http> for LimitConn {
     ];
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
-        record::new("limit_conn_zone", "key zone=name:size", HTTP, Args::exact(2))
+        record::new("limit_conn_zone", "key zone=name:size", HTTP | STREAM, Args::exact(2))
             .doc("Declares where requests that are served are counted by key.")
             .set(|raw, node, _| {
                 raw.zones.push(RawZone::read(node)?);
@@ -154,7 +157,7 @@ impl Settings<Http> for LimitConn {
             .since("0.8.18")
             .doc("Level at which a refusal is logged.")
             .set(|raw, node, _| raw.refusal.level.set_one_of(node, LEVELS)),
-        record::new("limit_conn_status", "code", ALL, Args::exact(1))
+        record::new("limit_conn_status", "code", OF_HTTP, Args::exact(1))
             .default("503")
             .since("1.3.15")
             .doc("Status of a refusal, 400 to 599.")
@@ -166,7 +169,7 @@ impl Settings<Http> for LimitConn {
             .set(|raw, node, _| raw.refusal.dry_run.set_flag(node)),
     ];
 
-    const VARIABLES: &'static [VarDef] =
+    const VARIABLES: &'static [VarDef<P::Session>] =
         &[VarDef::stored(STATUS, "What limit_conn decided: PASSED, REJECTED or REJECTED_DRY_RUN.")];
 
     const METRICS: &'static [Metric] = &[
@@ -175,18 +178,18 @@ impl Settings<Http> for LimitConn {
             kind: Kind::Gauge,
             labels: &["zone"],
             doc: "Keys in a zone of limit_conn.",
-            read: |scrape, out| each(scrape, |name, n| out.value(&[name], n.zone.entries.value())),
+            read: |scrape, out| zone::values::<Numbers>(scrape, out, |n| n.zone.entries.value()),
         },
         Metric {
             name: "limit_conn_rejected_total",
             kind: Kind::Counter,
             labels: &["zone"],
             doc: "Requests that limit_conn refused; with dry run: would have refused.",
-            read: |scrape, out| each(scrape, |name, n| out.value(&[name], n.rejected.value())),
+            read: |scrape, out| zone::values::<Numbers>(scrape, out, |n| n.rejected.value()),
         },
     ];
 
-    fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+    fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_, P>) -> Result<Self, ConfError> {
         let zones = match outer {
             Some(outer) => outer.zones.clone(),
             None => Arc::new(declare(raw.zones, cx)?),
@@ -217,15 +220,15 @@ impl Settings<Http> for LimitConn {
         true
     }
 
-    fn install(self: &Arc<Self>, plan: &mut Plan) {
+    fn install(self: &Arc<Self>, plan: &mut P::Plan) {
         if !self.limits.is_empty() {
-            plan.add(Phase::Preaccess, self.clone());
+            plan.add_judge(Stage::Limits, self.clone());
         }
     }
 }
 
 /// Takes the zones of a configuration into use.
-fn declare(raw: Vec<RawZone>, cx: &mut Resolve<'_>) -> Result<Zones, ConfError> {
+fn declare<P: Protocol>(raw: Vec<RawZone>, cx: &mut Resolve<'_, P>) -> Result<Zones<P::Session>, ConfError> {
     let mut zones = Zones::new();
     for RawZone { key, zone: written, span } in raw {
         let known = zones.get(&written.name).map(|known| &*known.numbers);
@@ -234,13 +237,6 @@ fn declare(raw: Vec<RawZone>, cx: &mut Resolve<'_>) -> Result<Zones, ConfError> 
         zones.insert(written.name, Arc::new(Declared { key, numbers }));
     }
     Ok(zones)
-}
-
-/// Calls `read` with every zone, in the order of their names.
-fn each(scrape: &Scrape<'_>, mut read: impl FnMut(&str, &Numbers)) {
-    for (_, numbers) in scrape.config().kept.of_type::<Numbers>() {
-        read(&numbers.zone.name, numbers);
-    }
 }
 
 impl RawZone {
@@ -268,22 +264,22 @@ impl RawLimit {
     }
 }
 
-impl Handler for LimitConn {
-    fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+impl<S: Session> Judge<S> for LimitConn<S> {
+    fn judge(&self, s: &mut S) -> Ruling {
         let Refusal { level, dry_run, .. } = self.refusal;
         let dry_run = if dry_run { ", dry run," } else { "" };
-        let decide = |r: &Request, key: &mut Vec<u8>| hold(r, &self.limits, key, level, dry_run);
-        let Some(decision) = refusal::once(r, self.slot, decide) else { return Step::PASS };
-        let (status, step) = match decision {
-            Decision::NotCounted => return Step::PASS,
+        let decide = |s: &S, key: &mut Vec<u8>| hold(s, &self.limits, key, level, dry_run);
+        let Some(decision) = refusal::once(s, self.slot, decide) else { return Ruling::Pass };
+        let (status, ruling) = match decision {
+            Decision::NotCounted => return Ruling::Pass,
             Decision::Passed(held) => {
-                r.facts.states.put(Rc::new(held));
-                ("PASSED", Step::PASS)
+                s.hold(Rc::new(held));
+                ("PASSED", Ruling::Pass)
             }
-            Decision::Rejected => self.refusal.step(),
+            Decision::Rejected => self.refusal.ruling(),
         };
-        r.set_slot(self.slot, status);
-        step
+        s.set_slot(self.slot, status);
+        ruling
     }
 }
 

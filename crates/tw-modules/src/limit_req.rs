@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use tw_base::Counter;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting, Span, Word, record};
-use tw_core::metrics::{Kind, Metric, Scrape};
+use tw_core::judge::Ruling;
+use tw_core::metrics::{Kind, Metric};
 use tw_core::module::Settings;
 use tw_core::session::Session;
 use tw_core::vars::Template;
@@ -182,21 +183,21 @@ impl Settings<Http> for LimitReq {
             kind: Kind::Gauge,
             labels: &["zone"],
             doc: "Keys in a zone of limit_req.",
-            read: |scrape, out| each(scrape, |name, b| out.value(&[name], b.zone.entries.value())),
+            read: |scrape, out| zone::values::<Buckets>(scrape, out, |b| b.zone.entries.value()),
         },
         Metric {
             name: "limit_req_delayed_total",
             kind: Kind::Counter,
             labels: &["zone"],
             doc: "Requests that limit_req delayed; with dry run: would have delayed.",
-            read: |scrape, out| each(scrape, |name, b| out.value(&[name], b.delayed.value())),
+            read: |scrape, out| zone::values::<Buckets>(scrape, out, |b| b.delayed.value()),
         },
         Metric {
             name: "limit_req_rejected_total",
             kind: Kind::Counter,
             labels: &["zone"],
             doc: "Requests that limit_req refused; with dry run: would have refused.",
-            read: |scrape, out| each(scrape, |name, b| out.value(&[name], b.rejected.value())),
+            read: |scrape, out| zone::values::<Buckets>(scrape, out, |b| b.rejected.value()),
         },
     ];
 
@@ -250,13 +251,6 @@ fn declare(raw: Vec<RawZone>, cx: &mut Resolve<'_>) -> Result<Zones, ConfError> 
     Ok(zones)
 }
 
-/// Calls `read` with every zone, in the order of their names.
-fn each(scrape: &Scrape<'_>, mut read: impl FnMut(&str, &Buckets)) {
-    for (_, buckets) in scrape.config().kept.of_type::<Buckets>() {
-        read(&buckets.zone.name, buckets);
-    }
-}
-
 impl RawZone {
     fn read(node: &Node) -> Result<Self, ConfError> {
         let (mut zone, mut rate) = (None, Rate::per_second(1));
@@ -307,9 +301,9 @@ impl Handler for LimitReq {
         let decide = |r: &Request, key: &mut Vec<u8>| decide(r, &self.limits, key);
         let Some(decision) = refusal::once(r, self.slot, decide) else { return Step::PASS };
         let dry_run = if self.refusal.dry_run { ", dry run" } else { "" };
-        let (status, step) = match decision {
+        let (status, ruling) = match decision {
             Decision::NotCounted => return Step::PASS,
-            Decision::Passed => ("PASSED", Step::PASS),
+            Decision::Passed => ("PASSED", Ruling::Pass),
             Decision::Delayed(span, excess, zone) => {
                 let (requests, rest) = (excess / REQUEST, excess % REQUEST);
                 r.log(
@@ -319,7 +313,7 @@ impl Handler for LimitReq {
                     ),
                 );
                 if self.refusal.dry_run {
-                    ("DELAYED_DRY_RUN", Step::PASS)
+                    ("DELAYED_DRY_RUN", Ruling::Pass)
                 } else {
                     r.set_slot(self.slot, "DELAYED");
                     return Step::Wait(Box::pin(async move {
@@ -338,15 +332,15 @@ impl Handler for LimitReq {
                         "limiting requests{dry_run}, excess: {requests}.{rest:03} by zone \"{zone}\""
                     ),
                 );
-                self.refusal.step()
+                self.refusal.ruling()
             }
             Decision::Full(zone) => {
                 r.log(Level::Alert, format_args!("could not allocate node in limit_req zone \"{zone}\""));
-                self.refusal.step()
+                self.refusal.ruling()
             }
         };
         r.set_slot(self.slot, status);
-        step
+        Step::by(ruling, r)
     }
 }
 

@@ -1,7 +1,8 @@
-//! `access_log`, `log_format`: one line per request (nginx: ngx_http_log_module). Log handler.
+//! `access_log`, `log_format`: one line per request (nginx: ngx_http_log_module, ngx_stream_log_module). Log handler, in every
+//! protocol.
 //!
 //! A line is made in one buffer of the loop and copied into the ring of its file or syslog server, whose own thread writes
-//! it. A full ring drops lines and counts them; a request never waits for a log. A path with variables goes along with its
+//! it. A full ring drops lines and counts them; a session never waits for a log. A path with variables goes along with its
 //! line: the thread opens the file.
 //!
 //! A level with `access_log` replaces what the outer one has; `off` wins over other logs of its level. Formats are found
@@ -17,83 +18,77 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tw_conf::{
-    Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LIMIT_EXCEPT, LOCATION, SERVER, Setting, record,
+    Args, ConfError, Contexts, Directive, HTTP, IF_IN_LOCATION, LIMIT_EXCEPT, LOCATION, SERVER, STREAM,
+    STREAM_SERVER, Setting, record,
 };
-use tw_core::log::SinkRef;
-use tw_core::module::Settings;
+use tw_core::load::Resolve;
+use tw_core::log::{Logged, Recorded, Recorder, SinkRef};
+use tw_core::module::{Protocol, Settings};
 use tw_core::reach::Reach;
+use tw_core::session::Session;
+use tw_core::vars::{Template, Value};
 use tw_log::escape::Escape;
 use tw_log::{CacheConfig, Level, NamedFiles, Pushed, Sink, SyslogHead, Target};
-use tw_server::core::location::Location;
-use tw_server::http::Http;
-use tw_server::http::plan::{LogHandler, Plan};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::{Template, Value};
 
-use path::VarPath;
-use written::{Raw, RawFormat, RawLog, read_cache, read_format, read_log};
+use self::path::VarPath;
+use self::written::{Raw, RawFormat, RawLog, read_cache, read_format, read_log};
 
-/// The log of a server that names none.
-const DEFAULT_PATH: &[u8] = b"logs/access.log";
-/// The format of a log that names none.
-const COMBINED: (&str, &str) = (
-    "combined",
-    "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \
-     \"$http_referer\" \"$http_user_agent\"",
-);
-/// The buffer of a line keeps at most this much memory between two requests, bytes.
+const SERVERS: Contexts = HTTP | SERVER | LOCATION | STREAM | STREAM_SERVER;
+
+/// The buffer of a line keeps at most this much memory between two sessions, bytes.
 const LINE_KEEP: usize = 16 << 10;
 
 /// Logs of one location.
-pub(crate) struct AccessLog {
-    formats: Arc<[Format]>,
-    /// `None` only in `http`, when nothing is written there.
-    logs: Option<Arc<[Log]>>,
+pub(crate) struct AccessLog<S> {
+    formats: Arc<[Format<S>]>,
+    /// `None` only in the outermost block, when nothing is written there.
+    logs: Option<Arc<[Log<S>]>>,
     /// `open_log_file_cache`
     cache: Option<CacheConfig>,
 }
 
 /// One `log_format`.
-#[derive(Clone)]
-struct Format {
+struct Format<S> {
     name: Box<[u8]>,
     escape: Escape,
-    line: Template,
+    line: Template<S>,
 }
 
 /// One `access_log`.
-#[derive(Clone)]
-struct Log {
+struct Log<S> {
     sink: SinkRef,
-    place: Place,
-    format: Format,
-    condition: Option<Template>,
+    place: Place<S>,
+    format: Format<S>,
+    condition: Option<Template<S>>,
 }
 
 /// Where the lines of a log go.
-#[derive(Clone)]
-enum Place {
+enum Place<S> {
     /// Into a file.
     File,
     /// To a syslog server.
     Syslog(Arc<SyslogHead>, Level),
     /// Into the file of this name.
-    Named(Arc<VarPath>),
+    Named(Arc<VarPath<S>>),
 }
 
-impl Settings<Http> for AccessLog {
+impl<P: Protocol> Settings<P> for AccessLog<P::Session>
+where
+    P::Session: Logged,
+    P::Plan: Recorded<P::Session>,
+{
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
-        record::new("log_format", "name [escape=default|json|none] string …", HTTP, Args::at_least(2))
+        record::new("log_format", "name [escape=default|json|none] string …", HTTP | STREAM, Args::at_least(2))
             .default("combined \"…\"")
             .doc("Names a format of lines. How variables are escaped in it: as \\x22, as in JSON strings, or not at all.")
             .set(|raw, node, _| {
                 let format = read_format(node)?;
                 let same = |known: &RawFormat| known.name == format.name;
                 let known = raw.formats.get().is_some_and(|known| known.iter().any(same));
-                if known || *format.name == *COMBINED.0.as_bytes() {
+                let is_given = P::Session::FORMAT.is_some_and(|(name, _)| *format.name == *name.as_bytes());
+                if known || is_given {
                     let name = node.arg(0)?;
                     return Err(node.fail(format!("duplicate \"log_format\" name \"{name}\"")));
                 }
@@ -103,7 +98,7 @@ impl Settings<Http> for AccessLog {
         record::new(
             "access_log",
             "path [format [buffer=size] [gzip[=level]] [flush=time] [if=condition]] | syslog:server=address[,parameter=value] [format [if=condition]] | off",
-            HTTP | SERVER | LOCATION | IF_IN_LOCATION | LIMIT_EXCEPT,
+            SERVERS | IF_IN_LOCATION | LIMIT_EXCEPT,
             Args::at_least(1),
         )
         .default("logs/access.log combined")
@@ -121,7 +116,7 @@ impl Settings<Http> for AccessLog {
         record::new(
             "open_log_file_cache",
             "max=N [inactive=time] [min_uses=N] [valid=time] | off",
-            HTTP | SERVER | LOCATION,
+            SERVERS,
             Args::range(1, 4),
         )
         .default("off")
@@ -129,13 +124,13 @@ impl Settings<Http> for AccessLog {
         .set(|raw, node, _| raw.cache.set_with(node, read_cache)),
     ];
 
-    fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+    fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_, P>) -> Result<Self, ConfError> {
         let formats = match outer {
             Some(outer) => outer.formats.clone(),
             None => resolve_formats(raw.formats, cx)?,
         };
         let cache = raw.cache.or_else(|| outer.map(|outer| outer.cache), || None);
-        let written: Option<Vec<Log>> = match raw.logs.take() {
+        let written: Option<Vec<Log<_>>> = match raw.logs.take() {
             Some(logs) => {
                 Some(logs.iter().map(|log| resolve_log(log, &formats, cache, cx)).collect::<Result<_, _>>()?)
             }
@@ -148,9 +143,13 @@ impl Settings<Http> for AccessLog {
                 Some(if *outer_cache == cache { logs.clone() } else { with_cache(logs, cache, cx) })
             }
             (false, None, Some(_)) => {
-                let sink = cx.sink(&full_path(DEFAULT_PATH, cx));
-                let format = formats[0].clone();
-                Some([Log { sink, place: Place::File, format, condition: None }].into())
+                let log = P::Session::FILE.zip(formats.first()).map(|(path, format)| Log {
+                    sink: cx.sink(&full_path(path.as_bytes(), cx)),
+                    place: Place::File,
+                    format: format.clone(),
+                    condition: None,
+                });
+                Some(log.into_iter().collect())
             }
             (false, None, None) => None,
         };
@@ -161,13 +160,13 @@ impl Settings<Http> for AccessLog {
         self.logs.is_some()
     }
 
-    fn install(self: &Arc<Self>, plan: &mut Plan) {
+    fn install(self: &Arc<Self>, plan: &mut P::Plan) {
         if self.logs.as_ref().is_some_and(|logs| !logs.is_empty()) {
-            plan.add_log(self.clone());
+            plan.add_recorder(self.clone());
         }
     }
 
-    fn reach(&self, _core: &Location, reach: &mut Reach) {
+    fn reach(&self, _core: &P::Core, reach: &mut Reach) {
         for log in self.logs.iter().flat_map(|logs| logs.iter()) {
             if let Place::Named(path) = &log.place {
                 reach.appends(&path.path, Some(path.at));
@@ -176,18 +175,18 @@ impl Settings<Http> for AccessLog {
     }
 }
 
-impl LogHandler for AccessLog {
-    fn log(&self, r: &Request) {
+impl<S: Logged> Recorder<S> for AccessLog<S> {
+    fn record(&self, s: &S) {
         thread_local! {
             static LINE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
         }
         let mut line = LINE.take();
         for log in self.logs.iter().flat_map(|logs| logs.iter()) {
             if let Some(sink) = log.sink.sink()
-                && log.is_wanted(r, &mut line)
+                && log.is_wanted(s, &mut line)
             {
                 // DIFF(nginx): a line that finds the ring full is dropped. Its sink counts it; there is nobody else to tell.
-                let _ = log.push(sink, r, &mut line);
+                let _ = log.push(sink, s, &mut line);
             }
         }
         if line.capacity() <= LINE_KEEP {
@@ -196,61 +195,65 @@ impl LogHandler for AccessLog {
     }
 }
 
-impl Log {
-    /// What `if=` says about `r`; `buf` is room for it.
-    fn is_wanted(&self, r: &Request, buf: &mut Vec<u8>) -> bool {
+impl<S: Logged> Log<S> {
+    /// What `if=` says about `s`; `buf` is room for it.
+    fn is_wanted(&self, s: &S, buf: &mut Vec<u8>) -> bool {
         self.condition.as_ref().is_none_or(|condition| {
             buf.clear();
-            condition.eval(r, buf);
+            condition.eval(s, buf);
             !matches!(buf.as_slice(), b"" | b"0")
         })
     }
-}
 
-impl Log {
-    /// Makes the line of `r` in `line` and queues it.
-    fn push(&self, sink: &Sink, r: &Request, line: &mut Vec<u8>) -> Option<Pushed> {
+    /// Makes the line of `s` in `line` and queues it.
+    fn push(&self, sink: &Sink, s: &S, line: &mut Vec<u8>) -> Option<Pushed> {
         line.clear();
         if let Place::Syslog(head, severity) = &self.place {
             head.push(line, *severity, tw_rt::clock::unix().secs);
-            self.format.write(r, line);
+            self.format.write(s, line);
             return Some(sink.push(line));
         }
-        self.format.write(r, line);
+        self.format.write(s, line);
         line.push(b'\n');
         match &self.place {
             Place::File | Place::Syslog(..) => Some(sink.push(line)),
             Place::Named(path) => {
-                let mut buf = r.client().home.buffers.path.take();
-                let pushed = match path.eval(r, &mut buf) {
-                    Ok(path) => Some(tw_server::http::log_file::push_to(sink, r, path, line)),
+                let mut buf = s.scratch().take();
+                let pushed = match path.eval(s, &mut buf) {
+                    Ok(path) => Some(s.push_to(sink, path, line)),
                     Err(why) => {
                         let path = tw_log::Text(&buf);
-                        r.log(Level::Error, format_args!("access_log \"{path}\" is refused: {why}"));
+                        s.log(Level::Error, format_args!("access_log \"{path}\" is refused: {why}"));
                         None
                     }
                 };
-                r.client().home.buffers.path.set(buf);
+                s.scratch().set(buf);
                 pushed
             }
         }
     }
 }
 
-impl Format {
-    /// Appends the line of `r`.
-    fn write(&self, r: &Request, line: &mut Vec<u8>) {
-        self.line.eval_each(r, line, |line, start, value| match value {
+impl<S: Session> Format<S> {
+    /// Appends the line of `s`.
+    fn write(&self, s: &S, line: &mut Vec<u8>) {
+        self.line.eval_each(s, line, |line, start, value| match value {
             Value::Found => self.escape.escape(line, start),
             Value::Missing => self.escape.push_missing(line),
         });
     }
 }
 
-fn resolve_formats(raw: Setting<Vec<RawFormat>>, cx: &mut Resolve<'_>) -> Result<Arc<[Format]>, ConfError> {
-    let (name, line) = COMBINED;
-    let line = cx.template_text(line.as_bytes(), None)?;
-    let mut formats = vec![Format { name: name.as_bytes().into(), escape: Escape::Default, line }];
+/// All formats; the first one is that of logs that name none, if there is such a format.
+fn resolve_formats<P: Protocol<Session: Logged>>(
+    raw: Setting<Vec<RawFormat>>,
+    cx: &mut Resolve<'_, P>,
+) -> Result<Arc<[Format<P::Session>]>, ConfError> {
+    let mut formats = Vec::new();
+    if let Some((name, line)) = P::Session::FORMAT {
+        let line = cx.template_text(line.as_bytes(), None)?;
+        formats.push(Format { name: name.as_bytes().into(), escape: Escape::Default, line });
+    }
     for RawFormat { name, escape, strings } in raw.take().unwrap_or_default() {
         let strings: Vec<_> = strings.iter().map(|word| cx.template(word)).collect::<Result<_, _>>()?;
         formats.push(Format { name, escape, line: Template::joined(strings) });
@@ -258,14 +261,16 @@ fn resolve_formats(raw: Setting<Vec<RawFormat>>, cx: &mut Resolve<'_>) -> Result
     Ok(formats.into())
 }
 
-fn resolve_log(
+fn resolve_log<P: Protocol<Session: Logged>>(
     log: &RawLog,
-    formats: &[Format],
+    formats: &[Format<P::Session>],
     cache: Option<CacheConfig>,
-    cx: &mut Resolve<'_>,
-) -> Result<Log, ConfError> {
+    cx: &mut Resolve<'_, P>,
+) -> Result<Log<P::Session>, ConfError> {
     let format = match &log.format {
-        None => &formats[0],
+        None => P::Session::FORMAT
+            .and(formats.first())
+            .ok_or_else(|| ConfError::new("log format is not specified").at(log.path.span))?,
         Some(word) => {
             // DIFF(nginx): it may stand behind the log that names it.
             let found = formats.iter().find(|format| format.name.eq_ignore_ascii_case(&word.bytes));
@@ -302,8 +307,12 @@ fn named(path: String, cache: Option<CacheConfig>) -> Target {
 }
 
 /// Logs of an outer level, with another cache of their files.
-fn with_cache(logs: &[Log], cache: Option<CacheConfig>, cx: &mut Resolve<'_>) -> Arc<[Log]> {
-    let change = |log: &Log| match (&log.place, log.sink.target()) {
+fn with_cache<P: Protocol>(
+    logs: &[Log<P::Session>],
+    cache: Option<CacheConfig>,
+    cx: &mut Resolve<'_, P>,
+) -> Arc<[Log<P::Session>]> {
+    let change = |log: &Log<P::Session>| match (&log.place, log.sink.target()) {
         (Place::Named(_), Target::Files(files)) => {
             Log { sink: cx.sink_of(&named(files.name.clone(), cache)), ..log.clone() }
         }
@@ -312,8 +321,37 @@ fn with_cache(logs: &[Log], cache: Option<CacheConfig>, cx: &mut Resolve<'_>) ->
     logs.iter().map(change).collect()
 }
 
-fn full_path(name: &[u8], cx: &Resolve<'_>) -> PathBuf {
+fn full_path<P: Protocol>(name: &[u8], cx: &Resolve<'_, P>) -> PathBuf {
     OsString::from_vec(cx.full_path(name)).into()
+}
+
+// What derives would write, but for any kind of session: none of these holds one.
+
+impl<S> Clone for Format<S> {
+    fn clone(&self) -> Self {
+        Self { name: self.name.clone(), escape: self.escape, line: self.line.clone() }
+    }
+}
+
+impl<S> Clone for Log<S> {
+    fn clone(&self) -> Self {
+        Self {
+            sink: self.sink.clone(),
+            place: self.place.clone(),
+            format: self.format.clone(),
+            condition: self.condition.clone(),
+        }
+    }
+}
+
+impl<S> Clone for Place<S> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::File => Self::File,
+            Self::Syslog(head, severity) => Self::Syslog(head.clone(), *severity),
+            Self::Named(path) => Self::Named(path.clone()),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,19 +1,21 @@
-//! `map`: variables whose values depend on those of others (nginx: ngx_http_map_module). Computed variables.
+//! `map`: variables whose values depend on those of others (nginx: ngx_http_map_module, ngx_stream_map_module). Computed
+//! variables, in every protocol.
 
 mod table;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tw_conf::{Args, ConfError, Directive, HTTP, Node, Setting, Span, Word, record};
-use tw_core::module::Settings;
+use tw_conf::{Args, ConfError, Contexts, Directive, HTTP, Node, STREAM, Setting, Span, Word, record};
+use tw_core::load::Resolve;
+use tw_core::module::{Protocol, Settings};
 use tw_core::names::{Conflicting, HostName, Names, NotAName, Wildcards};
 use tw_core::regex::{Caseless, Regex};
-use tw_server::http::Http;
-use tw_server::load::Resolve;
-use tw_server::vars::{SlotKind, Value};
+use tw_core::vars::{SlotKind, Value};
 
 use self::table::{Subject, Table, Text};
+
+const OUTERMOST: Contexts = HTTP | STREAM;
 
 /// Largest `map_hash_bucket_size`; nginx refuses what is above.
 const BUCKET_SIZE_MAX: u64 = 65536 - 64;
@@ -49,28 +51,28 @@ enum Kept {
 /// Maps are variables; nothing is left of them in the settings of a block.
 pub(crate) struct Map;
 
-impl Settings<Http> for Map {
+impl<P: Protocol> Settings<P> for Map {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
-        record::new("map", "string $variable { … }", HTTP, Args::exact(2).block())
+        record::new("map", "string $variable { … }", OUTERMOST, Args::exact(2).block())
             .doc("Defines a variable by the value of a text: one line for each value, pattern or regular expression.")
             .set(|raw, node, _| {
                 raw.maps.push(read(node)?);
                 Ok(())
             }),
         // Tables size themselves; what nginx refuses is refused.
-        record::number("map_hash_max_size", HTTP)
+        record::number("map_hash_max_size", OUTERMOST)
             .default("2048")
             .doc("Size of tables of maps; without effect.")
             .set(|raw, node, _| raw.max_size.set_number(node)),
-        record::size("map_hash_bucket_size", HTTP)
+        record::size("map_hash_bucket_size", OUTERMOST)
             .default("64")
             .doc("Size of buckets of the tables of maps; without effect.")
             .set(|raw, node, _| raw.bucket_size.set_size(node)),
     ];
 
-    fn resolve(raw: Raw, _: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+    fn resolve(raw: Raw, _: Option<&Self>, cx: &mut Resolve<'_, P>) -> Result<Self, ConfError> {
         if !raw.maps.is_empty() {
             check_sizes(raw.max_size.or(None, 2048), raw.bucket_size.or(None, 64))?;
         }
@@ -180,7 +182,7 @@ impl RawMap {
     }
 
     /// Makes it a variable.
-    fn define(self, cx: &mut Resolve<'_>) -> Result<(), ConfError> {
+    fn define<P: Protocol>(self, cx: &mut Resolve<'_, P>) -> Result<(), ConfError> {
         for (regex, _, span) in &self.regexes {
             for (_, name) in regex.names() {
                 cx.vars.capture(name).map_err(|error| error.at(*span))?;
@@ -194,18 +196,18 @@ impl RawMap {
             });
         }
         let source = cx.template(&self.source)?;
-        let table: Table<_> = Table {
+        let table: Table<P::Session> = Table {
             names: self.names,
             regexes: self.regexes.into_iter().map(|(regex, value, _)| (regex, value)).collect(),
             values,
             default: self.default,
             subject: self.subject,
         };
-        let compute = Arc::new(move |r: &_, out: &mut _| {
-            table.eval(r, &source, out);
+        let compute = Arc::new(move |s: &P::Session, out: &mut Vec<u8>| {
+            table.eval(s, &source, out);
             Value::Found
         });
-        let kind = match self.kept {
+        let kind: SlotKind<P::Session> = match self.kept {
             Kept::Yes => SlotKind::Computed(compute),
             Kept::No => SlotKind::Volatile(compute),
         };

@@ -1,11 +1,10 @@
 //! What `limit_req` and `limit_conn` are told in the same words: what becomes of a request that is one too many.
 
 use tw_conf::{ConfError, Node, Setting};
+use tw_core::judge::Ruling;
 use tw_core::session::Session;
 use tw_core::vars::Value;
 use tw_log::Level;
-use tw_server::http::plan::Step;
-use tw_server::http::request::Request;
 
 /// `limit_req_log_level`, `limit_conn_log_level`
 pub(crate) const LEVELS: &[(&str, Level)] =
@@ -39,8 +38,11 @@ impl Refusal {
     }
 
     /// The word for it in the variable, and what happens.
-    pub(crate) fn step(&self) -> (&'static str, Step<'static>) {
-        if self.dry_run { ("REJECTED_DRY_RUN", Step::PASS) } else { ("REJECTED", Step::status(self.status)) }
+    pub(crate) fn ruling(&self) -> (&'static str, Ruling) {
+        match self.dry_run {
+            true => ("REJECTED_DRY_RUN", Ruling::Pass),
+            false => ("REJECTED", Ruling::Refused(self.status)),
+        }
     }
 }
 
@@ -52,13 +54,12 @@ pub(crate) fn read_status(node: &Node) -> Result<u16, ConfError> {
     }
 }
 
-/// Decides about a request once, whatever locations it goes through: `None` if the variable of `slot` says that it was done.
+/// Decides about a session once, whatever locations it goes through: `None` if the variable of `slot` says that it was done.
 /// `decide` gets room for a key.
-pub(crate) fn once<T>(r: &Request, slot: u16, decide: impl FnOnce(&Request, &mut Vec<u8>) -> T) -> Option<T> {
-    let home = r.client().home.clone();
-    let mut key = home.buffers.path.take();
+pub(crate) fn once<S: Session, T>(s: &S, slot: u16, decide: impl FnOnce(&S, &mut Vec<u8>) -> T) -> Option<T> {
+    let mut key = s.scratch().take();
     key.clear();
-    let decided = (r.slot(slot, &mut key) != Value::Found).then(|| decide(r, &mut key));
-    home.buffers.path.set(key);
+    let decided = (s.slot(slot, &mut key) != Value::Found).then(|| decide(s, &mut key));
+    s.scratch().set(key);
     decided
 }

@@ -1,17 +1,14 @@
-//! `split_clients`: variables that divide clients into parts of a given size (nginx: ngx_http_split_clients_module).
-//! Computed variables.
+//! `split_clients`: variables that divide clients into parts of a given size (nginx: ngx_http_split_clients_module,
+//! ngx_stream_split_clients_module). Computed variables, in every protocol.
 
 use std::sync::Arc;
 
 use tw_conf::units::Further;
-use tw_conf::{Args, ConfError, Directive, HTTP, Node, Word, record};
-use tw_core::module::Settings;
+use tw_conf::{Args, ConfError, Directive, HTTP, Node, STREAM, Word, record};
+use tw_core::load::Resolve;
+use tw_core::module::{Protocol, Settings};
 use tw_core::session::Session;
-use tw_core::vars::Template;
-use tw_server::http::Http;
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::{SlotKind, Value};
+use tw_core::vars::{SlotKind, Template, Value};
 
 /// Hundredths of a percent in all.
 const WHOLE: u64 = 10_000;
@@ -41,13 +38,13 @@ pub(crate) struct Parts {
     rest: Option<Box<[u8]>>,
 }
 
-impl Settings<Http> for SplitClients {
+impl<P: Protocol> Settings<P> for SplitClients {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[record::new(
         "split_clients",
         "string $variable { … }",
-        HTTP,
+        HTTP | STREAM,
         Args::exact(2).block(),
     )
     .doc("Defines a variable that has each value for a given part of all texts; the same text has the same value.")
@@ -59,12 +56,12 @@ impl Settings<Http> for SplitClients {
         Ok(())
     })];
 
-    fn resolve(raw: Raw, _: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+    fn resolve(raw: Raw, _: Option<&Self>, cx: &mut Resolve<'_, P>) -> Result<Self, ConfError> {
         for split in raw.splits {
             let source = cx.template(&split.source)?;
             let parts = split.parts;
-            let compute = Arc::new(move |r: &Request, out: &mut Vec<u8>| {
-                parts.eval(r, &source, out);
+            let compute = Arc::new(move |s: &P::Session, out: &mut Vec<u8>| {
+                parts.eval(s, &source, out);
                 Value::Found
             });
             crate::block::define(cx, &split.variable, SlotKind::Computed(compute))?;

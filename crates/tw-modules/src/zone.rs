@@ -9,8 +9,10 @@ use std::sync::Arc;
 
 use tw_base::{Counter, Whole, WholeGuard};
 use tw_conf::{ConfError, Node, Span, Word, units};
-use tw_server::load::Resolve;
-use tw_server::vars::Template;
+use tw_core::load::Resolve;
+use tw_core::metrics::{Samples, Scrape};
+use tw_core::module::Protocol;
+use tw_core::vars::Template;
 
 pub(crate) use self::table::{Id, Table};
 
@@ -46,15 +48,23 @@ impl Written {
 }
 
 /// Who a name belongs to: names of zones are the same for everybody.
-struct Owner(&'static str);
+#[derive(PartialEq)]
+struct Owner {
+    protocol: &'static str,
+    module: &'static str,
+}
 
-/// Claims the name of a zone for `owner`.
+/// Claims the name of a zone for a module of the protocol.
 ///
 /// # Errors
 /// Another kind of zone has the name.
-pub(crate) fn claim(cx: &mut Resolve<'_>, name: &[u8], owner: &'static str) -> Result<(), ConfError> {
-    let known = cx.keep(name, |known: &Owner| known.0 == owner, || Owner(owner));
-    if known.0 == owner {
+pub(crate) fn claim<P: Protocol>(
+    cx: &mut Resolve<'_, P>,
+    name: &[u8],
+    module: &'static str,
+) -> Result<(), ConfError> {
+    let owner = || Owner { protocol: P::NAME, module };
+    if *cx.keep(name, |known: &Owner| *known == owner(), owner) == owner() {
         return Ok(());
     }
     let name = tw_log::Text(name);
@@ -68,6 +78,13 @@ pub(crate) trait Counted: Send + Sync + 'static {
 
     /// The zone.
     fn zone(&self) -> &Zone<Self::Value>;
+}
+
+/// A sample of every zone whose counters are `T`, in the order of their names.
+pub(crate) fn values<T: Counted>(scrape: &Scrape<'_>, out: &mut Samples<'_>, of: impl Fn(&T) -> u64) {
+    for counted in scrape.kept::<T>() {
+        out.value(&[&counted.zone().name], of(counted));
+    }
 }
 
 /// Words of a directive that declares zones.
@@ -85,13 +102,13 @@ pub(crate) struct Words {
 ///
 /// # Errors
 /// The name is taken, or the declaration differs from an earlier one.
-pub(crate) fn declare<T: Counted>(
-    cx: &mut Resolve<'_>,
+pub(crate) fn declare<P: Protocol, T: Counted>(
+    cx: &mut Resolve<'_, P>,
     words: &Words,
     (key, written, span): (&Word, &Written, Span),
     known: Option<&T>,
     make: impl FnOnce(Zone<T::Value>) -> T,
-) -> Result<(Template, Arc<T>), ConfError> {
+) -> Result<(Template<P::Session>, Arc<T>), ConfError> {
     let Written { name, size } = written;
     claim(cx, name, words.owner).map_err(|error| error.at(span))?;
     if let Some(known) = known {

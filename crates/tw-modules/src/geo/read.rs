@@ -5,6 +5,7 @@ use std::collections::hash_map::Entry;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use tw_conf::{ConfError, Cx, Network, Node, Word, network};
+use tw_core::session::Session;
 
 use super::intervals::Intervals;
 use super::ranges::{Added, Deleted, Ranges};
@@ -13,6 +14,8 @@ use crate::forwarded::Chain;
 
 /// A block as read so far.
 pub(super) struct Reading<'n> {
+    /// Whether proxies can tell the client's address at all.
+    has_proxies: bool,
     /// Proxies that are trusted to tell the client's address.
     pub(super) proxies: Vec<Network>,
     pub(super) chain: Chain,
@@ -42,8 +45,10 @@ struct Networks {
 }
 
 impl<'n> Reading<'n> {
-    pub(super) fn new() -> Self {
+    /// For a block about sessions of this kind.
+    pub(super) fn of<S: Session>() -> Self {
         Self {
+            has_proxies: S::TELLS_FORWARDED,
             proxies: Vec::new(),
             chain: Chain::Last,
             is_volatile: false,
@@ -58,7 +63,7 @@ impl<'n> Reading<'n> {
         crate::block::refuse_block(line)?;
         let value = match line.args.as_slice() {
             [] if line.name.is("ranges") => return self.use_ranges(line),
-            [] if line.name.is("proxy_recursive") => {
+            [] if self.has_proxies && line.name.is("proxy_recursive") => {
                 self.chain = Chain::Recursive;
                 return Ok(());
             }
@@ -69,7 +74,7 @@ impl<'n> Reading<'n> {
             [value] => value,
             _ => return Err(line.fail("invalid number of the geo parameters")),
         };
-        if line.name.is("proxy") {
+        if self.has_proxies && line.name.is("proxy") {
             self.proxies.push(read_network(line, value, cx)?);
             return Ok(());
         }

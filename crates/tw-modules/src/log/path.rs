@@ -4,14 +4,14 @@ use std::ffi::CStr;
 use std::fmt;
 
 use tw_conf::{ConfError, Span, Word};
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::Template;
+use tw_core::load::Resolve;
+use tw_core::module::Protocol;
+use tw_core::session::Session;
+use tw_core::vars::Template;
 
 /// A path with variables.
-#[derive(Clone)]
-pub(super) struct VarPath {
-    pub(super) path: Template,
+pub(super) struct VarPath<S> {
+    pub(super) path: Template<S>,
     /// Where it is written.
     pub(super) at: Span,
     /// Bytes before the first variable that are whole names: the directory no value leads out of.
@@ -36,18 +36,21 @@ impl fmt::Display for Refused {
     }
 }
 
-impl VarPath {
+impl<S: Session> VarPath<S> {
     /// Compiles a path, relative to the prefix.
-    pub(super) fn compile(word: &Word, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+    pub(super) fn compile<P: Protocol<Session = S>>(
+        word: &Word,
+        cx: &mut Resolve<'_, P>,
+    ) -> Result<Self, ConfError> {
         let prefix = if word.bytes.starts_with(b"/") { Vec::new() } else { cx.full_path(b"") };
         let path = Template::joined([Template::text(&prefix), cx.template(word)?]);
         Ok(Self { path, at: word.span, directory: prefix.len() + directory(&word.bytes) })
     }
 
-    /// Writes the path for `r` into `buf`.
-    pub(super) fn eval<'b>(&self, r: &Request, buf: &'b mut Vec<u8>) -> Result<&'b CStr, Refused> {
+    /// Writes the path for `s` into `buf`.
+    pub(super) fn eval<'b>(&self, s: &S, buf: &'b mut Vec<u8>) -> Result<&'b CStr, Refused> {
         buf.clear();
-        self.path.eval(r, buf);
+        self.path.eval(s, buf);
         // DIFF(nginx): what variables say never leads out of the directory that is written before the first one.
         check(buf, self.directory)?;
         buf.push(0);

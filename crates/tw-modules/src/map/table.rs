@@ -1,10 +1,9 @@
 //! The look-up of `map`: names, wildcards and regular expressions to values. It knows no protocol.
 
+use tw_core::names::Names;
 use tw_core::regex::{Match, Regex};
 use tw_core::session::Session;
 use tw_core::vars::Template;
-
-use tw_core::names::Names;
 
 /// What a map does with a text.
 pub(crate) struct Table<S> {
@@ -74,20 +73,23 @@ impl<S: Session> Table<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::fmt;
+    use std::rc::Rc;
 
+    use tw_core::names::{HostName, Wildcards};
     use tw_core::regex::Caseless;
     use tw_core::vars::{Bindings, Slots, VarTable};
     use tw_log::Level;
     use tw_net::Addr;
 
     use super::*;
-    use tw_core::names::{HostName, Wildcards};
 
     /// A session that has captures and no other variables.
     struct Plain {
         slots: Slots<Self>,
         bindings: Bindings,
+        scratch: Cell<Vec<u8>>,
     }
 
     impl Session for Plain {
@@ -103,6 +105,14 @@ mod tests {
 
         fn bindings(&self) -> &Bindings {
             &self.bindings
+        }
+
+        fn scratch(&self) -> &Cell<Vec<u8>> {
+            &self.scratch
+        }
+
+        fn hold<T: 'static>(&mut self, _: Rc<T>) {
+            unreachable!("a map holds nothing")
         }
     }
 
@@ -138,7 +148,8 @@ mod tests {
     }
 
     fn look_up(table: &Table<Plain>, text: &str) -> String {
-        let s = Plain { slots: VarTable::default().finish().unwrap(), bindings: Bindings::default() };
+        let slots = VarTable::default().finish().unwrap();
+        let s = Plain { slots, bindings: Bindings::default(), scratch: Cell::default() };
         let mut out = b"-".to_vec();
         table.eval(&s, &Template::text(text.as_bytes()), &mut out);
         String::from_utf8(out).unwrap()

@@ -1,22 +1,33 @@
-//! Lines of access logs whose file name has variables: what a request has to say about such a file.
+//! Access logs of requests: the log of a server that names none, and what a request has to say about a log file whose name
+//! has variables.
 
 use std::ffi::CStr;
 
+use tw_core::log::Logged;
 use tw_log::{Pushed, Sink};
 
 use super::request::Request;
 
-/// Queues a line of `r` for the file at `path`: `sink` is one of [`Target::Files`](tw_log::Target::Files). It will be written if the root
-/// directory of the request exists, and links on the way are what `disable_symlinks` allows.
-pub fn push_to(sink: &Sink, r: &Request, path: &CStr, line: &[u8]) -> Pushed {
-    let links = match super::files::links(r, path) {
-        tw_disk::Links::Follow => tw_log::Links::Follow,
-        tw_disk::Links::Refuse { from } => tw_log::Links::Refuse(from),
-        tw_disk::Links::SameOwner { from } => tw_log::Links::SameOwner(from),
-    };
-    let root = &r.plan().core.root.path;
-    match root.constant() {
-        Some(root) => sink.push_to(path.to_bytes(), root, links, line),
-        None => sink.push_to(path.to_bytes(), &root.value(r), links, line),
+impl Logged for Request {
+    const FORMAT: Option<(&'static str, &'static str)> = Some((
+        "combined",
+        "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \
+         \"$http_referer\" \"$http_user_agent\"",
+    ));
+    const FILE: Option<&'static str> = Some("logs/access.log");
+
+    /// The line will be written if the root directory of the request exists, and links on the way are what
+    /// `disable_symlinks` allows.
+    fn push_to(&self, sink: &Sink, path: &CStr, line: &[u8]) -> Pushed {
+        let links = match super::files::links(self, path) {
+            tw_disk::Links::Follow => tw_log::Links::Follow,
+            tw_disk::Links::Refuse { from } => tw_log::Links::Refuse(from),
+            tw_disk::Links::SameOwner { from } => tw_log::Links::SameOwner(from),
+        };
+        let root = &self.plan().core.root.path;
+        match root.constant() {
+            Some(root) => sink.push_to(path.to_bytes(), root, links, line),
+            None => sink.push_to(path.to_bytes(), &root.value(self), links, line),
+        }
     }
 }

@@ -15,7 +15,7 @@ mod facts;
 pub mod files;
 pub mod generation;
 pub mod h1;
-pub mod log_file;
+mod log_file;
 pub mod plan;
 mod protocol;
 pub mod request;

@@ -1,6 +1,8 @@
 //! A request as a session: what the kernel and the modules of all protocols ask of it.
 
+use std::cell::Cell;
 use std::fmt;
+use std::rc::Rc;
 
 use tw_core::session::Session;
 use tw_core::vars::Bindings;
@@ -11,8 +13,14 @@ use super::request::Request;
 use crate::vars::{Computed, Slots};
 
 impl Session for Request {
+    const TELLS_FORWARDED: bool = true;
+
     fn client_addr(&self) -> &Addr {
         Self::client_addr(self)
+    }
+
+    fn forwarded(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
+        self.head.field_all(b"X-Forwarded-For")
     }
 
     fn log(&self, level: Level, message: fmt::Arguments<'_>) {
@@ -25,6 +33,14 @@ impl Session for Request {
 
     fn bindings(&self) -> &Bindings {
         &self.bindings
+    }
+
+    fn scratch(&self) -> &Cell<Vec<u8>> {
+        &self.client().home.buffers.path
+    }
+
+    fn hold<T: 'static>(&mut self, value: Rc<T>) {
+        self.facts.states.put(value);
     }
 
     fn computed_here(&self, slot: u16) -> Option<&Computed> {

@@ -9,6 +9,7 @@
 
 mod decision;
 pub(crate) mod entry;
+mod judge;
 pub mod phases;
 mod realpath_root;
 pub mod route;

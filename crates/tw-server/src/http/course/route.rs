@@ -6,9 +6,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::http::generation::{PlanId, ServerId};
 use tw_core::names::{Conflicting, HostName, Names};
 use tw_core::regex::{BacktrackLimit, Captures, Match, Regex};
+
+use crate::http::generation::{PlanId, ServerId};
 
 /// Servers of one listening address by name.
 #[derive(Default)]

@@ -11,7 +11,9 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use tw_conf::Span;
+use tw_core::event_loop::Counts;
 use tw_core::generation::ListenAddress;
+use tw_core::names::HostName;
 use tw_http::Progress;
 use tw_net::{Addr, Transport};
 use tw_rt::{Deadline, FirstBytes, LoopOptions, Socket};
@@ -30,8 +32,6 @@ use crate::http::plan::{Outcome, Phase, Plan};
 use crate::http::request::Request;
 use crate::http::route::{Pattern, ServerName};
 use crate::http::wire::Wire;
-use tw_core::event_loop::Counts;
-use tw_core::names::HostName;
 
 /// Longest time for all rewrite phases of one explanation; only a disk that stands still takes it.
 const PATIENCE: Duration = Duration::from_secs(10);

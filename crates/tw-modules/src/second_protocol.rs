@@ -1,0 +1,296 @@
+//! A protocol besides HTTP, of sessions that have an address and a log and nothing else. What it registers are the modules
+//! themselves, one line each: nothing in them is HTTP.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::ffi::CStr;
+use std::fmt;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tw_conf::{
+    Args, ConfError, Contexts, Diagnostics, DirectiveInfo, MAIN, MemoryFiles, Node, Reader, STREAM,
+    STREAM_SERVER, Tree,
+};
+use tw_core::judge::{Judge, Judged, Ruling, Stage};
+use tw_core::kept::Kept;
+use tw_core::load::{Blocks, Loader, Made, Mistakes, Prefixes, Process, Raws, Resolve, Shared, Table, block};
+use tw_core::log::{Logged, Recorded, Recorder};
+use tw_core::module::{Module, Protocol};
+use tw_core::pools::Ring;
+use tw_core::reach::Reach;
+use tw_core::session::Session;
+use tw_core::vars::{Bindings, Slots, Template, Value, VarDef, VarTable};
+use tw_log::{Level, Pushed, Sink};
+use tw_net::Addr;
+
+/// The modules it has.
+static MODULES: [Module<Plain>; 6] = [
+    Module::of::<crate::map::Map>("map"),
+    Module::of::<crate::geo::Geo>("geo"),
+    Module::of::<crate::split_clients::SplitClients>("split_clients"),
+    Module::of::<crate::limit_conn::LimitConn<Visit>>("limit_conn"),
+    Module::of::<crate::access::Access>("access"),
+    Module::of::<crate::log::AccessLog<Visit>>("log"),
+];
+
+/// The protocol.
+struct Plain;
+
+impl Protocol for Plain {
+    const NAME: &'static str = "stream";
+    const CONTEXTS: Contexts = STREAM | STREAM_SERVER;
+
+    type Session = Visit;
+    type Plan = Plan;
+    type Core = ();
+    type Block = ();
+}
+
+/// A client being served.
+struct Visit {
+    addr: Addr,
+    config: Rc<Loaded>,
+    bindings: Bindings,
+    scratch: Cell<Vec<u8>>,
+    held: Vec<Rc<dyn Any>>,
+    logged: RefCell<Vec<String>>,
+}
+
+static VARIABLES: &[VarDef<Visit>] = &[VarDef::one(
+    "client",
+    |s, out| {
+        let Some(addr) = s.addr.inet() else { return Value::Missing };
+        out.extend_from_slice(addr.ip().to_string().as_bytes());
+        Value::Found
+    },
+    "Address of the client.",
+)];
+
+impl Session for Visit {
+    fn client_addr(&self) -> &Addr {
+        &self.addr
+    }
+
+    fn log(&self, level: Level, message: fmt::Arguments<'_>) {
+        self.logged.borrow_mut().push(format!("{}: {message}", level.word()));
+    }
+
+    fn slots(&self) -> &Slots<Self> {
+        &self.config.slots
+    }
+
+    fn bindings(&self) -> &Bindings {
+        &self.bindings
+    }
+
+    fn scratch(&self) -> &Cell<Vec<u8>> {
+        &self.scratch
+    }
+
+    fn hold<T: 'static>(&mut self, value: Rc<T>) {
+        self.held.push(value);
+    }
+}
+
+impl Logged for Visit {
+    const FORMAT: Option<(&'static str, &'static str)> = None;
+    const FILE: Option<&'static str> = None;
+
+    fn push_to(&self, sink: &Sink, path: &CStr, line: &[u8]) -> Pushed {
+        sink.push_to(path.to_bytes(), b"/", tw_log::Links::Follow, line)
+    }
+}
+
+type Decide = Box<dyn Fn(&mut Visit) -> Ruling>;
+type Record = Box<dyn Fn(&Visit)>;
+
+/// Who decides, in their order, and who is told at the end.
+#[derive(Default)]
+struct Plan {
+    judges: Vec<(Stage, Decide)>,
+    recorders: Vec<Record>,
+}
+
+impl Judged<Visit> for Plan {
+    fn add_judge(&mut self, stage: Stage, judge: Arc<impl Judge<Visit>>) {
+        self.judges.push((stage, Box::new(move |s| judge.judge(s))));
+    }
+}
+
+impl Recorded<Visit> for Plan {
+    fn add_recorder(&mut self, recorder: Arc<impl Recorder<Visit>>) {
+        self.recorders.push(Box::new(move |s| recorder.record(s)));
+    }
+}
+
+/// A configuration.
+struct Loaded {
+    slots: Slots<Visit>,
+    plan: Plan,
+    /// What the test asks for.
+    text: Template<Visit>,
+}
+
+impl Loaded {
+    fn visit(self: &Rc<Self>, ip: &str) -> Visit {
+        Visit {
+            addr: Addr::Inet((ip.parse::<IpAddr>().unwrap(), 1).into()),
+            config: self.clone(),
+            bindings: Bindings::default(),
+            scratch: Cell::default(),
+            held: Vec::new(),
+            logged: RefCell::default(),
+        }
+    }
+}
+
+impl Visit {
+    /// The text of the test, as it is for this client.
+    fn text(&self) -> String {
+        String::from_utf8(self.config.text.value(self).to_vec()).unwrap()
+    }
+
+    /// What the judges decide, up to the first that does not pass.
+    fn ruling(&mut self) -> Ruling {
+        let config = self.config.clone();
+        let mut rulings = config.plan.judges.iter().map(|(_, judge)| judge(self));
+        rulings.find(|ruling| *ruling != Ruling::Pass).unwrap_or(Ruling::Pass)
+    }
+}
+
+/// Its block while a configuration is loaded.
+struct PlainBlocks {
+    table: Table<Plain>,
+    vars: VarTable<Visit>,
+    raws: Raws,
+    plan: Plan,
+    text: &'static str,
+    template: Option<Template<Visit>>,
+}
+
+impl Blocks for PlainBlocks {
+    type Config = Loaded;
+
+    const CONTEXTS: Contexts = Plain::CONTEXTS;
+    const STRUCTURE: &'static [DirectiveInfo] = &[block(Plain::NAME, "{ … }", MAIN, Args::NONE)];
+
+    fn directives(&self) -> Vec<DirectiveInfo> {
+        self.table.infos().collect()
+    }
+
+    fn read(&mut self, node: &Node, loader: &mut Loader<'_>) -> Option<Result<(), ConfError>> {
+        node.name.is(Plain::NAME).then(|| {
+            loader.check_block(node, MAIN)?;
+            loader.walk(node.children()?, STREAM, |loader, node| {
+                loader.set(&self.table, &mut self.raws, node, STREAM)
+            });
+            Ok(())
+        })
+    }
+
+    fn resolve(&mut self, shared: Shared<'_>, mistakes: &mut Mistakes) {
+        let mut cx = Resolve::<Plain>::new(&mut self.vars, shared, ());
+        match self.table.resolve(std::mem::take(&mut self.raws), None, &mut cx, |_, _, _| {}) {
+            Ok(settings) => {
+                for (module, settings) in self.table.modules().iter().zip(&settings) {
+                    module.install(settings, &mut self.plan);
+                }
+            }
+            Err(error) => cx.mistakes.add(error),
+        }
+        match cx.template_text(self.text.as_bytes(), None) {
+            Ok(template) => self.template = Some(template),
+            Err(error) => cx.mistakes.add(error),
+        }
+        let later = cx.mistakes;
+        mistakes.follow(later, &self.vars);
+    }
+
+    fn finish(self, process: Process<'_>) -> Result<Loaded, ConfError> {
+        let made = Made { listens: Vec::new(), reach: Reach::default(), ring: Ring::Unused };
+        process.with(made)?;
+        Ok(Loaded {
+            slots: self.vars.finish()?,
+            plan: self.plan,
+            text: self.template.expect("nothing was wrong with it"),
+        })
+    }
+}
+
+/// Loads `stream { CONF }`; the error is a message.
+fn load(conf: &str, text: &'static str) -> Result<Rc<Loaded>, String> {
+    let mut tree = Tree::default();
+    let conf = format!("events {{ }} stream {{ {conf} }}");
+    Reader::new(&MemoryFiles::default(), b"").text(&mut tree, b"test.conf", conf.as_bytes()).unwrap();
+    let prefixes = Prefixes {
+        prefix: b"/prefix/".to_vec(),
+        conf: b"/prefix/".to_vec(),
+        error_log: b"stderr".to_vec(),
+        hostname: b"host.example".to_vec(),
+    };
+    let table = Table::new(MODULES.iter().collect());
+    let mut vars = VarTable::default();
+    vars.declare(VARIABLES);
+    table.modules().iter().for_each(|module| vars.declare(module.variables()));
+    let blocks =
+        PlainBlocks { table, vars, raws: Raws::default(), plan: Plan::default(), text, template: None };
+    let loaded =
+        tw_core::load::load(&mut tree, &prefixes, blocks, &Kept::default(), &mut Diagnostics::default());
+    loaded.map(Rc::new).map_err(|error| error.message)
+}
+
+#[test]
+fn variables_are_those_of_its_sessions() {
+    let conf = r"
+        map $client $kind { default other; 192.0.2.1 known; ~^10\.(?<net>\d+) net$net; }
+        geo $zone { default outside; 10.0.0.0/8 inside; }
+        geo $kind $odd { default odd; }
+        split_clients $client $part { * all; }";
+    let loaded = load(conf, "$kind $zone $odd $part").unwrap();
+    for (ip, expected) in [
+        ("192.0.2.1", "known outside odd all"),
+        ("192.0.2.2", "other outside odd all"),
+        ("10.6.0.1", "net6 inside odd all"),
+    ] {
+        assert_eq!(loaded.visit(ip).text(), expected, "{ip}");
+    }
+}
+
+#[test]
+fn its_sessions_are_judged() {
+    let conf = "limit_conn_zone $client zone=one:32k; limit_conn one 1; allow 192.0.2.0/24; deny all;";
+    let loaded = load(conf, "$limit_conn_status").unwrap();
+    assert_eq!(
+        loaded.plan.judges.iter().map(|(stage, _)| *stage).collect::<Vec<_>>(),
+        [Stage::Limits, Stage::Access]
+    );
+    let [mut first, mut second, mut third] = [(); 3].map(|()| loaded.visit("192.0.2.1"));
+    assert_eq!((first.ruling(), first.text()), (Ruling::Granted, "PASSED".to_owned()));
+    assert_eq!((second.ruling(), second.text()), (Ruling::Refused(503), "REJECTED".to_owned()));
+    assert_eq!(second.logged.take(), ["error: limiting connections by zone \"one\""]);
+    drop(first);
+    assert_eq!(third.ruling(), Ruling::Granted);
+    let mut other = loaded.visit("10.0.0.1");
+    assert_eq!(other.ruling(), Ruling::Forbidden("access forbidden by rule"));
+}
+
+#[test]
+fn its_sessions_are_logged_where_it_says() {
+    let recorders = |conf| load(conf, "").map(|loaded| loaded.plan.recorders.len());
+    assert_eq!(recorders(""), Ok(0));
+    assert_eq!(recorders("log_format combined $client; access_log x combined;"), Ok(1));
+    assert_eq!(recorders("access_log x;"), Err("log format is not specified".to_owned()));
+}
+
+#[test]
+fn what_only_requests_have_is_refused() {
+    for (conf, expected) in [
+        ("geo $a { proxy 10.0.0.0/8; }", "invalid network \"proxy\""),
+        ("limit_conn_status 500;", "\"limit_conn_status\" directive is not allowed here"),
+        ("limit_conn one 1;", "zero size shared memory zone \"one\""),
+    ] {
+        assert_eq!(load(conf, "").err().as_deref(), Some(expected), "{conf}");
+    }
+}
