@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tw_base::Limit;
 
 use tokio::task::JoinHandle;
+use tw_base::Limit;
 use tw_net::{Addr, ListenSocket};
 use tw_rt::watch::Subject;
 use tw_rt::{Inbox, Rest, Socket, TaskGroup};
@@ -27,17 +27,16 @@ mod roll;
 mod room;
 mod tally;
 
-use accept::Accepting;
-use balance::Balance;
+use self::accept::Accepting;
+use self::balance::Balance;
+use self::counts::{CONNECTION, KnowsClients};
+
 pub use balance::Sibling;
 pub use budget::CopyBudget;
 pub use buffers::{Buffers, SCRATCH_SIZE};
 pub use counts::{Birth, Counts, PastStall, Stalls};
-use counts::{CONNECTION, KnowsClients};
 pub use roll::Place;
-
 pub use room::{Connections, Expendable, Room};
-
 pub use tally::{Number, OwnTally, Tally};
 
 /// Panics whose stacks wait to be told.
@@ -170,10 +169,15 @@ impl<A: Application> Loop<A> {
         self.generation.borrow().clone()
     }
 
+    /// `worker_connections`
+    fn connections_max(&self) -> u64 {
+        self.generation.borrow().main.worker_connections
+    }
+
     /// Takes a new connection in.
     fn accepted(self: &Rc<Self>, socket: Socket, peer: Addr, listen: &Rc<Addr>) {
         self.tally.accepted.add(1);
-        let limit = self.generation().main.worker_connections;
+        let limit = self.connections_max();
         if self.connections.len() as u64 >= limit && self.make_room(limit) == Room::None {
             self.tally.refused.add(1);
             let generation = self.generation();

@@ -21,9 +21,9 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::{Template, Value};
 
+use self::table::{Map, Recoder, Table};
 use crate::altered::forget_length;
 use crate::types::{self, RawTypes, Types};
-use table::{Map, Recoder, Table};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 const ALL_IF: u32 = ALL | IF_IN_LOCATION;

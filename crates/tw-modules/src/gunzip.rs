@@ -21,7 +21,6 @@ use tw_server::load::Resolve;
 use zlib_rs::{InflateError, InflateFlush};
 
 use self::members::{Members, Place};
-
 use crate::altered::{forget_length, refuse_ranges};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;

@@ -27,11 +27,11 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::{Value, VarDef};
 
+use self::date::Place;
+use self::page::Page;
+use self::shared::Shared;
 use crate::altered::{Validators, forget_length, refuse_ranges};
 use crate::types::{self, RawTypes, Types};
-use date::Place;
-use page::Page;
-use shared::Shared;
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 const TYPES: &[&str] = &["text/html"];

@@ -16,9 +16,9 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
+use self::matcher::{Repeat, Replacer, Words};
 use crate::altered::{Validators, forget_length};
 use crate::types::{self, RawTypes, Types};
-use matcher::{Repeat, Replacer, Words};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 const TYPES: &[&str] = &["text/html"];

@@ -2,11 +2,11 @@
 //! keeps it; those of a module are in its [`Settings::LIMITS`](tw_core::module::Settings::LIMITS).
 
 use tw_base::Limit;
+use tw_core::{event_loop, load, pools, process};
 
 use crate::core::{listen, location, server};
 use crate::http::h1::proxy_protocol;
 use crate::http::{self, files, request, subrequest};
-use tw_core::{event_loop, load, pools, process};
 
 /// All of them, by what they protect. For documents: it copies every record.
 pub fn core() -> Vec<(&'static str, Vec<Limit>)> {

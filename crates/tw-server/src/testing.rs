@@ -5,8 +5,13 @@ use std::sync::{Arc, mpsc};
 
 use tokio::net::TcpListener;
 use tw_conf::{Diagnostics, MemoryFiles, Reader, Tree};
+use tw_core::config_thread::ConfigThread;
+use tw_core::event_loop::Counts;
+use tw_core::kept::Kept;
+use tw_core::pools::Disks;
 use tw_disk::Pool;
 use tw_http::Progress;
+use tw_net::Transport;
 use tw_rt::{FirstBytes, LoopOptions, Socket};
 
 use crate::event_loop::Loop;
@@ -18,11 +23,6 @@ use crate::http::request::{After, Request};
 use crate::http::wire::Wire;
 use crate::load::{Prefixes, load};
 use crate::vars::{Template, Value, VarTable};
-use tw_core::config_thread::ConfigThread;
-use tw_core::event_loop::Counts;
-use tw_core::kept::Kept;
-use tw_core::pools::Disks;
-use tw_net::Transport;
 
 /// Loads `http { CONF }`.
 pub(crate) fn generation(conf: &str) -> Generation {

@@ -13,9 +13,8 @@ use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::sync::atomic::{
-    AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
-};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -25,13 +24,14 @@ use tw_base::Limit;
 use tw_log::Level;
 use tw_net::listen::Share;
 use tw_net::{AcceptError, Accepted, Acceptor, Addr, ListenSocket};
-use tw_rt::{FirstBytes, watch::Subject};
+use tw_rt::FirstBytes;
+use tw_rt::watch::Subject;
 
 use super::room::Room;
 use super::{Application, Loop};
-use crate::generation::{ListenAddress, SocketOf};
+use crate::generation::SocketOf;
 
-/// ListenAddress sockets for which a loop that begins is prepared beyond those it begins with. What a reload adds later
+/// Listening sockets for which a loop that begins is prepared beyond those it begins with. What a reload adds later
 /// wakes every loop for each connection.
 const SPARE_GATES: usize = 8;
 /// How much the last connections tell of the next one. Where first bytes are rarely there, one in so many is tried.
@@ -300,7 +300,7 @@ impl<A: Application> Loop<A> {
 
     /// Whether fewer than an eighth of its connections are free.
     fn is_nearly_full(&self) -> bool {
-        let limit = self.generation.borrow().main.worker_connections;
+        let limit = self.connections_max();
         limit.saturating_sub(self.connections.len() as u64) < limit / 8
     }
 
@@ -342,16 +342,14 @@ impl<A: Application> Loop<A> {
     fn shared_address(&self, accepted: &Accepted, listen: &Addr) -> Option<Addr> {
         let generation = self.generation.borrow();
         // Where every address has a socket of its own, nobody looks at the list.
-        let several = |g: &ListenAddress| g.socket == SocketOf::Several && g.address == *listen;
-        if !generation.listens.iter().any(several) {
+        let is = |address: &Addr, socket| {
+            generation.listens.iter().any(|listen| listen.address == *address && listen.socket == socket)
+        };
+        if !is(listen, SocketOf::Several) {
             return None;
         }
         let local = accepted.local_addr().ok()?;
-        generation
-            .listens
-            .iter()
-            .any(|g| g.address == local && g.socket == SocketOf::Another)
-            .then_some(local)
+        is(&local, SocketOf::Another).then_some(local)
     }
 }
 

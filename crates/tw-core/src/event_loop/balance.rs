@@ -14,9 +14,12 @@
 //! connections cost that live long is made up by short ones, and an even load moves nothing.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{Receiver, Sender, channel};
@@ -59,7 +62,7 @@ enum Message {
 pub struct Sibling {
     /// Number of the loop.
     pub index: usize,
-    /// What it counts of connections and requests.
+    /// What it counts of connections and sessions.
     pub tally: Arc<Tally>,
     /// What it counts of its turns.
     pub stats: Arc<LoopStats>,
@@ -223,9 +226,9 @@ impl<A: Application> Loop<A> {
     /// Serves what other loops pass on, until it leaves them.
     pub(super) async fn take_over_all(self: Rc<Self>) {
         loop {
-            let next = std::future::poll_fn(|cx| match &mut *self.balance.inbox.borrow_mut() {
+            let next = poll_fn(|cx| match &mut *self.balance.inbox.borrow_mut() {
                 Some(inbox) => inbox.poll_recv(cx),
-                None => std::task::Poll::Ready(None),
+                None => Poll::Ready(None),
             });
             let Some(message) = next.await else { return };
             self.take_over(message);
@@ -247,7 +250,7 @@ impl<A: Application> Loop<A> {
     pub(super) fn ask_siblings_for_descriptors(&self) {
         let me = self.balance.me.borrow();
         for sibling in self.counts.siblings.all.lock().iter() {
-            if me.as_ref().is_none_or(|me| !Arc::ptr_eq(me, sibling)) {
+            if !me.as_ref().is_some_and(|me| Arc::ptr_eq(me, sibling)) {
                 // One whose queue is full will find out by itself.
                 let _ = sibling.inbox.try_send(Message::WantsDescriptors);
             }
@@ -291,12 +294,12 @@ impl<A: Application> Loop<A> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event_loop::tally::Tallies;
+    use crate::event_loop::tally::{OwnTally, Tallies};
 
     struct Bench {
         siblings: Siblings,
         balances: Vec<(Balance, Arc<Sibling>)>,
-        tallies: Vec<super::super::tally::OwnTally>,
+        tallies: Vec<OwnTally>,
     }
 
     /// Loops with so many connections each, which do nothing.

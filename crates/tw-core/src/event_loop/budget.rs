@@ -33,22 +33,30 @@ impl CopyBudget {
     /// Whether this turn may still copy from files to sockets: the other connections then wait at most about a
     /// millisecond. Counts `bytes` as copied.
     pub fn may_copy(&self, bytes: usize) -> bool {
-        let copied = self.copied();
-        let is_allowed = copied < TURN_COPY_MAX;
-        self.turn.set((tw_rt::clock::now(), if is_allowed { copied + bytes } else { copied }));
-        is_allowed
+        self.may_copy_in(tw_rt::clock::now(), bytes)
     }
 
     /// Counts time that this turn spent on making bodies, as if as much as takes that long had been copied.
     pub fn charge(&self, spent: Duration) {
-        let bytes = spent.as_nanos() * TURN_COPY_MAX as u128 / TURN_COPY_TIME.as_nanos();
-        let copied = self.copied().saturating_add(usize::try_from(bytes).unwrap_or(usize::MAX));
-        self.turn.set((tw_rt::clock::now(), copied));
+        self.charge_to(tw_rt::clock::now(), spent);
     }
 
-    fn copied(&self) -> usize {
-        let (turn, copied) = self.turn.get();
-        if turn == tw_rt::clock::now() { copied } else { 0 }
+    fn may_copy_in(&self, turn: Instant, bytes: usize) -> bool {
+        let copied = self.copied(turn);
+        let is_allowed = copied < TURN_COPY_MAX;
+        self.turn.set((turn, if is_allowed { copied + bytes } else { copied }));
+        is_allowed
+    }
+
+    fn charge_to(&self, turn: Instant, spent: Duration) {
+        let bytes = spent.as_nanos() * TURN_COPY_MAX as u128 / TURN_COPY_TIME.as_nanos();
+        let copied = self.copied(turn).saturating_add(usize::try_from(bytes).unwrap_or(usize::MAX));
+        self.turn.set((turn, copied));
+    }
+
+    fn copied(&self, turn: Instant) -> usize {
+        let (last, copied) = self.turn.get();
+        if last == turn { copied } else { 0 }
     }
 }
 
@@ -59,8 +67,24 @@ mod tests {
     #[test]
     fn a_turn_ends_when_it_has_copied_enough() {
         let budget = CopyBudget::new();
-        let count = (0..100).take_while(|_| budget.may_copy(SCRATCH_SIZE)).count();
-        // Outside of a loop the clock goes on: then every call is a turn of its own.
-        assert!(count == TURN_COPY_MAX / SCRATCH_SIZE || count == 100, "{count}");
+        let first = Instant::now();
+        let second = first + Duration::from_nanos(1);
+        let copies = |turn| (0..100).take_while(|_| budget.may_copy_in(turn, SCRATCH_SIZE)).count();
+        assert_eq!(copies(first), TURN_COPY_MAX / SCRATCH_SIZE);
+        assert_eq!(copies(first), 0, "the turn is used up");
+        assert_eq!(copies(second), TURN_COPY_MAX / SCRATCH_SIZE, "the next one begins anew");
+    }
+
+    #[test]
+    fn work_counts_like_copying_that_takes_as_long() {
+        let budget = CopyBudget::new();
+        let turn = Instant::now();
+        budget.charge_to(turn, TURN_COPY_TIME / 2);
+        let copies = (0..100).take_while(|_| budget.may_copy_in(turn, SCRATCH_SIZE)).count();
+        assert_eq!(copies, TURN_COPY_MAX / SCRATCH_SIZE / 2);
+        budget.charge_to(turn, Duration::MAX);
+        assert!(!budget.may_copy_in(turn, 1));
+        budget.charge_to(turn + TURN_COPY_TIME, TURN_COPY_TIME);
+        assert!(!budget.may_copy_in(turn + TURN_COPY_TIME, 1), "what took a whole turn leaves nothing");
     }
 }

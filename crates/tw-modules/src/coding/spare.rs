@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
+
 use tw_base::Limit;
 
 use super::budget::Share;

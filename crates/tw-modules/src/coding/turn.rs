@@ -3,9 +3,9 @@
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Instant;
-use tw_base::Limit;
 
 use tokio::sync::Semaphore;
+use tw_base::Limit;
 
 /// Nanoseconds of a turn, as estimated, after which nothing more is compressed in it.
 const TURN_NS_MAX: u64 = 2_000_000;

@@ -16,22 +16,22 @@ mod root;
 mod send;
 
 use std::sync::Arc;
-use tw_base::Limit;
 
 use bytes::Bytes;
+use tw_base::Limit;
 use tw_conf::{
     Args, ConfError, Directive, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LOCATION, MAIN, SERVER, Setting,
     WithoutEffect, Word, record,
 };
+use tw_core::log::{LogTarget, SharedErrorLog};
+use tw_core::module::Settings;
+use tw_core::reach::Reach;
 
 use super::error_page::{ErrorPage, RawErrorPage};
 use super::media_types::MediaTypes;
 use crate::http::Http;
 use crate::load::Resolve;
 use crate::vars::Template;
-use tw_core::log::{LogTarget, SharedErrorLog};
-use tw_core::module::Settings;
-use tw_core::reach::Reach;
 
 pub use access::{Access, Satisfy};
 pub use client_body::{ClientBody, InFileOnly, TempPath};

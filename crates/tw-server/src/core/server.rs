@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 use std::time::Duration;
-use tw_base::Limit;
 
+use tw_base::Limit;
 use tw_conf::{Args, Buffers, ConfError, Directive, HTTP, SERVER, Setting, WithoutEffect, Word, record};
+use tw_core::module::Settings;
+use tw_core::names::{HostName, NotAName, Wildcards};
+use tw_core::regex::Caseless;
 use tw_http::HeadLimits;
 
 use super::listen::Listen;
@@ -12,9 +15,6 @@ use crate::http::Http;
 use crate::http::route::ServerName;
 use crate::load::Resolve;
 use crate::vars::Template;
-use tw_core::module::Settings;
-use tw_core::names::{HostName, NotAName, Wildcards};
-use tw_core::regex::Caseless;
 
 /// What is used for all requests of a server.
 pub struct ServerSettings {

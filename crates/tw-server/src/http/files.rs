@@ -18,9 +18,10 @@ use std::cell::RefCell;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::rc::Rc;
-use tw_base::Limit;
 
 use bytes::Bytes;
+use tw_base::Limit;
+use tw_core::event_loop::Room;
 use tw_disk::{DiskError, Errno, File, Kind, Links, Meta, Now, Op, Open};
 use tw_http::condition::Etag;
 
@@ -30,7 +31,6 @@ use super::request::Request;
 use crate::core::location::Symlinks;
 use crate::event_loop::Loop;
 use crate::vars::Template;
-use tw_core::event_loop::Room;
 
 pub use self::hot::HOT_FILE_MAX;
 pub use self::known::{FileTable, Lookup};

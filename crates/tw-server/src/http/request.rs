@@ -9,8 +9,8 @@ use std::ffi::CStr;
 use std::fmt;
 use std::rc::Rc;
 use std::time::Instant;
-use tw_base::Limit;
 
+use tw_base::Limit;
 use tw_core::generation::DebugLines;
 use tw_core::vars::Bindings;
 use tw_disk::{Account, Class, Disk, Source};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 use std::time::Duration;
-use tw_base::Limit;
 
+use tw_base::Limit;
 use tw_conf::{Args, ConfError, Cx, Directive, Node, Setting, record};
 
 use super::ALL;

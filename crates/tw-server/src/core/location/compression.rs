@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use tw_conf::{Args, ConfError, Cx, Directive, Node, Setting, Word, record};
+use tw_core::regex::{Caseless, Regex};
 use tw_http::Version;
 
 use super::ALL;
 use crate::load::Resolve;
-use tw_core::regex::{Caseless, Regex};
 
 /// Conditions for compressed responses.
 #[derive(Clone)]

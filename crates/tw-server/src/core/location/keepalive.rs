@@ -1,8 +1,8 @@
 //! Keep-alive: how long, and for how many requests, a connection stays open.
 
 use std::time::Duration;
-use tw_base::Limit;
 
+use tw_base::Limit;
 use tw_conf::{Args, Directive, Setting, record};
 
 use super::ALL;

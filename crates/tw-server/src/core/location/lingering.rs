@@ -1,8 +1,8 @@
 //! Lingering close: what a client still sends is read before its connection is closed, so that it sees the response.
 
 use std::time::Duration;
-use tw_base::Limit;
 
+use tw_base::Limit;
 use tw_conf::{Args, Directive, Setting, record};
 
 use super::ALL;

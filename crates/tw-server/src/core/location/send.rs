@@ -1,8 +1,8 @@
 //! How responses are sent.
 
 use std::time::Duration;
-use tw_base::Limit;
 
+use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, Node, Setting, Word, record};
 
 use super::{ALL, ALL_IF};

@@ -1,5 +1,6 @@
 //! Whether a client takes a content coding, as nginx reads `Accept-Encoding`.
 
+use tw_core::regex::Match;
 use tw_http::{Fields, Known, date};
 
 use crate::core::location::{
@@ -8,7 +9,6 @@ use crate::core::location::{
 };
 use crate::http::agent;
 use crate::http::request::Request;
-use tw_core::regex::Match;
 
 /// Whether `r` accepts `coding`, by `Accept-Encoding` alone. A part of another response is not encoded: the whole is.
 /// Does not allocate.

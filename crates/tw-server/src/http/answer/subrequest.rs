@@ -8,9 +8,9 @@ use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::rc::Rc;
-use tw_base::Limit;
 
 use bytes::Bytes;
+use tw_base::Limit;
 
 use super::body::{Body, Pull};
 use super::respond;

@@ -5,13 +5,13 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Instant;
 
+use tw_core::event_loop::Place;
 use tw_core::generation::{DebugLines, ListenAddress};
 use tw_log::{ErrorLog, Level};
 use tw_net::{Addr, proxy_protocol};
 
 use crate::event_loop::Loop;
 use crate::http::generation::{ListenGroup, LoopGeneration};
-use tw_core::event_loop::Place;
 
 /// A client, from accept to close.
 pub struct Client {

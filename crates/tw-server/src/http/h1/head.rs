@@ -3,6 +3,7 @@
 use std::io;
 use std::rc::Rc;
 
+use tw_core::event_loop::OneMore;
 use tw_http::{HeadError, Progress};
 use tw_log::Level;
 
@@ -10,7 +11,6 @@ use super::Conn;
 use super::conn::WaitError;
 use crate::http::entry::choose_server;
 use crate::http::request::Request;
-use tw_core::event_loop::OneMore;
 
 /// Bytes asked of the socket for a request head.
 const HEAD_READ: usize = 4096;

@@ -4,8 +4,9 @@ use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::Conn;
 use tw_core::event_loop::{Expendable, OneMore};
+
+use super::Conn;
 
 /// How long an idle connection still waits for a request when its loop leaves; and then, half closed, for its client to
 /// close it. A client that is about to ask is answered, and told that the connection ends.

@@ -2,8 +2,8 @@
 
 use std::io;
 use std::time::Duration;
-use tw_base::Limit;
 
+use tw_base::Limit;
 use tw_log::Level;
 use tw_net::proxy_protocol::{MAX_HEADER, parse};
 

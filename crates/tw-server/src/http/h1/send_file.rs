@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tw_core::event_loop::SCRATCH_SIZE;
 use tw_disk::{Disk, DiskError, Now, SentEnd};
 
 use super::Conn;
@@ -12,7 +13,6 @@ use super::pace::Pace;
 use super::send::{Failure, wait_writable, write_all, write_now};
 use crate::http::body::FileSpan;
 use crate::http::request::Request;
-use tw_core::event_loop::SCRATCH_SIZE;
 
 /// Smallest piece that a pool thread sends itself (`sendfile on`); less is copied by the loop in no time.
 const SENDFILE_MIN: usize = 64 << 10;

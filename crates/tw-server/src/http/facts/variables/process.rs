@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
+use tw_core::NGINX_VERSION;
 use tw_http::num;
 use tw_log::time;
 use tw_rt::clock;
@@ -11,7 +12,6 @@ use tw_rt::clock;
 use super::client::current_path;
 use super::{Request, put, put_decimals, put_maybe, put_number, put_seconds};
 use crate::vars::{Value, VarDef};
-use tw_core::NGINX_VERSION;
 
 pub(super) static VARIABLES: &[VarDef] = &[
     VarDef::one("msec", msec, "Time in seconds with milliseconds."),
