@@ -1,0 +1,56 @@
+//! The fewest connections for its weight; among equals in turns. Source: nginx, `ngx_http_upstream_get_least_conn_peer`.
+
+use std::sync::Arc;
+
+use super::{View, round_robin};
+use crate::attempt::Attempt;
+use crate::peer::Peer;
+
+pub(super) fn choose<'a>(view: &View<'a>, attempt: &Attempt) -> Option<&'a Arc<Peer>> {
+    if let Some(bound) = view.bound(attempt) {
+        return Some(bound);
+    }
+    least(view, attempt, |peer| u64::from(peer.state.connections()))
+}
+
+/// The peer whose cost is the least for its weight. Among equals, from the first of them on, in turns.
+pub(super) fn least<'a>(
+    view: &View<'a>,
+    attempt: &Attempt,
+    cost: impl Fn(&Peer) -> u64,
+) -> Option<&'a Arc<Peer>> {
+    let mut best: Option<Best<'a>> = None;
+    for (index, peer) in view.tier.peers.iter().enumerate() {
+        if !view.is_free(attempt, peer) {
+            continue;
+        }
+        let (cost, weight) = (cost(peer), peer.steps(view.now));
+        // cost / weight < best.cost / best.weight
+        let order = best.as_ref().map(|best| by_weight(cost, best.weight).cmp(&by_weight(best.cost, weight)));
+        match (order, &mut best) {
+            (Some(std::cmp::Ordering::Equal), Some(best)) => best.has_equals = true,
+            (Some(std::cmp::Ordering::Greater), _) => {}
+            _ => best = Some(Best { index, peer, cost, weight, has_equals: false }),
+        }
+    }
+    let best = best?;
+    if !best.has_equals {
+        return Some(best.peer);
+    }
+    let rest = view.tier.peers.iter().skip(best.index);
+    let equals =
+        rest.filter(|peer| by_weight(cost(peer), best.weight) == by_weight(best.cost, peer.steps(view.now)));
+    round_robin::turn(view, attempt, equals, None).or(Some(best.peer))
+}
+
+fn by_weight(cost: u64, weight: i64) -> u128 {
+    u128::from(cost) * u128::from(weight.unsigned_abs())
+}
+
+struct Best<'a> {
+    index: usize,
+    peer: &'a Arc<Peer>,
+    cost: u64,
+    weight: i64,
+    has_equals: bool,
+}

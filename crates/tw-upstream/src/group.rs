@@ -1,0 +1,334 @@
+//! A group of servers (`upstream`), shared by all loops: its list of peers, which of them is next, and changes of the list.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tw_base::Whole;
+use tw_net::Addr;
+
+use crate::attempt::{Attempt, Key, Stage};
+use crate::balance::Method;
+use crate::lease::Lease;
+use crate::list::List;
+use crate::peer::{Peer, PeerId, ServerId};
+use crate::rng::Rng;
+use crate::server::{Address, Params, Place, Server};
+use crate::state::{State, signed};
+use crate::wait::{Line, Waiting};
+
+/// A group of servers. One for each generation of the configuration; what is known of a peer goes from one to the next.
+#[derive(Debug)]
+pub struct Group {
+    name: Arc<str>,
+    method: Method,
+    /// Held while a peer is chosen: some ten nanoseconds for each peer, like nginx's lock of a zone.
+    list: Whole<Arc<List>>,
+    /// Held while another list is made, which may take longer.
+    ids: Whole<Ids>,
+    line: Arc<Line>,
+}
+
+/// The next names, and the number of the latest list.
+#[derive(Clone, Debug, Default)]
+struct Ids {
+    server: u32,
+    peer: u32,
+    generation: u64,
+}
+
+/// No peer can be used now. nginx: "no live upstreams".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoPeer;
+
+/// There is no such peer or server in the group any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unknown;
+
+impl Group {
+    /// A group of these servers. With `old`, the group that had this name before, peers keep their identity, counters, failures
+    /// and connections if a server of the same name has the same address; and names that DNS has been asked for keep their
+    /// addresses. `old` is not changed and can go on.
+    ///
+    /// Computes the ring of `hash … consistent`: not on a loop.
+    pub fn new(name: &str, method: Method, servers: Vec<Server>, old: Option<&Group>) -> Self {
+        let (line, mut ids) = match old {
+            Some(old) => (old.line.clone(), old.ids.lock().clone()),
+            None => Default::default(),
+        };
+        let mut heirs = Heirs::of(old);
+        let (mut listed, mut peers) = (Vec::new(), Vec::new());
+        for server in servers {
+            let id = ids.next_server();
+            for address in heirs.addresses(&server) {
+                let (name, params) = described(&server, &address);
+                let (peer, state) = match heirs.take(&name, &address.addr) {
+                    Some(known) => (known.id, known.state.clone()),
+                    None => (ids.next_peer(), Arc::new(State::new(line.clone()))),
+                };
+                peers.push(Arc::new(Peer::new(peer, id, name, address.addr, params, state)));
+            }
+            listed.push((id, Arc::new(server)));
+        }
+        ids.generation += 1;
+        let list = List::new(ids.generation, &method, listed, peers);
+        Self { name: name.into(), method, list: Whole::new(Arc::new(list)), ids: Whole::new(ids), line }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// How it chooses.
+    pub fn method(&self) -> Method {
+        self.method
+    }
+
+    /// The peers now.
+    pub fn list(&self) -> Arc<List> {
+        self.list.lock().clone()
+    }
+
+    /// A request that looks for a peer: what the method chooses by, the peer that `sticky` binds it to, and how many peers it
+    /// may try (`proxy_next_upstream_tries`; zero is all).
+    pub fn begin(&self, key: Key, sid: Option<Box<[u8]>>, tries_max: u32) -> Attempt {
+        Attempt::new(key, sid, tries_max, self.method.search())
+    }
+
+    /// The next peer for this request: one that it has not tried, in nginx's order. `now` is in milliseconds of a clock that
+    /// never goes back; all calls for a group and its successors use the same one.
+    ///
+    /// Takes the lock of the group for some ten nanoseconds for each peer; allocates from the fifth try on.
+    pub fn select(&self, attempt: &mut Attempt, now: u64, rng: &mut Rng) -> Result<Lease, NoPeer> {
+        let (list, at) = (self.list.lock(), signed(now));
+        loop {
+            let chosen = self.method.choose(&list, attempt, at, rng);
+            let is_new = chosen.is_some_and(|peer| list.is_single || !attempt.tried.has(peer.id));
+            match chosen {
+                Some(peer) if is_new && peer.take() => {
+                    if !list.is_single {
+                        attempt.tried.add(peer.id);
+                    }
+                    attempt.count(&list);
+                    peer.chosen(at);
+                    return Ok(Lease::new(peer.clone(), now, list.is_single, self.method.measure()));
+                }
+                // A generation that is going has just taken its last connection.
+                Some(peer) if is_new && !list.is_single => attempt.tried.add(peer.id),
+                _ if attempt.stage == Stage::Primary && !list.backup.peers.is_empty() => {
+                    attempt.stage = Stage::Backup;
+                }
+                _ => return Err(NoPeer),
+            }
+        }
+    }
+
+    /// A place in the line of those for whom there is no peer, unless `max` wait (`queue`). Join first, then select once more:
+    /// what becomes free after that calls.
+    pub fn wait(&self, max: usize) -> Option<Waiting> {
+        self.line.join(max)
+    }
+
+    /// How many wait in line.
+    pub fn waiting(&self) -> usize {
+        self.line.len()
+    }
+
+    /// When the next peer that is left alone because of failures may be tried again. Time calls nobody in the line.
+    pub fn retry_ms(&self) -> Option<u64> {
+        let list = self.list();
+        list.peers().filter_map(|peer| peer.retry_ms()).min().and_then(|at| u64::try_from(at).ok())
+    }
+
+    /// Adds a server. Makes another list, as all that follow: not on a loop if the group is large and hashed consistently.
+    pub fn add(&self, server: Server) -> ServerId {
+        let mut ids = self.ids.lock();
+        let (id, old) = (ids.next_server(), self.list());
+        let mut heirs = Heirs::default();
+        let (mut servers, mut peers) = (old.servers.clone(), old.peers().cloned().collect::<Vec<_>>());
+        for address in heirs.addresses(&server) {
+            let (name, params) = described(&server, &address);
+            let state = Arc::new(State::new(self.line.clone()));
+            peers.push(Arc::new(Peer::new(ids.next_peer(), id, name, address.addr, params, state)));
+        }
+        servers.push((id, Arc::new(server)));
+        self.put(&mut ids, servers, peers);
+        id
+    }
+
+    /// Removes a server with all its peers. Requests that are under way there go on.
+    pub fn remove_server(&self, id: ServerId) -> Result<(), Unknown> {
+        let mut ids = self.ids.lock();
+        let old = self.list();
+        let servers: Vec<_> = old.servers.iter().filter(|(other, _)| *other != id).cloned().collect();
+        if servers.len() == old.servers.len() {
+            return Err(Unknown);
+        }
+        let peers = old.peers().filter(|peer| peer.server != id).cloned().collect();
+        self.put(&mut ids, servers, peers);
+        Ok(())
+    }
+
+    /// Removes one peer. Requests that are under way there go on. DNS may bring it back.
+    pub fn remove(&self, id: PeerId) -> Result<(), Unknown> {
+        let mut ids = self.ids.lock();
+        let old = self.list();
+        old.peer(id).ok_or(Unknown)?;
+        let peers = old.peers().filter(|peer| peer.id != id).cloned().collect();
+        self.put(&mut ids, old.servers.clone(), peers);
+        Ok(())
+    }
+
+    /// Changes the parameters of one peer. It stays the same peer, with its place, counters and connections.
+    pub fn change(&self, id: PeerId, change: impl FnOnce(&mut Params)) -> Result<(), Unknown> {
+        let mut ids = self.ids.lock();
+        let old = self.list();
+        let mut params = old.peer(id).ok_or(Unknown)?.params.clone();
+        change(&mut params);
+        let changed = Arc::new(old.peer(id).ok_or(Unknown)?.with(params));
+        let peers = old.peers().map(|peer| if peer.id == id { changed.clone() } else { peer.clone() });
+        self.put(&mut ids, old.servers.clone(), peers.collect());
+        Ok(())
+    }
+
+    /// DNS has these addresses for a server. Peers whose address is among them stay, in their places; the others go, and new
+    /// ones come last. Says whether that made another list.
+    pub fn resolved(&self, id: ServerId, addresses: &[Address]) -> Result<bool, Unknown> {
+        let mut ids = self.ids.lock();
+        let old = self.list();
+        let (_, server) = old.servers.iter().find(|(other, _)| *other == id).ok_or(Unknown)?;
+        let mut new: Vec<Option<(Address, Arc<str>, Params)>> = Vec::with_capacity(addresses.len());
+        for address in addresses {
+            let (name, params) = described(server, address);
+            new.push(Some((address.clone(), name, params)));
+        }
+        let (mut peers, mut is_changed) = (Vec::new(), false);
+        for peer in old.peers() {
+            if peer.server != id {
+                peers.push(peer.clone());
+                continue;
+            }
+            let is_same = |found: &&mut Option<(Address, Arc<str>, Params)>| {
+                found.as_ref().is_some_and(|(address, name, params)| {
+                    address.addr == peer.addr && *name == peer.name && params.backup == peer.params.backup
+                })
+            };
+            match new.iter_mut().find(is_same).and_then(Option::take) {
+                // An SRV record may bring another weight.
+                Some((address, _, params))
+                    if address.weight.is_some() && params.weight != peer.params.weight =>
+                {
+                    let params = Params { weight: params.weight, ..peer.params.clone() };
+                    peers.push(Arc::new(peer.with(params)));
+                    is_changed = true;
+                }
+                Some(_) => peers.push(peer.clone()),
+                None => is_changed = true,
+            }
+        }
+        for (address, name, params) in new.into_iter().flatten() {
+            let state = Arc::new(State::new(self.line.clone()));
+            peers.push(Arc::new(Peer::new(ids.next_peer(), id, name, address.addr, params, state)));
+            is_changed = true;
+        }
+        if is_changed {
+            self.put(&mut ids, old.servers.clone(), peers);
+        }
+        Ok(is_changed)
+    }
+
+    /// Another list takes the place of the one there is, and those who wait look at it.
+    fn put(&self, ids: &mut Ids, servers: Vec<(ServerId, Arc<Server>)>, peers: Vec<Arc<Peer>>) {
+        ids.generation += 1;
+        let list = Arc::new(List::new(ids.generation, &self.method, servers, peers));
+        // The old list may be long: it goes after the lock.
+        let old = std::mem::replace(&mut *self.list.lock(), list);
+        drop(old);
+        self.line.call_all();
+    }
+}
+
+impl Ids {
+    fn next_server(&mut self) -> ServerId {
+        self.server += 1;
+        ServerId(self.server - 1)
+    }
+
+    fn next_peer(&mut self) -> PeerId {
+        self.peer += 1;
+        PeerId(self.peer - 1)
+    }
+}
+
+/// Name and parameters of a peer.
+fn described(server: &Server, address: &Address) -> (Arc<str>, Params) {
+    let mut params = server.params.clone();
+    params.weight = match address.weight {
+        Some(weight) if params.weight == 1 => weight.max(1),
+        _ => params.weight.max(1),
+    };
+    params.backup |= address.backup;
+    (address.name.clone().unwrap_or_else(|| server.name.clone()), params)
+}
+
+/// The peers of a group whose place is taken, each for one heir.
+#[derive(Default)]
+struct Heirs {
+    servers: Vec<(ServerId, Arc<Server>)>,
+    peers: Vec<Option<Arc<Peer>>>,
+}
+
+impl Heirs {
+    fn of(old: Option<&Group>) -> Self {
+        let Some(list) = old.map(Group::list) else { return Self::default() };
+        Self { servers: list.servers.clone(), peers: list.peers().cloned().map(Some).collect() }
+    }
+
+    /// The peer of this name and address, once.
+    fn take(&mut self, name: &str, addr: &Addr) -> Option<Arc<Peer>> {
+        let is_it = |peer: &&mut Option<Arc<Peer>>| {
+            peer.as_ref().is_some_and(|peer| *peer.name == *name && peer.addr == *addr)
+        };
+        self.peers.iter_mut().find(is_it).and_then(Option::take)
+    }
+
+    /// The addresses of a server: its own, or those that DNS gave for the same name before.
+    fn addresses(&mut self, server: &Server) -> Vec<Address> {
+        let (host, service, port) = match &server.place {
+            Place::Fixed(addrs) => return addrs.iter().cloned().map(Address::from).collect(),
+            Place::Named { host, service, port } => (host, service, *port),
+        };
+        let is_it = |place: &Place| matches!(place, Place::Named { host: h, service: s, .. } if h == host && s == service);
+        let Some((id, before)) = self.servers.iter().find(|(_, old)| is_it(&old.place)) else {
+            return Vec::new();
+        };
+        let of_it = self.peers.iter().flatten().filter(|peer| peer.server == *id);
+        let with_port = |addr: &Addr| match addr {
+            Addr::Inet(addr) if service.is_none() => Addr::Inet((addr.ip(), port).into()),
+            addr => addr.clone(),
+        };
+        let addresses = of_it.map(|peer| Address {
+            addr: with_port(&peer.addr),
+            name: service.as_ref().map(|_| peer.name.clone()),
+            weight: service.as_ref().map(|_| peer.params.weight),
+            backup: peer.params.backup && !before.params.backup,
+        });
+        addresses.collect()
+    }
+}
+
+impl fmt::Display for NoPeer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no live upstreams")
+    }
+}
+
+impl std::error::Error for NoPeer {}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no such peer")
+    }
+}
+
+impl std::error::Error for Unknown {}

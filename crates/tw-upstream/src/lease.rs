@@ -1,0 +1,178 @@
+//! The permit to use a peer for one request. Dropping it gives the connection back.
+
+use std::sync::Arc;
+
+use crate::balance::LeastTime;
+use crate::peer::Peer;
+use crate::state::signed;
+
+/// One request that is under way to a peer. Who ends it with [`done`](Self::done) tells how it went; who drops it gives up,
+/// which says nothing of the peer.
+///
+/// Chooses, counts and ends without waiting; nothing of it allocates.
+// DIFF(nginx): a request that is given up, because its client has left, does not mark a peer as live that has failed before.
+#[derive(Debug)]
+#[must_use]
+pub struct Lease {
+    peer: Arc<Peer>,
+    began_ms: u64,
+    /// The only peer of its group: failures do not count.
+    is_single: bool,
+    /// What is measured for `least_time`.
+    measure: Option<LeastTime>,
+    is_inflight: bool,
+    connect_ms: Option<u64>,
+    header_ms: Option<u64>,
+}
+
+/// How a request to a peer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Well, also if the answer is an error that no other peer is asked about.
+    Success,
+    /// With an answer that another peer may give better, and that says nothing against this one (403, 404).
+    Next,
+    /// With an error, a timeout, or an answer that counts as one.
+    Failed,
+}
+
+/// What an end means for the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing new.
+    Unchanged,
+    /// It has failed `max_fails` times and is left alone. nginx: "upstream server temporarily disabled", at `warn`.
+    Disabled,
+    /// It works again.
+    Recovered,
+}
+
+impl Lease {
+    pub(crate) fn new(peer: Arc<Peer>, now: u64, is_single: bool, measure: Option<LeastTime>) -> Self {
+        let is_inflight = measure.is_some_and(|measure| measure.inflight);
+        if is_inflight {
+            peer.state.times.begin(signed(now));
+        }
+        Self { peer, began_ms: now, is_single, measure, is_inflight, connect_ms: None, header_ms: None }
+    }
+
+    /// Where to send the request.
+    pub fn peer(&self) -> &Arc<Peer> {
+        &self.peer
+    }
+
+    /// When the peer was chosen.
+    pub fn began_ms(&self) -> u64 {
+        self.began_ms
+    }
+
+    /// The connection is there. A connection that was kept has none of that time.
+    pub fn connected(&mut self, now: u64) {
+        let span = self.span(now);
+        self.connect_ms = Some(span);
+        self.peer.state.counters.connect.record_ns(nanos(span));
+        self.note(LeastTime::is_by_connect, span, now);
+    }
+
+    /// The head, or the first byte, of the response is there.
+    pub fn header(&mut self, now: u64) {
+        let span = self.span(now);
+        self.header_ms = Some(span);
+        self.peer.state.counters.header.record_ns(nanos(span));
+        self.note(LeastTime::is_by_header, span, now);
+    }
+
+    /// The response has this status.
+    pub fn status(&self, status: u16) {
+        let class = usize::from(status / 100).checked_sub(1);
+        if let Some(counter) = class.and_then(|class| self.peer.state.counters.responses.get(class)) {
+            counter.add(1);
+        }
+    }
+
+    /// So many bytes were sent.
+    pub fn sent(&self, bytes: u64) {
+        self.peer.state.counters.sent.add(bytes);
+    }
+
+    /// So many bytes were received.
+    pub fn received(&self, bytes: u64) {
+        self.peer.state.counters.received.add(bytes);
+    }
+
+    /// The peer works: what a connection says in a protocol where nothing else does (nginx's stream, over TCP).
+    pub fn passed(&self, now: u64) -> Verdict {
+        if self.is_single { Verdict::Unchanged } else { self.peer.passed(signed(now)) }
+    }
+
+    /// The end. Only a success counts for the averages of times, so that a peer is not preferred that fails quickly.
+    pub fn done(mut self, outcome: Outcome, now: u64) -> Verdict {
+        let state = &self.peer.state;
+        let span = self.span(now);
+        if outcome == Outcome::Success {
+            state.counters.response.record_ns(nanos(span));
+            self.average(span);
+        }
+        self.lands(span, now);
+        match (outcome, self.is_single) {
+            (Outcome::Failed, true) => {
+                self.peer.state.counters.fails.add(1);
+                Verdict::Unchanged
+            }
+            (_, true) => Verdict::Unchanged,
+            (Outcome::Failed, false) => self.peer.failed(signed(now)),
+            (Outcome::Success | Outcome::Next, false) => self.peer.passed(signed(now)),
+        }
+    }
+
+    fn span(&self, now: u64) -> u64 {
+        now.saturating_sub(self.began_ms)
+    }
+
+    /// With `inflight` the average that is chosen by is as new as it can be.
+    fn note(&mut self, is_by: fn(LeastTime) -> bool, span: u64, now: u64) {
+        if let Some(measure) = self.measure
+            && self.is_inflight
+            && is_by(measure)
+        {
+            self.peer.state.times.of(measure.by).add(span);
+            self.lands(span, now);
+        }
+    }
+
+    /// It is no longer under way as far as `least_time … inflight` counts.
+    fn lands(&mut self, span: u64, now: u64) {
+        if std::mem::take(&mut self.is_inflight) {
+            self.peer.state.times.end(signed(span), signed(now));
+        }
+    }
+
+    fn average(&self, span: u64) {
+        let times = &self.peer.state.times;
+        let is_noted = |is_by: fn(LeastTime) -> bool| self.measure.is_some_and(|m| m.inflight && is_by(m));
+        times.response.add(span);
+        if let Some(connect) = self.connect_ms
+            && !is_noted(LeastTime::is_by_connect)
+        {
+            times.connect.add(connect);
+        }
+        if let Some(header) = self.header_ms
+            && !is_noted(LeastTime::is_by_header)
+        {
+            times.header.add(header);
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if self.is_inflight {
+            self.peer.state.times.forget();
+        }
+        self.peer.state.give_back();
+    }
+}
+
+fn nanos(ms: u64) -> u64 {
+    ms.saturating_mul(1_000_000)
+}

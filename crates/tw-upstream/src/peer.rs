@@ -1,0 +1,314 @@
+//! One address that requests can be sent to: what it is now, and the state that loops and generations share.
+//!
+//! ```text
+//!            max_fails failures               fail_timeout_ms later
+//! usable ───────────────────────► left alone ───────────────────────► one request tries it
+//!   ▲                                  ▲            it fails                    │
+//!   │                                  └────────────────────────────────────────┤
+//!   └───────────────────────────────────────── it succeeds ─────────────────────┘
+//! ```
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use md5::{Digest, Md5};
+use tw_net::Addr;
+
+use crate::lease::Verdict;
+use crate::server::{Admin, Params};
+use crate::state::{Health, State, signed};
+
+/// The step of a peer that has all of its weight, per unit of weight. During a slow start steps are parts of it.
+pub(crate) const WHOLE_STEP: i64 = 1024;
+
+/// Names a peer for as long as it is in its group, over reloads too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PeerId(pub u32);
+
+/// Names a server of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServerId(pub u32);
+
+/// One address of a server. It never changes: new parameters make a new `Peer` with the same [`State`].
+#[derive(Debug)]
+pub struct Peer {
+    pub(crate) id: PeerId,
+    pub(crate) server: ServerId,
+    pub(crate) name: Arc<str>,
+    pub(crate) addr: Addr,
+    text: Box<str>,
+    sid: Arc<[u8]>,
+    pub(crate) params: Params,
+    pub(crate) state: Arc<State>,
+}
+
+/// Whether a peer can get requests now, and if not, why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// It can.
+    Up,
+    /// The operator does not want it to.
+    Down,
+    /// Only those that are bound to it.
+    Draining,
+    /// It has failed too often, and no request has succeeded since.
+    Unavailable,
+    /// Health checks have failed.
+    Unhealthy,
+    /// It has not passed its first health check yet.
+    Checking,
+}
+
+impl Peer {
+    pub(crate) fn new(
+        id: PeerId,
+        server: ServerId,
+        name: Arc<str>,
+        addr: Addr,
+        params: Params,
+        state: Arc<State>,
+    ) -> Self {
+        let text: Box<str> = addr.to_string().into();
+        let sid = params.route.clone().unwrap_or_else(|| hex(&Md5::digest(text.as_bytes())));
+        Self { id, server, name, addr, text, sid, params, state }
+    }
+
+    /// The same peer with other parameters.
+    pub(crate) fn with(&self, params: Params) -> Self {
+        let (name, addr) = (self.name.clone(), self.addr.clone());
+        Self::new(self.id, self.server, name, addr, params, self.state.clone())
+    }
+
+    /// What names it in its group.
+    pub fn id(&self) -> PeerId {
+        self.id
+    }
+
+    /// The server it belongs to.
+    pub fn server(&self) -> ServerId {
+        self.server
+    }
+
+    /// The name of its server as written, or the target of its SRV record.
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// Where to connect.
+    pub fn addr(&self) -> &Addr {
+        &self.addr
+    }
+
+    /// The address as `$upstream_addr` shows it: `192.0.2.1:80`, `unix:/run/app.sock`.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// What `sticky` knows it by: the route, or 32 hexadecimal digits.
+    pub fn sid(&self) -> &Arc<[u8]> {
+        &self.sid
+    }
+
+    /// Its parameters.
+    pub fn params(&self) -> &Params {
+        &self.params
+    }
+
+    /// What all loops know of it.
+    pub fn state(&self) -> &Arc<State> {
+        &self.state
+    }
+
+    /// What a status page says of it.
+    pub fn status(&self) -> Status {
+        let (params, state) = (&self.params, &self.state);
+        match (params.admin, state.health()) {
+            (Admin::Down, _) => Status::Down,
+            (Admin::Drain, _) => Status::Draining,
+            (Admin::Up, Health::Unhealthy) => Status::Unhealthy,
+            (Admin::Up, Health::Checking) => Status::Checking,
+            (Admin::Up, Health::Healthy) if self.has_failed_too_often() => Status::Unavailable,
+            (Admin::Up, Health::Healthy) => Status::Up,
+        }
+    }
+
+    fn has_failed_too_often(&self) -> bool {
+        self.params.max_fails > 0 && self.state.fails.load(Relaxed) >= self.params.max_fails
+    }
+
+    /// Whether a request that nothing binds to it may be sent there.
+    pub(crate) fn is_usable(&self, now: i64) -> bool {
+        self.params.admin == Admin::Up && self.is_usable_if_bound(now)
+    }
+
+    /// Whether a request that `sticky` binds to it may be sent there.
+    pub(crate) fn is_usable_if_bound(&self, now: i64) -> bool {
+        let is_left_alone = || {
+            self.has_failed_too_often()
+                && now - self.state.checked_ms.load(Relaxed) <= signed(self.params.fail_timeout_ms)
+        };
+        self.is_open() && !is_left_alone()
+    }
+
+    /// Whether it can be used as far as failures do not count: the only peer of a group has no failures.
+    pub(crate) fn is_open(&self) -> bool {
+        let Params { admin, max_conns, .. } = self.params;
+        admin != Admin::Down
+            && self.state.health() == Health::Healthy
+            && (max_conns == 0 || self.state.connections() < max_conns)
+    }
+
+    /// When it may be tried again, if it is left alone because of failures.
+    pub(crate) fn retry_ms(&self) -> Option<i64> {
+        let is_left_alone = self.status() == Status::Unavailable;
+        is_left_alone.then(|| {
+            self.state.checked_ms.load(Relaxed) + signed(self.params.fail_timeout_ms).saturating_add(1)
+        })
+    }
+
+    /// Its weight in steps: all of it, or the part that a slow start has reached; at least one step.
+    pub(crate) fn steps(&self, now: i64) -> i64 {
+        i64::from(self.params.weight) * self.ramp(now)
+    }
+
+    fn ramp(&self, now: i64) -> i64 {
+        let (span, since) = (signed(self.params.slow_start_ms), now - self.state.ramp_ms.load(Relaxed));
+        if since >= span { WHOLE_STEP } else { (WHOLE_STEP * since.max(0) / span).max(1) }
+    }
+
+    /// One round of the smooth weighted round robin for this peer: what it gains, added to where it stands. A part of the
+    /// weight that failures took comes back. Under the lock of the group. Source: nginx, `ngx_http_upstream_get_peer`.
+    pub(crate) fn advance(&self, now: i64) -> Advance {
+        let state = &self.state;
+        let reduced = state.reduced.load(Relaxed).min(self.params.weight);
+        let step = i64::from(self.params.weight - reduced) * self.ramp(now);
+        let current = state.current.load(Relaxed) + step;
+        state.current.store(current, Relaxed);
+        if reduced > 0 {
+            // A loop that reduces it at the same moment wins.
+            let _ = state.reduced.compare_exchange(reduced, reduced - 1, Relaxed, Relaxed);
+        }
+        Advance { current, step }
+    }
+
+    /// Takes a permit for one request, unless the limit is reached.
+    pub(crate) fn take(&self) -> bool {
+        self.state.take(self.params.max_conns)
+    }
+
+    /// It was chosen: after `fail_timeout` this request tells whether it works again.
+    pub(crate) fn chosen(&self, now: i64) {
+        let state = &self.state;
+        if now - state.checked_ms.load(Relaxed) > signed(self.params.fail_timeout_ms) {
+            state.checked_ms.store(now, Relaxed);
+        }
+        state.selected_ms.store(now, Relaxed);
+        state.counters.requests.add(1);
+    }
+
+    /// An attempt has failed. Source: nginx, `ngx_http_upstream_free_round_robin_peer`.
+    pub(crate) fn failed(&self, now: i64) -> Verdict {
+        let (params, state) = (&self.params, &self.state);
+        state.counters.fails.add(1);
+        let fails = state.fails.fetch_add(1, Relaxed).saturating_add(1);
+        state.failed_ms.store(now, Relaxed);
+        state.checked_ms.store(now, Relaxed);
+        if params.max_fails == 0 {
+            return Verdict::Unchanged;
+        }
+        let less = |reduced: u32| Some((reduced + params.weight / params.max_fails).min(params.weight));
+        let _ = state.reduced.fetch_update(Relaxed, Relaxed, less);
+        if fails < params.max_fails {
+            return Verdict::Unchanged;
+        }
+        if fails == params.max_fails {
+            state.counters.unavail.add(1);
+            state.goes_out(now);
+        }
+        Verdict::Disabled
+    }
+
+    /// An attempt has gone well: if it was the one that tells, earlier failures no longer count.
+    pub(crate) fn passed(&self, now: i64) -> Verdict {
+        let state = &self.state;
+        if state.fails.load(Relaxed) == 0 || state.failed_ms.load(Relaxed) >= state.checked_ms.load(Relaxed) {
+            return Verdict::Unchanged;
+        }
+        let fails = state.fails.swap(0, Relaxed);
+        if self.params.max_fails == 0 || fails < self.params.max_fails {
+            return Verdict::Unchanged;
+        }
+        if state.health() == Health::Healthy {
+            state.comes_back(now);
+        }
+        Verdict::Recovered
+    }
+}
+
+/// What [`Peer::advance`] did.
+pub(crate) struct Advance {
+    /// Where the peer stands now.
+    pub(crate) current: i64,
+    /// What it gained.
+    pub(crate) step: i64,
+}
+
+/// As nginx writes it in `$upstream_addr`.
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+fn hex(bytes: &[u8]) -> Arc<[u8]> {
+    let digit = |value: u8| if value < 10 { b'0' + value } else { b'a' + value - 10 };
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(params: Params) -> Peer {
+        let addr = Addr::Inet("127.0.0.1:8080".parse().unwrap());
+        Peer::new(PeerId(1), ServerId(1), "a".into(), addr, params, Arc::new(State::new(Arc::default())))
+    }
+
+    #[test]
+    fn a_peer_is_known_by_its_route_or_the_md5_of_its_address() {
+        assert_eq!(&**peer(Params::default()).sid(), b"5958c386bf5e9109ac10d2a628645aea".as_slice());
+        let route = Params { route: Some(b"r1".as_slice().into()), ..Params::default() };
+        assert_eq!(&**peer(route).sid(), b"r1".as_slice());
+    }
+
+    #[test]
+    fn failures_count_and_one_request_tells_when_they_no_longer_do() {
+        let peer = peer(Params { max_fails: 2, fail_timeout_ms: 1000, weight: 5, ..Params::default() });
+        peer.chosen(5000);
+        assert_eq!(peer.failed(5000), Verdict::Unchanged);
+        assert!(peer.is_usable(5000));
+        assert_eq!(peer.failed(5400), Verdict::Disabled);
+        // 5 / 2 of the weight for each failure.
+        assert_eq!(peer.state.reduced.load(Relaxed), 4);
+        assert_eq!((peer.status(), peer.retry_ms()), (Status::Unavailable, Some(6401)));
+        assert!(!peer.is_usable(6400) && peer.is_usable(6401));
+        // A request that was under way says nothing of the time after the failure.
+        assert_eq!(peer.passed(6401), Verdict::Unchanged);
+        peer.chosen(6401);
+        assert!(!peer.is_usable(6402), "one request at a time tells");
+        assert_eq!(peer.passed(6500), Verdict::Recovered);
+        assert_eq!((peer.status(), peer.state.counters.downtime_ms.value()), (Status::Up, 1100));
+        assert_eq!(peer.state.counters.unavail.value(), 1);
+    }
+
+    #[test]
+    fn a_slow_start_gives_the_weight_back_bit_by_bit() {
+        let peer = peer(Params { slow_start_ms: 1000, weight: 2, ..Params::default() });
+        assert_eq!(peer.steps(50), 2 * WHOLE_STEP);
+        peer.state.comes_back(10_000);
+        for (now, expected) in [(10_000, 2), (10_250, 512), (10_500, 1024), (11_000, 2048), (20_000, 2048)] {
+            assert_eq!(peer.steps(now), expected, "{now}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What metrics, status pages and an API show of a group: plain numbers, copied without the locks that requests take.
+
+use std::sync::Arc;
+
+use tw_base::hist::Snapshot;
+
+use crate::group::Group;
+use crate::peer::{Peer, PeerId, ServerId, Status};
+use crate::server::Params;
+
+/// A group at one moment.
+#[derive(Clone, Debug)]
+pub struct GroupSnapshot {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Which list of peers it has; grows with each change.
+    pub generation: u64,
+    /// How many requests wait in line.
+    pub waiting: usize,
+    /// Its peers, those that are not backup first.
+    pub peers: Vec<PeerSnapshot>,
+}
+
+/// A peer at one moment.
+#[derive(Clone, Debug)]
+pub struct PeerSnapshot {
+    /// What names it in its group.
+    pub id: PeerId,
+    /// The server it belongs to.
+    pub server: ServerId,
+    /// The name of that server as written.
+    pub name: Arc<str>,
+    /// Its address as `$upstream_addr` shows it.
+    pub addr: Box<str>,
+    /// Its parameters.
+    pub params: Params,
+    /// Whether it can get requests.
+    pub status: Status,
+    /// Requests under way.
+    pub connections: u32,
+    /// How often it was chosen.
+    pub requests: u64,
+    /// Responses by the first digit of their status, 1 to 5.
+    pub responses: [u64; 5],
+    /// Attempts that failed.
+    pub fails: u64,
+    /// How often it was left alone because of failures.
+    pub unavail: u64,
+    /// Health checks made, failed, and how often they found it unhealthy.
+    pub checks: Checks,
+    /// Bytes sent to it.
+    pub sent: u64,
+    /// Bytes received from it.
+    pub received: u64,
+    /// Milliseconds in which it was left alone.
+    pub downtime_ms: u64,
+    /// When it was last chosen, in milliseconds of the caller's clock.
+    pub selected_ms: Option<u64>,
+    /// Moving average of the time until connected, in milliseconds.
+    pub connect_ms: u64,
+    /// Moving average of the time until the head of the response, in milliseconds.
+    pub header_ms: u64,
+    /// Moving average of the time until the end of the response, in milliseconds.
+    pub response_ms: u64,
+    /// Times until connected.
+    pub connect: Snapshot,
+    /// Times until the head of the response.
+    pub header: Snapshot,
+    /// Times until the end of the response.
+    pub response: Snapshot,
+}
+
+/// What health checks have found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checks {
+    /// Checks made.
+    pub checks: u64,
+    /// Checks failed.
+    pub fails: u64,
+    /// How often the peer became unhealthy.
+    pub unhealthy: u64,
+}
+
+impl Group {
+    /// A copy of all numbers: some 8 KiB for each peer. Takes the lock of the group once, to clone a reference.
+    pub fn snapshot(&self, now: u64) -> GroupSnapshot {
+        let list = self.list();
+        GroupSnapshot {
+            name: self.name().clone(),
+            generation: list.generation(),
+            waiting: self.waiting(),
+            peers: list.peers().map(|peer| peer.snapshot(now)).collect(),
+        }
+    }
+}
+
+impl Peer {
+    /// A copy of its numbers.
+    pub fn snapshot(&self, now: u64) -> PeerSnapshot {
+        let (state, counters) = (&self.state, &self.state.counters);
+        PeerSnapshot {
+            id: self.id,
+            server: self.server,
+            name: self.name.clone(),
+            addr: self.text().into(),
+            params: self.params.clone(),
+            status: self.status(),
+            connections: state.connections(),
+            requests: counters.requests.value(),
+            responses: counters.responses.each_ref().map(|class| class.value()),
+            fails: counters.fails.value(),
+            unavail: counters.unavail.value(),
+            checks: Checks {
+                checks: counters.checks.value(),
+                fails: counters.check_fails.value(),
+                unhealthy: counters.unhealthy.value(),
+            },
+            sent: counters.sent.value(),
+            received: counters.received.value(),
+            downtime_ms: state.downtime_ms(now),
+            selected_ms: state.selected_ms(),
+            connect_ms: state.times.connect.value(),
+            header_ms: state.times.header.value(),
+            response_ms: state.times.response.value(),
+            connect: counters.connect.snapshot(),
+            header: counters.header.snapshot(),
+            response: counters.response.snapshot(),
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Changes of the list: by an operator, by DNS, by a reload.
+
+use super::*;
+use crate::{Address, Admin, PeerId, Place, ServerId, Unknown};
+
+fn texts(group: &Group) -> Vec<String> {
+    group.list().peers().map(|peer| format!("{} {}", peer.id().0, peer)).collect()
+}
+
+fn named(service: Option<&str>, port: u16) -> Server {
+    let place = Place::Named { host: "app.test".into(), service: service.map(Arc::from), port };
+    Server { name: "app.test".into(), place, params: Params::default() }
+}
+
+fn addresses(texts: &[&str]) -> Vec<Address> {
+    texts.iter().map(|text| Address::from(addr_of(text))).collect()
+}
+
+#[test]
+fn an_operator_changes_a_group_that_is_used() {
+    let group = group(Method::RoundRobin, vec![server(1, 1), server(2, 1)]);
+    let (mut attempt, mut rng) = ask(&group, Key::None);
+    let first = group.select(&mut attempt, 0, &mut rng).unwrap();
+    assert_eq!((number(&first), attempt.tries_left()), (1, 1));
+    let added = group.add(server(3, 1));
+    assert_eq!(group.change(PeerId(1), |params| params.admin = Admin::Drain), Ok(()));
+    // It has tried the first; the second drains; the third is new.
+    let second = group.select(&mut attempt, 0, &mut rng).unwrap();
+    assert_eq!(number(&second), 3);
+    assert_eq!(group.change(PeerId(0), |params| params.weight = 5), Ok(()));
+    assert_eq!(turns(&group, 6, 0), [1, 1, 3, 1, 1, 1]);
+    assert_eq!(group.remove(PeerId(0)), Ok(()));
+    assert_eq!((group.remove(PeerId(0)), group.remove_server(ServerId(9))), (Err(Unknown), Err(Unknown)));
+    assert_eq!(first.peer().state().connections(), 1);
+    drop(first);
+    assert_eq!(group.remove_server(added), Ok(()));
+    assert_eq!(texts(&group), ["1 127.0.0.2:9"]);
+    assert_eq!(group.list().generation(), 6);
+}
+
+#[test]
+fn dns_brings_peers_and_takes_them() {
+    let group = group(Method::RoundRobin, vec![named(None, 80), server(9, 1)]);
+    let dns = group.list().servers()[0].0;
+    assert_eq!(texts(&group), ["0 127.0.0.9:9"]);
+    assert_eq!(group.resolved(dns, &addresses(&["10.0.0.1:80", "10.0.0.2:80"])), Ok(true));
+    assert_eq!(texts(&group), ["0 127.0.0.9:9", "1 10.0.0.1:80", "2 10.0.0.2:80"]);
+    assert_eq!(group.resolved(dns, &addresses(&["10.0.0.2:80", "10.0.0.1:80"])), Ok(false));
+    // What an operator has said of a peer stays as long as its address.
+    group.change(PeerId(2), |params| params.admin = Admin::Down).unwrap();
+    assert_eq!(group.resolved(dns, &addresses(&["10.0.0.3:80", "10.0.0.2:80"])), Ok(true));
+    assert_eq!(texts(&group), ["0 127.0.0.9:9", "2 10.0.0.2:80", "3 10.0.0.3:80"]);
+    assert_eq!(group.list().peer(PeerId(2)).unwrap().params().admin, Admin::Down);
+    assert_eq!(group.resolved(ServerId(7), &[]), Err(Unknown));
+}
+
+#[test]
+fn srv_records_bring_names_weights_and_backups() {
+    let group = group(Method::RoundRobin, vec![named(Some("http"), 0)]);
+    let dns = group.list().servers()[0].0;
+    let record = |addr: &str, name: &str, weight, backup| Address {
+        addr: addr_of(addr),
+        name: Some(name.into()),
+        weight: Some(weight),
+        backup,
+    };
+    let records = [record("10.0.0.1:81", "a.test", 3, true), record("10.0.0.2:82", "b.test", 0, false)];
+    assert_eq!(group.resolved(dns, &records), Ok(true));
+    let list = group.list();
+    let seen: Vec<_> =
+        list.peers().map(|peer| (&**peer.name(), peer.params().weight, peer.params().backup)).collect();
+    assert_eq!(seen, [("b.test", 1, false), ("a.test", 3, true)]);
+    let records = [record("10.0.0.1:81", "a.test", 4, true), record("10.0.0.2:82", "b.test", 0, false)];
+    assert_eq!(group.resolved(dns, &records), Ok(true));
+    assert_eq!(group.list().peer(PeerId(0)).unwrap().params().weight, 4);
+}
+
+#[test]
+fn a_reload_keeps_what_is_known_of_a_peer() {
+    let old = group(Method::RoundRobin, vec![with(1, |_| ()), with(2, |_| ()), named(None, 80)]);
+    old.resolved(old.list().servers()[2].0, &addresses(&["10.0.0.1:80"])).unwrap();
+    let (mut attempt, mut rng) = ask(&old, Key::None);
+    let lease = old.select(&mut attempt, 50, &mut rng).unwrap();
+    assert_eq!(number(&lease), 1);
+    old.select(&mut attempt, 50, &mut rng).unwrap().done(Outcome::Failed, 50);
+
+    let servers =
+        vec![with(3, |_| ()), with(2, |params| params.weight = 7), named(None, 8080), with(1, |_| ())];
+    let new = Group::new("g", Method::LeastConn, servers, Some(&old));
+    assert_eq!(texts(&new), ["3 127.0.0.3:9", "1 127.0.0.2:9", "4 10.0.0.1:8080", "0 127.0.0.1:9"]);
+    assert!(new.list().generation() > old.list().generation());
+    let peers = new.snapshot(50).peers;
+    assert_eq!((peers[1].params.weight, peers[1].fails, peers[1].status), (7, 1, crate::Status::Unavailable));
+    assert_eq!((peers[3].connections, peers[3].requests), (1, 1));
+    // A request of the old generation frees a place for one of the new.
+    let mut waiting = new.wait(1).unwrap();
+    assert!(new.wait(1).is_none() && old.waiting() == 1);
+    drop(lease);
+    assert_eq!(new.snapshot(50).peers[3].connections, 0);
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(waiting.poll_called(&mut cx).is_ready());
+}
