@@ -25,6 +25,7 @@ mod list;
 mod peer;
 mod rng;
 mod server;
+mod session;
 mod snapshot;
 mod state;
 #[cfg(test)]
@@ -40,6 +41,7 @@ pub use list::List;
 pub use peer::{Peer, PeerId, ServerId, Status};
 pub use rng::Rng;
 pub use server::{Address, Admin, Params, Place, Server};
+pub use session::{Learned, Sessions};
 pub use snapshot::{Checks, GroupSnapshot, PeerSnapshot};
 pub use state::{Counters, Health, State};
 pub use wait::Waiting;
