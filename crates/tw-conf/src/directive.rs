@@ -119,7 +119,9 @@ impl DirectiveInfo {
 
 /// The beginnings of records: what a directive is called, where it stands and what it takes.
 pub mod record {
-    use super::{Args, Contexts, DirectiveInfo};
+    use std::marker::PhantomData;
+
+    use super::{Args, Contexts, Directive, DirectiveInfo};
 
     /// A directive of any kind.
     pub const fn new(
@@ -129,6 +131,39 @@ pub mod record {
         args: Args,
     ) -> DirectiveInfo {
         DirectiveInfo { name, syntax, contexts, args, default: None, since: "", doc: "" }
+    }
+
+    /// How many records there are in `lists`.
+    pub const fn count<R>(lists: &[&[Directive<R>]]) -> usize {
+        let (mut at, mut count) = (0, 0);
+        while at < lists.len() {
+            count += lists[at].len();
+            at += 1;
+        }
+        count
+    }
+
+    /// The `N` records of `lists` as one list; `N` is their [`count`].
+    pub const fn joined<R: 'static, const N: usize>(lists: &[&[Directive<R>]]) -> [Directive<R>; N] {
+        let mut joined = [Empty::<R>::RECORD; N];
+        let (mut list, mut at, mut to) = (0, 0, 0);
+        while list < lists.len() {
+            if at == lists[list].len() {
+                (list, at) = (list + 1, 0);
+                continue;
+            }
+            let record = &lists[list][at];
+            joined[to] = record.info().set(record.set);
+            (at, to) = (at + 1, to + 1);
+        }
+        joined
+    }
+
+    /// What stands in a list before its records do.
+    struct Empty<R>(PhantomData<R>);
+
+    impl<R: 'static> Empty<R> {
+        const RECORD: Directive<R> = new("", "", 0, Args::NONE).set(|_, _, _| Ok(()));
     }
 
     /// A directive that takes `on` or `off`.

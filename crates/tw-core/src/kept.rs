@@ -29,6 +29,11 @@ impl Kept {
         object
     }
 
+    /// The object of this name, if it is in use.
+    pub fn find<T: Send + Sync + 'static>(&self, name: &[u8]) -> Option<Arc<T>> {
+        self.0.get(&(TypeId::of::<T>(), name.into()))?.clone().downcast().ok()
+    }
+
     /// Every object of one type with its name, in the order of the names: for metrics and documents.
     pub fn of_type<T: Send + Sync + 'static>(&self) -> Vec<(&[u8], &T)> {
         let mut found = Vec::new();

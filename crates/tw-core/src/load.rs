@@ -118,6 +118,11 @@ impl<P: Protocol> Resolve<'_, P> {
         self.shared.kept.keep(self.shared.previous, name, fits, make)
     }
 
+    /// What the configuration before keeps under `name`, and this one may go on from.
+    pub fn previous<T: Send + Sync + 'static>(&self, name: &[u8]) -> Option<Arc<T>> {
+        self.shared.previous.find(name)
+    }
+
     /// The slot of a variable that a module declares with [`VarDef::stored`](crate::vars::VarDef::stored).
     pub fn slot(&mut self, name: &str) -> u16 {
         self.vars.define(name, SlotKind::Stored)

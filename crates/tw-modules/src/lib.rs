@@ -28,6 +28,7 @@ mod map;
 pub mod metrics;
 mod mp4;
 mod precompressed;
+mod proxy;
 mod random_index;
 mod real_ip;
 mod referer;
@@ -88,6 +89,7 @@ pub static MODULES: &[Module] = &[
     Module::of::<flv::Flv>("flv"),
     Module::of::<empty_gif::EmptyGif>("empty_gif"),
     Module::of::<random_index::RandomIndex>("random_index"),
+    Module::of::<proxy::Proxy>("proxy"),
     Module::of::<index::Index>("index"),
     Module::of::<autoindex::Autoindex>("autoindex"),
     Module::of::<dav::Dav>("dav"),

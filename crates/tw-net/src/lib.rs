@@ -1,13 +1,15 @@
-//! Bytes to and from a peer: addresses, listening sockets, accepted connections, the PROXY protocol.
+//! Bytes to and from a peer: addresses, listening sockets, accepted and opened connections, the PROXY protocol.
 
 mod addr;
 mod address;
+mod connect;
 pub mod listen;
 pub mod proxy_protocol;
 mod transport;
 
 pub use addr::Addr;
 pub use address::{AddressError, parse_listen, parse_server};
+pub use connect::{ConnectOptions, connect};
 pub use listen::{AcceptError, Accepted, Acceptor, Keepalive, ListenError, ListenOptions, ListenSocket};
 pub use transport::Transport;
 pub use tw_sys::sockopt::TcpInfo;

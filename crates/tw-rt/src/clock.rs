@@ -4,6 +4,7 @@
 //! all work of one turn sees one time, at most one turn old. On any other thread they read the clock.
 
 use std::cell::Cell;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How old the difference between the two clocks may get before it is measured again. A step of the system's
@@ -38,6 +39,14 @@ pub fn now() -> Instant {
         Some(turn) => turn.now,
         None => Instant::now(),
     }
+}
+
+/// Monotonic time in milliseconds since some moment in the life of this process.
+pub fn millis() -> u64 {
+    static BEGAN: OnceLock<Instant> = OnceLock::new();
+    let now = now();
+    let span = now.saturating_duration_since(*BEGAN.get_or_init(|| now));
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Wall-clock time: of this turn on a loop, else read now. On a loop it costs one thread-local read.

@@ -86,14 +86,32 @@ impl Socket {
         Self::new(Kind::Unix, socket, first)
     }
 
+    /// A non-blocking TCP socket that has begun to connect: the first write waits until it has come to an end, and
+    /// [`take_error`](Self::take_error) tells which.
+    pub fn connecting_tcp(socket: OwnedFd) -> Self {
+        Self::fresh(Kind::Tcp, Fresh { socket, may_read: false, may_write: false })
+    }
+
     fn new(kind: Kind, socket: OwnedFd, first: FirstBytes) -> Self {
-        let fresh = Fresh { socket, may_read: first == FirstBytes::Likely, may_write: true };
+        Self::fresh(kind, Fresh { socket, may_read: first == FirstBytes::Likely, may_write: true })
+    }
+
+    fn fresh(kind: Kind, fresh: Fresh) -> Self {
         Self { kind, input: Cell::new(Input::AsToldByLoop), state: RefCell::new(State::Fresh(fresh)) }
     }
 
     /// Calls `with` with its descriptor. Errors: it was closed because the loop could not watch it.
     pub fn with_fd<T>(&self, with: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>) -> io::Result<T> {
         with(self.state.borrow().fd()?)
+    }
+
+    /// The error that the connection has met since it was last asked for, such as that of a connect in the background. One
+    /// system call.
+    pub fn take_error(&self) -> io::Result<()> {
+        self.with_fd(|fd| match sockopt::socket_error(fd)? {
+            Ok(()) => Ok(()),
+            Err(error) => Err(error.into()),
+        })
     }
 
     /// Its descriptor once more.

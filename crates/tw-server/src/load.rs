@@ -22,6 +22,7 @@ use self::scope::Scope;
 use crate::core::location::{Location, TempPath};
 use crate::core::memory::{self, Memory};
 use crate::core::server::ServerSettings;
+use crate::core::upstream::Upstream;
 use crate::http::Http;
 use crate::http::generation::Config;
 use crate::vars::VarTable;
@@ -36,9 +37,14 @@ pub type Resolve<'a> = tw_core::load::Resolve<'a, Http>;
 pub type Module = tw_core::module::Module<Http>;
 
 /// Core modules of the http context; they come before THE LIST.
-static CORE: [Module; 2] = [Module::of::<ServerSettings>("core_server"), Module::of::<Location>("core")];
+static CORE: [Module; 3] = [
+    Module::of::<ServerSettings>("core_server"),
+    Module::of::<Location>("core"),
+    Module::of::<Upstream>("upstream"),
+];
 pub(crate) const CORE_SERVER: usize = 0;
 pub(crate) const CORE_LOCATION: usize = 1;
+pub(crate) const CORE_UPSTREAM: usize = 2;
 
 /// Loads a parsed configuration. What modules keep for the process is taken over from `previous`, the configuration before.
 /// Of the tree only the directives of the main context remain.

@@ -335,7 +335,7 @@ const WITHOUT_EFFECT: &[Directive<Raw>] = &[
 impl Settings<Http> for Location {
     type Raw = Raw;
 
-    const DIRECTIVES: &'static [Directive<Raw>] = &joined::<{ count(LISTS) }>(LISTS);
+    const DIRECTIVES: &'static [Directive<Raw>] = &record::joined::<_, { record::count(LISTS) }>(LISTS);
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let error_pages = match raw.error_pages.take() {
@@ -419,33 +419,6 @@ impl Settings<Http> for Location {
         reach.reads(&self.root.path, self.root.at);
         reach.changes(&Template::text(self.client_body.temp_path.path.to_bytes()), None);
     }
-}
-
-/// How many records there are in `lists`.
-const fn count(lists: &[&[Directive<Raw>]]) -> usize {
-    let (mut at, mut count) = (0, 0);
-    while at < lists.len() {
-        count += lists[at].len();
-        at += 1;
-    }
-    count
-}
-
-/// The `N` records of `lists` as one list.
-const fn joined<const N: usize>(lists: &[&[Directive<Raw>]]) -> [Directive<Raw>; N] {
-    const NONE: Directive<Raw> = record::new("", "", 0, Args::NONE).set(|_, _, _| Ok(()));
-    let mut joined = [NONE; N];
-    let (mut list, mut at, mut to) = (0, 0, 0);
-    while list < lists.len() {
-        if at == lists[list].len() {
-            (list, at) = (list + 1, 0);
-            continue;
-        }
-        let record = &lists[list][at];
-        joined[to] = record.info().set(record.set);
-        (at, to) = (at + 1, to + 1);
-    }
-    joined
 }
 
 const fn without_effect(

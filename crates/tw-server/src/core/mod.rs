@@ -8,3 +8,4 @@ pub mod location;
 pub mod media_types;
 pub mod memory;
 pub mod server;
+pub mod upstream;

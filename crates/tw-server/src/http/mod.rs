@@ -5,6 +5,7 @@
 //! course   deciding: server, location, phases, until something answers
 //! answer   answering: conditions, filters, ranges, bodies
 //! files    what a loop knows of files
+//! gateway  passing on: a server behind this one answers
 //! facts    what can be asked about a request: variables, its client
 //! ```
 //! Beside the rooms stands what all of them share: the request, its wire, its body, the plan it runs by.
@@ -13,6 +14,7 @@ mod answer;
 mod course;
 mod facts;
 pub mod files;
+pub mod gateway;
 pub mod generation;
 pub mod h1;
 mod log_file;

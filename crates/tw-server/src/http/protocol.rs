@@ -11,9 +11,11 @@ use tw_core::module::Protocol;
 use tw_disk::Errno;
 use tw_net::Transport;
 use tw_rt::watch::Subject;
+use tw_upstream::Rng;
 
 use super::client::{Client, Scheme};
 use super::files::{FILES_MAX, FileTable};
+use super::gateway::idle::Idle;
 use super::generation::{Config, Generation};
 use super::h1::{self, Conn};
 use super::plan::Plan;
@@ -40,6 +42,12 @@ pub struct Http {
     pub files: WholeCell<FileTable>,
     #[expect(clippy::vec_box, reason = "a request of 2 KiB is handed over without being moved")]
     requests: RefCell<Vec<Box<Request>>>,
+    /// Connections to upstream servers that wait.
+    pub(crate) idle: Idle,
+    /// What upstream servers send is read into it.
+    pub(crate) input: Cell<Vec<u8>>,
+    /// Which upstream server is next, where that is left to chance.
+    pub(crate) random: RefCell<Rng>,
     date: Cell<(i64, [u8; 29])>,
 }
 
@@ -82,6 +90,9 @@ impl Application for Http {
             files_max,
             files: WholeCell::new(files),
             requests: RefCell::new(Vec::new()),
+            idle: Idle::default(),
+            input: Cell::default(),
+            random: RefCell::new(Rng::seeded(seed())),
             date: Cell::new((i64::MIN, [0; 29])),
         }
     }
@@ -110,7 +121,8 @@ impl Application for Http {
     }
 
     fn free_descriptor(&self) -> Room {
-        if self.files.borrow_mut().made_room(Errno::MFILE) { Room::Made } else { Room::None }
+        let has_closed = self.idle.close_one() || self.files.borrow_mut().made_room(Errno::MFILE);
+        if has_closed { Room::Made } else { Room::None }
     }
 }
 
@@ -131,6 +143,15 @@ impl Connected for Client {
 
     fn address(&self) -> &str {
         self.peer_text()
+    }
+}
+
+/// A number that no other loop begins with; the time, should the system have no random bytes.
+fn seed() -> u64 {
+    let mut random = [0; 8];
+    match rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::NONBLOCK) {
+        Ok(_) => u64::from_ne_bytes(random),
+        Err(_) => tw_rt::clock::unix().secs.unsigned_abs(),
     }
 }
 

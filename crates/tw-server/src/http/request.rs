@@ -20,6 +20,7 @@ use tw_net::Addr;
 use tw_rt::clock::UnixTime;
 
 use super::client::Client;
+use super::gateway::attempts::{Upstream, Whither};
 use super::generation::{LoopGeneration, PlanId, ServerId};
 use super::plan::Plan;
 use super::request_body::RequestBody;
@@ -87,6 +88,8 @@ pub struct Facts {
     pub(crate) part_of: Option<PartOf>,
     /// What modules keep with it.
     pub states: States,
+    /// The upstream servers that were asked.
+    pub upstream: Upstream,
 }
 
 /// What a request costs.
@@ -163,6 +166,8 @@ pub struct Course {
     pub after: After,
     /// Whether a part of the response may be sent.
     pub ranges: Ranges,
+    /// Who decides about the conditions of the request.
+    pub conditions: Conditions,
     /// What follows the path of an `alias` in a regular expression.
     pub alias_end: AliasEnd,
 }
@@ -185,6 +190,15 @@ pub enum Ranges {
     One,
     /// `Range` is ignored.
     Refused,
+}
+
+/// Who decides about `If-Modified-Since` and the other conditions of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Conditions {
+    /// They are asked of the response.
+    Open,
+    /// Whoever made the response has decided.
+    Answered,
 }
 
 /// Who chose the current URI.
@@ -284,6 +298,7 @@ impl Request {
                 told: None,
                 part_of: None,
                 states: States::default(),
+                upstream: Upstream::default(),
             },
             costs: Costs::default(),
         }
@@ -402,6 +417,7 @@ impl Request {
         self.route.realpath_root = None;
         self.facts.id.set(None);
         self.facts.states.0.clear();
+        self.facts.upstream.clear();
         self.facts.told = None;
         self.facts.part_of = None;
     }
@@ -420,6 +436,29 @@ impl Request {
     /// The request method.
     pub fn method(&self) -> Method {
         self.course.method.unwrap_or_else(|| self.head.method())
+    }
+
+    /// The name of the request method.
+    pub fn method_name(&self) -> &[u8] {
+        match self.course.method {
+            Some(method) => method.as_str().as_bytes(),
+            None => self.head.method_bytes(),
+        }
+    }
+
+    /// Path and arguments as the client sent them; `None` if something has changed them, or there is no path.
+    pub fn target_as_sent(&self) -> Option<&[u8]> {
+        let is_same = self.course.origin == Origin::Client
+            && self.head.target_has_path()
+            && self.uri.path == self.head.path()
+            && self.uri.args == self.head.args();
+        let target = self.head.target();
+        let path = if target.first() == Some(&b'/') { 0 } else {
+            // `http://host/path`
+            let host = target.windows(3).position(|three| three == b"://")? + 3;
+            host + target[host..].iter().position(|byte| *byte == b'/')?
+        };
+        is_same.then(|| &target[path..])
     }
 
     /// The disk of the location. `None` when `aio threads=…` names a pool that does not exist: then it was logged.
@@ -492,6 +531,7 @@ impl Course {
             method: None,
             after: After::KeepAlive,
             ranges: Ranges::Refused,
+            conditions: Conditions::Open,
             alias_end: AliasEnd::Nothing,
         }
     }
@@ -512,6 +552,7 @@ impl fmt::Display for Whence<'_> {
         if r.is_subrequest() {
             write!(f, ", subrequest: \"{}\"", Text(&r.uri.path))?;
         }
+        Whither(&r.facts.upstream).fmt(f)?;
         if let Some(host) = r.head.field_known(tw_http::Known::Host) {
             write!(f, ", host: \"{}\"", Text(host))?;
         }

@@ -10,6 +10,7 @@ use std::ffi::CStr;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tw_http::Framing;
 use tw_disk::{Account, Class, Disk, DiskError, File, Source as By};
 use tw_log::{Level, Text};
 
@@ -91,6 +92,11 @@ pub enum Drained {
 }
 
 impl Source {
+    /// These bytes.
+    pub fn of_bytes(bytes: Bytes) -> Self {
+        if bytes.is_empty() { Self::None } else { Self::Stored(Reader::of(bytes)) }
+    }
+
     /// The next piece, at most `want` bytes; `None` at the end. Waits for the client, or for the disk on which it is kept.
     ///
     /// Dropping the future loses nothing of the body.
@@ -127,6 +133,14 @@ impl RequestBody {
     /// Where it came from, once all of it was taken.
     pub(crate) fn finished(&mut self) -> Option<&mut Source> {
         (!self.is_pending()).then_some(&mut self.source)
+    }
+
+    /// How the body of a request with this framing goes on: with its length, if that is known now.
+    pub fn framing(&self, announced: Framing) -> Framing {
+        match announced {
+            Framing::Chunked if !self.is_pending() => Framing::Length(self.spool.len()),
+            announced => announced,
+        }
     }
 
     /// Takes the body to pull it. One that was read can be taken again and again; the rest of one that was not is the

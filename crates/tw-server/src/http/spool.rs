@@ -179,6 +179,11 @@ pub struct Reader {
 }
 
 impl Reader {
+    /// Reads these bytes.
+    pub fn of(memory: Bytes) -> Self {
+        Self { file: None, at: 0, size: 0, memory }
+    }
+
     /// Bytes still to be read.
     pub fn remaining(&self) -> u64 {
         self.memory.len() as u64 + (self.size - self.at)

@@ -56,6 +56,14 @@ impl Wire {
         }
     }
 
+    /// Tells the client something before the response: the fields of the last answer, as `103 Early Hints`. Nothing to a
+    /// client that knows no such thing, or does not take it at once.
+    pub(crate) fn inform(&self, r: &mut Request) {
+        match self {
+            Self::H1(conn) => h1::inform(conn, r),
+        }
+    }
+
     /// Waits until the client is gone.
     pub async fn gone(&self) -> Gone {
         match self {

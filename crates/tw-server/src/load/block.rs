@@ -1,9 +1,11 @@
 //! Where a block stands that is being resolved, and what its modules ask of that.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::core::location::TempPath;
 use crate::core::server::ServerSettings;
+use crate::http::gateway::Group;
 use crate::http::route::{Pattern, ServerName};
 
 /// The block of `http` that is being resolved.
@@ -13,6 +15,12 @@ pub struct Block {
     pub(super) nameless: bool,
     pub(super) server: Option<Arc<ServerSettings>>,
     pub(super) temp_paths: Vec<Arc<TempPath>>,
+    /// The name of the `upstream` that is being resolved.
+    pub(crate) upstream: Option<Arc<str>>,
+    /// The groups of servers that are written, by name.
+    pub(crate) upstreams: Arc<HashMap<Box<str>, Arc<Group>>>,
+    /// Those that URLs have made.
+    pub(crate) implicit: HashMap<Box<str>, Arc<Group>>,
 }
 
 impl Block {
@@ -24,6 +32,11 @@ impl Block {
     /// The location that is being resolved; `None` at `http` and `server`.
     pub fn location(&self) -> Option<&Pattern> {
         self.location.as_ref()
+    }
+
+    /// The groups of servers by the names of their `upstream` blocks.
+    pub fn upstreams(&self) -> &Arc<HashMap<Box<str>, Arc<Group>>> {
+        &self.upstreams
     }
 
     /// Whether the block is an `if` or a `limit_except`, which is a part of its location.

@@ -12,10 +12,11 @@ use tw_core::names::Conflicting;
 use tw_core::reach::Reach;
 
 use super::scope::{Kind, Scope};
-use super::{CORE_LOCATION, CORE_SERVER, Resolve};
+use super::{CORE_LOCATION, CORE_SERVER, CORE_UPSTREAM, Resolve};
 use crate::core::listen::Listen;
 use crate::core::location::Location;
 use crate::core::server::ServerSettings;
+use crate::core::upstream::Upstream;
 use crate::http::Http;
 use crate::http::generation::{Given, ListenGroup, PlanId, Server, ServerId};
 use crate::http::plan::{self, Plan};
@@ -34,7 +35,21 @@ pub(super) fn build(http: Scope, table: &Table<Http>, cx: &mut Resolve<'_>) -> R
     let mut built = Built::default();
     let resolved = resolve(http.raws, None, table, cx)?;
     let uses_prepared = cx.vars.uses_prepared;
-    for server in http.children {
+    let (upstreams, servers): (Vec<_>, Vec<_>) =
+        http.children.into_iter().partition(|child| matches!(child.kind, Kind::Upstream(_)));
+    // Groups come first: a location may name one that stands further down.
+    let mut groups = HashMap::new();
+    for scope in upstreams {
+        let Kind::Upstream(name) = scope.kind else { continue };
+        cx.block.upstream = Some(name.clone());
+        let settings = resolve(scope.raws, Some(&resolved), table, cx)?;
+        cx.block.upstream = None;
+        if let Some(group) = &core::<Upstream>(&settings, CORE_UPSTREAM).group {
+            groups.insert((&*name).into(), group.clone());
+        }
+    }
+    cx.block.upstreams = Arc::new(groups);
+    for server in servers {
         let span = server.span;
         let settings = resolve(server.raws, Some(&resolved), table, cx)?;
         let core = core::<ServerSettings>(&settings, CORE_SERVER);
@@ -92,7 +107,7 @@ fn locations(
             }
             Kind::If => outer_plan.ifs.push(inner_plan),
             Kind::LimitExcept(methods) => outer_plan.limit_except = Some((methods, inner_plan)),
-            Kind::Http | Kind::Server => {}
+            Kind::Http | Kind::Server | Kind::Upstream(_) => {}
         }
     }
     Ok(Locations::new(list))

@@ -1,10 +1,11 @@
 //! The blocks of `http` as written: servers, locations and what stands in them.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use tw_conf::{
     Args, ConfError, DirectiveInfo, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT, LOCATION, MAIN, Node,
-    SERVER, Span,
+    SERVER, Span, UPSTREAM,
 };
 use tw_core::load::{Loader, Raws, TakenIf, block};
 use tw_core::regex::Caseless;
@@ -30,6 +31,8 @@ pub(super) enum Kind {
     /// `if`, whose condition the rewrite module has.
     If,
     LimitExcept(MethodSet),
+    /// `upstream`, with its name.
+    Upstream(Arc<str>),
 }
 
 impl Kind {
@@ -42,6 +45,7 @@ impl Kind {
             Self::If if outer == SERVER => IF_IN_SERVER,
             Self::If => IF_IN_LOCATION,
             Self::LimitExcept(_) => LIMIT_EXCEPT,
+            Self::Upstream(_) => UPSTREAM,
         }
     }
 }
@@ -50,6 +54,7 @@ impl Kind {
 pub(super) const STRUCTURE: &[DirectiveInfo] = &[
     block("http", "{ … }", MAIN, Args::NONE).doc("The HTTP servers."),
     block("server", "{ … }", HTTP, Args::NONE).doc("A virtual server."),
+    block("upstream", "name { … }", HTTP, Args::exact(1)).doc("A group of servers that requests are passed to."),
     block("location", "[ = | ~ | ~* | ^~ ] uri { … } | @name { … }", SERVER | LOCATION, Args::range(1, 2))
         .doc("Settings of the requests whose URI matches."),
     block("if", "(condition) { … }", SERVER | LOCATION, Args::at_least(1))
@@ -101,9 +106,18 @@ impl HttpBlocks {
         loader: &mut Loader<'_>,
     ) -> Result<(), ConfError> {
         let kind = match node.name.as_str() {
-            Some("server") => {
+            Some("server") if context != UPSTREAM => {
                 loader.check_block(node, context)?;
                 Kind::Server
+            }
+            Some("upstream") => {
+                loader.check_block(node, context)?;
+                let name: Arc<str> = node.arg(0)?.lossy().into();
+                let is_known = |child: &Scope| matches!(&child.kind, Kind::Upstream(known) if *known == name);
+                if scope.children.iter().any(is_known) {
+                    return Err(node.fail(format!("duplicate upstream \"{name}\"")));
+                }
+                Kind::Upstream(name)
             }
             Some("location") => {
                 loader.check_block(node, context)?;

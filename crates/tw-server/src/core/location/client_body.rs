@@ -116,7 +116,11 @@ impl ClientBody {
 }
 
 impl TempPath {
-    fn parse(node: &Node, cx: &Cx<'_>) -> Result<Self, ConfError> {
+    /// Reads `path [level1 [level2 [level3]]]`.
+    ///
+    /// # Errors
+    /// A level that is not 1, 2 or 3.
+    pub fn parse(node: &Node, cx: &Cx<'_>) -> Result<Self, ConfError> {
         let mut levels = [0; 3];
         for (level, word) in levels.iter_mut().zip(node.args.iter().skip(1)) {
             let digits =

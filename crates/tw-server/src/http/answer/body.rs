@@ -1,10 +1,12 @@
 //! What a response carries. Pulled, never pushed: whoever writes to the client asks for the next piece when there is room.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use tw_net::Transport;
 
 use crate::http::files::OpenFile;
 use crate::http::plan::LocalFuture;
@@ -24,7 +26,27 @@ pub enum Body {
     Parts(VecDeque<Body>),
     /// Whatever a filter or an upstream makes.
     Pull(Box<dyn Pull>),
+    /// No body: after the head the connection belongs to another protocol (101).
+    Upgraded(Box<dyn Upgraded>),
 }
+
+/// What becomes of a connection after its request has changed the protocol.
+pub trait Upgraded {
+    /// Runs until it is over. `early` is what the client has sent behind its request.
+    fn run<'a>(self: Box<Self>, r: &'a mut Request, client: &'a Transport, early: Bytes) -> LocalFuture<'a, ()>;
+}
+
+/// The error of a body that was logged already.
+#[derive(Debug)]
+pub struct Told;
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("logged before")
+    }
+}
+
+impl std::error::Error for Told {}
 
 /// A span of an open file.
 #[derive(Clone)]
@@ -61,14 +83,15 @@ pub trait Pull {
     }
 }
 
-impl std::fmt::Debug for Body {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self {
             Self::Empty => "Empty",
             Self::Bytes(_) => "Bytes",
             Self::File(_) => "File",
             Self::Parts(_) => "Parts",
             Self::Pull(_) => "Pull",
+            Self::Upgraded(_) => "Upgraded",
         };
         write!(f, "Body::{kind}({:?} bytes)", self.len())
     }
@@ -78,7 +101,7 @@ impl Body {
     /// Bytes still to come; `None` when only the end will tell.
     pub fn len(&self) -> Option<u64> {
         match self {
-            Self::Empty => Some(0),
+            Self::Empty | Self::Upgraded(_) => Some(0),
             Self::Bytes(bytes) => Some(bytes.len() as u64),
             Self::File(span) => Some(span.len),
             Self::Parts(parts) => parts.iter().map(Self::len).sum(),
@@ -91,7 +114,7 @@ impl Body {
     pub fn part(&self, start: u64, len: u64) -> Option<Self> {
         let at = |n: u64, of: usize| usize::try_from(n).unwrap_or(usize::MAX).min(of);
         match self {
-            Self::Empty => Some(Self::Empty),
+            Self::Empty | Self::Upgraded(_) => Some(Self::Empty),
             Self::Bytes(bytes) => {
                 let (start, end) = (at(start, bytes.len()), at(start.saturating_add(len), bytes.len()));
                 Some(Self::Bytes(bytes.slice(start..end)))
@@ -125,7 +148,7 @@ impl Body {
     /// See [`Pull::flushes`].
     pub fn flushes(&self) -> bool {
         match self {
-            Self::Empty | Self::Bytes(_) | Self::File(_) => false,
+            Self::Empty | Self::Bytes(_) | Self::File(_) | Self::Upgraded(_) => false,
             Self::Parts(parts) => parts.front().is_some_and(Self::flushes),
             Self::Pull(stream) => stream.flushes(),
         }
@@ -146,7 +169,7 @@ impl Body {
     ) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
         Box::pin(async move {
             match self {
-                Self::Empty => Ok(None),
+                Self::Empty | Self::Upgraded(_) => Ok(None),
                 Self::Bytes(bytes) => {
                     let piece = bytes.split_to(want.min(bytes.len()));
                     Ok((!piece.is_empty()).then_some(piece))

@@ -14,14 +14,14 @@ use tw_http::{Known, LocationBase};
 use super::body::Body;
 use crate::core::location::IfModifiedSince;
 use crate::http::phases;
-use crate::http::request::{After, Ranges, Request};
+use crate::http::request::{self, After, Ranges, Request};
 
 /// Answers the conditions of the request. The error is the status to answer with instead.
 pub(crate) fn check(r: &mut Request, body: Body) -> Result<Body, u16> {
     if let Some(status) = r.course.error_status {
         r.out.status = status;
     }
-    if r.out.status != 200 || r.is_subrequest() {
+    if r.out.status != 200 || r.is_subrequest() || r.course.conditions == request::Conditions::Answered {
         return Ok(body);
     }
     let conditional = r.head.has(Known::IfModifiedSince)

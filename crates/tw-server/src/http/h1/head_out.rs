@@ -82,6 +82,9 @@ pub(super) fn encode(conn: &Conn, r: &mut Request, delimiter: Delimiter) -> usiz
 
 /// Decides whether the connection stays, and says so.
 fn connection_field(conn: &Conn, r: &mut Request) -> ConnectionField {
+    if r.out.status == 101 {
+        return ConnectionField::Upgrade;
+    }
     let keep = r.plan().core.keepalive;
     let client = &conn.client;
     let over = keep.timeout.is_zero()

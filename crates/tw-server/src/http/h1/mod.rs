@@ -21,7 +21,7 @@ pub use conn::Conn;
 pub(crate) use head_out::{Delimiter, delimiter};
 pub(crate) use idle::Unready;
 pub use input::{Input, InputError};
-pub(crate) use send::send;
+pub(crate) use send::{inform, send};
 #[cfg(test)]
 pub(crate) use serve::begin_body;
 pub(crate) use serve::serve;

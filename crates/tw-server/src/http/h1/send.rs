@@ -22,7 +22,7 @@ use super::conn::WaitError;
 use super::head_out::{self, Delimiter};
 use super::pace::Pace;
 use super::send_file::{gather, read_now, send_file};
-use crate::http::body::{Body, FileSpan};
+use crate::http::body::{Body, FileSpan, Told, Upgraded};
 use crate::http::request::{After, Request};
 use crate::http::respond;
 
@@ -44,6 +44,10 @@ pub(super) enum Failure {
 
 /// Sends the response whose head is `r.out`.
 pub(crate) async fn send(conn: &Rc<Conn>, r: &mut Request, body: Body) {
+    let body = match body {
+        Body::Upgraded(upgraded) => return upgrade(conn, r, upgraded).await,
+        body => body,
+    };
     let (delimiter, body) = head_out::frame(r, body);
     let (delimiter, head_len) = if r.head.version() == Version::HTTP_09 {
         r.course.after = After::Close;
@@ -72,6 +76,39 @@ pub(crate) async fn send(conn: &Rc<Conn>, r: &mut Request, body: Body) {
     }
 }
 
+/// Sends a head after which the connection belongs to another protocol.
+async fn upgrade(conn: &Rc<Conn>, r: &mut Request, upgraded: Box<dyn Upgraded>) {
+    r.out.content_length = None;
+    let head_len = head_out::encode(conn, r, Delimiter::None);
+    r.costs.sent.head = head_len as u64;
+    r.course.after = After::Abort;
+    conn.send_at_once(&r.plan().core);
+    let head = Bytes::copy_from_slice(&conn.client.home.buffers.head_out.borrow()[..head_len]);
+    let timeout = r.plan().core.send.timeout;
+    if let Err(failure) = write_all(r, conn, head, timeout, None).await {
+        return failed(conn, r, &failure);
+    }
+    let early = Bytes::copy_from_slice(r.head.rest());
+    r.head.consume(early.len());
+    upgraded.run(r, &conn.transport, early).await;
+}
+
+/// Sends early hints, if the client takes them at once: it can do without.
+pub(crate) fn inform(conn: &Conn, r: &mut Request) {
+    if r.head.version() < Version::HTTP_11 {
+        return;
+    }
+    let mut hints = Vec::new();
+    response::encode_early_hints(&r.facts.upstream.answer.fields, &mut hints);
+    if let Ok(written) = write_now(conn, &hints) {
+        r.count_sent(written);
+        if written < hints.len() {
+            // Half a head cannot be taken back.
+            r.course.after = After::Abort;
+        }
+    }
+}
+
 fn failed(conn: &Conn, r: &mut Request, failure: &Failure) {
     r.course.after = After::Abort;
     match failure {
@@ -86,6 +123,7 @@ fn failed(conn: &Conn, r: &mut Request, failure: &Failure) {
             let text = tw_base::Errno(e.raw_os_error().unwrap_or_default());
             r.log(Level::Info, format_args!("send() failed ({text}) while sending response to client"));
         }
+        Failure::Body(e) if e.get_ref().is_some_and(|error| error.is::<Told>()) => {}
         Failure::Body(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
             r.log(Level::Alert, format_args!("file was truncated while sending response to client"));
         }
@@ -148,7 +186,7 @@ fn first(
                 _ => 0,
             }
         }
-        Body::Parts(_) | Body::Pull(_) => 0,
+        Body::Parts(_) | Body::Pull(_) | Body::Upgraded(_) => 0,
     };
     r.count_sent(written);
     let head = &head[written.min(head_len)..head_len];
@@ -340,7 +378,7 @@ async fn send_parts(
         match part {
             Body::Bytes(bytes) if bytes.len() <= GATHER_MAX => gathered.extend_from_slice(&bytes),
             Body::File(span) if span.len <= GATHER_MAX as u64 && gather(&disk, &span, &mut gathered) => {}
-            Body::Empty => {}
+            Body::Empty | Body::Upgraded(_) => {}
             large => {
                 let bytes = Bytes::from(std::mem::take(&mut gathered));
                 write_all(r, conn, bytes, timeout, pace.as_deref_mut()).await?;
@@ -349,7 +387,7 @@ async fn send_parts(
                         send_file(r, conn, &mut span, timeout, pace.as_deref_mut()).await?
                     }
                     Body::Bytes(bytes) => write_all(r, conn, bytes, timeout, pace.as_deref_mut()).await?,
-                    Body::Empty => {}
+                    Body::Empty | Body::Upgraded(_) => {}
                     mut other @ (Body::Parts(_) | Body::Pull(_)) => {
                         let pace = pace.as_deref_mut();
                         Box::pin(pull(r, conn, Vec::new(), &mut other, Delimiter::Close, timeout, pace))

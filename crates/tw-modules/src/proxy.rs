@@ -1,0 +1,357 @@
+//! `proxy_pass` and its kin: requests go to an HTTP server behind this one (nginx: ngx_http_proxy_module). Content phase.
+//!
+//! What is sent is written anew, field by field, and never copied as a whole: what could be read in two ways does not leave.
+
+mod cookie;
+mod fields;
+mod redirect;
+mod target;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tw_conf::{
+    Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LIMIT_EXCEPT, LOCATION, SERVER, Setting, WithoutEffect, Word,
+    record,
+};
+use tw_core::module::Settings;
+use tw_core::reach::Reach;
+use tw_core::session::Session as _;
+use tw_http::Method;
+use tw_http::origin::RequestWriter;
+use tw_http::{Framing as Announced, Version};
+use tw_log::{Level, Text};
+use tw_server::core::location::Location;
+use tw_server::http::Http;
+use tw_server::http::gateway::codec::{Framing, http1::Http1};
+use tw_server::http::gateway::settings::{self, HasGateway, Kind};
+use tw_server::http::gateway::{self, Gateway, Order, Passed, Rewrite};
+use tw_server::http::plan::{Handler, Outcome, Plan, Step};
+use tw_server::http::request::Request;
+use tw_server::http::request_body;
+use tw_server::load::Resolve;
+use tw_server::vars::{Template, VarDef};
+
+use fields::Fields;
+use target::{RawTarget, Target};
+
+const ALL: u32 = HTTP | SERVER | LOCATION;
+
+/// What makes this gateway the one it is.
+const KIND: Kind = Kind {
+    prefix: "proxy_",
+    temp_path: b"proxy_temp",
+    hidden: &[
+        "Date",
+        "Server",
+        "X-Pad",
+        "X-Accel-Expires",
+        "X-Accel-Redirect",
+        "X-Accel-Limit-Rate",
+        "X-Accel-Buffering",
+        "X-Accel-Charset",
+    ],
+};
+
+/// Settings as written.
+#[derive(Default)]
+pub(crate) struct Raw {
+    gateway: settings::Raw,
+    pass: Setting<RawTarget>,
+    fields: Setting<Vec<(Word, Word)>>,
+    body: Setting<Word>,
+    method: Setting<Word>,
+    version: Setting<Version>,
+    redirects: Setting<Vec<redirect::Written>>,
+    cookie_domains: Setting<Vec<cookie::Written>>,
+    cookie_paths: Setting<Vec<cookie::Written>>,
+    cookie_flags: Setting<Vec<cookie::WrittenFlags>>,
+    pass_trailers: Setting<bool>,
+    without_effect: WithoutEffect,
+}
+
+impl HasGateway for Raw {
+    fn gateway(&mut self) -> &mut settings::Raw {
+        &mut self.gateway
+    }
+}
+
+/// Settings of one location.
+pub(crate) struct Proxy {
+    gateway: Arc<Gateway>,
+    target: Option<Target>,
+    fields: Arc<Fields>,
+    body: Option<Template>,
+    method: Option<Template>,
+    version: Version,
+    redirects: Arc<[redirect::Rule]>,
+    /// `proxy_redirect` as it is inherited: with `default`, which differs between locations.
+    written_redirects: Option<Arc<[redirect::Inherited]>>,
+    cookies: Arc<cookie::Rules>,
+    pass_trailers: bool,
+    slots: Slots,
+}
+
+/// Variables that this module stores.
+#[derive(Clone, Copy)]
+struct Slots {
+    host: u16,
+    port: u16,
+}
+
+/// Records besides those that every gateway has.
+const OWN: &[Directive<Raw>] = &[
+    record::new("proxy_pass", "URL", LOCATION | IF_IN_LOCATION | LIMIT_EXCEPT, Args::exact(1))
+        .doc("The server that answers: http://host[:port][/uri], http://unix:path[:/uri], or a group; may hold variables.")
+        .set(|raw, node, _| {
+            let target = RawTarget::read(node)?;
+            raw.pass.set_once(node, target)
+        }),
+    record::new("proxy_set_header", "field value", ALL, Args::exact(2))
+        .default("Host $proxy_host")
+        .doc("A field of the request to the upstream server; an empty value leaves it out.")
+        .set(|raw, node, _| {
+            let [name, value] = node.words()?;
+            raw.fields.push(node, (name.clone(), value.clone()));
+            Ok(())
+        }),
+    record::new("proxy_set_body", "value", ALL, Args::exact(1))
+        .doc("The body of the request to the upstream server.")
+        .set(|raw, node, _| {
+            let word = node.arg(0)?.clone();
+            raw.body.set_once(node, word)
+        }),
+    record::new("proxy_method", "method", ALL, Args::exact(1))
+        .doc("The method of the request to the upstream server.")
+        .set(|raw, node, _| {
+            let word = node.arg(0)?.clone();
+            raw.method.set_once(node, word)
+        }),
+    record::new("proxy_http_version", "1.0 | 1.1", ALL, Args::exact(1))
+        .default("1.1")
+        .since("1.1.4")
+        .doc("The version that upstream servers are spoken to in.")
+        .set(|raw, node, _| {
+            raw.version.set_one_of(node, &[("1.0", Version::HTTP_10), ("1.1", Version::HTTP_11)])
+        }),
+    record::new("proxy_redirect", "default | off | redirect replacement", ALL, Args::range(1, 2))
+        .default("default")
+        .doc("How Location and Refresh of a response are changed.")
+        .set(|raw, node, _| {
+            let rule = redirect::Written::read(node, raw.redirects.get())?;
+            raw.redirects.push(node, rule);
+            Ok(())
+        }),
+    record::new("proxy_cookie_domain", "off | domain replacement", ALL, Args::range(1, 2))
+        .default("off")
+        .since("1.1.15")
+        .doc("How the domain of cookies is changed.")
+        .set(|raw, node, _| {
+            let rule = cookie::Written::read(node, raw.cookie_domains.get())?;
+            raw.cookie_domains.push(node, rule);
+            Ok(())
+        }),
+    record::new("proxy_cookie_path", "off | path replacement", ALL, Args::range(1, 2))
+        .default("off")
+        .since("1.1.15")
+        .doc("How the path of cookies is changed.")
+        .set(|raw, node, _| {
+            let rule = cookie::Written::read(node, raw.cookie_paths.get())?;
+            raw.cookie_paths.push(node, rule);
+            Ok(())
+        }),
+    record::new("proxy_cookie_flags", "off | cookie [flag …]", ALL, Args::at_least(1))
+        .default("off")
+        .since("1.19.3")
+        .doc("Flags that cookies get or lose: secure, httponly, samesite=strict, lax or none, nosecure, nohttponly, nosamesite.")
+        .set(|raw, node, _| {
+            let rule = cookie::WrittenFlags::read(node)?;
+            raw.cookie_flags.push(node, rule);
+            Ok(())
+        }),
+    record::flag("proxy_pass_trailers", ALL)
+        .default("off")
+        .since("1.27.2")
+        .doc("Whether fields behind the body of a response are passed on.")
+        .set(|raw, node, _| raw.pass_trailers.set_flag(node)),
+    without_effect("proxy_headers_hash_max_size", "size", "512"),
+    without_effect("proxy_headers_hash_bucket_size", "size", "64"),
+    without_effect("proxy_send_lowat", "size", "0"),
+];
+
+/// Both lists.
+const LISTS: &[&[Directive<Raw>]] = &[OWN, tw_server::gateway_directives!("proxy_")];
+
+impl Settings<Http> for Proxy {
+    type Raw = Raw;
+
+    const DIRECTIVES: &'static [Directive<Raw>] = &record::joined::<_, { record::count(LISTS) }>(LISTS);
+
+    const LIMITS: &'static [tw_base::Limit] = tw_server::gateway_limits!("proxy_");
+
+    const VARIABLES: &'static [VarDef] = &[
+        VarDef::stored("proxy_host", "Name and port of the upstream server, as proxy_pass has them."),
+        VarDef::stored("proxy_port", "Port of the upstream server, as proxy_pass has it, or 80."),
+        VarDef::one(
+            "proxy_add_x_forwarded_for",
+            fields::forwarded_for,
+            "X-Forwarded-For of the request, with the client's address behind it.",
+        ),
+    ];
+
+    fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        let slots = Slots { host: cx.slot("proxy_host"), port: cx.slot("proxy_port") };
+        let target = match raw.pass.take() {
+            Some(target) => Some(target.resolve(cx)?),
+            // A part of a location has the target of the whole.
+            None if cx.block.is_nameless() => outer.and_then(|o| o.target.clone()),
+            None => None,
+        };
+        let gateway = Gateway::resolve(raw.gateway, outer.map(|o| &*o.gateway), &KIND, cx)?;
+        let fields = match (raw.fields.take(), outer) {
+            (None, Some(outer)) => outer.fields.clone(),
+            (written, _) => Arc::new(Fields::resolve(written.unwrap_or_default(), cx)?),
+        };
+        let template = |word: Option<Word>, outer: Option<&Option<Template>>, cx: &mut Resolve<'_>| match word {
+            Some(word) => cx.template(&word).map(Some),
+            None => Ok(outer.cloned().flatten()),
+        };
+        let written_redirects = match raw.redirects.take() {
+            Some(rules) => {
+                let rules = rules.into_iter().map(|rule| rule.resolve(cx)).collect::<Result<Arc<[_]>, _>>()?;
+                Some(rules)
+            }
+            None => outer.and_then(|o| o.written_redirects.clone()),
+        };
+        let redirects = redirect::rules(written_redirects.as_deref(), target.as_ref(), cx)?;
+        let cookies = cookie::Rules::resolve(
+            raw.cookie_domains.take(),
+            raw.cookie_paths.take(),
+            raw.cookie_flags.take(),
+            outer.map(|o| &*o.cookies),
+            cx,
+        )?;
+        Ok(Self {
+            gateway: Arc::new(gateway),
+            target,
+            fields,
+            body: template(raw.body.take(), outer.map(|o| &o.body), cx)?,
+            method: template(raw.method.take(), outer.map(|o| &o.method), cx)?,
+            version: raw.version.or(outer.map(|o| o.version), Version::HTTP_11),
+            redirects,
+            written_redirects,
+            cookies: Arc::new(cookies),
+            pass_trailers: raw.pass_trailers.or(outer.map(|o| o.pass_trailers), false),
+            slots,
+        })
+    }
+
+    fn are_shared(&self) -> bool {
+        self.target.is_none()
+    }
+
+    fn install(self: &Arc<Self>, plan: &mut Plan) {
+        if self.target.is_some() {
+            plan.set_content(self.clone());
+        }
+    }
+
+    fn reach(&self, _: &Location, reach: &mut Reach) {
+        if self.target.is_some() {
+            self.gateway.reach(reach);
+        }
+    }
+}
+
+impl Handler for Proxy {
+    fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        Step::Wait(Box::pin(self.pass(r)))
+    }
+}
+
+impl Proxy {
+    async fn pass(&self, r: &mut Request) -> Outcome {
+        let Some(target) = &self.target else { return Outcome::Pass };
+        let to = match target.of(r) {
+            Ok(to) => to,
+            Err(message) => {
+                r.log(Level::Error, format_args!("{message}"));
+                return Outcome::Status(500);
+            }
+        };
+        r.set_slot(self.slots.host, &to.host);
+        r.set_slot(self.slots.port, &to.port);
+        let sends_client_body = self.gateway.pass_request_body && self.body.is_none() && !r.is_subrequest();
+        if sends_client_body && self.gateway.request_buffering {
+            if let Err(status) = request_body::read(r).await {
+                return Outcome::Status(status);
+            }
+        }
+        let own = self.body.as_ref().map(|body| Bytes::from(body.value(r)));
+        let (announced, body) = match own {
+            Some(body) => (Announced::Length(body.len() as u64), Passed::Bytes(body)),
+            None if sends_client_body => (r.body.framing(r.head.framing()), Passed::Client),
+            None => (Announced::None, Passed::Nothing),
+        };
+        let mut method = Vec::new();
+        match &self.method {
+            Some(template) => template.eval(r, &mut method),
+            None => method.extend_from_slice(r.method_name()),
+        }
+        let mut uri = Vec::new();
+        to.uri.push(r, &mut uri);
+        if uri.is_empty() {
+            r.log(Level::Error, format_args!("zero length URI to proxy"));
+            return Outcome::Status(500);
+        }
+        let announced = match announced {
+            // HTTP/1.0 has no chunks: then the end of the connection would be the end of the body.
+            Announced::Chunked if self.version < Version::HTTP_11 => return Outcome::Status(411),
+            announced => announced,
+        };
+        let mut head = Vec::with_capacity(512);
+        let written = RequestWriter::begin(&mut head, &method, &uri, self.version).and_then(|mut writer| {
+            self.fields.write(r, &mut writer, announced, self.gateway.pass_request_headers, &to.host)?;
+            Ok(writer.end())
+        });
+        let framing = match written {
+            Ok(Announced::Chunked) => Framing::Chunked,
+            Ok(_) => Framing::Plain,
+            Err(error) => {
+                r.log(Level::Error, format_args!("{error}, URI \"{}\"", Text(&uri)));
+                return Outcome::Status(400);
+            }
+        };
+        let sent_method = Method::of(&method);
+        let codec = Http1::new(sent_method, self.gateway.buffer_size, self.pass_trailers);
+        let order = Order {
+            gateway: &self.gateway,
+            group: to.group,
+            url: ("http://", uri.into()),
+            head: head.into(),
+            body,
+            framing,
+            codec,
+            rewrite: self,
+        };
+        gateway::pass(r, order).await
+    }
+}
+
+impl Rewrite for Proxy {
+    fn location(&self, r: &Request, value: &[u8], is_refresh: bool) -> Option<Vec<u8>> {
+        redirect::apply(&self.redirects, r, value, is_refresh)
+    }
+
+    fn cookie(&self, r: &Request, value: &[u8]) -> Option<Vec<u8>> {
+        self.cookies.apply(r, value)
+    }
+}
+
+// DIFF(nginx): directives that size nginx's hash tables, or say what a socket must take, are accepted and change nothing.
+const fn without_effect(name: &'static str, syntax: &'static str, default: &'static str) -> Directive<Raw> {
+    record::new(name, syntax, ALL, Args::exact(1))
+        .default(default)
+        .doc("Accepted and without effect: there is no table or buffer here that needs this size.")
+        .set(|raw, node, _| raw.without_effect.set_once(node))
+}

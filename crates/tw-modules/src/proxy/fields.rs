@@ -1,0 +1,97 @@
+//! The fields of a request to an upstream server: those of the client, and what `proxy_set_header` says instead.
+
+use tw_conf::{ConfError, Word};
+use tw_http::origin::{RequestWriter, WriteError};
+use tw_http::{Framing, Known};
+use tw_server::http::request::Request;
+use tw_server::load::Resolve;
+use tw_server::vars::{Template, Value};
+
+/// Fields that are set here and not taken from the client.
+const USUAL: &[&str] =
+    &["Connection", "Proxy-Connection", "TE", "Keep-Alive", "Expect", "Upgrade", "Trailer"];
+
+/// What `proxy_set_header` says at one location.
+pub(super) struct Fields {
+    /// What is written, in order.
+    set: Vec<(Box<[u8]>, Template)>,
+    /// `Host`, if something else than the target's is to be sent.
+    host: Option<Template>,
+    /// What is not taken from the client: names in lower case.
+    replaced: Vec<Box<[u8]>>,
+}
+
+impl Fields {
+    pub(super) fn resolve(written: Vec<(Word, Word)>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        let mut fields = Self { set: Vec::new(), host: None, replaced: Vec::new() };
+        fields.replaced.extend(USUAL.iter().map(|name| name.to_ascii_lowercase().into_bytes().into()));
+        for (name, value) in written {
+            let template = cx.template(&value)?;
+            if name.bytes.eq_ignore_ascii_case(b"Host") {
+                fields.host = Some(template);
+                continue;
+            }
+            fields.replaced.push(name.bytes.to_ascii_lowercase().into());
+            fields.set.push((name.bytes, template));
+        }
+        Ok(fields)
+    }
+
+    /// Writes all fields.
+    pub(super) fn write(
+        &self,
+        r: &Request,
+        writer: &mut RequestWriter<'_>,
+        announced: Framing,
+        passes_client: bool,
+        host: &[u8],
+    ) -> Result<(), WriteError> {
+        let mut value = Vec::new();
+        match &self.host {
+            Some(template) => template.eval(r, &mut value),
+            None => value.extend_from_slice(host),
+        }
+        // HTTP/1.1 needs one.
+        let host = if value.is_empty() { host } else { &value };
+        writer.field(b"Host", host)?;
+        let mut sets_length = false;
+        for (name, template) in &self.set {
+            let mut value = Vec::new();
+            template.eval(r, &mut value);
+            if value.is_empty() {
+                continue;
+            }
+            let known = Known::find(name);
+            // How long the body is, nobody may say differently from how it is sent.
+            if matches!(known, Some(Known::ContentLength | Known::TransferEncoding)) {
+                sets_length |= true;
+                continue;
+            }
+            writer.field(name, &value)?;
+        }
+        let _ = sets_length;
+        writer.framing(announced)?;
+        if passes_client {
+            for (name, value) in r.head.fields() {
+                let known = Known::find(name);
+                if matches!(known, Some(Known::Host | Known::ContentLength | Known::TransferEncoding))
+                    || self.replaced.iter().any(|replaced| replaced.eq_ignore_ascii_case(name))
+                {
+                    continue;
+                }
+                writer.field(name, value)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `$proxy_add_x_forwarded_for`
+pub(super) fn forwarded_for(r: &Request, out: &mut Vec<u8>) -> Value {
+    for value in r.head.field_all(b"X-Forwarded-For") {
+        out.extend_from_slice(value);
+        out.extend_from_slice(b", ");
+    }
+    out.extend_from_slice(r.client_text().as_bytes());
+    Value::Found
+}

@@ -1,0 +1,156 @@
+//! `proxy_redirect`: `Location` and `Refresh` of a response, changed so that the client finds its way here.
+
+use std::sync::Arc;
+
+use tw_conf::{ConfError, Node, Word};
+use tw_core::regex::{Caseless, Match, Regex};
+use tw_core::session::Session as _;
+use tw_server::http::request::Request;
+use tw_server::http::route::Pattern;
+use tw_server::load::Resolve;
+use tw_server::vars::Template;
+
+use super::target::Target;
+
+/// `proxy_redirect` as written.
+pub(super) enum Written {
+    Off,
+    Default(Word),
+    Rule(Word, Word),
+}
+
+/// The same for inner blocks, where `default` may mean something else.
+#[derive(Clone)]
+pub(super) enum Inherited {
+    Off,
+    Default,
+    Rule(Rule),
+}
+
+/// What is replaced, and by what.
+#[derive(Clone)]
+pub(super) struct Rule {
+    from: From,
+    to: Template,
+}
+
+#[derive(Clone)]
+enum From {
+    /// A beginning, which may hold variables.
+    Prefix(Template),
+    Regex(Arc<Regex>),
+}
+
+impl Written {
+    pub(super) fn read(node: &Node, before: Option<&Vec<Self>>) -> Result<Self, ConfError> {
+        let first = node.arg(0)?;
+        let Some(second) = node.args.get(1) else {
+            return match &*first.bytes {
+                b"off" => Ok(Self::Off),
+                b"default" if before.is_some_and(|rules| !rules.is_empty()) => Err(node.fail("\"proxy_redirect default\" must be the first")),
+                b"default" => Ok(Self::Default(first.clone())),
+                b"false" => Err(node.fail("invalid parameter \"false\", use \"off\" instead")),
+                _ => Err(node.fail(format!("invalid parameter \"{first}\""))),
+            };
+        };
+        Ok(Self::Rule(first.clone(), second.clone()))
+    }
+
+    pub(super) fn resolve(self, cx: &mut Resolve<'_>) -> Result<Inherited, ConfError> {
+        let (from, to) = match self {
+            Self::Off => return Ok(Inherited::Off),
+            Self::Default(_) => return Ok(Inherited::Default),
+            Self::Rule(from, to) => (from, to),
+        };
+        let pattern = match &*from.bytes {
+            [b'~', b'*', rest @ ..] => Some((rest, Caseless::Yes)),
+            [b'~', rest @ ..] => Some((rest, Caseless::No)),
+            _ => None,
+        };
+        let from = match pattern {
+            None => From::Prefix(cx.template(&from)?),
+            Some((pattern, caseless)) => {
+                let regex = cx.regex(pattern, caseless);
+                From::Regex(regex.map_err(|error| {
+                    let shown = String::from_utf8_lossy(pattern);
+                    ConfError::new(format!("regex compilation failed: {error} in \"{shown}\"")).at(from.span)
+                })?)
+            }
+        };
+        Ok(Inherited::Rule(Rule { from, to: cx.template(&to)? }))
+    }
+}
+
+/// The rules of one location.
+pub(super) fn rules(
+    written: Option<&[Inherited]>,
+    target: Option<&Target>,
+    cx: &mut Resolve<'_>,
+) -> Result<Arc<[Rule]>, ConfError> {
+    let usual = [Inherited::Default];
+    let Some(target) = target else { return Ok([].into()) };
+    let mut rules = Vec::new();
+    for rule in written.unwrap_or(&usual) {
+        match rule {
+            Inherited::Off => return Ok([].into()),
+            Inherited::Rule(rule) => rules.push(rule.clone()),
+            Inherited::Default => match target.fixed() {
+                None if written.is_some() => {
+                    return Err(ConfError::new(
+                        "\"proxy_redirect default\" cannot be used with \"proxy_pass\" directive with variables",
+                    ));
+                }
+                None => {}
+                Some(fixed) => {
+                    let location = match cx.block.location() {
+                        Some(Pattern::Exact(uri) | Pattern::Prefix { uri, .. }) => uri.clone(),
+                        _ => b"/".as_slice().into(),
+                    };
+                    // With a path in the URL, that path stands for the location; without, the whole server does.
+                    let (from, to) = if fixed.has_path() {
+                        (fixed.url.to_vec(), location)
+                    } else {
+                        ([&fixed.url, b"/".as_slice()].concat(), b"/".as_slice().into())
+                    };
+                    rules.push(Rule { from: From::Prefix(Template::text(&from)), to: Template::text(&to) });
+                }
+            },
+        }
+    }
+    Ok(rules.into())
+}
+
+/// The value after the first rule that holds; `None` if none does.
+pub(super) fn apply(rules: &[Rule], r: &Request, value: &[u8], is_refresh: bool) -> Option<Vec<u8>> {
+    let begin = if is_refresh { url_in_refresh(value)? } else { 0 };
+    let (before, url) = value.split_at(begin);
+    rules.iter().find_map(|rule| Some([before, &*rule.apply(r, url)?].concat()))
+}
+
+/// Where the URL of a `Refresh` begins.
+fn url_in_refresh(value: &[u8]) -> Option<usize> {
+    let at = value.windows(4).position(|four| four.eq_ignore_ascii_case(b"url="))?;
+    Some(at + 4)
+}
+
+impl Rule {
+    pub(super) fn apply(&self, r: &Request, value: &[u8]) -> Option<Vec<u8>> {
+        let mut changed = Vec::new();
+        match &self.from {
+            From::Prefix(prefix) => {
+                let prefix = prefix.value(r);
+                let rest = value.strip_prefix(&*prefix)?;
+                self.to.eval(r, &mut changed);
+                changed.extend_from_slice(rest);
+            }
+            From::Regex(regex) => {
+                if r.matches(regex, value) != Ok(Match::Yes) {
+                    return None;
+                }
+                r.store_named_captures(regex);
+                self.to.eval(r, &mut changed);
+            }
+        }
+        Some(changed)
+    }
+}

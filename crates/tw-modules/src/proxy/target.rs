@@ -1,0 +1,241 @@
+//! Where `proxy_pass` leads: read once if it is constant, for every request if it has variables.
+
+use std::sync::Arc;
+
+use tw_conf::{ConfError, Node, Span, Word};
+use tw_http::escape::Escape;
+use tw_server::core::upstream;
+use tw_server::http::gateway::Group;
+use tw_server::http::request::Request;
+use tw_server::http::route::Pattern;
+use tw_server::load::Resolve;
+use tw_server::vars::Template;
+
+/// The port of a URL that names none.
+const PORT: u16 = 80;
+
+/// `proxy_pass` as written.
+pub(super) struct RawTarget {
+    url: Word,
+}
+
+/// Where requests go.
+#[derive(Clone)]
+pub(super) enum Target {
+    /// Always there.
+    Fixed(Arc<Fixed>),
+    /// That depends on the request.
+    Variable {
+        url: Template,
+        /// Groups by name.
+        groups: Groups,
+    },
+}
+
+/// All groups of the configuration.
+type Groups = Arc<std::collections::HashMap<Box<str>, Arc<Group>>>;
+
+/// A target without variables.
+pub(super) struct Fixed {
+    /// The URL as written.
+    pub(super) url: Box<[u8]>,
+    host: Box<[u8]>,
+    port: Box<[u8]>,
+    /// The path in it, if there is one.
+    path: Option<Box<[u8]>>,
+    /// How much of the request's path it stands for.
+    location: usize,
+    group: Arc<Group>,
+}
+
+/// The target of one request.
+pub(super) struct To {
+    /// `$proxy_host`
+    pub(super) host: Box<[u8]>,
+    /// `$proxy_port`
+    pub(super) port: Box<[u8]>,
+    pub(super) group: Arc<Group>,
+    pub(super) uri: Uri,
+}
+
+/// What is asked for.
+pub(super) enum Uri {
+    /// What the client asked for; as it was sent, if nothing has changed it.
+    Client,
+    /// This path stands for so many bytes of the request's.
+    Instead(Box<[u8]>, usize),
+    /// Exactly this.
+    Whole(Box<[u8]>),
+}
+
+/// The parts of a URL.
+struct Parts<'a> {
+    /// Host and port, or a path of a socket.
+    host: &'a [u8],
+    path: Option<&'a [u8]>,
+}
+
+impl RawTarget {
+    pub(super) fn read(node: &Node) -> Result<Self, ConfError> {
+        let url = node.arg(0)?;
+        let has_variables = url.bytes.contains(&b'$');
+        if !has_variables && let Err(message) = parts(&url.bytes) {
+            return Err(node.fail(message));
+        }
+        Ok(Self { url: url.clone() })
+    }
+
+    pub(super) fn resolve(self, cx: &mut Resolve<'_>) -> Result<Target, ConfError> {
+        let at = |error: ConfError, span: Span| error.at(span);
+        if self.url.bytes.contains(&b'$') {
+            return Ok(Target::Variable { url: cx.template(&self.url)?, groups: cx.block.upstreams().clone() });
+        }
+        let fail = |message: String| at(ConfError::new(message), self.url.span);
+        let Parts { host, path } = parts(&self.url.bytes).map_err(fail)?;
+        let is_pattern = match cx.block.location() {
+            Some(Pattern::Regex(_) | Pattern::Named(_)) => true,
+            _ => cx.block.is_nameless(),
+        };
+        if path.is_some() && is_pattern {
+            return Err(fail(
+                "\"proxy_pass\" cannot have URI part in location given by regular expression, or inside named location, or inside \"if\" statement, or inside \"limit_except\" block"
+                    .to_owned(),
+            ));
+        }
+        let location = match cx.block.location() {
+            Some(Pattern::Exact(uri) | Pattern::Prefix { uri, .. }) => uri.len(),
+            _ => 0,
+        };
+        let text = String::from_utf8_lossy(host).into_owned();
+        let group = upstream::named(&text, PORT, cx)
+            .map_err(|error| fail(format!("{error} in upstream \"{text}\"")))?;
+        let (host, port) = shown(host);
+        Ok(Target::Fixed(Arc::new(Fixed {
+            url: self.url.bytes.clone(),
+            host,
+            port,
+            path: path.map(Into::into),
+            location,
+            group,
+        })))
+    }
+}
+
+impl Target {
+    /// Where `r` goes. The error is for the log.
+    pub(super) fn of(&self, r: &Request) -> Result<To, String> {
+        match self {
+            Self::Fixed(fixed) => Ok(To {
+                host: fixed.host.clone(),
+                port: fixed.port.clone(),
+                group: fixed.group.clone(),
+                uri: match &fixed.path {
+                    Some(path) => Uri::Instead(path.clone(), fixed.location),
+                    None => Uri::Client,
+                },
+            }),
+            Self::Variable { url, groups } => {
+                let url = url.value(r);
+                let Parts { host, path } = parts(&url)?;
+                let text = String::from_utf8_lossy(host);
+                let group = match groups.get(&*text) {
+                    Some(group) => group.clone(),
+                    None => upstream::alone(&text, PORT).map_err(|error| format!("{error} in upstream \"{text}\""))?,
+                };
+                let (host, port) = shown(host);
+                let uri = match path {
+                    Some(path) => Uri::Whole(path.into()),
+                    None => Uri::Client,
+                };
+                Ok(To { host, port, group, uri })
+            }
+        }
+    }
+
+    /// The target, if it does not depend on the request.
+    pub(super) fn fixed(&self) -> Option<&Fixed> {
+        match self {
+            Self::Fixed(fixed) => Some(fixed),
+            Self::Variable { .. } => None,
+        }
+    }
+}
+
+impl Fixed {
+    /// Whether a path stands in the URL.
+    pub(super) fn has_path(&self) -> bool {
+        self.path.is_some()
+    }
+}
+
+impl Uri {
+    /// Appends what is asked for.
+    pub(super) fn push(&self, r: &Request, out: &mut Vec<u8>) {
+        match self {
+            Self::Whole(uri) => {
+                if uri.first() == Some(&b'?') {
+                    out.push(b'/');
+                }
+                out.extend_from_slice(uri);
+            }
+            Self::Client => match r.target_as_sent() {
+                Some(target) => out.extend_from_slice(target),
+                None => push_path(r, 0, out),
+            },
+            Self::Instead(path, location) => {
+                out.extend_from_slice(path);
+                push_path(r, (*location).min(r.uri.path.len()), out);
+            }
+        }
+    }
+}
+
+/// Appends the path of the request from `from` on, escaped, and its arguments.
+fn push_path(r: &Request, from: usize, out: &mut Vec<u8>) {
+    Escape::Uri.push(&r.uri.path[from..], out);
+    if !r.uri.args.is_empty() {
+        out.push(b'?');
+        out.extend_from_slice(&r.uri.args);
+    }
+}
+
+/// Host and port as `$proxy_host` and `$proxy_port` have them.
+fn shown(host: &[u8]) -> (Box<[u8]>, Box<[u8]>) {
+    if host.starts_with(b"unix:") {
+        return (b"localhost".as_slice().into(), b"".as_slice().into());
+    }
+    let port = match host.iter().rposition(|byte| *byte == b':') {
+        Some(at) if !host[at..].contains(&b']') => &host[at + 1..],
+        _ => b"80",
+    };
+    // The port that everybody expects is not said.
+    let name = match host.strip_suffix(b":80") {
+        Some(name) if port == b"80" => name,
+        _ => host,
+    };
+    (name.into(), port.into())
+}
+
+fn parts(url: &[u8]) -> Result<Parts<'_>, String> {
+    const SCHEME: &[u8] = b"http://";
+    let rest = match url.get(..SCHEME.len()) {
+        Some(scheme) if scheme.eq_ignore_ascii_case(SCHEME) => &url[SCHEME.len()..],
+        _ if url.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"https://")) => {
+            return Err("https protocol requires SSL support".to_owned());
+        }
+        _ => return Err("invalid URL prefix".to_owned()),
+    };
+    let end = if rest.get(..5).is_some_and(|unix| unix.eq_ignore_ascii_case(b"unix:")) {
+        match rest[5..].iter().position(|byte| *byte == b':') {
+            Some(at) => return Ok(Parts { host: &rest[..5 + at], path: Some(&rest[6 + at..]).filter(|path| !path.is_empty()) }),
+            None => rest.len(),
+        }
+    } else {
+        rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len())
+    };
+    let (host, path) = rest.split_at(end);
+    if host.is_empty() {
+        return Err("no host in upstream".to_owned());
+    }
+    Ok(Parts { host, path: Some(path).filter(|path| !path.is_empty()) })
+}

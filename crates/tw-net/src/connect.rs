@@ -1,0 +1,140 @@
+//! Connections that we open: a socket that has begun to connect, never one that is waited for.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+use socket2::{Domain, SockAddr, Socket as RawSocket, Type};
+use tw_rt::{FirstBytes, Socket};
+
+use crate::Addr;
+
+/// How a connection is opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConnectOptions {
+    /// The address to come from. Port 0: the kernel chooses one per destination.
+    pub bind: Option<SocketAddr>,
+    /// Whether that address need not be ours (`IP_TRANSPARENT`, a privileged option).
+    pub transparent: bool,
+    /// `SO_KEEPALIVE`
+    pub keepalive: bool,
+    /// `SO_RCVBUF`, bytes.
+    pub receive_buffer: Option<usize>,
+    /// `SO_SNDBUF`, bytes.
+    pub send_buffer: Option<usize>,
+}
+
+/// Begins a connection to `to`. The first write is possible once it is there; what became of it, [`Socket::take_error`]
+/// tells. Never waits: three to four system calls.
+///
+/// # Errors
+/// Those of `socket()`, `bind()` and `connect()`: no descriptor or port left, an address that is not ours, a Unix socket
+/// that nobody listens on or whose queue is full (`EAGAIN`).
+pub fn connect(to: &Addr, options: &ConnectOptions) -> io::Result<Socket> {
+    match to {
+        Addr::Inet(to) => {
+            let socket = RawSocket::new(Domain::for_address(*to), Type::STREAM.nonblocking(), None)?;
+            prepare(&socket, options)?;
+            if let Some(from) = options.bind {
+                if options.transparent {
+                    match from {
+                        SocketAddr::V4(_) => socket.set_ip_transparent_v4(true)?,
+                        SocketAddr::V6(_) => socket.set_ip_transparent_v6(true)?,
+                    }
+                } else if from.port() == 0 {
+                    // Not known before Linux 4.2: then there are fewer ports, and nothing else.
+                    let _ = tw_sys::sockopt::set_ip_bind_address_no_port(&socket, true);
+                }
+                socket.bind(&from.into())?;
+            }
+            begin(&socket, &(*to).into())?;
+            // What is sent is complete: nothing is gained by holding back its end.
+            socket.set_tcp_nodelay(true)?;
+            Ok(Socket::connecting_tcp(socket.into()))
+        }
+        Addr::Unix(Some(path)) => {
+            let socket = RawSocket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
+            prepare(&socket, options)?;
+            begin(&socket, &SockAddr::unix(path)?)?;
+            Ok(Socket::unix(OwnedFd::from(socket), FirstBytes::Later))
+        }
+        Addr::Unix(None) => Err(io::ErrorKind::AddrNotAvailable.into()),
+    }
+}
+
+fn prepare(socket: &RawSocket, options: &ConnectOptions) -> io::Result<()> {
+    if options.keepalive {
+        socket.set_keepalive(true)?;
+    }
+    if let Some(size) = options.receive_buffer {
+        socket.set_recv_buffer_size(size)?;
+    }
+    if let Some(size) = options.send_buffer {
+        socket.set_send_buffer_size(size)?;
+    }
+    Ok(())
+}
+
+fn begin(socket: &RawSocket, to: &SockAddr) -> io::Result<()> {
+    match socket.connect(to) {
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => Ok(()),
+        outcome => outcome,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::net::{Ipv4Addr, TcpListener};
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    fn on_loop<T: 'static>(test: impl AsyncFnOnce() -> T) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime can be built").block_on(test())
+    }
+
+    #[test]
+    fn connects_and_says_why_it_did_not() {
+        on_loop(async || {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let to = Addr::Inet(listener.local_addr().unwrap());
+            let options = ConnectOptions {
+                bind: Some(SocketAddr::from(([127, 0, 0, 9], 0))),
+                keepalive: true,
+                ..ConnectOptions::default()
+            };
+            let socket = connect(&to, &options).unwrap();
+            socket.writable().await.unwrap();
+            socket.take_error().unwrap();
+            assert_eq!(socket.try_write(b"hello").unwrap(), 5);
+            let (mut accepted, from) = listener.accept().unwrap();
+            assert_eq!(from.ip().to_string(), "127.0.0.9");
+            let mut came = [0; 5];
+            accepted.read_exact(&mut came).unwrap();
+            assert_eq!(&came, b"hello");
+            drop(listener);
+            let refused = connect(&to, &ConnectOptions::default()).unwrap();
+            refused.writable().await.unwrap();
+            assert_eq!(refused.take_error().unwrap_err().raw_os_error(), Some(rustix::io::Errno::CONNREFUSED.raw_os_error()));
+        });
+    }
+
+    #[test]
+    fn unix_sockets_answer_at_once() {
+        on_loop(async || {
+            let path = std::env::temp_dir().join(format!("tw-net-{}-connect.sock", std::process::id()));
+            let listener = UnixListener::bind(&path).unwrap();
+            let to = Addr::Unix(Some(path.clone().into()));
+            let socket = connect(&to, &ConnectOptions::default()).unwrap();
+            assert_eq!(socket.try_write(b"x").unwrap(), 1);
+            let (mut accepted, _) = listener.accept().unwrap();
+            let mut came = [0; 1];
+            accepted.read_exact(&mut came).unwrap();
+            std::fs::remove_file(&path).unwrap();
+            let error = connect(&to, &ConnectOptions::default()).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        });
+    }
+}

@@ -1,0 +1,218 @@
+//! From the head of an upstream server's response to the one that the client gets (nginx: ngx_http_upstream).
+
+use bytes::Bytes;
+use tw_http::fields::{Name, Value};
+use tw_http::{Known, Method, date, target};
+use tw_log::{Level, Text};
+use tw_upstream::Outcome as End;
+
+use super::body::{self, Announced, Coming};
+use super::codec::Codec;
+use super::exchange::{Exchange, Rewrite, give_back, now_ms};
+use super::fault::Stage;
+use super::settings::{Gateway, Ignored};
+use super::tunnel;
+use crate::http::body::Body;
+use crate::http::plan::Outcome;
+use crate::http::request::{Conditions, Ranges, Request};
+
+/// Answers the client with what an upstream server has said.
+pub(super) async fn respond<C: Codec>(
+    r: &mut Request,
+    gateway: &Gateway,
+    rewrite: &dyn Rewrite,
+    mut exchange: Exchange<C>,
+) -> Outcome {
+    let status = r.facts.upstream.answer.status;
+    if let Some(attempt) = r.facts.upstream.current() {
+        attempt.status = status;
+        (attempt.sent, attempt.received) = (exchange.link.sent.get(), exchange.link.received.get());
+    }
+    if status >= 300 && is_intercepted(r, gateway, status) {
+        if status == 401 {
+            copy_all(r, Known::WwwAuthenticate);
+        }
+        abandon(exchange, r);
+        return Outcome::Status(status);
+    }
+    if !gateway.ignored.has(Ignored::REDIRECT)
+        && let Some(to) = r.facts.upstream.answer.fields.share(b"X-Accel-Redirect")
+    {
+        abandon(exchange, r);
+        return redirect(r, &to);
+    }
+    let buffering = head(r, gateway, rewrite);
+    if exchange.codec.is_tunnel() {
+        return tunnel::open(r, exchange, gateway.read_timeout);
+    }
+    let announced = r.facts.upstream.answer.content_length;
+    if r.method() == Method::Head || matches!(status, 204 | 304) {
+        body::finish(exchange, r);
+        return Outcome::Respond(match announced {
+            Some(len) => Body::Pull(Box::new(Announced(len))),
+            None => Body::Empty,
+        });
+    }
+    match body::at_once(&mut exchange, r) {
+        Ok(Some(bytes)) => {
+            if let Some(attempt) = r.facts.upstream.current() {
+                attempt.length = bytes.len() as u64;
+            }
+            body::finish(exchange, r);
+            Outcome::Respond(if bytes.is_empty() { Body::Empty } else { Body::Bytes(bytes) })
+        }
+        Ok(None) => {
+            Outcome::Respond(Body::Pull(Box::new(Coming::new(exchange, gateway.read_timeout, !buffering))))
+        }
+        Err(fault) => {
+            r.log(Level::Error, format_args!("{}", fault.line(Stage::ReadingBody)));
+            Outcome::Status(502)
+        }
+    }
+}
+
+/// Whether `error_page` answers instead.
+fn is_intercepted(r: &Request, gateway: &Gateway, status: u16) -> bool {
+    gateway.intercept_errors && r.plan().core.error_pages.iter().any(|page| page.codes.contains(&status))
+}
+
+/// Ends an exchange whose body nobody wants: its connection is closed unless nothing is left of it.
+fn abandon<C: Codec>(mut exchange: Exchange<C>, r: &mut Request) {
+    match body::at_once(&mut exchange, r) {
+        Ok(Some(_)) => body::finish(exchange, r),
+        Ok(None) | Err(_) => {
+            body::note(&exchange, r);
+            let Exchange { lease, sending, .. } = exchange;
+            lease.status(r.facts.upstream.answer.status);
+            let _ = lease.done(End::Success, now_ms());
+            give_back(r, sending);
+        }
+    }
+}
+
+/// `X-Accel-Redirect`: something here answers instead, with some of the fields.
+fn redirect(r: &mut Request, to: &Bytes) -> Outcome {
+    for known in [Known::SetCookie, Known::CacheControl, Known::Expires] {
+        copy_all(r, known);
+    }
+    copy_named(r, b"Content-Disposition");
+    if let Some(kind) = r.facts.upstream.answer.fields.share(Known::ContentType.as_str().as_bytes()) {
+        set_content_type(r, &kind);
+    }
+    if to.first() == Some(&b'@') {
+        return Outcome::Named(to.to_vec().into());
+    }
+    let (path, args) = target::split_args(to);
+    let mut normal = Vec::new();
+    if path.first() != Some(&b'/') || target::normalize(path, true, &mut normal).is_err() {
+        r.log(Level::Error, format_args!("unsafe URI \"{}\" was detected", Text(to)));
+        return Outcome::Status(404);
+    }
+    if r.method() != Method::Head {
+        r.course.method = Some(Method::Get);
+    }
+    Outcome::Redirect { path: normal, args: args.to_vec() }
+}
+
+fn copy_all(r: &mut Request, known: Known) {
+    copy_named(r, known.as_str().as_bytes());
+}
+
+fn copy_named(r: &mut Request, name: &[u8]) {
+    let Request { facts, out, .. } = r;
+    for (known, value) in facts.upstream.answer.fields.iter() {
+        if known.eq_ignore_ascii_case(name) {
+            out.fields.append(Name::Copy(known), Value::Copy(value));
+        }
+    }
+}
+
+/// The media type, and its character set apart from it, as filters want them.
+fn set_content_type(r: &mut Request, value: &Bytes) {
+    const CHARSET: &[u8] = b"charset=";
+    let split = value.iter().position(|b| *b == b';').and_then(|at| {
+        let rest = value[at + 1..].trim_ascii_start();
+        let is_charset = rest.len() > CHARSET.len() && rest[..CHARSET.len()].eq_ignore_ascii_case(CHARSET);
+        let charset = value.slice_ref(rest).slice(CHARSET.len()..);
+        (is_charset && !charset.contains(&b';')).then(|| (value.slice(..at), charset))
+    });
+    (r.out.content_type, r.out.charset) = split.unwrap_or_else(|| (value.clone(), Bytes::new()));
+}
+
+/// Makes the head. Whether the body is to be read ahead of the client.
+fn head(r: &mut Request, gateway: &Gateway, rewrite: &dyn Rewrite) -> bool {
+    let answer = std::mem::take(&mut r.facts.upstream.answer);
+    let mut buffering = gateway.buffering;
+    r.out.status = answer.status;
+    r.out.status_line = answer.status_line.clone();
+    r.out.content_length = answer.content_length;
+    // What the upstream server has decided about conditions is not decided again.
+    r.course.conditions = Conditions::Answered;
+    if gateway.force_ranges {
+        r.course.ranges = Ranges::One;
+    }
+    for (name, value) in answer.fields.iter() {
+        let known = Known::find(name);
+        match known {
+            Some(Known::XAccelBuffering) if !gateway.ignored.has(Ignored::BUFFERING) => {
+                if value.eq_ignore_ascii_case(b"no") {
+                    buffering = false;
+                } else if value.eq_ignore_ascii_case(b"yes") {
+                    buffering = true;
+                }
+            }
+            Some(Known::XAccelLimitRate) if !gateway.ignored.has(Ignored::LIMIT_RATE) => {
+                if let Some(rate) = tw_conf::units::number(value) {
+                    r.costs.limit_rate = Some(rate);
+                }
+            }
+            Some(Known::XAccelCharset) if !gateway.ignored.has(Ignored::CHARSET) => {
+                r.facts.upstream.charset = Some(Bytes::copy_from_slice(value));
+            }
+            _ => {}
+        }
+        // These belong to the connection, or have a place of their own.
+        if matches!(
+            known,
+            Some(Known::Connection | Known::KeepAlive | Known::TransferEncoding | Known::ContentLength | Known::Trailer)
+        ) || gateway.hides(name)
+        {
+            continue;
+        }
+        match known {
+            Some(Known::ContentType) => set_content_type(r, &Bytes::copy_from_slice(value)),
+            Some(Known::AcceptRanges) if gateway.force_ranges => {}
+            Some(Known::Location) => append(r, name, value, rewrite.location(r, value, false)),
+            Some(Known::Refresh) => append(r, name, value, rewrite.location(r, value, true)),
+            Some(Known::SetCookie) => append(r, name, value, rewrite.cookie(r, value)),
+            Some(Known::LastModified) => {
+                r.out.last_modified = date::parse(value);
+                append(r, name, value, None);
+            }
+            _ => append(r, name, value, None),
+        }
+    }
+    r.facts.upstream.answer = answer;
+    buffering
+}
+
+fn append(r: &mut Request, name: &[u8], value: &[u8], instead: Option<Vec<u8>>) {
+    match instead {
+        Some(value) => r.out.fields.append(Name::Copy(name), Value::Shared(value.into())),
+        None => r.out.fields.append(Name::Copy(name), Value::Copy(value)),
+    }
+}
+
+/// A head in front of the one that counts: early hints go on to the client where the configuration wants that.
+pub(super) fn interim(r: &mut Request) {
+    if r.facts.upstream.answer.status != 103 || r.is_subrequest() {
+        return;
+    }
+    let wanted = {
+        let hints = &r.plan().core.early_hints;
+        !hints.is_empty() && hints.iter().all(|hint| !matches!(&*hint.value(r), b"" | b"0"))
+    };
+    if wanted {
+        r.wire().clone().inform(r);
+    }
+}

@@ -1,0 +1,434 @@
+//! From a request to the head of a response: one server after another is asked, until one answers or nobody is left.
+
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Poll, ready};
+use std::time::Instant;
+
+use bytes::Bytes;
+use tw_http::Method;
+use tw_log::Level;
+use tw_net::{ConnectOptions, Transport};
+use tw_upstream::{Attempt as Looking, Key, Lease, Outcome as End, Verdict, Wants};
+
+use super::answer;
+use super::attempts::To;
+use super::codec::{Codec, Event, Framing};
+use super::fault::{Fault, Stage};
+use super::idle::{KeepAlive, Owner};
+use super::link::{Link, Read};
+use super::sending::{Outgoing, Sending, Unsent};
+use super::settings::{Bind, Gateway, Next, bind_address};
+use crate::event_loop::Loop;
+use crate::http::plan::Outcome;
+use crate::http::request::Request;
+use crate::http::request_body::{self, BodyError, Source};
+use crate::vars::Template;
+
+/// Bytes read of a connection at once.
+pub(super) const READ_SIZE: usize = 64 << 10;
+/// Up to here bytes are copied out of the buffer they were read into, which is then used again.
+const COPY_MAX: usize = 8 << 10;
+
+/// The servers that requests may go to, and how.
+pub struct Group {
+    /// Who is asked next.
+    pub peers: Arc<tw_upstream::Group>,
+    /// `keepalive` and its kin.
+    pub keepalive: KeepAlive,
+    /// The key of `hash`.
+    pub key: Option<Template>,
+}
+
+/// A request to be passed on.
+pub struct Order<'a, C> {
+    /// How.
+    pub gateway: &'a Arc<Gateway>,
+    /// To whom.
+    pub group: Arc<Group>,
+    /// For log lines: the scheme with `://`, and the path with arguments.
+    pub url: (&'static str, Box<[u8]>),
+    /// The head.
+    pub head: Bytes,
+    /// The body.
+    pub body: Passed,
+    /// How the body is framed.
+    pub framing: Framing,
+    /// Makes what reads one response.
+    pub codec: C,
+    /// What becomes of fields that name the upstream server.
+    pub rewrite: &'a dyn Rewrite,
+}
+
+/// The body of a request to an upstream server.
+pub enum Passed {
+    /// None.
+    Nothing,
+    /// The client's.
+    Client,
+    /// This one.
+    Bytes(Bytes),
+}
+
+/// Changes fields of a response that name the upstream server.
+pub trait Rewrite {
+    /// A `Location` or, with `is_refresh`, the URL in a `Refresh`. `None`: it stays as it is.
+    fn location(&self, r: &Request, value: &[u8], is_refresh: bool) -> Option<Vec<u8>>;
+
+    /// A `Set-Cookie`. `None`: it stays as it is.
+    fn cookie(&self, r: &Request, value: &[u8]) -> Option<Vec<u8>>;
+}
+
+/// An exchange whose response has begun.
+pub(super) struct Exchange<C> {
+    pub(super) link: Rc<Link>,
+    pub(super) lease: Lease,
+    pub(super) codec: C,
+    /// What was read and not looked at.
+    pub(super) input: Bytes,
+    pub(super) sending: Sending,
+    pub(super) owner: Owner,
+    pub(super) keepalive: KeepAlive,
+}
+
+/// Why there is no response.
+enum Failed {
+    /// One server has failed.
+    Upstream { fault: Fault, stage: Stage, lease: Option<Lease>, is_reused: bool, was_sent: bool },
+    /// The client's body.
+    Client(BodyError),
+}
+
+/// Passes `order` on: asks servers until one answers. Waits for them, and for the client's body.
+pub async fn pass<C: Codec + Clone>(r: &mut Request, order: Order<'_, C>) -> Outcome {
+    r.facts.upstream.url = Some(order.url.clone());
+    let sought = if order.gateway.ignore_client_abort {
+        Ok(seek(r, &order).await)
+    } else {
+        let wire = r.wire().clone();
+        wire.unless_gone(seek(r, &order)).await
+    };
+    match sought {
+        Ok(Ok(exchange)) => answer::respond(r, order.gateway, order.rewrite, exchange).await,
+        Ok(Err(status)) => Outcome::Status(status),
+        Err(gone) => {
+            if let Some(attempt) = r.facts.upstream.current() {
+                attempt.end();
+            }
+            r.log(Level::Info, format_args!("{gone}, so upstream connection is closed too"));
+            Outcome::Status(499)
+        }
+    }
+}
+
+/// Asks servers until one answers; the error is the status for the client.
+async fn seek<C: Codec + Clone>(r: &mut Request, order: &Order<'_, C>) -> Result<Exchange<C>, u16> {
+    let began = tw_rt::clock::now();
+    let mut looking = begin(r, order);
+    loop {
+        let (fault, stage, lease, is_reused, was_sent) = match ask(r, order, &mut looking).await {
+            Ok(exchange) => match refused(r, order, &looking, began, &exchange) {
+                None => return Ok(exchange),
+                Some(fault) => {
+                    give_back(r, exchange.sending);
+                    let is_reused = exchange.link.is_reused();
+                    (fault, Stage::ReadingHead, Some(exchange.lease), is_reused, true)
+                }
+            },
+            Err(Failed::Client(error)) => return Err(request_body::failed(r, error)),
+            Err(Failed::Upstream { fault, stage, lease, is_reused, was_sent }) => {
+                (fault, stage, lease, is_reused, was_sent)
+            }
+        };
+        if let Some(attempt) = r.facts.upstream.current() {
+            attempt.end();
+            attempt.status = fault.status();
+        }
+        if let Some(level) = fault.level() {
+            r.log(level, format_args!("{}", fault.line(stage)));
+        }
+        let may_go_on = goes_on(r, order, &fault, was_sent, began);
+        // DIFF(nginx): what a kept connection suffers while the server closes it is not held against the server.
+        let is_stale = is_reused && matches!(fault.next(), Next::ERROR);
+        if let Some(lease) = lease {
+            end(r, lease, &fault, is_stale, stage);
+        }
+        if is_stale {
+            looking.grant_try();
+        }
+        if !may_go_on || looking.tries_left() == 0 {
+            return Err(fault.status());
+        }
+    }
+}
+
+/// Begins to look for a server.
+fn begin<C>(r: &Request, order: &Order<'_, C>) -> Looking {
+    let mut text = Vec::new();
+    if let Some(template) = &order.group.key {
+        template.eval(r, &mut text);
+    }
+    let tries = u32::try_from(order.gateway.next_tries).unwrap_or(u32::MAX);
+    let key = match order.group.peers.method().wants() {
+        Wants::Nothing => Key::None,
+        Wants::Client => r.client_addr().inet().map_or(Key::None, |addr| Key::Client(addr.ip())),
+        Wants::Text => Key::Text(text),
+    };
+    order.group.peers.begin(key, None, tries)
+}
+
+/// Ends a lease after `fault`.
+fn end(r: &Request, lease: Lease, fault: &Fault, is_stale: bool, stage: Stage) {
+    let end = match fault {
+        _ if is_stale => return drop(lease),
+        Fault::Status(403 | 404) => End::Next,
+        _ => End::Failed,
+    };
+    if let Fault::Status(status) = fault {
+        lease.status(*status);
+    }
+    if lease.done(end, now_ms()) == Verdict::Disabled {
+        r.log(Level::Warn, format_args!("upstream server temporarily disabled {stage}"));
+    }
+}
+
+/// Whether a status sends the request to the next server.
+fn refused<C: Codec>(
+    r: &Request,
+    order: &Order<'_, C>,
+    looking: &Looking,
+    began: Instant,
+    _: &Exchange<C>,
+) -> Option<Fault> {
+    let status = r.facts.upstream.answer.status;
+    let fault = Fault::Status(status);
+    let is_named = fault.next() != Next::NONE;
+    (is_named && looking.tries_left() > 0 && goes_on(r, order, &fault, true, began)).then_some(fault)
+}
+
+/// Whether the request may go to another server after `fault`.
+fn goes_on<C>(r: &Request, order: &Order<'_, C>, fault: &Fault, was_sent: bool, began: Instant) -> bool {
+    let gateway = order.gateway;
+    let is_risky = was_sent && matches!(r.method(), Method::Post | Method::Lock | Method::Patch);
+    let what = if is_risky { fault.next().and(Next::NON_IDEMPOTENT) } else { fault.next() };
+    let is_spent = matches!(order.body, Passed::Client) && r.body.is_pending() && was_sent;
+    let is_late = !gateway.next_timeout.is_zero()
+        && tw_rt::clock::now().saturating_duration_since(began) >= gateway.next_timeout;
+    fault.next() != Next::NONE && gateway.next.has(what) && !is_spent && !is_late
+}
+
+/// Gives a body that was not sent to its end back to the request.
+pub(super) fn give_back(r: &mut Request, sending: Sending) {
+    if let Some(source) = sending.end() {
+        r.body.give_back(source);
+    }
+}
+
+/// Asks one server, until the head of its response is there.
+async fn ask<C: Codec + Clone>(
+    r: &mut Request,
+    order: &Order<'_, C>,
+    looking: &mut Looking,
+) -> Result<Exchange<C>, Failed> {
+    let gateway = order.gateway;
+    let home = r.client().home.clone();
+    let selected = order.group.peers.select(looking, now_ms(), &mut home.app.random.borrow_mut());
+    let mut lease = match selected {
+        Ok(lease) => lease,
+        Err(_) => {
+            r.facts.upstream.begin(To::Nobody(order.group.peers.name().clone()));
+            return Err(Failed::Upstream {
+                fault: Fault::NoPeer,
+                stage: Stage::Connecting,
+                lease: None,
+                is_reused: false,
+                was_sent: false,
+            });
+        }
+    };
+    r.facts.upstream.begin(To::Peer(lease.peer().clone()));
+    let keepalive = order.group.keepalive;
+    let owner = Owner {
+        group: order.group.peers.name().clone(),
+        location: if keepalive.is_local { Arc::as_ptr(gateway).addr() } else { 0 },
+    };
+    let kept = home.app.idle.take(&owner, lease.peer().id());
+    let link = match kept {
+        Some(link) => link,
+        None => {
+            let options = connect_options(r, gateway);
+            match Link::connect(lease.peer().addr(), &options, gateway.connect_timeout).await {
+                Ok(link) => Rc::new(link),
+                Err(fault) => {
+                    return Err(Failed::Upstream {
+                        fault,
+                        stage: Stage::Connecting,
+                        lease: Some(lease),
+                        is_reused: false,
+                        was_sent: false,
+                    });
+                }
+            }
+        }
+    };
+    lease.connected(now_ms());
+    link.sent.set(0);
+    link.received.set(0);
+    if let Some(attempt) = r.facts.upstream.current() {
+        attempt.connected = Some(attempt.elapsed());
+    }
+    let body = match &order.body {
+        Passed::Nothing => Source::None,
+        Passed::Client => r.body.take(),
+        Passed::Bytes(bytes) => Source::of_bytes(bytes.clone()),
+    };
+    let outgoing = Outgoing {
+        head: order.head.clone(),
+        body,
+        framing: order.framing,
+        terms: r.body_terms(),
+        timeout: gateway.send_timeout,
+    };
+    let is_reused = link.is_reused();
+    let mut codec = order.codec.clone();
+    let mut sending = match Sending::begin(&link, outgoing) {
+        Ok(sending) => sending,
+        Err(fault) => {
+            let (stage, was_sent) = (Stage::Sending, false);
+            return Err(Failed::Upstream { fault, stage, lease: Some(lease), is_reused, was_sent });
+        }
+    };
+    match read_head(r, &home, &link, &mut sending, &mut codec, gateway).await {
+        Ok(input) => {
+            lease.header(now_ms());
+            if let Some(attempt) = r.facts.upstream.current() {
+                attempt.header = Some(attempt.elapsed());
+            }
+            Ok(Exchange { link, lease, codec, input, sending, owner, keepalive })
+        }
+        Err(unsent) => {
+            let stage = if sending.is_done() { Stage::ReadingHead } else { Stage::Sending };
+            give_back(r, sending);
+            if let Some(attempt) = r.facts.upstream.current() {
+                (attempt.sent, attempt.received) = (link.sent.get(), link.received.get());
+            }
+            match unsent {
+                Unsent::Client(error) => Err(Failed::Client(error)),
+                Unsent::Upstream(fault) => {
+                    let was_sent = link.sent.get() > 0;
+                    // What has begun to answer was there: nothing is wrong with how old the connection is.
+                    let is_reused = is_reused && link.received.get() == 0;
+                    Err(Failed::Upstream { fault, stage, lease: Some(lease), is_reused, was_sent })
+                }
+            }
+        }
+    }
+}
+
+/// Sends the request and reads, whichever is possible, until a head is there; what was read behind it is returned.
+async fn read_head<C: Codec>(
+    r: &mut Request,
+    home: &Rc<Loop>,
+    link: &Rc<Link>,
+    sending: &mut Sending,
+    codec: &mut C,
+    gateway: &Gateway,
+) -> Result<Bytes, Unsent> {
+    // Until the request is sent, the server is not late.
+    let mut reads = false;
+    let mut unsent = None;
+    poll_fn(|cx| {
+        if unsent.is_none()
+            && let Poll::Ready(Err(error)) = sending.poll(cx)
+        {
+            match error {
+                // It may have answered before it closed.
+                Unsent::Upstream(Fault::Send(_)) => unsent = Some(error),
+                error => return Poll::Ready(Err(error)),
+            }
+        }
+        if !reads && sending.is_done() {
+            link.begin_reading(gateway.read_timeout);
+            reads = true;
+        }
+        loop {
+            let (read, mut input) = read_some(home, link)?;
+            match read {
+                Read::Some => {}
+                Read::Nothing if unsent.is_some() => return Poll::Ready(Err(unsent.take().unwrap_or(Fault::Closed.into()))),
+                Read::Nothing if reads => {
+                    ready!(link.poll_readable(cx))?;
+                    continue;
+                }
+                Read::Nothing => match link.transport.poll_readable(cx) {
+                    Poll::Ready(Ok(())) => continue,
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(Fault::Receive(error).into())),
+                    Poll::Pending => return Poll::Pending,
+                },
+                Read::Closed => {
+                    let fault = unsent.take().unwrap_or(Unsent::Upstream(Fault::Closed));
+                    return Poll::Ready(Err(fault));
+                }
+            }
+            link.begin_reading(gateway.read_timeout);
+            loop {
+                match codec.read(&mut input, &mut r.facts.upstream.answer)? {
+                    Event::NeedMore => break,
+                    Event::Interim => answer::interim(r),
+                    Event::Head => return Poll::Ready(Ok(input)),
+                    Event::Body(_) | Event::End => {
+                        debug_assert!(false, "a codec says the head first");
+                        break;
+                    }
+                }
+            }
+        }
+    })
+    .await
+}
+
+/// Reads what is there.
+pub(super) fn read_some(home: &Loop, link: &Link) -> Result<(Read, Bytes), Fault> {
+    let (read, bytes) = read_bytes(home, &link.transport).map_err(Fault::Receive)?;
+    link.received.set(link.received.get() + bytes.len() as u64);
+    Ok((read, bytes))
+}
+
+/// Reads what is there of a connection.
+pub(super) fn read_bytes(home: &Loop, from: &Transport) -> io::Result<(Read, Bytes)> {
+    let mut buffer = home.app.input.take();
+    buffer.clear();
+    buffer.reserve(READ_SIZE);
+    let read = tw_rt::watch::operation("reading from an upstream server", || from.try_read(&mut buffer));
+    let bytes = match &read {
+        Ok(1..) if buffer.len() > COPY_MAX => Bytes::from(std::mem::take(&mut buffer)),
+        Ok(_) | Err(_) => Bytes::copy_from_slice(&buffer),
+    };
+    home.app.input.set(buffer);
+    match read {
+        Ok(0) => Ok((Read::Closed, bytes)),
+        Ok(_) => Ok((Read::Some, bytes)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok((Read::Nothing, bytes)),
+        Err(error) => Err(error),
+    }
+}
+
+fn connect_options(r: &Request, gateway: &Gateway) -> ConnectOptions {
+    let mut options = gateway.socket.clone();
+    if let Bind::From { address, is_transparent } = &gateway.bind {
+        let text = address.value(r);
+        match bind_address(&text) {
+            Some(address) => (options.bind, options.transparent) = (Some(address), *is_transparent),
+            None if text.is_empty() => {}
+            None => r.log(Level::Error, format_args!("invalid local address \"{}\"", tw_log::Text(&text))),
+        }
+    }
+    options
+}
+
+/// The clock of groups, in milliseconds.
+pub(super) fn now_ms() -> u64 {
+    tw_rt::clock::millis()
+}

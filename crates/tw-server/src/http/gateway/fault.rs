@@ -1,0 +1,130 @@
+//! What goes wrong with an upstream server: what is logged of it, what the client gets, and which word of
+//! `proxy_next_upstream` it is.
+
+use std::fmt;
+use std::io;
+
+use tw_base::Errno;
+use tw_log::Level;
+
+use super::settings::Next;
+
+/// Why an attempt has failed.
+#[derive(Debug)]
+pub enum Fault {
+    /// There is no connection.
+    Connect(io::Error),
+    /// There is none in time.
+    ConnectTimeout,
+    /// The request could not be sent.
+    Send(io::Error),
+    /// The server does not take the request.
+    SendTimeout,
+    /// The response could not be read.
+    Receive(io::Error),
+    /// The server says nothing.
+    ReceiveTimeout,
+    /// The server closed the connection before the response was complete.
+    Closed,
+    /// What it sent is no response; the text says why.
+    Invalid(Box<str>),
+    /// Its status is one that `proxy_next_upstream` names.
+    Status(u16),
+    /// No server may be asked.
+    NoPeer,
+    /// The name of the server is not known; the text says why.
+    NoName(Box<str>),
+}
+
+/// What was being done when it went wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// A connection was opened.
+    Connecting,
+    /// The request was sent.
+    Sending,
+    /// The head of the response was awaited.
+    ReadingHead,
+    /// The body of the response was awaited.
+    ReadingBody,
+}
+
+/// The end of a line of the error log.
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Connecting => "while connecting to upstream",
+            Self::Sending => "while sending request to upstream",
+            Self::ReadingHead => "while reading response header from upstream",
+            Self::ReadingBody => "while reading upstream",
+        })
+    }
+}
+
+impl Fault {
+    /// The word of `proxy_next_upstream` that it is.
+    pub fn next(&self) -> Next {
+        match self {
+            Self::Connect(_) | Self::Send(_) | Self::Receive(_) | Self::Closed => Next::ERROR,
+            Self::NoPeer | Self::NoName(_) => Next::NONE,
+            Self::ConnectTimeout | Self::SendTimeout | Self::ReceiveTimeout => Next::TIMEOUT,
+            Self::Invalid(_) => Next::INVALID_HEADER,
+            Self::Status(status) => Next::of_status(*status),
+        }
+    }
+
+    /// The status that the client gets if no other server is asked.
+    pub fn status(&self) -> u16 {
+        match self {
+            Self::ConnectTimeout | Self::SendTimeout | Self::ReceiveTimeout => 504,
+            Self::Status(status) => *status,
+            _ => 502,
+        }
+    }
+
+    /// How loud it is in the error log; `None` if nothing is written.
+    pub fn level(&self) -> Option<Level> {
+        match self {
+            Self::Status(_) => None,
+            Self::Connect(error) if error.raw_os_error().is_some_and(is_crit) => Some(Level::Crit),
+            _ => Some(Level::Error),
+        }
+    }
+
+    /// Its line, without who asked for what.
+    pub fn line(&self, stage: Stage) -> impl fmt::Display + '_ {
+        Line { fault: self, stage }
+    }
+}
+
+/// What nginx takes for a fault of this machine and not of the server.
+fn is_crit(errno: i32) -> bool {
+    use rustix::io::Errno as E;
+    let known = [E::CONNREFUSED, E::NETDOWN, E::NETUNREACH, E::HOSTDOWN, E::HOSTUNREACH, E::CONNRESET, E::CONNABORTED, E::TIMEDOUT];
+    !known.iter().any(|known| known.raw_os_error() == errno)
+}
+
+struct Line<'a> {
+    fault: &'a Fault,
+    stage: Stage,
+}
+
+impl fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let errno = |error: &io::Error| Errno(error.raw_os_error().unwrap_or_default());
+        match self.fault {
+            Fault::Connect(error) => write!(f, "connect() failed ({})", errno(error))?,
+            Fault::Send(error) => write!(f, "send() failed ({})", errno(error))?,
+            Fault::Receive(error) => write!(f, "recv() failed ({})", errno(error))?,
+            Fault::ConnectTimeout | Fault::SendTimeout | Fault::ReceiveTimeout => {
+                f.write_str("upstream timed out (110: Connection timed out)")?;
+            }
+            Fault::Closed => f.write_str("upstream prematurely closed connection")?,
+            Fault::Invalid(what) => f.write_str(what)?,
+            Fault::Status(status) => write!(f, "upstream answered {status}")?,
+            Fault::NoPeer => f.write_str("no live upstreams")?,
+            Fault::NoName(why) => return f.write_str(why),
+        }
+        write!(f, " {}", self.stage)
+    }
+}

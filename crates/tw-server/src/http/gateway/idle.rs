@@ -1,0 +1,150 @@
+//! Connections to upstream servers that wait for the next request, on one loop.
+//!
+//! Nobody waits for them: the loop notes by itself what the kernel says of them, and that is looked at when one is wanted,
+//! and once a second.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tw_rt::watch::Subject;
+use tw_upstream::PeerId;
+
+use super::link::Link;
+use crate::event_loop::Loop;
+
+/// Between two looks at the connections that wait.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// `keepalive` of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeepAlive {
+    /// Connections that wait on one loop at most; 0 is none.
+    pub connections: usize,
+    /// `local`: only requests of the same location use them.
+    pub is_local: bool,
+    /// `keepalive_requests`
+    pub requests: u64,
+    /// `keepalive_time`: how long a connection is used.
+    pub time: Duration,
+    /// `keepalive_timeout`: how long it waits.
+    pub timeout: Duration,
+}
+
+/// nginx's defaults.
+impl Default for KeepAlive {
+    fn default() -> Self {
+        Self {
+            connections: 32,
+            is_local: true,
+            requests: 1000,
+            time: Duration::from_secs(3600),
+            timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Whose connections they are: a group's, or a location's in a group.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Owner {
+    pub(super) group: Arc<str>,
+    /// Address of the location's settings; 0 for all locations.
+    pub(super) location: usize,
+}
+
+/// The connections of one loop that wait.
+#[derive(Default)]
+pub struct Idle {
+    /// The last one to come is the first to go.
+    waiting: RefCell<HashMap<Owner, VecDeque<Waiting>>>,
+    sweeping: Cell<Sweeping>,
+}
+
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+enum Sweeping {
+    #[default]
+    No,
+    Yes,
+}
+
+struct Waiting {
+    peer: PeerId,
+    link: Rc<Link>,
+    until: Instant,
+}
+
+impl Idle {
+    /// A connection to `peer`, if one waits that the server has not closed.
+    pub(super) fn take(&self, owner: &Owner, peer: PeerId) -> Option<Rc<Link>> {
+        let mut waiting = self.waiting.borrow_mut();
+        let list = waiting.get_mut(owner)?;
+        loop {
+            let at = list.iter().rposition(|waiting| waiting.peer == peer)?;
+            let found = list.remove(at)?;
+            // Whatever is there to be read, nobody has asked for it.
+            if !found.link.transport.may_have_input() && found.until > tw_rt::clock::now() {
+                return Some(found.link);
+            }
+        }
+    }
+
+    /// Keeps a connection on which nothing is under way.
+    pub(super) fn put(&self, home: &Rc<Loop>, owner: &Owner, peer: PeerId, link: Rc<Link>, keep: &KeepAlive) {
+        let now = tw_rt::clock::now();
+        let is_old = now.saturating_duration_since(link.opened) >= keep.time;
+        if keep.connections == 0 || link.requests.get() >= keep.requests || is_old || link.transport.may_have_input() {
+            return;
+        }
+        let mut waiting = self.waiting.borrow_mut();
+        let list = match waiting.get_mut(owner) {
+            Some(list) => list,
+            None => waiting.entry(owner.clone()).or_default(),
+        };
+        if list.len() >= keep.connections {
+            list.pop_front();
+        }
+        list.push_back(Waiting { peer, link, until: now + keep.timeout });
+        if self.sweeping.replace(Sweeping::Yes) == Sweeping::No {
+            let home = Rc::downgrade(home);
+            tw_rt::spawn_local(Subject { kind: "idle upstream connections", id: 0 }, async move {
+                loop {
+                    tokio::time::sleep(SWEEP).await;
+                    let Some(home) = home.upgrade() else { return };
+                    if home.app.idle.sweep() == Sweeping::No {
+                        return;
+                    }
+                }
+            });
+        }
+    }
+
+    /// Closes what has waited long enough, and what the server has closed.
+    fn sweep(&self) -> Sweeping {
+        let now = tw_rt::clock::now();
+        let mut waiting = self.waiting.borrow_mut();
+        waiting.retain(|_, list| {
+            list.retain(|waiting| waiting.until > now && !waiting.link.transport.may_have_input());
+            !list.is_empty()
+        });
+        let sweeping = if waiting.is_empty() { Sweeping::No } else { Sweeping::Yes };
+        self.sweeping.set(sweeping);
+        sweeping
+    }
+
+    /// Closes one, for want of a descriptor. Whether there was one.
+    pub(crate) fn close_one(&self) -> bool {
+        self.waiting.borrow_mut().values_mut().any(|list| list.pop_front().is_some())
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.waiting.borrow().values().map(VecDeque::len).sum()
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

@@ -1,0 +1,24 @@
+//! Gateways: a request goes to a server behind this one, and its response comes back. One engine for all languages that
+//! upstream servers speak.
+//!
+//! ```text
+//! Order ─► exchange: a peer of the group ─► link: idle or new ─► sending ┐   answer: the head as the client gets it
+//!            ▲                                                 codec ◄───┴─► body: pulled, or read ahead of a slow client
+//!            └──────────────── fault: the next peer ──────────────┘         tunnel: both ways, after an upgrade
+//! ```
+
+mod answer;
+pub mod attempts;
+mod body;
+pub mod codec;
+mod exchange;
+mod fault;
+pub mod idle;
+mod link;
+mod sending;
+pub mod settings;
+mod tunnel;
+
+pub use exchange::{Group, Order, Passed, Rewrite, pass};
+pub use fault::{Fault, Stage};
+pub use settings::Gateway;

@@ -1,0 +1,171 @@
+//! A tunnel: after an upgrade both sides say what they want, and it goes to the other side unchanged.
+//!
+//! A tunnel on which nothing happens holds no buffer: bytes are read into one of the loop's, and what the other side does not
+//! take at once is kept until it does.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use tw_log::Level;
+use tw_net::Transport;
+use tw_rt::Deadline;
+use tw_upstream::{Lease, Outcome as End};
+
+use super::codec::Codec;
+use super::exchange::{Exchange, give_back, now_ms, read_bytes};
+use super::link::{Link, Read};
+use crate::event_loop::Loop;
+use crate::http::body::{Body, Upgraded};
+use crate::http::plan::{LocalFuture, Outcome};
+use crate::http::request::Request;
+
+/// Opens a tunnel between the client and the server that has agreed to it.
+pub(super) fn open<C: Codec>(r: &mut Request, exchange: Exchange<C>, timeout: Duration) -> Outcome {
+    let Exchange { link, lease, input, sending, .. } = exchange;
+    give_back(r, sending);
+    lease.status(r.facts.upstream.answer.status);
+    Outcome::Respond(Body::Upgraded(Box::new(Tunnel { link, lease, early: input, timeout })))
+}
+
+struct Tunnel {
+    link: Rc<Link>,
+    lease: Lease,
+    /// What the server has said behind its head.
+    early: Bytes,
+    timeout: Duration,
+}
+
+/// One way through a tunnel.
+struct Way<'a> {
+    from: &'a Transport,
+    to: &'a Transport,
+    /// What was read and not written yet.
+    kept: Bytes,
+    stage: Stage,
+    /// Bytes that went this way.
+    passed: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Open,
+    /// The sender has closed its side; something may still be to be written.
+    Ended,
+    /// That the receiver knows.
+    Closed,
+}
+
+/// What a look at one way found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Moved {
+    Something,
+    Nothing,
+}
+
+impl Way<'_> {
+    /// Moves what can be moved now.
+    fn advance(&mut self, home: &Loop, cx: &mut Context<'_>) -> io::Result<Moved> {
+        let mut moved = Moved::Nothing;
+        loop {
+            while !self.kept.is_empty() {
+                match self.to.try_write(&self.kept) {
+                    Ok(n) => {
+                        self.kept.advance(n);
+                        self.passed += n as u64;
+                        moved = Moved::Something;
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        match self.to.poll_writable(cx) {
+                            Poll::Ready(ready) => ready?,
+                            Poll::Pending => return Ok(moved),
+                        }
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            match self.stage {
+                Stage::Open => {}
+                Stage::Ended => {
+                    // One that is gone already need not be told.
+                    let _ = self.to.shutdown_write();
+                    self.stage = Stage::Closed;
+                    return Ok(Moved::Something);
+                }
+                Stage::Closed => return Ok(moved),
+            }
+            if moved == Moved::Something && !home.budget.may_copy(0) {
+                cx.waker().wake_by_ref();
+                return Ok(moved);
+            }
+            match read_bytes(home, self.from)? {
+                (Read::Some, bytes) => {
+                    let _ = home.budget.may_copy(bytes.len());
+                    self.kept = bytes;
+                    moved = Moved::Something;
+                }
+                (Read::Closed, _) => self.stage = Stage::Ended,
+                (Read::Nothing, _) => match self.from.poll_readable(cx) {
+                    Poll::Ready(ready) => ready?,
+                    Poll::Pending => return Ok(moved),
+                },
+            }
+        }
+    }
+}
+
+impl Upgraded for Tunnel {
+    fn run<'a>(self: Box<Self>, r: &'a mut Request, client: &'a Transport, early: Bytes) -> LocalFuture<'a, ()> {
+        Box::pin(async move {
+            let Self { link, lease, early: answer, timeout } = *self;
+            let home = r.client().home.clone();
+            let deadline = RefCell::new(Deadline::new());
+            let mut up = Way { from: client, to: &link.transport, kept: early, stage: Stage::Open, passed: 0 };
+            let mut down = Way { from: &link.transport, to: client, kept: answer, stage: Stage::Open, passed: 0 };
+            deadline.borrow_mut().set(timeout);
+            let ended = poll_fn(|cx| {
+                let moved = [up.advance(&home, cx), down.advance(&home, cx)];
+                for moved in moved {
+                    match moved {
+                        Ok(Moved::Something) => deadline.borrow_mut().set(timeout),
+                        Ok(Moved::Nothing) => {}
+                        Err(error) => return Poll::Ready(Err(error)),
+                    }
+                }
+                if up.stage == Stage::Closed && down.stage == Stage::Closed {
+                    return Poll::Ready(Ok(()));
+                }
+                match deadline.borrow_mut().poll_elapsed(cx) {
+                    Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+                    Poll::Pending => Poll::Pending,
+                }
+            })
+            .await;
+            let (sent, received) = (up.passed, down.passed);
+            r.count_sent(usize::try_from(received).unwrap_or(usize::MAX));
+            if let Some(attempt) = r.facts.upstream.current() {
+                attempt.end();
+                attempt.sent += sent;
+                attempt.received += received;
+                attempt.length = received;
+            }
+            lease.sent(sent);
+            lease.received(received);
+            match ended {
+                Ok(()) => r.costs.sent.complete = true,
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                    r.log(Level::Info, format_args!("upstream timed out (110: Connection timed out) while proxying upgraded connection"));
+                }
+                Err(error) => {
+                    let errno = tw_base::Errno(error.raw_os_error().unwrap_or_default());
+                    r.log(Level::Info, format_args!("connection failed ({errno}) while proxying upgraded connection"));
+                }
+            }
+            let _ = lease.done(End::Success, now_ms());
+        })
+    }
+}
