@@ -6,6 +6,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::task::Context;
 
 use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting, record};
@@ -150,6 +151,10 @@ impl Pull for Surrounded {
                 }
             }
         })
+    }
+
+    fn run_ahead(&mut self, cx: &mut Context<'_>) {
+        self.body.run_ahead(cx);
     }
 
     fn flushes(&self) -> bool {

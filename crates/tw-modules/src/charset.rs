@@ -6,6 +6,7 @@ mod table;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Context;
 
 use bytes::Bytes;
 use tw_conf::{
@@ -337,6 +338,10 @@ impl Pull for Recoded {
             self.recoder.push(if self.forth { &map.forth } else { &map.back }, &piece, &mut out);
             Ok(Some(out.into()))
         })
+    }
+
+    fn run_ahead(&mut self, cx: &mut Context<'_>) {
+        self.body.run_ahead(cx);
     }
 
     fn remaining(&self) -> Option<u64> {

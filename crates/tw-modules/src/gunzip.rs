@@ -7,6 +7,7 @@ mod members;
 
 use std::io;
 use std::sync::Arc;
+use std::task::Context;
 
 use bytes::Bytes;
 use tw_conf::{Buffers, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, record};
@@ -130,6 +131,10 @@ impl Pull for Unpacked {
             // What made nothing is an empty piece: others run before the next one.
             self.unpack(want).map(Some)
         })
+    }
+
+    fn run_ahead(&mut self, cx: &mut Context<'_>) {
+        self.body.run_ahead(cx);
     }
 
     fn flushes(&self) -> bool {

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tw_conf::{
-    Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LIMIT_EXCEPT, LOCATION, SERVER, Setting, WithoutEffect, Word,
-    record,
+    Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LIMIT_EXCEPT, LOCATION, SERVER, Setting, WithoutEffect,
+    Word, record,
 };
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
@@ -212,13 +212,15 @@ impl Settings<Http> for Proxy {
             (None, Some(outer)) => outer.fields.clone(),
             (written, _) => Arc::new(Fields::resolve(written.unwrap_or_default(), cx)?),
         };
-        let template = |word: Option<Word>, outer: Option<&Option<Template>>, cx: &mut Resolve<'_>| match word {
+        let template = |word: Option<Word>, outer: Option<&Option<Template>>, cx: &mut Resolve<'_>| match word
+        {
             Some(word) => cx.template(&word).map(Some),
             None => Ok(outer.cloned().flatten()),
         };
         let written_redirects = match raw.redirects.take() {
             Some(rules) => {
-                let rules = rules.into_iter().map(|rule| rule.resolve(cx)).collect::<Result<Arc<[_]>, _>>()?;
+                let rules =
+                    rules.into_iter().map(|rule| rule.resolve(cx)).collect::<Result<Arc<[_]>, _>>()?;
                 Some(rules)
             }
             None => outer.and_then(|o| o.written_redirects.clone()),

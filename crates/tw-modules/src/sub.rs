@@ -4,6 +4,7 @@ mod matcher;
 
 use std::io;
 use std::sync::Arc;
+use std::task::Context;
 
 use bytes::Bytes;
 use tw_base::Limit;
@@ -256,6 +257,10 @@ impl Pull for Replaced {
                 }
             }
         })
+    }
+
+    fn run_ahead(&mut self, cx: &mut Context<'_>) {
+        self.body.run_ahead(cx);
     }
 
     fn flushes(&self) -> bool {

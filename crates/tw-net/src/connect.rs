@@ -117,7 +117,10 @@ mod tests {
             drop(listener);
             let refused = connect(&to, &ConnectOptions::default()).unwrap();
             refused.writable().await.unwrap();
-            assert_eq!(refused.take_error().unwrap_err().raw_os_error(), Some(rustix::io::Errno::CONNREFUSED.raw_os_error()));
+            assert_eq!(
+                refused.take_error().unwrap_err().raw_os_error(),
+                Some(rustix::io::Errno::CONNREFUSED.raw_os_error())
+            );
         });
     }
 

@@ -8,7 +8,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use tokio::sync::Semaphore;
@@ -275,6 +275,10 @@ enum Stage {
 impl Pull for Compressed {
     fn next<'a>(&'a mut self, _: usize, r: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
         Box::pin(self.step(r))
+    }
+
+    fn run_ahead(&mut self, cx: &mut Context<'_>) {
+        self.body.run_ahead(cx);
     }
 
     fn flushes(&self) -> bool {

@@ -196,9 +196,7 @@ impl Rule {
                 let rest = value.strip_prefix(&*text)?;
                 Some([&*self.to.value(r), rest].concat())
             }
-            What::Regex(regex) => {
-                (r.matches(regex, value) == Ok(Match::Yes)).then(|| self.to.value(r))
-            }
+            What::Regex(regex) => (r.matches(regex, value) == Ok(Match::Yes)).then(|| self.to.value(r)),
         }
     }
 }
@@ -211,7 +209,8 @@ impl Flag {
             Self::HttpOnly(_) => b"HttpOnly",
             Self::SameSite(_) => b"SameSite",
         };
-        let at = parts.iter().skip(1).position(|part| split(part).0.eq_ignore_ascii_case(name)).map(|at| at + 1);
+        let at =
+            parts.iter().skip(1).position(|part| split(part).0.eq_ignore_ascii_case(name)).map(|at| at + 1);
         let wanted = match self {
             Self::Secure(on) | Self::HttpOnly(on) => on.then(|| name.to_vec()),
             Self::SameSite(value) => value.map(|value| [name, b"=", value.as_bytes()].concat()),

@@ -47,7 +47,9 @@ impl Written {
         let Some(second) = node.args.get(1) else {
             return match &*first.bytes {
                 b"off" => Ok(Self::Off),
-                b"default" if before.is_some_and(|rules| !rules.is_empty()) => Err(node.fail("\"proxy_redirect default\" must be the first")),
+                b"default" if before.is_some_and(|rules| !rules.is_empty()) => {
+                    Err(node.fail("\"proxy_redirect default\" must be the first"))
+                }
                 b"default" => Ok(Self::Default(first.clone())),
                 b"false" => Err(node.fail("invalid parameter \"false\", use \"off\" instead")),
                 _ => Err(node.fail(format!("invalid parameter \"{first}\""))),

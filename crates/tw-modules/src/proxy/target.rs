@@ -88,7 +88,10 @@ impl RawTarget {
     pub(super) fn resolve(self, cx: &mut Resolve<'_>) -> Result<Target, ConfError> {
         let at = |error: ConfError, span: Span| error.at(span);
         if self.url.bytes.contains(&b'$') {
-            return Ok(Target::Variable { url: cx.template(&self.url)?, groups: cx.block.upstreams().clone() });
+            return Ok(Target::Variable {
+                url: cx.template(&self.url)?,
+                groups: cx.block.upstreams().clone(),
+            });
         }
         let fail = |message: String| at(ConfError::new(message), self.url.span);
         let Parts { host, path } = parts(&self.url.bytes).map_err(fail)?;
@@ -140,7 +143,8 @@ impl Target {
                 let text = String::from_utf8_lossy(host);
                 let group = match groups.get(&*text) {
                     Some(group) => group.clone(),
-                    None => upstream::alone(&text, PORT).map_err(|error| format!("{error} in upstream \"{text}\""))?,
+                    None => upstream::alone(&text, PORT)
+                        .map_err(|error| format!("{error} in upstream \"{text}\""))?,
                 };
                 let (host, port) = shown(host);
                 let uri = match path {
@@ -227,7 +231,12 @@ fn parts(url: &[u8]) -> Result<Parts<'_>, String> {
     };
     let end = if rest.get(..5).is_some_and(|unix| unix.eq_ignore_ascii_case(b"unix:")) {
         match rest[5..].iter().position(|byte| *byte == b':') {
-            Some(at) => return Ok(Parts { host: &rest[..5 + at], path: Some(&rest[6 + at..]).filter(|path| !path.is_empty()) }),
+            Some(at) => {
+                return Ok(Parts {
+                    host: &rest[..5 + at],
+                    path: Some(&rest[6 + at..]).filter(|path| !path.is_empty()),
+                });
+            }
             None => rest.len(),
         }
     } else {

@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Context;
 
 use bytes::Bytes;
 use tw_core::regex::{Caseless, Regex};
@@ -583,6 +584,10 @@ impl Pull for Page {
                 }
             }
         })
+    }
+
+    fn run_ahead(&mut self, cx: &mut Context<'_>) {
+        self.body.run_ahead(cx);
     }
 
     fn flushes(&self) -> bool {

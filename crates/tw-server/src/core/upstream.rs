@@ -165,18 +165,9 @@ impl Settings<Http> for Upstream {
 }
 
 /// A group that goes on from the one of the same name before.
-fn group(
-    name: &str,
-    method: Method,
-    servers: Vec<Server>,
-    cx: &mut Resolve<'_>,
-) -> Arc<tw_upstream::Group> {
+fn group(name: &str, method: Method, servers: Vec<Server>, cx: &mut Resolve<'_>) -> Arc<tw_upstream::Group> {
     let old = cx.previous::<tw_upstream::Group>(name.as_bytes());
-    cx.keep(
-        name.as_bytes(),
-        |_| false,
-        || tw_upstream::Group::new(name, method, servers, old.as_deref()),
-    )
+    cx.keep(name.as_bytes(), |_| false, || tw_upstream::Group::new(name, method, servers, old.as_deref()))
 }
 
 /// The group of what stands in a URL: an `upstream`, or a server alone, as `host:port` or `unix:path`.
@@ -223,19 +214,22 @@ fn method(raw: &mut Raw, node: &Node, method: Method) -> Result<(), ConfError> {
 
 /// Where a server is. A name that is no address is asked of the resolver later.
 fn place(text: &str, port: u16) -> Result<Place, String> {
-    tw_net::parse_server(text, port).map(|addr: Addr| Place::Fixed(vec![addr])).map_err(|error| error.to_string())
+    tw_net::parse_server(text, port)
+        .map(|addr: Addr| Place::Fixed(vec![addr]))
+        .map_err(|error| error.to_string())
 }
 
 /// Reads `server`.
 fn server(node: &Node) -> Result<Server, ConfError> {
     let address = node.arg(0)?;
     let text = address.lossy();
-    let place = place(&text, PORT)
-        .map_err(|error| node.fail(format!("{error} in upstream \"{address}\"")))?;
+    let place =
+        place(&text, PORT).map_err(|error| node.fail(format!("{error} in upstream \"{address}\"")))?;
     let mut params = Params::default();
     for word in node.args.iter().skip(1) {
         let invalid = || node.fail(format!("invalid parameter \"{word}\""));
-        let number = |value: &[u8]| units::number(value).and_then(|n| u32::try_from(n).ok()).ok_or_else(invalid);
+        let number =
+            |value: &[u8]| units::number(value).and_then(|n| u32::try_from(n).ok()).ok_or_else(invalid);
         let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
         if let Some(value) = word.param("weight") {
             params.weight = number(value).ok().filter(|weight| *weight > 0).ok_or_else(invalid)?;

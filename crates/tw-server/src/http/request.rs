@@ -453,7 +453,9 @@ impl Request {
             && self.uri.path == self.head.path()
             && self.uri.args == self.head.args();
         let target = self.head.target();
-        let path = if target.first() == Some(&b'/') { 0 } else {
+        let path = if target.first() == Some(&b'/') {
+            0
+        } else {
             // `http://host/path`
             let host = target.windows(3).position(|three| three == b"://")? + 3;
             host + target[host..].iter().position(|byte| *byte == b'/')?

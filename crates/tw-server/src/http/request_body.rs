@@ -10,8 +10,8 @@ use std::ffi::CStr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tw_http::Framing;
 use tw_disk::{Account, Class, Disk, DiskError, File, Source as By};
+use tw_http::Framing;
 use tw_log::{Level, Text};
 
 use super::h1::{Input, InputError};

@@ -54,7 +54,8 @@ impl Kind {
 pub(super) const STRUCTURE: &[DirectiveInfo] = &[
     block("http", "{ … }", MAIN, Args::NONE).doc("The HTTP servers."),
     block("server", "{ … }", HTTP, Args::NONE).doc("A virtual server."),
-    block("upstream", "name { … }", HTTP, Args::exact(1)).doc("A group of servers that requests are passed to."),
+    block("upstream", "name { … }", HTTP, Args::exact(1))
+        .doc("A group of servers that requests are passed to."),
     block("location", "[ = | ~ | ~* | ^~ ] uri { … } | @name { … }", SERVER | LOCATION, Args::range(1, 2))
         .doc("Settings of the requests whose URI matches."),
     block("if", "(condition) { … }", SERVER | LOCATION, Args::at_least(1))

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::rc::Rc;
+use std::task::Context;
 
 use bytes::Bytes;
 use tw_net::Transport;
@@ -33,7 +34,12 @@ pub enum Body {
 /// What becomes of a connection after its request has changed the protocol.
 pub trait Upgraded {
     /// Runs until it is over. `early` is what the client has sent behind its request.
-    fn run<'a>(self: Box<Self>, r: &'a mut Request, client: &'a Transport, early: Bytes) -> LocalFuture<'a, ()>;
+    fn run<'a>(
+        self: Box<Self>,
+        r: &'a mut Request,
+        client: &'a Transport,
+        early: Bytes,
+    ) -> LocalFuture<'a, ()>;
 }
 
 /// The error of a body that was logged already.
@@ -75,6 +81,10 @@ pub trait Pull {
     fn part(&self, _start: u64, _len: u64) -> Option<Box<dyn Pull>> {
         None
     }
+
+    /// Goes on while the client does not take what was made, as far as that needs no waiting: what reads from a server that is
+    /// faster than the client lets go of the server. The task is woken when there is more to do.
+    fn run_ahead(&mut self, _cx: &mut Context<'_>) {}
 
     /// Whether what was made is to reach the client before more is waited for (an upstream that is not buffered): a filter
     /// then holds nothing back while there is no next piece.
@@ -145,6 +155,15 @@ impl Body {
         }
     }
 
+    /// See [`Pull::run_ahead`].
+    pub fn run_ahead(&mut self, cx: &mut Context<'_>) {
+        match self {
+            Self::Empty | Self::Bytes(_) | Self::File(_) | Self::Upgraded(_) => {}
+            Self::Parts(parts) => parts.iter_mut().for_each(|part| part.run_ahead(cx)),
+            Self::Pull(stream) => stream.run_ahead(cx),
+        }
+    }
+
     /// See [`Pull::flushes`].
     pub fn flushes(&self) -> bool {
         match self {
@@ -210,7 +229,7 @@ impl FileSpan {
 mod tests {
     use std::cell::Cell;
     use std::ops::Range;
-    use std::task::{Context, Poll, Waker};
+    use std::task::{Poll, Waker};
 
     use super::*;
     use crate::testing::with_request;

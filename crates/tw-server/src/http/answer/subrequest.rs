@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::rc::Rc;
+use std::task::Context;
 
 use bytes::Bytes;
 use tw_base::Limit;
@@ -182,6 +183,10 @@ impl Pull for Subrequest {
             }
             piece
         })
+    }
+
+    fn run_ahead(&mut self, cx: &mut Context<'_>) {
+        self.body.run_ahead(cx);
     }
 
     fn remaining(&self) -> Option<u64> {

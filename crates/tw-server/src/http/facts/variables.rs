@@ -20,13 +20,8 @@ pub use client::{basic_user, find_cookie};
 pub use process::random_id;
 
 /// All variables of the core.
-pub static VARIABLES: [&[VarDef]; 5] = [
-    client::VARIABLES,
-    connection::VARIABLES,
-    response::VARIABLES,
-    process::VARIABLES,
-    upstream::VARIABLES,
-];
+pub static VARIABLES: [&[VarDef]; 5] =
+    [client::VARIABLES, connection::VARIABLES, response::VARIABLES, process::VARIABLES, upstream::VARIABLES];
 
 fn put(out: &mut Vec<u8>, value: &[u8]) -> Value {
     out.extend_from_slice(value);

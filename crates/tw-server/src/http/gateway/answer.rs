@@ -4,11 +4,11 @@ use bytes::Bytes;
 use tw_http::fields::{Name, Value};
 use tw_http::{Known, Method, date, target};
 use tw_log::{Level, Text};
-use tw_upstream::Outcome as End;
 
+use super::backlog::Room;
 use super::body::{self, Announced, Coming};
 use super::codec::Codec;
-use super::exchange::{Exchange, Rewrite, give_back, now_ms};
+use super::exchange::{Exchange, Rewrite};
 use super::fault::Stage;
 use super::settings::{Gateway, Ignored};
 use super::tunnel;
@@ -32,13 +32,13 @@ pub(super) async fn respond<C: Codec>(
         if status == 401 {
             copy_all(r, Known::WwwAuthenticate);
         }
-        abandon(exchange, r);
+        body::abandon(exchange, r);
         return Outcome::Status(status);
     }
     if !gateway.ignored.has(Ignored::REDIRECT)
         && let Some(to) = r.facts.upstream.answer.fields.share(b"X-Accel-Redirect")
     {
-        abandon(exchange, r);
+        body::abandon(exchange, r);
         return redirect(r, &to);
     }
     let buffering = head(r, gateway, rewrite);
@@ -62,7 +62,11 @@ pub(super) async fn respond<C: Codec>(
             Outcome::Respond(if bytes.is_empty() { Body::Empty } else { Body::Bytes(bytes) })
         }
         Ok(None) => {
-            Outcome::Respond(Body::Pull(Box::new(Coming::new(exchange, gateway.read_timeout, !buffering))))
+            let buffers = buffering.then(|| (gateway.memory(), room(r, gateway)));
+            let home = r.client().home.clone();
+            exchange.lease.status(status);
+            let coming = Coming::new(home, exchange, gateway.read_timeout, buffers);
+            Outcome::Respond(Body::Pull(Box::new(coming)))
         }
         Err(fault) => {
             r.log(Level::Error, format_args!("{}", fault.line(Stage::ReadingBody)));
@@ -76,18 +80,10 @@ fn is_intercepted(r: &Request, gateway: &Gateway, status: u16) -> bool {
     gateway.intercept_errors && r.plan().core.error_pages.iter().any(|page| page.codes.contains(&status))
 }
 
-/// Ends an exchange whose body nobody wants: its connection is closed unless nothing is left of it.
-fn abandon<C: Codec>(mut exchange: Exchange<C>, r: &mut Request) {
-    match body::at_once(&mut exchange, r) {
-        Ok(Some(_)) => body::finish(exchange, r),
-        Ok(None) | Err(_) => {
-            body::note(&exchange, r);
-            let Exchange { lease, sending, .. } = exchange;
-            lease.status(r.facts.upstream.answer.status);
-            let _ = lease.done(End::Success, now_ms());
-            give_back(r, sending);
-        }
-    }
+/// Where a body may go that does not fit into memory.
+fn room(r: &Request, gateway: &Gateway) -> Option<Room> {
+    let disk = r.disk()?.clone();
+    Some(Room { disk, dir: gateway.temp_path.clone(), size_max: gateway.max_temp_file_size })
 }
 
 /// `X-Accel-Redirect`: something here answers instead, with some of the fields.
@@ -174,7 +170,13 @@ fn head(r: &mut Request, gateway: &Gateway, rewrite: &dyn Rewrite) -> bool {
         // These belong to the connection, or have a place of their own.
         if matches!(
             known,
-            Some(Known::Connection | Known::KeepAlive | Known::TransferEncoding | Known::ContentLength | Known::Trailer)
+            Some(
+                Known::Connection
+                    | Known::KeepAlive
+                    | Known::TransferEncoding
+                    | Known::ContentLength
+                    | Known::Trailer
+            )
         ) || gateway.hides(name)
         {
             continue;

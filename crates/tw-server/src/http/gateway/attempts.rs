@@ -100,7 +100,9 @@ pub(crate) struct Whither<'a>(pub(crate) &'a Upstream);
 
 impl fmt::Display for Whither<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Some((scheme, uri)), Some(attempt)) = (&self.0.url, self.0.attempts.last()) else { return Ok(()) };
+        let (Some((scheme, uri)), Some(attempt)) = (&self.0.url, self.0.attempts.last()) else {
+            return Ok(());
+        };
         let text = attempt.to.text();
         // A path of a socket and one of a URL need something between them.
         let gap = if text.starts_with("unix:") { ":" } else { "" };

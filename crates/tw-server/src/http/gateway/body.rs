@@ -1,77 +1,155 @@
-//! The body of a response as it comes from an upstream server: pulled by whoever writes to the client.
+//! The body of a response as it comes from an upstream server: pulled by whoever writes to the client, and, if buffering is on,
+//! read ahead of a client that is slower than the server.
 
 use std::future::poll_fn;
 use std::io;
-use std::task::{Poll, ready};
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use tw_log::Level;
 use tw_upstream::Outcome as End;
 
-use super::codec::{Codec, Event};
+use super::backlog::{Backlog, Room, Spilled};
+use super::codec::{Answer, Codec, Event};
 use super::exchange::{Exchange, give_back, now_ms, read_some};
 use super::fault::{Fault, Stage};
 use super::link::Read;
+use crate::event_loop::Loop;
 use crate::http::body::{Pull, Told};
 use crate::http::plan::LocalFuture;
 use crate::http::request::Request;
+use crate::http::request_body::Source;
 
 /// A response that is still coming.
 pub(super) struct Coming<C: Codec> {
-    /// `None` once it is over.
+    home: Rc<Loop>,
+    /// `None` once the server has nothing more to say.
     exchange: Option<Exchange<C>>,
+    /// What it said last.
+    ended: Option<Ended>,
     remaining: Option<u64>,
     read_timeout: Duration,
-    /// Whether the client is to have at once what is there.
-    flushes: bool,
+    ahead: Option<Ahead>,
+    trailers: Answer,
+}
+
+/// How an exchange has ended.
+struct Ended {
+    how: Result<(), Fault>,
+    sent: u64,
+    received: u64,
+    took: Option<Duration>,
+    /// Bytes came behind the end.
+    excess: bool,
+    /// What is left of the request's body.
+    body: Option<Source>,
+}
+
+/// What is read ahead.
+struct Ahead {
+    backlog: Backlog,
+    memory_max: usize,
+    room: Option<Room>,
+    /// For the request, which is not at hand while the body is read ahead.
+    warning: Option<String>,
+    has_spilled: bool,
 }
 
 impl<C: Codec> Coming<C> {
-    pub(super) fn new(exchange: Exchange<C>, read_timeout: Duration, flushes: bool) -> Self {
+    /// The body of `exchange`. With `buffers`, bytes of memory and where more may go, it is read ahead of a slow client.
+    pub(super) fn new(
+        home: Rc<Loop>,
+        exchange: Exchange<C>,
+        read_timeout: Duration,
+        buffers: Option<(usize, Option<Room>)>,
+    ) -> Self {
         let remaining = exchange.codec.remaining();
-        Self { exchange: Some(exchange), remaining, read_timeout, flushes }
+        let ahead = buffers.map(|(memory_max, room)| Ahead {
+            backlog: Backlog::default(),
+            memory_max,
+            room,
+            warning: None,
+            has_spilled: false,
+        });
+        let trailers = Answer::default();
+        Self { home, exchange: Some(exchange), ended: None, remaining, read_timeout, ahead, trailers }
     }
 
-    async fn piece(&mut self, r: &mut Request) -> io::Result<Option<Bytes>> {
-        let Some(exchange) = &mut self.exchange else { return Ok(None) };
-        let next = next(exchange, r, self.read_timeout).await;
-        match next {
-            Ok(Some(piece)) => {
-                self.remaining = self.remaining.map(|left| left.saturating_sub(piece.len() as u64));
-                if let Some(attempt) = r.facts.upstream.current() {
-                    attempt.length += piece.len() as u64;
+    async fn piece(&mut self, want: usize, r: &mut Request) -> io::Result<Option<Bytes>> {
+        let waited = match &mut self.ahead {
+            Some(ahead) => {
+                if let Some(warning) = ahead.warning.take() {
+                    r.log(Level::Warn, format_args!("{warning}"));
                 }
-                // The last piece is the end: nobody may come back to see that.
-                if self.remaining == Some(0)
-                    && let Some(exchange) = self.exchange.take()
-                {
-                    finish(exchange, r);
-                }
-                Ok(Some(piece))
+                ahead.backlog.pop(want).await
             }
+            None => Ok(None),
+        };
+        let next = match waited {
+            Ok(Some(piece)) => Some(piece),
             Ok(None) => {
-                if let Some(exchange) = self.exchange.take() {
-                    finish(exchange, r);
+                if let Some(exchange) = &self.exchange {
+                    exchange.link.begin_reading(self.read_timeout);
                 }
-                Ok(None)
+                poll_fn(|cx| self.poll_next(cx)).await
             }
-            Err(fault) => {
-                r.log(Level::Error, format_args!("{}", fault.line(Stage::ReadingBody)));
-                if let Some(exchange) = self.exchange.take() {
-                    note(&exchange, r);
-                    give_back(r, exchange.sending);
-                    let _ = exchange.lease.done(End::Failed, now_ms());
-                }
-                Err(io::Error::other(Told))
+            Err(error) => {
+                r.log(Level::Crit, format_args!("{error} while reading upstream"));
+                return Err(io::Error::other(Told));
+            }
+        };
+        self.tell(r)?;
+        if let Some(piece) = &next {
+            self.remaining = self.remaining.map(|left| left.saturating_sub(piece.len() as u64));
+            if let Some(attempt) = r.facts.upstream.current() {
+                attempt.length += piece.len() as u64;
             }
         }
+        Ok(next)
+    }
+
+    /// The next piece; `None` when the server has nothing more to say, however that came.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let Some(exchange) = &mut self.exchange else { return Poll::Ready(None) };
+        match ready!(poll_exchange(exchange, &self.home, &mut self.trailers, cx)) {
+            Ok(Some(piece)) => {
+                // The last piece is the end: nobody may come back to see that.
+                if exchange.codec.remaining() == Some(0) {
+                    self.end(Ok(()));
+                }
+                Poll::Ready(Some(piece))
+            }
+            Ok(None) => {
+                self.end(Ok(()));
+                Poll::Ready(None)
+            }
+            Err(fault) => {
+                self.end(Err(fault));
+                Poll::Ready(None)
+            }
+        }
+    }
+
+    fn end(&mut self, how: Result<(), Fault>) {
+        if let Some(exchange) = self.exchange.take() {
+            self.ended = Some(end(exchange, &self.home, how));
+        }
+    }
+
+    /// Tells the request how the exchange has ended, once its client has what came before.
+    fn tell(&mut self, r: &mut Request) -> io::Result<()> {
+        let is_told = self.ahead.as_ref().is_none_or(|ahead| ahead.backlog.is_empty());
+        let Some(ended) = self.ended.take_if(|_| is_told) else { return Ok(()) };
+        std::mem::swap(&mut r.facts.upstream.answer.trailers, &mut self.trailers.trailers);
+        ended.tell(r).map_err(|_| io::Error::other(Told))
     }
 }
 
 impl<C: Codec> Pull for Coming<C> {
-    fn next<'a>(&'a mut self, _: usize, r: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
-        Box::pin(self.piece(r))
+    fn next<'a>(&'a mut self, want: usize, r: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
+        Box::pin(self.piece(want, r))
     }
 
     fn remaining(&self) -> Option<u64> {
@@ -79,7 +157,47 @@ impl<C: Codec> Pull for Coming<C> {
     }
 
     fn flushes(&self) -> bool {
-        self.flushes
+        self.ahead.is_none()
+    }
+
+    fn run_ahead(&mut self, cx: &mut Context<'_>) {
+        loop {
+            let Some(ahead) = &mut self.ahead else { return };
+            let has_room = match &ahead.room {
+                Some(room) => match ahead.backlog.poll_room(ahead.memory_max, room, cx) {
+                    Ok(Spilled::Room) => true,
+                    Ok(Spilled::Full) => false,
+                    Err(error) => {
+                        // The client gets it as fast as it can take it, which is what it would get without a file.
+                        ahead.warning = Some(format!(
+                            "{error} while buffering upstream response, which goes on unbuffered"
+                        ));
+                        ahead.room = None;
+                        false
+                    }
+                },
+                None => ahead.backlog.len() < ahead.memory_max,
+            };
+            if !ahead.has_spilled && ahead.backlog.has_file() {
+                ahead.has_spilled = true;
+                ahead.warning = Some("an upstream response is buffered to a temporary file".to_owned());
+            }
+            if !has_room || self.exchange.is_none() {
+                return;
+            }
+            if !self.home.budget.may_copy(0) {
+                return cx.waker().wake_by_ref();
+            }
+            match self.poll_next(cx) {
+                Poll::Ready(Some(piece)) => {
+                    let _ = self.home.budget.may_copy(piece.len());
+                    if let Some(ahead) = &mut self.ahead {
+                        ahead.backlog.push(piece);
+                    }
+                }
+                Poll::Ready(None) | Poll::Pending => return,
+            }
+        }
     }
 }
 
@@ -97,41 +215,36 @@ impl Pull for Announced {
     }
 }
 
-/// The next piece; `None` at the end.
-pub(super) async fn next<C: Codec>(
+/// The next piece of a body; `None` at the end. Sends on what is left of the request meanwhile.
+fn poll_exchange<C: Codec>(
     exchange: &mut Exchange<C>,
-    r: &mut Request,
-    timeout: Duration,
-) -> Result<Option<Bytes>, Fault> {
-    let home = r.client().home.clone();
+    home: &Loop,
+    answer: &mut Answer,
+    cx: &mut Context<'_>,
+) -> Poll<Result<Option<Bytes>, Fault>> {
     let Exchange { link, codec, input, sending, .. } = exchange;
-    link.begin_reading(timeout);
-    poll_fn(|cx| {
-        // What is left of the request goes on; should that fail, the response tells more than the failure.
-        let _ = sending.poll(cx);
-        loop {
-            match codec.read(input, &mut r.facts.upstream.answer)? {
-                Event::Body(piece) => return Poll::Ready(Ok(Some(piece))),
-                Event::End => return Poll::Ready(Ok(None)),
-                Event::NeedMore | Event::Interim | Event::Head => {}
-            }
-            let (read, came) = read_some(&home, link)?;
-            match read {
-                Read::Some => *input = came,
-                Read::Nothing => ready!(link.poll_readable(cx))?,
-                Read::Closed => return Poll::Ready(codec.closed().map(|()| None)),
-            }
+    // Should that fail, the response tells more than the failure.
+    let _ = sending.poll(cx);
+    loop {
+        match codec.read(input, answer)? {
+            Event::Body(piece) => return Poll::Ready(Ok(Some(piece))),
+            Event::End => return Poll::Ready(Ok(None)),
+            Event::NeedMore | Event::Interim | Event::Head => {}
         }
-    })
-    .await
+        let (read, came) = read_some(home, link)?;
+        match read {
+            Read::Some => *input = came,
+            Read::Nothing => ready!(link.poll_readable(cx))?,
+            Read::Closed => return Poll::Ready(codec.closed().map(|()| None)),
+        }
+    }
 }
 
 /// What is at hand of the body, if it is all of it.
 pub(super) fn at_once<C: Codec>(exchange: &mut Exchange<C>, r: &mut Request) -> Result<Option<Bytes>, Fault> {
-    let len = exchange.codec.remaining();
-    match len {
+    match exchange.codec.remaining() {
         Some(0) => Ok(Some(Bytes::new())),
-        Some(len) if len == exchange.input.len() as u64 => {
+        Some(len) if len <= exchange.input.len() as u64 => {
             match exchange.codec.read(&mut exchange.input, &mut r.facts.upstream.answer)? {
                 Event::Body(piece) => Ok(Some(piece)),
                 _ => Ok(None),
@@ -141,29 +254,68 @@ pub(super) fn at_once<C: Codec>(exchange: &mut Exchange<C>, r: &mut Request) -> 
     }
 }
 
-pub(super) fn note<C>(exchange: &Exchange<C>, r: &mut Request) {
-    if let Some(attempt) = r.facts.upstream.current() {
-        attempt.end();
-        (attempt.sent, attempt.received) = (exchange.link.sent.get(), exchange.link.received.get());
-    }
-    exchange.lease.sent(exchange.link.sent.get());
-    exchange.lease.received(exchange.link.received.get());
+/// Ends an exchange whose response is complete, and tells the request.
+pub(super) fn finish<C: Codec>(exchange: Exchange<C>, r: &mut Request) {
+    let home = r.client().home.clone();
+    let status = r.facts.upstream.answer.status;
+    exchange.lease.status(status);
+    // It did not fail.
+    let _ = end(exchange, &home, Ok(())).tell(r);
 }
 
-/// Ends an exchange whose response is complete: its connection may serve the next one.
-pub(super) fn finish<C: Codec>(exchange: Exchange<C>, r: &mut Request) {
-    note(&exchange, r);
-    let home = r.client().home.clone();
-    let Exchange { link, lease, codec, input, sending, owner, keepalive } = exchange;
-    lease.status(r.facts.upstream.answer.status);
-    let peer = lease.peer().id();
+/// Ends an exchange whose body nobody wants: its connection is closed unless all of it is at hand.
+pub(super) fn abandon<C: Codec>(mut exchange: Exchange<C>, r: &mut Request) {
+    if matches!(at_once(&mut exchange, r), Ok(Some(_))) {
+        return finish(exchange, r);
+    }
+    let status = r.facts.upstream.answer.status;
+    exchange.lease.status(status);
+    let (sent, received) = (exchange.link.sent.get(), exchange.link.received.get());
+    exchange.lease.sent(sent);
+    exchange.lease.received(received);
+    let Exchange { lease, sending, .. } = exchange;
     let _ = lease.done(End::Success, now_ms());
-    let is_sent = sending.is_done();
     give_back(r, sending);
-    if !input.is_empty() {
-        r.log(Level::Warn, format_args!("upstream sent more data than the response has while reading upstream"));
-    } else if is_sent && codec.keeps_alive() {
+    if let Some(attempt) = r.facts.upstream.current() {
+        attempt.end();
+        (attempt.sent, attempt.received) = (sent, received);
+    }
+}
+
+/// Ends an exchange: if its response is complete, its connection may serve the next one.
+fn end<C: Codec>(exchange: Exchange<C>, home: &Rc<Loop>, how: Result<(), Fault>) -> Ended {
+    let Exchange { link, lease, codec, input, sending, owner, keepalive, begun } = exchange;
+    let (sent, received) = (link.sent.get(), link.received.get());
+    lease.sent(sent);
+    lease.received(received);
+    let peer = lease.peer().id();
+    let _ = lease.done(if how.is_ok() { End::Success } else { End::Failed }, now_ms());
+    let (is_sent, excess) = (sending.is_done(), how.is_ok() && !input.is_empty());
+    let body = sending.end();
+    if how.is_ok() && !excess && is_sent && codec.keeps_alive() {
         link.requests.set(link.requests.get() + 1);
-        home.app.idle.put(&home, &owner, peer, link, &keepalive);
+        home.app.idle.put(home, &owner, peer, link, &keepalive);
+    }
+    let took = Some(tw_rt::clock::now().saturating_duration_since(begun));
+    Ended { how, sent, received, took, excess, body }
+}
+
+impl Ended {
+    fn tell(self, r: &mut Request) -> Result<(), ()> {
+        if let Some(body) = self.body {
+            r.body.give_back(body);
+        }
+        if let Some(attempt) = r.facts.upstream.current() {
+            attempt.ended = self.took;
+            (attempt.sent, attempt.received) = (self.sent, self.received);
+        }
+        if self.excess {
+            let stage = Stage::ReadingBody;
+            r.log(
+                Level::Warn,
+                format_args!("upstream sent more data than specified in \"Content-Length\" header {stage}"),
+            );
+        }
+        self.how.map_err(|fault| r.log(Level::Error, format_args!("{}", fault.line(Stage::ReadingBody))))
     }
 }

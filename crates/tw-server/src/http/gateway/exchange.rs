@@ -91,6 +91,8 @@ pub(super) struct Exchange<C> {
     pub(super) sending: Sending,
     pub(super) owner: Owner,
     pub(super) keepalive: KeepAlive,
+    /// When the server was chosen.
+    pub(super) begun: Instant,
 }
 
 /// Why there is no response.
@@ -234,6 +236,7 @@ async fn ask<C: Codec + Clone>(
 ) -> Result<Exchange<C>, Failed> {
     let gateway = order.gateway;
     let home = r.client().home.clone();
+    let begun = tw_rt::clock::now();
     let selected = order.group.peers.select(looking, now_ms(), &mut home.app.random.borrow_mut());
     let mut lease = match selected {
         Ok(lease) => lease,
@@ -306,7 +309,7 @@ async fn ask<C: Codec + Clone>(
             if let Some(attempt) = r.facts.upstream.current() {
                 attempt.header = Some(attempt.elapsed());
             }
-            Ok(Exchange { link, lease, codec, input, sending, owner, keepalive })
+            Ok(Exchange { link, lease, codec, input, sending, owner, keepalive, begun })
         }
         Err(unsent) => {
             let stage = if sending.is_done() { Stage::ReadingHead } else { Stage::Sending };
@@ -357,7 +360,9 @@ async fn read_head<C: Codec>(
             let (read, mut input) = read_some(home, link)?;
             match read {
                 Read::Some => {}
-                Read::Nothing if unsent.is_some() => return Poll::Ready(Err(unsent.take().unwrap_or(Fault::Closed.into()))),
+                Read::Nothing if unsent.is_some() => {
+                    return Poll::Ready(Err(unsent.take().unwrap_or(Fault::Closed.into())));
+                }
                 Read::Nothing if reads => {
                     ready!(link.poll_readable(cx))?;
                     continue;

@@ -100,7 +100,16 @@ impl Fault {
 /// What nginx takes for a fault of this machine and not of the server.
 fn is_crit(errno: i32) -> bool {
     use rustix::io::Errno as E;
-    let known = [E::CONNREFUSED, E::NETDOWN, E::NETUNREACH, E::HOSTDOWN, E::HOSTUNREACH, E::CONNRESET, E::CONNABORTED, E::TIMEDOUT];
+    let known = [
+        E::CONNREFUSED,
+        E::NETDOWN,
+        E::NETUNREACH,
+        E::HOSTDOWN,
+        E::HOSTUNREACH,
+        E::CONNRESET,
+        E::CONNABORTED,
+        E::TIMEDOUT,
+    ];
     !known.iter().any(|known| known.raw_os_error() == errno)
 }
 

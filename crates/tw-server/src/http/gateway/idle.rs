@@ -94,7 +94,11 @@ impl Idle {
     pub(super) fn put(&self, home: &Rc<Loop>, owner: &Owner, peer: PeerId, link: Rc<Link>, keep: &KeepAlive) {
         let now = tw_rt::clock::now();
         let is_old = now.saturating_duration_since(link.opened) >= keep.time;
-        if keep.connections == 0 || link.requests.get() >= keep.requests || is_old || link.transport.may_have_input() {
+        if keep.connections == 0
+            || link.requests.get() >= keep.requests
+            || is_old
+            || link.transport.may_have_input()
+        {
             return;
         }
         let mut waiting = self.waiting.borrow_mut();

@@ -29,7 +29,11 @@ impl Link {
     ///
     /// # Errors
     /// No connection, or none in time.
-    pub(super) async fn connect(to: &Addr, options: &ConnectOptions, timeout: Duration) -> Result<Self, Fault> {
+    pub(super) async fn connect(
+        to: &Addr,
+        options: &ConnectOptions,
+        timeout: Duration,
+    ) -> Result<Self, Fault> {
         let socket = tw_net::connect(to, options).map_err(Fault::Connect)?;
         let link = Self {
             transport: Transport::Plain(socket),
@@ -79,7 +83,8 @@ impl Link {
 
     /// Writes what the socket takes; 0 if it takes nothing now.
     pub(super) fn write_now(&self, bytes: &[u8]) -> Result<usize, Fault> {
-        let written = tw_rt::watch::operation("writing to an upstream server", || self.transport.try_write(bytes));
+        let written =
+            tw_rt::watch::operation("writing to an upstream server", || self.transport.try_write(bytes));
         self.count_sent(written)
     }
 

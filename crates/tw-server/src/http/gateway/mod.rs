@@ -9,6 +9,7 @@
 
 mod answer;
 pub mod attempts;
+mod backlog;
 mod body;
 pub mod codec;
 mod exchange;

@@ -273,7 +273,11 @@ pub struct Kind {
 macro_rules! gateway_limits {
     ($prefix:literal) => {
         &[
-            tw_base::Limit::directive(concat!($prefix, "buffer_size"), "Bytes of the head of a response", "502"),
+            tw_base::Limit::directive(
+                concat!($prefix, "buffer_size"),
+                "Bytes of the head of a response",
+                "502",
+            ),
             tw_base::Limit::directive(
                 concat!($prefix, "buffers"),
                 "Bytes of a response's body in memory",
@@ -284,10 +288,26 @@ macro_rules! gateway_limits {
                 "Bytes of a response's body in a temporary file",
                 "the upstream server waits",
             ),
-            tw_base::Limit::directive(concat!($prefix, "connect_timeout"), "Time until a connection is there", "the next server, or 504"),
-            tw_base::Limit::directive(concat!($prefix, "send_timeout"), "Time between two writes of a request", "the next server, or 504"),
-            tw_base::Limit::directive(concat!($prefix, "read_timeout"), "Time between two reads of a response", "the next server, or 504"),
-            tw_base::Limit::directive(concat!($prefix, "next_upstream_tries"), "Servers that one request is sent to", "the last one's answer"),
+            tw_base::Limit::directive(
+                concat!($prefix, "connect_timeout"),
+                "Time until a connection is there",
+                "the next server, or 504",
+            ),
+            tw_base::Limit::directive(
+                concat!($prefix, "send_timeout"),
+                "Time between two writes of a request",
+                "the next server, or 504",
+            ),
+            tw_base::Limit::directive(
+                concat!($prefix, "read_timeout"),
+                "Time between two reads of a response",
+                "the next server, or 504",
+            ),
+            tw_base::Limit::directive(
+                concat!($prefix, "next_upstream_tries"),
+                "Servers that one request is sent to",
+                "the last one's answer",
+            ),
         ]
     };
 }

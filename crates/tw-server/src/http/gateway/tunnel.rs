@@ -119,13 +119,20 @@ impl Way<'_> {
 }
 
 impl Upgraded for Tunnel {
-    fn run<'a>(self: Box<Self>, r: &'a mut Request, client: &'a Transport, early: Bytes) -> LocalFuture<'a, ()> {
+    fn run<'a>(
+        self: Box<Self>,
+        r: &'a mut Request,
+        client: &'a Transport,
+        early: Bytes,
+    ) -> LocalFuture<'a, ()> {
         Box::pin(async move {
             let Self { link, lease, early: answer, timeout } = *self;
             let home = r.client().home.clone();
             let deadline = RefCell::new(Deadline::new());
-            let mut up = Way { from: client, to: &link.transport, kept: early, stage: Stage::Open, passed: 0 };
-            let mut down = Way { from: &link.transport, to: client, kept: answer, stage: Stage::Open, passed: 0 };
+            let mut up =
+                Way { from: client, to: &link.transport, kept: early, stage: Stage::Open, passed: 0 };
+            let mut down =
+                Way { from: &link.transport, to: client, kept: answer, stage: Stage::Open, passed: 0 };
             deadline.borrow_mut().set(timeout);
             let ended = poll_fn(|cx| {
                 let moved = [up.advance(&home, cx), down.advance(&home, cx)];
@@ -162,7 +169,10 @@ impl Upgraded for Tunnel {
                 }
                 Err(error) => {
                     let errno = tw_base::Errno(error.raw_os_error().unwrap_or_default());
-                    r.log(Level::Info, format_args!("connection failed ({errno}) while proxying upgraded connection"));
+                    r.log(
+                        Level::Info,
+                        format_args!("connection failed ({errno}) while proxying upgraded connection"),
+                    );
                 }
             }
             let _ = lease.done(End::Success, now_ms());

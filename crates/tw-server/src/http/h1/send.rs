@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -273,7 +274,8 @@ async fn pull(
     let want = r.plan().core.files.output_buffers.size;
     loop {
         if pace.is_some() || out.len() >= GATHER_MAX {
-            write_all(r, conn, std::mem::take(&mut out).into(), timeout, pace.as_deref_mut()).await?;
+            let bytes = std::mem::take(&mut out).into();
+            ahead(body, write_all(r, conn, bytes, timeout, pace.as_deref_mut())).await?;
         }
         while !conn.client.home.budget.may_copy(0) {
             // A body can be made faster than it is needed for as long as its client is fast.
@@ -289,7 +291,7 @@ async fn pull(
             return Err(Failure::Body(io::Error::other("the response is longer than announced")));
         }
         if delimiter != Delimiter::Chunked && out.is_empty() && piece.len() >= GATHER_MAX {
-            write_all(r, conn, piece, timeout, pace.as_deref_mut()).await?;
+            ahead(body, write_all(r, conn, piece, timeout, pace.as_deref_mut())).await?;
             continue;
         }
         if delimiter == Delimiter::Chunked {
@@ -308,6 +310,19 @@ async fn pull(
         Some(length) if sent != length => Err(Failure::Body(io::ErrorKind::UnexpectedEof.into())),
         _ => Ok(()),
     }
+}
+
+/// Waits for a write, and lets the body go on meanwhile.
+async fn ahead<F: Future>(body: &mut Body, writing: F) -> F::Output {
+    let mut writing = pin!(writing);
+    poll_fn(|cx| {
+        let polled = writing.as_mut().poll(cx);
+        if polled.is_pending() {
+            body.run_ahead(cx);
+        }
+        polled
+    })
+    .await
 }
 
 /// Ends a chunked body: the last chunk, and the trailers.

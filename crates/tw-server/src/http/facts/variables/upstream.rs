@@ -24,12 +24,18 @@ pub(super) const VARIABLES: &[VarDef] = &[
     ),
     VarDef::one(
         "upstream_connect_time",
-        |r, out| each(r, out, |attempt, out| attempt.connected.map_or(Value::Missing, |span| put_seconds(out, span))),
+        |r, out| {
+            each(r, out, |attempt, out| {
+                attempt.connected.map_or(Value::Missing, |span| put_seconds(out, span))
+            })
+        },
         "Seconds until a connection to them was there.",
     ),
     VarDef::one(
         "upstream_header_time",
-        |r, out| each(r, out, |attempt, out| attempt.header.map_or(Value::Missing, |span| put_seconds(out, span))),
+        |r, out| {
+            each(r, out, |attempt, out| attempt.header.map_or(Value::Missing, |span| put_seconds(out, span)))
+        },
         "Seconds until the heads of their responses were there.",
     ),
     VarDef::one(
