@@ -284,10 +284,11 @@ impl Proxy {
         r.set_slot(self.slots.host, &to.host);
         r.set_slot(self.slots.port, &to.port);
         let sends_client_body = self.gateway.pass_request_body && self.body.is_none() && !r.is_subrequest();
-        if sends_client_body && self.gateway.request_buffering {
-            if let Err(status) = request_body::read(r).await {
-                return Outcome::Status(status);
-            }
+        if sends_client_body
+            && self.gateway.request_buffering
+            && let Err(status) = request_body::read(r).await
+        {
+            return Outcome::Status(status);
         }
         let own = self.body.as_ref().map(|body| Bytes::from(body.value(r)));
         let (announced, body) = match own {

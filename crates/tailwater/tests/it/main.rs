@@ -53,6 +53,7 @@ mod metrics;
 mod mp4;
 mod own_faults;
 mod packaging;
+mod proxy;
 mod random_index;
 mod real_ip;
 mod referer;

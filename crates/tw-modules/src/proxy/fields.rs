@@ -54,7 +54,6 @@ impl Fields {
         // HTTP/1.1 needs one.
         let host = if value.is_empty() { host } else { &value };
         writer.field(b"Host", host)?;
-        let mut sets_length = false;
         for (name, template) in &self.set {
             let mut value = Vec::new();
             template.eval(r, &mut value);
@@ -64,12 +63,10 @@ impl Fields {
             let known = Known::find(name);
             // How long the body is, nobody may say differently from how it is sent.
             if matches!(known, Some(Known::ContentLength | Known::TransferEncoding)) {
-                sets_length |= true;
                 continue;
             }
             writer.field(name, &value)?;
         }
-        let _ = sets_length;
         writer.framing(announced)?;
         if passes_client {
             for (name, value) in r.head.fields() {

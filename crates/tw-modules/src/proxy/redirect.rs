@@ -15,7 +15,7 @@ use super::target::Target;
 /// `proxy_redirect` as written.
 pub(super) enum Written {
     Off,
-    Default(Word),
+    Default,
     Rule(Word, Word),
 }
 
@@ -50,7 +50,7 @@ impl Written {
                 b"default" if before.is_some_and(|rules| !rules.is_empty()) => {
                     Err(node.fail("\"proxy_redirect default\" must be the first"))
                 }
-                b"default" => Ok(Self::Default(first.clone())),
+                b"default" => Ok(Self::Default),
                 b"false" => Err(node.fail("invalid parameter \"false\", use \"off\" instead")),
                 _ => Err(node.fail(format!("invalid parameter \"{first}\""))),
             };
@@ -61,7 +61,7 @@ impl Written {
     pub(super) fn resolve(self, cx: &mut Resolve<'_>) -> Result<Inherited, ConfError> {
         let (from, to) = match self {
             Self::Off => return Ok(Inherited::Off),
-            Self::Default(_) => return Ok(Inherited::Default),
+            Self::Default => return Ok(Inherited::Default),
             Self::Rule(from, to) => (from, to),
         };
         let pattern = match &*from.bytes {

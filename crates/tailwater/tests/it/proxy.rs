@@ -1,0 +1,288 @@
+//! `proxy_pass`: requests go to a server behind this one, and its response comes back.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+
+use tw_testkit::{Server, wait};
+
+use crate::{get, server, start};
+
+/// One connection to an origin.
+struct Conn {
+    reader: BufReader<TcpStream>,
+    /// Number of the connection, from 0.
+    nth: usize,
+}
+
+impl Conn {
+    /// The head of the next request; `None` when there is none.
+    fn head(&mut self) -> Option<String> {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if self.reader.read_line(&mut head).ok()? == 0 {
+                return None;
+            }
+        }
+        Some(head)
+    }
+
+    fn say(&mut self, text: impl AsRef<[u8]>) {
+        // Whoever does not want it has gone.
+        let _ = self.reader.get_mut().write_all(text.as_ref());
+    }
+}
+
+/// An origin that serves every connection on a thread of its own until the process ends.
+fn origin(serve: impl Fn(Conn) + Send + Sync + Clone + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for (nth, stream) in listener.incoming().enumerate() {
+            let (serve, reader) = (serve.clone(), BufReader::new(stream.unwrap()));
+            thread::spawn(move || serve(Conn { reader, nth }));
+        }
+    });
+    addr
+}
+
+/// An origin that answers every request with what it was asked.
+fn mirror() -> SocketAddr {
+    origin(|mut conn| {
+        while let Some(head) = conn.head() {
+            let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+            let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+            if head.contains("Transfer-Encoding: chunked") {
+                body = chunks(&mut conn.reader);
+            } else {
+                conn.reader.read_exact(&mut body).unwrap();
+            }
+            let page = format!("{head}{} bytes", body.len());
+            let size = page.len();
+            conn.say(format!(
+                "HTTP/1.1 200 OK\r\nX-oDD: a\r\nContent-Length: {size}\r\nx-Odd: b\r\n\r\n{page}"
+            ));
+        }
+    })
+}
+
+/// The data of a chunked body.
+fn chunks(reader: &mut BufReader<TcpStream>) -> Vec<u8> {
+    let mut all = Vec::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        let size = usize::from_str_radix(line.trim(), 16).unwrap();
+        let mut chunk = vec![0; size + 2];
+        reader.read_exact(&mut chunk).unwrap();
+        if size == 0 {
+            return all;
+        }
+        all.extend_from_slice(&chunk[..size]);
+    }
+}
+
+/// A server that passes everything to `addr`.
+fn passing(addr: SocketAddr, more: &str) -> Server {
+    start(
+        server(),
+        &format!(
+            "log_format up '$request_uri $status $upstream_addr $upstream_status $upstream_response_length';
+             access_log logs/access.log up;
+             server {{ listen 127.0.0.1:{{port}}; {more}
+                 location / {{ proxy_pass http://{addr}; }} }}"
+        ),
+    )
+}
+
+#[test]
+fn a_request_is_written_anew_and_the_response_keeps_its_fields() {
+    let addr = mirror();
+    let server = passing(addr, "");
+    let mut client = server.connect().unwrap();
+    client
+        .send("GET /a%20b?c=%d HTTP/1.1\r\nHost: x.org\r\nConnection: close, X-Hop\r\nTE: trailers\r\nX-cAsE: 1\r\nx-case: 2\r\nUpgrade: h2c\r\n\r\n")
+        .unwrap();
+    let response = client.read_response().unwrap();
+    assert_eq!(response.status, 200);
+    assert_eq!(
+        response.text(),
+        format!("GET /a%20b?c=%d HTTP/1.1\r\nHost: {addr}\r\nX-cAsE: 1\r\nx-case: 2\r\n\r\n0 bytes")
+    );
+    assert!(response.text().len() > 10 && response.field("X-oDD") == Some("a"));
+    assert_eq!(response.values("X-Odd").collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(
+        server.access_log(1).unwrap(),
+        [format!("/a%20b?c=%d 200 {addr} 200 {}", response.text().len())]
+    );
+}
+
+#[test]
+fn bodies_go_on_with_their_length_or_in_chunks() {
+    let server = passing(mirror(), "location /as-it-comes/ { proxy_pass http://127.0.0.1:1; }");
+    let addr = mirror();
+    let unbuffered = passing(addr, "proxy_request_buffering off; client_max_body_size 0;");
+    for (server, chunked) in
+        [(&server, "Content-Length: 300000"), (&unbuffered, "Transfer-Encoding: chunked")]
+    {
+        let mut client = server.connect().unwrap();
+        client.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n").unwrap();
+        client.send(vec![b'x'; 100_000]).unwrap();
+        let text = client.read_response().unwrap().text();
+        assert!(text.contains("Content-Length: 100000\r\n") && text.ends_with("100000 bytes"), "{text}");
+        client.send("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n").unwrap();
+        for _ in 0..3 {
+            client.send("186a0\r\n").unwrap();
+            client.send(vec![b'x'; 100_000]).unwrap();
+            client.send("\r\n").unwrap();
+        }
+        client.send("0\r\n\r\n").unwrap();
+        let text = client.read_response().unwrap().text();
+        assert!(text.contains(chunked) && text.ends_with("300000 bytes"), "{text}");
+    }
+}
+
+#[test]
+fn another_server_is_asked_when_one_is_down() {
+    let (up, down) = (mirror(), TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
+    let server = start(
+        server(),
+        &format!(
+            "upstream both {{ server {down} max_fails=0; server {up}; }} upstream none {{ server {down}; }}
+             log_format up '$upstream_addr $upstream_status'; access_log logs/access.log up;
+             server {{ listen 127.0.0.1:{{port}};
+                 location / {{ proxy_pass http://both; }} location /none {{ proxy_pass http://none; }} }}"
+        ),
+    );
+    for _ in 0..4 {
+        assert_eq!(get(&server, "/").status, 200);
+    }
+    assert_eq!(get(&server, "/none").status, 502);
+    let lines = server.access_log(5).unwrap();
+    assert!(lines.iter().any(|line| *line == format!("{down}, {up} 502, 200")), "{lines:#?}");
+    assert_eq!(lines[4], format!("{down} 502"));
+    server.wait_error_log("connect() failed (111: Connection refused) while connecting to upstream").unwrap();
+}
+
+#[test]
+fn a_kept_connection_that_was_closed_meanwhile_is_nobodys_fault() {
+    // The second request of the first connection is never answered.
+    let addr = origin(|mut conn| {
+        let most = if conn.nth == 0 { 1 } else { usize::MAX };
+        for _ in 0..most {
+            let Some(_) = conn.head() else { return };
+            conn.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        }
+        let _ = conn.head();
+        let _ = conn.reader.get_mut().shutdown(Shutdown::Both);
+    });
+    let server = passing(addr, "");
+    for _ in 0..3 {
+        assert_eq!(get(&server, "/").text(), "ok");
+    }
+}
+
+#[test]
+fn what_is_no_response_is_a_bad_gateway() {
+    for (said, line) in [
+        ("", "upstream prematurely closed connection"),
+        ("HTTP/1.1 200", "upstream prematurely closed connection"),
+        ("garbage\r\n\r\n", "upstream sent"),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            "upstream sent",
+        ),
+        ("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", "upstream sent"),
+    ] {
+        let addr = origin(move |mut conn| {
+            let _ = conn.head();
+            conn.say(said);
+        });
+        let server = passing(addr, "");
+        assert_eq!(get(&server, "/").status, 502, "{said:?}");
+        server.wait_error_log(line).unwrap();
+    }
+    let addr = origin(|mut conn| {
+        let _ = conn.head();
+        conn.say(format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(100_000)));
+    });
+    let server = passing(addr, "");
+    assert_eq!(get(&server, "/").status, 502);
+    server.wait_error_log("upstream sent too big header").unwrap();
+}
+
+#[test]
+fn a_response_that_ends_early_is_not_passed_off_as_whole() {
+    let addr = origin(|mut conn| {
+        let _ = conn.head();
+        conn.say("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf");
+    });
+    let server = passing(addr, "");
+    let mut client = server.connect().unwrap();
+    client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    assert_eq!(client.read_head().unwrap().field("Content-Length"), Some("100"));
+    assert_eq!(client.read_until_close().unwrap(), b"half");
+    server.wait_error_log("upstream prematurely closed connection while reading upstream").unwrap();
+}
+
+#[test]
+fn the_server_is_let_go_while_the_client_is_slow() {
+    const SIZE: usize = 8 << 20;
+    let (done, is_done) = channel();
+    let (done, is_done): (_, Receiver<()>) = (std::sync::Mutex::new(done), is_done);
+    let done = std::sync::Arc::new(done);
+    let addr = origin(move |mut conn| {
+        let _ = conn.head();
+        conn.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n"));
+        let body: Vec<u8> = (0..SIZE / 4).flat_map(|n| (n as u32).to_be_bytes()).collect();
+        conn.say(body);
+        done.lock().unwrap().send(()).unwrap();
+    });
+    let server = passing(addr, "proxy_buffers 4 16k; proxy_buffer_size 16k;");
+    let mut client = server.connect().unwrap();
+    client.send("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    assert_eq!(client.read_head().unwrap().status, 200);
+    // The client has taken nothing of the body, and the server is done.
+    is_done.recv_timeout(wait::PATIENCE).expect("the server has sent all of it");
+    let body = client.read_until_close().unwrap();
+    assert_eq!(body.len(), SIZE);
+    let wrong = body
+        .chunks_exact(4)
+        .enumerate()
+        .find(|(n, four)| u32::from_be_bytes((*four).try_into().unwrap()) != *n as u32);
+    assert_eq!(wrong, None);
+    server.wait_error_log("an upstream response is buffered to a temporary file").unwrap();
+}
+
+#[test]
+fn an_upgrade_is_a_tunnel() {
+    let addr = origin(|mut conn| {
+        let head = conn.head().unwrap();
+        assert!(head.contains("Upgrade: echo\r\n") && head.contains("Connection: upgrade\r\n"), "{head}");
+        conn.say("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: upgrade\r\n\r\nhello ");
+        let mut all = Vec::new();
+        conn.reader.read_to_end(&mut all).unwrap();
+        // The client has closed its side, and still gets an answer.
+        conn.say(all);
+        conn.say(" bye");
+    });
+    let server = passing(
+        addr,
+        &format!(
+            "location /ws {{ proxy_pass http://{addr}; proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade; }}"
+        ),
+    );
+    let mut client = server.connect().unwrap();
+    client.send("GET /ws HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\nearly ").unwrap();
+    let head = client.read_head().unwrap();
+    assert_eq!(
+        (head.status, head.field("Upgrade"), head.field("Connection")),
+        (101, Some("echo"), Some("upgrade"))
+    );
+    assert_eq!(client.read_bytes(6).unwrap(), b"hello ");
+    client.send("late").unwrap();
+    client.finish_sending().unwrap();
+    assert_eq!(client.read_until_close().unwrap(), b"early late bye");
+    assert_eq!(server.access_log(1).unwrap(), [format!("/ws 101 {addr} 101 20")]);
+}
