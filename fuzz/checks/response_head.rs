@@ -1,6 +1,7 @@
 //! What must hold for any bytes an origin sends as a response head: no panic, the same outcome however the bytes are split,
 //! nothing in a field that could end its line, and fields that a request with the same ones would be read with again.
 
+use bytes::Bytes;
 use tw_http::{
     HeadLimits, Method, OriginHead, OriginLimits, Progress, RequestHead, RequestWriter, ResponseFraming,
     Version, hop,
@@ -19,6 +20,7 @@ pub(crate) fn check(data: &[u8]) {
         }
         let bytes: Vec<&[u8]> = data.chunks(1).collect();
         assert_eq!(outcome(&bytes, &limits), whole, "byte by byte");
+        assert_eq!(fed(data, &limits), whole, "fed");
     }
     assert!(hop::elements(data).all(|element| !element.is_empty() && !element.contains(&b',')));
 }
@@ -41,6 +43,27 @@ fn outcome(pieces: &[&[u8]], limits: &OriginLimits) -> String {
         }
     }
     seen
+}
+
+/// The same, when the heads are taken out of what was read.
+fn fed(data: &[u8], limits: &OriginLimits) -> String {
+    let mut seen = String::new();
+    let mut head = OriginHead::new();
+    let mut input = Bytes::copy_from_slice(data);
+    loop {
+        match head.feed(&mut input, limits) {
+            Ok(Progress::NeedMore) => return seen,
+            Ok(Progress::Complete) => {
+                assert!(head.rest().is_empty());
+                seen.push_str(&describe(&head, limits));
+                head.next_response();
+            }
+            Err(error) => {
+                assert!(data.ends_with(&[head.rest(), &input].concat()));
+                return format!("{seen}{error:?} {}", head.error_text(error));
+            }
+        }
+    }
 }
 
 fn describe(head: &OriginHead, limits: &OriginLimits) -> String {

@@ -8,6 +8,12 @@
 //! spare → read → parse ─ NeedMore ─┐        Complete ─┬─ is_interim → next_response → parse
 //!            ↑─────────────────────┘                  └─ fields, framing → BodyDecoder: rest, then what is read
 //! ```
+//!
+//! Who reads into a buffer of his own gives it to `feed`, which takes the head out of it:
+//!
+//! ```text
+//! read → feed ─ NeedMore → read …        Complete → fields, framing → BodyDecoder: what is left, then what is read
+//! ```
 
 mod body;
 mod error;
@@ -22,6 +28,7 @@ pub use error::{DuplicateText, OriginError, OriginErrorText};
 pub use framing::ResponseFraming;
 pub use request::{RequestWriter, WriteError, push_chunk, push_last_chunk};
 
+use bytes::{Buf, Bytes};
 use tw_base::Limit;
 
 use crate::head::Progress;
@@ -143,6 +150,28 @@ impl OriginHead {
     /// Appends bytes the origin sent. A convenience for callers that hold them elsewhere.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buf.extend_from_slice(bytes);
+    }
+
+    /// Takes the bytes of the head out of what the origin sent, and looks at them as [`parse`](Self::parse) does. What is left
+    /// of `input` when the head is complete is what follows it: body, or the next head. Cost: copies the head, and of what
+    /// follows at most what a head may still have.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse). The bytes a response without a head consists of are then [`rest`](Self::rest) and what is
+    /// left of `input`.
+    pub fn feed(&mut self, input: &mut Bytes, limits: &OriginLimits) -> Result<Progress, OriginError> {
+        let before = self.buf.len();
+        let room = limits.head_size.saturating_sub(before);
+        let copied = input.len().min(room);
+        let mut used = copied;
+        self.buf.extend_from_slice(input.get(..copied).unwrap_or(b""));
+        let progress = parse::advance(self, limits);
+        if progress == Ok(Progress::Complete) {
+            used = self.head_len.saturating_sub(before);
+            self.buf.truncate(self.head_len);
+        }
+        input.advance(used);
+        progress
     }
 
     /// Looks at what arrived since the last call. After [`Progress::Complete`] it says `Complete` again, until

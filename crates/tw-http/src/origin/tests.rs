@@ -310,6 +310,50 @@ fn interim_responses_come_first() {
 }
 
 #[test]
+fn a_head_is_taken_out_of_what_was_read() {
+    let sent: &[u8] = b"HTTP/1.1 103 x\r\nLink: a\r\n\r\nHTTP/1.1 200 OK\r\nX: y\r\n\r\nbody";
+    let first_len = 16 + 9 + 2;
+    for at in 0..=sent.len() {
+        let (first, second) = sent.split_at(at);
+        let mut head = OriginHead::new();
+        let (mut seen, mut body) = (Vec::new(), Vec::new());
+        for piece in [first, second] {
+            let mut input = Bytes::copy_from_slice(piece);
+            while !input.is_empty() {
+                if seen.last() == Some(&200) {
+                    body.extend_from_slice(&std::mem::take(&mut input));
+                    break;
+                }
+                match head.feed(&mut input, &LIMITS) {
+                    Ok(Progress::NeedMore) => assert!(input.is_empty()),
+                    Ok(Progress::Complete) => {
+                        assert!(head.rest().is_empty());
+                        seen.push(head.status());
+                        if head.is_interim() {
+                            assert_eq!(head.head_len(), first_len);
+                            head.next_response();
+                        }
+                    }
+                    Err(error) => panic!("{error:?} at {at}"),
+                }
+            }
+        }
+        assert_eq!((seen, body.as_slice()), (vec![103, 200], &b"body"[..]), "{at}");
+        assert_eq!((head.field("X"), head.interim_len()), (Some(&b"y"[..]), first_len), "{at}");
+    }
+
+    // One byte too long, and what is no head at all: nothing of it is lost.
+    let (mut head, mut input) = (OriginHead::new(), Bytes::from_static(b"HTTP/1.1 200 OK\r\n\r\n"));
+    let limits = OriginLimits::of_size(18);
+    assert_eq!(head.feed(&mut input, &limits), Err(OriginError::TooBigHeader));
+    let (mut head, mut input) = (OriginHead::new(), Bytes::from_static(b"HT"));
+    assert_eq!(head.feed(&mut input, &limits), Ok(Progress::NeedMore));
+    let mut input = Bytes::from_static(b"ML, and more than a head may have");
+    assert_eq!(head.feed(&mut input, &limits), Err(OriginError::NoStatusLine));
+    assert_eq!([head.rest(), &input].concat(), b"HTML, and more than a head may have");
+}
+
+#[test]
 fn a_storm_of_interim_responses_ends() {
     let mut head = OriginHead::new();
     for _ in 0..INTERIM_MAX {
@@ -531,7 +575,7 @@ fn what_is_still_to_come_and_what_came_too_much() {
 
 #[test]
 fn shared_input_is_taken_without_copying() {
-    let whole = bytes::Bytes::from_static(b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\nrest");
+    let whole = Bytes::from_static(b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\nrest");
     let (mut input, mut decoder) = (whole.clone(), BodyDecoder::new(ResponseFraming::Chunked, None));
     let mut seen = Vec::new();
     while let Some(piece) = decoder.take(&mut input).unwrap() {
