@@ -45,3 +45,6 @@ pub use session::{Learned, Sessions};
 pub use snapshot::{Checks, GroupSnapshot, PeerSnapshot};
 pub use state::{Counters, Health, State};
 pub use wait::Waiting;
+
+/// What bounds a group that DNS can make large.
+pub const LIMITS: &[tw_base::Limit] = balance::LIMITS;

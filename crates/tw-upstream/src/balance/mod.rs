@@ -17,7 +17,7 @@ use crate::peer::Peer;
 use crate::rng::Rng;
 
 pub use least_time::{LeastTime, Time};
-pub(crate) use ring::Ring;
+pub(crate) use ring::{LIMITS, Ring};
 
 /// A method that hashes or draws looks so often for a usable peer, and then leaves it to the round robin. Source: nginx.
 const TRIES_MAX: u32 = 20;
