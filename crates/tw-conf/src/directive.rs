@@ -25,9 +25,8 @@
 //! # assert_eq!(DIRECTIVES[0].syntax, "on | off");
 //! ```
 
-use crate::context::Contexts;
+use crate::context::{Contexts, context_words};
 use crate::error::{ConfError, Diagnostics};
-use crate::known::allowed_in;
 use crate::span::{Sources, Span};
 use crate::tree::Node;
 use std::ffi::OsString;
@@ -314,6 +313,11 @@ pub fn check(node: &Node, info: &DirectiveInfo, context: Contexts) -> Result<(),
         true => Ok(()),
         false => Err(node.invalid_count().hint(info.usage())),
     }
+}
+
+/// Where a directive may stand, as a hint.
+pub(crate) fn allowed_in(name: &str, contexts: Contexts) -> String {
+    format!("\"{name}\" is allowed in: {}", context_words(contexts))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ mod table;
 mod variables;
 
 use crate::context::{Contexts, context_words};
-use crate::directive::DirectiveInfo;
+use crate::directive::{DirectiveInfo, allowed_in};
 use crate::error::{ConfError, Missing};
 use crate::suggest::nearest;
 use crate::tree::Node;
@@ -92,11 +92,6 @@ pub fn missing_directive(node: &Node, module: &'static str) -> ConfError {
     let name = node.name.lossy();
     let message = format!("directive \"{name}\" ({module}) is not supported by this version of Tailwater");
     ConfError::new(message).at(node.name.span).missing(Missing::new(name.into_owned(), module))
-}
-
-/// Where a directive may stand, as a hint.
-pub(crate) fn allowed_in(name: &str, contexts: Contexts) -> String {
-    format!("\"{name}\" is allowed in: {}", context_words(contexts))
 }
 
 /// What may have been meant by a name that nobody has: a directive for this place, one that nginx has there, or one for

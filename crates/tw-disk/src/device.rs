@@ -4,7 +4,7 @@
 //! that touches it, and remembered for the life of the process.
 
 use crate::mounts;
-use crate::stats::{DeviceStats, Sharded};
+use crate::stats::Sharded;
 use rustix::fs::{StatFs, fstatfs};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::cell::Cell;
@@ -13,7 +13,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 use tw_base::Limit;
-use tw_base::hist::Histogram;
+use tw_base::hist::{Histogram, Snapshot};
 
 /// Jobs reading from a device from which on a loop no longer starts requests of its own. A job causes some four requests with
 /// what it reads ahead, so that half of the 64 requests of a small device are still free.
@@ -218,6 +218,23 @@ impl Drop for Visit {
         self.0.readers.fetch_sub(1, Relaxed);
         self.0.read_jobs.fetch_add(1, Relaxed);
     }
+}
+
+/// One device at one moment.
+#[derive(Clone, Debug)]
+pub struct DeviceStats {
+    /// Device number (`st_dev`); `None` sums the devices that found no place in the table.
+    pub dev: Option<u64>,
+    /// How a loop may read from it.
+    pub reads: Reads,
+    /// Operations on open files that ended without a job.
+    pub inline: u64,
+    /// Reads that found nothing in memory.
+    pub misses: u64,
+    /// Time jobs waited for a thread.
+    pub queue: Snapshot,
+    /// Time jobs took.
+    pub service: Snapshot,
 }
 
 /// Every device seen so far.

@@ -3,26 +3,19 @@
 
 use crate::error::DiskError;
 use crate::file::{Direct, File, Handle, Inner};
-use crate::how::{Access, Create, Links, Open, Temp};
+use crate::how::{Access, Create, Links, Open};
 use crate::meta::{Listing, Meta, Space};
 use crate::op::Op;
 use crate::pool::Shared;
 use crate::sim::Sim;
-use crate::temp::TempFile;
 use crate::{direct, os};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Names tried for one temporary file before giving up.
-const TEMP_TRIES: u32 = 64;
 /// Bytes per step of a copy.
 const COPY_STEP_SIZE: usize = 64 * 1024;
-
-/// The next number of a temporary file, as nginx numbers them.
-static NEXT_TEMP: AtomicU32 = AtomicU32::new(0);
 
 /// Which file system, and who closes its files.
 #[derive(Clone)]
@@ -131,36 +124,7 @@ impl Driver {
         Ok(self.file(handle, meta, &Open { access, ..Open::READ }))
     }
 
-    pub(crate) fn create_temp(&self, dir: &CStr, how: &Temp) -> Result<TempFile, DiskError> {
-        if !how.is_named {
-            match self.create_nameless(dir, how.mode) {
-                // Some file systems have no nameless files: make one by hand.
-                Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
-                other => return other.map(TempFile::nameless).map_err(|errno| Op::Create.failed(errno)),
-            }
-        }
-        let below = u32::try_from(dir.to_bytes().len()).unwrap_or(u32::MAX);
-        let create = Create { mode: how.mode, parents_below: Some(below), ..Create::NEW };
-        let mut tries = 0;
-        loop {
-            let path = temp_path(dir, how.levels, NEXT_TEMP.fetch_add(1, Relaxed));
-            match self.create(&path, &create) {
-                Err(error) if error.errno() == Some(Errno::EXIST) && tries < TEMP_TRIES => {
-                    // Another process numbers the same directory, or did before us: jump elsewhere.
-                    tries += 1;
-                    NEXT_TEMP.fetch_add(scatter(), Relaxed);
-                }
-                Err(error) => return Err(error),
-                Ok(file) if how.is_named => return Ok(TempFile::named(file, path, self.clone())),
-                Ok(file) => {
-                    self.unlink(&path)?;
-                    return Ok(TempFile::nameless(file));
-                }
-            }
-        }
-    }
-
-    fn create_nameless(&self, dir: &CStr, mode: u32) -> Result<File, Errno> {
+    pub(crate) fn create_nameless(&self, dir: &CStr, mode: u32) -> Result<File, Errno> {
         let (handle, meta) = match &self.kind {
             Kind::Os => os::create_nameless(dir, mode).map(|(fd, meta)| (Handle::Os(fd), meta))?,
             Kind::Sim(sim) => sim.create_nameless(dir, mode).map(|(node, meta)| (Handle::Sim(node), meta))?,
@@ -393,45 +357,5 @@ impl Driver {
             }
         }
         Ok(Sent { bytes, end: SentEnd::Done })
-    }
-}
-
-/// `DIR/LEVEL/…/NUMBER`, the levels taken from the end of the number, as nginx names temporary files.
-fn temp_path(dir: &CStr, levels: [u8; 3], number: u32) -> CString {
-    let name = format!("{number:010}");
-    let mut path = dir.to_bytes().to_vec();
-    let mut end = name.len();
-    for digits in levels.into_iter().map(usize::from).take_while(|&digits| digits > 0) {
-        let start = end.saturating_sub(digits);
-        path.push(b'/');
-        path.extend_from_slice(&name.as_bytes()[start..end]);
-        end = start;
-    }
-    path.push(b'/');
-    path.extend_from_slice(name.as_bytes());
-    path.retain(|&byte| byte != 0);
-    CString::new(path).unwrap_or_default()
-}
-
-/// A jump no other process is likely to make.
-fn scatter() -> u32 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(std::process::id()) as u32
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn temp_paths() {
-        let cases: [(&CStr, [u8; 3], u32, &CStr); 3] = [
-            (c"/t", [0, 0, 0], 7, c"/t/0000000007"),
-            (c"/t", [1, 2, 0], 1_234_567, c"/t/7/56/0001234567"),
-            (c"/t", [2, 2, 2], 1_234_567_890, c"/t/90/78/56/1234567890"),
-        ];
-        for (dir, levels, number, expected) in cases {
-            assert_eq!(temp_path(dir, levels, number).as_c_str(), expected);
-        }
     }
 }

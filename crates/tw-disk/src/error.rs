@@ -51,6 +51,13 @@ impl DiskError {
     }
 }
 
+impl Op {
+    /// The failure of this operation with `errno`.
+    pub fn failed(self, errno: Errno) -> DiskError {
+        DiskError::Os { op: self, errno }
+    }
+}
+
 impl fmt::Display for DiskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -46,7 +46,7 @@ pub const LIMITS: &[&[tw_base::Limit]] = &[device::LIMITS, ring::LIMITS, ops::LI
 
 pub use account::{Account, Class, Source};
 pub use denial::{Allowed, confined};
-pub use device::{DEVICES_MAX, Reads, devices};
+pub use device::{DEVICES_MAX, DeviceStats, Reads, devices};
 pub use disk::{Aio, Disk, SocketFd};
 pub use driver::{Sent, SentEnd};
 pub use error::DiskError;
@@ -59,5 +59,5 @@ pub use ops::{Durable, LIST_MAX};
 pub use pool::{DEFAULT_MAX_QUEUE, DEFAULT_NAME, DEFAULT_THREADS, Notice, Pool};
 pub use ring::RING_PLACES;
 pub use rustix::io::Errno;
-pub use stats::{DeviceStats, OpStats, PoolStats};
+pub use stats::{OpStats, PoolStats};
 pub use temp::TempFile;

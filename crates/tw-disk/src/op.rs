@@ -1,8 +1,5 @@
 //! The operations of the door, by name: for errors, counters and the log.
 
-use crate::error::DiskError;
-use rustix::io::Errno;
-
 macro_rules! ops {
     ($($(#[$doc:meta])* $name:ident = $call:literal),+ $(,)?) => {
         /// One kind of disk operation.
@@ -85,10 +82,5 @@ impl Op {
     /// Position in [`Op::ALL`].
     pub const fn index(self) -> usize {
         self as usize
-    }
-
-    /// The failure of this operation with `errno`.
-    pub fn failed(self, errno: Errno) -> DiskError {
-        DiskError::Os { op: self, errno }
     }
 }

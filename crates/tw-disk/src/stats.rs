@@ -1,4 +1,4 @@
-//! Counters of the door: per pool and operation, and per device. Written with relaxed atomics, read by a metrics page.
+//! Counters of the door, per pool and operation. Written with relaxed atomics, read by a metrics page.
 
 use crate::op::Op;
 use std::cell::Cell;
@@ -115,23 +115,6 @@ pub struct PoolStats {
     pub panics: u64,
     /// Per operation, those that happened at least once.
     pub ops: Vec<OpStats>,
-}
-
-/// One device at one moment.
-#[derive(Clone, Debug)]
-pub struct DeviceStats {
-    /// Device number (`st_dev`); `None` sums the devices that found no place in the table.
-    pub dev: Option<u64>,
-    /// How a loop may read from it.
-    pub reads: crate::device::Reads,
-    /// Operations on open files that ended without a job.
-    pub inline: u64,
-    /// Reads that found nothing in memory.
-    pub misses: u64,
-    /// Time jobs waited for a thread.
-    pub queue: Snapshot,
-    /// Time jobs took.
-    pub service: Snapshot,
 }
 
 #[cfg(test)]

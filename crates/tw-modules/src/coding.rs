@@ -1,6 +1,6 @@
 //! Content codings: what `gzip`, `brotli`, `zstd` and `gunzip` share.
 //!
-//! `codec` is pure (bytes in, bytes out), `spare` keeps what is costly to make, `budget` counts the memory of both, and
+//! `codec` is pure (bytes in, bytes out; `encoder` says how), `spare` keeps what is costly to make, `budget` counts the memory of both, and
 //! `compress` is the filter that uses them.
 
 mod brotli;
@@ -8,6 +8,7 @@ mod budget;
 mod codec;
 mod compress;
 mod deflate;
+mod encoder;
 mod ratio;
 mod settings;
 mod spare;

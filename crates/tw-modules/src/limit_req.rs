@@ -24,7 +24,7 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::VarDef;
 
-use self::bucket::{Bucket, Held, Rate, Taken};
+use self::bucket::{Bucket, Held, REQUEST, Rate, Taken};
 use crate::refusal::{self, LEVELS, Refusal, read_status};
 use crate::zone::{self, Counted, Words, Written, Zone};
 
@@ -32,8 +32,6 @@ const ALL: u32 = HTTP | SERVER | LOCATION;
 
 /// The longest key; a longer one is not counted.
 const KEY_MAX: usize = 65_535;
-/// Thousandths of a request.
-const REQUEST: i64 = 1000;
 /// The variable that tells what became of a request.
 const STATUS: &str = "limit_req_status";
 /// How its zones are spoken of.

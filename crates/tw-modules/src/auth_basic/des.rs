@@ -2,7 +2,8 @@
 //!
 //! Source: FIPS 46-3 for the tables, crypt(3) for what it makes of them. Weak: 56 bits, eight characters. Old files have it.
 
-use super::hash::DIGITS;
+/// The 64 digits of crypt(3).
+pub(super) const DIGITS: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// How often the block is encrypted.
 const TIMES: usize = 25;

@@ -8,11 +8,8 @@ use sha_crypt::{PasswordHasher, PasswordVerifier, ShaCrypt, password_hash};
 use sha1::Sha1;
 use tw_http::base64::{self, Alphabet};
 
-use super::des;
+use super::des::{self, DIGITS};
 use crate::secret::is_same;
-
-/// The 64 digits of crypt(3).
-pub(super) const DIGITS: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// Longest hash that is looked at; the longest real ones have some 120 bytes.
 pub(super) const HASH_MAX: usize = 1024;

@@ -10,7 +10,7 @@ use brotli::enc::encode::{
 };
 use brotli::{Allocator, SliceWrapper, SliceWrapperMut};
 
-use super::codec::{CodecError, Encoder};
+use super::encoder::{CodecError, Encoder};
 
 /// Least window, base-2 logarithm.
 const WINDOW_BITS_MIN: u8 = 10;

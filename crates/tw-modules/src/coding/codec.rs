@@ -1,7 +1,6 @@
-//! Encoders: bytes in, bytes out, without waiting for anything.
+//! The codings there are, and the encoder of each.
 
-use std::fmt;
-
+use super::encoder::{CodecError, Encoder};
 use super::{brotli, brotli::Brotli, deflate, deflate::Gzip, zstd, zstd::Zstd};
 
 /// A content coding.
@@ -53,39 +52,6 @@ pub(crate) enum Spec {
         /// -131072 to 22, without 0.
         level: i32,
     },
-}
-
-/// Why an encoder gave up. It cannot be used again.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct CodecError(pub(crate) String);
-
-impl fmt::Display for CodecError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for CodecError {}
-
-/// A streaming encoder.
-///
-/// What one call appends is bounded: the input of the call and what earlier calls left inside, which is at most one block
-/// (256 KiB).
-pub(crate) trait Encoder: Send {
-    /// Back to the beginning of a body of this length, if that is known. Keeps the memory.
-    fn reset(&mut self, length: Option<u64>) -> Result<(), CodecError>;
-    /// Takes all of `input` and appends what is ready.
-    fn feed(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<(), CodecError>;
-    /// Appends everything that can be decoded from the input so far.
-    fn flush(&mut self, out: &mut Vec<u8>) -> Result<(), CodecError>;
-    /// Appends the end.
-    fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), CodecError>;
-    /// Gives up what it needs only while it works: nobody knows when the next piece comes.
-    fn rest(&mut self) {}
-    /// Ends the body, if that was not done; what it has then is for another one.
-    fn end(&mut self) {}
-    /// Bytes it has, roughly.
-    fn size(&self) -> usize;
 }
 
 impl Spec {

@@ -23,7 +23,8 @@ use tw_server::http::plan::LocalFuture;
 use tw_server::http::request::Request;
 
 use super::budget::{self, Budget, Share};
-use super::codec::{CodecError, Spec};
+use super::codec::Spec;
+use super::encoder::CodecError;
 use super::spare::{Begun, Supply};
 use super::{ratio, spare, turn};
 use crate::altered::{forget_length, refuse_ranges};

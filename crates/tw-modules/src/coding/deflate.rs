@@ -2,7 +2,7 @@
 
 use zlib_rs::{Deflate, DeflateConfig, DeflateFlush, Status};
 
-use super::codec::{CodecError, Encoder};
+use super::encoder::{CodecError, Encoder};
 
 /// Bytes of room for output that an encoder is given at a time.
 const ROOM: usize = 16 << 10;

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use tw_base::Limit;
 
 use super::budget::Share;
-use super::codec::{CodecError, Encoder, Spec};
+use super::codec::Spec;
+use super::encoder::{CodecError, Encoder};
 
 /// Bytes of encoders that a loop keeps for the next use.
 const SPARE_SIZE_MAX: u64 = 16 << 20;

@@ -3,7 +3,7 @@
 use zstd_safe::zstd_sys::ZSTD_EndDirective;
 use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, ResetDirective, SafeResult, get_error_name};
 
-use super::codec::{CodecError, Encoder};
+use super::encoder::{CodecError, Encoder};
 
 /// Bytes of room for output that the encoder is given at a time.
 const ROOM: usize = 16 << 10;

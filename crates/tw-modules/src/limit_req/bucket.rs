@@ -5,9 +5,10 @@
 use std::sync::LazyLock;
 use std::time::Instant;
 
-use super::REQUEST;
 use crate::zone::{Id, Table, Zone, slab_cost};
 
+/// Thousandths of a request.
+pub(super) const REQUEST: i64 = 1000;
 /// What nginx needs for an entry besides its key.
 const ENTRY_SIZE: usize = 80;
 /// A bucket that is empty and this old makes room, in milliseconds.
