@@ -44,5 +44,5 @@ pub use reader::{MAX_BLOCK_DEPTH, MAX_INCLUDE_DEPTH, MAX_INCLUDES, Reader};
 pub use setting::{Buffers, Setting, WithoutEffect};
 pub use source::{ConfFiles, MemoryFiles, RecordedFiles, SystemFiles};
 pub use span::{Origin, SourceFile, Sources, Span};
-pub use suggest::nearest;
+pub use suggest::{Guess, nearest};
 pub use tree::{Node, Tree, Word, write_nodes};

@@ -3,6 +3,15 @@
 /// As many letters may differ in a long word: more, and it is another word.
 const MAX_DISTANCE: usize = 3;
 
+/// Whether what was meant by a misspelt name is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guess {
+    /// The nearest name is told, if one is near.
+    Nearest,
+    /// Nobody needs it.
+    None,
+}
+
 /// The nearest word to a misspelt one, if one is near enough to be meant: at most a third of its letters differ.
 /// The first of equally near ones wins.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {

@@ -89,7 +89,7 @@ impl Walk<'_> {
     fn directive(&mut self, raw: &mut Raw, node: &Node, context: Contexts) -> Result<(), ConfError> {
         let record =
             DIRECTIVES.iter().find(|record| node.name.is(record.name) && record.contexts & context != 0);
-        let record = record.ok_or_else(|| reject(node, context, &self.supported))?;
+        let record = record.ok_or_else(|| reject(node, context, &self.supported, Guess::Nearest))?;
         check(node, &record.info(), context)?;
         let mut cx = Cx {
             sources: self.sources,

@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 use std::collections::HashMap;
 
-use tw_conf::{Args, ConfError, Contexts, DirectiveInfo, Node, record};
+use tw_conf::{Args, ConfError, Contexts, DirectiveInfo, Guess, Node, record};
 
 /// The record of a block that gives the configuration its structure, for documents and checks.
 pub const fn block(
@@ -57,7 +57,7 @@ impl Known {
     }
 
     /// The error for a directive that no record here describes.
-    pub(super) fn unknown(&self, node: &Node, context: Contexts) -> ConfError {
-        tw_conf::reject(node, context, self.all())
+    pub(super) fn unknown(&self, node: &Node, context: Contexts, guess: Guess) -> ConfError {
+        tw_conf::reject(node, context, self.all(), guess)
     }
 }

@@ -174,7 +174,7 @@ impl<'a> Loader<'a> {
     ) -> Result<(), ConfError> {
         let name = node.name.as_str().unwrap_or_default();
         let Some(Record { module, index, info }) = table.find(name, context) else {
-            return Err(self.known.unknown(node, context));
+            return Err(self.known.unknown(node, context, self.mistakes.guess()));
         };
         tw_conf::check(node, &info, context)?;
         table.modules()[module].set(index, raws.of(module), node, &mut self.cx(context))
@@ -221,7 +221,7 @@ impl<'a> Loader<'a> {
     fn set_main(&mut self, node: &Node, context: Contexts) -> Result<(), ConfError> {
         let name = node.name.as_str().unwrap_or_default();
         let Some(directive) = process::DIRECTIVES.iter().find(|directive| directive.name == name) else {
-            return Err(self.known.unknown(node, context));
+            return Err(self.known.unknown(node, context, self.mistakes.guess()));
         };
         tw_conf::check(node, &directive.info(), context)?;
         let mut raw = std::mem::take(&mut self.main);
@@ -277,7 +277,9 @@ impl<'a> Loader<'a> {
                 }
                 // In a block that nobody here knows, nobody can say that something is wrong.
                 None if module.is_some() => {}
-                None => self.mistakes.add(self.advised(self.known.unknown(node, inside), node)),
+                None => self
+                    .mistakes
+                    .add(self.advised(self.known.unknown(node, inside, self.mistakes.guess()), node)),
             }
             self.survey(node, inside, theirs);
         }

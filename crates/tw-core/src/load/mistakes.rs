@@ -6,20 +6,31 @@
 use std::collections::HashSet;
 
 use tw_base::Limit;
-use tw_conf::{ConfError, Diagnostics, Node, Span};
+use tw_conf::{ConfError, Diagnostics, Guess, Node, Span};
 
 use crate::vars::{VarTable, names_in};
 
 /// How many are kept. A configuration of another server has as many as it has lines; nobody reads that many.
 const MAX_MISTAKES: usize = 10_000;
 
+/// After how many it is no longer looked for what was meant by a name: twice as many as are said one by one.
+const MAX_GUESSED: usize = 100;
+
 /// What bounds them.
-pub const LIMITS: &[Limit] = &[Limit::count(
-    "MAX_MISTAKES",
-    MAX_MISTAKES as u64,
-    "Mistakes of one configuration that are listed",
-    "further ones are found by the next test",
-)];
+pub const LIMITS: &[Limit] = &[
+    Limit::count(
+        "MAX_MISTAKES",
+        MAX_MISTAKES as u64,
+        "Mistakes of one configuration that are listed",
+        "further ones are found by the next test",
+    ),
+    Limit::count(
+        "MAX_GUESSED",
+        MAX_GUESSED as u64,
+        "Mistakes of one configuration among which the nearest name is looked for",
+        "further ones have no such hint",
+    ),
+];
 
 /// Mistakes, in the order in which they were found.
 // DIFF(nginx): nginx ends at the first one.
@@ -41,6 +52,11 @@ impl Mistakes {
     /// Whether nobody needs to look for more.
     pub fn are_enough(&self) -> bool {
         self.list.len() >= MAX_MISTAKES
+    }
+
+    /// Whether it is looked for what was meant by the next name that nobody knows.
+    pub fn guess(&self) -> Guess {
+        if self.list.len() < MAX_GUESSED { Guess::Nearest } else { Guess::None }
     }
 
     /// Whether there is none.
@@ -82,7 +98,11 @@ impl Mistakes {
                 Some(missing) => self.add(located(missing)),
                 None if is_first && unknown.insert(name.clone()) => {
                     let error = located(ConfError::new(format!("unknown \"{name}\" variable")));
-                    self.add(match vars.nearest(&name) {
+                    let meant = match self.guess() {
+                        Guess::Nearest => vars.nearest(&name),
+                        Guess::None => None,
+                    };
+                    self.add(match meant {
                         Some(meant) => error.hint(format!("did you mean \"${meant}\"?")),
                         None => error,
                     });
