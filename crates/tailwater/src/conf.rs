@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tw_conf::{
@@ -12,6 +12,7 @@ use tw_conf::{
 };
 use tw_core::config_thread;
 use tw_core::kept::Kept;
+use tw_core::process::DEFAULT_PID;
 use tw_server::http::generation::Config;
 use tw_server::load::Prefixes;
 use tw_sys::heap::give_back;
@@ -187,6 +188,16 @@ impl Source {
             Some(text) => reader.text(tree, &self.file, text),
             None => reader.file(tree, &self.file),
         }
+    }
+
+    /// The pid file, of a configuration that may be wrong: as it is written before what cannot be read.
+    pub(crate) fn pid_file(&self) -> PathBuf {
+        let mut tree = Tree::default();
+        // What is wrong has been said.
+        let _ = self.read(&SystemFiles, &mut tree);
+        let written = tree.nodes.iter().find(|node| node.name.is("pid")).and_then(|node| node.args.first());
+        let name = written.map_or(DEFAULT_PID.as_bytes(), |word| &word.bytes);
+        path(&tw_conf::full_name(&self.prefix, name)).to_owned()
     }
 
     fn prefixes(&self) -> Prefixes {

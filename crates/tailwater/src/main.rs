@@ -74,8 +74,14 @@ fn main_command(options: &Options) -> ExitCode {
 fn give_order(source: &Source, order: Order) -> ExitCode {
     let console = Console::new();
     console.begin_record();
-    let Some(loaded) = source.load(&Kept::default(), &console) else { return ExitCode::FAILURE };
+    let loaded = source.load(&Kept::default(), &console);
     let warned = console.end_record();
+    let Some(loaded) = loaded else {
+        if order == Order::Reload {
+            master::tell_refused(&source.pid_file(), &warned);
+        }
+        return ExitCode::FAILURE;
+    };
     let (said, code) = match master::order(path(&loaded.config.main.pid), order) {
         Ok(said) => (said, ExitCode::SUCCESS),
         Err(said) => (said, ExitCode::FAILURE),

@@ -48,7 +48,8 @@ pub(crate) const LIMITS: &[Limit] = &[
 
 /// Reads configuration texts into a [`Tree`].
 ///
-/// Errors leave the tree incomplete but with its sources, so that the error can be shown.
+/// Errors leave the tree incomplete: with the directives of the outermost file before the one that is wrong, and with its
+/// sources, so that the error can be shown.
 pub struct Reader<'a> {
     files: &'a dyn ConfFiles,
     conf_prefix: &'a [u8],
@@ -75,9 +76,9 @@ impl<'a> Reader<'a> {
     pub fn file(&self, tree: &mut Tree, name: &[u8]) -> Result<(), ConfError> {
         let mut read = Read::new(self, tree);
         let mut nodes = Vec::new();
-        read.file(name, None, Depth::default(), &mut nodes)?;
+        let done = read.file(name, None, Depth::default(), &mut nodes);
         tree.nodes.append(&mut nodes);
-        Ok(())
+        done
     }
 
     /// Adds the directives of a text as if it were a file of this name.
@@ -88,9 +89,9 @@ impl<'a> Reader<'a> {
         let mut read = Read::new(self, tree);
         let file = read.add(Origin::File(name.into()), text.into())?;
         let mut nodes = Vec::new();
-        read.source(file, Place::File, Depth::default(), &mut nodes)?;
+        let done = read.source(file, Place::File, Depth::default(), &mut nodes);
         tree.nodes.append(&mut nodes);
-        Ok(())
+        done
     }
 
     /// Adds the directives of the `-g` option; nginx reads them before the main file.
@@ -101,9 +102,9 @@ impl<'a> Reader<'a> {
         let mut read = Read::new(self, tree);
         let file = read.add(Origin::CommandLine, text.into())?;
         let mut nodes = Vec::new();
-        read.source(file, Place::CommandLine, Depth::default(), &mut nodes)?;
+        let done = read.source(file, Place::CommandLine, Depth::default(), &mut nodes);
         tree.nodes.append(&mut nodes);
-        Ok(())
+        done
     }
 }
 

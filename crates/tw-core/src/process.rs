@@ -17,6 +17,9 @@ pub use debug_connection::DebugPeer;
 use crate::log::LogTarget;
 use crate::pools::PoolSettings;
 
+/// `pid` unless the configuration has one, relative to the prefix.
+pub const DEFAULT_PID: &str = "logs/nginx.pid";
+
 /// What is used for the whole process.
 #[derive(Debug, Clone)]
 pub struct MainSettings {
@@ -317,7 +320,7 @@ pub const DIRECTIVES: &[Directive<Raw>] = &[
         .default("on")
         .doc("A privileged master and an unprivileged worker process, which is replaced when it dies; off: one process for everything.").set(|raw, node, _| raw.master_process.set_flag(node)),
     record::new("pid", "file", MAIN, Args::exact(1))
-        .default("logs/nginx.pid")
+        .default(DEFAULT_PID)
         .doc("File with the number of the process.").set(|raw, node, _| raw.pid.set_bytes(node)),
     record::new("user", "user [group]", MAIN, Args::range(1, 2))
     .default("nobody nobody")
@@ -402,11 +405,9 @@ impl MainSettings {
             stall_threshold: raw.stall_threshold.or(None, Duration::from_millis(10)),
             loop_watchdog: raw.loop_watchdog.or(None, Some(LoopWatchdog::DEFAULT)),
             daemon: raw.daemon.or(None, true),
-            pid: path_bytes(
-                &cx.full_path(&raw.pid.take().unwrap_or_else(|| b"logs/nginx.pid".as_slice().into())),
-            )
-            .into_bytes()
-            .into(),
+            pid: path_bytes(&cx.full_path(&raw.pid.take().unwrap_or_else(|| DEFAULT_PID.as_bytes().into())))
+                .into_bytes()
+                .into(),
             user: raw.user.take(),
             working_directory: raw.working_directory.take(),
             time_zone: time_zone(&raw.env),

@@ -3,8 +3,11 @@
 //! A signal cannot be answered. So a master listens on a Unix socket as well, one in the abstract name space, which is no
 //! file and ends with the process: `tailwater/NUMBER`. To connect is to order a reload, for root and for whoever runs the
 //! master; the answer is the messages of the reload, and the end of the stream. Both sides look who the other one is.
+//!
+//! Who finds by itself that the configuration is wrong orders nothing, but says why, for the error log of the server.
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
@@ -21,20 +24,37 @@ use crate::console::Fault;
 const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 /// How long the one who orders waits for the answer: as long as two worker processes in a row may take, and some more.
 const ORDER_PATIENCE: Duration = LOAD_PATIENCE.saturating_mul(3);
+/// How long what somebody wants may take after the connection. It is sent with that.
+const WISH_PATIENCE: Duration = Duration::from_secs(1);
+/// Bytes of it that are read: some hundred messages.
+const WISH_MAX: u64 = 64 << 10;
+/// The first line of what somebody wants.
+const RELOAD: &str = "reload";
 /// The first line of an answer.
 const DONE: &str = "done";
+/// The first line of either, if the configuration is wrong; the messages follow.
 const REFUSED: &str = "refused";
 
 /// Where a master takes orders.
 #[derive(Debug)]
 pub(super) struct Control(UnixListener);
 
-/// Somebody who ordered a reload and waits for the answer.
+/// Somebody who wants something.
 #[derive(Debug)]
 pub(super) struct Client {
     stream: UnixStream,
     /// The process.
     pub(super) pid: Pid,
+    pub(super) wish: Wish,
+}
+
+/// What somebody wants.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// A reload. It waits for the answer.
+    Reload,
+    /// To tell why it did not order one.
+    Told(Vec<Fault>),
 }
 
 impl Control {
@@ -51,7 +71,8 @@ impl Control {
             if let Ok(peer) = socket_peercred(&stream)
                 && (peer.uid.is_root() || peer.uid == geteuid())
             {
-                return Some(Client { stream, pid: peer.pid });
+                let wish = Wish::read(&stream);
+                return Some(Client { stream, pid: peer.pid, wish });
             }
         }
         None
@@ -65,13 +86,26 @@ impl AsFd for Control {
     }
 }
 
+impl Wish {
+    /// What is not understood is an order, as the connection is.
+    fn read(stream: &UnixStream) -> Self {
+        let mut text = Vec::new();
+        let read = stream
+            .set_read_timeout(Some(WISH_PATIENCE))
+            .and_then(|()| stream.take(WISH_MAX).read_to_end(&mut text));
+        let text = String::from_utf8_lossy(&text);
+        let mut lines = text.lines();
+        match (read, lines.next()) {
+            (Ok(_), Some(REFUSED)) => Self::Told(lines.map(fault).collect()),
+            _ => Self::Reload,
+        }
+    }
+}
+
 impl Client {
     /// Says how it went, and what was said.
     pub(super) fn answer(mut self, is_done: bool, said: &[Fault]) {
-        let mut text = format!("{}\n", if is_done { DONE } else { REFUSED });
-        for Fault { level, message, .. } in said {
-            text.push_str(&format!("{level} {}\n", message.replace('\n', " ")));
-        }
+        let text = message(if is_done { DONE } else { REFUSED }, said);
         // Who does not wait for the answer does not get it.
         let _ = self
             .stream
@@ -83,11 +117,7 @@ impl Client {
 /// Orders a reload and waits for its end. What was said, if the configuration was taken over; `None` if `master` takes no
 /// orders this way.
 pub(super) fn order_reload(master: Pid) -> Option<Result<Vec<Fault>, Vec<Fault>>> {
-    let stream = UnixStream::connect_addr(&name_of(master).ok()?).ok()?;
-    // The name is free for everybody to take.
-    if socket_peercred(&stream).ok()?.pid != master {
-        return None;
-    }
+    let stream = connect(master, &message(RELOAD, &[])).ok()?;
     stream.set_read_timeout(Some(ORDER_PATIENCE)).ok()?;
     let mut lines = BufReader::new(stream).lines();
     let first = match lines.next() {
@@ -100,12 +130,42 @@ pub(super) fn order_reload(master: Pid) -> Option<Result<Vec<Fault>, Vec<Fault>>
             return Some(Err(vec![Fault::emerg(text)]));
         }
     };
-    let fault = |line: String| {
-        let (level, message) = line.split_once(' ').unwrap_or(("", &line));
-        Fault { level: Level::parse(level.as_bytes()).unwrap_or(Level::Emerg), ..Fault::emerg(message) }
-    };
-    let said = lines.map_while(Result::ok).map(fault).collect();
+    let said = lines.map_while(Result::ok).map(|line| fault(&line)).collect();
     Some(if first == DONE { Ok(said) } else { Err(said) })
+}
+
+// DIFF(nginx): nginx writes to a log by itself, which need not be that of the server.
+/// Tells `master` why it gets no order to reload. One that does not listen is not told.
+pub(super) fn tell_refused(master: Pid, why: &[Fault]) {
+    let _ = connect(master, &message(REFUSED, why));
+}
+
+/// A connection to `master` with what is wanted.
+fn connect(master: Pid, wish: &str) -> io::Result<UnixStream> {
+    let mut stream = UnixStream::connect_addr(&name_of(master)?)?;
+    // The name is free for everybody to take.
+    if socket_peercred(&stream)?.pid != master {
+        return Err(io::ErrorKind::NotConnected.into());
+    }
+    stream.set_write_timeout(Some(ANSWER_PATIENCE))?;
+    stream.write_all(wish.as_bytes())?;
+    stream.shutdown(Shutdown::Write)?;
+    Ok(stream)
+}
+
+/// `FIRST`, and a line for each of `said`.
+fn message(first: &str, said: &[Fault]) -> String {
+    let mut text = format!("{first}\n");
+    for Fault { level, message, .. } in said {
+        text.push_str(&format!("{level} {}\n", message.replace('\n', " ")));
+    }
+    text
+}
+
+/// What such a line says.
+fn fault(line: &str) -> Fault {
+    let (level, message) = line.split_once(' ').unwrap_or(("", line));
+    Fault { level: Level::parse(level.as_bytes()).unwrap_or(Level::Emerg), ..Fault::emerg(message) }
 }
 
 fn name_of(pid: Pid) -> io::Result<SocketAddr> {
@@ -126,7 +186,7 @@ mod tests {
             let answer = std::thread::scope(|scope| {
                 let asked = scope.spawn(|| order_reload(us));
                 let client = std::iter::repeat_with(|| control.next()).find_map(|client| client).unwrap();
-                assert_eq!(client.pid, us);
+                assert_eq!((client.pid, &client.wish), (us, &Wish::Reload));
                 client.answer(is_done, &said);
                 asked.join().unwrap().unwrap()
             });
@@ -141,6 +201,9 @@ mod tests {
             asked.join().unwrap().unwrap()
         });
         assert!(ended.is_err());
+        let why = vec![Fault::emerg("a\tb"), Fault { level: Level::Warn, ..Fault::emerg("c") }];
+        tell_refused(us, &why);
+        assert_eq!(control.next().unwrap().wish, Wish::Told(why));
         drop(control);
         assert!(order_reload(us).is_none());
     }

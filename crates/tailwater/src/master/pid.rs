@@ -189,6 +189,15 @@ pub(crate) fn order(path: &Path, order: Order) -> Result<Vec<Fault>, Vec<Fault>>
     send(pid, order).map(|()| Vec::new()).map_err(|fault| vec![fault])
 }
 
+/// Tells a running server that it is not ordered to reload its configuration, and why, if there is one.
+pub(crate) fn tell_refused(path: &Path, why: &[Fault]) {
+    if let Ok(pid) = read(path)
+        && !is_stranger(pid, path)
+    {
+        control::tell_refused(pid, why);
+    }
+}
+
 fn send(pid: Pid, order: Order) -> Result<(), Fault> {
     let signal = match order {
         Order::Stop => Signal::TERM,

@@ -13,7 +13,7 @@ use tw_base::Errno;
 use tw_log::{Level, open_log};
 use tw_rt::signal::{Received, Signal};
 
-use super::control::{Client, Control};
+use super::control::{Client, Control, Wish};
 use super::logs::LogFiles;
 use super::serving::Serving;
 use super::{Master, Mode};
@@ -173,6 +173,14 @@ impl Master {
 
     /// `-s reload`: as HUP, with an answer.
     fn obey(&mut self, client: Client, state: State) {
+        if let Wish::Told(why) = &client.wish {
+            why.iter().for_each(|fault| self.console.fault(fault));
+            let text = format_args!(
+                "process {} orders no reload for that, the configuration stays as it was",
+                client.pid
+            );
+            return self.notice(text);
+        }
         if self.binaries.new_one().is_some() {
             let text = "a new binary runs, and the configuration of the old one stays as it was";
             return client.answer(false, &[Fault::emerg(text)]);

@@ -321,3 +321,25 @@ fn a_reload_that_is_ordered_is_answered() {
         assert!(server.stop().unwrap().success());
     }
 }
+
+#[test]
+fn a_reload_that_the_command_refuses_leaves_its_reason_in_the_log() {
+    for builder in [server(), server().with_master()] {
+        let mut server = builder.start(&http("")).unwrap();
+        page(&server, "/");
+        for (wrong, reason) in [
+            ("location /new { retrun 200 new; }", "[emerg] unknown directive \"retrun\" in "),
+            ("location /new { return 200 new;", "[emerg] unexpected end of file, expecting \"}\" in "),
+        ] {
+            server.write_conf(&http(wrong)).unwrap();
+            let (is_done, said) = order_reload(&server);
+            assert!(!is_done && said.contains(reason), "{said}");
+            let line = server.wait_error_log(&reason.replace("[emerg] ", "")).unwrap();
+            assert!(line.contains("[emerg]"), "{line}");
+        }
+        server.wait_error_log("orders no reload for that, the configuration stays as it was").unwrap();
+        assert_eq!(server.error_log().matches("unknown directive").count(), 1, "{}", server.error_log());
+        assert_eq!(page(&server, "/new").0, 404);
+        assert!(server.stop().unwrap().success());
+    }
+}
