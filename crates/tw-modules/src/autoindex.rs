@@ -16,6 +16,7 @@ use tw_http::Method;
 use tw_log::{Level, Text};
 use tw_server::http::Http;
 use tw_server::http::body::Body;
+use tw_server::http::files::with_room;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
@@ -127,7 +128,9 @@ impl Autoindex {
         let path = directory(r);
         let Some(disk) = r.disk().cloned() else { return Outcome::Status(500) };
         r.costs.account.source = Source::of(path.to_bytes());
-        let listing = match disk.list(&mut r.costs.account, &path, LIST_MAX).await {
+        let home = r.client().home.clone();
+        let list = async || disk.list(&mut r.costs.account, &path, LIST_MAX).await;
+        let listing = match with_room(&home, list).await {
             Ok(listing) => listing,
             Err(error) => return static_files::refuse(r, &path, &error),
         };

@@ -11,6 +11,7 @@ use tw_disk::{Kind, Source};
 use tw_http::Method;
 use tw_log::{Level, Text};
 use tw_server::http::Http;
+use tw_server::http::files::with_room;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::http::variables::random_id;
@@ -82,7 +83,9 @@ async fn choose(r: &mut Request) -> Outcome {
     let path = CString::new(path).unwrap_or_default();
     let Some(disk) = r.disk().cloned() else { return Outcome::Status(500) };
     r.costs.account.source = Source::of(path.to_bytes());
-    let listing = match disk.list(&mut r.costs.account, &path, ENTRIES_MAX).await {
+    let home = r.client().home.clone();
+    let list = async || disk.list(&mut r.costs.account, &path, ENTRIES_MAX).await;
+    let listing = match with_room(&home, list).await {
         Ok(listing) => listing,
         Err(error) => return static_files::refuse(r, &path, &error),
     };

@@ -103,21 +103,83 @@ fn waiting_connections_make_room_for_files() {
 }
 
 #[test]
+fn waiting_connections_make_room_for_listings_and_temporary_files() {
+    let listing = "autoindex on;";
+    let upload = "dav_methods PUT; create_full_put_path on; client_body_in_file_only clean;";
+    let conf = format!(
+        "worker_rlimit_nofile 128; worker_processes 1; user root; events {{ worker_connections 4096; }}
+         http {{ keepalive_timeout 1h;
+                 server {{ listen 127.0.0.1:{{port}}; root html; location = / {{ return 200 ok; }}
+                           location /list/ {{ {listing} }} location /put/ {{ {upload} }} }} }}"
+    );
+    for (request, status) in [
+        ("GET /list/ HTTP/1.1\r\nHost: a\r\n\r\n", [200, 200]),
+        ("PUT /put/file HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx", [201, 204]),
+    ] {
+        let server = server().file("html/list/name", "x").start(&conf).unwrap();
+        let mut asking = server.connect().unwrap();
+        let mut waiting = Vec::new();
+        for n in 0..150 {
+            let mut client = server.connect().unwrap();
+            is_answered(&mut client, ASK);
+            waiting.push(client);
+            asking.send(request).unwrap();
+            let response = asking.read_response().unwrap();
+            assert!(status.contains(&response.status), "{n}: {} {}", response.status, server.error_log());
+        }
+    }
+}
+
+/// Two loops of which the clients of one wait for requests and those of the other cannot be spared.
+#[test]
+fn a_loop_asks_the_others_for_room_for_a_file() {
+    let conf = "worker_rlimit_nofile 128; worker_processes 2; error_log logs/error.log debug;
+        events { worker_connections 4096; connection_balance off; }
+        http { client_header_timeout 1h; keepalive_timeout 1h; disable_symlinks on;
+               server { listen 127.0.0.1:{port} reuseport; root html; location = / { return 200 ok; } } }";
+    let server = server().file("html/file", "x").start(conf).unwrap();
+    let mut asking = server.connect().unwrap();
+    let stingy = loop_of(&server, &asking);
+    let mut clients = Vec::new();
+    let mut others = 0;
+    for n in 0..300 {
+        let mut client = server.connect().unwrap();
+        // Once all is used up, a connection of the stingy loop may have to wait.
+        if n < 40 || !server.error_log().contains("Too many open files") {
+            match loop_of(&server, &client) == stingy {
+                true => client.send(BEGUN).unwrap(),
+                false => others += 1,
+            }
+        }
+        clients.push(client);
+        asking.send("GET /file HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let response = asking.read_response().unwrap();
+        assert_eq!((response.status, response.text()), (200, "x".to_owned()), "{n}: {}", server.error_log());
+        if server.error_log().contains("another loop has no descriptor left, reusing connections") {
+            break;
+        }
+    }
+    assert!(others > 0, "of forty connections of two sockets one at least is the other's");
+    server.wait_error_log("another loop has no descriptor left, reusing connections").unwrap();
+}
+
+/// The loop of a client: the thread that logs its beginning.
+fn loop_of(server: &Server, client: &Client) -> String {
+    let line = server.wait_error_log(&format!("accept: {}", client.local_addr().unwrap())).unwrap();
+    line.split('#').nth(1).unwrap().split(':').next().unwrap().to_owned()
+}
+
+#[test]
 fn a_loop_asks_the_others_for_room() {
     let conf = "worker_rlimit_nofile 128; worker_processes 2; error_log logs/error.log debug;
         events { worker_connections 4096; connection_balance off; }
         http { client_header_timeout 1h;
                server { listen 127.0.0.1:{port} reuseport; location = / { return 200 ok; } } }";
     let server = server().start(conf).unwrap();
-    // The loop of a client: the thread that logs its beginning.
-    let accepted = |client: &Client| {
-        let line = server.wait_error_log(&format!("accept: {}", client.local_addr().unwrap())).unwrap();
-        line.split('#').nth(1).unwrap().split(':').next().unwrap().to_owned()
-    };
     let mut clients: Vec<(Client, String)> = Vec::new();
     for _ in 0..40 {
         let client = server.connect().unwrap();
-        let at = accepted(&client);
+        let at = loop_of(&server, &client);
         clients.push((client, at));
     }
     let loops: HashSet<&String> = clients.iter().map(|(_, at)| at).collect();

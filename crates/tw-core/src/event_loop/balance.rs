@@ -189,6 +189,15 @@ impl Balance {
     }
 }
 
+/// Whether there are other loops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// They have been asked.
+    Others,
+    /// There is none.
+    Nobody,
+}
+
 impl<A: Application> Loop<A> {
     /// Lets the other loops know of this one.
     pub(super) fn join_siblings(&self, stats: &Arc<LoopStats>) {
@@ -247,14 +256,17 @@ impl<A: Application> Loop<A> {
     }
 
     /// Lets the other loops close what they can spare.
-    pub(super) fn ask_siblings_for_descriptors(&self) {
+    pub(super) fn ask_siblings_for_descriptors(&self) -> Asked {
         let me = self.balance.me.borrow();
+        let mut asked = Asked::Nobody;
         for sibling in self.counts.siblings.all.lock().iter() {
             if !me.as_ref().is_some_and(|me| Arc::ptr_eq(me, sibling)) {
                 // One whose queue is full will find out by itself.
                 let _ = sibling.inbox.try_send(Message::WantsDescriptors);
+                asked = Asked::Others;
             }
         }
+        asked
     }
 
     /// Passes a connection on, if a loop that does less takes it; otherwise gives it back.

@@ -7,16 +7,20 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use tw_base::Limit;
 use tw_net::AcceptError;
 use tw_rt::TaskGroup;
 
+use super::balance::Asked;
 use super::roll::{Place, Roll};
 use super::{Application, Connected, Loop};
 
 /// Waiting connections closed at once to make room.
 const CLOSE_AT_ONCE: usize = 32;
+/// What other loops have to close something in: a few turns. For as long they are not asked again.
+const SIBLING_TIME: Duration = Duration::from_millis(10);
 
 pub(super) const LIMIT: Limit = Limit::count(
     "CLOSE_AT_ONCE",
@@ -32,11 +36,13 @@ pub struct Connections<C> {
     roll: RefCell<Roll<Weak<C>>>,
     /// The second in which an operator was last told that connections are closed.
     told: Cell<i64>,
+    /// When the other loops were last asked for a descriptor that a file needs.
+    asked: Cell<Option<Instant>>,
 }
 
 impl<C> Default for Connections<C> {
     fn default() -> Self {
-        Self { tasks: TaskGroup::new(), roll: RefCell::default(), told: Cell::new(0) }
+        Self { tasks: TaskGroup::new(), roll: RefCell::default(), told: Cell::new(0), asked: Cell::new(None) }
     }
 }
 
@@ -114,9 +120,31 @@ impl<A: Application> Loop<A> {
         let room = self.free_own_descriptors();
         match room {
             Room::Made => self.tell(format_args!("{error}, reusing connections")),
-            Room::None => self.ask_siblings_for_descriptors(),
+            Room::None => {
+                self.ask_siblings_for_descriptors();
+            }
         }
         room
+    }
+
+    /// Makes room for a file that could not be opened, or made, for want of a descriptor. Returns when it is worth trying
+    /// again, or at once if there is nothing that could be closed.
+    pub async fn free_descriptor(&self) -> Room {
+        if self.free_own_descriptors() == Room::Made {
+            // Connections close when their tasks run.
+            tw_rt::requeue().await;
+            return Room::Made;
+        }
+        let now = tw_rt::clock::now();
+        let is_due = |asked: Instant| now.saturating_duration_since(asked) >= SIBLING_TIME;
+        if self.connections.asked.get().is_none_or(is_due) {
+            self.connections.asked.set(Some(now));
+            if self.ask_siblings_for_descriptors() == Asked::Nobody {
+                return Room::None;
+            }
+        }
+        tokio::time::sleep(SIBLING_TIME).await;
+        Room::Made
     }
 
     /// Does what it can for a loop that has nothing to close.

@@ -8,6 +8,7 @@ use tw_http::Known;
 use tw_http::date;
 use tw_log::{Level, Text};
 use tw_server::http::body::Body;
+use tw_server::http::files::with_room;
 use tw_server::http::plan::Outcome;
 use tw_server::http::request::Request;
 use tw_server::http::request_body;
@@ -141,7 +142,10 @@ pub(super) async fn copy_beside(
         name.extend_from_slice(format!(".{number:010}").as_bytes());
         let name = CString::new(name).map_err(|_| 404_u16)?;
         let how = Create { mode, ..Create::NEW };
-        let copied = match disk.copy(&mut r.costs.account, from, tw_disk::Links::Follow, &name, &how).await {
+        let home = r.client().home.clone();
+        let follow = tw_disk::Links::Follow;
+        let copy = async || disk.copy(&mut r.costs.account, from, follow, &name, &how).await;
+        let copied = match with_room(&home, copy).await {
             Ok(file) => date_file(r, disk, &file, mtime).await,
             Err(error) if error.errno() == Some(Errno::EXIST) && tried < TRIES => continue,
             Err(error) => return Err(fail(r, &error, &name)),

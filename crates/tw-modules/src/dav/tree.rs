@@ -7,6 +7,7 @@ use std::ffi::{CStr, CString};
 use tw_base::Limit;
 use tw_disk::{Create, Disk, DiskError, Errno, Kind, LIST_MAX, Meta, Open};
 use tw_log::{Level, Text};
+use tw_server::http::files::with_room;
 use tw_server::http::request::Request;
 
 use super::directory_access;
@@ -110,7 +111,9 @@ impl Emptied {
     /// Reads names, and removes what is no directory.
     async fn list(&mut self, r: &mut Request, disk: &Disk, from: u32) -> Result<(), DiskError> {
         self.removed = 0;
-        let listing = disk.list_links(&mut r.costs.account, &self.path, REMOVE_BATCH, from).await?;
+        let home = r.client().home.clone();
+        let list = async || disk.list_links(&mut r.costs.account, &self.path, REMOVE_BATCH, from).await;
+        let listing = with_room(&home, list).await?;
         self.state = if listing.truncated { Listed::Part } else { Listed::All };
         // DIFF(nginx): nginx leaves links that lead nowhere where they are.
         for entry in listing.entries {
@@ -188,7 +191,9 @@ impl Copier<'_> {
 
     /// Copies the files of a directory; those in it wait for their turn.
     async fn files(&mut self, r: &mut Request, from: &CStr, to: &CStr) -> Result<(), u16> {
-        let listing = match self.disk.list_links(&mut r.costs.account, from, LIST_MAX, self.below).await {
+        let home = r.client().home.clone();
+        let list = async || self.disk.list_links(&mut r.costs.account, from, LIST_MAX, self.below).await;
+        let listing = match with_room(&home, list).await {
             Ok(listing) => listing,
             Err(error) => return self.failure(r, &error, from),
         };
@@ -213,7 +218,9 @@ impl Copier<'_> {
     async fn file(&mut self, r: &mut Request, from: &CStr, to: &CStr, meta: &Meta) -> Result<(), u16> {
         let how = Create { mode: meta.mode & 0o777, ..Create::NEW };
         let links = tw_disk::Links::Refuse { from: self.below };
-        let file = match self.disk.copy(&mut r.costs.account, from, links, to, &how).await {
+        let home = r.client().home.clone();
+        let copy = async || self.disk.copy(&mut r.costs.account, from, links, to, &how).await;
+        let file = match with_room(&home, copy).await {
             Ok(file) => file,
             Err(error) => return self.failure(r, &error, to),
         };

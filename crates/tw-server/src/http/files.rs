@@ -187,15 +187,26 @@ pub fn open_now(r: &Request, path: &CStr) -> Lookup {
 fn open_in_turn(r: &Request, path: &CStr, how: &Open, turn: Turn) -> Lookup {
     let found = tw_rt::watch::operation("opening a file", || look_up(r, path, how, turn));
     match found {
-        Now::Ready(Err(errno)) if will_have_room(&r.client().home, errno) => Now::Cold,
+        // Who can wait makes room.
+        Now::Ready(Err(errno)) if is_exhausted(errno) => Now::Cold,
         found => found,
     }
 }
 
-/// Whether `errno` means that there are too many open files, and connections that wait were asked to close for that. They
-/// have done so once other tasks have run.
-fn will_have_room(home: &Loop, errno: Errno) -> bool {
-    is_exhausted(errno) && home.connections.close_waiting() == Room::Made
+/// Does what needs a descriptor, and does it once more if there was none and room could be made.
+///
+/// # Errors
+/// Those of the last attempt.
+pub async fn with_room<T>(
+    home: &Loop,
+    mut attempt: impl AsyncFnMut() -> Result<T, DiskError>,
+) -> Result<T, DiskError> {
+    let first = attempt().await;
+    let Err(DiskError::Os { errno, .. }) = &first else { return first };
+    if is_exhausted(*errno) && home.free_descriptor().await == Room::Made {
+        return attempt().await;
+    }
+    first
 }
 
 fn look_up(r: &Request, path: &CStr, how: &Open, turn: Turn) -> Lookup {
@@ -233,14 +244,7 @@ pub async fn open(r: &mut Request, path: &CStr) -> Result<Rc<OpenFile>, DiskErro
     let home = r.client().home.clone();
     // Before the job: a request that is read while it runs is not answered with what it found before.
     let look = home.app.files.borrow_mut().look();
-    let mut opened = disk.open_cold(&mut r.costs.account, path, &how).await;
-    if let Err(DiskError::Os { errno, .. }) = opened
-        && (home.app.files.borrow_mut().made_room(errno) || will_have_room(&home, errno))
-    {
-        tw_rt::requeue().await;
-        opened = disk.open_cold(&mut r.costs.account, path, &how).await;
-    }
-    match opened {
+    match with_room(&home, async || disk.open_cold(&mut r.costs.account, path, &how).await).await {
         Ok(file) if how.links != Links::Follow => Ok(Rc::new(OpenFile::new(file, how))),
         Ok(file) => Ok(home.app.files.borrow_mut().opened(path, file, &how, cache.as_ref(), look)),
         Err(error) => {
@@ -272,7 +276,7 @@ pub fn stat_now(r: &Request, path: &CStr) -> Now<Meta> {
     }
     match disk.probe_now(path) {
         Now::Ready(Err(errno)) if files.made_room(errno) => disk.probe_now(path),
-        Now::Ready(Err(errno)) if will_have_room(&r.client().home, errno) => Now::Cold,
+        Now::Ready(Err(errno)) if is_exhausted(errno) => Now::Cold,
         found => found,
     }
 }
@@ -286,5 +290,6 @@ pub async fn stat(r: &mut Request, path: CString) -> Result<Meta, DiskError> {
         return Err(Op::Stat.failed(Errno::INVAL));
     };
     r.costs.account.source = tw_disk::Source::of(path.to_bytes());
-    disk.stat(&mut r.costs.account, &path).await
+    let home = r.client().home.clone();
+    with_room(&home, async || disk.stat(&mut r.costs.account, &path).await).await
 }

@@ -250,7 +250,8 @@ pub async fn read_to_file(r: &mut Request) -> Result<(), u16> {
     }
     let disk = disk(r)?;
     let dir = r.plan().core.client_body.temp_path.clone();
-    let room = Room { disk: &disk, dir: &dir, naming: Naming::Named };
+    let home = r.client().home.clone();
+    let room = Room { disk: &disk, dir: &dir, naming: Naming::Named, home: Some(&home) };
     let Request { body, costs, .. } = &mut *r;
     body.spool.claim_file();
     let spilt = body.spool.spill_named(&mut costs.account, &room).await;
@@ -284,7 +285,8 @@ async fn spill(r: &mut Request, into: Into) -> Result<(), u16> {
     let settings = r.plan().core.client_body.clone();
     let is_named = into == Into::NamedFile || settings.in_file_only != InFileOnly::Off;
     let naming = if is_named { Naming::Named } else { Naming::Nameless };
-    let room = Room { disk: &disk, dir: &settings.temp_path, naming };
+    let home = r.client().home.clone();
+    let room = Room { disk: &disk, dir: &settings.temp_path, naming, home: Some(&home) };
     let Request { body, costs, .. } = &mut *r;
     let spilling = match body.spool.spill(&mut costs.account, &room).await {
         Ok(spilling) => spilling,

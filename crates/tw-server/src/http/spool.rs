@@ -9,7 +9,9 @@ use std::rc::Rc;
 use bytes::Bytes;
 use tw_disk::{Account, Class, Disk, DiskError, Errno, File, Op, Temp, TempFile};
 
+use super::files::with_room;
 use crate::core::location::TempPath;
+use crate::event_loop::Loop;
 
 /// Bytes copied at once from one file to another.
 const COPY_SIZE: usize = 64 << 10;
@@ -46,6 +48,8 @@ pub struct Room<'a> {
     pub dir: &'a TempPath,
     /// Whether the file has a name.
     pub naming: Naming,
+    /// Who can close something when there is no descriptor left for the file.
+    pub home: Option<&'a Loop>,
 }
 
 /// Whether a write made the file.
@@ -126,7 +130,11 @@ impl Spool {
             none @ None => {
                 let is_named = room.naming == Naming::Named;
                 let how = Temp { levels: room.dir.levels, is_named, ..Temp::NAMED };
-                let temp = room.disk.create_temp(by, &room.dir.path, &how).await?;
+                let mut make = async || room.disk.create_temp(by, &room.dir.path, &how).await;
+                let temp = match room.home {
+                    Some(home) => with_room(home, make).await?,
+                    None => make().await?,
+                };
                 let file = Spilled { temp, size: Cell::new(0), disk: room.disk.clone() };
                 (none.insert(Rc::new(file)), Spilling::Begun)
             }
@@ -227,7 +235,7 @@ mod tests {
         let pool = Pool::new("spool", 1, 10).expect("a thread can be started");
         let disk = Disk::simulated(pool, Aio::Off, Arc::clone(&sim));
         let dir = TempPath { path: c"/tmp".into(), levels: [0; 3] };
-        let room = Room { disk: &disk, dir: &dir, naming };
+        let room = Room { disk: &disk, dir: &dir, naming, home: None };
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         runtime.expect("a runtime can be built").block_on(async {
             let mut by = Account::new(Class::Hit, Source::NONE);
@@ -273,7 +281,7 @@ mod tests {
         let pool = Pool::new("spool", 1, 10).expect("a thread can be started");
         let disk = Disk::simulated(pool.clone(), Aio::Threads, sim);
         let dir = TempPath { path: c"/tmp".into(), levels: [0; 3] };
-        let room = Room { disk: &disk, dir: &dir, naming: Naming::Nameless };
+        let room = Room { disk: &disk, dir: &dir, naming: Naming::Nameless, home: None };
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         runtime.expect("a runtime can be built").block_on(async {
             let mut by = Account::new(Class::Hit, Source::new(1));
