@@ -3,14 +3,13 @@
 mod over;
 mod syslog;
 
-use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use tw_conf::{ConfError, Cx, Node, Word, units};
 use tw_log::{
-    Batch, ErrorLog, ErrorTarget, Level, MEMORY_SIZE_MIN, Memory, OpenError, Opener, RING_SIZE_DEFAULT, Sink,
-    SinkConfig, Sinks, SyslogHead, Target,
+    Batch, ErrorLog, ErrorTarget, Level, MEMORY_SIZE_MIN, Memory, NotOpened, OpenError, Opener,
+    RING_SIZE_DEFAULT, Sink, SinkConfig, Sinks, SyslogHead, Target,
 };
 
 pub use over::{Logged, Recorded, Recorder};
@@ -104,7 +103,10 @@ pub const OPENER: Opener = Opener(|path, links| {
         tw_log::Links::Refuse(from) => tw_disk::Links::Refuse { from },
         tw_log::Links::SameOwner(from) => tw_disk::Links::SameOwner { from },
     };
-    tw_disk::open_log(path, links).map_err(io::Error::from)
+    tw_disk::open_log(path, links).map_err(|errno| NotOpened {
+        errno: errno.into(),
+        addition: tw_disk::Op::Create.failed(errno).denial(path),
+    })
 });
 
 /// A log that is opened when the configuration goes live; until then, lines go nowhere.

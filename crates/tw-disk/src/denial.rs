@@ -78,6 +78,8 @@ pub fn confined(allowed: Allowed) -> io::Result<()> {
 enum Use {
     Read,
     Change,
+    /// It is changed if it is there, and else gets its name in the directory it is in.
+    Create,
     /// A name in the directory it is in.
     Name,
 }
@@ -87,7 +89,8 @@ impl Use {
         Some(match op {
             Op::Open | Op::Read | Op::List | Op::Sendfile | Op::Copy => Self::Read,
             Op::Write | Op::Truncate => Self::Change,
-            Op::Create | Op::Mkdir | Op::Rename | Op::Link | Op::Unlink | Op::Rmdir => Self::Name,
+            Op::Create => Self::Create,
+            Op::Mkdir | Op::Rename | Op::Link | Op::Unlink | Op::Rmdir => Self::Name,
             // Nothing of these is restricted.
             _ => return None,
         })
@@ -116,21 +119,25 @@ impl Confined {
         let how = Use::of(op)?;
         let (what, places) = match how {
             Use::Read => ("reading", self.allowed.reading.as_deref()?),
-            Use::Change | Use::Name => ("writing", self.allowed.writing.as_deref()?),
-        };
-        let parent;
-        let looked_at = match how {
-            Use::Read | Use::Change => path,
-            Use::Name => {
-                parent = parent_of(path);
-                &*parent
-            }
+            Use::Change | Use::Create | Use::Name => ("writing", self.allowed.writing.as_deref()?),
         };
         // Whoever may not search the way there is not let in by its permissions, and this fails.
-        let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let found = openat2(CWD, looked_at, flags, Mode::empty(), ResolveFlags::CACHED).and_then(fstat);
+        let (how, found) = match how {
+            Use::Read | Use::Change => (how, look_at(path)),
+            Use::Name => (how, look_at(&parent_of(path))),
+            Use::Create => match look_at(path) {
+                // A name that is not there may be in memory as such, or not at all.
+                Err(Errno::NOENT | Errno::AGAIN) => (Use::Name, look_at(&parent_of(path))),
+                found => (Use::Change, found),
+            },
+        };
         self.user.may(how, &found.ok()?).then_some(Denial { what, places })
     }
+}
+
+/// What a path leads to, as far as that is in memory.
+fn look_at(path: &CStr) -> Result<Stat, Errno> {
+    openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::CACHED).and_then(fstat)
 }
 
 fn parent_of(path: &CStr) -> CString {
@@ -149,7 +156,7 @@ impl User {
         let wanted = match how {
             Use::Read => 0o4,
             Use::Change => 0o2,
-            Use::Name => 0o3,
+            Use::Create | Use::Name => 0o3,
         };
         let mode = stat.st_mode & 0o777;
         let granted = if stat.st_uid == self.uid {
@@ -187,7 +194,7 @@ impl fmt::Display for Denial<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
+    use std::fs::{self, Permissions};
     use std::os::unix::fs::PermissionsExt;
 
     fn confined(reading: Option<Vec<PathBuf>>, power: Power) -> Confined {
@@ -204,10 +211,12 @@ mod tests {
         let dir = tw_testkit::TempDir::new("denial").unwrap();
         let open = dir.write("open", "x").unwrap();
         let closed = dir.write("closed", "x").unwrap();
-        fs::set_permissions(&closed, fs::Permissions::from_mode(0o200)).unwrap();
+        fs::set_permissions(&closed, Permissions::from_mode(0o200)).unwrap();
         let name = |path: &std::path::Path| CString::new(path.as_os_str().as_encoded_bytes()).unwrap();
-        let [open, closed, new, none] =
-            [open, closed, dir.join("new"), dir.join("none/file")].map(|path| name(&path));
+        let read_only = dir.write("read_only", "x").unwrap();
+        fs::set_permissions(&read_only, Permissions::from_mode(0o400)).unwrap();
+        let [open, closed, read_only, new, none] =
+            [open, closed, read_only, dir.join("new"), dir.join("none/file")].map(|path| name(&path));
 
         let restricted = confined(Some(vec!["/srv".into(), "/b".into()]), Power::None);
         let said = |confined: &Confined, op, errno, path: &CStr| {
@@ -224,6 +233,8 @@ mod tests {
             (Op::Truncate, Errno::ACCESS, &closed, Some(writing)),
             (Op::Create, Errno::ACCESS, &new, Some(writing)),
             (Op::Create, Errno::ACCESS, &none, None),
+            (Op::Create, Errno::ACCESS, &open, Some(writing)),
+            (Op::Create, Errno::ACCESS, &read_only, None),
             (Op::Stat, Errno::ACCESS, &open, None),
         ] {
             assert_eq!(said(&restricted, op, errno, path).as_deref(), expected, "{op:?} {path:?}");

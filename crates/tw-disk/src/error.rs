@@ -49,6 +49,15 @@ impl DiskError {
     pub fn on<'a>(&'a self, path: &'a CStr) -> impl fmt::Display + 'a {
         OnPath { error: self, path }
     }
+
+    /// That addition alone: `, denied by "sandbox", which allows writing in "/srv/dav"`. Empty for any other failure.
+    pub fn denial(&self, path: &CStr) -> String {
+        match self {
+            Self::Os { op, errno } => Denial::of(*op, *errno, path).map(|denial| denial.to_string()),
+            _ => None,
+        }
+        .unwrap_or_default()
+    }
 }
 
 impl Op {

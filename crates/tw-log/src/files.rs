@@ -4,7 +4,7 @@
 use std::collections::hash_map::Entry as Slot;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::CString;
-use std::io::{self, IoSlice};
+use std::io::IoSlice;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use rustix::fs::{FileType, Stat, fstat, stat};
 use rustix::io::{Errno, writev};
 
 use crate::frame;
-use crate::target::{CacheConfig, Links, NamedFiles, Opener};
+use crate::target::{CacheConfig, Links, NamedFiles, NotOpened, Opener};
 
 /// Parts of one `writev`: the kernel's `IOV_MAX`.
 const PARTS_MAX: usize = 1024;
@@ -73,7 +73,7 @@ pub(crate) struct Lost {
     pub(crate) why: Why,
     /// The file or directory.
     pub(crate) path: Vec<u8>,
-    pub(crate) errno: Errno,
+    pub(crate) failure: NotOpened,
 }
 
 /// What failed.
@@ -104,24 +104,24 @@ impl Opened {
         for (first, texts) in by_file(messages) {
             let lines = texts.len() as u64;
             let is_there = *roots.entry(first.root).or_insert_with(|| test_directory(first.root));
-            let (why, path, errno) = match is_there {
-                Err(errno) => (Why::Root, first.root, errno),
+            let (why, path, failure) = match is_there {
+                Err(errno) => (Why::Root, first.root, errno.into()),
                 Ok(()) => match self.write_file(&first, &texts) {
                     Ok(bytes) => {
                         written += bytes;
                         continue;
                     }
-                    Err((why, errno)) => (why, first.path, errno),
+                    Err((why, failure)) => (why, first.path, failure),
                 },
             };
-            lost(Lost { lines, why, path: path.to_vec(), errno });
+            lost(Lost { lines, why, path: path.to_vec(), failure });
         }
         written
     }
 
-    fn write_file(&mut self, first: &Line<'_>, texts: &[&[u8]]) -> Result<u64, (Why, Errno)> {
-        let open = |opener: Opener| open(opener, first).map_err(|errno| (Why::Open, errno));
-        let write = |file: &OwnedFd| write_all(file, texts).map_err(|errno| (Why::Write, errno));
+    fn write_file(&mut self, first: &Line<'_>, texts: &[&[u8]]) -> Result<u64, (Why, NotOpened)> {
+        let open = |opener: Opener| open(opener, first).map_err(|failure| (Why::Open, failure));
+        let write = |file: &OwnedFd| write_all(file, texts).map_err(|errno| (Why::Write, errno.into()));
         match &mut self.cache {
             None => write(&open(self.opener)?),
             Some(cache) => {
@@ -171,14 +171,10 @@ fn test_directory(path: &[u8]) -> Result<(), Errno> {
     if FileType::from_raw_mode(found.st_mode) == FileType::Directory { Ok(()) } else { Err(Errno::NOTDIR) }
 }
 
-fn open(opener: Opener, line: &Line<'_>) -> Result<OwnedFd, Errno> {
+fn open(opener: Opener, line: &Line<'_>) -> Result<OwnedFd, NotOpened> {
     // Whoever pushed the line has refused names with a NUL.
     let path = CString::new(line.path).map_err(|_| Errno::INVAL)?;
-    (opener.0)(&path, line.links).map_err(|error| errno(&error))
-}
-
-fn errno(error: &io::Error) -> Errno {
-    error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error)
+    (opener.0)(&path, line.links)
 }
 
 fn write_all(file: &OwnedFd, texts: &[&[u8]]) -> Result<u64, Errno> {
@@ -372,7 +368,7 @@ mod tests {
             if path.to_bytes() == b"/full" {
                 Ok(File::options().write(true).open("/dev/full")?.into())
             } else {
-                Err(Errno::ACCESS.into())
+                Err(NotOpened { addition: ", denied".into(), ..Errno::ACCESS.into() })
             }
         });
         let mut files = Opened::new(&NamedFiles { name: "n".into(), cache: None, opener });
@@ -385,14 +381,14 @@ mod tests {
             messages.extend(message);
         }
         let mut lost = Vec::new();
-        assert_eq!(files.write(&messages, |why| lost.push((why.why, why.errno, why.lines))), 0);
+        assert_eq!(files.write(&messages, |why| lost.push((why.why, why.failure, why.lines))), 0);
         assert_eq!(
             lost,
             [
-                (Why::Write, Errno::NOSPC, 1),
-                (Why::Open, Errno::ACCESS, 1),
-                (Why::Root, Errno::NOENT, 1),
-                (Why::Root, Errno::NOTDIR, 1)
+                (Why::Write, Errno::NOSPC.into(), 1),
+                (Why::Open, NotOpened { addition: ", denied".into(), ..Errno::ACCESS.into() }, 1),
+                (Why::Root, Errno::NOENT.into(), 1),
+                (Why::Root, Errno::NOTDIR.into(), 1)
             ]
         );
     }

@@ -53,4 +53,4 @@ pub use ring::{Pushed, RING_SIZE_DEFAULT, RING_SIZE_MIN};
 pub use sink::{Batch, Counts, Sink, SinkConfig, open_log};
 pub use sinks::Sinks;
 pub use syslog::{Facility, SyslogHead};
-pub use target::{CacheConfig, Links, Memory, NamedFiles, Opener, SyslogServer, Target};
+pub use target::{CacheConfig, Links, Memory, NamedFiles, NotOpened, Opener, SyslogServer, Target};

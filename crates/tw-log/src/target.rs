@@ -8,6 +8,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tw_base::Errno;
+
 /// What a sink writes to. Two that are equal share one sink.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Target {
@@ -78,7 +80,28 @@ pub enum Links {
 
 /// Opens a file for appending and creates it (0644). May wait: called by writer threads only.
 #[derive(Clone, Copy)]
-pub struct Opener(pub fn(&CStr, Links) -> std::io::Result<OwnedFd>);
+pub struct Opener(pub fn(&CStr, Links) -> Result<OwnedFd, NotOpened>);
+
+/// Why a file was not opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotOpened {
+    /// What the system said.
+    pub errno: Errno,
+    /// What a message says behind that: nothing, or `, denied by …`.
+    pub addition: String,
+}
+
+impl From<std::io::Error> for NotOpened {
+    fn from(error: std::io::Error) -> Self {
+        Self { errno: Errno::from(&error), addition: String::new() }
+    }
+}
+
+impl From<rustix::io::Errno> for NotOpened {
+    fn from(errno: rustix::io::Errno) -> Self {
+        Self { errno: errno.into(), addition: String::new() }
+    }
+}
 
 impl PartialEq for Opener {
     /// There is one in a process.

@@ -28,7 +28,7 @@ use crate::output::Output;
 use crate::ring::{Chunk, Taken};
 use crate::sink::{Shared, open_log};
 use crate::syslog::{SendError, Sent};
-use crate::target::Target;
+use crate::target::{NotOpened, Target};
 use crate::{Level, error_log, frame, gzip};
 
 /// How long lines gather after a write. Short enough that nobody sees it, long enough to bound wake-ups to 1,000/s.
@@ -379,7 +379,8 @@ impl Writer {
     }
 
     fn report_lost(&mut self, lost: &Lost) {
-        let (path, errno) = (crate::Text(&lost.path), tw_base::Errno::from(lost.errno));
+        let NotOpened { errno, addition } = &lost.failure;
+        let path = crate::Text(&lost.path);
         match lost.why {
             Why::Write => {
                 if is_due(&mut self.failure_reported, REPORT_EVERY) {
@@ -392,7 +393,10 @@ impl Writer {
                 self.report_failure(Level::Error, message);
             }
             Why::Open => {
-                self.report_failure(Level::Crit, format_args!("open() \"{path}\" failed ({errno})"));
+                self.report_failure(
+                    Level::Crit,
+                    format_args!("open() \"{path}\" failed ({errno}){addition}"),
+                );
             }
         }
     }

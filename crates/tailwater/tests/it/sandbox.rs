@@ -194,6 +194,25 @@ fn writing_through_a_link_is_denied_by_the_sandbox() {
 }
 
 #[test]
+fn a_log_that_a_link_leads_astray_is_denied_by_the_sandbox() {
+    if !has_landlock() {
+        return;
+    }
+    let server = started("", "access_log logs/$arg_place/access.log; location / { return 204; }");
+    for (name, mode) in [("elsewhere", 0o777), ("logs", 0o777)] {
+        fs::set_permissions(server.prefix().join(name), Permissions::from_mode(mode)).unwrap();
+    }
+    symlink("../elsewhere", server.prefix().join("logs/links")).unwrap();
+    assert_eq!(get(&server, "/?place=links").status, 204);
+    let line = format!(
+        "open() \"{prefix}/logs/links/access.log\" failed (13: Permission denied), denied by \"sandbox\", which allows \
+         writing in ",
+        prefix = prefix(&server)
+    );
+    server.wait_error_log(&line).unwrap();
+}
+
+#[test]
 fn a_test_lists_the_places() {
     let tested = |main: &str, http: &str| {
         let dir = TempDir::new("places").unwrap();
