@@ -273,6 +273,7 @@ impl LineParser {
 
                 Stage::Minor => match byte {
                     b'\r' | b'\n' | b' ' => {
+                        // DIFF(nginx): blanks behind it are no part of it.
                         self.protocol = Span::new(self.protocol_start, self.pos);
                         self.stage = Stage::AfterVersion;
                         continue;
