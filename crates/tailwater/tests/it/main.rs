@@ -23,6 +23,7 @@ mod cli;
 mod conformance;
 mod containers;
 mod dav;
+mod deaths;
 mod debug;
 mod empty_gif;
 mod error_page;
@@ -78,6 +79,7 @@ mod sub_filter;
 mod systemd;
 mod try_files;
 mod upgrade;
+mod used_up;
 mod userid;
 
 use std::io;

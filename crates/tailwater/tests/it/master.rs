@@ -1,11 +1,7 @@
-//! A master and its worker process: who they are, what a reload changes, and that nothing is lost when one of them dies.
+//! A master and its worker process: who they are, what a reload changes, and how they end.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use rustix::process::{Pid, geteuid, kill_process};
 use tw_testkit::server::Builder;
@@ -18,11 +14,11 @@ pub(crate) const LARGE: usize = 24 << 20;
 /// What the worker process is called.
 const TITLE: &str = "tailwater: worker process";
 
-fn builder() -> Builder {
+pub(crate) fn builder() -> Builder {
     server().with_master().file("html/large", vec![b'x'; LARGE]).file("html/small", "small")
 }
 
-fn conf(main: &str, locations: &str) -> String {
+pub(crate) fn conf(main: &str, locations: &str) -> String {
     format!(
         "{main} http {{ server {{ listen 127.0.0.1:{{port}}; location /old {{ return 200 old; }} {locations} \
          location / {{ root html; }} }} }}"
@@ -34,7 +30,7 @@ pub(crate) fn started(main: &str) -> Server {
     start(builder(), &conf(main, ""))
 }
 
-fn start(builder: Builder, conf: &str) -> Server {
+pub(crate) fn start(builder: Builder, conf: &str) -> Server {
     let server = builder.start(conf).unwrap();
     // The master listens before there is a worker process, and hears signals as soon as that serves.
     server.signal(Signal::CHILD).unwrap();
@@ -82,20 +78,20 @@ pub(crate) fn downloading(server: &Server) -> Client {
     client
 }
 
-fn request(client: &mut Client, target: &str) -> std::io::Result<String> {
+pub(crate) fn request(client: &mut Client, target: &str) -> std::io::Result<String> {
     client.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n"))?;
     Ok(client.read_response()?.text())
 }
 
 /// Reloads, and waits until `/new` is answered so.
-fn reload(server: &mut Server, conf: &str, expected: &str) {
+pub(crate) fn reload(server: &mut Server, conf: &str, expected: &str) {
     server.write_conf(conf).unwrap();
     server.signal(Signal::HUP).unwrap();
     let is_new = || Client::get(server.addr(), "/new").is_ok_and(|response| response.text() == expected);
     assert!(wait::until(wait::PATIENCE, || (0..8).all(|_| is_new())), "{}", server.error_log());
 }
 
-fn new(text: &str) -> String {
+pub(crate) fn new(text: &str) -> String {
     format!("location /new {{ return 200 {text}; }}")
 }
 
@@ -343,322 +339,6 @@ fn signals_to_the_worker_process() {
     server.wait_error_log(&format!("worker process {second} exited with code 0")).unwrap();
     assert_eq!(page(&server, "/old").0, 200);
     assert!(![first, second].contains(&worker(&server)));
-    assert!(server.stop().unwrap().success());
-}
-
-/// Asks again and again on connections of their own. How many could not connect, and how many got no answer.
-struct Load<'a> {
-    addr: std::net::SocketAddr,
-    unix: &'a std::path::Path,
-    stop: &'a AtomicBool,
-    refused: &'a AtomicU32,
-    broken: &'a AtomicU32,
-    answered: &'a AtomicU32,
-}
-
-impl Load<'_> {
-    fn run(&self, is_unix: bool) {
-        while !self.stop.load(Ordering::Relaxed) {
-            let count = match self.ask(is_unix) {
-                Ok(true) => self.answered,
-                Ok(false) => self.broken,
-                Err(_) => self.refused,
-            };
-            count.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// The error is one of connecting.
-    fn ask(&self, is_unix: bool) -> std::io::Result<bool> {
-        match is_unix {
-            true => UnixStream::connect(self.unix).map(exchange),
-            false => TcpStream::connect(self.addr).map(exchange),
-        }
-    }
-}
-
-fn exchange(mut stream: impl Read + Write) -> bool {
-    let mut answer = String::new();
-    let asked = stream.write_all(b"GET /old HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-    asked.is_ok() && stream.read_to_string(&mut answer).is_ok() && answer.ends_with("old")
-}
-
-#[test]
-fn a_worker_process_that_is_killed_loses_its_connections_and_nothing_else() {
-    const CONNECTIONS: u32 = 64;
-    for options in ["", "reuseport"] {
-        let text = format!(
-            "worker_processes 3; http {{ access_log off; server {{ listen 127.0.0.1:{{port}} {options}; \
-             listen unix:{{prefix}}/socket; location /old {{ return 200 old; }} }} }}"
-        );
-        let mut server = start(builder(), &text);
-        let [refused, broken, answered] = [const { AtomicU32::new(0) }; 3];
-        let (unix, stop) = (server.prefix().join("socket"), AtomicBool::new(false));
-        let load = Load {
-            addr: server.addr(),
-            unix: &unix,
-            stop: &stop,
-            refused: &refused,
-            broken: &broken,
-            answered: &answered,
-        };
-        let before = worker(&server);
-        std::thread::scope(|scope| {
-            for number in 0..CONNECTIONS {
-                let load = &load;
-                scope.spawn(move || load.run(number % 4 == 0));
-            }
-            let more = |than: u32| wait::until(wait::PATIENCE, || answered.load(Ordering::Relaxed) > than);
-            let is_busy = more(500);
-            kill(before, Signal::KILL);
-            let respawned =
-                wait::until(wait::PATIENCE, || children(server.pid()).iter().any(|pid| *pid != before));
-            let goes_on = more(answered.load(Ordering::Relaxed) + 500);
-            stop.store(true, Ordering::Relaxed);
-            assert!(is_busy && respawned && goes_on, "{}", server.error_log());
-        });
-        assert_eq!(refused.load(Ordering::Relaxed), 0, "{options}");
-        let broken = broken.load(Ordering::Relaxed);
-        assert!(broken <= CONNECTIONS, "{options}: {broken} of {CONNECTIONS}");
-        let line = server.wait_error_log(&format!("worker process {before} exited on signal 9")).unwrap();
-        assert!(line.contains("[alert]"), "{line}");
-        assert!(server.stop().unwrap().success());
-    }
-}
-
-#[test]
-fn a_starter_that_ignored_the_end_of_children_is_not_imitated() {
-    let careless = ["sh", "-c", "trap '' CHLD; exec \"$@\"", "sh"];
-    let mut server = start(builder().by(&careless), &conf("", ""));
-    let before = worker(&server);
-    kill(before, Signal::KILL);
-    server.wait_error_log(&format!("worker process {before} exited on signal 9")).unwrap();
-    assert!(wait::until(wait::PATIENCE, || page(&server, "/old").0 == 200));
-    assert!(server.stop().unwrap().success());
-}
-
-#[test]
-fn worker_processes_that_die_at_once_do_not_keep_the_master_busy() {
-    let mut server = started("");
-    // Each as soon as it is there; one that was killed may be gone before it is killed again.
-    let killed = || {
-        for pid in children(server.pid()) {
-            let _ = kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL);
-        }
-        server.error_log().matches("exited on signal 9\n").count() > 2
-    };
-    assert!(wait::until(wait::PATIENCE, killed), "{}", server.error_log());
-    // It can be reloaded, which starts one, and stopped.
-    reload(&mut server, &conf("", &new("new")), "new");
-    assert!(server.stop().unwrap().success());
-}
-
-#[test]
-fn a_worker_process_that_stands_still_does_not_hold_the_master() {
-    let mut server = started("");
-    let worker = worker(&server);
-    kill(worker, Signal::STOP);
-    server.signal(Signal::HUP).unwrap();
-    server.wait_error_log("reconfiguring").unwrap();
-    server.signal(Signal::USR1).unwrap();
-    server.signal(Signal::TERM).unwrap();
-    // While the master waits for the worker process, which will be ended by force.
-    let line = server.wait_error_log("while a worker process was loading the configuration").unwrap();
-    assert!(line.contains("[warn]") && line.contains("signal 15 (SIGTERM) received from "), "{line}");
-    kill(worker, Signal::CONT);
-    assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
-    assert!(is_gone(worker), "{}", server.error_log());
-}
-
-#[test]
-fn what_came_during_a_load_is_done_after_it() {
-    let mut server = started("");
-    let worker = worker(&server);
-    kill(worker, Signal::STOP);
-    server.write_conf(&conf("", &new("first"))).unwrap();
-    server.signal(Signal::HUP).unwrap();
-    server.wait_error_log("reconfiguring").unwrap();
-    server.write_conf(&conf("", &new("second"))).unwrap();
-    let log = server.prefix().join("logs/access.log");
-    fs::rename(&log, server.prefix().join("logs/access.1")).unwrap();
-    for signal in [Signal::HUP, Signal::USR1, Signal::HUP, Signal::CHILD] {
-        server.signal(signal).unwrap();
-    }
-    kill(worker, Signal::CONT);
-    let is_second = || page(&server, "/new").1 == "second";
-    assert!(wait::until(wait::PATIENCE, is_second), "{}", server.error_log());
-    assert!(wait::until(wait::PATIENCE, || log.exists()));
-    assert_eq!(self::worker(&server), worker);
-    assert!(server.stop().unwrap().success());
-}
-
-#[test]
-fn a_worker_process_whose_master_is_killed_finishes_and_leaves() {
-    let server = started("");
-    let (port, worker) = (server.addr().port(), worker(&server));
-    let mut download = downloading(&server);
-    server.signal(Signal::KILL).unwrap();
-    server.wait_error_log("the master process is gone, shutting down").unwrap();
-
-    // Another server may start at once, on the same port.
-    let conf = format!(
-        "http {{ server {{ listen 127.0.0.1:{port}; listen 127.0.0.1:{{port}}; return 200 other; }} }}"
-    );
-    let mut other = builder().start(&conf).unwrap();
-    let addr = server.addr();
-    assert!(wait::until(wait::PATIENCE, || Client::get(addr, "/").is_ok_and(|page| page.text() == "other")));
-    assert!(!is_gone(worker));
-    assert_eq!(download.read_bytes(LARGE).unwrap().len(), LARGE);
-    assert!(wait::until(wait::PATIENCE, || is_gone(worker)), "{}", server.error_log());
-    assert!(server.error_log().ends_with(": exit\n"), "{}", server.error_log());
-    assert!(other.stop().unwrap().success());
-}
-
-#[test]
-fn a_storm_of_signals_loses_nothing() {
-    let mut server = started("worker_processes 2;");
-    let [refused, broken, answered] = [const { AtomicU32::new(0) }; 3];
-    let (unix, stop) = (server.prefix().join("none"), AtomicBool::new(false));
-    let load = Load {
-        addr: server.addr(),
-        unix: &unix,
-        stop: &stop,
-        refused: &refused,
-        broken: &broken,
-        answered: &answered,
-    };
-    let mut download = downloading(&server);
-    std::thread::scope(|scope| {
-        for _ in 0..8 {
-            scope.spawn(|| load.run(false));
-        }
-        for number in 0..100 {
-            for signal in [Signal::HUP, Signal::USR1, Signal::CHILD] {
-                server.signal(signal).unwrap();
-            }
-            let goal = answered.load(Ordering::Relaxed) + number % 5;
-            assert!(wait::until(wait::PATIENCE, || answered.load(Ordering::Relaxed) >= goal));
-        }
-        stop.store(true, Ordering::Relaxed);
-    });
-    assert_eq!((refused.into_inner(), broken.into_inner()), (0, 0), "{}", server.error_log());
-    assert_eq!(download.read_bytes(LARGE).unwrap().len(), LARGE);
-    for _ in 0..100 {
-        server.signal(Signal::HUP).unwrap();
-    }
-    assert!(server.stop().unwrap().success());
-    assert!(
-        !server.error_log().contains("[alert]") && !server.error_log().contains("[emerg]"),
-        "{}",
-        server.error_log()
-    );
-}
-
-#[test]
-fn reloads_reopens_and_respawns_leave_no_descriptors_behind() {
-    let mut server = builder()
-        .start(
-            "worker_processes 2; http { access_log logs/a.log; server { listen 127.0.0.1:{port} reuseport; \
-                location /old { return 200 old; } location /new { access_log logs/b.log; return 200 0; } } }",
-        )
-        .unwrap();
-    let count = |pid: u32| fs::read_dir(format!("/proc/{pid}/fd")).map(|fds| fds.count());
-    let cycle = |server: &mut Server, number: u32| {
-        let main = if number.is_multiple_of(3) { "env A=b;" } else { "" };
-        let text = format!(
-            "worker_processes 2; {main} http {{ access_log logs/a.log; server {{ listen 127.0.0.1:{{port}} reuseport; \
-             location /old {{ return 200 old; }} location /new {{ access_log logs/b.log; return 200 {number}; }} }} }}"
-        );
-        reload(server, &text, &number.to_string());
-        server.signal(Signal::USR1).unwrap();
-        kill(worker(server), Signal::USR1);
-        if number.is_multiple_of(5) {
-            let before = worker(server);
-            kill(before, Signal::KILL);
-            assert!(wait::until(wait::PATIENCE, || is_gone(before)));
-            assert_eq!(page(server, "/old").0, 200);
-        }
-    };
-    (1..=6).for_each(|number| cycle(&mut server, number));
-    let steady = |server: &Server| {
-        let worker = worker(server);
-        assert_eq!(page(server, "/old").0, 200);
-        [count(server.pid()).unwrap(), count(worker).unwrap_or(usize::MAX)]
-    };
-    // What is on its way to be closed is still counted, so no moment has fewer than one at which nothing is on its way.
-    let fewest = |a: [usize; 2], b: [usize; 2]| [a[0].min(b[0]), a[1].min(b[1])];
-    let before = (0..50).map(|_| steady(&server)).reduce(fewest).unwrap();
-    (7..=24).for_each(|number| cycle(&mut server, number));
-    let is_as_before = || steady(&server).iter().zip(before).all(|(now, before)| *now <= before);
-    assert!(wait::until(wait::PATIENCE, is_as_before), "{before:?}, now {:?}", steady(&server));
-    assert!(server.stop().unwrap().success());
-}
-
-/// A server whose worker process can open no more files, with as many requests that have only begun.
-fn full() -> (Server, Vec<Client>) {
-    const LIMIT: usize = 60;
-    let server = started(&format!("worker_processes 1; worker_rlimit_nofile {LIMIT};"));
-    let begun = (0..LIMIT - 10).map(|_| {
-        let mut client = server.connect().unwrap();
-        client.send("GET /old HTTP/1.1\r\n").unwrap();
-        client
-    });
-    let begun = begun.collect();
-    server.wait_error_log("accept4() failed (24: Too many open files)").unwrap();
-    (server, begun)
-}
-
-/// The requests that had begun are answered, whichever process they came to.
-fn end_all(begun: Vec<Client>) {
-    for mut client in begun {
-        client.send("Host: localhost\r\nConnection: close\r\n\r\n").unwrap();
-        assert_eq!(client.read_response().unwrap().text(), "old");
-    }
-}
-
-#[test]
-fn a_worker_process_that_can_open_nothing_more_is_replaced_and_loses_nothing() {
-    let (mut server, begun) = full();
-    let before = worker(&server);
-    reload(&mut server, &conf("worker_rlimit_nofile 60; worker_processes 1;", &new("1")), "1");
-    assert!(!is_gone(before), "{}", server.error_log());
-    server.wait_error_log("another worker process has to do what the master ordered").unwrap();
-    end_all(begun);
-    assert!(wait::until(wait::PATIENCE, || is_gone(before)), "{}", server.error_log());
-    assert!(!server.error_log().contains("exited on signal"), "{}", server.error_log());
-
-    let (server, begun) = full();
-    let (before, logs) = (worker(&server), server.prefix().join("logs"));
-    fs::rename(logs.join("access.log"), logs.join("access.1")).unwrap();
-    server.signal(Signal::USR1).unwrap();
-    let other = || children(server.pid()).into_iter().any(|pid| pid != before);
-    assert!(wait::until(wait::PATIENCE, other), "{}", server.error_log());
-    let arrives =
-        || page(&server, "/old").0 == 200 && fs::metadata(logs.join("access.log")).unwrap().len() > 0;
-    assert!(wait::until(wait::PATIENCE, arrives));
-    end_all(begun);
-    assert!(wait::until(wait::PATIENCE, || is_gone(before)), "{}", server.error_log());
-    assert!(!server.error_log().contains("exited on signal"), "{}", server.error_log());
-}
-
-#[test]
-fn logs_on_a_full_disk_stop_nothing() {
-    let full = "error_log /dev/full info;";
-    let text = |number: u32| {
-        format!(
-            "{full} http {{ access_log /dev/full; access_log logs/access.log; server {{ listen 127.0.0.1:{{port}}; \
-             location /old {{ return 200 old; }} location /new {{ return 200 {number}; }} }} }}"
-        )
-    };
-    let mut server = start(builder(), &text(0));
-    let mut kept = server.connect().unwrap();
-    for number in 1..4 {
-        assert_eq!(request(&mut kept, "/old").unwrap(), "old");
-        reload(&mut server, &text(number), &number.to_string());
-        server.signal(Signal::USR1).unwrap();
-        assert_eq!(page(&server, "/old").0, 200);
-    }
-    server.wait_error_log("write() to \"/dev/full\" failed (28: No space left on device)").unwrap();
     assert!(server.stop().unwrap().success());
 }
 
