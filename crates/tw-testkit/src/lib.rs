@@ -3,6 +3,7 @@
 //! - [`disk`]: a FUSE file system in memory whose operations stall or fail on demand;
 //! - [`server`]: the binary under test, with an inline configuration in a fresh prefix;
 //! - [`client`]: a scripted raw HTTP client;
+//! - [`dns`]: a name server that says what a test wants it to say;
 //! - [`left_out`]: what cannot be tested here says so;
 //! - [`mp4`]: video files made by hand, and what is in them;
 //! - [`wait`], [`temp`], [`ports`]: deadlines instead of sleeps, directories and ports that no other test has.
@@ -11,6 +12,7 @@
 
 pub mod client;
 pub mod disk;
+pub mod dns;
 pub mod left_out;
 pub mod mp4;
 pub mod ports;

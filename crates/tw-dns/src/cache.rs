@@ -1,0 +1,287 @@
+//! Answers that are kept, and for how long: policy without a clock.
+//!
+//! ```text
+//! stored ──ttl──► stale ──STALE_MAX──► gone        negative answers are never stale
+//! ```
+//!
+//! At most `ENTRIES_MAX` answers are kept. Who names hosts in requests can ask for any number of names, so a new answer
+//! takes the place of one that nobody has used since the hand came by last ("clock"), which costs the same for any number.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use tw_base::Limit;
+
+use crate::answer::{Question, Records};
+
+/// Answers that are kept by one resolver: some 300 bytes each.
+pub(crate) const ENTRIES_MAX: usize = 16_384;
+/// Shortest time that an answer holds, whatever it says: requests that come together ask once.
+const TTL_MIN: Duration = Duration::from_secs(1);
+/// Longest time that an answer holds, whatever it says, unless `valid` does.
+const TTL_MAX: Duration = Duration::from_secs(86_400);
+/// Longest time that a name is taken to be missing: an operator who adds a name wants to see it.
+const NEGATIVE_TTL_MAX: Duration = Duration::from_secs(30);
+/// How long an answer may still be used, once it holds no more, when no server answers (RFC 8767: 1 to 3 days).
+const STALE_MAX: Duration = Duration::from_secs(86_400);
+/// How long after no server has answered nobody waits for one again, as long as there is an old answer (RFC 8767: at most
+/// one try in 30 s).
+const RETRY_AFTER: Duration = Duration::from_secs(10);
+/// Entries that are looked at to find one that can go: more would make a turn long.
+const HAND_STEPS_MAX: usize = 64;
+
+/// What bounds the cache.
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::count(
+        "ENTRIES_MAX",
+        ENTRIES_MAX as u64,
+        "Answers kept by a resolver",
+        "an answer that was not used lately goes",
+    ),
+    Limit::micros(
+        "NEGATIVE_TTL_MAX",
+        NEGATIVE_TTL_MAX.as_micros() as u64,
+        "Time that a name is taken not to exist",
+        "it is asked for again",
+    ),
+    Limit::micros(
+        "TTL_MAX",
+        TTL_MAX.as_micros() as u64,
+        "Time that the answer of a name server holds, unless `valid` says it",
+        "the name is asked for again",
+    ),
+    Limit::micros(
+        "STALE_MAX",
+        STALE_MAX.as_micros() as u64,
+        "Time that an old answer is used while no name server answers",
+        "the name cannot be resolved",
+    ),
+];
+
+/// What is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// There is something.
+    Found(Records),
+    /// There is nothing.
+    Missing,
+}
+
+/// What is known, and until when it holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Settled {
+    pub(crate) outcome: Outcome,
+    pub(crate) expires: Instant,
+}
+
+/// What the cache says.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// It knows.
+    Fresh(Settled),
+    /// It knew. `retry` says whether it is time to ask again.
+    Stale { old: Settled, retry: bool },
+    /// It does not know.
+    Absent,
+}
+
+/// How long an answer that says `ttl` holds. `valid` overrides what an answer says, but not what is missing.
+pub(crate) fn holds(outcome: &Outcome, ttl: Option<u32>, valid: Option<Duration>) -> Option<Duration> {
+    let said = ttl.map(|secs| Duration::from_secs(secs.into()));
+    match outcome {
+        Outcome::Found(_) => Some(valid.unwrap_or_else(|| said.unwrap_or_default().clamp(TTL_MIN, TTL_MAX))),
+        // RFC 2308, section 5: without an SOA it is not kept.
+        Outcome::Missing => {
+            said.map(|said| said.min(valid.unwrap_or(NEGATIVE_TTL_MAX)).min(NEGATIVE_TTL_MAX))
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    question: Question,
+    settled: Settled,
+    /// Until then an old answer is used at once.
+    retry_at: Instant,
+    is_used: bool,
+}
+
+/// Answers by question.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    index: HashMap<Question, usize>,
+    entries: Vec<Entry>,
+    hand: usize,
+    entries_max: usize,
+}
+
+impl Cache {
+    /// Nothing is known, and at most this much will be.
+    pub(crate) fn new(entries_max: usize) -> Self {
+        Self { index: HashMap::new(), entries: Vec::new(), hand: 0, entries_max: entries_max.max(1) }
+    }
+
+    /// What is known at `now`.
+    pub(crate) fn look(&mut self, question: &Question, now: Instant) -> Look {
+        let found = self.index.get(question).and_then(|at| self.entries.get_mut(*at));
+        let Some(entry) = found else { return Look::Absent };
+        let Entry { settled, retry_at, is_used, .. } = entry;
+        if now < settled.expires {
+            *is_used = true;
+            return Look::Fresh(settled.clone());
+        }
+        if settled.outcome == Outcome::Missing || now >= settled.expires + STALE_MAX {
+            return Look::Absent;
+        }
+        *is_used = true;
+        Look::Stale { old: settled.clone(), retry: now >= *retry_at }
+    }
+
+    /// Keeps an answer.
+    pub(crate) fn store(&mut self, question: &Question, settled: Settled) {
+        let retry_at = settled.expires;
+        let known = self.index.get(question).copied();
+        let entry = Entry { question: question.clone(), settled, retry_at, is_used: known.is_some() };
+        let at = match known {
+            Some(at) => at,
+            None if self.entries.len() < self.entries_max => {
+                self.index.insert(question.clone(), self.entries.len());
+                self.entries.push(entry);
+                return;
+            }
+            None => {
+                let at = self.unused();
+                if let Some(old) = self.entries.get(at) {
+                    self.index.remove(&old.question);
+                }
+                self.index.insert(question.clone(), at);
+                at
+            }
+        };
+        if let Some(slot) = self.entries.get_mut(at) {
+            *slot = entry;
+        }
+    }
+
+    /// No server has answered: an old answer is good for a while.
+    pub(crate) fn put_off(&mut self, question: &Question, now: Instant) {
+        if let Some(entry) = self.index.get(question).and_then(|at| self.entries.get_mut(*at)) {
+            entry.retry_at = now + RETRY_AFTER;
+        }
+    }
+
+    /// The place of an entry that can go. There is at least one entry.
+    fn unused(&mut self) -> usize {
+        for _ in 0..HAND_STEPS_MAX {
+            let at = self.hand;
+            self.hand = (self.hand + 1) % self.entries.len();
+            match self.entries.get_mut(at) {
+                Some(entry) if entry.is_used => entry.is_used = false,
+                _ => return at,
+            }
+        }
+        self.hand
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::answer::Kind;
+    use crate::name::Name;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn question(name: &str) -> Question {
+        Question { name: Name::parse(name.as_bytes()).unwrap(), kind: Kind::A }
+    }
+
+    fn found() -> Outcome {
+        Outcome::Found(Records::Addresses([[192, 0, 2, 1].into()].into()))
+    }
+
+    #[test]
+    fn how_long_answers_hold() {
+        let secs = Duration::from_secs;
+        for (outcome, ttl, valid, expected) in [
+            (found(), Some(300), None, Some(300)),
+            (found(), Some(0), None, Some(1)),
+            (found(), Some(u32::MAX), None, Some(86_400)),
+            (found(), Some(300), Some(5), Some(5)),
+            (found(), Some(1), Some(200_000), Some(200_000)),
+            (Outcome::Missing, None, None, None),
+            (Outcome::Missing, None, Some(5), None),
+            (Outcome::Missing, Some(0), None, Some(0)),
+            (Outcome::Missing, Some(7), None, Some(7)),
+            (Outcome::Missing, Some(900), None, Some(30)),
+            (Outcome::Missing, Some(900), Some(5), Some(5)),
+            (Outcome::Missing, Some(900), Some(600), Some(30)),
+        ] {
+            let span = holds(&outcome, ttl, valid.map(secs));
+            assert_eq!(span, expected.map(secs), "{outcome:?} {ttl:?} {valid:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_fresh_then_stale_then_gone() {
+        let now = Instant::now();
+        let mut cache = Cache::new(10);
+        let settled = Settled { outcome: found(), expires: now + 60 * SECOND };
+        assert_eq!(cache.look(&question("a"), now), Look::Absent);
+        cache.store(&question("a"), settled.clone());
+        assert_eq!(cache.look(&question("b"), now), Look::Absent);
+        let fresh = Look::Fresh(settled.clone());
+        let stale = |retry| Look::Stale { old: settled.clone(), retry };
+        assert_eq!(cache.look(&question("a"), now), fresh);
+        assert_eq!(cache.look(&question("a"), now + 59 * SECOND), fresh);
+        assert_eq!(cache.look(&question("a"), now + 60 * SECOND), stale(true));
+        cache.put_off(&question("a"), now + 70 * SECOND);
+        assert_eq!(cache.look(&question("a"), now + 71 * SECOND), stale(false));
+        assert_eq!(cache.look(&question("a"), now + 70 * SECOND + RETRY_AFTER), stale(true));
+        assert_eq!(cache.look(&question("a"), now + 60 * SECOND + STALE_MAX), Look::Absent);
+        // A new answer is a new beginning.
+        let settled = Settled { outcome: found(), expires: now + 900 * SECOND };
+        cache.store(&question("a"), settled.clone());
+        assert_eq!(cache.look(&question("a"), now + 100 * SECOND), Look::Fresh(settled));
+    }
+
+    #[test]
+    fn what_is_missing_is_never_stale() {
+        let now = Instant::now();
+        let mut cache = Cache::new(10);
+        let settled = Settled { outcome: Outcome::Missing, expires: now + SECOND };
+        cache.store(&question("a"), settled.clone());
+        assert_eq!(cache.look(&question("a"), now), Look::Fresh(settled));
+        assert_eq!(cache.look(&question("a"), now + SECOND), Look::Absent);
+        cache.put_off(&question("nobody"), now);
+    }
+
+    #[test]
+    fn a_full_cache_keeps_what_is_used() {
+        let now = Instant::now();
+        let mut cache = Cache::new(8);
+        let settled = Settled { outcome: found(), expires: now + 60 * SECOND };
+        cache.store(&question("popular"), settled.clone());
+        for n in 0..1000 {
+            assert_ne!(cache.look(&question("popular"), now), Look::Absent, "{n}");
+            cache.store(&question(&format!("random{n}")), settled.clone());
+            assert!(cache.index.contains_key(&question(&format!("random{n}"))));
+            assert!(cache.index.len() <= 8 && cache.entries.len() == cache.index.len());
+        }
+    }
+
+    #[test]
+    fn a_cache_of_which_all_is_used_takes_new_answers() {
+        let now = Instant::now();
+        let mut cache = Cache::new(2 * HAND_STEPS_MAX);
+        let settled = Settled { outcome: found(), expires: now + 60 * SECOND };
+        for n in 0..10 * HAND_STEPS_MAX {
+            cache.store(&question(&format!("n{n}")), settled.clone());
+            for used in 0..=n {
+                cache.look(&question(&format!("n{used}")), now);
+            }
+        }
+        assert_eq!(cache.index.len(), 2 * HAND_STEPS_MAX);
+        assert!(cache.entries.iter().enumerate().all(|(at, entry)| cache.index[&entry.question] == at));
+    }
+}

@@ -1,0 +1,215 @@
+//! One question to one server: a datagram, and a connection when the answer does not fit into one or somebody forges it.
+//!
+//! ```text
+//! UDP, letters mixed ─► answer ─────────────────────────────────────────────► done
+//!    │                     └─ nothing found, and nobody knows what the server does with letters
+//!    │                              └─► UDP, lower case ─► answer ──────────► done
+//!    └─ too long, wrong case, or too much that is no answer ─► TCP ─► answer ► done
+//! ```
+//!
+//! Every question has a socket of its own, and so a random port. Dropping the future closes it.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use rustix::io::Errno as Os;
+use rustix::net::{RecvFlags, recv};
+use rustix::rand::{GetRandomFlags, getrandom};
+use tokio::io::Interest;
+use tokio::net::{TcpStream, UdpSocket};
+use tw_base::{Errno, Limit};
+
+use crate::answer::{Question, Reply};
+use crate::error::ResolveError;
+use crate::servers::{Letters, Server};
+use crate::stats::Stats;
+use crate::wire::{Carrier, Case, Query, RANDOM_SIZE, Verdict};
+
+/// Messages that are no answer which a question puts up with; with more, somebody is guessing, and we ask over TCP, which
+/// nobody else can write to.
+const UNMATCHED_MAX: usize = 8;
+/// Room for a datagram. We do not offer more than 512 bytes; servers may send more.
+const DATAGRAM_SIZE: usize = 2048;
+
+/// What bounds what a server can send.
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::count(
+        "UNMATCHED_MAX",
+        UNMATCHED_MAX as u64,
+        "Datagrams for a question of ours that are no answer to it",
+        "it is asked over TCP",
+    ),
+    Limit::bytes(
+        "DATAGRAM_SIZE",
+        DATAGRAM_SIZE as u64,
+        "A datagram of a name server",
+        "it is asked over TCP, where an answer has at most 65535 bytes",
+    ),
+];
+
+/// What an exchange came to: an answer, or why the server cannot be reached.
+pub(crate) type Exchanged = Result<Reply, ResolveError>;
+
+/// Asks `server`. Ends only with an answer or an error of the system: who asks knows for how long it wants to wait.
+pub(crate) async fn ask(server: &Server, question: &Question, again: bool, stats: &Stats) -> Exchanged {
+    let case = server.case(again);
+    let (query, answer) = over_udp(server.addr, question, case, stats).await.map_err(system)?;
+    let answer = match answer {
+        Datagram::Reply(reply @ Reply::Missing { .. })
+            if query.is_mixed() && server.letters() == Letters::Unknown =>
+        {
+            // There is nothing of that name, or only for a server that takes letters for what they are.
+            stats.count(&reply);
+            let (_, answer) = over_udp(server.addr, question, Case::Lower, stats).await.map_err(system)?;
+            if let Datagram::Reply(Reply::Found { .. } | Reply::Alias { .. }) = answer {
+                server.set_letters(Letters::Confused);
+            }
+            answer
+        }
+        Datagram::Reply(reply @ (Reply::Found { .. } | Reply::Alias { .. })) => {
+            if query.is_mixed() {
+                server.set_letters(Letters::Kept);
+            }
+            Datagram::Reply(reply)
+        }
+        answer => answer,
+    };
+    let reply = match answer {
+        Datagram::Reply(reply) => reply,
+        Datagram::Useless(why) => match over_tcp(server.addr, question).await {
+            Ok(reply) => reply,
+            Err(error) => {
+                if why == Useless::WrongCase {
+                    // Without TCP there is only its way to write names.
+                    server.set_letters(Letters::Confused);
+                }
+                return Err(system(error));
+            }
+        },
+    };
+    stats.count(&reply);
+    Ok(reply)
+}
+
+/// What came over UDP.
+enum Datagram {
+    Reply(Reply),
+    Useless(Useless),
+}
+
+/// Why the answer is asked for over TCP.
+#[derive(PartialEq, Eq)]
+enum Useless {
+    Truncated,
+    WrongCase,
+    Forged,
+}
+
+async fn over_udp(
+    server: SocketAddr,
+    question: &Question,
+    case: Case,
+    stats: &Stats,
+) -> io::Result<(Query, Datagram)> {
+    let query = Query::new(question, case, &random()?);
+    // The kernel chooses the port at random.
+    let any: SocketAddr = match server {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let socket = UdpSocket::bind(any).await?;
+    // From here on the kernel drops what comes from anybody else, and tells us when nobody is there.
+    socket.connect(server).await?;
+    socket.send(query.bytes()).await?;
+    let mut unmatched = 0;
+    let useless = loop {
+        // That nobody is there is an error, and no byte to read.
+        let ready = socket.ready(Interest::READABLE | Interest::ERROR).await?;
+        let interest = if ready.is_error() { Interest::ERROR } else { Interest::READABLE };
+        // On the stack only for as long as the look takes: a question that waits holds no buffer.
+        let mut datagram = [0; DATAGRAM_SIZE];
+        let received =
+            socket.try_io(interest, || Ok(recv(&socket, datagram.as_mut_slice(), RecvFlags::DONTWAIT)?));
+        let size = match received {
+            Ok((size, _)) => size,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(error) => return Err(error),
+        };
+        let message = datagram.get(..size).unwrap_or_default();
+        match query.judge(message, Carrier::Udp) {
+            // What fills the buffer was cut off.
+            Verdict::Reply(_) if size == DATAGRAM_SIZE => break Useless::Truncated,
+            Verdict::Reply(reply) => return Ok((query, Datagram::Reply(reply))),
+            Verdict::Truncated => break Useless::Truncated,
+            Verdict::WrongCase => {
+                stats.unmatched.add(1);
+                break Useless::WrongCase;
+            }
+            Verdict::Unmatched => {
+                stats.unmatched.add(1);
+                unmatched += 1;
+                if unmatched > UNMATCHED_MAX {
+                    break Useless::Forged;
+                }
+            }
+        }
+    };
+    if useless == Useless::Truncated {
+        stats.truncated.add(1);
+    }
+    Ok((query, Datagram::Useless(useless)))
+}
+
+/// RFC 7766: the length stands in front of a message.
+async fn over_tcp(server: SocketAddr, question: &Question) -> io::Result<Reply> {
+    let query = Query::new(question, Case::Lower, &random()?);
+    let stream = TcpStream::connect(server).await?;
+    // A name has at most 255 bytes, and so this message less than 300.
+    let length = (query.bytes().len() as u16).to_be_bytes();
+    let message = [&length, query.bytes()].concat();
+    let mut rest = &*message;
+    while !rest.is_empty() {
+        stream.writable().await?;
+        match stream.try_write(rest) {
+            Ok(count) => rest = rest.get(count..).unwrap_or_default(),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let mut length = [0; 2];
+    fill(&stream, &mut length).await?;
+    let mut answer = vec![0; usize::from(u16::from_be_bytes(length))];
+    fill(&stream, &mut answer).await?;
+    Ok(match query.judge(&answer, Carrier::Tcp) {
+        Verdict::Reply(reply) => reply,
+        // On a connection of its own a question gets its answer or none.
+        _ => Reply::Failed(ResolveError::Format),
+    })
+}
+
+/// Reads until `buffer` is full.
+async fn fill(stream: &TcpStream, buffer: &mut [u8]) -> io::Result<()> {
+    let mut rest = buffer;
+    while !rest.is_empty() {
+        stream.readable().await?;
+        match stream.try_read(rest) {
+            Ok(0) => return Err(Os::CONNRESET.into()),
+            Ok(count) => rest = rest.get_mut(count..).unwrap_or_default(),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Bytes that nobody can foresee; after the system's start it never waits for them.
+fn random() -> io::Result<[u8; RANDOM_SIZE]> {
+    let mut bytes = [0; RANDOM_SIZE];
+    // So few bytes come whole or not at all.
+    getrandom(&mut bytes, GetRandomFlags::NONBLOCK)?;
+    Ok(bytes)
+}
+
+fn system(error: io::Error) -> ResolveError {
+    ResolveError::System(Errno::from(&error))
+}

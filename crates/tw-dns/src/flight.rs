@@ -1,0 +1,397 @@
+//! A question on its way: asked once for everybody who waits, on the loop that asked first.
+//!
+//! The answer goes to the cache and to all who wait, on whatever loop. When nobody waits any more, the question is dropped
+//! with its sockets; unless those who waited have taken an old answer meanwhile, because then the next ones want a new one.
+
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio::time::{Sleep, sleep_until, timeout_at};
+use tw_base::Limit;
+use tw_rt::{Subject, clock, spawn_local};
+
+use crate::answer::{CHAIN_MAX, Question, Reply};
+use crate::cache::{self, Cache, Look, Outcome, Settled};
+use crate::error::ResolveError;
+use crate::exchange::{self, Exchanged};
+use crate::resolver::Resolver;
+use crate::servers::Step;
+
+/// Questions of one resolver that are on their way.
+pub(crate) const FLIGHTS_MAX: usize = 1024;
+/// Servers that may still answer one question, each with a socket: a late answer is an answer.
+const OPEN_MAX: usize = 4;
+/// How long somebody waits for a new answer who could have an old one (RFC 8767, section 5: 1.8 s).
+const STALE_AFTER: Duration = Duration::from_millis(1800);
+
+/// What bounds questions.
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::count(
+        "FLIGHTS_MAX",
+        FLIGHTS_MAX as u64,
+        "Different questions of a resolver that wait for an answer",
+        "another name cannot be resolved (11: Resource temporarily unavailable)",
+    ),
+    Limit::count(
+        "OPEN_MAX",
+        OPEN_MAX as u64,
+        "Sockets of one question to name servers",
+        "the oldest is closed",
+    ),
+];
+
+/// What all loops share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) cache: Cache,
+    pub(crate) flights: HashMap<Question, Arc<Flight>>,
+}
+
+type Landed = Option<Result<Settled, ResolveError>>;
+
+/// A question on its way.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    landed: watch::Sender<Landed>,
+    /// Goes on without anybody who waits.
+    goes_on: AtomicBool,
+}
+
+/// A question that may have its answer already.
+#[derive(Debug)]
+pub(crate) enum Lookup {
+    Known(Known),
+    Flying {
+        flight: Arc<Flight>,
+        landed: watch::Receiver<Landed>,
+        old: Option<Settled>,
+    },
+    /// There are too many.
+    Busy,
+}
+
+/// An answer.
+#[derive(Debug, Clone)]
+pub(crate) struct Known {
+    pub(crate) settled: Settled,
+    /// It holds no more, but no server has answered.
+    pub(crate) is_stale: bool,
+}
+
+impl Known {
+    fn new(settled: Settled) -> Self {
+        Self { settled, is_stale: false }
+    }
+
+    fn stale(settled: Settled) -> Self {
+        Self { settled, is_stale: true }
+    }
+}
+
+impl Lookup {
+    /// Waits for the answer, at most until `deadline`.
+    pub(crate) async fn finish(self, resolver: &Resolver, deadline: Instant) -> Result<Known, ResolveError> {
+        let (flight, mut landed, old) = match self {
+            Self::Known(known) => return Ok(known),
+            Self::Busy => return Err(ResolveError::BUSY),
+            Self::Flying { flight, landed, old } => (flight, landed, old),
+        };
+        let until = match old {
+            Some(_) => deadline.min(clock::now() + STALE_AFTER),
+            None => deadline,
+        };
+        let waited = timeout_at(until.into(), landed.wait_for(Option::is_some)).await;
+        let error = match waited {
+            Ok(Ok(landed)) => match &*landed {
+                Some(Ok(settled)) => return Ok(Known::new(settled.clone())),
+                Some(Err(error)) => *error,
+                None => ResolveError::TimedOut,
+            },
+            // The loop that asked has ended.
+            Ok(Err(_)) => ResolveError::TimedOut,
+            Err(_) => {
+                flight.goes_on.fetch_or(old.is_some(), SeqCst);
+                ResolveError::TimedOut
+            }
+        };
+        match old {
+            Some(old) if error.is_silence() => {
+                resolver.stats.stale.add(1);
+                Ok(Known::stale(old))
+            }
+            _ => Err(error),
+        }
+    }
+}
+
+/// Takes a flight out of the table, whatever ends it.
+struct Landing<'a> {
+    resolver: &'a Resolver,
+    question: &'a Question,
+    flight: &'a Arc<Flight>,
+}
+
+impl Drop for Landing<'_> {
+    fn drop(&mut self) {
+        self.resolver.shared.lock().remove(self.question, self.flight);
+    }
+}
+
+impl Shared {
+    fn remove(&mut self, question: &Question, flight: &Arc<Flight>) {
+        // There may be a new one.
+        if self.flights.get(question).is_some_and(|other| Arc::ptr_eq(other, flight)) {
+            self.flights.remove(question);
+        }
+    }
+}
+
+impl Resolver {
+    /// Looks for an answer, and asks for it if need be. Never waits; has to be called on a loop.
+    pub(crate) fn begin(self: &Arc<Self>, question: Question) -> Lookup {
+        let mut shared = self.shared.lock();
+        let old = match shared.cache.look(&question, clock::now()) {
+            Look::Fresh(settled) => {
+                self.stats.cached.add(1);
+                return Lookup::Known(Known::new(settled));
+            }
+            Look::Stale { old, retry: false } => {
+                self.stats.stale.add(1);
+                return Lookup::Known(Known::stale(old));
+            }
+            Look::Stale { old, retry: true } => Some(old),
+            Look::Absent => None,
+        };
+        if let Some(flight) = shared.flights.get(&question) {
+            return Lookup::Flying { flight: Arc::clone(flight), landed: flight.landed.subscribe(), old };
+        }
+        if shared.flights.len() >= FLIGHTS_MAX {
+            return old.map_or(Lookup::Busy, |old| Lookup::Known(Known::stale(old)));
+        }
+        let (sender, landed) = watch::channel(None);
+        let flight = Arc::new(Flight { landed: sender, goes_on: AtomicBool::new(false) });
+        shared.flights.insert(question.clone(), Arc::clone(&flight));
+        drop(shared);
+
+        static IDS: AtomicU64 = AtomicU64::new(1);
+        let subject = Subject { kind: "name", id: IDS.fetch_add(1, Relaxed) };
+        // The task ends by itself, or when this loop does.
+        drop(spawn_local(subject, Arc::clone(self).fly(question, Arc::clone(&flight))));
+        Lookup::Flying { flight, landed, old }
+    }
+
+    /// Brings a question to its end.
+    async fn fly(self: Arc<Self>, question: Question, flight: Arc<Flight>) {
+        let _landing = Landing { resolver: &self, question: &question, flight: &flight };
+        let mut finding = pin!(self.find(&question));
+        let found = loop {
+            let mut left_alone = pin!(flight.landed.closed());
+            let found = poll_fn(|cx| match finding.as_mut().poll(cx) {
+                Poll::Ready(found) => Poll::Ready(Some(found)),
+                Poll::Pending => left_alone.as_mut().poll(cx).map(|()| None),
+            });
+            match found.await {
+                Some(found) => break found,
+                None if flight.goes_on.load(SeqCst) => break finding.as_mut().await,
+                None => {
+                    let mut shared = self.shared.lock();
+                    // Somebody may have come just now.
+                    if flight.landed.receiver_count() == 0 {
+                        shared.remove(&question, &flight);
+                        return;
+                    }
+                }
+            }
+        };
+        let mut shared = self.shared.lock();
+        match &found {
+            // What holds until now is for those who wait.
+            Ok(settled) if settled.expires > clock::now() => shared.cache.store(&question, settled.clone()),
+            Ok(_) => {}
+            Err(error) if error.is_silence() => shared.cache.put_off(&question, clock::now()),
+            Err(_) => {}
+        }
+        shared.remove(&question, &flight);
+        drop(shared);
+        flight.landed.send_replace(Some(found));
+    }
+
+    /// Asks, and follows aliases.
+    async fn find(&self, asked: &Question) -> Result<Settled, ResolveError> {
+        let mut question = asked.clone();
+        let mut ttl = u32::MAX;
+        for _ in 0..=CHAIN_MAX {
+            let (outcome, said) = match self.ask(&question).await? {
+                Reply::Found { records, ttl } => (Outcome::Found(records), Some(ttl)),
+                Reply::Missing { ttl, .. } => (Outcome::Missing, ttl),
+                Reply::Failed(error) => return Err(error),
+                Reply::Alias { to, ttl: alias_ttl } => {
+                    question.name = to;
+                    ttl = ttl.min(alias_ttl);
+                    let known = self.shared.lock().cache.look(&question, clock::now());
+                    match known {
+                        Look::Fresh(settled) => {
+                            self.stats.cached.add(1);
+                            let own = self.settle(settled.outcome.clone(), Some(ttl));
+                            return Ok(Settled { expires: own.expires.min(settled.expires), ..settled });
+                        }
+                        Look::Stale { .. } | Look::Absent => continue,
+                    }
+                }
+            };
+            return Ok(self.settle(outcome, said.map(|said| said.min(ttl))));
+        }
+        Ok(self.settle(Outcome::Missing, None))
+    }
+
+    fn settle(&self, outcome: Outcome, ttl: Option<u32>) -> Settled {
+        let span = cache::holds(&outcome, ttl, self.settings.valid).unwrap_or_default();
+        Settled { outcome, expires: clock::now() + span }
+    }
+
+    /// Asks one server after the other, until one has an answer.
+    async fn ask(&self, question: &Question) -> Exchanged {
+        let mut tries = self.servers.tries(self.settings.attempts, clock::now());
+        let mut open: Vec<Open<'_>> = Vec::new();
+        let mut timer = pin!(sleep_until(clock::now().into()));
+        loop {
+            match tries.next() {
+                Step::GiveUp(error) => return Err(error),
+                Step::Wait => {}
+                Step::Ask { server: index, again } => {
+                    timer.as_mut().reset((clock::now() + self.settings.attempt_timeout).into());
+                    if open.len() == OPEN_MAX {
+                        open.remove(0);
+                    }
+                    if let Some(server) = self.servers.at(index) {
+                        let exchange = Box::pin(exchange::ask(server, question, again, &self.stats));
+                        open.push(Open { server: index, exchange });
+                    }
+                }
+            }
+            match first(&mut open, timer.as_mut()).await {
+                Event::Ended(server, Ok(Reply::Failed(error))) => {
+                    self.servers.set_answering(server);
+                    tries.set_failed(server, error);
+                }
+                Event::Ended(server, Ok(reply)) => {
+                    self.servers.set_answering(server);
+                    return Ok(reply);
+                }
+                Event::Ended(server, Err(error)) => {
+                    self.servers.set_silent(server, clock::now());
+                    tries.set_unreachable(server, error);
+                }
+                Event::TimeIsOver => {
+                    let asked = tries.time_is_over();
+                    let is_open = |server: &usize| open.iter().any(|open| open.server == *server);
+                    if let Some(server) = asked.filter(is_open) {
+                        self.stats.timedout.add(1);
+                        self.servers.set_silent(server, clock::now());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A server that may still answer.
+struct Open<'a> {
+    server: usize,
+    exchange: Pin<Box<dyn Future<Output = Exchanged> + 'a>>,
+}
+
+enum Event {
+    Ended(usize, Exchanged),
+    TimeIsOver,
+}
+
+/// Waits for the first server that answers, or for `timer`.
+async fn first(open: &mut Vec<Open<'_>>, mut timer: Pin<&mut Sleep>) -> Event {
+    poll_fn(|cx| {
+        for at in 0..open.len() {
+            let Some(Open { server, exchange }) = open.get_mut(at) else { break };
+            if let Poll::Ready(exchanged) = exchange.as_mut().poll(cx) {
+                let ended = Event::Ended(*server, exchanged);
+                open.remove(at);
+                return Poll::Ready(ended);
+            }
+        }
+        timer.as_mut().poll(cx).map(|()| Event::TimeIsOver)
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use tw_rt::{LoopOptions, LoopThread, yield_now};
+    use tw_testkit::wait::PATIENCE;
+
+    use super::*;
+    use crate::answer::Kind;
+    use crate::name::Name;
+    use crate::{Settings, Stats};
+
+    #[test]
+    fn a_question_survives_those_who_leave_but_not_the_last_one() {
+        // It never answers.
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let settings = Settings::new(vec![server.local_addr().unwrap()]);
+        let main = |_| async move {
+            let resolver = Resolver::new(settings, Arc::new(Stats::default()));
+            let question = Question { name: Name::parse(b"a.example").unwrap(), kind: Kind::A };
+            let (first, second) = (resolver.begin(question.clone()), resolver.begin(question.clone()));
+            let count = || resolver.shared.lock().flights.len();
+            drop(first);
+            for _ in 0..100 {
+                yield_now().await;
+                assert_eq!(count(), 1);
+            }
+            drop(second);
+            // Somebody comes before the question is dropped.
+            let third = resolver.begin(question.clone());
+            for _ in 0..100 {
+                yield_now().await;
+                assert_eq!(count(), 1);
+            }
+            drop(third);
+            let deadline = Instant::now() + PATIENCE;
+            while count() > 0 && Instant::now() < deadline {
+                yield_now().await;
+            }
+            assert_eq!(count(), 0);
+            // The task is gone with all that it had.
+            while Arc::strong_count(&resolver) > 1 && Instant::now() < deadline {
+                yield_now().await;
+            }
+            assert_eq!(Arc::strong_count(&resolver), 1);
+        };
+        LoopThread::<()>::start(LoopOptions::new(0), main).unwrap().join().unwrap();
+    }
+
+    #[test]
+    fn questions_are_bounded() {
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let settings = Settings::new(vec![server.local_addr().unwrap()]);
+        let main = |_| async move {
+            let resolver = Resolver::new(settings, Arc::new(Stats::default()));
+            let begin = |n: usize| {
+                let name = Name::parse(format!("n{n}.example").as_bytes()).unwrap();
+                resolver.begin(Question { name, kind: Kind::A })
+            };
+            let lookups: Vec<Lookup> = (0..FLIGHTS_MAX).map(begin).collect();
+            assert!(lookups.iter().all(|lookup| matches!(lookup, Lookup::Flying { .. })));
+            assert!(matches!(begin(FLIGHTS_MAX), Lookup::Busy));
+            assert!(matches!(begin(0), Lookup::Flying { .. }), "it is on its way");
+        };
+        LoopThread::<()>::start(LoopOptions::new(0), main).unwrap().join().unwrap();
+    }
+}

@@ -1,0 +1,346 @@
+//! The resolver of one `resolver` directive: what loops ask for names.
+
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep_until;
+use tw_base::Whole;
+use tw_rt::clock;
+
+use crate::answer::{Kind, Question, Records};
+use crate::cache::{self, Cache, Outcome};
+use crate::error::ResolveError;
+use crate::flight::{Known, Lookup, Shared};
+use crate::hosts::Hosts;
+use crate::name::Name;
+use crate::servers::Servers;
+use crate::stats::Stats;
+
+/// How long a server has to answer before the next one is asked as well. nginx waits for 5 s.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How often every server is asked. With one server, 10 s pass before it is given up.
+const ATTEMPTS: u32 = 5;
+/// How long the addresses of one family wait for those of the other: some servers never answer for IPv6.
+const FAMILY_WAIT: Duration = Duration::from_secs(1);
+/// How long half an answer holds.
+const HALF_TTL: Duration = Duration::from_secs(5);
+/// How long an address holds that needs no server.
+const FOREVER: Duration = Duration::from_secs(365 * 86_400);
+/// Servers of a service whose addresses are asked for at a time.
+const TARGETS_AT_ONCE: usize = 32;
+
+/// Which addresses of a name are asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Families {
+    /// IPv4 and IPv6.
+    #[default]
+    Both,
+    /// `ipv6=off`
+    Ipv4,
+    /// `ipv4=off`
+    Ipv6,
+}
+
+/// Whom to ask, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Name servers. Without any every name fails that is no address and not in `hosts`.
+    pub servers: Vec<SocketAddr>,
+    /// How long an answer holds, whatever it says itself. `None`: what it says.
+    pub valid: Option<Duration>,
+    /// Which addresses are asked for.
+    pub families: Families,
+    /// How long a server has to answer before the next one is asked as well. Default 2 s.
+    pub attempt_timeout: Duration,
+    /// How often every server is asked, at most 16 times all together. Default 5.
+    pub attempts: u32,
+    /// Names that no server is asked for.
+    pub hosts: Option<Arc<Hosts>>,
+}
+
+impl Settings {
+    /// These servers, and every default.
+    pub fn new(servers: Vec<SocketAddr>) -> Self {
+        Self {
+            servers,
+            valid: None,
+            families: Families::Both,
+            attempt_timeout: ATTEMPT_TIMEOUT,
+            attempts: ATTEMPTS,
+            hosts: None,
+        }
+    }
+}
+
+/// Finds the addresses of names. One for all loops: what one of them has learnt, all know.
+#[derive(Debug)]
+pub struct Resolver {
+    pub(crate) settings: Settings,
+    pub(crate) servers: Servers,
+    pub(crate) stats: Arc<Stats>,
+    pub(crate) shared: Whole<Shared>,
+    /// Which address of a name is the first one the next time.
+    turn: AtomicUsize,
+}
+
+/// The addresses of a name, at least one.
+#[derive(Debug, Clone)]
+pub struct Addresses {
+    ipv4: Arc<[IpAddr]>,
+    ipv6: Arc<[IpAddr]>,
+    first: usize,
+    /// Until when they hold.
+    pub expires: Instant,
+    /// They hold no more, but no server has answered.
+    pub is_stale: bool,
+}
+
+impl Addresses {
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.ipv4.len() + self.ipv6.len()
+    }
+
+    /// All of them; each lookup begins with another one.
+    pub fn iter(&self) -> impl Iterator<Item = IpAddr> {
+        let all = || self.ipv4.iter().chain(&*self.ipv6);
+        let first = self.first.checked_rem(self.count()).unwrap_or_default();
+        all().skip(first).chain(all().take(first)).copied()
+    }
+}
+
+/// The servers of a service, at least one, in the order of their priorities.
+#[derive(Debug, Clone)]
+pub struct Services {
+    /// The servers.
+    pub targets: Vec<Target>,
+    /// Until when all of this holds.
+    pub expires: Instant,
+    /// Anything of it holds no more, but no server has answered.
+    pub is_stale: bool,
+}
+
+/// A server of a service.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// Its name.
+    pub name: Name,
+    /// Servers with the lowest one are used first.
+    pub priority: u16,
+    /// Its share among those of its priority.
+    pub weight: u16,
+    /// Port of the service.
+    pub port: u16,
+    /// Its addresses, or why there are none.
+    pub addresses: Result<Addresses, ResolveError>,
+}
+
+impl Resolver {
+    /// A resolver that knows nothing yet. `stats` may be another one's as well.
+    pub fn new(settings: Settings, stats: Arc<Stats>) -> Arc<Self> {
+        let servers = Servers::new(&settings.servers, clock::now());
+        let shared = Shared { cache: Cache::new(cache::ENTRIES_MAX), flights: HashMap::new() };
+        Arc::new(Self { settings, servers, stats, shared: Whole::new(shared), turn: AtomicUsize::new(0) })
+    }
+
+    /// What it was made from.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// What it counts.
+    pub fn stats(&self) -> &Arc<Stats> {
+        &self.stats
+    }
+
+    /// The addresses of `name`, which may be an address itself. Waits for at most `timeout`; on a loop only. Dropping the
+    /// future takes the question back if nobody else has it.
+    pub async fn addresses(
+        self: &Arc<Self>,
+        name: &[u8],
+        timeout: Duration,
+    ) -> Result<Addresses, ResolveError> {
+        self.stats.name.add(1);
+        let deadline = clock::now() + timeout;
+        match self.without_servers(name) {
+            Some(addresses) => Ok(addresses),
+            None => {
+                let name = Name::parse(name).ok_or(ResolveError::NotFound)?;
+                self.begin_addresses(name).finish(self, deadline).await
+            }
+        }
+    }
+
+    /// The servers of a service of `name`: of `_service._tcp.name`, or of `service.name` if there is a dot in `service`, as
+    /// nginx has it. `timeout` is for all that has to be asked. Errors are those of the service; a target has its own.
+    pub async fn services(
+        self: &Arc<Self>,
+        service: &[u8],
+        name: &[u8],
+        timeout: Duration,
+    ) -> Result<Services, ResolveError> {
+        self.stats.srv.add(1);
+        let deadline = clock::now() + timeout;
+        let full = match service.contains(&b'.') {
+            true => [service, b".", name].concat(),
+            false => [b"_", service, b"._tcp.", name].concat(),
+        };
+        let name = Name::parse(&full).ok_or(ResolveError::NotFound)?;
+        let known = self.begin(Question { name, kind: Kind::Srv }).finish(self, deadline).await?;
+        let Outcome::Found(Records::Services(services)) = known.settled.outcome else {
+            return Err(ResolveError::NotFound);
+        };
+        let mut all =
+            Services { targets: Vec::new(), expires: known.settled.expires, is_stale: known.is_stale };
+        for some in services.chunks(TARGETS_AT_ONCE) {
+            let pending = some.iter().map(|service| (service, self.begin_addresses(service.target.clone())));
+            // All of them are on their way before the first one is waited for.
+            let pending: Vec<_> = pending.collect();
+            for (service, pending) in pending {
+                let addresses = pending.finish(self, deadline).await;
+                if let Ok(addresses) = &addresses {
+                    all.expires = all.expires.min(addresses.expires);
+                    all.is_stale |= addresses.is_stale;
+                }
+                let (name, priority) = (service.target.clone(), service.priority);
+                let (weight, port) = (service.weight, service.port);
+                all.targets.push(Target { name, priority, weight, port, addresses });
+            }
+        }
+        Ok(all)
+    }
+
+    /// Addresses that no server has to be asked for: `name` is one, or a name of `hosts`.
+    fn without_servers(&self, name: &[u8]) -> Option<Addresses> {
+        let address = str::from_utf8(name).ok().and_then(|text| text.parse::<IpAddr>().ok());
+        let expires = clock::now() + FOREVER;
+        let known = |ipv4: Vec<IpAddr>, ipv6: Vec<IpAddr>| {
+            let is_any = !ipv4.is_empty() || !ipv6.is_empty();
+            is_any.then(|| Addresses {
+                ipv4: ipv4.into(),
+                ipv6: ipv6.into(),
+                first: 0,
+                expires,
+                is_stale: false,
+            })
+        };
+        if let Some(address) = address {
+            return known(vec![address], Vec::new());
+        }
+        let addrs = self.settings.hosts.as_ref()?.find(&Name::parse(name)?)?;
+        let (ipv4, ipv6) = addrs.iter().partition(|addr| addr.is_ipv4());
+        match self.settings.families {
+            Families::Both => known(ipv4, ipv6),
+            Families::Ipv4 => known(ipv4, Vec::new()),
+            Families::Ipv6 => known(Vec::new(), ipv6),
+        }
+    }
+
+    /// Asks for all addresses of a name.
+    fn begin_addresses(self: &Arc<Self>, name: Name) -> Pending {
+        let families = self.settings.families;
+        let (ask4, ask6) = (families != Families::Ipv6, families != Families::Ipv4);
+        let begin = |kind| self.begin(Question { name: name.clone(), kind });
+        Pending { ipv4: ask4.then(|| begin(Kind::A)), ipv6: ask6.then(|| begin(Kind::Aaaa)) }
+    }
+}
+
+/// The addresses of a name, on their way.
+struct Pending {
+    ipv4: Option<Lookup>,
+    ipv6: Option<Lookup>,
+}
+
+impl Pending {
+    async fn finish(self, resolver: &Resolver, deadline: Instant) -> Result<Addresses, ResolveError> {
+        let half = |lookup: Option<Lookup>| async move {
+            match lookup {
+                Some(lookup) => Some(lookup.finish(resolver, deadline).await),
+                None => None,
+            }
+        };
+        let (ipv4, ipv6) = both(half(self.ipv4), half(self.ipv6)).await;
+        unite(ipv4, ipv6, resolver.turn.fetch_add(1, Relaxed))
+    }
+}
+
+/// What became of one family; `None` if nobody has asked for it.
+type Half = Option<Result<Known, ResolveError>>;
+
+/// Waits for both; for the second one only a while once the first one has found something.
+async fn both(ipv4: impl Future<Output = Half>, ipv6: impl Future<Output = Half>) -> (Half, Half) {
+    let (mut ipv4, mut ipv6) = (pin!(ipv4), pin!(ipv6));
+    let (mut first, mut second): (Option<Half>, Option<Half>) = (None, None);
+    let mut timer = pin!(None);
+    poll_fn(|cx| {
+        if first.is_none()
+            && let Poll::Ready(half) = ipv4.as_mut().poll(cx)
+        {
+            first = Some(half);
+        }
+        if second.is_none()
+            && let Poll::Ready(half) = ipv6.as_mut().poll(cx)
+        {
+            second = Some(half);
+        }
+        let is_over = match (&first, &second) {
+            (Some(_), Some(_)) => true,
+            (Some(half), None) | (None, Some(half)) if found(half).is_some() => {
+                if timer.is_none() {
+                    timer.set(Some(sleep_until((clock::now() + FAMILY_WAIT).into())));
+                }
+                timer.as_mut().as_pin_mut().is_some_and(|timer| timer.poll(cx).is_ready())
+            }
+            _ => false,
+        };
+        if is_over { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    let late = || Some(Err(ResolveError::TimedOut));
+    (first.unwrap_or_else(late), second.unwrap_or_else(late))
+}
+
+/// The addresses of a half.
+fn found(half: &Half) -> Option<(&Known, &Arc<[IpAddr]>)> {
+    match half {
+        Some(Ok(known)) => match &known.settled.outcome {
+            Outcome::Found(Records::Addresses(addrs)) => Some((known, addrs)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Makes one of two halves.
+fn unite(ipv4: Half, ipv6: Half, first: usize) -> Result<Addresses, ResolveError> {
+    let errors = [&ipv4, &ipv6].into_iter().flatten().filter_map(|half| half.as_ref().err().copied());
+    // What a server has said tells more than silence.
+    let error = errors.clone().find(|error| !error.is_silence()).or_else(|| errors.clone().next());
+    let mut expires: Option<Instant> = None;
+    let mut is_stale = false;
+    let mut take = |half: &Half| match found(half) {
+        Some((known, addrs)) => {
+            expires = Some(expires.map_or(known.settled.expires, |at| at.min(known.settled.expires)));
+            is_stale |= known.is_stale;
+            Arc::clone(addrs)
+        }
+        None => Arc::default(),
+    };
+    let (ipv4, ipv6) = (take(&ipv4), take(&ipv6));
+    match (expires, error) {
+        (Some(expires), None) => Ok(Addresses { ipv4, ipv6, first, expires, is_stale }),
+        // The other half is asked for again soon.
+        (Some(expires), Some(_)) => {
+            let expires = expires.min(clock::now() + HALF_TTL);
+            Ok(Addresses { ipv4, ipv6, first, expires, is_stale })
+        }
+        (None, Some(error)) => Err(error),
+        (None, None) => Err(ResolveError::NotFound),
+    }
+}

@@ -1,0 +1,353 @@
+//! Who is asked: the name servers in turn, what is known of each, and the tries of one question. Without I/O or a clock.
+//!
+//! A question goes to the next server when one has not answered for a while, cannot be reached, or says that it cannot
+//! answer. A server that said so is not asked again for this question; the others are, a few rounds long.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use tw_base::Limit;
+
+use crate::error::ResolveError;
+use crate::wire::Case;
+
+/// How long a server that did not answer is asked last.
+const SILENT_FOR: Duration = Duration::from_secs(10);
+/// Times that servers are asked one question, all of them together.
+pub(crate) const TRIES_MAX: usize = 16;
+
+/// What bounds the traffic of one question.
+pub(crate) const LIMITS: &[Limit] = &[Limit::count(
+    "TRIES_MAX",
+    TRIES_MAX as u64,
+    "Times that a question is sent to name servers",
+    "the name cannot be resolved",
+)];
+
+/// What a server does with the letters of a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Letters {
+    /// Nobody knows yet: it has found nothing whose letters were mixed.
+    Unknown,
+    /// It takes upper and lower case to be the same, and keeps them.
+    Kept,
+    /// It does not: it gets lower case.
+    Confused,
+}
+
+/// A name server.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) addr: SocketAddr,
+    /// In milliseconds since `Servers::start`; 0 for one that answers.
+    silent_until_ms: AtomicU64,
+    letters: AtomicU8,
+}
+
+impl Server {
+    pub(crate) fn letters(&self) -> Letters {
+        match self.letters.load(Relaxed) {
+            known if known == Letters::Kept as u8 => Letters::Kept,
+            known if known == Letters::Confused as u8 => Letters::Confused,
+            _ => Letters::Unknown,
+        }
+    }
+
+    pub(crate) fn set_letters(&self, letters: Letters) {
+        self.letters.store(letters as u8, Relaxed);
+    }
+
+    /// How it is to be asked. `again` says that it has not answered this question in mixed letters.
+    pub(crate) fn case(&self, again: bool) -> Case {
+        match self.letters() {
+            Letters::Confused => Case::Lower,
+            Letters::Unknown if again => Case::Lower,
+            _ => Case::Mixed,
+        }
+    }
+}
+
+/// The name servers of a resolver.
+#[derive(Debug)]
+pub(crate) struct Servers {
+    all: Box<[Server]>,
+    next: AtomicUsize,
+    start: Instant,
+}
+
+impl Servers {
+    pub(crate) fn new(addrs: &[SocketAddr], now: Instant) -> Self {
+        let server = |addr: &SocketAddr| Server {
+            addr: *addr,
+            silent_until_ms: AtomicU64::new(0),
+            letters: AtomicU8::new(0),
+        };
+        Self { all: addrs.iter().map(server).collect(), next: AtomicUsize::new(0), start: now }
+    }
+
+    pub(crate) fn at(&self, index: usize) -> Option<&Server> {
+        self.all.get(index)
+    }
+
+    /// The tries of the next question: another server is the first every time, silent ones are last.
+    pub(crate) fn tries(&self, rounds: u32, now: Instant) -> Tries {
+        let count = self.all.len();
+        let first = self.next.fetch_add(1, Relaxed);
+        let mut order: Vec<usize> = (0..count).map(|n| first.wrapping_add(n) % count.max(1)).collect();
+        let now_ms = self.millis(now);
+        let is_silent = |server: &Server| server.silent_until_ms.load(Relaxed) > now_ms;
+        order.sort_by_key(|index| self.at(*index).is_some_and(is_silent));
+        let tries_max = (count * rounds.max(1) as usize).min(TRIES_MAX);
+        let turns = order.into_iter().map(|server| Turn { server, asked: 0, has_failed: false }).collect();
+        Tries { turns, next: 0, left: tries_max, last: None, may_ask: true, failure: None, unreachable: None }
+    }
+
+    /// A server has not answered in time, or could not be reached.
+    pub(crate) fn set_silent(&self, index: usize, now: Instant) {
+        if let Some(server) = self.at(index) {
+            server.silent_until_ms.store(self.millis(now + SILENT_FOR), Relaxed);
+        }
+    }
+
+    /// A server has answered.
+    pub(crate) fn set_answering(&self, index: usize) {
+        if let Some(server) = self.at(index) {
+            server.silent_until_ms.store(0, Relaxed);
+        }
+    }
+
+    fn millis(&self, now: Instant) -> u64 {
+        u64::try_from(now.saturating_duration_since(self.start).as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// The tries of one question.
+#[derive(Debug)]
+pub(crate) struct Tries {
+    turns: Vec<Turn>,
+    /// Place in `turns` of the one whose turn it is.
+    next: usize,
+    left: usize,
+    /// Place of the one that was asked last.
+    last: Option<usize>,
+    may_ask: bool,
+    /// What the last server said that could not answer.
+    failure: Option<ResolveError>,
+    /// Why the last server could not be reached.
+    unreachable: Option<ResolveError>,
+}
+
+/// A server in the tries of a question.
+#[derive(Debug)]
+struct Turn {
+    server: usize,
+    /// How often it was asked.
+    asked: u32,
+    /// It said that it cannot answer, and is asked no more.
+    has_failed: bool,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Ask this server; if it has been asked before, `again`.
+    Ask { server: usize, again: bool },
+    /// Wait for answers, or for the time to be over that a server has.
+    Wait,
+    /// There is no hope.
+    GiveUp(ResolveError),
+}
+
+impl Tries {
+    /// What is to be done now.
+    pub(crate) fn next(&mut self) -> Step {
+        let Some(at) = self.candidate() else {
+            // Without servers there was no failure.
+            return Step::GiveUp(self.failure.unwrap_or(ResolveError::ServerFailure));
+        };
+        if !self.may_ask {
+            return Step::Wait;
+        }
+        let Some(turn) = self.turns.get_mut(at).filter(|_| self.left > 0) else {
+            return Step::GiveUp(self.failure.or(self.unreachable).unwrap_or(ResolveError::TimedOut));
+        };
+        let again = turn.asked > 0;
+        turn.asked += 1;
+        self.left -= 1;
+        self.last = Some(at);
+        self.next = at + 1;
+        self.may_ask = false;
+        Step::Ask { server: turn.server, again }
+    }
+
+    /// The time is over that a server has, before the next one is asked. Gives the server.
+    pub(crate) fn time_is_over(&mut self) -> Option<usize> {
+        self.may_ask = true;
+        self.last.and_then(|at| self.turns.get(at)).map(|turn| turn.server)
+    }
+
+    /// A server says that it cannot answer. One that was asked less often is asked at once.
+    pub(crate) fn set_failed(&mut self, server: usize, error: ResolveError) {
+        self.failure = Some(error);
+        if let Some(turn) = self.turns.iter_mut().find(|turn| turn.server == server) {
+            turn.has_failed = true;
+        }
+        self.hurry(server);
+    }
+
+    /// A server cannot be reached. One that was asked less often is asked at once.
+    pub(crate) fn set_unreachable(&mut self, server: usize, error: ResolveError) {
+        self.unreachable = Some(error);
+        self.hurry(server);
+    }
+
+    /// Place of the server to ask next.
+    fn candidate(&self) -> Option<usize> {
+        let count = self.turns.len();
+        let mut places = (0..count).map(|n| (self.next + n) % count);
+        places.find(|at| self.turns.get(*at).is_some_and(|turn| !turn.has_failed))
+    }
+
+    /// Nothing is to be waited for from the server that was asked last.
+    fn hurry(&mut self, server: usize) {
+        let turn = |at: Option<usize>| at.and_then(|at| self.turns.get(at));
+        if let (Some(last), Some(next)) = (turn(self.last), turn(self.candidate())) {
+            self.may_ask |= last.server == server && next.asked < last.asked;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ASK: fn(usize, bool) -> Step = |server, again| Step::Ask { server, again };
+
+    fn servers(count: u16) -> (Servers, Instant) {
+        let now = Instant::now();
+        let addrs: Vec<SocketAddr> = (0..count).map(|n| ([192, 0, 2, 1], 53 + n).into()).collect();
+        (Servers::new(&addrs, now), now)
+    }
+
+    #[test]
+    fn questions_begin_with_another_server_each() {
+        let (servers, now) = servers(3);
+        for expected in [0, 1, 2, 0, 1] {
+            assert_eq!(servers.tries(1, now).next(), ASK(expected, false));
+        }
+    }
+
+    #[test]
+    fn silent_servers_are_asked_last() {
+        let (servers, now) = servers(3);
+        servers.set_silent(0, now);
+        for expected in [1, 1, 2, 1] {
+            assert_eq!(servers.tries(1, now + SILENT_FOR / 2).next(), ASK(expected, false));
+        }
+        servers.next.store(0, Relaxed);
+        assert_eq!(servers.tries(1, now + SILENT_FOR).next(), ASK(0, false));
+        servers.set_silent(1, now);
+        assert_eq!(servers.tries(1, now).next(), ASK(2, false), "0 is silent as well");
+        servers.set_answering(0);
+        servers.next.store(0, Relaxed);
+        assert_eq!(servers.tries(1, now).next(), ASK(0, false));
+    }
+
+    #[test]
+    fn a_silent_server_gives_way_to_the_next_one_and_has_its_turn_again() {
+        let (servers, now) = servers(2);
+        let mut tries = servers.tries(2, now);
+        for (server, again) in [(0, false), (1, false), (0, true), (1, true)] {
+            assert_eq!(tries.next(), ASK(server, again));
+            assert_eq!(tries.next(), Step::Wait);
+            assert_eq!(tries.time_is_over(), Some(server));
+        }
+        assert_eq!(tries.next(), Step::GiveUp(ResolveError::TimedOut));
+    }
+
+    #[test]
+    fn a_server_that_cannot_answer_is_not_asked_again() {
+        let (servers, now) = servers(3);
+        let mut tries = servers.tries(5, now);
+        assert_eq!(tries.next(), ASK(0, false));
+        tries.set_failed(0, ResolveError::Refused);
+        assert_eq!(tries.next(), ASK(1, false));
+        tries.time_is_over();
+        assert_eq!(tries.next(), ASK(2, false));
+        // A late answer of 1 while 2 is asked changes nothing for 2.
+        tries.set_failed(1, ResolveError::ServerFailure);
+        assert_eq!(tries.next(), Step::Wait);
+        tries.time_is_over();
+        assert_eq!(tries.next(), ASK(2, true));
+        tries.set_failed(2, ResolveError::Format);
+        assert_eq!(tries.next(), Step::GiveUp(ResolveError::Format));
+    }
+
+    #[test]
+    fn what_is_left_to_wait_for_is_waited_for() {
+        let (servers, now) = servers(2);
+        let mut tries = servers.tries(2, now);
+        assert_eq!(tries.next(), ASK(0, false));
+        tries.time_is_over();
+        assert_eq!(tries.next(), ASK(1, false));
+        tries.set_failed(1, ResolveError::ServerFailure);
+        assert_eq!(tries.next(), Step::Wait, "0 was asked as often and may still answer");
+        tries.time_is_over();
+        assert_eq!(tries.next(), ASK(0, true));
+        tries.time_is_over();
+        assert_eq!(tries.next(), ASK(0, true));
+        tries.time_is_over();
+        assert_eq!(
+            tries.next(),
+            Step::GiveUp(ResolveError::ServerFailure),
+            "what it said is better than nothing"
+        );
+    }
+
+    #[test]
+    fn unreachable_servers_are_tried_again_but_not_at_once() {
+        let (servers, now) = servers(2);
+        let error = ResolveError::System(tw_base::Errno(111));
+        let mut tries = servers.tries(2, now);
+        assert_eq!(tries.next(), ASK(0, false));
+        tries.set_unreachable(0, error);
+        assert_eq!(tries.next(), ASK(1, false));
+        tries.set_unreachable(1, error);
+        assert_eq!(tries.next(), Step::Wait);
+        tries.time_is_over();
+        assert_eq!(tries.next(), ASK(0, true));
+        tries.set_unreachable(0, error);
+        assert_eq!(tries.next(), ASK(1, true));
+        tries.set_unreachable(1, error);
+        assert_eq!(tries.next(), Step::Wait);
+        tries.time_is_over();
+        assert_eq!(tries.next(), Step::GiveUp(error));
+    }
+
+    #[test]
+    fn tries_are_bounded_and_nobody_to_ask_is_an_error() {
+        let (many, now) = servers(5);
+        let mut tries = many.tries(100, now);
+        let mut asked = 0;
+        while let Step::Ask { .. } = tries.next() {
+            asked += 1;
+            tries.time_is_over();
+        }
+        assert_eq!(asked, TRIES_MAX);
+        let (none, now) = servers(0);
+        assert_eq!(none.tries(3, now).next(), Step::GiveUp(ResolveError::ServerFailure));
+    }
+
+    #[test]
+    fn letters_are_mixed_until_a_server_is_confused() {
+        let (servers, _) = servers(1);
+        let server = servers.at(0).unwrap();
+        assert_eq!((server.case(false), server.case(true)), (Case::Mixed, Case::Lower));
+        server.set_letters(Letters::Kept);
+        assert_eq!((server.case(false), server.case(true)), (Case::Mixed, Case::Mixed));
+        server.set_letters(Letters::Confused);
+        assert_eq!((server.case(false), server.case(true)), (Case::Lower, Case::Lower));
+    }
+}

@@ -1,0 +1,579 @@
+//! The resolver on a guarded loop, with name servers on the loopback that say what the test wants.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::HashSet;
+use std::future::Future;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use tw_dns::{Addresses, Families, Hosts, ResolveError, Resolver, Settings, Stats};
+use tw_rt::{LoopGuard, LoopOptions, LoopThread, Subject, clock, spawn_local};
+use tw_testkit::dns::{Asked, Carrier, Data, DnsServer, Outbox, code, kind};
+use tw_testkit::wait::PATIENCE;
+
+const ADDR: [u8; 4] = [192, 0, 2, 1];
+const MS: Duration = Duration::from_millis(1);
+
+/// Runs `main` on a loop that may not touch a file, and returns its output.
+fn on_loop<T, Fut>(main: impl FnOnce() -> Fut + Send + 'static) -> T
+where
+    T: Send + 'static,
+    Fut: Future<Output = T> + 'static,
+{
+    let (sender, receiver) = mpsc::channel();
+    let options = LoopOptions { guard: LoopGuard::Enforce, ..LoopOptions::new(0) };
+    let thread = LoopThread::<()>::start(options, |_| async move {
+        let _ = sender.send(main().await);
+    })
+    .unwrap();
+    thread.join().unwrap();
+    receiver.recv().unwrap()
+}
+
+/// Settings for servers that answer: nobody is asked twice because a machine is slow.
+fn patient(servers: &[&DnsServer]) -> Settings {
+    let addrs = servers.iter().map(|server| server.addr()).collect();
+    Settings { attempt_timeout: PATIENCE, families: Families::Ipv4, ..Settings::new(addrs) }
+}
+
+/// Settings for servers that may not answer.
+fn hasty(servers: &[&DnsServer]) -> Settings {
+    Settings { attempt_timeout: 30 * MS, attempts: 2, ..patient(servers) }
+}
+
+fn resolver(settings: Settings) -> Arc<Resolver> {
+    Resolver::new(settings, Arc::new(Stats::default()))
+}
+
+type Found = Result<Vec<String>, String>;
+
+fn text(found: Result<Addresses, ResolveError>) -> Found {
+    let found = found.map_err(|error| error.to_string())?;
+    let mut addrs: Vec<_> = found.iter().map(|addr| addr.to_string()).collect();
+    addrs.sort();
+    Ok(addrs)
+}
+
+/// Looks names up, one after the other.
+fn look_up(resolver: &Arc<Resolver>, names: &[&str]) -> Vec<Found> {
+    let resolver = Arc::clone(resolver);
+    let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+    on_loop(|| async move {
+        let mut all = Vec::new();
+        for name in names {
+            all.push(text(resolver.addresses(name.as_bytes(), PATIENCE).await));
+        }
+        all
+    })
+}
+
+fn one(settings: Settings, name: &str) -> Found {
+    look_up(&resolver(settings), &[name]).remove(0)
+}
+
+fn is(addrs: &[&str]) -> Found {
+    Ok(addrs.iter().map(ToString::to_string).collect())
+}
+
+fn fails(error: &str) -> Found {
+    Err(error.to_owned())
+}
+
+#[test]
+fn both_families_are_found_and_kept() {
+    let server = DnsServer::start(|asked, out| {
+        let name = &*asked.name;
+        out.send(match asked.kind {
+            kind::A => asked.answer().record(name, 60, Data::A(ADDR.into())).bytes(),
+            _ => asked.answer().record(name, 60, Data::Aaaa("2001:db8::1".parse().unwrap())).bytes(),
+        });
+    });
+    let resolver = resolver(Settings { families: Families::Both, ..patient(&[&server]) });
+    let names = ["www.example.com", "WWW.example.com.", "www.example.com"];
+    let expected = is(&["192.0.2.1", "2001:db8::1"]);
+    assert_eq!(look_up(&resolver, &names), [expected.clone(), expected.clone(), expected.clone()]);
+    // Another loop knows as well.
+    assert_eq!(look_up(&resolver, &names[..1]), [expected]);
+    assert_eq!((server.count("www.example.com", kind::A), server.asked().len()), (1, 2));
+    let stats = resolver.stats();
+    assert_eq!((stats.name.value(), stats.noerror.value(), stats.cached.value()), (4, 2, 6));
+}
+
+#[test]
+fn one_family_is_enough() {
+    let both = |asked: &Asked, out: &mut Outbox| out.send(asked.address(60, ADDR));
+    let server = DnsServer::start(both);
+    for (families, expected, asked) in [
+        (Families::Both, is(&["192.0.2.1"]), 3),
+        (Families::Ipv4, is(&["192.0.2.1"]), 1),
+        (Families::Ipv6, fails("3: Host not found"), 2),
+    ] {
+        let before = server.asked().len();
+        assert_eq!(one(Settings { families, ..patient(&[&server]) }, "a.example"), expected);
+        // What is missing is asked for twice while nobody knows what the server makes of letters.
+        assert!(server.asked().len() - before <= asked, "{families:?}");
+    }
+}
+
+#[test]
+fn a_server_that_never_answers_for_ipv6_costs_a_second_once() {
+    let server = DnsServer::start(|asked, out| {
+        if asked.kind == kind::A {
+            out.send(asked.address(60, ADDR));
+        }
+    });
+    let settings = Settings { families: Families::Both, ..patient(&[&server]) };
+    let resolver = resolver(settings);
+    let (found, expires_in) = on_loop(move || async move {
+        let found = resolver.addresses(b"a.example", PATIENCE).await;
+        let expires = found.as_ref().map(|found| found.expires.saturating_duration_since(clock::now()));
+        let expires = expires.unwrap_or_default();
+        (text(found), expires)
+    });
+    assert_eq!(found, is(&["192.0.2.1"]));
+    assert!(expires_in <= Duration::from_secs(5), "it is asked for again soon: {expires_in:?}");
+}
+
+#[test]
+fn lookups_in_flight_are_one_question() {
+    let server = DnsServer::start(|asked, out| out.send(asked.address(60, ADDR)));
+    let resolver = resolver(patient(&[&server]));
+    let found = on_loop(move || async move {
+        let subject = |id| Subject { kind: "test", id };
+        let look = |id| {
+            let resolver = Arc::clone(&resolver);
+            spawn_local(subject(id), async move { text(resolver.addresses(b"a.example", PATIENCE).await) })
+        };
+        let tasks: Vec<_> = (0..50).map(look).collect();
+        let mut found = HashSet::new();
+        for task in tasks {
+            found.insert(task.await.unwrap());
+        }
+        found
+    });
+    assert_eq!(found, HashSet::from([is(&["192.0.2.1"])]));
+    assert_eq!(server.asked().len(), 1);
+}
+
+#[test]
+fn what_is_no_answer_is_ignored_and_counted() {
+    let server = DnsServer::start(|asked, out| {
+        let forged = asked.answer().record(&asked.name, 60, Data::A([203, 0, 113, 66].into()));
+        let mut id = forged.clone();
+        id.id[0] ^= 0x80;
+        let mut name = forged.clone();
+        name.name = "evil.example".into();
+        let mut kind = forged.clone();
+        kind.kind = kind::AAAA;
+        for message in
+            [id.bytes(), name.bytes(), kind.bytes(), b"garbage".to_vec(), Vec::new(), vec![0xff; 600]]
+        {
+            out.send(message);
+        }
+        out.send(asked.address(60, ADDR));
+    });
+    let resolver = resolver(patient(&[&server]));
+    assert_eq!(look_up(&resolver, &["www.example.com"]), [is(&["192.0.2.1"])]);
+    assert_eq!((resolver.stats().unmatched.value(), server.asked().len()), (6, 1));
+}
+
+#[test]
+fn who_guesses_on_makes_us_ask_over_tcp() {
+    let server = DnsServer::start(|asked, out| match asked.carrier {
+        Carrier::Tcp => out.send(asked.address(60, ADDR)),
+        Carrier::Udp => {
+            let forged = asked.answer().record(&asked.name, 60, Data::A([203, 0, 113, 66].into()));
+            for n in 1..100 {
+                let mut forged = forged.clone();
+                forged.id[1] ^= n;
+                out.send(forged.bytes());
+            }
+        }
+    });
+    let resolver = resolver(patient(&[&server]));
+    assert_eq!(look_up(&resolver, &["www.example.com"]), [is(&["192.0.2.1"])]);
+    assert_eq!(resolver.stats().unmatched.value(), 9);
+}
+
+#[test]
+fn a_server_that_writes_names_as_it_likes_is_asked_over_tcp() {
+    let server = DnsServer::start(|asked, out| {
+        let mut answer = asked.answer().record(&asked.name, 60, Data::A(ADDR.into()));
+        answer.name = asked.name.clone();
+        out.send(answer.bytes());
+    });
+    let name = "a-name-with-many-letters.example.com";
+    assert_eq!(one(patient(&[&server]), name), is(&["192.0.2.1"]));
+    let carriers: Vec<_> = server.asked().iter().map(|asked| asked.carrier).collect();
+    assert_eq!(carriers, [Carrier::Udp, Carrier::Tcp]);
+}
+
+#[test]
+fn a_server_for_which_letters_matter_gets_lower_case() {
+    let server = DnsServer::start(|asked, out| {
+        let known = asked.written.ends_with("many-letters.example.com");
+        out.send(if known { asked.address(60, ADDR) } else { asked.answer().code(code::NXDOMAIN).bytes() });
+    });
+    let resolver = resolver(patient(&[&server]));
+    let names = ["many-letters.example.com", "b.many-letters.example.com", "many-letters.example.org"];
+    let missing = fails("3: Host not found");
+    assert_eq!(look_up(&resolver, &names), [is(&["192.0.2.1"]), is(&["192.0.2.1"]), missing]);
+    let asked = server.asked();
+    assert_eq!(asked.len(), 4, "only the first one twice: {asked:?}");
+    assert!(asked[0].written != asked[0].name && asked[1..].iter().all(|asked| asked.written == asked.name));
+}
+
+#[test]
+fn letters_stay_mixed_for_a_server_that_keeps_them() {
+    let server = DnsServer::start(|asked, out| {
+        let known = asked.name.starts_with("www.");
+        out.send(if known { asked.address(60, ADDR) } else { asked.answer().code(code::NXDOMAIN).bytes() });
+    });
+    let resolver = resolver(patient(&[&server]));
+    look_up(&resolver, &["www.some-long-name.example", "missing.some-long-name.example"]);
+    let asked = server.asked();
+    assert_eq!(asked.len(), 2, "nothing is asked for twice: {asked:?}");
+    assert!(asked.iter().all(|asked| asked.written != asked.name), "{asked:?}");
+}
+
+#[test]
+fn what_does_not_fit_comes_over_tcp() {
+    let server = DnsServer::start(|asked, out| match asked.carrier {
+        Carrier::Udp => out.send(asked.answer().truncated().bytes()),
+        Carrier::Tcp => {
+            let answer = (0..2000_u32).fold(asked.answer(), |answer, n| {
+                answer.record("a.example", 60, Data::A((0x0a00_0000 + n).into()))
+            });
+            out.send(answer.bytes());
+        }
+    });
+    let resolver = resolver(patient(&[&server]));
+    let found = look_up(&resolver, &["a.example"]).remove(0).unwrap();
+    assert_eq!(found.len(), 1024);
+    assert_eq!(resolver.stats().truncated.value(), 1);
+}
+
+#[test]
+fn an_answer_over_tcp_that_is_none_is_an_error() {
+    let server = DnsServer::start(|asked, out| match asked.carrier {
+        Carrier::Udp => out.send(asked.answer().truncated().bytes()),
+        Carrier::Tcp if asked.name == "garbage.example" => out.send(vec![7; 40_000]),
+        Carrier::Tcp if asked.name == "empty.example" => out.send(Vec::new()),
+        Carrier::Tcp => {}
+    });
+    let settings = Settings { attempts: 1, attempt_timeout: 100 * MS, ..patient(&[&server]) };
+    let found = look_up(&resolver(settings), &["garbage.example", "empty.example", "closed.example"]);
+    let expected = ["1: Format error", "1: Format error", "104: Connection reset by peer"];
+    assert_eq!(found, expected.map(fails));
+}
+
+#[test]
+fn aliases_are_followed_to_their_end() {
+    let server = DnsServer::start(|asked, out| {
+        let name = &*asked.name;
+        let answer = asked.answer();
+        out.send(match name {
+            "a.example" => answer.record(name, 60, Data::Cname("b.example")).bytes(),
+            "b.example" => {
+                let alias = answer.record(name, 60, Data::Cname("c.example"));
+                alias.record("c.example", 60, Data::Cname("d.example")).bytes()
+            }
+            "d.example" => asked.address(60, ADDR),
+            "nowhere.example" => answer.record(name, 60, Data::Cname("missing.example")).bytes(),
+            "ping.example" => answer.record(name, 60, Data::Cname("pong.example")).bytes(),
+            "pong.example" => answer.record(name, 60, Data::Cname("ping.example")).bytes(),
+            "missing.example" => answer.code(code::NXDOMAIN).bytes(),
+            _ => answer.record(name, 60, Data::Cname(&format!("x{name}"))).bytes(),
+        });
+    });
+    let resolver = resolver(patient(&[&server]));
+    let found =
+        look_up(&resolver, &["a.example", "d.example", "nowhere.example", "ping.example", "x.example"]);
+    let missing = || fails("3: Host not found");
+    assert_eq!(found, [is(&["192.0.2.1"]), is(&["192.0.2.1"]), missing(), missing(), missing()]);
+    let endless = server.asked().iter().filter(|asked| asked.name.ends_with("x.example")).count();
+    assert_eq!(endless, 17, "a chain without an end has one");
+    assert_eq!(server.count("ping.example", kind::A) + server.count("pong.example", kind::A), 17);
+}
+
+#[test]
+fn another_server_answers_for_one_that_cannot() {
+    let failing = |code| DnsServer::start(move |asked, out| out.send(asked.answer().code(code).bytes()));
+    let good = || DnsServer::start(|asked, out| out.send(asked.address(60, ADDR)));
+    let counters: [fn(&Stats) -> u64; 4] =
+        [|s| s.servfail.value(), |s| s.refused.value(), |s| s.notimp.value(), |s| s.formerr.value()];
+    let codes = [code::SERVFAIL, code::REFUSED, code::NOTIMP, code::FORMERR];
+    let errors = ["2: Server failure", "5: Operation refused", "4: Unimplemented", "1: Format error"];
+    for ((code, counter), error) in codes.into_iter().zip(counters).zip(errors) {
+        let (bad, good) = (failing(code), good());
+        let resolver = resolver(patient(&[&bad, &good]));
+        assert_eq!(look_up(&resolver, &["a.example"]), [is(&["192.0.2.1"])], "{code}");
+        assert_eq!((counter(resolver.stats()), bad.asked().len()), (1, 1));
+        assert_eq!(one(patient(&[&bad]), "a.example"), fails(error));
+    }
+}
+
+#[test]
+fn another_server_answers_for_one_that_is_silent() {
+    let silent = DnsServer::start(|_, _| {});
+    let good = DnsServer::start(|asked, out| out.send(asked.address(60, ADDR)));
+    let resolver = resolver(Settings { attempts: 8, ..hasty(&[&silent, &good]) });
+    let names = ["a.example", "b.example", "c.example", "d.example"];
+    assert_eq!(look_up(&resolver, &names), [(); 4].map(|()| is(&["192.0.2.1"])));
+    assert!(resolver.stats().timedout.value() >= 1);
+    // From then on it is asked last.
+    assert_eq!(silent.asked().iter().filter(|asked| asked.name != "a.example").count(), 0);
+}
+
+#[test]
+fn a_late_answer_is_an_answer() {
+    let mut first: Option<Asked> = None;
+    let server = DnsServer::start(move |asked, out| match &first {
+        None => first = Some(asked.clone()),
+        // Only the first question is ever answered.
+        Some(first) => out.send_to(first.from, first.address(60, ADDR)),
+    });
+    assert_eq!(one(hasty(&[&server]), "a.example"), is(&["192.0.2.1"]));
+}
+
+#[test]
+fn silence_ends_in_time() {
+    let server = DnsServer::start(|_, _| {});
+    assert_eq!(one(hasty(&[&server]), "a.example"), fails("110: Operation timed out"));
+    let resolver = resolver(patient(&[&server]));
+    let (found, took) = on_loop(move || async move {
+        let start = Instant::now();
+        (text(resolver.addresses(b"b.example", 50 * MS).await), start.elapsed())
+    });
+    assert_eq!(found, fails("110: Operation timed out"));
+    assert!(took >= 50 * MS, "{took:?}");
+}
+
+#[test]
+fn a_server_that_is_not_there_is_an_error_of_the_system() {
+    // A port that nobody else has while this socket lives, and where nobody listens: it talks to itself only.
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let addr = socket.local_addr().unwrap();
+    socket.connect(addr).unwrap();
+    let settings = |servers| Settings { attempts: 1, attempt_timeout: 50 * MS, ..Settings::new(servers) };
+    assert_eq!(one(settings(vec![addr]), "a.example"), fails("111: Connection refused"));
+    assert_eq!(one(settings(Vec::new()), "a.example"), fails("2: Server failure"));
+    let good = DnsServer::start(|asked, out| out.send(asked.address(60, ADDR)));
+    let both = Settings { attempt_timeout: PATIENCE, ..settings(vec![addr, good.addr()]) };
+    assert_eq!(one(both, "a.example"), is(&["192.0.2.1"]));
+}
+
+/// A server whose answers are those of `script` by the number of the question.
+fn numbered(script: impl Fn(usize, &Asked) -> Option<Vec<u8>> + Send + 'static) -> DnsServer {
+    let count = AtomicUsize::new(0);
+    DnsServer::start(move |asked, out| {
+        if let Some(message) = script(count.fetch_add(1, SeqCst), asked) {
+            out.send(message);
+        }
+    })
+}
+
+/// Looks a name up until its answer holds no more, and again: how often is what `again` says.
+fn after_expiry(settings: Settings, again: usize) -> (Vec<Found>, Vec<bool>, Arc<Resolver>) {
+    let resolver = resolver(settings);
+    let used = Arc::clone(&resolver);
+    let (found, stale) = on_loop(move || async move {
+        let (mut all, mut stale) = (Vec::new(), Vec::new());
+        for n in 0..=again {
+            let found = used.addresses(b"a.example", PATIENCE).await;
+            if n == 0
+                && let Ok(found) = &found
+            {
+                tokio::time::sleep_until(found.expires.into()).await;
+            }
+            stale.push(found.as_ref().is_ok_and(|found| found.is_stale));
+            all.push(text(found));
+        }
+        (all, stale)
+    });
+    (found, stale, resolver)
+}
+
+#[test]
+fn answers_expire() {
+    let server = numbered(|n, asked| Some(asked.address(60, [192, 0, 2, n as u8 + 1])));
+    let (found, stale, _) = after_expiry(Settings { valid: Some(20 * MS), ..patient(&[&server]) }, 1);
+    assert_eq!((found, stale), (vec![is(&["192.0.2.1"]), is(&["192.0.2.2"])], vec![false, false]));
+}
+
+#[test]
+fn old_answers_are_used_when_no_server_answers() {
+    let server = numbered(|n, asked| (n == 0).then(|| asked.address(60, ADDR)));
+    let settings = Settings { valid: Some(20 * MS), attempts: 1, ..hasty(&[&server]) };
+    let settings = Settings { attempt_timeout: 200 * MS, ..settings };
+    let (found, stale, resolver) = after_expiry(settings, 3);
+    assert_eq!(found, [(); 4].map(|()| is(&["192.0.2.1"])));
+    assert_eq!((stale, resolver.stats().stale.value()), (vec![false, true, true, true], 3));
+    // Nobody waits for silence twice.
+    assert_eq!(server.asked().len(), 2);
+}
+
+#[test]
+fn an_old_answer_does_not_wait_long_for_a_slow_server() {
+    let server = numbered(|n, asked| (n == 0).then(|| asked.address(60, ADDR)));
+    let settings = Settings { valid: Some(20 * MS), ..patient(&[&server]) };
+    let start = Instant::now();
+    let (found, stale, _) = after_expiry(settings, 1);
+    assert_eq!((found, stale), (vec![is(&["192.0.2.1"]), is(&["192.0.2.1"])], vec![false, true]));
+    assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_server_that_says_something_else_is_believed() {
+    for (code, error) in [(code::SERVFAIL, "2: Server failure"), (code::NXDOMAIN, "3: Host not found")] {
+        let server = numbered(move |n, asked| match n {
+            0 => Some(asked.address(60, ADDR)),
+            _ => Some(asked.answer().code(code).bytes()),
+        });
+        let (found, _, _) = after_expiry(Settings { valid: Some(20 * MS), ..patient(&[&server]) }, 1);
+        assert_eq!(found, [is(&["192.0.2.1"]), fails(error)]);
+    }
+}
+
+#[test]
+fn what_is_missing_is_kept_for_as_long_as_its_answer_says() {
+    let server = DnsServer::start(|asked, out| {
+        let answer = asked.answer().code(code::NXDOMAIN);
+        out.send(if asked.name == "kept.example" { answer.soa(20, 20).bytes() } else { answer.bytes() });
+    });
+    let resolver = resolver(patient(&[&server]));
+    let names = ["kept.example", "kept.example", "other.example", "other.example"];
+    assert_eq!(look_up(&resolver, &names), [(); 4].map(|()| fails("3: Host not found")));
+    let (kept, other) = (server.count("kept.example", kind::A), server.count("other.example", kind::A));
+    assert_eq!(other, 2 * kept, "{:?}", server.asked());
+    assert!(resolver.stats().nxdomain.value() >= 3);
+}
+
+#[test]
+fn servers_of_a_service_come_with_their_addresses() {
+    let server = DnsServer::start(|asked, out| {
+        let (name, answer) = (&*asked.name, asked.answer());
+        out.send(match (name, asked.kind) {
+            ("_http._tcp.example.com", kind::SRV) => {
+                let answer = answer.record(name, 60, Data::Srv(20, 1, 8080, "b.example"));
+                let answer = answer.record(name, 60, Data::Srv(10, 5, 8081, "a.example"));
+                answer.record(name, 60, Data::Srv(30, 5, 8081, "missing.example")).bytes()
+            }
+            ("_sip._udp.example.com", kind::SRV) => {
+                answer.record(name, 60, Data::Srv(1, 1, 5060, "a.example")).bytes()
+            }
+            ("a.example", kind::A) => asked.address(60, ADDR),
+            ("b.example", kind::A) => asked.address(60, [192, 0, 2, 2]),
+            _ => answer.code(code::NXDOMAIN).bytes(),
+        });
+    });
+    let resolver = resolver(patient(&[&server]));
+    let found = on_loop(move || async move {
+        let mut all = Vec::new();
+        for service in ["http", "_sip._udp", "nothing", "bad..name"] {
+            let found = resolver.services(service.as_bytes(), b"example.com", PATIENCE).await;
+            all.push(match found {
+                Err(error) => error.to_string(),
+                Ok(found) => {
+                    let one = |target: tw_dns::Target| {
+                        let addrs =
+                            text(target.addresses).map_or_else(|error| error, |addrs| addrs.join(","));
+                        format!(
+                            "{} {} {} {}: {addrs}",
+                            target.priority, target.weight, target.port, target.name
+                        )
+                    };
+                    found.targets.into_iter().map(one).collect::<Vec<_>>().join("; ")
+                }
+            });
+        }
+        assert_eq!(resolver.stats().srv.value(), 4);
+        all
+    });
+    let http = "10 5 8081 a.example: 192.0.2.1; 20 1 8080 b.example: 192.0.2.2; \
+        30 5 8081 missing.example: 3: Host not found";
+    assert_eq!(found, [http, "1 1 5060 a.example: 192.0.2.1", "3: Host not found", "3: Host not found"]);
+}
+
+#[test]
+fn some_names_need_no_server() {
+    let hosts = Some(Arc::new(Hosts::parse(b"192.0.2.7 web.example\n2001:db8::7 web.example six.example\n")));
+    let settings = Settings { hosts, ..Settings::new(Vec::new()) };
+    let names = ["192.0.2.9", "::1", "WEB.example", "six.example", "other.example", "a..b", ""];
+    let expected = [
+        is(&["192.0.2.9"]),
+        is(&["::1"]),
+        is(&["192.0.2.7", "2001:db8::7"]),
+        is(&["2001:db8::7"]),
+        fails("2: Server failure"),
+        fails("3: Host not found"),
+        fails("3: Host not found"),
+    ];
+    assert_eq!(look_up(&resolver(settings.clone()), &names), expected);
+    let ipv4 = Settings { families: Families::Ipv4, ..settings };
+    assert_eq!(one(ipv4, "web.example"), is(&["192.0.2.7"]));
+}
+
+#[test]
+fn lookups_begin_with_another_address_each() {
+    let server = DnsServer::start(|asked, out| {
+        let answer = asked.answer();
+        let answer =
+            (1..=3).fold(answer, |answer, n| answer.record("a.example", 60, Data::A([192, 0, 2, n].into())));
+        out.send(answer.bytes());
+    });
+    let resolver = resolver(patient(&[&server]));
+    let firsts: Vec<IpAddr> = on_loop(move || async move {
+        let mut firsts = Vec::new();
+        for _ in 0..3 {
+            let found = resolver.addresses(b"a.example", PATIENCE).await.unwrap();
+            assert_eq!((found.count(), found.iter().collect::<HashSet<_>>().len()), (3, 3));
+            firsts.extend(found.iter().next());
+        }
+        firsts
+    });
+    assert_eq!(firsts.into_iter().collect::<HashSet<_>>().len(), 3);
+}
+
+#[test]
+fn ports_and_ids_are_hard_to_guess() {
+    let server = DnsServer::start(|asked, out| out.send(asked.address(60, ADDR)));
+    let names: Vec<String> = (0..50).map(|n| format!("n{n}.example")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    look_up(&resolver(patient(&[&server])), &names);
+    let ports: HashSet<SocketAddr> = server.asked().iter().map(|asked| asked.from).collect();
+    assert!(ports.len() >= 40, "{ports:?}");
+    let ids: HashSet<[u8; 2]> = server.asked().iter().map(|asked| asked.answer().id).collect();
+    assert!(ids.len() >= 45, "{ids:?}");
+}
+
+#[test]
+fn servers_that_say_anything_at_all_never_hang_us() {
+    // Marsaglia's xorshift64: the same every time.
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let server = DnsServer::start(move |asked, out| {
+        let mut random = |bound: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state % bound) as usize
+        };
+        let mut message =
+            asked.answer().record(&asked.name, 1, Data::Cname("other.example")).soa(1, 1).bytes();
+        for _ in 0..random(4) {
+            let at = 2 + random(message.len() as u64 - 2);
+            message[at] ^= 1 << random(8);
+        }
+        message.truncate(12 + random(message.len() as u64 * 2));
+        out.send(message);
+    });
+    let resolver = resolver(Settings { attempt_timeout: 2 * MS, attempts: 2, ..patient(&[&server]) });
+    let names: Vec<String> = (0..300).map(|n| format!("n{n}.example")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let found = look_up(&resolver, &names);
+    assert_eq!(found.len(), 300);
+    assert!(found.iter().all(Result::is_err), "nothing has an address");
+}

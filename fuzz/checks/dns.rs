@@ -1,0 +1,56 @@
+//! What must hold for any bytes that come to the socket of a question: no panic, the same verdict every time, an answer
+//! only to what was asked, and never more than is asked for.
+//!
+//! The bytes are taken as they are, and once more as what follows a header and a question that fit, with the flags and
+//! the counts of the bytes: so that most of them get past the first checks.
+
+use tw_dns::wire::{Carrier, Case, Kind, Query, Question, RANDOM_SIZE, Records, Reply, Verdict};
+use tw_dns::{Name, ResolveError};
+
+/// The question that everything is compared with.
+pub(crate) fn query(kind: Kind) -> Query {
+    let name = Name::parse(b"www.example.com").expect("a name");
+    Query::new(&Question { name, kind }, Case::Lower, &[0; RANDOM_SIZE])
+}
+
+pub(crate) fn check(data: &[u8]) {
+    for kind in [Kind::A, Kind::Aaaa, Kind::Srv] {
+        let query = query(kind);
+        judge(&query, kind, data);
+        let (Some(flags), Some(counts), Some(rest)) = (data.get(2..4), data.get(6..10), data.get(12..))
+        else {
+            continue;
+        };
+        let sent = query.bytes();
+        let mut message = vec![sent[0], sent[1], 0x80 | flags[0] & 0x02, flags[1], 0, 1];
+        message.extend_from_slice(&[counts[0] & 0x0f, counts[1], counts[2] & 0x0f, counts[3], 0, 0]);
+        message.extend_from_slice(&sent[12..]);
+        // The question of the data is left out if it has ours.
+        message.extend_from_slice(rest.strip_prefix(&sent[12..]).unwrap_or(rest));
+        judge(&query, kind, &message);
+    }
+}
+
+fn judge(query: &Query, kind: Kind, message: &[u8]) {
+    for carrier in [Carrier::Udp, Carrier::Tcp] {
+        let verdict = query.judge(message, carrier);
+        assert_eq!(verdict, query.judge(message, carrier));
+        let Verdict::Reply(reply) = verdict else { continue };
+        assert_eq!(message[..2], query.bytes()[..2], "an answer has our id");
+        match reply {
+            Reply::Found { records: Records::Addresses(addrs), .. } => {
+                assert!(!addrs.is_empty() && addrs.len() <= 1024);
+                assert!(addrs.iter().all(|addr| addr.is_ipv4() == (kind == Kind::A)));
+                assert!(kind != Kind::Srv);
+            }
+            Reply::Found { records: Records::Services(services), .. } => {
+                assert!(!services.is_empty() && services.len() <= 1024);
+                assert!(services.is_sorted_by_key(|service| service.priority));
+                assert!(kind == Kind::Srv);
+            }
+            Reply::Alias { to, .. } => assert_eq!(Name::parse(to.as_bytes()), Some(to)),
+            Reply::Missing { .. } => {}
+            Reply::Failed(error) => assert_ne!(error, ResolveError::NotFound),
+        }
+    }
+}
