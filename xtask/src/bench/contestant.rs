@@ -62,7 +62,14 @@ enum Program {
     Server { binary: Binary, http: String, server: String, loops: Loops },
     /// `xtask bench bare-loop` with these bytes as its response.
     BareLoop { response: Vec<u8> },
+    /// Another one of our own loops: `xtask bench NAME` with these arguments behind its port.
+    Loop { name: &'static str, args: Vec<String> },
+    /// A program with a configuration of its own, in which the port stands for [`PORT`].
+    Other { path: PathBuf, args: &'static [&'static str], conf: String },
 }
+
+/// Stands for the port in the configuration of a program that does not speak nginx's.
+pub(super) const PORT: &str = "@PORT@";
 
 /// Who accepts, and how.
 #[derive(Debug, Clone)]
@@ -73,11 +80,13 @@ struct Loops {
     events: String,
     /// Parameters of `listen`.
     listen: String,
+    /// Connections of one loop, those to origins included.
+    connections_max: usize,
 }
 
 impl Default for Loops {
     fn default() -> Self {
-        Self { count: 1, events: String::new(), listen: String::new() }
+        Self { count: 1, events: String::new(), listen: String::new(), connections_max: 16_384 }
     }
 }
 
@@ -140,7 +149,16 @@ impl Contestant {
     /// The same with several loops or workers, directives for `events {}` and parameters of `listen`.
     pub(super) fn with_loops(mut self, count: usize, events: &str, listen: &str) -> Self {
         if let Program::Server { loops, .. } = &mut self.program {
-            *loops = Loops { count, events: events.to_owned(), listen: listen.to_owned() };
+            let (events, listen) = (events.to_owned(), listen.to_owned());
+            *loops = Loops { count, events, listen, ..Loops::default() };
+        }
+        self
+    }
+
+    /// The same with room for so many connections, those to origins included.
+    pub(super) fn with_connections(mut self, count: usize) -> Self {
+        if let Program::Server { loops, .. } = &mut self.program {
+            loops.connections_max = count;
         }
         self
     }
@@ -153,6 +171,16 @@ impl Contestant {
     /// The physical limit.
     pub(super) fn bare_loop(response: Vec<u8>) -> Self {
         Self { name: "bare epoll loop".to_owned(), program: Program::BareLoop { response } }
+    }
+
+    /// A loop of our own: `xtask bench WORD` with its port and these arguments.
+    pub(super) fn own_loop(name: &str, word: &'static str, args: &[String]) -> Self {
+        Self { name: name.to_owned(), program: Program::Loop { name: word, args: args.to_vec() } }
+    }
+
+    /// Another program: `PATH ARGS CONF`, with [`PORT`] in its configuration replaced.
+    pub(super) fn other(name: &str, path: &Path, args: &'static [&'static str], conf: String) -> Self {
+        Self { name: name.to_owned(), program: Program::Other { path: path.to_owned(), args, conf } }
     }
 
     /// Starts it in a place and waits until it listens.
@@ -169,6 +197,17 @@ impl Contestant {
                 let mut command = place.command(Path::new(SELF));
                 command.args(["bench", "bare-loop", "--port", &port.number().to_string(), "--response"]);
                 command.arg(response);
+                command
+            }
+            Program::Loop { name, args } => {
+                let mut command = place.command(Path::new(SELF));
+                command.args(["bench", name, "--port", &port.number().to_string()]).args(args);
+                command
+            }
+            Program::Other { path, args, conf } => {
+                let conf = conf.replace(PORT, &port.number().to_string());
+                let mut command = place.command(path);
+                command.args(*args).arg(prefix.write("conf/other.conf", conf)?);
                 command
             }
         };
@@ -299,7 +338,7 @@ pub(super) fn conf_of(processes: &str, port: u16, binary: &Binary, http: &str, s
 fn conf_with(processes: &str, port: u16, binary: &Binary, http: &str, server: &str, loops: &Loops) -> String {
     let Binary { http: own, main, .. } = binary;
     // The promise is measured with the kernel watching.
-    let Loops { count, events, listen } = loops;
+    let Loops { count, events, listen, connections_max } = loops;
     let guard = if binary.is_tailwater() { "loop_guard enforce;" } else { "" };
     format!(
         "{guard}
@@ -308,7 +347,7 @@ fn conf_with(processes: &str, port: u16, binary: &Binary, http: &str, server: &s
 worker_processes {count};
 pid logs/server.pid;
 error_log logs/error.log;
-events {{ worker_connections 16384; {events} }}
+events {{ worker_connections {connections_max}; {events} }}
 http {{
     keepalive_requests 1000000000;
     keepalive_timeout 600s;

@@ -83,9 +83,16 @@ pub(super) fn run(args: &[String]) -> Outcome {
     Err(format!("{program}: {error}").into())
 }
 
-/// Raises the limit of open files of this process as far as its user may.
+/// Raises the limit of open files of this process as far as its user may, and as far as any measurement needs it.
 pub(super) fn raise_open_files() -> Outcome<u64> {
+    /// A proxy with 10,000 tunnels has two for each.
+    const WANTED: u64 = 65_536;
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let more = Rlimit { current: Some(WANTED), maximum: Some(WANTED) };
+    // Only with CAP_SYS_RESOURCE.
+    if maximum.is_some_and(|maximum| maximum < WANTED) && setrlimit(Resource::Nofile, more).is_ok() {
+        return Ok(WANTED);
+    }
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?;
     Ok(maximum.unwrap_or(u64::MAX))
 }

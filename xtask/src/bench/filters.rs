@@ -55,6 +55,7 @@ pub(super) fn run(args: &[String]) -> Outcome {
             path,
             connections: plan.connections.first().copied().unwrap_or(1),
             script: format!("wrk.headers[\"Accept-Encoding\"] = \"{coding}\"\n"),
+            looks_at_memory: false,
             contestants,
         };
         let results = measure(&case, &plan)?;

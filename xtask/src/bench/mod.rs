@@ -16,10 +16,12 @@ mod idle;
 mod load;
 mod options;
 mod prometheus;
+mod proxy;
 mod reload;
 mod report;
 mod stalls;
 mod static_files;
+mod turns;
 mod usage;
 
 use std::path::PathBuf;
@@ -29,7 +31,7 @@ use crate::{Failure, root};
 /// What a step of a measurement returns; the error is for the terminal.
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
-const USAGE: &str = "usage: cargo xtask bench accept | static | filters | disk | idle | reload [OPTIONS]
+const USAGE: &str = "usage: cargo xtask bench accept | static | filters | disk | idle | reload | proxy [OPTIONS]
 
 common   --ours PATH      server under test              target/release/tailwater
          --nginx PATH     nginx to compare with          $NGINX, or nginx on the PATH
@@ -60,7 +62,11 @@ idle     memory of idle connections, time to the first byte, size of the binary
 
 reload   what clients notice of reloads and upgrades of the binary; time of a reload of 20,000 locations
          --connections N 64 · --idle N 100 · --reloads N 100 · --upgrades N 5 · --seconds N 5 (without either)
-         cases small large";
+         cases small large
+
+proxy    a proxy between the load and an origin, both on one core: CPU per request, throughput, memory, added time
+         --rounds N 5 · --seconds N 4 · --connections A,B 64,512 · --haproxy PATH (haproxy on the PATH)
+         --tunnels N 10000 · cases 1k 32k 1m post idle overhead";
 
 /// Runs one of the measurements.
 pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
@@ -72,8 +78,11 @@ pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
         "disk" => disk::run,
         "idle" => idle::run,
         "reload" => reload::run,
-        // The two below are started by the measurements themselves.
+        "proxy" => proxy::run,
+        // Those below are started by the measurements themselves.
         "bare-loop" => bare::run,
+        "origin" => proxy::origin::run,
+        "relay" => proxy::relay::run,
         "exec" => exec::run,
         _ => return Err(USAGE.to_owned()),
     };

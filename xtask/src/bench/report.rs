@@ -109,6 +109,16 @@ impl Report {
         Self { name, json, targets: Vec::new() }
     }
 
+    /// Prints something one must know to read the numbers, and keeps it.
+    pub(super) fn note(&mut self, text: &str) {
+        println!("{text}\n");
+        if let Some(json) = self.json.as_object_mut()
+            && let Value::Array(notes) = json.entry("notes").or_insert_with(|| json!([]))
+        {
+            notes.push(json!(text));
+        }
+    }
+
     /// Prints a table and keeps its numbers.
     pub(super) fn case(&mut self, table: &Table, numbers: Value) {
         println!("{}", table.text());

@@ -48,6 +48,8 @@ pub(super) struct Case {
     pub(super) connections: usize,
     /// Lua that changes the requests of the load.
     pub(super) script: String,
+    /// Whether to look at the servers' memory while they work, which costs them a little time.
+    pub(super) looks_at_memory: bool,
     pub(super) contestants: Vec<Contestant>,
 }
 
@@ -58,6 +60,10 @@ struct Sample {
     cpu: Duration,
     /// Share of the server's core that others used.
     foreign: f64,
+    /// The most memory the server ever had resident until the end of the load, in bytes.
+    peak: u64,
+    /// Memory of its own that it had written half-way through the load, in bytes, if that was looked at.
+    heap: Option<u64>,
 }
 
 /// All loads on one server, and their medians.
@@ -89,7 +95,14 @@ pub(super) fn run(args: &[String]) -> Outcome {
                     contestants.extend(logging_contestants(&binaries, &files));
                 }
                 let title = format!("{title}, {connections} connections");
-                let case = Case { title, path, connections, script: String::new(), contestants };
+                let case = Case {
+                    title,
+                    path,
+                    connections,
+                    script: String::new(),
+                    looks_at_memory: false,
+                    contestants,
+                };
                 let results = measure(&case, &plan)?;
                 small_report(&mut report, &case, &results, name);
             }
@@ -103,6 +116,7 @@ pub(super) fn run(args: &[String]) -> Outcome {
             path: "/4m",
             connections: CONNECTIONS,
             script: String::new(),
+            looks_at_memory: false,
             contestants: large_contestants(&binaries, &files),
         };
         let results = measure(&case, &plan)?;
@@ -188,14 +202,20 @@ fn sample(server: &Running, case: &Case, plan: &Plan) -> Outcome<Sample> {
     };
     let (start, busy, cpu) =
         (Instant::now(), usage::core_busy(plan.server_cpu)?, usage::cpu_time(server.pid())?);
-    let served = load.run()?;
+    let working = load.start()?;
+    let mut heap = None;
+    if case.looks_at_memory {
+        wait::pause(Duration::from_secs(plan.seconds) / 2);
+        heap = Some(usage::memory(server.pid())?.private_dirty);
+    }
+    let served = working.finish()?;
     let cpu = usage::cpu_time(server.pid())? - cpu;
     let busy = usage::core_busy(plan.server_cpu)?.saturating_sub(busy);
     if served.requests == 0 || served.bad_status > 0 || served.socket_errors > 0 {
         return Err(format!("{}: not a measurement: {served:?}", server.name).into());
     }
     let foreign = busy.saturating_sub(cpu).as_secs_f64() / start.elapsed().as_secs_f64();
-    Ok(Sample { served, cpu, foreign })
+    Ok(Sample { served, cpu, foreign, peak: usage::peak(server.pid())?, heap })
 }
 
 impl Score {
@@ -215,6 +235,16 @@ impl Score {
 
     pub(super) fn per_second(&self) -> f64 {
         self.median(|s| s.served.per_second)
+    }
+
+    /// The most memory ever resident, in megabytes.
+    pub(super) fn peak_megabytes(&self) -> f64 {
+        self.samples.iter().map(|s| s.peak).max().map_or(f64::NAN, |peak| peak as f64 / 1e6)
+    }
+
+    /// Memory of its own under load, in megabytes; NaN if that was not looked at.
+    pub(super) fn heap_megabytes(&self) -> f64 {
+        median(self.samples.iter().filter_map(|s| s.heap).map(|heap| heap as f64 / 1e6))
     }
 
     pub(super) fn p50(&self) -> Duration {
@@ -238,6 +268,8 @@ impl Score {
                     "p50_us": s.served.p50.as_micros() as u64,
                     "p99_us": s.served.p99.as_micros() as u64,
                     "foreign_cpu": s.foreign,
+                    "peak_resident_bytes": s.peak,
+                    "heap_bytes": s.heap,
                 })
             })
             .collect();

@@ -52,6 +52,16 @@ pub(super) fn memory(pid: u32) -> Outcome<Memory> {
     Ok(sum)
 }
 
+/// The most memory that a process and all below it ever had resident, in bytes; shared pages once for each process.
+pub(super) fn peak(pid: u32) -> Outcome<u64> {
+    let mut sum = 0;
+    for pid in tree(pid)? {
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+        sum += kilobytes(&status, "VmHWM:").ok_or("no VmHWM in status")?;
+    }
+    Ok(sum)
+}
+
 /// Time a core has spent not idle since the start of the machine; resolution 10 ms.
 pub(super) fn core_busy(cpu: usize) -> Outcome<Duration> {
     let stat = fs::read_to_string("/proc/stat")?;
@@ -123,5 +133,6 @@ mod tests {
         assert!(cpu_time(pid).unwrap() > Duration::ZERO);
         let memory = memory(pid).unwrap();
         assert!(memory.private_dirty > 0 && memory.resident > memory.private_dirty);
+        assert!(peak(pid).unwrap() > 0);
     }
 }

@@ -1,0 +1,141 @@
+//! The proxies that are compared, all before the same origin and all with connections to it that stay open.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::origin::TUNNEL;
+use crate::bench::Outcome;
+use crate::bench::contestant::{Binaries, Binary, Contestant, PORT, Running, find_program};
+use crate::bench::exec::Place;
+use crate::bench::options::Options;
+
+pub(super) const OURS: &str = "ours";
+pub(super) const NGINX: &str = "nginx";
+pub(super) const HAPROXY: &str = "haproxy";
+pub(super) const RELAY: &str = "bare relay";
+
+/// Directives that keep responses out of temporary files.
+pub(super) const NO_TEMP_FILE: &str = "proxy_max_temp_file_size 0;";
+/// Directives that send a body on while it comes.
+pub(super) const NO_REQUEST_BUFFER: &str = "proxy_request_buffering off;";
+
+/// More than any measurement has, so that none is ever closed for want of room.
+const KEPT_CONNECTIONS: usize = 1024;
+
+/// All that it takes to set a proxy before the origin. Dropping it ends the origin.
+pub(super) struct Proxies {
+    pub(super) binaries: Binaries,
+    pub(super) haproxy: Option<Haproxy>,
+    pub(super) origin: Running,
+}
+
+/// The other proxy to compare with.
+pub(super) struct Haproxy {
+    path: PathBuf,
+    /// First line of `-v`.
+    pub(super) version: String,
+}
+
+impl Haproxy {
+    /// Finds it by option or path.
+    pub(super) fn find(options: &Options) -> Outcome<Option<Self>> {
+        let given = options.text("haproxy").map(PathBuf::from);
+        let Some(path) = given.or_else(|| find_program("haproxy")) else { return Ok(None) };
+        let output =
+            Command::new(&path).arg("-v").output().map_err(|e| format!("{}: {e}", path.display()))?;
+        let version = String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_owned();
+        Ok(Some(Self { path, version }))
+    }
+}
+
+impl Proxies {
+    /// Finds the programs and starts the origin on the core of the load.
+    pub(super) fn find(options: &Options, load_cpu: usize) -> Outcome<Self> {
+        let binaries = Binaries::find(options)?;
+        let haproxy = Haproxy::find(options)?;
+        let origin = Contestant::own_loop("origin", "origin", &[]).start(&Place::on(load_cpu))?;
+        Ok(Self { binaries, haproxy, origin })
+    }
+
+    /// All of them, with directives for `http {}` of those that understand nginx's.
+    pub(super) fn all(&self, http: &str) -> Vec<Contestant> {
+        let mut all = vec![self.ours(OURS, http), self.nginx(NGINX, http)];
+        all.extend(self.haproxy());
+        all.push(self.relay());
+        all
+    }
+
+    pub(super) fn ours(&self, name: &str, http: &str) -> Contestant {
+        self.like_nginx(name, &self.binaries.ours, http)
+    }
+
+    pub(super) fn nginx(&self, name: &str, http: &str) -> Contestant {
+        self.like_nginx(name, &self.binaries.nginx, http)
+    }
+
+    fn like_nginx(&self, name: &str, binary: &Binary, http: &str) -> Contestant {
+        let origin = self.origin.addr();
+        let http = format!(
+            "access_log off;
+    client_max_body_size 2m;
+    client_body_temp_path client_body_temp;
+    proxy_temp_path proxy_temp;
+    proxy_http_version 1.1;
+    upstream origin {{
+        server {origin};
+        keepalive {KEPT_CONNECTIONS};
+        keepalive_requests 1000000000;
+    }}
+    {http}"
+        );
+        let server = format!(
+            "location / {{
+            proxy_pass http://origin;
+            proxy_set_header Connection \"\";
+        }}
+        location {TUNNEL} {{
+            proxy_pass http://origin;
+            proxy_set_header Upgrade $http_upgrade;
+            proxy_set_header Connection upgrade;
+            proxy_read_timeout 600s;
+            proxy_send_timeout 600s;
+        }}"
+        );
+        Contestant::server(name, binary, &http, &server)
+    }
+
+    /// The other proxy, with one thread and no log.
+    pub(super) fn haproxy(&self) -> Option<Contestant> {
+        self.haproxy_with(4096)
+    }
+
+    /// The same with room for so many clients.
+    pub(super) fn haproxy_with(&self, clients_max: usize) -> Option<Contestant> {
+        let Haproxy { path, .. } = self.haproxy.as_ref()?;
+        let origin = self.origin.addr();
+        let conf = format!(
+            "global
+    nbthread 1
+    maxconn {clients_max}
+defaults
+    mode http
+    timeout connect 10s
+    timeout client 600s
+    timeout server 600s
+    timeout tunnel 600s
+    http-reuse always
+frontend load
+    bind 127.0.0.1:{PORT} backlog 4096
+    default_backend origin
+backend origin
+    server origin {origin}
+"
+        );
+        Some(Contestant::other(HAPROXY, path, &["-db", "-f"], conf))
+    }
+
+    /// The limit.
+    pub(super) fn relay(&self) -> Contestant {
+        Contestant::own_loop(RELAY, "relay", &["--origin".to_owned(), self.origin.port().to_string()])
+    }
+}

@@ -1,0 +1,93 @@
+//! What the bare loops share: one thread, one epoll, level-triggered, a listener on loopback.
+//!
+//! A bare loop does the least that its task takes; it is the limit of all servers that do more, or a peer that costs
+//! them little.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, accept_with, bind, listen, socket_with, sockopt};
+use rustix::process::{Pid, getppid};
+use rustix::time::Timespec;
+
+/// As nginx's `worker_connections` default asks for per call, and enough for one turn under full load.
+const EVENT_COUNT: usize = 512;
+const BACKLOG: i32 = 4096;
+
+/// A listener, and the epoll that waits for it and for its connections.
+pub(super) struct Turns {
+    epoll: OwnedFd,
+    listener: OwnedFd,
+    starter: Option<Pid>,
+}
+
+impl Turns {
+    /// Listens on a port of loopback.
+    pub(super) fn listen(port: u16) -> Result<Self, Errno> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let listener = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+        sockopt::set_socket_reuseaddr(&listener, true)?;
+        bind(&listener, &SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
+        listen(&listener, BACKLOG)?;
+        let turns = Self { epoll: epoll::create(CreateFlags::CLOEXEC)?, listener, starter: getppid() };
+        turns.add(&turns.listener)?;
+        Ok(turns)
+    }
+
+    /// Room for the events of one turn.
+    pub(super) fn events() -> Vec<Event> {
+        Vec::with_capacity(EVENT_COUNT)
+    }
+
+    /// Waits for events, at most a second; false once the process that started this one has ended.
+    pub(super) fn wait(&self, events: &mut Vec<Event>) -> Result<bool, Errno> {
+        const TURN_MAX: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+        events.clear();
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), Some(&TURN_MAX)) {
+            Ok(_) | Err(Errno::INTR) => Ok(getppid() == self.starter),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Whether an event with this number means that somebody connects.
+    pub(super) fn is_listener(&self, number: usize) -> bool {
+        number == number_of(&self.listener)
+    }
+
+    /// The next connection that waits to be accepted, without delay of small segments; not yet in the epoll.
+    pub(super) fn accept(&self) -> Result<Option<OwnedFd>, Errno> {
+        match accept_with(&self.listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+            Ok(socket) => {
+                sockopt::set_tcp_nodelay(&socket, true)?;
+                Ok(Some(socket))
+            }
+            Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Waits for bytes from a socket from now on.
+    pub(super) fn add(&self, socket: &OwnedFd) -> Result<(), Errno> {
+        epoll::add(&self.epoll, socket, EventData::new_u64(number_of(socket) as u64), EventFlags::IN)
+    }
+
+    /// Waits for something else of a socket from now on.
+    pub(super) fn change(&self, socket: &OwnedFd, interest: EventFlags) -> Result<(), Errno> {
+        epoll::modify(&self.epoll, socket, EventData::new_u64(number_of(socket) as u64), interest)
+    }
+}
+
+/// What the events of a socket carry: the number of its descriptor.
+pub(super) fn number_of(socket: &OwnedFd) -> usize {
+    usize::try_from(socket.as_raw_fd()).unwrap_or_default()
+}
+
+/// Puts a value at its number, with nothing at the numbers before it that are new.
+pub(super) fn put<T>(slots: &mut Vec<Option<T>>, number: usize, value: T) {
+    if slots.len() <= number {
+        slots.resize_with(number + 1, || None);
+    }
+    slots[number] = Some(value);
+}
