@@ -37,6 +37,9 @@ use target::{RawTarget, Target};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 
+/// Bytes that the head of a request usually has at most.
+const HEAD_SIZE: usize = 1024;
+
 /// What makes this gateway the one it is.
 const KIND: Kind = Kind {
     prefix: "proxy_",
@@ -312,7 +315,7 @@ impl Proxy {
             Announced::Chunked if self.version < Version::HTTP_11 => return Outcome::Status(411),
             announced => announced,
         };
-        let mut head = Vec::with_capacity(512);
+        let mut head = Vec::with_capacity(HEAD_SIZE);
         let written = RequestWriter::begin(&mut head, &method, &uri, self.version).and_then(|mut writer| {
             self.fields.write(r, &mut writer, announced, self.gateway.pass_request_headers, &to.host)?;
             Ok(writer.end())
@@ -325,13 +328,14 @@ impl Proxy {
                 return Outcome::Status(400);
             }
         };
+        let head = Bytes::from(head);
         let sent_method = Method::of(&method);
         let codec = Http1::new(sent_method, self.gateway.buffer_size, self.pass_trailers);
         let order = Order {
             gateway: &self.gateway,
             group: to.group,
-            url: ("http://", uri.into()),
-            head: head.into(),
+            url: ("http://", head.slice(method.len() + 1..method.len() + 1 + uri.len())),
+            head,
             body,
             framing,
             codec,

@@ -3,13 +3,24 @@
 use tw_conf::{ConfError, Word};
 use tw_http::origin::{RequestWriter, WriteError};
 use tw_http::{Framing, Known};
+use tw_server::http::gateway::names::Names;
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::{Template, Value};
 
 /// Fields that are set here and not taken from the client.
-const USUAL: &[&str] =
-    &["Connection", "Proxy-Connection", "TE", "Keep-Alive", "Expect", "Upgrade", "Trailer"];
+const USUAL: &[&str] = &[
+    "Host",
+    "Content-Length",
+    "Transfer-Encoding",
+    "Connection",
+    "Proxy-Connection",
+    "TE",
+    "Keep-Alive",
+    "Expect",
+    "Upgrade",
+    "Trailer",
+];
 
 /// What `proxy_set_header` says at one location.
 pub(super) struct Fields {
@@ -17,21 +28,20 @@ pub(super) struct Fields {
     set: Vec<(Box<[u8]>, Template)>,
     /// `Host`, if something else than the target's is to be sent.
     host: Option<Template>,
-    /// What is not taken from the client: names in lower case.
-    replaced: Vec<Box<[u8]>>,
+    /// What is not taken from the client.
+    replaced: Names,
 }
 
 impl Fields {
     pub(super) fn resolve(written: Vec<(Word, Word)>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
-        let mut fields = Self { set: Vec::new(), host: None, replaced: Vec::new() };
-        fields.replaced.extend(USUAL.iter().map(|name| name.to_ascii_lowercase().into_bytes().into()));
+        let mut fields = Self { set: Vec::new(), host: None, replaced: USUAL.iter().collect() };
         for (name, value) in written {
             let template = cx.template(&value)?;
             if name.bytes.eq_ignore_ascii_case(b"Host") {
                 fields.host = Some(template);
                 continue;
             }
-            fields.replaced.push(name.bytes.to_ascii_lowercase().into());
+            fields.replaced.add(&name.bytes);
             fields.set.push((name.bytes, template));
         }
         Ok(fields)
@@ -54,8 +64,9 @@ impl Fields {
         // HTTP/1.1 needs one.
         let host = if value.is_empty() { host } else { &value };
         writer.field(b"Host", host)?;
+        let mut value = Vec::new();
         for (name, template) in &self.set {
-            let mut value = Vec::new();
+            value.clear();
             template.eval(r, &mut value);
             if value.is_empty() {
                 continue;
@@ -71,9 +82,7 @@ impl Fields {
         if passes_client {
             for (name, value) in r.head.fields() {
                 let known = Known::find(name);
-                if matches!(known, Some(Known::Host | Known::ContentLength | Known::TransferEncoding))
-                    || self.replaced.iter().any(|replaced| replaced.eq_ignore_ascii_case(name))
-                {
+                if self.replaced.has(name, known) {
                     continue;
                 }
                 writer.field(name, value)?;

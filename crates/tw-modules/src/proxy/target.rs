@@ -1,5 +1,6 @@
 //! Where `proxy_pass` leads: read once if it is constant, for every request if it has variables.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use tw_conf::{ConfError, Node, Span, Word};
@@ -49,21 +50,21 @@ pub(super) struct Fixed {
 }
 
 /// The target of one request.
-pub(super) struct To {
+pub(super) struct To<'a> {
     /// `$proxy_host`
-    pub(super) host: Box<[u8]>,
+    pub(super) host: Cow<'a, [u8]>,
     /// `$proxy_port`
-    pub(super) port: Box<[u8]>,
+    pub(super) port: Cow<'a, [u8]>,
     pub(super) group: Arc<Group>,
-    pub(super) uri: Uri,
+    pub(super) uri: Uri<'a>,
 }
 
 /// What is asked for.
-pub(super) enum Uri {
+pub(super) enum Uri<'a> {
     /// What the client asked for; as it was sent, if nothing has changed it.
     Client,
     /// This path stands for so many bytes of the request's.
-    Instead(Box<[u8]>, usize),
+    Instead(&'a [u8], usize),
     /// Exactly this.
     Whole(Box<[u8]>),
 }
@@ -126,14 +127,14 @@ impl RawTarget {
 
 impl Target {
     /// Where `r` goes. The error is for the log.
-    pub(super) fn of(&self, r: &Request) -> Result<To, String> {
+    pub(super) fn of(&self, r: &Request) -> Result<To<'_>, String> {
         match self {
             Self::Fixed(fixed) => Ok(To {
-                host: fixed.host.clone(),
-                port: fixed.port.clone(),
+                host: Cow::Borrowed(&fixed.host),
+                port: Cow::Borrowed(&fixed.port),
                 group: fixed.group.clone(),
                 uri: match &fixed.path {
-                    Some(path) => Uri::Instead(path.clone(), fixed.location),
+                    Some(path) => Uri::Instead(path, fixed.location),
                     None => Uri::Client,
                 },
             }),
@@ -147,6 +148,7 @@ impl Target {
                         .map_err(|error| format!("{error} in upstream \"{text}\""))?,
                 };
                 let (host, port) = shown(host);
+                let (host, port) = (Cow::Owned(host.into()), Cow::Owned(port.into()));
                 let uri = match path {
                     Some(path) => Uri::Whole(path.into()),
                     None => Uri::Client,
@@ -172,7 +174,7 @@ impl Fixed {
     }
 }
 
-impl Uri {
+impl Uri<'_> {
     /// Appends what is asked for.
     pub(super) fn push(&self, r: &Request, out: &mut Vec<u8>) {
         match self {

@@ -177,7 +177,7 @@ fn head(r: &mut Request, gateway: &Gateway, rewrite: &dyn Rewrite) -> bool {
                     | Known::ContentLength
                     | Known::Trailer
             )
-        ) || gateway.hides(name)
+        ) || gateway.hidden.has(name, known)
         {
             continue;
         }

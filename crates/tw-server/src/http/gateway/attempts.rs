@@ -19,7 +19,7 @@ pub struct Upstream {
     /// `X-Accel-Charset`: what the character set of the response is, whatever the response says.
     pub charset: Option<Bytes>,
     /// What is asked for, for log lines: scheme, and path with arguments.
-    pub(super) url: Option<(&'static str, Box<[u8]>)>,
+    pub(super) url: Option<(&'static str, Bytes)>,
 }
 
 /// One server that was asked.

@@ -49,7 +49,7 @@ pub struct Order<'a, C> {
     /// To whom.
     pub group: Arc<Group>,
     /// For log lines: the scheme with `://`, and the path with arguments.
-    pub url: (&'static str, Box<[u8]>),
+    pub url: (&'static str, Bytes),
     /// The head.
     pub head: Bytes,
     /// The body.

@@ -16,6 +16,7 @@ mod exchange;
 mod fault;
 pub mod idle;
 mod link;
+pub mod names;
 mod sending;
 pub mod settings;
 mod tunnel;

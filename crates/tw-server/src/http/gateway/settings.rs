@@ -7,6 +7,7 @@ use tw_conf::{Buffers, ConfError, Node, Setting, Word};
 use tw_core::reach::Reach;
 use tw_net::ConnectOptions;
 
+use super::names::Names;
 use crate::core::location::TempPath;
 use crate::load::Resolve;
 use crate::vars::Template;
@@ -169,8 +170,8 @@ pub struct Gateway {
     pub force_ranges: bool,
     /// `ignore_headers`
     pub ignored: Ignored,
-    /// Fields that are not passed on, in lower case: those of the protocol and `hide_header`, without `pass_header`.
-    pub hidden: Arc<[Box<[u8]>]>,
+    /// Fields that are not passed on: those of the protocol and `hide_header`, without `pass_header`.
+    pub hidden: Arc<Names>,
     /// `limit_rate`: bytes per second that are read of a response.
     pub limit_rate: Option<Template>,
     /// `bind`
@@ -559,8 +560,9 @@ impl Gateway {
         };
         let hide = list(raw.hide, outer.map(|o| &o.hide));
         let pass = list(raw.pass, outer.map(|o| &o.pass));
-        let usual = kind.hidden.iter().map(|name| name.to_ascii_lowercase().into_bytes().into());
-        let hidden = usual.filter(|name| !pass.contains(name)).chain(hide.iter().cloned()).collect();
+        let usual = kind.hidden.iter().map(|name| name.as_bytes());
+        let usual = usual.filter(|name| !pass.iter().any(|passed| passed.eq_ignore_ascii_case(name)));
+        let hidden = Arc::new(usual.chain(hide.iter().map(|name| &**name)).collect());
         let limit_rate = match raw.limit_rate.take() {
             Some(word) if &*word.bytes == b"0" => None,
             Some(word) => Some(cx.template(&word)?),
@@ -609,11 +611,6 @@ impl Gateway {
             hide,
             pass,
         })
-    }
-
-    /// Whether a field of a response is kept back. `name` in any case.
-    pub fn hides(&self, name: &[u8]) -> bool {
-        self.hidden.iter().any(|hidden| hidden.eq_ignore_ascii_case(name))
     }
 
     /// Bytes of a body in memory at most.

@@ -1,6 +1,6 @@
 //! HTTP/1 as an upstream server speaks it (RFC 9112).
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use tw_http::fields::{Name, Value};
 use tw_http::head::Progress;
 use tw_http::origin::{BodyDecoder, OriginHead, OriginLimits, ResponseFraming};
@@ -16,7 +16,8 @@ pub struct Http1 {
     limits: OriginLimits,
     /// Whether fields behind the body are kept.
     keeps_trailers: bool,
-    head: OriginHead,
+    /// Apart, because what reads is handed on and a head is large.
+    head: Box<OriginHead>,
     body: Option<BodyDecoder>,
     framing: ResponseFraming,
     keeps_alive: bool,
@@ -29,7 +30,7 @@ impl Http1 {
             method,
             limits: OriginLimits::of_size(head_size),
             keeps_trailers,
-            head: OriginHead::new(),
+            head: Box::new(OriginHead::new()),
             body: None,
             framing: ResponseFraming::None,
             keeps_alive: false,
@@ -38,34 +39,23 @@ impl Http1 {
 
     fn head(&mut self, input: &mut Bytes, answer: &mut Answer) -> Result<Event, Fault> {
         loop {
-            // Of what may be body no more is copied than a head may have.
-            let pushed = input.len().min(self.limits.head_size);
-            self.head.push(&input[..pushed]);
-            let progress = self.head.parse(&self.limits);
-            match progress {
+            match self.head.feed(input, &self.limits) {
                 Err(error) => return Err(Fault::Invalid(self.head.error_text(error).to_string().into())),
-                Ok(Progress::NeedMore) => {
-                    input.advance(pushed);
-                    if input.is_empty() {
-                        return Ok(Event::NeedMore);
-                    }
-                }
-                Ok(Progress::Complete) => {
-                    self.tell(answer);
-                    if self.head.is_interim() {
-                        input.advance(pushed);
-                        self.head.next_response();
-                        return Ok(Event::Interim);
-                    }
-                    input.advance(pushed - self.head.rest().len().min(pushed));
-                    self.framing = self.head.framing(self.method);
-                    self.keeps_alive = self.head.keeps_alive(self.method);
-                    let trailers_size = self.keeps_trailers.then_some(self.limits.head_size);
-                    self.body = Some(BodyDecoder::new(self.framing, trailers_size));
-                    return Ok(Event::Head);
-                }
+                Ok(Progress::NeedMore) if input.is_empty() => return Ok(Event::NeedMore),
+                Ok(Progress::NeedMore) => {}
+                Ok(Progress::Complete) => break,
             }
         }
+        self.tell(answer);
+        if self.head.is_interim() {
+            self.head.next_response();
+            return Ok(Event::Interim);
+        }
+        self.framing = self.head.framing(self.method);
+        self.keeps_alive = self.head.keeps_alive(self.method);
+        let trailers_size = self.keeps_trailers.then_some(self.limits.head_size);
+        self.body = Some(BodyDecoder::new(self.framing, trailers_size));
+        Ok(Event::Head)
     }
 
     /// Copies the head into the answer.
