@@ -264,6 +264,7 @@ impl Settings<Http> for Proxy {
     fn reach(&self, _: &Location, reach: &mut Reach) {
         if self.target.is_some() {
             self.gateway.reach(reach);
+            tw_server::core::location::resolver::reach(reach);
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use tw_conf::{
     Contexts, Diagnostics, DirectiveInfo, EVENTS, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT, LOCATION,
-    MAIN, MemoryFiles, Reader, SERVER, Tree,
+    MAIN, MemoryFiles, Reader, SERVER, Tree, UPSTREAM,
 };
 use tw_core::kept::Kept;
 use tw_server::load::{Prefixes, load};
@@ -35,8 +35,12 @@ const REPEATABLE: &[&str] = &[
     "gzip_disable",
     "gzip_proxied",
     "gzip_types",
+    "hash",
     "index",
+    "ip_hash",
     "keepalive_disable",
+    "least_conn",
+    "least_time",
     "limit_conn_zone",
     "limit_req_zone",
     "listen",
@@ -45,8 +49,20 @@ const REPEATABLE: &[&str] = &[
     "map",
     "modern_browser",
     "mp4",
+    "proxy_allow_upstream",
+    "proxy_cookie_domain",
+    "proxy_cookie_flags",
+    "proxy_cookie_path",
+    "proxy_hide_header",
+    "proxy_ignore_headers",
+    "proxy_next_upstream",
+    "proxy_pass_header",
+    "proxy_redirect",
+    "proxy_set_header",
+    "random",
     "return",
     "rewrite",
+    "server",
     "server_name",
     "set",
     "set_real_ip_from",
@@ -82,6 +98,8 @@ const WORDS: &[(&str, &str)] = &[
     ("error_page", "404 /a"),
     ("geo", "$a { default 1; }"),
     ("gzip_disable", "a"),
+    ("hash", "$uri"),
+    ("least_time", "header"),
     ("limit_conn", "a 1"),
     ("limit_conn_zone", "$uri zone=a:1m"),
     ("limit_req", "zone=a"),
@@ -92,12 +110,34 @@ const WORDS: &[(&str, &str)] = &[
     ("log_format", "a b"),
     ("map", "$uri $b { default 1; }"),
     ("modern_browser", "gecko 1.0"),
+    ("proxy_allow_upstream", "a"),
+    ("proxy_bind", "127.0.0.1"),
+    ("proxy_buffer_size", "4k"),
+    ("proxy_buffers", "8 4k"),
+    ("proxy_busy_buffers_size", "8k"),
+    ("proxy_cookie_domain", "a b"),
+    ("proxy_cookie_flags", "a secure"),
+    ("proxy_cookie_path", "a b"),
+    ("proxy_hide_header", "a"),
+    ("proxy_ignore_headers", "Vary"),
+    ("proxy_method", "GET"),
+    ("proxy_pass", "http://127.0.0.1"),
+    ("proxy_pass_header", "a"),
+    ("proxy_redirect", "a b"),
+    ("proxy_set_body", "a"),
+    ("proxy_set_header", "a b"),
+    ("proxy_socket_rcvbuf", "1k"),
+    ("proxy_socket_sndbuf", "1k"),
+    ("proxy_temp_file_write_size", "8k"),
+    ("proxy_temp_path", "a"),
+    ("random", "two"),
     ("resolver", "127.0.0.1"),
     ("return", "404"),
     ("rewrite", "a b"),
     ("secure_link", "$arg_a"),
     ("secure_link_md5", "$arg_a"),
     ("secure_link_secret", "a"),
+    ("server", "127.0.0.1:1"),
     ("server_name", "a"),
     ("server_tokens", "on"),
     ("set", "$c 1"),
@@ -117,6 +157,7 @@ const WORDS: &[(&str, &str)] = &[
     // The default counts as not given, as in nginx.
     ("worker_priority", "1"),
     ("working_directory", "/"),
+    ("zone", "a 64k"),
 ];
 
 /// A directive as it may stand in a configuration.
@@ -143,6 +184,7 @@ fn within(context: Contexts, text: &str) -> String {
         IF_IN_SERVER => within(SERVER, &format!("if ($uri) {{ {text} }}")),
         IF_IN_LOCATION => within(LOCATION, &format!("if ($uri) {{ {text} }}")),
         LIMIT_EXCEPT => within(LOCATION, &format!("limit_except GET {{ {text} }}")),
+        UPSTREAM => within(HTTP, &format!("upstream u {{ server 127.0.0.1; {text} }}")),
         _ => panic!("no record of ours has another context"),
     }
 }
@@ -200,7 +242,8 @@ fn what_is_given_twice_is_refused_where_nginx_refuses_it() {
 #[test]
 fn no_two_directives_share_a_place() {
     let records = records();
-    let contexts = [MAIN, EVENTS, HTTP, SERVER, LOCATION, IF_IN_SERVER, IF_IN_LOCATION, LIMIT_EXCEPT];
+    let contexts =
+        [MAIN, EVENTS, HTTP, SERVER, LOCATION, IF_IN_SERVER, IF_IN_LOCATION, LIMIT_EXCEPT, UPSTREAM];
     for context in contexts {
         let here = records.iter().filter(|(_, contexts)| contexts.contains(&context));
         // These are two words for one thing.

@@ -10,6 +10,10 @@ const HOMES: &[(&str, &str)] = &[
     ("crates/tw-conf/", "the configuration is read before anything runs"),
     ("crates/tw-sys/", "kernel calls, whoever makes them"),
     ("crates/tw-net/src/listen/", "listening sockets are opened before a loop has them"),
+    (
+        "crates/tw-server/src/core/location/resolver.rs",
+        "the system's name servers, read when a configuration is loaded",
+    ),
     ("crates/tailwater/", "the command line and the main thread run no loop"),
     ("crates/tw-testkit/", "development only"),
     ("xtask/", "a tool"),

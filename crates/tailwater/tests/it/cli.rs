@@ -110,25 +110,25 @@ fn all_that_is_missing_is_listed_at_once() {
         "load_module modules/ngx_http_perl_module.so;
 events { }
 http {
-    log_format x '$remote_addr $upstream_addr $Upstream_Addr $defined';
+    log_format x '$remote_addr $oidc_id_token $Oidc_Id_Token $defined';
     map $uri $geoip_city { default x; }
     add_header X $geoip_city;
-    upstream u {
-        server 127.0.0.1;
-        keepalive 1;
+    oidc_provider u {
+        issuer https://a.b;
+        client_id c;
     }
     server {
         listen 127.0.0.1:1;
         listen 127.0.0.1:2 ssl;
         location / {
-            proxy_pass http://u;
-            proxy_set_header X $proxy_add_x_forwarded_for;
-            proxy_set_header Y $geoip_city;
-            proxy_set_header Z $host;
-            proxy_set_header Z $unknown;
+            fastcgi_pass 127.0.0.1:3;
+            fastcgi_param X $fastcgi_script_name;
+            fastcgi_param Y $geoip_city;
+            fastcgi_param Z $host;
+            fastcgi_param Z $unknown;
         }
         location /a {
-            proxy_pass http://u;
+            fastcgi_pass 127.0.0.1:3;
         }
     }
 }
@@ -147,15 +147,15 @@ tailwater: [emerg] module \"ngx_http_perl_module\" is not supported by this vers
 tailwater: [emerg] in all, 7 directives and 2 variables are not supported by this version of Tailwater:
     ngx_http_perl_module
         load_module  in n.conf:1
-    ngx_http_upstream_module
-        upstream        in n.conf:7
-        $upstream_addr  in n.conf:4
+    ngx_http_oidc_module
+        oidc_provider   in n.conf:7
+        $oidc_id_token  in n.conf:4
     ngx_http_ssl_module
         listen … ssl  in n.conf:13
-    ngx_http_proxy_module
-        proxy_pass                  in n.conf:15, 22
-        proxy_set_header            in n.conf:16, 17, 18, 19
-        $proxy_add_x_forwarded_for  in n.conf:16
+    ngx_http_fastcgi_module
+        fastcgi_pass          in n.conf:15, 22
+        fastcgi_param         in n.conf:16, 17, 18, 19
+        $fastcgi_script_name  in n.conf:16
     ngx_stream_core_module
         stream  in n.conf:26
     ngx_stream_proxy_module
@@ -167,11 +167,11 @@ tailwater: configuration file n.conf test failed
 
 #[test]
 fn one_thing_that_is_missing_needs_no_list() {
-    let said = tested("events { }\nhttp {\n    access_log $upstream_addr;\n}\n");
+    let said = tested("events { }\nhttp {\n    access_log $oidc_id_token;\n}\n");
     let expected = "\
-tailwater: [emerg] variable \"$upstream_addr\" (ngx_http_upstream_module) is not supported by this version of \
+tailwater: [emerg] variable \"$oidc_id_token\" (ngx_http_oidc_module) is not supported by this version of \
                     Tailwater in n.conf:3
-    3 |     access_log $upstream_addr;
+    3 |     access_log $oidc_id_token;
       |                ^^^^^^^^^^^^^^
 tailwater: configuration file n.conf test failed
 ";

@@ -60,6 +60,7 @@ mod real_ip;
 mod referer;
 mod refused;
 mod reload;
+mod resolver;
 mod returns;
 mod rewrite;
 mod rewrite_if;

@@ -228,7 +228,8 @@ fn a_response_that_ends_early_is_not_passed_off_as_whole() {
 
 #[test]
 fn the_server_is_let_go_while_the_client_is_slow() {
-    const SIZE: usize = 8 << 20;
+    // More than the buffers of both sockets take.
+    const SIZE: usize = 48 << 20;
     let (done, is_done) = channel();
     let (done, is_done): (_, Receiver<()>) = (std::sync::Mutex::new(done), is_done);
     let done = std::sync::Arc::new(done);

@@ -11,7 +11,7 @@ mod files;
 mod keepalive;
 mod lingering;
 mod msie;
-mod resolver;
+pub mod resolver;
 mod root;
 mod send;
 
@@ -43,7 +43,7 @@ pub use files::{FileSettings, OpenFileCache, Symlinks};
 pub use keepalive::{DISABLE_MSIE6, DISABLE_SAFARI, KeepAlive};
 pub use lingering::{Lingering, LingeringClose};
 pub use msie::Msie;
-pub use resolver::{Families, Resolver, Resolving};
+pub use resolver::Resolving;
 pub use root::{Root, RootKind};
 pub use send::Send;
 
@@ -405,7 +405,7 @@ impl Settings<Http> for Location {
             client_body: ClientBody::resolve(raw.client_body, outer.map(|o| &o.client_body), cx),
             lingering: Lingering::resolve(raw.lingering, outer.map(|o| &o.lingering)),
             msie: Msie::resolve(raw.msie, outer.map(|o| &o.msie)),
-            resolving: Resolving::resolve(raw.resolving, outer.map(|o| &o.resolving)),
+            resolving: Resolving::resolve(raw.resolving, outer.map(|o| &o.resolving), cx),
             early_hints,
             compression: Compression::resolve(raw.compression, outer.map(|o| &o.compression), cx)?,
         })

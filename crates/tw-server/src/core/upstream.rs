@@ -4,14 +4,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tw_conf::{Args, ConfError, Directive, Node, Setting, UPSTREAM, Word, record, units};
+use tw_conf::{Args, ConfError, Cx, Directive, Node, Setting, UPSTREAM, Word, record, units};
 use tw_core::module::Settings;
 use tw_net::Addr;
 use tw_upstream::{Admin, LeastTime, Method, Params, Place, Server, Time, Two};
 
+use crate::core::location::{Resolving, resolver};
 use crate::http::Http;
 use crate::http::gateway::Group;
 use crate::http::gateway::idle::KeepAlive;
+use crate::http::gateway::resolve;
 use crate::load::Resolve;
 
 /// The port of a server that names none.
@@ -35,6 +37,9 @@ pub struct Raw {
     keepalive_time: Setting<Duration>,
     keepalive_timeout: Setting<Duration>,
     zone: Setting<()>,
+    resolving: resolver::Raw,
+    /// Servers with `resolve`.
+    following: Vec<Box<str>>,
 }
 
 impl Settings<Http> for Upstream {
@@ -44,7 +49,8 @@ impl Settings<Http> for Upstream {
         record::new("server", "address [parameters]", UPSTREAM, Args::at_least(1))
             .doc("A server of the group: weight, max_conns, max_fails, fail_timeout, backup, down, slow_start, route, drain.")
             .set(|raw, node, _| {
-                raw.servers.push(server(node)?);
+                let server = server(node, &mut raw.following)?;
+                raw.servers.push(server);
                 Ok(())
             }),
         record::new("zone", "name [size]", UPSTREAM, Args::range(1, 2))
@@ -54,26 +60,33 @@ impl Settings<Http> for Upstream {
         record::new("least_conn", "", UPSTREAM, Args::NONE)
             .since("1.3.1")
             .doc("The server with the fewest connections for its weight is next.")
-            .set(|raw, node, _| method(raw, node, Method::LeastConn)),
+            .set(|raw, node, cx| {
+                method(raw, node, Method::LeastConn, cx);
+                Ok(())
+            }),
         record::new("ip_hash", "", UPSTREAM, Args::NONE)
             .doc("The address of the client says which server is next.")
-            .set(|raw, node, _| method(raw, node, Method::IpHash)),
+            .set(|raw, node, cx| {
+                method(raw, node, Method::IpHash, cx);
+                Ok(())
+            }),
         record::new("hash", "key [consistent]", UPSTREAM, Args::range(1, 2))
             .since("1.7.2")
             .doc("A text says which server is next; with consistent, few texts change their server when the group changes.")
-            .set(|raw, node, _| {
+            .set(|raw, node, cx| {
                 let how = match node.args.get(1) {
                     None => Method::Hash,
                     Some(word) if &*word.bytes == b"consistent" => Method::HashConsistent,
                     Some(word) => return Err(node.fail(format!("invalid parameter \"{word}\""))),
                 };
                 raw.key.replace(node, node.arg(0)?.clone());
-                method(raw, node, how)
+                method(raw, node, how, cx);
+                Ok(())
             }),
         record::new("random", "[two [method]]", UPSTREAM, Args::range(0, 2))
             .since("1.15.1")
             .doc("A server at random is next, or the better one of two.")
-            .set(|raw, node, _| {
+            .set(|raw, node, cx| {
                 let two = match node.args.first() {
                     None => None,
                     Some(word) if &*word.bytes == b"two" => Some(match node.args.get(1) {
@@ -89,12 +102,13 @@ impl Settings<Http> for Upstream {
                     }),
                     Some(word) => return Err(node.fail(format!("invalid parameter \"{word}\""))),
                 };
-                method(raw, node, Method::Random(two))
+                method(raw, node, Method::Random(two), cx);
+                Ok(())
             }),
         record::new("least_time", "header | last_byte [inflight]", UPSTREAM, Args::range(1, 2))
             .since("1.7.10")
             .doc("The server that has answered quickest, for its connections and weight, is next.")
-            .set(|raw, node, _| {
+            .set(|raw, node, cx| {
                 let by = match &*node.arg(0)?.bytes {
                     b"header" => Time::Header,
                     b"last_byte" => Time::LastByte,
@@ -105,7 +119,8 @@ impl Settings<Http> for Upstream {
                     Some(word) if &*word.bytes == b"inflight" => true,
                     Some(word) => return Err(node.fail(format!("invalid parameter \"{word}\""))),
                 };
-                method(raw, node, Method::LeastTime(LeastTime { by, inflight }))
+                method(raw, node, Method::LeastTime(LeastTime { by, inflight }), cx);
+                Ok(())
             }),
         record::new("keepalive", "connections [local]", UPSTREAM, Args::range(1, 2))
             .default("32 local")
@@ -132,6 +147,15 @@ impl Settings<Http> for Upstream {
             .since("1.19.10")
             .doc("How long a connection is used.")
             .set(|raw, node, _| raw.keepalive_time.set_msec(node)),
+        record::new("resolver", "address … [valid=time] [ipv4=on|off] [ipv6=on|off]", UPSTREAM, Args::at_least(1))
+            .since("1.27.3")
+            .doc("Name servers for the servers of the group; those of http if there are none.")
+            .set(|raw, node, _| raw.resolving.read(node)),
+        record::time("resolver_timeout", UPSTREAM)
+            .default("30s")
+            .since("1.27.3")
+            .doc("How long a name may take to be found.")
+            .set(|raw, node, _| raw.resolving.read_timeout(node)),
         record::time("keepalive_timeout", UPSTREAM)
             .default("60s")
             .since("1.15.3")
@@ -155,8 +179,11 @@ impl Settings<Http> for Upstream {
         };
         let key = raw.key.take().map(|word| cx.template(&word)).transpose()?;
         let method = raw.method.or(None, Method::RoundRobin);
+        let resolving = raw.resolving.is_set().then(|| Resolving::resolve(raw.resolving, None, cx));
         let peers = group(&name, method, raw.servers, cx);
-        Ok(Self { group: Some(Arc::new(Group { peers, keepalive, key })) })
+        let names =
+            resolve::named(&peers, |server| raw.following.iter().any(|name| **name == *server)).into();
+        Ok(Self { group: Some(Arc::new(Group { peers, keepalive, key, names, resolving })) })
     }
 
     fn are_shared(&self) -> bool {
@@ -181,7 +208,8 @@ pub fn named(text: &str, port: u16, cx: &mut Resolve<'_>) -> Result<Arc<Group>, 
     }
     let server = Server { name: text.into(), place: place(text, port)?, params: Params::default() };
     let peers = group(text, Method::RoundRobin, vec![server], cx);
-    let group = Arc::new(Group { peers, keepalive: KeepAlive::default(), key: None });
+    let names = resolve::named(&peers, |_| false).into();
+    let group = Arc::new(Group { peers, keepalive: KeepAlive::default(), key: None, names, resolving: None });
     cx.block.implicit.insert(text.into(), group.clone());
     Ok(group)
 }
@@ -189,41 +217,55 @@ pub fn named(text: &str, port: u16, cx: &mut Resolve<'_>) -> Result<Arc<Group>, 
 /// The same for a URL that is known only now. It lives as long as its request.
 ///
 /// # Errors
-/// No address. Names are not asked for.
+/// No address and no name.
 pub fn alone(text: &str, port: u16) -> Result<Arc<Group>, String> {
-    let addr = literal(text, port).ok_or_else(|| format!("no resolver defined to resolve {text}"))?;
-    let peers = tw_upstream::Group::new(text, Method::RoundRobin, vec![Server::fixed(text, [addr])], None);
-    Ok(Arc::new(Group { peers: Arc::new(peers), keepalive: KeepAlive::default(), key: None }))
+    let server = Server { name: text.into(), place: place(text, port)?, params: Params::default() };
+    let peers = Arc::new(tw_upstream::Group::new(text, Method::RoundRobin, vec![server], None));
+    let names = resolve::named(&peers, |_| false).into();
+    Ok(Arc::new(Group { peers, keepalive: KeepAlive::default(), key: None, names, resolving: None }))
 }
 
-/// An address that is no name.
-fn literal(text: &str, port: u16) -> Option<Addr> {
+fn method(raw: &mut Raw, node: &Node, method: Method, cx: &mut Cx<'_>) {
+    if raw.method.is_set() {
+        cx.diagnostics.warn(node.span, "load balancing method redefined");
+    }
+    raw.method.replace(node, method);
+}
+
+/// Where a server is. A name that is no address is asked for later.
+fn place(text: &str, port: u16) -> Result<Place, String> {
     if text.get(..5).is_some_and(|unix| unix.eq_ignore_ascii_case("unix:")) {
-        return tw_net::parse_server(text, port).ok();
+        let addr = tw_net::parse_server(text, port).map_err(|error| error.to_string())?;
+        return Ok(Place::Fixed(vec![addr]));
     }
     if let Ok(addr) = text.parse() {
-        return Some(Addr::Inet(addr));
+        return Ok(Place::Fixed(vec![Addr::Inet(addr)]));
     }
     let host = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-    host.parse().ok().map(|ip| Addr::Inet(SocketAddr::new(ip, port)))
-}
-
-fn method(raw: &mut Raw, node: &Node, method: Method) -> Result<(), ConfError> {
-    raw.method.set_once(node, method)
-}
-
-/// Where a server is. A name that is no address is asked of the resolver later.
-fn place(text: &str, port: u16) -> Result<Place, String> {
-    tw_net::parse_server(text, port)
-        .map(|addr: Addr| Place::Fixed(vec![addr]))
-        .map_err(|error| error.to_string())
+    if let Ok(ip) = host.parse() {
+        return Ok(Place::Fixed(vec![Addr::Inet(SocketAddr::new(ip, port))]));
+    }
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, digits)) => {
+            let port = digits.parse().ok().filter(|port| *port != 0).ok_or("invalid port")?;
+            (host, port)
+        }
+        None => (text, port),
+    };
+    if host.is_empty() {
+        return Err("no host".to_owned());
+    }
+    if tw_dns::Name::parse(host.as_bytes()).is_none() {
+        return Err("invalid host".to_owned());
+    }
+    Ok(Place::Named { host: host.into(), service: None, port })
 }
 
 /// Reads `server`.
-fn server(node: &Node) -> Result<Server, ConfError> {
+fn server(node: &Node, following: &mut Vec<Box<str>>) -> Result<Server, ConfError> {
     let address = node.arg(0)?;
     let text = address.lossy();
-    let place =
+    let mut place =
         place(&text, PORT).map_err(|error| node.fail(format!("{error} in upstream \"{address}\"")))?;
     let mut params = Params::default();
     for word in node.args.iter().skip(1) {
@@ -243,8 +285,16 @@ fn server(node: &Node) -> Result<Server, ConfError> {
             params.slow_start_ms = millis(units::sec(value).ok_or_else(invalid)?);
         } else if let Some(value) = word.param("route") {
             params.route = Some(value.into());
+        } else if let Some(value) = word.param("service") {
+            match &mut place {
+                Place::Named { service, .. } if !value.is_empty() && !text.contains(':') => {
+                    *service = Some(String::from_utf8_lossy(value).into());
+                }
+                _ => return Err(node.fail(format!("service upstream \"{text}\" may not have port"))),
+            }
         } else {
             match &*word.bytes {
+                b"resolve" => following.push((&*text).into()),
                 b"backup" => params.backup = true,
                 b"down" => params.admin = Admin::Down,
                 b"drain" => params.admin = Admin::Drain,

@@ -4,49 +4,49 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tw_conf::{Args, ConfError, Directive, Node, Setting, record};
-use tw_net::Addr;
+use tw_core::reach::Reach;
+use tw_dns::{Families, Hosts, ResolvConf, Resolver, Settings, Stats};
 
 use super::ALL;
+use crate::load::Resolve;
+use crate::vars::Template;
 
 /// Port of a name server.
 const DNS_PORT: u16 = 53;
 
-/// `resolver`: whom to ask for names, and how.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Resolver {
-    /// Name servers, at least one.
-    pub servers: Vec<Addr>,
-    /// How long an answer holds, whatever it says itself.
-    pub valid: Option<Duration>,
-    /// Which addresses are asked for.
-    pub families: Families,
-}
-
-/// Which addresses of a name are asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Families {
-    /// IPv4 and IPv6.
-    Both,
-    /// `ipv6=off`
-    Ipv4,
-    /// `ipv4=off`
-    Ipv6,
-}
+/// The system's name servers.
+const RESOLV_CONF: &str = "/etc/resolv.conf";
+/// The system's own names.
+const HOSTS: &str = "/etc/hosts";
 
 /// How names are asked for at a location.
 #[derive(Debug, Clone)]
 pub struct Resolving {
-    /// `resolver`; without one no names can be asked for.
-    pub resolver: Option<Arc<Resolver>>,
+    /// `resolver`; without one the system's name servers.
+    pub resolver: Arc<Resolver>,
     /// `resolver_timeout`
     pub timeout: Duration,
 }
 
 /// The same as written.
 #[derive(Default)]
-pub(super) struct Raw {
-    resolver: Setting<Resolver>,
+pub struct Raw {
+    resolver: Setting<Settings>,
     timeout: Setting<Duration>,
+}
+
+impl Raw {
+    pub(crate) fn is_set(&self) -> bool {
+        self.resolver.is_set() || self.timeout.is_set()
+    }
+
+    pub(crate) fn read(&mut self, node: &Node) -> Result<(), ConfError> {
+        self.resolver.set_with(node, parse)
+    }
+
+    pub(crate) fn read_timeout(&mut self, node: &Node) -> Result<(), ConfError> {
+        self.timeout.set_msec(node)
+    }
 }
 
 /// One record per directive.
@@ -54,16 +54,16 @@ pub(super) const DIRECTIVES: &[Directive<super::Raw>] = &[
     record::new("resolver", "address … [valid=time] [ipv4=on|off] [ipv6=on|off]", ALL, Args::at_least(1))
         .since("0.6.28")
         .doc("Name servers, for names that are not known before a request needs them.")
-        .set(|raw, node, _| raw.resolving.resolver.set_with(node, parse)),
+        .set(|raw, node, _| raw.resolving.read(node)),
     record::time("resolver_timeout", ALL)
         .default("30s")
         .since("0.6.28")
         .doc("How long a name may take to be found.")
-        .set(|raw, node, _| raw.resolving.timeout.set_msec(node)),
+        .set(|raw, node, _| raw.resolving.read_timeout(node)),
 ];
 
 /// Reads the arguments of `resolver`. Errors are nginx's.
-fn parse(node: &Node) -> Result<Resolver, ConfError> {
+fn parse(node: &Node) -> Result<Settings, ConfError> {
     let mut servers = Vec::new();
     let (mut valid, mut ipv4, mut ipv6) = (None, true, true);
     for word in &node.args {
@@ -81,7 +81,10 @@ fn parse(node: &Node) -> Result<Resolver, ConfError> {
             ipv6 = switch(value)?;
         } else {
             let addr = tw_net::parse_server(&word.lossy(), DNS_PORT);
-            servers.push(addr.map_err(|error| node.fail(format!("{error} in resolver \"{word}\"")))?);
+            let addr = addr.map_err(|error| node.fail(format!("{error} in resolver \"{word}\"")))?;
+            let addr =
+                addr.inet().ok_or_else(|| node.fail(format!("invalid host in resolver \"{word}\"")))?;
+            servers.push(addr);
         }
     }
     let families = match (ipv4, ipv6) {
@@ -94,16 +97,43 @@ fn parse(node: &Node) -> Result<Resolver, ConfError> {
         return Err(node.fail("no name servers defined"));
     }
     // Zero means what the answer says.
-    Ok(Resolver { servers, valid: valid.filter(|span| !span.is_zero()), families })
+    Ok(Settings { valid: valid.filter(|span| !span.is_zero()), families, ..Settings::new(servers) })
 }
 
 impl Resolving {
-    pub(super) fn resolve(raw: Raw, outer: Option<&Self>) -> Self {
-        let resolver = raw.resolver.take().map(Arc::new);
-        Self {
-            resolver: resolver.or_else(|| outer.and_then(|o| o.resolver.clone())),
-            timeout: raw.timeout.or(outer.map(|o| o.timeout), Duration::from_secs(30)),
-        }
+    pub(crate) fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Self {
+        let resolver = match (raw.resolver.take(), outer) {
+            (Some(settings), _) => resolver(settings, cx),
+            (None, Some(outer)) => outer.resolver.clone(),
+            (None, None) => resolver(of_system(), cx),
+        };
+        Self { resolver, timeout: raw.timeout.or(outer.map(|o| o.timeout), Duration::from_secs(30)) }
+    }
+}
+
+/// A resolver with these settings: what one of the configuration before has learnt, this one knows.
+fn resolver(settings: Settings, cx: &mut Resolve<'_>) -> Arc<Resolver> {
+    let name = format!("{settings:?}");
+    let kept =
+        cx.keep(name.as_bytes(), |_| true, || Shared(Resolver::new(settings, Arc::new(Stats::default()))));
+    kept.0.clone()
+}
+
+/// A resolver that outlives configurations.
+struct Shared(Arc<Resolver>);
+
+// DIFF(nginx): names are asked for without `resolver`, too, and none is asked for when a configuration is loaded.
+/// Whom the system asks. What cannot be read is not there.
+fn of_system() -> Settings {
+    let text = |path| std::fs::read(path).unwrap_or_default();
+    let hosts = Hosts::parse(&text(HOSTS));
+    Settings { hosts: Some(Arc::new(hosts)), ..ResolvConf::parse(&text(RESOLV_CONF)).settings() }
+}
+
+/// What is read for that, for the sandbox.
+pub fn reach(reach: &mut Reach) {
+    for path in [RESOLV_CONF, HOSTS] {
+        reach.reads_file(&Template::text(path.as_bytes()), None);
     }
 }
 

@@ -19,8 +19,10 @@ use super::codec::{Codec, Event, Framing};
 use super::fault::{Fault, Stage};
 use super::idle::{KeepAlive, Owner};
 use super::link::{Link, Read};
+use super::resolve::{self, Named};
 use super::sending::{Outgoing, Sending, Unsent};
 use super::settings::{Bind, Gateway, Next, bind_address};
+use crate::core::location::Resolving;
 use crate::event_loop::Loop;
 use crate::http::plan::Outcome;
 use crate::http::request::Request;
@@ -40,6 +42,10 @@ pub struct Group {
     pub keepalive: KeepAlive,
     /// The key of `hash`.
     pub key: Option<Template>,
+    /// Servers whose addresses are asked for.
+    pub names: Arc<[Named]>,
+    /// Who is asked for them: `resolver` of the group. `None`: of the location.
+    pub resolving: Option<Resolving>,
 }
 
 /// A request to be passed on.
@@ -128,6 +134,19 @@ pub async fn pass<C: Codec + Clone>(r: &mut Request, order: Order<'_, C>) -> Out
 /// Asks servers until one answers; the error is the status for the client.
 async fn seek<C: Codec + Clone>(r: &mut Request, order: &Order<'_, C>) -> Result<Exchange<C>, u16> {
     let began = tw_rt::clock::now();
+    if !order.group.names.is_empty() {
+        let own = order.group.resolving.as_ref();
+        let resolving = own.unwrap_or(&r.plan().core.resolving).clone();
+        if let Err(fault) = resolve::ready(&order.group.names, &order.group.peers, &resolving).await {
+            r.facts.upstream.begin(To::Nobody(order.group.peers.name().clone()));
+            if let Some(attempt) = r.facts.upstream.current() {
+                attempt.end();
+                attempt.status = fault.status();
+            }
+            r.log(Level::Error, format_args!("{}", fault.line(Stage::Connecting)));
+            return Err(fault.status());
+        }
+    }
     let mut looking = begin(r, order);
     loop {
         let (fault, stage, lease, is_reused, was_sent) = match ask(r, order, &mut looking).await {

@@ -17,6 +17,7 @@ mod fault;
 pub mod idle;
 mod link;
 pub mod names;
+pub(crate) mod resolve;
 mod sending;
 pub mod settings;
 mod tunnel;

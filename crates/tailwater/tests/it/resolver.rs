@@ -1,0 +1,105 @@
+//! `resolver`: upstream servers that have names.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::thread;
+
+use tw_testkit::wait;
+
+use crate::{get, server, start};
+
+/// A name server that knows one name, `app.test`, at 127.0.0.1, for a second.
+fn name_server() -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let addr = socket.local_addr().unwrap();
+    thread::spawn(move || {
+        let mut query = [0; 512];
+        while let Ok((size, from)) = socket.recv_from(&mut query) {
+            let query = &query[..size];
+            let name_end = 12 + query[12..].iter().position(|byte| *byte == 0).unwrap() + 1;
+            let question = &query[..name_end + 4];
+            let is_known = question[12..name_end].eq_ignore_ascii_case(b"\x03app\x04test\x00");
+            let is_a = question[name_end..] == [0, 1, 0, 1];
+            let mut answer = question.to_vec();
+            // An answer; the question comes back, and nothing besides.
+            (answer[2], answer[3]) = (0x84, if is_known { 0 } else { 3 });
+            answer[4..12].copy_from_slice(&[0, 1, 0, u8::from(is_known && is_a), 0, 0, 0, 0]);
+            if is_known && is_a {
+                answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 1, 0, 4, 127, 0, 0, 1]);
+            }
+            socket.send_to(&answer, from).unwrap();
+        }
+    });
+    addr
+}
+
+/// An origin that says its name.
+fn origin() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut reader = BufReader::new(stream.unwrap());
+            thread::spawn(move || {
+                let mut line = String::new();
+                while reader.read_line(&mut line).is_ok_and(|size| size > 0) {
+                    if line == "\r\n" {
+                        reader
+                            .get_mut()
+                            .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nme")
+                            .unwrap();
+                    }
+                    line.clear();
+                }
+            });
+        }
+    });
+    addr
+}
+
+#[test]
+fn names_are_asked_for_when_a_request_needs_them() {
+    let (dns, port) = (name_server(), origin().port());
+    let server = start(
+        server(),
+        &format!(
+            "resolver {dns}; resolver_timeout 5s;
+             log_format up '$upstream_addr $upstream_status'; access_log logs/access.log up;
+             upstream app {{ server app.test:{port} resolve; }} upstream half {{ server none.test; server app.test:{port}; }}
+             server {{ listen 127.0.0.1:{{port}};
+                 location /name {{ proxy_pass http://app.test:{port}; }}
+                 location /group {{ proxy_pass http://app; }}
+                 location /half {{ proxy_pass http://half; }}
+                 location /variable {{ set $to app.test; proxy_pass http://$to:{port}; }}
+                 location /none {{ proxy_pass http://none.test; }}
+                 location /here {{ return 200 here; }} }}"
+        ),
+    );
+    let address = format!("127.0.0.1:{port} 200");
+    for (nth, target) in ["/name", "/group", "/half", "/variable", "/name"].into_iter().enumerate() {
+        assert_eq!(get(&server, target).text(), "me", "{target}");
+        assert_eq!(server.access_log(nth + 1).unwrap()[nth], address, "{target}");
+    }
+    // One that does not exist fails those who need it, and nobody else.
+    assert_eq!(get(&server, "/none").status, 502);
+    assert_eq!(get(&server, "/here").status, 200);
+    assert_eq!(server.access_log(7).unwrap()[5], "none.test 502");
+    server.wait_error_log("none.test could not be resolved (3: Host not found)").unwrap();
+}
+
+#[test]
+fn a_name_server_that_says_nothing_costs_what_it_may() {
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let dns = silent.local_addr().unwrap();
+    let server = start(
+        server(),
+        &format!(
+            "resolver {dns}; resolver_timeout 200ms;
+             server {{ listen 127.0.0.1:{{port}}; location / {{ proxy_pass http://app.test; }} }}"
+        ),
+    );
+    assert_eq!(get(&server, "/").status, 502);
+    server.wait_error_log("app.test could not be resolved (110: Operation timed out)").unwrap();
+    // Nobody is kept from anything else meanwhile.
+    assert!(wait::until(wait::PATIENCE, || server.connect().is_ok()));
+}

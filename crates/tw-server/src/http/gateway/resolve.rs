@@ -1,0 +1,111 @@
+//! The addresses of servers that have names. They are asked for when the first request needs them, and again when they hold no
+//! more; requests go on with those there are meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use tw_dns::ResolveError;
+use tw_rt::watch::Subject;
+use tw_upstream::{Address, Place, ServerId};
+
+use super::exchange::now_ms;
+use super::fault::Fault;
+use crate::core::location::Resolving;
+
+/// A server of a group that has a name.
+pub struct Named {
+    id: ServerId,
+    host: Arc<str>,
+    service: Option<Arc<str>>,
+    port: u16,
+    /// `resolve`: whether it is asked for again.
+    follows: bool,
+    /// Until when its addresses hold, in milliseconds; 0 until there are any.
+    until: AtomicU64,
+    is_asked: AtomicBool,
+}
+
+/// All servers of a group that have names.
+pub(crate) fn named(group: &tw_upstream::Group, follows: impl Fn(&str) -> bool) -> Vec<Named> {
+    let list = group.list();
+    let named = list.servers().iter().filter_map(|(id, server)| match &server.place {
+        Place::Fixed(_) => None,
+        Place::Named { host, service, port } => Some(Named {
+            id: *id,
+            host: host.clone(),
+            service: service.clone(),
+            port: *port,
+            follows: follows(&server.name),
+            until: AtomicU64::new(0),
+            is_asked: AtomicBool::new(false),
+        }),
+    });
+    named.collect()
+}
+
+/// Sees to it that servers with names have addresses, as far as names have any: waits the first time.
+pub(super) async fn ready(
+    names: &Arc<[Named]>,
+    group: &Arc<tw_upstream::Group>,
+    resolving: &Resolving,
+) -> Result<(), Fault> {
+    let mut failed = None;
+    for (at, named) in names.iter().enumerate() {
+        let until = named.until.load(Relaxed);
+        if until == 0 {
+            if let Err(error) = named.ask(group, resolving).await {
+                failed = Some(named.fault(error));
+            }
+        } else if named.follows && now_ms() >= until && !named.is_asked.swap(true, Relaxed) {
+            let (names, group, resolving) = (names.clone(), group.clone(), resolving.clone());
+            tw_rt::spawn_local(Subject { kind: "name", id: 0 }, async move {
+                let named = &names[at];
+                // Those there are go on being used.
+                let _ = named.ask(&group, &resolving).await;
+                named.is_asked.store(false, Relaxed);
+            });
+        }
+    }
+    match failed {
+        Some(fault) if group.list().peers().next().is_none() => Err(fault),
+        _ => Ok(()),
+    }
+}
+
+impl Named {
+    async fn ask(&self, group: &tw_upstream::Group, resolving: &Resolving) -> Result<(), ResolveError> {
+        let (resolver, timeout) = (&resolving.resolver, resolving.timeout);
+        let (addresses, expires): (Vec<Address>, _) = match &self.service {
+            None => {
+                let found = resolver.addresses(self.host.as_bytes(), timeout).await?;
+                let addresses = found.iter().map(|ip| tw_net::Addr::Inet((ip, self.port).into()).into());
+                (addresses.collect(), found.expires)
+            }
+            Some(service) => {
+                let found = resolver.services(service.as_bytes(), self.host.as_bytes(), timeout).await?;
+                let best = found.targets.iter().map(|target| target.priority).min();
+                let mut addresses = Vec::new();
+                for target in &found.targets {
+                    let Ok(of_target) = &target.addresses else { continue };
+                    addresses.extend(of_target.iter().map(|ip| Address {
+                        addr: tw_net::Addr::Inet((ip, target.port).into()),
+                        name: Some(String::from_utf8_lossy(target.name.as_bytes()).into()),
+                        weight: Some(u32::from(target.weight)),
+                        backup: Some(target.priority) != best,
+                    }));
+                }
+                (addresses, found.expires)
+            }
+        };
+        // A server that was removed meanwhile needs no addresses.
+        let _ = group.resolved(self.id, &addresses);
+        let holds = expires.saturating_duration_since(tw_rt::clock::now());
+        self.until.store(now_ms() + u64::try_from(holds.as_millis()).unwrap_or(u64::MAX / 2).max(1), Relaxed);
+        Ok(())
+    }
+
+    fn fault(&self, error: ResolveError) -> Fault {
+        let name = tw_dns::NotResolved { name: self.host.as_bytes(), error };
+        Fault::NoName(name.to_string().into())
+    }
+}
