@@ -30,7 +30,7 @@ const ATTEMPTS: u32 = 5;
 const FAMILY_WAIT: Duration = Duration::from_secs(1);
 /// How long half an answer holds.
 const HALF_TTL: Duration = Duration::from_secs(5);
-/// How long an address holds that needs no server.
+/// How long an address holds that needs no server, and the longest span that anything takes here.
 const FOREVER: Duration = Duration::from_secs(365 * 86_400);
 /// Servers of a service whose addresses are asked for at a time.
 const TARGETS_AT_ONCE: usize = 32;
@@ -143,7 +143,10 @@ pub struct Target {
 
 impl Resolver {
     /// A resolver that knows nothing yet. `stats` may be another one's as well.
-    pub fn new(settings: Settings, stats: Arc<Stats>) -> Arc<Self> {
+    pub fn new(mut settings: Settings, stats: Arc<Stats>) -> Arc<Self> {
+        // A time that cannot be represented would be a panic.
+        settings.valid = settings.valid.map(|span| span.min(FOREVER));
+        settings.attempt_timeout = settings.attempt_timeout.min(FOREVER);
         let servers = Servers::new(&settings.servers, clock::now());
         let shared = Shared { cache: Cache::new(cache::ENTRIES_MAX), flights: HashMap::new() };
         Arc::new(Self { settings, servers, stats, shared: Whole::new(shared), turn: AtomicUsize::new(0) })
@@ -167,7 +170,7 @@ impl Resolver {
         timeout: Duration,
     ) -> Result<Addresses, ResolveError> {
         self.stats.name.add(1);
-        let deadline = clock::now() + timeout;
+        let deadline = clock::now() + timeout.min(FOREVER);
         match self.without_servers(name) {
             Some(addresses) => Ok(addresses),
             None => {
@@ -186,7 +189,7 @@ impl Resolver {
         timeout: Duration,
     ) -> Result<Services, ResolveError> {
         self.stats.srv.add(1);
-        let deadline = clock::now() + timeout;
+        let deadline = clock::now() + timeout.min(FOREVER);
         let full = match service.contains(&b'.') {
             true => [service, b".", name].concat(),
             false => [b"_", service, b"._tcp.", name].concat(),

@@ -41,7 +41,7 @@ fn patient(servers: &[&DnsServer]) -> Settings {
 
 /// Settings for servers that may not answer.
 fn hasty(servers: &[&DnsServer]) -> Settings {
-    Settings { attempt_timeout: 30 * MS, attempts: 2, ..patient(servers) }
+    Settings { attempt_timeout: 500 * MS, attempts: 2, ..patient(servers) }
 }
 
 fn resolver(settings: Settings) -> Arc<Resolver> {
@@ -264,7 +264,7 @@ fn an_answer_over_tcp_that_is_none_is_an_error() {
         Carrier::Tcp if asked.name == "empty.example" => out.send(Vec::new()),
         Carrier::Tcp => {}
     });
-    let settings = Settings { attempts: 1, attempt_timeout: 100 * MS, ..patient(&[&server]) };
+    let settings = Settings { attempts: 1, attempt_timeout: 1000 * MS, ..patient(&[&server]) };
     let found = look_up(&resolver(settings), &["garbage.example", "empty.example", "closed.example"]);
     let expected = ["1: Format error", "1: Format error", "104: Connection reset by peer"];
     assert_eq!(found, expected.map(fails));
@@ -358,7 +358,7 @@ fn a_server_that_is_not_there_is_an_error_of_the_system() {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let addr = socket.local_addr().unwrap();
     socket.connect(addr).unwrap();
-    let settings = |servers| Settings { attempts: 1, attempt_timeout: 50 * MS, ..Settings::new(servers) };
+    let settings = |servers| Settings { attempts: 1, attempt_timeout: 500 * MS, ..Settings::new(servers) };
     assert_eq!(one(settings(vec![addr]), "a.example"), fails("111: Connection refused"));
     assert_eq!(one(settings(Vec::new()), "a.example"), fails("2: Server failure"));
     let good = DnsServer::start(|asked, out| out.send(asked.address(60, ADDR)));
@@ -408,7 +408,7 @@ fn answers_expire() {
 fn old_answers_are_used_when_no_server_answers() {
     let server = numbered(|n, asked| (n == 0).then(|| asked.address(60, ADDR)));
     let settings = Settings { valid: Some(20 * MS), attempts: 1, ..hasty(&[&server]) };
-    let settings = Settings { attempt_timeout: 200 * MS, ..settings };
+    let settings = Settings { attempt_timeout: 1000 * MS, ..settings };
     let (found, stale, resolver) = after_expiry(settings, 3);
     assert_eq!(found, [(); 4].map(|()| is(&["192.0.2.1"])));
     assert_eq!((stale, resolver.stats().stale.value()), (vec![false, true, true, true], 3));
@@ -576,4 +576,14 @@ fn servers_that_say_anything_at_all_never_hang_us() {
     let found = look_up(&resolver, &names);
     assert_eq!(found.len(), 300);
     assert!(found.iter().all(Result::is_err), "nothing has an address");
+}
+
+#[test]
+fn spans_may_be_as_long_as_anybody_writes() {
+    let server = DnsServer::start(|asked, out| out.send(asked.address(60, ADDR)));
+    let longest =
+        Settings { valid: Some(Duration::MAX), attempt_timeout: Duration::MAX, ..patient(&[&server]) };
+    let resolver = resolver(longest);
+    let found = on_loop(move || async move { text(resolver.addresses(b"a.example", Duration::MAX).await) });
+    assert_eq!(found, is(&["192.0.2.1"]));
 }
