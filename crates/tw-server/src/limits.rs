@@ -19,6 +19,7 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
         ("heads of requests", server::LIMITS.to_vec()),
         ("heads of upstream responses", tw_http::origin::LIMITS.to_vec()),
         ("groups of upstream servers", tw_upstream::LIMITS.to_vec()),
+        ("names", tw_dns::LIMITS.concat()),
         (
             "bodies, and what follows a response",
             [&[tw_http::chunked::LIMITS], location::LIMITS].concat().concat(),
