@@ -11,7 +11,7 @@ use tw_testkit::ports::{self, Port};
 use tw_testkit::process::Group;
 use tw_testkit::{Client, TempDir, wait};
 
-use super::exec::{Place, SELF};
+use super::exec::{Pages, Place, SELF};
 use super::options::Options;
 use super::{Outcome, home};
 use crate::root;
@@ -54,6 +54,8 @@ impl Binary {
 pub(super) struct Contestant {
     pub(super) name: String,
     program: Program,
+    /// Pages of its own, whatever the place says.
+    pages: Option<Pages>,
 }
 
 #[derive(Debug, Clone)]
@@ -143,7 +145,7 @@ impl Contestant {
             server: server.to_owned(),
             loops: Loops::default(),
         };
-        Self { name: name.to_owned(), program }
+        Self { name: name.to_owned(), program, pages: None }
     }
 
     /// The same with several loops or workers, directives for `events {}` and parameters of `listen`.
@@ -163,6 +165,12 @@ impl Contestant {
         self
     }
 
+    /// The same with small pages of memory only, in every place.
+    pub(super) fn with_small_pages(mut self) -> Self {
+        self.pages = Some(Pages::Small);
+        self
+    }
+
     /// Whether it tells about its loops.
     pub(super) fn has_metrics(&self) -> bool {
         matches!(&self.program, Program::Server { binary, .. } if binary.is_tailwater())
@@ -170,22 +178,31 @@ impl Contestant {
 
     /// The physical limit.
     pub(super) fn bare_loop(response: Vec<u8>) -> Self {
-        Self { name: "bare epoll loop".to_owned(), program: Program::BareLoop { response } }
+        Self { name: "bare epoll loop".to_owned(), program: Program::BareLoop { response }, pages: None }
     }
 
     /// A loop of our own: `xtask bench WORD` with its port and these arguments.
     pub(super) fn own_loop(name: &str, word: &'static str, args: &[String]) -> Self {
-        Self { name: name.to_owned(), program: Program::Loop { name: word, args: args.to_vec() } }
+        Self {
+            name: name.to_owned(),
+            program: Program::Loop { name: word, args: args.to_vec() },
+            pages: None,
+        }
     }
 
     /// Another program: `PATH ARGS CONF`, with [`PORT`] in its configuration replaced.
     pub(super) fn other(name: &str, path: &Path, args: &'static [&'static str], conf: String) -> Self {
-        Self { name: name.to_owned(), program: Program::Other { path: path.to_owned(), args, conf } }
+        Self {
+            name: name.to_owned(),
+            program: Program::Other { path: path.to_owned(), args, conf },
+            pages: None,
+        }
     }
 
     /// Starts it in a place and waits until it listens.
     pub(super) fn start(&self, place: &Place) -> Outcome<Running> {
         let (prefix, port) = prepare()?;
+        let place = Place { pages: self.pages.unwrap_or(place.pages), ..place.clone() };
         let mut command = match &self.program {
             Program::Server { binary, http, server, loops } => {
                 let mut command = place.command(&binary.path);

@@ -15,13 +15,14 @@ use serde_json::Value;
 use self::contestants::{HAPROXY, NGINX, NO_REQUEST_BUFFER, NO_TEMP_FILE, OURS, Proxies, RELAY};
 use self::origin::{FILES, UPLOAD};
 use super::Outcome;
-use super::contestant::Contestant;
 use super::options::Options;
 use super::report::{Limit, Report, Table, Target, number, span};
 use super::static_files::{Case, Plan, Score, cpu_ratio, measure, of, warn_if_busy};
 
 const OURS_NO_FILE: &str = "ours, no temp file";
 const NGINX_NO_FILE: &str = "nginx, no temp file";
+/// Shows how much of its memory is what the allocator rounds up to huge pages.
+const OURS_SMALL: &str = "ours, small pages";
 /// Connections of the load with large bodies.
 const LARGE_CONNECTIONS: usize = 16;
 const UPLOAD_SIZE: usize = 1 << 20;
@@ -132,6 +133,7 @@ fn downloads(
     (path, size): (&'static str, usize),
 ) -> Outcome {
     let mut contestants = proxies.all("");
+    contestants.push(proxies.ours(OURS_SMALL, "").with_small_pages());
     contestants.push(proxies.ours(OURS_NO_FILE, NO_TEMP_FILE));
     contestants.push(proxies.nginx(NGINX_NO_FILE, NO_TEMP_FILE));
     let title = format!("1 MiB, {LARGE_CONNECTIONS} connections");
@@ -145,18 +147,25 @@ fn downloads(
     };
     let results = measure(&case, plan)?;
     whole(&results, size)?;
-    large_report(report, &case, size, &results, &[(OURS, NGINX), (OURS_NO_FILE, NGINX_NO_FILE)]);
+    large_report(
+        report,
+        &case,
+        size,
+        &results,
+        &[(OURS, NGINX), (OURS_SMALL, NGINX), (OURS_NO_FILE, NGINX_NO_FILE)],
+    );
     Ok(())
 }
 
 /// The same with a large body of the request, taken whole before it is sent on, and sent on while it comes.
 fn uploads(report: &mut Report, proxies: &Proxies, plan: &Plan) -> Outcome {
-    let buffered = vec![proxies.ours(OURS, ""), proxies.nginx(NGINX, "")];
-    let kinds: [(&str, Vec<Contestant>); 2] =
-        [("POST 1 MiB, buffered", buffered), ("POST 1 MiB, not buffered", proxies.all(NO_REQUEST_BUFFER))];
-    for (title, contestants) in kinds {
+    let small = |http| proxies.ours(OURS_SMALL, http).with_small_pages();
+    let buffered = vec![proxies.ours(OURS, ""), proxies.nginx(NGINX, ""), small("")];
+    let mut streamed = proxies.all(NO_REQUEST_BUFFER);
+    streamed.push(small(NO_REQUEST_BUFFER));
+    for (title, contestants) in [("buffered", buffered), ("not buffered", streamed)] {
         let case = Case {
-            title: format!("{title}, {LARGE_CONNECTIONS} connections"),
+            title: format!("POST 1 MiB, {title}, {LARGE_CONNECTIONS} connections"),
             path: UPLOAD,
             connections: LARGE_CONNECTIONS,
             script: format!("wrk.method = \"POST\"\nwrk.body = string.rep(\"x\", {UPLOAD_SIZE})\n"),
@@ -164,7 +173,7 @@ fn uploads(report: &mut Report, proxies: &Proxies, plan: &Plan) -> Outcome {
             contestants,
         };
         let results = measure(&case, plan)?;
-        large_report(report, &case, UPLOAD_SIZE, &results, &[(OURS, NGINX)]);
+        large_report(report, &case, UPLOAD_SIZE, &results, &[(OURS, NGINX), (OURS_SMALL, NGINX)]);
     }
     Ok(())
 }
