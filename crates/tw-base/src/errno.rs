@@ -30,6 +30,29 @@ impl fmt::Display for Errno {
     }
 }
 
+impl Errno {
+    /// The same for a sentence: `permission denied`.
+    pub fn words(self) -> impl fmt::Display {
+        Words(self)
+    }
+}
+
+struct Words(Errno);
+
+impl fmt::Display for Words {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(Errno(number)) = *self;
+        match text(number).map(|text| (text.split_at(1), text)) {
+            // An abbreviation stays one.
+            Some((_, text)) if text.as_bytes().get(1).is_some_and(u8::is_ascii_uppercase) => {
+                f.write_str(text)
+            }
+            Some(((first, rest), _)) => write!(f, "{}{rest}", first.to_ascii_lowercase()),
+            None => write!(f, "unknown error {number}"),
+        }
+    }
+}
+
 /// The text of an error number, if it is one of Linux's.
 fn text(number: i32) -> Option<&'static str> {
     let index = usize::try_from(number).ok()?.checked_sub(1)?;
@@ -201,6 +224,8 @@ mod tests {
         assert_eq!(Errno(2).to_string(), "2: No such file or directory");
         assert_eq!(Errno(28).to_string(), "28: No space left on device");
         assert_eq!(Errno(4000).to_string(), "4000: Unknown error 4000");
+        assert_eq!(Errno(111).words().to_string(), "connection refused");
+        assert_eq!(Errno(4000).words().to_string(), "unknown error 4000");
         assert_eq!(Errno::from(&io::Error::other("odd")).to_string(), "5: Input/output error");
     }
 }

@@ -70,6 +70,7 @@ pub(super) async fn respond<C: Codec>(
         }
         Err(fault) => {
             r.log(Level::Error, format_args!("{}", fault.line(Stage::ReadingBody)));
+            r.facts.upstream.note(&fault);
             Outcome::Status(502)
         }
     }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use tw_upstream::Peer;
 
 use super::codec::Answer;
+use super::fault::Fault;
 
 /// The servers that a request was sent to, in order, and the last answer.
 #[derive(Default)]
@@ -28,6 +29,8 @@ pub struct Attempt {
     pub(crate) to: To,
     /// The status of its answer, or the one of what went wrong; 0 if there is none yet.
     pub status: u16,
+    /// What was wrong, in some words.
+    pub(crate) fault: Option<Box<str>>,
     begun: Instant,
     pub(crate) connected: Option<Duration>,
     pub(crate) header: Option<Duration>,
@@ -69,6 +72,7 @@ impl Upstream {
         self.attempts.push(Attempt {
             to,
             status: 0,
+            fault: None,
             begun: tw_rt::clock::now(),
             connected: None,
             header: None,
@@ -77,6 +81,13 @@ impl Upstream {
             received: 0,
             length: 0,
         });
+    }
+
+    /// Notes what is wrong with the server that was asked last.
+    pub(super) fn note(&mut self, fault: &Fault) {
+        if let Some(attempt) = self.attempts.last_mut() {
+            attempt.fault = fault.cause().map(|cause| cause.to_string().into());
+        }
     }
 
     pub(super) fn current(&mut self) -> Option<&mut Attempt> {

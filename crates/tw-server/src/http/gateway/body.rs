@@ -316,6 +316,9 @@ impl Ended {
                 format_args!("upstream sent more data than specified in \"Content-Length\" header {stage}"),
             );
         }
-        self.how.map_err(|fault| r.log(Level::Error, format_args!("{}", fault.line(Stage::ReadingBody))))
+        self.how.map_err(|fault| {
+            r.log(Level::Error, format_args!("{}", fault.line(Stage::ReadingBody)));
+            r.facts.upstream.note(&fault);
+        })
     }
 }

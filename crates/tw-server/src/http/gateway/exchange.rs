@@ -167,6 +167,7 @@ async fn seek<C: Codec + Clone>(r: &mut Request, order: &Order<'_, C>) -> Result
             attempt.end();
             attempt.status = fault.status();
         }
+        r.facts.upstream.note(&fault);
         if let Some(level) = fault.level() {
             r.log(level, format_args!("{}", fault.line(stage)));
         }

@@ -91,6 +91,11 @@ impl Fault {
         }
     }
 
+    /// What is wrong with the server, in some words: `connection refused`. `None` if it has answered.
+    pub fn cause(&self) -> Option<impl fmt::Display + '_> {
+        (!matches!(self, Self::Status(_))).then_some(Cause(self))
+    }
+
     /// Its line, without who asked for what.
     pub fn line(&self, stage: Stage) -> impl fmt::Display + '_ {
         Line { fault: self, stage }
@@ -111,6 +116,28 @@ fn is_crit(errno: i32) -> bool {
         E::TIMEDOUT,
     ];
     !known.iter().any(|known| known.raw_os_error() == errno)
+}
+
+struct Cause<'a>(&'a Fault);
+
+impl fmt::Display for Cause<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = |error: &io::Error| Errno::from(error).words();
+        match self.0 {
+            Fault::Connect(error) | Fault::Receive(error) => write!(f, "{}", words(error)),
+            Fault::Send(error) => write!(f, "request not taken: {}", words(error)),
+            Fault::ConnectTimeout => f.write_str("no connection in time"),
+            Fault::SendTimeout => f.write_str("request not taken in time"),
+            Fault::ReceiveTimeout => f.write_str("no answer in time"),
+            Fault::Closed => f.write_str("connection closed before the answer was complete"),
+            Fault::Invalid(what) => f.write_str(what),
+            Fault::Status(status) => write!(f, "status {status}"),
+            Fault::NoPeer => {
+                f.write_str("no server may be asked, because all are down or have failed lately")
+            }
+            Fault::NoName(why) => f.write_str(why),
+        }
+    }
 }
 
 struct Line<'a> {

@@ -71,6 +71,11 @@ pub(super) const VARIABLES: &[VarDef] = &[
         },
         "Name of the upstream server that was asked last, as the configuration has it.",
     ),
+    VarDef::one(
+        "upstream_faults",
+        faults,
+        "What was wrong with the upstream servers that were asked: `192.0.2.1:80: connection refused`, semicolons between.",
+    ),
     VarDef::family(
         "upstream_http_",
         |r, name, out| put_fields(out, r.facts.upstream.answer.fields.iter(), name),
@@ -95,6 +100,21 @@ fn each(r: &Request, out: &mut Vec<u8>, put_one: impl Fn(&Attempt, &mut Vec<u8>)
         }
     }
     if attempts.is_empty() { Value::Missing } else { Value::Found }
+}
+
+fn faults(r: &Request, out: &mut Vec<u8>) -> Value {
+    let mut found = Value::Missing;
+    for attempt in &r.facts.upstream.attempts {
+        let Some(fault) = &attempt.fault else { continue };
+        if found == Value::Found {
+            out.extend_from_slice(b"; ");
+        }
+        for part in [attempt.to.text(), ": ", fault] {
+            out.extend_from_slice(part.as_bytes());
+        }
+        found = Value::Found;
+    }
+    found
 }
 
 fn cookie(r: &Request, name: &[u8], out: &mut Vec<u8>) -> Value {
