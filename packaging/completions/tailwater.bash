@@ -18,6 +18,14 @@ _tailwater() {
         if [[ $word == -* ]]; then _tailwater_words '-l --listen --spa --compress --auth -? -h --help'; else _tailwater_names -d; fi
         return
     fi
+    if ((COMP_CWORD > 1)) && [[ ${COMP_WORDS[1]} == proxy ]]; then
+        case $before in
+            -l | --listen) COMPREPLY=(); return ;;
+            --timeout) COMPREPLY=(); return ;;
+        esac
+        if [[ $word == -* ]]; then _tailwater_words '-l --listen --change-host --timeout -? -h --help'; else _tailwater_words 'http:// unix:'; fi
+        return
+    fi
     case $before in
         --explain) COMPREPLY=(); return ;;
         -s) _tailwater_words 'stop quit reopen reload'; return ;;
@@ -26,9 +34,9 @@ _tailwater() {
         -c) _tailwater_names -f; return ;;
         -g) COMPREPLY=(); return ;;
     esac
-    local serve=
-    ((COMP_CWORD > 1)) || serve=serve
-    _tailwater_words "-? -h --help -v --version -V -t -T --explain -q -s -p -e -c -g $serve"
+    local commands=
+    ((COMP_CWORD > 1)) || commands='serve proxy'
+    _tailwater_words "-? -h --help -v --version -V -t -T --explain -q -s -p -e -c -g $commands"
 }
 
 complete -F _tailwater tailwater

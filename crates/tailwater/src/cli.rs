@@ -1,4 +1,4 @@
-//! The command line: nginx's options, read as nginx reads them, and `serve`.
+//! The command line: nginx's options, read as nginx reads them, `serve` and `proxy`.
 //!
 //! Options may be combined (`-tq`), and a value may follow its option at once (`-c/etc/nginx.conf`) or as the next word.
 
@@ -13,6 +13,10 @@ pub(crate) enum Command {
     Serve(ServeOptions),
     /// Say how to use `serve`.
     ServeHelp,
+    /// Pass requests on without a configuration file.
+    Proxy(ProxyOptions),
+    /// Say how to use `proxy`.
+    ProxyHelp,
 }
 
 /// nginx's options.
@@ -116,6 +120,29 @@ pub(crate) enum Coding {
     Compressed,
 }
 
+/// Words of `tailwater proxy`.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct ProxyOptions {
+    /// The servers that answer; at least one.
+    pub(crate) urls: Vec<Vec<u8>>,
+    /// Where to listen.
+    pub(crate) listen: Option<Vec<u8>>,
+    /// Which `Host` the servers get.
+    pub(crate) host: SentHost,
+    /// How long a server may be silent.
+    pub(crate) timeout: Option<Vec<u8>>,
+}
+
+/// Which `Host` the servers of `proxy` get.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum SentHost {
+    /// The client's.
+    #[default]
+    Client,
+    /// `--change-host`: the one of the URL.
+    Origin,
+}
+
 /// Why a command line is refused. Displays in nginx's words.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct UsageError {
@@ -139,10 +166,16 @@ impl fmt::Display for UsageError {
 /// Reads the words after the program's name.
 pub(crate) fn parse(words: impl IntoIterator<Item = Vec<u8>>) -> Result<Command, UsageError> {
     let mut words = words.into_iter().peekable();
-    match words.next_if(|word| word == b"serve") {
-        Some(_) => parse_serve(words)
-            .map_err(|error| UsageError { hint: "tailwater serve --help lists the options".into(), ..error }),
-        None => parse_main(words).map(Command::Main),
+    let of = |command: &str| {
+        let hint = format!("tailwater {command} --help lists the options");
+        |error| UsageError { hint, ..error }
+    };
+    if words.next_if(|word| word == b"serve").is_some() {
+        parse_serve(words).map_err(of("serve"))
+    } else if words.next_if(|word| word == b"proxy").is_some() {
+        parse_proxy(words).map_err(of("proxy"))
+    } else {
+        parse_main(words).map(Command::Main)
     }
 }
 
@@ -234,15 +267,8 @@ impl Order {
 fn parse_serve(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, UsageError> {
     let mut options = ServeOptions::default();
     while let Some(word) = words.next() {
-        let (name, inline) = match word.iter().position(|byte| *byte == b'=') {
-            Some(at) if word.starts_with(b"--") => (&word[..at], Some(word[at + 1..].to_vec())),
-            _ => (&word[..], None),
-        };
-        let mut value = |what: &str| {
-            let missing =
-                || UsageError::new(format!("option \"{}\" requires {what}", String::from_utf8_lossy(name)));
-            inline.clone().or_else(|| words.next()).ok_or_else(missing)
-        };
+        let Long { name, inline } = Long::of(&word);
+        let mut value = |what| Long { name, inline }.value(&mut words, what);
         match name {
             b"--listen" | b"-l" => options.listen = Some(value("an address")?),
             b"--auth" => options.auth = Some(value("USER:PASSWORD")?),
@@ -258,6 +284,50 @@ fn parse_serve(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usag
     Ok(Command::Serve(options))
 }
 
+fn parse_proxy(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, UsageError> {
+    let mut options = ProxyOptions::default();
+    while let Some(word) = words.next() {
+        let Long { name, inline } = Long::of(&word);
+        let mut value = |what| Long { name, inline }.value(&mut words, what);
+        match name {
+            b"--listen" | b"-l" => options.listen = Some(value("an address")?),
+            b"--timeout" => options.timeout = Some(value("a time")?),
+            _ if inline.is_some() => return Err(invalid(&word)),
+            b"-h" | b"-?" | b"--help" => return Ok(Command::ProxyHelp),
+            b"--change-host" => options.host = SentHost::Origin,
+            [b'-', ..] => return Err(invalid(&word)),
+            _ => options.urls.push(word),
+        }
+    }
+    match options.urls.is_empty() {
+        true => Err(UsageError::new("no URL: where are the requests to go?")),
+        false => Ok(Command::Proxy(options)),
+    }
+}
+
+/// A word of a command with long options, perhaps with its value: `--name=value`.
+#[derive(Clone, Copy)]
+struct Long<'a> {
+    name: &'a [u8],
+    inline: Option<&'a [u8]>,
+}
+
+impl<'a> Long<'a> {
+    fn of(word: &'a [u8]) -> Self {
+        match word.iter().position(|byte| *byte == b'=') {
+            Some(at) if word.starts_with(b"--") => Self { name: &word[..at], inline: Some(&word[at + 1..]) },
+            _ => Self { name: word, inline: None },
+        }
+    }
+
+    /// The value: behind the equals sign, or the next word.
+    fn value(self, words: &mut impl Iterator<Item = Vec<u8>>, what: &str) -> Result<Vec<u8>, UsageError> {
+        let missing =
+            || UsageError::new(format!("option \"{}\" requires {what}", String::from_utf8_lossy(self.name)));
+        self.inline.map(<[u8]>::to_vec).or_else(|| words.next()).ok_or_else(missing)
+    }
+}
+
 fn invalid(word: &[u8]) -> UsageError {
     UsageError::new(format!("invalid option: \"{}\"", String::from_utf8_lossy(word)))
 }
@@ -265,6 +335,7 @@ fn invalid(word: &[u8]) -> UsageError {
 /// A word that is neither an option nor the value of one.
 fn stray(word: &[u8]) -> UsageError {
     let text = String::from_utf8_lossy(word);
+    const COMMANDS: [&str; 2] = ["serve", "proxy"];
     const ORDERS: [&str; 4] = ["stop", "quit", "reopen", "reload"];
     let meant = match &*text {
         "restart" => Some("-s reload".to_owned()),
@@ -274,9 +345,10 @@ fn stray(word: &[u8]) -> UsageError {
         "version" => Some("-v".to_owned()),
         _ if text.ends_with(".conf") => Some(format!("-c {text}")),
         "." | ".." => Some(format!("tailwater serve {text}")),
+        _ if text.contains("://") => Some(format!("tailwater proxy {text}")),
         _ if text.contains('/') => Some(format!("tailwater serve {text}")),
-        _ => match tw_conf::nearest(&text, ["serve"].into_iter().chain(ORDERS)) {
-            Some("serve") => Some("tailwater serve".to_owned()),
+        _ => match tw_conf::nearest(&text, COMMANDS.into_iter().chain(ORDERS)) {
+            Some(command) if COMMANDS.contains(&command) => Some(format!("tailwater {command}")),
             Some(order) => Some(format!("-s {order}")),
             None => None,
         },
@@ -361,18 +433,57 @@ mod tests {
     }
 
     #[test]
+    fn proxying() {
+        let some = |text: &str| Some(text.as_bytes().to_vec());
+        let urls = |urls: &[&str]| urls.iter().map(|url| url.as_bytes().to_vec()).collect::<Vec<_>>();
+        for (line, expected) in [
+            ("proxy 1", ProxyOptions { urls: urls(&["1"]), ..ProxyOptions::default() }),
+            (
+                "proxy a b -l 1",
+                ProxyOptions { urls: urls(&["a", "b"]), listen: some("1"), ..ProxyOptions::default() },
+            ),
+            (
+                "proxy --change-host http://a/?b=c --timeout=1s",
+                ProxyOptions {
+                    urls: urls(&["http://a/?b=c"]),
+                    host: SentHost::Origin,
+                    timeout: some("1s"),
+                    ..ProxyOptions::default()
+                },
+            ),
+        ] {
+            assert_eq!(parsed(line), Ok(Command::Proxy(expected)), "{line}");
+        }
+        assert_eq!(parsed("proxy a --help"), Ok(Command::ProxyHelp));
+    }
+
+    #[test]
     fn every_option_has_a_record_and_every_record_is_an_option() {
         use crate::options::{self, Kind, Opt};
         let known = |options: &[Opt], line: &str| {
             let name = line.rsplit(' ').next().unwrap_or_default();
             options.iter().find(|option| option.names.contains(&name)).map(|option| option.value.is_some())
         };
-        let long = ["help", "version", "explain", "listen", "spa", "compress", "auth", "quiet"]
-            .map(|name| format!("--{name}"));
+        let long = [
+            "help",
+            "version",
+            "explain",
+            "listen",
+            "spa",
+            "compress",
+            "auth",
+            "quiet",
+            "change-host",
+            "timeout",
+        ]
+        .map(|name| format!("--{name}"));
         let short = ('!'..='~').filter(|c| !matches!(c, '-' | '=')).map(|c| format!("-{c}"));
         for name in short.chain(long) {
-            for (options, line) in [(options::MAIN, name.clone()), (options::SERVE, format!("serve {name}"))]
-            {
+            for (options, line) in [
+                (options::MAIN, name.clone()),
+                (options::SERVE, format!("serve {name}")),
+                (options::PROXY, format!("proxy 1 {name}")),
+            ] {
                 let takes_value = match parsed(&line) {
                     Ok(_) => Some(false),
                     Err(error) => error.contains(" requires ").then_some(true),
@@ -380,7 +491,9 @@ mod tests {
                 assert_eq!(takes_value, known(options, &line), "{line}");
             }
         }
-        for (begin, options) in [("", options::MAIN), ("serve ", options::SERVE)] {
+        for (begin, options) in
+            [("", options::MAIN), ("serve ", options::SERVE), ("proxy 1 ", options::PROXY)]
+        {
             for option in options {
                 let values = match option.value.as_ref().map(|value| value.kind) {
                     None => &[""][..],
@@ -418,6 +531,9 @@ mod tests {
             ("serve --listen", "option \"--listen\" requires an address"),
             ("serve --auth", "option \"--auth\" requires USER:PASSWORD"),
             ("serve --spa=1", "invalid option: \"--spa=1\""),
+            ("proxy", "no URL: where are the requests to go?"),
+            ("proxy -x", "invalid option: \"-x\""),
+            ("proxy a --timeout", "option \"--timeout\" requires a time"),
         ] {
             assert_eq!(parsed(line), Err(expected.to_owned()), "{line}");
         }
@@ -432,6 +548,8 @@ mod tests {
             ("relaod", Some("-s reload")),
             ("/srv/www", Some("tailwater serve /srv/www")),
             ("sevre", Some("tailwater serve")),
+            ("porxy", Some("tailwater proxy")),
+            ("http://a/", Some("tailwater proxy http://a/")),
             ("my.conf", Some("-c my.conf")),
             ("./public/", Some("tailwater serve ./public/")),
             ("nonsense", None),
@@ -441,5 +559,6 @@ mod tests {
             assert_eq!(hint(line), format!("{meant}tailwater -h lists the options"), "{line}");
         }
         assert_eq!(hint("serve -x"), "tailwater serve --help lists the options");
+        assert_eq!(hint("proxy"), "tailwater proxy --help lists the options");
     }
 }

@@ -13,7 +13,9 @@ mod faults;
 mod master;
 mod options;
 mod process;
+mod proxy;
 mod serve;
+mod session;
 mod sockets;
 mod user;
 mod version;
@@ -44,15 +46,19 @@ fn main() -> ExitCode {
     match cli::parse(words) {
         Ok(Command::Main(options)) => main_command(&options),
         Ok(Command::Serve(options)) => serve::serve(&options),
-        Ok(Command::ServeHelp) => {
-            console::print(&version::serve_help());
-            ExitCode::SUCCESS
-        }
+        Ok(Command::Proxy(options)) => proxy::proxy(&options),
+        Ok(Command::ServeHelp) => help(&version::serve_help()),
+        Ok(Command::ProxyHelp) => help(&version::proxy_help()),
         Err(error) => {
             Console::new().plain(format_args!("{error}\n    = {}", error.hint));
             ExitCode::FAILURE
         }
     }
+}
+
+fn help(text: &str) -> ExitCode {
+    console::print(text);
+    ExitCode::SUCCESS
 }
 
 fn main_command(options: &Options) -> ExitCode {

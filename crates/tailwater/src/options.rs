@@ -118,3 +118,31 @@ pub(crate) const SERVE: &[Opt] = &[
     ),
     flag(&["-?", "-h", "--help"], "this help", ""),
 ];
+
+/// What `proxy` is for, after what it is called with.
+pub(crate) const PROXY_ABOUT: &str = "Passes requests on to the servers at these URLs (http://host:port, host:port, a port \
+     of this machine, or unix:path) until Ctrl-C. Several are asked in turn, and one that fails is left out for a second. \
+     They get the Host of the client, X-Forwarded-For, X-Forwarded-Proto, X-Forwarded-Host and X-Real-IP; WebSockets \
+     pass. What is wrong with a server is said on standard error.";
+
+/// The options of `tailwater proxy URL...`.
+pub(crate) const PROXY: &[Opt] = &[
+    with(
+        &["-l", "--listen"],
+        ("address", Kind::Text),
+        "port, address or address:port (default: 127.0.0.1:8080, or the next free port)",
+        "A port alone is on the loopback interface; 0.0.0.0 opens it to other machines.",
+    ),
+    flag(
+        &["--change-host"],
+        "send the host of the URL as Host, for servers that look at it",
+        "The client's is still in X-Forwarded-Host. Redirections to the URL lead here.",
+    ),
+    with(
+        &["--timeout"],
+        ("time", Kind::Text),
+        "how long a server may be silent (default: 60s); tunnels, as of WebSockets: an hour",
+        "A number is of seconds; 500ms, 5m and 1h are other units.",
+    ),
+    flag(&["-?", "-h", "--help"], "this help", ""),
+];

@@ -133,8 +133,9 @@ pub(crate) fn text(show: Show) -> String {
         Show::Help => {
             let _ = write!(
                 text,
-                "{}       tailwater serve [directory] [options]\n\nOptions:\n{}\n\
-                 tailwater serve needs no configuration file: see tailwater serve --help\n\n",
+                "{}       tailwater serve [directory] [options]\n       tailwater proxy URL... [options]\n\nOptions:\n{}\n\
+                 tailwater serve and tailwater proxy need no configuration file: see\n\
+                 tailwater serve --help and tailwater proxy --help\n\n",
                 usage("Usage: tailwater", options::MAIN),
                 listed(options::MAIN)
             );
@@ -148,6 +149,13 @@ pub(crate) fn serve_help() -> String {
     let about = wrapped(options::SERVE_ABOUT, "", "");
     let usage = usage("Usage: tailwater serve [directory]", options::SERVE);
     format!("{usage}\n{about}\nOptions:\n{}", listed(options::SERVE))
+}
+
+/// The text of `proxy --help`, for standard error.
+pub(crate) fn proxy_help() -> String {
+    let about = wrapped(options::PROXY_ABOUT, "", "");
+    let usage = usage("Usage: tailwater proxy URL...", options::PROXY);
+    format!("{usage}\n{about}\nOptions:\n{}", listed(options::PROXY))
 }
 
 /// Columns of a help text.
@@ -249,7 +257,11 @@ mod tests {
 
     #[test]
     fn help_fits_a_terminal_and_names_every_option() {
-        let texts = [(text(Show::Help), options::MAIN), (serve_help(), options::SERVE)];
+        let texts = [
+            (text(Show::Help), options::MAIN),
+            (serve_help(), options::SERVE),
+            (proxy_help(), options::PROXY),
+        ];
         for (text, options) in texts {
             assert!(text.lines().all(|line| line.chars().count() <= COLUMNS), "{text}");
             for option in options {

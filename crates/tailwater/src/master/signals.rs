@@ -200,7 +200,7 @@ impl Master {
             self.tell_end(limit);
             self.quit();
             if self.mode == Mode::Session && self.serving.connections() > 0 {
-                crate::serve::say_draining();
+                crate::session::say_draining();
             }
         }
         State::Draining

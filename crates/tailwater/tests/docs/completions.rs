@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
-use crate::options::{Kind, MAIN, Opt, SERVE};
+use crate::options::{Kind, MAIN, Opt, PROXY, SERVE};
 use crate::{NOTE, check_file};
 
 const SERVE_DOC: &str = "serve a directory without a configuration file";
+const PROXY_DOC: &str = "pass requests on without a configuration file";
 
 /// All ways to write options.
 fn names(options: &[Opt]) -> String {
@@ -47,25 +48,30 @@ _tailwater_names() {
 
 _tailwater() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
-    if ((COMP_CWORD > 1)) && [[ ${COMP_WORDS[1]} == serve ]]; then
-        case $before in
 ",
     );
-    let mut values = String::new();
-    bash_values(SERVE, &mut values);
-    values.lines().for_each(|line| writeln!(out, "    {line}").unwrap());
-    out.push_str("        esac\n");
+    for (command, options, others) in
+        [("serve", SERVE, "_tailwater_names -d"), ("proxy", PROXY, "_tailwater_words 'http:// unix:'")]
+    {
+        writeln!(out, "    if ((COMP_CWORD > 1)) && [[ ${{COMP_WORDS[1]}} == {command} ]]; then").unwrap();
+        out.push_str("        case $before in\n");
+        let mut values = String::new();
+        bash_values(options, &mut values);
+        values.lines().for_each(|line| writeln!(out, "    {line}").unwrap());
+        out.push_str("        esac\n");
+        let words = format!("_tailwater_words '{}'", names(options));
+        writeln!(out, "        if [[ $word == -* ]]; then {words}; else {others}; fi").unwrap();
+        out.push_str("        return\n    fi\n");
+    }
+    out.push_str("    case $before in\n");
+    bash_values(MAIN, &mut out);
+    out.push_str("    esac\n    local commands=\n    ((COMP_CWORD > 1)) || commands='serve proxy'\n");
     writeln!(
         out,
-        "        if [[ $word == -* ]]; then _tailwater_words '{}'; else _tailwater_names -d; fi",
-        names(SERVE)
+        "    _tailwater_words \"{} $commands\"\n}}\n\ncomplete -F _tailwater tailwater",
+        names(MAIN)
     )
     .unwrap();
-    out.push_str("        return\n    fi\n    case $before in\n");
-    bash_values(MAIN, &mut out);
-    out.push_str("    esac\n    local serve=\n    ((COMP_CWORD > 1)) || serve=serve\n");
-    writeln!(out, "    _tailwater_words \"{} $serve\"\n}}\n\ncomplete -F _tailwater tailwater", names(MAIN))
-        .unwrap();
     check_file("packaging/completions/tailwater.bash", &out);
 }
 
@@ -94,13 +100,19 @@ fn zsh_options(options: &[Opt], out: &mut String) {
 #[test]
 fn completions_for_zsh_are_documented() {
     let mut out = format!("#compdef tailwater\n# {NOTE}\n\n_tailwater() {{\n");
-    out.push_str("    if ((CURRENT > 2)) && [[ $words[2] == serve ]]; then\n        shift words\n        ((CURRENT--))\n");
-    out.push_str("        _arguments \\\n");
-    zsh_options(SERVE, &mut out);
-    out.push_str("            '1:directory:_files -/'\n    else\n        _arguments -s \\\n");
+    for (at, (command, options, others)) in
+        [("serve", SERVE, "1:directory:_files -/"), ("proxy", PROXY, "*:URL:_urls")].into_iter().enumerate()
+    {
+        let branch = if at == 0 { "if" } else { "elif" };
+        writeln!(out, "    {branch} ((CURRENT > 2)) && [[ $words[2] == {command} ]]; then").unwrap();
+        out.push_str("        shift words\n        ((CURRENT--))\n        _arguments \\\n");
+        zsh_options(options, &mut out);
+        writeln!(out, "            '{others}'").unwrap();
+    }
+    out.push_str("    else\n        _arguments -s \\\n");
     zsh_options(MAIN, &mut out);
-    writeln!(out, "            '1::command:((serve\\:\"{SERVE_DOC}\"))'\n    fi\n}}\n\n_tailwater \"$@\"")
-        .unwrap();
+    let commands = format!("serve\\:\"{SERVE_DOC}\" proxy\\:\"{PROXY_DOC}\"");
+    writeln!(out, "            '1::command:(({commands}))'\n    fi\n}}\n\n_tailwater \"$@\"").unwrap();
     check_file("packaging/completions/_tailwater", &out);
 }
 
@@ -128,9 +140,11 @@ fn fish_options(options: &[Opt], condition: &str, out: &mut String) {
 fn completions_for_fish_are_documented() {
     let mut out = format!("# {NOTE}\n\ncomplete -c tailwater -f\n");
     writeln!(out, "complete -c tailwater -n __fish_is_first_token -a serve -d '{SERVE_DOC}'").unwrap();
-    let is_serve = "__fish_seen_subcommand_from serve";
-    fish_options(MAIN, &format!("not {is_serve}"), &mut out);
+    writeln!(out, "complete -c tailwater -n __fish_is_first_token -a proxy -d '{PROXY_DOC}'").unwrap();
+    let (is_serve, is_proxy) = ("__fish_seen_subcommand_from serve", "__fish_seen_subcommand_from proxy");
+    fish_options(MAIN, "not __fish_seen_subcommand_from serve proxy", &mut out);
     fish_options(SERVE, is_serve, &mut out);
+    fish_options(PROXY, is_proxy, &mut out);
     writeln!(out, "complete -c tailwater -n '{is_serve}' -a '(__fish_complete_directories)'").unwrap();
     check_file("packaging/completions/tailwater.fish", &out);
 }

@@ -55,6 +55,8 @@ mod mp4;
 mod own_faults;
 mod packaging;
 mod proxy;
+mod proxy_apps;
+mod proxy_command;
 mod random_index;
 mod real_ip;
 mod referer;

@@ -10,15 +10,15 @@ use tw_testkit::{Server, wait};
 use crate::{get, server, start};
 
 /// One connection to an origin.
-struct Conn {
-    reader: BufReader<TcpStream>,
+pub(crate) struct Conn {
+    pub(crate) reader: BufReader<TcpStream>,
     /// Number of the connection, from 0.
     nth: usize,
 }
 
 impl Conn {
     /// The head of the next request; `None` when there is none.
-    fn head(&mut self) -> Option<String> {
+    pub(crate) fn head(&mut self) -> Option<String> {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
             if self.reader.read_line(&mut head).ok()? == 0 {
@@ -28,14 +28,14 @@ impl Conn {
         Some(head)
     }
 
-    fn say(&mut self, text: impl AsRef<[u8]>) {
+    pub(crate) fn say(&mut self, text: impl AsRef<[u8]>) {
         // Whoever does not want it has gone.
         let _ = self.reader.get_mut().write_all(text.as_ref());
     }
 }
 
 /// An origin that serves every connection on a thread of its own until the process ends.
-fn origin(serve: impl Fn(Conn) + Send + Sync + Clone + 'static) -> SocketAddr {
+pub(crate) fn origin(serve: impl Fn(Conn) + Send + Sync + Clone + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     thread::spawn(move || {
@@ -48,7 +48,7 @@ fn origin(serve: impl Fn(Conn) + Send + Sync + Clone + 'static) -> SocketAddr {
 }
 
 /// An origin that answers every request with what it was asked.
-fn mirror() -> SocketAddr {
+pub(crate) fn mirror() -> SocketAddr {
     origin(|mut conn| {
         while let Some(head) = conn.head() {
             let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));

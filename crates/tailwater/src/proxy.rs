@@ -1,0 +1,386 @@
+//! `tailwater proxy`: a reverse proxy with one command, and without a configuration file.
+//!
+//! The configuration is a text like any other, made here and loaded as files are. It is meant for a developer's machine: what
+//! a server says comes at once, a body goes on as it comes, nothing is kept on disk, and what is wrong with a server is one
+//! line of standard error.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use tw_base::Errno;
+use tw_log::Level;
+use tw_net::Addr;
+
+use crate::cli::{ProxyOptions, SentHost};
+use crate::conf::Source;
+use crate::console::{Console, Fault};
+use crate::session::{self, NAME, STDERR, STDOUT};
+
+/// The port of a URL that names none.
+const HTTP_PORT: u16 = 80;
+/// How long a server may take to accept the connection that finds out whether it is there.
+const LOOK: Duration = Duration::from_millis(500);
+/// How long a server may be silent if nothing is said.
+const TIMEOUT: &str = "60s";
+const URLS: &str = "for example: http://localhost:3000, 192.0.2.7:3000, 3000, unix:/run/app.sock";
+
+/// A server behind this one.
+#[derive(Debug, PartialEq, Eq)]
+struct Origin {
+    /// As it is shown.
+    url: String,
+    /// What it is called in the `Host` of a request.
+    host: String,
+    /// Where it is: all addresses of a name, the one that answers if one does.
+    addresses: Vec<Addr>,
+}
+
+/// Passes requests on until it is told to stop.
+pub(crate) fn proxy(options: &ProxyOptions) -> ExitCode {
+    let console = Console::new();
+    let prepared = prepare(options, &console);
+    match prepared {
+        Ok((origins, text)) => {
+            // Nothing is read from or written to there; but relative names have to begin somewhere.
+            let source = Source::text(b"/".to_vec(), NAME, text);
+            session::run(source, &[STDOUT, STDERR], |addresses, own| greeting(&origins, addresses, own))
+        }
+        Err(fault) => {
+            console.fault(&fault);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Who is asked, and the configuration for it.
+fn prepare(options: &ProxyOptions, console: &Console) -> Result<(Vec<Origin>, Vec<u8>), Fault> {
+    let mut origins = options.urls.iter().map(|url| Origin::parse(url)).collect::<Result<Vec<_>, _>>()?;
+    let known: Vec<_> = origins.iter().flat_map(|origin| &origin.addresses).filter_map(Addr::inet).collect();
+    let listen = session::address(options.listen.as_deref(), &known)?;
+    for origin in &mut origins {
+        if let Err(error) = origin.look() {
+            let message = format!("{} does not answer yet: {}", origin.url, Reason(&error));
+            console.fault(&Fault { level: Level::Warn, message, hint: None });
+        }
+    }
+    let text = configuration(&origins, &listen, options)?;
+    Ok((origins, text))
+}
+
+fn greeting(origins: &[Origin], addresses: &[Addr], own: &[IpAddr]) -> String {
+    let urls: Vec<_> = origins.iter().map(|origin| &*origin.url).collect();
+    let all = match urls.split_last() {
+        Some((last, [])) => (*last).to_owned(),
+        Some((last, others)) => format!("{} and {last}", others.join(", ")),
+        None => String::new(),
+    };
+    let line = |url: &str| format!("Passing {url} on to {all}");
+    session::greeting(addresses, own, line, "Everybody who reaches this machine can ask them.")
+}
+
+impl Origin {
+    /// Reads a URL, and asks for the addresses of its host, which may wait.
+    fn parse(url: &[u8]) -> Result<Self, Fault> {
+        let text = String::from_utf8_lossy(url);
+        let fault = |what: &str| Fault::emerg(format!("{what} in \"{text}\"")).hint(URLS);
+        let rest = match text.split_once("://") {
+            None => &*text,
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => rest,
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => {
+                let message = format!("cannot pass requests on to \"{text}\": https is not supported yet");
+                return Err(Fault::emerg(message).hint(format!("if it also speaks http: http://{rest}")));
+            }
+            Some(_) => return Err(fault("unknown scheme")),
+        };
+        if let Some(path) = rest.strip_prefix("unix:") {
+            return Self::unix(path).ok_or_else(|| fault("invalid path of a socket"));
+        }
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (authority, tail) = rest.split_at(end);
+        if !matches!(tail, "" | "/") {
+            let message =
+                format!("\"{text}\" has a path: requests are passed on with the paths they come with");
+            return Err(
+                Fault::emerg(message).hint("leave it out; proxy_pass of a configuration can change paths")
+            );
+        }
+        if authority.contains('@') {
+            return Err(fault("a user's name"));
+        }
+        if !text.contains("://")
+            && authority.bytes().all(|byte| byte.is_ascii_digit())
+            && !authority.is_empty()
+        {
+            let port =
+                authority.parse().ok().filter(|port| *port > 0).ok_or_else(|| fault("invalid port"))?;
+            return Self::named("localhost", "localhost", port, &text);
+        }
+        let (name, port) = match authority.rsplit_once(':') {
+            // Else it is part of an IPv6 address.
+            Some((name, port)) if !port.ends_with(']') => {
+                let digits = port.bytes().all(|byte| byte.is_ascii_digit());
+                let port = port.parse().ok().filter(|port| digits && *port > 0);
+                (name, port.ok_or_else(|| fault("invalid port"))?)
+            }
+            _ => (authority, HTTP_PORT),
+        };
+        let is_bracketed = name.starts_with('[') && name.ends_with(']');
+        let host = if is_bracketed { &name[1..name.len() - 1] } else { name };
+        let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+        let is_valid = match is_bracketed {
+            true => host.parse::<std::net::Ipv6Addr>().is_ok(),
+            false => host.bytes().all(is_letter),
+        };
+        match (host, is_valid) {
+            ("", _) => Err(fault("no host")),
+            (_, false) => Err(fault("invalid host")),
+            (_, true) => Self::named(name, host, port, &text),
+        }
+    }
+
+    /// A server at a port; `name` is the host as URLs have it, `host` as the system has it.
+    fn named(name: &str, host: &str, port: u16, text: &str) -> Result<Self, Fault> {
+        let found = (host, port).to_socket_addrs().map(Vec::from_iter).unwrap_or_default();
+        let mut addresses = Vec::new();
+        // A name in /etc/hosts may give the same address twice.
+        for address in found.into_iter().map(Addr::Inet) {
+            if !addresses.contains(&address) {
+                addresses.push(address);
+            }
+        }
+        if addresses.is_empty() {
+            return Err(Fault::emerg(format!("no address of host \"{host}\" in \"{text}\" was found")));
+        }
+        let host = if port == HTTP_PORT { name.to_owned() } else { format!("{name}:{port}") };
+        Ok(Self { url: format!("http://{host}"), host, addresses })
+    }
+
+    /// A server at a socket of this machine.
+    fn unix(path: &str) -> Option<Self> {
+        let path = path.strip_suffix('/').unwrap_or(path).trim_end_matches(':');
+        // In URLs, what follows a colon is the path of the request.
+        if path.contains(":/") || session::quoted(path.as_bytes()).is_none() {
+            return None;
+        }
+        let address = tw_net::parse_server(&format!("unix:{path}"), HTTP_PORT).ok()?;
+        Some(Self { url: format!("unix:{path}"), host: "localhost".into(), addresses: vec![address] })
+    }
+
+    /// Finds out whether somebody answers, and at which address: a name may have one for each version of the protocol,
+    /// and the server only one.
+    fn look(&mut self) -> io::Result<()> {
+        let mut first = None;
+        for address in &self.addresses {
+            let tried = match address {
+                Addr::Inet(address) => TcpStream::connect_timeout(address, LOOK).map(drop),
+                Addr::Unix(path) => {
+                    path.as_deref().map_or(Ok(()), |path| UnixStream::connect(path).map(drop))
+                }
+            };
+            match tried {
+                Ok(()) => {
+                    self.addresses = vec![address.clone()];
+                    return Ok(());
+                }
+                Err(error) => first = first.or(Some(error)),
+            }
+        }
+        first.map_or(Ok(()), Err)
+    }
+}
+
+/// Why there is no connection, without a number.
+struct Reason<'a>(&'a io::Error);
+
+impl fmt::Display for Reason<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.kind() {
+            io::ErrorKind::TimedOut => f.write_str("no connection in time"),
+            _ => Errno::from(self.0).words().fmt(f),
+        }
+    }
+}
+
+/// The configuration for these servers.
+fn configuration(origins: &[Origin], listen: &str, options: &ProxyOptions) -> Result<Vec<u8>, Fault> {
+    let timeout = String::from_utf8_lossy(options.timeout.as_deref().unwrap_or(TIMEOUT.as_bytes()));
+    let is_time = tw_conf::units::msec(timeout.as_bytes()).is_some_and(|time| !time.is_zero());
+    if !is_time || !timeout.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return Err(Fault::emerg(format!("invalid time in \"--timeout {timeout}\""))
+            .hint("for example: --timeout 5s, --timeout 500ms, --timeout 10m"));
+    }
+    let mut servers = String::new();
+    for address in origins.iter().flat_map(|origin| &origin.addresses) {
+        let place = match address {
+            Addr::Inet(address) => address.to_string(),
+            Addr::Unix(_) => {
+                let word = session::quoted(address.to_string().as_bytes());
+                String::from_utf8(word.unwrap_or_default()).unwrap_or_default()
+            }
+        };
+        servers += &format!("        server {place} fail_timeout=1s;\n");
+    }
+    let first = origins.first().map_or("localhost", |origin| &*origin.host);
+    let (host, redirects) = match options.host {
+        SentHost::Client => ("$asked_host", String::new()),
+        SentHost::Origin => {
+            if let Some(other) = origins.iter().find(|origin| origin.host != first) {
+                let message = format!("\"--change-host\": {} and {first} are two hosts", other.host);
+                return Err(Fault::emerg(message).hint("all servers get one Host: start one proxy for each"));
+            }
+            (first, format!("proxy_redirect http://{first}/ /;"))
+        }
+    };
+    Ok(format!(
+        "{}
+error_log stderr crit;
+events {{ worker_connections 1024; }}
+http {{
+    log_format proxied '$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent '
+        '${{request_time}}s $upstream_addr';
+    log_format trouble 'tailwater: [error] $upstream_faults ($request_method $request_uri was answered $status)';
+    access_log {STDOUT} proxied;
+    access_log {STDERR} trouble if=$upstream_faults;
+    log_not_found off;
+    client_max_body_size 0;
+    large_client_header_buffers 8 32k;
+    # Whoever sends none gets one, because the server needs it.
+    map $host$is_request_port$request_port $asked_host {{ default $host$is_request_port$request_port; '' {first}; }}
+    # h2c is not for those in between.
+    map $http_upgrade $upgrade {{ default $http_upgrade; ~*h2c ''; }}
+    map $upgrade $upgrade_connection {{ default upgrade; '' ''; }}
+    upstream origins {{
+{servers}    }}
+    server {{
+        listen {listen};
+        proxy_set_header Host {host};
+        proxy_set_header X-Real-IP $remote_addr;
+        proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
+        proxy_set_header X-Forwarded-Proto $scheme;
+        proxy_set_header X-Forwarded-Host $asked_host;
+        proxy_set_header Upgrade $upgrade;
+        proxy_set_header Connection $upgrade_connection;
+        proxy_buffer_size 32k;
+        proxy_buffers 8 32k;
+        # What is said comes at once, and no disk is asked.
+        proxy_buffering off;
+        proxy_request_buffering off;
+        proxy_max_temp_file_size 0;
+        proxy_connect_timeout 5s;
+        proxy_send_timeout {timeout};
+        proxy_read_timeout {timeout};
+        {redirects}
+        location / {{
+            # A tunnel may be silent for longer than a server that is asked something.
+            if ($upgrade) {{ return 418; }}
+            error_page 418 = @tunnel;
+            proxy_pass http://origins;
+        }}
+        location @tunnel {{
+            proxy_send_timeout 1h;
+            proxy_read_timeout 1h;
+            proxy_pass http://origins;
+        }}
+    }}
+}}
+",
+        session::main_directives()
+    )
+    .into_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::*;
+
+    #[test]
+    fn urls() {
+        let origin = |url: &str| Origin::parse(url.as_bytes()).map_err(|fault| fault.message);
+        let fixed = |url: &str, host: &str, address: &str| {
+            let address: SocketAddr = address.parse().unwrap();
+            Ok(Origin { url: url.into(), host: host.into(), addresses: vec![address.into()] })
+        };
+        for (url, expected) in [
+            ("http://127.0.0.1:3000", fixed("http://127.0.0.1:3000", "127.0.0.1:3000", "127.0.0.1:3000")),
+            ("HTTP://127.0.0.1:3000/", fixed("http://127.0.0.1:3000", "127.0.0.1:3000", "127.0.0.1:3000")),
+            ("127.0.0.1", fixed("http://127.0.0.1", "127.0.0.1", "127.0.0.1:80")),
+            ("127.0.0.1:80", fixed("http://127.0.0.1", "127.0.0.1", "127.0.0.1:80")),
+            ("http://[::1]:1", fixed("http://[::1]:1", "[::1]:1", "[::1]:1")),
+            ("http://[::1]", fixed("http://[::1]", "[::1]", "[::1]:80")),
+        ] {
+            assert_eq!(origin(url), expected, "{url}");
+        }
+        let unix = Origin::parse(b"http://unix:/run/a b.sock").unwrap();
+        assert_eq!((&*unix.url, &*unix.host), ("unix:/run/a b.sock", "localhost"));
+        for (url, expected) in [
+            ("https://a:1", "cannot pass requests on to \"https://a:1\": https is not supported yet"),
+            ("ftp://a", "unknown scheme in \"ftp://a\""),
+            ("http://a/b", "\"http://a/b\" has a path: requests are passed on with the paths they come with"),
+            ("http://a?b", "\"http://a?b\" has a path: requests are passed on with the paths they come with"),
+            ("http://me@a", "a user's name in \"http://me@a\""),
+            ("http://", "no host in \"http://\""),
+            ("http://:1", "no host in \"http://:1\""),
+            ("", "no host in \"\""),
+            ("http://127.0.0.1:0", "invalid port in \"http://127.0.0.1:0\""),
+            ("127.0.0.1:", "invalid port in \"127.0.0.1:\""),
+            ("127.0.0.1:+1", "invalid port in \"127.0.0.1:+1\""),
+            ("127.0.0.1:65536", "invalid port in \"127.0.0.1:65536\""),
+            ("70000", "invalid port in \"70000\""),
+            ("http://a;b", "invalid host in \"http://a;b\""),
+            ("http://[::1", "invalid host in \"http://[::1\""),
+            ("http://[x]:1", "invalid host in \"http://[x]:1\""),
+            ("::1", "invalid host in \"::1\""),
+            ("unix:", "invalid path of a socket in \"unix:\""),
+            ("unix:/a:/b", "invalid path of a socket in \"unix:/a:/b\""),
+            ("unix:/$a", "invalid path of a socket in \"unix:/$a\""),
+        ] {
+            assert_eq!(origin(url), Err(expected.to_owned()), "{url}");
+        }
+    }
+
+    #[test]
+    fn the_configuration_is_one() {
+        let origins =
+            ["127.0.0.1:1", "unix:/a \"b\"", "[::1]:2"].map(|url| Origin::parse(url.as_bytes()).unwrap());
+        let options = ProxyOptions::default();
+        let text = configuration(&origins, "127.0.0.1:3", &options).unwrap();
+        let source = Source::text(b"/".to_vec(), NAME, text);
+        let loaded = source.load(&tw_core::kept::Kept::default(), &Console::new()).unwrap();
+        assert_eq!(loaded.config.listens.len(), 1);
+
+        let options = ProxyOptions { host: SentHost::Origin, ..ProxyOptions::default() };
+        let refused = configuration(&origins, "127.0.0.1:3", &options).unwrap_err();
+        assert_eq!(refused.message, "\"--change-host\": localhost and 127.0.0.1:1 are two hosts");
+        let one = configuration(&origins[..1], "127.0.0.1:3", &options).unwrap();
+        assert!(String::from_utf8(one).unwrap().contains("proxy_set_header Host 127.0.0.1:1;"));
+        for bad in ["", "0", "x", "1s;", "1s 2"] {
+            let options = ProxyOptions { timeout: Some(bad.into()), ..ProxyOptions::default() };
+            let refused = configuration(&origins, "127.0.0.1:3", &options).unwrap_err();
+            assert_eq!(refused.message, format!("invalid time in \"--timeout {bad}\""));
+        }
+    }
+
+    #[test]
+    fn who_answers_is_said() {
+        let said = |urls: &[&str], address: &str| {
+            let origins: Vec<_> = urls.iter().map(|url| Origin::parse(url.as_bytes()).unwrap()).collect();
+            let address: SocketAddr = address.parse().unwrap();
+            greeting(&origins, &[address.into()], &["192.0.2.7".parse().unwrap()])
+        };
+        assert_eq!(
+            said(&["127.0.0.1:1"], "127.0.0.1:2"),
+            "Passing http://127.0.0.1:2/ on to http://127.0.0.1:1\n"
+        );
+        assert_eq!(
+            said(&["127.0.0.1:1", "unix:/a", "127.0.0.1:3"], "0.0.0.0:2"),
+            "Passing http://127.0.0.1:2/ on to http://127.0.0.1:1, unix:/a and http://127.0.0.1:3\n    \
+             from other machines at http://192.0.2.7:2/\nEverybody who reaches this machine can ask them.\n"
+        );
+    }
+}

@@ -1,0 +1,279 @@
+//! A server for a terminal, `tailwater serve` and `tailwater proxy`: where it listens, what it says, how it ends.
+//!
+//! It is for a developer's machine: it listens on the loopback interface unless told otherwise, needs no file, and ends with
+//! Ctrl-C, which lets requests come to their end.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{self, IsTerminal, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::process::ExitCode;
+
+use tw_log::{Sink, SinkConfig, Sinks};
+use tw_net::Addr;
+
+use crate::conf::Source;
+use crate::console::Fault;
+use crate::master::{self, Mode};
+
+/// Where to listen if nothing is said, and how many ports from there on are tried.
+const DEFAULT_PORT: u16 = 8080;
+const PORTS_TRIED: u16 = 20;
+
+/// What messages call the configuration.
+pub(crate) const NAME: &str = "the built-in configuration";
+/// The log of requests.
+pub(crate) const STDOUT: &str = "/dev/stdout";
+/// Where problems are told.
+pub(crate) const STDERR: &str = "/dev/stderr";
+
+/// Serves until it is told to stop. `logs` are those of [`STDOUT`] and [`STDERR`] that the configuration has. `greeting` is
+/// what is printed first, made of the addresses that it listens on and of this machine's own.
+pub(crate) fn run(
+    source: Source,
+    logs: &[&str],
+    greeting: impl FnOnce(&[Addr], &[IpAddr]) -> String,
+) -> ExitCode {
+    let sinks = Sinks::new();
+    let (stdout, stderr) = (io::stdout(), io::stderr());
+    let file = |name: &str| if name == STDERR { stderr.as_fd() } else { stdout.as_fd() };
+    // They live as long as their logs.
+    let _open: Vec<_> = logs.iter().map(|name| adopt(&sinks, name, file(name))).collect();
+    // Before the sandbox: it may open no connections, not even such.
+    let own = own_addresses();
+    match master::start(source, Mode::Session, sinks) {
+        Some(master) => {
+            let addresses: Vec<_> = master.addresses().cloned().collect();
+            say(&greeting(&addresses, &own));
+            if io::stdout().is_terminal() {
+                say("Press Ctrl-C to stop.\n");
+            }
+            master.run();
+            ExitCode::SUCCESS
+        }
+        None => ExitCode::FAILURE,
+    }
+}
+
+/// Logs of this name go to what is open: it may be a socket, which has no name to be opened by.
+fn adopt(sinks: &Sinks, name: &str, open: BorrowedFd<'_>) -> Option<Sink> {
+    sinks.adopt(Path::new(name), open.try_clone_to_owned().ok()?, SinkConfig::default()).ok()
+}
+
+/// Where it can be seen, one `line` with the URL for each address, and by whom.
+pub(crate) fn greeting(
+    addresses: &[Addr],
+    own: &[IpAddr],
+    line: impl Fn(&str) -> String,
+    who: &str,
+) -> String {
+    let mut text = String::new();
+    let mut is_open = false;
+    // Writing into a String does not fail.
+    for address in addresses {
+        let _ = writeln!(text, "{}", line(&url(address)));
+        let Addr::Inet(address) = address else { continue };
+        is_open |= !address.ip().is_loopback();
+        if address.ip().is_unspecified() {
+            let reached = own.iter().filter(|ip| ip.is_ipv4() == address.is_ipv4());
+            for ip in reached {
+                let there = url(&SocketAddr::new(*ip, address.port()).into());
+                let _ = writeln!(text, "    from other machines at {there}");
+            }
+        }
+    }
+    if is_open {
+        let _ = writeln!(text, "{who}");
+    }
+    text
+}
+
+/// The directives outside of blocks.
+pub(crate) fn main_directives() -> String {
+    let guard = if can_guard() { "enforce" } else { "off" };
+    format!(
+        "daemon off;
+worker_processes auto;
+master_process off;
+worker_shutdown_timeout 10s;
+loop_guard {guard};"
+    )
+}
+
+/// Tells a terminal why the first Ctrl-C has not ended us yet.
+pub(crate) fn say_draining() {
+    if io::stdout().is_terminal() {
+        say("\nFinishing requests. Press Ctrl-C again to stop at once.\n");
+    }
+}
+
+/// Writes to standard output. Nobody reading it is no reason not to serve.
+pub(crate) fn say(text: &str) {
+    let _ = io::stdout().write_all(text.as_bytes());
+}
+
+/// The addresses by which other machines most likely reach this one: those it would have as their client.
+fn own_addresses() -> Vec<IpAddr> {
+    // Of documentation: nothing is sent when a datagram socket is connected.
+    const FAR: [(&str, &str); 2] = [("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "[2001:db8::1]:9")];
+    let own = |(any, far): (&str, &str)| -> io::Result<IpAddr> {
+        let socket = UdpSocket::bind(any)?;
+        socket.connect(far)?;
+        Ok(socket.local_addr()?.ip())
+    };
+    FAR.into_iter().filter_map(|family| own(family).ok()).filter(|ip| !ip.is_loopback()).collect()
+}
+
+/// The argument of `listen` for what was `asked`; the first free port if nothing was. Never one of `not_these`: who passes
+/// requests on to itself never ends.
+pub(crate) fn address(asked: Option<&[u8]>, not_these: &[SocketAddr]) -> Result<String, Fault> {
+    let Some(asked) = asked else { return free_port(not_these) };
+    let asked = String::from_utf8_lossy(asked);
+    let text = match asked.parse::<u16>() {
+        // A port alone: for this machine only, unlike in a configuration.
+        Ok(port) => SocketAddr::from((Ipv4Addr::LOCALHOST, port)).to_string(),
+        Err(_) => asked.into_owned(),
+    };
+    let hint = "for example: --listen 8080, --listen 0.0.0.0:8080, --listen [::1]:8080";
+    let addresses = tw_net::parse_listen(&text, DEFAULT_PORT)
+        .map_err(|error| Fault::emerg(format!("{error} in \"--listen {text}\"")).hint(hint))?;
+    for address in addresses.iter().filter_map(Addr::inet) {
+        if not_these.iter().any(|origin| reaches(address, *origin)) {
+            let message = format!("\"--listen {text}\" is where the requests are to go");
+            return Err(Fault::emerg(message).hint("listen on another port"));
+        }
+        if is_taken(address) {
+            let message = format!("another process listens on {address}");
+            let other = free_port(not_these).map(|free| format!("free is: --listen {free}"));
+            return Err(match other {
+                Ok(hint) => Fault::emerg(message).hint(hint),
+                Err(_) => Fault::emerg(message),
+            });
+        }
+    }
+    Ok(with_port(text))
+}
+
+/// `listen` knows another port than we do if none is said.
+fn with_port(text: String) -> String {
+    let bare = text.parse::<IpAddr>().map(|ip| SocketAddr::from((ip, DEFAULT_PORT)).to_string());
+    match text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).map(str::parse::<Ipv6Addr>) {
+        Some(Ok(ip)) => SocketAddr::from((ip, DEFAULT_PORT)).to_string(),
+        _ => bare.unwrap_or(text),
+    }
+}
+
+/// The first port from the default one on that nobody listens on.
+fn free_port(not_these: &[SocketAddr]) -> Result<String, Fault> {
+    let last = DEFAULT_PORT + PORTS_TRIED - 1;
+    (DEFAULT_PORT..=last)
+        .map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+        .find(|address| !not_these.iter().any(|origin| reaches(*address, *origin)) && !is_taken(*address))
+        .map(|address| address.to_string())
+        .ok_or_else(|| {
+            let message = format!("the ports {DEFAULT_PORT} to {last} are all taken");
+            Fault::emerg(message).hint("name another one: --listen 9000")
+        })
+}
+
+/// Whether who listens on `address` gets what is sent to `origin`.
+fn reaches(address: SocketAddr, origin: SocketAddr) -> bool {
+    let (ip, to) = (address.ip(), origin.ip());
+    let is_here =
+        ip == to || (ip.is_unspecified() && to.is_loopback()) || (to.is_unspecified() && ip.is_loopback());
+    address.port() == origin.port() && is_here
+}
+
+fn is_taken(address: SocketAddr) -> bool {
+    TcpListener::bind(address).is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+}
+
+fn url(address: &Addr) -> String {
+    match address {
+        Addr::Inet(address) => {
+            let ip = match address.ip() {
+                IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+                IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+                ip => ip,
+            };
+            format!("http://{}/", SocketAddr::from((ip, address.port())))
+        }
+        Addr::Unix(_) => address.to_string(),
+    }
+}
+
+/// Whether the kernel can watch the loops.
+fn can_guard() -> bool {
+    let actions = fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail");
+    actions.is_ok_and(|actions| actions.split_whitespace().any(|action| action == "trap"))
+}
+
+/// A word of the language. `None` if it would be read as one with variables, which nothing can prevent.
+pub(crate) fn quoted(name: &[u8]) -> Option<Vec<u8>> {
+    if name.contains(&b'$') {
+        return None;
+    }
+    let mut word = vec![b'"'];
+    for byte in name {
+        if matches!(byte, b'"' | b'\\') {
+            word.push(b'\\');
+        }
+        word.push(*byte);
+    }
+    word.push(b'"');
+    Some(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_as_words() {
+        for (name, expected) in [
+            ("/srv", Some("\"/srv\"")),
+            ("/a b;{", Some("\"/a b;{\"")),
+            ("/\"\\n", Some("\"/\\\"\\\\n\"")),
+            ("/$x", None),
+        ] {
+            let word = quoted(name.as_bytes()).map(|word| String::from_utf8(word).unwrap());
+            assert_eq!(word.as_deref(), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn addresses_get_a_port() {
+        for (text, expected) in [
+            ("127.0.0.1:1", "127.0.0.1:1"),
+            ("0.0.0.0", "0.0.0.0:8080"),
+            ("[::1]", "[::1]:8080"),
+            ("::1", "[::1]:8080"),
+            ("[::1]:1", "[::1]:1"),
+            ("unix:/s", "unix:/s"),
+        ] {
+            assert_eq!(with_port(text.to_owned()), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn requests_do_not_come_back() {
+        for (address, origin, expected) in [
+            ("127.0.0.1:1", "127.0.0.1:1", true),
+            ("0.0.0.0:1", "127.0.0.1:1", true),
+            ("[::]:1", "127.0.0.1:1", true),
+            ("127.0.0.1:1", "0.0.0.0:1", true),
+            ("127.0.0.1:1", "127.0.0.1:2", false),
+            ("127.0.0.1:1", "192.0.2.1:1", false),
+        ] {
+            assert_eq!(
+                reaches(address.parse().unwrap(), origin.parse().unwrap()),
+                expected,
+                "{address} {origin}"
+            );
+        }
+        let refused = address(Some(b"127.0.0.1:1"), &["127.0.0.1:1".parse().unwrap()]).unwrap_err();
+        assert_eq!(refused.message, "\"--listen 127.0.0.1:1\" is where the requests are to go");
+    }
+}
