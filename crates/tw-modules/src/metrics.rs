@@ -83,7 +83,7 @@ impl Handler for Metrics {
 
 /// The metrics of the core and of every module, in the order in which they are written.
 pub fn all() -> impl Iterator<Item = &'static Metric> {
-    let modules = crate::MODULES.iter().flat_map(|module| module.metrics());
+    let modules = tw_server::load::modules(crate::MODULES).flat_map(|module| module.metrics());
     metrics::core().chain(tw_server::metrics::METRICS).chain(modules)
 }
 

@@ -1,11 +1,12 @@
 //! `status_page`, also as a browser shows it.
 
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use tw_testkit::{Lacks, Server, TempDir, leave_out, wait};
 
-use crate::{ask, get, server, start_server};
+use crate::{ask, get, server, start, start_server};
 
 /// Where distributions put a browser that runs without a display.
 const BROWSERS: [&str; 4] = [
@@ -97,6 +98,60 @@ fn the_page_shows_what_was_counted() {
     assert!(words.contains("Requests") && !words.contains("all – "), "{words}");
     assert!(document.matches("class=\"line\"").count() >= 5, "{document}");
     assert!(document.contains("aria-label=\"Requests: "), "{document}");
+}
+
+#[test]
+fn servers_that_requests_are_passed_on_to_are_listed() {
+    let (up, down) =
+        (crate::proxy::mirror(), TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
+    let server = start(
+        server(),
+        &format!(
+            "upstream app {{ server {up}; server {down} weight=2 fail_timeout=1h; server {up} backup; }}
+             server {{ listen 127.0.0.1:{{port}}; location / {{ proxy_pass http://app; }}
+             location /alone {{ proxy_pass http://{up}; }}
+             location = /metrics {{ metrics; }} location = /status {{ status_page; }} }}"
+        ),
+    );
+    for _ in 0..5 {
+        assert_eq!(get(&server, "/").status, 200);
+    }
+    assert_eq!(get(&server, "/alone").status, 200);
+    let metrics = get(&server, "/metrics").text();
+    let of = |addr, id| format!("{{upstream=\"app\",peer=\"{addr}\",server=\"{addr}\",id=\"{id}\"");
+    for expected in [
+        format!("info{},state=\"up\",role=\"primary\"}} 1", of(up, 0)),
+        format!("info{},state=\"unavailable\",role=\"primary\"}} 1", of(down, 1)),
+        format!("info{},state=\"up\",role=\"backup\"}} 1", of(up, 2)),
+        format!("weight{}}} 2", of(down, 1)),
+        format!("requests_total{}}} 5", of(up, 0)),
+        format!("requests_total{}}} 1", of(down, 1)),
+        format!("requests_total{}}} 0", of(up, 2)),
+        format!("responses_total{},class=\"2xx\"}} 5", of(up, 0)),
+        format!("failures_total{}}} 1", of(down, 1)),
+        format!("unavailable_total{}}} 1", of(down, 1)),
+        format!("connections{}}} 0", of(up, 0)),
+        format!("connect_seconds_count{}}} 5", of(up, 0)),
+        format!("header_seconds_count{}}} 5", of(up, 0)),
+        format!("response_seconds_count{}}} 5", of(up, 0)),
+        format!("requests_total{{upstream=\"{up}\",peer=\"{up}\",server=\"{up}\",id=\"0\"}} 1"),
+    ] {
+        assert!(
+            metrics.contains(&format!("\ntailwater_upstream_peer_{expected}\n")),
+            "{expected}: {metrics}"
+        );
+    }
+    assert!(metrics.contains("\ntailwater_upstream_waiting{upstream=\"app\"} 0\n"), "{metrics}");
+    let Some(document) = rendered(&server, "/status") else { return };
+    let words = words(&document);
+    for expected in [
+        format!("app {up} up "),
+        format!("app {down} unavailable "),
+        format!("app {up}, backup up "),
+        format!("{up} {up} up "),
+    ] {
+        assert!(words.contains(&expected), "{expected} is not in: {words}");
+    }
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! `upstream`: groups of servers that requests can be passed to (nginx: ngx_http_upstream_module and the balancers beside it).
 
+mod metrics;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tw_conf::{Args, ConfError, Cx, Directive, Node, Setting, UPSTREAM, Word, record, units};
+use tw_core::metrics::Metric;
 use tw_core::module::Settings;
 use tw_net::Addr;
 use tw_upstream::{Admin, LeastTime, Method, Params, Place, Server, Time, Two};
@@ -162,6 +165,8 @@ impl Settings<Http> for Upstream {
             .doc("How long a connection waits for the next request.")
             .set(|raw, node, _| raw.keepalive_timeout.set_msec(node)),
     ];
+
+    const METRICS: &'static [Metric] = metrics::METRICS;
 
     fn resolve(raw: Raw, _: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let Some(name) = cx.block.upstream.clone() else { return Ok(Self::default()) };
