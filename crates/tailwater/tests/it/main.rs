@@ -57,6 +57,7 @@ mod packaging;
 mod proxy;
 mod proxy_apps;
 mod proxy_command;
+mod proxying;
 mod random_index;
 mod real_ip;
 mod referer;
