@@ -18,6 +18,7 @@ pub struct Reach {
     /// Paths that begin with a variable, which may lead anywhere: what is done there, and where the first one is written.
     unknown: Vec<(Access, Option<Span>)>,
     connects: bool,
+    binds: bool,
 }
 
 /// A directory, and what is done below it. A file stands for itself.
@@ -67,6 +68,11 @@ impl Reach {
         self.connects = true;
     }
 
+    /// Connections to other servers come from addresses that the configuration names.
+    pub fn binds(&mut self) {
+        self.binds = true;
+    }
+
     /// The places, in the order they were said.
     pub fn places(&self) -> &[Place] {
         &self.places
@@ -75,6 +81,11 @@ impl Reach {
     /// Whether connections to other servers are opened.
     pub fn does_connect(&self) -> bool {
         self.connects
+    }
+
+    /// Whether such connections come from addresses that the configuration names.
+    pub fn does_bind(&self) -> bool {
+        self.binds
     }
 
     /// Whether some path that is changed or written to may lead anywhere.

@@ -23,6 +23,8 @@ pub struct Needs {
     pub io_uring: bool,
     /// It opens listening sockets itself.
     pub listen: bool,
+    /// Its connections come from addresses that it says.
+    pub bind: bool,
     /// It opens connections.
     pub connect: bool,
 }
@@ -49,7 +51,10 @@ fn rules(needs: Needs) -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::B
         rules.extend([nr::SYS_io_uring_setup, nr::SYS_io_uring_register].map(|call| (call, Vec::new())));
     }
     if !needs.listen {
-        rules.extend([nr::SYS_bind, nr::SYS_listen].map(|call| (call, Vec::new())));
+        rules.insert(nr::SYS_listen, Vec::new());
+    }
+    if !needs.listen && !needs.bind {
+        rules.insert(nr::SYS_bind, Vec::new());
     }
 
     // Threads, no processes, and no name spaces.
@@ -191,7 +196,7 @@ mod tests {
     fn numbers_come_first() {
         let ret = sock_filter { code: RETURN, jt: 0, jf: 0, k: 0 };
         assert!(by_number_first(vec![ret; 9]).is_none());
-        let needs = Needs { io_uring: false, listen: false, connect: false };
+        let needs = Needs { io_uring: false, listen: false, bind: false, connect: false };
         let arch = std::env::consts::ARCH.try_into().unwrap();
         let refused = SeccompAction::Errno(1);
         let filter = SeccompFilter::new(rules(needs).unwrap(), SeccompAction::Allow, refused, arch).unwrap();
@@ -202,7 +207,8 @@ mod tests {
 
     #[test]
     fn what_is_needed_is_not_refused() {
-        let refused = |io_uring, listen| rules(Needs { io_uring, listen, connect: listen }).unwrap();
+        let refused =
+            |io_uring, listen| rules(Needs { io_uring, listen, bind: false, connect: listen }).unwrap();
         let all = refused(true, true);
         for call in
             [nr::SYS_bind, nr::SYS_listen, nr::SYS_io_uring_setup, nr::SYS_io_uring_register, nr::SYS_sendmsg]
@@ -210,6 +216,8 @@ mod tests {
             assert!(!all.contains_key(&call), "{:?}", nr::name(call));
             assert!(refused(false, false).contains_key(&call), "{:?}", nr::name(call));
         }
+        let binds = rules(Needs { io_uring: false, listen: false, bind: true, connect: true }).unwrap();
+        assert!(!binds.contains_key(&nr::SYS_bind) && binds.contains_key(&nr::SYS_listen));
         for call in [nr::SYS_clone, nr::SYS_mmap, nr::SYS_socket, nr::SYS_ioctl, nr::SYS_kill] {
             assert!(!all[&call].is_empty(), "{:?} is refused with some arguments only", nr::name(call));
         }

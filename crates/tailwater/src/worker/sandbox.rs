@@ -60,6 +60,7 @@ pub(crate) struct Rules {
     restricted: BitFlags<AccessFs>,
     places: Places,
     connects: bool,
+    binds: bool,
     io_uring: bool,
 }
 
@@ -103,6 +104,7 @@ impl Rules {
             restricted,
             places: Places::of(config, role, restricted),
             connects: config.reach.does_connect(),
+            binds: config.reach.does_bind(),
             io_uring: config.ring == Ring::Used,
         }
     }
@@ -125,6 +127,9 @@ impl Rules {
         }
         if other.connects && !self.connects {
             return Some("connections to other servers".into());
+        }
+        if other.binds && !self.binds {
+            return Some("addresses that connections come from".into());
         }
         if self.restricted != other.restricted {
             return Some("a sandbox that restricts other uses of files".into());
@@ -223,8 +228,12 @@ impl Rules {
         rustix::thread::set_no_new_privs(true)
             .map_err(|errno| failed("prctl(PR_SET_NO_NEW_PRIVS)", &errno.into()))?;
         let files = self.landlock(&mut report)?;
-        let needs =
-            Needs { io_uring: self.io_uring, listen: self.role == Role::Alone, connect: self.connects };
+        let needs = Needs {
+            io_uring: self.io_uring,
+            listen: self.role == Role::Alone,
+            bind: self.binds,
+            connect: self.connects,
+        };
         if let Err(error) = confine::confine(needs) {
             let message = format!("sandbox: system calls cannot be filtered ({error})");
             match self.sandbox {
@@ -281,7 +290,7 @@ impl Rules {
 
     fn restrict(&self, report: &mut Report) -> Result<(RulesetStatus, LandlockStatus), RulesetError> {
         let mut ruleset = Ruleset::default().handle_access(self.restricted)?;
-        if self.role == Role::Worker {
+        if self.role == Role::Worker && !self.binds {
             ruleset = ruleset.handle_access(AccessNet::BindTcp)?;
         }
         if !self.connects {
