@@ -59,8 +59,9 @@ pub(super) fn choose<'a>(view: &View<'a>, attempt: &Attempt, measure: LeastTime)
 pub(super) fn cost(peer: &Peer, measure: LeastTime, now: i64) -> u64 {
     let times = &peer.state.times;
     let mut time = times.of(measure.by).value();
-    let span = signed(peer.params.fail_timeout_ms);
-    let idle = now.saturating_sub(peer.state.checked_ms.load(Relaxed));
+    // Whole seconds, or a fail_timeout of 0 would halve it every millisecond.
+    let span = signed(peer.params.fail_timeout_ms) / 1000;
+    let idle = now.saturating_sub(peer.state.checked_ms.load(Relaxed)) / 1000;
     if idle > span {
         // Half for each fail_timeout that nobody has asked it: a slow peer gets another chance.
         time = u32::try_from(idle / (span + 1)).ok().and_then(|shift| time.checked_shr(shift)).unwrap_or(0);
