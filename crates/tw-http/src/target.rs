@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use crate::escape::{Unescape, unescape};
 use crate::scan;
 
 /// A path that cannot be normalised: a bad percent escape, a NUL, or `..` above the root.
@@ -186,6 +187,33 @@ pub fn split_args(uri: &[u8]) -> (&[u8], &[u8]) {
         Some(at) => (uri.get(..at).unwrap_or(b""), uri.get(at + 1..).unwrap_or(b"")),
         None => (uri, b""),
     }
+}
+
+/// A URI that leads above its root, or has a NUL in it: its path, without escapes if it had some.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeadsUp(pub Vec<u8>);
+
+/// Path, without escapes, and arguments of a URI that names something of this server: a page that is to be included, or
+/// another one that answers. Segments are judged before and after escapes are undone; broken ones are nothing. Costs two
+/// copies.
+///
+/// # Errors
+/// It is empty, or leads up.
+pub fn local(uri: &[u8]) -> Result<(Vec<u8>, Vec<u8>), LeadsUp> {
+    let (path, args) = split_args(uri);
+    if path.is_empty() || leads_up(path) {
+        return Err(LeadsUp(uri.to_vec()));
+    }
+    if !path.contains(&b'%') {
+        return Ok((path.to_vec(), args.to_vec()));
+    }
+    let mut plain = Vec::with_capacity(path.len());
+    unescape(path, Unescape::All, &mut plain);
+    if plain.is_empty() || leads_up(&plain) { Err(LeadsUp(plain)) } else { Ok((plain, args.to_vec())) }
+}
+
+fn leads_up(path: &[u8]) -> bool {
+    path.contains(&0) || path.split(|byte| *byte == b'/').any(|segment| segment == b"..")
 }
 
 /// The value of one argument as sent: name in any case, first one that has a `=`. nginx's `$arg_NAME`.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tw_base::Limit;
-use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting, record};
+use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, record};
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
 use tw_disk::{Class, Disk, DiskError, Errno, Kind, Meta, Op, Source};
@@ -21,6 +21,7 @@ use tw_http::escape::Escape;
 use tw_http::{Framing, Known, Method};
 use tw_log::{Level, Text};
 use tw_server::core::location::{Location, Symlinks};
+use tw_server::core::permissions;
 use tw_server::http::Http;
 use tw_server::http::files;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
@@ -88,7 +89,7 @@ impl Settings<Http> for Dav {
         record::new("dav_access", "users:permissions …", ALL, Args::range(1, 3))
             .default("user:rw")
             .doc("Permissions of new files and directories: user, group, all; r or rw.")
-            .set(|raw, node, _| raw.access.set_with(node, access_of)),
+            .set(|raw, node, _| raw.access.set_with(node, permissions::read)),
     ];
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
@@ -116,34 +117,6 @@ impl Settings<Http> for Dav {
             reach.changes(&core.root.path, core.root.at);
         }
     }
-}
-
-/// The permission bits of `user:rw group:r …`. Without `user:` the user may read and write.
-fn access_of(node: &Node) -> Result<u32, ConfError> {
-    let mut access = 0;
-    let mut user = 0o600;
-    for word in &node.args {
-        let (shift, rights) = match *word.bytes {
-            [b'u', b's', b'e', b'r', b':', ref rights @ ..] => {
-                user = 0;
-                (6, rights)
-            }
-            [b'g', b'r', b'o', b'u', b'p', b':', ref rights @ ..] => (3, rights),
-            [b'a', b'l', b'l', b':', ref rights @ ..] => (0, rights),
-            _ => return Err(node.invalid_value(word)),
-        };
-        access |= match rights {
-            b"rw" => 0o6,
-            b"r" => 0o4,
-            _ => return Err(node.invalid_value(word)),
-        } << shift;
-    }
-    Ok(access | user)
-}
-
-/// The permission bits of a directory: who may read may search.
-fn directory_access(access: u32) -> u32 {
-    access | (access & 0o444) >> 2
 }
 
 impl Handler for Dav {
@@ -186,7 +159,7 @@ impl Dav {
         let disk = disk(r)?;
         let path = target(r, Slash::Without)?;
         check_links(r, &path, Links::Above).await?;
-        let mode = directory_access(self.access);
+        let mode = permissions::of_directory(self.access);
         if let Err(error) = disk.mkdir(&mut r.costs.account, &path, mode).await {
             return Err(fail(r, &error, &path, 409));
         }
@@ -465,7 +438,7 @@ mod tests {
     #[test]
     fn bits_of_directories() {
         for (file, directory) in [(0o600, 0o700), (0o644, 0o755), (0o640, 0o750), (0o660, 0o770)] {
-            assert_eq!(directory_access(file), directory);
+            assert_eq!(permissions::of_directory(file), directory);
         }
     }
 }

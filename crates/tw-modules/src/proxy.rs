@@ -16,6 +16,7 @@ use tw_conf::{
 };
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
+use tw_core::regex::{Caseless, Regex};
 use tw_core::session::Session as _;
 use tw_http::Method;
 use tw_http::origin::RequestWriter;
@@ -141,7 +142,7 @@ const OWN: &[Directive<Raw>] = &[
         .default("default")
         .doc("How Location and Refresh of a response are changed.")
         .set(|raw, node, _| {
-            let rule = redirect::Written::read(node, raw.redirects.get())?;
+            let rule = redirect::Written::read(node, raw.redirects.get(), raw.pass.get())?;
             raw.redirects.push(node, rule);
             Ok(())
         }),
@@ -168,7 +169,7 @@ const OWN: &[Directive<Raw>] = &[
         .since("1.19.3")
         .doc("Flags that cookies get or lose: secure, httponly, samesite=strict, lax or none, nosecure, nohttponly, nosamesite.")
         .set(|raw, node, _| {
-            let rule = cookie::WrittenFlags::read(node)?;
+            let rule = cookie::WrittenFlags::read(node, raw.cookie_flags.get())?;
             raw.cookie_flags.push(node, rule);
             Ok(())
         }),
@@ -261,9 +262,9 @@ impl Settings<Http> for Proxy {
         }
     }
 
-    fn reach(&self, _: &Location, reach: &mut Reach) {
+    fn reach(&self, core: &Location, reach: &mut Reach) {
         if self.target.is_some() {
-            self.gateway.reach(reach);
+            self.gateway.reach(core, reach);
             tw_server::core::location::resolver::reach(reach);
         }
     }
@@ -362,4 +363,21 @@ const fn without_effect(name: &'static str, syntax: &'static str, default: &'sta
         .default(default)
         .doc("Accepted and without effect: there is no table or buffer here that needs this size.")
         .set(|raw, node, _| raw.without_effect.set_once(node))
+}
+
+/// Compiles the pattern in `word`; its named groups are variables.
+fn compile_regex(
+    pattern: &[u8],
+    caseless: Caseless,
+    word: &Word,
+    cx: &mut Resolve<'_>,
+) -> Result<Arc<Regex>, ConfError> {
+    let regex = cx.regex(pattern, caseless).map_err(|error| {
+        let shown = String::from_utf8_lossy(pattern);
+        ConfError::new(format!("regex compilation failed: {error} in \"{shown}\"")).at(word.span)
+    })?;
+    for (_, name) in regex.names() {
+        cx.vars.capture(name).map_err(|error| error.at(word.span))?;
+    }
+    Ok(regex)
 }

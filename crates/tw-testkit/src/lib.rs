@@ -5,6 +5,7 @@
 //! - [`client`]: a scripted raw HTTP client;
 //! - [`dns`]: a name server that says what a test wants it to say;
 //! - [`left_out`]: what cannot be tested here says so;
+//! - [`origin`]: a scripted server behind the one under test;
 //! - [`mp4`]: video files made by hand, and what is in them;
 //! - [`wait`], [`temp`], [`ports`]: deadlines instead of sleeps, directories and ports that no other test has.
 //!
@@ -15,6 +16,7 @@ pub mod disk;
 pub mod dns;
 pub mod left_out;
 pub mod mp4;
+pub mod origin;
 pub mod ports;
 pub mod process;
 pub mod server;

@@ -1,51 +1,13 @@
 //! `proxy_pass`: requests go to a server behind this one, and its response comes back.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
-use std::thread;
 
+pub(crate) use tw_testkit::origin::origin;
 use tw_testkit::{Server, wait};
 
 use crate::{get, server, start};
-
-/// One connection to an origin.
-pub(crate) struct Conn {
-    pub(crate) reader: BufReader<TcpStream>,
-    /// Number of the connection, from 0.
-    nth: usize,
-}
-
-impl Conn {
-    /// The head of the next request; `None` when there is none.
-    pub(crate) fn head(&mut self) -> Option<String> {
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            if self.reader.read_line(&mut head).ok()? == 0 {
-                return None;
-            }
-        }
-        Some(head)
-    }
-
-    pub(crate) fn say(&mut self, text: impl AsRef<[u8]>) {
-        // Whoever does not want it has gone.
-        let _ = self.reader.get_mut().write_all(text.as_ref());
-    }
-}
-
-/// An origin that serves every connection on a thread of its own until the process ends.
-pub(crate) fn origin(serve: impl Fn(Conn) + Send + Sync + Clone + 'static) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let addr = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for (nth, stream) in listener.incoming().enumerate() {
-            let (serve, reader) = (serve.clone(), BufReader::new(stream.unwrap()));
-            thread::spawn(move || serve(Conn { reader, nth }));
-        }
-    });
-    addr
-}
 
 /// An origin that answers every request with what it was asked.
 pub(crate) fn mirror() -> SocketAddr {

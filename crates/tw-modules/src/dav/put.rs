@@ -7,6 +7,7 @@ use tw_disk::{Create, Disk, DiskError, Errno, File, Kind};
 use tw_http::Known;
 use tw_http::date;
 use tw_log::{Level, Text};
+use tw_server::core::permissions;
 use tw_server::http::body::Body;
 use tw_server::http::files::with_room;
 use tw_server::http::plan::Outcome;
@@ -53,7 +54,7 @@ impl Dav {
         if let Err(error) = dress(r, &disk, &file, self.access, mtime).await {
             return Err(fail(r, &error, &temp));
         }
-        let parents = self.create_full_put_path.then(|| super::directory_access(self.access));
+        let parents = self.create_full_put_path.then(|| permissions::of_directory(self.access));
         match rename(r, &disk, &temp, &path, parents).await {
             Ok(()) => {}
             Err(error) if error.errno() == Some(Errno::XDEV) => {

@@ -6,6 +6,7 @@ use tw_disk::{Disk, Errno, Kind, Meta};
 use tw_http::Method;
 use tw_log::{Level, Text};
 use tw_server::core::location::RootKind;
+use tw_server::core::permissions;
 use tw_server::http::plan::Outcome;
 use tw_server::http::request::Request;
 
@@ -69,7 +70,7 @@ impl Dav {
         match (meta.kind, transfer.method) {
             (Kind::Directory, _) => transfer.collection(r, &disk, &meta, there).await,
             (_, Method::Move) => {
-                let parents = super::directory_access(self.access);
+                let parents = permissions::of_directory(self.access);
                 transfer.move_file(r, &disk, &meta, parents).await
             }
             _ => transfer.copy_file(r, &disk, &meta).await,

@@ -7,10 +7,9 @@ use std::ffi::{CStr, CString};
 use tw_base::Limit;
 use tw_disk::{Create, Disk, DiskError, Errno, Kind, LIST_MAX, Meta, Open};
 use tw_log::{Level, Text};
+use tw_server::core::permissions;
 use tw_server::http::files::with_room;
 use tw_server::http::request::Request;
-
-use super::directory_access;
 
 /// Names read at once of a directory that is emptied.
 const REMOVE_BATCH: usize = 256;
@@ -181,7 +180,7 @@ struct Copier<'a> {
 
 impl Copier<'_> {
     async fn directory(&mut self, r: &mut Request, from: &CStr, to: CString, meta: &Meta) -> Result<(), u16> {
-        let mode = directory_access(meta.mode & 0o777);
+        let mode = permissions::of_directory(meta.mode & 0o777);
         if let Err(error) = self.disk.mkdir(&mut r.costs.account, &to, mode).await {
             return self.failure(r, &error, &to);
         }

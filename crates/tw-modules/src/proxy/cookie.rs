@@ -20,15 +20,24 @@ pub(super) enum Written {
 /// Flags of a cookie as written.
 pub(super) enum WrittenFlags {
     Off,
-    Rule(Word, Vec<Flag>),
+    Rule(Word, Vec<Word>),
 }
 
-/// What becomes of one flag.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Flag {
-    Secure(bool),
-    HttpOnly(bool),
-    SameSite(Option<&'static str>),
+/// What becomes of the flags of a cookie.
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+struct Flags {
+    secure: Option<bool>,
+    http_only: Option<bool>,
+    same_site: Option<SameSite>,
+}
+
+/// What becomes of `SameSite`. Of several the first in this order counts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum SameSite {
+    Strict,
+    Lax,
+    None,
+    Gone,
 }
 
 /// What is changed at one location.
@@ -36,7 +45,14 @@ pub(super) enum Flag {
 pub(super) struct Rules {
     domains: Arc<[Rule]>,
     paths: Arc<[Rule]>,
-    flags: Arc<[(What, Box<[Flag]>)]>,
+    flags: Arc<[(What, Box<[Template]>)]>,
+}
+
+/// What a rule is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Domain,
+    Path,
 }
 
 struct Rule {
@@ -63,31 +79,24 @@ impl Written {
 }
 
 impl WrittenFlags {
-    pub(super) fn read(node: &Node) -> Result<Self, ConfError> {
+    pub(super) fn read(node: &Node, before: Option<&Vec<Self>>) -> Result<Self, ConfError> {
         let first = node.arg(0)?;
-        if node.args.len() == 1 {
-            return match &*first.bytes {
-                b"off" => Ok(Self::Off),
-                _ => Ok(Self::Rule(first.clone(), Vec::new())),
-            };
+        if before.is_some_and(|rules| rules.iter().any(|rule| matches!(rule, Self::Off))) {
+            return Err(node.error("is duplicate"));
         }
-        let known = [
-            ("secure", Flag::Secure(true)),
-            ("nosecure", Flag::Secure(false)),
-            ("httponly", Flag::HttpOnly(true)),
-            ("nohttponly", Flag::HttpOnly(false)),
-            ("samesite=strict", Flag::SameSite(Some("Strict"))),
-            ("samesite=lax", Flag::SameSite(Some("Lax"))),
-            ("samesite=none", Flag::SameSite(Some("None"))),
-            ("nosamesite", Flag::SameSite(None)),
-        ];
-        let flag = |word: &Word| {
-            let found = known.iter().find(|(name, _)| word.bytes.eq_ignore_ascii_case(name.as_bytes()));
-            let found = found.map(|(_, flag)| *flag);
-            found.ok_or_else(|| node.fail(format!("invalid cookie flag \"{word}\"")))
-        };
-        let flags = node.args.iter().skip(1).map(flag).collect::<Result<_, _>>()?;
-        Ok(Self::Rule(first.clone(), flags))
+        match node.args.get(1..) {
+            Some([]) if &*first.bytes == b"off" && before.is_none_or(Vec::is_empty) => return Ok(Self::Off),
+            Some([]) if &*first.bytes == b"off" => return Err(node.error("is duplicate")),
+            None | Some([]) => return Err(node.fail(format!("invalid parameter \"{first}\""))),
+            Some(_) => {}
+        }
+        let flags: Vec<Word> = node.args.iter().skip(1).cloned().collect();
+        let is_wrong = |word: &&Word| !word.bytes.contains(&b'$') && !Flags::default().add(&word.bytes);
+        // DIFF(nginx): a flag that is none is refused if that can be seen when the configuration is read.
+        match flags.iter().find(is_wrong) {
+            Some(word) => Err(node.fail(format!("invalid cookie flag \"{word}\""))),
+            None => Ok(Self::Rule(first.clone(), flags)),
+        }
     }
 }
 
@@ -98,10 +107,7 @@ impl What {
             [b'~', rest @ ..] => (rest, caseless),
             _ => return cx.template(word).map(Self::Text),
         };
-        let regex = cx.regex(pattern, caseless).map_err(|error| {
-            let shown = String::from_utf8_lossy(pattern);
-            ConfError::new(format!("regex compilation failed: {error} in \"{shown}\"")).at(word.span)
-        })?;
+        let regex = super::compile_regex(pattern, caseless, word, cx)?;
         Ok(Self::Regex(regex))
     }
 }
@@ -115,25 +121,31 @@ impl Rules {
         cx: &mut Resolve<'_>,
     ) -> Result<Self, ConfError> {
         let mut rules = outer.cloned().unwrap_or_default();
-        let resolve = |written: Vec<Written>, caseless: Caseless, cx: &mut Resolve<'_>| {
+        let resolve = |written: Vec<Written>, kind: Kind, cx: &mut Resolve<'_>| {
             let mut rules = Vec::new();
             for written in written {
-                let Written::Rule(from, to) = written else { continue };
+                let Written::Rule(mut from, mut to) = written else { continue };
+                // The dot in front of a domain says nothing.
+                if kind == Kind::Domain && from.bytes.first() != Some(&b'~') {
+                    [&mut from, &mut to].into_iter().for_each(without_dot);
+                }
+                let caseless = if kind == Kind::Domain { Caseless::Yes } else { Caseless::No };
                 rules.push(Rule { from: What::resolve(&from, caseless, cx)?, to: cx.template(&to)? });
             }
             Ok::<Arc<[Rule]>, ConfError>(rules.into())
         };
         if let Some(written) = domains {
-            rules.domains = resolve(written, Caseless::Yes, cx)?;
+            rules.domains = resolve(written, Kind::Domain, cx)?;
         }
         if let Some(written) = paths {
-            rules.paths = resolve(written, Caseless::No, cx)?;
+            rules.paths = resolve(written, Kind::Path, cx)?;
         }
         if let Some(written) = flags {
             let mut resolved = Vec::new();
             for written in written {
                 let WrittenFlags::Rule(name, flags) = written else { continue };
-                resolved.push((What::resolve(&name, Caseless::Yes, cx)?, flags.into()));
+                let flags = flags.iter().map(|flag| cx.template(flag)).collect::<Result<_, _>>()?;
+                resolved.push((What::resolve(&name, Caseless::Yes, cx)?, flags));
             }
             rules.flags = resolved.into();
         }
@@ -168,24 +180,35 @@ impl Rules {
             What::Regex(regex) => r.matches(regex, &name) == Ok(Match::Yes),
         };
         if let Some((_, flags)) = self.flags.iter().find(|(what, _)| holds(what)) {
-            flags.iter().for_each(|flag| is_changed |= flag.apply(&mut parts));
+            let mut wanted = Flags::default();
+            for flag in flags {
+                let _ = wanted.add(&flag.value(r));
+            }
+            is_changed |= wanted.apply(&mut parts);
         }
         is_changed.then(|| parts.join(&b"; "[..]))
     }
 }
 
 impl Rule {
-    /// A domain is replaced as a whole; a dot in front of it says nothing.
+    /// A domain is replaced as a whole; a dot in front of it is not compared, and stays.
     fn domain(&self, r: &Request, value: &[u8]) -> Option<Vec<u8>> {
-        let bare = value.strip_prefix(b".").unwrap_or(value);
-        let holds = match &self.from {
+        match &self.from {
             What::Text(text) => {
-                let text = text.value(r);
-                text.strip_prefix(b".").unwrap_or(&text).eq_ignore_ascii_case(bare)
+                let bare = value.strip_prefix(b".").unwrap_or(value);
+                let dot = &value[..value.len() - bare.len()];
+                text.value(r).eq_ignore_ascii_case(bare).then(|| [dot, &self.to.value(r)].concat())
             }
-            What::Regex(regex) => r.matches(regex, bare) == Ok(Match::Yes),
-        };
-        holds.then(|| self.to.value(r))
+            What::Regex(regex) => self.whole(r, regex, value),
+        }
+    }
+
+    fn whole(&self, r: &Request, regex: &Regex, value: &[u8]) -> Option<Vec<u8>> {
+        if r.matches(regex, value) != Ok(Match::Yes) {
+            return None;
+        }
+        r.store_named_captures(regex);
+        Some(self.to.value(r))
     }
 
     /// Of a path the beginning is replaced; what a regular expression matches, as a whole.
@@ -196,32 +219,74 @@ impl Rule {
                 let rest = value.strip_prefix(&*text)?;
                 Some([&*self.to.value(r), rest].concat())
             }
-            What::Regex(regex) => (r.matches(regex, value) == Ok(Match::Yes)).then(|| self.to.value(r)),
+            What::Regex(regex) => self.whole(r, regex, value),
         }
     }
 }
 
-impl Flag {
-    /// Whether that changes anything.
-    fn apply(self, parts: &mut Vec<Cow<'_, [u8]>>) -> bool {
-        let name: &[u8] = match self {
-            Self::Secure(_) => b"Secure",
-            Self::HttpOnly(_) => b"HttpOnly",
-            Self::SameSite(_) => b"SameSite",
+impl Flags {
+    /// Takes one flag more. Whether it is one; an empty one is, and says nothing.
+    fn add(&mut self, flag: &[u8]) -> bool {
+        let site = |this: &mut Self, site| {
+            this.same_site = Some(this.same_site.map_or(site, |before: SameSite| before.min(site)));
         };
-        let at =
-            parts.iter().skip(1).position(|part| split(part).0.eq_ignore_ascii_case(name)).map(|at| at + 1);
-        let wanted = match self {
-            Self::Secure(on) | Self::HttpOnly(on) => on.then(|| name.to_vec()),
-            Self::SameSite(value) => value.map(|value| [name, b"=", value.as_bytes()].concat()),
-        };
-        match (at, wanted) {
-            (None, None) => return false,
-            (Some(at), None) => drop(parts.remove(at)),
-            (None, Some(wanted)) => parts.push(wanted.into()),
-            (Some(at), Some(wanted)) => parts[at] = wanted.into(),
+        match &*flag.to_ascii_lowercase() {
+            b"" => {}
+            b"secure" => self.secure = Some(true),
+            b"nosecure" => self.secure = self.secure.or(Some(false)),
+            b"httponly" => self.http_only = Some(true),
+            b"nohttponly" => self.http_only = self.http_only.or(Some(false)),
+            b"samesite=strict" => site(self, SameSite::Strict),
+            b"samesite=lax" => site(self, SameSite::Lax),
+            b"samesite=none" => site(self, SameSite::None),
+            b"nosamesite" => site(self, SameSite::Gone),
+            _ => return false,
         }
         true
+    }
+
+    /// Whether that changes anything.
+    fn apply(self, parts: &mut Vec<Cow<'_, [u8]>>) -> bool {
+        if let Some(is_on) = self.secure {
+            set_flag(parts, b"Secure", is_on.then_some(b""));
+        }
+        if let Some(is_on) = self.http_only {
+            set_flag(parts, b"HttpOnly", is_on.then_some(b""));
+        }
+        if let Some(same_site) = self.same_site {
+            let value: Option<&[u8]> = match same_site {
+                SameSite::Strict => Some(b"Strict"),
+                SameSite::Lax => Some(b"Lax"),
+                SameSite::None => Some(b"None"),
+                SameSite::Gone => None,
+            };
+            set_flag(parts, b"SameSite", value);
+        }
+        self != Self::default()
+    }
+}
+
+/// Sees to it that a cookie has a flag with this value, or does not have it. One that has it keeps it as it was written.
+fn set_flag(parts: &mut Vec<Cow<'_, [u8]>>, name: &[u8], value: Option<&[u8]>) {
+    let is_it = |part: &[u8]| split(part).0.eq_ignore_ascii_case(name);
+    let Some(value) = value else {
+        let mut at = 0;
+        return parts.retain(|part| {
+            at += 1;
+            at == 1 || !is_it(part)
+        });
+    };
+    let wanted = if value.is_empty() { name.to_vec() } else { [name, b"=", value].concat() };
+    match parts.iter_mut().skip(1).find(|part| is_it(part)) {
+        Some(part) if value.is_empty() || split(part).1.eq_ignore_ascii_case(value) => {}
+        Some(part) => *part = wanted.into(),
+        None => parts.push(wanted.into()),
+    }
+}
+
+fn without_dot(word: &mut Word) {
+    if let Some(rest) = word.bytes.strip_prefix(b".") {
+        word.bytes = rest.into();
     }
 }
 

@@ -10,7 +10,7 @@ use tw_server::http::route::Pattern;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
-use super::target::Target;
+use super::target::{RawTarget, Target};
 
 /// `proxy_redirect` as written.
 pub(super) enum Written {
@@ -42,20 +42,33 @@ enum From {
 }
 
 impl Written {
-    pub(super) fn read(node: &Node, before: Option<&Vec<Self>>) -> Result<Self, ConfError> {
+    /// `pass` is what is known of the target so far.
+    pub(super) fn read(
+        node: &Node,
+        before: Option<&Vec<Self>>,
+        pass: Option<&RawTarget>,
+    ) -> Result<Self, ConfError> {
         let first = node.arg(0)?;
-        let Some(second) = node.args.get(1) else {
-            return match &*first.bytes {
-                b"off" => Ok(Self::Off),
-                b"default" if before.is_some_and(|rules| !rules.is_empty()) => {
-                    Err(node.fail("\"proxy_redirect default\" must be the first"))
-                }
-                b"default" => Ok(Self::Default),
-                b"false" => Err(node.fail("invalid parameter \"false\", use \"off\" instead")),
-                _ => Err(node.fail(format!("invalid parameter \"{first}\""))),
-            };
-        };
-        Ok(Self::Rule(first.clone(), second.clone()))
+        let before = before.map_or(&[][..], Vec::as_slice);
+        if before.iter().any(|rule| matches!(rule, Self::Off)) {
+            return Err(node.error("is duplicate"));
+        }
+        if let Some(second) = node.args.get(1) {
+            return Ok(Self::Rule(first.clone(), second.clone()));
+        }
+        match (&*first.bytes, pass) {
+            (b"off", _) if before.is_empty() => Ok(Self::Off),
+            (b"off", _) => Err(node.error("is duplicate")),
+            (b"default", None) => {
+                Err(node
+                    .fail("\"proxy_redirect default\" should be placed after the \"proxy_pass\" directive"))
+            }
+            (b"default", Some(pass)) if pass.has_variables() => Err(node.fail(
+                "\"proxy_redirect default\" cannot be used with \"proxy_pass\" directive with variables",
+            )),
+            (b"default", Some(_)) => Ok(Self::Default),
+            _ => Err(node.fail(format!("invalid parameter \"{first}\""))),
+        }
     }
 
     pub(super) fn resolve(self, cx: &mut Resolve<'_>) -> Result<Inherited, ConfError> {
@@ -71,13 +84,7 @@ impl Written {
         };
         let from = match pattern {
             None => From::Prefix(cx.template(&from)?),
-            Some((pattern, caseless)) => {
-                let regex = cx.regex(pattern, caseless);
-                From::Regex(regex.map_err(|error| {
-                    let shown = String::from_utf8_lossy(pattern);
-                    ConfError::new(format!("regex compilation failed: {error} in \"{shown}\"")).at(from.span)
-                })?)
-            }
+            Some((pattern, caseless)) => From::Regex(super::compile_regex(pattern, caseless, &from, cx)?),
         };
         Ok(Inherited::Rule(Rule { from, to: cx.template(&to)? }))
     }

@@ -86,6 +86,11 @@ impl RawTarget {
         Ok(Self { url: url.clone() })
     }
 
+    /// Whether it depends on the request.
+    pub(super) fn has_variables(&self) -> bool {
+        self.url.bytes.contains(&b'$')
+    }
+
     pub(super) fn resolve(self, cx: &mut Resolve<'_>) -> Result<Target, ConfError> {
         let at = |error: ConfError, span: Span| error.at(span);
         if self.url.bytes.contains(&b'$') {

@@ -59,9 +59,12 @@ impl Answer {
             }
             444 => Outcome::Status(444),
             _ => {
-                let core = r.plan().core.clone();
-                r.out.content_type =
-                    core.types.find(target::exten(&r.uri.path)).unwrap_or(&core.default_type).clone();
+                // What has led here may have said it already.
+                if r.out.content_type.is_empty() {
+                    let core = r.plan().core.clone();
+                    r.out.content_type =
+                        core.types.find(target::exten(&r.uri.path)).unwrap_or(&core.default_type).clone();
+                }
                 Outcome::Respond(Body::Bytes(Bytes::from(value)))
             }
         }

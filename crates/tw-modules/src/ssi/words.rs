@@ -1,7 +1,6 @@
 //! The texts inside SSI commands: variables, backslashes, expressions of `if`, URIs of `include`.
 
-use tw_http::escape::{Unescape, unescape};
-use tw_http::target::split_args;
+use tw_http::target::{LeadsUp, local};
 use tw_log::Text;
 
 /// Longest text that variables can make of a value, in bytes: a page could double it with each line.
@@ -108,25 +107,7 @@ fn skip_spaces(text: &[u8]) -> &[u8] {
 
 /// Path and arguments of a URI that is to be included. The error is nginx's: it leads out of the tree.
 pub(super) fn parse_uri(uri: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Complaint> {
-    let refusal = |uri: &[u8]| format!("unsafe URI \"{}\" was detected", Text(uri));
-    let (path, args) = split_args(uri);
-    if path.is_empty() || leads_up(path) {
-        return Err(refusal(uri));
-    }
-    if !path.contains(&b'%') {
-        return Ok((path.to_vec(), args.to_vec()));
-    }
-    let mut plain = Vec::with_capacity(path.len());
-    unescape(path, Unescape::All, &mut plain);
-    // Broken escapes are nothing.
-    if plain.is_empty() || leads_up(&plain) {
-        return Err(refusal(&plain));
-    }
-    Ok((plain, args.to_vec()))
-}
-
-fn leads_up(path: &[u8]) -> bool {
-    path.contains(&0) || path.split(|byte| *byte == b'/').any(|segment| segment == b"..")
+    local(uri).map_err(|LeadsUp(path)| format!("unsafe URI \"{}\" was detected", Text(&path)))
 }
 
 #[cfg(test)]

@@ -7,5 +7,6 @@ pub mod listen;
 pub mod location;
 pub mod media_types;
 pub mod memory;
+pub mod permissions;
 pub mod server;
 pub mod upstream;

@@ -138,7 +138,8 @@ impl RequestBody {
     /// How the body of a request with this framing goes on: with its length, if that is known now.
     pub fn framing(&self, announced: Framing) -> Framing {
         match announced {
-            Framing::Chunked if !self.is_pending() => Framing::Length(self.spool.len()),
+            // What went by and was not kept is gone.
+            Framing::Chunked | Framing::Length(_) if !self.is_pending() => Framing::Length(self.spool.len()),
             announced => announced,
         }
     }
@@ -156,6 +157,22 @@ impl RequestBody {
     pub fn give_back(&mut self, source: Source) {
         if matches!(self.source, Source::Taken) {
             self.source = source;
+        }
+    }
+
+    /// Keeps what whoever took the body has seen of it, if that is all of it.
+    pub(crate) fn keep(&mut self, seen: &[u8]) {
+        if self.spool.is_empty() && !self.is_pending() && self.received() == seen.len() as u64 {
+            self.spool.push(seen);
+        }
+    }
+
+    /// Whether it can be taken from its beginning.
+    pub(crate) fn is_kept(&self) -> bool {
+        match &self.source {
+            Source::None | Source::Stored(_) => true,
+            Source::H1(input) => !input.is_pending() && input.received() == self.spool.len(),
+            Source::Taken => false,
         }
     }
 

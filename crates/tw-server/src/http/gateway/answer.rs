@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use tw_http::fields::{Name, Value};
-use tw_http::{Known, Method, date, target};
+use tw_http::target::{self, LeadsUp};
+use tw_http::{Known, Method, date};
 use tw_log::{Level, Text};
 
 use super::backlog::Room;
@@ -10,7 +11,9 @@ use super::body::{self, Announced, Coming};
 use super::codec::Codec;
 use super::exchange::{Exchange, Rewrite};
 use super::fault::Stage;
+use super::pace::Pace;
 use super::settings::{Gateway, Ignored};
+use super::store::Storing;
 use super::tunnel;
 use crate::http::body::Body;
 use crate::http::plan::Outcome;
@@ -24,6 +27,9 @@ pub(super) async fn respond<C: Codec>(
     mut exchange: Exchange<C>,
 ) -> Outcome {
     let status = r.facts.upstream.answer.status;
+    if let Some(body) = exchange.sending.returned() {
+        body.give_back(r);
+    }
     if let Some(attempt) = r.facts.upstream.current() {
         attempt.status = status;
         (attempt.sent, attempt.received) = (exchange.link.sent.get(), exchange.link.received.get());
@@ -40,6 +46,12 @@ pub(super) async fn respond<C: Codec>(
     {
         body::abandon(exchange, r);
         return redirect(r, &to);
+    }
+    if exchange.codec.is_tunnel() && r.head.field("Upgrade").is_none() {
+        // DIFF(nginx): who has asked for no other protocol is answered in this one.
+        r.log(Level::Error, format_args!("upstream switched protocols and was not asked to"));
+        body::abandon(exchange, r);
+        return Outcome::Status(502);
     }
     let buffering = head(r, gateway, rewrite);
     if exchange.codec.is_tunnel() {
@@ -59,14 +71,16 @@ pub(super) async fn respond<C: Codec>(
                 attempt.length = bytes.len() as u64;
             }
             body::finish(exchange, r);
-            Outcome::Respond(if bytes.is_empty() { Body::Empty } else { Body::Bytes(bytes) })
+            let body = if bytes.is_empty() { Body::Empty } else { Body::Bytes(bytes) };
+            Outcome::Respond(stored(r, gateway, body))
         }
         Ok(None) => {
             let buffers = buffering.then(|| (gateway.memory(), room(r, gateway)));
             let home = r.client().home.clone();
             exchange.lease.status(status);
-            let coming = Coming::new(home, exchange, gateway.read_timeout, buffers);
-            Outcome::Respond(Body::Pull(Box::new(coming)))
+            let pace = limit_rate(r, gateway).map(|rate| Pace::new(rate, exchange.input.len()));
+            let coming = Coming::new(home, exchange, gateway.read_timeout, pace, buffers);
+            Outcome::Respond(stored(r, gateway, Body::Pull(Box::new(coming))))
         }
         Err(fault) => {
             r.log(Level::Error, format_args!("{}", fault.line(Stage::ReadingBody)));
@@ -74,6 +88,22 @@ pub(super) async fn respond<C: Codec>(
             Outcome::Status(502)
         }
     }
+}
+
+/// `body`, of which a copy is made where the configuration wants that and the response is one to be kept.
+fn stored(r: &Request, gateway: &Gateway, body: Body) -> Body {
+    match (&gateway.store, r.disk()) {
+        (Some(store), Some(disk)) if r.out.status == 200 => {
+            Storing::of(body, store, disk.clone(), gateway.temp_path.clone())
+        }
+        _ => body,
+    }
+}
+
+/// Bytes per second that are read of the response.
+fn limit_rate(r: &Request, gateway: &Gateway) -> Option<u64> {
+    let rate = gateway.limit_rate.as_ref()?.value(r);
+    tw_conf::units::size(&rate).filter(|rate| *rate > 0)
 }
 
 /// Whether `error_page` answers instead.
@@ -89,7 +119,7 @@ fn room(r: &Request, gateway: &Gateway) -> Option<Room> {
 
 /// `X-Accel-Redirect`: something here answers instead, with some of the fields.
 fn redirect(r: &mut Request, to: &Bytes) -> Outcome {
-    for known in [Known::SetCookie, Known::CacheControl, Known::Expires] {
+    for known in [Known::SetCookie, Known::CacheControl, Known::Expires, Known::AcceptRanges] {
         copy_all(r, known);
     }
     copy_named(r, b"Content-Disposition");
@@ -99,16 +129,20 @@ fn redirect(r: &mut Request, to: &Bytes) -> Outcome {
     if to.first() == Some(&b'@') {
         return Outcome::Named(to.to_vec().into());
     }
-    let (path, args) = target::split_args(to);
-    let mut normal = Vec::new();
-    if path.first() != Some(&b'/') || target::normalize(path, true, &mut normal).is_err() {
-        r.log(Level::Error, format_args!("unsafe URI \"{}\" was detected", Text(to)));
-        return Outcome::Status(404);
-    }
+    let (path, args) = match target::local(to) {
+        Ok(found) if found.0.first() == Some(&b'/') => found,
+        Ok((path, _)) => return unsafe_uri(r, &path),
+        Err(LeadsUp(path)) => return unsafe_uri(r, &path),
+    };
     if r.method() != Method::Head {
         r.course.method = Some(Method::Get);
     }
-    Outcome::Redirect { path: normal, args: args.to_vec() }
+    Outcome::Redirect { path, args }
+}
+
+fn unsafe_uri(r: &Request, uri: &[u8]) -> Outcome {
+    r.log(Level::Error, format_args!("unsafe URI \"{}\" was detected", Text(uri)));
+    Outcome::Status(404)
 }
 
 fn copy_all(r: &mut Request, known: Known) {
@@ -185,7 +219,11 @@ fn head(r: &mut Request, gateway: &Gateway, rewrite: &dyn Rewrite) -> bool {
         match known {
             Some(Known::ContentType) => set_content_type(r, &Bytes::copy_from_slice(value)),
             Some(Known::AcceptRanges) if gateway.force_ranges => {}
-            Some(Known::Location) => append(r, name, value, rewrite.location(r, value, false)),
+            // One that was changed leads here, and is said as the server's own are.
+            Some(Known::Location) => match rewrite.location(r, value, false) {
+                Some(location) => r.out.location = location.into(),
+                None => append(r, name, value, None),
+            },
             Some(Known::Refresh) => append(r, name, value, rewrite.location(r, value, true)),
             Some(Known::SetCookie) => append(r, name, value, rewrite.cookie(r, value)),
             Some(Known::LastModified) => {

@@ -90,6 +90,13 @@ impl Upstream {
         }
     }
 
+    /// The request is over: so is what it waited for.
+    pub(crate) fn close(&mut self) {
+        if let Some(attempt) = self.attempts.last_mut() {
+            attempt.end();
+        }
+    }
+
     pub(super) fn current(&mut self) -> Option<&mut Attempt> {
         self.attempts.last_mut()
     }

@@ -13,14 +13,15 @@ use tw_upstream::Outcome as End;
 
 use super::backlog::{Backlog, Room, Spilled};
 use super::codec::{Answer, Codec, Event};
-use super::exchange::{Exchange, give_back, now_ms, read_some};
+use super::exchange::{Exchange, READ_SIZE, give_back, now_ms, read_some};
 use super::fault::{Fault, Stage};
 use super::link::Read;
+use super::pace::Pace;
+use super::sending::Returned;
 use crate::event_loop::Loop;
 use crate::http::body::{Pull, Told};
 use crate::http::plan::LocalFuture;
 use crate::http::request::Request;
-use crate::http::request_body::Source;
 
 /// A response that is still coming.
 pub(super) struct Coming<C: Codec> {
@@ -31,6 +32,8 @@ pub(super) struct Coming<C: Codec> {
     ended: Option<Ended>,
     remaining: Option<u64>,
     read_timeout: Duration,
+    /// How fast it is read.
+    pace: Option<Pace>,
     ahead: Option<Ahead>,
     trailers: Answer,
 }
@@ -44,7 +47,7 @@ struct Ended {
     /// Bytes came behind the end.
     excess: bool,
     /// What is left of the request's body.
-    body: Option<Source>,
+    body: Option<Returned>,
 }
 
 /// What is read ahead.
@@ -63,6 +66,7 @@ impl<C: Codec> Coming<C> {
         home: Rc<Loop>,
         exchange: Exchange<C>,
         read_timeout: Duration,
+        pace: Option<Pace>,
         buffers: Option<(usize, Option<Room>)>,
     ) -> Self {
         let remaining = exchange.codec.remaining();
@@ -74,7 +78,7 @@ impl<C: Codec> Coming<C> {
             has_spilled: false,
         });
         let trailers = Answer::default();
-        Self { home, exchange: Some(exchange), ended: None, remaining, read_timeout, ahead, trailers }
+        Self { home, exchange: Some(exchange), ended: None, remaining, read_timeout, pace, ahead, trailers }
     }
 
     async fn piece(&mut self, want: usize, r: &mut Request) -> io::Result<Option<Bytes>> {
@@ -113,7 +117,8 @@ impl<C: Codec> Coming<C> {
     /// The next piece; `None` when the server has nothing more to say, however that came.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let Some(exchange) = &mut self.exchange else { return Poll::Ready(None) };
-        match ready!(poll_exchange(exchange, &self.home, &mut self.trailers, cx)) {
+        let pace = self.pace.as_mut().map(|pace| (pace, self.read_timeout));
+        match ready!(poll_exchange(exchange, &self.home, &mut self.trailers, pace, cx)) {
             Ok(Some(piece)) => {
                 // The last piece is the end: nobody may come back to see that.
                 if exchange.codec.remaining() == Some(0) {
@@ -220,6 +225,7 @@ fn poll_exchange<C: Codec>(
     exchange: &mut Exchange<C>,
     home: &Loop,
     answer: &mut Answer,
+    mut pace: Option<(&mut Pace, Duration)>,
     cx: &mut Context<'_>,
 ) -> Poll<Result<Option<Bytes>, Fault>> {
     let Exchange { link, codec, input, sending, .. } = exchange;
@@ -231,7 +237,19 @@ fn poll_exchange<C: Codec>(
             Event::End => return Poll::Ready(Ok(None)),
             Event::NeedMore | Event::Interim | Event::Head => {}
         }
-        let (read, came) = read_some(home, link)?;
+        let room = match &mut pace {
+            Some((pace, timeout)) => {
+                let room = ready!(pace.poll_room(cx));
+                // The server is not late while nobody reads.
+                link.begin_reading_if_late(*timeout);
+                room
+            }
+            None => READ_SIZE,
+        };
+        let (read, came) = read_some(home, link, room)?;
+        if let Some((pace, _)) = &mut pace {
+            pace.count(came.len());
+        }
         match read {
             Read::Some => *input = came,
             Read::Nothing => ready!(link.poll_readable(cx))?,
@@ -303,7 +321,7 @@ fn end<C: Codec>(exchange: Exchange<C>, home: &Rc<Loop>, how: Result<(), Fault>)
 impl Ended {
     fn tell(self, r: &mut Request) -> Result<(), ()> {
         if let Some(body) = self.body {
-            r.body.give_back(body);
+            body.give_back(r);
         }
         if let Some(attempt) = r.facts.upstream.current() {
             attempt.ended = self.took;

@@ -235,7 +235,7 @@ fn goes_on<C>(r: &Request, order: &Order<'_, C>, fault: &Fault, was_sent: bool, 
     let gateway = order.gateway;
     let is_risky = was_sent && matches!(r.method(), Method::Post | Method::Lock | Method::Patch);
     let what = if is_risky { fault.next().and(Next::NON_IDEMPOTENT) } else { fault.next() };
-    let is_spent = matches!(order.body, Passed::Client) && r.body.is_pending() && was_sent;
+    let is_spent = matches!(order.body, Passed::Client) && !r.body.is_kept() && was_sent;
     let is_late = !gateway.next_timeout.is_zero()
         && tw_rt::clock::now().saturating_duration_since(began) >= gateway.next_timeout;
     fault.next() != Next::NONE && gateway.next.has(what) && !is_spent && !is_late
@@ -243,8 +243,8 @@ fn goes_on<C>(r: &Request, order: &Order<'_, C>, fault: &Fault, was_sent: bool, 
 
 /// Gives a body that was not sent to its end back to the request.
 pub(super) fn give_back(r: &mut Request, sending: Sending) {
-    if let Some(source) = sending.end() {
-        r.body.give_back(source);
+    if let Some(body) = sending.end() {
+        body.give_back(r);
     }
 }
 
@@ -312,6 +312,7 @@ async fn ask<C: Codec + Clone>(
         body,
         framing: order.framing,
         terms: r.body_terms(),
+        kept_max: r.plan().core.client_body.buffer_size,
         timeout: gateway.send_timeout,
     };
     let is_reused = link.is_reused();
@@ -362,6 +363,8 @@ async fn read_head<C: Codec>(
     // Until the request is sent, the server is not late.
     let mut reads = false;
     let mut unsent = None;
+    // What is read with the head is read at once: where a rate is set, that is no more than a head may have.
+    let max = if gateway.limit_rate.is_some() { gateway.buffer_size } else { READ_SIZE };
     poll_fn(|cx| {
         if unsent.is_none()
             && let Poll::Ready(Err(error)) = sending.poll(cx)
@@ -377,7 +380,7 @@ async fn read_head<C: Codec>(
             reads = true;
         }
         loop {
-            let (read, mut input) = read_some(home, link)?;
+            let (read, mut input) = read_some(home, link, max)?;
             match read {
                 Read::Some => {}
                 Read::Nothing if unsent.is_some() => {
@@ -414,24 +417,27 @@ async fn read_head<C: Codec>(
     .await
 }
 
-/// Reads what is there.
-pub(super) fn read_some(home: &Loop, link: &Link) -> Result<(Read, Bytes), Fault> {
-    let (read, bytes) = read_bytes(home, &link.transport).map_err(Fault::Receive)?;
+/// Reads what is there, about `max` bytes of it at most.
+pub(super) fn read_some(home: &Loop, link: &Link, max: usize) -> Result<(Read, Bytes), Fault> {
+    let (read, bytes) = read_bytes(home, &link.transport, max).map_err(Fault::Receive)?;
     link.received.set(link.received.get() + bytes.len() as u64);
     Ok((read, bytes))
 }
 
 /// Reads what is there of a connection.
-pub(super) fn read_bytes(home: &Loop, from: &Transport) -> io::Result<(Read, Bytes)> {
-    let mut buffer = home.app.input.take();
+pub(super) fn read_bytes(home: &Loop, from: &Transport, max: usize) -> io::Result<(Read, Bytes)> {
+    let is_limited = max < READ_SIZE;
+    let mut buffer = if is_limited { Vec::with_capacity(max) } else { home.app.input.take() };
     buffer.clear();
-    buffer.reserve(READ_SIZE);
+    buffer.reserve(max.min(READ_SIZE));
     let read = tw_rt::watch::operation("reading from an upstream server", || from.try_read(&mut buffer));
     let bytes = match &read {
         Ok(1..) if buffer.len() > COPY_MAX => Bytes::from(std::mem::take(&mut buffer)),
         Ok(_) | Err(_) => Bytes::copy_from_slice(&buffer),
     };
-    home.app.input.set(buffer);
+    if !is_limited {
+        home.app.input.set(buffer);
+    }
     match read {
         Ok(0) => Ok((Read::Closed, bytes)),
         Ok(_) => Ok((Read::Some, bytes)),

@@ -71,6 +71,14 @@ impl Link {
         self.read.borrow_mut().set(timeout);
     }
 
+    /// The same if its time is over, which was not its own then.
+    pub(super) fn begin_reading_if_late(&self, timeout: Duration) {
+        let mut read = self.read.borrow_mut();
+        if read.at().is_some_and(|at| at <= tw_rt::clock::now()) {
+            read.set(timeout);
+        }
+    }
+
     /// Waits until the server may take bytes, at most `timeout`.
     pub(super) async fn writable(&self, timeout: Duration) -> Result<(), Fault> {
         self.write.borrow_mut().set(timeout);

@@ -17,9 +17,11 @@ mod fault;
 pub mod idle;
 mod link;
 pub mod names;
+mod pace;
 pub(crate) mod resolve;
 mod sending;
 pub mod settings;
+pub mod store;
 mod tunnel;
 
 pub use exchange::{Group, Order, Passed, Rewrite, pass};

@@ -8,7 +8,8 @@ use tw_core::reach::Reach;
 use tw_net::ConnectOptions;
 
 use super::names::Names;
-use crate::core::location::TempPath;
+use super::store::{RawStore, Store};
+use crate::core::location::{Location, TempPath};
 use crate::load::Resolve;
 use crate::vars::Template;
 
@@ -174,6 +175,9 @@ pub struct Gateway {
     pub hidden: Arc<Names>,
     /// `limit_rate`: bytes per second that are read of a response.
     pub limit_rate: Option<Template>,
+    /// `store`: where copies of responses go.
+    pub store: Option<Store>,
+    store_access: u32,
     /// `bind`
     pub bind: Bind,
     /// `socket_keepalive`, `socket_rcvbuf`, `socket_sndbuf`.
@@ -233,6 +237,10 @@ pub struct Raw {
     pub pass: Setting<Vec<Box<[u8]>>>,
     /// `limit_rate`
     pub limit_rate: Setting<Word>,
+    /// `store`
+    pub store: Setting<RawStore>,
+    /// `store_access`
+    pub store_access: Setting<u32>,
     /// `bind`
     pub bind: Setting<RawBind>,
     /// `socket_keepalive`
@@ -433,6 +441,17 @@ macro_rules! gateway_directives {
                     let word = read_rate(node)?;
                     raw.gateway().limit_rate.set_once(node, word)
                 }),
+            record::new(concat!($prefix, "store"), "on | off | path", ALL, Args::exact(1))
+                .default("off")
+                .doc("Whether a copy of a response becomes a file, and which one; may hold variables.")
+                .set(|raw, node, _| {
+                    let store = $crate::http::gateway::store::RawStore::read(node)?;
+                    raw.gateway().store.set_once(node, store)
+                }),
+            record::new(concat!($prefix, "store_access"), "users:permissions …", ALL, Args::range(1, 3))
+                .default("user:rw")
+                .doc("Permissions of such files.")
+                .set(|raw, node, _| raw.gateway().store_access.set_with(node, $crate::core::permissions::read)),
             record::new(concat!($prefix, "bind"), "address [transparent] | off", ALL, Args::range(1, 2))
                 .since("0.8.22")
                 .doc("Where connections to upstream servers come from; may hold variables.")
@@ -568,6 +587,11 @@ impl Gateway {
             Some(word) => Some(cx.template(&word)?),
             None => outer.and_then(|o| o.limit_rate.clone()),
         };
+        let store_access = raw.store_access.or(outer.map(|o| o.store_access), 0o600);
+        let store = match raw.store.take() {
+            Some(store) => store.resolve(store_access, cx)?,
+            None => outer.and_then(|o| o.store.as_ref()).map(|store| store.with_access(store_access)),
+        };
         let bind = match raw.bind.take() {
             Some(RawBind::Off) => Bind::Off,
             Some(RawBind::From(address, is_transparent)) => {
@@ -600,6 +624,8 @@ impl Gateway {
             ignored: raw.ignored.take().map(Ignored).or(outer.map(|o| o.ignored)).unwrap_or_default(),
             hidden,
             limit_rate,
+            store,
+            store_access,
             bind,
             socket: ConnectOptions {
                 keepalive: raw.socket_keepalive.or(outer.map(|o| o.socket.keepalive), false),
@@ -619,8 +645,14 @@ impl Gateway {
     }
 
     /// What the sandbox must allow where the gateway is in use.
-    pub fn reach(&self, reach: &mut Reach) {
+    pub fn reach(&self, core: &Location, reach: &mut Reach) {
         reach.connects();
+        if matches!(self.bind, Bind::From { .. }) {
+            reach.binds();
+        }
         reach.changes(&Template::text(self.temp_path.path.to_bytes()), None);
+        if let Some(store) = &self.store {
+            store.reach(core, reach);
+        }
     }
 }

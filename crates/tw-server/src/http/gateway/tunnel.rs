@@ -17,7 +17,7 @@ use tw_rt::Deadline;
 use tw_upstream::{Lease, Outcome as End};
 
 use super::codec::Codec;
-use super::exchange::{Exchange, give_back, now_ms, read_bytes};
+use super::exchange::{Exchange, READ_SIZE, give_back, now_ms, read_bytes};
 use super::link::{Link, Read};
 use crate::event_loop::Loop;
 use crate::http::body::{Body, Upgraded};
@@ -102,7 +102,7 @@ impl Way<'_> {
                 cx.waker().wake_by_ref();
                 return Ok(moved);
             }
-            match read_bytes(home, self.from)? {
+            match read_bytes(home, self.from, READ_SIZE)? {
                 (Read::Some, bytes) => {
                     let _ = home.budget.may_copy(bytes.len());
                     self.kept = bytes;

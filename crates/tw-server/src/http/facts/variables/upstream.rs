@@ -1,7 +1,8 @@
 //! `$upstream_*`: the servers behind this one that a request was sent to (nginx: ngx_http_upstream_module). One value for each,
 //! commas between.
 
-use super::{is_named, put, put_fields, put_maybe, put_number, put_seconds};
+use super::client::find_cookie;
+use super::{put, put_fields, put_maybe, put_number, put_seconds};
 use crate::http::gateway::attempts::{Attempt, To};
 use crate::http::request::Request;
 use crate::vars::{Value, VarDef};
@@ -40,7 +41,9 @@ pub(super) const VARIABLES: &[VarDef] = &[
     ),
     VarDef::one(
         "upstream_response_time",
-        |r, out| each(r, out, |attempt, out| put_seconds(out, attempt.elapsed())),
+        |r, out| {
+            each(r, out, |attempt, out| attempt.ended.map_or(Value::Missing, |span| put_seconds(out, span)))
+        },
         "Seconds until their responses were there.",
     ),
     VarDef::one(
@@ -120,8 +123,7 @@ fn faults(r: &Request, out: &mut Vec<u8>) -> Value {
 fn cookie(r: &Request, name: &[u8], out: &mut Vec<u8>) -> Value {
     let value = r.facts.upstream.answer.fields.get_all(b"Set-Cookie").find_map(|set| {
         let pair = set.split(|byte| *byte == b';').next()?;
-        let at = pair.iter().position(|byte| *byte == b'=')?;
-        is_named(pair[..at].trim_ascii(), name).then(|| pair[at + 1..].trim_ascii_end())
+        find_cookie(pair, name)
     });
     put_maybe(out, value)
 }

@@ -1,0 +1,107 @@
+//! Bodies on their way to an origin and back: what is known of one that is not buffered, how fast one is read, and where
+//! connections come from.
+
+use std::io::Read;
+use std::time::{Duration, Instant};
+
+use tw_testkit::origin::origin;
+
+use crate::{get, server, start};
+
+#[test]
+fn a_body_that_was_not_buffered_is_known_if_it_is_small() {
+    let addr = origin(|mut conn| {
+        while let Some(head) = conn.head() {
+            let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+            let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+            conn.reader.read_exact(&mut body).unwrap();
+            conn.say(format!(
+                "HTTP/1.1 {} X\r\nContent-Length: 0\r\n\r\n",
+                if head.starts_with("POST /bad") { 404 } else { 200 }
+            ));
+        }
+    });
+    let server = start(
+        server(),
+        &format!(
+            "proxy_request_buffering off; client_body_buffer_size 1k;
+             server {{ listen 127.0.0.1:{{port}};
+                 location / {{ proxy_pass http://{addr}; add_header X-Body \"[$request_body]\" always; }}
+                 location /bad {{ proxy_pass http://{addr}; proxy_intercept_errors on; error_page 404 /other; }}
+                 location /other {{ return 200 \"it was $request_body\"; }} }}"
+        ),
+    );
+    let mut client = server.connect().unwrap();
+    for (size, known) in [(10, true), (1024, true), (1025, false), (100_000, false), (1, true)] {
+        let body = "x".repeat(size);
+        client.send(format!("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n{body}")).unwrap();
+        let response = client.read_response().unwrap();
+        let expected = if known { format!("[{body}]") } else { "[]".to_owned() };
+        assert_eq!(response.field("X-Body"), Some(&*expected), "{size}");
+    }
+    client.send("POST /bad HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nthis").unwrap();
+    assert_eq!(client.read_response().unwrap().text(), "it was this");
+}
+
+#[test]
+fn what_is_at_hand_of_a_body_is_one_chunk() {
+    let addr = origin(|mut conn| {
+        let _ = conn.head();
+        let mut body = [0; 22];
+        conn.reader.read_exact(&mut body).unwrap();
+        conn.answer("", body);
+    });
+    let server = start(
+        server(),
+        &format!(
+            "server {{ listen 127.0.0.1:{{port}}; proxy_request_buffering off; location / {{ proxy_pass http://{addr}; }} }}"
+        ),
+    );
+    let mut client = server.connect().unwrap();
+    client
+        .send("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n01234\r\n7\r\n56789ab\r\n0\r\n\r\n")
+        .unwrap();
+    assert_eq!(client.read_response().unwrap().text(), "c\r\n0123456789ab\r\n0\r\n\r\n");
+}
+
+#[test]
+fn a_response_is_read_no_faster_than_its_rate() {
+    let addr = origin(|mut conn| {
+        let _ = conn.head();
+        conn.answer("", vec![b'x'; 30_000]);
+    });
+    let server = start(
+        server(),
+        &format!(
+            "server {{ listen 127.0.0.1:{{port}}; proxy_buffer_size 4k;
+                 location / {{ proxy_pass http://{addr}; proxy_limit_rate $arg_rate; proxy_read_timeout 500ms; }} }}"
+        ),
+    );
+    for (path, at_least, size) in [("/", 0, 30_000), ("/?rate=10000", 2, 30_000), ("/?rate=0", 0, 30_000)] {
+        let begun = Instant::now();
+        assert_eq!(get(&server, path).body.len(), size);
+        // Seconds begin when the server says, up to one of them is cut off.
+        assert!(begun.elapsed() >= Duration::from_millis(at_least * 1000), "{path}: {:?}", begun.elapsed());
+    }
+}
+
+#[test]
+fn connections_come_from_the_address_that_is_configured() {
+    let addr = origin(|mut conn| {
+        let _ = conn.head();
+        let peer = conn.reader.get_ref().peer_addr().unwrap().ip().to_string();
+        conn.answer("", peer);
+    });
+    let server = start(
+        server(),
+        &format!(
+            "server {{ listen 127.0.0.1:{{port}}; proxy_bind 127.0.0.7;
+                 location / {{ proxy_pass http://{addr}; }}
+                 location /var {{ proxy_pass http://{addr}; proxy_bind $arg_from; }}
+                 location /off {{ proxy_pass http://{addr}; proxy_bind off; }} }}"
+        ),
+    );
+    for (path, from) in [("/", "127.0.0.7"), ("/var?from=127.0.0.8", "127.0.0.8"), ("/off", "127.0.0.1")] {
+        assert_eq!(get(&server, path).text(), from, "{path}");
+    }
+}

@@ -1,0 +1,56 @@
+//! A scripted origin: what a proxy under test passes requests to.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
+
+/// One connection to an origin.
+pub struct Conn {
+    /// What the proxy sends.
+    pub reader: BufReader<TcpStream>,
+    /// Number of the connection, from 0.
+    pub nth: usize,
+}
+
+impl Conn {
+    /// The head of the next request; `None` when there is none.
+    pub fn head(&mut self) -> Option<String> {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if self.reader.read_line(&mut head).ok()? == 0 {
+                return None;
+            }
+        }
+        Some(head)
+    }
+
+    /// Says this. Whoever does not want it has gone.
+    pub fn say(&mut self, text: impl AsRef<[u8]>) {
+        let _ = self.reader.get_mut().write_all(text.as_ref());
+    }
+
+    /// Answers with 200, these field lines, each with its end, and this body.
+    pub fn answer(&mut self, fields: &str, body: impl AsRef<[u8]>) {
+        let body = body.as_ref();
+        self.say(format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: {}\r\n\r\n", body.len()));
+        self.say(body);
+    }
+}
+
+/// An origin on an address of its own that serves every connection on a thread of its own until the process ends.
+///
+/// # Panics
+/// There is no address or thread left.
+#[must_use]
+pub fn origin(serve: impl Fn(Conn) + Send + Sync + Clone + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("an address is left");
+    let addr = listener.local_addr().expect("a listener has an address");
+    thread::spawn(move || {
+        for (nth, stream) in listener.incoming().enumerate() {
+            let Ok(stream) = stream else { return };
+            let (serve, reader) = (serve.clone(), BufReader::new(stream));
+            thread::spawn(move || serve(Conn { reader, nth }));
+        }
+    });
+    addr
+}
