@@ -259,6 +259,7 @@ impl Settings<Http> for Proxy {
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         if self.target.is_some() {
             plan.set_content(self.clone());
+            plan.add_slash();
         }
     }
 

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 
-pub(crate) use tw_testkit::origin::origin;
+pub(crate) use tw_testkit::origin::{Conn, origin};
 use tw_testkit::{Server, wait};
 
 use crate::{get, server, start};

@@ -50,6 +50,24 @@ fn a_location_that_names_the_origin_names_this_server() {
 }
 
 #[test]
+fn the_slash_that_a_location_ends_in_is_added() {
+    let server = saying(
+        "location \"/a b/\" { proxy_pass http://ORIGIN; } location /c/ { return 200 c; }
+         location /d { return 200 d; } location /d/ { proxy_pass http://ORIGIN; } location ~ ^/x?/ { proxy_pass http://ORIGIN; }",
+    );
+    let moved = |path: &str| {
+        let response = get(&server, path);
+        (response.status, response.field("Location").map(str::to_owned))
+    };
+    let here = |path: &str| (301, Some(format!("http://localhost:{}{path}", server.addr().port())));
+    assert_eq!(moved("/a%20b?c=d"), here("/a%20b/?c=d"));
+    assert_eq!(moved("/a%20b/"), (200, None));
+    assert_eq!(moved("/c").0, 404);
+    assert_eq!(moved("/d"), (200, None));
+    assert_eq!(moved("/x"), (404, None));
+}
+
+#[test]
 fn the_default_rule_follows_proxy_pass_and_off_stands_alone() {
     for (said, expected) in [
         (

@@ -169,6 +169,8 @@ pub struct Plan {
     pub(crate) ifs: Vec<PlanId>,
     /// `limit_except`: the plan for all methods but these.
     pub(crate) limit_except: Option<(MethodSet, PlanId)>,
+    /// Whether a URI that lacks only the slash at the end of the location's name is sent there, with that slash.
+    pub(crate) adds_slash: bool,
     /// Whether something here mentions `$realpath_root`, which the disk must be asked for.
     pub(crate) uses_realpath_root: bool,
     phases: [Vec<Box<dyn Handler>>; PHASES],
@@ -207,6 +209,7 @@ impl Plan {
             written: None,
             ifs: Vec::new(),
             limit_except: None,
+            adds_slash: false,
             uses_realpath_root: false,
             phases: Default::default(),
             header_filters: Vec::new(),
@@ -260,6 +263,12 @@ impl Plan {
     pub fn add(&mut self, phase: Phase, handler: impl Handler + 'static) {
         self.made_by.is_behind = true;
         self.phases[phase as usize].push(Box::new(handler));
+    }
+
+    /// From now on a URI that lacks only the slash at the end of the location's name is sent there (301), as it is to a
+    /// directory: what answers in the location has paths below that slash.
+    pub fn add_slash(&mut self) {
+        self.adds_slash = true;
     }
 
     /// Makes `handler` the only one of the content phase, as `return` or a proxy does.

@@ -103,7 +103,8 @@ fn locations(
                     // Of two with one name the first answers, as in nginx.
                     server.named.entry(name.clone()).or_insert(inner_plan);
                 }
-                list.push(Written { pattern, plan: inner_plan, inner });
+                let adds_slash = server.built.plans[inner_plan.0 as usize].adds_slash;
+                list.push(Written { pattern, plan: inner_plan, adds_slash, inner });
             }
             Kind::If => outer_plan.ifs.push(inner_plan),
             Kind::LimitExcept(methods) => outer_plan.limit_except = Some((methods, inner_plan)),

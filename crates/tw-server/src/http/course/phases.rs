@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use tw_core::regex::BacktrackLimit;
 use tw_core::session::Session;
+use tw_http::escape::Escape;
 use tw_log::Level;
 
 use super::decision::{decide, loops, no_content};
 use super::realpath_root;
+use super::route::Pattern;
 use crate::core::location::{Satisfy, Visibility};
 use crate::http::body::Body;
 use crate::http::generation::LoopGeneration;
@@ -235,7 +237,23 @@ fn locate(r: &mut Request, generation: &Rc<LoopGeneration>) -> Next {
             return decide(r, generation, Outcome::Status(500));
         }
     };
-    enter(r, generation, plan)
+    let next = enter(r, generation, plan);
+    let found = generation.plan(plan);
+    // No location is found by a name that is longer than the URI but the one to which that lacks the slash.
+    let is_plain =
+        found.written.as_ref().is_some_and(|written| !matches!(written.pattern, Pattern::Regex(_)));
+    let lacks_slash = found.adds_slash && is_plain && found.name.len() == r.uri.path.len() + 1;
+    if !lacks_slash || !matches!(next, Next::Run) {
+        return next;
+    }
+    let mut location = Vec::new();
+    Escape::Uri.push(&found.name, &mut location);
+    if !r.uri.args.is_empty() {
+        location.push(b'?');
+        location.extend_from_slice(&r.uri.args);
+    }
+    r.out.location = location.into();
+    decide(r, generation, Outcome::Status(301))
 }
 
 /// Puts `r` into the location of `plan`.

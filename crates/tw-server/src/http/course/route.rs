@@ -76,6 +76,8 @@ pub struct Locations {
     exact: HashMap<Box<[u8]>, PlanId>,
     /// Sorted by name.
     prefixes: Vec<Prefix>,
+    /// Names that end in a slash, without it, of locations to which it is added.
+    slashless: HashMap<Box<[u8]>, PlanId>,
     regexes: Vec<RegexLocation>,
 }
 
@@ -119,6 +121,8 @@ pub struct Written {
     pub pattern: Pattern,
     /// What is done with them.
     pub plan: PlanId,
+    /// Whether a URI that lacks only the slash at its end is sent there.
+    pub adds_slash: bool,
     /// The locations in it.
     pub inner: Locations,
 }
@@ -150,7 +154,16 @@ impl Locations {
     /// Builds the look-up from locations in the order written.
     pub fn new(list: Vec<Written>) -> Self {
         let mut built = Self::default();
-        for Written { pattern, plan, inner } in list {
+        for Written { pattern, plan, adds_slash, inner } in list {
+            if let (true, Pattern::Exact(uri) | Pattern::Prefix { uri, .. }) = (adds_slash, &pattern)
+                && let Some(name) = uri.strip_suffix(b"/")
+            {
+                // `= /uri/` comes before `/uri/`.
+                let is_first = matches!(pattern, Pattern::Exact(_)) || !built.slashless.contains_key(name);
+                if is_first {
+                    built.slashless.insert(name.into(), plan);
+                }
+            }
             let inner = (!inner.is_empty()).then(|| Box::new(inner));
             match pattern {
                 Pattern::Exact(uri) => {
@@ -188,7 +201,8 @@ impl Locations {
         self.exact.is_empty() && self.prefixes.is_empty() && self.regexes.is_empty()
     }
 
-    /// The location for `uri` (normalised path); `None` if the enclosing block itself answers. The last regular
+    /// The location for `uri` (normalised path), or the one to which it lacks a slash; `None` if the enclosing block itself
+    /// answers. The last regular
     /// expression that matched sets `captures`.
     pub fn find(
         &self,
@@ -209,7 +223,13 @@ impl Locations {
             return Ok(Best::Final(plan));
         }
         let mut best = Best::None;
-        if let Some(prefix) = self.longest_prefix(uri) {
+        let prefix = self.longest_prefix(uri);
+        if let Some(plan) = self.slashless.get(uri)
+            && prefix.is_none_or(|prefix| *prefix.name != *uri)
+        {
+            return Ok(Best::Final(*plan));
+        }
+        if let Some(prefix) = prefix {
             best = Best::Prefix(prefix.plan);
             if let Some(inner) = &prefix.inner {
                 match inner.search(uri, captures, on_match)? {
@@ -282,7 +302,7 @@ mod tests {
     }
 
     fn block(pattern: Pattern, plan: u32, inner: Vec<Written>) -> Written {
-        Written { pattern, plan: PlanId(plan), inner: Locations::new(inner) }
+        Written { pattern, plan: PlanId(plan), adds_slash: false, inner: Locations::new(inner) }
     }
 
     #[test]
@@ -317,6 +337,36 @@ mod tests {
         ] {
             let found = l.find(uri.as_bytes(), &mut Captures::default(), &mut |_, _| {}).unwrap();
             assert_eq!(found.map(|plan| plan.0), expected, "{uri}");
+        }
+    }
+
+    #[test]
+    fn a_uri_that_lacks_a_slash_is_known() {
+        let sent = |pattern, plan| Written { adds_slash: true, ..location(pattern, plan) };
+        let l = Locations::new(vec![
+            sent(prefix("/a/"), 1),
+            location(prefix("/a-a"), 2),
+            location(prefix("/b"), 3),
+            sent(prefix("/b/"), 4),
+            location(regex("^/[ac]$"), 5),
+            Written {
+                adds_slash: true,
+                ..block(prefix("/"), 6, vec![sent(prefix("/c/"), 7), sent(prefix("/d/"), 8)])
+            },
+        ]);
+        for (uri, expected) in [
+            ("/a", 1),
+            ("/a/", 1),
+            ("/a-", 6),
+            ("/a-a", 2),
+            ("/b", 3),
+            ("/b/", 4),
+            ("/c", 7),
+            ("/d", 8),
+            ("/e", 6),
+        ] {
+            let found = l.find(uri.as_bytes(), &mut Captures::default(), &mut |_, _| {}).unwrap();
+            assert_eq!(found, Some(PlanId(expected)), "{uri}");
         }
     }
 
