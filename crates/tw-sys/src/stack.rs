@@ -215,18 +215,15 @@ pub fn of_thread(thread: i32, patience: Duration) -> Result<Frames, NoStack> {
     if !is_free {
         return Err(NoStack::Silent);
     }
-    let (process, signal) = (std::process::id(), signal());
-    // SAFETY: plain numbers: this process, one of its threads, a signal that has a handler.
-    let rc = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, signal) };
-    if rc != 0 {
-        let error = io::Error::last_os_error();
+    if let Err(error) = send(thread, signal()) {
         SLOT.state.store(IDLE, Release);
         return Err(NoStack::Gone(error));
     }
-    let is_silent = !is_done(patience)
-        && (SLOT.state.compare_exchange(thread, IDLE, AcqRel, Acquire).is_ok() || !is_done(patience));
+    let is_silent = !is_done(thread, patience)
+        && (SLOT.state.compare_exchange(thread, IDLE, AcqRel, Acquire).is_ok() || !is_done(thread, patience));
     if is_silent {
-        return Err(NoStack::Silent);
+        // One that was ending took the signal and never looked at it.
+        return Err(send(thread, 0).map_or_else(NoStack::Gone, |()| NoStack::Silent));
     }
     let mut frames = Frames::NONE;
     for address in SLOT.addresses.iter().take(SLOT.len.load(Relaxed)) {
@@ -236,13 +233,23 @@ pub fn of_thread(thread: i32, patience: Duration) -> Result<Frames, NoStack> {
     Ok(frames)
 }
 
-fn is_done(patience: Duration) -> bool {
+/// Sends a signal to a thread of this process; 0 is none, and only tells whether the thread is there.
+fn send(thread: i32, signal: c_int) -> io::Result<()> {
+    // SAFETY: plain numbers: this process, one of its threads, a signal that has a handler or none at all.
+    match unsafe { libc::syscall(libc::SYS_tgkill, std::process::id(), thread, signal) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Whether the answer comes within `patience`, and while the thread is there.
+fn is_done(thread: i32, patience: Duration) -> bool {
     let until = Instant::now() + patience;
     loop {
         if SLOT.state.load(Acquire) == DONE {
             return true;
         }
-        if Instant::now() >= until {
+        if Instant::now() >= until || send(thread, 0).is_err() {
             return false;
         }
         thread::park_timeout(LOOK_EVERY);
