@@ -6,6 +6,7 @@ mod access;
 mod addition;
 mod altered;
 mod auth_basic;
+mod auth_request;
 mod autoindex;
 mod block;
 mod brotli;
@@ -26,6 +27,7 @@ mod limit_req;
 mod log;
 mod map;
 pub mod metrics;
+mod mirror;
 mod mp4;
 mod precompressed;
 mod proxy;
@@ -79,8 +81,10 @@ pub static MODULES: &[Module] = &[
     // Access.
     Module::of::<access::Access>("access"),
     Module::of::<auth_basic::AuthBasic>("auth_basic"),
+    Module::of::<auth_request::AuthRequest>("auth_request"),
     // Precontent.
     Module::of::<try_files::TryFiles>("try_files"),
+    Module::of::<mirror::Mirror>("mirror"),
     // Content: the first that does not pass answers.
     Module::of::<metrics::Metrics>("metrics"),
     Module::of::<stub_status::StubStatus>("stub_status"),

@@ -289,7 +289,7 @@ impl Proxy {
         };
         r.set_slot(self.slots.host, &to.host);
         r.set_slot(self.slots.port, &to.port);
-        let sends_client_body = self.gateway.pass_request_body && self.body.is_none() && !r.is_subrequest();
+        let sends_client_body = self.gateway.pass_request_body && self.body.is_none();
         if sends_client_body
             && self.gateway.request_buffering
             && let Err(status) = request_body::read(r).await

@@ -6,7 +6,7 @@ use tw_core::{event_loop, load, pools, process};
 
 use crate::core::{listen, location, server};
 use crate::http::h1::proxy_protocol;
-use crate::http::{self, files, request, subrequest};
+use crate::http::{self, beside, files, request, subrequest};
 
 /// All of them, by what they protect. For documents: it copies every record.
 pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
@@ -26,7 +26,14 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
         ),
         (
             "work for one request",
-            [request::LIMITS, subrequest::LIMITS, tw_core::regex::LIMITS, tw_core::vars::LIMITS].concat(),
+            [
+                request::LIMITS,
+                subrequest::LIMITS,
+                beside::LIMITS,
+                tw_core::regex::LIMITS,
+                tw_core::vars::LIMITS,
+            ]
+            .concat(),
         ),
         ("disks and files", [&[pools::LIMITS], tw_disk::LIMITS, &[files::LIMITS]].concat().concat()),
         ("logs and the configuration", [tw_log::LIMITS, tw_conf::LIMITS, &[load::LIMITS]].concat().concat()),

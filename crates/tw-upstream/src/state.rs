@@ -178,11 +178,6 @@ impl State {
         let _ = self.out_since_ms.compare_exchange(NEVER, now, Relaxed, Relaxed);
     }
 
-    /// Whether nobody uses the peer because of failures or health checks.
-    pub(crate) fn is_out(&self) -> bool {
-        self.out_since_ms.load(Relaxed) != NEVER
-    }
-
     /// From now on the peer is used again, with a weight that grows.
     pub(crate) fn comes_back(&self, now: i64) {
         self.ramp_ms.store(now, Relaxed);

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use tw_base::Limit;
 use tw_net::AcceptError;
 use tw_rt::TaskGroup;
+use tw_rt::watch::Subject;
 
 use super::balance::Asked;
 use super::roll::{Place, Roll};
@@ -51,6 +52,11 @@ impl<C> Connections<C> {
     #[expect(clippy::len_without_is_empty, reason = "nobody asks whether there are none")]
     pub fn len(&self) -> usize {
         self.tasks.len()
+    }
+
+    /// Runs what belongs to no connection and is counted as one: a loop that ends waits for it.
+    pub fn run_beside(&self, subject: Subject, future: impl Future<Output = ()> + 'static) {
+        self.tasks.spawn(subject, future);
     }
 
     /// Whether the loop is about to end: who waits for a request is told to go.

@@ -50,6 +50,11 @@ impl Bindings {
         self.values.swap(&other.values);
     }
 
+    /// Gives the values of the slots of another session to this one, which goes its own way with them.
+    pub fn copy_values(&self, other: &Self) {
+        self.values.borrow_mut().clone_from(&other.values.borrow());
+    }
+
     /// Appends the value that a slot has by now; `None` if it has none.
     pub(crate) fn read(&self, slot: u16, out: &mut Vec<u8>) -> Option<Value> {
         self.values.borrow().read(slot, out)
@@ -177,6 +182,10 @@ mod tests {
         let mut bindings = Bindings::default();
         bindings.swap_values(s.bindings());
         assert_eq!(text.value(&s), b"22 34 <> x");
+        bindings.swap_values(s.bindings());
+        assert_eq!(text.value(&s), b"== == <==> =");
+        bindings.copy_values(s.bindings());
+        s.set_slot(s.slots().of("kept").unwrap(), "changed");
         bindings.swap_values(s.bindings());
         assert_eq!(text.value(&s), b"== == <==> =");
         bindings.clear();

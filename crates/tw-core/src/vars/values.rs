@@ -27,7 +27,7 @@ pub(super) const LIMITS: &[Limit] = &[
 ];
 
 /// Values by slot.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Values {
     slots: Vec<Slot>,
     bytes: Vec<u8>,

@@ -66,6 +66,8 @@ pub struct Location {
     pub error_pages: Arc<[ErrorPage]>,
     /// `recursive_error_pages`.
     pub recursive_error_pages: bool,
+    /// `post_action`: the URI, or the named location, that the request goes on with after its response.
+    pub post_action: Option<Arc<[u8]>>,
     /// `etag`.
     pub etag: bool,
     /// `if_modified_since`.
@@ -171,6 +173,7 @@ pub struct Raw {
     default_type: Setting<Box<[u8]>>,
     error_pages: Setting<Vec<RawErrorPage>>,
     recursive_error_pages: Setting<bool>,
+    post_action: Setting<Box<[u8]>>,
     etag: Setting<bool>,
     if_modified_since: Setting<IfModifiedSince>,
     max_ranges: Setting<u64>,
@@ -241,6 +244,9 @@ const DIRECTIVES: &[Directive<Raw>] = &[
         .default("off")
         .doc("Whether an error page may have an error page.")
         .set(|raw, node, _| raw.recursive_error_pages.set_flag(node)),
+    record::new("post_action", "uri", ALL_IF, Args::exact(1))
+        .doc("A URI, or a named location, that the request goes on with after its response, for nobody to see.")
+        .set(|raw, node, _| raw.post_action.set_bytes(node)),
     record::flag("etag", ALL)
         .default("on")
         .since("1.3.3")
@@ -376,6 +382,10 @@ impl Settings<Http> for Location {
             recursive_error_pages: raw
                 .recursive_error_pages
                 .or(outer.map(|o| o.recursive_error_pages), false),
+            post_action: match raw.post_action.take() {
+                Some(target) => Some(target.into()),
+                None => outer.and_then(|o| o.post_action.clone()),
+            },
             etag: raw.etag.or(outer.map(|o| o.etag), true),
             if_modified_since: raw
                 .if_modified_since

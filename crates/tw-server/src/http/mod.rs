@@ -26,8 +26,8 @@ mod session;
 pub mod spool;
 pub mod wire;
 
-pub use answer::{body, coding, respond, subrequest};
-pub(crate) use course::entry;
+pub use answer::{beside, body, coding, respond, subrequest};
+pub(crate) use course::{entry, post_action};
 pub use course::{phases, route, special};
 pub use facts::{agent, client, variables};
 pub use protocol::Http;

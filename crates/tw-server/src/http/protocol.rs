@@ -13,6 +13,7 @@ use tw_net::Transport;
 use tw_rt::watch::Subject;
 use tw_upstream::Rng;
 
+use super::beside::Besides;
 use super::client::{Client, Scheme};
 use super::files::{FILES_MAX, FileTable};
 use super::gateway::idle::Idle;
@@ -42,6 +43,8 @@ pub struct Http {
     pub files: WholeCell<FileTable>,
     #[expect(clippy::vec_box, reason = "a request of 2 KiB is handed over without being moved")]
     requests: RefCell<Vec<Box<Request>>>,
+    /// Requests that run beside others.
+    pub(crate) besides: Besides,
     /// Connections to upstream servers that wait.
     pub(crate) idle: Idle,
     /// What upstream servers send is read into it.
@@ -90,6 +93,7 @@ impl Application for Http {
             files_max,
             files: WholeCell::new(files),
             requests: RefCell::new(Vec::new()),
+            besides: Besides::default(),
             idle: Idle::default(),
             input: Cell::default(),
             random: RefCell::new(Rng::seeded(seed())),

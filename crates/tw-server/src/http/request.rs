@@ -321,6 +321,7 @@ impl Request {
         self.uri = uri;
         self.course.origin = Origin::Internal;
         self.course.method = Some(Method::Get);
+        self.body = RequestBody::absent();
         self.facts.started = Started::now(parent.facts.started.arrival);
         self.facts.read_at = parent.facts.read_at;
         self.facts.id.set(parent.facts.id.get());
@@ -329,6 +330,30 @@ impl Request {
             self.set_client_addr(told.addr.clone());
         }
         self.facts.part_of = Some(part_of);
+    }
+
+    /// Takes the client away, who waits for no response: what he is known by stays. Returns the way to him.
+    pub(crate) fn leave_client(&mut self) -> Wire {
+        // The connection is not at hand from here on.
+        self.local_addr();
+        let link = self.link.as_mut().expect("a request is bound before anyone sees it");
+        std::mem::replace(&mut link.wire, Wire::Nobody)
+    }
+
+    /// Takes back what [`leave_client`](Self::leave_client) gave.
+    pub(crate) fn return_to(&mut self, wire: Wire) {
+        if let Some(link) = &mut self.link {
+            link.wire = wire;
+        }
+    }
+
+    /// Makes it go its own way from `parent`, of which it is a part: beside it, and perhaps longer than that.
+    pub(crate) fn part_from(&mut self, parent: &Self) {
+        self.leave_client();
+        self.bindings.copy_values(&parent.bindings);
+        self.course.method = parent.course.method;
+        // What guards the parent ends with the parent.
+        self.facts.states = States::default();
     }
 
     /// Whether it is a part of another request: its head is its client's, its response is a part of another.

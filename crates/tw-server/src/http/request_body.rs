@@ -71,6 +71,10 @@ enum Standing {
     Wanted,
     /// It is too large: whatever comes of it is thrown away.
     Refused,
+    /// The body that the head announces is another request's; this one has a copy of it.
+    Copied,
+    /// The same, and it has none.
+    Absent,
 }
 
 /// Where a body is read to.
@@ -135,12 +139,30 @@ impl RequestBody {
         (!self.is_pending()).then_some(&mut self.source)
     }
 
+    // DIFF(nginx): what a subrequest announces is what it sends: nothing, where nginx announces the client's body and sends
+    // it if it was read by then.
+    /// None at all, whatever the head announces, which is that of another request.
+    pub(crate) fn absent() -> Self {
+        Self { standing: Standing::Absent, ..Self::default() }
+    }
+
+    /// What was read of it, for a request beside this one; what is in memory is copied. One that was not read to its end is
+    /// absent there.
+    pub(crate) fn copy(&self) -> Self {
+        if self.is_pending() || matches!(self.standing, Standing::Refused | Standing::Absent) {
+            return Self::absent();
+        }
+        Self { source: Source::None, spool: self.spool.copy(), standing: Standing::Copied }
+    }
+
     /// How the body of a request with this framing goes on: with its length, if that is known now.
     pub fn framing(&self, announced: Framing) -> Framing {
-        match announced {
+        match (self.standing, announced) {
+            (_, Framing::None) | (Standing::Absent, _) => Framing::None,
+            (Standing::Copied, _) => Framing::Length(self.spool.len()),
             // What went by and was not kept is gone.
-            Framing::Chunked | Framing::Length(_) if !self.is_pending() => Framing::Length(self.spool.len()),
-            announced => announced,
+            (_, Framing::Chunked | Framing::Length(_)) if !self.is_pending() => Framing::Length(self.spool.len()),
+            (_, announced) => announced,
         }
     }
 
@@ -261,7 +283,12 @@ pub async fn read(r: &mut Request) -> Result<(), u16> {
 /// body of which something was thrown away before.
 pub async fn read_to_file(r: &mut Request) -> Result<(), u16> {
     read_into(r, Into::NamedFile).await?;
-    if r.body.standing == Standing::Refused || r.body.received() != r.body.spool.len() {
+    let is_whole = match r.body.standing {
+        Standing::Wanted => r.body.received() == r.body.spool.len(),
+        Standing::Copied => true,
+        Standing::Refused | Standing::Absent => false,
+    };
+    if !is_whole {
         r.log(Level::Error, format_args!("request body is unavailable"));
         return Err(500);
     }

@@ -147,19 +147,20 @@ impl Spool {
         Ok(spilling)
     }
 
-    /// Sees to it that all of it, be it nothing, is in a file that has a name.
+    /// Sees to it that all of it, be it nothing, is in a file that has a name, and that nobody else reads.
     ///
     /// # Errors
     /// Those of the disk.
     pub async fn spill_named(&mut self, by: &mut Account, room: &Room<'_>) -> Result<(), DiskError> {
         debug_assert_eq!(room.naming, Naming::Named);
-        let Some(nameless) = self.file.take_if(|file| file.temp.path().is_none()) else {
+        let is_anothers = |file: &Rc<Spilled>| file.temp.path().is_none() || Rc::strong_count(file) > 1;
+        let Some(other) = self.file.take_if(|file| is_anothers(file)) else {
             return self.spill(by, room).await.map(drop);
         };
         let rest = std::mem::take(&mut self.memory);
         let mut at = 0;
-        while at < nameless.size.get() {
-            self.memory = nameless.disk.read(by, nameless.temp.file(), at, vec![0; COPY_SIZE]).await?;
+        while at < other.size.get() {
+            self.memory = other.disk.read(by, other.temp.file(), at, vec![0; COPY_SIZE]).await?;
             if self.memory.is_empty() {
                 break;
             }
@@ -168,6 +169,12 @@ impl Spool {
         }
         self.memory = rest;
         self.spill(by, room).await.map(drop)
+    }
+
+    /// Another one with all that is in it now: the file is the same, what is in memory is copied. Nothing may be added to
+    /// either.
+    pub(crate) fn copy(&self) -> Self {
+        Self { memory: self.memory.clone(), file: self.file.clone() }
     }
 
     /// All that is in it now, to be read from the beginning. What is in memory is copied.
@@ -272,6 +279,34 @@ mod tests {
             }
         }
         assert_eq!(through(&[], |_| false, Naming::Nameless, 10), "");
+    }
+
+    #[test]
+    fn a_copy_has_the_same_bytes_and_a_named_file_of_its_own() {
+        let sim = Sim::new(1);
+        sim.put(c"/tmp/keep", b"").expect("the simulated disk is empty");
+        let pool = Pool::new("spool", 1, 10).expect("a thread can be started");
+        let disk = Disk::simulated(pool, Aio::Off, Arc::clone(&sim));
+        let dir = TempPath { path: c"/tmp".into(), levels: [0; 3] };
+        let room = Room { disk: &disk, dir: &dir, naming: Naming::Named, home: None };
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        runtime.expect("a runtime can be built").block_on(async {
+            let mut by = Account::new(Class::Hit, Source::NONE);
+            let mut spool = Spool::default();
+            spool.push(b"one");
+            spool.spill(&mut by, &room).await.expect("the disk is well");
+            spool.push(b"two");
+            let mut copy = spool.copy();
+            copy.spill_named(&mut by, &room).await.expect("the disk is well");
+            spool.spill_named(&mut by, &room).await.expect("the disk is well");
+            for spool in [&spool, &copy] {
+                let mut reader = spool.reader();
+                let all = reader.next(100, &mut by).await.expect("the disk is well");
+                assert_eq!(all.as_deref(), Some(&b"onetwo"[..]));
+            }
+            let names = [&spool, &copy].map(|spool| spool.named_file().map(|(_, name)| name.to_owned()));
+            assert!(names[0].is_some() && names[1].is_some() && names[0] != names[1], "{names:?}");
+        });
     }
 
     #[test]

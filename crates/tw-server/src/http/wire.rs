@@ -1,7 +1,7 @@
 //! How a request talks to its client: a closed set of protocols behind the same verbs.
 //!
 //! Phases, plans, filters, logs and modules never see which one it is. A part of another request has the wire of its
-//! client, by which it learns that the client is gone; its response is pulled by its parent instead of being sent.
+//! client, by which it learns that the client is gone; its response is pulled by its parent instead of being sent. A request that nobody waits for has none.
 
 use std::fmt;
 use std::io;
@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tw_net::{Addr, TcpInfo};
+use tw_rt::Deadline;
 
 use super::body::Body;
 use super::h1::{self, Delimiter};
@@ -19,6 +20,8 @@ use super::request::Request;
 pub enum Wire {
     /// HTTP/1.1 and before.
     H1(Rc<h1::Conn>),
+    /// Nobody waits for a response, or is gone: the request runs beside another, or after its own response.
+    Nobody,
 }
 
 /// The client of a request went away: it closed its side of the connection, or that failed.
@@ -53,6 +56,7 @@ impl Wire {
     pub(crate) async fn send(&self, r: &mut Request, body: Body) {
         match self {
             Self::H1(conn) => h1::send(conn, r, body).await,
+            Self::Nobody => {}
         }
     }
 
@@ -61,6 +65,7 @@ impl Wire {
     pub(crate) fn inform(&self, r: &mut Request) {
         match self {
             Self::H1(conn) => h1::inform(conn, r),
+            Self::Nobody => {}
         }
     }
 
@@ -68,6 +73,7 @@ impl Wire {
     pub async fn gone(&self) -> Gone {
         match self {
             Self::H1(conn) => conn.gone().await,
+            Self::Nobody => std::future::pending().await,
         }
     }
 
@@ -75,6 +81,7 @@ impl Wire {
     pub async fn unless_gone<F: Future>(&self, future: F) -> Result<F::Output, Gone> {
         match self {
             Self::H1(conn) => conn.unless_gone(future).await,
+            Self::Nobody => Ok(future.await),
         }
     }
 
@@ -82,6 +89,12 @@ impl Wire {
     pub async fn sleep(&self, span: Duration) -> Result<(), Gone> {
         match self {
             Self::H1(conn) => conn.sleep(span).await,
+            Self::Nobody => {
+                let mut deadline = Deadline::new();
+                deadline.set(span);
+                deadline.elapsed().await;
+                Ok(())
+            }
         }
     }
 
@@ -89,6 +102,7 @@ impl Wire {
     pub(crate) fn transfer_coding(&self, r: &Request) -> Option<&'static str> {
         match self {
             Self::H1(_) => (h1::delimiter(r) == Delimiter::Chunked).then_some("chunked"),
+            Self::Nobody => None,
         }
     }
 
@@ -96,6 +110,7 @@ impl Wire {
     pub(crate) fn local_addr(&self) -> Option<Addr> {
         match self {
             Self::H1(conn) => conn.transport.local_addr().ok(),
+            Self::Nobody => None,
         }
     }
 
@@ -103,6 +118,7 @@ impl Wire {
     pub(crate) fn tcp_info(&self) -> Option<TcpInfo> {
         match self {
             Self::H1(conn) => conn.transport.tcp_info(),
+            Self::Nobody => None,
         }
     }
 }

@@ -64,28 +64,6 @@ fn without_live_peers_there_is_none_until_time_has_passed() {
 }
 
 #[test]
-fn who_found_nothing_looks_again_from_where_it_was() {
-    for method in [Method::RoundRobin, Method::LeastConn, Method::Hash, Method::HashConsistent] {
-        let one = |n| with(n, |params| params.max_conns = 1);
-        let backup = with(3, |params| (params.backup, params.max_conns) = (true, 1));
-        let group = group(method, vec![one(1), one(2), backup]);
-        let (mut attempt, mut rng) = ask(&group, Key::Text(b"a".to_vec()));
-        let wanted = group.select(&mut attempt, 0, &mut rng).unwrap();
-        let number_wanted = number(&wanted);
-        let others = [select(&group, 0).unwrap(), select(&group, 0).unwrap()];
-        let (mut attempt, _) = ask(&group, Key::Text(b"a".to_vec()));
-        assert_eq!(group.select(&mut attempt, 1, &mut rng).err(), Some(NoPeer));
-        drop((wanted, others));
-        // All are free again: it is not one of the backups.
-        let again = group.select(&mut attempt, 2, &mut rng).unwrap();
-        assert_ne!(number(&again), 3, "{method:?}");
-        if matches!(method, Method::Hash | Method::HashConsistent) {
-            assert_eq!(number(&again), number_wanted, "{method:?}");
-        }
-    }
-}
-
-#[test]
 fn next_is_no_failure() {
     let group = group(Method::RoundRobin, vec![with(1, |_| ()), with(2, |_| ())]);
     let lease = select(&group, 20_000).unwrap();

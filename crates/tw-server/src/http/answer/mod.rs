@@ -1,5 +1,6 @@
 //! Answering: what a handler decided becomes what the client gets.
 
+pub mod beside;
 pub mod body;
 pub mod coding;
 pub mod respond;

@@ -6,9 +6,10 @@
 
 use std::cell::Cell;
 use std::fmt;
+use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
-use std::task::Context;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use tw_base::Limit;
@@ -32,6 +33,12 @@ pub(crate) const LIMITS: &[Limit] = &[
         "the innermost fails",
     ),
     Limit::count(
+        "UNWANTED_PIECES_MAX",
+        UNWANTED_PIECES_MAX as u64,
+        "Pieces of 32 KiB taken of the response to a request for access, so that its connection can be used again",
+        "the connection is closed",
+    ),
+    Limit::count(
         "SUBREQUESTS_MAX",
         SUBREQUESTS_MAX as u64,
         "Subrequests of one request",
@@ -40,12 +47,31 @@ pub(crate) const LIMITS: &[Limit] = &[
 ];
 /// What one counts for in the work of a turn of the loop, in bytes copied: some 30 microseconds.
 const COST: usize = 64 << 10;
+/// Pieces taken of a body that nobody wants.
+const UNWANTED_PIECES_MAX: usize = 4;
 /// Bytes asked of a body that is collected.
 const COLLECT_STEP: usize = 32 << 10;
 
 /// What a subrequest knows of its place.
 pub(crate) struct PartOf {
     depth: u8,
+}
+
+impl PartOf {
+    /// The place of one more part of `parent`, and of the client's request.
+    pub(super) fn of(parent: &mut Request) -> Result<Self, Refused> {
+        let depth = parent.facts.part_of.as_ref().map_or(0, |part| part.depth) + 1;
+        if depth > SUBREQUEST_DEPTH_MAX {
+            return Err(Refused::Cycle);
+        }
+        let left = parent.facts.states.get::<Left>().unwrap_or_else(|| {
+            let left = Rc::new(Left(Cell::new(SUBREQUESTS_MAX)));
+            parent.facts.states.put(left.clone());
+            left
+        });
+        left.0.set(left.0.get().checked_sub(1).ok_or(Refused::TooMany)?);
+        Ok(Self { depth })
+    }
 }
 
 /// Subrequests that the client's request may still make.
@@ -78,6 +104,8 @@ pub enum Refused {
     Cycle,
     /// The request has made [`SUBREQUESTS_MAX`] of them.
     TooMany,
+    /// The loop runs as many beside others as it may.
+    Crowded,
 }
 
 impl fmt::Display for Refused {
@@ -85,6 +113,7 @@ impl fmt::Display for Refused {
         f.write_str(match self {
             Self::Cycle => "subrequests cycle",
             Self::TooMany => "too many subrequests",
+            Self::Crowded => "too many requests beside others",
         })
     }
 }
@@ -101,23 +130,14 @@ impl Subrequest {
     /// Asks for `uri` as a part of `parent`: waits for whatever its handlers wait for. A response that could not be made is
     /// one with an error's status and page. Dropping the future drops the subrequest.
     pub async fn run(parent: &mut Request, uri: Uri) -> Result<Self, Refused> {
-        let depth = parent.facts.part_of.as_ref().map_or(0, |part| part.depth) + 1;
-        if depth > SUBREQUEST_DEPTH_MAX {
-            return Err(Refused::Cycle);
-        }
-        let left = parent.facts.states.get::<Left>().unwrap_or_else(|| {
-            let left = Rc::new(Left(Cell::new(SUBREQUESTS_MAX)));
-            parent.facts.states.put(left.clone());
-            left
-        });
-        left.0.set(left.0.get().checked_sub(1).ok_or(Refused::TooMany)?);
+        let part_of = PartOf::of(parent)?;
         while !parent.client().home.budget.may_copy(COST) {
             tw_rt::yield_now().await;
         }
         let (path, args) = (tw_log::Text(&uri.path), tw_log::Text(&uri.args));
         parent.debug(format_args!("http subrequest \"{path}?{args}\""));
         let mut r = parent.client().home.app.take_request();
-        r.bind_to(parent, uri, PartOf { depth });
+        r.bind_to(parent, uri, part_of);
         let mut part = Self { r: Some(r), body: Body::Empty };
         if let Some(r) = &mut part.r {
             let lent = Lent::new(r, parent);
@@ -148,6 +168,26 @@ impl Subrequest {
             all.extend_from_slice(&piece);
         }
         Ok(Some(all))
+    }
+
+    /// What `look` sees of it, with the variables it has in common with its parent; `None` once it is over.
+    pub fn see<T>(&mut self, parent: &mut Request, look: impl FnOnce(&Request) -> T) -> Option<T> {
+        let r = self.r.as_mut()?;
+        Some(look(Lent::new(r, parent).part))
+    }
+
+    /// Ends it without its body, of which only is taken what need not be waited for: then the connection to an upstream
+    /// server that has said all can be used again.
+    pub async fn end(mut self, parent: &mut Request) {
+        for _ in 0..UNWANTED_PIECES_MAX {
+            let mut next = self.next(COLLECT_STEP, parent);
+            let piece = poll_fn(|cx| Poll::Ready(next.as_mut().poll(cx))).await;
+            drop(next);
+            if !matches!(piece, Poll::Ready(Ok(Some(_)))) {
+                break;
+            }
+        }
+        self.finish(parent);
     }
 
     /// Ends it, on its parent's account.
@@ -200,7 +240,8 @@ impl Drop for Subrequest {
     }
 }
 
-fn log(r: &mut Request) {
+/// Writes about a subrequest, where that is wanted.
+pub(super) fn log(r: &mut Request) {
     if r.plan().core.log_subrequest {
         phases::log_by_plan(r);
     }

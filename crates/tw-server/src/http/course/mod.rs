@@ -11,6 +11,7 @@ mod decision;
 pub(crate) mod entry;
 mod judge;
 pub mod phases;
+pub(crate) mod post_action;
 mod realpath_root;
 pub mod route;
 pub mod special;

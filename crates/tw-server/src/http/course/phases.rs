@@ -87,8 +87,13 @@ pub async fn fail(r: &mut Request, status: u16) -> Body {
 
 /// Answers `r` with a status instead of the response that was made for it.
 pub async fn instead(r: &mut Request, status: u16) -> Body {
+    follow(r, Outcome::Status(status)).await
+}
+
+/// Goes on with `r`, which has been answered, as `outcome` says.
+pub(crate) async fn follow(r: &mut Request, outcome: Outcome) -> Body {
     let generation = r.generation().clone();
-    match decide(r, &generation, Outcome::Status(status)) {
+    match decide(r, &generation, outcome) {
         Next::Respond(body) => body,
         next => Box::pin(run_from(r, next, AGAIN)).await,
     }

@@ -20,6 +20,7 @@ use super::{Conn, Input};
 use crate::core::location::LingeringClose;
 use crate::http::entry;
 use crate::http::phases;
+use crate::http::post_action;
 use crate::http::request::{After, Request};
 use crate::http::request_body::{self, Drained, Source};
 use crate::http::respond;
@@ -116,6 +117,9 @@ async fn exchange(conn: &Rc<Conn>, r: &mut Request) -> After {
             }
         };
         respond::send(r, body).await;
+        if r.plan().core.post_action.is_some() && !r.uri.path.is_empty() {
+            Box::pin(post_action::run(r)).await;
+        }
         phases::log(r);
         if r.course.after == After::KeepAlive && request_body::drain(r).await == Drained::No {
             r.course.after = After::Abort;
