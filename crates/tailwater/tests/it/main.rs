@@ -57,6 +57,7 @@ mod mp4;
 mod own_faults;
 mod packaging;
 mod post_action;
+mod proxied_parts;
 mod proxy;
 mod proxy_apps;
 mod proxy_body;
