@@ -161,7 +161,9 @@ impl RequestBody {
             (_, Framing::None) | (Standing::Absent, _) => Framing::None,
             (Standing::Copied, _) => Framing::Length(self.spool.len()),
             // What went by and was not kept is gone.
-            (_, Framing::Chunked | Framing::Length(_)) if !self.is_pending() => Framing::Length(self.spool.len()),
+            (_, Framing::Chunked | Framing::Length(_)) if !self.is_pending() => {
+                Framing::Length(self.spool.len())
+            }
             (_, announced) => announced,
         }
     }
