@@ -32,6 +32,20 @@ pub fn format(seconds: i64) -> [u8; DATE_LEN] {
     ]
 }
 
+/// The same as cookies have it: `Thu, 31-Dec-37 23:55:55 GMT`, with four digits of the year after 2037.
+pub fn format_cookie(seconds: i64) -> Vec<u8> {
+    let mut text = format(seconds).to_vec();
+    for gap in [7, 11] {
+        if let Some(byte) = text.get_mut(gap) {
+            *byte = b'-';
+        }
+    }
+    if text.get(12..16).is_some_and(|year| year <= &b"2037"[..]) {
+        text.drain(12..14);
+    }
+    text
+}
+
 fn at<T, const N: usize>(table: &[T; N], index: i64) -> &T {
     let index = usize::try_from(index).unwrap_or(0) % N;
     table.get(index).expect("the index was taken modulo the length")

@@ -328,7 +328,7 @@ impl UserId {
         };
         if let Some(at) = at {
             out.extend_from_slice(b"; expires=");
-            out.extend_from_slice(&cookie_time(at));
+            out.extend_from_slice(&date::format_cookie(at));
         }
         if !self.domain.is_empty() {
             out.extend_from_slice(b"; domain=");
@@ -416,14 +416,6 @@ fn address(local: &Addr) -> u32 {
     }
 }
 
-/// A time as cookies have it: `Thu, 31-Dec-37 23:55:55 GMT`, with four digits of the year after 2037.
-fn cookie_time(at: i64) -> Vec<u8> {
-    let text = date::format(at);
-    let year = &text[12..16];
-    let year = if year > &b"2037"[..] { year } else { &year[2..] };
-    [&text[..7], b"-", &text[8..11], b"-", year, &text[16..]].concat()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -442,9 +434,9 @@ mod tests {
 
     #[test]
     fn times_of_cookies() {
-        assert_eq!(cookie_time(MAX_AT), b"Thu, 31-Dec-37 23:55:55 GMT");
-        assert_eq!(cookie_time(784_111_777), b"Sun, 06-Nov-94 08:49:37 GMT");
-        assert_eq!(cookie_time(MAX_AT + 86_400), b"Fri, 01-Jan-2038 23:55:55 GMT");
+        assert_eq!(date::format_cookie(MAX_AT), b"Thu, 31-Dec-37 23:55:55 GMT");
+        assert_eq!(date::format_cookie(784_111_777), b"Sun, 06-Nov-94 08:49:37 GMT");
+        assert_eq!(date::format_cookie(MAX_AT + 86_400), b"Fri, 01-Jan-2038 23:55:55 GMT");
     }
 
     #[test]

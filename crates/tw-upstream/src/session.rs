@@ -20,7 +20,7 @@ const EXPIRE_AT_ONCE: usize = 2;
 pub struct Sessions {
     max: usize,
     timeout_ms: u64,
-    table: Whole<Table>,
+    table: Arc<Whole<Table>>,
 }
 
 #[derive(Debug, Default)]
@@ -56,7 +56,12 @@ pub enum Learned {
 impl Sessions {
     /// A table for a zone of `size` bytes, at least one session; `timeout_ms` after its last use a session is gone.
     pub fn new(size: usize, timeout_ms: u64) -> Self {
-        Self { max: (size / SESSION_SIZE).max(1), timeout_ms, table: Whole::default() }
+        Self { max: (size / SESSION_SIZE).max(1), timeout_ms, table: Arc::default() }
+    }
+
+    /// The same sessions, from now on gone `timeout_ms` after their last use: for the next generation of a configuration.
+    pub fn with_timeout(&self, timeout_ms: u64) -> Self {
+        Self { max: self.max, timeout_ms, table: self.table.clone() }
     }
 
     /// What `sticky` knows the peer of this session by. Hashes the name, then takes a lock.

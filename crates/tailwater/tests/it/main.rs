@@ -90,6 +90,8 @@ mod sub_filter;
 mod systemd;
 mod try_files;
 mod upgrade;
+mod upstream_queue;
+mod upstream_sticky;
 mod used_up;
 mod userid;
 

@@ -1,11 +1,13 @@
 //! `upstream`: groups of servers that requests can be passed to (nginx: ngx_http_upstream_module and the balancers beside it).
 
 mod metrics;
+mod sticky;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tw_base::Limit;
 use tw_conf::{Args, ConfError, Cx, Directive, Node, Setting, UPSTREAM, Word, record, units};
 use tw_core::metrics::Metric;
 use tw_core::module::Settings;
@@ -17,7 +19,10 @@ use crate::http::Http;
 use crate::http::gateway::Group;
 use crate::http::gateway::idle::KeepAlive;
 use crate::http::gateway::resolve;
+use crate::http::gateway::waiting::Queue;
 use crate::load::Resolve;
+
+pub(crate) use sticky::is_same_site;
 
 /// The port of a server that names none.
 const PORT: u16 = 80;
@@ -43,6 +48,8 @@ pub struct Raw {
     resolving: resolver::Raw,
     /// Servers with `resolve`.
     following: Vec<Box<str>>,
+    sticky: Setting<sticky::Written>,
+    queue: Setting<Queue>,
 }
 
 impl Settings<Http> for Upstream {
@@ -164,6 +171,28 @@ impl Settings<Http> for Upstream {
             .since("1.15.3")
             .doc("How long a connection waits for the next request.")
             .set(|raw, node, _| raw.keepalive_timeout.set_msec(node)),
+        record::new(
+            "sticky",
+            "cookie name [expires=time] [domain=text] [httponly] [samesite=strict | lax | none | $variable] [secure] [path=text] | route $variable ... | learn create=$variable lookup=$variable zone=name:size [timeout=time] [header]",
+            UPSTREAM,
+            Args::at_least(2),
+        )
+        .since("1.5.7")
+        .doc("Requests of one client go to one server: by a cookie that is set here, by a route in the request, or by a session of the server.")
+        .set(|raw, node, _| raw.sticky.set_with(node, sticky::read)),
+        record::new("queue", "number [timeout=time]", UPSTREAM, Args::range(1, 2))
+            .since("1.5.12")
+            .doc("So many requests wait when no server can be asked, 60 seconds unless said otherwise; then the client gets 502.")
+            .set(|raw, node, _| raw.queue.set_with(node, sticky::queue)),
+    ];
+
+    const LIMITS: &'static [Limit] = &[
+        Limit::directive("queue", "Requests that wait for a server of one group", "502"),
+        Limit::directive(
+            "sticky",
+            "Bytes of a zone of sessions that are learned, 256 for each",
+            "the session goes that was used the longest ago",
+        ),
     ];
 
     const METRICS: &'static [Metric] = metrics::METRICS;
@@ -188,7 +217,9 @@ impl Settings<Http> for Upstream {
         let peers = group(&name, method, raw.servers, cx);
         let names =
             resolve::named(&peers, |server| raw.following.iter().any(|name| **name == *server)).into();
-        Ok(Self { group: Some(Arc::new(Group { peers, keepalive, key, names, resolving })) })
+        let sticky = raw.sticky.take().map(|written| sticky::resolve(written, &name, cx)).transpose()?;
+        let queue = raw.queue.take();
+        Ok(Self { group: Some(Arc::new(Group { peers, keepalive, key, names, resolving, sticky, queue })) })
     }
 
     fn are_shared(&self) -> bool {
@@ -213,8 +244,7 @@ pub fn named(text: &str, port: u16, cx: &mut Resolve<'_>) -> Result<Arc<Group>, 
     }
     let server = Server { name: text.into(), place: place(text, port)?, params: Params::default() };
     let peers = group(text, Method::RoundRobin, vec![server], cx);
-    let names = resolve::named(&peers, |_| false).into();
-    let group = Arc::new(Group { peers, keepalive: KeepAlive::default(), key: None, names, resolving: None });
+    let group = Arc::new(Group::plain(peers));
     cx.block.implicit.insert(text.into(), group.clone());
     Ok(group)
 }
@@ -226,8 +256,7 @@ pub fn named(text: &str, port: u16, cx: &mut Resolve<'_>) -> Result<Arc<Group>, 
 pub fn alone(text: &str, port: u16) -> Result<Arc<Group>, String> {
     let server = Server { name: text.into(), place: place(text, port)?, params: Params::default() };
     let peers = Arc::new(tw_upstream::Group::new(text, Method::RoundRobin, vec![server], None));
-    let names = resolve::named(&peers, |_| false).into();
-    Ok(Arc::new(Group { peers, keepalive: KeepAlive::default(), key: None, names, resolving: None }))
+    Ok(Arc::new(Group::plain(peers)))
 }
 
 fn method(raw: &mut Raw, node: &Node, method: Method, cx: &mut Cx<'_>) {

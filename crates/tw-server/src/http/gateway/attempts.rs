@@ -21,6 +21,8 @@ pub struct Upstream {
     pub charset: Option<Bytes>,
     /// What is asked for, for log lines: scheme, and path with arguments.
     pub(super) url: Option<(&'static str, Bytes)>,
+    /// The `Set-Cookie` of `sticky` for the server that was chosen last.
+    pub(super) cookie: Option<Vec<u8>>,
 }
 
 /// One server that was asked.
@@ -65,6 +67,7 @@ impl Upstream {
         self.answer.clear();
         self.charset = None;
         self.url = None;
+        self.cookie = None;
     }
 
     pub(super) fn begin(&mut self, to: To) {

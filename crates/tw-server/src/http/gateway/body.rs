@@ -302,7 +302,7 @@ pub(super) fn abandon<C: Codec>(mut exchange: Exchange<C>, r: &mut Request) {
 
 /// Ends an exchange: if its response is complete, its connection may serve the next one.
 fn end<C: Codec>(exchange: Exchange<C>, home: &Rc<Loop>, how: Result<(), Fault>) -> Ended {
-    let Exchange { link, lease, codec, input, sending, owner, keepalive, begun } = exchange;
+    let Exchange { link, lease, codec, input, sending, owner, keepalive, begun, learning } = exchange;
     let (sent, received) = (link.sent.get(), link.received.get());
     lease.sent(sent);
     lease.received(received);
@@ -310,6 +310,11 @@ fn end<C: Codec>(exchange: Exchange<C>, home: &Rc<Loop>, how: Result<(), Fault>)
     let _ = lease.done(if how.is_ok() { End::Success } else { End::Failed }, now_ms());
     let (is_sent, excess) = (sending.is_done(), how.is_ok() && !input.is_empty());
     let body = sending.end();
+    if how.is_err()
+        && let Some(learning) = learning
+    {
+        learning.forget();
+    }
     if how.is_ok() && !excess && is_sent && codec.keeps_alive() {
         link.requests.set(link.requests.get() + 1);
         home.app.idle.put(home, &owner, peer, link, &keepalive);

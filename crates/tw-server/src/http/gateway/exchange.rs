@@ -22,6 +22,8 @@ use super::link::{Link, Read};
 use super::resolve::{self, Named};
 use super::sending::{Outgoing, Sending, Unsent};
 use super::settings::{Bind, Gateway, Next, bind_address};
+use super::sticky::{self, Belonging, Learning, Sticky};
+use super::waiting::{self, Queue};
 use crate::core::location::Resolving;
 use crate::event_loop::Loop;
 use crate::http::plan::Outcome;
@@ -46,6 +48,19 @@ pub struct Group {
     pub names: Arc<[Named]>,
     /// Who is asked for them: `resolver` of the group. `None`: of the location.
     pub resolving: Option<Resolving>,
+    /// `sticky`
+    pub sticky: Option<Sticky>,
+    /// `queue`
+    pub queue: Option<Queue>,
+}
+
+impl Group {
+    /// These servers, with nothing but the defaults.
+    pub(crate) fn plain(peers: Arc<tw_upstream::Group>) -> Self {
+        let names = resolve::named(&peers, |_| false).into();
+        let keepalive = KeepAlive::default();
+        Self { peers, keepalive, key: None, names, resolving: None, sticky: None, queue: None }
+    }
 }
 
 /// A request to be passed on.
@@ -99,6 +114,8 @@ pub(super) struct Exchange<C> {
     pub(super) keepalive: KeepAlive,
     /// When the server was chosen.
     pub(super) begun: Instant,
+    /// What is learned when it ends.
+    pub(super) learning: Option<Learning>,
 }
 
 /// Why there is no response.
@@ -118,6 +135,7 @@ pub async fn pass<C: Codec + Clone>(r: &mut Request, order: Order<'_, C>) -> Out
         let wire = r.wire().clone();
         wire.unless_gone(seek(r, &order)).await
     };
+    sticky::set_cookie(r);
     match sought {
         Ok(Ok(exchange)) => answer::respond(r, order.gateway, order.rewrite, exchange).await,
         Ok(Err(status)) => Outcome::Status(status),
@@ -148,10 +166,16 @@ async fn seek<C: Codec + Clone>(r: &mut Request, order: &Order<'_, C>) -> Result
         }
     }
     let mut looking = begin(r, order);
+    let sticky = order.group.sticky.as_ref();
+    let belonging = sticky.map(|sticky| sticky.belonging(r)).unwrap_or_default();
     loop {
-        let (fault, stage, lease, is_reused, was_sent) = match ask(r, order, &mut looking).await {
-            Ok(exchange) => match refused(r, order, &looking, began, &exchange) {
-                None => return Ok(exchange),
+        let (fault, stage, lease, is_reused, was_sent) = match ask(r, order, &mut looking, &belonging).await {
+            Ok(mut exchange) => match refused(r, order, &looking, began, &exchange) {
+                None => {
+                    exchange.learning =
+                        sticky.and_then(|sticky| sticky.learning(r, belonging, &exchange.lease));
+                    return Ok(exchange);
+                }
                 Some(fault) => {
                     give_back(r, exchange.sending);
                     let is_reused = exchange.link.is_reused();
@@ -253,17 +277,20 @@ async fn ask<C: Codec + Clone>(
     r: &mut Request,
     order: &Order<'_, C>,
     looking: &mut Looking,
+    belonging: &Belonging,
 ) -> Result<Exchange<C>, Failed> {
     let gateway = order.gateway;
     let home = r.client().home.clone();
-    let begun = tw_rt::clock::now();
-    let selected = order.group.peers.select(looking, now_ms(), &mut home.app.random.borrow_mut());
-    let mut lease = match selected {
+    let sticky = order.group.sticky.as_ref();
+    if let Some(sticky) = sticky {
+        sticky.bind(looking, belonging);
+    }
+    let mut lease = match waiting::select(&order.group, looking, &home).await {
         Ok(lease) => lease,
-        Err(_) => {
+        Err(fault) => {
             r.facts.upstream.begin(To::Nobody(order.group.peers.name().clone()));
             return Err(Failed::Upstream {
-                fault: Fault::NoPeer,
+                fault,
                 stage: Stage::Connecting,
                 lease: None,
                 is_reused: false,
@@ -271,7 +298,11 @@ async fn ask<C: Codec + Clone>(
             });
         }
     };
+    let begun = tw_rt::clock::now();
     r.facts.upstream.begin(To::Peer(lease.peer().clone()));
+    if let Some(sticky) = sticky {
+        sticky.chosen(r, &lease);
+    }
     let keepalive = order.group.keepalive;
     let owner = Owner {
         group: order.group.peers.name().clone(),
@@ -330,7 +361,7 @@ async fn ask<C: Codec + Clone>(
             if let Some(attempt) = r.facts.upstream.current() {
                 attempt.header = Some(attempt.elapsed());
             }
-            Ok(Exchange { link, lease, codec, input, sending, owner, keepalive, begun })
+            Ok(Exchange { link, lease, codec, input, sending, owner, keepalive, begun, learning: None })
         }
         Err(unsent) => {
             let stage = if sending.is_done() { Stage::ReadingHead } else { Stage::Sending };

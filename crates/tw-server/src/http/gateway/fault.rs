@@ -32,6 +32,10 @@ pub enum Fault {
     Status(u16),
     /// No server may be asked.
     NoPeer,
+    /// No server may be asked, and nobody more may wait for one.
+    QueueFull,
+    /// No server could be asked for as long as the request may wait.
+    QueueTimeout,
     /// The name of the server is not known; the text says why.
     NoName(Box<str>),
 }
@@ -66,7 +70,7 @@ impl Fault {
     pub fn next(&self) -> Next {
         match self {
             Self::Connect(_) | Self::Send(_) | Self::Receive(_) | Self::Closed => Next::ERROR,
-            Self::NoPeer | Self::NoName(_) => Next::NONE,
+            Self::NoPeer | Self::QueueFull | Self::QueueTimeout | Self::NoName(_) => Next::NONE,
             Self::ConnectTimeout | Self::SendTimeout | Self::ReceiveTimeout => Next::TIMEOUT,
             Self::Invalid(_) => Next::INVALID_HEADER,
             Self::Status(status) => Next::of_status(*status),
@@ -135,6 +139,8 @@ impl fmt::Display for Cause<'_> {
             Fault::NoPeer => {
                 f.write_str("no server may be asked, because all are down or have failed lately")
             }
+            Fault::QueueFull => f.write_str("no server is free, and as many requests wait as may"),
+            Fault::QueueTimeout => f.write_str("no server was free for as long as the request may wait"),
             Fault::NoName(why) => f.write_str(why),
         }
     }
@@ -159,6 +165,8 @@ impl fmt::Display for Line<'_> {
             Fault::Invalid(what) => f.write_str(what)?,
             Fault::Status(status) => write!(f, "upstream answered {status}")?,
             Fault::NoPeer => f.write_str("no live upstreams")?,
+            Fault::QueueFull => f.write_str("upstream queue is full")?,
+            Fault::QueueTimeout => f.write_str("upstream queue timed out")?,
             Fault::NoName(why) => return f.write_str(why),
         }
         write!(f, " {}", self.stage)

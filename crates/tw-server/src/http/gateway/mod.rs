@@ -22,7 +22,9 @@ pub(crate) mod resolve;
 mod sending;
 pub mod settings;
 pub mod store;
+pub mod sticky;
 mod tunnel;
+pub mod waiting;
 
 pub use exchange::{Group, Order, Passed, Rewrite, pass};
 pub use fault::{Fault, Stage};

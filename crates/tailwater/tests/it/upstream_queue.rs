@@ -1,0 +1,118 @@
+//! `queue`: requests wait until a server of the group is free.
+
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use tw_testkit::{Client, Server, wait};
+
+use crate::proxy::origin;
+use crate::{get, server, start};
+
+/// An origin that tells of each request, and answers when it is told to.
+struct Slow {
+    addr: SocketAddr,
+    came: Receiver<()>,
+    answer: Sender<()>,
+}
+
+fn slow() -> Slow {
+    let ((tell, came), (answer, may)) = (channel(), channel());
+    let (tell, may) = (Arc::new(Mutex::new(tell)), Arc::new(Mutex::new(may)));
+    let addr = origin(move |mut conn| {
+        while conn.head().is_some() {
+            tell.lock().unwrap().send(()).unwrap();
+            if may.lock().unwrap().recv().is_err() {
+                return;
+            }
+            conn.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        }
+    });
+    Slow { addr, came, answer }
+}
+
+fn send(server: &Server, target: &str) -> Client {
+    let mut client = server.connect().unwrap();
+    client.send(format!("GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")).unwrap();
+    client
+}
+
+#[test]
+fn requests_wait_for_a_free_server_and_no_more_than_may() {
+    let slow = slow();
+    let addr = slow.addr;
+    let server = start(
+        server(),
+        &format!(
+            "upstream u {{ server {addr} max_conns=1; queue 1; }}
+             server {{ listen 127.0.0.1:{{port}}; location / {{ proxy_pass http://u; }} }}"
+        ),
+    );
+    let mut first = send(&server, "/");
+    slow.came.recv_timeout(wait::PATIENCE).unwrap();
+    // One of these waits, and the other has no place.
+    let mut others = [send(&server, "/"), send(&server, "/")];
+    server.wait_error_log("upstream queue is full while connecting to upstream").unwrap();
+    assert!(slow.came.try_recv().is_err(), "nobody else is at the server");
+    slow.answer.send(()).unwrap();
+    assert_eq!(first.read_response().unwrap().text(), "ok");
+    slow.came.recv_timeout(wait::PATIENCE).unwrap();
+    slow.answer.send(()).unwrap();
+    let mut statuses = others.each_mut().map(|client| client.read_response().unwrap().status);
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 502]);
+}
+
+#[test]
+fn who_has_waited_too_long_is_told_and_who_leaves_makes_room() {
+    let slow = slow();
+    let addr = slow.addr;
+    let server = start(
+        server(),
+        &format!(
+            "upstream brief {{ server {addr} down; server {addr} down; queue 1 timeout=20ms; }}
+             upstream u {{ server {addr} max_conns=1; queue 1; }}
+             server {{ listen 127.0.0.1:{{port}}; location / {{ proxy_pass http://u; }}
+                 location /brief {{ proxy_pass http://brief; }} }}"
+        ),
+    );
+    assert_eq!(get(&server, "/brief").status, 502);
+    server.wait_error_log("upstream queue timed out while connecting to upstream").unwrap();
+    let mut first = send(&server, "/");
+    slow.came.recv_timeout(wait::PATIENCE).unwrap();
+    // It waits: the next one has no place. It leaves, and there is one again.
+    let waiting = send(&server, "/waiting");
+    assert!(wait::until(wait::PATIENCE, || {
+        let mut probe = send(&server, "/probe");
+        !probe.silent_for(std::time::Duration::from_millis(50)).unwrap()
+            && probe.read_response().unwrap().status == 502
+    }));
+    drop(waiting);
+    server.wait_error_log("request: \"GET /waiting").unwrap();
+    slow.answer.send(()).unwrap();
+    assert_eq!(first.read_response().unwrap().text(), "ok");
+}
+
+#[test]
+fn a_server_that_failed_is_tried_when_its_time_has_come() {
+    let failing = origin(|mut conn| {
+        let nth = conn.nth;
+        while conn.head().is_some() {
+            // The first connection is closed without an answer.
+            if nth == 0 {
+                return;
+            }
+            conn.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        }
+    });
+    let server = start(
+        server(),
+        &format!(
+            "upstream u {{ server {failing} fail_timeout=1s; server 127.0.0.1:1 down; queue 5; }}
+             server {{ listen 127.0.0.1:{{port}}; location / {{ proxy_pass http://u; }} }}"
+        ),
+    );
+    assert_eq!(get(&server, "/").status, 502);
+    // Nobody may be asked now, and nobody calls: the time does.
+    assert_eq!(get(&server, "/").text(), "ok");
+}
