@@ -296,14 +296,17 @@ fn the_host_of_the_url_is_sent_if_asked_for() {
             ));
         }
     });
-    for (option, expected) in
-        [(None, "http://localhost/there".to_owned()), (Some("--change-host"), "/there".to_owned())]
-    {
+    for option in [None, Some("--change-host")] {
         let url = origin.to_string();
         let words: Vec<_> = [Some(&*url), option].into_iter().flatten().collect();
         let proxied = Proxied::start(&words);
         let response = Client::get(proxied.addr(), "/").unwrap();
-        assert_eq!(response.field("Location"), Some(&*expected), "{option:?}");
+        // A redirect to the origin leads here.
+        let here = match option {
+            None => "http://localhost/there".to_owned(),
+            Some(_) => format!("http://localhost:{}/there", proxied.addr().port()),
+        };
+        assert_eq!(response.field("Location"), Some(&*here), "{option:?}");
     }
 }
 

@@ -21,8 +21,8 @@ mod pace;
 pub(crate) mod resolve;
 mod sending;
 pub mod settings;
-pub mod store;
 pub mod sticky;
+pub mod store;
 mod tunnel;
 pub mod waiting;
 
