@@ -150,6 +150,7 @@ const WORDS: &[(&str, &str)] = &[
     ("set_real_ip_from", "127.0.0.1"),
     ("source_charset", "utf-8"),
     ("split_clients", "$uri $d { * 1; }"),
+    ("sticky", "cookie a"),
     ("sub_filter", "a b"),
     ("subrequest_output_buffer_size", "4k"),
     ("thread_pool", "a threads=1"),
