@@ -124,7 +124,8 @@ impl Backlog {
             }
             let pieces = std::mem::take(&mut self.memory);
             self.in_memory = 0;
-            let data: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
+            let mut data = Vec::with_capacity(pieces.iter().map(Bytes::len).sum());
+            pieces.iter().for_each(|piece| data.extend_from_slice(piece));
             let future = Box::pin(store(self.file.clone(), room.clone(), data));
             self.writing = Some(Writing { future, pieces, taken: 0 });
         }

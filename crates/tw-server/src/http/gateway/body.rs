@@ -104,7 +104,11 @@ impl<C: Codec> Coming<C> {
                 return Err(io::Error::other(Told));
             }
         };
-        self.tell(r)?;
+        // What came before something went wrong is the client's; it learns of the rest when it asks for it.
+        let is_whole = self.ended.as_ref().is_none_or(|ended| ended.how.is_ok());
+        if next.is_none() || is_whole {
+            self.tell(r)?;
+        }
         if let Some(piece) = &next {
             self.remaining = self.remaining.map(|left| left.saturating_sub(piece.len() as u64));
             if let Some(attempt) = r.facts.upstream.current() {

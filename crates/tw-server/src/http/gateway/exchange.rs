@@ -170,7 +170,7 @@ async fn seek<C: Codec + Clone>(r: &mut Request, order: &Order<'_, C>) -> Result
     let belonging = sticky.map(|sticky| sticky.belonging(r)).unwrap_or_default();
     loop {
         let (fault, stage, lease, is_reused, was_sent) = match ask(r, order, &mut looking, &belonging).await {
-            Ok(mut exchange) => match refused(r, order, &looking, began, &exchange) {
+            Ok(mut exchange) => match refused(r, order, &looking, began) {
                 None => {
                     exchange.learning =
                         sticky.and_then(|sticky| sticky.learning(r, belonging, &exchange.lease));
@@ -241,13 +241,7 @@ fn end(r: &Request, lease: Lease, fault: &Fault, is_stale: bool, stage: Stage) {
 }
 
 /// Whether a status sends the request to the next server.
-fn refused<C: Codec>(
-    r: &Request,
-    order: &Order<'_, C>,
-    looking: &Looking,
-    began: Instant,
-    _: &Exchange<C>,
-) -> Option<Fault> {
+fn refused<C>(r: &Request, order: &Order<'_, C>, looking: &Looking, began: Instant) -> Option<Fault> {
     let status = r.facts.upstream.answer.status;
     let fault = Fault::Status(status);
     let is_named = fault.next() != Next::NONE;

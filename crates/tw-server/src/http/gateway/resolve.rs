@@ -43,31 +43,47 @@ pub(crate) fn named(group: &tw_upstream::Group, follows: impl Fn(&str) -> bool) 
     named.collect()
 }
 
-/// Sees to it that servers with names have addresses, as far as names have any: waits the first time.
+/// One that is being asked for, until this is dropped.
+struct Asking {
+    names: Arc<[Named]>,
+    at: usize,
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.names[self.at].is_asked.store(false, Relaxed);
+    }
+}
+
+/// Sees to it that servers with names have addresses, as far as names have any. Waits only while nobody in the group has one:
+/// a name server that says nothing costs those that need it.
 pub(super) async fn ready(
     names: &Arc<[Named]>,
     group: &Arc<tw_upstream::Group>,
     resolving: &Resolving,
 ) -> Result<(), Fault> {
+    let has_peers = || group.list().peers().next().is_some();
     let mut failed = None;
     for (at, named) in names.iter().enumerate() {
         let until = named.until.load(Relaxed);
-        if until == 0 {
+        if until != 0 && !(named.follows && now_ms() >= until) {
+            continue;
+        }
+        if until == 0 && !has_peers() {
             if let Err(error) = named.ask(group, resolving).await {
                 failed = Some(named.fault(error));
             }
-        } else if named.follows && now_ms() >= until && !named.is_asked.swap(true, Relaxed) {
-            let (names, group, resolving) = (names.clone(), group.clone(), resolving.clone());
+        } else if !named.is_asked.swap(true, Relaxed) {
+            let (asking, group, resolving) =
+                (Asking { names: names.clone(), at }, group.clone(), resolving.clone());
             tw_rt::spawn_local(Subject { kind: "name", id: 0 }, async move {
-                let named = &names[at];
                 // Those there are go on being used.
-                let _ = named.ask(&group, &resolving).await;
-                named.is_asked.store(false, Relaxed);
+                let _ = asking.names[at].ask(&group, &resolving).await;
             });
         }
     }
     match failed {
-        Some(fault) if group.list().peers().next().is_none() => Err(fault),
+        Some(fault) if !has_peers() => Err(fault),
         _ => Ok(()),
     }
 }
