@@ -58,6 +58,11 @@ impl Reach {
         self.add_directory(Access::Append, path.prefix(), at);
     }
 
+    /// The file `path`, of which all is known, is replaced by one that is made beside it.
+    pub fn replaces_file(&mut self, path: &[u8]) {
+        self.add_directory(Access::Change, path, None);
+    }
+
     /// Whatever is at or below `path` is changed.
     pub fn changes<S: 'static>(&mut self, path: &Template<S>, at: Option<Span>) {
         self.add(Access::Change, path, at);

@@ -3,7 +3,7 @@
 
 use crate::error::DiskError;
 use crate::file::{Direct, File, Handle, Inner};
-use crate::how::{Access, Create, Links, Open};
+use crate::how::{Access, Create, Existing, Links, Open};
 use crate::meta::{Listing, Meta, Space};
 use crate::op::Op;
 use crate::pool::Shared;
@@ -315,6 +315,27 @@ impl Driver {
             let _ = self.unlink(to);
         }
         result.map(|()| copy)
+    }
+
+    /// Writes a file beside `path` and gives it that name.
+    pub(crate) fn replace(&self, path: &CStr, mode: u32, data: &[u8]) -> Result<(), DiskError> {
+        // Another process may do the same. What a crash left of such a file is written over.
+        let beside = [path.to_bytes(), format!(".{}", std::process::id()).as_bytes()].concat();
+        let beside = CString::new(beside).unwrap_or_default();
+        let how = Create { mode, existing: Existing::Truncate, ..Create::NEW };
+        let file = self.create(&beside, &how)?;
+        let done = self
+            .write(file.inner(), Some(0), data)
+            .and_then(|()| self.fsync(file.inner(), true))
+            .and_then(|()| self.rename(&beside, path));
+        if done.is_err() {
+            // The first failure is the one to report.
+            let _ = self.unlink(&beside);
+            return done;
+        }
+        let end = path.to_bytes().iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        let above = if end == 0 { b"." } else { &path.to_bytes()[..end] };
+        self.sync_dir(&CString::new(above).unwrap_or_default())
     }
 
     fn copy_content(&self, from: &Inner, to: &Inner) -> Result<(), DiskError> {

@@ -196,6 +196,21 @@ impl Disk {
         .await
     }
 
+    /// Makes `data` the whole of a file, as one job, and gives it back: it is written beside, reaches the disk, and then takes
+    /// the name, so that whoever reads the file sees all of it or what was there before. If it fails, nothing has changed.
+    /// One at a time for each path.
+    pub async fn replace<B>(&self, by: &mut Account, path: &CStr, mode: u32, data: B) -> Result<B, DiskError>
+    where
+        B: AsRef<[u8]> + Send + 'static,
+    {
+        let path = path.to_owned();
+        self.job(by, Op::Write, move |driver| {
+            driver.replace(&path, mode, data.as_ref())?;
+            Ok(data)
+        })
+        .await
+    }
+
     /// Writes all of `data` where the descriptor stands: at the end if the file was opened for appending.
     pub async fn append<B>(&self, by: &mut Account, file: &File, data: B) -> Result<B, DiskError>
     where

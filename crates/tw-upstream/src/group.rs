@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use tw_base::Whole;
 use tw_net::Addr;
@@ -26,13 +27,14 @@ pub struct Group {
     /// Held while another list is made, which may take longer.
     ids: Whole<Ids>,
     line: Arc<Line>,
+    /// Whether some server has a name that DNS is asked for.
+    has_names: AtomicBool,
 }
 
-/// The next names, and the number of the latest list.
+/// The next name of a server or peer, and the number of the latest list.
 #[derive(Clone, Debug, Default)]
 struct Ids {
-    server: u32,
-    peer: u32,
+    next: u32,
     generation: u64,
 }
 
@@ -43,6 +45,10 @@ pub struct NoPeer;
 /// There is no such peer or server in the group any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unknown;
+
+/// The group has a server of this name or place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exists;
 
 impl Group {
     /// A group of these servers. With `old`, the group that had this name before, peers keep their identity, counters, failures
@@ -58,20 +64,14 @@ impl Group {
         let mut heirs = Heirs::of(old);
         let (mut listed, mut peers) = (Vec::new(), Vec::new());
         for server in servers {
-            let id = ids.next_server();
-            for address in heirs.addresses(&server) {
-                let (name, params) = described(&server, &address);
-                let (peer, state) = match heirs.take(&name, &address.addr) {
-                    Some(known) => (known.id, known.state.clone()),
-                    None => (ids.next_peer(), Arc::new(State::new(line.clone()))),
-                };
-                peers.push(Arc::new(Peer::new(peer, id, name, address.addr, params, state)));
-            }
+            let id = ids.enlist(&server, &mut heirs, &line, &mut peers);
             listed.push((id, Arc::new(server)));
         }
         ids.generation += 1;
+        let has_names = has_names(&listed).into();
         let list = List::new(ids.generation, &method, listed, peers);
-        Self { name: name.into(), method, list: Whole::new(Arc::new(list)), ids: Whole::new(ids), line }
+        let list = Whole::new(Arc::new(list));
+        Self { name: name.into(), method, list, ids: Whole::new(ids), line, has_names }
     }
 
     /// Its name.
@@ -82,6 +82,11 @@ impl Group {
     /// How it chooses.
     pub fn method(&self) -> Method {
         self.method
+    }
+
+    /// Whether DNS has to be asked for some of its servers.
+    pub fn has_names(&self) -> bool {
+        self.has_names.load(Relaxed)
     }
 
     /// The peers now.
@@ -141,20 +146,20 @@ impl Group {
         list.peers().filter_map(|peer| peer.retry_ms()).min().and_then(|at| u64::try_from(at).ok())
     }
 
-    /// Adds a server. Makes another list, as all that follow: not on a loop if the group is large and hashed consistently.
-    pub fn add(&self, server: Server) -> ServerId {
+    /// Adds a server, unless there is one of this name or place. Makes another list, as all that follow: not on a loop if the group is
+    /// large and hashed consistently.
+    pub fn add(&self, server: Server) -> Result<ServerId, Exists> {
         let mut ids = self.ids.lock();
-        let (id, old) = (ids.next_server(), self.list());
-        let mut heirs = Heirs::default();
-        let (mut servers, mut peers) = (old.servers.clone(), old.peers().cloned().collect::<Vec<_>>());
-        for address in heirs.addresses(&server) {
-            let (name, params) = described(&server, &address);
-            let state = Arc::new(State::new(self.line.clone()));
-            peers.push(Arc::new(Peer::new(ids.next_peer(), id, name, address.addr, params, state)));
+        let old = self.list();
+        let is_it = |known: &Server| known.name == server.name || known.place == server.place;
+        if old.servers.iter().any(|(_, known)| is_it(known)) {
+            return Err(Exists);
         }
+        let (mut servers, mut peers) = (old.servers.clone(), old.peers().cloned().collect::<Vec<_>>());
+        let id = ids.enlist(&server, &mut Heirs::default(), &self.line, &mut peers);
         servers.push((id, Arc::new(server)));
         self.put(&mut ids, servers, peers);
-        id
+        Ok(id)
     }
 
     /// Removes a server with all its peers. Requests that are under way there go on.
@@ -189,6 +194,23 @@ impl Group {
         let changed = Arc::new(old.peer(id).ok_or(Unknown)?.with(params));
         let peers = old.peers().map(|peer| if peer.id == id { changed.clone() } else { peer.clone() });
         self.put(&mut ids, old.servers.clone(), peers.collect());
+        Ok(())
+    }
+
+    /// Changes the parameters of a server, and with them those of all its peers, which stay the same peers.
+    pub fn change_server(&self, id: ServerId, change: impl Fn(&mut Params)) -> Result<(), Unknown> {
+        let mut ids = self.ids.lock();
+        let old = self.list();
+        let mut servers = old.servers.clone();
+        let (_, server) = servers.iter_mut().find(|(other, _)| *other == id).ok_or(Unknown)?;
+        change(&mut Arc::make_mut(server).params);
+        let changed = |peer: &Arc<Peer>| {
+            let mut params = peer.params.clone();
+            change(&mut params);
+            Arc::new(peer.with(params))
+        };
+        let peers = old.peers().map(|peer| if peer.server == id { changed(peer) } else { peer.clone() });
+        self.put(&mut ids, servers, peers.collect());
         Ok(())
     }
 
@@ -241,6 +263,7 @@ impl Group {
     /// Another list takes the place of the one there is, and those who wait look at it.
     fn put(&self, ids: &mut Ids, servers: Vec<(ServerId, Arc<Server>)>, peers: Vec<Arc<Peer>>) {
         ids.generation += 1;
+        self.has_names.store(has_names(&servers), Relaxed);
         let list = Arc::new(List::new(ids.generation, &self.method, servers, peers));
         // The old list may be long: it goes after the lock.
         let old = std::mem::replace(&mut *self.list.lock(), list);
@@ -250,15 +273,41 @@ impl Group {
 }
 
 impl Ids {
-    fn next_server(&mut self) -> ServerId {
-        self.server += 1;
-        ServerId(self.server - 1)
+    fn next(&mut self) -> u32 {
+        self.next += 1;
+        self.next - 1
     }
 
     fn next_peer(&mut self) -> PeerId {
-        self.peer += 1;
-        PeerId(self.peer - 1)
+        PeerId(self.next())
     }
+
+    /// Names a server and its peers, and adds these to `peers`. A server whose address is written has the number of its peer,
+    /// so that one number says both.
+    fn enlist(
+        &mut self,
+        server: &Server,
+        heirs: &mut Heirs,
+        line: &Arc<Line>,
+        peers: &mut Vec<Arc<Peer>>,
+    ) -> ServerId {
+        let (known, addresses) = heirs.addresses(server);
+        let mut id = known.or_else(|| server.is_named().then(|| ServerId(self.next())));
+        for address in addresses {
+            let (name, params) = described(server, &address);
+            let (peer, state) = match heirs.take(&name, &address.addr) {
+                Some(known) => (known.id, known.state.clone()),
+                None => (self.next_peer(), Arc::new(State::new(line.clone()))),
+            };
+            let of = *id.get_or_insert(ServerId(peer.0));
+            peers.push(Arc::new(Peer::new(peer, of, name, address.addr, params, state)));
+        }
+        id.unwrap_or_else(|| ServerId(self.next()))
+    }
+}
+
+fn has_names(servers: &[(ServerId, Arc<Server>)]) -> bool {
+    servers.iter().any(|(_, server)| server.is_named())
 }
 
 /// Name and parameters of a peer.
@@ -293,17 +342,18 @@ impl Heirs {
         self.peers.iter_mut().find(is_it).and_then(Option::take)
     }
 
-    /// The addresses of a server: its own, or those that DNS gave for the same name before.
-    fn addresses(&mut self, server: &Server) -> Vec<Address> {
+    /// The addresses of a server: its own, or those that DNS gave for the same name before, with the number it had. Once.
+    fn addresses(&mut self, server: &Server) -> (Option<ServerId>, Vec<Address>) {
         let (host, service, port) = match &server.place {
-            Place::Fixed(addrs) => return addrs.iter().cloned().map(Address::from).collect(),
-            Place::Named { host, service, port } => (host, service, *port),
+            Place::Fixed(addrs) => return (None, addrs.iter().cloned().map(Address::from).collect()),
+            Place::Named { host, service, port, .. } => (host, service, *port),
         };
         let is_it = |place: &Place| matches!(place, Place::Named { host: h, service: s, .. } if h == host && s == service);
-        let Some((id, before)) = self.servers.iter().find(|(_, old)| is_it(&old.place)) else {
-            return Vec::new();
+        let Some(at) = self.servers.iter().position(|(_, old)| is_it(&old.place)) else {
+            return (None, Vec::new());
         };
-        let of_it = self.peers.iter().flatten().filter(|peer| peer.server == *id);
+        let (id, before) = self.servers.remove(at);
+        let of_it = self.peers.iter().flatten().filter(|peer| peer.server == id);
         let with_port = |addr: &Addr| match addr {
             Addr::Inet(addr) if service.is_none() => Addr::Inet((addr.ip(), port).into()),
             addr => addr.clone(),
@@ -314,7 +364,7 @@ impl Heirs {
             weight: service.as_ref().map(|_| peer.params.weight),
             backup: peer.params.backup && !before.params.backup,
         });
-        addresses.collect()
+        (Some(id), addresses.collect())
     }
 }
 
@@ -333,3 +383,11 @@ impl fmt::Display for Unknown {
 }
 
 impl std::error::Error for Unknown {}
+
+impl fmt::Display for Exists {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("there is such a server")
+    }
+}
+
+impl std::error::Error for Exists {}

@@ -271,7 +271,7 @@ mod tests {
         let mut checker = Checker::new(CheckParams::default(), &group, 0, &mut rng);
         let (one, two) = (check(&mut checker, 0).unwrap(), check(&mut checker, 0).unwrap());
         group.remove(one).unwrap();
-        group.add(Server::fixed("new", [Addr::Inet(([127, 0, 0, 9], 80).into())]));
+        group.add(Server::fixed("new", [Addr::Inet(([127, 0, 0, 9], 80).into())])).unwrap();
         group.change(two, |params| params.admin = Admin::Down).unwrap();
         checker.follow(&group.list(), 100, &mut rng);
         assert_eq!(checker.done(one, false, 100), None);

@@ -34,7 +34,7 @@ mod wait;
 
 pub use attempt::{Attempt, Key};
 pub use balance::{LeastTime, Method, Time, Two, Wants};
-pub use group::{Group, NoPeer, Unknown};
+pub use group::{Exists, Group, NoPeer, Unknown};
 pub use health::{CheckParams, Checker, Next};
 pub use lease::{Lease, Outcome, Verdict};
 pub use list::List;

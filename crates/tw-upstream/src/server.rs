@@ -28,6 +28,8 @@ pub enum Place {
         service: Option<Arc<str>>,
         /// The port of each address without a service.
         port: u16,
+        /// `resolve`: whether it is asked for again when its addresses hold no more.
+        follows: bool,
     },
 }
 
@@ -98,6 +100,11 @@ impl Server {
     pub fn fixed(name: &str, addrs: impl IntoIterator<Item = Addr>) -> Self {
         let place = Place::Fixed(addrs.into_iter().collect());
         Self { name: name.into(), place, params: Params::default() }
+    }
+
+    /// Whether DNS says where it is.
+    pub fn is_named(&self) -> bool {
+        matches!(self.place, Place::Named { .. })
     }
 }
 

@@ -14,6 +14,10 @@ const HOMES: &[(&str, &str)] = &[
         "crates/tw-server/src/core/location/resolver.rs",
         "the system's name servers, read when a configuration is loaded",
     ),
+    (
+        "crates/tw-server/src/core/upstream/state.rs",
+        "the state of groups, read when a configuration is loaded",
+    ),
     ("crates/tailwater/", "the command line and the main thread run no loop"),
     ("crates/tw-testkit/", "development only"),
     ("xtask/", "a tool"),

@@ -1,31 +1,32 @@
 //! `upstream`: groups of servers that requests can be passed to (nginx: ngx_http_upstream_module and the balancers beside it).
 
 mod metrics;
+mod server;
+mod state;
 mod sticky;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tw_base::Limit;
-use tw_conf::{Args, ConfError, Cx, Directive, Node, Setting, UPSTREAM, Word, record, units};
+use tw_conf::{Args, ConfError, Cx, Directive, Node, Setting, UPSTREAM, Word, record};
 use tw_core::metrics::Metric;
 use tw_core::module::Settings;
-use tw_net::Addr;
-use tw_upstream::{Admin, LeastTime, Method, Params, Place, Server, Time, Two};
+use tw_upstream::{LeastTime, Method, Params, Server, Time, Two};
 
 use crate::core::location::{Resolving, resolver};
 use crate::http::Http;
 use crate::http::gateway::Group;
 use crate::http::gateway::idle::KeepAlive;
-use crate::http::gateway::resolve;
+use crate::http::gateway::resolve::Names;
 use crate::http::gateway::waiting::Queue;
 use crate::load::Resolve;
 
-pub(crate) use sticky::is_same_site;
+use state::Servers;
 
-/// The port of a server that names none.
-const PORT: u16 = 80;
+pub use server::{named as server_named, route};
+pub use state::StateFile;
+pub(crate) use sticky::is_same_site;
 
 /// An `upstream` block; nothing in every other block.
 #[derive(Default)]
@@ -46,8 +47,7 @@ pub struct Raw {
     keepalive_timeout: Setting<Duration>,
     zone: Setting<()>,
     resolving: resolver::Raw,
-    /// Servers with `resolve`.
-    following: Vec<Box<str>>,
+    state: Setting<Word>,
     sticky: Setting<sticky::Written>,
     queue: Setting<Queue>,
 }
@@ -59,10 +59,13 @@ impl Settings<Http> for Upstream {
         record::new("server", "address [parameters]", UPSTREAM, Args::at_least(1))
             .doc("A server of the group: weight, max_conns, max_fails, fail_timeout, backup, down, slow_start, route, drain.")
             .set(|raw, node, _| {
-                let server = server(node, &mut raw.following)?;
-                raw.servers.push(server);
+                raw.servers.push(server::read(node)?);
                 Ok(())
             }),
+        record::new("state", "file", UPSTREAM, Args::exact(1))
+            .since("1.9.7")
+            .doc("A file with the servers of the group, which keeps what an API changes of them; instead of server.")
+            .set(|raw, node, _| raw.state.set_once(node, node.arg(0)?.clone())),
         record::new("zone", "name [size]", UPSTREAM, Args::range(1, 2))
             .since("1.9.0")
             .doc("Accepted: all loops share the group in any case.")
@@ -199,7 +202,8 @@ impl Settings<Http> for Upstream {
 
     fn resolve(raw: Raw, _: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let Some(name) = cx.block.upstream.clone() else { return Ok(Self::default()) };
-        if raw.servers.is_empty() {
+        let state = raw.state.take();
+        if raw.servers.is_empty() && state.is_none() {
             return Err(ConfError::new(format!("no servers are inside upstream \"{name}\"")));
         }
         let usual = KeepAlive::default();
@@ -214,12 +218,27 @@ impl Settings<Http> for Upstream {
         let key = raw.key.take().map(|word| cx.template(&word)).transpose()?;
         let method = raw.method.or(None, Method::RoundRobin);
         let resolving = raw.resolving.is_set().then(|| Resolving::resolve(raw.resolving, None, cx));
-        let peers = group(&name, method, raw.servers, cx);
-        let names =
-            resolve::named(&peers, |server| raw.following.iter().any(|name| **name == *server)).into();
+        let (peers, state) = match state {
+            None => (group(&name, method, raw.servers, cx), None),
+            Some(word) if raw.servers.is_empty() => {
+                let (file, servers) = state::read(&word, &name, cx)?;
+                (group_of(servers, &name, method, cx), Some(file))
+            }
+            Some(word) => {
+                let message = format!(
+                    "the servers of upstream \"{name}\" stand both in its block and in the state file \"{word}\""
+                );
+                let hint =
+                    "an API keeps them in the file: leave them out of the block, or leave out \"state\"";
+                return Err(ConfError::new(message).hint(hint).at(word.span));
+            }
+        };
+        let names = Names::default();
         let sticky = raw.sticky.take().map(|written| sticky::resolve(written, &name, cx)).transpose()?;
         let queue = raw.queue.take();
-        Ok(Self { group: Some(Arc::new(Group { peers, keepalive, key, names, resolving, sticky, queue })) })
+        Ok(Self {
+            group: Some(Arc::new(Group { peers, keepalive, key, names, resolving, sticky, queue, state })),
+        })
     }
 
     fn are_shared(&self) -> bool {
@@ -233,6 +252,25 @@ fn group(name: &str, method: Method, servers: Vec<Server>, cx: &mut Resolve<'_>)
     cx.keep(name.as_bytes(), |_| false, || tw_upstream::Group::new(name, method, servers, old.as_deref()))
 }
 
+/// The same with a `state` file. One that has written it goes on itself, so that a change that comes at the same moment as a
+/// reload is not lost.
+fn group_of(servers: Servers, name: &str, method: Method, cx: &mut Resolve<'_>) -> Arc<tw_upstream::Group> {
+    match servers {
+        Servers::Read(servers) => group(name, method, servers, cx),
+        Servers::OfBefore => {
+            let old = cx.previous::<tw_upstream::Group>(name.as_bytes());
+            let fits = |old: &tw_upstream::Group| old.method() == method;
+            let make = || {
+                let list = old.as_ref().map(|old| old.list());
+                let servers = list.iter().flat_map(|list| list.servers());
+                let servers = servers.map(|(_, server)| (**server).clone()).collect();
+                tw_upstream::Group::new(name, method, servers, old.as_deref())
+            };
+            cx.keep(name.as_bytes(), fits, make)
+        }
+    }
+}
+
 /// The group of what stands in a URL: an `upstream`, or a server alone, as `host:port` or `unix:path`.
 ///
 /// # Errors
@@ -242,7 +280,7 @@ pub fn named(text: &str, port: u16, cx: &mut Resolve<'_>) -> Result<Arc<Group>, 
     if let Some(group) = block.upstreams.get(text).or_else(|| block.implicit.get(text)) {
         return Ok(group.clone());
     }
-    let server = Server { name: text.into(), place: place(text, port)?, params: Params::default() };
+    let server = Server { name: text.into(), place: server::place(text, port)?, params: Params::default() };
     let peers = group(text, Method::RoundRobin, vec![server], cx);
     let group = Arc::new(Group::plain(peers));
     cx.block.implicit.insert(text.into(), group.clone());
@@ -254,7 +292,7 @@ pub fn named(text: &str, port: u16, cx: &mut Resolve<'_>) -> Result<Arc<Group>, 
 /// # Errors
 /// No address and no name.
 pub fn alone(text: &str, port: u16) -> Result<Arc<Group>, String> {
-    let server = Server { name: text.into(), place: place(text, port)?, params: Params::default() };
+    let server = Server { name: text.into(), place: server::place(text, port)?, params: Params::default() };
     let peers = Arc::new(tw_upstream::Group::new(text, Method::RoundRobin, vec![server], None));
     Ok(Arc::new(Group::plain(peers)))
 }
@@ -264,77 +302,4 @@ fn method(raw: &mut Raw, node: &Node, method: Method, cx: &mut Cx<'_>) {
         cx.diagnostics.warn(node.span, "load balancing method redefined");
     }
     raw.method.replace(node, method);
-}
-
-/// Where a server is. A name that is no address is asked for later.
-fn place(text: &str, port: u16) -> Result<Place, String> {
-    if text.get(..5).is_some_and(|unix| unix.eq_ignore_ascii_case("unix:")) {
-        let addr = tw_net::parse_server(text, port).map_err(|error| error.to_string())?;
-        return Ok(Place::Fixed(vec![addr]));
-    }
-    if let Ok(addr) = text.parse() {
-        return Ok(Place::Fixed(vec![Addr::Inet(addr)]));
-    }
-    let host = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-    if let Ok(ip) = host.parse() {
-        return Ok(Place::Fixed(vec![Addr::Inet(SocketAddr::new(ip, port))]));
-    }
-    let (host, port) = match text.rsplit_once(':') {
-        Some((host, digits)) => {
-            let port = digits.parse().ok().filter(|port| *port != 0).ok_or("invalid port")?;
-            (host, port)
-        }
-        None => (text, port),
-    };
-    if host.is_empty() {
-        return Err("no host".to_owned());
-    }
-    if tw_dns::Name::parse(host.as_bytes()).is_none() {
-        return Err("invalid host".to_owned());
-    }
-    Ok(Place::Named { host: host.into(), service: None, port })
-}
-
-/// Reads `server`.
-fn server(node: &Node, following: &mut Vec<Box<str>>) -> Result<Server, ConfError> {
-    let address = node.arg(0)?;
-    let text = address.lossy();
-    let mut place =
-        place(&text, PORT).map_err(|error| node.fail(format!("{error} in upstream \"{address}\"")))?;
-    let mut params = Params::default();
-    for word in node.args.iter().skip(1) {
-        let invalid = || node.fail(format!("invalid parameter \"{word}\""));
-        let number =
-            |value: &[u8]| units::number(value).and_then(|n| u32::try_from(n).ok()).ok_or_else(invalid);
-        let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
-        if let Some(value) = word.param("weight") {
-            params.weight = number(value).ok().filter(|weight| *weight > 0).ok_or_else(invalid)?;
-        } else if let Some(value) = word.param("max_conns") {
-            params.max_conns = number(value)?;
-        } else if let Some(value) = word.param("max_fails") {
-            params.max_fails = number(value)?;
-        } else if let Some(value) = word.param("fail_timeout") {
-            params.fail_timeout_ms = millis(units::sec(value).ok_or_else(invalid)?);
-        } else if let Some(value) = word.param("slow_start") {
-            params.slow_start_ms = millis(units::sec(value).ok_or_else(invalid)?);
-        } else if let Some(value) = word.param("route") {
-            params.route = Some(value.into());
-        } else if let Some(value) = word.param("service") {
-            match &mut place {
-                Place::Named { service, .. } if !value.is_empty() && !text.contains(':') => {
-                    *service = Some(String::from_utf8_lossy(value).into());
-                }
-                _ => return Err(node.fail(format!("service upstream \"{text}\" may not have port"))),
-            }
-        } else {
-            match &*word.bytes {
-                b"resolve" => following.push((&*text).into()),
-                b"backup" => params.backup = true,
-                b"down" => params.admin = Admin::Down,
-                b"drain" => params.admin = Admin::Drain,
-                _ => return Err(invalid()),
-            }
-        }
-    }
-    Ok(Server { name: text.into(), place, params })
 }

@@ -45,6 +45,9 @@ pub(super) fn build(http: Scope, table: &Table<Http>, cx: &mut Resolve<'_>) -> R
         let settings = resolve(scope.raws, Some(&resolved), table, cx)?;
         cx.block.upstream = None;
         if let Some(group) = &core::<Upstream>(&settings, CORE_UPSTREAM).group {
+            if let Some(state) = &group.state {
+                built.reach.replaces_file(state.path().to_bytes());
+            }
             groups.insert((&*name).into(), group.clone());
         }
     }

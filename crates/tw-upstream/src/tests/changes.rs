@@ -1,14 +1,15 @@
 //! Changes of the list: by an operator, by DNS, by a reload.
 
 use super::*;
-use crate::{Address, Admin, PeerId, Place, ServerId, Unknown};
+use crate::{Address, Admin, Exists, PeerId, Place, ServerId, Unknown};
 
 fn texts(group: &Group) -> Vec<String> {
     group.list().peers().map(|peer| format!("{} {}", peer.id().0, peer)).collect()
 }
 
 fn named(service: Option<&str>, port: u16) -> Server {
-    let place = Place::Named { host: "app.test".into(), service: service.map(Arc::from), port };
+    let place =
+        Place::Named { host: "app.test".into(), service: service.map(Arc::from), port, follows: true };
     Server { name: "app.test".into(), place, params: Params::default() }
 }
 
@@ -22,7 +23,8 @@ fn an_operator_changes_a_group_that_is_used() {
     let (mut attempt, mut rng) = ask(&group, Key::None);
     let first = group.select(&mut attempt, 0, &mut rng).unwrap();
     assert_eq!((number(&first), attempt.tries_left()), (1, 1));
-    let added = group.add(server(3, 1));
+    let added = group.add(server(3, 1)).unwrap();
+    assert_eq!(group.add(server(3, 9)), Err(Exists));
     assert_eq!(group.change(PeerId(1), |params| params.admin = Admin::Drain), Ok(()));
     // It has tried the first; the second drains; the third is new.
     let second = group.select(&mut attempt, 0, &mut rng).unwrap();
@@ -39,18 +41,40 @@ fn an_operator_changes_a_group_that_is_used() {
 }
 
 #[test]
+fn a_server_changes_with_its_peers_and_has_their_number() {
+    let group = group(Method::RoundRobin, vec![named(None, 80), server(9, 1)]);
+    let ids: Vec<_> = group.list().servers().iter().map(|(id, _)| id.0).collect();
+    assert_eq!((&ids[..], group.has_names()), (&[0, 1][..], true));
+    group.resolved(ServerId(0), &addresses(&["10.0.0.1:80"])).unwrap();
+    assert_eq!(texts(&group), ["1 127.0.0.9:9", "2 10.0.0.1:80"]);
+    group.change_server(ServerId(0), |params| params.weight = 3).unwrap();
+    assert_eq!(group.change_server(ServerId(2), |_| ()), Err(Unknown), "a peer that DNS gave is no server");
+    // An address that comes later has what was said of its server.
+    group.resolved(ServerId(0), &addresses(&["10.0.0.1:80", "10.0.0.2:80"])).unwrap();
+    let weights: Vec<_> = group.list().peers().map(|peer| peer.params().weight).collect();
+    assert_eq!(weights, [1, 3, 3]);
+    // A reload keeps the numbers, and nobody else gets one of them.
+    let new =
+        Group::new("g", Method::RoundRobin, vec![server(8, 1), server(9, 1), named(None, 80)], Some(&group));
+    let ids: Vec<_> = new.list().servers().iter().map(|(id, _)| id.0).collect();
+    assert_eq!(ids, [4, 1, 0]);
+    group.remove_server(ServerId(0)).unwrap();
+    assert_eq!((texts(&group), group.has_names()), (vec!["1 127.0.0.9:9".to_owned()], false));
+}
+
+#[test]
 fn dns_brings_peers_and_takes_them() {
     let group = group(Method::RoundRobin, vec![named(None, 80), server(9, 1)]);
     let dns = group.list().servers()[0].0;
-    assert_eq!(texts(&group), ["0 127.0.0.9:9"]);
+    assert_eq!(texts(&group), ["1 127.0.0.9:9"]);
     assert_eq!(group.resolved(dns, &addresses(&["10.0.0.1:80", "10.0.0.2:80"])), Ok(true));
-    assert_eq!(texts(&group), ["0 127.0.0.9:9", "1 10.0.0.1:80", "2 10.0.0.2:80"]);
+    assert_eq!(texts(&group), ["1 127.0.0.9:9", "2 10.0.0.1:80", "3 10.0.0.2:80"]);
     assert_eq!(group.resolved(dns, &addresses(&["10.0.0.2:80", "10.0.0.1:80"])), Ok(false));
     // What an operator has said of a peer stays as long as its address.
-    group.change(PeerId(2), |params| params.admin = Admin::Down).unwrap();
+    group.change(PeerId(3), |params| params.admin = Admin::Down).unwrap();
     assert_eq!(group.resolved(dns, &addresses(&["10.0.0.3:80", "10.0.0.2:80"])), Ok(true));
-    assert_eq!(texts(&group), ["0 127.0.0.9:9", "2 10.0.0.2:80", "3 10.0.0.3:80"]);
-    assert_eq!(group.list().peer(PeerId(2)).unwrap().params().admin, Admin::Down);
+    assert_eq!(texts(&group), ["1 127.0.0.9:9", "3 10.0.0.2:80", "4 10.0.0.3:80"]);
+    assert_eq!(group.list().peer(PeerId(3)).unwrap().params().admin, Admin::Down);
     assert_eq!(group.resolved(ServerId(7), &[]), Err(Unknown));
 }
 
@@ -72,7 +96,7 @@ fn srv_records_bring_names_weights_and_backups() {
     assert_eq!(seen, [("b.test", 1, false), ("a.test", 3, true)]);
     let records = [record("10.0.0.1:81", "a.test", 4, true), record("10.0.0.2:82", "b.test", 0, false)];
     assert_eq!(group.resolved(dns, &records), Ok(true));
-    assert_eq!(group.list().peer(PeerId(0)).unwrap().params().weight, 4);
+    assert_eq!(group.list().peer(PeerId(1)).unwrap().params().weight, 4);
 }
 
 #[test]
@@ -87,7 +111,7 @@ fn a_reload_keeps_what_is_known_of_a_peer() {
     let servers =
         vec![with(3, |_| ()), with(2, |params| params.weight = 7), named(None, 8080), with(1, |_| ())];
     let new = Group::new("g", Method::LeastConn, servers, Some(&old));
-    assert_eq!(texts(&new), ["3 127.0.0.3:9", "1 127.0.0.2:9", "4 10.0.0.1:8080", "0 127.0.0.1:9"]);
+    assert_eq!(texts(&new), ["4 127.0.0.3:9", "1 127.0.0.2:9", "5 10.0.0.1:8080", "0 127.0.0.1:9"]);
     assert!(new.list().generation() > old.list().generation());
     let peers = new.snapshot(50).peers;
     assert_eq!((peers[1].params.weight, peers[1].fails, peers[1].status), (7, 1, crate::Status::Unavailable));

@@ -33,6 +33,8 @@ pub struct Attempt {
     pub status: u16,
     /// What was wrong, in some words.
     pub(crate) fault: Option<Box<str>>,
+    /// How long it was waited for (`queue`).
+    pub(crate) queued: Option<Duration>,
     begun: Instant,
     pub(crate) connected: Option<Duration>,
     pub(crate) header: Option<Duration>,
@@ -70,12 +72,13 @@ impl Upstream {
         self.cookie = None;
     }
 
-    pub(super) fn begin(&mut self, to: To) {
+    pub(super) fn begin(&mut self, to: To, queued: Option<Duration>) {
         self.answer.clear();
         self.attempts.push(Attempt {
             to,
             status: 0,
             fault: None,
+            queued,
             begun: tw_rt::clock::now(),
             connected: None,
             header: None,

@@ -19,12 +19,13 @@ use super::codec::{Codec, Event, Framing};
 use super::fault::{Fault, Stage};
 use super::idle::{KeepAlive, Owner};
 use super::link::{Link, Read};
-use super::resolve::{self, Named};
+use super::resolve::{self, Names};
 use super::sending::{Outgoing, Sending, Unsent};
 use super::settings::{Bind, Gateway, Next, bind_address};
 use super::sticky::{self, Belonging, Learning, Sticky};
 use super::waiting::{self, Queue};
 use crate::core::location::Resolving;
+use crate::core::upstream::StateFile;
 use crate::event_loop::Loop;
 use crate::http::plan::Outcome;
 use crate::http::request::Request;
@@ -45,21 +46,22 @@ pub struct Group {
     /// The key of `hash`.
     pub key: Option<Template>,
     /// Servers whose addresses are asked for.
-    pub names: Arc<[Named]>,
+    pub names: Names,
     /// Who is asked for them: `resolver` of the group. `None`: of the location.
     pub resolving: Option<Resolving>,
     /// `sticky`
     pub sticky: Option<Sticky>,
     /// `queue`
     pub queue: Option<Queue>,
+    /// `state`
+    pub state: Option<Arc<StateFile>>,
 }
 
 impl Group {
     /// These servers, with nothing but the defaults.
     pub(crate) fn plain(peers: Arc<tw_upstream::Group>) -> Self {
-        let names = resolve::named(&peers, |_| false).into();
-        let keepalive = KeepAlive::default();
-        Self { peers, keepalive, key: None, names, resolving: None, sticky: None, queue: None }
+        let (keepalive, names) = (KeepAlive::default(), Names::default());
+        Self { peers, keepalive, key: None, names, resolving: None, sticky: None, queue: None, state: None }
     }
 }
 
@@ -152,11 +154,11 @@ pub async fn pass<C: Codec + Clone>(r: &mut Request, order: Order<'_, C>) -> Out
 /// Asks servers until one answers; the error is the status for the client.
 async fn seek<C: Codec + Clone>(r: &mut Request, order: &Order<'_, C>) -> Result<Exchange<C>, u16> {
     let began = tw_rt::clock::now();
-    if !order.group.names.is_empty() {
+    if order.group.peers.has_names() {
         let own = order.group.resolving.as_ref();
         let resolving = own.unwrap_or(&r.plan().core.resolving).clone();
         if let Err(fault) = resolve::ready(&order.group.names, &order.group.peers, &resolving).await {
-            r.facts.upstream.begin(To::Nobody(order.group.peers.name().clone()));
+            r.facts.upstream.begin(To::Nobody(order.group.peers.name().clone()), None);
             if let Some(attempt) = r.facts.upstream.current() {
                 attempt.end();
                 attempt.status = fault.status();
@@ -279,10 +281,11 @@ async fn ask<C: Codec + Clone>(
     if let Some(sticky) = sticky {
         sticky.bind(looking, belonging);
     }
-    let mut lease = match waiting::select(&order.group, looking, &home).await {
+    let (selected, queued) = waiting::select(&order.group, looking, &home).await;
+    let mut lease = match selected {
         Ok(lease) => lease,
         Err(fault) => {
-            r.facts.upstream.begin(To::Nobody(order.group.peers.name().clone()));
+            r.facts.upstream.begin(To::Nobody(order.group.peers.name().clone()), queued);
             return Err(Failed::Upstream {
                 fault,
                 stage: Stage::Connecting,
@@ -293,7 +296,7 @@ async fn ask<C: Codec + Clone>(
         }
     };
     let begun = tw_rt::clock::now();
-    r.facts.upstream.begin(To::Peer(lease.peer().clone()));
+    r.facts.upstream.begin(To::Peer(lease.peer().clone()), queued);
     if let Some(sticky) = sticky {
         sticky.chosen(r, &lease);
     }

@@ -4,16 +4,17 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use tw_base::Whole;
 use tw_dns::ResolveError;
 use tw_rt::watch::Subject;
-use tw_upstream::{Address, Place, ServerId};
+use tw_upstream::{Address, Group, Place, ServerId};
 
 use super::exchange::now_ms;
 use super::fault::Fault;
 use crate::core::location::Resolving;
 
 /// A server of a group that has a name.
-pub struct Named {
+struct Named {
     id: ServerId,
     host: Arc<str>,
     service: Option<Arc<str>>,
@@ -25,46 +26,61 @@ pub struct Named {
     is_asked: AtomicBool,
 }
 
-/// All servers of a group that have names.
-pub(crate) fn named(group: &tw_upstream::Group, follows: impl Fn(&str) -> bool) -> Vec<Named> {
-    let list = group.list();
-    let named = list.servers().iter().filter_map(|(id, server)| match &server.place {
-        Place::Fixed(_) => None,
-        Place::Named { host, service, port } => Some(Named {
-            id: *id,
-            host: host.clone(),
-            service: service.clone(),
-            port: *port,
-            follows: follows(&server.name),
-            until: AtomicU64::new(0),
-            is_asked: AtomicBool::new(false),
-        }),
-    });
-    named.collect()
+/// The servers of a group that have names, as far as somebody has looked.
+#[derive(Default)]
+pub struct Names(Whole<Known>);
+
+#[derive(Default)]
+struct Known {
+    /// The list they are from.
+    generation: u64,
+    all: Arc<[Arc<Named>]>,
+}
+
+impl Names {
+    /// Those of the group now. Those that were known stay the same.
+    fn of(&self, group: &Group) -> Arc<[Arc<Named>]> {
+        let (list, mut known) = (group.list(), self.0.lock());
+        if known.generation < list.generation() {
+            known.generation = list.generation();
+            let named = list.servers().iter().filter_map(|(id, server)| match &server.place {
+                Place::Fixed(_) => None,
+                Place::Named { host, service, port, follows } => {
+                    let same = known.all.iter().find(|named| named.id == *id);
+                    Some(same.cloned().unwrap_or_else(|| {
+                        Arc::new(Named {
+                            id: *id,
+                            host: host.clone(),
+                            service: service.clone(),
+                            port: *port,
+                            follows: *follows,
+                            until: AtomicU64::new(0),
+                            is_asked: AtomicBool::new(false),
+                        })
+                    }))
+                }
+            });
+            known.all = named.collect();
+        }
+        known.all.clone()
+    }
 }
 
 /// One that is being asked for, until this is dropped.
-struct Asking {
-    names: Arc<[Named]>,
-    at: usize,
-}
+struct Asking(Arc<Named>);
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        self.names[self.at].is_asked.store(false, Relaxed);
+        self.0.is_asked.store(false, Relaxed);
     }
 }
 
 /// Sees to it that servers with names have addresses, as far as names have any. Waits only while nobody in the group has one:
 /// a name server that says nothing costs those that need it.
-pub(super) async fn ready(
-    names: &Arc<[Named]>,
-    group: &Arc<tw_upstream::Group>,
-    resolving: &Resolving,
-) -> Result<(), Fault> {
+pub(super) async fn ready(names: &Names, group: &Arc<Group>, resolving: &Resolving) -> Result<(), Fault> {
     let has_peers = || group.list().peers().next().is_some();
     let mut failed = None;
-    for (at, named) in names.iter().enumerate() {
+    for named in names.of(group).iter() {
         let until = named.until.load(Relaxed);
         if until != 0 && !(named.follows && now_ms() >= until) {
             continue;
@@ -74,11 +90,10 @@ pub(super) async fn ready(
                 failed = Some(named.fault(error));
             }
         } else if !named.is_asked.swap(true, Relaxed) {
-            let (asking, group, resolving) =
-                (Asking { names: names.clone(), at }, group.clone(), resolving.clone());
+            let (asking, group, resolving) = (Asking(named.clone()), group.clone(), resolving.clone());
             tw_rt::spawn_local(Subject { kind: "name", id: 0 }, async move {
                 // Those there are go on being used.
-                let _ = asking.names[at].ask(&group, &resolving).await;
+                let _ = asking.0.ask(&group, &resolving).await;
             });
         }
     }
@@ -89,7 +104,7 @@ pub(super) async fn ready(
 }
 
 impl Named {
-    async fn ask(&self, group: &tw_upstream::Group, resolving: &Resolving) -> Result<(), ResolveError> {
+    async fn ask(&self, group: &Group, resolving: &Resolving) -> Result<(), ResolveError> {
         let (resolver, timeout) = (&resolving.resolver, resolving.timeout);
         let (addresses, expires): (Vec<Address>, _) = match &self.service {
             None => {

@@ -5,7 +5,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tw_rt::Deadline;
-use tw_upstream::{Attempt as Looking, Lease};
+use tw_upstream::{Attempt as Looking, Lease, Waiting};
 
 use super::exchange::{Group, now_ms};
 use super::fault::Fault;
@@ -20,18 +20,34 @@ pub struct Queue {
     pub timeout: Duration,
 }
 
-/// A server for a request, for which it waits if the group has a queue.
-pub(super) async fn select(group: &Group, looking: &mut Looking, home: &Loop) -> Result<Lease, Fault> {
+/// A server for a request, for which it waits if the group has a queue; and how long it did.
+pub(super) async fn select(
+    group: &Group,
+    looking: &mut Looking,
+    home: &Loop,
+) -> (Result<Lease, Fault>, Option<Duration>) {
     let select = |looking: &mut Looking| {
         group.peers.select(looking, now_ms(), &mut home.app.random.borrow_mut()).map_err(|_| Fault::NoPeer)
     };
     let found = select(looking);
-    let (Err(_), Some(queue)) = (&found, group.queue) else { return found };
-    let Some(mut place) = group.peers.wait(queue.most) else { return Err(Fault::QueueFull) };
+    let (Err(_), Some(queue)) = (&found, group.queue) else { return (found, None) };
+    let Some(place) = group.peers.wait(queue.most) else { return (Err(Fault::QueueFull), None) };
+    let began = tw_rt::clock::now();
+    let found = wait(group, queue, place, || select(looking)).await;
+    (found, Some(tw_rt::clock::now().saturating_duration_since(began)))
+}
+
+/// Waits at a place of the line until `select` finds somebody.
+async fn wait(
+    group: &Group,
+    queue: Queue,
+    mut place: Waiting,
+    mut select: impl FnMut() -> Result<Lease, Fault>,
+) -> Result<Lease, Fault> {
     let until = tw_rt::clock::now().checked_add(queue.timeout);
     let mut timer = Deadline::new();
     loop {
-        if let Ok(lease) = select(looking) {
+        if let Ok(lease) = select() {
             return Ok(lease);
         }
         if until.is_some_and(|until| until <= tw_rt::clock::now()) {

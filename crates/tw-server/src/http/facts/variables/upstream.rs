@@ -24,6 +24,13 @@ pub(super) const VARIABLES: &[VarDef] = &[
         "Statuses of their responses.",
     ),
     VarDef::one(
+        "upstream_queue_time",
+        |r, out| {
+            each(r, out, |attempt, out| attempt.queued.map_or(Value::Missing, |span| put_seconds(out, span)))
+        },
+        "Seconds in which the request waited in the queue of the group.",
+    ),
+    VarDef::one(
         "upstream_connect_time",
         |r, out| {
             each(r, out, |attempt, out| {

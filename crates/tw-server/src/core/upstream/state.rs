@@ -1,0 +1,146 @@
+//! `state`: a file keeps the servers of a group that changes while it serves (nginx: its commercial edition).
+//!
+//! It has one `server` directive a line, and no file is no server. It is read when a configuration is loaded, and written anew
+//! as a whole after each change, with a rename. What this process has written is not read again by a reload: then the group
+//! goes on with what it has.
+
+use std::ffi::{CStr, CString, OsStr};
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use tokio::sync::Mutex;
+use tw_base::Errno;
+use tw_conf::{ConfError, MemoryFiles, Reader, Tree, Word, write_nodes};
+use tw_disk::{Account, Class, Disk, DiskError, Source};
+use tw_upstream::{Group, List, Server};
+
+use super::server;
+use crate::load::Resolve;
+
+/// Permission bits of the file: others may look.
+const MODE: u32 = 0o644;
+
+/// The file of one group.
+pub struct StateFile {
+    upstream: Box<str>,
+    path: CString,
+    /// What it says. Held while it is written, and read.
+    text: Mutex<Vec<u8>>,
+}
+
+/// Where the servers of a group come from.
+pub(super) enum Servers {
+    /// What stands in the file.
+    Read(Vec<Server>),
+    /// The group of the configuration before, which has written the file.
+    OfBefore,
+}
+
+/// Reads the file `word` of the group `upstream`.
+pub(super) fn read(
+    word: &Word,
+    upstream: &str,
+    cx: &mut Resolve<'_>,
+) -> Result<(Arc<StateFile>, Servers), ConfError> {
+    let path = cx.full_path_c(&word.bytes);
+    let before = cx.previous::<StateFile>(path.to_bytes()).filter(|before| *before.upstream == *upstream);
+    let (text, is_ours) = match &before {
+        Some(before) => {
+            // Nobody writes it meanwhile.
+            let ours = before.text.blocking_lock();
+            let text = read_text(&path).map_err(|error| error.at(word.span))?;
+            let is_ours = text == *ours;
+            (text, is_ours)
+        }
+        None => (read_text(&path).map_err(|error| error.at(word.span))?, false),
+    };
+    let servers = if is_ours { Servers::OfBefore } else { Servers::Read(parse(&path, &text)?) };
+    let make = || StateFile { upstream: upstream.into(), path: path.clone(), text: Mutex::new(text) };
+    let file = cx.keep(path.to_bytes(), |_| is_ours, make);
+    if *file.upstream != *upstream {
+        let message = format!("state file \"{word}\" is already used in upstream \"{}\"", file.upstream);
+        return Err(ConfError::new(message).at(word.span));
+    }
+    Ok((file, servers))
+}
+
+fn read_text(path: &CStr) -> Result<Vec<u8>, ConfError> {
+    match fs::read(OsStr::from_bytes(path.to_bytes())) {
+        Ok(text) => Ok(text),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => {
+            let (path, errno) = (path.to_string_lossy(), Errno::from(&error));
+            Err(ConfError::new(format!("open() \"{path}\" failed ({errno})")))
+        }
+    }
+}
+
+/// The servers of a file. Places in messages are those of the file.
+fn parse(path: &CStr, text: &[u8]) -> Result<Vec<Server>, ConfError> {
+    let mut tree = Tree::default();
+    let read = Reader::new(&MemoryFiles::default(), b"").text(&mut tree, path.to_bytes(), text);
+    let servers = read.and_then(|()| {
+        let servers = tree.nodes.iter().map(|node| match node.name.is("server") && node.block.is_none() {
+            true => server::read(node),
+            false => Err(node.fail(format!("unexpected \"{}\" in a state file", node.name))),
+        });
+        servers.collect()
+    });
+    servers.map_err(|error| ConfError::new(error.line(&tree.sources)))
+}
+
+/// What a file says of a list.
+fn text(list: &List) -> Vec<u8> {
+    let nodes: Vec<_> = list.servers().iter().map(|(_, server)| server::written(server)).collect();
+    let mut text = Vec::new();
+    write_nodes(&nodes, &mut text);
+    text
+}
+
+impl StateFile {
+    /// Its path.
+    pub fn path(&self) -> &CStr {
+        &self.path
+    }
+
+    /// Writes what the group has now; of several who want that, one does it for all that have come before. If it fails, the
+    /// file is what it was. Waits for the disk.
+    pub async fn save(&self, group: &Group, disk: &Disk) -> Result<(), DiskError> {
+        let mut saved = self.text.lock().await;
+        let text = text(&group.list());
+        if *saved == text {
+            return Ok(());
+        }
+        let mut by = Account::new(Class::Fill, Source::of(self.path.to_bytes()));
+        *saved = disk.replace(&mut by, &self.path, MODE, text).await?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistakes_have_their_places() {
+        for (text, expected) in [
+            ("server 10.0.0.1;\nserver;", "invalid number of arguments in \"server\" directive in /s:2"),
+            ("server 10.0.0.1 wieght=2;", "invalid parameter \"wieght=2\" in /s:1"),
+            ("zone a;", "unexpected \"zone\" in a state file in /s:1"),
+            ("server a { }", "unexpected \"server\" in a state file in /s:1"),
+            ("server 10.0.0.1", "unexpected end of file, expecting \";\" or \"}\" in /s:1"),
+        ] {
+            assert_eq!(parse(c"/s", text.as_bytes()).unwrap_err().message, expected, "{text}");
+        }
+        assert_eq!(parse(c"/s", b"# nobody\n"), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn what_a_group_says_reads_as_its_servers() {
+        let servers = parse(c"/s", b"server 10.0.0.1:81 weight=2 down; server app.test resolve;").unwrap();
+        let group = Group::new("g", tw_upstream::Method::RoundRobin, servers.clone(), None);
+        assert_eq!(parse(c"/s", &text(&group.list())), Ok(servers));
+    }
+}
