@@ -5,6 +5,7 @@
 mod access;
 mod addition;
 mod altered;
+mod api;
 mod auth_basic;
 mod auth_request;
 mod autoindex;
@@ -89,6 +90,7 @@ pub static MODULES: &[Module] = &[
     Module::of::<metrics::Metrics>("metrics"),
     Module::of::<stub_status::StubStatus>("stub_status"),
     Module::of::<status_page::StatusPage>("status_page"),
+    Module::of::<api::Api>("api"),
     Module::of::<mp4::Mp4>("mp4"),
     Module::of::<flv::Flv>("flv"),
     Module::of::<empty_gif::EmptyGif>("empty_gif"),

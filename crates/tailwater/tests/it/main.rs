@@ -13,6 +13,7 @@ mod accept;
 mod access;
 mod access_log;
 mod addition;
+mod api;
 mod auth_basic;
 mod auth_request;
 mod autoindex;

@@ -103,3 +103,41 @@ fn a_name_server_that_says_nothing_costs_what_it_may() {
     // Nobody is kept from anything else meanwhile.
     assert!(wait::until(wait::PATIENCE, || server.connect().is_ok()));
 }
+
+#[test]
+fn a_name_that_the_api_adds_is_followed() {
+    let (dns, port) = (name_server(), origin().port());
+    let server = start(
+        server(),
+        &format!(
+            "resolver {dns}; resolver_timeout 5s; upstream app {{ server 127.0.0.1:1 down; }}
+             server {{ listen 127.0.0.1:{{port}}; location /api/ {{ api write=on; }} location / {{ proxy_pass http://app; }} }}"
+        ),
+    );
+    let mut client = server.connect().unwrap();
+    let body = format!("{{\"server\":\"app.test:{port}\"}}");
+    let (servers, length) = ("/api/http/upstreams/app/servers", body.len());
+    client
+        .send(format!("POST {servers} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}"))
+        .unwrap();
+    assert_eq!(client.read_response().unwrap().status, 201);
+    // The first request finds somebody in the group, who is down; the name is asked for beside it.
+    assert!(wait::until(wait::PATIENCE, || get(&server, "/").text() == "me"), "{}", server.error_log());
+    let shown = get(&server, servers).text();
+    let address = format!("\"server\":\"127.0.0.1:{port}\"");
+    assert!(shown.contains(&address) && shown.contains("\"parent\":1,\"host\":\"app.test:"), "{shown}");
+    // An address that DNS gave cannot be removed; the name can, and its addresses go with it.
+    let mut delete = |id: u32| {
+        client.send(format!("DELETE {servers}/{id} HTTP/1.1\r\nHost: x\r\n\r\n")).unwrap();
+        client.read_response().unwrap()
+    };
+    let id = shown.split(&address).next().unwrap().rsplit("\"id\":").next().unwrap();
+    let refused = delete(id.trim_end_matches(',').parse().unwrap());
+    assert!(
+        refused.status == 400 && refused.text().contains("UpstreamServerImmutable"),
+        "{}",
+        refused.text()
+    );
+    assert!(!delete(1).text().contains("app.test"));
+    assert_eq!(get(&server, "/").status, 502);
+}

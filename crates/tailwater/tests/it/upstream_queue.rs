@@ -44,7 +44,8 @@ fn requests_wait_for_a_free_server_and_no_more_than_may() {
     let server = start(
         server(),
         &format!(
-            "upstream u {{ server {addr} max_conns=1; queue 1; }}
+            "log_format up '$status $upstream_addr $upstream_queue_time'; access_log logs/access.log up;
+             upstream u {{ server {addr} max_conns=1; queue 1; }}
              server {{ listen 127.0.0.1:{{port}}; location / {{ proxy_pass http://u; }} }}"
         ),
     );
@@ -61,6 +62,12 @@ fn requests_wait_for_a_free_server_and_no_more_than_may() {
     let mut statuses = others.each_mut().map(|client| client.read_response().unwrap().status);
     statuses.sort_unstable();
     assert_eq!(statuses, [200, 502]);
+    // Who waited has a time, the others have none.
+    let mut lines = server.access_log(3).unwrap();
+    lines.sort();
+    let (waited, times) = (format!("200 {addr} 0."), [format!("200 {addr} -"), "502 u -".to_owned()]);
+    assert!(lines[1].strip_prefix(&*waited).is_some_and(|rest| rest.len() == 3), "{lines:?}");
+    assert_eq!([&lines[0], &lines[2]], [&times[0], &times[1]]);
 }
 
 #[test]

@@ -1,0 +1,277 @@
+//! `api`: groups of servers as JSON, and changes of them (nginx: ngx_http_api_module of its commercial edition). Content phase.
+//!
+//! ```text
+//! /[VERSION/]http/upstreams/NAME/servers/ID
+//!                     GET     GET  GET, POST  GET, PATCH, DELETE
+//! ```
+//! Paths, names of fields and codes of errors are nginx's. A change is made on a thread of the pool, because another list of
+//! peers may take longer than a loop has, and is seen by all loops at once; with `state` it is answered when it is on the disk.
+
+mod answer;
+mod change;
+mod show;
+mod written;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tw_base::Limit;
+use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
+use tw_core::module::Settings;
+use tw_http::Method;
+use tw_server::http::Http;
+use tw_server::http::body::Body;
+use tw_server::http::gateway::Group;
+use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
+use tw_server::http::request::Request;
+use tw_server::http::route::Pattern;
+use tw_server::load::Resolve;
+use tw_server::vars::Template;
+
+use answer::{Answer, Refusal, Reply};
+use change::Order;
+
+/// Versions of nginx's API that a path may name: what is here is the same in all of them.
+const VERSIONS: std::ops::RangeInclusive<u32> = 1..=9;
+
+/// Whether an API may change something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Read,
+    Write,
+}
+
+/// `api` as written.
+#[derive(Default)]
+pub(crate) struct Raw {
+    mode: Setting<Mode>,
+}
+
+/// The API of one location.
+#[derive(Clone)]
+pub(crate) struct Api {
+    here: Option<Here>,
+}
+
+#[derive(Clone)]
+struct Here {
+    mode: Mode,
+    /// The path of the location.
+    prefix: Arc<[u8]>,
+    upstreams: Arc<HashMap<Box<str>, Arc<Group>>>,
+    request_id: Template,
+}
+
+impl Settings<Http> for Api {
+    type Raw = Raw;
+
+    const DIRECTIVES: &'static [Directive<Raw>] =
+        &[record::new("api", "[write=on|off]", LOCATION, Args::range(0, 1))
+            .since("1.13.3")
+            .doc("Shows groups of servers below this location as JSON, and changes them with write=on.")
+            .set(|raw, node, _| {
+                let mode = match node.args.first().map(|word| (word, &*word.bytes)) {
+                    None | Some((_, b"write=off")) => Mode::Read,
+                    Some((_, b"write=on")) => Mode::Write,
+                    Some((word, _)) => return Err(node.invalid_parameter(word)),
+                };
+                raw.mode.set_once(node, mode)
+            })];
+
+    const LIMITS: &'static [Limit] = &[written::LIMIT];
+
+    fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        let Some(mode) = raw.mode.take() else {
+            // A part of a location (`limit_except`) has the API of the whole.
+            let here = outer.filter(|_| cx.block.is_nameless()).and_then(|outer| outer.here.clone());
+            return Ok(Self { here });
+        };
+        let prefix = match cx.block.location() {
+            Some(Pattern::Prefix { uri, .. } | Pattern::Exact(uri)) => (&**uri).into(),
+            _ => {
+                let message = "\"api\" cannot be used in a named location or in one of a regular expression";
+                return Err(ConfError::new(message).hint("paths of the API begin where the location's ends"));
+            }
+        };
+        let (upstreams, request_id) = (cx.block.upstreams().clone(), cx.template_text(b"$request_id", None)?);
+        Ok(Self { here: Some(Here { mode, prefix, upstreams, request_id }) })
+    }
+
+    fn are_shared(&self) -> bool {
+        self.here.is_none()
+    }
+
+    fn install(self: &Arc<Self>, plan: &mut Plan) {
+        if let Some(here) = &self.here {
+            plan.add(Phase::Content, Arc::new(here.clone()));
+        }
+    }
+}
+
+// DIFF(nginx): groups of HTTP and nothing else, those without `zone` too; statistics are not reset.
+/// What a path names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Endpoint<'a> {
+    Root,
+    Http,
+    Upstreams,
+    Upstream(&'a str),
+    Servers(&'a str),
+    Server(&'a str, u32),
+}
+
+impl<'a> Endpoint<'a> {
+    /// What a path below the location names.
+    fn of(path: &'a [u8]) -> Result<Self, Refusal> {
+        let path = std::str::from_utf8(path).map_err(|_| Refusal::NO_PATH)?;
+        let mut parts: Vec<_> = path.split('/').skip_while(|part| part.is_empty()).collect();
+        if parts.last() == Some(&"") {
+            parts.pop();
+        }
+        if let Some(first) = parts.first()
+            && first.bytes().all(|byte| byte.is_ascii_digit())
+        {
+            if !first.parse().is_ok_and(|version| VERSIONS.contains(&version)) {
+                return Err(Refusal::new(404, "UnknownVersion", "unknown version"));
+            }
+            parts.remove(0);
+        }
+        Ok(match &parts[..] {
+            [] => Self::Root,
+            ["http"] => Self::Http,
+            ["http", "upstreams"] => Self::Upstreams,
+            ["http", "upstreams", name] => Self::Upstream(name),
+            ["http", "upstreams", name, "servers"] => Self::Servers(name),
+            ["http", "upstreams", name, "servers", id] => match id.parse() {
+                Ok(id) => Self::Server(name, id),
+                Err(_) => return Err(Refusal::new(400, "UpstreamBadServerId", "invalid server ID")),
+            },
+            _ => return Err(Refusal::NO_PATH),
+        })
+    }
+
+    /// The methods that it has, for `Allow`.
+    fn methods(self, mode: Mode) -> &'static str {
+        match (self, mode) {
+            (Self::Servers(_), Mode::Write) => "GET, HEAD, POST",
+            (Self::Server(..), Mode::Write) => "GET, HEAD, PATCH, DELETE",
+            _ => "GET, HEAD",
+        }
+    }
+}
+
+impl Handler for Here {
+    fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        Step::Wait(Box::pin(async {
+            let reply = match self.answer(r).await {
+                Ok(answer) => answer,
+                Err(Reply::Refusal(refusal)) => refusal.answer(&self.request_id(r)),
+                Err(Reply::Status(status)) => return Outcome::Status(status),
+            };
+            let Answer { status, fields, json } = reply;
+            r.out.status = status;
+            r.out.fields.append("Cache-Control", "no-store");
+            for (name, value) in fields {
+                r.out.fields.append_copy(name, &value);
+            }
+            r.out.content_type = Bytes::from_static(b"application/json");
+            Outcome::Respond(Body::Bytes(json.into()))
+        }))
+    }
+}
+
+impl Here {
+    async fn answer(&self, r: &mut Request) -> Result<Answer, Reply> {
+        let uri = r.uri.path.to_vec();
+        let path = uri.strip_prefix(&*self.prefix).ok_or(Refusal::NO_PATH)?;
+        let endpoint = Endpoint::of(path)?;
+        let order = match (r.method(), endpoint, self.mode) {
+            (Method::Get | Method::Head, ..) => return Ok(Answer::ok(self.show(endpoint)?)),
+            (Method::Post, Endpoint::Servers(name), Mode::Write) => {
+                (self.group(name)?, Order::Add(written::read(r).await?.server()?))
+            }
+            (Method::Patch, Endpoint::Server(name, id), Mode::Write) => {
+                let group = self.group(name)?;
+                change::exists(&group, id)?;
+                (group, Order::Change(id, written::read(r).await?.change()?))
+            }
+            (Method::Delete, Endpoint::Server(name, id), Mode::Write) => {
+                (self.group(name)?, Order::Remove(id))
+            }
+            _ => return Err(Refusal::method(endpoint.methods(self.mode)).into()),
+        };
+        let (group, order) = order;
+        order.carry_out(r, group).await
+    }
+
+    fn show(&self, endpoint: Endpoint<'_>) -> Result<Vec<u8>, Refusal> {
+        Ok(match endpoint {
+            Endpoint::Root => answer::json(&["http"]),
+            Endpoint::Http => answer::json(&["upstreams"]),
+            Endpoint::Upstreams => show::upstreams(&self.upstreams),
+            Endpoint::Upstream(name) => show::upstream(name, &*self.group(name)?),
+            Endpoint::Servers(name) => show::servers(&self.group(name)?.peers.list()),
+            Endpoint::Server(name, id) => {
+                show::server(&self.group(name)?.peers.list(), id).ok_or(Refusal::NO_SERVER)?
+            }
+        })
+    }
+
+    fn group(&self, name: &str) -> Result<Arc<Group>, Refusal> {
+        self.upstreams.get(name).cloned().ok_or(Refusal::NO_UPSTREAM)
+    }
+
+    fn request_id(&self, r: &Request) -> String {
+        let mut id = Vec::new();
+        self.request_id.eval(r, &mut id);
+        String::from_utf8_lossy(&id).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_name_endpoints_with_a_version_or_without() {
+        for (path, expected) in [
+            ("", Ok(Endpoint::Root)),
+            ("/", Ok(Endpoint::Root)),
+            ("9/", Ok(Endpoint::Root)),
+            ("/1/http", Ok(Endpoint::Http)),
+            ("/http/", Ok(Endpoint::Http)),
+            ("http/upstreams", Ok(Endpoint::Upstreams)),
+            ("/9/http/upstreams/u", Ok(Endpoint::Upstream("u"))),
+            ("/http/upstreams/9/servers/", Ok(Endpoint::Servers("9"))),
+            ("/http/upstreams/u/servers/12", Ok(Endpoint::Server("u", 12))),
+            ("/http/upstreams/u/servers/x", Err("UpstreamBadServerId")),
+            ("/http/upstreams/u/servers/-1", Err("UpstreamBadServerId")),
+            ("/http/upstreams/u/servers/4294967296", Err("UpstreamBadServerId")),
+            ("/http/upstreams/u/servers/1/x", Err("PathNotFound")),
+            // A name that no group has.
+            ("/http/upstreams//servers", Ok(Endpoint::Servers(""))),
+            ("/stream", Err("PathNotFound")),
+            ("x/http", Err("PathNotFound")),
+            ("/0/http", Err("UnknownVersion")),
+            ("/10/http", Err("UnknownVersion")),
+            ("/99999999999/http", Err("UnknownVersion")),
+        ] {
+            let found = Endpoint::of(path.as_bytes()).map_err(|refusal| refusal.code);
+            assert_eq!(found, expected, "{path}");
+        }
+        assert!(Endpoint::of(b"/http/\xff").is_err());
+    }
+
+    #[test]
+    fn methods_are_those_that_the_mode_allows() {
+        for (endpoint, mode, expected) in [
+            (Endpoint::Root, Mode::Write, "GET, HEAD"),
+            (Endpoint::Servers("u"), Mode::Read, "GET, HEAD"),
+            (Endpoint::Servers("u"), Mode::Write, "GET, HEAD, POST"),
+            (Endpoint::Server("u", 0), Mode::Write, "GET, HEAD, PATCH, DELETE"),
+        ] {
+            assert_eq!(endpoint.methods(mode), expected, "{endpoint:?}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What the API answers: JSON, and what is wrong with a request in nginx's form.
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+
+/// An answer.
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) fields: Vec<(&'static str, Vec<u8>)>,
+    pub(super) json: Vec<u8>,
+}
+
+/// An answer that is not what was asked for.
+#[derive(Debug)]
+pub(super) enum Reply {
+    /// As JSON.
+    Refusal(Refusal),
+    /// Made from its code: the connection is the client's trouble.
+    Status(u16),
+}
+
+/// What is wrong with a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) status: u16,
+    pub(super) code: &'static str,
+    text: Cow<'static, str>,
+    allow: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct Whole<'a> {
+    error: Error<'a>,
+    request_id: &'a str,
+}
+
+#[derive(Serialize)]
+struct Error<'a> {
+    status: u16,
+    text: &'a str,
+    code: &'a str,
+}
+
+impl Answer {
+    pub(super) fn ok(json: Vec<u8>) -> Self {
+        Self { status: 200, fields: Vec::new(), json }
+    }
+}
+
+impl Refusal {
+    pub(super) const NO_PATH: Self = Self::fixed(404, "PathNotFound", "path not found");
+    pub(super) const NO_UPSTREAM: Self = Self::fixed(404, "UpstreamNotFound", "upstream not found");
+    pub(super) const NO_SERVER: Self = Self::fixed(404, "UpstreamServerNotFound", "server not found");
+
+    const fn fixed(status: u16, code: &'static str, text: &'static str) -> Self {
+        Self { status, code, text: Cow::Borrowed(text), allow: None }
+    }
+
+    pub(super) fn new(status: u16, code: &'static str, text: impl Into<Cow<'static, str>>) -> Self {
+        Self { status, code, text: text.into(), allow: None }
+    }
+
+    /// What is written in a body is wrong.
+    pub(super) fn format(text: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(400, "UpstreamConfFormatError", text)
+    }
+
+    /// Only these methods are allowed.
+    pub(super) fn method(allow: &'static str) -> Self {
+        Self { allow: Some(allow), ..Self::fixed(405, "MethodDisabled", "method disabled") }
+    }
+
+    /// The same as an answer.
+    pub(super) fn answer(&self, request_id: &str) -> Answer {
+        let error = Error { status: self.status, text: &self.text, code: self.code };
+        let fields = self.allow.iter().map(|allow| ("Allow", allow.as_bytes().to_vec())).collect();
+        Answer { status: self.status, fields, json: json(&Whole { error, request_id }) }
+    }
+}
+
+impl From<Refusal> for Reply {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refusal(refusal)
+    }
+}
+
+/// A value as JSON.
+pub(super) fn json(value: &impl Serialize) -> Vec<u8> {
+    // Fails only for maps whose names are no texts.
+    serde_json::to_vec(value).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_have_nginxs_form() {
+        let text = |answer: Answer| String::from_utf8(answer.json).unwrap();
+        assert_eq!(
+            text(Refusal::NO_UPSTREAM.answer("a1")),
+            r#"{"error":{"status":404,"text":"upstream not found","code":"UpstreamNotFound"},"request_id":"a1"}"#
+        );
+        let answer = Refusal::method("GET, HEAD").answer("");
+        assert_eq!((answer.status, &answer.fields[..]), (405, &[("Allow", b"GET, HEAD".to_vec())][..]));
+    }
+}

@@ -1,0 +1,147 @@
+//! Changes of a group while it serves: made on a thread, then written to its `state` file.
+
+use std::ffi::CString;
+use std::sync::Arc;
+
+use tw_disk::{Account, Class, Disk, DiskError, Source};
+use tw_http::escape::Escape;
+use tw_log::Level;
+use tw_rt::watch::Subject;
+use tw_server::http::gateway::Group;
+use tw_server::http::request::Request;
+use tw_upstream::{PeerId, Server, ServerId, Unknown};
+
+use super::answer::{Answer, Refusal, Reply};
+use super::show;
+use super::written::Change;
+
+/// What is to be changed.
+pub(super) enum Order {
+    Add(Server),
+    Change(u32, Change),
+    Remove(u32),
+}
+
+/// What was changed.
+enum Done {
+    Added(u32),
+    Changed(u32),
+    Removed,
+}
+
+/// Why an order was not carried out, or not as a whole.
+enum Failed {
+    Refused(Refusal),
+    /// Nobody had time to change anything.
+    Change(DiskError),
+    /// The change is in force; its file is as before.
+    Save(DiskError, CString),
+}
+
+/// Whether the group has a server or an address of this number.
+pub(super) fn exists(group: &Group, id: u32) -> Result<(), Refusal> {
+    let list = group.peers.list();
+    let is_server = list.servers().iter().any(|(known, _)| known.0 == id);
+    if is_server || list.peer(PeerId(id)).is_some() { Ok(()) } else { Err(Refusal::NO_SERVER) }
+}
+
+impl Order {
+    /// Carries it out, whatever becomes of the client meanwhile.
+    pub(super) async fn carry_out(self, r: &mut Request, group: Arc<Group>) -> Result<Answer, Reply> {
+        let disk = r.generation().disks.default_disk().clone();
+        let subject = Subject { kind: "connection", id: r.client().id };
+        let of_task = group.clone();
+        let task = tw_rt::spawn_local(subject, async move { self.carry_out_on(&disk, &of_task).await });
+        match task.await {
+            Ok(Ok(changed)) => Ok(changed.answer(r, &group)),
+            Ok(Err(failed)) => Err(failed.say(r).into()),
+            // It has panicked, which was told, or the loop ends.
+            Err(_) => Err(Reply::Status(500)),
+        }
+    }
+
+    async fn carry_out_on(self, disk: &Disk, group: &Arc<Group>) -> Result<Done, Failed> {
+        let (mut by, peers) = (Account::new(Class::Hit, Source::NONE), group.peers.clone());
+        let made = disk.pool().run(&mut by, move || self.make(&peers)).await;
+        let changed = made.map_err(Failed::Change)?.map_err(Failed::Refused)?;
+        if let Some(state) = &group.state {
+            let saved = state.save(&group.peers, disk).await;
+            saved.map_err(|error| Failed::Save(error, state.path().to_owned()))?;
+        }
+        Ok(changed)
+    }
+
+    /// Makes another list of peers.
+    fn make(self, group: &tw_upstream::Group) -> Result<Done, Refusal> {
+        let unknown = |_: Unknown| Refusal::NO_SERVER;
+        match self {
+            Self::Add(server) => {
+                let exists = |_| Refusal::new(409, "EntryExists", "entry exists");
+                group.add(server).map(|id| Done::Added(id.0)).map_err(exists)
+            }
+            Self::Change(id, change) => {
+                let list = group.list();
+                let server = list.servers().iter().find(|(known, _)| known.0 == id);
+                let params = match (&server, list.peer(PeerId(id))) {
+                    (Some((_, server)), _) => &server.params,
+                    (None, Some(peer)) => peer.params(),
+                    (None, None) => return Err(Refusal::NO_SERVER),
+                };
+                if change.backup.is_some_and(|backup| backup != params.backup) {
+                    return Err(Refusal::new(400, "UpstreamServerImmutable", "\"backup\" is immutable"));
+                }
+                // An address that DNS gave is changed alone.
+                let changed = match server {
+                    Some(_) => group.change_server(ServerId(id), |params| change.apply(params)),
+                    None => group.change(PeerId(id), |params| change.apply(params)),
+                };
+                changed.map(|()| Done::Changed(id)).map_err(unknown)
+            }
+            Self::Remove(id) => match group.remove_server(ServerId(id)) {
+                Ok(()) => Ok(Done::Removed),
+                Err(Unknown) if group.list().peer(PeerId(id)).is_some() => {
+                    let text = "server removal not allowed: DNS gives this address, and would bring it back";
+                    Err(Refusal::new(400, "UpstreamServerImmutable", text))
+                }
+                Err(Unknown) => Err(Refusal::NO_SERVER),
+            },
+        }
+    }
+}
+
+impl Done {
+    fn answer(&self, r: &Request, group: &Group) -> Answer {
+        let list = group.peers.list();
+        // Somebody else may have removed it by now.
+        let shown = |id| show::server(&list, id).unwrap_or_else(|| b"{}".to_vec());
+        match *self {
+            Self::Added(id) => {
+                let above = r.uri.path.strip_suffix(b"/").unwrap_or(&r.uri.path);
+                let mut location = Vec::new();
+                Escape::Uri.push(above, &mut location);
+                location.extend_from_slice(format!("/{id}").as_bytes());
+                Answer { status: 201, fields: vec![("Location", location)], json: shown(id) }
+            }
+            Self::Changed(id) => Answer::ok(shown(id)),
+            Self::Removed => Answer::ok(show::servers(&list)),
+        }
+    }
+}
+
+impl Failed {
+    /// Logs what the operator has to know, and gives what the client does.
+    fn say(self, r: &Request) -> Refusal {
+        match self {
+            Self::Refused(refusal) => refusal,
+            Self::Change(error) => {
+                r.log(Level::Error, format_args!("{error} while changing an upstream"));
+                Refusal::new(503, "Overload", format!("nothing was changed: {error}"))
+            }
+            Self::Save(error, path) => {
+                r.log(Level::Crit, format_args!("{} while saving the state of an upstream", error.on(&path)));
+                let text = format!("the change is in force, but its state is not saved: {}", error.on(&path));
+                Refusal::new(500, "StateNotSaved", text)
+            }
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! What the API shows of groups, servers and peers.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use serde::Serialize;
+use tw_rt::clock;
+use tw_server::http::gateway::Group;
+use tw_upstream::{Admin, List, Params, Peer, PeerSnapshot, Place, Server, Status};
+
+use super::answer::json;
+
+/// A group with what has happened to its peers.
+#[derive(Serialize)]
+struct GroupView<'a> {
+    peers: Vec<PeerView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queue: Option<QueueView>,
+    zone: &'a str,
+}
+
+#[derive(Serialize)]
+struct QueueView {
+    size: usize,
+    max_size: usize,
+}
+
+#[derive(Serialize)]
+struct PeerView {
+    id: u32,
+    server: Box<str>,
+    name: Box<str>,
+    backup: bool,
+    weight: u32,
+    state: &'static str,
+    active: u32,
+    max_conns: u32,
+    requests: u64,
+    responses: Responses,
+    sent: u64,
+    received: u64,
+    fails: u64,
+    unavail: u64,
+    health_checks: Checks,
+    downtime: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    selected: Option<String>,
+    connect_time: u64,
+    header_time: u64,
+    response_time: u64,
+}
+
+#[derive(Serialize)]
+struct Responses {
+    #[serde(rename = "1xx")]
+    informational: u64,
+    #[serde(rename = "2xx")]
+    successful: u64,
+    #[serde(rename = "3xx")]
+    redirection: u64,
+    #[serde(rename = "4xx")]
+    client_error: u64,
+    #[serde(rename = "5xx")]
+    server_error: u64,
+    total: u64,
+}
+
+#[derive(Serialize)]
+struct Checks {
+    checks: u64,
+    fails: u64,
+    unhealthy: u64,
+}
+
+/// A server with its parameters, or an address that DNS gave for one.
+#[derive(Serialize)]
+struct ServerView<'a> {
+    id: u32,
+    server: Cow<'a, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    service: Option<&'a str>,
+    weight: u32,
+    max_conns: u32,
+    max_fails: u32,
+    fail_timeout: String,
+    slow_start: String,
+    route: Cow<'a, str>,
+    backup: bool,
+    down: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    drain: bool,
+    /// The server that it is an address of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent: Option<u32>,
+    /// The name of that one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<&'a str>,
+}
+
+/// All groups by their names.
+pub(super) fn upstreams(all: &HashMap<Box<str>, Arc<Group>>) -> Vec<u8> {
+    let views = all.iter().map(|(name, group)| (&**name, GroupView::of(name, group)));
+    json(&views.collect::<BTreeMap<_, _>>())
+}
+
+/// One group.
+pub(super) fn upstream(name: &str, group: &Group) -> Vec<u8> {
+    json(&GroupView::of(name, group))
+}
+
+/// The servers of a group.
+pub(super) fn servers(list: &List) -> Vec<u8> {
+    json(&views(list))
+}
+
+/// One of them.
+pub(super) fn server(list: &List, id: u32) -> Option<Vec<u8>> {
+    views(list).into_iter().find(|view| view.id == id).map(|view| json(&view))
+}
+
+/// In the order of the configuration; the addresses of a name behind it.
+fn views(list: &List) -> Vec<ServerView<'_>> {
+    let mut views = Vec::new();
+    for (id, server) in list.servers() {
+        let peers = list.peers().filter(|peer| peer.server() == *id);
+        views.push(ServerView::of(id.0, server));
+        if server.is_named() {
+            views.extend(peers.map(|peer| ServerView::of_address(peer, id.0, server)));
+        }
+    }
+    views
+}
+
+impl<'a> GroupView<'a> {
+    fn of(name: &'a str, group: &Group) -> Self {
+        let (now, peers) = (clock::millis(), &group.peers);
+        let queue = group.queue.map(|queue| QueueView { size: peers.waiting(), max_size: queue.most });
+        // One copy at a time: each has three histograms.
+        let peers = peers.list().peers().map(|peer| PeerView::of(peer.snapshot(now), now)).collect();
+        Self { peers, queue, zone: name }
+    }
+}
+
+impl PeerView {
+    fn of(peer: PeerSnapshot, now: u64) -> Self {
+        let [informational, successful, redirection, client_error, server_error] = peer.responses;
+        let total = peer.responses.iter().sum();
+        Self {
+            id: peer.id.0,
+            server: peer.addr,
+            name: (&*peer.name).into(),
+            backup: peer.params.backup,
+            weight: peer.params.weight,
+            state: word(peer.status),
+            active: peer.connections,
+            max_conns: peer.params.max_conns,
+            requests: peer.requests,
+            responses: Responses {
+                informational,
+                successful,
+                redirection,
+                client_error,
+                server_error,
+                total,
+            },
+            sent: peer.sent,
+            received: peer.received,
+            fails: peer.fails,
+            unavail: peer.unavail,
+            health_checks: Checks {
+                checks: peer.checks.checks,
+                fails: peer.checks.fails,
+                unhealthy: peer.checks.unhealthy,
+            },
+            downtime: peer.downtime_ms,
+            selected: peer.selected_ms.and_then(|then| moment(now.saturating_sub(then))),
+            connect_time: peer.connect_ms,
+            header_time: peer.header_ms,
+            response_time: peer.response_ms,
+        }
+    }
+}
+
+impl<'a> ServerView<'a> {
+    fn of(id: u32, server: &'a Server) -> Self {
+        let (text, service) = match &server.place {
+            Place::Fixed(addrs) => match addrs.first() {
+                Some(addr) => (addr.to_string().into(), None),
+                None => ((&*server.name).into(), None),
+            },
+            Place::Named { service, .. } => ((&*server.name).into(), service.as_deref()),
+        };
+        Self { service, ..Self::with(id, text, &server.params) }
+    }
+
+    fn of_address(peer: &'a Peer, parent: u32, server: &'a Server) -> Self {
+        let view = Self::with(peer.id().0, peer.text().into(), peer.params());
+        Self { parent: Some(parent), host: Some(&server.name), ..view }
+    }
+
+    fn with(id: u32, server: Cow<'a, str>, params: &'a Params) -> Self {
+        Self {
+            id,
+            server,
+            service: None,
+            weight: params.weight,
+            max_conns: params.max_conns,
+            max_fails: params.max_fails,
+            fail_timeout: seconds(params.fail_timeout_ms),
+            slow_start: seconds(params.slow_start_ms),
+            route: String::from_utf8_lossy(params.route.as_deref().unwrap_or_default()),
+            backup: params.backup,
+            down: params.admin == Admin::Down,
+            drain: params.admin == Admin::Drain,
+            parent: None,
+            host: None,
+        }
+    }
+}
+
+/// Both are written in whole seconds.
+fn seconds(millis: u64) -> String {
+    format!("{}s", millis / 1000)
+}
+
+/// The wall clock's time so many milliseconds ago.
+fn moment(ago_ms: u64) -> Option<String> {
+    let now = clock::unix();
+    let millis = now.secs * 1000 + i64::from(now.msec) - i64::try_from(ago_ms).ok()?;
+    jiff::Timestamp::from_second(millis.div_euclid(1000)).ok().map(|moment| moment.to_string())
+}
+
+const fn word(status: Status) -> &'static str {
+    match status {
+        Status::Up => "up",
+        Status::Down => "down",
+        Status::Draining => "draining",
+        Status::Unavailable => "unavail",
+        Status::Unhealthy => "unhealthy",
+        Status::Checking => "checking",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tw_upstream::{Address, Method, ServerId};
+
+    use super::*;
+
+    #[test]
+    fn servers_are_shown_with_the_addresses_of_names_behind_them() {
+        let addr = |text: &str| tw_net::Addr::Inet(text.parse().unwrap());
+        let place = Place::Named { host: "app.test".into(), service: None, port: 80, follows: true };
+        let mut named = Server { name: "app.test".into(), place, params: Params::default() };
+        named.params.route = Some(b"r1".as_slice().into());
+        let mut fixed = Server::fixed("10.0.0.9", [addr("10.0.0.9:80")]);
+        (fixed.params.admin, fixed.params.max_fails) = (Admin::Drain, 0);
+        let group = tw_upstream::Group::new("g", Method::RoundRobin, vec![named, fixed], None);
+        group.resolved(ServerId(0), &[Address::from(addr("10.0.0.1:80"))]).unwrap();
+        let list = group.list();
+        assert_eq!(
+            String::from_utf8(servers(&list)).unwrap(),
+            concat!(
+                r#"[{"id":0,"server":"app.test","weight":1,"max_conns":0,"max_fails":1,"fail_timeout":"10s","#,
+                r#""slow_start":"0s","route":"r1","backup":false,"down":false},"#,
+                r#"{"id":2,"server":"10.0.0.1:80","weight":1,"max_conns":0,"max_fails":1,"fail_timeout":"10s","#,
+                r#""slow_start":"0s","route":"r1","backup":false,"down":false,"parent":0,"host":"app.test"},"#,
+                r#"{"id":1,"server":"10.0.0.9:80","weight":1,"max_conns":0,"max_fails":0,"fail_timeout":"10s","#,
+                r#""slow_start":"0s","route":"","backup":false,"down":false,"drain":true}]"#,
+            )
+        );
+        assert!(server(&list, 2).is_some() && server(&list, 3).is_none());
+    }
+}

@@ -1,0 +1,301 @@
+//! The body of a change: one object, in which nothing is unknown, doubled or out of its range.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use tw_base::Limit;
+use tw_conf::units;
+use tw_http::Framing;
+use tw_server::core::upstream::{route, server_named};
+use tw_server::http::request::Request;
+use tw_server::http::request_body;
+use tw_upstream::{Admin, Params, Server};
+
+use super::answer::{Refusal, Reply};
+
+/// Bytes of a body. All fields with long names and routes take less than a kibibyte.
+const BODY_MAX: usize = 16 << 10;
+/// The largest weight: that of DNS.
+const WEIGHT_MAX: u64 = 65_535;
+
+pub(super) const LIMIT: Limit =
+    Limit::bytes("BODY_MAX", BODY_MAX as u64, "Bytes of the body of a change by `api`", "413");
+
+/// What stands in a body.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields, expecting = "an object")]
+pub(super) struct Written {
+    #[serde(deserialize_with = "given")]
+    server: Option<Value>,
+    #[serde(deserialize_with = "given")]
+    service: Option<Value>,
+    #[serde(deserialize_with = "given")]
+    weight: Option<Value>,
+    #[serde(deserialize_with = "given")]
+    max_conns: Option<Value>,
+    #[serde(deserialize_with = "given")]
+    max_fails: Option<Value>,
+    #[serde(deserialize_with = "given")]
+    fail_timeout: Option<Value>,
+    #[serde(deserialize_with = "given")]
+    slow_start: Option<Value>,
+    #[serde(deserialize_with = "given")]
+    route: Option<Value>,
+    #[serde(deserialize_with = "given")]
+    backup: Option<Value>,
+    #[serde(deserialize_with = "given")]
+    down: Option<Value>,
+    #[serde(deserialize_with = "given")]
+    drain: Option<Value>,
+}
+
+/// A `null` is a value, too: a wrong one.
+fn given<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(value).map(Some)
+}
+
+/// What a change makes of the parameters of a server.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Change {
+    weight: Option<u32>,
+    max_conns: Option<u32>,
+    max_fails: Option<u32>,
+    fail_timeout_ms: Option<u64>,
+    slow_start_ms: Option<u64>,
+    route: Option<Option<Arc<[u8]>>>,
+    down: Option<bool>,
+    drain: Option<bool>,
+    /// What it has to be already.
+    pub(super) backup: Option<bool>,
+}
+
+/// Reads the body of `r`. Waits for the client.
+pub(super) async fn read(r: &mut Request) -> Result<Written, Reply> {
+    if matches!(r.head.framing(), Framing::Length(length) if length > BODY_MAX as u64) {
+        return Err(too_large().into());
+    }
+    let (mut body, mut source, terms) = (Vec::new(), r.body.take(), r.body_terms());
+    let done = loop {
+        match source.next(BODY_MAX, terms).await {
+            Ok(Some(piece)) if body.len() + piece.len() > BODY_MAX => break Err(None),
+            Ok(Some(piece)) => body.extend_from_slice(&piece),
+            Ok(None) => break Ok(()),
+            Err(error) => break Err(Some(error)),
+        }
+    };
+    r.body.give_back(source);
+    match done {
+        Ok(()) => Ok(parse(&body)?),
+        Err(None) => Err(too_large().into()),
+        Err(Some(error)) => Err(Reply::Status(request_body::failed(r, error))),
+    }
+}
+
+fn too_large() -> Refusal {
+    Refusal::new(413, "BodyTooLarge", format!("the body is larger than {BODY_MAX} bytes"))
+}
+
+fn parse(body: &[u8]) -> Result<Written, Refusal> {
+    // An array would be taken for the fields in their order.
+    if body.trim_ascii_start().first() == Some(&b'[') {
+        return Err(Refusal::format("the body is not an object"));
+    }
+    serde_json::from_slice(body).map_err(|error| match error.classify() {
+        serde_json::error::Category::Data => Refusal::format(error.to_string()),
+        _ => Refusal::new(415, "JsonError", format!("the body is not JSON: {error}")),
+    })
+}
+
+impl Written {
+    /// A server to be added.
+    pub(super) fn server(self) -> Result<Server, Refusal> {
+        let name = text("server", "UpstreamConfFormatError", self.server.as_ref())?;
+        let name = name.ok_or_else(|| Refusal::format("missing \"server\" argument"))?;
+        let service = text("service", "UpstreamBadService", self.service.as_ref())?;
+        let mut server = server_named(name, service)
+            .map_err(|error| Refusal::new(400, "UpstreamBadAddress", format!("{error} in \"{name}\"")))?;
+        let change = self.parameters()?;
+        server.params.backup = change.backup.unwrap_or_default();
+        change.apply(&mut server.params);
+        Ok(server)
+    }
+
+    /// A change of a server that is there.
+    pub(super) fn change(self) -> Result<Change, Refusal> {
+        if self.server.is_some() || self.service.is_some() {
+            return Err(Refusal::new(400, "UpstreamServerImmutable", "server address is immutable"));
+        }
+        self.parameters()
+    }
+
+    fn parameters(&self) -> Result<Change, Refusal> {
+        let any = 0..=u64::from(u32::MAX);
+        let change = Change {
+            weight: number("weight", "UpstreamBadWeight", 1..=WEIGHT_MAX, self.weight.as_ref())?,
+            max_conns: number("max_conns", "UpstreamBadMaxConns", any.clone(), self.max_conns.as_ref())?,
+            max_fails: number("max_fails", "UpstreamBadMaxFails", any, self.max_fails.as_ref())?,
+            fail_timeout_ms: time("fail_timeout", "UpstreamBadFailTimeout", self.fail_timeout.as_ref())?,
+            slow_start_ms: time("slow_start", "UpstreamBadSlowStart", self.slow_start.as_ref())?,
+            route: text("route", "UpstreamBadRoute", self.route.as_ref())?.map(read_route).transpose()?,
+            down: flag("down", self.down.as_ref())?,
+            drain: flag("drain", self.drain.as_ref())?,
+            backup: flag("backup", self.backup.as_ref())?,
+        };
+        if change.down == Some(true) && change.drain == Some(true) {
+            return Err(Refusal::format("a server is either \"down\" or to \"drain\""));
+        }
+        Ok(change)
+    }
+}
+
+impl Change {
+    /// Changes what it names.
+    pub(super) fn apply(&self, params: &mut Params) {
+        fn set<T: Clone>(param: &mut T, value: &Option<T>) {
+            if let Some(value) = value {
+                param.clone_from(value);
+            }
+        }
+        set(&mut params.weight, &self.weight);
+        set(&mut params.max_conns, &self.max_conns);
+        set(&mut params.max_fails, &self.max_fails);
+        set(&mut params.fail_timeout_ms, &self.fail_timeout_ms);
+        set(&mut params.slow_start_ms, &self.slow_start_ms);
+        set(&mut params.route, &self.route);
+        params.admin = match (self.down, self.drain, params.admin) {
+            (Some(true), ..) => Admin::Down,
+            (_, Some(true), _) => Admin::Drain,
+            (Some(false), _, Admin::Down) | (_, Some(false), Admin::Drain) => Admin::Up,
+            (.., admin) => admin,
+        };
+    }
+}
+
+fn read_route(text: &str) -> Result<Option<Arc<[u8]>>, Refusal> {
+    let invalid = || Refusal::new(400, "UpstreamBadRoute", "\"route\" has letters that a cookie cannot have");
+    let route = route(text).ok_or_else(invalid)?;
+    Ok(Some(route).filter(|route| !route.is_empty()))
+}
+
+fn number(
+    name: &str,
+    code: &'static str,
+    range: RangeInclusive<u64>,
+    value: Option<&Value>,
+) -> Result<Option<u32>, Refusal> {
+    let Some(value) = value else { return Ok(None) };
+    let number = value.as_u64().filter(|number| range.contains(number)).and_then(|n| u32::try_from(n).ok());
+    let invalid = || {
+        let (from, to) = (range.start(), range.end());
+        Refusal::new(400, code, format!("\"{name}\" must be a number from {from} to {to}"))
+    };
+    number.map(Some).ok_or_else(invalid)
+}
+
+fn time(name: &str, code: &'static str, value: Option<&Value>) -> Result<Option<u64>, Refusal> {
+    let Some(value) = value else { return Ok(None) };
+    let span = value.as_str().and_then(|text| units::sec(text.as_bytes()));
+    let millis = span.map(|span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
+    let invalid =
+        || Refusal::new(400, code, format!("\"{name}\" must be a time in seconds, such as \"10s\""));
+    millis.map(Some).ok_or_else(invalid)
+}
+
+fn text<'a>(name: &str, code: &'static str, value: Option<&'a Value>) -> Result<Option<&'a str>, Refusal> {
+    let Some(value) = value else { return Ok(None) };
+    value.as_str().map(Some).ok_or_else(|| Refusal::new(400, code, format!("\"{name}\" must be a text")))
+}
+
+fn flag(name: &str, value: Option<&Value>) -> Result<Option<bool>, Refusal> {
+    let Some(value) = value else { return Ok(None) };
+    value.as_bool().map(Some).ok_or_else(|| Refusal::format(format!("\"{name}\" must be true or false")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn added(body: &str) -> Result<Server, &'static str> {
+        parse(body.as_bytes()).and_then(Written::server).map_err(|refusal| refusal.code)
+    }
+
+    #[test]
+    fn bodies_are_read_strictly() {
+        for (body, code) in [
+            ("", "JsonError"),
+            ("{", "JsonError"),
+            ("{}x", "JsonError"),
+            ("\"server\"", "UpstreamConfFormatError"),
+            ("[\"10.0.0.1:80\"]", "UpstreamConfFormatError"),
+            ("{}", "UpstreamConfFormatError"),
+            (r#"{"server":null}"#, "UpstreamConfFormatError"),
+            (r#"{"server":"10.0.0.1","wieght":1}"#, "UpstreamConfFormatError"),
+            (r#"{"server":"10.0.0.1","server":"10.0.0.2"}"#, "UpstreamConfFormatError"),
+            (r#"{"server":"10.0.0.1","down":"yes"}"#, "UpstreamConfFormatError"),
+            (r#"{"server":"10.0.0.1","down":true,"drain":true}"#, "UpstreamConfFormatError"),
+            (r#"{"server":"10.0.0.1:0"}"#, "UpstreamBadAddress"),
+            (r#"{"server":"a;b"}"#, "UpstreamBadAddress"),
+            (r#"{"server":"app.test:80","service":"http"}"#, "UpstreamBadAddress"),
+            (r#"{"server":"10.0.0.1","weight":0}"#, "UpstreamBadWeight"),
+            (r#"{"server":"10.0.0.1","weight":null}"#, "UpstreamBadWeight"),
+            (r#"{"server":"10.0.0.1","weight":65536}"#, "UpstreamBadWeight"),
+            (r#"{"server":"10.0.0.1","weight":1.5}"#, "UpstreamBadWeight"),
+            (r#"{"server":"10.0.0.1","max_conns":-1}"#, "UpstreamBadMaxConns"),
+            (r#"{"server":"10.0.0.1","max_fails":4294967296}"#, "UpstreamBadMaxFails"),
+            (r#"{"server":"10.0.0.1","fail_timeout":"10x"}"#, "UpstreamBadFailTimeout"),
+            (r#"{"server":"10.0.0.1","slow_start":5}"#, "UpstreamBadSlowStart"),
+            (r#"{"server":"10.0.0.1","route":"a\r\nb"}"#, "UpstreamBadRoute"),
+        ] {
+            assert_eq!(added(body).map(|_| ()), Err(code), "{body}");
+        }
+        let deep = "[".repeat(10_000);
+        assert_eq!(added(&format!("{{\"server\":{deep}")).map(|_| ()), Err("JsonError"));
+    }
+
+    #[test]
+    fn an_unknown_field_is_named() {
+        let refusal = parse(br#"{"wieght":1}"#).map(|_| ()).unwrap_err().answer("");
+        let text = String::from_utf8(refusal.json).unwrap();
+        assert!(text.contains("unknown field `wieght`, expected one of `server`"), "{text}");
+    }
+
+    #[test]
+    fn a_change_changes_what_it_names() {
+        let all = r#"{"server":"10.0.0.1:81","weight":3,"max_conns":4,"max_fails":5,"fail_timeout":"1m",
+                      "slow_start":"30s","route":"r","backup":true,"drain":true}"#;
+        let mut params = added(all).unwrap().params;
+        let expected = Params {
+            weight: 3,
+            max_conns: 4,
+            max_fails: 5,
+            fail_timeout_ms: 60_000,
+            slow_start_ms: 30_000,
+            route: Some(b"r".as_slice().into()),
+            backup: true,
+            admin: Admin::Drain,
+        };
+        assert_eq!(params, expected);
+        let mut admin = |body: &str| {
+            parse(body.as_bytes()).and_then(Written::change).unwrap().apply(&mut params);
+            params.admin
+        };
+        for (body, expected) in [
+            (r#"{"down":false}"#, Admin::Drain),
+            (r#"{"drain":false}"#, Admin::Up),
+            (r#"{"down":true}"#, Admin::Down),
+            (r#"{"drain":false}"#, Admin::Down),
+            (r#"{"drain":true,"down":false}"#, Admin::Drain),
+            (r#"{"down":true,"drain":false}"#, Admin::Down),
+            (r#"{"down":false,"route":""}"#, Admin::Up),
+            ("{}", Admin::Up),
+        ] {
+            assert_eq!(admin(body), expected, "{body}");
+        }
+        assert_eq!(params, Params { route: None, admin: Admin::Up, ..expected });
+        let moved = parse(br#"{"server":"10.0.0.2"}"#).and_then(Written::change);
+        assert_eq!(moved.unwrap_err().code, "UpstreamServerImmutable");
+    }
+}
