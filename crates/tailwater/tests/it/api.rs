@@ -431,3 +431,22 @@ fn all_loops_see_a_change_at_once() {
     change(&server, &format!("DELETE {SERVERS}/1"), "");
     all("a");
 }
+
+#[test]
+fn a_group_that_comes_back_has_no_connections_to_those_it_had() {
+    let (a, b) = (named("a"), named("b"));
+    let conf = |upstream: &str, to: &str| {
+        format!(
+            "http {{ {upstream} server {{ listen 127.0.0.1:{{port}}; location / {{ proxy_pass http://{to}; }} }} }}"
+        )
+    };
+    let with = |addr: SocketAddr| conf(&format!("upstream u {{ server {addr}; keepalive 8; }}"), "u");
+    let mut server = server().start(&with(a)).unwrap();
+    assert_eq!(answers(&server, 2), "aa");
+    for (turn, (conf, expected)) in [(conf("", &b.to_string()), "b"), (with(b), "b")].into_iter().enumerate()
+    {
+        server.write_conf(&conf).unwrap();
+        reload(&server, turn + 1);
+        assert_eq!(get(&server, "/").text(), expected, "{turn}");
+    }
+}

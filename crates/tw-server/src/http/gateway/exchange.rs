@@ -305,7 +305,7 @@ async fn ask<C: Codec + Clone>(
         group: order.group.peers.name().clone(),
         location: if keepalive.is_local { Arc::as_ptr(gateway).addr() } else { 0 },
     };
-    let kept = home.app.idle.take(&owner, lease.peer().id());
+    let kept = home.app.idle.take(&owner, lease.peer());
     let link = match kept {
         Some(link) => link,
         None => {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tw_rt::watch::Subject;
-use tw_upstream::PeerId;
+use tw_upstream::{Peer, PeerId};
 
 use super::link::Link;
 use crate::event_loop::Loop;
@@ -77,11 +77,13 @@ struct Waiting {
 
 impl Idle {
     /// A connection to `peer`, if one waits that the server has not closed.
-    pub(super) fn take(&self, owner: &Owner, peer: PeerId) -> Option<Rc<Link>> {
+    pub(super) fn take(&self, owner: &Owner, peer: &Peer) -> Option<Rc<Link>> {
         let mut waiting = self.waiting.borrow_mut();
         let list = waiting.get_mut(owner)?;
         loop {
-            let at = list.iter().rposition(|waiting| waiting.peer == peer)?;
+            // A group that was gone for a while has the same numbers for other servers.
+            let is_its = |waiting: &Waiting| waiting.peer == peer.id() && waiting.link.to == *peer.addr();
+            let at = list.iter().rposition(is_its)?;
             let found = list.remove(at)?;
             // Whatever is there to be read, nobody has asked for it.
             if !found.link.transport.may_have_input() && found.until > tw_rt::clock::now() {

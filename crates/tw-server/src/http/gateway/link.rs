@@ -14,6 +14,8 @@ use super::fault::Fault;
 /// A connection to an upstream server.
 pub(crate) struct Link {
     pub(super) transport: Transport,
+    /// Where it leads.
+    pub(super) to: Addr,
     /// When it was opened.
     pub(super) opened: Instant,
     /// Requests sent on it before this one.
@@ -37,6 +39,7 @@ impl Link {
         let socket = tw_net::connect(to, options).map_err(Fault::Connect)?;
         let link = Self {
             transport: Transport::Plain(socket),
+            to: to.clone(),
             opened: tw_rt::clock::now(),
             requests: Cell::new(0),
             sent: Cell::new(0),
