@@ -5,7 +5,6 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use tokio::task::JoinHandle;
 use tw_base::Limit;
 use tw_net::{Addr, ListenSocket};
 use tw_rt::watch::Subject;
-use tw_rt::{Inbox, Rest, Socket, TaskGroup};
+use tw_rt::{Inbox, Rest, Socket, TaskGroup, TaskSet};
 
 use crate::config_thread::Live;
 use crate::generation::{Configuration, Generation, LoopGeneration};
@@ -82,6 +81,10 @@ pub trait Application: Sized + 'static {
 
     /// Serves a connection until it is closed. Called once for each.
     fn serve(newcomer: Newcomer, home: Rc<Loop<Self>>) -> impl Future<Output = ()> + 'static;
+
+    /// What the loop does besides for its generation, as long as that is the one new requests are served by: another
+    /// generation's takes its place at once, and there is none on a loop that is told to leave. Does not end by itself.
+    fn accompany(home: Rc<Loop<Self>>) -> impl Future<Output = ()> + 'static;
 
     /// Gives back what nobody has used for long enough, a part at a time; when to call it again.
     fn sweep(&self, generation: &Generation<Self::Config>) -> Duration;
@@ -169,6 +172,14 @@ impl<A: Application> Loop<A> {
         self.generation.borrow().clone()
     }
 
+    /// Begins what is done for the generation, which ends with the value.
+    fn company(self: &Rc<Self>) -> TaskSet<(), ()> {
+        let mut company = TaskSet::default();
+        let subject = Subject { kind: "generation", id: self.generation().id };
+        company.spawn((), subject, A::accompany(self.clone()));
+        company
+    }
+
     /// `worker_connections`
     fn connections_max(&self) -> u64 {
         self.generation.borrow().main.worker_connections
@@ -184,7 +195,7 @@ impl<A: Application> Loop<A> {
             tw_log::alert!(generation.error_log, "{limit} worker_connections are not enough");
             return;
         }
-        let id = self.counts.next_id.fetch_add(1, Relaxed) + 1;
+        let id = self.counts.next_connection();
         let serving = A::serve(Newcomer { id, socket, peer, listen: listen.clone() }, self.clone());
         let open = Open::new(self.clone());
         self.connections.tasks.spawn(Subject { kind: CONNECTION, id }, async move {
@@ -283,21 +294,28 @@ async fn serve<A: Application>(
             tokio::time::sleep(next).await;
         }
     });
-    let mut has_ended = |cx: &mut Context<'_>| {
-        is_over(&mut sweeping, cx) || is_over(&mut taking_over, cx) || home.has_stopped_accepting(cx)
-    };
-    while let Some(order) = next(&mut orders, &mut has_ended).await {
+    let mut company = home.company();
+    loop {
+        let has_ended = |cx: &mut Context<'_>| {
+            is_over(&mut sweeping, cx)
+                || is_over(&mut taking_over, cx)
+                || company.poll_ended(cx).is_ready()
+                || home.has_stopped_accepting(cx)
+        };
+        let Some(order) = next(&mut orders, has_ended).await else { return };
         match order {
             // It has.
             Order::Begin => {}
             Order::Generation(generation, sockets) => {
                 home.tally.generation.set(generation.id);
                 *home.generation.borrow_mut() = Rc::new(LoopGeneration(generation));
+                company = home.company();
                 home.app.close_files(&home.generation());
                 home.listen(sockets);
             }
             Order::CloseFiles => home.app.close_files(&home.generation()),
             Order::Quit => {
+                drop(company);
                 home.connections.tasks.stop();
                 home.listen_no_more().await;
                 home.leave_siblings();

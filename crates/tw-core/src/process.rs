@@ -23,8 +23,8 @@ pub const DEFAULT_PID: &str = "logs/nginx.pid";
 /// What is used for the whole process.
 #[derive(Debug, Clone)]
 pub struct MainSettings {
-    /// `worker_processes`: number of loops.
-    pub workers: Workers,
+    /// `worker_processes`: number of loops, counted when the configuration is loaded.
+    pub workers: usize,
     /// `worker_connections`: connections of one loop.
     pub worker_connections: u64,
     /// `worker_cpu_affinity`
@@ -77,7 +77,7 @@ pub struct MainSettings {
 
 /// `worker_processes`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Workers {
+enum Workers {
     /// As many as there are cores.
     Auto,
     /// This many.
@@ -387,7 +387,10 @@ impl MainSettings {
             error_log.push(default());
         }
         Ok(Self {
-            workers: raw.worker_processes.or(None, Workers::Count(1)),
+            workers: match raw.worker_processes.or(None, Workers::Count(1)) {
+                Workers::Count(n) => n as usize,
+                Workers::Auto => tw_rt::affinity::usable_cpus().get(),
+            },
             worker_connections: raw.worker_connections.or(None, 512),
             cpu_affinity: raw.worker_cpu_affinity.or(None, Vec::new()).into_iter().map(|w| w.bytes).collect(),
             rlimit_nofile: raw.worker_rlimit_nofile.take(),
@@ -419,10 +422,7 @@ impl MainSettings {
 
     /// Number of loops.
     pub fn worker_count(&self) -> usize {
-        match self.workers {
-            Workers::Count(n) => n as usize,
-            Workers::Auto => tw_rt::affinity::usable_cpus().get(),
-        }
+        self.workers
     }
 }
 

@@ -22,6 +22,7 @@ mod geo;
 mod gunzip;
 mod gzip;
 mod headers;
+mod health_check;
 mod index;
 mod limit_conn;
 mod limit_req;
@@ -122,4 +123,6 @@ pub static MODULES: &[Module] = &[
     // Log handlers.
     Module::of::<status_zone::StatusZone>("status_zone"),
     Module::of::<log::AccessLog<Request>>("log"),
+    // Beside requests; after those that pass them on.
+    Module::of::<health_check::HealthChecks>("health_check"),
 ];

@@ -2,6 +2,7 @@
 //!
 //! What is sent is written anew, field by field, and never copied as a whole: what could be read in two ways does not leave.
 
+mod check;
 mod cookie;
 mod fields;
 mod redirect;
@@ -25,6 +26,7 @@ use tw_log::{Level, Text};
 use tw_server::core::location::Location;
 use tw_server::http::Http;
 use tw_server::http::gateway::codec::{Framing, http1::Http1};
+use tw_server::http::gateway::health::Passing;
 use tw_server::http::gateway::settings::{self, HasGateway, Kind};
 use tw_server::http::gateway::{self, Gateway, Order, Passed, Rewrite};
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
@@ -33,6 +35,7 @@ use tw_server::http::request_body;
 use tw_server::load::Resolve;
 use tw_server::vars::{Template, VarDef};
 
+use check::Checked;
 use fields::Fields;
 use target::{RawTarget, Target};
 
@@ -237,13 +240,23 @@ impl Settings<Http> for Proxy {
             outer.map(|o| &*o.cookies),
             cx,
         )?;
+        let gateway = Arc::new(gateway);
+        let version = raw.version.or(outer.map(|o| o.version), Version::HTTP_11);
+        cx.block.passing = match &target {
+            None => Passing::Nowhere,
+            Some(Target::Variable { .. }) => Passing::Anywhere,
+            Some(Target::Fixed(to)) => {
+                let (gateway, to, fields) = (gateway.clone(), to.clone(), fields.clone());
+                Passing::To(Arc::new(Checked { gateway, to, fields, version, slots }))
+            }
+        };
         Ok(Self {
-            gateway: Arc::new(gateway),
+            gateway,
             target,
             fields,
             body: template(raw.body.take(), outer.map(|o| &o.body), cx)?,
             method: template(raw.method.take(), outer.map(|o| &o.method), cx)?,
-            version: raw.version.or(outer.map(|o| o.version), Version::HTTP_11),
+            version,
             redirects,
             written_redirects,
             cookies: Arc::new(cookies),

@@ -101,7 +101,7 @@ impl Affinity {
     }
 }
 
-/// How many workers `worker_processes auto` starts: the processors this process may use.
+/// How many workers `worker_processes auto` starts: the processors this process may use. Reads files: not on a loop.
 // DIFF(nginx): counts those that the affinity mask and the CPU quota of the cgroup leave, not those of the machine,
 // so that a container with two processors gets two workers.
 pub fn usable_cpus() -> NonZero<usize> {

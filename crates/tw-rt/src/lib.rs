@@ -22,6 +22,7 @@ mod rest;
 pub mod signal;
 mod socket;
 pub mod task;
+mod task_set;
 pub mod watch;
 
 pub use busy::Busy;
@@ -32,6 +33,7 @@ pub use pulse::{Look, Pulse};
 pub use rest::{Rest, before_rest};
 pub use socket::{FirstBytes, Socket};
 pub use task::{TaskGroup, requeue, spawn_local, yield_now};
+pub use task_set::{Panicked, TaskSet};
 pub use watch::{Stall, Subject};
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use tw_base::Limit;
 use tw_core::{event_loop, load, pools, process};
 
 use crate::core::{listen, location, server};
+use crate::http::gateway::health;
 use crate::http::h1::proxy_protocol;
 use crate::http::{self, beside, files, request, subrequest};
 
@@ -18,7 +19,7 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
         ),
         ("heads of requests", server::LIMITS.to_vec()),
         ("heads of upstream responses", tw_http::origin::LIMITS.to_vec()),
-        ("groups of upstream servers", tw_upstream::LIMITS.to_vec()),
+        ("groups of upstream servers", [tw_upstream::LIMITS, health::LIMITS].concat()),
         ("names", tw_dns::LIMITS.concat()),
         (
             "bodies, and what follows a response",

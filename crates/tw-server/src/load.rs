@@ -24,6 +24,7 @@ use crate::core::memory::{self, Memory};
 use crate::core::server::ServerSettings;
 use crate::core::upstream::Upstream;
 use crate::http::Http;
+use crate::http::gateway::health::GroupChecks;
 use crate::http::generation::Config;
 use crate::vars::VarTable;
 
@@ -134,7 +135,9 @@ impl Blocks for HttpBlocks {
         }
         let uses_ring = plans.iter().any(|plan| plan.core.files.aio.uses_ring());
         let ring = if uses_ring { Ring::Used } else { Ring::Unused };
+        let health_checks = GroupChecks::gather(&plans, &servers);
         Ok(Config {
+            health_checks,
             process: process.with(Made { listens: listens.addresses, reach, ring })?,
             memory: Memory::resolve(self.memory),
             plans: plans.into(),

@@ -9,12 +9,13 @@ use tw_net::Addr;
 
 use crate::attempt::{Attempt, Key, Stage};
 use crate::balance::Method;
+use crate::health::Term;
 use crate::lease::Lease;
 use crate::list::List;
 use crate::peer::{Peer, PeerId, ServerId};
 use crate::rng::Rng;
 use crate::server::{Address, Params, Place, Server};
-use crate::state::{State, signed};
+use crate::state::{Health, State, signed};
 use crate::wait::{Line, Waiting};
 
 /// A group of servers. One for each generation of the configuration; what is known of a peer goes from one to the next.
@@ -29,6 +30,12 @@ pub struct Group {
     line: Arc<Line>,
     /// Whether some server has a name that DNS is asked for.
     has_names: AtomicBool,
+    /// Whose health checks count; held while one is told of.
+    pub(crate) term: Arc<Whole<Term>>,
+    /// Whether peers that come have to pass a check first.
+    demands_checks: AtomicBool,
+    /// Peers from this one on are known to no group before this one.
+    first_new: PeerId,
 }
 
 /// The next name of a server or peer, and the number of the latest list.
@@ -57,21 +64,32 @@ impl Group {
     ///
     /// Computes the ring of `hash … consistent`: not on a loop.
     pub fn new(name: &str, method: Method, servers: Vec<Server>, old: Option<&Group>) -> Self {
-        let (line, mut ids) = match old {
-            Some(old) => (old.line.clone(), old.ids.lock().clone()),
+        let (line, term, mut ids) = match old {
+            Some(old) => (old.line.clone(), old.term.clone(), old.ids.lock().clone()),
             None => Default::default(),
         };
+        let first_new = PeerId(ids.next);
         let mut heirs = Heirs::of(old);
         let (mut listed, mut peers) = (Vec::new(), Vec::new());
         for server in servers {
-            let id = ids.enlist(&server, &mut heirs, &line, &mut peers);
+            let state = || Arc::new(State::new(line.clone()));
+            let id = ids.enlist(&server, &mut heirs, state, &mut peers);
             listed.push((id, Arc::new(server)));
         }
         ids.generation += 1;
         let has_names = has_names(&listed).into();
         let list = List::new(ids.generation, &method, listed, peers);
-        let list = Whole::new(Arc::new(list));
-        Self { name: name.into(), method, list, ids: Whole::new(ids), line, has_names }
+        Self {
+            name: name.into(),
+            method,
+            list: Whole::new(Arc::new(list)),
+            ids: Whole::new(ids),
+            line,
+            term,
+            demands_checks: AtomicBool::new(false),
+            first_new,
+            has_names,
+        }
     }
 
     /// Its name.
@@ -92,6 +110,24 @@ impl Group {
     /// The peers now.
     pub fn list(&self) -> Arc<List> {
         self.list.lock().clone()
+    }
+
+    /// From now on peers that come get no requests before they have passed a health check (`mandatory`), nor do those that no
+    /// group knew before. What is known of the others, [`Checker::new`](crate::Checker::new) decides.
+    pub fn demand_checks(&self) {
+        self.demands_checks.store(true, Relaxed);
+        let list = self.list();
+        let new = list.peers().filter(|peer| peer.id >= self.first_new);
+        new.for_each(|peer| peer.state.set_health(Health::Checking));
+    }
+
+    /// The state of a peer that comes.
+    fn new_state(&self) -> Arc<State> {
+        let state = State::new(self.line.clone());
+        if self.demands_checks.load(Relaxed) {
+            state.set_health(Health::Checking);
+        }
+        Arc::new(state)
     }
 
     /// A request that looks for a peer: what the method chooses by, the peer that `sticky` binds it to, and how many peers it
@@ -156,7 +192,7 @@ impl Group {
             return Err(Exists);
         }
         let (mut servers, mut peers) = (old.servers.clone(), old.peers().cloned().collect::<Vec<_>>());
-        let id = ids.enlist(&server, &mut Heirs::default(), &self.line, &mut peers);
+        let id = ids.enlist(&server, &mut Heirs::default(), || self.new_state(), &mut peers);
         servers.push((id, Arc::new(server)));
         self.put(&mut ids, servers, peers);
         Ok(id)
@@ -250,7 +286,7 @@ impl Group {
             }
         }
         for (address, name, params) in new.into_iter().flatten() {
-            let state = Arc::new(State::new(self.line.clone()));
+            let state = self.new_state();
             peers.push(Arc::new(Peer::new(ids.next_peer(), id, name, address.addr, params, state)));
             is_changed = true;
         }
@@ -288,7 +324,7 @@ impl Ids {
         &mut self,
         server: &Server,
         heirs: &mut Heirs,
-        line: &Arc<Line>,
+        state: impl Fn() -> Arc<State>,
         peers: &mut Vec<Arc<Peer>>,
     ) -> ServerId {
         let (known, addresses) = heirs.addresses(server);
@@ -297,7 +333,7 @@ impl Ids {
             let (name, params) = described(server, &address);
             let (peer, state) = match heirs.take(&name, &address.addr) {
                 Some(known) => (known.id, known.state.clone()),
-                None => (self.next_peer(), Arc::new(State::new(line.clone()))),
+                None => (self.next_peer(), state()),
             };
             let of = *id.get_or_insert(ServerId(peer.0));
             peers.push(Arc::new(Peer::new(peer, of, name, address.addr, params, state)));

@@ -8,10 +8,13 @@
 //!    │       `passes` passes in a row       │
 //!    └── first passes ── Checking ── fails ─┘     (`mandatory`: new peers, and after a reload without `persistent`)
 //! ```
+//! A group may have several tests, each with such a state for each peer: the worst of them is what holds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+
+use tw_base::Whole;
 
 use crate::group::Group;
 use crate::list::List;
@@ -37,33 +40,53 @@ pub struct CheckParams {
     pub persistent: bool,
 }
 
-/// The checks of one group. One loop has it.
+/// The checks of one group. One loop has it, as long as its term lasts.
 #[derive(Debug)]
 pub struct Checker {
-    params: CheckParams,
-    generation: u64,
-    checks: BTreeMap<PeerId, Check>,
+    /// What each peer has to pass.
+    tests: Box<[CheckParams]>,
+    term: Arc<Whole<Term>>,
+    own_term: Term,
+    /// Number of the list of peers that was taken in last.
+    list: u64,
+    patients: BTreeMap<PeerId, Patient>,
+    /// Checks that are not under way, in the order of their time.
+    due: BTreeSet<(u64, PeerId, usize)>,
 }
 
+/// Which configuration's checks count: those of an older one that is still going say nothing any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Term(u64);
+
+/// A peer and what it has said to each test.
 #[derive(Debug)]
-struct Check {
+struct Patient {
     peer: Arc<Peer>,
-    due_ms: u64,
-    is_running: bool,
+    tests: Vec<Findings>,
+}
+
+/// What a test has found of one peer.
+#[derive(Clone, Copy, Debug)]
+struct Findings {
+    health: Health,
     /// How many of the latest answers were the same, and which.
     in_row: u32,
     has_passed: bool,
+    /// When the next check begins, if one is under way.
+    next_ms: Option<u64>,
 }
 
 /// What to do next.
 #[derive(Clone, Debug)]
 pub enum Next {
-    /// Check this peer, and tell how that went.
-    Check(Arc<Peer>),
+    /// Check this peer with the test of this number, and tell how that went.
+    Check(Arc<Peer>, usize),
     /// Nothing before this moment.
     At(u64),
     /// Nothing, until a check that is under way has ended or the list of peers has changed.
     Nothing,
+    /// Nothing any more: another configuration's checks count.
+    Over,
 }
 
 /// nginx's defaults.
@@ -74,87 +97,162 @@ impl Default for CheckParams {
 }
 
 impl Checker {
-    /// Checks for a group, which begin at once.
-    pub fn new(params: CheckParams, group: &Group, now: u64, rng: &mut Rng) -> Self {
-        let mut checker = Self { params, generation: 0, checks: BTreeMap::new() };
-        checker.follow(&group.list(), now, rng);
+    /// Checks for a group, which begin at once. `term` is the number of the configuration they are for: a later one takes
+    /// over, and one with the same number goes on where the other has ended.
+    pub fn new(tests: &[CheckParams], group: &Group, term: u64, now: u64, rng: &mut Rng) -> Self {
+        let mut checker = Self {
+            tests: tests.into(),
+            term: group.term.clone(),
+            own_term: Term(term),
+            list: 0,
+            patients: BTreeMap::new(),
+            due: BTreeSet::new(),
+        };
+        let mut held = group.term.lock();
+        let begins = *held < checker.own_term;
+        *held = checker.own_term.max(*held);
+        if *held == checker.own_term {
+            checker.take_in(&group.list(), begins, now, rng);
+        }
+        drop(held);
         checker
     }
 
     /// Takes in what has changed in the list of peers. Cheap if nothing has; ask before each [`next`](Self::next).
     pub fn follow(&mut self, list: &List, now: u64, rng: &mut Rng) {
-        if list.generation() == self.generation {
+        if list.generation() == self.list {
             return;
         }
-        self.generation = list.generation();
-        let mut checks = BTreeMap::new();
+        let term = self.term.clone();
+        let held = term.lock();
+        if *held == self.own_term {
+            self.take_in(list, true, now, rng);
+        }
+    }
+
+    /// Makes the peers of `list` the ones that are checked. Of those that were not, and that it `begins` with, `mandatory`
+    /// tests know nothing.
+    fn take_in(&mut self, list: &List, begins: bool, now: u64, rng: &mut Rng) {
+        self.list = list.generation();
+        let mut patients = BTreeMap::new();
         for peer in list.peers().filter(|peer| peer.params.admin != Admin::Down) {
-            let check = match self.checks.remove(&peer.id) {
-                Some(check) => Check { peer: peer.clone(), ..check },
-                None => self.first(peer, now, rng),
+            let tests = match self.patients.remove(&peer.id) {
+                Some(patient) => patient.tests,
+                None => {
+                    for (nth, test) in self.tests.iter().enumerate() {
+                        self.due.insert((now + rng.below(test.jitter_ms + 1), peer.id, nth));
+                    }
+                    self.tests.iter().map(|test| Findings::first(test, peer, begins)).collect()
+                }
             };
-            checks.insert(peer.id, check);
+            let patient = Patient { peer: peer.clone(), tests };
+            patient.settle(now);
+            patients.insert(peer.id, patient);
         }
-        self.checks = checks;
+        self.patients = patients;
+        self.due.retain(|(_, id, _)| self.patients.contains_key(id));
     }
 
-    fn first(&self, peer: &Arc<Peer>, now: u64, rng: &mut Rng) -> Check {
-        let CheckParams { mandatory, persistent, jitter_ms, .. } = self.params;
-        // Only a peer that somebody has checked before was found healthy.
-        let was_healthy = peer.state.health() == Health::Healthy && peer.state.counters.checks.value() > 0;
-        if mandatory && !(persistent && was_healthy) {
-            peer.state.set_health(Health::Checking);
-        }
-        let due_ms = now + rng.below(jitter_ms + 1);
-        Check { peer: peer.clone(), due_ms, is_running: false, in_row: 0, has_passed: false }
-    }
-
-    /// What to do next. A check that is handed out is under way until [`done`](Self::done). Looks at every peer.
+    /// What to do next. A check that is handed out is under way until [`done`](Self::done).
     pub fn next(&mut self, now: u64, rng: &mut Rng) -> Next {
-        let waiting = self.checks.values_mut().filter(|check| !check.is_running);
-        let Some(check) = waiting.min_by_key(|check| check.due_ms) else { return Next::Nothing };
-        if check.due_ms > now {
-            return Next::At(check.due_ms);
+        if *self.term.lock() != self.own_term {
+            return Next::Over;
         }
-        check.is_running = true;
-        check.due_ms = now + self.params.interval_ms.max(1) + rng.below(self.params.jitter_ms + 1);
-        check.peer.state.counters.checks.add(1);
-        Next::Check(check.peer.clone())
+        while let Some((due_ms, id, nth)) = self.due.first().copied() {
+            if due_ms > now {
+                return Next::At(due_ms);
+            }
+            self.due.pop_first();
+            let Some((patient, test)) = self.patients.get_mut(&id).zip(self.tests.get(nth)) else { continue };
+            let Some(findings) = patient.tests.get_mut(nth) else { continue };
+            findings.next_ms = Some(now + test.interval_ms.max(1) + rng.below(test.jitter_ms + 1));
+            patient.peer.state.counters.checks.add(1);
+            return Next::Check(patient.peer.clone(), nth);
+        }
+        Next::Nothing
     }
 
     /// A check has ended. Says what the peer has become, if that is something else. A check of a peer that has left the group
-    /// means nothing.
-    pub fn done(&mut self, id: PeerId, passed: bool, now: u64) -> Option<Health> {
-        let check = self.checks.get_mut(&id)?;
-        check.is_running = false;
-        check.in_row = if check.has_passed == passed { check.in_row.saturating_add(1) } else { 1 };
-        check.has_passed = passed;
-        let (state, in_row) = (&check.peer.state, check.in_row);
-        if !passed {
-            state.counters.check_fails.add(1);
+    /// means nothing, nor does one of a configuration that is going.
+    pub fn done(&mut self, id: PeerId, nth: usize, passed: bool, now: u64) -> Option<Health> {
+        let term = self.term.clone();
+        let held = term.lock();
+        if *held != self.own_term {
+            return None;
         }
-        match (state.health(), passed) {
-            (Health::Healthy, false) if in_row >= self.params.fails => check.peer.falls_ill(now),
-            (Health::Unhealthy, true) if in_row >= self.params.passes => check.peer.recovers(now),
-            (Health::Checking, true) => check.peer.recovers(now),
-            (Health::Checking, false) => check.peer.falls_ill(now),
-            _ => return None,
-        }
-        Some(check.peer.state.health())
+        self.ended(id, nth);
+        let patient = self.patients.get_mut(&id)?;
+        patient.tests.get_mut(nth)?.learn(passed, self.tests.get(nth)?);
+        patient.peer.state.note_check(passed);
+        patient.settle(now)
     }
 
-    /// A check was given up before it said anything; it is made again at once.
-    pub fn give_up(&mut self, id: PeerId, now: u64) {
-        if let Some(check) = self.checks.get_mut(&id) {
-            check.is_running = false;
-            check.due_ms = now;
+    /// A check has ended without a word of the peer, by a fault of ours. The next one comes in its time.
+    pub fn give_up(&mut self, id: PeerId, nth: usize) {
+        self.ended(id, nth);
+    }
+
+    fn ended(&mut self, id: PeerId, nth: usize) {
+        let findings = self.patients.get_mut(&id).and_then(|patient| patient.tests.get_mut(nth));
+        if let Some(next_ms) = findings.and_then(|findings| findings.next_ms.take()) {
+            self.due.insert((next_ms, id, nth));
         }
     }
 }
 
+impl Findings {
+    /// What a test begins with.
+    fn first(test: &CheckParams, peer: &Peer, begins: bool) -> Self {
+        let found = peer.state.health();
+        // Only a peer that somebody has checked before was found healthy.
+        let was_healthy = found == Health::Healthy && peer.state.counters.checks.value() > 0;
+        let health = match found {
+            _ if begins && test.mandatory && !(test.persistent && was_healthy) => Health::Checking,
+            Health::Checking if !test.mandatory => Health::Healthy,
+            found => found,
+        };
+        Self { health, in_row: 0, has_passed: false, next_ms: None }
+    }
+
+    fn learn(&mut self, passed: bool, test: &CheckParams) {
+        self.in_row = if self.has_passed == passed { self.in_row.saturating_add(1) } else { 1 };
+        self.has_passed = passed;
+        self.health = match (self.health, passed) {
+            (Health::Healthy, false) if self.in_row >= test.fails => Health::Unhealthy,
+            (Health::Unhealthy, true) if self.in_row >= test.passes => Health::Healthy,
+            (Health::Checking, true) => Health::Healthy,
+            (Health::Checking, false) => Health::Unhealthy,
+            (health, _) => health,
+        };
+    }
+}
+
+impl Patient {
+    /// Makes the worst finding the one that holds; says so if it did not before.
+    fn settle(&self, now: u64) -> Option<Health> {
+        let has = |health: Health| self.tests.iter().any(|findings| findings.health == health);
+        let worst = [Health::Unhealthy, Health::Checking].into_iter().find(|health| has(*health));
+        let health = worst.unwrap_or(Health::Healthy);
+        if self.peer.state.health() == health {
+            return None;
+        }
+        match health {
+            Health::Healthy => self.peer.recovers(now),
+            Health::Unhealthy => self.peer.falls_ill(now),
+            Health::Checking => self.peer.state.set_health(health),
+        }
+        Some(health)
+    }
+}
+
 impl Group {
-    /// Nobody checks the peers any more: what earlier checks have found no longer counts.
-    pub fn without_checks(&self, now: u64) {
+    /// In the configuration with the number `term` nobody checks the peers: what earlier checks have found no longer counts.
+    pub fn without_checks(&self, term: u64, now: u64) {
+        let mut held = self.term.lock();
+        if *held > Term(term) {
+            return;
+        }
+        *held = Term(term);
         let list = self.list();
         let judged = list.peers().filter(|peer| peer.state.health() != Health::Healthy);
         judged.for_each(|peer| peer.recovers(now));
@@ -183,15 +281,28 @@ mod tests {
     use super::*;
     use crate::{Key, Method, NoPeer, Outcome, Server, Status};
 
+    const MANDATORY: CheckParams = CheckParams {
+        interval_ms: 5000,
+        jitter_ms: 0,
+        fails: 1,
+        passes: 1,
+        mandatory: true,
+        persistent: false,
+    };
+
     fn group(count: u8, old: Option<&Group>) -> Group {
         let server = |n| Server::fixed("s", [Addr::Inet(([127, 0, 0, n], 80).into())]);
         Group::new("g", Method::RoundRobin, (1..=count).map(server).collect(), old)
     }
 
-    fn check(checker: &mut Checker, now: u64) -> Option<PeerId> {
+    fn checker(tests: &[CheckParams], group: &Group, term: u64) -> Checker {
+        Checker::new(tests, group, term, 0, &mut Rng::seeded(1))
+    }
+
+    fn check(checker: &mut Checker, now: u64) -> Option<(PeerId, usize)> {
         match checker.next(now, &mut Rng::seeded(1)) {
-            Next::Check(peer) => Some(peer.id()),
-            Next::At(_) | Next::Nothing => None,
+            Next::Check(peer, nth) => Some((peer.id(), nth)),
+            Next::At(_) | Next::Nothing | Next::Over => None,
         }
     }
 
@@ -203,7 +314,7 @@ mod tests {
     fn answers_in_a_row_change_the_health() {
         let params = CheckParams { fails: 2, passes: 3, ..CheckParams::default() };
         let group = group(1, None);
-        let mut checker = Checker::new(params, &group, 0, &mut Rng::seeded(1));
+        let mut checker = checker(&[params], &group, 1);
         let answers = [
             (true, None),
             (false, None),
@@ -219,66 +330,117 @@ mod tests {
         ];
         for (round, (passed, expected)) in (0..).zip(answers) {
             let now = round * 5000;
-            let id = check(&mut checker, now).unwrap();
+            let (id, nth) = check(&mut checker, now).unwrap();
             assert_eq!(check(&mut checker, now + 60_000), None, "it is under way");
-            assert_eq!(checker.done(id, passed, now + 10), expected, "{round}");
+            assert_eq!(checker.done(id, nth, passed, now + 10), expected, "{round}");
             assert!(matches!(checker.next(now + 10, &mut Rng::seeded(1)), Next::At(at) if at == now + 5000));
         }
         let peer = &group.snapshot(60_000).peers[0];
         assert_eq!((peer.checks.checks, peer.checks.fails, peer.checks.unhealthy), (11, 4, 1));
-        assert_eq!(peer.downtime_ms, 25_000);
+        assert_eq!((peer.checks.last_passed, peer.downtime_ms), (Some(true), 25_000));
     }
 
     #[test]
     fn who_is_not_healthy_gets_nothing() {
         let group = group(2, None);
-        let params = CheckParams { mandatory: true, ..CheckParams::default() };
+        group.demand_checks();
         let mut rng = Rng::seeded(1);
-        let mut checker = Checker::new(params, &group, 0, &mut rng);
+        assert_eq!(statuses(&group), [Status::Checking; 2], "before anybody checks");
+        let mut checker = checker(&[MANDATORY], &group, 1);
         assert_eq!(statuses(&group), [Status::Checking; 2]);
         let mut select = || group.select(&mut group.begin(Key::None, None, 0), 50, &mut rng);
         assert_eq!(select().err(), Some(NoPeer));
-        let (one, two) = (check(&mut checker, 0).unwrap(), check(&mut checker, 0).unwrap());
-        assert_eq!(checker.done(one, true, 10), Some(Health::Healthy));
-        assert_eq!(checker.done(two, false, 10), Some(Health::Unhealthy));
+        let [(one, _), (two, _)] = [0; 2].map(|now| check(&mut checker, now).unwrap());
+        assert_eq!(checker.done(one, 0, true, 10), Some(Health::Healthy));
+        assert_eq!(checker.done(two, 0, false, 10), Some(Health::Unhealthy));
         assert_eq!(statuses(&group), [Status::Up, Status::Unhealthy]);
         for _ in 0..3 {
             let lease = select().unwrap();
             assert_eq!(lease.peer().id(), one);
             lease.done(Outcome::Success, 50);
         }
-        group.without_checks(60);
+        group.without_checks(2, 60);
         assert_eq!(statuses(&group), [Status::Up; 2]);
     }
 
     #[test]
     fn a_reload_keeps_who_was_healthy_if_it_is_to() {
         for (persistent, expected) in [(true, Status::Up), (false, Status::Checking)] {
-            let params = CheckParams { mandatory: true, persistent, ..CheckParams::default() };
-            let (old, mut rng) = (group(2, None), Rng::seeded(1));
-            let mut checker = Checker::new(params, &old, 0, &mut rng);
-            let id = check(&mut checker, 0).unwrap();
-            checker.done(id, true, 10);
+            let params = CheckParams { persistent, ..MANDATORY };
+            let old = group(2, None);
+            let mut first = checker(&[params], &old, 1);
+            let (id, nth) = check(&mut first, 0).unwrap();
+            first.done(id, nth, true, 10);
             let new = group(3, Some(&old));
-            Checker::new(params, &new, 20, &mut rng);
+            new.demand_checks();
+            assert_eq!(statuses(&old), [Status::Up, Status::Checking], "it has not begun");
+            checker(&[params], &new, 2);
             assert_eq!(statuses(&new), [expected, Status::Checking, Status::Checking], "{persistent}");
+        }
+    }
+
+    #[test]
+    fn only_the_latest_configuration_says_who_is_healthy() {
+        let old = group(1, None);
+        let mut first = checker(&[CheckParams::default()], &old, 1);
+        let (id, nth) = check(&mut first, 0).unwrap();
+        let new = group(1, Some(&old));
+        new.without_checks(2, 10);
+        assert_eq!(first.done(id, nth, false, 20), None);
+        assert_eq!(statuses(&new), [Status::Up]);
+        assert!(matches!(first.next(60_000, &mut Rng::seeded(1)), Next::Over));
+        // A loop that is late begins with the one before.
+        let mut late = checker(&[MANDATORY], &old, 1);
+        assert!(matches!(late.next(60_000, &mut Rng::seeded(1)), Next::Over));
+        assert_eq!(statuses(&new), [Status::Up]);
+        // One that has ended is taken over.
+        let newest = group(1, Some(&new));
+        let mut third = checker(&[MANDATORY], &newest, 3);
+        let (id, nth) = check(&mut third, 0).unwrap();
+        third.done(id, nth, true, 20);
+        let mut third = checker(&[MANDATORY], &newest, 3);
+        assert_eq!(statuses(&newest), [Status::Up]);
+        assert_eq!(check(&mut third, 0), Some((id, nth)));
+    }
+
+    #[test]
+    fn the_worst_of_several_tests_holds() {
+        let group = group(1, None);
+        let twice = CheckParams { passes: 2, ..CheckParams::default() };
+        let mut checker = checker(&[CheckParams::default(), twice], &group, 1);
+        let (id, mut now) = (PeerId(0), 0);
+        let steps = [
+            ([true, true], [None, None]),
+            ([false, false], [Some(Health::Unhealthy), None]),
+            ([true, true], [None, None]),
+            ([true, true], [None, Some(Health::Healthy)]),
+            ([true, false], [None, Some(Health::Unhealthy)]),
+        ];
+        for (answers, expected) in steps {
+            assert_eq!([0, 1].map(|_| check(&mut checker, now).unwrap()), [(id, 0), (id, 1)]);
+            let became = [0, 1].map(|nth| checker.done(id, nth, answers[nth], now));
+            assert_eq!(became, expected, "{now}");
+            now += 5000;
         }
     }
 
     #[test]
     fn peers_that_come_are_checked_and_those_that_go_are_not() {
         let (group, mut rng) = (group(2, None), Rng::seeded(1));
-        let mut checker = Checker::new(CheckParams::default(), &group, 0, &mut rng);
-        let (one, two) = (check(&mut checker, 0).unwrap(), check(&mut checker, 0).unwrap());
+        let mut checker = checker(&[CheckParams::default()], &group, 1);
+        let [(one, _), (two, _)] = [0; 2].map(|now| check(&mut checker, now).unwrap());
         group.remove(one).unwrap();
+        group.demand_checks();
         group.add(Server::fixed("new", [Addr::Inet(([127, 0, 0, 9], 80).into())])).unwrap();
         group.change(two, |params| params.admin = Admin::Down).unwrap();
+        assert_eq!(statuses(&group)[1], Status::Checking);
         checker.follow(&group.list(), 100, &mut rng);
-        assert_eq!(checker.done(one, false, 100), None);
-        let new = check(&mut checker, 100).unwrap();
+        assert_eq!(checker.done(one, 0, false, 100), None);
+        let (new, nth) = check(&mut checker, 100).unwrap();
         assert!(new != one && new != two);
-        checker.give_up(new, 150);
-        assert_eq!(check(&mut checker, 150), Some(new));
+        checker.give_up(new, nth);
+        assert!(matches!(checker.next(150, &mut rng), Next::At(5100)));
+        assert_eq!(check(&mut checker, 5100), Some((new, nth)));
         assert!(matches!(checker.next(u64::MAX / 2, &mut rng), Next::Nothing));
     }
 
@@ -286,16 +448,18 @@ mod tests {
     fn jitter_spreads_the_checks() {
         let params = CheckParams { jitter_ms: 1000, ..CheckParams::default() };
         let (group, mut rng) = (group(1, None), Rng::seeded(5));
-        let mut checker = Checker::new(params, &group, 0, &mut rng);
-        let mut due = Vec::new();
+        let mut checker = Checker::new(&[params], &group, 1, 0, &mut rng);
+        let mut spans = Vec::new();
+        let Next::At(mut at) = checker.next(0, &mut rng) else { panic!() };
         for _ in 0..50 {
-            let Next::At(at) = checker.next(0, &mut rng) else { panic!() };
-            assert!(matches!(checker.next(at, &mut rng), Next::Check(_)));
-            checker.done(PeerId(0), true, at);
+            assert!(matches!(checker.next(at, &mut rng), Next::Check(..)));
+            checker.done(PeerId(0), 0, true, at);
             let Next::At(next) = checker.next(at, &mut rng) else { panic!() };
-            due.push(next - at);
-            checker.checks.values_mut().for_each(|check| check.due_ms = next - at);
+            spans.push(next - at);
+            at = next;
         }
-        assert!(due.iter().all(|span| (5000..=6000).contains(span)) && due.iter().max() > due.iter().min());
+        assert!(
+            spans.iter().all(|span| (5000..=6000).contains(span)) && spans.iter().max() > spans.iter().min()
+        );
     }
 }

@@ -79,6 +79,8 @@ pub struct Checks {
     pub fails: u64,
     /// How often the peer became unhealthy.
     pub unhealthy: u64,
+    /// Whether the latest one was passed; `None` before the first one.
+    pub last_passed: Option<bool>,
 }
 
 impl Group {
@@ -114,6 +116,7 @@ impl Peer {
                 checks: counters.checks.value(),
                 fails: counters.check_fails.value(),
                 unhealthy: counters.unhealthy.value(),
+                last_passed: state.last_check(),
             },
             sent: counters.sent.value(),
             received: counters.received.value(),

@@ -31,6 +31,8 @@ pub struct State {
     /// Since when its weight grows again.
     pub(crate) ramp_ms: AtomicI64,
     health: AtomicU8,
+    /// What the latest health check has said: 0 nothing, 1 passed, 2 failed.
+    last_check: AtomicU8,
     /// Since when it is left alone because of failures or health checks.
     out_since_ms: AtomicI64,
     pub(crate) selected_ms: AtomicI64,
@@ -130,6 +132,7 @@ impl State {
             checked_ms: AtomicI64::new(NEVER),
             ramp_ms: AtomicI64::new(NEVER),
             health: AtomicU8::new(0),
+            last_check: AtomicU8::new(0),
             out_since_ms: AtomicI64::new(NEVER),
             selected_ms: AtomicI64::new(NEVER),
             times: Times::default(),
@@ -158,6 +161,22 @@ impl State {
             Health::Checking => 2,
         };
         self.health.store(code, Relaxed);
+    }
+
+    /// Whether the latest health check was passed; `None` before the first one.
+    pub fn last_check(&self) -> Option<bool> {
+        match self.last_check.load(Relaxed) {
+            0 => None,
+            code => Some(code == 1),
+        }
+    }
+
+    /// A health check has ended.
+    pub(crate) fn note_check(&self, passed: bool) {
+        if !passed {
+            self.counters.check_fails.add(1);
+        }
+        self.last_check.store(if passed { 1 } else { 2 }, Relaxed);
     }
 
     /// Counts one connection more, unless there are `max`; zero is no limit.

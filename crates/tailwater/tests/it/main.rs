@@ -37,6 +37,7 @@ mod gunzip;
 mod gzip;
 mod gzip_static;
 mod headers;
+mod health_check;
 mod index;
 mod limit_conn;
 mod limit_req;

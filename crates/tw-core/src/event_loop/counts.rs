@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Weak;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use tw_base::{Counter, Limit, Whole};
@@ -31,7 +31,8 @@ pub struct Counts {
     pub stalls: Stalls,
     /// Panics of all threads.
     pub panics: Counter,
-    pub(super) next_id: AtomicU64,
+    /// The number that the last connection has got.
+    last_connection: AtomicU64,
     pub(super) tallies: Tallies,
     pub(super) accept_mutex: AcceptMutex,
     pub(super) siblings: Siblings,
@@ -40,6 +41,11 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// The number of a connection that begins, the first is 1.
+    pub fn next_connection(&self) -> u64 {
+        self.last_connection.fetch_add(1, Relaxed) + 1
+    }
+
     /// What each loop counts of its turns, by number. Read by scrapes only.
     pub fn loops(&self) -> Vec<Arc<LoopStats>> {
         self.loops.lock().clone()

@@ -47,6 +47,11 @@ impl Fields {
         Ok(fields)
     }
 
+    /// Whether `proxy_set_header` says something of this field.
+    pub(super) fn sets(&self, name: &[u8]) -> bool {
+        self.set.iter().any(|(set, _)| set.eq_ignore_ascii_case(name))
+    }
+
     /// Writes all fields.
     pub(super) fn write(
         &self,

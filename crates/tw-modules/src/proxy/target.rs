@@ -40,13 +40,13 @@ type Groups = Arc<std::collections::HashMap<Box<str>, Arc<Group>>>;
 pub(super) struct Fixed {
     /// The URL as written.
     pub(super) url: Box<[u8]>,
-    host: Box<[u8]>,
-    port: Box<[u8]>,
+    pub(super) host: Box<[u8]>,
+    pub(super) port: Box<[u8]>,
     /// The path in it, if there is one.
     path: Option<Box<[u8]>>,
     /// How much of the request's path it stands for.
     location: usize,
-    group: Arc<Group>,
+    pub(super) group: Arc<Group>,
 }
 
 /// The target of one request.
@@ -164,7 +164,7 @@ impl Target {
     }
 
     /// The target, if it does not depend on the request.
-    pub(super) fn fixed(&self) -> Option<&Fixed> {
+    pub(super) fn fixed(&self) -> Option<&Arc<Fixed>> {
         match self {
             Self::Fixed(fixed) => Some(fixed),
             Self::Variable { .. } => None,

@@ -8,6 +8,7 @@ use tw_conf::Span;
 use tw_core::config_thread::step_back;
 use tw_core::generation::Configuration;
 
+use super::gateway::health::GroupChecks;
 use super::plan::Plan;
 use super::route::{Locations, ServerNames};
 use crate::core::location::TempPath;
@@ -42,6 +43,8 @@ pub struct Config {
     pub servers: Box<[Server]>,
     /// The servers of each listening address, in the order of those.
     pub groups: Vec<ListenGroup>,
+    /// Groups whose servers are checked, and how.
+    pub health_checks: Vec<GroupChecks>,
     /// Slots of the request's variables.
     pub slots: Slots,
     /// Directories to make.

@@ -11,6 +11,7 @@ use tw_conf::Span;
 use tw_http::Method;
 
 use super::body::Body;
+use super::gateway::health::HealthCheck;
 use super::generation::PlanId;
 use super::request::Request;
 use super::route::Pattern;
@@ -173,6 +174,8 @@ pub struct Plan {
     pub(crate) adds_slash: bool,
     /// Whether something here mentions `$realpath_root`, which the disk must be asked for.
     pub(crate) uses_realpath_root: bool,
+    /// How the servers that requests are passed to are checked.
+    pub(crate) health_check: Option<Arc<HealthCheck>>,
     phases: [Vec<Box<dyn Handler>>; PHASES],
     header_filters: Vec<Box<dyn HeaderFilter>>,
     trailer_filters: Vec<Box<dyn TrailerFilter>>,
@@ -211,6 +214,7 @@ impl Plan {
             limit_except: None,
             adds_slash: false,
             uses_realpath_root: false,
+            health_check: None,
             phases: Default::default(),
             header_filters: Vec::new(),
             trailer_filters: Vec::new(),
@@ -269,6 +273,11 @@ impl Plan {
     /// directory: what answers in the location has paths below that slash.
     pub fn add_slash(&mut self) {
         self.adds_slash = true;
+    }
+
+    /// Has the servers checked that requests are passed to.
+    pub fn check_health(&mut self, check: Arc<HealthCheck>) {
+        self.health_check = Some(check);
     }
 
     /// Makes `handler` the only one of the content phase, as `return` or a proxy does.

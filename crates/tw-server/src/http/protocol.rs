@@ -16,6 +16,7 @@ use tw_upstream::Rng;
 use super::beside::Besides;
 use super::client::{Client, Scheme};
 use super::files::{FILES_MAX, FileTable};
+use super::gateway::health;
 use super::gateway::idle::Idle;
 use super::generation::{Config, Generation};
 use super::h1::{self, Conn};
@@ -106,6 +107,10 @@ impl Application for Http {
         let client = Client::new(id, Scheme::Http, peer, listen, home);
         client.debug(format_args!("accept: {}", client.peer()));
         h1::serve(Conn::new(client, Transport::Plain(socket)))
+    }
+
+    fn accompany(home: Rc<Loop>) -> impl Future<Output = ()> + 'static {
+        health::run(home)
     }
 
     fn sweep(&self, generation: &Generation) -> Duration {

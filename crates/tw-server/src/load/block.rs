@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::core::location::TempPath;
 use crate::core::server::ServerSettings;
 use crate::http::gateway::Group;
+use crate::http::gateway::health::Passing;
 use crate::http::route::{Pattern, ServerName};
 
 /// The block of `http` that is being resolved.
@@ -21,6 +22,8 @@ pub struct Block {
     pub(crate) upstreams: Arc<HashMap<Box<str>, Arc<Group>>>,
     /// Those that URLs have made.
     pub(crate) implicit: HashMap<Box<str>, Arc<Group>>,
+    /// Where requests go from here, as the module says that passes them on.
+    pub passing: Passing,
 }
 
 impl Block {

@@ -18,6 +18,7 @@ use crate::core::location::Location;
 use crate::core::server::ServerSettings;
 use crate::core::upstream::Upstream;
 use crate::http::Http;
+use crate::http::gateway::health::Passing;
 use crate::http::generation::{Given, ListenGroup, PlanId, Server, ServerId};
 use crate::http::plan::{self, Plan};
 use crate::http::route::{Locations, Pattern, ServerNames, Written};
@@ -130,6 +131,7 @@ fn resolve(
     table: &Table<Http>,
     cx: &mut Resolve<'_>,
 ) -> Result<Vec<Resolved>, ConfError> {
+    cx.block.passing = Passing::Nowhere;
     table.resolve(raws, outer, cx, |at, settings, block| {
         if at == CORE_SERVER && block.location.is_none() {
             block.server = Some(core(settings, CORE_SERVER));

@@ -114,6 +114,19 @@ pub(super) const METRICS: &[Metric] = &[
         read: |scrape, out| count(scrape, out, |counters| counters.check_fails.value()),
     },
     Metric {
+        name: "upstream_peer_last_check_passed",
+        kind: Kind::Gauge,
+        labels: PEER,
+        doc: "Whether the latest health check of it was passed: 1 or 0, nothing before the first one.",
+        read: |scrape, out| {
+            each(scrape, out, |peer, labels, out| {
+                if let Some(passed) = peer.state().last_check() {
+                    out.value(&labels, passed.into());
+                }
+            });
+        },
+    },
+    Metric {
         name: "upstream_peer_unhealthy_total",
         kind: Kind::Counter,
         labels: PEER,

@@ -76,6 +76,8 @@ enum Verbosity {
     AsLogsSay,
     /// Everything, in every log (`debug_connection`).
     Everything,
+    /// The same as the first, but nothing is louder than `info`.
+    Quiet,
 }
 
 impl Client {
@@ -83,6 +85,23 @@ impl Client {
     pub(crate) fn new(id: u64, scheme: Scheme, peer: Addr, listen: Rc<Addr>, home: Rc<Loop>) -> Rc<Self> {
         let is_debugged = home.generation().main.debug_connections.iter().any(|peers| peers.has(&peer));
         let verbosity = if is_debugged { Verbosity::Everything } else { Verbosity::AsLogsSay };
+        Self::make(id, scheme, peer, listen, home, verbosity)
+    }
+
+    /// Nobody: the server asks something of its own accord, again and again, and what is not as usual is no news.
+    pub(crate) fn nobody(home: Rc<Loop>) -> Rc<Self> {
+        let (id, nowhere) = (home.counts.next_connection(), Addr::Unix(None));
+        Self::make(id, Scheme::Http, nowhere.clone(), Rc::new(nowhere), home, Verbosity::Quiet)
+    }
+
+    fn make(
+        id: u64,
+        scheme: Scheme,
+        peer: Addr,
+        listen: Rc<Addr>,
+        home: Rc<Loop>,
+        verbosity: Verbosity,
+    ) -> Rc<Self> {
         Rc::new_cyclic(|client| Self {
             id,
             place: home.connections.enter(client.clone()),
@@ -150,6 +169,7 @@ impl Client {
     pub(crate) fn write(&self, log: &ErrorLog, level: Level, message: fmt::Arguments<'_>) {
         match self.verbosity {
             Verbosity::AsLogsSay => log.write(level, Some(self.id), message),
+            Verbosity::Quiet => log.write(level.max(Level::Info), Some(self.id), message),
             Verbosity::Everything => log.write_to_all(level, Some(self.id), message),
         }
     }

@@ -474,7 +474,8 @@ pub(super) fn read_bytes(home: &Loop, from: &Transport, max: usize) -> io::Resul
     }
 }
 
-fn connect_options(r: &Request, gateway: &Gateway) -> ConnectOptions {
+/// How connections are opened for `r`.
+pub(super) fn connect_options(r: &Request, gateway: &Gateway) -> ConnectOptions {
     let mut options = gateway.socket.clone();
     if let Bind::From { address, is_transparent } = &gateway.bind {
         let text = address.value(r);

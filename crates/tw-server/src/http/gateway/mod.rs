@@ -6,6 +6,7 @@
 //!            ▲                                                 codec ◄───┴─► body: pulled, or read ahead of a slow client
 //!            └──────────────── fault: the next peer ──────────────┘         tunnel: both ways, after an upgrade
 //! ```
+//! Beside requests, `health` asks peers whether they are well.
 
 mod answer;
 pub mod attempts;
@@ -14,6 +15,7 @@ mod body;
 pub mod codec;
 mod exchange;
 mod fault;
+pub mod health;
 pub mod idle;
 mod link;
 pub mod names;

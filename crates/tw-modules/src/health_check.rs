@@ -1,0 +1,228 @@
+//! `health_check` and `match`: the servers of a group are asked in their turn whether they are well (nginx:
+//! ngx_http_upstream_hc_module, of its commercial edition). Beside requests; the gateway makes the checks.
+
+mod expected;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, Setting, Word, record, units};
+use tw_core::module::Settings;
+use tw_server::http::Http;
+use tw_server::http::gateway::health::{self, CheckParams, Checkable, Criteria, HealthCheck, How, Passing};
+use tw_server::http::plan::Plan;
+use tw_server::load::Resolve;
+
+use expected::{Expected, RawExpected};
+
+/// As written.
+#[derive(Default)]
+pub(crate) struct Raw {
+    matches: Vec<RawExpected>,
+    check: Setting<RawCheck>,
+}
+
+/// `health_check` as written.
+struct RawCheck {
+    node: Node,
+    params: CheckParams,
+    kind: Kind,
+    uri: Option<Box<[u8]>>,
+    expected: Option<Word>,
+    port: Option<u16>,
+}
+
+/// `type=`
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Http,
+    Tcp,
+}
+
+/// The checks of one location.
+pub(crate) struct HealthChecks {
+    /// All `match` blocks by name.
+    matches: Arc<HashMap<Box<[u8]>, Arc<Expected>>>,
+    here: Option<Arc<HealthCheck>>,
+}
+
+impl Settings<Http> for HealthChecks {
+    type Raw = Raw;
+
+    const DIRECTIVES: &'static [Directive<Raw>] = &[
+        record::new(
+            "health_check",
+            "[interval=time] [jitter=time] [fails=number] [passes=number] [uri=uri] [mandatory [persistent]] [match=name] [port=number] [type=http|tcp]",
+            LOCATION,
+            Args::at_least(0),
+        )
+        .since("1.5.3")
+        .doc(
+            "Asks each server of the group every 5 seconds for /, unless said otherwise; one that fails gets no requests until \
+             it passes again. A location passes requests to an upstream with proxy_pass, and its settings hold for checks.",
+        )
+        .set(|raw, node, _| raw.check.set_with(node, read)),
+        record::new("match", "name { … }", HTTP, Args::exact(1).block())
+            .since("1.5.3")
+            .doc("What the answer to a health check must be like: status, header, body, require.")
+            .set(|raw, node, _| {
+                let expected = RawExpected::read(node)?;
+                if raw.matches.iter().any(|known| known.name == expected.name) {
+                    return Err(node.fail(format!("duplicate match \"{}\"", node.arg(0)?)));
+                }
+                raw.matches.push(expected);
+                Ok(())
+            }),
+    ];
+
+    fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        let matches = match outer {
+            Some(outer) => outer.matches.clone(),
+            None => {
+                let mut matches = HashMap::new();
+                for expected in raw.matches {
+                    let expected = expected.resolve(cx)?;
+                    matches.insert(expected.name.clone(), Arc::new(expected));
+                }
+                Arc::new(matches)
+            }
+        };
+        let here = raw.check.take().map(|check| check.resolve(&matches, cx).map(Arc::new)).transpose()?;
+        Ok(Self { matches, here })
+    }
+
+    fn are_shared(&self) -> bool {
+        self.here.is_none()
+    }
+
+    fn install(self: &Arc<Self>, plan: &mut Plan) {
+        if let Some(check) = &self.here {
+            plan.check_health(check.clone());
+        }
+    }
+}
+
+/// Reads `health_check`.
+fn read(node: &Node) -> Result<RawCheck, ConfError> {
+    let mut check = RawCheck {
+        node: node.clone(),
+        params: CheckParams::default(),
+        kind: Kind::Http,
+        uri: None,
+        expected: None,
+        port: None,
+    };
+    let params = &mut check.params;
+    for word in &node.args {
+        let invalid = || node.fail(format!("invalid parameter \"{word}\""));
+        let count = |value: &[u8]| {
+            let count = units::number(value).and_then(|n| u32::try_from(n).ok());
+            count.filter(|count| *count > 0).ok_or_else(invalid)
+        };
+        let millis = |value: &[u8]| units::msec(value).map(as_ms).ok_or_else(invalid);
+        if let Some(value) = word.param("interval") {
+            params.interval_ms = millis(value).ok().filter(|ms| *ms > 0).ok_or_else(invalid)?;
+        } else if let Some(value) = word.param("jitter") {
+            params.jitter_ms = millis(value)?;
+        } else if let Some(value) = word.param("fails") {
+            params.fails = count(value)?;
+        } else if let Some(value) = word.param("passes") {
+            params.passes = count(value)?;
+        } else if let Some(value) = word.param("uri") {
+            let uri = Some(value).filter(|uri| health::is_uri(uri)).ok_or_else(invalid)?;
+            check.uri = Some(uri.into());
+        } else if word.param("match").is_some_and(|name| !name.is_empty()) {
+            check.expected = Some(word.clone());
+        } else if let Some(value) = word.param("port") {
+            let port = count(value).ok().and_then(|port| u16::try_from(port).ok());
+            check.port = Some(port.ok_or_else(invalid)?);
+        } else if let Some(value) = word.param("type") {
+            check.kind = match value {
+                b"http" => Kind::Http,
+                b"tcp" => Kind::Tcp,
+                b"grpc" => return Err(node.fail("health checks of \"type=grpc\" are not supported")),
+                _ => return Err(invalid()),
+            };
+        } else if word.param("keepalive_time").is_some() {
+            return Err(node.fail("\"keepalive_time\" of \"health_check\" is not supported").hint(
+                "each check has a connection of its own, so that it also tells whether there can be one",
+            ));
+        } else {
+            match &*word.bytes {
+                b"mandatory" => params.mandatory = true,
+                b"persistent" => params.persistent = true,
+                _ => return Err(invalid()),
+            }
+        }
+    }
+    if params.persistent && !params.mandatory {
+        return Err(node.fail("\"persistent\" of \"health_check\" needs \"mandatory\""));
+    }
+    if check.kind == Kind::Tcp && (check.uri.is_some() || check.expected.is_some()) {
+        return Err(node
+            .fail("\"type=tcp\" of \"health_check\" has neither \"uri\" nor \"match\"")
+            .hint("it is passed by a server that takes the connection"));
+    }
+    Ok(check)
+}
+
+impl RawCheck {
+    fn resolve(
+        self,
+        matches: &HashMap<Box<[u8]>, Arc<Expected>>,
+        cx: &Resolve<'_>,
+    ) -> Result<HealthCheck, ConfError> {
+        let of = self.group(cx)?;
+        let how = match self.kind {
+            Kind::Tcp => How::Connect,
+            Kind::Http => {
+                let find = |word: Word| {
+                    let name = word.param("match").unwrap_or_default();
+                    let shown = String::from_utf8_lossy(name);
+                    let unknown = || ConfError::new(format!("unknown match \"{shown}\"")).at(word.span);
+                    let found: Arc<dyn Criteria> = matches.get(name).ok_or_else(unknown)?.clone();
+                    Ok(found)
+                };
+                let criteria = self.expected.map(find).transpose()?;
+                How::Ask { uri: self.uri.unwrap_or_else(|| b"/".as_slice().into()), criteria }
+            }
+        };
+        if self.params.mandatory {
+            of.group().peers.demand_checks();
+        }
+        Ok(HealthCheck { params: self.params, how, port: self.port, of })
+    }
+
+    /// The location, whose requests must go to a group.
+    fn group(&self, cx: &Resolve<'_>) -> Result<Arc<dyn Checkable>, ConfError> {
+        let fail = |message: String, hint: &str| Err(self.node.fail(message).hint(hint));
+        let of = match &cx.block.passing {
+            Passing::To(of) => of,
+            Passing::Nowhere => {
+                return fail(
+                    "there is nobody to check: no \"proxy_pass\" stands in this location".to_owned(),
+                    "it stands beside the \"proxy_pass\" to the group whose servers are checked",
+                );
+            }
+            Passing::Anywhere => {
+                return fail(
+                    "\"health_check\" needs a \"proxy_pass\" without variables".to_owned(),
+                    "in a location of its own, which may be \"internal\", it can name the group",
+                );
+            }
+        };
+        let name = of.group().peers.name();
+        if !cx.block.upstreams().contains_key(&**name) {
+            return fail(
+                format!("\"health_check\" needs a group: \"{name}\" in \"proxy_pass\" is no \"upstream\""),
+                "write an \"upstream\" block, also for one server",
+            );
+        }
+        Ok(of.clone())
+    }
+}
+
+fn as_ms(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,53 @@
+//! How the servers of `proxy_pass` are asked whether they are well: what a request of the location would have, without a
+//! client.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tw_core::session::Session as _;
+use tw_http::origin::{RequestWriter, WriteError};
+use tw_http::{Framing, Method, Version};
+use tw_server::http::gateway::codec::{Codec, http1::Http1};
+use tw_server::http::gateway::health::Checkable;
+use tw_server::http::gateway::{Gateway, Group};
+use tw_server::http::request::Request;
+
+use super::fields::Fields;
+use super::target::Fixed;
+use super::{HEAD_SIZE, Slots};
+
+/// A location as health checks know it.
+pub(super) struct Checked {
+    pub(super) gateway: Arc<Gateway>,
+    pub(super) to: Arc<Fixed>,
+    pub(super) fields: Arc<Fields>,
+    pub(super) version: Version,
+    pub(super) slots: Slots,
+}
+
+impl Checkable for Checked {
+    fn group(&self) -> &Arc<Group> {
+        &self.to.group
+    }
+
+    fn gateway(&self) -> &Arc<Gateway> {
+        &self.gateway
+    }
+
+    fn request(&self, r: &mut Request) -> Result<Bytes, WriteError> {
+        r.set_slot(self.slots.host, &self.to.host);
+        r.set_slot(self.slots.port, &self.to.port);
+        let mut head = Vec::with_capacity(HEAD_SIZE);
+        let mut writer = RequestWriter::begin(&mut head, b"GET", r.head.target(), self.version)?;
+        self.fields.write(r, &mut writer, Framing::None, false, &self.to.host)?;
+        if !self.fields.sets(b"Connection") {
+            writer.field(b"Connection", b"close")?;
+        }
+        writer.end();
+        Ok(head.into())
+    }
+
+    fn codec(&self) -> Box<dyn Codec> {
+        Box::new(Http1::new(Method::Get, self.gateway.buffer_size, false))
+    }
+}

@@ -1,0 +1,165 @@
+//! One health check: a connection of its own, one request, and a look at the answer. Every wait has an end.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tw_http::origin::WriteError;
+use tw_net::Addr;
+use tw_upstream::Peer;
+
+use super::{ANSWER_MAX, BODY_EXAMINED_MAX, HealthCheck, How, Located};
+use crate::event_loop::Loop;
+use crate::http::client::Client;
+use crate::http::entry;
+use crate::http::gateway::attempts::To;
+use crate::http::gateway::codec::Event;
+use crate::http::gateway::exchange::{READ_SIZE, connect_options, read_some};
+use crate::http::gateway::fault::{Fault, Stage};
+use crate::http::gateway::link::{Link, Read};
+use crate::http::request::Request;
+use crate::http::request_body::RequestBody;
+use crate::http::wire::Wire;
+
+/// Why a check has failed.
+#[derive(Debug)]
+pub(super) enum Why {
+    /// There is no answer.
+    Fault(Fault, Stage),
+    /// The request cannot be written.
+    Request(WriteError),
+    /// The answer is not what it must be.
+    Answer(String),
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fault(fault, stage) => write!(f, "{}", fault.line(*stage)),
+            Self::Request(error) => write!(f, "{error}"),
+            Self::Answer(what) => f.write_str(what),
+        }
+    }
+}
+
+/// Checks a peer.
+pub(super) async fn probe(home: &Rc<Loop>, at: &Located, peer: &Arc<Peer>) -> Result<(), Why> {
+    let mut r = request(home, at);
+    r.facts.upstream.begin(To::Peer(peer.clone()));
+    let outcome = ask(home, &mut r, &at.check, peer).await;
+    home.app.give_back(r);
+    outcome
+}
+
+/// A request of nobody: what is evaluated for a check is evaluated for it.
+fn request(home: &Rc<Loop>, at: &Located) -> Box<Request> {
+    let client = Client::nobody(home.clone());
+    let mut r = home.app.take_request();
+    r.bind(&client, Wire::Nobody);
+    r.begin();
+    (r.route.server, r.route.plan) = (at.server, at.plan);
+    r.body = RequestBody::absent();
+    let uri: &[u8] = match &at.check.how {
+        How::Ask { uri, .. } => uri,
+        How::Connect => b"/",
+    };
+    // It was looked at when the configuration was loaded.
+    let _ = super::head(&mut r.head, uri);
+    entry::take_over(&mut r);
+    r
+}
+
+async fn ask(home: &Rc<Loop>, r: &mut Request, check: &HealthCheck, peer: &Peer) -> Result<(), Why> {
+    let gateway = check.of.gateway();
+    let to = address(peer.addr(), check.port);
+    let options = connect_options(r, gateway);
+    let link = Link::connect(&to, &options, gateway.connect_timeout).await;
+    let link = link.map_err(|fault| Why::Fault(fault, Stage::Connecting))?;
+    let How::Ask { criteria, .. } = &check.how else { return Ok(()) };
+    let sent = check.of.request(r).map_err(Why::Request)?;
+    send(&link, sent, check).await.map_err(|fault| Why::Fault(fault, Stage::Sending))?;
+    // DIFF(nginx): all that is read has this time together, so that nobody can make a check last.
+    link.begin_reading(gateway.read_timeout);
+    let wants_body = criteria.as_ref().is_some_and(|criteria| criteria.wants_body());
+    let mut stage = Stage::ReadingHead;
+    let body = read(home, r, &link, check, wants_body, &mut stage).await;
+    let body = body.map_err(|fault| Why::Fault(fault, stage))?;
+    let status = r.facts.upstream.answer.status;
+    if let Some(attempt) = r.facts.upstream.current() {
+        attempt.status = status;
+        (attempt.sent, attempt.received) = (link.sent.get(), link.received.get());
+        attempt.end();
+    }
+    let fault = match criteria {
+        Some(criteria) => criteria.fault(r, &body),
+        None => (!(200..400).contains(&status)).then(|| format!("status {status}")),
+    };
+    fault.map_or(Ok(()), |fault| Err(Why::Answer(fault)))
+}
+
+/// Where a check of the peer at `addr` goes. A path has no port.
+fn address(addr: &Addr, port: Option<u16>) -> Addr {
+    match (addr, port) {
+        (Addr::Inet(addr), Some(port)) => Addr::Inet((addr.ip(), port).into()),
+        _ => addr.clone(),
+    }
+}
+
+async fn send(link: &Link, mut bytes: Bytes, check: &HealthCheck) -> Result<(), Fault> {
+    loop {
+        let written = link.write_now(&bytes)?;
+        if written == bytes.len() {
+            return Ok(());
+        }
+        bytes = bytes.slice(written..);
+        link.writable(check.of.gateway().send_timeout).await?;
+    }
+}
+
+/// Reads the head into the answer of `r`, and of the body what is looked at; `stage` says what is being read.
+async fn read(
+    home: &Rc<Loop>,
+    r: &mut Request,
+    link: &Link,
+    check: &HealthCheck,
+    wants_body: bool,
+    stage: &mut Stage,
+) -> Result<Vec<u8>, Fault> {
+    let mut codec = check.of.codec();
+    let mut body = Vec::new();
+    loop {
+        let (read, mut input) = read_some(home, link, READ_SIZE)?;
+        match read {
+            Read::Some => {}
+            Read::Nothing => {
+                poll_fn(|cx| link.poll_readable(cx)).await?;
+                continue;
+            }
+            Read::Closed => {
+                codec.closed()?;
+                return Ok(body);
+            }
+        }
+        loop {
+            match codec.read(&mut input, &mut r.facts.upstream.answer)? {
+                Event::NeedMore => break,
+                Event::Interim => {}
+                Event::Head if !wants_body => return Ok(body),
+                Event::Head => *stage = Stage::ReadingBody,
+                Event::Body(piece) => {
+                    let room = BODY_EXAMINED_MAX - body.len();
+                    body.extend_from_slice(&piece[..piece.len().min(room)]);
+                    if body.len() == BODY_EXAMINED_MAX {
+                        return Ok(body);
+                    }
+                }
+                Event::End => return Ok(body),
+            }
+        }
+        if link.received.get() > ANSWER_MAX {
+            return Err(Fault::Invalid("upstream sent too large an answer".into()));
+        }
+    }
+}
