@@ -15,15 +15,17 @@ use tw_upstream::{Attempt as Looking, Key, Lease, Outcome as End, Verdict, Wants
 
 use super::answer;
 use super::attempts::To;
+use super::bind::{Bind, bind_address};
 use super::codec::{Codec, Event, Framing};
 use super::fault::{Fault, Stage};
 use super::idle::{KeepAlive, Owner};
 use super::link::{Link, Read};
 use super::resolve::{self, Names};
 use super::sending::{Outgoing, Sending, Unsent};
-use super::settings::{Bind, Gateway, Next, bind_address};
+use super::settings::Gateway;
 use super::sticky::{self, Belonging, Learning, Sticky};
 use super::waiting::{self, Queue};
+use super::words::Next;
 use crate::core::location::Resolving;
 use crate::core::upstream::StateFile;
 use crate::event_loop::Loop;

@@ -7,7 +7,7 @@ use std::io;
 use tw_base::Errno;
 use tw_log::Level;
 
-use super::settings::Next;
+use super::words::Next;
 
 /// Why an attempt has failed.
 #[derive(Debug)]

@@ -11,8 +11,10 @@
 mod answer;
 pub mod attempts;
 mod backlog;
+pub mod bind;
 mod body;
 pub mod codec;
+pub mod directives;
 mod exchange;
 mod fault;
 pub mod health;
@@ -27,6 +29,7 @@ pub mod sticky;
 pub mod store;
 mod tunnel;
 pub mod waiting;
+pub mod words;
 
 pub use exchange::{Group, Order, Passed, Rewrite, pass};
 pub use fault::{Fault, Stage};

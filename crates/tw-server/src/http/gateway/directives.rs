@@ -1,0 +1,221 @@
+//! The directives that every gateway has, and their limits: written once, for any prefix.
+
+use tw_conf::{ConfError, Node, Word};
+
+/// The limits of the directives with a prefix.
+#[macro_export]
+macro_rules! gateway_limits {
+    ($prefix:literal) => {
+        &[
+            tw_base::Limit::directive(
+                concat!($prefix, "buffer_size"),
+                "Bytes of the head of a response",
+                "502",
+            ),
+            tw_base::Limit::directive(
+                concat!($prefix, "buffers"),
+                "Bytes of a response's body in memory",
+                "the rest goes to a temporary file, or waits",
+            ),
+            tw_base::Limit::directive(
+                concat!($prefix, "max_temp_file_size"),
+                "Bytes of a response's body in a temporary file",
+                "the upstream server waits",
+            ),
+            tw_base::Limit::directive(
+                concat!($prefix, "connect_timeout"),
+                "Time until a connection is there",
+                "the next server, or 504",
+            ),
+            tw_base::Limit::directive(
+                concat!($prefix, "send_timeout"),
+                "Time between two writes of a request",
+                "the next server, or 504",
+            ),
+            tw_base::Limit::directive(
+                concat!($prefix, "read_timeout"),
+                "Time between two reads of a response",
+                "the next server, or 504",
+            ),
+            tw_base::Limit::directive(
+                concat!($prefix, "next_upstream_tries"),
+                "Servers that one request is sent to",
+                "the last one's answer",
+            ),
+        ]
+    };
+}
+
+/// The records of the directives that every gateway has, with a prefix.
+#[macro_export]
+macro_rules! gateway_directives {
+    ($prefix:literal) => {{
+        use tw_conf::{Args, HTTP, LOCATION, SERVER, record};
+        use $crate::http::gateway::bind::read_bind;
+        use $crate::http::gateway::directives::read_rate;
+        use $crate::http::gateway::settings::HasGateway;
+        use $crate::http::gateway::words::{Ignored, Next};
+        const ALL: u32 = HTTP | SERVER | LOCATION;
+        &[
+            record::time(concat!($prefix, "connect_timeout"), ALL)
+                .default("60s")
+                .doc("Time until a connection to an upstream server is there.")
+                .set(|raw, node, _| raw.gateway().connect_timeout.set_msec(node)),
+            record::time(concat!($prefix, "send_timeout"), ALL)
+                .default("60s")
+                .doc("Time between two writes of a request to an upstream server.")
+                .set(|raw, node, _| raw.gateway().send_timeout.set_msec(node)),
+            record::time(concat!($prefix, "read_timeout"), ALL)
+                .default("60s")
+                .doc("Time between two reads of a response of an upstream server.")
+                .set(|raw, node, _| raw.gateway().read_timeout.set_msec(node)),
+            record::new(
+                concat!($prefix, "next_upstream"),
+                "error | timeout | denied | invalid_header | http_500 | http_502 | http_503 | http_504 | http_403 | http_404 | http_429 | non_idempotent | off …",
+                ALL,
+                Args::at_least(1),
+            )
+            .default("error timeout")
+            .doc("After which failures a request goes to the next server.")
+            .set(|raw, node, cx| raw.gateway().next.add_bits(node, Next::WORDS, cx)),
+            record::number(concat!($prefix, "next_upstream_tries"), ALL)
+                .default("0")
+                .since("1.7.5")
+                .doc("Servers that a request is sent to at most; 0 means all.")
+                .set(|raw, node, _| raw.gateway().next_tries.set_number(node)),
+            record::time(concat!($prefix, "next_upstream_timeout"), ALL)
+                .default("0")
+                .since("1.7.5")
+                .doc("Time in which a request may go to a next server; 0 means no limit.")
+                .set(|raw, node, _| raw.gateway().next_timeout.set_msec(node)),
+            record::size(concat!($prefix, "buffer_size"), ALL)
+                .default("4k|8k")
+                .doc("Bytes of the head of a response.")
+                .set(|raw, node, _| raw.gateway().buffer_size.set_size(node)),
+            record::buffers(concat!($prefix, "buffers"), ALL)
+                .default("8 4k|8k")
+                .doc("What is kept of the body of a response in memory while the client is slower than the upstream server.")
+                .set(|raw, node, _| raw.gateway().buffers.set_buffers(node)),
+            record::size(concat!($prefix, "busy_buffers_size"), ALL)
+                .default("8k|16k")
+                .doc("Checked as nginx does, and without effect: what the client has not taken yet is not held in buffers of its own.")
+                .set(|raw, node, _| raw.gateway().busy_buffers_size.set_size(node)),
+            record::size(concat!($prefix, "max_temp_file_size"), ALL)
+                .default("1024m")
+                .doc("Bytes of the body of a response in a temporary file; 0 means none.")
+                .set(|raw, node, _| raw.gateway().max_temp_file_size.set_offset(node)),
+            record::size(concat!($prefix, "temp_file_write_size"), ALL)
+                .default("8k|16k")
+                .doc("Checked as nginx does, and without effect: what is in memory is written at once.")
+                .set(|raw, node, _| raw.gateway().temp_file_write_size.set_size(node)),
+            record::new(concat!($prefix, "temp_path"), "path [level1 [level2 [level3]]]", ALL, Args::range(1, 4))
+                .doc("Directory of temporary files of responses.")
+                .set(|raw, node, cx| {
+                    let path = $crate::core::location::TempPath::parse(node, cx)?;
+                    raw.gateway().temp_path.set_once(node, path)
+                }),
+            record::flag(concat!($prefix, "buffering"), ALL)
+                .default("on")
+                .doc("Whether a response is read ahead of a slow client.")
+                .set(|raw, node, _| raw.gateway().buffering.set_flag(node)),
+            record::flag(concat!($prefix, "request_buffering"), ALL)
+                .default("on")
+                .since("1.7.11")
+                .doc("Whether the body of a request is read before an upstream server is asked.")
+                .set(|raw, node, _| raw.gateway().request_buffering.set_flag(node)),
+            record::flag(concat!($prefix, "pass_request_headers"), ALL)
+                .default("on")
+                .doc("Whether fields of the request are passed on.")
+                .set(|raw, node, _| raw.gateway().pass_request_headers.set_flag(node)),
+            record::flag(concat!($prefix, "pass_request_body"), ALL)
+                .default("on")
+                .doc("Whether the body of the request is passed on.")
+                .set(|raw, node, _| raw.gateway().pass_request_body.set_flag(node)),
+            record::flag(concat!($prefix, "intercept_errors"), ALL)
+                .default("off")
+                .doc("Whether error_page applies to the statuses of upstream servers.")
+                .set(|raw, node, _| raw.gateway().intercept_errors.set_flag(node)),
+            record::flag(concat!($prefix, "ignore_client_abort"), ALL)
+                .default("off")
+                .doc("Whether a request goes on when its client has gone.")
+                .set(|raw, node, _| raw.gateway().ignore_client_abort.set_flag(node)),
+            record::flag(concat!($prefix, "force_ranges"), ALL)
+                .default("off")
+                .since("1.7.7")
+                .doc("Whether ranges are answered whatever the upstream server says.")
+                .set(|raw, node, _| raw.gateway().force_ranges.set_flag(node)),
+            record::new(concat!($prefix, "ignore_headers"), "field …", ALL, Args::at_least(1))
+                .doc("Fields of responses that have no meaning here.")
+                .set(|raw, node, cx| raw.gateway().ignored.add_bits(node, Ignored::WORDS, cx)),
+            record::new(concat!($prefix, "hide_header"), "field", ALL, Args::exact(1))
+                .doc("A field of responses that is not passed on.")
+                .set(|raw, node, _| {
+                    let name = node.arg(0)?.bytes.to_ascii_lowercase();
+                    raw.gateway().hide.push(node, name.into());
+                    Ok(())
+                }),
+            record::new(concat!($prefix, "pass_header"), "field", ALL, Args::exact(1))
+                .doc("A field of responses that is passed on although it usually is not.")
+                .set(|raw, node, _| {
+                    let name = node.arg(0)?.bytes.to_ascii_lowercase();
+                    raw.gateway().pass.push(node, name.into());
+                    Ok(())
+                }),
+            record::new(concat!($prefix, "limit_rate"), "rate", ALL, Args::exact(1))
+                .default("0")
+                .since("1.7.7")
+                .doc("Bytes per second that are read of a response; may hold variables. 0 means no limit.")
+                .set(|raw, node, _| {
+                    let word = read_rate(node)?;
+                    raw.gateway().limit_rate.set_once(node, word)
+                }),
+            record::new(concat!($prefix, "store"), "on | off | path", ALL, Args::exact(1))
+                .default("off")
+                .doc("Whether a copy of a response becomes a file, and which one; may hold variables.")
+                .set(|raw, node, _| {
+                    let store = $crate::http::gateway::store::RawStore::read(node)?;
+                    raw.gateway().store.set_once(node, store)
+                }),
+            record::new(concat!($prefix, "store_access"), "users:permissions …", ALL, Args::range(1, 3))
+                .default("user:rw")
+                .doc("Permissions of such files.")
+                .set(|raw, node, _| raw.gateway().store_access.set_with(node, $crate::core::permissions::read)),
+            record::new(concat!($prefix, "bind"), "address [transparent] | off", ALL, Args::range(1, 2))
+                .since("0.8.22")
+                .doc("Where connections to upstream servers come from; may hold variables.")
+                .set(|raw, node, _| {
+                    let bind = read_bind(node)?;
+                    raw.gateway().bind.set_once(node, bind)
+                }),
+            record::flag(concat!($prefix, "socket_keepalive"), ALL)
+                .default("off")
+                .since("1.15.6")
+                .doc("Sets SO_KEEPALIVE on connections to upstream servers.")
+                .set(|raw, node, _| raw.gateway().socket_keepalive.set_flag(node)),
+            record::size(concat!($prefix, "socket_rcvbuf"), ALL)
+                .since("1.31.3")
+                .doc("Sets SO_RCVBUF on connections to upstream servers.")
+                .set(|raw, node, _| raw.gateway().socket_rcvbuf.set_size(node)),
+            record::size(concat!($prefix, "socket_sndbuf"), ALL)
+                .since("1.31.3")
+                .doc("Sets SO_SNDBUF on connections to upstream servers.")
+                .set(|raw, node, _| raw.gateway().socket_sndbuf.set_size(node)),
+            record::new(concat!($prefix, "allow_upstream"), "string …", ALL, Args::at_least(1))
+                .since("1.29.3")
+                .doc("When a server is asked: if no string is empty or 0.")
+                .set(|raw, node, _| {
+                    node.args.iter().for_each(|word| raw.gateway().allow.push(node, word.clone()));
+                    Ok(())
+                }),
+        ]
+    }};
+}
+
+/// Reads a rate, which may hold variables: checked now if it does not.
+pub fn read_rate(node: &Node) -> Result<Word, ConfError> {
+    let word = node.arg(0)?;
+    if !word.bytes.contains(&b'$') && word.size().is_none() {
+        return Err(node.error("invalid value"));
+    }
+    Ok(word.clone())
+}

@@ -1,0 +1,106 @@
+//! Words of `proxy_next_upstream` and `proxy_ignore_headers`, as bits.
+
+/// When a request goes to the next server: words of `proxy_next_upstream`, and what happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Next(pub(super) u32);
+
+impl Next {
+    /// Nothing.
+    pub const NONE: Self = Self(0);
+    /// `error`
+    pub const ERROR: Self = Self(1);
+    /// `timeout`
+    pub const TIMEOUT: Self = Self(1 << 1);
+    /// `invalid_header`
+    pub const INVALID_HEADER: Self = Self(1 << 2);
+    /// `non_idempotent`
+    pub const NON_IDEMPOTENT: Self = Self(1 << 3);
+    /// `denied`
+    pub const DENIED: Self = Self(1 << 4);
+    const STATUSES: [(u16, Self); 7] = [
+        (500, Self(1 << 8)),
+        (502, Self(1 << 9)),
+        (503, Self(1 << 10)),
+        (504, Self(1 << 11)),
+        (403, Self(1 << 12)),
+        (404, Self(1 << 13)),
+        (429, Self(1 << 14)),
+    ];
+
+    /// What words mean; `off` is nothing.
+    pub const WORDS: &'static [(&'static str, u32)] = &[
+        ("error", Self::ERROR.0),
+        ("timeout", Self::TIMEOUT.0),
+        ("invalid_header", Self::INVALID_HEADER.0),
+        ("non_idempotent", Self::NON_IDEMPOTENT.0),
+        ("denied", Self::DENIED.0),
+        ("http_500", Self::STATUSES[0].1.0),
+        ("http_502", Self::STATUSES[1].1.0),
+        ("http_503", Self::STATUSES[2].1.0),
+        ("http_504", Self::STATUSES[3].1.0),
+        ("http_403", Self::STATUSES[4].1.0),
+        ("http_404", Self::STATUSES[5].1.0),
+        ("http_429", Self::STATUSES[6].1.0),
+        ("off", Self::OFF),
+    ];
+    pub(super) const OFF: u32 = 1 << 31;
+
+    /// The word for a status; nothing for others.
+    pub fn of_status(status: u16) -> Self {
+        Self::STATUSES.iter().find(|(known, _)| *known == status).map_or(Self::NONE, |(_, next)| *next)
+    }
+
+    /// Whether all of `what` is in it, and it is something.
+    pub fn has(self, what: Self) -> bool {
+        what != Self::NONE && self.0 & what.0 == what.0
+    }
+
+    /// Both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// Fields of a response that have a meaning here, and are ignored where `proxy_ignore_headers` says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Ignored(pub(super) u32);
+
+impl Ignored {
+    /// `X-Accel-Redirect`
+    pub const REDIRECT: Self = Self(1);
+    /// `X-Accel-Expires`
+    pub const EXPIRES_HERE: Self = Self(1 << 1);
+    /// `Expires`
+    pub const EXPIRES: Self = Self(1 << 2);
+    /// `Cache-Control`
+    pub const CACHE_CONTROL: Self = Self(1 << 3);
+    /// `Set-Cookie`
+    pub const SET_COOKIE: Self = Self(1 << 4);
+    /// `X-Accel-Limit-Rate`
+    pub const LIMIT_RATE: Self = Self(1 << 5);
+    /// `X-Accel-Buffering`
+    pub const BUFFERING: Self = Self(1 << 6);
+    /// `X-Accel-Charset`
+    pub const CHARSET: Self = Self(1 << 7);
+    /// `Vary`
+    pub const VARY: Self = Self(1 << 8);
+
+    /// The names.
+    pub const WORDS: &'static [(&'static str, u32)] = &[
+        ("X-Accel-Redirect", Self::REDIRECT.0),
+        ("X-Accel-Expires", Self::EXPIRES_HERE.0),
+        ("X-Accel-Limit-Rate", Self::LIMIT_RATE.0),
+        ("X-Accel-Buffering", Self::BUFFERING.0),
+        ("X-Accel-Charset", Self::CHARSET.0),
+        ("Expires", Self::EXPIRES.0),
+        ("Cache-Control", Self::CACHE_CONTROL.0),
+        ("Set-Cookie", Self::SET_COOKIE.0),
+        ("Vary", Self::VARY.0),
+    ];
+
+    /// Whether this one is.
+    pub fn has(self, field: Self) -> bool {
+        self.0 & field.0 != 0
+    }
+}
