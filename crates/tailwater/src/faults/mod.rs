@@ -204,9 +204,9 @@ impl Keeper {
         if hanging.is_empty() {
             return;
         }
-        // At once: names can wait.
-        let first: Vec<_> = hanging.iter().map(|hanging| hanging.thread).collect();
-        let all = threads::look(&first);
+        // At once: names can wait, and the others.
+        let ids: Vec<_> = hanging.iter().map(|hanging| hanging.thread).collect();
+        let first = threads::look(&ids);
         let log = self.common.log();
         for Hanging { index, stood, subject, operation, .. } in &hanging {
             let subject = subject.map(|subject| format!(" in {subject}")).unwrap_or_default();
@@ -217,9 +217,15 @@ impl Keeper {
                 "event loop of worker {index} has not turned for {stood:.1} s{subject}{operation}"
             );
         }
-        for line in self.symbols.with(|names| threads::lines(all, names)) {
-            tw_log::alert!(log, "{line}");
-        }
+        self.symbols.with(|names| {
+            // On a machine so busy that a loop hangs, the others may take long to tell.
+            for line in threads::lines(first, names) {
+                tw_log::alert!(log, "{line}");
+            }
+            for line in threads::lines(threads::look(&threads::others(&ids)), names) {
+                tw_log::alert!(log, "{line}");
+            }
+        });
         if settings.is_some_and(|settings| settings.then == WhenHanging::Restart) {
             tw_log::alert!(log, "an event loop hangs, exiting");
             self.end(HANGING);

@@ -6,11 +6,12 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::sync::OnceLock;
 
 use addr2line::Context;
 use addr2line::gimli::{DW_LANG_Rust, DwarfSections, EndianSlice, NativeEndian, SectionId};
-use object::read::ReadCache;
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object as _, ObjectSection as _, SymbolMap, SymbolMapName};
 use tw_sys::stack::{self, Origin};
@@ -71,8 +72,8 @@ impl Symbols {
         let program = self.program.as_ref();
         let nothing = || Names { program, base: 0, lines: None, symbols: SymbolMap::new(Vec::new()) };
         let Some(file) = &self.file else { return f(&nothing()) };
-        let cache = ReadCache::new(file);
-        let Ok(elf) = ElfFile64::<Endianness, _>::parse(&cache) else { return f(&nothing()) };
+        let Ok(bytes) = whole(file) else { return f(&nothing()) };
+        let Ok(elf) = ElfFile64::<Endianness>::parse(&*bytes) else { return f(&nothing()) };
         let section = |id: SectionId| -> Result<Cow<'_, [u8]>, object::Error> {
             elf.section_by_name(id.name())
                 .map_or(Ok(Cow::Borrowed(&[])), |section| section.uncompressed_data())
@@ -86,6 +87,14 @@ impl Symbols {
             symbols: elf.symbol_map(),
         })
     }
+}
+
+/// The bytes of a file.
+fn whole(file: &File) -> io::Result<Vec<u8>> {
+    let size = file.metadata()?.len();
+    let mut bytes = vec![0; usize::try_from(size).map_err(io::Error::other)?];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
 }
 
 impl Names<'_> {

@@ -34,9 +34,9 @@ struct Alike {
     stack: String,
 }
 
-/// Looks at every thread but the calling one; at `first` first.
-pub(super) fn look(first: &[i32]) -> Vec<Thread> {
-    others(first).into_iter().map(Thread::look).collect()
+/// Looks at threads, one after the other.
+pub(super) fn look(ids: &[i32]) -> Vec<Thread> {
+    ids.iter().copied().map(Thread::look).collect()
 }
 
 /// A line for each thread; those that do the same share one.
@@ -63,15 +63,12 @@ pub(super) fn lines(threads: Vec<Thread>, names: &Names<'_>) -> Vec<String> {
     alike.iter().map(ToString::to_string).collect()
 }
 
-/// The threads of this process without the calling one. Without `/proc` those that are known.
-fn others(first: &[i32]) -> Vec<i32> {
+/// The threads of this process without `these` and the calling one; none without `/proc`.
+pub(super) fn others(these: &[i32]) -> Vec<i32> {
     let me = rustix::thread::gettid().as_raw_nonzero().get();
-    let mut ids = first.to_vec();
     let tasks = fs::read_dir(TASKS).into_iter().flatten().flatten();
-    let listed = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok());
-    let rest: Vec<i32> = listed.filter(|id| *id != me && !first.contains(id)).collect();
-    ids.extend(rest);
-    ids
+    let ids = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok());
+    ids.filter(|id| *id != me && !these.contains(id)).collect()
 }
 
 impl Thread {
