@@ -141,6 +141,11 @@ impl OriginHead {
         *self = OriginHead::new();
     }
 
+    /// Bytes of memory it keeps for heads to come, that of the table of fields aside.
+    pub fn capacity(&self) -> usize {
+        self.buf.capacity()
+    }
+
     /// The buffer with room for at least `n` more bytes behind its end; append what the origin sent, nothing else.
     pub fn spare(&mut self, n: usize) -> &mut Vec<u8> {
         self.buf.reserve(n);

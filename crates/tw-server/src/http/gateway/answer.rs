@@ -21,7 +21,7 @@ use crate::http::plan::Outcome;
 use crate::http::request::{Conditions, Ranges, Request};
 
 /// Answers the client with what an upstream server has said.
-pub(super) async fn respond<C: Codec>(
+pub(super) fn respond<C: Codec>(
     r: &mut Request,
     gateway: &Gateway,
     rewrite: &dyn Rewrite,

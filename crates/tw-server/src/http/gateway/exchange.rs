@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, ready};
@@ -137,11 +138,12 @@ pub async fn pass<C: Codec + Clone>(r: &mut Request, order: Order<'_, C>) -> Out
         Ok(seek(r, &order).await)
     } else {
         let wire = r.wire().clone();
-        wire.unless_gone(seek(r, &order)).await
+        // By reference: who waits has it once.
+        wire.unless_gone(pin!(seek(r, &order))).await
     };
     sticky::set_cookie(r);
     match sought {
-        Ok(Ok(exchange)) => answer::respond(r, order.gateway, order.rewrite, exchange).await,
+        Ok(Ok(exchange)) => answer::respond(r, order.gateway, order.rewrite, exchange),
         Ok(Err(status)) => Outcome::Status(status),
         Err(gone) => {
             if let Some(attempt) = r.facts.upstream.current() {
@@ -157,17 +159,7 @@ pub async fn pass<C: Codec + Clone>(r: &mut Request, order: Order<'_, C>) -> Out
 async fn seek<C: Codec + Clone>(r: &mut Request, order: &Order<'_, C>) -> Result<Exchange<C>, u16> {
     let began = tw_rt::clock::now();
     if order.group.peers.has_names() {
-        let own = order.group.resolving.as_ref();
-        let resolving = own.unwrap_or(&r.plan().core.resolving).clone();
-        if let Err(fault) = resolve::ready(&order.group.names, &order.group.peers, &resolving).await {
-            r.facts.upstream.begin(To::Nobody(order.group.peers.name().clone()), None);
-            if let Some(attempt) = r.facts.upstream.current() {
-                attempt.end();
-                attempt.status = fault.status();
-            }
-            r.log(Level::Error, format_args!("{}", fault.line(Stage::Connecting)));
-            return Err(fault.status());
-        }
+        Box::pin(name(r, order)).await?;
     }
     let mut looking = begin(r, order);
     let sticky = order.group.sticky.as_ref();
@@ -212,6 +204,22 @@ async fn seek<C: Codec + Clone>(r: &mut Request, order: &Order<'_, C>) -> Result
             return Err(fault.status());
         }
     }
+}
+
+/// Sees to it that servers with names have addresses.
+async fn name<C>(r: &mut Request, order: &Order<'_, C>) -> Result<(), u16> {
+    let own = order.group.resolving.as_ref();
+    let resolving = own.unwrap_or(&r.plan().core.resolving).clone();
+    let Err(fault) = resolve::ready(&order.group.names, &order.group.peers, &resolving).await else {
+        return Ok(());
+    };
+    r.facts.upstream.begin(To::Nobody(order.group.peers.name().clone()), None);
+    if let Some(attempt) = r.facts.upstream.current() {
+        attempt.end();
+        attempt.status = fault.status();
+    }
+    r.log(Level::Error, format_args!("{}", fault.line(Stage::Connecting)));
+    Err(fault.status())
 }
 
 /// Begins to look for a server.
@@ -312,7 +320,8 @@ async fn ask<C: Codec + Clone>(
         Some(link) => link,
         None => {
             let options = connect_options(r, gateway);
-            match Link::connect(lease.peer().addr(), &options, gateway.connect_timeout).await {
+            // Apart: most requests find a connection, and are smaller without what this needs.
+            match Box::pin(Link::connect(lease.peer().addr(), &options, gateway.connect_timeout)).await {
                 Ok(link) => Rc::new(link),
                 Err(fault) => {
                     return Err(Failed::Upstream {

@@ -84,7 +84,8 @@ impl Returned {
 /// A request that is being sent.
 pub(super) struct Sending {
     future: Option<LocalFuture<'static, Result<(), Unsent>>>,
-    body: Rc<RefCell<Option<Returned>>>,
+    /// Where the body comes back to, if there is one.
+    body: Option<Rc<RefCell<Option<Returned>>>>,
 }
 
 impl Sending {
@@ -93,17 +94,20 @@ impl Sending {
     /// # Errors
     /// The server does not take it.
     pub(super) fn begin(link: &Rc<Link>, mut outgoing: Outgoing) -> Result<Self, Fault> {
-        let has_body = !matches!(outgoing.body, Source::None);
-        let home = Rc::new(RefCell::new(None));
-        if !has_body {
-            let written = link.write_now(&outgoing.head)?;
-            if written == outgoing.head.len() {
-                return Ok(Self { future: None, body: home });
+        let (home, lent) = match std::mem::take(&mut outgoing.body) {
+            Source::None => {
+                let written = link.write_now(&outgoing.head)?;
+                if written == outgoing.head.len() {
+                    return Ok(Self { future: None, body: None });
+                }
+                outgoing.head.advance(written);
+                (None, None)
             }
-            outgoing.head.advance(written);
-        }
-        let body = std::mem::take(&mut outgoing.body);
-        let lent = has_body.then(|| Lent { body, seen: Vec::new(), home: home.clone() });
+            body => {
+                let home = Rc::default();
+                (Some(Rc::clone(&home)), Some(Lent { body, seen: Vec::new(), home }))
+            }
+        };
         Ok(Self { future: Some(Box::pin(send(link.clone(), outgoing, lent))), body: home })
     }
 
@@ -124,13 +128,13 @@ impl Sending {
 
     /// The body, if all of it was sent and nobody has it back yet.
     pub(super) fn returned(&mut self) -> Option<Returned> {
-        if self.is_done() { self.body.take() } else { None }
+        if self.is_done() { self.body.as_ref()?.take() } else { None }
     }
 
     /// Ends it, and gives the body back with what was not taken of it.
     pub(super) fn end(mut self) -> Option<Returned> {
         self.future = None;
-        self.body.take()
+        self.body?.take()
     }
 }
 

@@ -33,7 +33,7 @@ pub(super) async fn select(
     let (Err(_), Some(queue)) = (&found, group.queue) else { return (found, None) };
     let Some(place) = group.peers.wait(queue.most) else { return (Err(Fault::QueueFull), None) };
     let began = tw_rt::clock::now();
-    let found = wait(group, queue, place, || select(looking)).await;
+    let found = Box::pin(wait(group, queue, place, || select(looking))).await;
     (found, Some(tw_rt::clock::now().saturating_duration_since(began)))
 }
 

@@ -1,5 +1,7 @@
 //! HTTP/1 as an upstream server speaks it (RFC 9112).
 
+use std::cell::Cell;
+
 use bytes::Bytes;
 use tw_http::fields::{Name, Value};
 use tw_http::head::Progress;
@@ -9,6 +11,14 @@ use tw_http::{Method, status};
 use super::{Answer, Codec, Event};
 use crate::http::gateway::fault::Fault;
 
+/// What a head that nobody reads may keep of memory, so that it is not allocated for each response.
+const SPARE_SIZE_MAX: usize = 16 << 10;
+
+thread_local! {
+    /// A head is read in one go unless the server is slow: a loop seldom needs two.
+    static SPARE: Cell<Option<Box<OriginHead>>> = const { Cell::new(None) };
+}
+
 /// Reads one response.
 pub struct Http1 {
     /// The method of the request as it was sent.
@@ -16,8 +26,8 @@ pub struct Http1 {
     limits: OriginLimits,
     /// Whether fields behind the body are kept.
     keeps_trailers: bool,
-    /// Apart, because what reads is handed on and a head is large.
-    head: Box<OriginHead>,
+    /// While it comes.
+    head: Option<Box<OriginHead>>,
     body: Option<BodyDecoder>,
     framing: ResponseFraming,
     keeps_alive: bool,
@@ -30,7 +40,7 @@ impl Http1 {
             method,
             limits: OriginLimits::of_size(head_size),
             keeps_trailers,
-            head: Box::new(OriginHead::new()),
+            head: None,
             body: None,
             framing: ResponseFraming::None,
             keeps_alive: false,
@@ -38,42 +48,49 @@ impl Http1 {
     }
 
     fn head(&mut self, input: &mut Bytes, answer: &mut Answer) -> Result<Event, Fault> {
+        let head = self.head.get_or_insert_with(|| SPARE.take().unwrap_or_default());
         loop {
-            match self.head.feed(input, &self.limits) {
-                Err(error) => return Err(Fault::Invalid(self.head.error_text(error).to_string().into())),
+            match head.feed(input, &self.limits) {
+                Err(error) => return Err(Fault::Invalid(head.error_text(error).to_string().into())),
                 Ok(Progress::NeedMore) if input.is_empty() => return Ok(Event::NeedMore),
                 Ok(Progress::NeedMore) => {}
                 Ok(Progress::Complete) => break,
             }
         }
-        self.tell(answer);
-        if self.head.is_interim() {
-            self.head.next_response();
+        tell(head, answer);
+        if head.is_interim() {
+            head.next_response();
             return Ok(Event::Interim);
         }
-        self.framing = self.head.framing(self.method);
-        self.keeps_alive = self.head.keeps_alive(self.method);
+        self.framing = head.framing(self.method);
+        self.keeps_alive = head.keeps_alive(self.method);
         let trailers_size = self.keeps_trailers.then_some(self.limits.head_size);
         self.body = Some(BodyDecoder::new(self.framing, trailers_size));
+        if let Some(mut head) = self.head.take()
+            && head.capacity() <= SPARE_SIZE_MAX
+        {
+            head.clear();
+            SPARE.set(Some(head));
+        }
         Ok(Event::Head)
     }
+}
 
-    /// Copies the head into the answer.
-    fn tell(&self, answer: &mut Answer) {
-        answer.clear();
-        answer.status = self.head.status();
-        answer.content_length = self.head.content_length();
-        let line = self.head.status_line();
-        if status::line(answer.status).is_none_or(|usual| usual.as_bytes() != line) {
-            answer.status_line = Bytes::copy_from_slice(line);
-        }
-        for field in self.head.fields() {
-            let name = match field.known {
-                Some(known) if known.as_str().as_bytes() == field.name => Name::Known(known),
-                _ => Name::Copy(field.name),
-            };
-            answer.fields.append(name, Value::Copy(field.value));
-        }
+/// Copies the head into the answer.
+fn tell(head: &OriginHead, answer: &mut Answer) {
+    answer.clear();
+    answer.status = head.status();
+    answer.content_length = head.content_length();
+    let line = head.status_line();
+    if status::line(answer.status).is_none_or(|usual| usual.as_bytes() != line) {
+        answer.status_line = Bytes::copy_from_slice(line);
+    }
+    for field in head.fields() {
+        let name = match field.known {
+            Some(known) if known.as_str().as_bytes() == field.name => Name::Known(known),
+            _ => Name::Copy(field.name),
+        };
+        answer.fields.append(name, Value::Copy(field.value));
     }
 }
 
