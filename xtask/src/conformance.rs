@@ -13,7 +13,6 @@ use crate::{Failure, root};
 
 /// Directives of features that Tailwater does not have yet. A file that mentions one is not counted.
 const BEYOND: &[&str] = &[
-    "auth_request",
     "fastcgi_pass",
     "geoip_country",
     "grpc_pass",
@@ -24,19 +23,15 @@ const BEYOND: &[&str] = &[
     "js_set",
     "mail",
     "memcached_pass",
-    "mirror",
     "perl",
     "perl_set",
     "proxy_cache",
-    "proxy_pass",
-    "proxy_store",
     "quic",
     "scgi_pass",
     "slice",
     "ssl_certificate",
     "stream",
     "tunnel_pass",
-    "upstream",
     "uwsgi_pass",
     "xml_entities",
     "xslt_stylesheet",
