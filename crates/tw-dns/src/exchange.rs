@@ -10,10 +10,10 @@
 //! Every question has a socket of its own, and so a random port. Dropping the future closes it.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use rustix::io::Errno as Os;
-use rustix::net::{RecvFlags, recv};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, connect, recv, socket_with};
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UdpSocket};
@@ -112,14 +112,13 @@ async fn over_udp(
     stats: &Stats,
 ) -> io::Result<(Query, Datagram)> {
     let query = Query::new(question, case, &random()?);
-    // The kernel chooses the port at random.
-    let any: SocketAddr = match server {
-        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-    };
-    let socket = UdpSocket::bind(any).await?;
-    // From here on the kernel drops what comes from anybody else, and tells us when nobody is there.
-    socket.connect(server).await?;
+    let family = if server.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(family, SocketType::DGRAM, flags, None)?;
+    // The kernel chooses a port at random, drops what comes from anybody else, and tells us when nobody is there. Without
+    // `bind`: a process that serves may have given that up.
+    connect(&socket, &server)?;
+    let socket = UdpSocket::from_std(socket.into())?;
     socket.send(query.bytes()).await?;
     let mut unmatched = 0;
     let useless = loop {
