@@ -18,6 +18,7 @@ const BEYOND: &[&str] = &[
     "grpc_pass",
     "http2",
     "http3",
+    "http_v2",
     "image_filter",
     "js_content",
     "js_set",
@@ -179,12 +180,12 @@ mod tests {
     #[test]
     fn which_files_count() {
         for (text, more) in [
-            ("  location / { proxy_pass http://a; }", true),
-            ("  upstream u {", true),
+            ("  location / { fastcgi_pass a; }", true),
+            ("  stream {", true),
             ("my $t = new()->has(qw/http proxy stream/);", true),
             ("  return 200 stream;", false),
             ("  gzip on;\n  root html;", false),
-            ("# about the upstream", false),
+            ("# about the stream", false),
         ] {
             assert_eq!(needs_more(text), more, "{text}");
         }

@@ -47,7 +47,7 @@ impl fmt::Display for Why {
 /// Checks a peer.
 pub(super) async fn probe(home: &Rc<Loop>, at: &Located, peer: &Arc<Peer>) -> Result<(), Why> {
     let mut r = request(home, at);
-    r.facts.upstream.begin(To::Peer(peer.clone()));
+    r.facts.upstream.begin(To::Peer(peer.clone()), None);
     let outcome = ask(home, &mut r, &at.check, peer).await;
     home.app.give_back(r);
     outcome
