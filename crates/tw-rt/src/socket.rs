@@ -6,6 +6,7 @@
 //! request costs one read and one write and no call that returns `EAGAIN`.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::pin;
@@ -17,6 +18,7 @@ use rustix::net::{
 };
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
+use tokio::task::coop::unconstrained;
 
 /// A connected stream on the loop of the thread that made it. Dropping it closes the connection.
 ///
@@ -211,26 +213,28 @@ impl Socket {
 
     /// Whether something may be there that was not read, as far as is known without asking the kernel.
     pub fn may_have_input(&self) -> bool {
-        let mut cx = Context::from_waker(Waker::noop());
         if self.input.get() == Input::LeftThere {
             return true;
         }
         match &*self.state.borrow() {
             State::Fresh(fresh) => fresh.may_read,
-            State::Tcp(stream) => stream.poll_read_ready(&mut cx).is_ready(),
-            State::Unix(stream) => stream.poll_read_ready(&mut cx).is_ready(),
             State::Closed => false,
+            watched => {
+                // A task that has had its share of the turn would be told that there is nothing.
+                let ready = unconstrained(poll_fn(|cx| watched.poll_read_ready(cx)));
+                pin!(ready).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+            }
         }
     }
 
     /// Waits until [`try_read`](Self::try_read) may succeed.
     pub async fn readable(&self) -> io::Result<()> {
-        std::future::poll_fn(|cx| self.poll_readable(cx)).await
+        poll_fn(|cx| self.poll_readable(cx)).await
     }
 
     /// Waits until [`try_write`](Self::try_write) may succeed.
     pub async fn writable(&self) -> io::Result<()> {
-        std::future::poll_fn(|cx| self.poll_writable(cx)).await
+        poll_fn(|cx| self.poll_writable(cx)).await
     }
 
     /// Address of the peer; `None` of a Unix socket without a name.
@@ -464,6 +468,21 @@ mod tests {
         });
     }
 
+    #[test]
+    fn input_is_known_of_by_a_task_that_has_had_its_share() {
+        on_loop(|| async {
+            let (stream, mut peer) = tcp_pair().await;
+            let mut buf = Vec::with_capacity(8);
+            assert!(stream.try_read(&mut buf).is_err() && !stream.may_have_input());
+            peer.write_all(b"x").unwrap();
+            stream.readable().await.unwrap();
+            let mut cx = Context::from_waker(Waker::noop());
+            let is_spent = || stream.poll_readable(&mut cx).is_pending();
+            assert!(std::iter::repeat_with(is_spent).take(1000).any(|is_spent| is_spent));
+            assert!(stream.may_have_input());
+        });
+    }
+
     async fn check_write(stream: &Socket, mut peer: impl Read + Send + 'static) {
         stream.writable().await.unwrap();
         let parts = [IoSlice::new(b"head"), IoSlice::new(b""), IoSlice::new(b"body")];
@@ -561,7 +580,7 @@ mod tests {
             assert_eq!(socket.try_read(&mut buf).unwrap(), 5);
             still_open(&socket);
             drop(peer);
-            std::future::poll_fn(|cx| socket.poll_closed(cx)).await;
+            poll_fn(|cx| socket.poll_closed(cx)).await;
             let mut rest = Vec::with_capacity(100);
             socket.readable().await.unwrap();
             assert_eq!(socket.try_read(&mut rest).unwrap(), 7);
@@ -582,12 +601,12 @@ mod tests {
         on_loop(|| async {
             let (socket, peer) = tcp_pair().await;
             drop(peer);
-            let error = std::future::poll_fn(|cx| socket.poll_closed(cx)).await;
+            let error = poll_fn(|cx| socket.poll_closed(cx)).await;
             assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
             let (socket, peer) = tcp_pair().await;
             sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).unwrap();
             drop(peer);
-            let error = std::future::poll_fn(|cx| socket.poll_closed(cx)).await;
+            let error = poll_fn(|cx| socket.poll_closed(cx)).await;
             assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
         });
     }
