@@ -1,11 +1,11 @@
 //! The chunked transfer coding (RFC 9112 section 7.1): a decoder that stops and resumes at any byte, and the few
 //! bytes an encoder needs.
 //!
-//! As strict as nginx 1.31: only CRLF ends a line, the size is digits at once, `;`, space or tab begin an
-//! extension, which is skipped.
+//! Stricter than nginx 1.31: only CRLF ends a line, the size is digits at once, `;` begins an extension, which is skipped,
+//! and nothing but a tab in what is skipped is a control character.
 //!
 //! ```text
-//! SizeStart ─ Size ─┬─ Extension ─ SizeLf ─ Data ─ DataCr ─ DataLf ─ SizeStart …
+//! SizeStart ─ Size ─┬─ Blank ─ Extension ─ SizeLf ─ Data ─ DataCr ─ DataLf ─ SizeStart …
 //!                   └─ (size 0) ─── SizeLf ─ TrailerStart ─┬─ Trailer ─ TrailerLf ─ TrailerStart …
 //!                                                          └─ EndLf ─ Done
 //! ```
@@ -78,6 +78,8 @@ pub struct ChunkedDecoder {
 enum Stage {
     SizeStart,
     Size,
+    /// Behind the size.
+    Blank,
     Extension,
     SizeLf,
     Data,
@@ -155,7 +157,8 @@ impl ChunkedDecoder {
             }
             (Stage::Size, _) if self.size > CHUNK_MAX => Err(ChunkError::Invalid),
             (Stage::Size, b'\r') => Ok(Stage::SizeLf),
-            (Stage::Size, b';' | b' ' | b'\t') => self.overhead(Stage::Extension),
+            (Stage::Size | Stage::Blank, b';') => self.overhead(Stage::Extension),
+            (Stage::Size | Stage::Blank, b' ' | b'\t') => self.overhead(Stage::Blank),
             (Stage::Size, _) => {
                 let digit = scan::hex(byte).ok_or(ChunkError::Invalid)?;
                 self.size = self.size * 16 + u64::from(digit);
@@ -165,8 +168,9 @@ impl ChunkedDecoder {
                 self.digits += 1;
                 Ok(Stage::Size)
             }
-            (Stage::Extension, b'\r') => Ok(Stage::SizeLf),
-            (Stage::Extension, b'\n') => Err(ChunkError::Invalid),
+            (Stage::Blank | Stage::Extension, b'\r') => Ok(Stage::SizeLf),
+            // DIFF(nginx): nginx skips whatever follows a blank, and any byte but LF.
+            (Stage::Extension, _) if is_control(byte) => Err(ChunkError::Invalid),
             (Stage::Extension, _) => self.overhead(Stage::Extension),
             (Stage::SizeLf, b'\n') if self.size > 0 => Ok(Stage::Data),
             (Stage::SizeLf, b'\n') if self.trailers == Trailers::Keep => Ok(Stage::Done),
@@ -175,7 +179,7 @@ impl ChunkedDecoder {
             (Stage::DataLf, b'\n') => Ok(Stage::SizeStart),
             (Stage::TrailerStart, b'\r') => Ok(Stage::EndLf),
             (Stage::Trailer, b'\r') => Ok(Stage::TrailerLf),
-            (Stage::TrailerStart | Stage::Trailer, b'\n') => Err(ChunkError::Invalid),
+            (Stage::TrailerStart | Stage::Trailer, _) if is_control(byte) => Err(ChunkError::Invalid),
             (Stage::TrailerStart | Stage::Trailer, _) => self.overhead(Stage::Trailer),
             (Stage::TrailerLf, b'\n') => Ok(Stage::TrailerStart),
             (Stage::EndLf, b'\n') => Ok(Stage::Done),
@@ -187,6 +191,11 @@ impl ChunkedDecoder {
         self.overhead_left = self.overhead_left.checked_sub(1).ok_or(ChunkError::TooMuchOverhead)?;
         Ok(stage)
     }
+}
+
+/// Whether nobody writes such a byte into a line, or somebody may take it for the end of one.
+fn is_control(byte: u8) -> bool {
+    byte.is_ascii_control() && byte != b'\t'
 }
 
 /// The line in front of a chunk: its size and CRLF.
@@ -264,7 +273,8 @@ mod tests {
             ("0000000000000000000002\r\nab\r\n0\r\n\r\n", Ok("ab")),
             ("2\r\n\r\n\r\n0\r\n\r\n", Ok("\r\n")),
             ("0\r\nX: y\r\nZ: w\r\n\r\n", Ok("")),
-            ("0\r\n: any\tthing\0\r\n\r\n", Ok("")),
+            ("0\r\n: any\tthing\u{e4}\r\n\r\n", Ok("")),
+            ("1 \t ;a\tb\r\nx\r\n0\r\n\r\n", Ok("x")),
             ("", Err(ChunkError::Invalid)),
             ("\r\n", Err(ChunkError::Invalid)),
             (" 1\r\nx\r\n0\r\n\r\n", Err(ChunkError::Invalid)),
@@ -276,6 +286,12 @@ mod tests {
             ("1\nx\n0\n\n", Err(ChunkError::Invalid)),
             ("1\r\nx\n0\r\n\r\n", Err(ChunkError::Invalid)),
             ("1;a\nx\r\n0\r\n\r\n", Err(ChunkError::Invalid)),
+            ("1 1\r\nx\r\n0\r\n\r\n", Err(ChunkError::Invalid)),
+            ("1 a;b\r\nx\r\n0\r\n\r\n", Err(ChunkError::Invalid)),
+            ("1;\0\r\nx\r\n0\r\n\r\n", Err(ChunkError::Invalid)),
+            ("1;\u{b}\r\nx\r\n0\r\n\r\n", Err(ChunkError::Invalid)),
+            ("0\r\n\0\r\n\r\n", Err(ChunkError::Invalid)),
+            ("0\r\nX: \u{7f}\r\n\r\n", Err(ChunkError::Invalid)),
             ("1\rx", Err(ChunkError::Invalid)),
             ("1\r\r\nx\r\n", Err(ChunkError::Invalid)),
             ("1;a\rb\r\nx\r\n", Err(ChunkError::Invalid)),

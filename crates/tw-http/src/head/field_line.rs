@@ -38,13 +38,14 @@ enum Stage {
 /// Whose fields they are, and so what is wrong with them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Rules {
-    /// A client's, by nginx's rules: a name without a colon is a field, and more than one CR may end a line.
+    /// A client's, by nginx's rules: a name without a colon is a field.
+    // DIFF(nginx): nginx takes several CRs at the end of a line.
     Client {
         /// Whether `_` is a normal character of a name.
         underscores: bool,
     },
     /// An origin's: no control characters but a tab in a value, one CR at the end of a line or none.
-    // DIFF(nginx): nginx refuses only NUL, takes several CRs, and skips a line that begins with `HTTP/`.
+    // DIFF(nginx): nginx refuses only NUL, and skips a line that begins with `HTTP/`.
     Origin,
 }
 
@@ -190,7 +191,6 @@ impl FieldParser {
 
                 Stage::Cr => match byte {
                     b'\n' => return self.field(bytes),
-                    b'\r' if matches!(rules, Rules::Client { .. }) => {}
                     _ => return FieldEvent::Invalid,
                 },
 

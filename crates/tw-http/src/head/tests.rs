@@ -95,6 +95,18 @@ fn requests_are_answered_as_nginx_answers_them() {
 }
 
 #[test]
+fn several_crs_end_no_line() {
+    for request in ["GET / HTTP/1.1\r\nHost: a\r\nX: y\r\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nX\r\r\n\r\n"]
+    {
+        let (status, said) = outcome(request.as_bytes(), 0, &HeadLimits::default());
+        assert!(
+            status == 400 && said.starts_with("client sent invalid header line: \"X"),
+            "{request:?}: {said}"
+        );
+    }
+}
+
+#[test]
 fn the_log_says_what_was_read_and_which_host_was_sent() {
     for (sent, reading, host) in [
         ("", "client request line", None),
