@@ -9,6 +9,7 @@ mod docs;
 mod left_out;
 mod soak;
 mod tidy;
+mod torture;
 
 use std::{
     env,
@@ -59,6 +60,12 @@ const COMMANDS: &[Command] = &[
         arguments: "",
         about: "the rules of this repository that no lint knows",
         run: tidy::run,
+    },
+    Command {
+        name: "torture",
+        arguments: "[--requests 100000] [--seed N]",
+        about: "requests to an origin that does everything wrong: none hangs, none gets another's bytes",
+        run: torture::run,
     },
 ];
 

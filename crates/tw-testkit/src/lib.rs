@@ -6,6 +6,7 @@
 //! - [`dns`]: a name server that says what a test wants it to say;
 //! - [`left_out`]: what cannot be tested here says so;
 //! - [`origin`]: a scripted server behind the one under test;
+//! - [`random`]: numbers that look random and are the same every time;
 //! - [`mp4`]: video files made by hand, and what is in them;
 //! - [`wait`], [`temp`], [`ports`]: deadlines instead of sleeps, directories and ports that no other test has.
 //!
@@ -19,12 +20,14 @@ pub mod mp4;
 pub mod origin;
 pub mod ports;
 pub mod process;
+pub mod random;
 pub mod server;
 pub mod temp;
 pub mod wait;
 
 pub use client::{Client, Response};
 pub use left_out::{Lacks, leave_out};
+pub use random::Random;
 pub use rustix::io::Errno;
 pub use rustix::process::Signal;
 pub use server::Server;

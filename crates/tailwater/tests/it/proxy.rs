@@ -219,6 +219,45 @@ fn the_server_is_let_go_while_the_client_is_slow() {
 }
 
 #[test]
+fn the_next_response_begins_where_this_one_ends() {
+    // An origin that says how long a body is, and has one only for GET.
+    let addr = origin(|mut conn| {
+        while let Some(head) = conn.head() {
+            let status = head.split(['/', ' ']).nth(2).unwrap().to_owned();
+            let has_body = head.starts_with("GET ") && !matches!(&*status, "204" | "304");
+            let body = if has_body { "hello" } else { "" };
+            conn.say(format!("HTTP/1.1 {status} X\r\nContent-Length: 5\r\n\r\n{body}"));
+        }
+    });
+    let server = passing(
+        addr,
+        &format!(
+            "location /head/ {{ proxy_method HEAD; proxy_pass http://{addr}/; }}
+             location /get/ {{ proxy_method GET; proxy_pass http://{addr}/; }}"
+        ),
+    );
+    let mut client = server.connect().unwrap();
+    for (line, status, body) in [
+        ("GET /200", 200, "hello"),
+        ("GET /204", 204, ""),
+        ("GET /304", 304, ""),
+        ("HEAD /200", 200, ""),
+        ("HEAD /304", 304, ""),
+        ("GET /404", 404, "hello"),
+        ("HEAD /get/200", 200, ""),
+        ("GET /get/200", 200, "hello"),
+        ("GET /head/200", 200, ""),
+        ("GET /205", 205, "hello"),
+    ] {
+        client.send(format!("{line} HTTP/1.1\r\nHost: x\r\n\r\n")).unwrap();
+        let is_head = line.starts_with("HEAD");
+        let response = if is_head { client.read_head().unwrap() } else { client.read_response().unwrap() };
+        assert_eq!((response.status, &*response.text()), (status, body), "{line}");
+        assert!(status != 204 || response.field("Content-Length").is_none(), "{line}");
+    }
+}
+
+#[test]
 fn an_upgrade_is_a_tunnel() {
     let addr = origin(|mut conn| {
         let head = conn.head().unwrap();

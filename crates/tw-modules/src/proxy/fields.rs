@@ -2,7 +2,7 @@
 
 use tw_conf::{ConfError, Word};
 use tw_http::origin::{RequestWriter, WriteError};
-use tw_http::{Framing, Known};
+use tw_http::{Framing, Known, hop};
 use tw_server::http::gateway::names::Names;
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
@@ -81,13 +81,19 @@ impl Fields {
             if matches!(known, Some(Known::ContentLength | Known::TransferEncoding)) {
                 continue;
             }
+            // DIFF(nginx): requests that nobody here would see are not asked for, whatever the client wishes.
+            if known == Some(Known::Upgrade) && hop::carries_requests(&value) {
+                continue;
+            }
             writer.field(name, &value)?;
         }
         writer.framing(announced)?;
         if passes_client {
+            let connection = || r.head.field_all(b"Connection");
             for (name, value) in r.head.fields() {
                 let known = Known::find(name);
-                if self.replaced.has(name, known) {
+                // DIFF(nginx): fields that the client has for this connection only end here (RFC 9110 section 7.6.1).
+                if self.replaced.has(name, known) || known.is_none() && hop::is_named(connection(), name) {
                     continue;
                 }
                 writer.field(name, value)?;

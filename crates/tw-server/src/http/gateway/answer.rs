@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use tw_http::fields::{Name, Value};
 use tw_http::target::{self, LeadsUp};
-use tw_http::{Known, Method, date};
+use tw_http::{Known, Method, date, hop};
 use tw_log::{Level, Text};
 
 use super::backlog::Room;
@@ -48,9 +48,10 @@ pub(super) fn respond<C: Codec>(
         body::abandon(exchange, r);
         return redirect(r, &to);
     }
-    if exchange.codec.is_tunnel() && r.head.field("Upgrade").is_none() {
-        // DIFF(nginx): who has asked for no other protocol is answered in this one.
-        r.log(Level::Error, format_args!("upstream switched protocols and was not asked to"));
+    if exchange.codec.is_tunnel()
+        && let Err(why) = may_switch(r, exchange.sending.is_done())
+    {
+        r.log(Level::Error, format_args!("upstream switched protocols {why}"));
         body::abandon(exchange, r);
         return Outcome::Status(502);
     }
@@ -105,6 +106,22 @@ fn stored(r: &Request, gateway: &Gateway, body: Body) -> Body {
 fn limit_rate(r: &Request, gateway: &Gateway) -> Option<u64> {
     let rate = gateway.limit_rate.as_ref()?.value(r);
     tw_conf::units::size(&rate).filter(|rate| *rate > 0)
+}
+
+/// Whether the connections may belong to another protocol now; the error says why not.
+// DIFF(nginx): who has asked for no other protocol is answered in this one, and none is opened that carries requests.
+fn may_switch(r: &Request, is_sent: bool) -> Result<(), &'static str> {
+    let chosen = r.facts.upstream.answer.fields.share(b"Upgrade").unwrap_or_default();
+    if r.head.field("Upgrade").is_none() {
+        Err("and was not asked to")
+    } else if hop::carries_requests(&chosen) {
+        Err("to one that carries requests")
+    } else if !is_sent {
+        // Nobody could say where the rest of the body ends.
+        Err("before it had the request")
+    } else {
+        Ok(())
+    }
 }
 
 /// Whether `error_page` answers instead.

@@ -56,7 +56,7 @@ struct Ahead {
     memory_max: usize,
     room: Option<Room>,
     /// For the request, which is not at hand while the body is read ahead.
-    warning: Option<String>,
+    warnings: Vec<String>,
     has_spilled: bool,
 }
 
@@ -74,7 +74,7 @@ impl<C: Codec> Coming<C> {
             backlog: Backlog::default(),
             memory_max,
             room,
-            warning: None,
+            warnings: Vec::new(),
             has_spilled: false,
         });
         let trailers = Answer::default();
@@ -84,7 +84,7 @@ impl<C: Codec> Coming<C> {
     async fn piece(&mut self, want: usize, r: &mut Request) -> io::Result<Option<Bytes>> {
         let waited = match &mut self.ahead {
             Some(ahead) => {
-                if let Some(warning) = ahead.warning.take() {
+                for warning in ahead.warnings.drain(..) {
                     r.log(Level::Warn, format_args!("{warning}"));
                 }
                 ahead.backlog.pop(want).await
@@ -178,7 +178,7 @@ impl<C: Codec> Pull for Coming<C> {
                     Ok(Spilled::Full) => false,
                     Err(error) => {
                         // The client gets it as fast as it can take it, which is what it would get without a file.
-                        ahead.warning = Some(format!(
+                        ahead.warnings.push(format!(
                             "{error} while buffering upstream response, which goes on unbuffered"
                         ));
                         ahead.room = None;
@@ -189,7 +189,7 @@ impl<C: Codec> Pull for Coming<C> {
             };
             if !ahead.has_spilled && ahead.backlog.has_file() {
                 ahead.has_spilled = true;
-                ahead.warning = Some("an upstream response is buffered to a temporary file".to_owned());
+                ahead.warnings.push("an upstream response is buffered to a temporary file".to_owned());
             }
             if !has_room || self.exchange.is_none() {
                 return;

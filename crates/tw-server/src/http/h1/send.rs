@@ -89,6 +89,7 @@ async fn upgrade(conn: &Rc<Conn>, r: &mut Request, upgraded: Box<dyn Upgraded>) 
     if let Err(failure) = write_all(r, conn, head, timeout, None).await {
         return failed(conn, r, &failure);
     }
+    super::serve::end_body(r);
     let early = Bytes::copy_from_slice(r.head.rest());
     r.head.consume(early.len());
     upgraded.run(r, &conn.transport, early).await;

@@ -156,7 +156,7 @@ pub(crate) fn begin_body(conn: &Rc<Conn>, r: &mut Request) {
 }
 
 /// Gives what came behind the body back to where the next head is read.
-fn end_body(r: &mut Request) {
+pub(super) fn end_body(r: &mut Request) {
     if let Some(Source::H1(input)) = r.body.finished() {
         r.head.push(&input.take_rest());
     }
