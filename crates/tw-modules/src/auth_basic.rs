@@ -5,7 +5,8 @@
 //!                                      └ changed ─→ read ─┘          └─→ hash the password on a pool thread
 //! ```
 //! Hashing takes milliseconds to seconds by design, so a loop never does it, and at most [`line::HASHES_AT_ONCE`] threads
-//! do. The others wait in a [`line`] with an end, in which clients take turns, and which who closes his connection leaves.
+//! do. The others wait in a [`line`](mod@line) with an end, in which clients take turns, and which who closes his connection
+//! leaves.
 //! A name that nobody has costs as much as one of a user, so that the time of an answer does not tell names.
 
 mod des;

@@ -3,7 +3,7 @@
 //! A body that is in memory and soon compressed leaves with its length, in one write with the head. Any other one is
 //! pulled in pieces; a piece that would keep the loop for longer than [`INLINE_NS_MAX`] is compressed by a thread of the
 //! pool. Nothing is compressed ahead of the client: a slow reader holds one piece and, if that is not all, an encoder, whose
-//! memory is on the account of the process ([`budget`](super::budget)).
+//! memory is on the account of the process ([`budget`]).
 
 use std::future::poll_fn;
 use std::io;
