@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use tw_testkit::origin::origin;
 
+use crate::proxy::mirror;
 use crate::{get, server, start};
 
 #[test]
@@ -41,6 +42,34 @@ fn a_body_that_was_not_buffered_is_known_if_it_is_small() {
     }
     client.send("POST /bad HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nthis").unwrap();
     assert_eq!(client.read_response().unwrap().text(), "it was this");
+}
+
+#[test]
+fn another_server_gets_all_of_a_body_or_nothing() {
+    // The first server resets every connection, often before anything was written to it.
+    let resetting = origin(|conn| {
+        let _ = rustix::net::sockopt::set_socket_linger(conn.reader.get_ref(), Some(Duration::ZERO));
+    });
+    let whole = mirror();
+    let server = start(
+        server(),
+        &format!(
+            "upstream both {{ server {resetting} max_fails=0; server {whole} backup; }}
+             client_body_buffer_size 1k; proxy_request_buffering off;
+             server {{ listen 127.0.0.1:{{port}}; location / {{ proxy_pass http://both; }} }}"
+        ),
+    );
+    let chunk = format!("2000\r\n{}\r\n", "x".repeat(0x2000));
+    for nth in 0..300 {
+        let mut client = server.connect().unwrap();
+        let head = "PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+        client.send(format!("{head}{chunk}0\r\n\r\n")).unwrap();
+        let response = client.read_response().unwrap();
+        match response.status {
+            200 => assert!(response.text().ends_with("\r\n8192 bytes"), "{nth}: {}", response.text()),
+            status => assert_eq!(status, 502, "{nth}"),
+        }
+    }
 }
 
 #[test]

@@ -265,7 +265,9 @@ fn goes_on<C>(r: &Request, order: &Order<'_, C>, fault: &Fault, was_sent: bool, 
     let gateway = order.gateway;
     let is_risky = was_sent && matches!(r.method(), Method::Post | Method::Lock | Method::Patch);
     let what = if is_risky { fault.next().and(Next::NON_IDEMPOTENT) } else { fault.next() };
-    let is_spent = matches!(order.body, Passed::Client) && !r.body.is_kept() && was_sent;
+    // What was taken of a body that is not kept is gone, whether the server got it or not.
+    let is_touched = was_sent || r.body.received() > 0;
+    let is_spent = matches!(order.body, Passed::Client) && !r.body.is_kept() && is_touched;
     let is_late = !gateway.next_timeout.is_zero()
         && tw_rt::clock::now().saturating_duration_since(began) >= gateway.next_timeout;
     fault.next() != Next::NONE && gateway.next.has(what) && !is_spent && !is_late
