@@ -129,6 +129,16 @@ impl<M: Send + 'static> LoopThread<M> {
         F: FnOnce(Inbox<M>) -> Fut + Send + 'static,
         Fut: Future<Output = ()> + 'static,
     {
+        Self::start_until(options, (), main)
+    }
+
+    /// The same, and `end` is dropped on that thread when nothing of the loop is left.
+    pub fn start_until<E, F, Fut>(options: LoopOptions, end: E, main: F) -> io::Result<Self>
+    where
+        E: Send + 'static,
+        F: FnOnce(Inbox<M>) -> Fut + Send + 'static,
+        Fut: Future<Output = ()> + 'static,
+    {
         let (inbox, messages) = mpsc::unbounded_channel();
         let stats = Arc::new(LoopStats::default());
         let (index, name) = (options.index, options.name.clone());
@@ -137,20 +147,24 @@ impl<M: Send + 'static> LoopThread<M> {
         let turns = Turns { options, stats: Arc::clone(&stats) };
         let inbox_stats = Arc::clone(&stats);
         // The receiver waits for the outcome, so sending it cannot fail.
-        let run = move || match turns.build() {
-            Err(e) => drop(started.send(Err(e))),
-            Ok(runtime) => runtime.block_on(async move {
-                let main = Watched::new(
-                    Subject { kind: "main", id: 0 },
-                    main(Inbox { messages, stats: inbox_stats }),
-                );
-                let guarded = filter.install();
-                let failed = guarded.is_err();
-                let _ = started.send(guarded);
-                if !failed {
-                    Root { turns, main }.await;
-                }
-            }),
+        let run = move || {
+            // Behind the tasks, however they end.
+            let _end = end;
+            match turns.build() {
+                Err(e) => drop(started.send(Err(e))),
+                Ok(runtime) => runtime.block_on(async move {
+                    let main = Watched::new(
+                        Subject { kind: "main", id: 0 },
+                        main(Inbox { messages, stats: inbox_stats }),
+                    );
+                    let guarded = filter.install();
+                    let failed = guarded.is_err();
+                    let _ = started.send(guarded);
+                    if !failed {
+                        Root { turns, main }.await;
+                    }
+                }),
+            }
         };
         let thread = thread::Builder::new().name(name).spawn(run)?;
         match outcome.recv() {
@@ -307,17 +321,27 @@ mod tests {
 
     #[test]
     fn tasks_left_over_are_dropped_when_the_main_future_ends() {
-        let (dropped, was_dropped) = start::channel::<()>();
-        let thread = LoopThread::<()>::start(LoopOptions::new(0), |_| async move {
+        /// Tells of its end, which takes its time.
+        struct Kept(start::Sender<&'static str>);
+        impl Drop for Kept {
+            fn drop(&mut self) {
+                spin(Duration::from_millis(20));
+                self.0.send("a task").unwrap();
+            }
+        }
+        let (tells, told) = start::channel();
+        let (kept, (end, is_over)) = (Kept(tells), start::channel::<()>());
+        let thread = LoopThread::<()>::start_until(LoopOptions::new(0), end, |_| async move {
             spawn_local(Subject { kind: "endless", id: 1 }, async move {
-                let _kept = dropped;
+                let _kept = kept;
                 std::future::pending::<()>().await;
             });
             yield_now().await;
         })
         .unwrap();
+        assert_eq!(is_over.recv(), Err(start::RecvError));
+        assert_eq!(told.try_recv(), Ok("a task"), "the end comes last");
         thread.join().unwrap();
-        assert_eq!(was_dropped.recv(), Err(start::RecvError));
     }
 
     #[test]

@@ -269,13 +269,10 @@ impl Loops {
                 let errno = tw_base::Errno::from(&error);
                 tw_log::alert!(generation.error_log, "sched_setaffinity() failed ({errno})");
             }
-            let life = event_loop::run::<Http>(index, counts, generation, sockets, orders);
-            async move {
-                let _farewell = farewell;
-                life.await;
-            }
+            event_loop::run::<Http>(index, counts, generation, sockets, orders)
         };
-        let thread = LoopThread::start(options, life).map_err(|error| {
+        // The end of the last connection belongs to the life of a loop: it may leave something to the pools.
+        let thread = LoopThread::start_until(options, farewell, life).map_err(|error| {
             let fault =
                 Fault::emerg(format!("cannot start worker {index} ({})", tw_base::Errno::from(&error)));
             match settings.guard {
@@ -341,7 +338,7 @@ struct Farewells {
     receiver: Receiver<u64>,
 }
 
-/// Dropped with the main future of a loop, however that ends.
+/// Dropped when nothing of a loop is left, however that ends.
 struct Farewell {
     id: u64,
     wake: Arc<OwnedFd>,
