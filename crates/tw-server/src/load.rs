@@ -126,7 +126,7 @@ impl Blocks for HttpBlocks {
     }
 
     fn finish(self, process: Process<'_>) -> Result<Config, ConfError> {
-        let Built { plans, servers, reach } = self.built;
+        let Built { plans, servers, upstreams, reach } = self.built;
         let listens = blocks::listens(&servers, process.diagnostics)?;
         let waits = plans.iter().any(|plan| plan.core.files.aio.waits_inline());
         if waits && process.main.loop_guard == LoopGuard::Enforce {
@@ -142,6 +142,7 @@ impl Blocks for HttpBlocks {
             memory: Memory::resolve(self.memory),
             plans: plans.into(),
             servers: servers.into(),
+            upstreams: upstreams.into(),
             groups: listens.groups,
             slots: self.vars.finish()?,
             temp_paths: self.temp_paths,

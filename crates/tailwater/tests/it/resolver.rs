@@ -2,6 +2,8 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use tw_testkit::wait;
@@ -10,6 +12,11 @@ use crate::{get, server, start};
 
 /// A name server that knows one name, `app.test`, at 127.0.0.1, for a second.
 fn name_server() -> SocketAddr {
+    name_server_while(Arc::new(AtomicBool::new(true)))
+}
+
+/// The same, as long as `knows`.
+fn name_server_while(knows: Arc<AtomicBool>) -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let addr = socket.local_addr().unwrap();
     thread::spawn(move || {
@@ -18,7 +25,8 @@ fn name_server() -> SocketAddr {
             let query = &query[..size];
             let name_end = 12 + query[12..].iter().position(|byte| *byte == 0).unwrap() + 1;
             let question = &query[..name_end + 4];
-            let is_known = question[12..name_end].eq_ignore_ascii_case(b"\x03app\x04test\x00");
+            let is_it = question[12..name_end].eq_ignore_ascii_case(b"\x03app\x04test\x00");
+            let is_known = is_it && knows.load(Relaxed);
             let is_a = question[name_end..] == [0, 1, 0, 1];
             let mut answer = question.to_vec();
             // An answer; the question comes back, and nothing besides.
@@ -86,6 +94,25 @@ fn names_are_asked_for_when_a_request_needs_them() {
     assert_eq!(get(&server, "/here").status, 200);
     assert_eq!(server.access_log(7).unwrap()[5], "none.test 502");
     server.wait_error_log("none.test could not be resolved (3: Host not found)").unwrap();
+}
+
+#[test]
+fn names_of_groups_are_followed_without_any_request() {
+    let knows = Arc::new(AtomicBool::new(true));
+    let dns = name_server_while(knows.clone());
+    let server = start(
+        server().with_master(),
+        &format!(
+            "resolver {dns}; resolver_timeout 1s;
+             upstream app {{ server app.test:8081 resolve; }}
+             server {{ listen 127.0.0.1:{{port}}; location /api {{ api; }} }}"
+        ),
+    );
+    let has_peer = || get(&server, "/api/http/upstreams/app").text().contains("127.0.0.1:8081");
+    for is_known in [true, false, true] {
+        knows.store(is_known, Relaxed);
+        assert!(wait::until(wait::PATIENCE, || has_peer() == is_known), "{is_known}");
+    }
 }
 
 #[test]

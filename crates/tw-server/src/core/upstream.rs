@@ -217,7 +217,8 @@ impl Settings<Http> for Upstream {
         };
         let key = raw.key.take().map(|word| cx.template(&word)).transpose()?;
         let method = raw.method.or(None, Method::RoundRobin);
-        let resolving = raw.resolving.is_set().then(|| Resolving::resolve(raw.resolving, None, cx));
+        let outer = cx.block.resolving.clone();
+        let resolving = Some(Resolving::resolve(raw.resolving, outer.as_ref(), cx));
         let (peers, state) = match state {
             None => (group(&name, method, raw.servers, cx), None),
             Some(word) if raw.servers.is_empty() => {

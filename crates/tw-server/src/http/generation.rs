@@ -8,6 +8,7 @@ use tw_conf::Span;
 use tw_core::config_thread::step_back;
 use tw_core::generation::Configuration;
 
+use super::gateway::Group;
 use super::gateway::health::GroupChecks;
 use super::plan::Plan;
 use super::route::{Locations, ServerNames};
@@ -41,6 +42,8 @@ pub struct Config {
     pub plans: Box<[Plan]>,
     /// All servers.
     pub servers: Box<[Server]>,
+    /// The groups of all `upstream` blocks.
+    pub upstreams: Box<[Arc<Group>]>,
     /// The servers of each listening address, in the order of those.
     pub groups: Vec<ListenGroup>,
     /// Groups whose servers are checked, and how.

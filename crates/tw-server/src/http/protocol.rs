@@ -1,6 +1,7 @@
 //! HTTP as the kernel sees it: what runs on its loops, and what it keeps on each.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -10,14 +11,15 @@ use tw_core::event_loop::{Application, Connected, Newcomer, Room};
 use tw_core::module::Protocol;
 use tw_disk::Errno;
 use tw_net::Transport;
+use tw_rt::TaskSet;
 use tw_rt::watch::Subject;
 use tw_upstream::Rng;
 
 use super::beside::Besides;
 use super::client::{Client, Scheme};
 use super::files::{FILES_MAX, FileTable};
-use super::gateway::health;
 use super::gateway::idle::Idle;
+use super::gateway::{health, resolve};
 use super::generation::{Config, Generation};
 use super::h1::{self, Conn};
 use super::plan::Plan;
@@ -109,8 +111,12 @@ impl Application for Http {
         h1::serve(Conn::new(client, Transport::Plain(socket)))
     }
 
-    fn accompany(home: Rc<Loop>) -> impl Future<Output = ()> + 'static {
-        health::run(home)
+    async fn accompany(home: Rc<Loop>) {
+        let mut company = TaskSet::default();
+        let beside = |kind| Subject { kind, id: home.index as u64 };
+        company.spawn((), beside("names"), resolve::follow(home.clone()));
+        company.spawn((), beside("health checks"), health::run(home.clone()));
+        while let ((), Ok(())) = poll_fn(|cx| company.poll_ended(cx)).await {}
     }
 
     fn sweep(&self, generation: &Generation) -> Duration {

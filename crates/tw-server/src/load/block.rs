@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::core::location::TempPath;
+use crate::core::location::{Resolving, TempPath};
 use crate::core::server::ServerSettings;
 use crate::http::gateway::Group;
 use crate::http::gateway::health::Passing;
@@ -20,6 +20,8 @@ pub struct Block {
     pub(crate) upstream: Option<Arc<str>>,
     /// The groups of servers that are written, by name.
     pub(crate) upstreams: Arc<HashMap<Box<str>, Arc<Group>>>,
+    /// How they ask for names, unless they say so themselves: as `http` says.
+    pub(crate) resolving: Option<Resolving>,
     /// Those that URLs have made.
     pub(crate) implicit: HashMap<Box<str>, Arc<Group>>,
     /// Where requests go from here, as the module says that passes them on.

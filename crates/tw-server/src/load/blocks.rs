@@ -18,6 +18,7 @@ use crate::core::location::Location;
 use crate::core::server::ServerSettings;
 use crate::core::upstream::Upstream;
 use crate::http::Http;
+use crate::http::gateway::Group;
 use crate::http::gateway::health::Passing;
 use crate::http::generation::{Given, ListenGroup, PlanId, Server, ServerId};
 use crate::http::plan::{self, Plan};
@@ -28,6 +29,7 @@ use crate::http::route::{Locations, Pattern, ServerNames, Written};
 pub(super) struct Built {
     pub(super) plans: Vec<Plan>,
     pub(super) servers: Vec<Server>,
+    pub(super) upstreams: Vec<Arc<Group>>,
     pub(super) reach: Reach,
 }
 
@@ -39,6 +41,7 @@ pub(super) fn build(http: Scope, table: &Table<Http>, cx: &mut Resolve<'_>) -> R
     let (upstreams, servers): (Vec<_>, Vec<_>) =
         http.children.into_iter().partition(|child| matches!(child.kind, Kind::Upstream(_)));
     // Groups come first: a location may name one that stands further down.
+    cx.block.resolving = Some(core::<Location>(&resolved, CORE_LOCATION).resolving.clone());
     let mut groups = HashMap::new();
     for scope in upstreams {
         let Kind::Upstream(name) = scope.kind else { continue };
@@ -49,6 +52,7 @@ pub(super) fn build(http: Scope, table: &Table<Http>, cx: &mut Resolve<'_>) -> R
             if let Some(state) = &group.state {
                 built.reach.replaces_file(state.path().to_bytes());
             }
+            built.upstreams.push(group.clone());
             groups.insert((&*name).into(), group.clone());
         }
     }

@@ -36,10 +36,6 @@ pub struct Raw {
 }
 
 impl Raw {
-    pub(crate) fn is_set(&self) -> bool {
-        self.resolver.is_set() || self.timeout.is_set()
-    }
-
     pub(crate) fn read(&mut self, node: &Node) -> Result<(), ConfError> {
         self.resolver.set_with(node, parse)
     }
@@ -122,7 +118,7 @@ fn resolver(settings: Settings, cx: &mut Resolve<'_>) -> Arc<Resolver> {
 /// A resolver that outlives configurations.
 struct Shared(Arc<Resolver>);
 
-// DIFF(nginx): names are asked for without `resolver`, too, and none is asked for when a configuration is loaded.
+// DIFF(nginx): names are asked for without `resolver`, too, and a configuration is loaded without waiting for any.
 /// Whom the system asks. What cannot be read is not there.
 fn of_system() -> Settings {
     let text = |path| std::fs::read(path).unwrap_or_default();

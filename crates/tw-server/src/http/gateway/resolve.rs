@@ -1,8 +1,10 @@
-//! The addresses of servers that have names. They are asked for when the first request needs them, and again when they hold no
-//! more; requests go on with those there are meanwhile.
+//! The addresses of servers that have names. Those of `upstream` blocks are asked for beside the start, and again when they hold
+//! no more, all others when a request needs them; requests go on with those there are meanwhile.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use tw_base::Whole;
 use tw_dns::ResolveError;
@@ -12,6 +14,10 @@ use tw_upstream::{Address, Group, Place, ServerId};
 use super::exchange::now_ms;
 use super::fault::Fault;
 use crate::core::location::Resolving;
+use crate::event_loop::Loop;
+
+/// How often names are looked at whether to ask for them; and how soon, at most, one is asked for again that failed.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// A server of a group that has a name.
 struct Named {
@@ -23,6 +29,8 @@ struct Named {
     follows: bool,
     /// Until when its addresses hold, in milliseconds; 0 until there are any.
     until: AtomicU64,
+    /// When it is to be asked for without a request that needs it.
+    due: AtomicU64,
     is_asked: AtomicBool,
 }
 
@@ -55,6 +63,7 @@ impl Names {
                             port: *port,
                             follows: *follows,
                             until: AtomicU64::new(0),
+                            due: AtomicU64::new(0),
                             is_asked: AtomicBool::new(false),
                         })
                     }))
@@ -89,12 +98,8 @@ pub(super) async fn ready(names: &Names, group: &Arc<Group>, resolving: &Resolvi
             if let Err(error) = named.ask(group, resolving).await {
                 failed = Some(named.fault(error));
             }
-        } else if !named.is_asked.swap(true, Relaxed) {
-            let (asking, group, resolving) = (Asking(named.clone()), group.clone(), resolving.clone());
-            tw_rt::spawn_local(Subject { kind: "name", id: 0 }, async move {
-                // Those there are go on being used.
-                let _ = asking.0.ask(&group, &resolving).await;
-            });
+        } else {
+            ask_beside(named, group, resolving);
         }
     }
     match failed {
@@ -103,8 +108,60 @@ pub(super) async fn ready(names: &Names, group: &Arc<Group>, resolving: &Resolvi
     }
 }
 
+/// Asks for a name, unless somebody does already; nobody waits for that.
+fn ask_beside(named: &Arc<Named>, group: &Arc<Group>, resolving: &Resolving) {
+    if named.is_asked.swap(true, Relaxed) {
+        return;
+    }
+    let (asking, group, resolving) = (Asking(named.clone()), group.clone(), resolving.clone());
+    tw_rt::spawn_local(Subject { kind: "name", id: 0 }, async move {
+        // Those there are go on being used.
+        let _ = asking.0.ask(&group, &resolving).await;
+    });
+}
+
+/// Asks for the names in the `upstream` blocks of the loop's generation that are this loop's, when they are due. Never ends by
+/// itself.
+pub(crate) async fn follow(home: Rc<Loop>) {
+    let generation = home.generation();
+    let loops = generation.main.worker_count().max(1);
+    let own: Vec<_> = generation.upstreams.iter().skip(home.index % loops).step_by(loops).collect();
+    loop {
+        let now = now_ms();
+        let mut next = now + LOOK.as_millis() as u64;
+        for group in own.iter().filter(|group| group.peers.has_names()) {
+            let Some(resolving) = &group.resolving else { continue };
+            for named in group.names.of(&group.peers).iter() {
+                match named.due.load(Relaxed) {
+                    due if due <= now => ask_beside(named, &group.peers, resolving),
+                    due => next = next.min(due),
+                }
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(next - now)).await;
+    }
+}
+
 impl Named {
+    /// Asks for its addresses, and says when to ask again.
     async fn ask(&self, group: &Group, resolving: &Resolving) -> Result<(), ResolveError> {
+        let found = self.look_up(group, resolving).await;
+        if found == Err(ResolveError::NotFound) && self.follows {
+            // There is no such name any more: those who had it are not asked.
+            let _ = group.resolved(self.id, &[]);
+            self.until.store(0, Relaxed);
+        }
+        let due = match &found {
+            Ok(()) if self.follows => self.until.load(Relaxed),
+            Ok(()) => u64::MAX,
+            // nginx: the same.
+            Err(_) => now_ms() + resolving.timeout.max(LOOK).as_millis() as u64,
+        };
+        self.due.store(due, Relaxed);
+        found
+    }
+
+    async fn look_up(&self, group: &Group, resolving: &Resolving) -> Result<(), ResolveError> {
         let (resolver, timeout) = (&resolving.resolver, resolving.timeout);
         let (addresses, expires): (Vec<Address>, _) = match &self.service {
             None => {
@@ -117,7 +174,12 @@ impl Named {
                 let best = found.targets.iter().map(|target| target.priority).min();
                 let mut addresses = Vec::new();
                 for target in &found.targets {
-                    let Ok(of_target) = &target.addresses else { continue };
+                    let of_target = match &target.addresses {
+                        Ok(addresses) => addresses,
+                        Err(ResolveError::NotFound) => continue,
+                        // Half an answer changes nothing.
+                        Err(error) => return Err(*error),
+                    };
                     addresses.extend(of_target.iter().map(|ip| Address {
                         addr: tw_net::Addr::Inet((ip, target.port).into()),
                         name: Some(String::from_utf8_lossy(target.name.as_bytes()).into()),
