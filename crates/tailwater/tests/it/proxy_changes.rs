@@ -135,17 +135,18 @@ fn a_cookie_of_the_origin_is_a_variable() {
 #[test]
 fn a_redirect_of_the_origin_leads_nowhere_above_the_root() {
     let server = saying(
-        "if ($upstream_http_x_accel_redirect) { return 200 \"here: $uri?$args $request_method\"; }
+        "if ($upstream_http_x_accel_redirect) { return 200 \"here: $uri?$args $request_method $limit_rate\"; }
          location / { proxy_pass http://ORIGIN; }
          location @named { return 200 named; }",
     );
     let redirect = |line: &str, to: &str| {
-        let say =
-            format!("X-Say: X-Accel-Redirect: {to}|Content-Type: text/x-own|Accept-Ranges: none|X-Other: 1");
+        let say = format!(
+            "X-Say: X-Accel-Redirect: {to}|X-Accel-Limit-Rate: 900000|Content-Type: text/x-own|Accept-Ranges: none|X-Other: 1"
+        );
         ask(&server, line, &[&say])
     };
     let response = redirect("POST /a", "/b%20c?d=e");
-    assert_eq!(response.text(), "here: /b c?d=e GET");
+    assert_eq!(response.text(), "here: /b c?d=e GET 900000");
     assert_eq!(response.field("Content-Type"), Some("text/x-own"));
     assert_eq!((response.field("Accept-Ranges"), response.field("X-Other")), (Some("none"), None));
     assert_eq!(redirect("GET /a", "@named").text(), "named");

@@ -46,7 +46,7 @@ pub(super) fn respond<C: Codec>(
         && let Some(to) = r.facts.upstream.answer.fields.share(b"X-Accel-Redirect")
     {
         body::abandon(exchange, r);
-        return redirect(r, &to);
+        return redirect(r, gateway, &to);
     }
     if exchange.codec.is_tunnel()
         && let Err(why) = may_switch(r, exchange.sending.is_done())
@@ -136,7 +136,10 @@ fn room(r: &Request, gateway: &Gateway) -> Option<Room> {
 }
 
 /// `X-Accel-Redirect`: something here answers instead, with some of the fields.
-fn redirect(r: &mut Request, to: &Bytes) -> Outcome {
+fn redirect(r: &mut Request, gateway: &Gateway, to: &Bytes) -> Outcome {
+    if let Some(rate) = r.facts.upstream.answer.fields.share(Known::XAccelLimitRate.as_str().as_bytes()) {
+        limit_client(r, gateway, &rate);
+    }
     for known in [Known::SetCookie, Known::CacheControl, Known::Expires, Known::AcceptRanges] {
         copy_all(r, known);
     }
@@ -210,11 +213,7 @@ fn head(r: &mut Request, gateway: &Gateway, rewrite: &dyn Rewrite) -> bool {
                     buffering = true;
                 }
             }
-            Some(Known::XAccelLimitRate) if !gateway.ignored.has(Ignored::LIMIT_RATE) => {
-                if let Some(rate) = tw_conf::units::number(value) {
-                    r.costs.limit_rate = Some(rate);
-                }
-            }
+            Some(Known::XAccelLimitRate) => limit_client(r, gateway, value),
             Some(Known::XAccelCharset) if !gateway.ignored.has(Ignored::CHARSET) => {
                 r.facts.upstream.charset = Some(Bytes::copy_from_slice(value));
             }
@@ -253,6 +252,15 @@ fn head(r: &mut Request, gateway: &Gateway, rewrite: &dyn Rewrite) -> bool {
     }
     r.facts.upstream.answer = answer;
     buffering
+}
+
+/// `X-Accel-Limit-Rate`: how fast the client gets the response, whoever makes it in the end.
+fn limit_client(r: &mut Request, gateway: &Gateway, value: &[u8]) {
+    if !gateway.ignored.has(Ignored::LIMIT_RATE)
+        && let Some(rate) = tw_conf::units::number(value)
+    {
+        r.costs.limit_rate = Some(rate);
+    }
 }
 
 fn append(r: &mut Request, name: &[u8], value: &[u8], instead: Option<Vec<u8>>) {
