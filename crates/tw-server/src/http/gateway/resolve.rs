@@ -16,7 +16,8 @@ use super::fault::Fault;
 use crate::core::location::Resolving;
 use crate::event_loop::Loop;
 
-/// How often names are looked at whether to ask for them; and how soon, at most, one is asked for again that failed.
+/// How often names are looked at whether to ask for them, and the soonest that one is asked for again (nginx: the same), be it
+/// that its addresses hold for no time.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A server of a group that has a name.
@@ -142,6 +143,11 @@ pub(crate) async fn follow(home: Rc<Loop>) {
     }
 }
 
+/// When to ask again for what holds until then.
+fn not_at_once(until: u64, now: u64) -> u64 {
+    until.max(now + LOOK.as_millis() as u64)
+}
+
 impl Named {
     /// Asks for its addresses, and says when to ask again.
     async fn ask(&self, group: &Group, resolving: &Resolving) -> Result<(), ResolveError> {
@@ -151,13 +157,13 @@ impl Named {
             let _ = group.resolved(self.id, &[]);
             self.until.store(0, Relaxed);
         }
-        let due = match &found {
+        let until = match &found {
             Ok(()) if self.follows => self.until.load(Relaxed),
             Ok(()) => u64::MAX,
             // nginx: the same.
-            Err(_) => now_ms() + resolving.timeout.max(LOOK).as_millis() as u64,
+            Err(_) => now_ms() + resolving.timeout.as_millis() as u64,
         };
-        self.due.store(due, Relaxed);
+        self.due.store(not_at_once(until, now_ms()), Relaxed);
         found
     }
 
@@ -200,5 +206,17 @@ impl Named {
     fn fault(&self, error: ResolveError) -> Fault {
         let name = tw_dns::NotResolved { name: self.host.as_bytes(), error };
         Fault::NoName(name.to_string().into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_hold_for_no_time_make_no_storm_of_questions() {
+        for (until, expected) in [(0, 8000), (7001, 8000), (8000, 8000), (9500, 9500), (u64::MAX, u64::MAX)] {
+            assert_eq!(not_at_once(until, 7000), expected, "{until}");
+        }
     }
 }
