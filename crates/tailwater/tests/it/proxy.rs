@@ -288,3 +288,32 @@ fn an_upgrade_is_a_tunnel() {
     assert_eq!(client.read_until_close().unwrap(), b"early late bye");
     assert_eq!(server.access_log(1).unwrap(), [format!("/ws 101 {addr} 101 20")]);
 }
+
+#[test]
+fn a_uri_that_was_made_in_its_location_goes_on_as_it_is() {
+    let addr = mirror();
+    let server = passing(
+        addr,
+        &format!(
+            "location /break/ {{ rewrite ^/break/(.*) /made/$1?x=1 break; proxy_pass http://{addr}/base/; }}
+             location /after/ {{ rewrite ^ /made; break; proxy_pass http://{addr}/base/; }}
+             location /nothing/ {{ break; proxy_pass http://{addr}/base/; }}
+             location /if/ {{ if ($arg_y) {{ rewrite ^/if/(.*) /made/$1? break; }} proxy_pass http://{addr}/base/; }}
+             location /last/ {{ rewrite ^/last/(.*) /nothing/$1; }}
+             location /again {{ root none; rewrite ^ /nowhere break; error_page 404 = /nothing/b; }}"
+        ),
+    );
+    for (target, expected) in [
+        ("/break/a%20b?y=2", "/made/a%20b?x=1&y=2"),
+        ("/after/a", "/made"),
+        ("/nothing/a?y", "/base/a?y"),
+        ("/if/a", "/base/a"),
+        ("/if/a?y=1", "/made/a"),
+        ("/last/a", "/base/a"),
+        ("/again", "/base/b"),
+    ] {
+        let text = get(&server, target).text();
+        let asked = text.strip_prefix("GET ").and_then(|text| text.split(' ').next());
+        assert_eq!(asked, Some(expected), "{target}");
+    }
+}

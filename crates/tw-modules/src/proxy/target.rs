@@ -7,7 +7,7 @@ use tw_conf::{ConfError, Node, Span, Word};
 use tw_http::escape::Escape;
 use tw_server::core::upstream;
 use tw_server::http::gateway::Group;
-use tw_server::http::request::Request;
+use tw_server::http::request::{Request, Rewritten};
 use tw_server::http::route::Pattern;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
@@ -139,8 +139,9 @@ impl Target {
                 port: Cow::Borrowed(&fixed.port),
                 group: fixed.group.clone(),
                 uri: match &fixed.path {
-                    Some(path) => Uri::Instead(path, fixed.location),
-                    None => Uri::Client,
+                    // What was made here is asked for as it is.
+                    Some(path) if r.course.rewritten == Rewritten::No => Uri::Instead(path, fixed.location),
+                    _ => Uri::Client,
                 },
             }),
             Self::Variable { url, groups } => {

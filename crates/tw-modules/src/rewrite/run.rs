@@ -11,7 +11,7 @@ use tw_log::{Level, Text};
 use tw_server::http::files;
 use tw_server::http::generation::PlanId;
 use tw_server::http::plan::Outcome;
-use tw_server::http::request::{Origin, Request};
+use tw_server::http::request::{Origin, Request, Rewritten};
 use tw_server::vars::{Place, Template};
 
 use super::condition::{Expected, FileTest};
@@ -115,7 +115,9 @@ impl<'a> Run<'a> {
             Operation::Set(place, value) => self.set(*place, value, r, scratch),
             Operation::Return(answer) => return Err(Stop::Decided(answer.give(r))),
             Operation::Break => {
-                self.uri = Uri::Same;
+                if self.uri == Uri::Changed {
+                    self.stay(r);
+                }
                 return Err(Stop::Decided(self.end()));
             }
             Operation::If { test, end, enter } => {
@@ -154,11 +156,19 @@ impl<'a> Run<'a> {
             r.log(Level::Error, format_args!("the rewritten URI has a zero length"));
             return Err(Stop::Decided(Outcome::Status(500)));
         }
-        self.uri = if replacement.then() == Then::Break { Uri::Same } else { Uri::Changed };
+        self.uri = Uri::Changed;
         match replacement.then() {
-            Then::GoOn => Ok(()),
-            _ => Err(Stop::Decided(self.end())),
+            Then::GoOn => return Ok(()),
+            Then::Break => self.stay(r),
+            Then::Last | Then::Redirect(_) => {}
         }
+        Err(Stop::Decided(self.end()))
+    }
+
+    /// Keeps the URI that `rewrite` has made in this location.
+    fn stay(&mut self, r: &mut Request) {
+        self.uri = Uri::Same;
+        r.course.rewritten = Rewritten::Here;
     }
 
     fn set(&self, place: Place, value: &Template, r: &mut Request, scratch: &mut Vec<u8>) {

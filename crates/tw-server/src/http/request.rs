@@ -170,6 +170,17 @@ pub struct Course {
     pub conditions: Conditions,
     /// What follows the path of an `alias` in a regular expression.
     pub alias_end: AliasEnd,
+    /// Whether `rewrite` has given the URI its last form.
+    pub rewritten: Rewritten,
+}
+
+/// Whether `rewrite` has given the URI its last form, of which the name of the location is no part (nginx: valid_location).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rewritten {
+    /// It has not: a location is chosen by the URI.
+    No,
+    /// It has: a `break` keeps it here.
+    Here,
 }
 
 /// What follows the path of an `alias` in a regular expression.
@@ -560,6 +571,7 @@ impl Course {
             ranges: Ranges::Refused,
             conditions: Conditions::Open,
             alias_end: AliasEnd::Nothing,
+            rewritten: Rewritten::No,
         }
     }
 }

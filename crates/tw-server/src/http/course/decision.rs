@@ -8,7 +8,7 @@ use super::phases::{Next, enter};
 use super::special;
 use crate::http::generation::LoopGeneration;
 use crate::http::plan::Outcome;
-use crate::http::request::{AliasEnd, Origin, Request};
+use crate::http::request::{AliasEnd, Origin, Request, Rewritten};
 use crate::http::request_body;
 use crate::http::respond;
 
@@ -38,6 +38,7 @@ pub(super) fn decide(r: &mut Request, generation: &Rc<LoopGeneration>, outcome: 
             r.course.redirects_left -= 1;
             r.course.origin = Origin::Internal;
             r.course.alias_end = AliasEnd::Nothing;
+            r.course.rewritten = Rewritten::No;
             r.uri.path = path;
             r.uri.args = args;
             let (path, args) = (tw_log::Text(&r.uri.path), tw_log::Text(&r.uri.args));
