@@ -18,7 +18,16 @@ pub struct Reach {
     /// Paths that begin with a variable, which may lead anywhere: what is done there, and where the first one is written.
     unknown: Vec<(Access, Option<Span>)>,
     connects: bool,
-    binds: bool,
+    binds: Option<BindsTo>,
+}
+
+/// Where connections to other servers come from that the configuration says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BindsTo {
+    /// Addresses of this machine.
+    Own,
+    /// Any, a client's too (`transparent`).
+    Any,
 }
 
 /// A directory, and what is done below it. A file stands for itself.
@@ -73,9 +82,9 @@ impl Reach {
         self.connects = true;
     }
 
-    /// Connections to other servers come from addresses that the configuration names.
-    pub fn binds(&mut self) {
-        self.binds = true;
+    /// Connections to other servers come from addresses that the configuration says.
+    pub fn binds(&mut self, to: BindsTo) {
+        self.binds = self.binds.max(Some(to));
     }
 
     /// The places, in the order they were said.
@@ -88,8 +97,8 @@ impl Reach {
         self.connects
     }
 
-    /// Whether such connections come from addresses that the configuration names.
-    pub fn does_bind(&self) -> bool {
+    /// Where such connections come from that the configuration says; `None` if it says nothing.
+    pub fn does_bind(&self) -> Option<BindsTo> {
         self.binds
     }
 

@@ -29,6 +29,9 @@ pub struct Needs {
     pub connect: bool,
 }
 
+/// The bits of the kind of a socket, beside which there are flags.
+const SOCKET_KIND: u64 = 0xf;
+
 /// Refuses, from now on and on all threads, what no thread of a server calls.
 ///
 /// Errors: the kernel has no filters, or a thread has one that the others have not.
@@ -91,6 +94,8 @@ fn rules(needs: Needs) -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::B
         vec![
             rule([differs(0, unix)?, differs(0, inet)?, differs(0, inet6)?, differs(0, netlink)?])?,
             rule([equals(0, netlink)?, differs(2, bits(nr::NETLINK_ROUTE))?])?,
+            // Nobody makes packets of his own, whatever he may.
+            rule([differs(0, netlink)?, has(1, SOCKET_KIND, bits(nr::SOCK_RAW))?])?,
         ],
     );
 

@@ -228,12 +228,11 @@ impl Start {
         sockets: Arc<Sockets>,
     ) -> Result<(Server, Rules), Fault> {
         let rules = Rules::of(&config, Role::Alone);
-        rules.before_user(process.identity.as_ref())?;
         if let Some(identity) = &process.identity {
             // DIFF(nginx): the one process gives up the privileges of root. Logs are given to the user, who opens them again.
             files::give_logs(config.logs.paths(), identity, &self.console);
-            process::assume(identity, &self.console)?;
         }
+        rules.become_user(process.identity.as_ref(), &self.console)?;
         process::change_directory(&config.main)?;
         let report = rules.enforce()?;
         self.sinks.start().map_err(|error| Fault::emerg(error.to_string()))?;

@@ -146,10 +146,7 @@ fn start(channel: &Channel, sinks: &Sinks) -> Result<Option<Started>, Fault> {
     }
     process::set_limits(&config.main, &console);
     let rules = Rules::of(&config, Role::Worker);
-    rules.before_user(order.identity.as_ref())?;
-    if let Some(identity) = &order.identity {
-        process::assume(identity, &console)?;
-    }
+    rules.become_user(order.identity.as_ref(), &console)?;
     process::change_directory(&config.main)?;
     rules.enforce()?.say(&console);
     let server = Server::start(config, Arc::new(sockets), affinity, sinks, &console)?;

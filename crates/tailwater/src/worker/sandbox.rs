@@ -24,6 +24,7 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use tw_base::Errno;
 use tw_core::pools::Ring;
 use tw_core::process::Sandbox;
+use tw_core::reach::BindsTo;
 use tw_disk::Allowed;
 use tw_log::Level;
 use tw_rt::confine::{self, Needs};
@@ -32,6 +33,7 @@ use tw_server::http::generation::Config;
 use crate::conf;
 use crate::console::{Console, Fault};
 use crate::faults;
+use crate::process;
 use crate::user::Identity;
 
 use places::{Origin, Place, Places};
@@ -60,7 +62,7 @@ pub(crate) struct Rules {
     restricted: BitFlags<AccessFs>,
     places: Places,
     connects: bool,
-    binds: bool,
+    binds: Option<BindsTo>,
     io_uring: bool,
 }
 
@@ -119,6 +121,9 @@ impl Rules {
         if (self.sandbox, self.role) != (other.sandbox, other.role) {
             return Some("another \"sandbox\"".into());
         }
+        if other.binds == Some(BindsTo::Any) && self.binds != other.binds {
+            return Some("addresses of others that connections come from".into());
+        }
         if self.sandbox == Sandbox::Off {
             return None;
         }
@@ -128,7 +133,7 @@ impl Rules {
         if other.connects && !self.connects {
             return Some("connections to other servers".into());
         }
-        if other.binds && !self.binds {
+        if other.binds > self.binds {
             return Some("addresses that connections come from".into());
         }
         if self.restricted != other.restricted {
@@ -138,17 +143,26 @@ impl Rules {
         Some(format!("{} \"{}\"", missing.purpose(), missing.path.display()))
     }
 
-    /// Narrows what programs started by this process could ever get. For a process that is about to become `user`, which
-    /// loses the privilege that this takes.
-    pub(crate) fn before_user(&self, user: Option<&Identity>) -> Result<(), Fault> {
-        if self.sandbox == Sandbox::Off {
-            return Ok(());
-        }
+    /// Becomes `user` for good, if anybody. Before that it narrows what programs started by this process could ever get, as
+    /// long as it has the privilege to. The calling thread must be the only one.
+    pub(crate) fn become_user(&self, user: Option<&Identity>, console: &Console) -> Result<(), Fault> {
+        let over_user = privileges::over_user(self.binds);
         let keep = match user {
-            Some(user) if user.uid != 0 => privileges::NONE,
-            _ => privileges::of(self.role),
+            Some(user) if user.uid != 0 => over_user,
+            _ => privileges::of(self.role, self.binds),
         };
-        privileges::bound(keep).map_err(|error| failed("prctl(PR_CAPBSET_DROP)", &error))
+        if self.sandbox != Sandbox::Off {
+            privileges::bound(keep).map_err(|error| failed("prctl(PR_CAPBSET_DROP)", &error))?;
+        }
+        match user {
+            None => Ok(()),
+            Some(root) if root.uid == 0 => process::assume(root, console),
+            Some(user) => privileges::kept_over(
+                over_user,
+                |error| failed("keeping capabilities", error),
+                || process::assume(user, console),
+            ),
+        }
     }
 
     /// Gives up everything else, for good: once in a process, when it is the user it will be, has its sockets and logs,
@@ -224,14 +238,15 @@ impl Rules {
         if self.sandbox == Sandbox::Off {
             return Ok((report, Files::Free));
         }
-        privileges::give_up(privileges::of(self.role)).map_err(|error| failed("capset()", &error))?;
+        privileges::give_up(privileges::of(self.role, self.binds))
+            .map_err(|error| failed("capset()", &error))?;
         rustix::thread::set_no_new_privs(true)
             .map_err(|errno| failed("prctl(PR_SET_NO_NEW_PRIVS)", &errno.into()))?;
         let files = self.landlock(&mut report)?;
         let needs = Needs {
             io_uring: self.io_uring,
             listen: self.role == Role::Alone,
-            bind: self.binds,
+            bind: self.binds.is_some(),
             connect: self.connects,
         };
         if let Err(error) = confine::confine(needs) {
@@ -290,7 +305,7 @@ impl Rules {
 
     fn restrict(&self, report: &mut Report) -> Result<(RulesetStatus, LandlockStatus), RulesetError> {
         let mut ruleset = Ruleset::default().handle_access(self.restricted)?;
-        if self.role == Role::Worker && !self.binds {
+        if self.role == Role::Worker && self.binds.is_none() {
             ruleset = ruleset.handle_access(AccessNet::BindTcp)?;
         }
         if !self.connects {

@@ -8,6 +8,7 @@ use std::net::UdpSocket;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixDatagram;
 
+use tw_testkit::origin::origin;
 use tw_testkit::{Client, Lacks, Server, Signal, TempDir, leave_out, wait};
 
 use crate::{ask, get, page, refusal_of, server};
@@ -69,6 +70,8 @@ const SETS: [&str; 5] = ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"];
 const NONE: &str = "0000000000000000";
 /// CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID.
 const FILES: &str = "000000000000001f";
+/// NET_RAW
+const ADDRESSES: &str = "0000000000002000";
 
 fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
@@ -113,6 +116,37 @@ fn a_user_that_stays_root_keeps_what_is_about_files() {
     let off = started("user root; sandbox off;", "");
     let [bounding, effective] = common(worker(&off), ["CapBnd", "CapEff"]);
     assert!(bounding != FILES && effective != FILES, "{bounding} {effective}");
+}
+
+#[test]
+fn addresses_of_others_outlast_the_user_where_they_are_asked_for() {
+    if !is_root() {
+        return;
+    }
+    let addr = origin(|mut conn| {
+        let _ = conn.head();
+        let peer = conn.reader.get_ref().peer_addr().unwrap().ip().to_string();
+        conn.answer("", peer);
+    });
+    let pass =
+        |how: &str| format!("location /pass {{ proxy_pass http://{addr}; proxy_bind 127.0.0.9 {how}; }}");
+    for main in ["", "sandbox off;"] {
+        let server = started(main, &pass("transparent"));
+        assert_eq!(page(&server, "/pass"), (200, "127.0.0.9".into()), "{main}");
+        assert_ne!(common(worker(&server), ["Uid"]), ["0"]);
+        let [inheritable, permitted, effective, _, ambient] = common(worker(&server), SETS);
+        assert_eq!([&*inheritable, &permitted, &effective, &ambient], [NONE, ADDRESSES, ADDRESSES, NONE]);
+    }
+    let single = server().in_one_process().start(&conf("", &pass("transparent"))).unwrap();
+    assert_eq!(page(&single, "/pass"), (200, "127.0.0.9".into()));
+    assert_eq!(common(single.pid(), SETS), [NONE, ADDRESSES, ADDRESSES, ADDRESSES, NONE]);
+    // A reload that asks for it makes another worker process.
+    let mut server = started("", &pass(""));
+    let before = worker(&server);
+    assert_eq!(common(before, SETS), [NONE; 5]);
+    reload(&mut server, &conf("", &pass("transparent")));
+    assert!(wait::until(wait::PATIENCE, || children(server.pid()).iter().all(|pid| *pid != before)));
+    assert_eq!(page(&server, "/pass"), (200, "127.0.0.9".into()));
 }
 
 #[test]

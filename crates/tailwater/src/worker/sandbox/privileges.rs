@@ -5,8 +5,9 @@ use std::io;
 use rustix::io::Errno;
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set, clear_ambient_capability_set,
-    remove_capability_from_bounding_set, set_capabilities,
+    remove_capability_from_bounding_set, set_capabilities, set_keep_capabilities,
 };
+use tw_core::reach::BindsTo;
 
 use super::Role;
 
@@ -22,11 +23,36 @@ const FILES: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::FSETID);
 
 /// What a process may keep of what it has.
-pub(super) fn of(role: Role) -> CapabilitySet {
-    match role {
+pub(super) fn of(role: Role, binds: Option<BindsTo>) -> CapabilitySet {
+    let own = match role {
         Role::Worker => FILES,
         Role::Alone => FILES.union(CapabilitySet::NET_BIND_SERVICE),
+    };
+    own.union(over_user(binds))
+}
+
+/// What a process keeps when it becomes another user (nginx: the same): the privilege to take addresses of others.
+pub(super) fn over_user(binds: Option<BindsTo>) -> CapabilitySet {
+    match binds {
+        Some(BindsTo::Any) => CapabilitySet::NET_RAW,
+        Some(BindsTo::Own) | None => NONE,
     }
+}
+
+/// Has `keep` outlast `change`, which becomes another user, and nothing else.
+pub(super) fn kept_over<E>(
+    keep: CapabilitySet,
+    failed: fn(&io::Error) -> E,
+    change: impl FnOnce() -> Result<(), E>,
+) -> Result<(), E> {
+    if keep.is_empty() {
+        return change();
+    }
+    let fail = |errno: Errno| failed(&errno.into());
+    set_keep_capabilities(true).map_err(fail)?;
+    change()?;
+    set_keep_capabilities(false).map_err(fail)?;
+    set(keep).map_err(fail)
 }
 
 /// Takes all but `keep` from what could ever be had again. Without the privilege to do so nothing happens:
@@ -55,6 +81,11 @@ pub(super) fn give_up(keep: CapabilitySet) -> io::Result<()> {
         Ok(()) | Err(Errno::INVAL) => {}
         Err(errno) => return Err(errno.into()),
     }
+    Ok(set(keep)?)
+}
+
+/// Has `keep`, as far as it may, and nothing else.
+fn set(keep: CapabilitySet) -> Result<(), Errno> {
     let kept = capabilities(None)?.permitted & keep;
-    Ok(set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: NONE })?)
+    set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: NONE })
 }

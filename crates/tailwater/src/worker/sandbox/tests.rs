@@ -41,6 +41,9 @@ fn rules_are_compared() {
     let deeper = "location /d/ { root {prefix}/a/b; dav_methods put; }";
     let anywhere = "location /d/ { root $host; dav_methods put; }";
     let log = "access_log logs/$host.log;";
+    let pass = "location / { proxy_pass http://127.0.0.1:1; }";
+    let from_own = "location / { proxy_pass http://127.0.0.1:1; proxy_bind 127.0.0.1; }";
+    let from_any = "location / { proxy_pass http://127.0.0.1:1; proxy_bind $remote_addr transparent; }";
     let worker = Role::Worker;
     for (main, old, new, expected) in [
         ("", "", "", None),
@@ -53,6 +56,11 @@ fn rules_are_compared() {
         ("", anywhere, dav, Some("a sandbox that restricts other uses of files")),
         ("", "", "aio on;", Some("\"aio on\"")),
         ("", "aio on;", "", None),
+        ("", pass, from_own, Some("addresses that connections come from")),
+        ("", from_own, from_any, Some("addresses of others that connections come from")),
+        ("", from_any, from_own, None),
+        ("sandbox off;", from_own, from_any, Some("addresses of others that connections come from")),
+        ("sandbox off;", pass, from_own, None),
         ("sandbox off;", "", dav, None),
         ("sandbox on;", "", "root {prefix}/a;", Some("reading \"{prefix}/a\"")),
         ("sandbox on;", "root {prefix};", "root {prefix}/a;", None),
@@ -199,6 +207,35 @@ fn an_attacker_has_what_the_configuration_needs() {
     }
 }
 
+/// What the child of [`who_takes_addresses_of_others_makes_no_packets`] is told: to be one.
+const CHILD: &str = "TAILWATER_TEST_ADDRESSES";
+
+#[test]
+fn who_takes_addresses_of_others_makes_no_packets() {
+    if std::env::var_os(CHILD).is_none() {
+        if !rustix::process::geteuid().is_root() {
+            return leave_out(Lacks::Run, "only root has privileges to keep: addresses of others");
+        }
+        let mut test = Command::new(std::env::current_exe().unwrap());
+        test.args(["--exact", "worker::sandbox::tests::who_takes_addresses_of_others_makes_no_packets"]);
+        let output = test.env(CHILD, "1").output().unwrap();
+        return assert!(output.status.success(), "{output:?}");
+    }
+    let text = "http { access_log off; server { location / { proxy_pass http://127.0.0.1:1; proxy_bind $remote_addr transparent; } } }";
+    let rules = Rules::of(&config(&site(), text), Role::Worker);
+    rules.become_user(Some(&Identity::nobody()), &Console::quiet()).unwrap();
+    let raw = || {
+        use rustix::net::{AddressFamily, SocketType, ipproto, socket};
+        socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::UDP)).map(drop)
+    };
+    assert_eq!(raw(), Ok(()), "the privilege is there");
+    rules.enforce_here().unwrap();
+    assert_eq!(raw(), Err(rustix::io::Errno::PERM));
+    let all = rustix::thread::capabilities(None).unwrap();
+    let kept = rustix::thread::CapabilitySet::NET_RAW;
+    assert_eq!((all.effective, all.permitted, all.inheritable), (kept, kept, privileges::NONE));
+}
+
 /// Confines this process and tries everything; says what became of each attempt.
 fn attack(orders: &str) {
     let words: Vec<&str> = orders.split(' ').collect();
@@ -213,10 +250,8 @@ fn attack(orders: &str) {
     let source = Source::text(prefix, "conf", text.into_bytes());
     let config = source.load(&Kept::default(), &Console::new()).unwrap().config;
     let rules = Rules::of(&config, Role::Worker);
-    rules.before_user(None).unwrap();
-    if rustix::process::geteuid().is_root() {
-        Identity::nobody().assume().unwrap();
-    }
+    let user = rustix::process::geteuid().is_root().then(Identity::nobody);
+    rules.become_user(user.as_ref(), &Console::quiet()).unwrap();
     let (Report(said), _) = rules.enforce_here().unwrap();
     let abi = said.iter().find_map(|(_, line)| line.strip_prefix("sandbox: landlock ")?.split_once(','));
     println!("<landlock>{}", abi.map_or("0", |(abi, _)| abi));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tw_conf::{Buffers, ConfError, Setting, Word};
-use tw_core::reach::Reach;
+use tw_core::reach::{BindsTo, Reach};
 use tw_net::ConnectOptions;
 
 use super::bind::{Bind, RawBind};
@@ -281,8 +281,8 @@ impl Gateway {
     /// What the sandbox must allow where the gateway is in use.
     pub fn reach(&self, core: &Location, reach: &mut Reach) {
         reach.connects();
-        if matches!(self.bind, Bind::From { .. }) {
-            reach.binds();
+        if let Bind::From { is_transparent, .. } = self.bind {
+            reach.binds(if is_transparent { BindsTo::Any } else { BindsTo::Own });
         }
         reach.changes(&Template::text(self.temp_path.path.to_bytes()), None);
         if let Some(store) = &self.store {
