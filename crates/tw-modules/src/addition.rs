@@ -160,6 +160,10 @@ impl Pull for Surrounded {
     fn flushes(&self) -> bool {
         self.body.flushes()
     }
+
+    fn holds_head(&self) -> bool {
+        self.body.holds_head()
+    }
 }
 
 /// Asks for an addition. The error ends the response, as in nginx.

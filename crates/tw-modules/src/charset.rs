@@ -360,6 +360,10 @@ impl Pull for Recoded {
     fn flushes(&self) -> bool {
         self.body.flushes()
     }
+
+    fn holds_head(&self) -> bool {
+        self.body.holds_head()
+    }
 }
 
 #[cfg(test)]

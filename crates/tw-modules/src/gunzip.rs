@@ -140,6 +140,10 @@ impl Pull for Unpacked {
     fn flushes(&self) -> bool {
         self.body.flushes()
     }
+
+    fn holds_head(&self) -> bool {
+        self.body.holds_head()
+    }
 }
 
 impl Unpacked {

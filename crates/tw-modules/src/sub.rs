@@ -266,4 +266,8 @@ impl Pull for Replaced {
     fn flushes(&self) -> bool {
         self.body.flushes()
     }
+
+    fn holds_head(&self) -> bool {
+        self.body.holds_head()
+    }
 }

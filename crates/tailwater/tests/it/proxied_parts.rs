@@ -1,6 +1,6 @@
 //! Parts of a response, and other locations that answer instead, through `proxy_pass`.
 
-use crate::{ask, page, server, start};
+use crate::{ask, page, raw, server, start};
 
 /// An origin, which says what it was asked.
 const ORIGIN: &str = "server { listen 127.0.0.1:{port1}; default_type text/html; \
@@ -50,6 +50,28 @@ fn includes_come_from_upstream_servers() {
     for target in ["/own", "/proxied"] {
         assert_eq!(ask(&server, &format!("GET {target}"), &own).text(), expected, "{target}");
     }
+}
+
+#[test]
+fn a_page_whose_first_part_fails_was_not_begun() {
+    let text = |part: &str| {
+        format!("<!--# include virtual=\"/origin/{part}\" set=\"x\" --><!--# echo var=\"x\" -->")
+    };
+    let server = start(
+        server()
+            .file("html/bad", text("long"))
+            .file("html/good", text("page"))
+            .file("html/page", "part")
+            .file("html/long", "0123456789".repeat(200)),
+        &format!(
+            "server {{ listen 127.0.0.1:{{port}}; root html; default_type text/html; ssi on; sub_filter never x; \
+               subrequest_output_buffer_size 1k; \
+               location /origin/ {{ ssi off; proxy_pass http://127.0.0.1:{{port1}}/; }} }} {ORIGIN}"
+        ),
+    );
+    assert_eq!(page(&server, "/good"), (200, "part".to_owned()));
+    assert_eq!(raw(&server, "GET /bad HTTP/1.1\r\nHost: a\r\n\r\n"), "");
+    server.wait_error_log("too big subrequest response").unwrap();
 }
 
 #[test]

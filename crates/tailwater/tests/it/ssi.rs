@@ -289,10 +289,10 @@ fn a_client_gone_during_an_include_is_logged_with_what_the_page_knew() {
     for (name, _, stub) in cases {
         let (first, second) = (include(format!("{name}-a")), include(format!("{name}-b")));
         let page = if stub.is_empty() {
-            format!("{first} and {second}")
+            format!("It: {first} and {second}")
         } else {
             let missing = format!("<!--#include virtual='/missing'{stub} -->");
-            format!("<!--#block name='s' -->{second}<!--#endblock -->{first} and {missing}")
+            format!("It: <!--#block name='s' -->{second}<!--#endblock -->{first} and {missing}")
         };
         site = site.file(format!("html/{name}.html"), page);
         disk.write(format!("{name}-a"), "first");
@@ -313,7 +313,7 @@ fn a_client_gone_during_an_include_is_logged_with_what_the_page_knew() {
         let mut client = server.connect().unwrap();
         client.send(format!("GET /{name}.html HTTP/1.1\r\nHost: x\r\n\r\n")).unwrap();
         assert!(wait::until(wait::PATIENCE, || first.waiting() > 0));
-        // The head is not read, so this resets the connection; what follows the first include cannot be written.
+        // The head and the first words are not read, so this resets the connection; what follows the first include cannot be written.
         drop(client);
         first.lift();
         let lines = server.log("logs/known.log", n + 1).unwrap();

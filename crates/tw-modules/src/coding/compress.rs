@@ -285,6 +285,10 @@ impl Pull for Compressed {
     fn flushes(&self) -> bool {
         self.body.flushes()
     }
+
+    fn holds_head(&self) -> bool {
+        self.body.holds_head()
+    }
 }
 
 impl Drop for Compressed {

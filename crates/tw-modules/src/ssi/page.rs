@@ -593,4 +593,8 @@ impl Pull for Page {
     fn flushes(&self) -> bool {
         self.body.flushes()
     }
+
+    fn holds_head(&self) -> bool {
+        true
+    }
 }

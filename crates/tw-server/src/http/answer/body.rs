@@ -91,6 +91,12 @@ pub trait Pull {
     fn flushes(&self) -> bool {
         false
     }
+
+    /// Whether the head waits for the first piece, which may turn out not to be possible: then nothing was said, and the
+    /// connection is closed.
+    fn holds_head(&self) -> bool {
+        false
+    }
 }
 
 impl fmt::Debug for Body {
@@ -171,6 +177,11 @@ impl Body {
             Self::Parts(parts) => parts.front().is_some_and(Self::flushes),
             Self::Pull(stream) => stream.flushes(),
         }
+    }
+
+    /// See [`Pull::holds_head`].
+    pub fn holds_head(&self) -> bool {
+        matches!(self, Self::Pull(stream) if stream.holds_head())
     }
 
     /// Whether nothing will come.

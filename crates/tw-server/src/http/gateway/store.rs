@@ -167,6 +167,10 @@ impl Pull for Storing {
     fn flushes(&self) -> bool {
         self.body.flushes()
     }
+
+    fn holds_head(&self) -> bool {
+        self.body.holds_head()
+    }
 }
 
 impl Copying {

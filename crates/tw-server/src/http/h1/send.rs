@@ -273,8 +273,9 @@ async fn pull(
     let promised = if delimiter == Delimiter::Length { r.out.content_length } else { None };
     let mut sent = 0;
     let want = r.plan().core.files.output_buffers.size;
+    let mut holds = body.holds_head();
     loop {
-        if pace.is_some() || out.len() >= GATHER_MAX {
+        if !holds && (pace.is_some() || out.len() >= GATHER_MAX) {
             let bytes = std::mem::take(&mut out).into();
             ahead(body, write_all(r, conn, bytes, timeout, pace.as_deref_mut())).await?;
         }
@@ -282,11 +283,14 @@ async fn pull(
             // A body can be made faster than it is needed for as long as its client is fast.
             tw_rt::yield_now().await;
         }
-        let Some(piece) = next_piece(r, conn, &mut out, body, want).await? else { break };
+        let mut nothing = Vec::new();
+        let meanwhile = if holds { &mut nothing } else { &mut out };
+        let Some(piece) = next_piece(r, conn, meanwhile, body, want).await? else { break };
         if piece.is_empty() {
             tw_rt::yield_now().await;
             continue;
         }
+        holds = false;
         sent += piece.len() as u64;
         if promised.is_some_and(|length| sent > length) {
             return Err(Failure::Body(io::Error::other("the response is longer than announced")));
