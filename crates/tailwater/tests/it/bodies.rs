@@ -105,6 +105,11 @@ fn expect_continue() {
     // Nor one of HTTP/1.0, which does not know it.
     let text = raw(&server, format!("POST / HTTP/1.0\r\n{expect}\r\nhello"));
     assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+    // One that has nothing to send may wait as well.
+    let mut client = server.connect().unwrap();
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 0\r\n\r\n").unwrap();
+    assert_eq!(client.read_response().unwrap().status, 100);
+    assert_eq!(client.read_response().unwrap().text(), "[]");
     // A body that is too large is refused at once.
     let mut client = server.connect().unwrap();
     client

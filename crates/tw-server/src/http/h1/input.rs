@@ -86,7 +86,10 @@ impl Input {
     /// The body that follows a head with this framing, of which `buffer` came already; `None` if there is none.
     pub(crate) fn new(conn: &Rc<Conn>, framing: Framing, is_awaited: bool, buffer: Vec<u8>) -> Option<Self> {
         let stage = match framing {
-            Framing::None | Framing::Length(0) => return None,
+            Framing::None => return None,
+            // Nothing is to come, but the client waits for a word.
+            Framing::Length(0) if is_awaited && buffer.is_empty() => Stage::Done,
+            Framing::Length(0) => return None,
             Framing::Length(n) => Stage::Length(n),
             Framing::Chunked => Stage::Chunked(Box::new(ChunkedDecoder::new(Trailers::Skip, OVERHEAD_MAX))),
         };
@@ -223,7 +226,10 @@ impl Input {
             }
             match piece {
                 Piece::Data(data) => return Ok(Some(data)),
-                Piece::End => return Ok(None),
+                Piece::End => {
+                    self.invite()?;
+                    return Ok(None);
+                }
                 Piece::NeedMore => self.fill(terms.timeout).await?,
             }
             // A client that sends faster than we read does not keep the loop.
@@ -231,17 +237,22 @@ impl Input {
         }
     }
 
-    /// Reads more from the connection, waiting at most `timeout`.
-    async fn fill(&mut self, timeout: Duration) -> Result<(), InputError> {
+    /// Says that the body is wanted (RFC 9110 10.1.1), if the client waits for that, be it a body of no bytes.
+    fn invite(&mut self) -> Result<(), InputError> {
         if std::mem::replace(&mut self.hundred, Hundred::Settled) == Hundred::Awaited {
-            // RFC 9110 10.1.1. A client that gets none of it sends the body all the same; half a line would be part of
-            // the response.
+            // A client that gets none of it sends the body all the same; half a line would be part of the response.
             let sent = self.conn.transport.try_write(CONTINUE).unwrap_or(0);
             if sent > 0 && sent < CONTINUE.len() {
                 self.stage = Stage::Broken;
                 return Err(InputError::Failed);
             }
         }
+        Ok(())
+    }
+
+    /// Reads more from the connection, waiting at most `timeout`.
+    async fn fill(&mut self, timeout: Duration) -> Result<(), InputError> {
+        self.invite()?;
         loop {
             self.buffer.reserve(READ_SIZE);
             match self.conn.transport.try_read(&mut self.buffer) {
