@@ -18,7 +18,7 @@ use crate::pools::{Disks, Ring};
 use crate::process::{MainSettings, Raw};
 use crate::reach::Reach;
 use crate::session::Session;
-use crate::vars::{Bindings, Slots, Value, VarDef, VarTable};
+use crate::vars::{Bindings, Preparations, Slots, Value, VarDef, VarTable};
 
 /// A session that has variables, and remembers what it would write into a log.
 pub(crate) struct Plain {
@@ -73,7 +73,8 @@ static SOME: &[VarDef<Plain>] = &[
     VarDef::one("found", |_, out| put(out, b"f"), ""),
     VarDef::one("missing", |_, _| Value::Missing, ""),
     VarDef::one("open", |_, out| put(out, b"o"), "").assigned_by(|_, _| {}),
-    VarDef::one("slow", |_, _| Value::Missing, "").prepared(),
+    VarDef::one("slow", |_, _| Value::Missing, "").prepared(Preparations(1)),
+    VarDef::one("late", |_, _| Value::Missing, "").prepared(Preparations(4)),
     VarDef::family("in_", |_, suffix, out| put(out, suffix), ""),
     VarDef::family("in_deep_", |_, suffix, out| put(out, &[b"deep ", suffix].concat()), ""),
 ];

@@ -57,8 +57,19 @@ pub struct VarDef<S> {
 pub enum When {
     /// Whenever it is asked for.
     Always,
-    /// Once something that waits has found it out, before the handlers of a block that uses it run.
-    Prepared,
+    /// Once what it needs has been seen to where a block uses it.
+    Prepared(Preparations),
+}
+
+/// What is seen to only where a block uses a variable that needs it: bits to which the protocol gives a meaning.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Preparations(pub u8);
+
+impl Preparations {
+    /// Whether all of `others` are among them.
+    pub fn has(self, others: Self) -> bool {
+        self.0 & others.0 == others.0
+    }
 }
 
 /// How a declared variable is computed.
@@ -107,8 +118,8 @@ impl<S> VarDef<S> {
     }
 
     /// The same variable with one name, whose value must be [prepared](When::Prepared).
-    pub const fn prepared(mut self) -> Self {
-        self.when = When::Prepared;
+    pub const fn prepared(mut self, by: Preparations) -> Self {
+        self.when = When::Prepared(by);
         self
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::http::request::Request;
 
-pub use tw_core::vars::{Health, Value, names_in};
+pub use tw_core::vars::{Health, Preparations, Value, names_in};
 
 /// Text with variables of a request.
 pub type Template = tw_core::vars::Template<Request>;

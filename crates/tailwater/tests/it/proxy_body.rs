@@ -5,6 +5,7 @@ use std::io::Read;
 use std::time::{Duration, Instant};
 
 use tw_testkit::origin::origin;
+use tw_testkit::wait;
 
 use crate::proxy::mirror;
 use crate::{get, server, start};
@@ -133,4 +134,36 @@ fn connections_come_from_the_address_that_is_configured() {
     for (path, from) in [("/", "127.0.0.7"), ("/var?from=127.0.0.8", "127.0.0.8"), ("/off", "127.0.0.1")] {
         assert_eq!(get(&server, path).text(), from, "{path}");
     }
+}
+
+#[test]
+fn a_body_in_a_file_has_its_name_where_that_is_asked_for() {
+    let addr = mirror();
+    let server = start(
+        server(),
+        &format!(
+            "server {{ listen 127.0.0.1:{{port}}; client_body_buffer_size 1k; client_body_temp_path temp;
+                 location /named {{ proxy_pass http://{addr}; add_header X-File $request_body_file; }}
+                 location /nameless {{ proxy_pass http://{addr}; }} }}"
+        ),
+    );
+    let post = |target: &str, size: usize| {
+        let mut client = server.connect().unwrap();
+        let body = "x".repeat(size);
+        client
+            .send(format!("POST {target} HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n{body}"))
+            .unwrap();
+        let response = client.read_response().unwrap();
+        assert!(response.text().ends_with(&format!("\r\n{size} bytes")), "{}", response.text());
+        response.field("X-File").map(str::to_owned)
+    };
+    let name = post("/named", 5000).unwrap();
+    assert!(name.starts_with(&format!("{}/temp/", server.prefix().display())), "{name}");
+    server.wait_error_log(&format!("a client request body is buffered to a temporary file {name},")).unwrap();
+    assert!(server.error_log().lines().any(|line| line.contains("[warn]") && line.contains(&name)));
+    // It goes with its request.
+    assert!(wait::until(wait::PATIENCE, || !std::fs::exists(&name).unwrap()), "{name}");
+    assert_eq!(post("/named", 500), None);
+    assert_eq!(post("/nameless", 5000), None);
+    server.wait_error_log("a client request body is buffered to a temporary file,").unwrap();
 }

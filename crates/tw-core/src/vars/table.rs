@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tw_conf::{ConfError, Span};
 
-use super::{Assign, Eval, EvalFamily, Get, Place, SlotKind, Slots, Var, VarDef, When, family};
+use super::{Assign, Eval, EvalFamily, Get, Place, Preparations, SlotKind, Slots, Var, VarDef, When, family};
 
 /// All names known while a configuration is loaded.
 pub struct VarTable<S> {
@@ -19,9 +19,9 @@ pub struct VarTable<S> {
     names: Vec<Box<str>>,
     /// Where slots were used that nobody had defined by then, for messages about unknown variables.
     open: Vec<(u16, Option<Span>)>,
-    /// Whether a variable that must be [prepared](When::Prepared) was bound. For those who load: they set it back at the end
-    /// of a block.
-    pub uses_prepared: bool,
+    /// What the variables need that were bound ([`When::Prepared`]). For those who load: they set it back at the end of a
+    /// block.
+    pub prepared: Preparations,
 }
 
 /// A variable with one name.
@@ -67,7 +67,9 @@ impl<S: 'static> VarTable<S> {
             };
         }
         if let Some(one) = self.one.get(name.as_str()) {
-            self.uses_prepared |= one.when == When::Prepared;
+            if let When::Prepared(by) = one.when {
+                self.prepared.0 |= by.0;
+            }
             return Var::One(one.eval);
         }
         if let Some((eval, suffix)) = family(&self.families, &name) {
@@ -204,7 +206,7 @@ impl<S> Default for VarTable<S> {
             kinds: Vec::new(),
             names: Vec::new(),
             open: Vec::new(),
-            uses_prepared: false,
+            prepared: Preparations::default(),
         }
     }
 }
@@ -241,10 +243,11 @@ mod tests {
     #[test]
     fn what_must_be_prepared_is_noticed() {
         let mut vars = table();
-        vars.bind("found", None);
-        assert!(!vars.uses_prepared);
-        vars.bind("Slow", None);
-        assert!(vars.uses_prepared);
+        for (name, expected) in [("found", 0), ("Slow", 1), ("late", 5), ("slow", 5)] {
+            vars.bind(name, None);
+            assert_eq!(vars.prepared, Preparations(expected), "{name}");
+        }
+        assert!(vars.prepared.has(Preparations(4)) && !vars.prepared.has(Preparations(6)));
     }
 
     #[test]

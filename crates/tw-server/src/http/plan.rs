@@ -17,7 +17,7 @@ use super::request::Request;
 use super::route::Pattern;
 use crate::core::location::Location;
 use crate::core::server::ServerSettings;
-use crate::vars::Computed;
+use crate::vars::{Computed, Preparations};
 
 /// Where in a request's life a handler runs; the order of the list is the order of the phases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -172,8 +172,8 @@ pub struct Plan {
     pub(crate) limit_except: Option<(MethodSet, PlanId)>,
     /// Whether a URI that lacks only the slash at the end of the location's name is sent there, with that slash.
     pub(crate) adds_slash: bool,
-    /// Whether something here mentions `$realpath_root`, which the disk must be asked for.
-    pub(crate) uses_realpath_root: bool,
+    /// What variables need that something here mentions.
+    pub(crate) prepared: Preparations,
     /// How the servers that requests are passed to are checked.
     pub(crate) health_check: Option<Arc<HealthCheck>>,
     phases: [Vec<Box<dyn Handler>>; PHASES],
@@ -213,7 +213,7 @@ impl Plan {
             ifs: Vec::new(),
             limit_except: None,
             adds_slash: false,
-            uses_realpath_root: false,
+            prepared: Preparations::default(),
             health_check: None,
             phases: Default::default(),
             header_filters: Vec::new(),

@@ -18,9 +18,13 @@ use super::h1::{Input, InputError};
 use super::request::{After, Request};
 use super::spool::{Naming, Reader, Room, Spilling, Spool};
 use crate::core::location::InFileOnly;
+use crate::vars::Preparations;
 
 /// Bytes asked of a body at once.
 const PULL_SIZE: usize = 64 << 10;
+
+/// What `$request_body_file` needs: files that have names.
+pub(crate) const NAMED_FILE: Preparations = Preparations(2);
 
 /// The body of a request.
 #[derive(Default)]
@@ -329,7 +333,8 @@ async fn read_into(r: &mut Request, into: Into) -> Result<(), u16> {
 async fn spill(r: &mut Request, into: Into) -> Result<(), u16> {
     let disk = disk(r)?;
     let settings = r.plan().core.client_body.clone();
-    let is_named = into == Into::NamedFile || settings.in_file_only != InFileOnly::Off;
+    let is_chosen = settings.in_file_only != InFileOnly::Off;
+    let is_named = into == Into::NamedFile || is_chosen || r.plan().prepared.has(NAMED_FILE);
     let naming = if is_named { Naming::Named } else { Naming::Nameless };
     let home = r.client().home.clone();
     let room = Room { disk: &disk, dir: &settings.temp_path, naming, home: Some(&home) };
@@ -342,11 +347,12 @@ async fn spill(r: &mut Request, into: Into) -> Result<(), u16> {
         r.body.give_file_away();
     }
     let what = "a client request body is buffered to a temporary file";
+    let level = if is_chosen { Level::Notice } else { Level::Warn };
     match (spilling, r.body.file_name()) {
         // Where the body goes is no surprise to whoever asks for a file.
         (Spilling::Begun, Some(_)) if into == Into::NamedFile => {}
-        (Spilling::Begun, Some(name)) => r.log(Level::Notice, format_args!("{what} {}", Text(name))),
-        (Spilling::Begun, None) => r.log(Level::Warn, format_args!("{what}")),
+        (Spilling::Begun, Some(name)) => r.log(level, format_args!("{what} {}", Text(name))),
+        (Spilling::Begun, None) => r.log(level, format_args!("{what}")),
         (Spilling::GoesOn, _) => {}
     }
     Ok(())

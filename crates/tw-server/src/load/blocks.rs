@@ -37,7 +37,7 @@ pub(super) struct Built {
 pub(super) fn build(http: Scope, table: &Table<Http>, cx: &mut Resolve<'_>) -> Result<Built, ConfError> {
     let mut built = Built::default();
     let resolved = resolve(http.raws, None, table, cx)?;
-    let uses_prepared = cx.vars.uses_prepared;
+    let prepared = cx.vars.prepared;
     let (upstreams, servers): (Vec<_>, Vec<_>) =
         http.children.into_iter().partition(|child| matches!(child.kind, Kind::Upstream(_)));
     // Groups come first: a location may name one that stands further down.
@@ -66,7 +66,7 @@ pub(super) fn build(http: Scope, table: &Table<Http>, cx: &mut Resolve<'_>) -> R
         let locations = locations(server.children, &settings, plan, &mut of_server, table, cx)?;
         let named = of_server.named;
         built.servers.push(Server { settings: core, plan, locations, named, span });
-        cx.vars.uses_prepared = uses_prepared;
+        cx.vars.prepared = prepared;
     }
     Ok(built)
 }
@@ -88,7 +88,7 @@ fn locations(
     cx: &mut Resolve<'_>,
 ) -> Result<Locations, ConfError> {
     let mut list = Vec::with_capacity(scopes.len());
-    let uses_prepared = cx.vars.uses_prepared;
+    let prepared = cx.vars.prepared;
     for scope in scopes {
         step_back();
         // In a block without a pattern, the location is the one it stands in.
@@ -103,7 +103,7 @@ fn locations(
         let inner = locations(scope.children, &settings, inner_plan, server, table, cx)?;
         cx.block.location = location;
         cx.block.nameless = nameless;
-        cx.vars.uses_prepared = uses_prepared;
+        cx.vars.prepared = prepared;
         let outer_plan = &mut server.built.plans[plan.0 as usize];
         match scope.kind {
             Kind::Location(pattern) => {
@@ -154,7 +154,7 @@ fn add_plan(
     let name = written.as_ref().map_or_else(Box::default, |written| name_of(&written.pattern));
     let mut plan = Plan::new(name, server.clone(), core::<Location>(settings, CORE_LOCATION));
     plan.written = written;
-    plan.uses_realpath_root = cx.vars.uses_prepared;
+    plan.prepared = cx.vars.prepared;
     for (module, settings) in table.modules().iter().zip(settings) {
         module.install(settings, &mut plan);
         module.reach(settings, &plan.core, &mut built.reach);

@@ -105,7 +105,7 @@ async fn location_phases(r: &mut Request, generation: &LoopGeneration) -> Outcom
     }
     let plan = r.route.plan;
     let rewritten = phases(r, generation, &[Phase::Rewrite]).await;
-    if r.route.plan != plan && generation.plan(r.route.plan).uses_realpath_root {
+    if r.route.plan != plan && generation.plan(r.route.plan).prepared.has(realpath_root::ASKED) {
         Box::pin(realpath_root::fill(r)).await;
     }
     match rewritten {
@@ -129,7 +129,7 @@ async fn location_phases(r: &mut Request, generation: &LoopGeneration) -> Outcom
 /// Runs phases until a handler decides something that ends them.
 async fn phases(r: &mut Request, generation: &LoopGeneration, list: &[Phase]) -> Outcome {
     let plan = generation.plan(r.route.plan);
-    if plan.uses_realpath_root && list.first() < Some(&Phase::Preaccess) {
+    if plan.prepared.has(realpath_root::ASKED) && list.first() < Some(&Phase::Preaccess) {
         Box::pin(realpath_root::fill(r)).await;
     }
     for phase in list {

@@ -311,7 +311,7 @@ async fn told_phases(
     told: &mut Explanation,
 ) -> Outcome {
     let plan = generation.plan(r.route.plan);
-    if plan.uses_realpath_root {
+    if plan.prepared.has(realpath_root::ASKED) {
         realpath_root::fill(r).await;
     }
     for phase in list {
