@@ -213,10 +213,13 @@ async fn name<C>(r: &mut Request, order: &Order<'_, C>) -> Result<(), u16> {
     let Err(fault) = resolve::ready(&order.group.names, &order.group.peers, &resolving).await else {
         return Ok(());
     };
-    r.facts.upstream.begin(To::Nobody(order.group.peers.name().clone()), None);
-    if let Some(attempt) = r.facts.upstream.current() {
-        attempt.end();
-        attempt.status = fault.status();
+    // Of a name that is no group nobody was asked: `$upstream_*` say nothing of it.
+    if own.is_some() {
+        r.facts.upstream.begin(To::Nobody(order.group.peers.name().clone()), None);
+        if let Some(attempt) = r.facts.upstream.current() {
+            attempt.end();
+            attempt.status = fault.status();
+        }
     }
     r.log(Level::Error, format_args!("{}", fault.line(Stage::Connecting)));
     Err(fault.status())
