@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 /// Longest label (RFC 1035, section 2.3.4).
 const LABEL_MAX: usize = 63;
+// DIFF(nginx): a longer name is none, and nobody is asked for it.
 /// Longest name as text: 255 bytes on the wire are one more before the first label and one for the root.
 const NAME_MAX: usize = 253;
 

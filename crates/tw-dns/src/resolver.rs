@@ -338,7 +338,7 @@ fn unite(ipv4: Half, ipv6: Half, first: usize) -> Result<Addresses, ResolveError
     let (ipv4, ipv6) = (take(&ipv4), take(&ipv6));
     match (expires, error) {
         (Some(expires), None) => Ok(Addresses { ipv4, ipv6, first, expires, is_stale }),
-        // The other half is asked for again soon.
+        // DIFF(nginx): half an answer is one; the other half is asked for again soon.
         (Some(expires), Some(_)) => {
             let expires = expires.min(clock::now() + HALF_TTL);
             Ok(Addresses { ipv4, ipv6, first, expires, is_stale })

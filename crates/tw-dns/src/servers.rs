@@ -2,6 +2,7 @@
 //!
 //! A question goes to the next server when one has not answered for a while, cannot be reached, or says that it cannot
 //! answer. A server that said so is not asked again for this question; the others are, a few rounds long.
+// DIFF(nginx): that one server cannot answer is no answer as long as others were not asked.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
