@@ -135,6 +135,21 @@ impl Confined {
     }
 }
 
+/// Sees to it that what a path leads to, and the directory it is in, are in memory. May wait, also for the access time of a
+/// link on the way, which is due when the link is new: no look without waiting gets past that.
+pub(crate) fn bring_in(path: &CStr) {
+    if CONFINED.get().is_some() {
+        walk(path);
+    }
+}
+
+fn walk(path: &CStr) {
+    for path in [&*parent_of(path), path] {
+        // It may not be there at all.
+        let _ = openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::empty());
+    }
+}
+
 /// What a path leads to, as far as that is in memory.
 fn look_at(path: &CStr) -> Result<Stat, Errno> {
     openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::CACHED).and_then(fstat)
@@ -195,7 +210,8 @@ impl fmt::Display for Denial<'_> {
 mod tests {
     use super::*;
     use std::fs::{self, Permissions};
-    use std::os::unix::fs::PermissionsExt;
+    use rustix::fs::{AtFlags, Timespec, Timestamps, utimensat};
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     fn confined(reading: Option<Vec<PathBuf>>, power: Power) -> Confined {
         let user = User {
@@ -204,6 +220,19 @@ mod tests {
             power,
         };
         Confined { allowed: Allowed { reading, writing: Some(Vec::new()) }, user }
+    }
+
+    #[test]
+    fn a_link_whose_access_time_is_due_hides_nothing() {
+        let dir = tw_testkit::TempDir::new("denial").unwrap();
+        let link = dir.join("link");
+        symlink(".", &link).unwrap();
+        let at = |tv_sec| Timespec { tv_sec, tv_nsec: 0 };
+        let older = Timestamps { last_access: at(1), last_modification: at(2) };
+        utimensat(CWD, &link, &older, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+        let inside = CString::new(link.join("new").as_os_str().as_encoded_bytes()).unwrap();
+        walk(&inside);
+        assert!(look_at(&parent_of(&inside)).is_ok());
     }
 
     #[test]

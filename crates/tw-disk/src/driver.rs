@@ -8,7 +8,7 @@ use crate::meta::{Listing, Meta, Space};
 use crate::op::Op;
 use crate::pool::Shared;
 use crate::sim::Sim;
-use crate::{direct, os};
+use crate::{denial, direct, os};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, OwnedFd};
@@ -55,14 +55,22 @@ fn closed(op: Op) -> DiskError {
     op.failed(Errno::BADF)
 }
 
+/// The failure of `op` on `path`. A log line says who denied it without waiting: what it looks at is brought into memory.
+fn failed(op: Op, errno: Errno, path: &CStr) -> DiskError {
+    if errno == Errno::ACCESS {
+        denial::bring_in(path);
+    }
+    op.failed(errno)
+}
+
 /// Calls the real or the simulated form of an operation on a path.
 macro_rules! by_path {
-    ($self:ident, $op:expr, $name:ident($($arg:expr),*)) => {
+    ($self:ident, $op:expr, $name:ident($path:expr $(, $arg:expr)*)) => {
         match &$self.kind {
-            Kind::Os => os::$name($($arg),*),
-            Kind::Sim(sim) => sim.$name($($arg),*),
+            Kind::Os => os::$name($path $(, $arg)*),
+            Kind::Sim(sim) => sim.$name($path $(, $arg)*),
         }
-        .map_err(|errno| $op.failed(errno))
+        .map_err(|errno| failed($op, errno, $path))
     };
 }
 
@@ -96,7 +104,7 @@ impl Driver {
             Kind::Os => os::open(path, how).map(|(fd, meta)| (Handle::Os(fd), meta)),
             Kind::Sim(sim) => sim.open(path, how).map(|(node, meta)| (Handle::Sim(node), meta)),
         }
-        .map_err(|errno| Op::Open.failed(errno))?;
+        .map_err(|errno| failed(Op::Open, errno, path))?;
         Ok(self.file(handle, meta, how))
     }
 
@@ -109,7 +117,7 @@ impl Driver {
             }
             (first, _) => first,
         }
-        .map_err(|errno| Op::Create.failed(errno))
+        .map_err(|errno| failed(Op::Create, errno, path))
     }
 
     fn create_once(&self, path: &CStr, how: &Create) -> Result<File, Errno> {
