@@ -3,8 +3,9 @@
 //!
 //! An exact name comes first, then the longest `*.example.com` or `.example.com`, then the longest `www.example.*`.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+
+use foldhash::{HashMap, HashMapExt};
 
 /// Values by name.
 #[derive(Debug)]

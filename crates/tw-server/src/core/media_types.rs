@@ -1,9 +1,9 @@
 //! `types`: media types by file name extension.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use foldhash::HashMap;
 use tw_conf::{ConfError, Cx, Node};
 
 /// Extension (lower case) to media type.
@@ -25,8 +25,8 @@ impl MediaTypes {
 
     /// The media type of an extension in any case. Does not allocate.
     pub fn find(&self, extension: &[u8]) -> Option<&Bytes> {
-        if let Some(found) = self.0.get(extension) {
-            return Some(found);
+        if !extension.iter().any(u8::is_ascii_uppercase) {
+            return self.0.get(extension);
         }
         let mut lower = [0; EXTENSION_MAX];
         let lower = lower.get_mut(..extension.len())?;
