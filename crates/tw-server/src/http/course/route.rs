@@ -3,9 +3,9 @@
 //! Both look-ups are made of plain data built at load: hash maps for exact names, one sorted list with parent links for
 //! prefixes (a binary search, then at most one step per nested prefix), and regular expressions in the order written.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use foldhash::HashMap;
 use tw_core::names::{Conflicting, HostName, Names};
 use tw_core::regex::{BacktrackLimit, Captures, Match, Regex};
 

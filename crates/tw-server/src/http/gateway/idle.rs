@@ -4,11 +4,12 @@
 //! and once a second.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use foldhash::HashMap;
 use tw_rt::watch::Subject;
 use tw_upstream::{Peer, PeerId};
 
