@@ -221,7 +221,7 @@ fn who_left_keeps_nobody_waiting() {
         drop(left);
         assert_eq!(login(&server, "/", "fast:password").status, 200);
     }
-    assert!(server.error_log().contains("client prematurely closed connection"));
+    server.wait_error_log("client prematurely closed connection").unwrap();
 }
 
 #[test]

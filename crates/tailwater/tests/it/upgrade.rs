@@ -391,7 +391,7 @@ fn a_new_binary_that_fails_changes_nothing() {
         "execve() failed while executing new binary process \"{}\" (2: ",
         daemon.dir.join("program").display()
     );
-    assert!(daemon.log().contains(&expected), "{}", daemon.log());
+    daemon.wait_log(&expected);
     daemon.write_conf(&http(LISTEN));
     let new = daemon.upgrade();
     assert_ne!(new, old, "and it can be tried again");
@@ -531,7 +531,7 @@ fn sockets_of_systemd_are_used() {
     let log = || fs::read_to_string(dir.join("logs/error.log")).unwrap_or_default();
     assert_eq!(Client::get(addr, "/").unwrap().text(), "here", "{}", log());
     let expected = format!("socket #3 \"web\" listens on {addr}");
-    assert!(log().contains(&expected), "{}", log());
+    assert!(wait::until(wait::PATIENCE, || log().contains(&expected)), "{}", log());
     group.signal(Signal::TERM).unwrap();
     assert_eq!(group.wait(wait::PATIENCE).unwrap().code(), Some(0));
     assert!(TcpStream::connect(addr).is_ok(), "it is systemd's");

@@ -247,6 +247,11 @@ impl RequestHead {
         *self = RequestHead::new();
     }
 
+    /// Gives back the room that nothing was read into: for a request that takes long.
+    pub fn shrink(&mut self) {
+        self.buf.shrink_to_fit();
+    }
+
     /// The buffer with room for at least `n` more bytes behind its end; append what the peer sent, nothing else. A body
     /// may be read this way: consumed bytes give their room back.
     /// Cost: moves what is in use to the front when the room at the end is used up.

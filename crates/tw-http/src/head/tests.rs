@@ -409,3 +409,16 @@ fn what_is_known_of_a_line_that_is_wrong() {
         assert_eq!((head.method(), head.version()), (method, version), "{line:?}");
     }
 }
+
+#[test]
+fn a_head_that_gave_back_its_room_is_the_same() {
+    let text = b"GET /a HTTP/1.1\r\nHost: b\r\n\r\nrest";
+    let mut head = RequestHead::new();
+    head.spare(4096).extend_from_slice(text);
+    assert_eq!(head.parse(&HeadLimits::default()), Ok(Progress::Complete));
+    head.shrink();
+    assert!(head.buf.capacity() < 64, "{}", head.buf.capacity());
+    assert_eq!((head.path(), head.rest()), (&b"/a"[..], &b"rest"[..]));
+    head.push(b" of it");
+    assert_eq!(head.rest(), b"rest of it");
+}

@@ -74,6 +74,8 @@ impl Upstream {
 
     pub(super) fn begin(&mut self, to: To, queued: Option<Duration>) {
         self.answer.clear();
+        // Most requests ask one server.
+        self.attempts.reserve_exact(1);
         self.attempts.push(Attempt {
             to,
             status: 0,

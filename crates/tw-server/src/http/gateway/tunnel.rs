@@ -29,6 +29,10 @@ pub(super) fn open<C: Codec>(r: &mut Request, exchange: Exchange<C>, timeout: Du
     let Exchange { link, lease, input, sending, .. } = exchange;
     give_back(r, sending);
     lease.status(r.facts.upstream.answer.status);
+    if let Some((_, path)) = &mut r.facts.upstream.url {
+        // Otherwise the head that was sent would stay with it.
+        *path = Bytes::copy_from_slice(path);
+    }
     Outcome::Respond(Body::Upgraded(Box::new(Tunnel { link, lease, early: input, timeout })))
 }
 

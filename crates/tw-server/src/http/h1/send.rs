@@ -92,6 +92,7 @@ async fn upgrade(conn: &Rc<Conn>, r: &mut Request, upgraded: Box<dyn Upgraded>) 
     super::serve::end_body(r);
     let early = Bytes::copy_from_slice(r.head.rest());
     r.head.consume(early.len());
+    r.head.shrink();
     upgraded.run(r, &conn.transport, early).await;
 }
 
