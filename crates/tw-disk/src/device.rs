@@ -71,13 +71,14 @@ const PLACE_REMOTE: u8 = 2;
 
 const INLINE: usize = 0;
 const MISS: usize = 1;
+const ACCESS_TIME: usize = 2;
 
 /// One device.
 pub(crate) struct Device {
     dev: Option<u64>,
     reads: AtomicU8,
     place: AtomicU8,
-    counts: Sharded<2>,
+    counts: Sharded<3>,
     /// Jobs that read here, queued or running.
     readers: AtomicU32,
     /// Jobs that have read here.
@@ -198,12 +199,17 @@ impl Device {
         self.counts.add(MISS);
     }
 
+    pub(crate) fn count_access_time(&self) {
+        self.counts.add(ACCESS_TIME);
+    }
+
     fn stats(&self) -> DeviceStats {
         DeviceStats {
             dev: self.dev,
             reads: self.reads(),
             inline: self.counts.sum(INLINE),
             misses: self.counts.sum(MISS),
+            access_times: self.counts.sum(ACCESS_TIME),
             queue: self.queue.snapshot(),
             service: self.service.snapshot(),
         }
@@ -229,8 +235,10 @@ pub struct DeviceStats {
     pub reads: Reads,
     /// Operations on open files that ended without a job.
     pub inline: u64,
-    /// Reads that found nothing in memory.
+    /// Reads that were left to a job: what they wanted was not in memory, or might not have been.
     pub misses: u64,
+    /// Those of them that were left because they might have written an access time.
+    pub access_times: u64,
     /// Time jobs waited for a thread.
     pub queue: Snapshot,
     /// Time jobs took.

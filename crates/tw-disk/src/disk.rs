@@ -7,7 +7,7 @@ use crate::meta::Meta;
 use crate::op::Op;
 use crate::pool::Pool;
 use crate::sim::Sim;
-use crate::{mounts, os};
+use crate::{access_time, mounts, os};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
@@ -44,6 +44,7 @@ impl Disk {
     /// [`Pool::on_notice`]).
     pub fn new(pool: Pool, aio: Aio) -> Self {
         mounts::refresh();
+        access_time::settle();
         if aio == Aio::Uring {
             pool.start_lane();
         }
@@ -142,9 +143,9 @@ impl Disk {
 
     /// Reads what is in memory at `offset`: 0 bytes at the end of the file, fewer than asked where memory ends, and
     /// [`Now::Cold`] if the first byte is not there (the kernel may then begin to read ahead), or if the device is busy and
-    /// nobody knows whether it is. Then: [`Disk::read_cold`].
+    /// nobody knows whether it is, or if the read might write an access time. Then: [`Disk::read_cold`].
     ///
-    /// One system call; allocates nothing.
+    /// One system call, or two where an access time decides; allocates nothing.
     pub fn read_now(&self, file: &File, offset: u64, buf: &mut [u8]) -> Now<usize> {
         if self.aio == Aio::Off {
             let read = self.driver.read(file.inner(), offset, buf);
@@ -152,6 +153,10 @@ impl Disk {
         }
         let inner = file.inner();
         let read = match (&inner.handle, &self.driver.kind) {
+            (Handle::Os(fd), _) if inner.can_tell() && inner.access_time.may_be_due(fd) => {
+                inner.device.count_access_time();
+                None
+            }
             (Handle::Os(fd), _) if inner.can_tell() => {
                 let len = match inner.device.is_busy() {
                     true => inner.hot.known(offset, buf.len(), inner.device.epoch()),

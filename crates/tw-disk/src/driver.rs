@@ -93,8 +93,12 @@ macro_rules! by_file {
 impl Driver {
     fn file(&self, handle: Handle, meta: Meta, how: &Open) -> File {
         let file = File::new(handle, meta, how, self.closer.clone());
-        if let Handle::Os(fd) = &file.inner().handle {
-            file.inner().device.touch(fd.as_fd());
+        let inner = file.inner();
+        if let Handle::Os(fd) = &inner.handle {
+            inner.device.touch(fd.as_fd());
+            if inner.can_tell() {
+                inner.access_time.ask(fd);
+            }
         }
         file
     }
@@ -178,16 +182,21 @@ impl Driver {
     }
 
     fn read_once(&self, file: &Inner, offset: u64, buf: &mut [u8]) -> Result<usize, DiskError> {
+        if let Handle::Os(fd) = &file.handle {
+            // What the first read of a device teaches is of use for this very file.
+            file.device.touch(fd.as_fd());
+        }
         match (&file.handle, file.direct()) {
             (Handle::Os(fd), Direct::Wanted | Direct::On) => {
-                file.device.touch(fd.as_fd());
                 direct::read(file, fd, offset, buf).map_err(|errno| Op::Read.failed(errno))
             }
-            (Handle::Os(fd), _) if file.can_tell() => match file.read_cached(fd, offset, buf) {
-                // The answer is for the loops: the next read of the same bytes need not come here.
-                Ok(n) => Ok(n),
-                Err(_) => by_file!(self, Op::Read, file, read(offset, buf)),
-            },
+            (Handle::Os(fd), _) if file.can_tell() => {
+                file.access_time.read_by_job(fd, || match file.read_cached(fd, offset, buf) {
+                    // The answer is for the loops: the next read of the same bytes need not come here.
+                    Ok(n) => Ok(n),
+                    Err(_) => by_file!(self, Op::Read, file, read(offset, buf)),
+                })
+            }
             _ => by_file!(self, Op::Read, file, read(offset, buf)),
         }
     }

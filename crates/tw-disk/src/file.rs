@@ -1,9 +1,10 @@
 //! Open files: shared handles that close themselves where closing may wait.
 
+use crate::access_time::AccessTime;
 use crate::account::{Account, Class, Source};
 use crate::device::{Device, Reads};
 use crate::how::{Access, Open};
-use crate::meta::Meta;
+use crate::meta::{Kind, Meta};
 use crate::op::Op;
 use crate::pool::{Shared, is_pool_thread};
 use crate::{hot, os, sim};
@@ -46,6 +47,7 @@ pub(crate) struct Inner {
     meta: Meta,
     pub(crate) device: &'static Device,
     pub(crate) hot: hot::Key,
+    pub(crate) access_time: AccessTime,
     pool: Option<Arc<Shared>>,
     /// Closing may write: the file was open for writing.
     is_writable: bool,
@@ -61,11 +63,20 @@ impl File {
     /// `pool` closes the file; `None` closes it wherever the last clone is dropped.
     pub(crate) fn new(handle: Handle, meta: Meta, how: &Open, pool: Option<Arc<Shared>>) -> Self {
         let direct = if meta.size >= how.direct_from { Direct::Wanted } else { Direct::No };
+        let access_time = match &handle {
+            Handle::Os(fd)
+                if matches!(how.access, Access::Read | Access::ReadWrite) && meta.kind == Kind::File =>
+            {
+                AccessTime::of_opened(fd, meta.uid)
+            }
+            _ => AccessTime::never(),
+        };
         Self(Arc::new(Inner {
             handle,
             meta,
             device: Device::of(meta.dev),
             hot: hot::Key::new(meta.dev, meta.ino),
+            access_time,
             pool,
             is_writable: matches!(how.access, Access::ReadWrite | Access::Append),
             direct: AtomicU8::new(direct as u8),

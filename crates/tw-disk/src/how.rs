@@ -45,8 +45,6 @@ pub struct Open {
     pub direct_align: u32,
     /// Bytes to read ahead of a read that missed memory (`read_ahead`); 0 leaves it to the kernel.
     pub read_ahead: u32,
-    /// The file is ours: do not update its access time. A read that updates it may wait for the file system's journal.
-    pub is_ours: bool,
 }
 
 impl Open {
@@ -57,7 +55,6 @@ impl Open {
         direct_from: u64::MAX,
         direct_align: 512,
         read_ahead: 0,
-        is_ours: false,
     };
     /// For reading and writing in place.
     pub const READ_WRITE: Open = Open { access: Access::ReadWrite, ..Open::READ };

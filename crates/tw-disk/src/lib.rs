@@ -17,6 +17,7 @@
 //! # let _ = first; Ok(()) }
 //! ```
 
+mod access_time;
 mod account;
 mod denial;
 mod device;

@@ -76,14 +76,12 @@ fn kind_of(file_type: FileType) -> Kind {
 const BASE: OFlags = OFlags::CLOEXEC.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
 pub(crate) fn flags_of(how: &Open) -> OFlags {
-    let mut flags = match how.access {
+    match how.access {
         Access::Read => BASE | OFlags::RDONLY,
         Access::ReadWrite => BASE | OFlags::RDWR,
         Access::Append => BASE | OFlags::WRONLY | OFlags::APPEND,
-        Access::Path => return OFlags::CLOEXEC | OFlags::PATH,
-    };
-    flags.set(OFlags::NOATIME, how.is_ours);
-    flags
+        Access::Path => OFlags::CLOEXEC | OFlags::PATH,
+    }
 }
 
 /// Opens a path whose walk and open end in memory; `None` where it would have to wait.
@@ -100,8 +98,6 @@ pub(crate) fn open_now(path: &CStr, how: &Open) -> Option<Result<(OwnedFd, Meta)
     };
     match opened {
         Err(Errno::AGAIN | Errno::INTR) => None,
-        // Not our file after all: the job opens it without O_NOATIME.
-        Err(Errno::PERM) if how.is_ours => None,
         // A link: whether its owner matches is looked up by a job.
         Err(Errno::LOOP) if matches!(how.links, Links::SameOwner { .. }) => None,
         Err(Errno::INVAL | Errno::NOSYS) => {
@@ -118,23 +114,14 @@ fn openat2_now(path: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
 }
 
 pub(crate) fn open(path: &CStr, how: &Open) -> Result<(OwnedFd, Meta), Errno> {
-    let mut flags = flags_of(how);
-    let mut opened = open_once(path, how, flags);
-    if how.is_ours && matches!(opened, Err(Errno::PERM)) {
-        flags.remove(OFlags::NOATIME);
-        opened = open_once(path, how, flags);
-    }
-    let fd = opened?;
-    let meta = fstat_now(&fd)?;
-    Ok((fd, meta))
-}
-
-fn open_once(path: &CStr, how: &Open, flags: OFlags) -> Result<OwnedFd, Errno> {
-    retry_on_intr(|| match how.links {
+    let flags = flags_of(how);
+    let fd = retry_on_intr(|| match how.links {
         Links::Follow => openat(CWD, path, flags, Mode::empty()),
         Links::Refuse { from } => links::open_refusing(path, from, flags),
         Links::SameOwner { from } => links::open_same_owner(path, from, flags),
-    })
+    })?;
+    let meta = fstat_now(&fd)?;
+    Ok((fd, meta))
 }
 
 pub(crate) fn create(

@@ -202,7 +202,7 @@ impl Lane {
         let inner = file.0.inner();
         if let (Handle::Os(fd), true) = (&inner.handle, inner.can_tell()) {
             // In memory after all: the loops are told, and the ring is for those who wait.
-            if let Ok(n) = inner.read_cached(fd, offset, &mut buf) {
+            if let Ok(n) = inner.access_time.read_by_job(fd, || inner.read_cached(fd, offset, &mut buf)) {
                 buf.truncate(n);
                 self.finish(&task, &begun, &file, Ok(buf));
                 return false;

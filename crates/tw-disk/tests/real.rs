@@ -7,7 +7,7 @@
     reason = "a test fails by panicking, and shows what its pool says"
 )]
 
-use rustix::fs::{Advice, fadvise};
+use rustix::fs::{Advice, AtFlags, CWD, StatVfsMountFlags, Timespec, Timestamps, fadvise};
 use std::ffi::{CStr, CString, OsStr};
 use std::io::{ErrorKind, Read};
 use std::os::fd::OwnedFd;
@@ -337,6 +337,33 @@ fn symbolic_links_are_followed_refused_or_judged() {
         let link = b.disk.stat_link(&mut by, &b.path("dangling")).await.unwrap();
         assert_eq!(link.kind, Kind::Symlink);
     });
+}
+
+#[test]
+fn a_link_whose_access_time_is_due_is_followed_by_a_job() {
+    let mut b = Bench::new(Aio::Threads);
+    let (how, link) = (Open::READ, b.path("link"));
+    block_on(b.put("a", b"content"));
+    std::os::unix::fs::symlink("a", b.dir.join("link")).unwrap();
+    let flags = rustix::fs::statvfs(&b.dir).unwrap().f_flag;
+    if !flags.contains(StatVfsMountFlags::RELATIME) {
+        return leave_out(Lacks::Machine, "this file system is not mounted with relatime");
+    }
+    let mut settles = || {
+        until(PATIENCE, || {
+            block_on(b.disk.open_cold(&mut b.by, &link, &how)).unwrap();
+            matches!(b.disk.open_now(&link, &how), Now::Ready(Ok(_)))
+        })
+    };
+    // The kernel itself does not go on where it would have to write (`try_to_unlazy` refuses with `RESOLVE_CACHED`).
+    for _ in 0..2 {
+        assert!(settles(), "following it writes its access time, once");
+        let time = |tv_sec| Timespec { tv_sec, tv_nsec: 0 };
+        let times = Timestamps { last_access: time(1), last_modification: time(2) };
+        rustix::fs::utimensat(CWD, &link, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+        let disk = Disk::new(Pool::new("another", 1, 1).unwrap(), Aio::Threads);
+        assert!(matches!(disk.open_now(&link, &how), Now::Cold));
+    }
 }
 
 #[test]

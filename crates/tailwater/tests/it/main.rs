@@ -12,6 +12,7 @@
 mod accept;
 mod access;
 mod access_log;
+mod access_time;
 mod addition;
 mod api;
 mod auth_basic;

@@ -107,8 +107,15 @@ pub(super) const METRICS: &[Metric] = &[
         name: "device_misses_total",
         kind: Kind::Counter,
         labels: &["device"],
-        doc: "Reads of a device that found nothing in memory.",
+        doc: "Reads of a device that became jobs: what they wanted was not in memory, or nobody could tell without waiting.",
         read: |scrape, out| devices(scrape, |label, device| out.value(&[label], device.misses)),
+    },
+    Metric {
+        name: "device_access_time_reads_total",
+        kind: Kind::Counter,
+        labels: &["device"],
+        doc: "Those of them that became jobs because they might have written the access time of a file that is not ours.",
+        read: |scrape, out| devices(scrape, |label, device| out.value(&[label], device.access_times)),
     },
     Metric {
         name: "device_queue_seconds",
