@@ -35,6 +35,8 @@ pub struct MainSettings {
     pub rlimit_core: Option<u64>,
     /// `worker_priority`, a nice value.
     pub priority: i32,
+    /// `worker_memory_lock`
+    pub memory_lock: MemoryLock,
     /// `multi_accept`
     pub multi_accept: bool,
     /// `accept_mutex`: whether loops take turns to accept.
@@ -105,6 +107,28 @@ pub enum Sandbox {
     Auto,
     /// All of it, and the right to read anything but what the configuration names.
     On,
+}
+
+/// `worker_memory_lock`: what stays in memory when that is short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemoryLock {
+    /// Nothing.
+    Off,
+    /// The program, its libraries and the stacks of loops.
+    Auto,
+    /// All memory of the process.
+    On,
+}
+
+impl MemoryLock {
+    /// As it is written.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Auto => "auto",
+            Self::On => "on",
+        }
+    }
 }
 
 /// `loop_watchdog`
@@ -191,6 +215,7 @@ pub struct Raw {
     worker_rlimit_nofile: Setting<u64>,
     worker_rlimit_core: Setting<u64>,
     worker_priority: Setting<i32>,
+    worker_memory_lock: Setting<MemoryLock>,
     multi_accept: Setting<bool>,
     accept_mutex: Setting<bool>,
     accept_mutex_delay: Setting<Duration>,
@@ -244,6 +269,14 @@ pub const DIRECTIVES: &[Directive<Raw>] = &[
             let number = word.as_str().and_then(|text| text.parse().ok());
             number.filter(|n| (-20..=20).contains(n)).ok_or_else(|| node.invalid_value(word))
         })
+    }),
+    record::new("worker_memory_lock", "on | off | auto", MAIN, Args::exact(1))
+    .default("auto")
+    .since("Tailwater 0.2")
+    .doc("What stays in memory when that is short: the program and the stacks of loops as far as RLIMIT_MEMLOCK goes (auto), or \
+        all memory of the process (on), so that no loop waits for a page of code or of swap.").set(|raw, node, _| {
+        let words = [MemoryLock::On, MemoryLock::Off, MemoryLock::Auto].map(|lock| (lock.word(), lock));
+        raw.worker_memory_lock.set_one_of(node, &words)
     }),
     record::flag("multi_accept", EVENTS)
         .default("off")
@@ -396,6 +429,7 @@ impl MainSettings {
             rlimit_nofile: raw.worker_rlimit_nofile.take(),
             rlimit_core: raw.worker_rlimit_core.take(),
             priority: raw.worker_priority.or(None, 0),
+            memory_lock: raw.worker_memory_lock.or(None, MemoryLock::Auto),
             multi_accept: raw.multi_accept.or(None, false),
             accept_mutex: raw.accept_mutex.or(None, false),
             accept_mutex_delay: raw.accept_mutex_delay.or(None, Duration::from_millis(500)),

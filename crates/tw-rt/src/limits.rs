@@ -1,4 +1,5 @@
-//! Limits and priority of the process: `worker_rlimit_nofile`, `worker_rlimit_core`, `worker_priority`.
+//! Limits and priority of the process: `worker_rlimit_nofile`, `worker_rlimit_core`, `worker_priority`,
+//! `worker_memory_lock`.
 //!
 //! The kernel keeps the priority per thread and hands it to threads that are started later, so all of this happens
 //! before the first worker starts.
@@ -23,6 +24,19 @@ pub fn set_open_files(count: u64) -> io::Result<()> {
 /// `worker_rlimit_core`: both limits on the size of a core file, in bytes.
 pub fn set_core_size(size: u64) -> io::Result<()> {
     set(Resource::Core, size)
+}
+
+/// How much memory this process may lock, in bytes; `None` means without limit.
+pub fn locked_memory() -> Option<u64> {
+    getrlimit(Resource::Memlock).current
+}
+
+/// Allows as much memory to be locked as can be had.
+pub fn raise_locked_memory() {
+    let hard = getrlimit(Resource::Memlock).maximum;
+    let raise = |limit| setrlimit(Resource::Memlock, Rlimit { current: limit, maximum: limit });
+    // Without the privilege, the limit that holds anyway. Who locks memory says what it lacks.
+    let _ = raise(None).or_else(|_| raise(hard));
 }
 
 /// Lets a process that gave up its privileges leave a core file, which the kernel otherwise refuses it.

@@ -6,6 +6,7 @@ pub mod epoll;
 pub mod exit;
 pub mod heap;
 pub mod inherit;
+pub mod memory;
 pub mod nr;
 pub mod signal;
 pub mod sigsys;

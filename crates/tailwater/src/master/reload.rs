@@ -168,6 +168,7 @@ fn needs_new_process(old: &MainSettings, new: &MainSettings) -> bool {
             main.rlimit_nofile,
             main.rlimit_core,
             main.priority,
+            main.memory_lock,
         )
     };
     fixed(old) != fixed(new)

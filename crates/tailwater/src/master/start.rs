@@ -35,8 +35,8 @@ use crate::sockets::Sockets;
 use crate::sockets::inherited::Inherited;
 use crate::sockets::left::LeftFiles;
 use crate::version::{COMPILER, PROGRAM};
-use crate::worker::Server;
 use crate::worker::sandbox::{Role, Rules};
+use crate::worker::{Server, memory};
 
 /// Time for the error log to take the reason of a start that failed.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -227,6 +227,7 @@ impl Start {
         process: Process,
         sockets: Arc<Sockets>,
     ) -> Result<(Server, Rules), Fault> {
+        memory::lock(&config.main, &self.console);
         let rules = Rules::of(&config, Role::Alone);
         if let Some(identity) = &process.identity {
             // DIFF(nginx): the one process gives up the privileges of root. Logs are given to the user, who opens them again.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use tw_core::event_loop::{self, Counts};
-use tw_core::process::LoopGuard;
+use tw_core::process::{LoopGuard, MemoryLock};
 use tw_log::{Level, Sinks};
 use tw_net::ListenSocket;
 use tw_rt::affinity::Affinity;
@@ -27,6 +27,8 @@ use tw_server::http::generation::{Config, Live};
 use crate::console::{Console, Fault};
 use crate::faults::Faults;
 use crate::sockets::{Sockets, cannot_share};
+
+use super::memory;
 
 /// All loops.
 pub(crate) struct Loops {
@@ -56,6 +58,7 @@ struct LoopSettings {
     stall_threshold: Duration,
     hot_files_size: usize,
     priority: i32,
+    memory_lock: MemoryLock,
     affinity: Affinity,
 }
 
@@ -262,12 +265,19 @@ impl Loops {
         let farewell = self.farewells.of(id);
         let (counts, generation) = (self.counts.clone(), generation.clone());
         let cpus = settings.affinity.of_worker(index);
+        let locks = settings.memory_lock != MemoryLock::Off;
         let life = move |orders| {
             if let Some(cpus) = cpus
                 && let Err(error) = cpus.pin_current_thread()
             {
                 let errno = tw_base::Errno::from(&error);
                 tw_log::alert!(generation.error_log, "sched_setaffinity() failed ({errno})");
+            }
+            if locks && let Err(errno) = memory::lock_stack() {
+                tw_log::info!(
+                    generation.error_log,
+                    "mlock() of the stack of worker {index} failed ({errno})"
+                );
             }
             event_loop::run::<Http>(index, counts, generation, sockets, orders)
         };
@@ -326,6 +336,7 @@ impl LoopSettings {
             stall_threshold: config.main.stall_threshold,
             hot_files_size: config.memory.hot_files_size,
             priority: config.main.priority,
+            memory_lock: config.main.memory_lock,
             affinity: affinity.clone(),
         }
     }

@@ -4,6 +4,7 @@
 //! privileges: files and sockets come from the master.
 
 mod loops;
+pub(crate) mod memory;
 mod pools;
 pub(crate) mod process;
 pub(crate) mod sandbox;
@@ -95,9 +96,14 @@ impl Server {
         console: &Console,
     ) -> Result<(), Fault> {
         let pools = pools::next(&config.main.pools, &self.pools, &config.error_log)?;
+        let relock = config.main.memory_lock != self.generation.main.memory_lock;
         let disks = Disks::new(pools.iter().cloned(), config.ring);
         let generation = Generation { id: self.generation.id + 1, config, disks };
         let generation = self.config_thread.publish(generation);
+        if relock {
+            // What loops have locked is theirs, and they are started anew.
+            memory::lock(&generation.main, console);
+        }
         let wanted = Wanted { generation: &generation, sockets: &sockets, affinity: &affinity };
         self.loops.serve(&wanted, console)?;
         // From here on nothing can fail.

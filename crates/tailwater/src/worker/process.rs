@@ -36,7 +36,7 @@ use crate::process;
 use crate::sockets::Sockets;
 
 use super::sandbox::{Role, Rules};
-use super::{Server, say_exit};
+use super::{Server, memory, say_exit};
 
 /// What the process is called, and how it knows what it is.
 pub(crate) const TITLE: &str = "tailwater: worker process";
@@ -145,6 +145,7 @@ fn start(channel: &Channel, sinks: &Sinks) -> Result<Option<Started>, Fault> {
         leave_stderr(&config, sinks)?;
     }
     process::set_limits(&config.main, &console);
+    memory::lock(&config.main, &console);
     let rules = Rules::of(&config, Role::Worker);
     rules.become_user(order.identity.as_ref(), &console)?;
     process::change_directory(&config.main)?;

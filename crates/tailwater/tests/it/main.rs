@@ -54,6 +54,7 @@ mod malformed;
 mod map;
 mod master;
 mod memory;
+mod memory_lock;
 mod metrics;
 mod mirror;
 mod mp4;

@@ -216,6 +216,7 @@ fn what_a_process_cannot_change_is_served_by_another_one() {
     let mut mains = vec![
         "working_directory /;",
         "working_directory /; env A=b;",
+        "env A=b; worker_memory_lock off;",
         "env A=b; worker_priority 3;",
         "worker_priority 3; worker_rlimit_nofile 500; events { worker_connections 100; }",
         "worker_rlimit_core 0; worker_rlimit_nofile 500; events { worker_connections 100; }",
