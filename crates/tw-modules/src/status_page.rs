@@ -14,6 +14,7 @@ use tw_core::event_loop::PastStall;
 use tw_core::metrics::{BOUNDS_NS, Format, json_string};
 use tw_core::module::Settings;
 use tw_http::Method;
+use tw_rt::Cause;
 use tw_server::http::Http;
 use tw_server::http::body::Body;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
@@ -162,12 +163,17 @@ fn places(mounts: &str) -> BTreeMap<&str, String> {
 fn stall_json(PastStall { at: when, stall, client }: &PastStall, out: &mut String) {
     let _ = write!(
         out,
-        "{{\"at\":{}.{:03},\"worker\":{},\"turn\":{}",
+        "{{\"at\":{}.{:03},\"worker\":{},\"turn\":{},\"cause\":\"{}\"",
         when.secs,
         when.msec,
         stall.index,
-        stall.turn.as_secs_f64()
+        stall.turn.as_secs_f64(),
+        stall.cause.word()
     );
+    for cause in Cause::ALL {
+        let _ = write!(out, ",\"{}\":{}", cause.word(), stall.parts.of(cause).as_secs_f64());
+    }
+    let _ = write!(out, ",\"major_faults\":{}", stall.major_faults);
     if let Some(culprit) = &stall.culprit {
         let _ = write!(out, ",\"took\":{},\"by\":", culprit.took.as_secs_f64());
         json_string(&culprit.subject.to_string(), out);
@@ -187,6 +193,7 @@ fn stall_json(PastStall { at: when, stall, client }: &PastStall, out: &mut Strin
 mod tests {
     use std::time::Duration;
 
+    use tw_rt::Parts;
     use tw_rt::clock::UnixTime;
     use tw_rt::watch::{Culprit, Stall, Subject};
 
@@ -228,17 +235,20 @@ mod tests {
             took: Duration::from_millis(20),
         };
         for (culprit, expected) in [
-            (None, r#"{"at":5.007,"worker":1,"turn":0.031}"#),
+            (None, r#"{"at":5.007,"worker":1,"turn":0.031,@}"#),
             (
                 Some(culprit),
-                r#"{"at":5.007,"worker":1,"turn":0.031,"took":0.02,"by":"connection 42","operation":"regex","client":"::1"}"#,
+                r#"{"at":5.007,"worker":1,"turn":0.031,@,"took":0.02,"by":"connection 42","operation":"regex","client":"::1"}"#,
             ),
         ] {
             let mut out = String::new();
             let client = culprit.map(|_| "::1".into());
-            let stall = Stall { index: 1, turn: Duration::from_millis(31), culprit };
+            let ms = Duration::from_millis;
+            let (cause, parts) = (Cause::Kernel, Parts::new(ms(10), ms(1), ms(20)));
+            let stall = Stall { index: 1, turn: ms(31), cause, parts, major_faults: 2, culprit };
             stall_json(&PastStall { at, stall, client }, &mut out);
-            assert_eq!(out, expected);
+            let why = r#""cause":"kernel","running":0.01,"processor":0.001,"kernel":0.02,"major_faults":2"#;
+            assert_eq!(out, expected.replace('@', why));
         }
     }
 }

@@ -89,6 +89,8 @@ const ALLOWED: &[i64] = &[
     nr::SYS_clock_gettime,
     nr::SYS_getrandom,
     nr::SYS_gettimeofday,
+    // What this thread has used.
+    nr::SYS_getrusage,
     #[cfg(target_arch = "x86_64")]
     nr::SYS_epoll_wait,
     #[cfg(target_arch = "x86_64")]
@@ -117,7 +119,7 @@ const CONDITIONAL: &[Conditional] = &[
         mask: nr::RWF_NOWAIT as u64,
         values: &[nr::RWF_NOWAIT as u64],
     },
-    // From a file system that is memory: `tw-disk` says so by this flag, because tmpfs refuses `RWF_NOWAIT`.
+    // From a file system that is memory: who reads says so by this flag, because tmpfs and procfs refuse `RWF_NOWAIT`.
     Conditional { call: nr::SYS_preadv2, index: 5, mask: u64::MAX, values: &[nr::RWF_HIPRI as u64] },
     // Only as a look at names that an open file pins: see `tw_disk::Disk::recheck_now`.
     Conditional {

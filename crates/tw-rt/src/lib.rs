@@ -5,7 +5,7 @@
 //! ```text
 //! wake-up ─► clock::turn ─► tasks, each a Watched future ─► park        one turn; its length goes to a histogram,
 //!    ▲                                                        │         and a turn over `stall_threshold` is reported
-//!    └──────────────── epoll_wait, timers ────────────────────┘         with the task and operation that took longest
+//!    └──────────────── epoll_wait, timers ────────────────────┘         with its cause, and who took longest
 //! ```
 
 pub mod affinity;
@@ -17,6 +17,7 @@ pub mod gate;
 mod guard;
 pub mod limits;
 mod loop_thread;
+mod parts;
 mod pulse;
 mod rest;
 pub mod signal;
@@ -28,7 +29,8 @@ pub mod watch;
 pub use busy::Busy;
 pub use deadline::{Deadline, Elapsed};
 pub use guard::LoopGuard;
-pub use loop_thread::{Inbox, Longest, LoopOptions, LoopStats, LoopThread, OnStall};
+pub use loop_thread::{Inbox, Longest, LoopOptions, LoopStats, LoopThread, OnStall, PartStats};
+pub use parts::{Cause, Parts};
 pub use pulse::{Look, Pulse};
 pub use rest::{Rest, before_rest};
 pub use socket::{FirstBytes, Socket};

@@ -18,6 +18,7 @@ use tw_base::{Counter, Histogram};
 
 use crate::busy::Busy;
 use crate::guard::LoopGuard;
+use crate::parts::{self, Cause};
 use crate::pulse::Pulse;
 use crate::watch::{self, Stall, Subject, Watched};
 
@@ -63,12 +64,30 @@ pub struct LoopStats {
     pub blocked: Histogram,
     /// The longest turn so far.
     pub longest: Longest,
-    /// Turns longer than the threshold.
-    pub stalls: Counter,
+    /// What turns are made of, by the number of [`Cause`].
+    parts: [PartStats; Cause::ALL.len()],
+    /// Pages that the loop had to wait for a disk for: code that was not in memory, or data that was swapped out.
+    pub major_faults: Counter,
     /// Whether it turns, and what it is doing.
     pub pulse: Pulse,
     /// Time in turns.
     pub busy: Busy,
+}
+
+/// What a loop counts of one part of its turns.
+#[derive(Debug, Default)]
+pub struct PartStats {
+    /// How long every turn was this.
+    pub spans: Histogram,
+    /// Turns longer than the threshold because of it.
+    pub stalls: Counter,
+}
+
+impl LoopStats {
+    /// What it counts of a part of its turns.
+    pub fn part(&self, cause: Cause) -> &PartStats {
+        &self.parts[cause as usize]
+    }
 }
 
 /// The longest of many spans; written by one thread, read by any.
@@ -211,6 +230,7 @@ struct Turns {
 impl Turns {
     fn build(&self) -> io::Result<LocalRuntime> {
         watch::attach_stats(&self.stats);
+        parts::attach();
         let (turns, next_turns) = (self.clone(), self.clone());
         Builder::new_current_thread()
             .enable_io()
@@ -226,23 +246,36 @@ impl Turns {
 
     fn begin(&self, now: Instant) {
         watch::begin_turn(now);
+        parts::begin_turn(now);
         self.stats.busy.begin(now);
     }
 
     /// Counts the turn that ends at `now`, if one is going on.
     fn end(&self, now: Instant) {
         let Some((turn, culprit)) = watch::end_turn(now) else { return };
-        let ns = u64::try_from(turn.as_nanos()).unwrap_or(u64::MAX);
+        let (parts, major_faults) = parts::end_turn(now, turn);
+        let ns = nanoseconds(turn);
         self.stats.blocked.record_ns(ns);
+        for cause in Cause::ALL {
+            self.stats.part(cause).spans.record_ns(nanoseconds(parts.of(cause)));
+        }
+        if major_faults > 0 {
+            self.stats.major_faults.add(major_faults);
+        }
         self.stats.longest.take(ns);
         self.stats.busy.end(ns);
         if turn > self.options.stall_threshold {
-            self.stats.stalls.add(1);
+            let cause = parts.cause(self.options.stall_threshold);
+            self.stats.part(cause).stalls.add(1);
             if let Some(report) = &self.options.on_stall {
-                report(&Stall { index: self.options.index, turn, culprit });
+                report(&Stall { index: self.options.index, turn, cause, parts, major_faults, culprit });
             }
         }
     }
+}
+
+fn nanoseconds(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
 pin_project! {
@@ -382,7 +415,9 @@ mod tests {
         let stall = stalls.iter().find(named).unwrap();
         assert_eq!((stall.index, stall.culprit.unwrap().operation), (7, Some("regex")));
         assert!(stall.turn >= Duration::from_millis(30), "{stall:?}");
-        assert_eq!(stats.stalls.value(), stalls.len() as u64);
+        let counted = |cause| stats.part(cause).stalls.value();
+        assert_eq!(Cause::ALL.map(counted).iter().sum::<u64>(), stalls.len() as u64);
+        assert_eq!(Cause::ALL.map(|cause| stall.parts.of(cause)).iter().sum::<Duration>(), stall.turn);
         assert!(stats.blocked.snapshot().quantile_ns(1.0) >= Some(30_000_000));
         let longest = stalls.iter().map(|stall| stall.turn.as_nanos()).max();
         assert_eq!(Some(u128::from(stats.longest.ns())), longest);

@@ -18,6 +18,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::clock;
 use crate::loop_thread::LoopStats;
+use crate::parts::{Cause, Parts};
 use crate::pulse::{Doing, Pulse};
 
 /// Whom a task works for, as a log line names it.
@@ -47,6 +48,12 @@ pub struct Stall {
     pub index: usize,
     /// Length of the turn: how long an event that came just after its start had to wait.
     pub turn: Duration,
+    /// Why it took so long.
+    pub cause: Cause,
+    /// What it was made of.
+    pub parts: Parts,
+    /// Pages that were waited for, as far as the kernel had counted them by the end.
+    pub major_faults: u64,
     /// Who took longest; `None` when no single task ran across a timer tick.
     pub culprit: Option<Culprit>,
 }
@@ -110,13 +117,25 @@ pub fn operation<T>(name: &'static str, f: impl FnOnce() -> T) -> T {
     value
 }
 
-/// The line for the error log: `event loop of worker 3 was blocked for 31 ms, 28 ms of it by connection 42 (regex)`.
+/// The line for the error log: `event loop of worker 3 computed for 30 ms of a turn of 31 ms, 28 ms by connection 42 (regex)`.
 impl fmt::Display for Stall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "event loop of worker {} was blocked for {} ms", self.index, self.turn.as_millis())?;
-        let Some(Culprit { subject, operation, took }) = self.culprit else { return Ok(()) };
-        write!(f, ", {} ms of it by {}", took.as_millis(), subject)?;
-        operation.map_or(Ok(()), |operation| write!(f, " ({operation})"))
+        let what = match self.cause {
+            Cause::Running => "computed",
+            Cause::Processor => "had no processor",
+            Cause::Kernel => "was blocked in the kernel",
+        };
+        let (part, turn) = (self.parts.of(self.cause).as_millis(), self.turn.as_millis());
+        write!(f, "event loop of worker {} {what} for {part} ms of a turn of {turn} ms", self.index)?;
+        if let Some(Culprit { subject, operation, took }) = self.culprit {
+            write!(f, ", {} ms by {}", took.as_millis(), subject)?;
+            operation.map_or(Ok(()), |operation| write!(f, " ({operation})"))?;
+        }
+        match self.major_faults {
+            0 => Ok(()),
+            1 => f.write_str(", one major page fault"),
+            count => write!(f, ", {count} major page faults"),
+        }
     }
 }
 
@@ -301,18 +320,36 @@ mod tests {
         let culprit =
             |id, operation| Culprit { subject: Subject { kind: "connection", id }, operation, took: ms(28) };
         let cases = [
-            (None, "event loop of worker 3 was blocked for 31 ms"),
+            (Cause::Running, 0, None, "computed for 16 ms of a turn of 31 ms"),
             (
+                Cause::Running,
+                0,
                 Some(culprit(42, Some("regex"))),
-                "event loop of worker 3 was blocked for 31 ms, 28 ms of it by connection 42 (regex)",
+                "computed for 16 ms of a turn of 31 ms, 28 ms by connection 42 (regex)",
             ),
             (
+                Cause::Processor,
+                0,
                 Some(culprit(0, None)),
-                "event loop of worker 3 was blocked for 31 ms, 28 ms of it by connection",
+                "had no processor for 3 ms of a turn of 31 ms, 28 ms by connection",
+            ),
+            (
+                Cause::Kernel,
+                1,
+                None,
+                "was blocked in the kernel for 12 ms of a turn of 31 ms, one major page fault",
+            ),
+            (
+                Cause::Kernel,
+                2,
+                Some(culprit(42, None)),
+                "was blocked in the kernel for 12 ms of a turn of 31 ms, 28 ms by connection 42, 2 major page faults",
             ),
         ];
-        for (culprit, expected) in cases {
-            assert_eq!(Stall { index: 3, turn: ms(31), culprit }.to_string(), expected);
+        for (cause, major_faults, culprit, expected) in cases {
+            let parts = Parts::new(ms(16), ms(3), ms(12));
+            let stall = Stall { index: 3, turn: ms(31), cause, parts, major_faults, culprit };
+            assert_eq!(stall.to_string(), format!("event loop of worker 3 {expected}"));
         }
     }
 }

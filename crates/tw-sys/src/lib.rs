@@ -13,3 +13,4 @@ pub mod sigsys;
 pub mod sockopt;
 pub mod stack;
 pub mod uring;
+pub mod usage;

@@ -32,7 +32,7 @@ numbers! { COMMON:
     SYS_close, SYS_connect, SYS_copy_file_range, SYS_dup, SYS_dup3, SYS_epoll_create1, SYS_epoll_ctl,
     SYS_epoll_pwait, SYS_epoll_pwait2, SYS_eventfd2, SYS_execve, SYS_exit, SYS_exit_group, SYS_fadvise64,
     SYS_fallocate, SYS_fcntl, SYS_fdatasync, SYS_flock, SYS_fstat, SYS_fsync, SYS_ftruncate, SYS_futex,
-    SYS_getdents64, SYS_getpeername, SYS_getpid, SYS_getrandom, SYS_getsockname, SYS_getsockopt,
+    SYS_getdents64, SYS_getpeername, SYS_getpid, SYS_getrandom, SYS_getrusage, SYS_getsockname, SYS_getsockopt,
     SYS_gettid, SYS_gettimeofday, SYS_io_uring_enter, SYS_ioctl, SYS_linkat, SYS_listen, SYS_lseek, SYS_madvise, SYS_membarrier,
     SYS_mkdirat, SYS_mmap, SYS_mprotect, SYS_mremap, SYS_msync, SYS_munmap, SYS_nanosleep, SYS_newfstatat,
     SYS_getcpu, SYS_openat, SYS_openat2, SYS_ppoll, SYS_prctl, SYS_pread64, SYS_preadv, SYS_preadv2, SYS_pselect6, SYS_pwrite64,

@@ -19,7 +19,7 @@ use tw_core::process::{LoopGuard, MemoryLock};
 use tw_log::{Level, Sinks};
 use tw_net::ListenSocket;
 use tw_rt::affinity::Affinity;
-use tw_rt::{LoopOptions, LoopThread, OnStall};
+use tw_rt::{Cause, LoopOptions, LoopThread, OnStall};
 use tw_server::event_loop::Order;
 use tw_server::http::Http;
 use tw_server::http::generation::{Config, Live};
@@ -299,7 +299,11 @@ impl Loops {
         let (faults, counts) = (self.faults.clone(), self.counts.clone());
         Arc::new(move |stall| {
             counts.stalls.push(*stall);
-            tw_log::warn!(faults.log(), "{stall}");
+            match stall.cause {
+                // The machine is busy; nothing here is wrong.
+                Cause::Processor => tw_log::notice!(faults.log(), "{stall}"),
+                Cause::Running | Cause::Kernel => tw_log::warn!(faults.log(), "{stall}"),
+            }
         })
     }
 

@@ -19,8 +19,10 @@ Counters begin at zero when the process starts and survive a reload. A histogram
 
 ## What to watch
 
-- **Was a loop ever blocked?** `histogram_quantile(0.99, sum by (le) (rate(tailwater_event_loop_blocked_seconds_bucket[5m])))`
-  and `increase(tailwater_event_loop_stalls_total[1h])`. A stall also names its culprit in the error log.
+- **Was a loop ever blocked?** `increase(tailwater_event_loop_stalls_total{cause=\"kernel\"}[1h])` and
+  `increase(tailwater_loop_major_faults_total[1h])`: both stay zero. A stall also names its culprit in the error log. What is
+  promised, and what else makes a turn long: [promise.md](promise.md).
+- **How long does an event wait?** `histogram_quantile(0.99, sum by (le) (rate(tailwater_event_loop_blocked_seconds_bucket[5m])))`.
 - **Is a pool too small?** `rate(tailwater_pool_overflows_total[5m])` above zero, or a 99th percentile of
   `tailwater_disk_queue_seconds` above that of `tailwater_disk_service_seconds`.
 - **Is a disk slow?** `tailwater_device_service_seconds` by `device`; `lsblk` shows the same numbers.

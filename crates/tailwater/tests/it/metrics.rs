@@ -59,6 +59,16 @@ fn what_was_done_is_counted() {
     assert!((6.0 * 50.0..6.0 * 100.0).contains(&received), "{received}");
     assert!(of(&after, "tailwater_event_loop_blocked_seconds_count{worker=\"0\"}") > 0.0, "{text}");
     assert!(of(&after, "tailwater_event_loop_blocked_max_seconds{worker=\"0\"}") > 0.0, "{text}");
+    for cause in ["running", "processor", "kernel"] {
+        let labels = format!("{{worker=\"0\",cause=\"{cause}\"}}");
+        assert!(of(&after, &format!("tailwater_event_loop_part_seconds_count{labels}")) > 0.0, "{text}");
+        assert!(of(&after, &format!("tailwater_event_loop_stalls_total{labels}")) >= 0.0, "{text}");
+    }
+    assert!(
+        of(&after, "tailwater_event_loop_part_seconds_sum{worker=\"0\",cause=\"running\"}") > 0.0,
+        "{text}"
+    );
+    assert!(of(&after, "tailwater_loop_major_faults_total{worker=\"0\"}") >= 0.0, "{text}");
     assert_eq!(of(&after, "tailwater_generation"), 1.0);
     assert!(of(&after, "tailwater_process_resident_memory_bytes") > 1e6, "{text}");
     assert!(of(&after, "tailwater_process_start_time_seconds") > 1.7e9, "{text}");

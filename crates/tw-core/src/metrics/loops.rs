@@ -1,6 +1,6 @@
 //! Event loops: was one ever blocked, and what part of the work does each do?
 
-use tw_rt::LoopStats;
+use tw_rt::{Cause, LoopStats, PartStats};
 
 use super::{Kind, Metric, Samples, Scrape};
 use crate::event_loop::Sibling;
@@ -16,6 +16,16 @@ pub(super) const METRICS: &[Metric] = &[
         },
     },
     Metric {
+        name: "event_loop_part_seconds",
+        kind: Kind::Histogram,
+        labels: &["worker", "cause"],
+        doc: "Parts of every turn: running (on a processor), processor (waiting for one), kernel (asleep in the kernel, for a \
+            disk, memory or a lock: what must not be).",
+        read: |scrape, out| {
+            parts(scrape, |labels, part| out.histogram(labels, &part.spans.snapshot()));
+        },
+    },
+    Metric {
         name: "event_loop_blocked_max_seconds",
         kind: Kind::Gauge,
         labels: &["worker"],
@@ -27,9 +37,17 @@ pub(super) const METRICS: &[Metric] = &[
     Metric {
         name: "event_loop_stalls_total",
         kind: Kind::Counter,
+        labels: &["worker", "cause"],
+        doc: "Turns longer than stall_threshold, by what made them long (see event_loop_part_seconds). The error log and the \
+            status page name who took the time.",
+        read: |scrape, out| parts(scrape, |labels, part| out.value(labels, part.stalls.value())),
+    },
+    Metric {
+        name: "loop_major_faults_total",
+        kind: Kind::Counter,
         labels: &["worker"],
-        doc: "Turns longer than stall_threshold. The error log and the status page name who took the time.",
-        read: |scrape, out| turns(scrape, |worker, stats| out.value(&[worker], stats.stalls.value())),
+        doc: "Pages that an event loop had to wait for a disk for: code that was not in memory, or data that was swapped out.",
+        read: |scrape, out| turns(scrape, |worker, stats| out.value(&[worker], stats.major_faults.value())),
     },
     Metric {
         name: "event_loop_busy_seconds_total",
@@ -71,6 +89,13 @@ fn turns(scrape: &Scrape<'_>, mut tell: impl FnMut(&str, &LoopStats)) {
     for (index, stats) in scrape.counts().loops().iter().enumerate() {
         tell(&index.to_string(), stats);
     }
+}
+
+/// What each loop counts of each part of its turns, by its number and the cause.
+fn parts(scrape: &Scrape<'_>, mut tell: impl FnMut(&[&str], &PartStats)) {
+    turns(scrape, |worker, stats| {
+        Cause::ALL.into_iter().for_each(|cause| tell(&[worker, cause.word()], stats.part(cause)));
+    });
 }
 
 /// What each loop that accepts counts of its connections, by its number as text.

@@ -1,0 +1,272 @@
+//! Where the time of a turn went: on the processor, waiting for one, or waiting in the kernel.
+//!
+//! At the end of a turn the thread's own clock tells how long the thread was on the processor (0.3 µs). Only if it was off for
+//! longer than [`SLIGHT`], the kernel is asked for how long it was ready to run meanwhile and had no processor
+//! (`/proc/thread-self/schedstat`, 0.4 µs). The rest it slept inside the kernel: for a disk, for memory, for a lock.
+//!
+//! That takes the kernel's number as it was when the turn began. An earlier one serves as long as it cannot have grown by more
+//! than [`DOUBT`] since: of a loop that is busy, hardly any turn asks for it.
+
+use std::cell::{Cell, OnceCell};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::{ReadWriteFlags, preadv2};
+use rustix::time::{ClockId, clock_gettime};
+use tw_sys::usage;
+
+/// A thread that is off its processor for less is not asked why.
+const SLIGHT: Duration = Duration::from_micros(100);
+/// How wrong the time without a processor may be.
+const DOUBT: Duration = Duration::from_micros(200);
+
+/// What a turn spends its time with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Cause {
+    /// On the processor: our own code.
+    Running = 0,
+    /// Ready to run without a processor: the machine is busy.
+    Processor = 1,
+    /// Asleep in the kernel, for a disk, memory or a lock: what no loop should ever be.
+    Kernel = 2,
+}
+
+impl Cause {
+    /// All of them, by number.
+    pub const ALL: [Self; 3] = [Self::Running, Self::Processor, Self::Kernel];
+
+    /// Its name in metrics.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Processor => "processor",
+            Self::Kernel => "kernel",
+        }
+    }
+}
+
+/// The parts of one turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parts([Duration; Cause::ALL.len()]);
+
+impl Parts {
+    /// Of a turn that was so long each of the three.
+    pub const fn new(running: Duration, processor: Duration, kernel: Duration) -> Self {
+        Self([running, processor, kernel])
+    }
+
+    /// How long it was this.
+    pub fn of(&self, cause: Cause) -> Duration {
+        self.0[cause as usize]
+    }
+
+    /// Why a turn took longer than `threshold`: the kernel, if that alone was too long, and otherwise what took most.
+    pub fn cause(&self, threshold: Duration) -> Cause {
+        if self.of(Cause::Kernel) > threshold {
+            return Cause::Kernel;
+        }
+        let mut most = Cause::Running;
+        for cause in Cause::ALL {
+            if self.of(cause) > self.of(most) {
+                most = cause;
+            }
+        }
+        most
+    }
+}
+
+/// What this thread measures its turns with.
+struct Meter {
+    /// `None` where the kernel does not tell: what is not known to be waiting for a processor is waiting in the kernel.
+    schedstat: OnceCell<OwnedFd>,
+    /// Time on the processor, at the end of the last turn.
+    ran: Cell<Duration>,
+    /// Time without a processor when it was last read.
+    unserved: Cell<Duration>,
+    /// How much that may have grown since.
+    doubt: Cell<Duration>,
+    /// Major page faults so far, and those of them that no turn has been charged with.
+    faults: Cell<u64>,
+    new_faults: Cell<u64>,
+    /// The end of the last turn.
+    ended: Cell<Option<Instant>>,
+}
+
+thread_local! {
+    static METER: Meter = const {
+        Meter {
+            schedstat: OnceCell::new(),
+            ran: Cell::new(Duration::ZERO),
+            unserved: Cell::new(Duration::ZERO),
+            doubt: Cell::new(Duration::MAX),
+            faults: Cell::new(0),
+            new_faults: Cell::new(0),
+            ended: Cell::new(None),
+        }
+    };
+}
+
+/// Opens what tells of this thread. Before the loop guard is on.
+pub(crate) fn attach() {
+    METER.with(|meter| {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        if let Ok(fd) = openat(CWD, c"/proc/thread-self/schedstat", flags, Mode::empty()) {
+            // A thread runs one loop.
+            let _ = meter.schedstat.set(fd);
+        }
+        meter.ran.set(on_processor());
+        meter.faults.set(usage::major_faults());
+    });
+}
+
+/// A turn begins.
+pub(crate) fn begin_turn(now: Instant) {
+    METER.with(|meter| {
+        // The wake-up may have waited for a processor.
+        let rest = meter.ended.get().map_or(Duration::MAX, |ended| now.saturating_duration_since(ended));
+        meter.doubt(rest);
+        if meter.doubt.get() > DOUBT {
+            meter.ask();
+        }
+    });
+}
+
+/// A turn of this length ends: its parts, and the major page faults since the last turn that tells of some.
+pub(crate) fn end_turn(now: Instant, turn: Duration) -> (Parts, u64) {
+    METER.with(|meter| {
+        meter.ended.set(Some(now));
+        let ran = on_processor();
+        let off = turn.saturating_sub(ran.saturating_sub(meter.ran.replace(ran)));
+        if off < SLIGHT {
+            meter.doubt(off);
+            return (Parts::new(turn, Duration::ZERO, Duration::ZERO), meter.new_faults.take());
+        }
+        let before = meter.unserved.get();
+        meter.ask();
+        let processor = meter.unserved.get().saturating_sub(before).min(off);
+        let parts = Parts::new(turn.saturating_sub(off), processor, off.saturating_sub(processor));
+        (parts, meter.new_faults.take())
+    })
+}
+
+impl Meter {
+    fn doubt(&self, more: Duration) {
+        self.doubt.set(self.doubt.get().saturating_add(more));
+    }
+
+    /// Asks for how long the thread was ready to run and had no processor, and for its major page faults.
+    fn ask(&self) {
+        let faults = usage::major_faults();
+        self.new_faults.set(self.new_faults.get() + faults.saturating_sub(self.faults.replace(faults)));
+        let mut text = [0; 64];
+        let read = self.schedstat.get().and_then(|fd| {
+            // procfs is memory; the loop guard lets such a read pass by this flag.
+            let mut buffers = [std::io::IoSliceMut::new(&mut text)];
+            preadv2(fd, &mut buffers, 0, ReadWriteFlags::HIPRI).ok()
+        });
+        if let Some(ns) = read.and_then(|n| unserved_ns(text.get(..n)?)) {
+            self.unserved.set(Duration::from_nanos(ns));
+            self.doubt.set(Duration::ZERO);
+        }
+    }
+}
+
+/// The second number of `schedstat` (sched-stats.rst of Linux): nanoseconds spent waiting on a run queue.
+fn unserved_ns(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// How long this thread was on a processor since it began.
+fn on_processor() -> Duration {
+    let t = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(t.tv_sec.unsigned_abs(), t.tv_nsec.unsigned_abs().try_into().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::affinity::CpuMask;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    use std::sync::mpsc;
+    use std::thread;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_cause_is_the_kernel_if_that_is_too_long_and_else_what_took_most() {
+        for (running, processor, kernel, expected) in [
+            (30, 0, 0, Cause::Running),
+            (5, 20, 6, Cause::Processor),
+            (5, 20, 11, Cause::Kernel),
+            (4, 3, 5, Cause::Kernel),
+            (9, 9, 0, Cause::Running),
+        ] {
+            let parts = Parts::new(running * MS, processor * MS, kernel * MS);
+            assert_eq!(parts.cause(10 * MS), expected, "{parts:?}");
+        }
+    }
+
+    #[test]
+    fn schedstat_is_read() {
+        assert_eq!(unserved_ns(b"550837 2764199 2\n"), Some(2_764_199));
+        assert_eq!(unserved_ns(b"0 0 0\n"), Some(0));
+        assert_eq!(unserved_ns(b""), None);
+        assert_eq!(unserved_ns(b"1 x"), None);
+    }
+
+    /// The parts of a turn in which a fresh thread does this.
+    fn parts_of(turn: impl FnOnce() + Send + 'static) -> Parts {
+        let measured = thread::spawn(|| {
+            attach();
+            let start = Instant::now();
+            begin_turn(start);
+            turn();
+            let end = Instant::now();
+            end_turn(end, end - start).0
+        });
+        measured.join().unwrap()
+    }
+
+    /// Computes for so long, however often it is interrupted.
+    fn compute(span: Duration) {
+        let start = on_processor();
+        while on_processor() - start < span {}
+    }
+
+    #[test]
+    fn computing_is_told_from_sleeping() {
+        let parts = parts_of(|| compute(20 * MS));
+        assert!(parts.of(Cause::Running) >= 19 * MS, "{parts:?}");
+        let (_silent, never) = mpsc::channel::<()>();
+        let parts = parts_of(move || assert!(never.recv_timeout(30 * MS).is_err()));
+        assert!(parts.of(Cause::Kernel) >= 25 * MS, "{parts:?}");
+        assert!(parts.of(Cause::Running) < 20 * MS, "{parts:?}");
+    }
+
+    #[test]
+    fn waiting_for_a_processor_is_told_from_sleeping() {
+        static IS_OVER: AtomicBool = AtomicBool::new(false);
+        let one = thread::spawn(|| {
+            let all = CpuMask::of_current_thread().unwrap();
+            crate::affinity::Affinity::Auto(all).of_worker(0).unwrap()
+        });
+        let one = one.join().unwrap();
+        let other = thread::spawn(move || {
+            one.pin_current_thread().unwrap();
+            while !IS_OVER.load(Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        // As long as this computes, it shares its processor with another that always wants it.
+        let parts = parts_of(move || {
+            one.pin_current_thread().unwrap();
+            compute(200 * MS);
+        });
+        IS_OVER.store(true, Relaxed);
+        other.join().unwrap();
+        assert!(parts.of(Cause::Running) >= 190 * MS, "{parts:?}");
+        assert!(parts.of(Cause::Processor) > parts.of(Cause::Kernel) * 3, "{parts:?}");
+    }
+}
