@@ -18,13 +18,15 @@ use super::data::{ColdSet, forget_everything, noise};
 use super::exec::Place;
 use super::load::{Load, Served};
 use super::options::Options;
-use super::prometheus::Histogram;
+use super::prometheus::{Histogram, Page};
 use super::report::{Limit, Report, Table, Target, number, progress, span};
 use super::{Outcome, home, stalls};
 
 const OURS: &str = "ours";
 const NGINX_THREADS: &str = "nginx, aio threads";
-const BLOCKED: &str = "tailwater_event_loop_blocked_seconds";
+const TURNS: &str = "tailwater_event_loop_blocked_seconds";
+const PARTS: &str = "tailwater_event_loop_part_seconds";
+const FAULTS: &str = "tailwater_loop_major_faults_total";
 /// Where ours tells about its loops.
 const METRICS: &str = "/.metrics";
 /// Longest that the loops may be blocked in all but a thousandth of their turns, in milliseconds.
@@ -92,8 +94,25 @@ struct Score {
     alone: Served,
     loaded: Served,
     cold: Served,
-    /// 99.9th percentile of the time a loop was blocked under load, in seconds, if the server tells.
-    blocked: Option<f64>,
+    /// What became of its loops under load, if it tells.
+    loops: Option<Loops>,
+}
+
+/// What loops went through: 99.9th percentiles in seconds, `None` if there was not one turn.
+struct Loops {
+    /// Of the length of turns.
+    turn: Option<f64>,
+    /// Of the time in a turn that a loop was blocked in the kernel.
+    kernel: Option<f64>,
+    /// Major page faults.
+    faults: u64,
+}
+
+/// What loops tell of themselves.
+struct Told {
+    turns: Histogram,
+    kernel: Histogram,
+    faults: u64,
 }
 
 /// Measures, prints, writes `disk.json`.
@@ -194,18 +213,20 @@ fn measure_one(
     let tells = contestant.has_metrics();
     let cold_running = cold_load.start()?;
     wait::pause(LEAD);
-    let before = blocked(tells, &server)?;
+    let before = told(tells, &server)?;
     let loaded = Load { seconds: plan.seconds * shape.load_factor, ..hot_load }.run()?;
-    let blocked = match (before, blocked(tells, &server)?) {
-        (Some(before), Some(after)) => after.since(&before).quantile(0.999),
-        _ => None,
-    };
+    let after = told(tells, &server)?;
+    let loops = before.zip(after).map(|(before, after)| Loops {
+        turn: after.turns.since(&before.turns).quantile(0.999),
+        kernel: after.kernel.since(&before.kernel).quantile(0.999),
+        faults: after.faults - before.faults,
+    });
     let cold = cold_running.finish()?;
     progress("");
     // The server leaves its cgroup before the group is removed.
     drop(server);
     drop(group);
-    Ok(Score { name: contestant.name.clone(), alone, loaded, cold, blocked })
+    Ok(Score { name: contestant.name.clone(), alone, loaded, cold, loops })
 }
 
 fn hot_file(data: &Path, shape: &Shape) -> Outcome<PathBuf> {
@@ -240,19 +261,38 @@ fn drop_from_memory(path: &Path) -> Outcome {
 }
 
 /// What the server tells about its loops so far, if it does.
-fn blocked(tells: bool, server: &Running) -> Outcome<Option<Histogram>> {
+fn told(tells: bool, server: &Running) -> Outcome<Option<Told>> {
     if !tells {
         return Ok(None);
     }
-    Histogram::fetch(&server.url(METRICS), BLOCKED).map(Some)
+    let page = Page::fetch(&server.url(METRICS))?;
+    let turns = page.histogram(TURNS, "")?;
+    // Servers of before did not take their turns apart.
+    let kernel = page.histogram(PARTS, "cause=\"kernel\"").unwrap_or_default();
+    Ok(Some(Told { turns, kernel, faults: page.sum(FAULTS) }))
 }
 
 fn publish(report: &mut Report, shape: &Shape, results: &[Score]) {
-    let columns =
-        ["hot alone", "hot under load", "share", "p50", "p99", "p99.9", "max", "cold/s", "blocked p99.9"];
+    let columns = [
+        "hot alone",
+        "hot under load",
+        "share",
+        "p50",
+        "p99",
+        "p99.9",
+        "max",
+        "cold/s",
+        "turn p99.9",
+        "in the kernel p99.9",
+        "major faults",
+    ];
+    let at_most = |seconds: Option<f64>| {
+        seconds.map_or("—".to_owned(), |seconds| format!("≤ {} ms", number(seconds * 1e3)))
+    };
     let mut table = Table::new(shape.title, &columns);
     for result in results {
-        let Score { name, alone, loaded, cold, blocked } = result;
+        let Score { name, alone, loaded, cold, loops } = result;
+        let loops = loops.as_ref();
         let cells = vec![
             number(alone.per_second),
             number(loaded.per_second),
@@ -262,7 +302,9 @@ fn publish(report: &mut Report, shape: &Shape, results: &[Score]) {
             span(loaded.p999),
             span(loaded.max),
             number(cold.per_second),
-            blocked.map_or("—".to_owned(), |seconds| format!("≤ {} ms", number(seconds * 1e3))),
+            at_most(loops.and_then(|loops| loops.turn)),
+            at_most(loops.and_then(|loops| loops.kernel)),
+            loops.map_or("—".to_owned(), |loops| loops.faults.to_string()),
         ];
         table.row(name, cells);
     }
@@ -278,9 +320,16 @@ fn publish(report: &mut Report, shape: &Shape, results: &[Score]) {
         let ms = |span: Duration| span.as_secs_f64() * 1e3;
         report.target(target("p99 under load", ms(ours.loaded.p99), Limit::AtMost(ms(p99_max)), " ms"));
     }
-    if let Some(seconds) = ours.blocked {
-        let limit = Limit::AtMost(BLOCKED_P999_MAX_MS);
-        report.target(target("event_loop_blocked_seconds p99.9", seconds * 1e3, limit, " ms"));
+    if let Some(loops) = &ours.loops {
+        let limit = || Limit::AtMost(BLOCKED_P999_MAX_MS);
+        for (what, seconds) in
+            [("event_loop_blocked_seconds p99.9", loops.turn), ("of it in the kernel, p99.9", loops.kernel)]
+        {
+            if let Some(seconds) = seconds {
+                report.target(target(what, seconds * 1e3, limit(), " ms"));
+            }
+        }
+        report.target(target("major faults of loops", loops.faults as f64, Limit::AtMost(0.0), ""));
     }
     let cold = Limit::AtLeast(threads.cold.per_second * COLD_NOISE);
     report.target(target("cold, as nginx with threads", ours.cold.per_second, cold, "/s"));
@@ -305,7 +354,9 @@ impl Score {
             "hot_alone": served(&self.alone),
             "hot_under_load": served(&self.loaded),
             "cold": served(&self.cold),
-            "event_loop_blocked_p999_seconds": self.blocked,
+            "event_loop_blocked_p999_seconds": self.loops.as_ref().and_then(|loops| loops.turn),
+            "event_loop_kernel_p999_seconds": self.loops.as_ref().and_then(|loops| loops.kernel),
+            "loop_major_faults": self.loops.as_ref().map(|loops| loops.faults),
         })
     }
 }

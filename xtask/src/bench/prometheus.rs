@@ -1,4 +1,4 @@
-//! Quantiles of a histogram in Prometheus text, for what a server tells about itself.
+//! Histograms and sums of counters in Prometheus text, for what a server tells about itself.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -6,6 +6,39 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use tw_testkit::Client;
 
 use super::Outcome;
+
+/// What a server tells at one moment.
+pub(super) struct Page(String);
+
+impl Page {
+    /// Asks for it.
+    pub(super) fn fetch(url: &str) -> Outcome<Self> {
+        let (addr, path) = split(url)?;
+        let response = Client::get(addr, path)?;
+        if response.status != 200 {
+            return Err(format!("{url}: status {}", response.status).into());
+        }
+        Ok(Self(response.text()))
+    }
+
+    /// A histogram, of the samples that have `label`, as in `cause="kernel"`; of all if it is empty.
+    pub(super) fn histogram(&self, name: &str, label: &str) -> Outcome<Histogram> {
+        let histogram = Histogram::parse(&self.0, name, label);
+        match histogram.buckets.is_empty() {
+            true => Err(format!("no {name}_bucket is told").into()),
+            false => Ok(histogram),
+        }
+    }
+
+    /// The sum of all samples of a counter.
+    pub(super) fn sum(&self, name: &str) -> u64 {
+        let values = self.0.lines().filter_map(|line| {
+            let rest = line.strip_prefix(name)?;
+            rest.starts_with(['{', ' ']).then(|| rest.rsplit(' ').next()?.parse::<f64>().ok())?
+        });
+        values.sum::<f64>() as u64
+    }
+}
 
 /// Cumulative counts by upper bound, summed over all label sets.
 #[derive(Debug, Default, Clone, PartialEq)]
@@ -17,23 +50,17 @@ pub(super) struct Histogram {
 impl Histogram {
     /// Fetches a page and reads one histogram from it.
     pub(super) fn fetch(url: &str, name: &str) -> Outcome<Self> {
-        let (addr, path) = split(url)?;
-        let response = Client::get(addr, path)?;
-        if response.status != 200 {
-            return Err(format!("{url}: status {}", response.status).into());
-        }
-        let histogram = Self::parse(&response.text(), name);
-        if histogram.buckets.is_empty() {
-            return Err(format!("{url}: no {name}_bucket").into());
-        }
-        Ok(histogram)
+        Page::fetch(url)?.histogram(name, "").map_err(|error| format!("{url}: {error}").into())
     }
 
-    fn parse(text: &str, name: &str) -> Self {
+    fn parse(text: &str, name: &str, label: &str) -> Self {
         let mut histogram = Self::default();
         let prefix = format!("{name}_bucket{{");
         for line in text.lines().filter_map(|line| line.strip_prefix(prefix.as_str())) {
             let Some((labels, count)) = line.split_once('}') else { continue };
+            if !label.is_empty() && !labels.split(',').any(|other| other.trim() == label) {
+                continue;
+            }
             let bound =
                 labels.split(',').find_map(|label| label.trim().strip_prefix("le=\"")?.strip_suffix('"'));
             let bound = bound.and_then(|bound| match bound {
@@ -90,12 +117,23 @@ other_bucket{le=\"+Inf\"} 7
 
     #[test]
     fn quantiles_are_the_bounds_of_summed_buckets() {
-        let histogram = Histogram::parse(PAGE, "blocked_seconds");
+        let histogram = Histogram::parse(PAGE, "blocked_seconds", "");
         for (quantile, expected) in [(0.5, 0.001), (0.95, 0.001), (0.99, 0.01), (0.999, f64::INFINITY)] {
             assert_eq!(histogram.quantile(quantile), Some(expected), "{quantile}");
         }
         assert_eq!(histogram.since(&histogram).quantile(0.5), None);
         assert_eq!(Histogram::default().quantile(0.5), None);
+    }
+
+    #[test]
+    fn samples_are_taken_by_label_and_summed() {
+        let page = Page(format!(
+            "{PAGE}faults_total{{worker=\"0\"}} 3\nfaults_total{{worker=\"1\"}} 4\nfaults_total_x 9\n"
+        ));
+        assert_eq!((page.sum("faults_total"), page.sum("absent")), (7, 0));
+        let one = page.histogram("blocked_seconds", "worker=\"1\"").unwrap();
+        assert_eq!(one.quantile(0.999), Some(0.001));
+        assert!(page.histogram("blocked_seconds", "worker=\"2\"").is_err());
     }
 
     #[test]
