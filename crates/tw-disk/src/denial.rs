@@ -209,8 +209,8 @@ impl fmt::Display for Denial<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::{self, Permissions};
     use rustix::fs::{AtFlags, Timespec, Timestamps, utimensat};
+    use std::fs::{self, Permissions};
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     fn confined(reading: Option<Vec<PathBuf>>, power: Power) -> Confined {
