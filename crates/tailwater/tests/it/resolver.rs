@@ -117,20 +117,6 @@ fn names_of_groups_are_followed_without_any_request() {
 }
 
 #[test]
-fn a_name_in_a_url_is_asked_for_beside_the_start() {
-    let (dns, asked) = (UdpSocket::bind("127.0.0.1:0").unwrap(), &mut [0; 512]);
-    dns.set_read_timeout(Some(wait::PATIENCE)).unwrap();
-    let resolver = dns.local_addr().unwrap();
-    let http = format!(
-        "server {{ listen 127.0.0.1:{{port}};
-             location / {{ resolver {resolver}; proxy_pass http://app.test; }} }}"
-    );
-    let _server = start(server().with_master(), &http);
-    let size = dns.recv(asked).unwrap();
-    assert!(asked[..size].to_ascii_lowercase().windows(9).any(|name| name == b"\x03app\x04test"));
-}
-
-#[test]
 fn a_name_server_that_says_nothing_costs_what_it_may() {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let dns = silent.local_addr().unwrap();

@@ -272,8 +272,7 @@ fn group_of(servers: Servers, name: &str, method: Method, cx: &mut Resolve<'_>) 
     }
 }
 
-/// The group of what stands in a URL: an `upstream`, or a server alone, as `host:port` or `unix:path`. Its name is asked for
-/// as the block says that names it first.
+/// The group of what stands in a URL: an `upstream`, or a server alone, as `host:port` or `unix:path`.
 ///
 /// # Errors
 /// No such address.
@@ -284,7 +283,7 @@ pub fn named(text: &str, port: u16, cx: &mut Resolve<'_>) -> Result<Arc<Group>, 
     }
     let server = Server { name: text.into(), place: server::place(text, port)?, params: Params::default() };
     let peers = group(text, Method::RoundRobin, vec![server], cx);
-    let group = Arc::new(Group { resolving: cx.block.resolving.clone(), ..Group::plain(peers) });
+    let group = Arc::new(Group::plain(peers));
     cx.block.implicit.insert(text.into(), group.clone());
     Ok(group)
 }

@@ -20,7 +20,7 @@ pub struct Block {
     pub(crate) upstream: Option<Arc<str>>,
     /// The groups of servers that are written, by name.
     pub(crate) upstreams: Arc<HashMap<Box<str>, Arc<Group>>>,
-    /// How names are asked for here.
+    /// How they ask for names, unless they say so themselves: as `http` says.
     pub(crate) resolving: Option<Resolving>,
     /// Those that URLs have made.
     pub(crate) implicit: HashMap<Box<str>, Arc<Group>>,

@@ -41,6 +41,7 @@ pub(super) fn build(http: Scope, table: &Table<Http>, cx: &mut Resolve<'_>) -> R
     let (upstreams, servers): (Vec<_>, Vec<_>) =
         http.children.into_iter().partition(|child| matches!(child.kind, Kind::Upstream(_)));
     // Groups come first: a location may name one that stands further down.
+    cx.block.resolving = Some(core::<Location>(&resolved, CORE_LOCATION).resolving.clone());
     let mut groups = HashMap::new();
     for scope in upstreams {
         let Kind::Upstream(name) = scope.kind else { continue };
@@ -67,7 +68,6 @@ pub(super) fn build(http: Scope, table: &Table<Http>, cx: &mut Resolve<'_>) -> R
         built.servers.push(Server { settings: core, plan, locations, named, span });
         cx.vars.prepared = prepared;
     }
-    built.upstreams.extend(std::mem::take(&mut cx.block.implicit).into_values());
     Ok(built)
 }
 
@@ -139,9 +139,6 @@ fn resolve(
     table.resolve(raws, outer, cx, |at, settings, block| {
         if at == CORE_SERVER && block.location.is_none() {
             block.server = Some(core(settings, CORE_SERVER));
-        }
-        if at == CORE_LOCATION {
-            block.resolving = Some(core::<Location>(settings, CORE_LOCATION).resolving.clone());
         }
     })
 }

@@ -1,5 +1,5 @@
-//! The addresses of servers that have names. Those in the configuration are asked for beside the start, and where it says so
-//! again when they hold no more, all others when a request needs them; requests go on with those there are meanwhile.
+//! The addresses of servers that have names. Those of `upstream` blocks are asked for beside the start, and again when they hold
+//! no more, all others when a request needs them; requests go on with those there are meanwhile.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -121,7 +121,7 @@ fn ask_beside(named: &Arc<Named>, group: &Arc<Group>, resolving: &Resolving) {
     });
 }
 
-/// Asks for the names in the configuration of the loop's generation that are this loop's, when they are due. Never ends by
+/// Asks for the names in the `upstream` blocks of the loop's generation that are this loop's, when they are due. Never ends by
 /// itself.
 pub(crate) async fn follow(home: Rc<Loop>) {
     let generation = home.generation();
