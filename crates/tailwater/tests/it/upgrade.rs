@@ -181,13 +181,15 @@ struct Stat {
     state: u8,
     parent: i32,
     session: i32,
+    threads: u32,
 }
 
 fn stat(pid: i32) -> Option<Stat> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let words: Vec<_> = text.rsplit_once(") ")?.1.split(' ').collect();
     let number = |at: usize| words.get(at)?.parse().ok();
-    Some(Stat { state: *words.first()?.as_bytes().first()?, parent: number(1)?, session: number(3)? })
+    let state = *words.first()?.as_bytes().first()?;
+    Some(Stat { state, parent: number(1)?, session: number(3)?, threads: words.get(17)?.parse().ok()? })
 }
 
 fn processes() -> impl Iterator<Item = i32> {
@@ -195,8 +197,9 @@ fn processes() -> impl Iterator<Item = i32> {
     names.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
+/// Whether it is gone for its children, too: they stay its own until its last thread ends, and the first is often not the last.
 fn has_ended(pid: i32) -> bool {
-    stat(pid).is_none_or(|stat| stat.state == b'Z')
+    stat(pid).is_none_or(|stat| stat.state == b'Z' && stat.threads <= 1)
 }
 
 fn parent(pid: i32) -> i32 {
