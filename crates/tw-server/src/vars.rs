@@ -4,6 +4,11 @@ use crate::http::request::Request;
 
 pub use tw_core::vars::{Health, Preparations, Value, names_in};
 
+/// `$realpath_root`, which the disk is asked for before the handlers run.
+pub(crate) const REALPATH_ROOT: Preparations = Preparations(1);
+/// `$request_body_file`, for which a file of the body has a name.
+pub(crate) const NAMED_BODY_FILE: Preparations = Preparations(2);
+
 /// Text with variables of a request.
 pub type Template = tw_core::vars::Template<Request>;
 /// A variable of requests as a module declares it.

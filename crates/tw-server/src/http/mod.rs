@@ -27,7 +27,7 @@ pub mod spool;
 pub mod wire;
 
 pub use answer::{beside, body, coding, respond, subrequest};
-pub(crate) use course::{entry, post_action, realpath_root};
+pub(crate) use course::{entry, post_action};
 pub use course::{phases, route, special};
 pub use facts::{agent, client, variables};
 pub use protocol::Http;

@@ -18,13 +18,10 @@ use super::h1::{Input, InputError};
 use super::request::{After, Request};
 use super::spool::{Naming, Reader, Room, Spilling, Spool};
 use crate::core::location::InFileOnly;
-use crate::vars::Preparations;
+use crate::vars;
 
 /// Bytes asked of a body at once.
 const PULL_SIZE: usize = 64 << 10;
-
-/// What `$request_body_file` needs: files that have names.
-pub(crate) const NAMED_FILE: Preparations = Preparations(2);
 
 /// The body of a request.
 #[derive(Default)]
@@ -334,7 +331,7 @@ async fn spill(r: &mut Request, into: Into) -> Result<(), u16> {
     let disk = disk(r)?;
     let settings = r.plan().core.client_body.clone();
     let is_chosen = settings.in_file_only != InFileOnly::Off;
-    let is_named = into == Into::NamedFile || is_chosen || r.plan().prepared.has(NAMED_FILE);
+    let is_named = into == Into::NamedFile || is_chosen || r.plan().prepared.has(vars::NAMED_BODY_FILE);
     let naming = if is_named { Naming::Named } else { Naming::Nameless };
     let home = r.client().home.clone();
     let room = Room { disk: &disk, dir: &settings.temp_path, naming, home: Some(&home) };

@@ -12,6 +12,6 @@ pub(crate) mod entry;
 mod judge;
 pub mod phases;
 pub(crate) mod post_action;
-pub(crate) mod realpath_root;
+mod realpath_root;
 pub mod route;
 pub mod special;

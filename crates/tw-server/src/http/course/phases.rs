@@ -20,7 +20,7 @@ use crate::http::generation::PlanId;
 use crate::http::plan::{Handler, Outcome, Phase, Step};
 use crate::http::request::{Origin, Request};
 use crate::http::wire::Gone;
-use crate::vars::Health;
+use crate::vars::{self, Health};
 
 /// What runs before a location is chosen once more.
 const AGAIN: &[Phase] = &[Phase::ServerRewrite];
@@ -105,7 +105,7 @@ async fn location_phases(r: &mut Request, generation: &LoopGeneration) -> Outcom
     }
     let plan = r.route.plan;
     let rewritten = phases(r, generation, &[Phase::Rewrite]).await;
-    if r.route.plan != plan && generation.plan(r.route.plan).prepared.has(realpath_root::ASKED) {
+    if r.route.plan != plan && generation.plan(r.route.plan).prepared.has(vars::REALPATH_ROOT) {
         Box::pin(realpath_root::fill(r)).await;
     }
     match rewritten {
@@ -129,7 +129,7 @@ async fn location_phases(r: &mut Request, generation: &LoopGeneration) -> Outcom
 /// Runs phases until a handler decides something that ends them.
 async fn phases(r: &mut Request, generation: &LoopGeneration, list: &[Phase]) -> Outcome {
     let plan = generation.plan(r.route.plan);
-    if plan.prepared.has(realpath_root::ASKED) && list.first() < Some(&Phase::Preaccess) {
+    if plan.prepared.has(vars::REALPATH_ROOT) && list.first() < Some(&Phase::Preaccess) {
         Box::pin(realpath_root::fill(r)).await;
     }
     for phase in list {

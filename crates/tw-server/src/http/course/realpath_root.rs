@@ -5,10 +5,6 @@ use std::ffi::CString;
 use tw_log::Level;
 
 use crate::http::request::Request;
-use crate::vars::Preparations;
-
-/// What a variable needs that is asked of the disk here.
-pub(crate) const ASKED: Preparations = Preparations(1);
 
 /// Sets `r.route.realpath_root` for the current plan; on a failure it is missing, and the error log says why. Waits for the disk.
 // DIFF(nginx): asked before the handlers run, so that a request which was refused before that does not have it in its log.
@@ -27,8 +23,8 @@ pub(super) async fn fill(r: &mut Request) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::testing::generation;
+    use crate::vars;
 
     #[test]
     fn only_locations_that_mention_it_ask_the_disk() {
@@ -45,7 +41,8 @@ mod tests {
             ("server { location /a { server_tokens $document_root; } }".to_owned(), ""),
         ] {
             let generation = generation(&conf);
-            let mut names: Vec<_> = generation.plans.iter().filter(|plan| plan.prepared.has(ASKED)).collect();
+            let mut names: Vec<_> =
+                generation.plans.iter().filter(|plan| plan.prepared.has(vars::REALPATH_ROOT)).collect();
             names.sort_by_key(|plan| plan.name.clone());
             let names: Vec<_> = names.iter().map(|plan| String::from_utf8_lossy(&plan.name)).collect();
             assert_eq!(names.join(" "), expected, "{conf}");

@@ -32,6 +32,7 @@ use crate::http::plan::{Outcome, Phase, Plan};
 use crate::http::request::Request;
 use crate::http::route::{Pattern, ServerName};
 use crate::http::wire::Wire;
+use crate::vars;
 
 /// Longest time for all rewrite phases of one explanation; only a disk that stands still takes it.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -311,7 +312,7 @@ async fn told_phases(
     told: &mut Explanation,
 ) -> Outcome {
     let plan = generation.plan(r.route.plan);
-    if plan.prepared.has(realpath_root::ASKED) {
+    if plan.prepared.has(vars::REALPATH_ROOT) {
         realpath_root::fill(r).await;
     }
     for phase in list {

@@ -5,8 +5,7 @@ use tw_http::{Framing, Known, Method, target};
 use tw_log::{Level, Text};
 
 use super::{Request, put, put_fields, put_joined, put_maybe, put_number, put_port, put_some};
-use crate::http::request_body;
-use crate::vars::{Value, VarDef};
+use crate::vars::{self, Value, VarDef};
 
 pub(super) static VARIABLES: &[VarDef] = &[
     VarDef::one("uri", uri, "Current path, decoded and normalised."),
@@ -62,7 +61,7 @@ pub(super) static VARIABLES: &[VarDef] = &[
         |r, out| put_maybe(out, r.body.file_name()),
         "Temporary file with the body of the request.",
     )
-    .prepared(request_body::NAMED_FILE),
+    .prepared(vars::NAMED_BODY_FILE),
     VarDef::one("request_length", request_length, "Bytes of the request: line, fields and body."),
     VarDef::one("remote_user", remote_user, "User of Basic authentication."),
 ];

@@ -11,8 +11,7 @@ use tw_rt::clock;
 
 use super::client::current_path;
 use super::{Request, put, put_decimals, put_maybe, put_number, put_seconds};
-use crate::http::realpath_root;
-use crate::vars::{Value, VarDef};
+use crate::vars::{self, Value, VarDef};
 
 pub(super) static VARIABLES: &[VarDef] = &[
     VarDef::one("msec", msec, "Time in seconds with milliseconds."),
@@ -56,7 +55,7 @@ pub(super) static VARIABLES: &[VarDef] = &[
         |r, out| put_maybe(out, r.route.realpath_root.as_deref()),
         "The same without symbolic links.",
     )
-    .prepared(realpath_root::ASKED),
+    .prepared(vars::REALPATH_ROOT),
     VarDef::one("request_filename", request_filename, "File that the current URI names."),
     VarDef::one(
         "disk_wait_time",
