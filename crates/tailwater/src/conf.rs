@@ -228,7 +228,7 @@ impl Loaded {
     }
 }
 
-/// Says the mistakes after the first one: what is missing as a list with the first, the others one by one.
+/// Says the mistakes after the first one: what is missing as a list with the first if that is several, the others one by one.
 fn tell_more(first: &ConfError, more: &[&ConfError], sources: &Sources, console: &Console) {
     let mut said = HashSet::from([&*first.message]);
     let others = more.iter().filter(|mistake| mistake.missing.is_none());
@@ -247,6 +247,10 @@ fn tell_more(first: &ConfError, more: &[&ConfError], sources: &Sources, console:
     if list.count() > 1 {
         let message = format!("in all, {} are not supported by this version of Tailwater", list.summary());
         console.list(&message, format_args!("{list}"));
+    } else if first.missing.is_none()
+        && let Some(only) = more.iter().find(|mistake| mistake.missing.is_some())
+    {
+        console.conf(only, sources);
     }
 }
 

@@ -179,6 +179,14 @@ tailwater: configuration file n.conf test failed
 }
 
 #[test]
+fn one_thing_that_is_missing_is_said_behind_another_mistake() {
+    let said = tested("events { }\nhttp {\n    frobnicate;\n    oidc_provider u { }\n}\n");
+    let first = said.find("unknown directive \"frobnicate\" in n.conf:3").unwrap();
+    let second = said.find("directive \"oidc_provider\" (ngx_http_oidc_module) is not supported");
+    assert!(second.is_some_and(|second| second > first), "{said}");
+}
+
+#[test]
 fn other_mistakes_are_said_at_once_too() {
     let said = tested(
         "events { worker_connections 1k; }
