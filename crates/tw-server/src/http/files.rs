@@ -126,7 +126,6 @@ impl OpenFile {
     }
 }
 
-/// How the location of `r` opens `path`.
 /// What `disable_symlinks` says about a path.
 pub(crate) fn links(r: &Request, path: &CStr) -> Links {
     let trusted = |from: &Option<Template>| match from {
@@ -146,6 +145,7 @@ pub(crate) fn links(r: &Request, path: &CStr) -> Links {
     }
 }
 
+/// How the location of `r` opens `path`.
 fn how(r: &Request, path: &CStr) -> Open {
     let files = &r.plan().core.files;
     Open {
