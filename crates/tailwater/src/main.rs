@@ -34,7 +34,7 @@ use master::Mode;
 
 /// Never asks a file system for anything once it runs, unlike glibc's.
 #[global_allocator]
-static ALLOCATOR: tw_sys::heap::Heap = tw_sys::heap::Heap;
+static ALLOCATOR: tw_rt::Heap = tw_rt::Heap;
 
 fn main() -> ExitCode {
     tw_sys::heap::give_back_by_order();

@@ -10,13 +10,12 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use tw_dns::{Addresses, Families, Hosts, ResolveError, Resolver, Settings, Stats};
-use tw_rt::{LoopGuard, LoopOptions, LoopThread, Subject, clock, spawn_local};
+use tw_rt::{Heap, LoopGuard, LoopOptions, LoopThread, Subject, clock, spawn_local};
 use tw_testkit::dns::{Asked, Carrier, Data, DnsServer, Outbox, code, kind};
 use tw_testkit::wait::PATIENCE;
 
-/// The server's: glibc's opens a file when it shrinks a heap, on whichever thread that is, and no loop may.
 #[global_allocator]
-static ALLOCATOR: tw_sys::heap::Heap = tw_sys::heap::Heap;
+static ALLOCATOR: Heap = Heap;
 
 const ADDR: [u8; 4] = [192, 0, 2, 1];
 const MS: Duration = Duration::from_millis(1);

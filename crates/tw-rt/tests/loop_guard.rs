@@ -15,11 +15,10 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::ReadWriteFlags;
 use rustix::time::{ClockId, Timespec};
 use tokio::net::TcpListener;
-use tw_rt::{Deadline, FirstBytes, LoopGuard, LoopOptions, LoopThread, Socket, Subject, spawn_local};
+use tw_rt::{Deadline, FirstBytes, Heap, LoopGuard, LoopOptions, LoopThread, Socket, Subject, spawn_local};
 
-/// The server's: glibc's opens a file when it shrinks a heap, which no loop may.
 #[global_allocator]
-static ALLOCATOR: tw_sys::heap::Heap = tw_sys::heap::Heap;
+static ALLOCATOR: Heap = Heap;
 
 const SIGABRT: i32 = 6;
 const SIGSYS: i32 = 31;
