@@ -1,0 +1,201 @@
+//! From the bytes of a file to what is known of a response, or to what is wrong with them.
+
+use bytes::Bytes;
+use tw_http::{Fields, Known, Name};
+
+use super::encode::{checksum, state_checksum};
+use super::layout::*;
+use super::{Damage, Meta, Tags, Writer};
+use crate::Key;
+use crate::policy::{Duties, Lifetime};
+
+/// How many bytes from the start of a file of ours [`decode`] needs; at most [`HEADER_MAX`]. `input` has the first 144 at
+/// least.
+///
+/// # Errors
+/// It is no file of ours.
+pub fn needed(input: &[u8]) -> Result<usize, Damage> {
+    let numbers = Numbers::of(input)?;
+    Ok(numbers.used)
+}
+
+/// Reads a header. `input` has at least as many bytes as [`needed`] says, and may have more; `file_size` is that of the whole
+/// file. The texts share the memory of `input`; only the list of fields is allocated.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn decode(input: &Bytes, file_size: u64) -> Result<Meta, Damage> {
+    let numbers = Numbers::of(input)?;
+    let header = input.get(..numbers.used).ok_or(Damage::Short)?;
+    if checksum(header) != numbers.u32(CHECKSUM_AT) {
+        return Err(Damage::Checksum);
+    }
+    let (key, sequence) = (numbers.key(KEY_AT), numbers.u64(SEQUENCE_AT));
+    let body_len = numbers.u64(BODY_LEN_AT);
+    if u64::from(state_checksum(key, sequence, body_len)) != numbers.u64(STATE_CHECKSUM_AT) {
+        return Err(Damage::StateChecksum);
+    }
+    if body_len == UNFINISHED {
+        return Err(Damage::Unfinished);
+    }
+    if body_len > BODY_LEN_MAX || u64::from(numbers.header_size) + body_len != file_size {
+        return Err(Damage::Size);
+    }
+    let flags = numbers.u8(FLAGS_AT);
+    let duties = Duties::from_bits(numbers.u8(DUTIES_AT)).ok_or(Damage::Reserved)?;
+    if flags & !ALL_FLAGS != 0 || numbers.u16(RESERVED_AT) != 0 {
+        return Err(Damage::Reserved);
+    }
+    // What is absent has no value.
+    let absent = [(HAS_DATE, numbers.u64(DATE_AT)), (HAS_LAST_MODIFIED, numbers.u64(LAST_MODIFIED_AT))];
+    let is_set = |&(flag, number): &(u8, u64)| flags & flag == 0 && number != 0;
+    if absent.iter().any(is_set) || flags & HAS_VARIANT == 0 && numbers.key(VARIANT_AT) != Key([0; 16]) {
+        return Err(Damage::Reserved);
+    }
+    let status = numbers.u16(STATUS_AT);
+    if !is_status(status) {
+        return Err(Damage::Status);
+    }
+
+    let mut texts = Texts(input.slice(FIXED..numbers.used));
+    let (key_text, etag) = (numbers.len(KEY_TEXT_LEN_AT), usize::from(numbers.u16(ETAG_LEN_AT)));
+    let status_line = usize::from(numbers.u16(STATUS_LINE_LEN_AT));
+    let (vary, tags) = (usize::from(numbers.u16(VARY_LEN_AT)), numbers.len(TAGS_LEN_AT));
+    if !fits(key_text, etag, status_line, vary, tags) {
+        return Err(Damage::Length);
+    }
+    let key_text = texts.take(key_text)?;
+    let etag = texts.line(etag)?;
+    let status_line = texts.line(status_line)?;
+    let vary = texts.line(vary)?;
+    let tags = Tags::from_bytes(texts.take(tags)?).ok_or(Damage::Length)?;
+    let fields = texts.fields(numbers.u16(FIELD_COUNT_AT))?;
+    let time = |at, flag| (flags & flag != 0).then(|| numbers.i64(at));
+    Ok(Meta {
+        key,
+        variant: (flags & HAS_VARIANT != 0).then(|| numbers.key(VARIANT_AT)),
+        key_text,
+        lifetime: Lifetime {
+            responded: numbers.i64(RESPONDED_AT),
+            valid_until: numbers.i64(VALID_UNTIL_AT),
+            stale_while_revalidate_s: numbers.u32(WHILE_REVALIDATE_AT),
+            stale_if_error_s: numbers.u32(IF_ERROR_AT),
+            initial_age_s: numbers.u32(INITIAL_AGE_AT),
+            duties,
+        },
+        date: time(DATE_AT, HAS_DATE),
+        last_modified: time(LAST_MODIFIED_AT, HAS_LAST_MODIFIED),
+        etag,
+        status,
+        status_line,
+        fields,
+        vary,
+        tags,
+        sequence,
+        header_size: numbers.header_size,
+        body_len: Some(body_len),
+        writer: Writer::Tailwater,
+    })
+}
+
+/// What stands in front of the texts, of a file that is one of ours at first sight.
+struct Numbers<'a> {
+    bytes: &'a [u8; FIXED],
+    used: usize,
+    header_size: u32,
+}
+
+impl<'a> Numbers<'a> {
+    fn of(input: &'a [u8]) -> Result<Self, Damage> {
+        if !input.starts_with(&MAGIC) {
+            return Err(if MAGIC.starts_with(input) { Damage::Short } else { Damage::Magic });
+        }
+        let bytes = input.first_chunk().ok_or(Damage::Short)?;
+        let mut all = Self { bytes, used: 0, header_size: 0 };
+        if all.u16(VERSION_AT) != VERSION {
+            return Err(Damage::Version);
+        }
+        (all.used, all.header_size) = (all.len(USED_AT), all.u32(HEADER_SIZE_AT));
+        let is_place = all.header_size <= HEADER_MAX && all.header_size.is_multiple_of(HEADER_UNIT);
+        if !is_place || all.used < FIXED || all.u32(USED_AT) > all.header_size {
+            return Err(Damage::Length);
+        }
+        Ok(all)
+    }
+
+    fn at<const N: usize>(&self, at: usize) -> [u8; N] {
+        self.bytes.get(at..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
+    }
+
+    fn u8(&self, at: usize) -> u8 {
+        u8::from_le_bytes(self.at(at))
+    }
+
+    fn u16(&self, at: usize) -> u16 {
+        u16::from_le_bytes(self.at(at))
+    }
+
+    fn u32(&self, at: usize) -> u32 {
+        u32::from_le_bytes(self.at(at))
+    }
+
+    fn u64(&self, at: usize) -> u64 {
+        u64::from_le_bytes(self.at(at))
+    }
+
+    fn i64(&self, at: usize) -> i64 {
+        i64::from_le_bytes(self.at(at))
+    }
+
+    fn len(&self, at: usize) -> usize {
+        usize::try_from(self.u32(at)).unwrap_or(usize::MAX)
+    }
+
+    fn key(&self, at: usize) -> Key {
+        Key(self.at(at))
+    }
+}
+
+/// What is left of the texts.
+struct Texts(Bytes);
+
+impl Texts {
+    fn take(&mut self, len: usize) -> Result<Bytes, Damage> {
+        if len > self.0.len() {
+            return Err(Damage::Length);
+        }
+        Ok(self.0.split_to(len))
+    }
+
+    /// A text that goes to clients or origins.
+    fn line(&mut self, len: usize) -> Result<Bytes, Damage> {
+        let text = self.take(len)?;
+        if is_line(&text) { Ok(text) } else { Err(Damage::Field) }
+    }
+
+    /// All that is left.
+    fn fields(&mut self, count: u16) -> Result<Fields, Damage> {
+        let mut fields = Fields::new();
+        if usize::from(count) > FIELDS_MAX {
+            return Err(Damage::Length);
+        }
+        for _ in 0..count {
+            let lens = self.take(6)?;
+            let (Some((name_len, rest)), true) = (lens.split_first_chunk(), lens.len() == 6) else {
+                return Err(Damage::Length);
+            };
+            let value_len = rest.first_chunk().copied().map_or(u32::MAX, u32::from_le_bytes);
+            let name = self.take(usize::from(u16::from_le_bytes(*name_len)))?;
+            let value = self.take(usize::try_from(value_len).unwrap_or(usize::MAX))?;
+            if !is_field(&name, &value) {
+                return Err(Damage::Field);
+            }
+            // A name in its usual case needs no memory.
+            match Known::find(&name).filter(|known| known.as_str().as_bytes() == name) {
+                Some(known) => fields.append(known, value),
+                None => fields.append(Name::Shared(name), value),
+            }
+        }
+        if self.0.is_empty() { Ok(fields) } else { Err(Damage::Length) }
+    }
+}

@@ -1,0 +1,184 @@
+//! From what is known of a response to the bytes of its header, and the few that say that its body is complete.
+
+use std::fmt;
+
+use super::layout::*;
+use super::{Meta, Writer};
+use crate::Key;
+
+/// Why a header cannot be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// It is larger than its place: the entry needs a new file. So does one that nginx has written.
+    NoRoom,
+    /// A text or the header is beyond its limit.
+    TooLong,
+    /// There are more fields than allowed, or one could not be sent.
+    Fields,
+    /// The status cannot be that of a stored response.
+    Status,
+}
+
+impl Unfit {
+    /// The word for logs, e.g. `no-room`.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Unfit::NoRoom => "no-room",
+            Unfit::TooLong => "too-long",
+            Unfit::Fields => "fields",
+            Unfit::Status => "status",
+        }
+    }
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// The size that the header of a new file gets ([`Meta::header_size`]): what it takes and some room, rounded up.
+///
+/// # Errors
+/// What is too large for any file.
+pub fn place(meta: &Meta) -> Result<u32, Unfit> {
+    let used = used(meta)?;
+    let size = u32::try_from(used + ROOM).map_err(|_| Unfit::TooLong)?.next_multiple_of(HEADER_UNIT);
+    if size <= HEADER_MAX { Ok(size) } else { Err(Unfit::TooLong) }
+}
+
+/// Appends the header: [`Meta::header_size`] bytes, zeros behind what is used.
+///
+/// # Errors
+/// [`Unfit::NoRoom`] if it does not fit into its place, and what [`place`] refuses. Nothing is appended then.
+pub fn encode(meta: &Meta, out: &mut Vec<u8>) -> Result<(), Unfit> {
+    let used = used(meta)?;
+    let size = usize::try_from(meta.header_size).map_err(|_| Unfit::NoRoom)?;
+    let is_place = meta.header_size.is_multiple_of(HEADER_UNIT) && meta.header_size <= HEADER_MAX;
+    if used > size || !is_place || meta.writer == Writer::Nginx {
+        return Err(Unfit::NoRoom);
+    }
+    let start = out.len();
+    out.reserve(size);
+    push_fixed(meta, used, out);
+    for text in [&meta.key_text, &meta.etag, &meta.status_line, &meta.vary] {
+        out.extend_from_slice(text);
+    }
+    out.extend_from_slice(meta.tags.as_bytes());
+    for (name, value) in meta.fields.iter() {
+        out.extend_from_slice(&short(name.len()).to_le_bytes());
+        out.extend_from_slice(&long(value.len()).to_le_bytes());
+        out.extend_from_slice(name);
+        out.extend_from_slice(value);
+    }
+    if let Some(header) = out.get_mut(start..) {
+        let sum = checksum(header);
+        if let Some(place) = header.get_mut(CHECKSUM_AT..CHECKSUM_AT + 4) {
+            place.copy_from_slice(&sum.to_le_bytes());
+        }
+    }
+    out.resize(start + size, 0);
+    Ok(())
+}
+
+/// Bytes that overwrite a part of a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patch {
+    /// Where in the file they go.
+    pub at: u64,
+    /// The bytes.
+    pub bytes: [u8; STATE_END - BODY_LEN_AT],
+}
+
+/// What is written over the header at the end of a fill: the body has so many bytes. It needs nothing of the header but what
+/// names it, so that nothing has to be kept while the body comes.
+#[must_use]
+pub fn patch(key: Key, sequence: u64, body_len: u64) -> Patch {
+    let mut bytes = [0; STATE_END - BODY_LEN_AT];
+    let sum = u64::from(state_checksum(key, sequence, body_len));
+    for (place, byte) in bytes.iter_mut().zip(body_len.to_le_bytes().into_iter().chain(sum.to_le_bytes())) {
+        *place = byte;
+    }
+    Patch { at: BODY_LEN_AT as u64, bytes }
+}
+
+/// Of all that is used but the checksum itself and the state.
+pub(super) fn checksum(header: &[u8]) -> u32 {
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(header.get(..CHECKSUM_AT).unwrap_or(b""));
+    sum.update(header.get(STATE_END..).unwrap_or(b""));
+    sum.finalize()
+}
+
+/// Of the length of the body, and of what names the entry: the state of one file is none of another.
+pub(super) fn state_checksum(key: Key, sequence: u64, body_len: u64) -> u32 {
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(&key.0);
+    sum.update(&sequence.to_le_bytes());
+    sum.update(&body_len.to_le_bytes());
+    sum.finalize()
+}
+
+/// Bytes that the header takes.
+fn used(meta: &Meta) -> Result<usize, Unfit> {
+    let (key_text, etag, status_line) = (meta.key_text.len(), meta.etag.len(), meta.status_line.len());
+    let (vary, tags) = (meta.vary.len(), meta.tags.as_bytes().len());
+    if !fits(key_text, etag, status_line, vary, tags) || meta.body_len.is_some_and(|len| len > BODY_LEN_MAX) {
+        return Err(Unfit::TooLong);
+    }
+    if !is_status(meta.status) || !is_line(&meta.status_line) {
+        return Err(Unfit::Status);
+    }
+    let is_good =
+        meta.fields.iter().all(|(name, value)| is_field(name, value) && name.len() <= usize::from(u16::MAX));
+    if meta.fields.len() > FIELDS_MAX || !is_good || !is_line(&meta.etag) || !is_line(&meta.vary) {
+        return Err(Unfit::Fields);
+    }
+    let fields: usize = meta.fields.iter().map(|(name, value)| 6 + name.len() + value.len()).sum();
+    let used = FIXED + key_text + etag + status_line + vary + tags + fields;
+    if used <= HEADER_MAX as usize { Ok(used) } else { Err(Unfit::TooLong) }
+}
+
+/// The numbers, in the order of the layout.
+fn push_fixed(meta: &Meta, used: usize, out: &mut Vec<u8>) {
+    let lifetime = &meta.lifetime;
+    let flag = |is_there: bool, flag: u8| if is_there { flag } else { 0 };
+    let flags = flag(meta.date.is_some(), HAS_DATE)
+        | flag(meta.last_modified.is_some(), HAS_LAST_MODIFIED)
+        | flag(meta.variant.is_some(), HAS_VARIANT);
+    out.extend_from_slice(&MAGIC);
+    out.extend_from_slice(&VERSION.to_le_bytes());
+    out.extend_from_slice(&[lifetime.duties.bits(), flags]);
+    out.extend_from_slice(&meta.header_size.to_le_bytes());
+    out.extend_from_slice(&long(used).to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&patch(meta.key, meta.sequence, meta.body_len.unwrap_or(UNFINISHED)).bytes);
+    out.extend_from_slice(&meta.key.0);
+    out.extend_from_slice(&meta.variant.map_or([0; 16], |variant| variant.0));
+    out.extend_from_slice(&meta.sequence.to_le_bytes());
+    out.extend_from_slice(&lifetime.responded.to_le_bytes());
+    out.extend_from_slice(&lifetime.valid_until.to_le_bytes());
+    out.extend_from_slice(&meta.date.unwrap_or(0).to_le_bytes());
+    out.extend_from_slice(&meta.last_modified.unwrap_or(0).to_le_bytes());
+    out.extend_from_slice(&lifetime.stale_while_revalidate_s.to_le_bytes());
+    out.extend_from_slice(&lifetime.stale_if_error_s.to_le_bytes());
+    out.extend_from_slice(&lifetime.initial_age_s.to_le_bytes());
+    out.extend_from_slice(&meta.status.to_le_bytes());
+    out.extend_from_slice(&short(meta.etag.len()).to_le_bytes());
+    out.extend_from_slice(&short(meta.status_line.len()).to_le_bytes());
+    out.extend_from_slice(&short(meta.vary.len()).to_le_bytes());
+    out.extend_from_slice(&long(meta.key_text.len()).to_le_bytes());
+    out.extend_from_slice(&long(meta.tags.as_bytes().len()).to_le_bytes());
+    out.extend_from_slice(&short(meta.fields.len()).to_le_bytes());
+    out.extend_from_slice(&[0; 2]);
+}
+
+/// `used` has looked at the limits.
+fn short(len: usize) -> u16 {
+    u16::try_from(len).expect("its limit is below 64 Ki")
+}
+
+fn long(len: usize) -> u32 {
+    u32::try_from(len).expect("a header is at most 1 MiB")
+}

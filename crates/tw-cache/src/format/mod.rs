@@ -1,0 +1,88 @@
+//! The file of an entry: a header of our own, and behind it the body. `docs/on-disk-format.md` has its bytes.
+//!
+//! ```text
+//! place ─► encode ─► written in front of the body ─► patch, when the body is complete
+//!             ▲                                          │
+//!             └── a 304: in place, if it fits ◄── decode ◄┘
+//! ```
+//!
+//! The size of a header is fixed when its file is made, with some room behind it, because the body follows. What a 304 makes of
+//! it is written over it, whole and in one write. If it does not fit ([`Unfit::NoRoom`]), the entry gets a new file.
+//!
+//! A file that a crash has left, or that somebody has changed, is told by two checksums: one of the header, one of what
+//! [`patch`] writes. Nothing in a file is believed before: decoding never panics, and takes no more memory than the file gives
+//! bytes. Checksums are no secret, so what goes to clients is looked at as if an origin had sent it.
+
+mod decode;
+mod encode;
+mod layout;
+mod meta;
+pub mod nginx;
+
+pub use decode::{decode, needed};
+pub use encode::{Patch, Unfit, encode, patch, place};
+pub use layout::{
+    ETAG_MAX, FIELDS_MAX, HEADER_MAX, HEADER_UNIT, KEY_TEXT_MAX, LIMITS, STATUS_LINE_MAX, TAG_MAX, TAGS_MAX,
+};
+pub use meta::{Meta, Tags, Writer};
+
+use std::fmt;
+
+/// Why a file is no entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// It begins as no file of ours does.
+    Magic,
+    /// Another version of the format.
+    Version,
+    /// It ends inside of its header, or less of it was given.
+    Short,
+    /// The header's checksum is another.
+    Checksum,
+    /// The checksum of what is written at the end of a fill is another.
+    StateChecksum,
+    /// The fill has not come to its end.
+    Unfinished,
+    /// The lengths of the parts of the header do not add up, or one is beyond its limit.
+    Length,
+    /// Bits or bytes that have no meaning are set.
+    Reserved,
+    /// The status cannot be that of a stored response.
+    Status,
+    /// A field has a name or a value that no field can have.
+    Field,
+    /// The body is shorter or longer than the header says.
+    Size,
+    /// In a file of nginx: the key is not where it should be, or has another checksum.
+    KeyText,
+    /// In a file of nginx: the head of the response is none of HTTP. FastCGI, SCGI and uwsgi have others.
+    Head,
+}
+
+impl Damage {
+    /// The word for logs, e.g. `checksum`.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Damage::Magic => "magic",
+            Damage::Version => "version",
+            Damage::Short => "short",
+            Damage::Checksum => "checksum",
+            Damage::StateChecksum => "state-checksum",
+            Damage::Unfinished => "unfinished",
+            Damage::Length => "length",
+            Damage::Reserved => "reserved",
+            Damage::Status => "status",
+            Damage::Field => "field",
+            Damage::Size => "size",
+            Damage::KeyText => "key-text",
+            Damage::Head => "head",
+        }
+    }
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}

@@ -1,0 +1,182 @@
+//! The permit to store what is being fetched, from the first byte to the file in place.
+//!
+//! ```text
+//! Index::claim ─► Claim ─► commit ─► Commit ─► (the file is put in its place) ─► store ─► File
+//!                   │        └─► Refused             │                             └─► Commit: purged meanwhile,
+//!                   └────────────────────────────────┴─► dropped: given up             the file is deleted, dropped
+//! ```
+//!
+//! The number of a claim is taken when it is made. An entry that fills hold stays in the index, so that a purge of its key
+//! finds it and leaves its own number there: what began before is refused when it ends, however late. One of several fills of a
+//! key puts its file in place at a time, and never an older one over a younger one; so the file is never older than its entry.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+use super::{Gone, Holds, Index};
+use crate::Key;
+
+/// The permit to store one response under a key. Dropping it gives that up.
+#[must_use = "dropping it gives up"]
+pub struct Claim {
+    index: Arc<Index>,
+    key: Key,
+    sequence: u64,
+}
+
+/// The permit to put a file in its place, which one fill of a key has at a time. Dropping it gives that up: no file may be
+/// left behind.
+#[must_use = "dropping it gives up"]
+pub struct Commit(Claim);
+
+/// Why a response is not stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// Its key was purged after it began to be fetched.
+    Purged,
+    /// A younger response is there.
+    Older,
+    /// Another fill is putting its file in place.
+    Busy,
+    /// It is a variant, and began to be fetched before a sweep that may have passed its place.
+    Swept,
+}
+
+/// What storing a response has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// What was there before. Its file was replaced: nothing is to be deleted.
+    pub replaced: Option<Gone>,
+    /// What made room in memory: its file is to be deleted.
+    pub pushed_out: Option<Gone>,
+}
+
+impl Index {
+    /// A fill of this key begins. As long as its claim lives, the entry stays in the index.
+    pub fn claim(self: &Arc<Self>, key: Key, now: u32) -> Claim {
+        let sequence = self.with(key, |shard, hash| {
+            // In the lock, as purges are numbered.
+            let sequence = self.sequence.next();
+            shard.claim(hash, key, sequence, now);
+            sequence
+        });
+        Claim { index: Arc::clone(self), key, sequence }
+    }
+}
+
+impl Claim {
+    /// Under which key it stores.
+    pub fn key(&self) -> Key {
+        self.key
+    }
+
+    /// Its number, to be written into the file.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// The permit to store the same response, which began to be fetched when this did, as a variant of this key.
+    ///
+    /// # Errors
+    /// Only [`Refused::Swept`].
+    pub fn variant(&self, key: Key, now: u32) -> Result<Self, Refused> {
+        let Self { index, sequence, .. } = self;
+        index.with(key, |shard, hash| {
+            // In the lock: a sweep that comes to this shard later finds the claim.
+            if *sequence < index.swept.load(SeqCst) {
+                return Err(Refused::Swept);
+            }
+            shard.claim(hash, key, *sequence, now);
+            Ok(())
+        })?;
+        Ok(Self { index: Arc::clone(index), key, sequence: *sequence })
+    }
+
+    /// All has been fetched, and its file is about to be put in its place.
+    ///
+    /// # Errors
+    /// The response is not to be stored; the claim is given up.
+    pub fn commit(self) -> Result<Commit, Refused> {
+        self.index.with(self.key, |shard, hash| {
+            let Some(slot) = shard.found_mut(hash, self.key) else { return Err(Refused::Purged) };
+            if self.sequence < slot.since {
+                Err(Refused::Purged)
+            // DIFF(nginx): the youngest stays, whoever ends last.
+            } else if slot.holds == Holds::File && self.sequence < slot.sequence {
+                Err(Refused::Older)
+            } else if slot.is_committing {
+                Err(Refused::Busy)
+            } else {
+                slot.is_committing = true;
+                Ok(())
+            }
+        })?;
+        Ok(Commit(self))
+    }
+}
+
+impl Commit {
+    /// The file is in its place, with `size` bytes on disk, and is fresh until `valid_until`. A response that was only
+    /// validated (304) is stored so as well, once its file says so.
+    ///
+    /// # Errors
+    /// Its key has been purged meanwhile: its file is to be deleted, and then this permit dropped.
+    pub fn store(self, size: u64, valid_until: u32, now: u32) -> Result<Stored, Self> {
+        let Claim { index, key, sequence } = &self.0;
+        let replaced = index.with(*key, |shard, hash| {
+            let at = shard.find(hash, *key)?;
+            if *sequence < shard.slot(at)?.since {
+                return None;
+            }
+            let replaced = shard.change_file(at, |slot| {
+                slot.put_file(*sequence, size);
+                slot.valid_until = valid_until;
+            });
+            shard.touch(at, now);
+            Some(replaced)
+        });
+        match replaced {
+            Some(replaced) => Ok(Stored { replaced, pushed_out: index.make_room(now) }),
+            None => Err(self),
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.index.with(self.key, |shard, hash| {
+            let Some(at) = shard.find(hash, self.key) else { return };
+            let Some(slot) = shard.slot_mut(at) else { return };
+            slot.claims = slot.claims.saturating_sub(1);
+            if slot.claims == 0 && slot.uses == 0 && slot.holds == Holds::Count {
+                shard.remove(at);
+            }
+        });
+    }
+}
+
+impl Drop for Commit {
+    fn drop(&mut self) {
+        self.0.index.with(self.0.key, |shard, hash| {
+            if let Some(slot) = shard.found_mut(hash, self.0.key) {
+                slot.is_committing = false;
+            }
+        });
+    }
+}
+
+impl fmt::Debug for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Claim")
+            .field("key", &self.key)
+            .field("sequence", &self.sequence)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Commit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Commit").field(&self.0).finish()
+    }
+}

@@ -1,0 +1,285 @@
+mod model;
+mod threads;
+
+use super::*;
+
+const SEED: [u64; 2] = [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344];
+
+fn index(entries_max: u64) -> Arc<Index> {
+    Arc::new(Index::new(entries_max * ENTRY_SIZE, SEED, Arc::new(Sequence::starting(1000, 0))))
+}
+
+fn key(number: u32) -> Key {
+    Key::of(&number.to_le_bytes())
+}
+
+/// Fetches and stores without anything in between.
+fn store(index: &Arc<Index>, key: Key, size: u64, now: u32) -> Stored {
+    index.claim(key, now).commit().unwrap().store(size, now + 60, now).unwrap()
+}
+
+fn keys(gone: &[Gone]) -> Vec<Key> {
+    gone.iter().map(|gone| gone.key).collect()
+}
+
+fn assert_whole(index: &Index) {
+    let mut sums = Sums::default();
+    for place in index.shards.iter() {
+        let shard = place.shard.lock();
+        shard.assert_whole();
+        assert_eq!(place.oldest_use.load(Relaxed), shard.oldest_use());
+        let part = shard.sums();
+        sums.entries += part.entries;
+        sums.files += part.files;
+        sums.bytes += part.bytes;
+        sums.memory += part.memory;
+    }
+    let IndexCounts { entries, files, bytes, memory, .. } = index.counts();
+    assert_eq!(sums, Sums { entries, files, bytes, memory });
+}
+
+#[test]
+fn uses_are_counted_until_it_is_stored() {
+    let index = index(100);
+    assert_eq!(index.look(key(1), 5), None);
+    assert_eq!(index.count_use(key(1), 5), Counted { uses: 1, pushed_out: None });
+    assert_eq!(index.count_use(key(1), 6).uses, 2);
+    let found = index.look(key(1), 7).unwrap();
+    assert_eq!((found.holds, found.uses, found.used, found.size), (Holds::Count, 2, 6, 0));
+    assert_eq!(store(&index, key(1), 4096, 8).replaced, None);
+    let found = index.peek(key(1)).unwrap();
+    assert_eq!((found.holds, found.size, found.valid_until, found.used), (Holds::File, 4096, 68, 8));
+    // Its file is gone: what was counted stays.
+    assert_eq!(index.remove_if_sequence(key(1), found.sequence + 1), None);
+    assert_eq!(index.remove_if_sequence(key(1), found.sequence).map(|gone| gone.size), Some(4096));
+    assert_eq!(index.peek(key(1)).map(|found| (found.holds, found.uses)), Some((Holds::Count, 2)));
+    assert_eq!((index.len(), index.bytes_on_disk()), (1, 0));
+}
+
+#[test]
+fn what_replaces_is_accounted() {
+    let index = index(100);
+    store(&index, key(1), 4096, 1);
+    let replaced = store(&index, key(1), 512, 2).replaced.unwrap();
+    assert_eq!((replaced.size, index.bytes_on_disk(), index.len()), (4096, 512, 1));
+    assert_eq!(index.remove(key(1)).map(|gone| gone.size), Some(512));
+    assert_eq!((index.bytes_on_disk(), index.len(), index.counts().files), (0, 0, 0));
+}
+
+#[test]
+fn a_claim_holds_its_entry_and_leaves_nothing_behind() {
+    let index = index(100);
+    let claim = index.claim(key(1), 1);
+    assert_eq!(index.look(key(1), 1).map(|found| (found.holds, found.claims)), Some((Holds::Count, 1)));
+    let mut gone = Vec::new();
+    assert_eq!(index.evict(Excess::Entries(5), 2, &mut gone), Progress::Done);
+    index.remove(key(1));
+    assert_eq!((index.len(), gone.len()), (1, 0));
+    drop(claim);
+    assert_eq!(index.len(), 0);
+    let commit = index.claim(key(1), 1).commit().unwrap();
+    drop(commit);
+    assert!(index.is_empty());
+}
+
+#[test]
+fn of_two_fills_the_younger_one_stays() {
+    let index = index(100);
+    let (first, second) = (index.claim(key(1), 1), index.claim(key(1), 1));
+    let sequence = second.sequence();
+    let second = second.commit().unwrap();
+    // While the file is put in its place nobody else puts one there.
+    let third = index.claim(key(1), 1);
+    assert_eq!(third.commit().unwrap_err(), Refused::Busy);
+    second.store(4096, 10, 1).unwrap();
+    assert_eq!(first.commit().unwrap_err(), Refused::Older);
+    assert_eq!(index.peek(key(1)).map(|found| (found.sequence, found.claims)), Some((sequence, 0)));
+}
+
+#[test]
+fn a_purge_is_not_undone_by_fills_that_began_before() {
+    let index = index(100);
+    store(&index, key(1), 4096, 1);
+    let (early, late) = (index.claim(key(1), 1), index.claim(key(1), 1).commit().unwrap());
+    let purged = index.purge(key(1));
+    assert_eq!(purged.gone.map(|gone| gone.size), Some(4096));
+    assert_eq!(index.bytes_on_disk(), 0);
+    let after = index.claim(key(1), 1);
+    // One before it has put its file in place, one while it did.
+    assert_eq!(early.commit().unwrap_err(), Refused::Purged);
+    drop(late.store(4096, 10, 1).unwrap_err());
+    assert_eq!(index.bytes_on_disk(), 0);
+    after.commit().unwrap().store(512, 10, 1).unwrap();
+    assert!(index.peek(key(1)).is_some_and(|found| found.sequence > purged.sequence));
+    // Of what nobody knows there is nothing to remember.
+    assert_eq!(index.purge(key(2)).gone, None);
+    assert_eq!(index.len(), 1);
+}
+
+#[test]
+fn variants_are_purged_with_their_key() {
+    let index = index(100);
+    let variant = key(1).variant(b"gzip");
+    let claim = index.claim(key(1), 1);
+    let gzip = claim.variant(variant, 1).unwrap();
+    gzip.commit().unwrap().store(512, 10, 1).unwrap();
+    claim.commit().unwrap().store(512, 10, 1).unwrap();
+    let is_used = || {
+        let since = index.peek(key(1)).unwrap().since;
+        index.peek(variant).unwrap().sequence >= since
+    };
+    assert!(is_used());
+    // A younger one of the same key leaves it; a purge does not, also when the key is stored anew.
+    store(&index, key(1), 512, 2);
+    assert!(is_used());
+    index.purge(key(1));
+    store(&index, key(1), 512, 3);
+    assert!(!is_used());
+}
+
+#[test]
+fn the_oldest_go_whatever_their_shard() {
+    let index = index(1000);
+    for number in 0..500 {
+        store(&index, key(number), 1, number);
+    }
+    assert!(index.look(key(0), 500).is_some());
+    let mut gone = Vec::new();
+    assert_eq!(index.evict(Excess::Bytes(3), 500, &mut gone), Progress::Done);
+    assert_eq!(keys(&gone), [key(1), key(2), key(3)]);
+    gone.clear();
+    assert_eq!(index.expire(600, 595, &mut gone), Progress::Done);
+    assert_eq!(keys(&gone), [key(4), key(5)]);
+    // In batches.
+    gone.clear();
+    assert_eq!(index.expire(10_000, 10, &mut gone), Progress::More);
+    assert!(gone.len() <= BATCH_ENTRIES && gone.is_sorted_by_key(|gone| gone.sequence), "{}", gone.len());
+    while index.expire(10_000, 10, &mut gone) == Progress::More {}
+    assert_eq!((gone.len(), index.len(), index.bytes_on_disk()), (495, 0, 0));
+    assert_whole(&index);
+}
+
+#[test]
+fn beyond_the_zone_the_oldest_makes_room() {
+    let index = index(10);
+    for number in 0..10 {
+        assert_eq!(store(&index, key(number), 1, number).pushed_out, None);
+    }
+    assert_eq!(store(&index, key(10), 1, 10).pushed_out.map(|gone| gone.key), Some(key(0)));
+    assert_eq!(index.count_use(key(11), 11).pushed_out.map(|gone| gone.key), Some(key(1)));
+    // More room, then less: nothing is dropped at once.
+    index.set_memory_max(20 * ENTRY_SIZE);
+    assert_eq!(index.count_use(key(12), 12).pushed_out, None);
+    index.set_memory_max(5 * ENTRY_SIZE);
+    let counts = index.counts();
+    assert_eq!((counts.entries, counts.entries_max), (11, 5));
+    let mut gone = Vec::new();
+    assert_eq!(index.evict(Excess::Entries(6), 12, &mut gone), Progress::Done);
+    assert_eq!((index.len(), gone.len()), (5, 6));
+    // What is filled stays, and is no error.
+    let claims: Vec<_> = (100..150).map(|number| index.claim(key(number), 13)).collect();
+    assert_eq!(index.len(), 55);
+    drop(claims);
+    assert_eq!(index.len(), 5);
+}
+
+#[test]
+fn a_million_entries_take_96_bytes_each() {
+    let index = index(2_000_000);
+    let count = 1_000_000;
+    let known = |number| Known { key: spread(number), sequence: 1, since: 1, size: 512, valid_until: 0 };
+    for number in 0..count {
+        index.load(&known(number), 1);
+    }
+    assert_eq!((index.len(), index.bytes_on_disk()), (u64::from(count), 512 * u64::from(count)));
+    let per_entry = index.memory() as f64 / f64::from(count);
+    println!("{per_entry:.2} bytes of memory per entry");
+    assert!(per_entry <= ENTRY_SIZE as f64, "{per_entry}");
+    // And what is empty goes back: a piece or two for each shard and kind.
+    let mut gone = Vec::new();
+    while index.evict(Excess::Entries(u64::MAX), 1, &mut gone) == Progress::More {
+        gone.clear();
+    }
+    assert_eq!((index.len(), index.bytes_on_disk()), (0, 0));
+    assert!(index.memory() < 2_000_000, "{}", index.memory());
+}
+
+/// A key without MD5, which takes its time in a test.
+fn spread(number: u32) -> Key {
+    Key((u128::from(number) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835).to_ne_bytes())
+}
+
+#[test]
+fn keys_that_differ_little_are_spread() {
+    let index = index(100_000);
+    for number in 0..64_000u32 {
+        index.count_use(Key(u128::from(number).to_ne_bytes()), 1);
+    }
+    for place in index.shards.iter() {
+        let len = place.shard.lock().len();
+        assert!((800..1200).contains(&len), "{len}");
+    }
+}
+
+#[test]
+fn a_scan_finds_what_stays_while_others_go() {
+    let index = index(10_000);
+    for number in 0..5000 {
+        store(&index, key(number), 1, 1);
+    }
+    let (mut cursor, mut seen, mut number) = (Cursor::default(), Vec::new(), 0);
+    while index.scan(&mut cursor, &mut seen) == Progress::More {
+        // Of those with even numbers some go, and new ones come.
+        index.remove(key(number * 2));
+        store(&index, key(10_000 + number), 1, 1);
+        number += 1;
+    }
+    let found: std::collections::HashSet<_> = seen.iter().map(|seen| seen.key).collect();
+    assert!((0..2500).all(|number| found.contains(&key(number * 2 + 1))));
+    assert!(number > 100 && seen.len() < 8000);
+    // From the beginning again.
+    seen.clear();
+    while index.scan(&mut cursor, &mut seen) == Progress::More {}
+    assert_eq!(seen.len() as u64, index.len());
+}
+
+#[test]
+fn a_sweep_knows_what_purges_still_concern() {
+    let index = index(100);
+    store(&index, key(1), 1, 1);
+    let claim = index.claim(key(2), 1);
+    let stored = index.peek(key(1)).unwrap().sequence;
+    let latest = index.sequence.next();
+    let sweep = || {
+        let (mut cursor, mut seen) = (index.sweep(latest), Vec::new());
+        while index.scan(&mut cursor, &mut seen) == Progress::More {}
+        seen.iter().filter_map(Seen::alive_since).min()
+    };
+    assert_eq!(sweep(), Some(stored));
+    index.confirm(key(1), stored, latest);
+    index.confirm(key(1), stored + 1, latest + 10);
+    assert_eq!(index.peek(key(1)).map(|found| (found.sequence, found.checked)), Some((stored, latest)));
+    assert_eq!(sweep(), Some(claim.sequence()));
+    // Behind the sweep nothing older comes.
+    assert_eq!(claim.variant(key(3), 1).unwrap_err(), Refused::Swept);
+    drop(claim);
+    assert_eq!(sweep(), Some(latest));
+    assert!(index.claim(key(2), 1).variant(key(3), 1).is_ok());
+}
+
+#[test]
+fn what_the_disk_tells_is_older_than_what_is_known() {
+    let index = index(100);
+    let known = Known { key: key(1), sequence: 7, since: 5, size: 512, valid_until: 90 };
+    assert_eq!(index.load(&known, 3), Loaded::Added(None));
+    let found = index.peek(key(1)).unwrap();
+    assert_eq!((found.sequence, found.checked, found.since, found.valid_until), (7, 7, 5, 90));
+    assert_eq!(index.load(&Known { size: 1024, ..known }, 3), Loaded::Known);
+    // Of one whose uses were counted the file is taken; of one whose file is on its way it is not.
+    index.count_use(key(2), 3);
+    assert_eq!(index.load(&Known { key: key(2), ..known }, 3), Loaded::Added(None));
+    let commit = index.claim(key(3), 3).commit().unwrap();
+    assert_eq!(index.load(&Known { key: key(3), ..known }, 3), Loaded::Known);
+    commit.store(512, 9, 3).unwrap();
+    assert_eq!((index.bytes_on_disk(), index.counts().files), (3 * 512, 3));
+}

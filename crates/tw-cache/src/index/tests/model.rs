@@ -1,0 +1,259 @@
+//! The index beside a plain map that does the same slowly.
+
+use std::collections::HashMap;
+
+use tw_testkit::Random;
+
+use super::*;
+
+const KEYS: usize = 200;
+const STEPS: usize = 4000;
+
+struct Pair {
+    index: Arc<Index>,
+    model: HashMap<Key, Found>,
+    claims: Vec<Claim>,
+    random: Random,
+    now: u32,
+}
+
+impl Pair {
+    fn new(seed: u64) -> Self {
+        let random = Random::new(seed);
+        Self { index: index(120), model: HashMap::new(), claims: Vec::new(), random, now: 1000 }
+    }
+
+    fn key(&mut self) -> Key {
+        key(self.random.below(KEYS) as u32)
+    }
+
+    fn entry(&mut self, key: Key, since: u64) -> &mut Found {
+        self.model.entry(key).or_insert(Found {
+            holds: Holds::Count,
+            sequence: 0,
+            checked: 0,
+            since,
+            size: 0,
+            valid_until: 0,
+            used: self.now,
+            uses: 0,
+            claims: 0,
+        })
+    }
+
+    fn step(&mut self) {
+        let (key, now) = (self.key(), self.now);
+        match self.random.below(100) {
+            0..20 => {
+                let found = self.index.look(key, now);
+                assert_eq!(found, self.model.get(&key).copied());
+                self.model.entry(key).and_modify(|entry| entry.used = now);
+            }
+            20..35 => {
+                let since = self.index.sequence.last();
+                let counted = self.index.count_use(key, now);
+                let entry = self.entry(key, since);
+                (entry.uses, entry.used) = (entry.uses + 1, now);
+                assert_eq!(counted.uses, entry.uses);
+                self.made_room(counted.pushed_out);
+            }
+            35..50 => {
+                let claim = self.index.claim(key, now);
+                self.entry(key, claim.sequence()).claims += 1;
+                self.claims.push(claim);
+            }
+            50..75 if !self.claims.is_empty() => {
+                let claim = self.claims.swap_remove(self.random.below(self.claims.len()));
+                self.end(claim);
+            }
+            75..80 => {
+                let gone = self.index.remove(key);
+                assert_eq!(gone, self.take_file(key));
+            }
+            80..84 => {
+                let purged = self.index.purge(key);
+                assert_eq!(purged.gone, self.take_file(key));
+                self.model.entry(key).and_modify(|entry| entry.since = purged.sequence);
+            }
+            84..88 => self.load(key),
+            88..91 => self.evict(),
+            91..93 => self.expire(),
+            93..97 => self.now += self.random.below(20) as u32,
+            _ => self.index.set_memory_max((40 + self.random.below(KEYS) as u64) * ENTRY_SIZE),
+        }
+    }
+
+    fn end(&mut self, claim: Claim) {
+        let (key, sequence, now) = (claim.key(), claim.sequence(), self.now);
+        let size = self.random.below(9) as u64 * 512;
+        let entry = self.model.get_mut(&key).unwrap();
+        let expected = if sequence < entry.since {
+            Some(Refused::Purged)
+        } else if entry.holds == Holds::File && sequence < entry.sequence {
+            Some(Refused::Older)
+        } else {
+            None
+        };
+        match claim.commit() {
+            Err(refused) => {
+                assert_eq!(Some(refused), expected);
+                self.give_up(key);
+            }
+            Ok(commit) if self.random.happens(20) => {
+                let purged = self.index.purge(key);
+                drop(commit.store(size, 0, now).unwrap_err());
+                self.take_file(key);
+                self.model.get_mut(&key).unwrap().since = purged.sequence;
+                self.give_up(key);
+            }
+            Ok(commit) => {
+                assert_eq!(expected, None);
+                let replaced = file(key, entry);
+                (entry.holds, entry.sequence, entry.checked, entry.size) =
+                    (Holds::File, sequence, sequence, size);
+                (entry.used, entry.valid_until) = (now, now + 60);
+                let stored = commit.store(size, now + 60, now).unwrap();
+                assert_eq!(stored.replaced, replaced);
+                self.made_room(stored.pushed_out);
+                // It may have been the only one that could go, once nothing held it.
+                self.give_up(key);
+            }
+        }
+    }
+
+    fn give_up(&mut self, key: Key) {
+        let entry = self.model.get_mut(&key).unwrap();
+        entry.claims -= 1;
+        if entry.claims == 0 && entry.uses == 0 && entry.holds == Holds::Count {
+            self.model.remove(&key);
+        }
+    }
+
+    fn take_file(&mut self, key: Key) -> Option<Gone> {
+        let entry = self.model.get_mut(&key)?;
+        let gone = file(key, entry);
+        if entry.claims == 0 && entry.uses == 0 {
+            self.model.remove(&key);
+        } else {
+            (entry.holds, entry.sequence, entry.checked) = (Holds::Count, 0, 0);
+            (entry.size, entry.valid_until) = (0, 0);
+        }
+        gone
+    }
+
+    fn load(&mut self, key: Key) {
+        let known = Known { key, sequence: 3, since: 3, size: 1024, valid_until: 5 };
+        let is_new = self.model.get(&key).is_none_or(|entry| entry.holds == Holds::Count);
+        match self.index.load(&known, self.now) {
+            Loaded::Known => assert!(!is_new),
+            Loaded::Added(pushed_out) => {
+                assert!(is_new);
+                let entry = self.entry(key, 3);
+                (entry.holds, entry.sequence, entry.checked) = (Holds::File, 3, 3);
+                (entry.size, entry.valid_until) = (1024, 5);
+                self.made_room(pushed_out);
+            }
+        }
+    }
+
+    fn evict(&mut self) {
+        let count = self.random.below(8) as u64;
+        let is_bytes = self.random.happens(50);
+        let excess = if is_bytes { Excess::Bytes(count * 512) } else { Excess::Entries(count) };
+        let mut gone = Vec::new();
+        let progress = self.index.evict(excess, self.now, &mut gone);
+        let taken = self.take_missing(&gone);
+        if is_bytes {
+            let sum: u64 = gone.iter().map(|gone| gone.size).sum();
+            let last = gone.last().map_or(0, |gone| gone.size);
+            assert!(sum - last <= count * 512);
+            let is_held = |entry: &Found| entry.claims > 0 || entry.used == self.now;
+            assert!(sum >= count * 512 || progress == Progress::More || self.model.values().all(is_held));
+        } else {
+            let could: usize = self.model.values().filter(|entry| entry.claims == 0).count();
+            assert!(taken as u64 <= count);
+            // What is held is touched: where all others were used this second as well, it may be in their way.
+            let is_in_the_way = self.model.values().all(|entry| entry.used == self.now);
+            assert!(taken as u64 == count || could == 0 || is_in_the_way, "{taken} of {count}, {could} left");
+        }
+    }
+
+    fn expire(&mut self) {
+        let inactive = 1 + self.random.below(400) as u32;
+        let mut gone = Vec::new();
+        while self.index.expire(self.now, inactive, &mut gone) == Progress::More {}
+        self.take_missing(&gone);
+        let is_left = |entry: &Found| self.now - entry.used >= inactive;
+        assert!(!self.model.values().any(is_left));
+    }
+
+    fn made_room(&mut self, pushed_out: Option<Gone>) {
+        let gone: Vec<_> = pushed_out.into_iter().collect();
+        assert!(self.take_missing(&gone) <= 1);
+    }
+
+    /// What is in the model and not in the index goes, if it was the oldest. Tells how many those are.
+    fn take_missing(&mut self, gone: &[Gone]) -> usize {
+        let is_there = |key: &Key| self.index.peek(*key).is_some();
+        let missing: Vec<Key> = self.model.keys().copied().filter(|key| !is_there(key)).collect();
+        let mut youngest = 0;
+        let mut files = Vec::new();
+        for key in &missing {
+            let entry = self.model.remove(key).unwrap();
+            assert_eq!(entry.claims, 0);
+            youngest = youngest.max(entry.used);
+            files.extend(file(*key, &entry));
+        }
+        let mut told = gone.to_vec();
+        told.sort_by_key(|gone| gone.key);
+        files.sort_by_key(|gone| gone.key);
+        assert_eq!(told, files);
+        for (key, entry) in &mut self.model {
+            if entry.claims == 0 {
+                assert!(missing.is_empty() || entry.used >= youngest);
+            } else {
+                // Held, and so as if used.
+                let used = self.index.peek(*key).unwrap().used;
+                assert!(used == entry.used || used == self.now);
+                entry.used = used;
+            }
+        }
+        missing.len()
+    }
+
+    fn assert_same(&self) {
+        assert_whole(&self.index);
+        for (key, entry) in &self.model {
+            assert_eq!(self.index.peek(*key), Some(*entry));
+        }
+        let files = self.model.values().filter(|entry| entry.holds == Holds::File);
+        let (count, bytes) = files.fold((0, 0), |(count, bytes), entry| (count + 1, bytes + entry.size));
+        let counts = self.index.counts();
+        assert_eq!((counts.entries, counts.files, counts.bytes), (self.model.len() as u64, count, bytes));
+    }
+}
+
+fn file(key: Key, entry: &Found) -> Option<Gone> {
+    (entry.holds == Holds::File).then_some(Gone { key, sequence: entry.sequence, size: entry.size })
+}
+
+#[test]
+fn it_does_what_a_plain_map_does() {
+    for seed in 0..20 {
+        println!("seed {seed}");
+        let mut pair = Pair::new(seed);
+        let mut most = 0;
+        for step in 0..STEPS {
+            pair.step();
+            most = most.max(pair.index.len());
+            if step % 50 == 0 {
+                pair.assert_same();
+            }
+        }
+        while let Some(claim) = pair.claims.pop() {
+            pair.end(claim);
+        }
+        pair.assert_same();
+        assert!(most > 60, "there was little to compare: {most}");
+    }
+}

@@ -1,0 +1,28 @@
+//! A cache of responses: what may be kept and used, what is kept, and where.
+//!
+//! ```text
+//! policy   what may be stored and used, and for how long: pure functions
+//! format   the file of an entry, as bytes
+//! index    what is kept, shared by all loops
+//! purge    what is no longer to be used, whatever is kept
+//! ```
+//! No protocol on the wire and no clock: time is an argument, in seconds of the clock on the wall where HTTP compares dates.
+
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
+pub mod format;
+mod index;
+mod key;
+pub mod policy;
+mod purge;
+
+pub use format::Meta;
+pub use index::{
+    Claim, Commit, Counted, Cursor, Excess, Found, Gone, Holds, Index, IndexCounts, Known, Loaded, Progress,
+    Purged, Refused, Seen, Stored,
+};
+pub use key::Key;
+pub use purge::{Damaged, PURGES_SIZE_MAX, Purge, Purges, Sequence, Subject, Tag, Verdict};
+
+/// What bounds a cache.
+pub const LIMITS: &[&[tw_base::Limit]] = &[index::LIMITS, policy::LIMITS, format::LIMITS, purge::LIMITS];

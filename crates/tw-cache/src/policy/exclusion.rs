@@ -1,0 +1,43 @@
+//! Which fields of a response are not stored with it (RFC 9111 section 3.1).
+
+use tw_http::{Fields, Known, hop};
+
+use super::rfc9111::Control;
+use super::{Ignored, Reading, Rules};
+
+/// Fields of a proxy's own authentication: they belong to who asked through it.
+const OF_PROXIES: [&[u8]; 2] = [b"Proxy-Authenticate", b"Proxy-Authentication-Info"];
+
+/// Removes what concerns the connection that the response came on, and, by the rules of RFC 9111, what belongs to proxies and
+/// what `no-cache="…"` and `private="…"` name (sections 5.2.2.4 and 5.2.2.7). Cost: copies these names.
+pub fn exclude(fields: &mut Fields, rules: &Rules, ignored: Ignored) {
+    let connection: Vec<Vec<u8>> = fields.get_all(b"Connection").map(<[u8]>::to_vec).collect();
+    let mut named = Vec::new();
+    if rules.reading == Reading::Rfc9111 {
+        let control = Control::of(fields, rules, ignored);
+        let (no_cache, private) = (&control.says.no_cache, &control.says.private);
+        if !no_cache.is_empty() || !private.is_empty() {
+            let is_named = |name: &&[u8]| no_cache.has(name) || private.has(name);
+            named = fields.iter().map(|(name, _)| name).filter(is_named).map(<[u8]>::to_vec).collect();
+        }
+    }
+    let is_rfc = rules.reading == Reading::Rfc9111;
+    fields.retain(|name, _| {
+        let is_named = named.iter().any(|one| one.eq_ignore_ascii_case(name));
+        !is_named && !belongs_to_hop(name, connection.iter().map(Vec::as_slice), is_rfc)
+    });
+}
+
+/// Whether a field is not for those behind this server; `connection` has the lines of `Connection`.
+pub(super) fn belongs_to_hop<'a>(
+    name: &[u8],
+    connection: impl IntoIterator<Item = &'a [u8]>,
+    also_proxies: bool,
+) -> bool {
+    let known = Known::find(name);
+    known.is_some_and(hop::is_hop_by_hop)
+        || also_proxies
+            && (known == Some(Known::ProxyAuthorization)
+                || OF_PROXIES.iter().any(|one| one.eq_ignore_ascii_case(name)))
+        || hop::is_named(connection, name)
+}

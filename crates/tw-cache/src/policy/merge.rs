@@ -1,0 +1,65 @@
+//! What a 304 does to the response that is stored (RFC 9111 sections 3.2 and 4.3.4).
+
+use tw_http::{Fields, Known, Name};
+
+use super::exclusion::belongs_to_hop;
+use super::rfc9111::{self, Control};
+use super::{Lifetime, Reading, Request, Response, Rules, Terms, Why, nginx};
+
+/// Whether a 304 is about the response that is stored with this entity tag, empty for none (RFC 9111 section 4.3.4): one that
+/// tells another strong one is not. By nginx's rules it is.
+#[must_use]
+pub fn is_about(etag: &[u8], update: &Fields, rules: &Rules) -> bool {
+    let told = update.get_known(Known::ETag).filter(|told| told.starts_with(b"\""));
+    rules.reading == Reading::Nginx || told.is_none_or(|told| told == etag)
+}
+
+/// Updates the stored fields with those of a 304. By nginx's rules they stay as they are.
+///
+/// Section 3.2: each field of the 304 replaces all stored ones of its name. Those that describe the stored bytes do not
+/// (`Content-Length`, `Content-Encoding`, `Content-Range`), and a cookie is for the client that the 304 was for. `Age` and
+/// `Date` tell when a response was made, so the old ones go in any case. A `Vary` that changes makes another variant of it.
+pub fn merge(stored: &mut Fields, update: &Fields, rules: &Rules) {
+    if rules.reading == Reading::Nginx {
+        return;
+    }
+    stored.remove_known(Known::Age);
+    stored.remove_known(Known::Date);
+    let is_update = |name: &[u8]| {
+        let of_content = matches!(
+            Known::find(name),
+            Some(Known::ContentLength | Known::ContentEncoding | Known::ContentRange | Known::SetCookie)
+        );
+        !of_content && !belongs_to_hop(name, update.get_all(b"Connection"), true)
+    };
+    for (name, _) in update.iter().filter(|(name, _)| is_update(name)) {
+        stored.remove(name);
+    }
+    for (name, value) in update.iter().filter(|(name, _)| is_update(name)) {
+        stored.append_copy(Name::Copy(name), value);
+    }
+}
+
+/// The lifetime of a stored response that a 304 (`update`) has found to be valid. `stored` has its own status and the fields as
+/// [`merge`] left them; `terms` are those of its status, not of 304.
+///
+/// # Errors
+/// The response may not be used any more (by the rules of RFC 9111), or nobody says how long ([`Why::NoValidity`]); this
+/// client may have it all the same. By nginx's rules it stays stored as it was.
+pub fn freshen(
+    request: &impl Request,
+    stored: &Response<'_>,
+    update: &Fields,
+    now: i64,
+    rules: &Rules,
+    terms: &Terms,
+) -> Result<Lifetime, Why> {
+    match rules.reading {
+        Reading::Nginx => nginx::freshen(update, stored.fields, now, terms),
+        Reading::Rfc9111 => {
+            let control = Control::of(stored.fields, rules, terms.ignored);
+            rfc9111::allows(request, stored, &control, terms)?;
+            rfc9111::lifetime(stored, &control, now, rules, terms)
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! What may be kept, for how long, and what may be sent from it: pure functions of a stored response, a request, the time and
+//! the [`Rules`].
+//!
+//! ```text
+//! a response arrives ── may_store ─► Lifetime, which is stored        or Why it is not
+//! a request arrives  ── may_use ───► Use: Fresh, Stale, Validate …
+//! a 304 arrives      ── freshen ───► Lifetime, and merge updates the fields
+//! ```
+//!
+//! There are two tables of rules. [`Reading::Nginx`] is what nginx does (`ngx_http_upstream.c`, `ngx_http_file_cache.c`): an
+//! accelerator in front of a site that its operator knows, which obeys the site's fields and not its clients.
+//! [`Reading::Rfc9111`] is a shared cache as RFC 9111 has it, with RFC 5861 (`stale-*`), RFC 8246 (`immutable`) and RFC 9213
+//! (targeted fields). Each rule names its section.
+//!
+//! Times are seconds since 1970. A fresh hit allocates nothing here.
+
+mod cache_status;
+mod directive;
+mod exclusion;
+mod ignored;
+mod invalidate;
+mod lifetime;
+mod merge;
+mod nginx;
+mod reuse;
+mod rfc9111;
+mod store;
+mod targeted;
+#[cfg(test)]
+mod tests;
+mod vary;
+
+pub use cache_status::{CacheStatus, Forward};
+pub use directive::{CacheControl, DELTA_MAX, Directives, NAME_LISTS_MAX, Names};
+pub use exclusion::exclude;
+pub use ignored::Ignored;
+pub use invalidate::{Site, invalidated};
+pub use lifetime::{Duties, Lifetime, current_age};
+pub use merge::{freshen, is_about, merge};
+pub use reuse::{Because, Use, Window, may_use, wants_nothing_stored, wants_only_stored};
+pub use store::{Why, may_store, validators};
+pub use vary::{NGINX_VARY_MAX, VARY_MAX, describe_variant, variant, vary};
+
+use bytes::Bytes;
+use tw_base::Limit;
+use tw_http::{Fields, Method, RequestHead};
+
+/// The limits kept here.
+pub const LIMITS: &[Limit] = &[
+    Limit::bytes(
+        "NGINX_VARY_MAX",
+        NGINX_VARY_MAX as u64,
+        "Bytes of the Vary of a response that is cached, by the rules of nginx",
+        "the response is not cached",
+    ),
+    Limit::bytes(
+        "VARY_MAX",
+        VARY_MAX as u64,
+        "Bytes of the Vary of a response that is cached, by the rules of RFC 9111",
+        "the response is not cached",
+    ),
+    Limit::count(
+        "NAME_LISTS_MAX",
+        NAME_LISTS_MAX as u64,
+        "Lists of fields in the no-cache and private of a response, of each",
+        "the directive is taken for one of the whole response",
+    ),
+];
+
+/// How fields of responses and requests are understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// As nginx does.
+    Nginx,
+    /// As RFC 9111 asks of a shared cache.
+    Rfc9111,
+}
+
+/// A table of rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// Whose rules.
+    pub reading: Reading,
+    /// The longest lifetime that is guessed from `Last-Modified`, in seconds; 0 means that none is (RFC 9111 section 4.2.2).
+    pub heuristic_max_s: u32,
+    /// Names of fields that replace `Cache-Control` and `Expires`, the most important first, such as `CDN-Cache-Control` (RFC
+    /// 9213 section 2.2).
+    pub targeted: Vec<Bytes>,
+}
+
+impl Rules {
+    /// What nginx does. Nothing is guessed, and no field is targeted.
+    pub const NGINX: Rules = Rules { reading: Reading::Nginx, heuristic_max_s: 0, targeted: Vec::new() };
+
+    /// What RFC 9111 asks of a shared cache. A guess is at most a day: section 4.2.2 asks for a warning to operators beyond it.
+    pub const RFC9111: Rules =
+        Rules { reading: Reading::Rfc9111, heuristic_max_s: 86_400, targeted: Vec::new() };
+}
+
+/// What the rules want to know of a request.
+pub trait Request {
+    /// The method as it was sent to the origin.
+    fn method(&self) -> Method;
+
+    /// Shows the value of every field of this name (in any case), in order.
+    fn each_field(&self, name: &[u8], see: &mut dyn FnMut(&[u8]));
+}
+
+impl Request for RequestHead {
+    fn method(&self) -> Method {
+        self.method()
+    }
+
+    fn each_field(&self, name: &[u8], see: &mut dyn FnMut(&[u8])) {
+        self.field_all(name).for_each(see);
+    }
+}
+
+impl Request for (Method, &Fields) {
+    fn method(&self) -> Method {
+        self.0
+    }
+
+    fn each_field(&self, name: &[u8], see: &mut dyn FnMut(&[u8])) {
+        self.1.get_all(name).for_each(see);
+    }
+}
+
+/// A response as it came from the origin.
+#[derive(Clone, Copy, Debug)]
+pub struct Response<'a> {
+    /// The status code.
+    pub status: u16,
+    /// All fields.
+    pub fields: &'a Fields,
+    /// When the request was sent that this answers; seconds since 1970.
+    pub request_time: i64,
+    /// Whether a part of a body (206) is what the key names, because the range is a part of it (`slice`).
+    pub is_slice: bool,
+}
+
+/// What the configuration says of a response, besides the rules.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// `proxy_cache_valid` for this status, in seconds.
+    pub valid_s: Option<u32>,
+    /// `proxy_ignore_headers`.
+    pub ignored: Ignored,
+}

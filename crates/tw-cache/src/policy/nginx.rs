@@ -1,0 +1,205 @@
+//! How nginx reads a response: line by line, in the order in which they came, with an idea of the lifetime that later lines
+//! change (`ngx_http_upstream_process_cache_control` and its neighbours).
+//!
+//! | line | what it does |
+//! |---|---|
+//! | `X-Accel-Expires: N`, `@N` | the lifetime; takes back what `Cache-Control` and `Expires` refused |
+//! | `X-Accel-Expires: 0` | refuses for good |
+//! | `Cache-Control: no-cache`, `no-store`, `private`, `max-age=0` | refuses, until `X-Accel-Expires` |
+//! | `Cache-Control: s-maxage`, else `max-age` | the lifetime, unless `X-Accel-Expires` has set one |
+//! | `Expires` | the lifetime, unless there is one; refuses if it is past or no date, until one comes |
+//! | `Set-Cookie`, `Vary: *` | refuse for good |
+//! | `stale-while-revalidate`, `stale-if-error` | how long afterwards |
+//!
+//! If none of them says anything, `proxy_cache_valid` does. Directives are found anywhere in the line, as nginx finds them,
+//! also inside other words and quotes: `no-cache="Set-Cookie"` refuses. What the request says does not matter, `Authorization`
+//! included.
+
+use tw_http::{Fields, Known, date, num};
+
+use super::vary::{self, NGINX_VARY_MAX};
+use super::{Duties, Ignored, Lifetime, Response, Terms, Why};
+
+pub(super) fn may_store(response: &Response<'_>, now: i64, terms: &Terms) -> Result<Lifetime, Why> {
+    let mut state = State::default();
+    state.read(response.fields, now, terms.ignored);
+    if !terms.ignored.has(Ignored::VARY) {
+        state.refuse(vary::check(response.fields, NGINX_VARY_MAX).err());
+    }
+    if let Some(why) = state.refused.or(state.no_cache).or(state.expired.then_some(Why::Expired)) {
+        return Err(why);
+    }
+    state.lifetime(now, terms)
+}
+
+/// The lifetime after a 304: what its fields say; if they say nothing, what the stored ones say, counted anew; if they do not
+/// either, `proxy_cache_valid` for the stored status. Refusals in it do not matter (`ngx_http_upstream_test_next`).
+pub(super) fn freshen(update: &Fields, stored: &Fields, now: i64, terms: &Terms) -> Result<Lifetime, Why> {
+    let mut state = State::default();
+    state.read(update, now, terms.ignored);
+    if state.valid_until.is_none() {
+        let State { while_revalidate, if_error, .. } = state;
+        state = State { while_revalidate, if_error, ..State::default() };
+        state.read(stored, now, terms.ignored);
+    }
+    state.lifetime(now, terms)
+}
+
+/// What has been read so far.
+#[derive(Default)]
+struct State {
+    /// Never 0: that is nginx's way of saying that there is none.
+    valid_until: Option<i64>,
+    while_revalidate: u32,
+    if_error: u32,
+    /// Refused for good.
+    refused: Option<Why>,
+    /// Refused until `X-Accel-Expires` says otherwise.
+    no_cache: Option<Why>,
+    /// Refused by `Expires`, until something else says otherwise.
+    expired: bool,
+    /// Whether there was an `X-Accel-Expires`, also one that is ignored.
+    has_accel: bool,
+    has_expires: bool,
+}
+
+impl State {
+    fn read(&mut self, fields: &Fields, now: i64, ignored: Ignored) {
+        let asks = [Known::XAccelExpires, Known::CacheControl, Known::Expires, Known::SetCookie];
+        if !asks.iter().any(|&known| fields.has(known)) {
+            return;
+        }
+        for (name, value) in fields.iter() {
+            match Known::find(name) {
+                // The second one of these counts for nothing.
+                Some(Known::XAccelExpires) if !self.has_accel => {
+                    self.has_accel = true;
+                    if !ignored.has(Ignored::X_ACCEL_EXPIRES) {
+                        self.accel_expires(value, now);
+                    }
+                }
+                Some(Known::CacheControl) if !ignored.has(Ignored::CACHE_CONTROL) => {
+                    self.cache_control(value, now);
+                }
+                Some(Known::Expires) if !self.has_expires => {
+                    self.has_expires = true;
+                    if !ignored.has(Ignored::EXPIRES) {
+                        self.expires(value, now);
+                    }
+                }
+                Some(Known::SetCookie) if !ignored.has(Ignored::SET_COOKIE) => {
+                    self.refuse(Some(Why::SetCookie));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn refuse(&mut self, why: Option<Why>) {
+        self.refused = self.refused.or(why);
+    }
+
+    fn accel_expires(&mut self, value: &[u8], now: i64) {
+        let number = |text| num::parse(text).and_then(|number| i64::try_from(number).ok());
+        let (number, since) = match value.strip_prefix(b"@") {
+            Some(at) => (number(at), 0),
+            None => (number(value), now),
+        };
+        match number {
+            None => return,
+            // `@0` is a time, which means here that there is none.
+            Some(0) if since == 0 => self.valid_until = None,
+            Some(0) => return self.refuse(Some(Why::AccelExpires)),
+            Some(number) => self.valid_until = Some(number.saturating_add(since)),
+        }
+        (self.no_cache, self.expired) = (None, false);
+    }
+
+    fn cache_control(&mut self, value: &[u8], now: i64) {
+        if !(self.has_accel && self.valid_until.is_some()) {
+            for (word, why) in
+                [(&b"no-cache"[..], Why::NoCache), (b"no-store", Why::NoStore), (b"private", Why::Private)]
+            {
+                if behind(value, word).is_some() {
+                    self.no_cache = self.no_cache.or(Some(why));
+                    return;
+                }
+            }
+            if let Some(number) = behind(value, b"s-maxage=").or_else(|| behind(value, b"max-age=")) {
+                match seconds(number) {
+                    None => return self.refuse(Some(Why::BadNumber)),
+                    Some(0) => {
+                        self.no_cache = self.no_cache.or(Some(Why::MaxAge));
+                        return;
+                    }
+                    Some(seconds) => {
+                        self.valid_until = Some(now.saturating_add(seconds));
+                        self.expired = false;
+                    }
+                }
+            }
+        }
+        if let Some(number) = behind(value, b"stale-while-revalidate=") {
+            let Some(seconds) = seconds(number) else { return self.refuse(Some(Why::BadNumber)) };
+            self.while_revalidate = narrow(seconds);
+            self.if_error = self.while_revalidate;
+        }
+        if let Some(number) = behind(value, b"stale-if-error=") {
+            let Some(seconds) = seconds(number) else { return self.refuse(Some(Why::BadNumber)) };
+            self.if_error = narrow(seconds);
+        }
+    }
+
+    fn expires(&mut self, value: &[u8], now: i64) {
+        if self.valid_until.is_some() {
+            return;
+        }
+        match date::parse(value).filter(|&time| time >= now) {
+            Some(time) => self.valid_until = Some(time),
+            None => self.expired = true,
+        }
+    }
+
+    fn lifetime(&self, now: i64, terms: &Terms) -> Result<Lifetime, Why> {
+        let by_status = || {
+            let seconds = terms.valid_s.filter(|&seconds| seconds != 0)?;
+            Some(now.saturating_add(i64::from(seconds)))
+        };
+        Ok(Lifetime {
+            responded: now,
+            valid_until: self.valid_until.or_else(by_status).ok_or(Why::NoValidity)?,
+            stale_while_revalidate_s: self.while_revalidate,
+            stale_if_error_s: self.if_error,
+            initial_age_s: 0,
+            duties: Duties::NONE,
+        })
+    }
+}
+
+fn narrow(seconds: i64) -> u32 {
+    u32::try_from(seconds).unwrap_or(u32::MAX)
+}
+
+/// What follows a word, wherever it stands and in any case. Cost: the length of both multiplied, and words are short.
+fn behind<'a>(value: &'a [u8], word: &[u8]) -> Option<&'a [u8]> {
+    let at = value.windows(word.len()).position(|part| part.eq_ignore_ascii_case(word))?;
+    value.get(at + word.len()..)
+}
+
+/// A number up to a comma, a semicolon or a space; 0 if nothing is there, `None` if it is no number. What is too large is the
+/// largest, whatever follows.
+fn seconds(text: &[u8]) -> Option<i64> {
+    let mut sum: i64 = 0;
+    for &byte in text {
+        match byte {
+            b',' | b';' | b' ' => break,
+            b'0'..=b'9' => {
+                let next = sum.checked_mul(10).and_then(|sum| sum.checked_add(i64::from(byte - b'0')));
+                let Some(next) = next else { return Some(i64::MAX) };
+                sum = next;
+            }
+            _ => return None,
+        }
+    }
+    Some(sum)
+}

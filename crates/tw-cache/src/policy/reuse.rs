@@ -1,0 +1,163 @@
+//! Whether a stored response may be sent to a client (RFC 9111 section 4), and what else is to be done.
+
+use super::rfc9111::with_asked;
+use super::{CacheControl, Directives, Duties, Lifetime, Reading, Request, Rules, current_age};
+
+/// What may be done with a response that has expired, in one situation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Window {
+    /// The response itself allows that it is used.
+    Open,
+    /// It does not; the operator may (`proxy_cache_use_stale`).
+    Closed,
+    /// Nobody may.
+    Forbidden,
+}
+
+/// Why the origin is asked although the response might be fresh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Because {
+    /// The response says `no-cache`.
+    NoCache,
+    /// The client says `no-cache`.
+    RequestNoCache,
+    /// It is older than the client would have it (`max-age`).
+    RequestMaxAge,
+    /// It will not be fresh as long as the client would have it (`min-fresh`).
+    RequestMinFresh,
+}
+
+/// What a stored response may be used for. `age` is the value of `Age`, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// It is fresh, and may be sent.
+    Fresh {
+        /// See above.
+        age: u32,
+    },
+    /// It has expired, and may be sent, because the client takes it so (`max-stale`).
+    Accepted {
+        /// See above.
+        age: u32,
+    },
+    /// It has expired: the origin is asked whether it is still valid.
+    Stale {
+        /// See above.
+        age: u32,
+        /// Whether it may be sent at once, while somebody asks.
+        while_revalidate: Window,
+        /// Whether it may be sent if the origin fails.
+        if_error: Window,
+    },
+    /// The origin is asked whether it is still valid, although it may be fresh.
+    Validate {
+        /// See above.
+        age: u32,
+        /// Why.
+        because: Because,
+        /// Whether it may be sent if the origin fails.
+        if_error: Window,
+    },
+    /// It may not be sent, and the client will not have the origin asked (`only-if-cached`): 504.
+    Unsatisfiable,
+}
+
+/// What a stored response may be used for at this time. Cost: by nginx's rules, some comparisons; by those of RFC 9111 a look
+/// for one field, and a pass over it if it is there.
+#[must_use]
+pub fn may_use(stored: &Lifetime, request: &impl Request, now: i64, rules: &Rules) -> Use {
+    match rules.reading {
+        Reading::Nginx => by_nginx(stored, now),
+        Reading::Rfc9111 => with_asked(request, |asked| by_rfc9111(stored, asked, now)),
+    }
+}
+
+/// Whether the client will not have the origin asked, so that it gets a 504 if nothing is stored (RFC 9111 section 5.2.1.7).
+#[must_use]
+pub fn wants_only_stored(request: &impl Request, rules: &Rules) -> bool {
+    rules.reading == Reading::Rfc9111 && with_asked(request, |asked| asked.has(Directives::ONLY_IF_CACHED))
+}
+
+/// Whether the client will have nothing stored of what it asks and is answered (RFC 9111 section 5.2.1.5): the response is not
+/// even to be awaited by others.
+#[must_use]
+pub fn wants_nothing_stored(request: &impl Request, rules: &Rules) -> bool {
+    rules.reading == Reading::Rfc9111 && with_asked(request, |asked| asked.has(Directives::NO_STORE))
+}
+
+/// Whether a time after the end has not passed; its last second belongs to it.
+fn within(end: i64, seconds: u32, now: i64) -> Window {
+    if end.saturating_add(i64::from(seconds)) >= now { Window::Open } else { Window::Closed }
+}
+
+/// `ngx_http_file_cache_read`: fresh until the second has passed.
+fn by_nginx(stored: &Lifetime, now: i64) -> Use {
+    let age = current_age(stored, now);
+    if stored.valid_until >= now {
+        return Use::Fresh { age };
+    }
+    Use::Stale {
+        age,
+        while_revalidate: within(stored.valid_until, stored.stale_while_revalidate_s, now),
+        if_error: within(stored.valid_until, stored.stale_if_error_s, now),
+    }
+}
+
+fn by_rfc9111(stored: &Lifetime, asked: &CacheControl<'_>, now: i64) -> Use {
+    let found = ignoring_cost(stored, asked, now);
+    let needs_origin = match found {
+        Use::Fresh { .. } | Use::Accepted { .. } | Use::Unsatisfiable => false,
+        Use::Stale { while_revalidate, .. } => while_revalidate != Window::Open,
+        Use::Validate { .. } => true,
+    };
+    // Section 5.2.1.7.
+    if needs_origin && asked.has(Directives::ONLY_IF_CACHED) { Use::Unsatisfiable } else { found }
+}
+
+fn ignoring_cost(stored: &Lifetime, asked: &CacheControl<'_>, now: i64) -> Use {
+    // A clock that goes back makes nothing younger.
+    let now = now.max(stored.responded);
+    let age = current_age(stored, now);
+    // Section 4.2: fresh while the lifetime is longer than the age.
+    let is_fresh = now < stored.valid_until;
+    let never_stale = stored.duties.has(Duties::NEVER_STALE);
+    let late = now.saturating_sub(stored.valid_until);
+    // RFC 5861 section 4: the client may open this window, too.
+    let if_error = match () {
+        () if is_fresh => Window::Closed,
+        () if never_stale => Window::Forbidden,
+        () => within(stored.valid_until, stored.stale_if_error_s.max(asked.stale_if_error.unwrap_or(0)), now),
+    };
+    // Section 5.2.2.4.
+    if stored.duties.has(Duties::VALIDATE) {
+        return Use::Validate { age, because: Because::NoCache, if_error: Window::Forbidden };
+    }
+    // Section 5.2.1.4.
+    if asked.has(Directives::NO_CACHE) {
+        return Use::Validate { age, because: Because::RequestNoCache, if_error };
+    }
+    // Sections 5.2.1.1 and 5.2.1.3. RFC 8246 section 2: reloading asks nothing that is not known.
+    let is_too_old = asked.max_age.is_some_and(|max_age| age > max_age)
+        && !(is_fresh && stored.duties.has(Duties::IMMUTABLE));
+    let is_too_late =
+        asked.min_fresh.is_some_and(|seconds| stored.valid_until.saturating_sub(now) < i64::from(seconds));
+    if is_fresh {
+        let because = match (is_too_old, is_too_late) {
+            (true, _) => Because::RequestMaxAge,
+            (false, true) => Because::RequestMinFresh,
+            (false, false) => return Use::Fresh { age },
+        };
+        return Use::Validate { age, because, if_error };
+    }
+    // Section 5.2.1.2; what the response forbids, no client allows (4.2.4).
+    let is_refused = is_too_old || asked.min_fresh.is_some_and(|seconds| seconds > 0);
+    let is_accepted = asked.max_stale.is_some_and(|seconds| late <= i64::from(seconds));
+    if is_accepted && !is_refused && !never_stale {
+        return Use::Accepted { age };
+    }
+    let while_revalidate = match () {
+        () if never_stale || is_refused => Window::Forbidden,
+        () => within(stored.valid_until, stored.stale_while_revalidate_s, now),
+    };
+    Use::Stale { age, while_revalidate, if_error }
+}

@@ -1,0 +1,239 @@
+//! How RFC 9111 has a shared cache read a response: whether it may be stored (section 3), how old it is (4.2.3), and how long
+//! it is fresh (4.2.1, 4.2.2).
+
+use tw_http::{Fields, Known, Method, date, hop};
+
+use super::directive::delta;
+use super::{
+    CacheControl, DELTA_MAX, Directives, Duties, Ignored, Lifetime, Request, Response, Rules, Terms, Why,
+    targeted, validators, vary,
+};
+
+/// What a response says of caches, wherever it says so.
+pub(super) struct Control<'a> {
+    pub(super) says: CacheControl<'a>,
+    /// Whether a targeted field says it, in which case `Expires` does not count.
+    is_targeted: bool,
+}
+
+impl<'a> Control<'a> {
+    /// RFC 9213 section 2.2: the first targeted field that can be read, and is not empty, stands for `Cache-Control` and
+    /// `Expires`.
+    pub(super) fn of(fields: &'a Fields, rules: &Rules, ignored: Ignored) -> Self {
+        if ignored.has(Ignored::CACHE_CONTROL) {
+            return Self { says: CacheControl::default(), is_targeted: false };
+        }
+        let targeted = rules.targeted.iter().find_map(|name| targeted::read(fields, name));
+        if let Some(says) = targeted {
+            return Self { says, is_targeted: true };
+        }
+        let mut says = CacheControl::default();
+        if fields.has(Known::CacheControl) {
+            says = CacheControl::of(fields.get_all(b"Cache-Control"));
+        }
+        Self { says, is_targeted: false }
+    }
+}
+
+/// What a request says of caches. RFC 9111 section 5.4: `Pragma: no-cache` counts if there is no `Cache-Control`.
+pub(super) fn with_asked<T>(request: &impl Request, then: impl FnOnce(&CacheControl<'_>) -> T) -> T {
+    let mut asked = CacheControl::default();
+    let mut is_there = false;
+    request.each_field(b"Cache-Control", &mut |line| {
+        is_there = true;
+        // Lists of fields have no meaning in a request, so nothing of the line has to be kept.
+        asked = merge(&asked, &CacheControl::of([line]));
+    });
+    if !is_there {
+        request.each_field(b"Pragma", &mut |line| {
+            if hop::has_element(line, b"no-cache") {
+                asked.line(b"no-cache");
+            }
+        });
+    }
+    then(&asked)
+}
+
+/// Two lines of a request as one; of what both say, the first counts.
+fn merge(first: &CacheControl<'_>, second: &CacheControl<'_>) -> CacheControl<'static> {
+    CacheControl {
+        directives: first.directives.and(second.directives),
+        max_age: first.max_age.or(second.max_age),
+        s_maxage: None,
+        stale_while_revalidate: None,
+        stale_if_error: first.stale_if_error.or(second.stale_if_error),
+        max_stale: first.max_stale.or(second.max_stale),
+        min_fresh: first.min_fresh.or(second.min_fresh),
+        ..CacheControl::default()
+    }
+}
+
+/// Section 3.
+pub(super) fn may_store(
+    request: &impl Request,
+    response: &Response<'_>,
+    now: i64,
+    rules: &Rules,
+    terms: &Terms,
+) -> Result<Lifetime, Why> {
+    if request.method() != Method::Get {
+        return Err(Why::Method);
+    }
+    // Section 3.3: nothing here puts parts together.
+    if response.status == 206 && !response.is_slice {
+        return Err(Why::Partial);
+    }
+    // Section 5.2.1.5.
+    if with_asked(request, |asked| asked.has(Directives::NO_STORE)) {
+        return Err(Why::RequestNoStore);
+    }
+    let control = Control::of(response.fields, rules, terms.ignored);
+    allows(request, response, &control, terms)?;
+    lifetime(response, &control, now, rules, terms)
+}
+
+/// What the response says of being stored at all, or kept.
+pub(super) fn allows(
+    request: &impl Request,
+    response: &Response<'_>,
+    control: &Control<'_>,
+    terms: &Terms,
+) -> Result<(), Why> {
+    let says = &control.says;
+    // Section 5.2.2.3: who understands the status ignores `no-store`; who does not, does not store.
+    if says.has(Directives::MUST_UNDERSTAND) {
+        if !is_understood(response.status) {
+            return Err(Why::NotUnderstood);
+        }
+    } else if says.has(Directives::NO_STORE) {
+        return Err(Why::NoStore);
+    }
+    // Section 5.2.2.7; fields it names are left out (`exclude`).
+    if says.has(Directives::PRIVATE) {
+        return Err(Why::Private);
+    }
+    let is_for_all = says.has(Directives::PUBLIC) || says.s_maxage.is_some();
+    // Section 3.5.
+    let mut has_authorization = false;
+    request.each_field(b"Authorization", &mut |_| has_authorization = true);
+    if has_authorization && !is_for_all && !says.has(Directives::MUST_REVALIDATE) {
+        return Err(Why::Authorization);
+    }
+    // Section 7.3 leaves this to the origin, which says `public` without thinking of cookies. One of one client never reaches
+    // another unless it is told to be left out, or the operator says so.
+    let is_left_out = says.no_cache.has(b"Set-Cookie") || says.private.has(b"Set-Cookie");
+    let sets_cookie = response.fields.has(Known::SetCookie) && !terms.ignored.has(Ignored::SET_COOKIE);
+    if sets_cookie && !is_left_out {
+        return Err(Why::SetCookie);
+    }
+    if terms.ignored.has(Ignored::VARY) { Ok(()) } else { vary::check(response.fields, vary::VARY_MAX) }
+}
+
+/// The lifetime of a response that may be stored: sections 4.2.1 to 4.2.4, 5.2.2.
+pub(super) fn lifetime(
+    response: &Response<'_>,
+    control: &Control<'_>,
+    now: i64,
+    rules: &Rules,
+    terms: &Terms,
+) -> Result<Lifetime, Why> {
+    let (says, fields) = (&control.says, response.fields);
+    // Section 4.2.3. A response without a good `Date` has that of its arrival (RFC 9110 section 6.6.1).
+    let date = time(fields, Known::Date).unwrap_or(now);
+    let apparent_age = bounded(now.saturating_sub(date));
+    let response_delay = bounded(now.saturating_sub(response.request_time));
+    let initial_age = apparent_age.max(age(fields).saturating_add(response_delay)).min(DELTA_MAX);
+
+    let validators = validators(response.status, fields);
+    let has_validator = validators.etag.is_some() || validators.last_modified.is_some();
+    let (fresh, why) = freshness(response, control, date, rules, terms);
+    let must_ask = says.has(Directives::NO_CACHE);
+    let fresh = match fresh {
+        Some(seconds) => seconds,
+        None if must_ask && is_default_cacheable(response.status) => 0,
+        None => return Err(why),
+    };
+    // Section 4.2.4; 5.2.2.10 says that `s-maxage` has the meaning of `proxy-revalidate`.
+    let never_stale = says.has(Directives::MUST_REVALIDATE)
+        || says.has(Directives::PROXY_REVALIDATE)
+        || says.s_maxage.is_some();
+    let window = |seconds: Option<u32>| if never_stale || must_ask { 0 } else { seconds.unwrap_or(0) };
+    let while_revalidate = window(says.stale_while_revalidate);
+    let if_error = window(says.stale_if_error);
+    // What can be used neither now nor later, nor found to be valid, is not worth its place.
+    if must_ask && !has_validator {
+        return Err(Why::NoCache);
+    }
+    if fresh <= initial_age && !has_validator && while_revalidate == 0 && if_error == 0 {
+        return Err(why);
+    }
+    let mut duties = if must_ask { Duties::VALIDATE } else { Duties::NONE };
+    if never_stale {
+        duties = duties | Duties::NEVER_STALE;
+    }
+    if says.has(Directives::IMMUTABLE) {
+        duties = duties | Duties::IMMUTABLE;
+    }
+    Ok(Lifetime {
+        responded: now,
+        valid_until: now.saturating_add(i64::from(fresh) - i64::from(initial_age)),
+        stale_while_revalidate_s: while_revalidate,
+        stale_if_error_s: if_error,
+        initial_age_s: initial_age,
+        duties,
+    })
+}
+
+/// Sections 4.2.1 and 4.2.2: how long the response is fresh, counted from when the origin made it, and the word if that is
+/// over or was never said. `proxy_cache_valid` stands in the place of a guess.
+fn freshness(
+    response: &Response<'_>,
+    control: &Control<'_>,
+    date: i64,
+    rules: &Rules,
+    terms: &Terms,
+) -> (Option<u32>, Why) {
+    let fields = response.fields;
+    if let Some(seconds) = control.says.s_maxage.or(control.says.max_age) {
+        return (Some(seconds), Why::MaxAge);
+    }
+    let counts = !control.is_targeted && !terms.ignored.has(Ignored::EXPIRES);
+    if counts && fields.has(Known::Expires) {
+        // Section 5.3: what is no date is in the past.
+        let seconds = time(fields, Known::Expires).map_or(0, |expires| bounded(expires.saturating_sub(date)));
+        return (Some(seconds), Why::Expired);
+    }
+    if let Some(seconds) = terms.valid_s {
+        return ((seconds != 0).then_some(seconds), Why::NoValidity);
+    }
+    let may_guess = is_default_cacheable(response.status) || control.says.has(Directives::PUBLIC);
+    let modified = time(fields, Known::LastModified).filter(|_| may_guess && rules.heuristic_max_s != 0);
+    let guess =
+        modified.map(|modified| (bounded(date.saturating_sub(modified)) / 10).min(rules.heuristic_max_s));
+    (guess.filter(|&seconds| seconds != 0), Why::NoValidity)
+}
+
+/// Seconds that are not negative, as far as directives can say them.
+fn bounded(seconds: i64) -> u32 {
+    u32::try_from(seconds.max(0)).unwrap_or(DELTA_MAX).min(DELTA_MAX)
+}
+
+fn time(fields: &Fields, known: Known) -> Option<i64> {
+    date::parse(fields.get_known(known)?)
+}
+
+/// Section 5.1: of several values the first counts, and one that is no number does not.
+fn age(fields: &Fields) -> u32 {
+    let value = fields.get_known(Known::Age).and_then(|value| hop::elements(value).next());
+    value.and_then(delta).unwrap_or(0)
+}
+
+/// RFC 9110 section 15.1: statuses whose responses may be stored and their lifetime guessed although nothing says so.
+fn is_default_cacheable(status: u16) -> bool {
+    matches!(status, 200 | 203 | 204 | 206 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 501)
+}
+
+/// Statuses whose meaning for caches is known: those of RFC 9110 that end an exchange, and are no part of another response.
+fn is_understood(status: u16) -> bool {
+    matches!(status, 200..=206 | 300..=303 | 307 | 308 | 400..=417 | 421 | 422 | 426 | 500..=505)
+}

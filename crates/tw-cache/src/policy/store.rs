@@ -1,0 +1,114 @@
+//! Whether a response may be stored, and for how long (RFC 9111 section 3), and the word for why not.
+
+use std::fmt;
+
+use tw_http::{Fields, Known, Validators, date};
+
+use super::{Lifetime, Reading, Request, Response, Rules, Terms, nginx, rfc9111};
+use crate::format::ETAG_MAX;
+
+/// Why a response is not stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The method's responses are not stored.
+    Method,
+    /// A response of this status says nothing about the content: 304, or one that is not final.
+    Status,
+    /// A part of the content (206) under the key of the whole.
+    Partial,
+    /// `must-understand`, and nobody here knows what the status asks of a cache.
+    NotUnderstood,
+    /// `no-store`
+    NoStore,
+    /// `no-store` of the client.
+    RequestNoStore,
+    /// `private`
+    Private,
+    /// `no-cache`; by RFC 9111 only without a validator, because it could never be used.
+    NoCache,
+    /// The client has told who it is, and the response does not say that it is for all.
+    Authorization,
+    /// It sets a cookie.
+    SetCookie,
+    /// It is never the same for two requests (`Vary: *`).
+    VaryStar,
+    /// `Vary` is longer than allowed.
+    VaryTooLong,
+    /// `X-Accel-Expires: 0`
+    AccelExpires,
+    /// `max-age=0`, `s-maxage=0`
+    MaxAge,
+    /// A time in `Cache-Control` is no number.
+    BadNumber,
+    /// It has expired before it came, or `Expires` is no date.
+    Expired,
+    /// Neither the response nor `proxy_cache_valid` says how long it is valid.
+    NoValidity,
+}
+
+impl Why {
+    /// The word for logs, e.g. `set-cookie`.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Why::Method => "method",
+            Why::Status => "status",
+            Why::Partial => "partial",
+            Why::NotUnderstood => "not-understood",
+            Why::NoStore => "no-store",
+            Why::RequestNoStore => "request-no-store",
+            Why::Private => "private",
+            Why::NoCache => "no-cache",
+            Why::Authorization => "authorization",
+            Why::SetCookie => "set-cookie",
+            Why::VaryStar => "vary-star",
+            Why::VaryTooLong => "vary-too-long",
+            Why::AccelExpires => "x-accel-expires",
+            Why::MaxAge => "max-age",
+            Why::BadNumber => "bad-number",
+            Why::Expired => "expired",
+            Why::NoValidity => "no-validity",
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// Whether a response may be stored, and how long it may be used then. `now` is when its head came. Cost: some passes over the
+/// fields.
+///
+/// # Errors
+/// Why it may not.
+pub fn may_store(
+    request: &impl Request,
+    response: &Response<'_>,
+    now: i64,
+    rules: &Rules,
+    terms: &Terms,
+) -> Result<Lifetime, Why> {
+    // DIFF(nginx): nginx stores a 304 that answers a condition of the client's own, and gives it to others.
+    if response.status < 200 || response.status == 304 {
+        return Err(Why::Status);
+    }
+    match rules.reading {
+        Reading::Nginx => nginx::may_store(response, now, terms),
+        Reading::Rfc9111 => rfc9111::may_store(request, response, now, rules, terms),
+    }
+}
+
+/// What a stored response can be validated with. Only with a status of 200 or 206 an origin looks at conditions (RFC 9110
+/// section 13.2.1; nginx has the same). An entity tag beyond [`ETAG_MAX`] is none.
+#[must_use]
+pub fn validators(status: u16, fields: &Fields) -> Validators<'_> {
+    if !matches!(status, 200 | 206) {
+        return Validators { etag: None, last_modified: None };
+    }
+    Validators {
+        etag: fields.get_known(Known::ETag).filter(|etag| !etag.is_empty() && etag.len() <= ETAG_MAX),
+        last_modified: fields.get_known(Known::LastModified).and_then(date::parse),
+    }
+}

@@ -1,0 +1,194 @@
+//! What nginx stores, and for how long: the same responses as in its own tests (`proxy_cache_control.t`), and its corners.
+
+use super::*;
+
+const PAST: &str = "Expires: Thu, 01 Jan 1970 00:00:01 GMT";
+const FUTURE: &str = "Expires: Sun, 06 Nov 1994 08:51:17 GMT"; // in 100 seconds
+
+fn seconds(lines: &[&str], terms: &Terms) -> Result<i64, Why> {
+    stored(lines, &Rules::NGINX, terms).map(|lifetime| lifetime.valid_until - NOW)
+}
+
+#[test]
+fn lifetimes() {
+    let table: &[(Lines<'_>, Result<i64, Why>)] = &[
+        (&[], Err(Why::NoValidity)),
+        (&[FUTURE], Ok(100)),
+        (&["Expires: Sun, 06 Nov 1994 08:49:37 GMT"], Ok(0)),
+        (&[PAST], Err(Why::Expired)),
+        (&["Expires: 0"], Err(Why::Expired)),
+        (&[FUTURE, PAST], Ok(100)),
+        (&["Cache-Control: max-age=60"], Ok(60)),
+        (&["Cache-Control: MAX-AGE=60"], Ok(60)),
+        (&["Cache-Control: s-maxage=5, max-age=60"], Ok(5)),
+        (&["Cache-Control: max-age=60, s-maxage=5"], Ok(5)),
+        (&["Cache-Control: max-age=5", "Cache-Control: max-age=60"], Ok(60)),
+        (&["Cache-Control: max-age=5;x"], Ok(5)),
+        (&["Cache-Control: x-max-age=5"], Ok(5)),
+        (&["Cache-Control: max-age="], Err(Why::MaxAge)),
+        (&["Cache-Control: max-age"], Err(Why::NoValidity)),
+        (&["Cache-Control: max-age=\"5\""], Err(Why::BadNumber)),
+        (&["Cache-Control: max-age=-5"], Err(Why::BadNumber)),
+        (&["Cache-Control: max-age=0"], Err(Why::MaxAge)),
+        (&["Cache-Control: max-age=9223372036854775808"], Ok(i64::MAX - NOW)),
+        (&["Cache-Control: max-age=9223372036854775808x"], Ok(i64::MAX - NOW)),
+        // Cache-Control before and after Expires
+        (&["Cache-Control: max-age=60", PAST], Ok(60)),
+        (&[PAST, "Cache-Control: max-age=60"], Ok(60)),
+        (&["Cache-Control: max-age=60", FUTURE], Ok(60)),
+        (&[FUTURE, "Cache-Control: max-age=60"], Ok(60)),
+        (&["Cache-Control: no-cache", FUTURE], Err(Why::NoCache)),
+        (&[FUTURE, "Cache-Control: no-cache"], Err(Why::NoCache)),
+        (&["Cache-Control: no-cache, max-age=60"], Err(Why::NoCache)),
+        (&["Cache-Control: no-cache", "Cache-Control: max-age=60"], Err(Why::NoCache)),
+        (&["Cache-Control: no-cache=\"X\", max-age=60"], Err(Why::NoCache)),
+        (&["Cache-Control: No-Store"], Err(Why::NoStore)),
+        (&["Cache-Control: private"], Err(Why::Private)),
+        (&["Cache-Control: public", FUTURE], Ok(100)),
+        // X-Accel-Expires before all others
+        (&["X-Accel-Expires: 60"], Ok(60)),
+        (&["X-Accel-Expires: @784111778"], Ok(1)),
+        (&["X-Accel-Expires: @60"], Ok(60 - NOW)),
+        (&["X-Accel-Expires: 60", "X-Accel-Expires: 0"], Ok(60)),
+        (&["X-Accel-Expires: 60", PAST, "Cache-Control: no-cache"], Ok(60)),
+        (&[PAST, "Cache-Control: no-cache", "X-Accel-Expires: 60"], Ok(60)),
+        (&["X-Accel-Expires: 0", "Cache-Control: max-age=60", FUTURE], Err(Why::AccelExpires)),
+        (&["Cache-Control: max-age=60", FUTURE, "X-Accel-Expires: 0"], Err(Why::AccelExpires)),
+        (&["Cache-Control: max-age=60", "X-Accel-Expires: x"], Ok(60)),
+        (&["Cache-Control: max-age=60", "X-Accel-Expires: -1"], Ok(60)),
+        (&["Cache-Control: max-age=60", "X-Accel-Expires:"], Ok(60)),
+        (&["Cache-Control: max-age=60", "X-Accel-Expires: @"], Ok(60)),
+        (&["Cache-Control: max-age=60", "X-Accel-Expires: @0"], Err(Why::NoValidity)),
+        (&["X-Accel-Expires: @0", "Cache-Control: max-age=60"], Ok(60)),
+        (&["Cache-Control: max-age=x", "X-Accel-Expires: 60"], Err(Why::BadNumber)),
+        // what refuses for good
+        (&["Set-Cookie: a", PAST, "Cache-Control: max-age=60"], Err(Why::SetCookie)),
+        (&["X-Accel-Expires: 60", "Set-Cookie: a"], Err(Why::SetCookie)),
+        (&["X-Accel-Expires: 60", "Vary: *"], Err(Why::VaryStar)),
+        (&["X-Accel-Expires: 60", "Vary: Cookie"], Ok(60)),
+    ];
+    for (lines, expected) in table {
+        assert_eq!(seconds(lines, &Terms::default()), *expected, "{lines:?}");
+    }
+}
+
+#[test]
+fn valid_says_what_fields_do_not() {
+    let terms = |valid_s, ignored| Terms { valid_s, ignored };
+    let all = Ignored::CACHE_CONTROL | Ignored::EXPIRES | Ignored::X_ACCEL_EXPIRES;
+    let lines = [FUTURE, "Cache-Control: max-age=60", "X-Accel-Expires: 30"];
+    let table: &[(Lines<'_>, Terms, Result<i64, Why>)] = &[
+        (&[], terms(Some(7), Ignored::NONE), Ok(7)),
+        (&[], terms(Some(0), Ignored::NONE), Err(Why::NoValidity)),
+        (&lines, terms(Some(7), Ignored::NONE), Ok(30)),
+        (&lines, terms(Some(7), all), Ok(7)),
+        (&lines, terms(None, all), Err(Why::NoValidity)),
+        // A field that is ignored keeps Cache-Control from being read once Expires has been.
+        (&lines, terms(None, Ignored::X_ACCEL_EXPIRES), Ok(60)),
+        (
+            &["X-Accel-Expires: 1", FUTURE, "Cache-Control: max-age=60"],
+            terms(None, Ignored::X_ACCEL_EXPIRES),
+            Ok(100),
+        ),
+        (&["Cache-Control: no-cache"], terms(Some(7), Ignored::CACHE_CONTROL), Ok(7)),
+        (&["Cache-Control: no-cache"], terms(Some(7), Ignored::EXPIRES), Err(Why::NoCache)),
+        (&["Set-Cookie: a", "Vary: *"], terms(Some(7), Ignored::SET_COOKIE | Ignored::VARY), Ok(7)),
+    ];
+    for (lines, terms, expected) in table {
+        assert_eq!(seconds(lines, terms), *expected, "{lines:?} {terms:?}");
+    }
+}
+
+#[test]
+fn statuses_and_requests() {
+    let terms = Terms { valid_s: Some(1), ..Terms::default() };
+    for (status, expected) in [
+        (200, None),
+        (206, None),
+        (404, None),
+        (502, None),
+        (304, Some(Why::Status)),
+        (101, Some(Why::Status)),
+    ] {
+        let got =
+            stored_as(status, &["Authorization: x", "Cache-Control: no-store"], &[], &Rules::NGINX, &terms);
+        assert_eq!(got.err(), expected, "{status}");
+    }
+}
+
+#[test]
+fn windows() {
+    type Windows = Result<(u32, u32), Why>;
+    let table: &[(Lines<'_>, Windows)] = &[
+        (&["Cache-Control: max-age=1"], Ok((0, 0))),
+        (&["Cache-Control: max-age=1, stale-while-revalidate=5"], Ok((5, 5))),
+        (&["Cache-Control: max-age=1, stale-if-error=7, stale-while-revalidate=5"], Ok((5, 7))),
+        (&["Cache-Control: max-age=1, stale-if-error=7"], Ok((0, 7))),
+        (&["Cache-Control: max-age=1, stale-if-error=x"], Err(Why::BadNumber)),
+        (
+            &["Cache-Control: max-age=1, stale-while-revalidate=99999999999999999999"],
+            Ok((u32::MAX, u32::MAX)),
+        ),
+        (&["Cache-Control: stale-while-revalidate=5", "X-Accel-Expires: @1"], Ok((5, 5))),
+        (&["X-Accel-Expires: @1", "Cache-Control: no-cache, stale-while-revalidate=5"], Ok((5, 5))),
+        (&["Cache-Control: no-cache, stale-while-revalidate=5", "X-Accel-Expires: @1"], Ok((0, 0))),
+    ];
+    for (lines, expected) in table {
+        let got = stored(lines, &Rules::NGINX, &Terms::default());
+        let got = got.map(|lifetime| (lifetime.stale_while_revalidate_s, lifetime.stale_if_error_s));
+        assert_eq!(got, *expected, "{lines:?}");
+    }
+}
+
+#[test]
+fn uses() {
+    let stored = Lifetime {
+        responded: NOW,
+        valid_until: NOW + 10,
+        stale_while_revalidate_s: 5,
+        stale_if_error_s: 7,
+        initial_age_s: 0,
+        duties: Duties::NONE,
+    };
+    let request = fields(&["Cache-Control: no-cache, max-age=0, only-if-cached", "Pragma: no-cache"]);
+    let stale = |age, while_revalidate, if_error| Use::Stale { age, while_revalidate, if_error };
+    for (at, expected) in [
+        (0, Use::Fresh { age: 0 }),
+        (10, Use::Fresh { age: 10 }),
+        (11, stale(11, Window::Open, Window::Open)),
+        (15, stale(15, Window::Open, Window::Open)),
+        (16, stale(16, Window::Closed, Window::Open)),
+        (18, stale(18, Window::Closed, Window::Closed)),
+    ] {
+        assert_eq!(may_use(&stored, &(Method::Get, &request), NOW + at, &Rules::NGINX), expected, "{at}");
+    }
+    assert!(!wants_only_stored(&(Method::Get, &request), &Rules::NGINX));
+}
+
+#[test]
+fn a_304_changes_the_lifetime_and_no_field() {
+    let nothing = Fields::new();
+    let valid = |update: &[&str], stored: &[&str], valid_s| {
+        let (update, mut stored) = (fields(update), fields(stored));
+        let before: Vec<_> = stored.iter().map(|(n, v)| (n.to_vec(), v.to_vec())).collect();
+        merge(&mut stored, &update, &Rules::NGINX);
+        assert!(stored.iter().map(|(n, v)| (n.to_vec(), v.to_vec())).eq(before));
+        let stored = Response { status: 200, fields: &stored, request_time: NOW, is_slice: false };
+        let terms = Terms { valid_s, ..Terms::default() };
+        freshen(&(Method::Get, &nothing), &stored, &update, NOW, &Rules::NGINX, &terms).map(|lifetime| {
+            (lifetime.valid_until - NOW, lifetime.stale_while_revalidate_s, lifetime.stale_if_error_s)
+        })
+    };
+    let swr = "Cache-Control: stale-while-revalidate=3";
+    for (update, stored, valid_s, expected) in [
+        (&["Cache-Control: max-age=5"][..], &["Cache-Control: max-age=60"][..], None, Ok((5, 0, 0))),
+        (&[], &["Cache-Control: max-age=60, stale-if-error=9"], None, Ok((60, 0, 9))),
+        (&["Cache-Control: no-cache"], &["Cache-Control: max-age=60"], None, Ok((60, 0, 0))),
+        (&["Set-Cookie: a", "X-Accel-Expires: 0"], &["X-Accel-Expires: 4"], None, Ok((4, 0, 0))),
+        (&[swr], &["X-Accel-Expires: 4"], None, Ok((4, 3, 3))),
+        (&[], &[PAST], Some(8), Ok((8, 0, 0))),
+        (&[], &[PAST], None, Err(Why::NoValidity)),
+    ] {
+        assert_eq!(valid(update, stored, valid_s), expected, "{update:?} {stored:?}");
+    }
+}

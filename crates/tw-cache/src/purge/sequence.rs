@@ -1,0 +1,69 @@
+//! One row of numbers for all that changes a cache: what is older than what, whatever the clocks say.
+
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+/// A second has so many numbers, 2^24: more than a process takes in the long run, so that the next process, which begins
+/// with the number of its first second, is ahead of all that this one has written.
+const NUMBERS_PER_SECOND_BITS: u32 = 24;
+
+/// Where fills and purges of one cache get their numbers: each takes one when it begins, and a purge concerns what has a
+/// smaller one than its own.
+///
+/// The number of a fill is written into its file. A new process begins at its time, or after the last number that the file of
+/// the purges tells if that is more ([`Purges::decode`](crate::Purges::decode)): so numbers grow over restarts even when that
+/// file is lost, and even when the clock went back.
+#[derive(Debug)]
+pub struct Sequence {
+    start: u64,
+    last: AtomicU64,
+}
+
+impl Sequence {
+    /// The numbers of a process that begins at `now`, in seconds of the clock on the wall, after one whose last was `last`.
+    #[must_use]
+    pub fn starting(now: u32, last: u64) -> Self {
+        let start = last.max(u64::from(now) << NUMBERS_PER_SECOND_BITS);
+        Self { start, last: AtomicU64::new(start) }
+    }
+
+    /// A number that is larger than all before.
+    pub fn next(&self) -> u64 {
+        self.last.fetch_add(1, SeqCst) + 1
+    }
+
+    /// The last number that was taken.
+    pub fn last(&self) -> u64 {
+        self.last.load(SeqCst)
+    }
+
+    /// The number to take for a file that was found with `written` in it. One from the future, which was written while a
+    /// clock was ahead, counts as the oldest there is: every purge that is known concerns it.
+    pub fn admit(&self, written: u64) -> u64 {
+        if written > self.start { 0 } else { written }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_grow_over_restarts() {
+        let first = Sequence::starting(1_800_000_000, 0);
+        let fill = first.next();
+        assert_eq!((first.next(), first.last()), (fill + 1, fill + 1));
+        // A second later, with and without the file that tells the last number; and with a clock that went back.
+        assert!(Sequence::starting(1_800_000_001, 0).next() > first.last());
+        assert!(Sequence::starting(1_800_000_001, first.last()).next() > first.last());
+        assert!(Sequence::starting(1, first.last()).next() > first.last());
+    }
+
+    #[test]
+    fn a_number_from_the_future_is_the_oldest() {
+        let ahead = Sequence::starting(1_900_000_000, 0).next();
+        let sequence = Sequence::starting(1_800_000_000, 0);
+        assert_eq!(sequence.admit(ahead), 0);
+        let before = Sequence::starting(1_799_999_999, 0).next();
+        assert_eq!(sequence.admit(before), before);
+    }
+}

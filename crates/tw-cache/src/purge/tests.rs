@@ -1,0 +1,269 @@
+use tw_testkit::Random;
+
+use super::*;
+
+fn subject<'a>(text: &'a str, tags: &'a [Tag]) -> Subject<'a> {
+    Subject { key: Key::of(text.as_bytes()), text: text.as_bytes(), tags }
+}
+
+fn verdict(purges: &Purges, sequence: u64, text: &str) -> Option<Purge> {
+    match purges.verdict(sequence, &subject(text, &[])) {
+        Verdict::Kept(checked) => {
+            assert!(checked >= sequence);
+            None
+        }
+        Verdict::Purged(purge) => Some(purge),
+    }
+}
+
+#[test]
+fn what_is_older_is_purged_and_what_is_younger_is_not() {
+    let purges = Purges::new(1000);
+    let before = purges.sequence().next();
+    assert_eq!(purges.verdict(before, &subject("/a/1", &[])), Verdict::Kept(before));
+    purges.purge_prefix(b"/a", Purge::Soft);
+    let between = purges.sequence().next();
+    let latest = purges.purge_prefix(b"/a/", Purge::Hard);
+    let after = purges.sequence().next();
+    for (sequence, text, expected) in [
+        (before, "/a", Some(Purge::Soft)),
+        (before, "/a/1", Some(Purge::Hard)),
+        (before, "/b", None),
+        (before, "/", None),
+        (between, "/a", None),
+        (between, "/a/1", Some(Purge::Hard)),
+        (after, "/a/1", None),
+    ] {
+        assert_eq!(verdict(&purges, sequence, text), expected, "{sequence} {text}");
+    }
+    // Who is not concerned need not ask again.
+    assert_eq!(purges.verdict(before, &subject("/b", &[])), Verdict::Kept(latest));
+}
+
+#[test]
+fn tags_and_keys_are_purged_one_by_one() {
+    let purges = Purges::new(1000);
+    let sequence = purges.sequence().next();
+    let tags = [Tag::of(b"red"), Tag::of(b"blue")];
+    purges.purge_tag(tags[1], Purge::Soft);
+    purges.purge_key(Key::of(b"/x"), Purge::Hard);
+    let verdict = |text, tags| purges.verdict(sequence, &subject(text, tags));
+    assert_eq!(verdict("/", &tags[..]), Verdict::Purged(Purge::Soft));
+    assert_eq!(verdict("/", &tags[..1]), Verdict::Kept(purges.latest()));
+    assert_eq!(verdict("/x", &[]), Verdict::Purged(Purge::Hard));
+    // A soft purge after a hard one takes nothing back.
+    purges.purge_key(Key::of(b"/x"), Purge::Soft);
+    assert_eq!(verdict("/x", &[]), Verdict::Purged(Purge::Hard));
+}
+
+/// Every purge that was given, looked through one by one.
+#[derive(Default)]
+struct Model {
+    prefixes: Vec<(Vec<u8>, Cut)>,
+}
+
+impl Model {
+    fn of(&self, text: &[u8]) -> Cut {
+        let those = self.prefixes.iter().filter(|(prefix, _)| text.starts_with(prefix));
+        those.fold(Cut::default(), |all, (_, cut)| all.and(*cut))
+    }
+}
+
+fn text(random: &mut Random, len: usize) -> Vec<u8> {
+    (0..random.below(len)).map(|_| random.one_of(b"ab/")).collect()
+}
+
+#[test]
+fn prefixes_purge_what_a_walk_through_them_does() {
+    for seed in 0..30 {
+        let mut random = Random::new(seed);
+        let (mut list, mut model) = (Prefixes::default(), Model::default());
+        for sequence in 1..400 {
+            let purge = if random.happens(50) { Purge::Hard } else { Purge::Soft };
+            let (prefix, cut) = (text(&mut random, 12), Cut::of(purge, sequence));
+            list.add(&prefix, cut);
+            model.prefixes.push((prefix, cut));
+            if random.happens(2) {
+                let oldest = sequence / 2;
+                list.forget(oldest);
+                model.prefixes.iter_mut().for_each(|(_, cut)| *cut = cut.forget(oldest));
+            }
+            for _ in 0..5 {
+                let text = text(&mut random, 14);
+                let (is, expected) = (list.of(&text), model.of(&text));
+                for began in 0..=sequence {
+                    assert_eq!(is.purges(began), expected.purges(began), "seed {seed}, {text:?} {is:?}");
+                }
+            }
+        }
+        assert!(list.rows_are_sorted() && list.len() < 400);
+    }
+}
+
+#[test]
+fn too_many_prefixes_become_fewer_that_purge_more() {
+    let mut random = Random::new(7);
+    let (mut list, mut model) = (Prefixes::default(), Model::default());
+    for sequence in 1..3 * PREFIXES_MAX as u64 {
+        let purge = if random.happens(50) { Purge::Hard } else { Purge::Soft };
+        // Not so short that one purges all others.
+        let (mut prefix, cut) = (text(&mut random, 40), Cut::of(purge, sequence));
+        prefix.resize(prefix.len().max(10), b'c');
+        list.add(&prefix, cut);
+        model.prefixes.push((prefix, cut));
+        assert!(list.len() <= PREFIXES_MAX);
+    }
+    assert!(list.len() > PREFIXES_MAX / 2, "{}", list.len());
+    for _ in 0..2000 {
+        let text = text(&mut random, 44);
+        let (is, least) = (list.of(&text), model.of(&text));
+        assert!(is.hard >= least.hard && is.soft.max(is.hard) >= least.soft, "{is:?} {least:?}");
+    }
+    // What is far from all others is not touched.
+    let mut list = Prefixes::default();
+    list.add(b"far", Cut::of(Purge::Hard, 1));
+    for number in 0..2 * PREFIXES_MAX as u64 {
+        list.add(format!("near/{number:06}").as_bytes(), Cut::of(Purge::Hard, 2 + number));
+    }
+    assert_eq!((list.of(b"far").hard, list.of(b"fa").hard, list.of(b"near").hard), (1, 0, 0));
+    let last = 2 * PREFIXES_MAX as u64 - 1;
+    assert!(list.of(format!("near/{last:06}").as_bytes()).hard >= 2 + last);
+}
+
+#[test]
+fn a_long_prefix_is_cut() {
+    let purges = Purges::new(1000);
+    let sequence = purges.sequence().next();
+    let long = "x".repeat(PREFIX_SIZE_MAX + 10);
+    purges.purge_prefix(long.as_bytes(), Purge::Hard);
+    assert_eq!(verdict(&purges, sequence, &long), Some(Purge::Hard));
+    assert_eq!(verdict(&purges, sequence, &long[..PREFIX_SIZE_MAX]), Some(Purge::Hard));
+    assert_eq!(verdict(&purges, sequence, &long[..PREFIX_SIZE_MAX - 1]), None);
+}
+
+#[test]
+fn too_many_tags_become_one_that_purges_all_that_are_tagged() {
+    let purges = Purges::new(1000);
+    let old = purges.sequence().next();
+    let count = MARKS_MAX as u64 + 10;
+    let mut young = 0;
+    for number in 0..count {
+        if number == MARKS_MAX as u64 {
+            young = purges.sequence().next();
+        }
+        purges.purge_tag(Tag(number), Purge::Soft);
+    }
+    let of = |sequence, tags: &[Tag]| purges.verdict(sequence, &subject("/", tags));
+    for number in 0..count {
+        assert_eq!(of(old, &[Tag(number)]), Verdict::Purged(Purge::Soft));
+    }
+    // More than was asked for, but neither what has no tag nor what is younger than the old half.
+    assert_eq!(of(old, &[Tag(count)]), Verdict::Purged(Purge::Soft));
+    assert_eq!(of(old, &[]), Verdict::Kept(purges.latest()));
+    assert_eq!(of(young, &[Tag(count)]), Verdict::Kept(purges.latest()));
+    assert_eq!(of(young, &[Tag(count - 1)]), Verdict::Purged(Purge::Soft));
+    assert!(purges.counts()[1] <= MARKS_MAX);
+}
+
+#[test]
+fn what_concerns_nothing_any_more_is_forgotten() {
+    let purges = Purges::new(1000);
+    let sequence = purges.sequence().next();
+    let first = purges.purge_prefix(b"/a", Purge::Hard);
+    purges.purge_tag(Tag(1), Purge::Soft);
+    let last = purges.purge_prefix(b"/b", Purge::Soft);
+    purges.forget(first);
+    assert_eq!(purges.counts(), [1, 1, 0]);
+    assert_eq!((verdict(&purges, first, "/a"), verdict(&purges, sequence, "/b")), (None, Some(Purge::Soft)));
+    assert_eq!(purges.latest(), last);
+    purges.forget(last);
+    assert_eq!((purges.counts(), purges.latest()), ([0, 0, 0], 0));
+    // Without any, nothing is asked for.
+    assert_eq!(purges.verdict(sequence, &subject("/a", &[])), Verdict::Kept(sequence));
+}
+
+fn many(random: &mut Random) -> Purges {
+    let purges = Purges::new(1000);
+    for _ in 0..200 {
+        let purge = if random.happens(50) { Purge::Hard } else { Purge::Soft };
+        purges.purge_prefix(&text(random, 12), purge);
+        purges.purge_tag(Tag(random.below(50) as u64), purge);
+        purges.purge_key(Key::of(&text(random, 4)), purge);
+        purges.sequence().next();
+    }
+    purges.lists.lock().keys.add_floor(Cut { hard: 3, soft: 4 });
+    purges
+}
+
+#[test]
+fn purges_outlive_a_restart() {
+    let mut random = Random::new(3);
+    let purges = many(&mut random);
+    let file = purges.encode();
+    let again = Purges::decode(&file, 1).unwrap();
+    assert_eq!((again.counts(), again.latest()), (purges.counts(), purges.latest()));
+    // Also with a clock that went back.
+    assert!(again.sequence().next() > purges.sequence().last());
+    let latest = purges.latest();
+    for _ in 0..2000 {
+        let text = text(&mut random, 14);
+        let tags = [Tag(random.below(60) as u64)];
+        let sequence = latest - random.below(900) as u64;
+        let subject = Subject { key: Key::of(&text), text: &text, tags: &tags };
+        assert_eq!(again.verdict(sequence, &subject), purges.verdict(sequence, &subject));
+    }
+    assert_eq!(Purges::decode(&Purges::new(5).encode(), 5).unwrap().counts(), [0, 0, 0]);
+}
+
+#[test]
+fn a_damaged_file_says_so() {
+    let file = many(&mut Random::new(4)).encode();
+    assert_eq!(Purges::decode(b"", 1).unwrap_err(), Damaged::NotOne);
+    assert_eq!(Purges::decode(b"something else", 1).unwrap_err(), Damaged::NotOne);
+    assert_eq!(Purges::decode(&vec![0; PURGES_SIZE_MAX + 1], 1).unwrap_err(), Damaged::TooLarge);
+    let mut newer = file.clone();
+    newer[8] = 2;
+    assert_eq!(Purges::decode(&newer, 1).unwrap_err(), Damaged::Version(2));
+    for at in 0..file.len() {
+        assert!(Purges::decode(&file[..at], 1).is_err(), "{at}");
+        let mut broken = file.clone();
+        broken[at] ^= 1 << (at % 8);
+        assert!(Purges::decode(&broken, 1).is_err(), "{at}");
+    }
+}
+
+#[test]
+fn nonsense_with_a_right_checksum_is_refused() {
+    let file = many(&mut Random::new(5)).encode();
+    let mut random = Random::new(6);
+    for _ in 0..3000 {
+        let mut broken = file[..file.len() - 4].to_vec();
+        let at = 12 + random.below(broken.len() - 12);
+        broken[at] = random.below(256) as u8;
+        if random.happens(50) {
+            broken.truncate(at);
+        }
+        broken.extend_from_slice(&crc32fast::hash(&broken).to_le_bytes());
+        // Whatever comes of it, it is no more than the file has, and asking it ends.
+        if let Ok(purges) = Purges::decode(&broken, 1) {
+            assert!(purges.counts().iter().sum::<usize>() <= broken.len() / 16);
+            let _ = purges.verdict(0, &subject("ab/ab", &[Tag(1)]));
+        }
+    }
+}
+
+#[test]
+fn the_largest_file_can_be_read() {
+    let purges = Purges::new(1000);
+    for number in 0..MARKS_MAX as u64 {
+        purges.purge_tag(Tag(number), Purge::Hard);
+        purges.lists.lock().keys.add(number, Cut::of(Purge::Soft, 1));
+    }
+    let end = "x".repeat(PREFIX_SIZE_MAX - 5);
+    for number in 0..PREFIXES_MAX {
+        purges.purge_prefix(format!("{number:05}{end}").as_bytes(), Purge::Hard);
+    }
+    let file = purges.encode();
+    assert_eq!(file.len(), PURGES_SIZE_MAX);
+    assert_eq!(Purges::decode(&file, 1).unwrap().counts(), [PREFIXES_MAX, MARKS_MAX, MARKS_MAX]);
+}

@@ -1,0 +1,167 @@
+//! The file that purges outlive a restart in.
+//!
+//! ```text
+//! "tw purge" · version · last number · prefixes · tags · keys · CRC-32 of all before
+//! prefixes: count, then for each: length (u16), text, hard, soft
+//! tags, keys: hard, soft of all, count, then for each: mark, hard, soft
+//! ```
+//! Counts and the version are `u32`, numbers and marks `u64`, all little-endian.
+
+use std::fmt;
+
+use super::Lists;
+use super::cut::Cut;
+use super::marks::{MARKS_MAX, Marks};
+use super::prefixes::{PREFIX_SIZE_MAX, PREFIXES_MAX, Prefixes};
+
+const MAGIC: &[u8; 8] = b"tw purge";
+const VERSION: u32 = 1;
+const CHECKSUM_SIZE: usize = 4;
+
+/// Bytes of the largest file that is written, and that is read.
+pub const PURGES_SIZE_MAX: usize = (8 + 4 + 8)
+    + (4 + PREFIXES_MAX * (2 + PREFIX_SIZE_MAX + 16))
+    + 2 * (16 + 4 + MARKS_MAX * 24)
+    + CHECKSUM_SIZE;
+
+/// Why a file of purges cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damaged {
+    /// It does not begin as one.
+    NotOne,
+    /// A version of this number wrote it.
+    Version(u32),
+    /// Its checksum is another.
+    Checksum,
+    /// It is longer than any that is written.
+    TooLarge,
+    /// What is in it makes no sense, although its checksum is right.
+    Nonsense,
+}
+
+impl fmt::Display for Damaged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotOne => f.write_str("no file of purges"),
+            Self::Version(version) => write!(f, "written by version {version}"),
+            Self::Checksum => f.write_str("wrong checksum"),
+            Self::TooLarge => f.write_str("too large"),
+            Self::Nonsense => f.write_str("contradictory content"),
+        }
+    }
+}
+
+impl std::error::Error for Damaged {}
+
+pub(super) fn encode(lists: &Lists, last: u64) -> Vec<u8> {
+    let mut file = Vec::new();
+    file.extend_from_slice(MAGIC);
+    file.extend_from_slice(&VERSION.to_le_bytes());
+    put(&mut file, last);
+    put_count(&mut file, lists.prefixes.len());
+    for (text, cut) in lists.prefixes.iter() {
+        // No longer than PREFIX_SIZE_MAX.
+        file.extend_from_slice(&(text.len() as u16).to_le_bytes());
+        file.extend_from_slice(text);
+        put_cut(&mut file, cut);
+    }
+    for marks in [&lists.tags, &lists.keys] {
+        put_cut(&mut file, marks.floor());
+        put_count(&mut file, marks.len());
+        for (mark, cut) in marks.iter() {
+            put(&mut file, mark);
+            put_cut(&mut file, cut);
+        }
+    }
+    let checksum = crc32fast::hash(&file);
+    file.extend_from_slice(&checksum.to_le_bytes());
+    file
+}
+
+/// The lists, and the last number.
+pub(super) fn decode(file: &[u8]) -> Result<(Lists, u64), Damaged> {
+    if file.len() > PURGES_SIZE_MAX {
+        return Err(Damaged::TooLarge);
+    }
+    let Some(versioned) = file.strip_prefix(MAGIC) else { return Err(Damaged::NotOne) };
+    let (content, checksum) = file.split_last_chunk::<CHECKSUM_SIZE>().ok_or(Damaged::NotOne)?;
+    // Before the checksum: a newer version may have another one.
+    let version = Rest(versioned).number32().ok_or(Damaged::NotOne)?;
+    if version != VERSION {
+        return Err(Damaged::Version(version));
+    }
+    if crc32fast::hash(content) != u32::from_le_bytes(*checksum) {
+        return Err(Damaged::Checksum);
+    }
+    let mut rest = Rest(content);
+    let read = rest.bytes(MAGIC.len() + 4).and_then(|_| rest.number()).zip(rest.lists());
+    match read {
+        Some((last, lists)) if rest.0.is_empty() && lists.newest() <= last => Ok((lists, last)),
+        _ => Err(Damaged::Nonsense),
+    }
+}
+
+fn put(file: &mut Vec<u8>, number: u64) {
+    file.extend_from_slice(&number.to_le_bytes());
+}
+
+fn put_cut(file: &mut Vec<u8>, cut: Cut) {
+    put(file, cut.hard);
+    put(file, cut.soft);
+}
+
+/// Counts are below the limits of the lists.
+fn put_count(file: &mut Vec<u8>, count: usize) {
+    file.extend_from_slice(&(count as u32).to_le_bytes());
+}
+
+/// What is not read yet. Counts are not believed: each thing that is read takes bytes away.
+struct Rest<'a>(&'a [u8]);
+
+impl<'a> Rest<'a> {
+    fn lists(&mut self) -> Option<Lists> {
+        Some(Lists { prefixes: self.prefixes()?, tags: self.marks()?, keys: self.marks()? })
+    }
+
+    fn prefixes(&mut self) -> Option<Prefixes> {
+        let rows = (0..self.number32()?).map(|_| {
+            let len = u16::from_le_bytes(*self.array()?);
+            Some((self.bytes(usize::from(len))?, self.cut()?))
+        });
+        Prefixes::of_rows(rows)
+    }
+
+    fn marks(&mut self) -> Option<Marks> {
+        let mut marks = Marks::default();
+        marks.add_floor(self.cut()?);
+        for _ in 0..self.number32()? {
+            let mark = self.number()?;
+            marks.add(mark, self.cut()?);
+        }
+        Some(marks)
+    }
+
+    fn cut(&mut self) -> Option<Cut> {
+        Some(Cut { hard: self.number()?, soft: self.number()? })
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        self.array().map(|bytes| u64::from_le_bytes(*bytes))
+    }
+
+    fn number32(&mut self) -> Option<u32> {
+        self.array().map(|bytes| u32::from_le_bytes(*bytes))
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
+        let (array, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(array)
+    }
+
+    fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (bytes, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+}

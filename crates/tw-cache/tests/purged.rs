@@ -1,0 +1,234 @@
+//! Index and purges together, as a cache uses them: whoever asks after a purge was given gets nothing older than it, while
+//! others fetch, store, sweep and forget.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
+
+use tw_cache::{Cursor, Excess, Holds, Index, Key, Progress, Purge, Purges, Seen, Subject, Tag, Verdict};
+use tw_testkit::Random;
+
+const GROUPS: usize = 4;
+const KEYS_PER_GROUP: usize = 6;
+const LOOPS: u64 = 4;
+const REQUESTS: usize = 6000;
+
+/// A cache whose disk is a map, and whose origin says a number that only grows.
+struct Cache {
+    index: Arc<Index>,
+    purges: Purges,
+    disk: Mutex<HashMap<Key, File>>,
+    groups: [Group; GROUPS],
+    hits: AtomicUsize,
+    purged: AtomicUsize,
+    is_over: AtomicBool,
+}
+
+#[derive(Clone)]
+struct File {
+    text: String,
+    tags: Vec<Tag>,
+    content: u64,
+}
+
+#[derive(Default)]
+struct Group {
+    content: AtomicU64,
+    /// What the last purge that is done was given for: nothing older is to be seen.
+    least: AtomicU64,
+}
+
+impl Cache {
+    fn new() -> Self {
+        let purges = Purges::new(1000);
+        let index = Arc::new(Index::new(96 * 20, [3, 5], Arc::clone(purges.sequence())));
+        Self {
+            index,
+            purges,
+            disk: Mutex::default(),
+            groups: Default::default(),
+            hits: AtomicUsize::new(0),
+            purged: AtomicUsize::new(0),
+            is_over: AtomicBool::new(false),
+        }
+    }
+
+    fn disk(&self) -> MutexGuard<'_, HashMap<Key, File>> {
+        self.disk.lock().expect("nothing panics while it holds the map")
+    }
+
+    /// What the disk has, if no purge says otherwise.
+    fn hit(&self, key: Key) -> Option<u64> {
+        let found = self.index.look(key, 1)?;
+        if found.holds == Holds::Count {
+            return None;
+        }
+        let Some(file) = self.disk().get(&key).cloned() else {
+            self.index.remove_if_sequence(key, found.sequence);
+            return None;
+        };
+        let subject = Subject { key, text: file.text.as_bytes(), tags: &file.tags };
+        match self.purges.verdict(found.checked, &subject) {
+            Verdict::Kept(checked) => {
+                self.index.confirm(key, found.sequence, checked);
+                Some(file.content)
+            }
+            Verdict::Purged(_) => {
+                self.purged.fetch_add(1, SeqCst);
+                self.delete_if_sequence(key, found.sequence);
+                None
+            }
+        }
+    }
+
+    fn delete_if_sequence(&self, key: Key, sequence: u64) {
+        if self.index.remove_if_sequence(key, sequence).is_some() {
+            self.disk().remove(&key);
+        }
+    }
+
+    fn fetch(&self, key: Key, text: String, group: usize) {
+        let claim = self.index.claim(key, 1);
+        let content = self.groups[group].content.load(SeqCst);
+        thread::yield_now();
+        let Ok(commit) = claim.commit() else { return };
+        let tags = vec![Tag(group as u64)];
+        self.disk().insert(key, File { text, tags, content });
+        match commit.store(512, 10, 1) {
+            Ok(stored) => {
+                if let Some(gone) = stored.pushed_out {
+                    self.disk().remove(&gone.key);
+                }
+            }
+            Err(commit) => {
+                self.disk().remove(&key);
+                drop(commit);
+            }
+        }
+    }
+
+    fn request(&self, random: &mut Random) {
+        let group = random.below(GROUPS);
+        let text = format!("/{group}/{}", random.below(KEYS_PER_GROUP));
+        let key = Key::of(text.as_bytes());
+        let least = self.groups[group].least.load(SeqCst);
+        match self.hit(key) {
+            Some(content) => {
+                assert!(content >= least, "{text}: {content} after a purge of what is before {least}");
+                self.hits.fetch_add(1, SeqCst);
+            }
+            None => self.fetch(key, text, group),
+        }
+    }
+
+    fn purge(&self, random: &mut Random) {
+        let group = random.below(GROUPS);
+        let content = self.groups[group].content.fetch_add(1, SeqCst) + 1;
+        match random.below(3) {
+            0 => drop(self.purges.purge_prefix(format!("/{group}/").as_bytes(), Purge::Hard)),
+            1 => drop(self.purges.purge_tag(Tag(group as u64), Purge::Hard)),
+            _ => {
+                for number in 0..KEYS_PER_GROUP {
+                    let key = Key::of(format!("/{group}/{number}").as_bytes());
+                    if random.happens(50) {
+                        self.purges.purge_key(key, Purge::Hard);
+                    } else if self.index.purge(key).gone.is_some() {
+                        self.disk().remove(&key);
+                    }
+                }
+            }
+        }
+        self.groups[group].least.fetch_max(content, SeqCst);
+    }
+
+    /// As the documentation of purges says.
+    fn sweep(&self) {
+        let latest = self.purges.latest();
+        let (mut cursor, mut seen) = (self.index.sweep(latest), Vec::new());
+        while self.index.scan(&mut cursor, &mut seen) == Progress::More {}
+        let mut oldest = latest;
+        for seen in seen {
+            if seen.found.holds == Holds::File && seen.found.checked < latest {
+                self.visit(&seen);
+            }
+            // What it was before the visit is no younger, except for what the visit has dealt with.
+            oldest = oldest.min(seen.claimed_since.unwrap_or(latest));
+        }
+        self.purges.forget(oldest);
+    }
+
+    fn visit(&self, seen: &Seen) {
+        let file = self.disk().get(&seen.key).cloned();
+        match file {
+            Some(file) => {
+                let subject = Subject { key: seen.key, text: file.text.as_bytes(), tags: &file.tags };
+                match self.purges.verdict(seen.found.checked, &subject) {
+                    Verdict::Kept(checked) => self.index.confirm(seen.key, seen.found.sequence, checked),
+                    Verdict::Purged(_) => self.delete_if_sequence(seen.key, seen.found.sequence),
+                }
+            }
+            None => drop(self.index.remove_if_sequence(seen.key, seen.found.sequence)),
+        }
+    }
+}
+
+#[test]
+fn nobody_sees_what_was_purged() {
+    let cache = Cache::new();
+    thread::scope(|scope| {
+        let loops: Vec<_> = (0..LOOPS)
+            .map(|seed| {
+                let cache = &cache;
+                scope.spawn(move || {
+                    let mut random = Random::new(seed);
+                    for _ in 0..REQUESTS {
+                        cache.request(&mut random);
+                        if random.happens(3) {
+                            cache.purge(&mut random);
+                        }
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(|| {
+            while !cache.is_over.load(SeqCst) {
+                cache.sweep();
+                thread::yield_now();
+            }
+        });
+        let ends: Vec<_> = loops.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        // Also when one has panicked.
+        cache.is_over.store(true, SeqCst);
+        assert!(ends.iter().all(Result::is_ok));
+    });
+    let counts = (cache.hits.into_inner(), cache.purged.load(SeqCst));
+    assert!(counts.0 > 500 && counts.1 > 50, "there was something to see: {counts:?}");
+}
+
+#[test]
+fn one_purge_concerns_a_hundred_thousand() {
+    let purges = Purges::new(1000);
+    let index = Arc::new(Index::new(96 << 20, [3, 5], Arc::clone(purges.sequence())));
+    for number in 0..100_000u32 {
+        let claim = index.claim(Key::of(&number.to_le_bytes()), 1);
+        claim.commit().unwrap().store(512, 10, 1).unwrap();
+    }
+    let before = index.counts();
+    // Nothing of the index is given to it.
+    let sequence = purges.purge_prefix(b"", Purge::Soft);
+    assert_eq!((index.counts(), purges.counts()), (before, [1, 0, 0]));
+    let (mut cursor, mut seen) = (Cursor::default(), Vec::new());
+    while index.scan(&mut cursor, &mut seen) == Progress::More {}
+    assert_eq!(seen.len(), 100_000);
+    for seen in &seen {
+        let subject = Subject { key: seen.key, text: b"/", tags: &[] };
+        assert_eq!(purges.verdict(seen.found.checked, &subject), Verdict::Purged(Purge::Soft));
+    }
+    // All are gone at last, and then it concerns nothing.
+    let mut gone = Vec::new();
+    while index.evict(Excess::Entries(u64::MAX), 1, &mut gone) == Progress::More {}
+    assert_eq!((gone.len(), index.bytes_on_disk()), (100_000, 0));
+    purges.forget(sequence);
+    assert_eq!(purges.counts(), [0, 0, 0]);
+}

@@ -1,0 +1,97 @@
+//! What must hold for any fields of a request and a response: no panic, what is fresh has been fresh before, what is stored has
+//! nothing of the connection it came on, and what is written can be sent. The input is lines, `Name: value`: those of the request,
+//! an empty one, those of the response.
+
+use tw_cache::Key;
+use tw_cache::policy::{
+    CacheStatus, Forward, Ignored, Lifetime, Response, Rules, Site, Terms, Use, Window, current_age,
+    describe_variant, exclude, freshen, invalidated, may_store, may_use, merge, variant, vary,
+    wants_only_stored,
+};
+use tw_http::{Fields, Known, Method, Name};
+
+/// Sun, 06 Nov 1994 08:49:37 GMT
+const NOW: i64 = 784_111_777;
+
+pub(crate) fn check(data: &[u8]) {
+    let mut lines = data.split(|&byte| byte == b'\n');
+    let request = fields(&mut lines);
+    let stored = fields(&mut lines);
+    let targeted = Rules { targeted: vec!["CDN-Cache-Control".into()], ..Rules::RFC9111 };
+    for rules in [Rules::NGINX, Rules::RFC9111, targeted] {
+        for ignored in [Ignored::NONE, Ignored::CACHE_CONTROL | Ignored::VARY, Ignored::EXPIRES] {
+            let terms = Terms { valid_s: Some(9), ignored };
+            for terms in [Terms { valid_s: None, ..terms }, terms] {
+                one(&request, &stored, &rules, &terms);
+            }
+        }
+    }
+}
+
+/// The lines up to an empty one.
+fn fields<'a>(lines: &mut impl Iterator<Item = &'a [u8]>) -> Fields {
+    let mut fields = Fields::new();
+    for line in lines.take_while(|line| !line.is_empty()) {
+        let Some(colon) = line.iter().position(|&byte| byte == b':') else { continue };
+        fields.append_copy(Name::Copy(&line[..colon]), line[colon + 1..].trim_ascii());
+    }
+    fields
+}
+
+fn one(request: &Fields, stored: &Fields, rules: &Rules, terms: &Terms) {
+    let asked = (Method::Get, request);
+    for request_time in [NOW, NOW - 5, i64::MIN] {
+        let response = Response { status: 200, fields: stored, request_time, is_slice: false };
+        match may_store(&asked, &response, NOW, rules, terms) {
+            Ok(lifetime) => uses(&lifetime, request, rules),
+            Err(why) => assert!(!why.word().is_empty()),
+        }
+    }
+    let mut kept = stored.clone();
+    exclude(&mut kept, rules, terms.ignored);
+    assert!(kept.len() <= stored.len());
+    assert!(![Known::Connection, Known::KeepAlive, Known::Upgrade].iter().any(|&known| kept.has(known)));
+    merge(&mut kept, request, rules);
+    let response = Response { status: 200, fields: &kept, request_time: NOW, is_slice: false };
+    if let Ok(lifetime) = freshen(&asked, &response, request, NOW, rules, terms) {
+        uses(&lifetime, request, rules);
+    }
+
+    if let Ok(text) = vary(stored, rules, terms.ignored) {
+        let mut told = Vec::new();
+        describe_variant(&text, &asked, rules, &mut told);
+        assert_eq!(variant(Key::of(b"/"), &text, &asked, rules), Key::of(b"/").variant(&told));
+    }
+    let site = Site { is_https: false, host: b"example.com", port: None };
+    invalidated(Method::Post, 201, &site, b"/a/b?c", stored, rules, &mut |path| {
+        assert!(path.starts_with(b"/") && !path.contains(&b'#'));
+    });
+    let mut out = Vec::new();
+    let key = stored.get_known(Known::ETag);
+    CacheStatus { cache: "a b", forward: Some(Forward::Miss), key, ..CacheStatus::default() }.write(&mut out);
+    assert!(out.iter().all(|byte| matches!(byte, b' '..=b'~')));
+}
+
+fn uses(lifetime: &Lifetime, request: &Fields, rules: &Rules) {
+    let nothing = Fields::new();
+    let mut is_over = false;
+    let mut age = 0;
+    for after in [0, 1, 10, 100, 86_400, 1 << 40, i64::MAX - NOW] {
+        let now = NOW + after;
+        assert!(current_age(lifetime, now) >= age);
+        age = current_age(lifetime, now);
+        let used = may_use(lifetime, &(Method::Get, &nothing), now, rules);
+        let is_fresh = matches!(used, Use::Fresh { .. });
+        assert!(!(is_fresh && is_over), "fresh again: {lifetime:?}");
+        is_over = !is_fresh;
+        // No request makes a response fresh that is not, or opens what is forbidden.
+        match may_use(lifetime, &(Method::Get, request), now, rules) {
+            Use::Fresh { .. } => assert!(is_fresh),
+            Use::Accepted { .. } => {
+                assert!(matches!(used, Use::Stale { if_error, .. } if if_error != Window::Forbidden))
+            }
+            Use::Unsatisfiable => assert!(wants_only_stored(&(Method::Get, request), rules)),
+            Use::Stale { .. } | Use::Validate { .. } => {}
+        }
+    }
+}
