@@ -4,7 +4,7 @@
 //! changing them has a descriptor that `sendfile` may write to.
 
 use std::io::{self, IoSlice};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::task::{Context, Poll};
 
 use tw_rt::Socket;
@@ -53,6 +53,24 @@ impl Transport {
     pub fn try_write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
             Self::Plain(socket) => socket.try_write_vectored(parts),
+        }
+    }
+
+    /// See [`Socket::try_write_before`].
+    pub fn try_write_before(&self, data: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => socket.try_write_before(data),
+        }
+    }
+
+    /// See [`Socket::try_send_by`]; `None` if there is no descriptor that takes the same bytes as [`try_write`](Self::try_write)
+    /// does.
+    pub fn try_send_by(
+        &self,
+        send: impl FnOnce(BorrowedFd<'_>) -> io::Result<usize>,
+    ) -> Option<io::Result<usize>> {
+        match self {
+            Self::Plain(socket) => Some(socket.try_send_by(send)),
         }
     }
 

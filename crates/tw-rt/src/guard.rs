@@ -5,7 +5,8 @@
 //! of files only what answers from memory or not at all: `openat2` (with `RESOLVE_CACHED`, which the filter cannot
 //! see, as that flag lies behind a pointer), `preadv2` with `RWF_NOWAIT`, `fstat` and `close`. Bytes go to sockets
 //! by `sendto` and `sendmsg` only, because those fail on files; `read` and `write` pass with the 8 bytes of an
-//! eventfd, and `write` to standard error for the last words of a panic.
+//! eventfd, and `write` to standard error for the last words of a panic. `sendfile` passes only where the loop is told
+//! to send files that are locked in memory ([`SendFile`]).
 //!
 //! What it cannot see: a socket that was left blocking, a Unix socket path on a slow disk, a page fault on mapped
 //! or swapped memory. The stall watch sees those.
@@ -28,6 +29,16 @@ pub enum LoopGuard {
     Log,
     /// The process names the call on standard error and aborts. For tests: there, a wait is a bug.
     Enforce,
+}
+
+/// Whether a loop sends files by `sendfile`, which waits for a page that is not there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SendFile {
+    /// It never does.
+    #[default]
+    Never,
+    /// Those that are locked in memory.
+    Locked,
 }
 
 /// System calls that pass whatever their arguments are.
@@ -163,7 +174,7 @@ pub(crate) struct Filter(Option<BpfProgram>);
 
 impl LoopGuard {
     /// Compiles the filter and, for [`Enforce`](Self::Enforce), sets up the handler of the process that reports.
-    pub(crate) fn prepare(self) -> io::Result<Filter> {
+    pub(crate) fn prepare(self, send_file: SendFile) -> io::Result<Filter> {
         let caught = match self {
             LoopGuard::Off => return Ok(Filter(None)),
             LoopGuard::Log => SeccompAction::Log,
@@ -172,7 +183,7 @@ impl LoopGuard {
                 SeccompAction::Trap
             }
         };
-        compile(caught).map(|program| Filter(Some(program))).map_err(io::Error::other)
+        compile(caught, send_file).map(|program| Filter(Some(program))).map_err(io::Error::other)
     }
 }
 
@@ -188,9 +199,12 @@ impl Filter {
     }
 }
 
-fn compile(caught: SeccompAction) -> Result<BpfProgram, seccompiler::BackendError> {
+fn compile(caught: SeccompAction, send_file: SendFile) -> Result<BpfProgram, seccompiler::BackendError> {
     // A call without rules always matches; one with rules matches when any of them does.
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = ALLOWED.iter().map(|&call| (call, Vec::new())).collect();
+    if send_file == SendFile::Locked {
+        rules.insert(nr::SYS_sendfile, Vec::new());
+    }
     for conditional in CONDITIONAL {
         let rules = rules.entry(conditional.call).or_default();
         for &value in conditional.values {

@@ -28,7 +28,7 @@ pub mod watch;
 
 pub use busy::Busy;
 pub use deadline::{Deadline, Elapsed};
-pub use guard::LoopGuard;
+pub use guard::{LoopGuard, SendFile};
 pub use loop_thread::{Inbox, Longest, LoopOptions, LoopStats, LoopThread, OnStall, PartStats};
 pub use parts::{Cause, Parts};
 pub use pulse::{Look, Pulse};

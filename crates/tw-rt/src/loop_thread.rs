@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tw_base::{Counter, Histogram};
 
 use crate::busy::Busy;
-use crate::guard::LoopGuard;
+use crate::guard::{LoopGuard, SendFile};
 use crate::parts::{self, Cause};
 use crate::pulse::Pulse;
 use crate::watch::{self, Stall, Subject, Watched};
@@ -38,6 +38,8 @@ pub struct LoopOptions {
     pub name: String,
     /// What happens when the loop makes a system call that may wait.
     pub guard: LoopGuard,
+    /// Whether the guard lets it send files.
+    pub send_file: SendFile,
     /// A longer turn is counted as a stall and reported. Default 10 ms.
     pub stall_threshold: Duration,
     /// Who is told about stalls.
@@ -51,6 +53,7 @@ impl LoopOptions {
             index,
             name: format!("loop-{index}"),
             guard: LoopGuard::Off,
+            send_file: SendFile::Never,
             stall_threshold: Duration::from_millis(10),
             on_stall: None,
         }
@@ -162,7 +165,7 @@ impl<M: Send + 'static> LoopThread<M> {
         let stats = Arc::new(LoopStats::default());
         let (index, name) = (options.index, options.name.clone());
         let (started, outcome) = start::sync_channel(1);
-        let filter = options.guard.prepare()?;
+        let filter = options.guard.prepare(options.send_file)?;
         let turns = Turns { options, stats: Arc::clone(&stats) };
         let inbox_stats = Arc::clone(&stats);
         // The receiver waits for the outcome, so sending it cannot fail.

@@ -188,6 +188,19 @@ impl Socket {
         })
     }
 
+    /// Writes as much of `data` as the socket takes, and lets it wait there for what follows at once. `WouldBlock` when it takes
+    /// nothing.
+    pub fn try_write_before(&self, data: &[u8]) -> io::Result<usize> {
+        let flags = SendFlags::NOSIGNAL | SendFlags::MORE;
+        self.try_io(Direction::Write, data.len(), |fd| Ok(rustix::net::send(fd, data, flags)?))
+    }
+
+    /// Calls `send`, which moves bytes from elsewhere to the descriptor it is given, if the socket may take some. Fewer than it
+    /// had say nothing about the socket; its `WouldBlock` says that the socket takes nothing.
+    pub fn try_send_by(&self, send: impl FnOnce(BorrowedFd<'_>) -> io::Result<usize>) -> io::Result<usize> {
+        self.try_io(Direction::Write, 0, send)
+    }
+
     /// Ready when a read may succeed: bytes, the end of the stream or an error are there, or nothing was tried yet.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut state = self.state.borrow_mut();

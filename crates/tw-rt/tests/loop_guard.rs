@@ -15,7 +15,9 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::ReadWriteFlags;
 use rustix::time::{ClockId, Timespec};
 use tokio::net::TcpListener;
-use tw_rt::{Deadline, FirstBytes, Heap, LoopGuard, LoopOptions, LoopThread, Socket, Subject, spawn_local};
+use tw_rt::{
+    Deadline, FirstBytes, Heap, LoopGuard, LoopOptions, LoopThread, SendFile, Socket, Subject, spawn_local,
+};
 
 #[global_allocator]
 static ALLOCATOR: Heap = Heap;
@@ -59,11 +61,16 @@ const CAUGHT: &[Caught] = &[
     Caught { case: "list", calls: &["openat", "open"], run: |_| drop(fs::read_dir("/")) },
     Caught { case: "resolve", calls: &[], run: |_| drop(("a.invalid", 80).to_socket_addrs()) },
     Caught { case: "thread", calls: &[], run: |_| drop(std::thread::spawn(|| ())) },
+    Caught { case: "sendfile", calls: &["sendfile"], run: send },
     Caught { case: "sleep", calls: &["clock_nanosleep"], run: |_| sleep() },
 ];
 
 fn read_at_start(file: &File, flags: ReadWriteFlags) -> rustix::io::Result<usize> {
     rustix::io::preadv2(file, &mut [IoSliceMut::new(&mut [0; 16])], 0, flags)
+}
+
+fn send(file: File) {
+    let _ = rustix::fs::sendfile(&file, &file, Some(&mut 0), 4);
 }
 
 fn sleep() {
@@ -121,8 +128,13 @@ fn on_guarded_loop(guard: LoopGuard, case: &str) {
     fs::write(&path, [0; 4096]).unwrap();
     let file = File::options().read(true).write(true).open(&path).unwrap();
     fs::remove_file(&path).unwrap();
+    // A loop that is told to send files may do so, and all the rest is as before.
+    let (case, send_file) = match case.strip_prefix("may ") {
+        Some(case) => (case, SendFile::Locked),
+        None => (case, SendFile::Never),
+    };
     let caught = CAUGHT.iter().find(|caught| caught.case == case);
-    let options = LoopOptions { guard, ..LoopOptions::new(0) };
+    let options = LoopOptions { guard, send_file, ..LoopOptions::new(0) };
     let worker = LoopThread::<()>::start(options, move |mut inbox| async move {
         inbox.recv().await;
         match caught {
@@ -182,9 +194,13 @@ fn main() -> ExitCode {
             passed &= check(&format!("{guard} {case}"), &output, output.status.success());
         }
     }
-    for guard in ["off", "log", "enforce"] {
-        let output = child(guard, "work");
-        passed &= check(&format!("{guard} work"), &output, output.status.success());
+    for case in ["work", "may work", "may sendfile"] {
+        for guard in ["off", "log", "enforce"] {
+            let output = child(guard, case);
+            passed &= check(&format!("{guard} {case}"), &output, output.status.success());
+        }
     }
+    let output = child("enforce", "may pread");
+    passed &= check("enforce may pread", &output, output.status.signal() == Some(SIGABRT));
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
