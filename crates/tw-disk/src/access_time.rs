@@ -127,10 +127,14 @@ impl AccessTime {
     pub(crate) fn may_be_due(&self, fd: &OwnedFd) -> bool {
         match self.updates() {
             Updates::Never => false,
-            Updates::Relative => fstat(fd)
-                .is_ok_and(|st| Updates::Relative.is_due(&Times::from(&st), now_s().saturating_add(AHEAD_S))),
+            Updates::Relative => fstat(fd).is_ok_and(|st| self.may_be_due_for(&st)),
             Updates::Unknown | Updates::Always => true,
         }
+    }
+
+    /// The same for one who has just asked for the times.
+    pub(crate) fn may_be_due_for(&self, st: &Stat) -> bool {
+        self.updates().is_due(&Times::from(st), now_s().saturating_add(AHEAD_S))
     }
 
     /// Asks the mount of a file that is not ours, also for files that are opened there later. May wait: jobs only.
@@ -208,7 +212,8 @@ fn mount_of(fd: &OwnedFd) -> Option<u64> {
     (found.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(found.stx_mnt_id)
 }
 
-fn now_s() -> i64 {
+/// Seconds since 1970, at most a tick old.
+pub(crate) fn now_s() -> i64 {
     clock_gettime(ClockId::RealtimeCoarse).tv_sec
 }
 

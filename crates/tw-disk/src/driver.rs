@@ -11,11 +11,14 @@ use crate::sim::Sim;
 use crate::{denial, direct, os};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
+use std::io::IoSlice;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 /// Bytes per step of a copy.
 const COPY_STEP_SIZE: usize = 64 * 1024;
+/// Parts of one write: those of 256 KiB if each is a page. The kernel takes 1024.
+const PARTS_MAX: usize = 64;
 
 /// Which file system, and who closes its files.
 #[derive(Clone)]
@@ -237,6 +240,29 @@ impl Driver {
         Ok(())
     }
 
+    /// Writes all of `parts`, one behind the other.
+    pub(crate) fn write_parts(
+        &self,
+        file: &Inner,
+        mut offset: u64,
+        parts: &mut [IoSlice<'_>],
+    ) -> Result<(), DiskError> {
+        let mut rest = parts;
+        // Drops those that are empty.
+        IoSlice::advance_slices(&mut rest, 0);
+        while !rest.is_empty() {
+            let some = rest.get(..PARTS_MAX).unwrap_or(rest);
+            match by_file!(self, Op::Write, file, write_parts(offset, some))? {
+                0 => return Err(Op::Write.failed(Errno::IO)),
+                n => {
+                    offset += n as u64;
+                    IoSlice::advance_slices(&mut rest, n);
+                }
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn mkdir(&self, path: &CStr, mode: u32) -> Result<(), DiskError> {
         by_path!(self, Op::Mkdir, mkdir(path, mode))
     }
@@ -382,7 +408,7 @@ impl Driver {
             let moved = match (&self.kind, &file.handle) {
                 (_, Handle::Os(fd)) => {
                     file.device.touch(fd.as_fd());
-                    os::sendfile(socket.as_fd(), fd, at, len - bytes)
+                    os::sendfile(socket.as_fd(), fd.as_fd(), at, len - bytes)
                 }
                 (Kind::Sim(sim), Handle::Sim(node)) => sim.sendfile(socket.as_fd(), node, at, len - bytes),
                 _ => Err(Errno::BADF),

@@ -29,6 +29,7 @@ mod file;
 mod hot;
 mod how;
 mod links;
+mod lock;
 mod meta;
 mod mounts;
 mod op;
@@ -43,7 +44,7 @@ mod task;
 mod temp;
 
 /// The limits kept here, for documents.
-pub const LIMITS: &[&[tw_base::Limit]] = &[device::LIMITS, ring::LIMITS, ops::LIMITS];
+pub const LIMITS: &[&[tw_base::Limit]] = &[device::LIMITS, ring::LIMITS, ops::LIMITS, lock::LIMITS];
 
 pub use account::{Account, Class, Source};
 pub use denial::{Allowed, confined};
@@ -54,6 +55,7 @@ pub use error::DiskError;
 pub use file::{File, Now};
 pub use how::{Access, Create, Existing, Links, Open, Temp};
 pub use links::open_log;
+pub use lock::{LOCK_FILE_MAX, LOCK_FILE_MIN, LockedFile, Locks, Look, Refusal, Sending};
 pub use meta::{Entry, Kind, Listing, Meta, Space};
 pub use op::Op;
 pub use ops::{Durable, LIST_MAX};

@@ -37,6 +37,8 @@ ops! {
     Read = "pread()",
     /// From file to socket inside the kernel.
     Sendfile = "sendfile()",
+    /// Locking a file in memory.
+    Lock = "mlock()",
     /// Writing a range.
     Write = "pwrite()",
     /// Creating a file.

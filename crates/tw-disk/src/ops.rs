@@ -14,6 +14,7 @@ use crate::op::Op;
 use crate::ring::{Lane, ReadJob, Refused};
 use crate::temp::TempFile;
 use std::ffi::{CStr, CString};
+use std::io::IoSlice;
 use tw_base::Limit;
 
 /// The most names one [`Disk::list`] returns unless the caller asks for fewer: some 20 MB of memory.
@@ -59,6 +60,26 @@ impl Disk {
     pub async fn create_temp(&self, by: &mut Account, dir: &CStr, how: &Temp) -> Result<TempFile, DiskError> {
         let (dir, how) = (dir.to_owned(), *how);
         self.job(by, Op::Create, move |driver| driver.create_temp(&dir, &how)).await
+    }
+
+    /// [`Disk::create_temp`] and the first write to the file, as one job; nothing is left if either fails.
+    pub async fn create_temp_with<B>(
+        &self,
+        by: &mut Account,
+        dir: &CStr,
+        how: &Temp,
+        parts: Vec<B>,
+    ) -> Result<TempFile, DiskError>
+    where
+        B: AsRef<[u8]> + Send + 'static,
+    {
+        let (dir, how) = (dir.to_owned(), *how);
+        self.job(by, Op::Create, move |driver| {
+            let temp = driver.create_temp(&dir, &how)?;
+            driver.write_parts(temp.file().inner(), 0, &mut slices(&parts))?;
+            Ok(temp)
+        })
+        .await
     }
 
     /// Metadata of what a path leads to, through symbolic links.
@@ -192,6 +213,89 @@ impl Disk {
         self.job(by, Op::Write, move |driver| {
             driver.write(file.inner(), Some(offset), data.as_ref())?;
             Ok(data)
+        })
+        .await
+    }
+
+    /// Writes all of `parts`, one behind the other, at `offset`. If it fails, some of it may have been written.
+    pub async fn write_parts<B>(
+        &self,
+        by: &mut Account,
+        file: &File,
+        offset: u64,
+        parts: Vec<B>,
+    ) -> Result<(), DiskError>
+    where
+        B: AsRef<[u8]> + Send + 'static,
+    {
+        let file = file.clone();
+        self.job(by, Op::Write, move |driver| driver.write_parts(file.inner(), offset, &mut slices(&parts)))
+            .await
+    }
+
+    /// Makes `parts`, one behind the other, a file at `path`, as one job: whoever reads it sees all of it or what was there
+    /// before. Directories of the path behind its first `below` bytes are made where they are missing. Unlike
+    /// [`Disk::replace`] it does not wait until the disk has it, so a crash may lose it.
+    pub async fn put<B>(
+        &self,
+        by: &mut Account,
+        path: &CStr,
+        below: u32,
+        parts: Vec<B>,
+    ) -> Result<File, DiskError>
+    where
+        B: AsRef<[u8]> + Send + 'static,
+    {
+        let path = path.to_owned();
+        self.job(by, Op::Create, move |driver| driver.put(&path, below, &parts)).await
+    }
+
+    /// Creates a file beside `path`, to be given that name by [`Disk::name`]; it goes when it is dropped before.
+    pub async fn create_beside(
+        &self,
+        by: &mut Account,
+        path: &CStr,
+        below: u32,
+    ) -> Result<TempFile, DiskError> {
+        let path = path.to_owned();
+        self.job(by, Op::Create, move |driver| driver.create_beside(&path, below)).await
+    }
+
+    /// Gives a temporary file its name, in the place of what has it. If that fails, the file is removed.
+    pub async fn name(&self, by: &mut Account, temp: TempFile, path: &CStr) -> Result<File, DiskError> {
+        let path = path.to_owned();
+        self.job(by, Op::Rename, move |driver| driver.name(temp, &path)).await
+    }
+
+    /// Opens a file and reads its first bytes, at most `max`, as one job if one of the two would wait.
+    pub async fn open_and_read(
+        &self,
+        by: &mut Account,
+        path: &CStr,
+        how: &Open,
+        max: usize,
+    ) -> Result<(File, Vec<u8>), DiskError> {
+        let room =
+            move |file: &File| vec![0; max.min(usize::try_from(file.meta().size).unwrap_or(usize::MAX))];
+        if let Now::Ready(opened) = self.open_now(path, how) {
+            let file = opened.map_err(|errno| Op::Open.failed(errno))?;
+            let mut buf = room(&file);
+            return match self.read_now(&file, 0, &mut buf) {
+                Now::Ready(Ok(n)) if n == buf.len() => Ok((file, buf)),
+                Now::Ready(Err(errno)) => Err(Op::Read.failed(errno)),
+                Now::Ready(Ok(_)) | Now::Cold => {
+                    let buf = self.read_cold(by, &file, 0, buf).await?;
+                    Ok((file, buf))
+                }
+            };
+        }
+        let (path, how) = (path.to_owned(), *how);
+        self.job(by, Op::Open, move |driver| {
+            let file = driver.open(&path, &how)?;
+            let mut buf = room(&file);
+            let n = driver.read(file.inner(), 0, &mut buf)?;
+            buf.truncate(n);
+            Ok((file, buf))
         })
         .await
     }
@@ -361,4 +465,8 @@ impl Disk {
         let driver = self.driver.clone();
         self.pool.job(by, op, move || work(&driver)).await
     }
+}
+
+pub(crate) fn slices<B: AsRef<[u8]>>(parts: &[B]) -> Vec<IoSlice<'_>> {
+    parts.iter().map(|part| IoSlice::new(part.as_ref())).collect()
 }

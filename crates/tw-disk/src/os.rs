@@ -10,7 +10,7 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, ReadWriteFlags, preadv2, retry_on_intr};
 use std::ffi::{CStr, CString, OsStr};
-use std::io::IoSliceMut;
+use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -188,6 +188,10 @@ pub(crate) fn write(fd: &OwnedFd, offset: Option<u64>, data: &[u8]) -> Result<us
     })
 }
 
+pub(crate) fn write_parts(fd: &OwnedFd, offset: u64, parts: &[IoSlice<'_>]) -> Result<usize, Errno> {
+    retry_on_intr(|| rustix::io::pwritev(fd, parts, offset))
+}
+
 pub(crate) fn list(path: &CStr, max: usize, links_from: Option<u32>) -> Result<Listing, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dir = retry_on_intr(|| match links_from {
@@ -298,7 +302,7 @@ pub(crate) fn realpath(path: &CStr) -> Result<CString, Errno> {
 
 pub(crate) fn sendfile(
     socket: BorrowedFd<'_>,
-    fd: &OwnedFd,
+    fd: BorrowedFd<'_>,
     offset: u64,
     len: usize,
 ) -> Result<usize, Errno> {

@@ -56,6 +56,8 @@ pub enum Notice {
     RingUnavailable(Errno),
     /// The kernel has taken io_uring away: the threads read from now on.
     RingLost(Errno),
+    /// The kernel does not let more files be locked in memory than these bytes of them.
+    LockRefused(Errno, u64),
 }
 
 impl std::fmt::Display for Notice {
@@ -63,6 +65,13 @@ impl std::fmt::Display for Notice {
         let (what, errno) = match self {
             Self::RingUnavailable(errno) => ("is not available", errno),
             Self::RingLost(errno) => ("stopped working", errno),
+            Self::LockRefused(errno, bytes) => {
+                let (errno, size) = (tw_base::Errno::from(*errno), bytes >> 10);
+                return write!(
+                    f,
+                    "mlock() of a file failed ({errno}), no more than {size} KB of files are locked"
+                );
+            }
         };
         write!(f, "io_uring {what} ({}), threads read instead", tw_base::Errno::from(*errno))
     }

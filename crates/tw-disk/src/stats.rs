@@ -38,7 +38,11 @@ impl<const N: usize> Sharded<N> {
     }
 
     pub(crate) fn add(&self, which: usize) {
-        self.0[shard()].0[which].fetch_add(1, Relaxed);
+        self.add_many(which, 1);
+    }
+
+    pub(crate) fn add_many(&self, which: usize, n: u64) {
+        self.0[shard()].0[which].fetch_add(n, Relaxed);
     }
 
     pub(crate) fn sum(&self, which: usize) -> u64 {

@@ -15,6 +15,7 @@ use crate::error::DiskError;
 use crate::file::File;
 use crate::how::{Create, Temp};
 use crate::op::Op;
+use crate::ops::slices;
 use crate::pool::is_pool_thread;
 
 /// Names tried for one temporary file before giving up.
@@ -73,6 +74,48 @@ impl Driver {
                 }
             }
         }
+    }
+}
+
+impl Driver {
+    /// A new file beside `path`, whose name it takes when it is renamed. Directories of `path` behind its first `below` bytes are
+    /// made where they are missing. May wait.
+    pub(crate) fn create_beside(&self, path: &CStr, below: u32) -> Result<TempFile, DiskError> {
+        let create = Create { parents_below: Some(below), ..Create::NEW };
+        let mut tries = 0;
+        loop {
+            let number = NEXT_TEMP.fetch_add(1, Relaxed);
+            let beside = [path.to_bytes(), format!(".{number:010}").as_bytes()].concat();
+            let beside = CString::new(beside).unwrap_or_default();
+            match self.create(&beside, &create) {
+                Err(error) if error.errno() == Some(Errno::EXIST) && tries < TEMP_TRIES => {
+                    tries += 1;
+                    NEXT_TEMP.fetch_add(scatter(), Relaxed);
+                }
+                other => return other.map(|file| TempFile::named(file, beside, self.clone())),
+            }
+        }
+    }
+
+    /// Makes `parts`, one behind the other, the file `path`: all of it, or nothing. Does not wait until the disk has it.
+    pub(crate) fn put<B: AsRef<[u8]>>(
+        &self,
+        path: &CStr,
+        below: u32,
+        parts: &[B],
+    ) -> Result<File, DiskError> {
+        let temp = self.create_beside(path, below)?;
+        self.write_parts(temp.file().inner(), 0, &mut slices(parts))?;
+        self.name(temp, path)
+    }
+
+    /// Gives a temporary file its name, in the place of what has it.
+    pub(crate) fn name(&self, temp: TempFile, path: &CStr) -> Result<File, DiskError> {
+        if let Some(name) = temp.path() {
+            self.rename(name, path)?;
+        }
+        temp.keep();
+        Ok(temp.file().clone())
     }
 }
 

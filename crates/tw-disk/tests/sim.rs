@@ -148,6 +148,34 @@ fn on_a_bad_day_every_answer_is_right_or_an_error() {
 }
 
 #[test]
+fn parts_are_written_one_behind_the_other_however_short_the_writes_are() {
+    // More than one call takes, some of them empty.
+    let parts: Vec<Vec<u8>> = (0..300_usize).map(|n| vec![n as u8; n % 7 * 10]).collect();
+    let whole = parts.concat();
+    for (seed, faults) in [(1, Faults::NONE), (2, Faults { short: 900, ..Faults::NONE })] {
+        let sim = Sim::new(seed);
+        sim.put(c"/tmp/keep", b"").unwrap();
+        sim.set_faults(faults);
+        let disk = door(&sim, Aio::Threads, 1);
+        block_on(async {
+            let mut by = by();
+            let temp = disk.create_temp_with(&mut by, c"/tmp", &Temp::NAMED, parts.clone()).await.unwrap();
+            disk.write_parts(&mut by, temp.file(), whole.len() as u64, parts.clone()).await.unwrap();
+            disk.write_parts(&mut by, temp.file(), 0, Vec::<&[u8]>::new()).await.unwrap();
+            assert_eq!(sim.content(temp.path().unwrap()).unwrap(), whole.repeat(2));
+        });
+    }
+    // What cannot be written leaves no file.
+    let sim = Sim::new(3);
+    sim.put(c"/tmp/keep", b"").unwrap();
+    sim.set_capacity(100);
+    let disk = door(&sim, Aio::Threads, 1);
+    let error = block_on(disk.create_temp_with(&mut by(), c"/tmp", &Temp::NAMED, parts)).unwrap_err();
+    assert_eq!(error.errno(), Some(Errno::NOSPC));
+    assert_eq!(sim.paths(), [c"/tmp/keep".to_owned()]);
+}
+
+#[test]
 fn a_full_disk_refuses_and_keeps_what_it_took() {
     let sim = Sim::new(1);
     sim.put(c"/a", &[1; 1000]).unwrap();

@@ -7,6 +7,7 @@ use crate::meta::{Entry, Kind, Listing, Meta, Space};
 use crate::op::Op;
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
+use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, MutexGuard};
 
@@ -148,6 +149,16 @@ impl Sim {
         let is_here =
             node.boot == state.tree.boot && state.tree.get(node.ino).is_ok_and(|inode| inode.is_warm);
         is_here.then(|| state.copy_out(node.ino, offset, buf))
+    }
+
+    pub(crate) fn write_parts(
+        &self,
+        node: &Node,
+        offset: u64,
+        parts: &[IoSlice<'_>],
+    ) -> Result<usize, Errno> {
+        let data: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+        self.write(node, Some(offset), &data)
     }
 
     pub(crate) fn write(&self, node: &Node, offset: Option<u64>, data: &[u8]) -> Result<usize, Errno> {

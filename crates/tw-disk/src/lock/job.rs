@@ -1,0 +1,164 @@
+//! Locking a file, as a job.
+
+use super::{LOCK_FILE_MIN, LOCK_JOBS_MAX, Life, LockedFile, Locks, Pages, Refusal, Shared, key_of};
+use crate::access_time::now_s;
+use crate::account::{Account, Class, Source};
+use crate::disk::{Aio, Disk};
+use crate::file::{Direct, File, Handle, Inner};
+use crate::meta::Kind;
+use crate::op::Op;
+use crate::os;
+use crate::pool::{Notice, Shared as Pool};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use tw_sys::memory::MappedFile;
+
+/// A file that was changed in the last so many seconds is not locked: two changes within one tick of the file system's clock
+/// would look alike.
+const SETTLED_S: i64 = 2;
+/// Bytes that are read at once to see whether a file is in memory.
+const READ_SIZE: usize = 256 << 10;
+
+impl Disk {
+    /// Has a job lock a file that is asked for often, unless that was done or begun; `None` if it is not suited, or enough jobs
+    /// do so already. Never waits. A file of which not all is in memory is not locked.
+    pub fn lock_soon(&self, file: &File, locks: &Arc<Locks>) -> Option<LockedFile> {
+        if self.aio == Aio::Off || !is_suited(file, locks) {
+            return None;
+        }
+        let (meta, key) = (*file.meta(), key_of(file.meta()));
+        let found = locks.state.lock().find(key);
+        if let Some(found) = found {
+            let found = LockedFile(found);
+            match found.0.meta.is_same_version(&meta) {
+                true => return Some(found),
+                false => found.give_up(),
+            }
+        }
+        let one_more = |jobs| (jobs < LOCK_JOBS_MAX).then_some(jobs + 1);
+        locks.jobs.fetch_update(Relaxed, Relaxed, one_more).ok()?;
+        let shared = Arc::new(Shared {
+            locks: locks.clone(),
+            key,
+            meta,
+            pages: OnceLock::new(),
+            life: Arc::new(Life { is_over: AtomicBool::new(false), used_s: AtomicU32::new(now_s() as u32) }),
+        });
+        let locked = LockedFile(shared);
+        let work = Work { file: file.clone(), locked: locked.clone() };
+        let other = locks.state.lock().insert(&locked.0);
+        drop(other);
+        let pool = self.pool.shared();
+        let (by, of) = (Account::new(Class::Fill, Source::NONE), pool.clone());
+        let job = move || {
+            work.run(&of);
+            Ok::<(), crate::DiskError>(())
+        };
+        // What the threads of a pool that has ended leave is dropped, and with it the wish.
+        drop(pool.detach(&by, Op::Lock, job));
+        Some(locked)
+    }
+}
+
+/// A job that locks a file, from being queued to its end.
+struct Work {
+    file: File,
+    locked: LockedFile,
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        let Shared { locks, pages, .. } = &*self.locked.0;
+        locks.jobs.fetch_sub(1, Relaxed);
+        if pages.get().is_none() {
+            drop(self.locked.0.take());
+        }
+    }
+}
+
+impl Work {
+    fn run(&self, pool: &Arc<Pool>) {
+        let shared = &self.locked.0;
+        // Nobody else has a handle: the file was closed meanwhile.
+        if Arc::strong_count(shared) == 1 {
+            return;
+        }
+        match self.lock(pool) {
+            Ok(pages) => {
+                let pages = Arc::new(pages);
+                let mut state = shared.locks.state.lock();
+                if let Some(at) = state.place(shared) {
+                    // Whoever finds this has what it leads to.
+                    let _ = shared.pages.set(Arc::downgrade(&pages));
+                    state.files[at].pages = Some(pages);
+                }
+            }
+            Err(why) => shared.locks.refusals[why as usize].add(1),
+        }
+    }
+
+    fn lock(&self, pool: &Arc<Pool>) -> Result<Pages, Refusal> {
+        let (inner, meta) = (self.file.inner(), self.file.meta());
+        let Handle::Os(fd) = &inner.handle else { return Err(Refusal::Kernel) };
+        inner.device.touch(fd.as_fd());
+        let locks = &self.locked.0.locks;
+        let mut pages = locks.room_for(meta.size, pool).ok_or(Refusal::Full)?;
+        // Before anything is mapped: what a lock reads from a disk keeps other threads from getting memory.
+        read_through(inner, fd, meta.size)?;
+        // For the loops, which may send it only if that writes no access time: it says whether it ever does.
+        let _ = inner.access_time.read_by_job(fd, || os::read(fd, 0, &mut [0; 1]));
+        let mapped = MappedFile::new(fd.as_fd(), meta.size as usize).map_err(|_| Refusal::Kernel)?;
+        let locked = mapped.lock();
+        // Also what is locked now may be another version.
+        let is_same = os::fstat_now(fd).is_ok_and(|now| now.is_same_version(meta) && now.nlink > 0);
+        match locked {
+            _ if !is_same => Err(Refusal::Changed),
+            Err(error) => {
+                let errno = Errno::from_io_error(&error).unwrap_or(Errno::NOMEM);
+                // All but this one.
+                let kept = locks.bytes().saturating_sub(pages.bytes);
+                if locks.max.fetch_min(kept, Relaxed) > kept {
+                    pool.notify(Notice::LockRefused(errno, kept));
+                }
+                Err(Refusal::Kernel)
+            }
+            Ok(()) => {
+                pages.mapped = Some(mapped);
+                Ok(pages)
+            }
+        }
+    }
+}
+
+/// Reads a whole file that is in memory. What it leaves are no marks at which the kernel would begin to read ahead.
+fn read_through(inner: &Inner, fd: &OwnedFd, size: u64) -> Result<(), Refusal> {
+    let mut buf = vec![0; READ_SIZE.min(size as usize)];
+    let mut offset = 0;
+    while offset < size {
+        let read = match inner.is_memory() {
+            // It may have been swapped out.
+            true => os::read(fd, offset, &mut buf),
+            false => inner.read_cached(fd, offset, &mut buf),
+        };
+        match read {
+            Ok(0) => return Err(Refusal::Changed),
+            Ok(n) => offset += n as u64,
+            Err(Errno::AGAIN) => return Err(Refusal::Cold),
+            Err(_) => return Err(Refusal::Kernel),
+        }
+    }
+    Ok(())
+}
+
+/// Whether a file may be locked, as far as is known of it.
+fn is_suited(file: &File, locks: &Locks) -> bool {
+    let (inner, meta) = (file.inner(), file.meta());
+    meta.kind == Kind::File
+        && (LOCK_FILE_MIN..=locks.file_max()).contains(&meta.size)
+        && matches!(inner.handle, Handle::Os(_))
+        && inner.direct() == Direct::No
+        && (inner.can_tell() || inner.is_memory())
+        && now_s().saturating_sub(meta.ctime_sec.max(meta.mtime_sec)) > SETTLED_S
+}

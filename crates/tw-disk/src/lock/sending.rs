@@ -1,0 +1,86 @@
+//! Sending what is locked, on a loop.
+
+use super::{LockedFile, Pages, SENT};
+use crate::access_time::now_s;
+use crate::disk::Disk;
+use crate::file::{File, Handle, Inner, Now};
+use crate::meta::Meta;
+use crate::op::Op;
+use crate::os;
+use rustix::io::Errno;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// A locked file that is being sent: it stays locked until this is dropped.
+pub struct Sending<'a> {
+    fd: BorrowedFd<'a>,
+    inner: &'a Inner,
+    pages: Arc<Pages>,
+}
+
+/// What a look at an open file has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// It is as it was when it was opened.
+    Same,
+    /// It is, but reading it may write its access time.
+    Due,
+    /// It was changed.
+    Changed,
+}
+
+impl Disk {
+    /// Looks at an open file whether it is what it was when it was opened, and whether sending it writes nothing: one system
+    /// call. [`Now::Cold`] where its file system may have to ask.
+    pub fn look_now(&self, file: &File) -> Now<Look> {
+        let inner = file.inner();
+        let Handle::Os(fd) = &inner.handle else { return Now::Cold };
+        if !inner.device.is_local() {
+            return Now::Cold;
+        }
+        self.count_inline(Op::Fstat);
+        Now::Ready(rustix::fs::fstat(fd).map(|st| {
+            if !Meta::from(&st).is_same_version(file.meta()) {
+                Look::Changed
+            } else if !inner.is_memory() && inner.access_time.may_be_due_for(&st) {
+                Look::Due
+            } else {
+                Look::Same
+            }
+        }))
+    }
+
+    /// A locked file for being sent; `None` if it is not locked, or not any more. For one who has just had a look at it.
+    pub fn sending<'a>(&self, file: &'a File, locked: &LockedFile) -> Option<Sending<'a>> {
+        let shared = &*locked.0;
+        let pages = shared.pages.get()?.upgrade()?;
+        let Handle::Os(fd) = &file.inner().handle else { return None };
+        let now = now_s() as u32;
+        // Most often it is there already, and a line that is only read stays in every processor's cache.
+        let used_s = &shared.life.used_s;
+        if used_s.load(Relaxed) != now {
+            used_s.store(now, Relaxed);
+        }
+        Some(Sending { fd: fd.as_fd(), inner: file.inner(), pages })
+    }
+
+    /// Moves up to `len` bytes at `offset` to a non-blocking socket, from inside the kernel: 0 at the end of the file. Never
+    /// waits, because what it moves is in memory.
+    ///
+    /// # Errors
+    /// Those of `sendfile`; `EAGAIN` when the socket takes nothing.
+    pub fn send_now(
+        &self,
+        sending: &Sending<'_>,
+        offset: u64,
+        len: usize,
+        socket: BorrowedFd<'_>,
+    ) -> Result<usize, Errno> {
+        let sent = os::sendfile(socket, sending.fd, offset, len)?;
+        self.count_inline(Op::Sendfile);
+        sending.inner.device.count_inline();
+        sending.pages.locks.sent.add_many(SENT, sent as u64);
+        Ok(sent)
+    }
+}

@@ -1,0 +1,259 @@
+//! Files that are locked in memory, on the real file system.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use rustix::fs::{Advice, fadvise};
+use std::ffi::CString;
+use std::fs;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tw_disk::{
+    Account, Aio, Disk, File, LOCK_FILE_MIN, LockedFile, Locks, Look, Now, Open, Pool, Refusal, Source,
+};
+use tw_testkit::wait::{PATIENCE, some, until};
+use tw_testkit::{Lacks, TempDir, leave_out};
+
+/// A page, as every machine has at least.
+const PAGE: u64 = 4096;
+const MIN: usize = LOCK_FILE_MIN as usize;
+
+struct Bench {
+    disk: Disk,
+    locks: Arc<Locks>,
+    dir: TempDir,
+}
+
+impl Bench {
+    /// `None` where so much cannot be locked; says so.
+    fn new(max: u64) -> Option<Self> {
+        if !tw_sys::memory::may_lock(8 << 20) {
+            leave_out(Lacks::Machine, "files cannot be locked in memory");
+            return None;
+        }
+        let disk = Disk::new(Pool::new("bench", 4, 100).unwrap(), Aio::Threads);
+        let locks = Arc::new(Locks::default());
+        locks.set_max(max);
+        let bench = Self { disk, locks, dir: TempDir::new("lock").unwrap() };
+        bench.put("known", 1);
+        let known = bench.open("known");
+        // A job that reads finds out what the device can do, and makes access times be of today.
+        let mut by = Account::hit(Source::NONE);
+        block_on(bench.disk.read_cold(&mut by, &known, 0, vec![0; 1])).unwrap();
+        let suits = |file: &tw_disk::DeviceStats| {
+            file.dev == Some(known.meta().dev) && file.reads != tw_disk::Reads::Job
+        };
+        if !tw_disk::devices().iter().any(suits) {
+            leave_out(Lacks::Machine, "the file system cannot read without waiting");
+            return None;
+        }
+        Some(bench)
+    }
+
+    fn put(&self, name: &str, size: usize) -> PathBuf {
+        self.dir.write(name, content(size)).unwrap()
+    }
+
+    fn open(&self, name: &str) -> File {
+        let path = CString::new(self.dir.join(name).as_os_str().as_bytes()).unwrap();
+        let mut by = Account::hit(Source::NONE);
+        block_on(self.disk.open(&mut by, &path, &Open::READ)).unwrap()
+    }
+
+    /// Once it was changed long enough ago.
+    fn lock(&self, file: &File) -> LockedFile {
+        let locked = || {
+            let locked = self.disk.lock_soon(file, &self.locks)?;
+            until(PATIENCE, || locked.is_locked() || locked.is_over())
+                .then_some(locked)
+                .filter(LockedFile::is_locked)
+        };
+        some(PATIENCE, locked).unwrap()
+    }
+
+    /// What the kernel sends of a file.
+    fn sent(&self, file: &File, locked: &LockedFile) -> Option<Vec<u8>> {
+        let sending = self.disk.sending(file, locked)?;
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let size = file.meta().size;
+        let mut received = Vec::new();
+        while (received.len() as u64) < size {
+            let at = received.len() as u64;
+            let n = self.disk.send_now(&sending, at, (size - at) as usize, ours.as_fd()).unwrap();
+            let mut piece = vec![0; n];
+            theirs.read_exact(&mut piece).unwrap();
+            received.extend(piece);
+        }
+        assert_eq!(self.disk.send_now(&sending, size, 10, ours.as_fd()), Ok(0), "the end of the file");
+        Some(received)
+    }
+
+    fn look(&self, file: &File) -> Look {
+        let Now::Ready(Ok(look)) = self.disk.look_now(file) else { panic!("a local file system") };
+        look
+    }
+}
+
+fn content(size: usize) -> Vec<u8> {
+    (0..size).map(|i| (i * 7 + i / 251) as u8).collect()
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+#[test]
+fn a_file_stays_locked_as_long_as_somebody_has_it() {
+    let Some(bench) = Bench::new(8 << 20) else { return };
+    bench.put("a", 300_001);
+    let file = bench.open("a");
+    assert!(bench.locks.find(&file).is_none());
+    let locked = bench.lock(&file);
+    assert_eq!((bench.locks.bytes(), bench.locks.files()), (300_001_u64.next_multiple_of(PAGE), 1));
+    assert_ne!(bench.look(&file), Look::Changed);
+    assert_eq!(bench.sent(&file, &locked), Some(content(300_001)));
+    assert_eq!(bench.locks.sent(), 300_001);
+    // Another descriptor of the same file is the same file.
+    let again = bench.open("a");
+    let found = bench.locks.find(&again).unwrap();
+    drop((file, locked));
+    assert!(found.is_locked() && bench.disk.lock_soon(&again, &bench.locks).unwrap().is_locked());
+    assert_eq!(bench.sent(&again, &found), Some(content(300_001)));
+    drop(found);
+    assert!(until(PATIENCE, || (bench.locks.bytes(), bench.locks.files()) == (0, 0)));
+    assert!(bench.locks.find(&again).is_none());
+}
+
+#[test]
+fn a_change_is_seen_and_ends_it() {
+    let Some(bench) = Bench::new(8 << 20) else { return };
+    let path = bench.put("a", 100_000);
+    let file = bench.open("a");
+    let (locked, other) = (bench.lock(&file), bench.locks.find(&file).unwrap());
+    let mode = fs::metadata(&path).unwrap().permissions();
+    fs::set_permissions(&path, mode).unwrap();
+    assert_eq!(bench.look(&file), Look::Changed, "whatever it was");
+    locked.give_up();
+    assert!(locked.is_over() && other.is_over() && !other.is_locked());
+    assert!(bench.sent(&file, &other).is_none());
+    assert!(until(PATIENCE, || bench.locks.bytes() == 0), "although there are handles");
+    // The old version will not do; the new one has to settle.
+    let changed = bench.open("a");
+    assert!(bench.disk.lock_soon(&changed, &bench.locks).is_none());
+    let locked = bench.lock(&changed);
+    assert_eq!(bench.sent(&changed, &locked), Some(content(100_000)));
+    let old = bench.disk.lock_soon(&file, &bench.locks).unwrap();
+    assert!(until(PATIENCE, || old.is_over()) && locked.is_over(), "there is one version at a time");
+    assert_eq!(bench.locks.refusals(Refusal::Changed), 1);
+}
+
+#[test]
+fn what_was_not_sent_lately_makes_room() {
+    let Some(bench) = Bench::new(4 * LOCK_FILE_MIN) else { return };
+    let files: Vec<_> = (0..6)
+        .map(|n| {
+            bench.put(&n.to_string(), MIN);
+            bench.open(&n.to_string())
+        })
+        .collect();
+    let locked: Vec<_> = files[..4].iter().map(|file| bench.lock(file)).collect();
+    assert_eq!(bench.locks.bytes(), bench.locks.max());
+    let refused = bench.disk.lock_soon(&files[4], &bench.locks).unwrap();
+    assert!(until(PATIENCE, || refused.is_over()));
+    assert!(bench.locks.refusals(Refusal::Full) == 1 && locked.iter().all(LockedFile::is_locked));
+    // The first one is in use all the time.
+    let next = some(PATIENCE, || {
+        assert!(bench.sent(&files[0], &locked[0]).is_some());
+        assert!(bench.locks.bytes() <= bench.locks.max());
+        let next = bench.disk.lock_soon(&files[4], &bench.locks)?;
+        until(PATIENCE, || next.is_locked() || next.is_over()).then_some(next).filter(LockedFile::is_locked)
+    });
+    assert!(next.is_some() && locked[0].is_locked());
+    assert_eq!(locked.iter().filter(|file| file.is_over()).count(), 1);
+    assert_eq!(bench.locks.evictions(), 1);
+    // Less room, and then none.
+    bench.locks.set_max(2 * LOCK_FILE_MIN);
+    assert!(until(PATIENCE, || bench.locks.bytes() == 2 * LOCK_FILE_MIN));
+    bench.locks.set_max(0);
+    assert!(until(PATIENCE, || bench.locks.bytes() == 0));
+    assert!(locked.iter().all(LockedFile::is_over));
+    assert!(bench.disk.lock_soon(&files[5], &bench.locks).is_none());
+}
+
+#[test]
+fn what_is_not_in_memory_is_not_read_for_it() {
+    let Some(bench) = Bench::new(8 << 20) else { return };
+    let path = bench.put("a", 2 << 20);
+    fs::File::open(&path).unwrap().sync_all().unwrap();
+    let file = bench.open("a");
+    drop(bench.lock(&file));
+    assert!(until(PATIENCE, || bench.locks.bytes() == 0));
+    if fadvise(file.fd().unwrap(), 0, None, Advice::DontNeed).is_err()
+        || matches!(bench.disk.read_now(&file, 1 << 20, &mut [0; 1]), Now::Ready(_))
+    {
+        return leave_out(Lacks::Machine, "a file does not leave memory when asked to");
+    }
+    let _ = fadvise(file.fd().unwrap(), 0, None, Advice::DontNeed);
+    let refused = bench.disk.lock_soon(&file, &bench.locks).unwrap();
+    assert!(until(PATIENCE, || refused.is_over() || refused.is_locked()));
+    assert!(refused.is_over() && bench.locks.refusals(Refusal::Cold) == 1);
+    assert_eq!(bench.locks.bytes(), 0);
+}
+
+#[test]
+fn what_is_too_small_or_too_large_is_not_asked_for() {
+    let Some(bench) = Bench::new(8 << 20) else { return };
+    let settled = bench.put("settled", MIN);
+    for (name, size) in [("small", MIN - 1), ("large", (2 << 20) + 1)] {
+        bench.put(name, size);
+    }
+    assert!(settled.exists());
+    drop(bench.lock(&bench.open("settled")));
+    for name in ["small", "large", "."] {
+        assert!(bench.disk.lock_soon(&bench.open(name), &bench.locks).is_none(), "{name}");
+    }
+    let off = Disk::new(bench.disk.pool().clone(), Aio::Off);
+    assert!(off.lock_soon(&bench.open("settled"), &bench.locks).is_none());
+}
+
+#[test]
+fn many_at_once_leave_nothing_behind() {
+    let Some(bench) = Bench::new(8 * LOCK_FILE_MIN) else { return };
+    for n in 0..12 {
+        bench.put(&n.to_string(), MIN);
+    }
+    drop(bench.lock(&bench.open("11")));
+    std::thread::scope(|scope| {
+        for thread in 0..4_usize {
+            let bench = &bench;
+            scope.spawn(move || {
+                let mut held: Vec<(File, LockedFile)> = Vec::new();
+                for step in 0..600_usize {
+                    let file = bench.open(&((step * 7 + thread * 5) % 12).to_string());
+                    if let Some(locked) = bench.disk.lock_soon(&file, &bench.locks) {
+                        held.push((file, locked));
+                    }
+                    match step % 11 {
+                        0 => held.truncate(held.len() / 2),
+                        3 => held.iter().take(1).for_each(|(_, locked)| locked.give_up()),
+                        5 => bench.locks.set_max((step as u64 % 9) * LOCK_FILE_MIN),
+                        7 => bench.locks.set_max(8 * LOCK_FILE_MIN),
+                        _ => {}
+                    }
+                    if let Some((file, locked)) = held.last()
+                        && let Some(sent) = bench.sent(file, locked)
+                    {
+                        assert_eq!(sent.len(), MIN);
+                    }
+                }
+            });
+        }
+    });
+    assert!(until(PATIENCE, || (bench.locks.bytes(), bench.locks.files()) == (0, 0)));
+    bench.locks.set_max(8 * LOCK_FILE_MIN);
+    assert!(bench.lock(&bench.open("0")).is_locked());
+}
