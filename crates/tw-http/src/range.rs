@@ -145,6 +145,48 @@ fn number(text: &[u8]) -> Option<u64> {
     num::parse(text).filter(|&number| number <= OFFSET_MAX)
 }
 
+/// Where the only range of a `Range` field begins: 0 unless there is one that counts from the start. What follows its first
+/// number is not looked at (nginx: ngx_http_slice_get_start).
+pub fn first_byte(value: &[u8]) -> u64 {
+    let Some((unit, list)) = value.split_at_checked(6) else { return 0 };
+    if !unit.eq_ignore_ascii_case(b"bytes=") || list.contains(&b',') {
+        return 0;
+    }
+    let list = trim(list);
+    let digits = list.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    list.get(..digits).and_then(number).unwrap_or(0)
+}
+
+/// What a `Content-Range` field says of the body of a 206.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContentRange {
+    /// The bytes that are there; empty or the wrong way round if the sender says so.
+    pub range: ByteRange,
+    /// Bytes of the whole representation, if the sender knows.
+    pub length: Option<u64>,
+}
+
+impl ContentRange {
+    /// Reads the value: `bytes 0-99/200`, with spaces around the numbers, as nginx reads it. `None` for anything else, numbers
+    /// beyond the largest offset, and a 416's.
+    pub fn parse(value: &[u8]) -> Option<Self> {
+        let rest = value.strip_prefix(b"bytes ")?;
+        let slash = memchr::memchr(b'/', rest)?;
+        let (numbers, length) = (rest.get(..slash)?, trim(rest.get(slash + 1..)?));
+        let dash = memchr::memchr(b'-', numbers)?;
+        let (first, last) = (number(trim(numbers.get(..dash)?))?, number(trim(numbers.get(dash + 1..)?))?);
+        let length = if length == b"*" { None } else { Some(number(length)?) };
+        Some(Self { range: ByteRange { start: first, end: last + 1 }, length })
+    }
+
+    /// Whether all is there that the representation has of `wanted`.
+    pub fn is_all_of(&self, wanted: ByteRange) -> bool {
+        self.length.is_some_and(|length| {
+            self.range.start == wanted.start && self.range.end == wanted.end.min(length)
+        })
+    }
+}
+
 /// Appends the value of `Content-Range` for one range: `bytes 0-99/200`.
 pub fn push_content_range(range: ByteRange, length: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(b"bytes ");
@@ -407,5 +449,69 @@ mod tests {
         push_content_range(ByteRange { start: 5, end: 10 }, 36, &mut out);
         push_unsatisfied_range(36, &mut out);
         assert_eq!(out, b"bytes 5-9/36bytes */36");
+    }
+
+    #[test]
+    fn where_a_range_begins() {
+        for (value, expected) in [
+            ("bytes=0-", 0),
+            ("bytes=100-", 100),
+            ("BYTES=100-199", 100),
+            ("bytes=  7 -9", 7),
+            ("bytes=9223372036854775807-", OFFSET_MAX),
+            ("bytes=9223372036854775808-", 0),
+            ("bytes=-100", 0),
+            ("bytes= -100", 0),
+            ("bytes=5-6,7-8", 0),
+            ("bytes=x", 0),
+            ("bytes=", 0),
+            ("bytes", 0),
+            ("lines=5-", 0),
+        ] {
+            assert_eq!(first_byte(value.as_bytes()), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn content_ranges_are_read_as_nginx_reads_them() {
+        let of = |start, end, length| Some(ContentRange { range: ByteRange { start, end }, length });
+        for (value, expected) in [
+            ("bytes 0-99/200", of(0, 100, Some(200))),
+            ("bytes   5 - 9 / 36 ", of(5, 10, Some(36))),
+            ("bytes 0-0/*", of(0, 1, None)),
+            ("bytes 9-5/36", of(9, 6, Some(36))),
+            ("bytes 0-9223372036854775807/9223372036854775807", of(0, OFFSET_MAX + 1, Some(OFFSET_MAX))),
+            ("bytes 0-9223372036854775808/5", None),
+            ("bytes */200", None),
+            ("bytes 0-99", None),
+            ("bytes 0/200", None),
+            ("bytes -99/200", None),
+            ("bytes 0-/200", None),
+            ("bytes 0-99/", None),
+            ("bytes 0-99/200x", None),
+            ("bytes 0-99/**", None),
+            ("bytes=0-99/200", None),
+            ("Bytes 0-99/200", None),
+            ("bytes", None),
+            ("", None),
+        ] {
+            assert_eq!(ContentRange::parse(value.as_bytes()), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_part_is_what_was_wanted() {
+        let wanted = ByteRange { start: 10, end: 20 };
+        for (value, expected) in [
+            ("bytes 10-19/36", true),
+            ("bytes 10-14/15", true),
+            ("bytes 10-14/36", false),
+            ("bytes 10-20/36", false),
+            ("bytes 9-19/36", false),
+            ("bytes 10-19/*", false),
+        ] {
+            let said = ContentRange::parse(value.as_bytes()).unwrap();
+            assert_eq!(said.is_all_of(wanted), expected, "{value}");
+        }
     }
 }

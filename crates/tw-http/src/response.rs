@@ -29,11 +29,22 @@ pub struct ResponseHead {
     pub location: Bytes,
     /// Whether another request would get another content coding, which `gzip_vary` tells with `Vary: Accept-Encoding`.
     pub varies_by_coding: bool,
+    /// Lines that the server does not write itself, because they are an upstream server's, which has sent none.
+    pub omitted: Omitted,
     /// All other fields, in the order they were added; `ETag` is one of them.
     pub fields: Fields,
     /// Fields behind a chunked body. `Some` says that there may be some, which makes the body a chunked one if the client
     /// and the configuration allow it; they are filled in until the body has ended.
     pub trailers: Option<Fields>,
+}
+
+/// Lines of the server's own that are left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Omitted {
+    /// `Server`
+    pub server: bool,
+    /// `Date`
+    pub date: bool,
 }
 
 /// What `Connection` says.
@@ -143,10 +154,10 @@ impl ResponseHead {
         }
         out.extend_from_slice(b"\r\n");
 
-        if !context.server.is_empty() && !self.fields.has(Known::Server) {
+        if !context.server.is_empty() && !self.omitted.server && !self.fields.has(Known::Server) {
             push_line(out, b"Server: ", context.server);
         }
-        if !self.fields.has(Known::Date) {
+        if !self.omitted.date && !self.fields.has(Known::Date) {
             push_line(out, b"Date: ", context.date);
         }
         if has_content && !self.content_type.is_empty() {

@@ -38,26 +38,6 @@ pub enum OriginError {
     LengthAndTransferEncoding,
 }
 
-impl OriginError {
-    /// The word for metrics.
-    pub fn word(self) -> &'static str {
-        match self {
-            OriginError::NoStatusLine => "no_status_line",
-            OriginError::InvalidStatusLine => "invalid_status_line",
-            OriginError::InterimInHttp10 => "interim_http10",
-            OriginError::TooManyInterim => "too_many_interim",
-            OriginError::InvalidHeaderLine => "invalid_header_line",
-            OriginError::TooBigHeader => "too_big_header",
-            OriginError::TooManyFields => "too_many_headers",
-            OriginError::DuplicateHeader(_) => "duplicate_header",
-            OriginError::InvalidContentLength => "invalid_content_length",
-            OriginError::TransferEncodingInHttp10 => "transfer_encoding_http10",
-            OriginError::UnknownTransferEncoding => "unknown_transfer_encoding",
-            OriginError::LengthAndTransferEncoding => "length_and_transfer_encoding",
-        }
-    }
-}
-
 /// A log line in nginx's words. It holds what the origin sent, control characters included (the log escapes them); bytes
 /// that are not UTF-8 are replaced.
 #[derive(Debug)]

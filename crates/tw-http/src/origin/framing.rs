@@ -1,7 +1,6 @@
 //! How the end of a response is found, and whether its connection can be used again (RFC 9112 sections 6.3 and 9.3).
 
 use super::OriginHead;
-use crate::known::Known;
 use crate::method::{Method, Version};
 use crate::status;
 
@@ -78,10 +77,5 @@ impl OriginHead {
     // DIFF(nginx): nginx uses such a connection again.
     fn may_have_forbidden_body(&self) -> bool {
         self.status() == 204 && !matches!(self.announced, Announced::Nothing | Announced::Length(0))
-    }
-
-    /// The protocols a 101 switches to; empty if it says none.
-    pub fn upgrade(&self) -> &[u8] {
-        self.field_known(Known::Upgrade).unwrap_or(b"")
     }
 }

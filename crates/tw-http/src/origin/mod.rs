@@ -5,8 +5,8 @@
 //! other way.
 //!
 //! ```text
-//! spare → read → parse ─ NeedMore ─┐        Complete ─┬─ is_interim → next_response → parse
-//!            ↑─────────────────────┘                  └─ fields, framing → BodyDecoder: rest, then what is read
+//! push → parse ─ NeedMore ─┐        Complete ─┬─ is_interim → next_response → parse
+//!   ↑──────────────────────┘                  └─ fields, framing → BodyDecoder: rest, then what is read
 //! ```
 //!
 //! Who reads into a buffer of his own gives it to `feed`, which takes the head out of it:
@@ -104,7 +104,6 @@ pub struct OriginHead {
     /// `Connection: close`
     closes: bool,
     interim_count: u32,
-    interim_len: usize,
 }
 
 impl Default for OriginHead {
@@ -125,7 +124,6 @@ impl OriginHead {
             announced: Announced::Nothing,
             closes: false,
             interim_count: 0,
-            interim_len: 0,
         }
     }
 
@@ -133,12 +131,7 @@ impl OriginHead {
     pub fn clear(&mut self) {
         self.buf.clear();
         self.forget_head();
-        (self.interim_count, self.interim_len) = (0, 0);
-    }
-
-    /// Forgets everything and gives the memory back.
-    pub fn release(&mut self) {
-        *self = OriginHead::new();
+        self.interim_count = 0;
     }
 
     /// Bytes of memory it keeps for heads to come, that of the table of fields aside.
@@ -146,13 +139,7 @@ impl OriginHead {
         self.buf.capacity()
     }
 
-    /// The buffer with room for at least `n` more bytes behind its end; append what the origin sent, nothing else.
-    pub fn spare(&mut self, n: usize) -> &mut Vec<u8> {
-        self.buf.reserve(n);
-        &mut self.buf
-    }
-
-    /// Appends bytes the origin sent. A convenience for callers that hold them elsewhere.
+    /// Appends bytes the origin sent.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buf.extend_from_slice(bytes);
     }
@@ -193,7 +180,6 @@ impl OriginHead {
     /// the next one.
     pub fn next_response(&mut self) {
         self.interim_count += u32::from(self.is_interim());
-        self.interim_len += self.head_len;
         self.buf.drain(..self.head_len.min(self.buf.len()));
         self.forget_head();
     }
@@ -224,11 +210,6 @@ impl OriginHead {
     #[inline]
     pub fn is_interim(&self) -> bool {
         framing::is_interim(self.status())
-    }
-
-    /// Bytes of all heads that [`next_response`](Self::next_response) has forgotten.
-    pub fn interim_len(&self) -> usize {
-        self.interim_len
     }
 
     /// Every field in order. Second lines of a field that may come once are left out, see

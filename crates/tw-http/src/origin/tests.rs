@@ -21,7 +21,7 @@ fn outcome(pieces: &[&[u8]], limits: &OriginLimits) -> Outcome {
     while result == Ok(Progress::NeedMore)
         && let Some(piece) = pieces.next()
     {
-        head.spare(piece.len()).extend_from_slice(piece);
+        head.push(piece);
         result = head.parse(limits);
     }
     // What is not parsed any more is the caller's, wherever it is.
@@ -183,7 +183,7 @@ fn heads_are_read_as_nginx_reads_them_or_refused() {
         assert_eq!(got.text, *expected, "{}", response.escape_ascii());
         match got.result {
             Ok(progress) => assert_eq!(progress == Progress::NeedMore, expected.is_empty()),
-            Err(error) => assert!(!error.word().is_empty() && expected.starts_with("upstream sent ")),
+            Err(_) => assert!(expected.starts_with("upstream sent ")),
         }
     }
 }
@@ -283,7 +283,6 @@ fn accessors() {
     assert_eq!(head.field_all(b"X-One").collect::<Vec<_>>(), [b"1", b"2"]);
     assert!(head.has(Known::Upgrade) && !head.has(Known::Server) && !head.is_empty());
     assert_eq!((head.field_count(), head.head_len(), head.rest()), (4, 70, &b"body"[..]));
-    assert_eq!(head.upgrade(), b"w");
     head.clear();
     assert!(head.is_empty() && head.field_count() == 0 && head.rest().is_empty());
     head.push(b"HTTP/1.0 200 OK\r\n\r\n");
@@ -305,7 +304,7 @@ fn interim_responses_come_first() {
         head.next_response();
     }
     assert_eq!(seen, [(100, false), (103, true), (200, false)]);
-    assert_eq!((head.field("X"), head.rest(), head.interim_len()), (Some(&b"y"[..]), &b"body"[..], 25 + 37));
+    assert_eq!((head.field("X"), head.rest()), (Some(&b"y"[..]), &b"body"[..]));
     assert!(!OriginHead::new().is_interim());
 }
 
@@ -339,7 +338,7 @@ fn a_head_is_taken_out_of_what_was_read() {
             }
         }
         assert_eq!((seen, body.as_slice()), (vec![103, 200], &b"body"[..]), "{at}");
-        assert_eq!((head.field("X"), head.interim_len()), (Some(&b"y"[..]), first_len), "{at}");
+        assert_eq!(head.field("X"), Some(&b"y"[..]), "{at}");
     }
 
     // One byte too long, and what is no head at all: nothing of it is lost.
@@ -361,7 +360,7 @@ fn a_storm_of_interim_responses_ends() {
         assert_eq!(head.parse(&LIMITS), Ok(Progress::Complete));
         head.next_response();
     }
-    assert!(head.spare(0).capacity() < 1000 && !head.is_empty());
+    assert!(head.capacity() < 1000 && !head.is_empty());
     head.push(b"HTTP/1.1 102 Processing\r\n\r\n");
     let error = head.parse(&LIMITS);
     assert_eq!(error, Err(OriginError::TooManyInterim));
