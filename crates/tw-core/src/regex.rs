@@ -65,7 +65,7 @@ pub enum Match {
 }
 
 /// What the last successful match captured: `$0` to `$9` and names.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Captures {
     subject: Vec<u8>,
     spans: Vec<Option<(u32, u32)>>,

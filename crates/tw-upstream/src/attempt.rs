@@ -67,6 +67,11 @@ impl Attempt {
         self.tries.unwrap_or(0)
     }
 
+    /// Whether some peers will not be chosen because they were tried: others may find a peer where this one does not.
+    pub fn has_tried(&self) -> bool {
+        self.tried.len() > 0
+    }
+
     /// One more try: for a failure that says nothing of the peer, such as a kept connection that was just being closed.
     pub fn grant_try(&mut self) {
         self.tries = Some(self.tries_left().saturating_add(1));
@@ -100,6 +105,17 @@ impl Tried {
             }
             None => self.more.push(id),
         }
+    }
+
+    /// How many.
+    pub(crate) fn len(&self) -> usize {
+        self.len + self.more.len()
+    }
+
+    /// Forgets all but the first `len`.
+    pub(crate) fn truncate(&mut self, len: usize) {
+        self.more.truncate(len.saturating_sub(self.few.len()));
+        self.len = self.len.min(len);
     }
 }
 

@@ -143,6 +143,7 @@ impl Group {
     /// 45, methods that hash or draw less than one), most of it under the lock of the group. Allocates from the fifth try on.
     pub fn select(&self, attempt: &mut Attempt, now: u64, rng: &mut Rng) -> Result<Lease, NoPeer> {
         let (list, at) = (self.list.lock(), signed(now));
+        let (tried, search) = (attempt.tried.len(), attempt.search);
         loop {
             let chosen = self.method.choose(&list, attempt, at, rng);
             let is_new = chosen.is_some_and(|peer| list.is_single || !attempt.tried.has(peer.id));
@@ -160,7 +161,12 @@ impl Group {
                 _ if attempt.stage == Stage::Primary && !list.backup.peers.is_empty() => {
                     attempt.stage = Stage::Backup;
                 }
-                _ => return Err(NoPeer),
+                _ => {
+                    // Who looks again, because it waits, looks at everybody again that it was not sent to.
+                    attempt.tried.truncate(tried);
+                    (attempt.stage, attempt.search) = (Stage::Primary, search);
+                    return Err(NoPeer);
+                }
             }
         }
     }

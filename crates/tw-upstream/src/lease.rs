@@ -61,11 +61,6 @@ impl Lease {
         &self.peer
     }
 
-    /// When the peer was chosen.
-    pub fn began_ms(&self) -> u64 {
-        self.began_ms
-    }
-
     /// The connection is there. A connection that was kept has none of that time.
     pub fn connected(&mut self, now: u64) {
         let span = self.span(now);

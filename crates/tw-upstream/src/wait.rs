@@ -1,7 +1,8 @@
 //! A bounded line of requests that wait until a peer may be free (`queue`).
 //!
 //! A permit that comes back calls the first who waits. Who is called looks again for a peer, and goes on waiting at the same
-//! place of the line if another request was faster. Who leaves the line after a call gives the call to the next.
+//! place of the line if another request was faster. Who leaves the line after a call gives the call to the next, and so does
+//! who cannot use the peer that is free because it has failed there before.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -62,20 +63,22 @@ impl Line {
     /// Calls the first who waits and is not called yet. One load if nobody waits.
     pub(crate) fn call_one(&self) {
         if self.len() > 0 {
-            self.call(1);
+            self.call(0, 1);
         }
     }
 
     /// Calls everybody: there is something new to choose from.
     pub(crate) fn call_all(&self) {
         if self.len() > 0 {
-            self.call(usize::MAX);
+            self.call(0, usize::MAX);
         }
     }
 
-    fn call(&self, most: usize) {
+    /// Calls the first `most` who are not called yet, from this ticket on.
+    fn call(&self, from: u64, most: usize) {
         let mut queue = self.queue.lock();
-        let entries = queue.waiting.iter_mut().filter(|entry| !entry.is_called).take(most);
+        let is_meant = |entry: &&mut Entry| !entry.is_called && entry.ticket >= from;
+        let entries = queue.waiting.iter_mut().filter(is_meant).take(most);
         let wakers: Vec<Waker> = entries
             .filter_map(|entry| {
                 entry.is_called = true;
@@ -110,6 +113,12 @@ impl Waiting {
             }
             None => Poll::Ready(()),
         }
+    }
+
+    /// Gives a call that [`poll_called`](Self::poll_called) has told of to the next one behind this place, for who could not
+    /// use it. At the end of the line it is lost: nobody there can use it.
+    pub fn pass_on(&self) {
+        self.line.call(self.ticket + 1, 1);
     }
 }
 
@@ -164,6 +173,20 @@ mod tests {
         drop(second);
         assert_eq!((line.len(), count.0.load(SeqCst)), (0, 3));
         line.call_one();
+    }
+
+    #[test]
+    fn a_call_that_cannot_be_used_goes_down_the_line_and_ends_there() {
+        let (line, count) = (Arc::new(Line::default()), Arc::new(Count::default()));
+        let mut places: Vec<_> = (0..3).map(|_| line.join(9).unwrap()).collect();
+        line.call_one();
+        for called in 0..places.len() {
+            let calls: Vec<_> = places.iter_mut().map(|place| poll(place, &count)).collect();
+            assert_eq!(calls.iter().position(|is_called| *is_called), Some(called));
+            assert_eq!(calls.iter().filter(|is_called| **is_called).count(), 1);
+            places[called].pass_on();
+        }
+        assert!(!places.iter_mut().any(|place| poll(place, &count)));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use tw_log::{Level, Text};
 
 use super::values::{Cycle, Values};
-use super::{SlotKind, Value};
+use super::{SlotKind, Slots, Value};
 use crate::regex::{BacktrackLimit, Captures, Match, Regex};
 use crate::session::Session;
 
@@ -53,6 +53,18 @@ impl Bindings {
     /// Gives the values of the slots of another session to this one, which goes its own way with them.
     pub fn copy_values(&self, other: &Self) {
         self.values.borrow_mut().clone_from(&other.values.borrow());
+    }
+
+    /// The values that were stored, without those that were computed and without what was captured: for a session like this one,
+    /// in which other values come out.
+    pub fn of_another<S>(&self, slots: &Slots<S>) -> Self {
+        let mut values = self.values.borrow().clone();
+        for (slot, kind) in (0..).zip(&slots.kinds) {
+            if matches!(kind, SlotKind::Computed(_) | SlotKind::Family(..)) {
+                values.forget(slot);
+            }
+        }
+        Self { values: RefCell::new(values), ..Self::default() }
     }
 
     /// Appends the value that a slot has by now; `None` if it has none.
@@ -191,6 +203,10 @@ mod tests {
         bindings.clear();
         bindings.swap_values(s.bindings());
         assert_eq!(text.value(&s), b"33 56 <> x");
+        s.set_slot(s.slots().of("set").unwrap(), "kept");
+        let other = s.bindings().of_another(s.slots());
+        other.swap_values(s.bindings());
+        assert_eq!(text.value(&s), b"44 78 <keptkept> x");
     }
 
     #[test]

@@ -107,6 +107,13 @@ impl Values {
         *self.slot(slot) = Slot::Empty;
     }
 
+    /// Forgets the value of a slot.
+    pub(super) fn forget(&mut self, slot: u16) {
+        if let Some(known) = self.slots.get_mut(usize::from(slot)) {
+            *known = Slot::Empty;
+        }
+    }
+
     fn slot(&mut self, slot: u16) -> &mut Slot {
         let at = usize::from(slot);
         if self.slots.len() <= at {

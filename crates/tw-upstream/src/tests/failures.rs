@@ -1,7 +1,7 @@
 //! Failures, limits, slow starts, and groups of one peer.
 
 use super::*;
-use crate::{Admin, LeastTime, NoPeer, Status, Time, Two, Verdict};
+use crate::{Admin, LeastTime, NoPeer, Status, Time, Two, Verdict, Wants};
 
 fn select(group: &Group, now: u64) -> Result<Lease, NoPeer> {
     let (mut attempt, mut rng) = ask(group, Key::None);
@@ -174,4 +174,28 @@ fn least_time_with_inflight_leaves_who_does_not_answer() {
     drop(stuck);
     let peers = group.snapshot(20_000).peers;
     assert_eq!((peers[1].header_ms, peers[1].responses), (5, [0, 19, 0, 0, 0]));
+}
+
+#[test]
+fn who_found_nobody_looks_at_everybody_again() {
+    let one_each = |backup| move |params: &mut Params| (params.max_conns, params.backup) = (1, backup);
+    for method in [Method::RoundRobin, Method::LeastConn, Method::Hash, Method::HashConsistent] {
+        let servers = vec![with(1, one_each(false)), with(2, one_each(false)), with(3, one_each(true))];
+        let group = group(method, servers);
+        let key = || Key::Text(b"text".to_vec());
+        let (mut fresh, mut rng) = ask(&group, key());
+        let first = number(&group.select(&mut fresh, 0, &mut rng).unwrap());
+        let mut held: Vec<_> =
+            (0..3).map(|_| group.select(&mut ask(&group, key()).0, 0, &mut rng).unwrap()).collect();
+        let (mut waiting, _) = ask(&group, key());
+        for _ in 0..50 {
+            assert_eq!(group.select(&mut waiting, 0, &mut rng).unwrap_err(), NoPeer);
+        }
+        held.clear();
+        let found = number(&group.select(&mut waiting, 0, &mut rng).unwrap());
+        assert_ne!(found, 3, "{method:?}: a primary is free");
+        if method.wants() == Wants::Text {
+            assert_eq!(found, first, "{method:?}");
+        }
+    }
 }
