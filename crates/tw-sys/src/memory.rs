@@ -2,6 +2,13 @@
 
 use std::io;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
+
+use rustix::mm::{MapFlags, MlockFlags, ProtFlags};
+
+/// Bytes of a file that are locked or let go of at once. Meanwhile no thread of the process gets other memory, which may take
+/// 0.1 ms for so many.
+const STEP_SIZE: usize = 1 << 20;
 
 /// Of what lies above the frame of who locks a stack, as much as the frames of its callers take at most.
 const ABOVE_SIZE: usize = 64 * 1024;
@@ -26,10 +33,73 @@ pub fn lock_stack(below_size: usize) -> io::Result<()> {
     lock(&(here.saturating_sub(below_size)..here))
 }
 
+/// Whether `len` more bytes may be locked: by the limit, or by a privilege. Locks nothing that takes memory.
+pub fn may_lock(len: usize) -> bool {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: a new mapping at an address where nothing is, which nobody gets to know.
+    let Ok(start) =
+        (unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::empty(), flags) })
+    else {
+        return false;
+    };
+    // SAFETY: nothing is read or written, and no page comes to be: there is none to be locked until somebody touches it.
+    let locked = unsafe { rustix::mm::mlock_with(start, len, MlockFlags::ONFAULT) };
+    // SAFETY: the mapping that was made here, with its length; nothing refers to it.
+    let _ = unsafe { rustix::mm::munmap(start, len) };
+    locked.is_ok()
+}
+
+/// A file that is mapped for nobody to read: what keeps its pages in memory once they are locked. It has no address for others,
+/// so that nothing can meet the end of a file that became shorter.
+#[derive(Debug)]
+pub struct MappedFile {
+    start: usize,
+    len: usize,
+}
+
+impl MappedFile {
+    /// Maps the first `len` bytes, at least one. May write the file's access time, and wait for that.
+    ///
+    /// Errors: those of `mmap`, such as `ENODEV` where the file system cannot.
+    pub fn new(file: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+        let (at, protection, flags) = (std::ptr::null_mut(), ProtFlags::READ, MapFlags::SHARED);
+        // SAFETY: a new mapping at an address where nothing is. Nobody reads through it, so it does not matter who changes the
+        // file, or makes it shorter.
+        let start = unsafe { rustix::mm::mmap(at, len, protection, flags, file, 0) }?;
+        Ok(Self { start: start.addr(), len })
+    }
+
+    /// Reads in what is not in memory, and keeps all of it there until this is dropped. May wait for disks; who gives it a file
+    /// that is in memory keeps other threads of the process from waiting for memory meanwhile.
+    ///
+    /// Errors: those of [`lock`]; `ENOMEM` also if the file is shorter than what is mapped.
+    pub fn lock(&self) -> io::Result<()> {
+        self.steps().try_for_each(|step| lock(&step))
+    }
+
+    fn steps(&self) -> impl Iterator<Item = Range<usize>> {
+        let end = self.start + self.len;
+        (self.start..end).step_by(STEP_SIZE).map(move |at| at..end.min(at + STEP_SIZE))
+    }
+}
+
+impl Drop for MappedFile {
+    /// The file may have been removed meanwhile, and have its blocks freed here: not on a loop.
+    fn drop(&mut self) {
+        for step in self.steps() {
+            let start = std::ptr::without_provenance_mut(step.start);
+            // SAFETY: a part of the mapping that `new` made, and that nothing refers to; each part goes once.
+            let _ = unsafe { rustix::mm::munmap(start, step.len()) };
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use rustix::io::Errno;
+    use std::fs::File;
+    use std::os::fd::AsFd;
     use tw_testkit::{Lacks, leave_out};
 
     /// Kilobytes of this process that are locked.
@@ -51,5 +121,27 @@ mod tests {
         assert_eq!(lock(&(0..4096)).unwrap_err().raw_os_error(), Some(Errno::NOMEM.raw_os_error()));
         lock_stack(100 * 1024).unwrap();
         assert!(locked() >= before + 160, "{before} {}", locked());
+    }
+
+    #[test]
+    fn a_file_is_locked_as_long_as_it_is_mapped() {
+        let dir = tw_testkit::TempDir::new("mapped").unwrap();
+        // Two steps and a bit, which is a page of its own.
+        let path = dir.write("a", vec![1; 2 * STEP_SIZE + 5]).unwrap();
+        let file = File::open(&path).unwrap();
+        if !may_lock(3 * STEP_SIZE) {
+            return leave_out(Lacks::Machine, "no three megabytes may be locked");
+        }
+        let before = locked();
+        let mapped = MappedFile::new(file.as_fd(), 2 * STEP_SIZE + 5).unwrap();
+        assert!(locked() < before + 1024, "{before} {}", locked());
+        mapped.lock().unwrap();
+        assert!(locked() >= before + 2048, "{before} {}", locked());
+        // Nobody meets the end of the file.
+        File::options().write(true).open(&path).unwrap().set_len(10).unwrap();
+        assert_eq!(mapped.lock().unwrap_err().raw_os_error(), Some(Errno::NOMEM.raw_os_error()));
+        drop(mapped);
+        assert!(locked() < before + 1024, "{before} {}", locked());
+        assert!(MappedFile::new(file.as_fd(), 0).is_err());
     }
 }

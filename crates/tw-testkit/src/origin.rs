@@ -48,6 +48,8 @@ pub fn origin(serve: impl Fn(Conn) + Send + Sync + Clone + 'static) -> SocketAdd
     thread::spawn(move || {
         for (nth, stream) in listener.incoming().enumerate() {
             let Ok(stream) = stream else { return };
+            // What is said in two pieces is not held back until the first one is acknowledged.
+            let _ = stream.set_nodelay(true);
             let (serve, reader) = (serve.clone(), BufReader::new(stream));
             thread::spawn(move || serve(Conn { reader, nth }));
         }
