@@ -7,7 +7,7 @@ use tw_core::{event_loop, load, pools, process};
 use crate::core::{listen, location, server};
 use crate::http::gateway::health;
 use crate::http::h1::proxy_protocol;
-use crate::http::{self, beside, files, request, subrequest};
+use crate::http::{self, beside, cache, files, request, request_body, subrequest};
 
 /// All of them, by what they protect. For documents: it copies every record.
 pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
@@ -21,9 +21,10 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
         ("heads of upstream responses", tw_http::origin::LIMITS.to_vec()),
         ("groups of upstream servers", [tw_upstream::LIMITS, health::LIMITS].concat()),
         ("names", tw_dns::LIMITS.concat()),
+        ("caches", [cache::LIMITS, tw_cache::LIMITS].concat().concat()),
         (
             "bodies, and what follows a response",
-            [&[tw_http::chunked::LIMITS], location::LIMITS].concat().concat(),
+            [&[tw_http::chunked::LIMITS], location::LIMITS, &[request_body::LIMITS]].concat().concat(),
         ),
         (
             "work for one request",

@@ -16,6 +16,7 @@ use tw_core::load::{Blocks, Loader, Made, Mistakes, Process, Shared, Table};
 use tw_core::module::Protocol;
 use tw_core::pools::Ring;
 use tw_core::process::LoopGuard;
+use tw_disk::Locks;
 
 use self::blocks::Built;
 use self::scope::Scope;
@@ -68,6 +69,7 @@ struct HttpBlocks {
     table: Table<Http>,
     vars: VarTable,
     memory: memory::Raw,
+    locks: Arc<Locks>,
     http: Option<Scope>,
     built: Built,
     temp_paths: Vec<Arc<TempPath>>,
@@ -87,6 +89,7 @@ impl HttpBlocks {
             table,
             vars,
             memory: memory::Raw::default(),
+            locks: Arc::default(),
             http: None,
             built: Built::default(),
             temp_paths: Vec::new(),
@@ -112,6 +115,8 @@ impl Blocks for HttpBlocks {
     }
 
     fn resolve(&mut self, shared: Shared<'_>, mistakes: &mut Mistakes) {
+        // Whatever files the next configuration serves, those that are locked stay so.
+        self.locks = shared.kept.keep(shared.previous, b"files", |_| true, Locks::default);
         let mut later = Mistakes::default();
         if let Some(http) = self.http.take() {
             let mut cx = Resolve::new(&mut self.vars, shared, Block::default());
@@ -135,11 +140,16 @@ impl Blocks for HttpBlocks {
         }
         let uses_ring = plans.iter().any(|plan| plan.core.files.aio.uses_ring());
         let ring = if uses_ring { Ring::Used } else { Ring::Unused };
+        let memory = Memory::resolve(self.memory);
+        let sends = plans.iter().any(|plan| plan.core.files.sendfile);
+        let lock_max = if sends { memory.hot_lock_size } else { 0 };
         let health_checks = GroupChecks::gather(&plans, &servers);
         Ok(Config {
             health_checks,
             process: process.with(Made { listens: listens.addresses, reach, ring })?,
-            memory: Memory::resolve(self.memory),
+            memory,
+            locks: self.locks,
+            lock_max,
             plans: plans.into(),
             servers: servers.into(),
             upstreams: upstreams.into(),

@@ -1,6 +1,7 @@
 //! Requests, and the bytes of HTTP.
 
 use tw_core::metrics::{Kind, Metric, each_loop};
+use tw_disk::{Locks, Refusal};
 
 /// What is counted of requests, whatever modules answer them.
 pub static METRICS: &[Metric] = &[
@@ -37,5 +38,54 @@ pub static METRICS: &[Metric] = &[
         labels: &[],
         doc: "Bytes of responses, heads included, as they went over the wire. Counted as they are sent.",
         read: |scrape, out| out.value(&[], scrape.counts().total(|tally| &tally.sent)),
+    },
+    Metric {
+        name: "sendfile_bytes_total",
+        kind: Kind::Counter,
+        labels: &[],
+        doc: "Bytes of files locked in memory that event loops had the kernel send (sendfile on).",
+        read: |scrape, out| scrape.kept::<Locks>().for_each(|locks| out.value(&[], locks.sent())),
+    },
+    Metric {
+        name: "locked_files",
+        kind: Kind::Gauge,
+        labels: &[],
+        doc: "Files that are locked in memory, or about to be (hot_lock_size).",
+        read: |scrape, out| scrape.kept::<Locks>().for_each(|locks| out.value(&[], locks.files())),
+    },
+    Metric {
+        name: "locked_files_bytes",
+        kind: Kind::Gauge,
+        labels: &[],
+        doc: "Bytes of them, in whole pages.",
+        read: |scrape, out| scrape.kept::<Locks>().for_each(|locks| out.value(&[], locks.bytes())),
+    },
+    Metric {
+        name: "locked_files_limit_bytes",
+        kind: Kind::Gauge,
+        labels: &[],
+        doc: "The most bytes of them: hot_lock_size, or what of it RLIMIT_MEMLOCK leaves room for; 0 without sendfile on.",
+        read: |scrape, out| scrape.kept::<Locks>().for_each(|locks| out.value(&[], locks.max())),
+    },
+    Metric {
+        name: "locked_files_evictions_total",
+        kind: Kind::Counter,
+        labels: &[],
+        doc: "Files that were unlocked to make room for others.",
+        read: |scrape, out| scrape.kept::<Locks>().for_each(|locks| out.value(&[], locks.evictions())),
+    },
+    Metric {
+        name: "locked_files_refusals_total",
+        kind: Kind::Counter,
+        labels: &["reason"],
+        doc: "Files that were not locked: not all of it was in memory (cold), others took the room (full), it was changed meanwhile \
+              (changed), or the kernel refused (kernel).",
+        read: |scrape, out| {
+            for locks in scrape.kept::<Locks>() {
+                for why in Refusal::ALL {
+                    out.value(&[why.word()], locks.refusals(why));
+                }
+            }
+        },
     },
 ];

@@ -24,6 +24,7 @@ use tw_conf::{
     WithoutEffect, Word, record,
 };
 use tw_core::log::{LogTarget, SharedErrorLog};
+use tw_core::metrics::Metric;
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
 
@@ -340,6 +341,8 @@ const WITHOUT_EFFECT: &[Directive<Raw>] = &[
 
 impl Settings<Http> for Location {
     type Raw = Raw;
+
+    const METRICS: &'static [Metric] = crate::http::cache::METRICS;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &record::joined::<_, { record::count(LISTS) }>(LISTS);
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tw_conf::{ConfError, Cx, Directive, MAIN, Node, Setting, record};
+use tw_conf::{Args, ConfError, Cx, Directive, MAIN, Node, Setting, record};
 
 /// What is kept, and for how long.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,6 +11,8 @@ pub struct Memory {
     pub hot_files_size: usize,
     /// `open_files_inactive`: how long a file stays open that nobody asks for, without `open_file_cache`.
     pub open_files_inactive: Duration,
+    /// `hot_lock_size`: bytes of files that are locked in memory to be sent by the kernel, in the whole process.
+    pub hot_lock_size: u64,
     /// `compression_memory`: bytes of encoders that wait for clients, in the whole process.
     pub compression_memory: u64,
 }
@@ -20,6 +22,7 @@ pub struct Memory {
 pub struct Raw {
     hot_files_size: Setting<usize>,
     open_files_inactive: Setting<Duration>,
+    hot_lock_size: Setting<u64>,
     compression_memory: Setting<u64>,
 }
 
@@ -38,6 +41,16 @@ pub const DIRECTIVES: &[Directive<Raw>] = &[
              configuration or the logs are opened anew.",
         )
         .set(|raw, node, _| raw.open_files_inactive.set_msec(node)),
+    record::new("hot_lock_size", "size | off", MAIN, Args::exact(1))
+        .default("64m")
+        .since("Tailwater 0.2")
+        .doc(
+            "Memory for files that are asked for often where sendfile is on, in the whole process: they are locked in it, so that \
+             event loops can have the kernel send them without ever waiting for a disk.",
+        )
+        .set(|raw, node, _| {
+            raw.hot_lock_size.set_with(node, |node| if node.arg(0)?.is("off") { Ok(0) } else { node.offset() })
+        }),
     record::size("compression_memory", MAIN)
         .default("128m")
         .since("Tailwater 0.2")
@@ -54,6 +67,7 @@ impl Memory {
         Self {
             hot_files_size: raw.hot_files_size.or(None, 32 << 20),
             open_files_inactive: raw.open_files_inactive.or(None, Duration::from_secs(20)),
+            hot_lock_size: raw.hot_lock_size.or(None, 64 << 20),
             compression_memory: raw.compression_memory.or(None, 128 << 20),
         }
     }

@@ -10,14 +10,16 @@
 
 mod hot;
 mod known;
+mod locked;
 mod table;
 #[cfg(test)]
 mod tests;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString};
 use std::io;
 use std::rc::Rc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use tw_base::Limit;
@@ -27,6 +29,7 @@ use tw_http::condition::Etag;
 
 use self::hot::Content;
 use self::known::{Asker, Known, Turn, is_exhausted};
+use self::locked::Lock;
 use super::request::Request;
 use crate::core::location::Symlinks;
 use crate::event_loop::Loop;
@@ -34,6 +37,7 @@ use crate::vars::Template;
 
 pub use self::hot::HOT_FILE_MAX;
 pub use self::known::{FileTable, Lookup};
+pub(crate) use self::locked::sending;
 
 /// Files a loop keeps open without `open_file_cache`.
 pub const FILES_MAX: usize = 1024;
@@ -64,6 +68,11 @@ pub(crate) const LIMITS: &[Limit] = &[
         "larger ones are read from the page cache",
     ),
     Limit::directive(
+        "hot_lock_size",
+        "Bytes of files that are locked in memory to be sent by the kernel, in the whole process",
+        "one that was not sent for two seconds is unlocked, or the file is copied to its clients",
+    ),
+    Limit::directive(
         "hot_files_size",
         "Bytes of contents that one loop keeps in memory",
         "the one not asked for longest is forgotten",
@@ -75,6 +84,9 @@ pub struct OpenFile {
     file: File,
     etag: Bytes,
     content: RefCell<Content>,
+    lock: RefCell<Lock>,
+    /// The turn in which it was last seen to be what it was when it was opened.
+    looked: Cell<Option<Instant>>,
     how: Open,
 }
 
@@ -85,7 +97,19 @@ impl OpenFile {
             Kind::File => Bytes::copy_from_slice(Etag::of_file(meta.mtime_sec, meta.size).as_bytes()),
             _ => Bytes::new(),
         };
-        Self { file, etag, content: RefCell::new(Content::Unread), how }
+        Self {
+            file,
+            etag,
+            content: RefCell::new(Content::Unread),
+            lock: RefCell::new(Lock::Uses(0)),
+            looked: Cell::new(None),
+            how,
+        }
+    }
+
+    /// One whose entity tag is not its own.
+    pub(crate) fn without_tag(file: File, how: Open) -> Self {
+        Self { etag: Bytes::new(), ..Self::new(file, how) }
     }
 
     /// What is known of it.

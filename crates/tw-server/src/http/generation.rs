@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tw_conf::Span;
 use tw_core::config_thread::step_back;
 use tw_core::generation::Configuration;
+use tw_disk::Locks;
 
 use super::gateway::Group;
 use super::gateway::health::GroupChecks;
@@ -38,6 +39,10 @@ pub struct Config {
     pub process: tw_core::generation::Config,
     /// What is kept in memory.
     pub memory: Memory,
+    /// Files of the process that are locked in memory.
+    pub locks: Arc<Locks>,
+    /// Bytes of them: `hot_lock_size`, or 0 where no location sends files that way.
+    pub lock_max: u64,
     /// All plans.
     pub plans: Box<[Plan]>,
     /// All servers.

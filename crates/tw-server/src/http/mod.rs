@@ -6,11 +6,13 @@
 //! answer   answering: conditions, filters, ranges, bodies
 //! files    what a loop knows of files
 //! gateway  passing on: a server behind this one answers
+//! cache    keeping: what such a server has answered
 //! facts    what can be asked about a request: variables, its client
 //! ```
 //! Beside the rooms stands what all of them share: the request, its wire, its body, the plan it runs by.
 
 mod answer;
+pub mod cache;
 mod course;
 mod facts;
 pub mod files;
@@ -18,6 +20,7 @@ pub mod gateway;
 pub mod generation;
 pub mod h1;
 mod log_file;
+mod pieces;
 pub mod plan;
 mod protocol;
 pub mod request;

@@ -135,6 +135,12 @@ impl MethodSet {
 pub trait Handler: Send + Sync {
     /// Decides about `r`. Must not wait except in the returned future.
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a>;
+
+    /// What it would do with `r`, for `--explain`: what a line is about, empty if it belongs to the one before, and its text.
+    /// Asks nobody and never waits.
+    fn explain(&self, _: &mut Request) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
 }
 
 /// Sees every response before its head is sent: may change `r.out` and wrap the body. Never waits.
@@ -177,6 +183,7 @@ pub struct Plan {
     /// How the servers that requests are passed to are checked.
     pub(crate) health_check: Option<Arc<HealthCheck>>,
     phases: [Vec<Box<dyn Handler>>; PHASES],
+    first_filters: Vec<Box<dyn HeaderFilter>>,
     header_filters: Vec<Box<dyn HeaderFilter>>,
     trailer_filters: Vec<Box<dyn TrailerFilter>>,
     log: Vec<Box<dyn LogHandler>>,
@@ -216,6 +223,7 @@ impl Plan {
             prepared: Preparations::default(),
             health_check: None,
             phases: Default::default(),
+            first_filters: Vec::new(),
             header_filters: Vec::new(),
             trailer_filters: Vec::new(),
             log: Vec::new(),
@@ -295,6 +303,12 @@ impl Plan {
         self.header_filters.push(Box::new(filter));
     }
 
+    /// Adds a filter that sees what a handler answers before its conditions and ranges are looked at, and may make another
+    /// response of it. It does not see error pages.
+    pub fn add_first_filter(&mut self, filter: impl HeaderFilter + 'static) {
+        self.first_filters.push(Box::new(filter));
+    }
+
     /// Adds a trailer filter.
     pub fn add_trailer_filter(&mut self, filter: impl TrailerFilter + 'static) {
         self.trailer_filters.push(Box::new(filter));
@@ -309,6 +323,11 @@ impl Plan {
     /// The handlers of one phase in order.
     pub fn handlers(&self, phase: Phase) -> &[Box<dyn Handler>] {
         &self.phases[phase as usize]
+    }
+
+    /// The filters that come before conditions, in order.
+    pub fn first_filters(&self) -> &[Box<dyn HeaderFilter>] {
+        &self.first_filters
     }
 
     /// The header filters in order.
@@ -330,6 +349,10 @@ impl Plan {
 impl<T: Handler> Handler for Arc<T> {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         (**self).handle(r)
+    }
+
+    fn explain(&self, r: &mut Request) -> Vec<(&'static str, String)> {
+        (**self).explain(r)
     }
 }
 

@@ -16,6 +16,8 @@ use tw_rt::watch::Subject;
 use tw_upstream::Rng;
 
 use super::beside::Besides;
+use super::cache;
+use super::cache::hot::Hot;
 use super::client::{Client, Scheme};
 use super::files::{FILES_MAX, FileTable};
 use super::gateway::idle::Idle;
@@ -50,6 +52,8 @@ pub struct Http {
     pub(crate) besides: Besides,
     /// Connections to upstream servers that wait.
     pub(crate) idle: Idle,
+    /// Entries of caches that are open.
+    pub(crate) cached: WholeCell<Hot>,
     /// What upstream servers send is read into it.
     pub(crate) input: Cell<Vec<u8>>,
     /// Which upstream server is next, where that is left to chance.
@@ -98,6 +102,7 @@ impl Application for Http {
             requests: RefCell::new(Vec::new()),
             besides: Besides::default(),
             idle: Idle::default(),
+            cached: WholeCell::new(Hot::new(files_max, memory.hot_files_size)),
             input: Cell::default(),
             random: RefCell::new(Rng::seeded(seed())),
             date: Cell::new((i64::MIN, [0; 29])),
@@ -116,10 +121,12 @@ impl Application for Http {
         let beside = |kind| Subject { kind, id: home.index as u64 };
         company.spawn((), beside("names"), resolve::follow(home.clone()));
         company.spawn((), beside("health checks"), health::run(home.clone()));
+        company.spawn((), beside("caches"), cache::manage(home.clone()));
         while let ((), Ok(())) = poll_fn(|cx| company.poll_ended(cx)).await {}
     }
 
     fn sweep(&self, generation: &Generation) -> Duration {
+        self.cached.borrow_mut().sweep(generation.memory.open_files_inactive);
         self.files.borrow_mut().sweep(generation.disks.default_disk())
     }
 
@@ -127,6 +134,7 @@ impl Application for Http {
     fn close_files(&self, generation: &Generation) {
         let memory = &generation.memory;
         let files = (self.files_max, memory.open_files_inactive);
+        self.cached.borrow_mut().clear();
         let mut forgotten = self.files.borrow_mut().forget(memory.hot_files_size, files);
         tw_rt::spawn_local(Subject { kind: "files", id: 0 }, async move {
             while forgotten.close_some() {
@@ -136,7 +144,9 @@ impl Application for Http {
     }
 
     fn free_descriptor(&self) -> Room {
-        let has_closed = self.idle.close_one() || self.files.borrow_mut().made_room(Errno::MFILE);
+        let has_closed = self.idle.close_one()
+            || self.cached.borrow_mut().close_one()
+            || self.files.borrow_mut().made_room(Errno::MFILE);
         if has_closed { Room::Made } else { Room::None }
     }
 }

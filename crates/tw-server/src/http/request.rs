@@ -118,18 +118,40 @@ struct Told {
 /// What modules keep with a request: at most one value of a type, dropped when the request is over, so that it can also be
 /// a guard. Subrequests share what their parent had when they began.
 #[derive(Default, Clone)]
-pub struct States(Vec<Rc<dyn Any>>);
+pub struct States {
+    own: Vec<Rc<dyn Any>>,
+    /// What requests beside this one have, too.
+    common: Vec<Rc<dyn Any>>,
+}
 
 impl States {
     /// The value of this type.
     pub fn get<T: 'static>(&self) -> Option<Rc<T>> {
-        self.0.iter().find(|state| state.is::<T>())?.clone().downcast().ok()
+        let all = || self.own.iter().chain(&self.common);
+        all().find(|state| state.is::<T>())?.clone().downcast().ok()
     }
 
     /// Keeps `state`, in the place of one of its type.
     pub fn put<T: 'static>(&mut self, state: Rc<T>) {
-        self.0.retain(|known| !known.is::<T>());
-        self.0.push(state);
+        self.own.retain(|known| !known.is::<T>());
+        self.own.push(state);
+    }
+
+    /// The same for what is no guard: a request that runs beside this one, and perhaps longer, has it, too. A type is kept by
+    /// one of the two.
+    pub fn put_common<T: 'static>(&mut self, state: Rc<T>) {
+        self.common.retain(|known| !known.is::<T>());
+        self.common.push(state);
+    }
+
+    /// Drops what guards the request.
+    fn leave_own(&mut self) {
+        self.own.clear();
+    }
+
+    fn clear(&mut self) {
+        self.own.clear();
+        self.common.clear();
     }
 }
 
@@ -364,7 +386,15 @@ impl Request {
         self.bindings.copy_values(&parent.bindings);
         self.course.method = parent.course.method;
         // What guards the parent ends with the parent.
-        self.facts.states = States::default();
+        self.facts.states.leave_own();
+    }
+
+    /// Makes it one that its parent's location answers at once, as it would answer `parent`: the phases have run that decide how.
+    pub(crate) fn stay_where(&mut self, parent: &Self) {
+        self.course.method = parent.course.method;
+        self.course.alias_end = parent.course.alias_end;
+        self.course.rewritten = parent.course.rewritten;
+        self.bindings.captures.get_mut().clone_from(&parent.bindings.captures.borrow());
     }
 
     /// Whether it is a part of another request: its head is its client's, its response is a part of another.
@@ -452,7 +482,7 @@ impl Request {
         self.costs = Costs::default();
         self.route.realpath_root = None;
         self.facts.id.set(None);
-        self.facts.states.0.clear();
+        self.facts.states.clear();
         self.facts.upstream.clear();
         self.facts.told = None;
         self.facts.part_of = None;

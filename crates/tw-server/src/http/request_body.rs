@@ -7,21 +7,38 @@
 //! ```
 
 use std::ffi::CStr;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tw_base::Limit;
 use tw_disk::{Account, Class, Disk, DiskError, File, Source as By};
 use tw_http::Framing;
 use tw_log::{Level, Text};
 
 use super::h1::{Input, InputError};
 use super::request::{After, Request};
-use super::spool::{Naming, Reader, Room, Spilling, Spool};
+use super::spool::{Naming, Reader, Room, Spool};
 use crate::core::location::InFileOnly;
 use crate::vars;
 
 /// Bytes asked of a body at once.
 const PULL_SIZE: usize = 64 << 10;
+
+/// Bytes written to a temporary file at once, where the client sends as fast: two pieces for each job. While they are written,
+/// as many may come.
+const BATCH_SIZE: usize = 128 << 10;
+
+/// The limit kept here.
+pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
+    "BATCH_SIZE",
+    BATCH_SIZE as u64,
+    "Bytes of a request body on their way to its temporary file, and behind them in memory as many, or \
+     `client_body_buffer_size` if that is more",
+    "the client is not read from",
+)];
 
 /// The body of a request.
 #[derive(Default)]
@@ -92,7 +109,7 @@ enum Into {
 pub enum Drained {
     /// Nothing of it is left.
     Yes,
-    /// Something may still come: the connection cannot be used again.
+    /// Something may still come, or nobody can say where it ends: the connection cannot be used again.
     No,
 }
 
@@ -119,6 +136,24 @@ impl Source {
         }
     }
 
+    /// The next piece as [`next`](Self::next) gives it, if nobody has to be waited for; else `None`. Whoever asks again and
+    /// again lets others run ([`CopyBudget`](tw_core::event_loop::CopyBudget)).
+    ///
+    /// # Errors
+    /// Those of [`next`](Self::next).
+    pub fn at_hand(&mut self, want: usize, terms: Terms) -> Option<Result<Option<Bytes>, BodyError>> {
+        match self {
+            Self::None | Self::Taken => Some(Ok(None)),
+            Self::H1(input) => Some(input.at_hand(want, terms)?.map_err(BodyError::Client)),
+            Self::Stored(reader) => Some(reader.at_hand(want)?.map_err(BodyError::Disk)),
+        }
+    }
+
+    /// Whether nobody can say where it ends.
+    fn is_broken(&self) -> bool {
+        matches!(self, Self::H1(input) if input.is_broken())
+    }
+
     /// Whether something of it has not been read.
     fn is_pending(&self) -> bool {
         match self {
@@ -135,9 +170,9 @@ impl RequestBody {
         self.source = source;
     }
 
-    /// Where it came from, once all of it was taken.
+    /// Where it came from, once all of it was taken; `None` also if nobody can say where it ends.
     pub(crate) fn finished(&mut self) -> Option<&mut Source> {
-        (!self.is_pending()).then_some(&mut self.source)
+        (!self.is_pending() && !self.source.is_broken()).then_some(&mut self.source)
     }
 
     // DIFF(nginx): what a subrequest announces is what it sends: nothing, where nginx announces the client's body and sends
@@ -160,6 +195,8 @@ impl RequestBody {
     pub fn framing(&self, announced: Framing) -> Framing {
         match (self.standing, announced) {
             (_, Framing::None) | (Standing::Absent, _) => Framing::None,
+            // Nobody gets anything of it.
+            (Standing::Refused, _) => Framing::Length(0),
             (Standing::Copied, _) => Framing::Length(self.spool.len()),
             // What went by and was not kept is gone.
             (_, Framing::Chunked | Framing::Length(_)) if !self.is_pending() => {
@@ -170,8 +207,12 @@ impl RequestBody {
     }
 
     /// Takes the body to pull it. One that was read can be taken again and again; the rest of one that was not is the
-    /// taker's alone, and until it is given back nobody knows where the next request begins.
+    /// taker's alone, and until it is given back nobody knows where the next request begins. Of one that was refused there is
+    /// nothing to be had.
     pub fn take(&mut self) -> Source {
+        if self.standing == Standing::Refused {
+            return Source::None;
+        }
         if self.source.is_pending() {
             return std::mem::replace(&mut self.source, Source::Taken);
         }
@@ -188,13 +229,14 @@ impl RequestBody {
     /// Keeps what whoever took the body has seen of it, if that is all of it.
     pub(crate) fn keep(&mut self, seen: &[u8]) {
         if self.spool.is_empty() && !self.is_pending() && self.received() == seen.len() as u64 {
-            self.spool.push(seen);
+            self.spool.push(Bytes::copy_from_slice(seen));
         }
     }
 
     /// Whether it can be taken from its beginning.
     pub(crate) fn is_kept(&self) -> bool {
         match &self.source {
+            _ if self.standing == Standing::Refused => true,
             Source::None | Source::Stored(_) => true,
             Source::H1(input) => !input.is_pending() && input.received() == self.spool.len(),
             Source::Taken => false,
@@ -296,9 +338,8 @@ pub async fn read_to_file(r: &mut Request) -> Result<(), u16> {
         return Err(500);
     }
     let disk = disk(r)?;
-    let dir = r.plan().core.client_body.temp_path.clone();
-    let home = r.client().home.clone();
-    let room = Room { disk: &disk, dir: &dir, naming: Naming::Named, home: Some(&home) };
+    let (dir, home) = (r.plan().core.client_body.temp_path.clone(), r.client().home.clone());
+    let room = Room { disk, dir, naming: Naming::Named, home: Some(home) };
     let Request { body, costs, .. } = &mut *r;
     body.spool.claim_file();
     let spilt = body.spool.spill_named(&mut costs.account, &room).await;
@@ -313,46 +354,131 @@ async fn read_into(r: &mut Request, into: Into) -> Result<(), u16> {
         return Ok(());
     }
     let (terms, settings) = (r.body_terms(), r.plan().core.client_body.clone());
+    let home = r.client().home.clone();
+    let at_once = into == Into::Configured && settings.in_file_only != InFileOnly::Off;
+    let most = if at_once { 0 } else { settings.buffer_size };
+    let mut storing = None;
     loop {
-        match r.body.source.next(PULL_SIZE, terms).await {
-            Ok(Some(piece)) => r.body.spool.push(&piece),
-            Ok(None) => return Ok(()),
+        let next = match r.body.source.at_hand(PULL_SIZE, terms) {
+            Some(next) => {
+                let size = next.as_ref().ok().and_then(Option::as_ref).map_or(0, Bytes::len);
+                while !home.budget.may_copy(size) {
+                    tw_rt::yield_now().await;
+                }
+                next
+            }
+            None => {
+                // The client makes us wait: what came goes to the file meanwhile.
+                if storing.is_none() && r.body.spool.in_memory() > most {
+                    storing = Some(Storing::begin(r, into, most)?);
+                }
+                match &mut storing {
+                    Some(storing) => storing.next(r, terms).await?,
+                    None => r.body.source.next(PULL_SIZE, terms).await,
+                }
+            }
+        };
+        match next {
+            Ok(Some(piece)) => r.body.spool.push(piece),
+            Ok(None) => break,
             Err(error) => return Err(failed(r, error)),
         }
-        let at_once = into == Into::Configured && settings.in_file_only != InFileOnly::Off;
-        if at_once || r.body.spool.in_memory() > settings.buffer_size {
-            spill(r, into).await?;
+        if r.body.spool.in_memory() >= BATCH_SIZE.max(most.saturating_add(1)) {
+            if storing.is_none() {
+                storing = Some(Storing::begin(r, into, most)?);
+            }
+            if let Some(storing) = &mut storing {
+                storing.make_room(r).await?;
+            }
         }
+    }
+    if storing.is_none() && r.body.spool.in_memory() > most {
+        storing = Some(Storing::begin(r, into, most)?);
+    }
+    match storing {
+        Some(storing) => storing.end(r).await,
+        None => Ok(()),
     }
 }
 
-/// Moves what is in memory to the temporary file.
-async fn spill(r: &mut Request, into: Into) -> Result<(), u16> {
-    let disk = disk(r)?;
-    let settings = r.plan().core.client_body.clone();
-    let is_chosen = settings.in_file_only != InFileOnly::Off;
-    let is_named = into == Into::NamedFile || is_chosen || r.plan().prepared.has(vars::NAMED_BODY_FILE);
-    let naming = if is_named { Naming::Named } else { Naming::Nameless };
-    let home = r.client().home.clone();
-    let room = Room { disk: &disk, dir: &settings.temp_path, naming, home: Some(&home) };
-    let Request { body, costs, .. } = &mut *r;
-    let spilling = match body.spool.spill(&mut costs.account, &room).await {
-        Ok(spilling) => spilling,
-        Err(error) => return Err(not_stored(r, &error)),
-    };
-    if into == Into::Configured && settings.in_file_only == InFileOnly::On {
-        r.body.give_file_away();
+/// A body that goes to a temporary file while it comes.
+struct Storing {
+    room: Room,
+    into: Into,
+    /// Bytes that may stay in memory.
+    most: usize,
+    /// Whether the error log has said so.
+    is_told: bool,
+}
+
+impl Storing {
+    fn begin(r: &mut Request, into: Into, most: usize) -> Result<Self, u16> {
+        let disk = disk(r)?;
+        let settings = &r.plan().core.client_body;
+        let is_named = into == Into::NamedFile
+            || settings.in_file_only != InFileOnly::Off
+            || r.plan().prepared.has(vars::NAMED_BODY_FILE);
+        let naming = if is_named { Naming::Named } else { Naming::Nameless };
+        let (dir, home) = (settings.temp_path.clone(), Some(r.client().home.clone()));
+        Ok(Self { room: Room { disk, dir, naming, home }, into, most, is_told: false })
     }
-    let what = "a client request body is buffered to a temporary file";
-    let level = if is_chosen { Level::Notice } else { Level::Warn };
-    match (spilling, r.body.file_name()) {
-        // Where the body goes is no surprise to whoever asks for a file.
-        (Spilling::Begun, Some(_)) if into == Into::NamedFile => {}
-        (Spilling::Begun, Some(name)) => r.log(level, format_args!("{what} {}", Text(name))),
-        (Spilling::Begun, None) => r.log(level, format_args!("{what}")),
-        (Spilling::GoesOn, _) => {}
+
+    /// Waits for the next piece of the body, and writes meanwhile. The error is the status of a file that could not be
+    /// written.
+    async fn next(&mut self, r: &mut Request, terms: Terms) -> Result<Result<Option<Bytes>, BodyError>, u16> {
+        let next = {
+            let Request { body: RequestBody { source, spool, .. }, costs, .. } = &mut *r;
+            let mut next = pin!(source.next(PULL_SIZE, terms));
+            poll_fn(|cx| match spool.poll_write(self.most, &mut costs.account, &self.room, cx) {
+                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+                Poll::Ready(Ok(())) | Poll::Pending => next.as_mut().poll(cx).map(Ok),
+            })
+            .await
+        };
+        self.tell(r);
+        next.map_err(|error| not_stored(r, &error))
     }
-    Ok(())
+
+    /// Begins to write what is in memory, once what was in memory before it is written.
+    async fn make_room(&mut self, r: &mut Request) -> Result<(), u16> {
+        let Request { body: RequestBody { spool, .. }, costs, .. } = &mut *r;
+        let begun = poll_fn(|cx| match spool.poll_write(self.most, &mut costs.account, &self.room, cx) {
+            Poll::Pending if spool.in_memory() == 0 => Poll::Ready(Ok(())),
+            polled => polled,
+        })
+        .await;
+        self.tell(r);
+        begun.map_err(|error| not_stored(r, &error))
+    }
+
+    /// Waits until what belongs into the file is there. A file that others can open has all of it.
+    async fn end(mut self, r: &mut Request) -> Result<(), u16> {
+        let most = if self.room.naming == Naming::Named { 0 } else { self.most };
+        let Request { body: RequestBody { spool, .. }, costs, .. } = &mut *r;
+        let ended = poll_fn(|cx| spool.poll_write(most, &mut costs.account, &self.room, cx)).await;
+        self.tell(r);
+        ended.map_err(|error| not_stored(r, &error))
+    }
+
+    /// Says once that there is a file.
+    fn tell(&mut self, r: &mut Request) {
+        if self.is_told || !r.body.spool.has_file() {
+            return;
+        }
+        self.is_told = true;
+        let in_file_only = r.plan().core.client_body.in_file_only;
+        if self.into == Into::Configured && in_file_only == InFileOnly::On {
+            r.body.give_file_away();
+        }
+        let what = "a client request body is buffered to a temporary file";
+        let level = if in_file_only == InFileOnly::Off { Level::Warn } else { Level::Notice };
+        match r.body.file_name() {
+            // Where the body goes is no surprise to whoever asks for a file.
+            Some(_) if self.into == Into::NamedFile => {}
+            Some(name) => r.log(level, format_args!("{what} {}", Text(name))),
+            None => r.log(level, format_args!("{what}")),
+        }
+    }
 }
 
 /// The disk of the location, which the body is written to.
@@ -431,6 +557,7 @@ pub(crate) fn discard(r: &mut Request) -> Result<(), u16> {
 pub(crate) async fn drain(r: &mut Request) -> Drained {
     let lingering = r.plan().core.lingering;
     match &mut r.body.source {
+        source if source.is_broken() => Drained::No,
         source if !source.is_pending() => Drained::Yes,
         Source::H1(input) => Box::pin(input.drain(lingering.time, lingering.timeout)).await,
         Source::None | Source::Stored(_) | Source::Taken => Drained::No,

@@ -1,15 +1,21 @@
 //! Bytes that wait for whoever wants them: in memory up to a bound, then in a temporary file, through the disk door.
 //!
-//! Every write has class `Fill`: who waits for a page is served before. The file goes with the spool, however that ends.
+//! While one part of them is written, the next one comes: a spool is polled for its write beside whatever fills it. Every
+//! write has class `Fill`: who waits for a page is served before. The file goes with the spool, however that ends.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::ffi::CStr;
+use std::future::poll_fn;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use tw_disk::{Account, Class, Disk, DiskError, Errno, File, Op, Temp, TempFile};
+use tw_disk::{Account, Class, Disk, DiskError, Errno, File, Now, Op, Temp, TempFile};
 
 use super::files::with_room;
+use super::pieces::Pieces;
+use super::plan::LocalFuture;
 use crate::core::location::TempPath;
 use crate::event_loop::Loop;
 
@@ -19,9 +25,12 @@ const COPY_SIZE: usize = 64 << 10;
 /// Bytes in memory, and behind them in a file.
 #[derive(Default)]
 pub struct Spool {
-    /// What is not in the file: all, or what came last.
-    memory: Vec<u8>,
+    /// What is neither in the file nor on its way there: all, or what came last.
+    memory: Pieces,
+    /// The same in one piece, once somebody has asked for that.
+    joined: OnceCell<Bytes>,
     file: Option<Rc<Spilled>>,
+    writing: Option<Writing>,
 }
 
 /// What did not fit into memory.
@@ -29,6 +38,12 @@ struct Spilled {
     temp: TempFile,
     size: Cell<u64>,
     disk: Disk,
+}
+
+/// A write under way: the file, if it is the first one, and what it cost.
+struct Writing {
+    future: LocalFuture<'static, (Result<Option<Spilled>, DiskError>, Account)>,
+    size: u64,
 }
 
 /// Whether a file has a name.
@@ -41,30 +56,23 @@ pub enum Naming {
 }
 
 /// Where a spool puts what does not fit into memory.
-pub struct Room<'a> {
+#[derive(Clone)]
+pub struct Room {
     /// The disk of the directory.
-    pub disk: &'a Disk,
+    pub disk: Disk,
     /// The directory.
-    pub dir: &'a TempPath,
+    pub dir: Arc<TempPath>,
     /// Whether the file has a name.
     pub naming: Naming,
     /// Who can close something when there is no descriptor left for the file.
-    pub home: Option<&'a Loop>,
-}
-
-/// Whether a write made the file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Spilling {
-    /// It is new.
-    Begun,
-    /// It was there.
-    GoesOn,
+    pub home: Option<Rc<Loop>>,
 }
 
 impl Spool {
     /// Bytes in it.
     pub fn len(&self) -> u64 {
-        self.memory.len() as u64 + self.file.as_ref().map_or(0, |file| file.size.get())
+        let written = self.file.as_ref().map_or(0, |file| file.size.get());
+        self.memory.len() as u64 + self.writing.as_ref().map_or(0, |writing| writing.size) + written
     }
 
     /// Whether there is nothing in it.
@@ -72,14 +80,27 @@ impl Spool {
         self.len() == 0
     }
 
-    /// All of it, if it is in memory.
+    /// All of it, if it is in memory. Copies it once if it came in several pieces.
     pub fn memory(&self) -> Option<&[u8]> {
-        self.file.is_none().then_some(&self.memory)
+        if self.is_spilt() {
+            return None;
+        }
+        Some(self.memory.as_one().unwrap_or_else(|| self.joined.get_or_init(|| self.memory.to_one().into())))
     }
 
-    /// Bytes of it that are in memory.
+    /// Bytes of it that are in memory, without those on their way to the file.
     pub fn in_memory(&self) -> usize {
         self.memory.len()
+    }
+
+    /// Whether some of it is in a file, or on its way there.
+    pub fn is_spilt(&self) -> bool {
+        self.file.is_some() || self.writing.is_some()
+    }
+
+    /// Whether there is a file.
+    pub fn has_file(&self) -> bool {
+        self.file.is_some()
     }
 
     /// Its file and the name of that, once all of it is there under a name.
@@ -102,9 +123,10 @@ impl Spool {
         }
     }
 
-    /// Puts bytes at its end, in memory.
-    pub fn push(&mut self, bytes: &[u8]) {
-        self.memory.extend_from_slice(bytes);
+    /// Puts bytes at its end, in memory. Copies them if they are few.
+    pub fn push(&mut self, bytes: Bytes) {
+        self.joined.take();
+        self.memory.push(bytes);
     }
 
     /// Forgets everything.
@@ -112,75 +134,123 @@ impl Spool {
         *self = Self::default();
     }
 
-    /// Moves what is in memory to the end of the file, which is made if there is none.
+    /// Goes on writing: what is in memory goes to the end of the file, which is made if there is none, if it is more than
+    /// `most` bytes, again and again. Ready when nothing is being written; until then the task is woken, and more may be added.
+    ///
+    /// # Errors
+    /// Those of the disk. What was being written is lost then.
+    pub fn poll_write(
+        &mut self,
+        most: usize,
+        by: &mut Account,
+        room: &Room,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), DiskError>> {
+        loop {
+            if let Some(writing) = &mut self.writing {
+                let (written, cost) = ready!(writing.future.as_mut().poll(cx));
+                let size = writing.size;
+                self.writing = None;
+                by.add(&cost);
+                match (written?, &self.file) {
+                    (Some(file), _) => self.file = Some(Rc::new(file)),
+                    (None, Some(file)) => file.size.set(file.size.get() + size),
+                    (None, None) => {}
+                }
+            }
+            if self.memory.len() <= most {
+                return Poll::Ready(Ok(()));
+            }
+            self.begin(by, room);
+        }
+    }
+
+    /// Begins to write what is in memory.
+    fn begin(&mut self, by: &Account, room: &Room) {
+        let size = self.memory.len() as u64;
+        let (parts, mut by) =
+            (std::mem::take(&mut self.memory).into_parts(), Account::new(Class::Fill, by.source));
+        let future: LocalFuture<'static, _> = match &self.file {
+            Some(file) => {
+                let (disk, to, at) = (file.disk.clone(), file.temp.file().clone(), file.size.get());
+                Box::pin(async move {
+                    let written = disk.write_parts(&mut by, &to, at, parts).await;
+                    (written.map(|()| None), by)
+                })
+            }
+            None => {
+                let room = room.clone();
+                Box::pin(async move {
+                    let made = make(&mut by, &room, parts).await;
+                    let file =
+                        made.map(|temp| Some(Spilled { temp, size: Cell::new(size), disk: room.disk }));
+                    (file, by)
+                })
+            }
+        };
+        self.writing = Some(Writing { future, size });
+    }
+
+    /// Moves what is in memory to the end of the file, which is made if there is none, be it for nothing.
     ///
     /// # Errors
     /// Those of the disk. What was in memory is lost then.
-    pub async fn spill(&mut self, by: &mut Account, room: &Room<'_>) -> Result<Spilling, DiskError> {
-        let mut fill = Account::new(Class::Fill, by.source);
-        let spilling = self.spill_as_fill(&mut fill, room).await;
-        by.add(&fill);
-        spilling
-    }
-
-    async fn spill_as_fill(&mut self, by: &mut Account, room: &Room<'_>) -> Result<Spilling, DiskError> {
-        let data = std::mem::take(&mut self.memory);
-        let (file, spilling) = match &mut self.file {
-            Some(file) => (file, Spilling::GoesOn),
-            none @ None => {
-                let is_named = room.naming == Naming::Named;
-                let how = Temp { levels: room.dir.levels, is_named, ..Temp::NAMED };
-                let mut make = async || room.disk.create_temp(by, &room.dir.path, &how).await;
-                let temp = match room.home {
-                    Some(home) => with_room(home, make).await?,
-                    None => make().await?,
-                };
-                let file = Spilled { temp, size: Cell::new(0), disk: room.disk.clone() };
-                (none.insert(Rc::new(file)), Spilling::Begun)
-            }
-        };
-        let len = data.len() as u64;
-        if len > 0 {
-            file.disk.write(by, file.temp.file(), file.size.get(), data).await?;
-            file.size.set(file.size.get() + len);
+    pub async fn spill(&mut self, by: &mut Account, room: &Room) -> Result<(), DiskError> {
+        if !self.is_spilt() {
+            self.begin(by, room);
         }
-        Ok(spilling)
+        poll_fn(|cx| self.poll_write(0, by, room, cx)).await
     }
 
     /// Sees to it that all of it, be it nothing, is in a file that has a name, and that nobody else reads.
     ///
     /// # Errors
     /// Those of the disk.
-    pub async fn spill_named(&mut self, by: &mut Account, room: &Room<'_>) -> Result<(), DiskError> {
+    pub async fn spill_named(&mut self, by: &mut Account, room: &Room) -> Result<(), DiskError> {
         debug_assert_eq!(room.naming, Naming::Named);
+        poll_fn(|cx| self.poll_write(usize::MAX, by, room, cx)).await?;
         let is_anothers = |file: &Rc<Spilled>| file.temp.path().is_none() || Rc::strong_count(file) > 1;
         let Some(other) = self.file.take_if(|file| is_anothers(file)) else {
-            return self.spill(by, room).await.map(drop);
+            return self.spill(by, room).await;
         };
         let rest = std::mem::take(&mut self.memory);
         let mut at = 0;
         while at < other.size.get() {
-            self.memory = other.disk.read(by, other.temp.file(), at, vec![0; COPY_SIZE]).await?;
-            if self.memory.is_empty() {
+            let data = other.disk.read(by, other.temp.file(), at, vec![0; COPY_SIZE]).await?;
+            if data.is_empty() {
                 break;
             }
-            at += self.memory.len() as u64;
+            at += data.len() as u64;
+            self.push(data.into());
             self.spill(by, room).await?;
         }
         self.memory = rest;
-        self.spill(by, room).await.map(drop)
+        self.spill(by, room).await
     }
 
-    /// Another one with all that is in it now: the file is the same, what is in memory is copied. Nothing may be added to
+    /// Another one with all that is in it now, while nothing is being written: the file is the same. Nothing may be added to
     /// either.
     pub(crate) fn copy(&self) -> Self {
-        Self { memory: self.memory.clone(), file: self.file.clone() }
+        debug_assert!(self.writing.is_none());
+        Self { memory: self.memory.clone(), file: self.file.clone(), ..Self::default() }
     }
 
-    /// All that is in it now, to be read from the beginning. What is in memory is copied.
+    /// All that is in it now, while nothing is being written, to be read from the beginning.
     pub fn reader(&self) -> Reader {
+        debug_assert!(self.writing.is_none());
         let size = self.file.as_ref().map_or(0, |file| file.size.get());
-        Reader { file: self.file.clone(), at: 0, size, memory: Bytes::copy_from_slice(&self.memory) }
+        Reader { file: self.file.clone(), at: 0, size, memory: self.memory.clone(), last: Bytes::new() }
+    }
+}
+
+/// A new file with these bytes.
+async fn make(by: &mut Account, room: &Room, parts: Vec<Bytes>) -> Result<TempFile, DiskError> {
+    let is_named = room.naming == Naming::Named;
+    let how = Temp { levels: room.dir.levels, is_named, ..Temp::NAMED };
+    let mut make = async || room.disk.create_temp_with(by, &room.dir.path, &how, parts.clone()).await;
+    match &room.home {
+        Some(home) => with_room(home, make).await,
+        None => make().await,
     }
 }
 
@@ -190,18 +260,42 @@ pub struct Reader {
     /// Bytes that were read of the file, and bytes to be read of it.
     at: u64,
     size: u64,
-    memory: Bytes,
+    memory: Pieces,
+    /// What was read of the file last.
+    last: Bytes,
 }
 
 impl Reader {
     /// Reads these bytes.
-    pub fn of(memory: Bytes) -> Self {
-        Self { file: None, at: 0, size: 0, memory }
+    pub fn of(bytes: Bytes) -> Self {
+        let mut memory = Pieces::default();
+        memory.push(bytes);
+        Self { file: None, at: 0, size: 0, memory, last: Bytes::new() }
     }
 
     /// Bytes still to be read.
     pub fn remaining(&self) -> u64 {
         self.memory.len() as u64 + (self.size - self.at)
+    }
+
+    /// The next bytes, at most `want`, or their end; `None` if they would have to be waited for.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    pub fn at_hand(&mut self, want: usize) -> Option<Result<Option<Bytes>, DiskError>> {
+        let Some(file) = self.rest_in_file() else { return Some(Ok(self.memory.pop(want))) };
+        let mut buffer = self.buffer(want);
+        match file.disk.read_now(file.temp.file(), self.at, &mut buffer) {
+            Now::Cold => {
+                self.last = buffer.into();
+                None
+            }
+            Now::Ready(Ok(read)) => {
+                buffer.truncate(read);
+                Some(self.took(buffer))
+            }
+            Now::Ready(Err(errno)) => Some(Err(Op::Read.failed(errno))),
+        }
     }
 
     /// The next bytes, at most `want`; `None` at the end. Waits only for the disk, and only where the bytes are not in
@@ -210,25 +304,41 @@ impl Reader {
     /// # Errors
     /// Those of the disk; `EIO` if the file has lost its end.
     pub async fn next(&mut self, want: usize, by: &mut Account) -> Result<Option<Bytes>, DiskError> {
-        let Some(file) = self.file.as_ref().filter(|_| self.at < self.size) else {
-            let next = self.memory.split_to(want.min(self.memory.len()));
-            return Ok((!next.is_empty()).then_some(next));
-        };
+        let Some(file) = self.rest_in_file() else { return Ok(self.memory.pop(want)) };
+        let buffer = self.buffer(want);
+        let data = file.disk.read(by, file.temp.file(), self.at, buffer).await?;
+        self.took(data)
+    }
+
+    /// The file, if not all of it was read.
+    fn rest_in_file(&self) -> Option<Rc<Spilled>> {
+        self.file.clone().filter(|_| self.at < self.size)
+    }
+
+    /// Memory for the next bytes: that of the piece before them, if whoever had that is done with it, so that nothing is
+    /// cleared again and again.
+    fn buffer(&mut self, want: usize) -> Vec<u8> {
         let want = want.min(usize::try_from(self.size - self.at).unwrap_or(usize::MAX));
-        let data = file.disk.read(by, file.temp.file(), self.at, vec![0; want]).await?;
+        let last = std::mem::take(&mut self.last);
+        let mut buffer = if last.is_unique() { Vec::from(last) } else { Vec::new() };
+        buffer.resize(want, 0);
+        buffer
+    }
+
+    fn took(&mut self, data: Vec<u8>) -> Result<Option<Bytes>, DiskError> {
         if data.is_empty() {
             return Err(Op::Read.failed(Errno::IO));
         }
         self.at += data.len() as u64;
-        Ok(Some(data.into()))
+        self.last = data.into();
+        Ok(Some(self.last.clone()))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
-    use std::sync::Arc;
-    use std::task::{Context, Waker};
+    use std::task::Waker;
 
     use tw_disk::sim::Sim;
     use tw_disk::{Aio, Pool, Source};
@@ -242,13 +352,13 @@ mod tests {
         let pool = Pool::new("spool", 1, 10).expect("a thread can be started");
         let disk = Disk::simulated(pool, Aio::Off, Arc::clone(&sim));
         let dir = TempPath { path: c"/tmp".into(), levels: [0; 3] };
-        let room = Room { disk: &disk, dir: &dir, naming, home: None };
+        let room = Room { disk, dir: Arc::new(dir), naming, home: None };
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         runtime.expect("a runtime can be built").block_on(async {
             let mut by = Account::new(Class::Hit, Source::NONE);
             let mut spool = Spool::default();
             for (at, piece) in pieces.iter().enumerate() {
-                spool.push(piece.as_bytes());
+                spool.push(Bytes::copy_from_slice(piece.as_bytes()));
                 if spills(at) {
                     spool.spill(&mut by, &room).await.expect("the disk is well");
                 }
@@ -281,6 +391,75 @@ mod tests {
         assert_eq!(through(&[], |_| false, Naming::Nameless, 10), "");
     }
 
+    /// A simulated disk, and room on it.
+    fn room() -> (Arc<Sim>, Room) {
+        let sim = Sim::new(1);
+        sim.put(c"/tmp/keep", b"").expect("the simulated disk is empty");
+        let pool = Pool::new("spool", 1, 10).expect("a thread can be started");
+        let disk = Disk::simulated(pool, Aio::Threads, Arc::clone(&sim));
+        let dir = Arc::new(TempPath { path: c"/tmp".into(), levels: [0; 3] });
+        (sim, Room { disk, dir, naming: Naming::Nameless, home: None })
+    }
+
+    #[test]
+    fn what_comes_while_something_is_written_waits_behind_it() {
+        let (sim, room) = room();
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        runtime.expect("a runtime can be built").block_on(async {
+            let mut by = Account::new(Class::Hit, Source::NONE);
+            let mut cx = Context::from_waker(Waker::noop());
+            let mut spool = Spool::default();
+            spool.push(Bytes::from_static(b"few"));
+            assert!(spool.poll_write(3, &mut by, &room, &mut cx).is_ready() && !spool.is_spilt());
+            let stall = sim.stall(Op::Write);
+            spool.push(Bytes::from_static(b" more"));
+            assert!(spool.poll_write(3, &mut by, &room, &mut cx).is_pending());
+            assert_eq!((spool.in_memory(), spool.len(), spool.memory()), (0, 8, None));
+            for piece in [" and", " more", " of it"] {
+                spool.push(Bytes::copy_from_slice(piece.as_bytes()));
+                assert!(spool.poll_write(3, &mut by, &room, &mut cx).is_pending());
+            }
+            assert_eq!((spool.in_memory(), spool.len(), spool.has_file()), (15, 23, false));
+            drop(stall);
+            poll_fn(|cx| spool.poll_write(3, &mut by, &room, cx)).await.expect("the disk is well");
+            assert_eq!((spool.in_memory(), spool.len()), (0, 23));
+            // What came meanwhile was one write, and the first one made the file.
+            assert_eq!(by.jobs(), 2);
+            spool.push(Bytes::from_static(b"!"));
+            let mut reader = spool.reader();
+            let mut all = Vec::new();
+            while let Some(piece) = reader.next(7, &mut by).await.expect("the disk is well") {
+                all.extend_from_slice(&piece);
+            }
+            assert_eq!(all, b"few more and more of it!");
+        });
+    }
+
+    #[test]
+    fn what_is_not_in_memory_is_not_at_hand() {
+        let (sim, room) = room();
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        runtime.expect("a runtime can be built").block_on(async {
+            let mut by = Account::new(Class::Hit, Source::NONE);
+            let mut spool = Spool::default();
+            spool.push(Bytes::from_static(b"written"));
+            spool.spill(&mut by, &room).await.expect("the disk is well");
+            spool.push(Bytes::from_static(b"kept"));
+            let mut reader = spool.reader();
+            let at_hand = |reader: &mut Reader| {
+                reader.at_hand(5).map(|piece| piece.expect("the disk is well").map(|piece| piece.to_vec()))
+            };
+            assert_eq!(at_hand(&mut reader), Some(Some(b"writt".to_vec())));
+            sim.evict();
+            assert_eq!(at_hand(&mut reader), None);
+            let before = by.jobs();
+            let piece = reader.next(5, &mut by).await.expect("the disk is well");
+            assert_eq!((piece.as_deref(), by.jobs()), (Some(&b"en"[..]), before + 1));
+            assert_eq!(at_hand(&mut reader), Some(Some(b"kept".to_vec())));
+            assert_eq!(at_hand(&mut reader), Some(None));
+        });
+    }
+
     #[test]
     fn a_copy_has_the_same_bytes_and_a_named_file_of_its_own() {
         let sim = Sim::new(1);
@@ -288,14 +467,14 @@ mod tests {
         let pool = Pool::new("spool", 1, 10).expect("a thread can be started");
         let disk = Disk::simulated(pool, Aio::Off, Arc::clone(&sim));
         let dir = TempPath { path: c"/tmp".into(), levels: [0; 3] };
-        let room = Room { disk: &disk, dir: &dir, naming: Naming::Named, home: None };
+        let room = Room { disk, dir: Arc::new(dir), naming: Naming::Named, home: None };
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         runtime.expect("a runtime can be built").block_on(async {
             let mut by = Account::new(Class::Hit, Source::NONE);
             let mut spool = Spool::default();
-            spool.push(b"one");
+            spool.push(Bytes::from_static(b"one"));
             spool.spill(&mut by, &room).await.expect("the disk is well");
-            spool.push(b"two");
+            spool.push(Bytes::from_static(b"two"));
             let mut copy = spool.copy();
             copy.spill_named(&mut by, &room).await.expect("the disk is well");
             spool.spill_named(&mut by, &room).await.expect("the disk is well");
@@ -316,12 +495,12 @@ mod tests {
         let pool = Pool::new("spool", 1, 10).expect("a thread can be started");
         let disk = Disk::simulated(pool.clone(), Aio::Threads, sim);
         let dir = TempPath { path: c"/tmp".into(), levels: [0; 3] };
-        let room = Room { disk: &disk, dir: &dir, naming: Naming::Nameless, home: None };
+        let room = Room { disk, dir: Arc::new(dir), naming: Naming::Nameless, home: None };
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         runtime.expect("a runtime can be built").block_on(async {
             let mut by = Account::new(Class::Hit, Source::new(1));
             let mut spool = Spool::default();
-            spool.push(b"first");
+            spool.push(Bytes::from_static(b"first"));
             spool.spill(&mut by, &room).await.expect("the disk is well");
             // The one thread is held until a write and a read wait, the write first.
             let (release, held) = std::sync::mpsc::channel::<()>();
@@ -331,7 +510,7 @@ mod tests {
             let mut holding = pin!(pool.run(&mut by_hold, hold));
             let mut cx = Context::from_waker(Waker::noop());
             assert!(holding.as_mut().poll(&mut cx).is_pending());
-            spool.push(b"second");
+            spool.push(Bytes::from_static(b"second"));
             let mut writing = pin!(spool.spill(&mut by, &room));
             let (begin, begun) = std::sync::mpsc::channel();
             let (end, ended) = std::sync::mpsc::channel::<()>();

@@ -105,7 +105,10 @@ pub(super) const DIRECTIVES: &[Directive<super::Raw>] = &[
         .set(|raw, node, _| raw.files.aio_write.set_flag(node)),
     record::flag("sendfile", ALL_IF)
         .default("off")
-        .doc("Lets pool threads send large pieces that are not in memory with sendfile().")
+        .doc(
+            "Has the kernel send files without copying them: event loops those that are locked in memory (hot_lock_size), pool \
+             threads large pieces that are not in memory. What is in memory and not locked is copied.",
+        )
         .set(|raw, node, _| raw.files.sendfile.set_flag(node)),
     record::size("sendfile_max_chunk", ALL)
         .default("2m")
@@ -252,6 +255,18 @@ fn read_symlinks(node: &Node) -> Result<RawSymlinks, ConfError> {
 #[cfg(test)]
 mod tests {
     use crate::testing::generation;
+
+    #[test]
+    fn files_are_locked_where_some_location_sends_them() {
+        for (conf, expected) in [
+            ("server { location / { sendfile off; } }", 0),
+            ("server { location / { location /a { sendfile on; } } }", 64 << 20),
+        ] {
+            let generation = generation(conf);
+            assert_eq!(generation.memory.hot_lock_size, 64 << 20);
+            assert_eq!((generation.lock_max, generation.locks.max()), (expected, 0), "{conf}");
+        }
+    }
 
     #[test]
     fn companions_of_open_file_cache_are_inherited_without_it() {

@@ -77,12 +77,32 @@ pub enum Copied {
     Nothing,
 }
 
+/// Which location answers a request that runs beside another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    /// The one of its URI.
+    Uri,
+    /// The parent's, at once: its phases have run.
+    Parent,
+}
+
 // DIFF(nginx): a request that runs beside another holds neither that nor its connection.
 /// Asks for `uri` beside `parent`, with its method. Its response is for nobody. Never waits.
 ///
 /// # Errors
 /// Why there is no such request; that the loop has too many of them was logged.
 pub fn run(parent: &mut Request, uri: Uri, copied: Copied) -> Result<(), Refused> {
+    run_by(parent, uri, copied, By::Uri, |_| ())
+}
+
+/// The same, with what answers it; `prepare` changes the request before it runs.
+pub(crate) fn run_by(
+    parent: &mut Request,
+    uri: Uri,
+    copied: Copied,
+    by: By,
+    prepare: impl FnOnce(&mut Request),
+) -> Result<(), Refused> {
     let part_of = PartOf::of(parent)?;
     let home = parent.client().home.clone();
     let Some(running) = Running::begin(&home) else {
@@ -98,14 +118,21 @@ pub fn run(parent: &mut Request, uri: Uri, copied: Copied) -> Result<(), Refused
     let mut r = home.app.take_request();
     r.bind_to(parent, uri, part_of);
     r.part_from(parent);
+    if by == By::Parent {
+        r.stay_where(parent);
+    }
     if copied == Copied::Body {
         r.body = parent.body.copy();
     }
+    prepare(&mut r);
     let subject = Subject { kind: "background request", id: parent.client().id };
     home.connections.run_beside(subject, async move {
         // The response of the parent comes first, and copies come in the order they were asked for.
         tw_rt::requeue().await;
-        let body = phases::run_part(&mut r).await;
+        let body = match by {
+            By::Uri => phases::run_part(&mut r).await,
+            By::Parent => phases::run_content(&mut r).await,
+        };
         let body = if r.course.after == After::Abort { Body::Empty } else { respond::filter(&mut r, body) };
         discard(body, &mut r).await;
         subrequest::log(&mut r);

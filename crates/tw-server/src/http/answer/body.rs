@@ -125,6 +125,15 @@ impl Body {
         }
     }
 
+    /// All of it, if it is in memory as it is; copies nothing.
+    pub fn in_memory(&self) -> Option<Bytes> {
+        match self {
+            Self::Bytes(bytes) => Some(bytes.clone()),
+            Self::File(span) => span.content(),
+            Self::Empty | Self::Parts(_) | Self::Pull(_) | Self::Upgraded(_) => None,
+        }
+    }
+
     /// A second body, of the `len` bytes that follow the first `start`; what is not there is not in it. `None` if what is in
     /// front of them would have to be made, see [`Pull::part`].
     pub fn part(&self, start: u64, len: u64) -> Option<Self> {
@@ -221,6 +230,14 @@ impl Body {
 }
 
 impl FileSpan {
+    /// All of it, if the contents of the file are kept in memory.
+    pub(crate) fn content(&self) -> Option<Bytes> {
+        let content = self.file.content()?;
+        let start = usize::try_from(self.offset).ok()?;
+        let end = start.checked_add(usize::try_from(self.len).ok()?)?;
+        (end <= content.len()).then(|| content.slice(start..end))
+    }
+
     async fn next(&mut self, want: usize, r: &mut Request) -> io::Result<Option<Bytes>> {
         if self.len == 0 {
             return Ok(None);

@@ -16,10 +16,17 @@ use crate::core::location::IfModifiedSince;
 use crate::http::phases;
 use crate::http::request::{self, After, Ranges, Request};
 
-/// Answers the conditions of the request. The error is the status to answer with instead.
-pub(crate) fn check(r: &mut Request, body: Body) -> Result<Body, u16> {
+/// Lets the first filters see the response, and answers the conditions of the request. The error is the status to answer with
+/// instead.
+pub(crate) fn check(r: &mut Request, mut body: Body) -> Result<Body, u16> {
     if let Some(status) = r.course.error_status {
         r.out.status = status;
+    }
+    if !r.plan().first_filters().is_empty() {
+        let generation = r.generation().clone();
+        for filter in generation.plan(r.route.plan).first_filters() {
+            body = filter.filter(r, body);
+        }
     }
     if r.out.status != 200 || r.is_subrequest() || r.course.conditions == request::Conditions::Answered {
         return Ok(body);
@@ -33,6 +40,7 @@ pub(crate) fn check(r: &mut Request, body: Body) -> Result<Body, u16> {
             ConditionOutcome::Proceed => {}
             ConditionOutcome::NotModified => {
                 r.out.status = 304;
+                r.out.status_line = Bytes::new();
                 r.out.content_type = Bytes::new();
                 r.out.charset = Bytes::new();
                 return Ok(Body::Empty);
@@ -68,13 +76,16 @@ fn part(r: &mut Request, body: Body) -> Result<Body, NotSatisfiable> {
     let (range, if_range) = (r.head.field_known(Known::Range), r.head.field_known(Known::IfRange));
     let is_valid = if_range.is_none_or(|validator| if_range_holds(validator, &validators(r)));
     let Some(value) = range.filter(|_| is_valid) else { return Ok(whole(r, body)) };
+    let value = value.to_vec();
+    // What an upstream server says of a range is of another one.
+    r.out.fields.remove_known(Known::ContentRange);
     let max = match r.plan().core.max_ranges {
         _ if r.course.ranges == Ranges::One => MaxRanges::At(1),
         u64::MAX => MaxRanges::Unlimited,
         n => MaxRanges::At(u32::try_from(n).unwrap_or(u32::MAX)),
     };
     let mut wanted = Vec::new();
-    match range::parse(value, length, max, &mut wanted) {
+    match range::parse(&value, length, max, &mut wanted) {
         RangeOutcome::Whole => Ok(whole(r, body)),
         RangeOutcome::NotSatisfiable => Err(NotSatisfiable(length)),
         RangeOutcome::Single(only) => {
@@ -83,6 +94,7 @@ fn part(r: &mut Request, body: Body) -> Result<Body, NotSatisfiable> {
             range::push_content_range(only, length, &mut field);
             r.out.fields.append(Known::ContentRange, Bytes::from(field));
             r.out.status = 206;
+            r.out.status_line = Bytes::new();
             Ok(part)
         }
         RangeOutcome::Multiple => {
@@ -110,6 +122,7 @@ fn part(r: &mut Request, body: Body) -> Result<Body, NotSatisfiable> {
             r.out.content_type = media_type.into();
             r.out.charset = Bytes::new();
             r.out.status = 206;
+            r.out.status_line = Bytes::new();
             Ok(Body::Parts(list))
         }
     }

@@ -60,17 +60,20 @@ pub(crate) struct PartOf {
 impl PartOf {
     /// The place of one more part of `parent`, and of the client's request.
     pub(super) fn of(parent: &mut Request) -> Result<Self, Refused> {
-        let depth = parent.facts.part_of.as_ref().map_or(0, |part| part.depth) + 1;
-        if depth > SUBREQUEST_DEPTH_MAX {
-            return Err(Refused::Cycle);
-        }
+        let place = Self::deeper(parent)?;
         let left = parent.facts.states.get::<Left>().unwrap_or_else(|| {
             let left = Rc::new(Left(Cell::new(SUBREQUESTS_MAX)));
             parent.facts.states.put(left.clone());
             left
         });
         left.0.set(left.0.get().checked_sub(1).ok_or(Refused::TooMany)?);
-        Ok(Self { depth })
+        Ok(place)
+    }
+
+    /// The place of a part of `parent`, which does not count for how many there are.
+    fn deeper(parent: &Request) -> Result<Self, Refused> {
+        let depth = parent.facts.part_of.as_ref().map_or(0, |part| part.depth) + 1;
+        if depth > SUBREQUEST_DEPTH_MAX { Err(Refused::Cycle) } else { Ok(Self { depth }) }
     }
 }
 
@@ -130,15 +133,7 @@ impl Subrequest {
     /// Asks for `uri` as a part of `parent`: waits for whatever its handlers wait for. A response that could not be made is
     /// one with an error's status and page. Dropping the future drops the subrequest.
     pub async fn run(parent: &mut Request, uri: Uri) -> Result<Self, Refused> {
-        let part_of = PartOf::of(parent)?;
-        while !parent.client().home.budget.may_copy(COST) {
-            tw_rt::yield_now().await;
-        }
-        let (path, args) = (tw_log::Text(&uri.path), tw_log::Text(&uri.args));
-        parent.debug(format_args!("http subrequest \"{path}?{args}\""));
-        let mut r = parent.client().home.app.take_request();
-        r.bind_to(parent, uri, part_of);
-        let mut part = Self { r: Some(r), body: Body::Empty };
+        let mut part = Self::begin(parent, uri, PartOf::of).await?;
         if let Some(r) = &mut part.r {
             let lent = Lent::new(r, parent);
             let r = &mut *lent.part;
@@ -146,6 +141,40 @@ impl Subrequest {
             part.body = if r.course.after == After::Abort { Body::Empty } else { respond::filter(r, body) };
         }
         Ok(part)
+    }
+
+    /// Asks `parent`'s own location once more, with its method and body, for a part of the response that it gives already: its
+    /// phases have run, and its filters see the body it pulls, so none sees this one. Bodies made of such parts say themselves
+    /// how many there are.
+    pub async fn again(parent: &mut Request) -> Result<Self, Refused> {
+        let uri = Uri { path: parent.uri.path.clone(), args: parent.uri.args.clone() };
+        let mut part = Self::begin(parent, uri, |parent| PartOf::deeper(parent)).await?;
+        if let Some(r) = &mut part.r {
+            r.stay_where(parent);
+            r.body = parent.body.copy();
+            let lent = Lent::new(r, parent);
+            let r = &mut *lent.part;
+            let body = phases::run_content(r).await;
+            part.body = if r.course.after == After::Abort { Body::Empty } else { body };
+        }
+        Ok(part)
+    }
+
+    /// A subrequest that has not run.
+    async fn begin(
+        parent: &mut Request,
+        uri: Uri,
+        place: impl FnOnce(&mut Request) -> Result<PartOf, Refused>,
+    ) -> Result<Self, Refused> {
+        let part_of = place(parent)?;
+        while !parent.client().home.budget.may_copy(COST) {
+            tw_rt::yield_now().await;
+        }
+        let (path, args) = (tw_log::Text(&uri.path), tw_log::Text(&uri.args));
+        parent.debug(format_args!("http subrequest \"{path}?{args}\""));
+        let mut r = parent.client().home.app.take_request();
+        r.bind_to(parent, uri, part_of);
+        Ok(Self { r: Some(r), body: Body::Empty })
     }
 
     /// The status of the response; 0 once it is over.

@@ -45,6 +45,16 @@ pub(crate) async fn run_part(r: &mut Request) -> Body {
     run_from(r, Next::Locate, AGAIN).await
 }
 
+/// The same for one whose location is known, and has nothing to do but to answer.
+pub(crate) async fn run_content(r: &mut Request) -> Body {
+    let generation = r.generation().clone();
+    let next = match phases(r, &generation, &[Phase::Content]).await {
+        Outcome::Pass | Outcome::PhaseDone | Outcome::Rewritten => no_content(r, &generation),
+        other => decide(r, &generation, other),
+    };
+    run_from(r, next, AGAIN).await
+}
+
 /// Goes on with `next`. `first` is what runs before the first location is chosen; what sees a request once is not in it
 /// for a request that has been answered already.
 async fn run_from(r: &mut Request, mut next: Next, mut first: &[Phase]) -> Body {

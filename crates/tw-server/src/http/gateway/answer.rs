@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use tw_http::fields::{Name, Value};
+use tw_http::response::Omitted;
 use tw_http::target::{self, LeadsUp};
 use tw_http::{Known, Method, date, hop};
 use tw_log::{Level, Text};
@@ -17,6 +18,7 @@ use super::store::Storing;
 use super::tunnel;
 use super::words::Ignored;
 use crate::http::body::Body;
+use crate::http::cache::{self, Keeping, Ready, Visit};
 use crate::http::plan::Outcome;
 use crate::http::request::{Conditions, Ranges, Request};
 
@@ -26,6 +28,7 @@ pub(super) fn respond<C: Codec>(
     gateway: &Gateway,
     rewrite: &dyn Rewrite,
     mut exchange: Exchange<C>,
+    visit: Option<Box<Visit>>,
 ) -> Outcome {
     let status = r.facts.upstream.answer.status;
     if let Some(body) = exchange.sending.returned() {
@@ -35,12 +38,25 @@ pub(super) fn respond<C: Codec>(
         attempt.status = status;
         (attempt.sent, attempt.received) = (exchange.link.sent.get(), exchange.link.received.get());
     }
+    cache::invalidate(r, gateway, rewrite);
+    let visit = match visit {
+        None => None,
+        Some(visit) => match visit.instead_of(r, gateway, status) {
+            Err(visit) => Some(visit),
+            Ok(stored) => {
+                body::abandon(exchange, r);
+                return ready(r, gateway, rewrite, stored);
+            }
+        },
+    };
     if status >= 300 && is_intercepted(r, gateway, status) {
-        if status == 401 {
-            copy_all(r, Known::WwwAuthenticate);
+        if let Some(keeping) = visit.and_then(|visit| visit.keep(r, gateway)) {
+            // The client does not get it; who asks next is not told anything else either.
+            drop(kept(r, gateway, exchange, keeping));
+        } else {
+            body::abandon(exchange, r);
         }
-        body::abandon(exchange, r);
-        return Outcome::Status(status);
+        return intercepted(r, status);
     }
     if !gateway.ignored.has(Ignored::REDIRECT)
         && let Some(to) = r.facts.upstream.answer.fields.share(b"X-Accel-Redirect")
@@ -49,22 +65,33 @@ pub(super) fn respond<C: Codec>(
         return redirect(r, gateway, &to);
     }
     if exchange.codec.is_tunnel()
-        && let Err(why) = may_switch(r, exchange.sending.is_done())
+        && let Err(why) = may_switch(r, exchange.sending.is_sent())
     {
         r.log(Level::Error, format_args!("upstream switched protocols {why}"));
         body::abandon(exchange, r);
         return Outcome::Status(502);
     }
+    let keeping = visit.and_then(|visit| visit.keep(r, gateway));
     let buffering = head(r, gateway, rewrite);
+    cache::tell(r, gateway);
     if exchange.codec.is_tunnel() {
         return tunnel::open(r, exchange, gateway.read_timeout);
     }
+    if let Some(keeping) = keeping {
+        return kept(r, gateway, exchange, keeping);
+    }
     let announced = r.facts.upstream.answer.content_length;
     if r.method() == Method::Head || matches!(status, 204 | 304) {
-        body::finish(exchange, r);
+        if exchange.codec.remaining() != Some(0) {
+            // The body of a response to GET, which was asked for in the place of HEAD.
+            body::abandon(exchange, r);
+        } else {
+            body::finish(exchange, r);
+        }
         return Outcome::Respond(match announced {
-            Some(len) => Body::Pull(Box::new(Announced(len))),
-            None => Body::Empty,
+            // These have no length to be told of.
+            None if r.method() != Method::Head => Body::Empty,
+            announced => Body::Pull(Box::new(Announced(announced))),
         });
     }
     match body::at_once(&mut exchange, r) {
@@ -82,6 +109,7 @@ pub(super) fn respond<C: Codec>(
             exchange.lease.status(status);
             let pace = limit_rate(r, gateway).map(|rate| Pace::new(rate, exchange.input.len()));
             let coming = Coming::new(home, exchange, gateway.read_timeout, pace, buffers);
+            let coming = if gateway.ignore_client_abort { coming } else { coming.for_client() };
             Outcome::Respond(stored(r, gateway, Body::Pull(Box::new(coming))))
         }
         Err(fault) => {
@@ -90,6 +118,80 @@ pub(super) fn respond<C: Codec>(
             Outcome::Status(502)
         }
     }
+}
+
+/// The response, which goes into a cache while the client gets it.
+fn kept<C: Codec>(
+    r: &mut Request,
+    gateway: &Gateway,
+    mut exchange: Exchange<C>,
+    keeping: Keeping,
+) -> Outcome {
+    cacheable(r, Ranges::One);
+    if r.method() == Method::Head && exchange.codec.remaining() == Some(0) {
+        let body = announced(r);
+        body::finish(exchange, r);
+        keeping.whole(r, Bytes::new());
+        return Outcome::Respond(body);
+    }
+    match body::at_once(&mut exchange, r) {
+        Ok(Some(bytes)) => {
+            if let Some(attempt) = r.facts.upstream.current() {
+                attempt.length = bytes.len() as u64;
+            }
+            body::finish(exchange, r);
+            keeping.whole(r, bytes.clone());
+            Outcome::Respond(if bytes.is_empty() { Body::Empty } else { Body::Bytes(bytes) })
+        }
+        Ok(None) => {
+            let home = r.client().home.clone();
+            exchange.lease.status(r.facts.upstream.answer.status);
+            let pace = limit_rate(r, gateway).map(|rate| Pace::new(rate, exchange.input.len()));
+            let coming = Coming::new(home, exchange, gateway.read_timeout, pace, None);
+            Outcome::Respond(keeping.while_it_comes(r, Box::new(coming)))
+        }
+        Err(fault) => {
+            r.log(Level::Error, format_args!("{}", fault.line(Stage::ReadingBody)));
+            r.facts.upstream.note(&fault);
+            Outcome::Status(502)
+        }
+    }
+}
+
+/// Answers the client with what a cache has.
+pub(super) fn ready(r: &mut Request, gateway: &Gateway, rewrite: &dyn Rewrite, ready: Ready) -> Outcome {
+    ready.head.tell(&mut r.facts.upstream.answer);
+    if !gateway.ignored.has(Ignored::REDIRECT)
+        && r.facts.upstream.answer.fields.has(Known::XAccelRedirect)
+        && let Some(to) = r.facts.upstream.answer.fields.share(b"X-Accel-Redirect")
+    {
+        return redirect(r, gateway, &to);
+    }
+    let status = r.facts.upstream.answer.status;
+    if status >= 300 && is_intercepted(r, gateway, status) {
+        return intercepted(r, status);
+    }
+    head(r, gateway, rewrite);
+    cache::tell(r, gateway);
+    cacheable(r, Ranges::Allowed);
+    Outcome::Respond(match ready.body {
+        // Of a response to HEAD there is nothing but the head.
+        Body::Empty if r.method() == Method::Head => announced(r),
+        body => body,
+    })
+}
+
+/// The body of a response to HEAD: nothing, of the length that the upstream server has told.
+fn announced(r: &Request) -> Body {
+    let told = r.facts.upstream.answer.fields.get_known(Known::ContentLength).and_then(tw_http::num::parse);
+    Body::Pull(Box::new(Announced(r.facts.upstream.answer.content_length.max(told))))
+}
+
+/// What is kept is as good as a file: conditions and ranges are answered here.
+fn cacheable(r: &mut Request, ranges: Ranges) {
+    r.course.conditions = Conditions::Open;
+    r.course.ranges = ranges;
+    r.out.fields.remove_known(Known::AcceptRanges);
 }
 
 /// `body`, of which a copy is made where the configuration wants that and the response is one to be kept.
@@ -124,6 +226,14 @@ fn may_switch(r: &Request, is_sent: bool) -> Result<(), &'static str> {
     }
 }
 
+/// `error_page` answers instead.
+fn intercepted(r: &mut Request, status: u16) -> Outcome {
+    if status == 401 {
+        copy_all(r, Known::WwwAuthenticate);
+    }
+    Outcome::Status(status)
+}
+
 /// Whether `error_page` answers instead.
 fn is_intercepted(r: &Request, gateway: &Gateway, status: u16) -> bool {
     gateway.intercept_errors && r.plan().core.error_pages.iter().any(|page| page.codes.contains(&status))
@@ -132,7 +242,8 @@ fn is_intercepted(r: &Request, gateway: &Gateway, status: u16) -> bool {
 /// Where a body may go that does not fit into memory.
 fn room(r: &Request, gateway: &Gateway) -> Option<Room> {
     let disk = r.disk()?.clone();
-    Some(Room { disk, dir: gateway.temp_path.clone(), size_max: gateway.max_temp_file_size })
+    let (dir, home) = (gateway.temp_path.clone(), r.client().home.clone());
+    Some(Room { disk, dir, size_max: gateway.max_temp_file_size, home })
 }
 
 /// `X-Accel-Redirect`: something here answers instead, with some of the fields.
@@ -219,18 +330,7 @@ fn head(r: &mut Request, gateway: &Gateway, rewrite: &dyn Rewrite) -> bool {
             }
             _ => {}
         }
-        // These belong to the connection, or have a place of their own.
-        if matches!(
-            known,
-            Some(
-                Known::Connection
-                    | Known::KeepAlive
-                    | Known::TransferEncoding
-                    | Known::ContentLength
-                    | Known::Trailer
-            )
-        ) || gateway.hidden.has(name, known)
-        {
+        if ends_here(gateway, name, known) {
             continue;
         }
         match known {
@@ -250,8 +350,31 @@ fn head(r: &mut Request, gateway: &Gateway, rewrite: &dyn Rewrite) -> bool {
             _ => append(r, name, value, None),
         }
     }
+    if let Some(charset) = &r.facts.upstream.charset
+        && r.out.charset.is_empty()
+        && !r.out.content_type.is_empty()
+    {
+        // One that is there may be changed to it by the module for that.
+        r.out.charset = charset.clone();
+    }
+    let passes = |known: Known| !gateway.hidden.has(known.as_str().as_bytes(), Some(known));
+    r.out.omitted = Omitted { server: passes(Known::Server), date: passes(Known::Date) };
     r.facts.upstream.answer = answer;
     buffering
+}
+
+/// Whether a field belongs to the connection it came on, has a place of its own, or is hidden.
+fn ends_here(gateway: &Gateway, name: &[u8], known: Option<Known>) -> bool {
+    matches!(
+        known,
+        Some(
+            Known::Connection
+                | Known::KeepAlive
+                | Known::TransferEncoding
+                | Known::ContentLength
+                | Known::Trailer
+        )
+    ) || gateway.hidden.has(name, known)
 }
 
 /// `X-Accel-Limit-Rate`: how fast the client gets the response, whoever makes it in the end.
@@ -270,8 +393,9 @@ fn append(r: &mut Request, name: &[u8], value: &[u8], instead: Option<Vec<u8>>) 
     }
 }
 
-/// A head in front of the one that counts: early hints go on to the client where the configuration wants that.
-pub(super) fn interim(r: &mut Request) {
+/// A head in front of the one that counts: early hints go on to the client where the configuration wants that. `hinted` is how
+/// many bytes of them came with this response; those beyond the size of a head stay here (nginx: the same).
+pub(super) fn interim(r: &mut Request, gateway: &Gateway, hinted: &mut usize) {
     if r.facts.upstream.answer.status != 103 || r.is_subrequest() {
         return;
     }
@@ -279,7 +403,19 @@ pub(super) fn interim(r: &mut Request) {
         let hints = &r.plan().core.early_hints;
         !hints.is_empty() && hints.iter().all(|hint| !matches!(&*hint.value(r), b"" | b"0"))
     };
-    if wanted {
+    if !wanted {
+        return;
+    }
+    let fields = &mut r.facts.upstream.answer.fields;
+    *hinted += fields.iter().map(|(name, value)| name.len() + b": \r\n".len() + value.len()).sum::<usize>();
+    if *hinted > gateway.buffer_size {
+        return r.log(Level::Info, format_args!("upstream sent too big early hints"));
+    }
+    fields.retain(|name, _| {
+        let known = Known::find(name);
+        !ends_here(gateway, name, known) && !known.is_some_and(hop::is_hop_by_hop)
+    });
+    if !r.facts.upstream.answer.fields.is_empty() {
         r.wire().clone().inform(r);
     }
 }

@@ -9,6 +9,7 @@ use tw_upstream::Peer;
 
 use super::codec::Answer;
 use super::fault::Fault;
+use crate::http::cache;
 
 /// The servers that a request was sent to, in order, and the last answer.
 #[derive(Default)]
@@ -17,6 +18,8 @@ pub struct Upstream {
     pub attempts: Vec<Attempt>,
     /// What the last one has said.
     pub answer: Answer,
+    /// What its cache had.
+    pub cache: cache::Facts,
     /// `X-Accel-Charset`: what the character set of the response is, whatever the response says.
     pub charset: Option<Bytes>,
     /// What is asked for, for log lines: scheme, and path with arguments.
@@ -70,6 +73,7 @@ impl Upstream {
         self.charset = None;
         self.url = None;
         self.cookie = None;
+        self.cache.clear();
     }
 
     pub(super) fn begin(&mut self, to: To, queued: Option<Duration>) {
@@ -103,6 +107,7 @@ impl Upstream {
         if let Some(attempt) = self.attempts.last_mut() {
             attempt.end();
         }
+        self.cache.count();
     }
 
     pub(super) fn current(&mut self) -> Option<&mut Attempt> {
@@ -118,6 +123,11 @@ impl Attempt {
 
     pub(super) fn end(&mut self) {
         self.ended = Some(self.elapsed());
+    }
+
+    /// What an exchange has come to that went on without its request.
+    pub(crate) fn tell(&mut self, sent: u64, received: u64, length: u64, took: Option<Duration>) {
+        (self.sent, self.received, self.length, self.ended) = (sent, received, length, took);
     }
 }
 

@@ -2,7 +2,6 @@
 //! file. What is in the file is older than what is in memory.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -11,6 +10,9 @@ use bytes::Bytes;
 use tw_disk::{Account, Class, Disk, DiskError, Errno, Op, Source, Temp, TempFile};
 
 use crate::core::location::TempPath;
+use crate::event_loop::Loop;
+use crate::http::files::with_room;
+use crate::http::pieces::Pieces;
 use crate::http::plan::LocalFuture;
 
 /// Where a backlog goes that does not fit into memory.
@@ -20,13 +22,14 @@ pub(super) struct Room {
     pub(super) dir: Arc<TempPath>,
     /// Bytes of the file at most; 0 is no file.
     pub(super) size_max: u64,
+    /// Who can close something when there is no descriptor left for the file.
+    pub(super) home: Rc<Loop>,
 }
 
 /// Bytes that wait for the client.
 #[derive(Default)]
 pub(super) struct Backlog {
-    memory: VecDeque<Bytes>,
-    in_memory: usize,
+    memory: Pieces,
     file: Option<Rc<Stored>>,
     writing: Option<Writing>,
 }
@@ -35,7 +38,7 @@ pub(super) struct Backlog {
 struct Writing {
     future: LocalFuture<'static, Result<Rc<Stored>, DiskError>>,
     /// What it writes and the client has not taken: it need not wait for the disk, nor does it get lost with it.
-    pieces: VecDeque<Bytes>,
+    pieces: Pieces,
     /// Bytes of it that the client has taken.
     taken: u64,
 }
@@ -59,14 +62,14 @@ pub(super) enum Spilled {
 impl Backlog {
     /// Whether nothing waits.
     pub(super) fn is_empty(&self) -> bool {
-        self.in_memory == 0
+        self.memory.is_empty()
             && self.stored() == 0
             && self.writing.as_ref().is_none_or(|writing| writing.pieces.is_empty())
     }
 
     /// Bytes that wait in memory.
     pub(super) fn len(&self) -> usize {
-        self.in_memory
+        self.memory.len()
     }
 
     /// Whether some of it is, or was, in a file.
@@ -81,8 +84,7 @@ impl Backlog {
 
     /// Adds bytes, in memory.
     pub(super) fn push(&mut self, bytes: Bytes) {
-        self.in_memory += bytes.len();
-        self.memory.push_back(bytes);
+        self.memory.push(bytes);
     }
 
     /// Makes room in memory, if there are more than `memory_max` bytes, by writing them to the file. Never waits: the task is
@@ -97,7 +99,11 @@ impl Backlog {
             if let Some(writing) = &mut self.writing {
                 match writing.future.as_mut().poll(cx) {
                     Poll::Pending => {
-                        return Ok(if self.in_memory < memory_max { Spilled::Room } else { Spilled::Full });
+                        return Ok(if self.memory.len() < memory_max {
+                            Spilled::Room
+                        } else {
+                            Spilled::Full
+                        });
                     }
                     Poll::Ready(Ok(file)) => {
                         file.taken.set(file.taken.get() + writing.taken);
@@ -110,7 +116,7 @@ impl Backlog {
                     }
                 }
             }
-            if self.in_memory < memory_max {
+            if self.memory.len() < memory_max {
                 return Ok(Spilled::Room);
             }
             if let Some(file) = self.file.as_ref().filter(|file| file.written == file.taken) {
@@ -119,14 +125,11 @@ impl Backlog {
                 file.taken.set(0);
             }
             let written = self.file.as_ref().map_or(0, |file| file.written.get());
-            if room.size_max == 0 || written + self.in_memory as u64 > room.size_max {
+            if room.size_max == 0 || written + self.memory.len() as u64 > room.size_max {
                 return Ok(Spilled::Full);
             }
             let pieces = std::mem::take(&mut self.memory);
-            self.in_memory = 0;
-            let mut data = Vec::with_capacity(pieces.iter().map(Bytes::len).sum());
-            pieces.iter().for_each(|piece| data.extend_from_slice(piece));
-            let future = Box::pin(store(self.file.clone(), room.clone(), data));
+            let future = Box::pin(store(self.file.clone(), room.clone(), pieces.clone().into_parts()));
             self.writing = Some(Writing { future, pieces, taken: 0 });
         }
     }
@@ -134,8 +137,7 @@ impl Backlog {
     /// Puts what was not written back in its place.
     fn take_back(&mut self) {
         let Some(Writing { mut pieces, .. }) = self.writing.take() else { return };
-        self.in_memory += pieces.iter().map(Bytes::len).sum::<usize>();
-        pieces.append(&mut self.memory);
+        pieces.append(std::mem::take(&mut self.memory));
         self.memory = pieces;
     }
 
@@ -147,7 +149,7 @@ impl Backlog {
         if self.stored() == 0
             && let Some(writing) = &mut self.writing
         {
-            let piece = take(&mut writing.pieces, want);
+            let piece = writing.pieces.pop(want);
             writing.taken += piece.as_ref().map_or(0, |piece| piece.len() as u64);
             if writing.pieces.is_empty() {
                 // Nobody needs it any more. A job that has begun still writes to that file, so there will be another one.
@@ -168,35 +170,22 @@ impl Backlog {
             file.taken.set(file.taken.get() + data.len() as u64);
             return Ok(Some(data.into()));
         }
-        let piece = take(&mut self.memory, want);
-        self.in_memory -= piece.as_ref().map_or(0, Bytes::len);
-        Ok(piece)
+        Ok(self.memory.pop(want))
     }
 }
 
-/// Takes at most `want` bytes from the front.
-fn take(pieces: &mut VecDeque<Bytes>, want: usize) -> Option<Bytes> {
-    let mut first = pieces.pop_front()?;
-    if first.len() > want {
-        pieces.push_front(first.split_off(want));
-    }
-    Some(first)
-}
-
-/// Writes `data` to the end of the file, which is made if there is none.
-async fn store(file: Option<Rc<Stored>>, room: Room, data: Vec<u8>) -> Result<Rc<Stored>, DiskError> {
+/// Writes `parts` to the end of the file, which is made if there is none.
+async fn store(file: Option<Rc<Stored>>, room: Room, parts: Vec<Bytes>) -> Result<Rc<Stored>, DiskError> {
     let mut by = Account::new(Class::Fill, Source::NONE);
-    let file = match file {
-        Some(file) => file,
-        None => {
-            let how = Temp { levels: room.dir.levels, is_named: false, ..Temp::NAMED };
-            let temp = room.disk.create_temp(&mut by, &room.dir.path, &how).await?;
-            Rc::new(Stored { temp, disk: room.disk, written: Cell::new(0), taken: Cell::new(0) })
-        }
-    };
-    let len = data.len() as u64;
-    let at = file.written.get();
-    file.disk.write(&mut by, file.temp.file(), at, data).await?;
-    file.written.set(at + len);
-    Ok(file)
+    let len = parts.iter().map(Bytes::len).sum::<usize>() as u64;
+    if let Some(file) = file {
+        let at = file.written.get();
+        file.disk.write_parts(&mut by, file.temp.file(), at, parts).await?;
+        file.written.set(at + len);
+        return Ok(file);
+    }
+    let how = Temp { levels: room.dir.levels, is_named: false, ..Temp::NAMED };
+    let make = async || room.disk.create_temp_with(&mut by, &room.dir.path, &how, parts.clone()).await;
+    let temp = with_room(&room.home, make).await?;
+    Ok(Rc::new(Stored { temp, disk: room.disk, written: Cell::new(len), taken: Cell::new(0) }))
 }

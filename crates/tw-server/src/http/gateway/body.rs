@@ -3,6 +3,7 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -20,11 +21,16 @@ use super::pace::Pace;
 use super::sending::Returned;
 use crate::event_loop::Loop;
 use crate::http::body::{Pull, Told};
+use crate::http::cache::{Arrival, Origin};
 use crate::http::plan::LocalFuture;
 use crate::http::request::Request;
 
 /// A response that is still coming.
 pub(super) struct Coming<C: Codec> {
+    /// Whether somebody waits for the next piece, without a request at hand.
+    is_awaited: bool,
+    /// Whether it ends when the client goes away.
+    is_for_client: bool,
     home: Rc<Loop>,
     /// `None` once the server has nothing more to say.
     exchange: Option<Exchange<C>>,
@@ -58,6 +64,8 @@ struct Ahead {
     /// For the request, which is not at hand while the body is read ahead.
     warnings: Vec<String>,
     has_spilled: bool,
+    /// Nothing was read for want of room since the last read: the server is not late.
+    has_rested: bool,
 }
 
 impl<C: Codec> Coming<C> {
@@ -76,9 +84,28 @@ impl<C: Codec> Coming<C> {
             room,
             warnings: Vec::new(),
             has_spilled: false,
+            has_rested: false,
         });
         let trailers = Answer::default();
-        Self { home, exchange: Some(exchange), ended: None, remaining, read_timeout, pace, ahead, trailers }
+        Self {
+            is_awaited: false,
+            is_for_client: false,
+            home,
+            exchange: Some(exchange),
+            ended: None,
+            remaining,
+            read_timeout,
+            pace,
+            ahead,
+            trailers,
+        }
+    }
+
+    /// It ends when the client goes away.
+    #[must_use]
+    pub(super) fn for_client(mut self) -> Self {
+        self.is_for_client = true;
+        self
     }
 
     async fn piece(&mut self, want: usize, r: &mut Request) -> io::Result<Option<Bytes>> {
@@ -97,7 +124,20 @@ impl<C: Codec> Coming<C> {
                 if let Some(exchange) = &self.exchange {
                     exchange.link.begin_reading(self.read_timeout);
                 }
-                poll_fn(|cx| self.poll_next(cx)).await
+                let is_for_client = self.is_for_client;
+                let next = pin!(poll_fn(|cx| self.poll_next(cx)));
+                if !is_for_client {
+                    next.await
+                } else {
+                    match r.wire().clone().unless_gone(next).await {
+                        Ok(next) => next,
+                        Err(gone) => {
+                            let message = format_args!("{gone}, so upstream connection is closed too");
+                            r.log(Level::Info, message);
+                            return Err(io::Error::other(Told));
+                        }
+                    }
+                }
             }
             Err(error) => {
                 r.log(Level::Crit, format_args!("{error} while reading upstream"));
@@ -113,6 +153,9 @@ impl<C: Codec> Coming<C> {
             self.remaining = self.remaining.map(|left| left.saturating_sub(piece.len() as u64));
             if let Some(attempt) = r.facts.upstream.current() {
                 attempt.length += piece.len() as u64;
+                if let Some(exchange) = &self.exchange {
+                    (attempt.sent, attempt.received) = exchange.link.traffic();
+                }
             }
         }
         Ok(next)
@@ -121,8 +164,8 @@ impl<C: Codec> Coming<C> {
     /// The next piece; `None` when the server has nothing more to say, however that came.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let Some(exchange) = &mut self.exchange else { return Poll::Ready(None) };
-        let pace = self.pace.as_mut().map(|pace| (pace, self.read_timeout));
-        match ready!(poll_exchange(exchange, &self.home, &mut self.trailers, pace, cx)) {
+        let (pace, timeout) = (self.pace.as_mut(), self.read_timeout);
+        match ready!(poll_exchange(exchange, &self.home, &mut self.trailers, timeout, pace, cx)) {
             Ok(Some(piece)) => {
                 // The last piece is the end: nobody may come back to see that.
                 if exchange.codec.remaining() == Some(0) {
@@ -156,6 +199,17 @@ impl<C: Codec> Coming<C> {
     }
 }
 
+/// What was sent and received counts also if nobody wants the rest.
+impl<C: Codec> Drop for Coming<C> {
+    fn drop(&mut self) {
+        if let Some(exchange) = &self.exchange {
+            let (sent, received) = exchange.link.traffic();
+            exchange.lease.sent(sent);
+            exchange.lease.received(received);
+        }
+    }
+}
+
 impl<C: Codec> Pull for Coming<C> {
     fn next<'a>(&'a mut self, want: usize, r: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
         Box::pin(self.piece(want, r))
@@ -170,6 +224,10 @@ impl<C: Codec> Pull for Coming<C> {
     }
 
     fn run_ahead(&mut self, cx: &mut Context<'_>) {
+        if let Some(exchange) = &mut self.exchange {
+            // Whether something may be read or not, the server gets the rest of its request.
+            exchange.sending.go_on(cx);
+        }
         loop {
             let Some(ahead) = &mut self.ahead else { return };
             let has_room = match &ahead.room {
@@ -191,8 +249,13 @@ impl<C: Codec> Pull for Coming<C> {
                 ahead.has_spilled = true;
                 ahead.warnings.push("an upstream response is buffered to a temporary file".to_owned());
             }
-            if !has_room || self.exchange.is_none() {
+            let Some(exchange) = &self.exchange else { return };
+            if !has_room {
+                ahead.has_rested = true;
                 return;
+            }
+            if std::mem::take(&mut ahead.has_rested) {
+                exchange.link.begin_reading(self.read_timeout);
             }
             if !self.home.budget.may_copy(0) {
                 return cx.waker().wake_by_ref();
@@ -210,17 +273,41 @@ impl<C: Codec> Pull for Coming<C> {
     }
 }
 
-/// A body of which only the length is known: the response to `HEAD`.
-pub(super) struct Announced(pub(super) u64);
+impl<C: Codec> Origin for Coming<C> {
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if !std::mem::replace(&mut self.is_awaited, true)
+            && let Some(exchange) = &self.exchange
+        {
+            exchange.link.begin_reading(self.read_timeout);
+        }
+        let piece = ready!(self.poll_next(cx));
+        self.is_awaited = false;
+        Poll::Ready(piece)
+    }
+
+    fn end(&mut self) -> Arrival {
+        let Some(ended) = self.ended.take() else {
+            return Arrival { how: Ok(()), sent: 0, received: 0, took: None };
+        };
+        let how = match ended.how {
+            Ok(()) => Ok(()),
+            Err(fault) => Err(fault.line(Stage::ReadingBody).to_string()),
+        };
+        Arrival { how, sent: ended.sent, received: ended.received, took: ended.took }
+    }
+}
+
+/// A body of which the length is known at most: the response to `HEAD`.
+pub(super) struct Announced(pub(super) Option<u64>);
 
 impl Pull for Announced {
     fn next<'a>(&'a mut self, _: usize, _: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
-        self.0 = 0;
+        self.0 = Some(0);
         Box::pin(async { Ok(None) })
     }
 
     fn remaining(&self) -> Option<u64> {
-        Some(self.0)
+        self.0
     }
 }
 
@@ -229,12 +316,12 @@ fn poll_exchange<C: Codec>(
     exchange: &mut Exchange<C>,
     home: &Loop,
     answer: &mut Answer,
-    mut pace: Option<(&mut Pace, Duration)>,
+    timeout: Duration,
+    mut pace: Option<&mut Pace>,
     cx: &mut Context<'_>,
 ) -> Poll<Result<Option<Bytes>, Fault>> {
     let Exchange { link, codec, input, sending, .. } = exchange;
-    // Should that fail, the response tells more than the failure.
-    let _ = sending.poll(cx);
+    sending.go_on(cx);
     loop {
         match codec.read(input, answer)? {
             Event::Body(piece) => return Poll::Ready(Ok(Some(piece))),
@@ -242,20 +329,25 @@ fn poll_exchange<C: Codec>(
             Event::NeedMore | Event::Interim | Event::Head => {}
         }
         let room = match &mut pace {
-            Some((pace, timeout)) => {
+            Some(pace) => {
                 let room = ready!(pace.poll_room(cx));
                 // The server is not late while nobody reads.
-                link.begin_reading_if_late(*timeout);
+                if pace.has_paused() {
+                    link.begin_reading(timeout);
+                }
                 room
             }
             None => READ_SIZE,
         };
         let (read, came) = read_some(home, link, room)?;
-        if let Some((pace, _)) = &mut pace {
+        if let Some(pace) = &mut pace {
             pace.count(came.len());
         }
         match read {
-            Read::Some => *input = came,
+            Read::Some => {
+                *input = came;
+                link.begin_reading(timeout);
+            }
             Read::Nothing => ready!(link.poll_readable(cx))?,
             Read::Closed => return Poll::Ready(codec.closed().map(|()| None)),
         }
@@ -312,7 +404,7 @@ fn end<C: Codec>(exchange: Exchange<C>, home: &Rc<Loop>, how: Result<(), Fault>)
     lease.received(received);
     let peer = lease.peer().id();
     let _ = lease.done(if how.is_ok() { End::Success } else { End::Failed }, now_ms());
-    let (is_sent, excess) = (sending.is_done(), how.is_ok() && !input.is_empty());
+    let (is_sent, excess) = (sending.is_sent(), how.is_ok() && !input.is_empty());
     let body = sending.end();
     if how.is_err()
         && let Some(learning) = learning

@@ -64,6 +64,8 @@ pub struct Answer {
     pub fields: Fields,
     /// The fields behind the body.
     pub trailers: Fields,
+    /// What is odd about the head, for the error log at `warn`.
+    pub remarks: Vec<Box<str>>,
 }
 
 impl Answer {
@@ -74,6 +76,7 @@ impl Answer {
         self.content_length = None;
         self.fields.clear();
         self.trailers.clear();
+        self.remarks.clear();
     }
 }
 

@@ -42,6 +42,25 @@ macro_rules! gateway_limits {
                 "Servers that one request is sent to",
                 "the last one's answer",
             ),
+            tw_base::Limit::parameter(
+                concat!($prefix, "cache_path"),
+                "keys_zone=",
+                "a size that must be given",
+                "Bytes of memory for what a cache knows of its entries",
+                "those nobody has asked for longest are removed",
+            ),
+            tw_base::Limit::parameter(
+                concat!($prefix, "cache_path"),
+                "max_size=",
+                "none",
+                "Bytes of a cache on its disk",
+                "those nobody has asked for longest are removed",
+            ),
+            tw_base::Limit::directive(
+                concat!($prefix, "cache_lock_timeout"),
+                "Time for which a request waits for another one's response",
+                "it asks for itself, and its response is not kept",
+            ),
         ]
     };
 }

@@ -30,6 +30,7 @@ use super::words::Next;
 use crate::core::location::Resolving;
 use crate::core::upstream::StateFile;
 use crate::event_loop::Loop;
+use crate::http::cache::Visit;
 use crate::http::plan::Outcome;
 use crate::http::request::Request;
 use crate::http::request_body::{self, BodyError, Source};
@@ -37,8 +38,6 @@ use crate::vars::Template;
 
 /// Bytes read of a connection at once.
 pub(super) const READ_SIZE: usize = 64 << 10;
-/// Up to here bytes are copied out of the buffer they were read into, which is then used again.
-const COPY_MAX: usize = 8 << 10;
 
 /// The servers that requests may go to, and how.
 pub struct Group {
@@ -86,6 +85,8 @@ pub struct Order<'a, C> {
     pub codec: C,
     /// What becomes of fields that name the upstream server.
     pub rewrite: &'a dyn Rewrite,
+    /// What a cache has to do with it.
+    pub visit: Option<Box<Visit>>,
 }
 
 /// The body of a request to an upstream server.
@@ -98,10 +99,13 @@ pub enum Passed {
     Bytes(Bytes),
 }
 
-/// Changes fields of a response that name the upstream server.
+/// What a gateway knows of its upstream server: it changes fields of a response that name it, and tells it in keys.
 pub trait Rewrite {
     /// A `Location` or, with `is_refresh`, the URL in a `Refresh`. `None`: it stays as it is.
     fn location(&self, r: &Request, value: &[u8], is_refresh: bool) -> Option<Vec<u8>>;
+
+    /// Appends the key of the response to `r` in a cache, where none is configured.
+    fn key(&self, r: &Request, out: &mut Vec<u8>);
 
     /// A `Set-Cookie`. `None`: it stays as it is.
     fn cookie(&self, r: &Request, value: &[u8]) -> Option<Vec<u8>>;
@@ -132,9 +136,13 @@ enum Failed {
 }
 
 /// Passes `order` on: asks servers until one answers. Waits for them, and for the client's body.
-pub async fn pass<C: Codec + Clone>(r: &mut Request, order: Order<'_, C>) -> Outcome {
+pub async fn pass<C: Codec + Clone>(r: &mut Request, mut order: Order<'_, C>) -> Outcome {
     r.facts.upstream.url = Some(order.url.clone());
-    let sought = if order.gateway.ignore_client_abort {
+    let visit = order.visit.take();
+    // A response that is kept is not only for who has asked.
+    let is_for_others = visit.as_ref().is_some_and(|visit| visit.leads());
+    // DIFF(nginx): a client that closes its side right behind a body which is not buffered is gone, too.
+    let sought = if order.gateway.ignore_client_abort || is_for_others {
         Ok(seek(r, &order).await)
     } else {
         let wire = r.wire().clone();
@@ -143,8 +151,13 @@ pub async fn pass<C: Codec + Clone>(r: &mut Request, order: Order<'_, C>) -> Out
     };
     sticky::set_cookie(r);
     match sought {
-        Ok(Ok(exchange)) => answer::respond(r, order.gateway, order.rewrite, exchange),
-        Ok(Err(status)) => Outcome::Status(status),
+        Ok(Ok(exchange)) => answer::respond(r, order.gateway, order.rewrite, exchange, visit),
+        Ok(Err(Unanswered { status, fault })) => {
+            match visit.and_then(|visit| visit.instead(r, &order.gateway.cache, fault)) {
+                Some(ready) => answer::ready(r, order.gateway, order.rewrite, ready),
+                None => Outcome::Status(status),
+            }
+        }
         Err(gone) => {
             if let Some(attempt) = r.facts.upstream.current() {
                 attempt.end();
@@ -155,11 +168,20 @@ pub async fn pass<C: Codec + Clone>(r: &mut Request, order: Order<'_, C>) -> Out
     }
 }
 
-/// Asks servers until one answers; the error is the status for the client.
-async fn seek<C: Codec + Clone>(r: &mut Request, order: &Order<'_, C>) -> Result<Exchange<C>, u16> {
+/// Nobody has answered.
+struct Unanswered {
+    /// The status for the client.
+    status: u16,
+    /// Why, as `cache_use_stale` has it.
+    fault: Next,
+}
+
+/// Asks servers until one answers.
+async fn seek<C: Codec + Clone>(r: &mut Request, order: &Order<'_, C>) -> Result<Exchange<C>, Unanswered> {
     let began = tw_rt::clock::now();
     if order.group.peers.has_names() {
-        Box::pin(name(r, order)).await?;
+        let named = Box::pin(name(r, order)).await;
+        named.map_err(|status| Unanswered { status, fault: Next::ERROR })?;
     }
     let mut looking = begin(r, order);
     let sticky = order.group.sticky.as_ref();
@@ -174,11 +196,16 @@ async fn seek<C: Codec + Clone>(r: &mut Request, order: &Order<'_, C>) -> Result
                 }
                 Some(fault) => {
                     give_back(r, exchange.sending);
+                    if let Some(attempt) = r.facts.upstream.current() {
+                        (attempt.sent, attempt.received) = exchange.link.traffic();
+                    }
                     let is_reused = exchange.link.is_reused();
                     (fault, Stage::ReadingHead, Some(exchange.lease), is_reused, true)
                 }
             },
-            Err(Failed::Client(error)) => return Err(request_body::failed(r, error)),
+            Err(Failed::Client(error)) => {
+                return Err(Unanswered { status: request_body::failed(r, error), fault: Next::NONE });
+            }
             Err(Failed::Upstream { fault, stage, lease, is_reused, was_sent }) => {
                 (fault, stage, lease, is_reused, was_sent)
             }
@@ -201,7 +228,7 @@ async fn seek<C: Codec + Clone>(r: &mut Request, order: &Order<'_, C>) -> Result
             looking.grant_try();
         }
         if !may_go_on || looking.tries_left() == 0 {
-            return Err(fault.status());
+            return Err(Unanswered { status: fault.status(), fault: fault.stale() });
         }
     }
 }
@@ -210,7 +237,8 @@ async fn seek<C: Codec + Clone>(r: &mut Request, order: &Order<'_, C>) -> Result
 async fn name<C>(r: &mut Request, order: &Order<'_, C>) -> Result<(), u16> {
     let own = order.group.resolving.as_ref();
     let resolving = own.unwrap_or(&r.plan().core.resolving).clone();
-    let Err(fault) = resolve::ready(&order.group.names, &order.group.peers, &resolving).await else {
+    let pool = r.generation().disks.default_disk().pool().clone();
+    let Err(fault) = resolve::ready(&order.group.names, &order.group.peers, &resolving, &pool).await else {
         return Ok(());
     };
     // Of a name that is no group nobody was asked: `$upstream_*` say nothing of it.
@@ -242,6 +270,10 @@ fn begin<C>(r: &Request, order: &Order<'_, C>) -> Looking {
 
 /// Ends a lease after `fault`.
 fn end(r: &Request, lease: Lease, fault: &Fault, is_stale: bool, stage: Stage) {
+    if let Some(attempt) = r.facts.upstream.attempts.last() {
+        lease.sent(attempt.sent);
+        lease.received(attempt.received);
+    }
     let end = match fault {
         _ if is_stale => return drop(lease),
         Fault::Status(403 | 404) => End::Next,
@@ -312,13 +344,18 @@ async fn ask<C: Codec + Clone>(
     };
     let begun = tw_rt::clock::now();
     r.facts.upstream.begin(To::Peer(lease.peer().clone()), queued);
+    if gateway.allow.iter().any(|condition| matches!(&*condition.value(r), b"" | b"0")) {
+        let (fault, stage) = (Fault::Denied, Stage::Connecting);
+        // That says nothing of the server.
+        return Err(Failed::Upstream { fault, stage, lease: None, is_reused: false, was_sent: false });
+    }
     if let Some(sticky) = sticky {
         sticky.chosen(r, &lease);
     }
     let keepalive = order.group.keepalive;
     let owner = Owner {
         group: order.group.peers.name().clone(),
-        location: if keepalive.is_local { Arc::as_ptr(gateway).addr() } else { 0 },
+        location: if keepalive.is_local { gateway.number } else { 0 },
     };
     let kept = home.app.idle.take(&owner, lease.peer());
     let link = match kept {
@@ -352,6 +389,7 @@ async fn ask<C: Codec + Clone>(
         Passed::Bytes(bytes) => Source::of_bytes(bytes.clone()),
     };
     let outgoing = Outgoing {
+        home: home.clone(),
         head: order.head.clone(),
         body,
         framing: order.framing,
@@ -377,7 +415,7 @@ async fn ask<C: Codec + Clone>(
             Ok(Exchange { link, lease, codec, input, sending, owner, keepalive, begun, learning: None })
         }
         Err(unsent) => {
-            let stage = if sending.is_done() { Stage::ReadingHead } else { Stage::Sending };
+            let stage = if sending.is_sent() { Stage::ReadingHead } else { Stage::Sending };
             give_back(r, sending);
             if let Some(attempt) = r.facts.upstream.current() {
                 (attempt.sent, attempt.received) = (link.sent.get(), link.received.get());
@@ -404,9 +442,10 @@ async fn read_head<C: Codec>(
     codec: &mut C,
     gateway: &Gateway,
 ) -> Result<Bytes, Unsent> {
-    // Until the request is sent, the server is not late.
+    // Until the request is sent, the server is not late; from then on it has one span for the whole head (nginx: the same).
     let mut reads = false;
     let mut unsent = None;
+    let mut hinted = 0;
     // What is read with the head is read at once: where a rate is set, that is no more than a head may have.
     let max = if gateway.limit_rate.is_some() { gateway.buffer_size } else { READ_SIZE };
     poll_fn(|cx| {
@@ -419,7 +458,7 @@ async fn read_head<C: Codec>(
                 error => return Poll::Ready(Err(error)),
             }
         }
-        if !reads && sending.is_done() {
+        if !reads && sending.is_over() {
             link.begin_reading(gateway.read_timeout);
             reads = true;
         }
@@ -444,11 +483,14 @@ async fn read_head<C: Codec>(
                     return Poll::Ready(Err(fault));
                 }
             }
-            link.begin_reading(gateway.read_timeout);
             loop {
-                match codec.read(&mut input, &mut r.facts.upstream.answer)? {
+                let event = codec.read(&mut input, &mut r.facts.upstream.answer)?;
+                for remark in std::mem::take(&mut r.facts.upstream.answer.remarks) {
+                    r.log(Level::Warn, format_args!("{remark} {}", Stage::ReadingHead));
+                }
+                match event {
                     Event::NeedMore => break,
-                    Event::Interim => answer::interim(r),
+                    Event::Interim => answer::interim(r, gateway, &mut hinted),
                     Event::Head => return Poll::Ready(Ok(input)),
                     Event::Body(_) | Event::End => {
                         debug_assert!(false, "a codec says the head first");
@@ -475,10 +517,7 @@ pub(super) fn read_bytes(home: &Loop, from: &Transport, max: usize) -> io::Resul
     buffer.clear();
     buffer.reserve(max.min(READ_SIZE));
     let read = tw_rt::watch::operation("reading from an upstream server", || from.try_read(&mut buffer));
-    let bytes = match &read {
-        Ok(1..) if buffer.len() > COPY_MAX => Bytes::from(std::mem::take(&mut buffer)),
-        Ok(_) | Err(_) => Bytes::copy_from_slice(&buffer),
-    };
+    let bytes = take_read(&mut buffer);
     if !is_limited {
         home.app.input.set(buffer);
     }
@@ -488,6 +527,15 @@ pub(super) fn read_bytes(home: &Loop, from: &Transport, max: usize) -> io::Resul
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok((Read::Nothing, bytes)),
         Err(error) => Err(error),
     }
+}
+
+/// Takes what was read: with its buffer if that is half full or more, else as a copy, because whoever kept little would keep
+/// all of the buffer.
+fn take_read(buffer: &mut Vec<u8>) -> Bytes {
+    if buffer.len() < buffer.capacity() / 2 {
+        return Bytes::copy_from_slice(buffer);
+    }
+    std::mem::take(buffer).into()
 }
 
 /// How connections are opened for `r`.
@@ -507,4 +555,19 @@ pub(super) fn connect_options(r: &Request, gateway: &Gateway) -> ConnectOptions 
 /// The clock of groups, in milliseconds.
 pub(super) fn now_ms() -> u64 {
     tw_rt::clock::millis()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn little_that_was_read_does_not_keep_its_buffer() {
+        for (len, goes) in [(0, false), (1, false), (8193, false), (READ_SIZE / 2, true), (READ_SIZE, true)] {
+            let mut buffer = vec![b'x'; len];
+            buffer.reserve_exact(READ_SIZE - len);
+            assert_eq!(take_read(&mut buffer), vec![b'x'; len], "{len}");
+            assert_eq!(buffer.capacity() == 0, goes, "{len}");
+        }
+    }
 }

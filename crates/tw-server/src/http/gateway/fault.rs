@@ -30,6 +30,8 @@ pub enum Fault {
     Invalid(Box<str>),
     /// Its status is one that `proxy_next_upstream` names.
     Status(u16),
+    /// This server may not be asked by this request (`proxy_allow_upstream`).
+    Denied,
     /// No server may be asked.
     NoPeer,
     /// No server may be asked, and nobody more may wait for one.
@@ -71,9 +73,18 @@ impl Fault {
         match self {
             Self::Connect(_) | Self::Send(_) | Self::Receive(_) | Self::Closed => Next::ERROR,
             Self::NoPeer | Self::QueueFull | Self::QueueTimeout | Self::NoName(_) => Next::NONE,
+            Self::Denied => Next::DENIED,
             Self::ConnectTimeout | Self::SendTimeout | Self::ReceiveTimeout => Next::TIMEOUT,
             Self::Invalid(_) => Next::INVALID_HEADER,
             Self::Status(status) => Next::of_status(*status),
+        }
+    }
+
+    /// The word of `cache_use_stale` that it is.
+    pub fn stale(&self) -> Next {
+        match self {
+            Self::NoPeer | Self::QueueFull | Self::QueueTimeout | Self::NoName(_) => Next::ERROR,
+            _ => self.next(),
         }
     }
 
@@ -81,6 +92,7 @@ impl Fault {
     pub fn status(&self) -> u16 {
         match self {
             Self::ConnectTimeout | Self::SendTimeout | Self::ReceiveTimeout => 504,
+            Self::Denied => 403,
             Self::Status(status) => *status,
             _ => 502,
         }
@@ -136,6 +148,7 @@ impl fmt::Display for Cause<'_> {
             Fault::Closed => f.write_str("connection closed before the answer was complete"),
             Fault::Invalid(what) => f.write_str(what),
             Fault::Status(status) => write!(f, "status {status}"),
+            Fault::Denied => f.write_str("the request may not be passed to this server"),
             Fault::NoPeer => {
                 f.write_str("no server may be asked, because all are down or have failed lately")
             }
@@ -164,6 +177,7 @@ impl fmt::Display for Line<'_> {
             Fault::Closed => f.write_str("upstream prematurely closed connection")?,
             Fault::Invalid(what) => f.write_str(what)?,
             Fault::Status(status) => write!(f, "upstream answered {status}")?,
+            Fault::Denied => f.write_str("access to upstream denied")?,
             Fault::NoPeer => f.write_str("no live upstreams")?,
             Fault::QueueFull => f.write_str("upstream queue is full")?,
             Fault::QueueTimeout => f.write_str("upstream queue timed out")?,

@@ -51,8 +51,8 @@ impl Default for KeepAlive {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Owner {
     pub(super) group: Arc<str>,
-    /// Address of the location's settings; 0 for all locations.
-    pub(super) location: usize,
+    /// Number of the location's settings; 0 for all locations.
+    pub(super) location: u64,
 }
 
 /// The connections of one loop that wait.

@@ -61,6 +61,11 @@ impl Link {
         self.requests.get() > 0
     }
 
+    /// Bytes sent and received for this request.
+    pub(super) fn traffic(&self) -> (u64, u64) {
+        (self.sent.get(), self.received.get())
+    }
+
     /// Ready when bytes may be there, or the time is over that [`begin_reading`](Self::begin_reading) gave.
     pub(super) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         match self.transport.poll_readable(cx) {
@@ -72,14 +77,6 @@ impl Link {
     /// From now on the server has `timeout` to send something.
     pub(super) fn begin_reading(&self, timeout: Duration) {
         self.read.borrow_mut().set(timeout);
-    }
-
-    /// The same if its time is over, which was not its own then.
-    pub(super) fn begin_reading_if_late(&self, timeout: Duration) {
-        let mut read = self.read.borrow_mut();
-        if read.at().is_some_and(|at| at <= tw_rt::clock::now()) {
-            read.set(timeout);
-        }
     }
 
     /// Waits until the server may take bytes, at most `timeout`.

@@ -2,6 +2,7 @@
 //! upstream servers speak.
 //!
 //! ```text
+//! recall: what a cache has
 //! Order ─► exchange: a peer of the group ─► link: idle or new ─► sending ┐   answer: the head as the client gets it
 //!            ▲                                                 codec ◄───┴─► body: pulled, or read ahead of a slow client
 //!            └──────────────── fault: the next peer ──────────────┘         tunnel: both ways, after an upgrade
@@ -22,6 +23,7 @@ pub mod idle;
 mod link;
 pub mod names;
 mod pace;
+mod recall;
 pub(crate) mod resolve;
 mod sending;
 pub mod settings;
@@ -33,4 +35,5 @@ pub mod words;
 
 pub use exchange::{Group, Order, Passed, Rewrite, pass};
 pub use fault::{Fault, Stage};
+pub use recall::{CONDITIONAL, Recalled, recall};
 pub use settings::Gateway;

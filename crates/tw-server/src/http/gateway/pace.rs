@@ -12,12 +12,15 @@ pub(super) struct Pace {
     began: Instant,
     read: u64,
     pause: Deadline,
+    /// Nothing might be read since that was last asked.
+    has_paused: bool,
 }
 
 impl Pace {
     /// `rate` bytes per second, of which `read` were read.
     pub(super) fn new(rate: u64, read: usize) -> Self {
-        Self { rate: rate.max(1), began: tw_rt::clock::now(), read: read as u64, pause: Deadline::new() }
+        let (began, pause) = (tw_rt::clock::now(), Deadline::new());
+        Self { rate: rate.max(1), began, read: read as u64, pause, has_paused: false }
     }
 
     /// Bytes that may be read now. Pending while that is nothing.
@@ -28,11 +31,17 @@ impl Pace {
             if let Some(room) = granted.checked_sub(self.read).filter(|room| *room > 0) {
                 return Poll::Ready(usize::try_from(room).unwrap_or(usize::MAX));
             }
+            self.has_paused = true;
             self.pause.set_at(self.began + Duration::from_secs(self.read / self.rate));
             if self.pause.poll_elapsed(cx).is_pending() {
                 return Poll::Pending;
             }
         }
+    }
+
+    /// Whether nothing might be read for a while since this was last asked.
+    pub(super) fn has_paused(&mut self) -> bool {
+        std::mem::take(&mut self.has_paused)
     }
 
     /// So many bytes were read.

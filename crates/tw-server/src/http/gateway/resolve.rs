@@ -1,20 +1,24 @@
 //! The addresses of servers that have names. Those of `upstream` blocks are asked for beside the start, and again when they hold
 //! no more, all others when a request needs them; requests go on with those there are meanwhile.
 
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::task::Poll;
 use std::time::Duration;
 
 use tw_base::Whole;
+use tw_disk::{Account, Class, Errno, Pool, Source};
 use tw_dns::ResolveError;
 use tw_rt::watch::Subject;
-use tw_upstream::{Address, Group, Place, ServerId};
+use tw_upstream::{Address, Group, Method, Place, ServerId};
 
 use super::exchange::now_ms;
 use super::fault::Fault;
 use crate::core::location::Resolving;
 use crate::event_loop::Loop;
+use crate::http::plan::LocalFuture;
 
 /// How often names are looked at whether to ask for them, and the soonest that one is asked for again (nginx: the same), be it
 /// that its addresses hold for no time.
@@ -85,23 +89,47 @@ impl Drop for Asking {
     }
 }
 
-/// Sees to it that servers with names have addresses, as far as names have any. Waits only while nobody in the group has one:
-/// a name server that says nothing costs those that need it.
-pub(super) async fn ready(names: &Names, group: &Arc<Group>, resolving: &Resolving) -> Result<(), Fault> {
+/// Sees to it that servers with names have addresses, as far as names have any. Waits only while nobody in the group has one,
+/// and then for the first answer: a name server that says nothing costs those that need it. What takes long to compute, `pool`
+/// does.
+pub(super) async fn ready(
+    names: &Names,
+    group: &Arc<Group>,
+    resolving: &Resolving,
+    pool: &Pool,
+) -> Result<(), Fault> {
     let has_peers = || group.list().peers().next().is_some();
-    let mut failed = None;
+    let mut asked: Vec<LocalFuture<'static, Result<(), Fault>>> = Vec::new();
     for named in names.of(group).iter() {
         let until = named.until.load(Relaxed);
         if until != 0 && !(named.follows && now_ms() >= until) {
             continue;
         }
         if until == 0 && !has_peers() {
-            if let Err(error) = named.ask(group, resolving).await {
-                failed = Some(named.fault(error));
-            }
+            let (named, group) = (named.clone(), group.clone());
+            let (resolving, pool) = (resolving.clone(), pool.clone());
+            asked.push(Box::pin(async move {
+                named.ask(&group, &resolving, &pool).await.map_err(|error| named.fault(error))
+            }));
         } else {
-            ask_beside(named, group, resolving);
+            ask_beside(named, group, resolving, pool);
         }
+    }
+    let mut failed = None;
+    poll_fn(|cx| {
+        asked.retain_mut(|asking| match asking.as_mut().poll(cx) {
+            Poll::Ready(Ok(())) => false,
+            Poll::Ready(Err(fault)) => {
+                failed.get_or_insert(fault);
+                false
+            }
+            Poll::Pending => true,
+        });
+        if asked.is_empty() || has_peers() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    for asking in asked {
+        tw_rt::spawn_local(Subject { kind: "name", id: 0 }, asking);
     }
     match failed {
         Some(fault) if !has_peers() => Err(fault),
@@ -110,14 +138,15 @@ pub(super) async fn ready(names: &Names, group: &Arc<Group>, resolving: &Resolvi
 }
 
 /// Asks for a name, unless somebody does already; nobody waits for that.
-fn ask_beside(named: &Arc<Named>, group: &Arc<Group>, resolving: &Resolving) {
+fn ask_beside(named: &Arc<Named>, group: &Arc<Group>, resolving: &Resolving, pool: &Pool) {
     if named.is_asked.swap(true, Relaxed) {
         return;
     }
-    let (asking, group, resolving) = (Asking(named.clone()), group.clone(), resolving.clone());
+    let (asking, group) = (Asking(named.clone()), group.clone());
+    let (resolving, pool) = (resolving.clone(), pool.clone());
     tw_rt::spawn_local(Subject { kind: "name", id: 0 }, async move {
         // Those there are go on being used.
-        let _ = asking.0.ask(&group, &resolving).await;
+        let _ = asking.0.ask(&group, &resolving, &pool).await;
     });
 }
 
@@ -126,6 +155,7 @@ fn ask_beside(named: &Arc<Named>, group: &Arc<Group>, resolving: &Resolving) {
 pub(crate) async fn follow(home: Rc<Loop>) {
     let generation = home.generation();
     let loops = generation.main.worker_count().max(1);
+    let pool = generation.disks.default_disk().pool();
     let own: Vec<_> = generation.upstreams.iter().skip(home.index % loops).step_by(loops).collect();
     loop {
         let now = now_ms();
@@ -134,7 +164,7 @@ pub(crate) async fn follow(home: Rc<Loop>) {
             let Some(resolving) = &group.resolving else { continue };
             for named in group.names.of(&group.peers).iter() {
                 match named.due.load(Relaxed) {
-                    due if due <= now => ask_beside(named, &group.peers, resolving),
+                    due if due <= now => ask_beside(named, &group.peers, resolving, pool),
                     due => next = next.min(due),
                 }
             }
@@ -150,12 +180,14 @@ fn not_at_once(until: u64, now: u64) -> u64 {
 
 impl Named {
     /// Asks for its addresses, and says when to ask again.
-    async fn ask(&self, group: &Group, resolving: &Resolving) -> Result<(), ResolveError> {
-        let found = self.look_up(group, resolving).await;
+    async fn ask(&self, group: &Arc<Group>, resolving: &Resolving, pool: &Pool) -> Result<(), ResolveError> {
+        let mut found = self.look_up(group, resolving, pool).await;
         if found == Err(ResolveError::NotFound) && self.follows {
             // There is no such name any more: those who had it are not asked.
-            let _ = group.resolved(self.id, &[]);
-            self.until.store(0, Relaxed);
+            match self.tell(group, Vec::new(), pool).await {
+                Ok(()) => self.until.store(0, Relaxed),
+                Err(error) => found = Err(error),
+            }
         }
         let until = match &found {
             Ok(()) if self.follows => self.until.load(Relaxed),
@@ -167,7 +199,12 @@ impl Named {
         found
     }
 
-    async fn look_up(&self, group: &Group, resolving: &Resolving) -> Result<(), ResolveError> {
+    async fn look_up(
+        &self,
+        group: &Arc<Group>,
+        resolving: &Resolving,
+        pool: &Pool,
+    ) -> Result<(), ResolveError> {
         let (resolver, timeout) = (&resolving.resolver, resolving.timeout);
         let (addresses, expires): (Vec<Address>, _) = match &self.service {
             None => {
@@ -196,11 +233,30 @@ impl Named {
                 (addresses, found.expires)
             }
         };
-        // A server that was removed meanwhile needs no addresses.
-        let _ = group.resolved(self.id, &addresses);
+        self.tell(group, addresses, pool).await?;
         let holds = expires.saturating_duration_since(tw_rt::clock::now());
         self.until.store(now_ms() + u64::try_from(holds.as_millis()).unwrap_or(u64::MAX / 2).max(1), Relaxed);
         Ok(())
+    }
+
+    /// Gives the server its addresses. `System` if the pool has no room for the work: those there are stay.
+    async fn tell(
+        &self,
+        group: &Arc<Group>,
+        addresses: Vec<Address>,
+        pool: &Pool,
+    ) -> Result<(), ResolveError> {
+        let (of_work, id) = (group.clone(), self.id);
+        // A server that was removed meanwhile needs no addresses.
+        let work = move || of_work.resolved(id, &addresses).map_or((), |_| ());
+        if group.method() != Method::HashConsistent {
+            work();
+            return Ok(());
+        }
+        // Its ring is made anew: 26 ms for a thousand peers.
+        let mut by = Account::new(Class::Hit, Source::NONE);
+        let done = pool.run(&mut by, work).await;
+        done.map_err(|error| ResolveError::System(error.errno().unwrap_or(Errno::AGAIN).into()))
     }
 
     fn fault(&self, error: ResolveError) -> Fault {

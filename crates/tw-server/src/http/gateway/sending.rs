@@ -11,9 +11,10 @@ use bytes::{Buf, Bytes};
 use super::codec::Framing;
 use super::fault::Fault;
 use super::link::Link;
+use crate::event_loop::Loop;
 use crate::http::plan::LocalFuture;
 use crate::http::request::Request;
-use crate::http::request_body::{BodyError, Source, Terms};
+use crate::http::request_body::{self, BodyError, Source, Terms};
 
 /// Bytes asked of a body at once.
 const PIECE_SIZE: usize = 64 << 10;
@@ -23,6 +24,8 @@ const SLICES: usize = 16;
 
 /// What is sent.
 pub(super) struct Outgoing {
+    /// The loop whose time it costs.
+    pub(super) home: Rc<Loop>,
     /// The head.
     pub(super) head: Bytes,
     /// The body.
@@ -62,7 +65,7 @@ struct Lent {
 impl Drop for Lent {
     fn drop(&mut self) {
         let (source, seen) = (std::mem::take(&mut self.body), std::mem::take(&mut self.seen));
-        *self.home.borrow_mut() = Some(Returned { source, seen });
+        *self.home.borrow_mut() = Some(Returned { source, seen, error: None });
     }
 }
 
@@ -71,21 +74,39 @@ pub(super) struct Returned {
     source: Source,
     /// What came from the client meanwhile, unless that was too much.
     seen: Vec<u8>,
+    /// What the client did wrong while the response came, which has not been said yet.
+    error: Option<BodyError>,
 }
 
 impl Returned {
-    /// Gives it back to its request.
+    /// Gives it back to its request, and says what was wrong with it: that decides what becomes of the client's connection.
     pub(super) fn give_back(self, r: &mut Request) {
         r.body.give_back(self.source);
         r.body.keep(&self.seen);
+        if let Some(error) = self.error {
+            // The response has begun, so that its status is not this one.
+            request_body::failed(r, error);
+        }
     }
 }
 
 /// A request that is being sent.
 pub(super) struct Sending {
-    future: Option<LocalFuture<'static, Result<(), Unsent>>>,
+    stage: Stage,
     /// Where the body comes back to, if there is one.
     body: Option<Rc<RefCell<Option<Returned>>>>,
+    /// What the client did wrong while the response came.
+    error: Option<BodyError>,
+}
+
+/// How far it is.
+enum Stage {
+    /// Something is still to be sent.
+    UnderWay(LocalFuture<'static, Result<(), Unsent>>),
+    /// Everything was.
+    Sent,
+    /// Something was not, and will not be: the server cannot know where another request would begin.
+    Broken,
 }
 
 impl Sending {
@@ -98,7 +119,7 @@ impl Sending {
             Source::None => {
                 let written = link.write_now(&outgoing.head)?;
                 if written == outgoing.head.len() {
-                    return Ok(Self { future: None, body: None });
+                    return Ok(Self { stage: Stage::Sent, body: None, error: None });
                 }
                 outgoing.head.advance(written);
                 (None, None)
@@ -108,38 +129,55 @@ impl Sending {
                 (Some(Rc::clone(&home)), Some(Lent { body, seen: Vec::new(), home }))
             }
         };
-        Ok(Self { future: Some(Box::pin(send(link.clone(), outgoing, lent))), body: home })
+        let future = Box::pin(send(link.clone(), outgoing, lent));
+        Ok(Self { stage: Stage::UnderWay(future), body: home, error: None })
     }
 
-    /// Goes on. Ready when everything was sent.
+    /// Goes on. Ready when nothing more will be sent; why something was not is said once.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Unsent>> {
-        let Some(future) = &mut self.future else { return Poll::Ready(Ok(())) };
+        let Stage::UnderWay(future) = &mut self.stage else { return Poll::Ready(Ok(())) };
         let polled = future.as_mut().poll(cx);
-        if polled.is_ready() {
-            self.future = None;
+        match &polled {
+            Poll::Ready(Ok(())) => self.stage = Stage::Sent,
+            Poll::Ready(Err(_)) => self.stage = Stage::Broken,
+            Poll::Pending => {}
         }
         polled
     }
 
+    /// Goes on while the response comes, which tells more than a failure of the server to take the request. What the client
+    /// does wrong is kept for the end.
+    pub(super) fn go_on(&mut self, cx: &mut Context<'_>) {
+        if let Poll::Ready(Err(Unsent::Client(error))) = self.poll(cx) {
+            self.error = Some(error);
+        }
+    }
+
+    /// Whether nothing more will be sent, be it that everything was or that it cannot be.
+    pub(super) fn is_over(&self) -> bool {
+        !matches!(self.stage, Stage::UnderWay(_))
+    }
+
     /// Whether everything was sent.
-    pub(super) fn is_done(&self) -> bool {
-        self.future.is_none()
+    pub(super) fn is_sent(&self) -> bool {
+        matches!(self.stage, Stage::Sent)
     }
 
     /// The body, if all of it was sent and nobody has it back yet.
     pub(super) fn returned(&mut self) -> Option<Returned> {
-        if self.is_done() { self.body.as_ref()?.take() } else { None }
+        if self.is_sent() { self.body.as_ref()?.take() } else { None }
     }
 
     /// Ends it, and gives the body back with what was not taken of it.
-    pub(super) fn end(mut self) -> Option<Returned> {
-        self.future = None;
-        self.body?.take()
+    pub(super) fn end(self) -> Option<Returned> {
+        drop(self.stage);
+        let returned = self.body?.take()?;
+        Some(Returned { error: self.error, ..returned })
     }
 }
 
 async fn send(link: Rc<Link>, outgoing: Outgoing, lent: Option<Lent>) -> Result<(), Unsent> {
-    let Outgoing { head, framing, terms, kept_max, timeout, .. } = outgoing;
+    let Outgoing { home, head, framing, terms, kept_max, timeout, .. } = outgoing;
     let Some(mut lent) = lent else {
         return Ok(write(&link, &mut [head], timeout).await?);
     };
@@ -151,7 +189,7 @@ async fn send(link: Rc<Link>, outgoing: Outgoing, lent: Option<Lent>) -> Result<
         // What is at hand leaves at once, as one chunk, and the end of the body with it.
         let (mut pieces, mut size) = (Vec::new(), 0);
         while size < PIECE_SIZE {
-            let piece = match poll_once(&mut lent.body, PIECE_SIZE - size, terms).await {
+            let piece = match lent.body.at_hand(PIECE_SIZE - size, terms) {
                 Some(piece) => piece,
                 None if size > 0 => break,
                 None => {
@@ -186,18 +224,12 @@ async fn send(link: Rc<Link>, outgoing: Outgoing, lent: Option<Lent>) -> Result<
             parts.push(framing.end());
         }
         write(&link, &mut parts, timeout).await?;
+        while !home.budget.may_copy(size) && !is_over {
+            // Where all of a body is at hand and its server is fast, others would wait for the end of it.
+            tw_rt::yield_now().await;
+        }
     }
     Ok(())
-}
-
-/// The next piece, if nobody has to be waited for.
-async fn poll_once(body: &mut Source, want: usize, terms: Terms) -> Option<Result<Option<Bytes>, BodyError>> {
-    let mut next = std::pin::pin!(body.next(want, terms));
-    std::future::poll_fn(|cx| match next.as_mut().poll(cx) {
-        Poll::Ready(piece) => Poll::Ready(Some(piece)),
-        Poll::Pending => Poll::Ready(None),
-    })
-    .await
 }
 
 /// Writes all of `parts`.

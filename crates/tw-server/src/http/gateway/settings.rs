@@ -1,6 +1,7 @@
 //! What every gateway can be told, whatever its upstream servers speak: written once, for any prefix.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tw_conf::{Buffers, ConfError, Setting, Word};
@@ -12,6 +13,7 @@ use super::names::Names;
 use super::store::{RawStore, Store};
 use super::words::{Ignored, Next};
 use crate::core::location::{Location, TempPath};
+use crate::http::cache::{self, CacheSettings};
 use crate::load::Resolve;
 use crate::vars::Template;
 
@@ -67,9 +69,16 @@ pub struct Gateway {
     pub socket: ConnectOptions,
     /// `allow_upstream`: a server is asked only if all of these are neither empty nor `0`.
     pub allow: Arc<[Template]>,
+    /// `cache` and its kin.
+    pub cache: CacheSettings,
+    /// Tells these settings from all others of the process, be they gone: connections that are kept belong to it.
+    pub(super) number: u64,
     hide: Arc<[Box<[u8]>]>,
     pass: Arc<[Box<[u8]>]>,
 }
+
+/// The next number of settings; 0 is nobody's.
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 
 /// The same as written.
 #[derive(Default)]
@@ -134,6 +143,8 @@ pub struct Raw {
     pub socket_sndbuf: Setting<usize>,
     /// `allow_upstream`
     pub allow: Setting<Vec<Word>>,
+    /// `cache` and its kin.
+    pub cache: cache::settings::Raw,
 }
 
 /// A module's settings as written, in which there are those of a gateway.
@@ -164,8 +175,7 @@ impl Gateway {
         let page = rustix::param::page_size();
         let minute = Duration::from_secs(60);
         let next = match raw.next.take() {
-            Some(bits) if bits & Next::OFF != 0 => Next::NONE,
-            Some(bits) => Next(bits),
+            Some(bits) => Next::of_bits(bits),
             None => outer.map_or(Next::ERROR.and(Next::TIMEOUT), |o| o.next),
         };
         let buffer_size = raw.buffer_size.or(outer.map(|o| o.buffer_size), page);
@@ -211,10 +221,13 @@ impl Gateway {
             Some(own) => own.into(),
             None => outer.cloned().unwrap_or_else(|| [].into()),
         };
+        let cache = CacheSettings::resolve(raw.cache, outer.map(|o| &o.cache), prefix, cx)?;
         let hide = list(raw.hide, outer.map(|o| &o.hide));
         let pass = list(raw.pass, outer.map(|o| &o.pass));
         let usual = kind.hidden.iter().map(|name| name.as_bytes());
         let usual = usual.filter(|name| !pass.iter().any(|passed| passed.eq_ignore_ascii_case(name)));
+        // With the time of this server in its place, what comes from the cache would be younger than it is.
+        let usual = usual.filter(|name| !(cache.is_rfc9111() && name.eq_ignore_ascii_case(b"Date")));
         let hidden = Arc::new(usual.chain(hide.iter().map(|name| &**name)).collect());
         let limit_rate = match raw.limit_rate.take() {
             Some(word) if &*word.bytes == b"0" => None,
@@ -268,6 +281,8 @@ impl Gateway {
                 ..ConnectOptions::default()
             },
             allow,
+            cache,
+            number: NEXT_NUMBER.fetch_add(1, Relaxed),
             hide,
             pass,
         })
@@ -288,5 +303,6 @@ impl Gateway {
         if let Some(store) = &self.store {
             store.reach(core, reach);
         }
+        self.cache.reach(reach);
     }
 }

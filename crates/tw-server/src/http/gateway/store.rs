@@ -132,7 +132,7 @@ impl Storing {
         let Some(mut copy) = self.copy.take() else { return Ok(piece) };
         // The last piece is the end: nobody may come back to see that.
         let is_last = piece.is_none() || self.body.len() == Some(0);
-        copy.spool.push(piece.as_deref().unwrap_or_default());
+        copy.spool.push(piece.clone().unwrap_or_default());
         let stored = if is_last {
             copy.end(r).await
         } else if copy.spool.in_memory() >= PIECE_SIZE {
@@ -176,7 +176,8 @@ impl Pull for Storing {
 impl Copying {
     async fn spill(&mut self, r: &mut Request) -> Result<(), DiskError> {
         let home = r.client().home.clone();
-        let room = Room { disk: &self.disk, dir: &self.dir, naming: Naming::Named, home: Some(&home) };
+        let (disk, dir) = (self.disk.clone(), self.dir.clone());
+        let room = Room { disk, dir, naming: Naming::Named, home: Some(home) };
         self.spool.spill_named(&mut r.costs.account, &room).await
     }
 

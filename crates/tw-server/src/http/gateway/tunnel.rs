@@ -1,5 +1,7 @@
 //! A tunnel: after an upgrade both sides say what they want, and it goes to the other side unchanged.
 //!
+//! It ends when the server has closed its side and the client has all of what came before, as in nginx.
+//!
 //! A tunnel on which nothing happens holds no buffer: bytes are read into one of the loop's, and what the other side does not
 //! take at once is kept until it does.
 
@@ -22,7 +24,7 @@ use super::link::{Link, Read};
 use crate::event_loop::Loop;
 use crate::http::body::{Body, Upgraded};
 use crate::http::plan::{LocalFuture, Outcome};
-use crate::http::request::Request;
+use crate::http::request::{After, Request};
 
 /// Opens a tunnel between the client and the server that has agreed to it.
 pub(super) fn open<C: Codec>(r: &mut Request, exchange: Exchange<C>, timeout: Duration) -> Outcome {
@@ -137,6 +139,7 @@ impl Upgraded for Tunnel {
                 Way { from: client, to: &link.transport, kept: early, stage: Stage::Open, passed: 0 };
             let mut down =
                 Way { from: &link.transport, to: client, kept: answer, stage: Stage::Open, passed: 0 };
+            let early_len = down.kept.len() as u64;
             deadline.borrow_mut().set(timeout);
             let ended = poll_fn(|cx| {
                 let moved = [up.advance(&home, cx), down.advance(&home, cx)];
@@ -147,7 +150,8 @@ impl Upgraded for Tunnel {
                         Err(error) => return Poll::Ready(Err(error)),
                     }
                 }
-                if up.stage == Stage::Closed && down.stage == Stage::Closed {
+                // DIFF(nginx): a client that has closed its side may still want what the server has to say.
+                if down.stage == Stage::Closed {
                     return Poll::Ready(Ok(()));
                 }
                 match deadline.borrow_mut().poll_elapsed(cx) {
@@ -156,18 +160,23 @@ impl Upgraded for Tunnel {
                 }
             })
             .await;
-            let (sent, received) = (up.passed, down.passed);
-            r.count_sent(usize::try_from(received).unwrap_or(usize::MAX));
+            r.count_sent(usize::try_from(down.passed).unwrap_or(usize::MAX));
+            // The heads, and what came right behind that of the response, were counted on the link.
+            let (sent, received) = link.traffic();
+            let (sent, received) = (sent + up.passed, received + down.passed.saturating_sub(early_len));
             if let Some(attempt) = r.facts.upstream.current() {
                 attempt.end();
-                attempt.sent += sent;
-                attempt.received += received;
-                attempt.length = received;
+                (attempt.sent, attempt.received) = (sent, received);
+                attempt.length = down.passed;
             }
             lease.sent(sent);
             lease.received(received);
             match ended {
-                Ok(()) => r.costs.sent.complete = true,
+                Ok(()) => {
+                    r.costs.sent.complete = true;
+                    // What the client still sends must not reset what it has not read yet.
+                    r.course.after = After::Close;
+                }
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                     r.log(Level::Info, format_args!("upstream timed out (110: Connection timed out) while proxying upgraded connection"));
                 }

@@ -26,29 +26,44 @@ pub(super) async fn select(
     looking: &mut Looking,
     home: &Loop,
 ) -> (Result<Lease, Fault>, Option<Duration>) {
-    let select = |looking: &mut Looking| {
-        group.peers.select(looking, now_ms(), &mut home.app.random.borrow_mut()).map_err(|_| Fault::NoPeer)
-    };
-    let found = select(looking);
+    let found = select_now(group, looking, home);
     let (Err(_), Some(queue)) = (&found, group.queue) else { return (found, None) };
     let Some(place) = group.peers.wait(queue.most) else { return (Err(Fault::QueueFull), None) };
     let began = tw_rt::clock::now();
-    let found = Box::pin(wait(group, queue, place, || select(looking))).await;
+    let found = Box::pin(wait(group, queue, place, looking, home)).await;
     (found, Some(tw_rt::clock::now().saturating_duration_since(began)))
 }
 
-/// Waits at a place of the line until `select` finds somebody.
+fn select_now(group: &Group, looking: &mut Looking, home: &Loop) -> Result<Lease, Fault> {
+    group.peers.select(looking, now_ms(), &mut home.app.random.borrow_mut()).map_err(|_| Fault::NoPeer)
+}
+
+/// Why a request in the line looks again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Woken {
+    /// It was called: somebody is free.
+    Called,
+    /// Time has passed.
+    ByTime,
+}
+
+/// Waits at a place of the line until there is somebody.
 async fn wait(
     group: &Group,
     queue: Queue,
     mut place: Waiting,
-    mut select: impl FnMut() -> Result<Lease, Fault>,
+    looking: &mut Looking,
+    home: &Loop,
 ) -> Result<Lease, Fault> {
     let until = tw_rt::clock::now().checked_add(queue.timeout);
-    let mut timer = Deadline::new();
+    let (mut timer, mut woken) = (Deadline::new(), Woken::ByTime);
     loop {
-        if let Ok(lease) = select() {
+        if let Ok(lease) = select_now(group, looking, home) {
             return Ok(lease);
+        }
+        if woken == Woken::Called && looking.has_tried() {
+            // Perhaps it is one where this request has failed, and the next one has not.
+            place.pass_on();
         }
         if until.is_some_and(|until| until <= tw_rt::clock::now()) {
             return Err(Fault::QueueTimeout);
@@ -59,9 +74,9 @@ async fn wait(
         if let Some(next) = next {
             timer.set_at(next);
         }
-        poll_fn(|cx| match place.poll_called(cx) {
-            Poll::Ready(()) => Poll::Ready(()),
-            Poll::Pending => timer.poll_elapsed(cx),
+        woken = poll_fn(|cx| match place.poll_called(cx) {
+            Poll::Ready(()) => Poll::Ready(Woken::Called),
+            Poll::Pending => timer.poll_elapsed(cx).map(|()| Woken::ByTime),
         })
         .await;
     }

@@ -17,6 +17,8 @@ impl Next {
     pub const NON_IDEMPOTENT: Self = Self(1 << 3);
     /// `denied`
     pub const DENIED: Self = Self(1 << 4);
+    /// `updating`: somebody fetches a response anew that is no longer valid.
+    pub const UPDATING: Self = Self(1 << 5);
     const STATUSES: [(u16, Self); 7] = [
         (500, Self(1 << 8)),
         (502, Self(1 << 9)),
@@ -44,10 +46,36 @@ impl Next {
         ("off", Self::OFF),
     ];
     pub(super) const OFF: u32 = 1 << 31;
+    /// What words of `cache_use_stale` mean.
+    pub const STALE_WORDS: &'static [(&'static str, u32)] = &[
+        ("error", Self::ERROR.0),
+        ("timeout", Self::TIMEOUT.0),
+        ("invalid_header", Self::INVALID_HEADER.0),
+        ("updating", Self::UPDATING.0),
+        ("http_500", Self::STATUSES[0].1.0),
+        ("http_502", Self::STATUSES[1].1.0),
+        ("http_503", Self::STATUSES[2].1.0),
+        ("http_504", Self::STATUSES[3].1.0),
+        ("http_403", Self::STATUSES[4].1.0),
+        ("http_404", Self::STATUSES[5].1.0),
+        ("http_429", Self::STATUSES[6].1.0),
+        ("off", Self::OFF),
+    ];
+
+    /// From bits as written; `off` is nothing, whatever else is there.
+    pub(crate) fn of_bits(bits: u32) -> Self {
+        if bits & Self::OFF == 0 { Self(bits) } else { Self::NONE }
+    }
 
     /// The word for a status; nothing for others.
     pub fn of_status(status: u16) -> Self {
         Self::STATUSES.iter().find(|(known, _)| *known == status).map_or(Self::NONE, |(_, next)| *next)
+    }
+
+    /// Whether it is a server that could not answer, and not one that would not: what RFC 5861 calls an error.
+    pub(crate) fn is_failure(self) -> bool {
+        let refusals = [403, 404, 429].map(Self::of_status);
+        self != Self::NONE && !refusals.contains(&self)
     }
 
     /// Whether all of `what` is in it, and it is something.

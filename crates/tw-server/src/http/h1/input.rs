@@ -16,8 +16,10 @@ use super::Conn;
 use super::conn::WaitError;
 use crate::http::request_body::{Drained, Terms};
 
-/// Bytes asked of the connection at once.
+/// Bytes of a chunked body asked of the connection at once; one whose length is known may bring more.
 const READ_SIZE: usize = 16 << 10;
+/// The same of a body whose length is known: none of them is framing, so that they go on without being copied.
+const READ_WHOLE_SIZE: usize = 64 << 10;
 
 /// The body of a request, as far as it was not taken yet.
 pub struct Input {
@@ -72,6 +74,13 @@ pub enum InputError {
     Failed,
 }
 
+/// What a read brought.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Read {
+    Some,
+    Nothing,
+}
+
 /// What is at hand.
 pub(crate) enum Piece {
     /// Bytes of the body.
@@ -119,6 +128,11 @@ impl Input {
     /// Whether something of it was not taken and may still be.
     pub(crate) fn is_pending(&self) -> bool {
         matches!(self.stage, Stage::Length(_) | Stage::Chunked(_))
+    }
+
+    /// Whether nobody can say where it ends, nor what follows it.
+    pub(crate) fn is_broken(&self) -> bool {
+        matches!(self.stage, Stage::Broken)
     }
 
     /// Whether the client was not told to send it and perhaps does not: nobody can know where its next request begins.
@@ -205,8 +219,9 @@ impl Input {
             },
         };
         self.received += range.len() as u64;
-        if self.taken == 0 && range == (0..self.buffer.len()) {
-            // All there is belongs to the body: it is handed over without being copied.
+        let is_full = self.buffer.len() >= self.buffer.capacity() / 2;
+        if self.taken == 0 && range == (0..self.buffer.len()) && is_full {
+            // All there is belongs to the body: it is handed over without being copied, unless that wastes memory.
             self.wire += used as u64;
             return Ok(Piece::Data(std::mem::take(&mut self.buffer).into()));
         }
@@ -218,23 +233,50 @@ impl Input {
     /// Waits for the next bytes of the body as long as `terms` grant, and takes at most `want` of them; `None` at the end.
     pub(crate) async fn next(&mut self, want: usize, terms: Terms) -> Result<Option<Bytes>, InputError> {
         loop {
-            let received = self.received;
-            let piece = self.take(want)?;
-            // A chunk is refused at its size line, before any of it is there.
-            if terms.max_size > 0 && self.announced() > terms.max_size {
-                return Err(InputError::TooLarge { received, coming: self.announced() - received });
-            }
-            match piece {
+            match self.take_granted(want, terms)? {
                 Piece::Data(data) => return Ok(Some(data)),
-                Piece::End => {
-                    self.invite()?;
-                    return Ok(None);
-                }
+                Piece::End => return Ok(None),
                 Piece::NeedMore => self.fill(terms.timeout).await?,
             }
             // A client that sends faster than we read does not keep the loop.
-            tw_rt::yield_now().await;
+            while !self.conn.client.home.budget.may_copy(self.buffer.len() - self.taken) {
+                tw_rt::yield_now().await;
+            }
         }
+    }
+
+    /// The same if nobody has to be waited for; else `None`. Reads once from the connection if what came is used up.
+    pub(crate) fn at_hand(&mut self, want: usize, terms: Terms) -> Option<Result<Option<Bytes>, InputError>> {
+        let mut has_read = false;
+        loop {
+            match self.take_granted(want, terms) {
+                Ok(Piece::Data(data)) => return Some(Ok(Some(data))),
+                Ok(Piece::End) => return Some(Ok(None)),
+                // What came is nothing but framing.
+                Ok(Piece::NeedMore) if has_read => return None,
+                Ok(Piece::NeedMore) => {}
+                Err(error) => return Some(Err(error)),
+            }
+            match self.read() {
+                Ok(Read::Some) => has_read = true,
+                Ok(Read::Nothing) => return None,
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+
+    /// Takes what is at hand, as far as `terms` grant it.
+    fn take_granted(&mut self, want: usize, terms: Terms) -> Result<Piece, InputError> {
+        let received = self.received;
+        let piece = self.take(want)?;
+        // A chunk is refused at its size line, before any of it is there.
+        if terms.max_size > 0 && self.announced() > terms.max_size {
+            return Err(InputError::TooLarge { received, coming: self.announced() - received });
+        }
+        if matches!(piece, Piece::End) {
+            self.invite()?;
+        }
+        Ok(piece)
     }
 
     /// Says that the body is wanted (RFC 9110 10.1.1), if the client waits for that, be it a body of no bytes.
@@ -252,25 +294,34 @@ impl Input {
 
     /// Reads more from the connection, waiting at most `timeout`.
     async fn fill(&mut self, timeout: Duration) -> Result<(), InputError> {
-        self.invite()?;
-        loop {
-            self.buffer.reserve(READ_SIZE);
-            match self.conn.transport.try_read(&mut self.buffer) {
-                Ok(0) => return Err(InputError::Closed),
-                Ok(_) => return Ok(()),
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    if self.buffer.is_empty() {
-                        // A client that makes us wait holds no buffer.
-                        self.buffer = Vec::new();
-                    }
-                    match self.conn.readable(timeout).await {
-                        Ok(()) => {}
-                        Err(WaitError::Timeout) => return Err(InputError::Timeout),
-                        Err(WaitError::Io(_)) => return Err(InputError::Failed),
-                    }
-                }
-                Err(_) => return Err(InputError::Failed),
+        while self.read()? == Read::Nothing {
+            match self.conn.readable(timeout).await {
+                Ok(()) => {}
+                Err(WaitError::Timeout) => return Err(InputError::Timeout),
+                Err(WaitError::Io(_)) => return Err(InputError::Failed),
             }
+        }
+        Ok(())
+    }
+
+    /// Reads once.
+    fn read(&mut self) -> Result<Read, InputError> {
+        self.invite()?;
+        self.buffer.reserve(match self.stage {
+            Stage::Length(left) => usize::try_from(left).unwrap_or(usize::MAX).min(READ_WHOLE_SIZE),
+            Stage::Chunked(_) | Stage::Done | Stage::Broken => READ_SIZE,
+        });
+        match self.conn.transport.try_read(&mut self.buffer) {
+            Ok(0) => Err(InputError::Closed),
+            Ok(_) => Ok(Read::Some),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                if self.buffer.is_empty() {
+                    // A client that makes us wait holds no buffer.
+                    self.buffer = Vec::new();
+                }
+                Ok(Read::Nothing)
+            }
+            Err(_) => Err(InputError::Failed),
         }
     }
 
@@ -288,7 +339,7 @@ impl Input {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::request_body::Source;
+    use crate::http::request_body::{self, Source};
 
     #[test]
     fn what_is_at_hand_can_be_had_in_pieces_of_any_size() {
@@ -311,6 +362,46 @@ mod tests {
             assert_eq!(pieces.concat(), b"hello, world", "{want}");
             assert!(pieces.iter().all(|piece| piece.len() <= want.max(1)), "{want}");
             assert_eq!(rest, NEXT.as_bytes(), "{want}");
+        }
+    }
+
+    #[test]
+    fn where_a_body_ends_that_makes_no_sense_is_not_known() {
+        let request =
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nno chunk\r\nGET / HTTP/1.1\r\n";
+        let (is_known, is_pending) = crate::testing::with_request("server { }", request, |r| {
+            assert_eq!(request_body::discard(r), Err(400));
+            (r.body.finished().is_some(), r.body.is_pending())
+        });
+        assert_eq!((is_known, is_pending), (false, false));
+    }
+
+    #[test]
+    fn what_is_at_hand_waits_for_nobody() {
+        const TERMS: Terms = Terms { max_size: 10, timeout: Duration::ZERO };
+        for (framing, body, expected) in [
+            ("Content-Length: 7", "hello", "hello …"),
+            ("Content-Length: 5", "hello", "hello."),
+            ("Transfer-Encoding: chunked", "3\r\nhel\r\n2\r\nlo\r\n", "hello …"),
+            ("Transfer-Encoding: chunked", "5\r\nhello\r\n0\r\n\r\n", "hello."),
+            ("Transfer-Encoding: chunked", "5\r\nhello\r\nb\r\n", "hello too large"),
+            ("Transfer-Encoding: chunked", "5\r\nhello\r\nx", "hello malformed"),
+        ] {
+            let request = format!("POST / HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n{body}");
+            let seen = crate::testing::with_request("server { }", &request, |r| {
+                let Source::H1(mut input) = r.body.take() else { panic!("there is a body") };
+                let mut seen = String::new();
+                loop {
+                    match input.at_hand(4, TERMS) {
+                        Some(Ok(Some(piece))) => seen.push_str(std::str::from_utf8(&piece).unwrap()),
+                        Some(Ok(None)) => return seen + ".",
+                        Some(Err(InputError::TooLarge { .. })) => return seen + " too large",
+                        Some(Err(_)) => return seen + " malformed",
+                        None => return seen + " …",
+                    }
+                }
+            });
+            assert_eq!(seen, expected, "{framing} {body:?}");
         }
     }
 

@@ -13,7 +13,6 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
-use tw_disk::Now;
 use tw_http::chunked::{BODY_END, CHUNK_END, ChunkHead, LAST_CHUNK};
 use tw_http::{Method, Version, response};
 use tw_log::Level;
@@ -22,7 +21,7 @@ use super::Conn;
 use super::conn::WaitError;
 use super::head_out::{self, Delimiter};
 use super::pace::Pace;
-use super::send_file::{gather, read_now, send_file};
+use super::send_file::{begin_file, gather, send_file};
 use crate::http::body::{Body, FileSpan, Told, Upgraded};
 use crate::http::request::{After, Request};
 use crate::http::respond;
@@ -175,19 +174,10 @@ fn first(
             written
         }
         Body::File(span) => {
-            let mut scratch = home.buffers.scratch.borrow_mut();
-            let want = scratch.len().min(usize::try_from(span.len).unwrap_or(usize::MAX));
             let Some(disk) = r.disk() else { return Err(Failure::Body(io::ErrorKind::NotFound.into())) };
-            match read_now(disk, span, &mut scratch[..want]) {
-                Now::Ready(Ok(n)) if n > 0 => {
-                    let parts = [IoSlice::new(&head), IoSlice::new(&scratch[..n])];
-                    let written = accept(write_parts_now(conn, &parts))?;
-                    span.advance(written.saturating_sub(head_len));
-                    written
-                }
-                // The rest finds out what is wrong, or waits for the disk.
-                _ => 0,
-            }
+            let written = begin_file(r, conn, disk, &head, span)?;
+            span.advance(written.saturating_sub(head_len));
+            written
         }
         Body::Parts(_) | Body::Pull(_) | Body::Upgraded(_) => 0,
     };
@@ -200,7 +190,7 @@ fn first(
 }
 
 /// A write that would block took nothing.
-fn accept(written: io::Result<usize>) -> Result<usize, Failure> {
+pub(super) fn accept(written: io::Result<usize>) -> Result<usize, Failure> {
     match written {
         Ok(n) => Ok(n),
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(0),
@@ -217,7 +207,8 @@ impl FileSpan {
 
 impl Rest {
     async fn send(mut self, conn: &Rc<Conn>, r: &mut Request) -> Result<(), Failure> {
-        let cork = r.plan().core.send.tcp_nopush && !self.head.is_empty();
+        let has_pieces = !self.head.is_empty() || matches!(self.body, Body::File(_));
+        let cork = r.plan().core.send.tcp_nopush && has_pieces;
         if cork {
             // Only a matter of how the bytes are packed.
             let _ = conn.transport.socket().set_nopush(true);
@@ -432,7 +423,7 @@ pub(super) fn write_now(conn: &Conn, bytes: &[u8]) -> io::Result<usize> {
 }
 
 /// Writes of all parts what the socket takes.
-fn write_parts_now(conn: &Conn, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+pub(super) fn write_parts_now(conn: &Conn, parts: &[IoSlice<'_>]) -> io::Result<usize> {
     tw_rt::watch::operation("writing to the client", || conn.transport.try_write_vectored(parts))
 }
 

@@ -410,8 +410,9 @@ fn tell_response(r: &Request, told: &mut Explanation) {
     tell_after(r.plan(), told);
 }
 
-fn tell_plan(r: &Request, told: &mut Explanation) {
-    let plan = r.plan();
+fn tell_plan(r: &mut Request, told: &mut Explanation) {
+    let generation = r.generation().clone();
+    let plan = generation.plan(r.route.plan);
     let mut path = Vec::new();
     r.append_filename(&r.uri.path, &mut path);
     told.file = Some(path);
@@ -421,6 +422,9 @@ fn tell_plan(r: &Request, told: &mut Explanation) {
         if !modules.is_empty() {
             told.tell(name, modules.join(", "), None);
         }
+    }
+    for (about, text) in plan.handlers(Phase::Content).iter().flat_map(|handler| handler.explain(r)) {
+        told.tell(about, text, None);
     }
     tell_after(plan, told);
     tell_limits(r, &plan.core, told);

@@ -86,6 +86,39 @@ pub(super) const VARIABLES: &[VarDef] = &[
         faults,
         "What was wrong with the upstream servers that were asked: `192.0.2.1:80: connection refused`, semicolons between.",
     ),
+    VarDef::one(
+        "upstream_cache_status",
+        |r, out| put_maybe(out, r.facts.upstream.cache.status.map(|status| status.word().as_bytes())),
+        "What the cache had: MISS, BYPASS, EXPIRED, STALE, UPDATING, REVALIDATED or HIT.",
+    ),
+    VarDef::one(
+        "upstream_cache_key",
+        |r, out| put_some(out, &r.facts.upstream.cache.key),
+        "The text by which the cache knows the response.",
+    ),
+    VarDef::one(
+        "upstream_cache_age",
+        |r, out| match r.facts.upstream.cache.age {
+            Some(age) => put_number(out, age.into()),
+            None => Value::Missing,
+        },
+        "How old the response from the cache is, in seconds.",
+    ),
+    VarDef::one(
+        "upstream_cache_last_modified",
+        |r, out| put_some(out, &r.facts.upstream.cache.last_modified),
+        "Last-Modified of a response in the cache that is no longer valid.",
+    ),
+    VarDef::one(
+        "upstream_cache_etag",
+        |r, out| put_some(out, &r.facts.upstream.cache.etag),
+        "ETag of a response in the cache that is no longer valid.",
+    ),
+    VarDef::one(
+        "cache_why",
+        |r, out| put_maybe(out, r.facts.upstream.cache.why.map(str::as_bytes)),
+        "Why the response was not kept, or not taken from the cache, in a word.",
+    ),
     VarDef::family(
         "upstream_http_",
         |r, name, out| put_fields(out, r.facts.upstream.answer.fields.iter(), name),
@@ -98,6 +131,10 @@ pub(super) const VARIABLES: &[VarDef] = &[
     ),
     VarDef::family("upstream_cookie_", cookie, "A cookie that the last response of an upstream server sets."),
 ];
+
+fn put_some(out: &mut Vec<u8>, text: &[u8]) -> Value {
+    put_maybe(out, Some(text).filter(|text| !text.is_empty()))
+}
 
 fn each(r: &Request, out: &mut Vec<u8>, put_one: impl Fn(&Attempt, &mut Vec<u8>) -> Value) -> Value {
     let attempts = &r.facts.upstream.attempts;

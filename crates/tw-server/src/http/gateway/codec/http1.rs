@@ -85,6 +85,7 @@ fn tell(head: &OriginHead, answer: &mut Answer) {
     if status::line(answer.status).is_none_or(|usual| usual.as_bytes() != line) {
         answer.status_line = Bytes::copy_from_slice(line);
     }
+    answer.remarks.extend(head.duplicates().map(|text| text.to_string().into()));
     for field in head.fields() {
         let name = match field.known {
             Some(known) if known.as_str().as_bytes() == field.name => Name::Known(known),

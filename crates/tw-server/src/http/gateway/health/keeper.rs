@@ -51,13 +51,13 @@ async fn keep(home: Rc<Loop>, generation: Rc<LoopGeneration>, at: usize) {
         &plan.expect("a group with checks has one").core.resolving
     });
     let params: Vec<CheckParams> = tests.iter().map(|test| test.check.params).collect();
-    let random = &home.app.random;
+    let (random, pool) = (&home.app.random, generation.disks.default_disk().pool());
     let mut checker = Checker::new(&params, &group.peers, generation.id, now_ms(), &mut random.borrow_mut());
     let mut running: TaskSet<(Arc<Peer>, usize), Result<(), Why>> = TaskSet::default();
     let mut timer = Deadline::new();
     loop {
         // Without addresses there is nobody to check; requests tell why there are none.
-        let _ = resolve::ready(&group.names, &group.peers, resolving).await;
+        let _ = resolve::ready(&group.names, &group.peers, resolving, pool).await;
         let now = now_ms();
         checker.follow(&group.peers.list(), now, &mut random.borrow_mut());
         let due = loop {

@@ -1,0 +1,43 @@
+//! What a request has to do with its cache, for `--explain`: which one it is, what it would look for, and where that lies.
+
+use tw_cache::{Key, Purge};
+use tw_log::Text;
+
+use super::settings::CacheSettings;
+use crate::http::request::Request;
+
+impl CacheSettings {
+    /// What `r` would do, in lines as [`Handler::explain`](crate::http::plan::Handler::explain) has them; none without a
+    /// cache. `usual` is the key where none is configured.
+    pub fn explain(
+        &self,
+        r: &Request,
+        usual: impl FnOnce(&Request, &mut Vec<u8>),
+    ) -> Vec<(&'static str, String)> {
+        let cache = match self.cache(r) {
+            Ok(Some(cache)) => cache,
+            Ok(None) => return Vec::new(),
+            Err(name) => return vec![("cache", format!("\"{}\", which is none: 500", Text(&name)))],
+        };
+        let mut text = Vec::new();
+        match &self.key {
+            Some(key) => key.eval(r, &mut text),
+            None => usual(r, &mut text),
+        }
+        let purge = self.purge(r);
+        let how = match purge {
+            Some(Purge::Hard) => "purged, ",
+            Some(Purge::Soft) => "made stale, ",
+            None if !self.keeps(r.method()) => "not asked for this method, ",
+            None if self.is_bypassed(r) => "bypassed, ",
+            None => "",
+        };
+        let mut lines = vec![("cache", format!("{}: {how}key {}", Text(cache.name()), Text(&text)))];
+        if purge.is_none() || !text.ends_with(b"*") {
+            let path = cache.place.path(Key::of(&text));
+            // Of a response with Vary it is the file of one variant.
+            lines.push(("", format!("kept in {}", Text(path.to_bytes()))));
+        }
+        lines
+    }
+}

@@ -1,0 +1,86 @@
+//! The head of a file in a cache, whoever has written it.
+
+use bytes::Bytes;
+use tw_cache::format::{self, Damage, Meta, nginx};
+
+use super::place::OfNginx;
+
+/// Why a file is no entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NoEntry {
+    /// nginx has written it, and nobody here reads that: it is left as it is.
+    OfNginx,
+    /// It is none, or not all of one.
+    Damaged(Damage),
+}
+
+/// How many bytes from the start of a file [`decode`] needs, of which `first` are known.
+///
+/// # Errors
+/// It is no entry.
+pub(super) fn needed(of_nginx: OfNginx, first: &[u8]) -> Result<usize, NoEntry> {
+    match of_nginx {
+        _ if !nginx::is_nginx(first) => format::needed(first).map_err(NoEntry::Damaged),
+        OfNginx::Left => Err(NoEntry::OfNginx),
+        OfNginx::TakenOver => nginx::needed(first).map_err(NoEntry::Damaged),
+    }
+}
+
+/// Reads the head of a file of `file_size` bytes.
+///
+/// # Errors
+/// It is no entry.
+pub(super) fn decode(of_nginx: OfNginx, head: &Bytes, file_size: u64) -> Result<Meta, NoEntry> {
+    match of_nginx {
+        _ if !nginx::is_nginx(head) => format::decode(head, file_size).map_err(NoEntry::Damaged),
+        OfNginx::Left => Err(NoEntry::OfNginx),
+        OfNginx::TakenOver => nginx::decode(head, file_size).map_err(|why| match why {
+            // It came by another protocol than HTTP, and is as good for nginx as it was.
+            Damage::Head => NoEntry::OfNginx,
+            why => NoEntry::Damaged(why),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file as nginx writes it, up to the end of `head`; the checksum is that of the key `k`.
+    fn of_nginx(head: &str) -> Bytes {
+        let mut file = vec![0; 336];
+        file[0] = 5;
+        file[48..52].copy_from_slice(&0x0862_575du32.to_le_bytes());
+        file.extend_from_slice(b"\nKEY: k\n");
+        let starts = [file.len() as u16, (file.len() + head.len()) as u16];
+        file[54..56].copy_from_slice(&starts[0].to_le_bytes());
+        file[56..58].copy_from_slice(&starts[1].to_le_bytes());
+        file.extend_from_slice(head.as_bytes());
+        file.into()
+    }
+
+    fn of(how: OfNginx, file: &Bytes) -> Result<Bytes, NoEntry> {
+        assert_eq!(needed(how, file).err(), decode(how, file, 1000).err().filter(|_| how == OfNginx::Left));
+        decode(how, file, 1000).map(|meta| meta.key_text)
+    }
+
+    #[test]
+    fn files_of_nginx_are_left_or_read() {
+        let file = of_nginx("HTTP/1.1 200 OK\r\n\r\n");
+        assert_eq!(of(OfNginx::Left, &file), Err(NoEntry::OfNginx));
+        assert_eq!(of(OfNginx::TakenOver, &file), Ok(Bytes::from_static(b"k")));
+        let other = of_nginx("Status: 200\r\n\r\n");
+        assert_eq!(of(OfNginx::Left, &other), Err(NoEntry::OfNginx));
+        assert_eq!(of(OfNginx::TakenOver, &other), Err(NoEntry::OfNginx));
+        let mut damaged = file.to_vec();
+        damaged[48] ^= 1;
+        let damaged = Bytes::from(damaged);
+        assert_eq!(of(OfNginx::Left, &damaged), Err(NoEntry::OfNginx));
+        assert_eq!(of(OfNginx::TakenOver, &damaged), Err(NoEntry::Damaged(Damage::KeyText)));
+        for how in [OfNginx::Left, OfNginx::TakenOver] {
+            let strange = Bytes::from_static(b"strange things, and many of them");
+            assert_eq!(needed(how, &strange), Err(NoEntry::Damaged(Damage::Magic)));
+            assert_eq!(decode(how, &strange, 32).err(), Some(NoEntry::Damaged(Damage::Magic)));
+        }
+    }
+}

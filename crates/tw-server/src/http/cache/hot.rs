@@ -1,0 +1,178 @@
+//! What one loop has open of its caches: heads that were read, files, and the bodies of small responses.
+//!
+//! An entry is as good as the index says: it has the number under which it was stored, and whoever stored it anew has another.
+//! So a hit needs no look at the disk. A clock over the entries: when there are too many, those go first that were not used since
+//! the hand last passed.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use foldhash::fast::RandomState;
+use tw_base::Limit;
+use tw_cache::format::Meta;
+use tw_cache::{Key, Tag};
+
+use super::zone::{Zone, ZoneId};
+use crate::http::files::OpenFile;
+
+/// Entries that one loop keeps open.
+const ENTRIES_MAX: usize = 1024;
+/// The largest body that is kept in memory, bytes.
+pub(super) const BODY_MAX: usize = 64 << 10;
+
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::count(
+        "ENTRIES_MAX",
+        ENTRIES_MAX as u64,
+        "Entries of caches that one loop keeps open; a quarter of its share of descriptors if that is less",
+        "one that was not asked for lately is closed",
+    ),
+    Limit::bytes(
+        "BODY_MAX",
+        BODY_MAX as u64,
+        "Bytes of a cached response that is kept in memory, within `hot_files_size`",
+        "larger ones are read from the page cache",
+    ),
+];
+
+/// An entry that is open.
+pub(super) struct Entry {
+    pub(super) meta: Meta,
+    pub(super) file: Rc<OpenFile>,
+    /// What it can be purged by.
+    pub(super) tags: Box<[Tag]>,
+    /// Bytes of the body.
+    pub(super) len: u64,
+    /// The body, if it is small.
+    pub(super) body: Option<Bytes>,
+    /// Under which number the index has it.
+    pub(super) sequence: u64,
+    /// When it began to be fetched, as its file tells.
+    pub(super) written: u64,
+}
+
+/// The entries a loop has open.
+pub(crate) struct Hot {
+    places: HashMap<(ZoneId, Key), usize, RandomState>,
+    slots: Vec<Slot>,
+    bytes: usize,
+    hand: usize,
+    entries_max: usize,
+    bytes_max: usize,
+}
+
+struct Slot {
+    zone: Arc<Zone>,
+    key: Key,
+    entry: Rc<Entry>,
+    is_recent: Cell<bool>,
+    used: Cell<Instant>,
+}
+
+impl Hot {
+    /// Room for so many entries, a quarter of the `descriptors` of the loop at most, and so many bytes of bodies.
+    pub(crate) fn new(descriptors: usize, bytes_max: usize) -> Self {
+        let entries_max = ENTRIES_MAX.min(descriptors).max(1);
+        Self { places: HashMap::default(), slots: Vec::new(), bytes: 0, hand: 0, entries_max, bytes_max }
+    }
+
+    /// The entry, if it is the one that was stored under this number.
+    pub(super) fn get(&self, zone: ZoneId, key: Key, sequence: u64) -> Option<Rc<Entry>> {
+        let slot = self.slots.get(*self.places.get(&(zone, key))?)?;
+        if slot.entry.sequence != sequence {
+            return None;
+        }
+        slot.is_recent.set(true);
+        slot.used.set(tw_rt::clock::now());
+        Some(slot.entry.clone())
+    }
+
+    /// Keeps an entry, in the place of one of the same key.
+    pub(super) fn put(&mut self, zone: &Arc<Zone>, key: Key, entry: Rc<Entry>) {
+        if let Some(at) = self.places.get(&(zone.id, key)) {
+            self.take(*at);
+        }
+        let size = entry.size();
+        if size > self.bytes_max {
+            return;
+        }
+        while !self.slots.is_empty()
+            && (self.slots.len() >= self.entries_max || self.bytes + size > self.bytes_max)
+        {
+            self.evict();
+        }
+        self.bytes += size;
+        self.places.insert((zone.id, key), self.slots.len());
+        let (is_recent, used) = (Cell::new(false), Cell::new(tw_rt::clock::now()));
+        self.slots.push(Slot { zone: zone.clone(), key, entry, is_recent, used });
+    }
+
+    /// Closes the files of entries that are no longer what their cache has, or were not used for `inactive`: what was removed
+    /// gives its blocks back.
+    pub(crate) fn sweep(&mut self, inactive: Duration) {
+        let now = tw_rt::clock::now();
+        let mut at = self.slots.len();
+        while at > 0 {
+            at -= 1;
+            let slot = &self.slots[at];
+            let is_current = slot.zone.held().is_some_and(|held| {
+                held.index.peek(slot.key).is_some_and(|found| found.sequence == slot.entry.sequence)
+            });
+            if !is_current || now.saturating_duration_since(slot.used.get()) >= inactive {
+                self.take(at);
+            }
+        }
+    }
+
+    /// Forgets everything; files are closed when nobody sends them any more.
+    pub(crate) fn clear(&mut self) {
+        (self.bytes, self.hand) = (0, 0);
+        self.places.clear();
+        self.slots.clear();
+    }
+
+    /// Closes the file of one entry, if there is one.
+    pub(crate) fn close_one(&mut self) -> bool {
+        if self.slots.is_empty() {
+            return false;
+        }
+        self.evict();
+        true
+    }
+
+    fn evict(&mut self) {
+        loop {
+            self.hand %= self.slots.len();
+            if !self.slots[self.hand].is_recent.take() {
+                return self.take(self.hand);
+            }
+            self.hand += 1;
+        }
+    }
+
+    fn take(&mut self, at: usize) {
+        let slot = self.slots.swap_remove(at);
+        self.bytes -= slot.entry.size();
+        self.places.remove(&(slot.zone.id, slot.key));
+        if let Some(moved) = self.slots.get(at) {
+            self.places.insert((moved.zone.id, moved.key), at);
+        }
+    }
+}
+
+impl Entry {
+    /// The same body with another head.
+    pub(super) fn with(&self, meta: Meta) -> Self {
+        let Self { file, tags, len, body, sequence, written, .. } = self;
+        let (file, tags, body) = (file.clone(), tags.clone(), body.clone());
+        Self { meta, file, tags, len: *len, body, sequence: *sequence, written: *written }
+    }
+
+    fn size(&self) -> usize {
+        self.body.as_ref().map_or(0, Bytes::len)
+    }
+}

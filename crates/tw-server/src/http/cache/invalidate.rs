@@ -1,0 +1,152 @@
+//! Requests that change something: what is kept of the URLs they name is not used again (RFC 9111 section 4.4).
+//!
+//! An entry is found by its key, and the key of another URL is what `cache_key` makes of a request for that URL. So such a request
+//! is imagined, with GET and the fields of the one at hand, and the key taken of it. What else a key may be made of (values that
+//! `set` has stored, groups of the location's regular expression) is as it is here; a URL that belongs to another location gets
+//! the key that it would have in this one.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use tw_cache::policy::{self, Forward, Site};
+use tw_cache::{Gone, Key, Purge};
+use tw_core::session::Session as _;
+use tw_http::{Escape, Fields, Known, Method, Progress, RequestHead};
+
+use super::settings::CacheSettings;
+use super::visit::Visited;
+use super::zone::{Cache, Held};
+use crate::http::gateway::{Gateway, Rewrite};
+use crate::http::request::{Origin, Request};
+
+/// Before a request is passed on that no cache answers: what is known of the entries is at hand when its response comes. Waits
+/// for the disk the first time.
+pub(super) async fn begin(r: &mut Request, settings: &CacheSettings) -> Visited {
+    if settings.told.is_none() && !settings.is_rfc9111() {
+        return Visited::None;
+    }
+    let Ok(Some(cache)) = settings.cache(r) else { return Visited::None };
+    let cache = cache.clone();
+    if settings.is_rfc9111()
+        && !r.method().is_safe()
+        && let Some(disk) = r.disk().cloned()
+    {
+        cache.held(&disk, |level, message| r.log(level, message)).await;
+    }
+    let facts = &mut r.facts.upstream.cache;
+    (facts.cache, facts.forward) = (Some(cache), Some(Forward::Method));
+    Visited::None
+}
+
+/// Forgets what the response to `r`, whose head has just come, makes invalid. Never waits: files are removed beside.
+pub(crate) fn invalidate(r: &mut Request, gateway: &Gateway, rewrite: &dyn Rewrite) {
+    let settings = &gateway.cache;
+    if !settings.is_on() || !settings.is_rfc9111() || r.method().is_safe() {
+        return;
+    }
+    let Ok(Some(cache)) = settings.cache(r) else { return };
+    let cache = cache.clone();
+    let Some(held) = cache.zone.held() else { return };
+    for key in keys(r, gateway, rewrite) {
+        forget(r, &cache, held, key);
+    }
+}
+
+/// The keys of what the response makes invalid.
+fn keys(r: &mut Request, gateway: &Gateway, rewrite: &dyn Rewrite) -> Vec<Key> {
+    let answer = &r.facts.upstream.answer;
+    // As the client gets them: a `Location` may name the upstream server.
+    let mut fields = Fields::new();
+    for name in ["Location", "Content-Location"] {
+        if let Some(value) = answer.fields.get(name.as_bytes()) {
+            let changed = rewrite.location(r, value, false);
+            fields.append_copy(name, changed.as_deref().unwrap_or(value));
+        }
+    }
+    let target = match r.target_as_sent() {
+        Some(target) => target.to_vec(),
+        None => current(r),
+    };
+    let site =
+        Site { is_https: r.client().scheme.is_secure(), host: &r.route.host, port: r.head.host_port() };
+    let mut urls = Vec::new();
+    let see = &mut |url: &[u8]| urls.push(url.to_vec());
+    policy::invalidated(r.method(), answer.status, &site, &target, &fields, &gateway.cache.rules, see);
+    let mut urls = urls.into_iter();
+    let Some(_own) = urls.next() else { return Vec::new() };
+    let method = r.course.method.replace(Method::Get);
+    let mut keys = vec![key(r, &gateway.cache, rewrite)];
+    r.course.method = method;
+    keys.extend(urls.filter_map(|url| of(r, &url, |r| key(r, &gateway.cache, rewrite))));
+    keys
+}
+
+/// Path and arguments of the current URI, as they are sent.
+fn current(r: &Request) -> Vec<u8> {
+    let mut target = Vec::new();
+    Escape::Uri.push(&r.uri.path, &mut target);
+    if !r.uri.args.is_empty() {
+        target.push(b'?');
+        target.extend_from_slice(&r.uri.args);
+    }
+    target
+}
+
+fn key(r: &Request, settings: &CacheSettings, rewrite: &dyn Rewrite) -> Key {
+    let mut text = Vec::new();
+    match &settings.key {
+        Some(key) => key.eval(r, &mut text),
+        None => rewrite.key(r, &mut text),
+    }
+    Key::of(&text)
+}
+
+/// What `then` says of the request that the client would have sent for `url`: path and arguments. `None` if there is none.
+fn of<T>(r: &mut Request, url: &[u8], then: impl FnOnce(&Request) -> T) -> Option<T> {
+    let mut head = RequestHead::new();
+    head.push(&[b"GET ", url, b" HTTP/1.1\r\n"].concat());
+    for (name, value) in r.head.fields() {
+        // There is no body.
+        let is_of_body = matches!(
+            Known::find(name),
+            Some(Known::ContentLength | Known::TransferEncoding | Known::Trailer | Known::Expect)
+        );
+        if !is_of_body {
+            head.push(&[name, b": ", value, b"\r\n"].concat());
+        }
+    }
+    head.push(b"\r\n");
+    let limits = r.generation().server(r.route.server).settings.head;
+    if !matches!(head.parse(&limits), Ok(Progress::Complete)) {
+        return None;
+    }
+    let (mut path, mut args) = (head.path().to_vec(), head.args().to_vec());
+    let mut bindings = r.bindings.of_another(r.slots());
+    let (mut method, mut origin) = (None, Origin::Client);
+    let mut swap = |r: &mut Request| {
+        std::mem::swap(&mut r.head, &mut head);
+        std::mem::swap(&mut r.uri.path, &mut path);
+        std::mem::swap(&mut r.uri.args, &mut args);
+        std::mem::swap(&mut r.bindings, &mut bindings);
+        std::mem::swap(&mut r.course.method, &mut method);
+        std::mem::swap(&mut r.course.origin, &mut origin);
+    };
+    swap(r);
+    let said = then(r);
+    swap(r);
+    Some(said)
+}
+
+/// What has this key is not used again, with its variants, nor what is being fetched for it.
+fn forget(r: &Request, cache: &Arc<Cache>, held: &Held, key: Key) {
+    let purged = held.index.purge(key);
+    cache.part_with_fills(Some(key));
+    let mut gone = purged.gone;
+    cache.zone.counts.purged.add(u64::from(gone.is_some()));
+    if !cache.zone.is_loaded.load(Relaxed) {
+        // It may be on the disk all the same, and be found there before it is removed.
+        let sequence = held.purges.purge_key(key, Purge::Hard);
+        gone = gone.or(Some(Gone { key, sequence, size: 0 }));
+    }
+    cache.push_out(r, gone);
+}

@@ -1,0 +1,360 @@
+//! What a cache does besides answering: at the start it learns what is on its disk, and from then on it makes room (nginx: the
+//! loader and the manager processes).
+//!
+//! Each cache has one loop, which only says what is to be done: pools do it, behind everything that somebody waits for. The work
+//! is cut into steps with a rest between two.
+
+use std::ffi::{CStr, CString};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::time::{Duration, Instant};
+
+use tw_base::Limit;
+use tw_cache::{
+    Excess, Gone, Holds, Key, Known, Loaded, Progress, Purge, Seen, Subject, Tag, Verdict, format,
+};
+use tw_disk::{Account, Class, Disk, DiskError, Errno, Kind, LIST_MAX, Open, Source};
+use tw_log::{Level, Text};
+use tw_rt::TaskSet;
+use tw_rt::watch::Subject as Task;
+
+use super::head;
+use super::place::Steps;
+use super::writer::on_disk;
+use super::zone::{Cache, Held};
+use crate::event_loop::Loop;
+use crate::http::generation::LoopGeneration;
+
+/// How often a cache looks whether there is too much in it.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often it asks how much room its disk has.
+const ASK_DISK: Duration = Duration::from_secs(5);
+
+/// Bytes read of a file whose head is looked at.
+const HEAD_READ: usize = format::HEADER_MAX as usize;
+
+pub(super) const LIMITS: &[Limit] = &[Limit::micros(
+    "LOOK",
+    LOOK.as_micros() as u64,
+    "Time in which a cache may have more in it than it should",
+    "then what nobody has asked for longest is removed",
+)];
+
+/// Runs the caches of the loop's generation that are this loop's. Never ends by itself.
+pub(crate) async fn run(home: Rc<Loop>) {
+    let generation = home.generation();
+    let loops = generation.main.worker_count().max(1);
+    let names: Vec<Box<[u8]>> =
+        generation.kept.of_type::<Cache>().into_iter().map(|(name, _)| name.into()).collect();
+    let mut managers = TaskSet::default();
+    for (nth, name) in names.iter().enumerate().filter(|(nth, _)| nth % loops == home.index) {
+        let Some(cache) = generation.kept.find::<Cache>(name) else { continue };
+        let subject = Task { kind: "cache manager", id: nth as u64 };
+        managers.spawn((), subject, manage(Manager { cache, generation: generation.clone() }));
+    }
+    while let ((), Ok(())) = std::future::poll_fn(|cx| managers.poll_ended(cx)).await {}
+}
+
+struct Manager {
+    cache: Arc<Cache>,
+    generation: Rc<LoopGeneration>,
+}
+
+async fn manage(manager: Manager) {
+    let (cache, generation) = (manager.cache.clone(), manager.generation.clone());
+    let disk = generation.disks.default_disk();
+    let held = cache.held(disk, |level, message| manager.log(level, message)).await;
+    if !manager.cache.zone.is_loaded.load(Acquire) {
+        manager.load(held).await;
+    }
+    let (mut asked, mut swept) = (None, 0);
+    loop {
+        manager.make_room(held, &mut asked).await;
+        if held.purges.latest() > swept && manager.cache.zone.is_loaded.load(Acquire) {
+            swept = manager.sweep(held).await;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Work in steps: so many files, then a rest.
+struct Pace {
+    steps: Steps,
+    done: u64,
+    began: Instant,
+}
+
+impl Pace {
+    fn new(steps: Steps) -> Self {
+        Self { steps, done: 0, began: tw_rt::clock::now() }
+    }
+
+    /// One more file was seen to.
+    async fn count(&mut self) {
+        self.done += 1;
+        let took = tw_rt::clock::now().saturating_duration_since(self.began);
+        if self.done >= self.steps.files || took >= self.steps.threshold {
+            tokio::time::sleep(self.steps.sleep).await;
+            *self = Self::new(self.steps);
+        }
+    }
+}
+
+impl Manager {
+    fn disk(&self) -> &Disk {
+        self.generation.disks.default_disk()
+    }
+
+    /// Learns what is on the disk. If that cannot be learned, misses go on to look there.
+    async fn load(&self, held: &Held) {
+        let place = &self.cache.place;
+        let mut pace = Pace::new(place.loader);
+        let mut directories = vec![(place.dir.clone(), 0)];
+        let mut is_complete = true;
+        let (mut files, before) = (0_u64, tw_rt::clock::unix().secs);
+        while let Some((dir, depth)) = directories.pop() {
+            let mut by = Account::new(Class::Scan, Source::of(place.dir.to_bytes()));
+            let listing = match self.disk().list(&mut by, &dir, LIST_MAX).await {
+                Ok(listing) => listing,
+                // It was removed meanwhile.
+                Err(error) if depth > 0 && error.errno() == Some(Errno::NOENT) => continue,
+                Err(error) => {
+                    is_complete = false;
+                    self.tell(&error);
+                    continue;
+                }
+            };
+            is_complete &= !listing.truncated;
+            for entry in listing.entries {
+                let path = below(&dir, &entry.name);
+                let digits = place.levels.get(depth).copied().unwrap_or(0);
+                if entry.meta.kind == Kind::Directory {
+                    if usize::from(digits) == entry.name.to_bytes().len() && digits > 0 {
+                        directories.push((path, depth + 1));
+                    }
+                    continue;
+                }
+                if entry.meta.kind == Kind::File && digits == 0 {
+                    match named(&entry.name) {
+                        Some(Named::Entry(key)) if place.path(key) == path => {
+                            self.add(held, key, entry.meta.size);
+                            files += 1;
+                        }
+                        // Of a process that has ended in the middle of it.
+                        Some(Named::Unfinished) if entry.meta.mtime_sec < before => {
+                            let _ = self.disk().unlink(&mut by, &path).await;
+                        }
+                        _ => {}
+                    }
+                }
+                pace.count().await;
+            }
+        }
+        if is_complete {
+            self.cache.zone.is_loaded.store(true, Release);
+        }
+        let (bytes, name) = (held.index.bytes_on_disk(), Text(&self.cache.name));
+        self.log(Level::Notice, format_args!("cache \"{name}\": {files} files, {bytes} bytes"));
+    }
+
+    /// What a file's name tells; the rest is in its head, for who needs it.
+    fn add(&self, held: &Held, key: Key, size: u64) {
+        let known = Known { key, sequence: 0, since: 0, size: on_disk(size), valid_until: 0 };
+        let now = super::seconds(tw_rt::clock::unix().secs);
+        if let Loaded::Added(Some(gone)) = held.index.load(&known, now) {
+            self.cache.zone.counts.evicted.add(u64::from(gone.size > 0));
+        }
+    }
+
+    /// Removes what nobody has asked for in a long time, and what is too much.
+    async fn make_room(&self, held: &Held, asked: &mut Option<Instant>) {
+        let (place, index) = (&self.cache.place, &held.index);
+        let counts = &self.cache.zone.counts;
+        let mut pace = Pace::new(place.manager);
+        let inactive = u32::try_from(place.inactive.as_secs()).unwrap_or(u32::MAX);
+        let now = || super::seconds(tw_rt::clock::unix().secs);
+        let mut gone = Vec::new();
+        loop {
+            let progress = index.expire(now(), inactive, &mut gone);
+            counts.inactive.add(gone.len() as u64);
+            self.delete(&mut gone, &mut pace).await;
+            if progress == Progress::Done {
+                break;
+            }
+        }
+        let has_asked = asked.is_some_and(|at| tw_rt::clock::now().saturating_duration_since(at) < ASK_DISK);
+        let mut lacking = 0;
+        if place.min_free > 0 && !has_asked {
+            *asked = Some(tw_rt::clock::now());
+            lacking = self.lacking().await;
+        }
+        let entries = index.counts();
+        loop {
+            let excess = index.bytes_on_disk().saturating_sub(place.max_size).max(lacking);
+            let too_many = index.len().saturating_sub(entries.entries_max);
+            let what = match (excess, too_many) {
+                (0, 0) => break,
+                (0, entries) => Excess::Entries(entries),
+                (bytes, _) => Excess::Bytes(bytes),
+            };
+            let progress = index.evict(what, now(), &mut gone);
+            lacking = lacking.saturating_sub(gone.iter().map(|gone| gone.size).sum());
+            counts.evicted.add(gone.len() as u64);
+            let has_evicted = !gone.is_empty();
+            self.delete(&mut gone, &mut pace).await;
+            if !has_evicted && progress == Progress::Done {
+                break;
+            }
+        }
+    }
+
+    /// Removes what was purged, which nobody uses any more, and forgets the purges that concern nothing else. The last purge
+    /// that was seen to.
+    async fn sweep(&self, held: &Held) -> u64 {
+        let latest = held.purges.latest();
+        let (mut cursor, mut seen) = (held.index.sweep(latest), Vec::new());
+        let mut pace = Pace::new(self.cache.place.manager);
+        let mut oldest = latest;
+        loop {
+            let progress = held.index.scan(&mut cursor, &mut seen);
+            for seen in seen.drain(..) {
+                let alive = match seen.found.holds {
+                    Holds::File if seen.found.checked < latest => {
+                        pace.count().await;
+                        self.judge(held, &seen, latest).await
+                    }
+                    _ => seen.alive_since(),
+                };
+                oldest = oldest.min(alive.unwrap_or(oldest));
+            }
+            if progress == Progress::Done {
+                break;
+            }
+        }
+        let before = held.purges.counts();
+        held.purges.forget(oldest);
+        if held.purges.counts() != before
+            && let Err(error) = self.cache.save_purges(held, self.disk()).await
+        {
+            self.tell(&error);
+        }
+        latest
+    }
+
+    /// Looks whether an entry was purged. What the oldest purge is that may still concern it.
+    async fn judge(&self, held: &Held, seen: &Seen, latest: u64) -> Option<u64> {
+        let path = self.cache.place.path(seen.key);
+        let mut by = Account::new(Class::Scan, Source::NONE);
+        let opened = self.disk().open_and_read(&mut by, &path, &Open::READ, HEAD_READ).await;
+        let (file, first) = match opened {
+            Ok(opened) => opened,
+            Err(error) if error.errno() == Some(Errno::NOENT) => {
+                held.index.remove_if_sequence(seen.key, seen.found.sequence);
+                return seen.claimed_since;
+            }
+            Err(error) => {
+                self.tell(&error);
+                return seen.alive_since();
+            }
+        };
+        // Who asks for it finds out what is wrong with it.
+        let meta = match head::decode(self.cache.place.of_nginx, &first.into(), file.meta().size) {
+            Ok(meta) => meta,
+            Err(_) => return seen.alive_since(),
+        };
+        let tags: Vec<_> = meta.tags.iter().map(Tag::of).collect();
+        let subject = Subject { key: meta.key, text: &meta.key_text, tags: &tags };
+        let checked = seen.found.checked.max(held.purges.sequence().admit(meta.sequence));
+        match held.purges.verdict(checked, &subject) {
+            Verdict::Kept(upto) => {
+                held.index.confirm(seen.key, seen.found.sequence, upto);
+                Some(upto.min(seen.claimed_since.unwrap_or(latest)))
+            }
+            Verdict::Purged(Purge::Soft) => seen.alive_since(),
+            Verdict::Purged(Purge::Hard) => {
+                let gone = held.index.remove_if_sequence(seen.key, seen.found.sequence);
+                self.cache.zone.counts.purged.add(u64::from(gone.is_some()));
+                let mut pace = Pace::new(self.cache.place.manager);
+                self.delete(&mut gone.into_iter().collect(), &mut pace).await;
+                seen.claimed_since
+            }
+        }
+    }
+
+    /// Bytes that are missing on the file system.
+    async fn lacking(&self) -> u64 {
+        let mut by = Account::new(Class::Scan, Source::NONE);
+        match self.disk().space(&mut by, &self.cache.place.dir).await {
+            Ok(space) => self.cache.place.min_free.saturating_sub(space.available),
+            Err(error) => {
+                self.tell(&error);
+                0
+            }
+        }
+    }
+
+    async fn delete(&self, gone: &mut Vec<Gone>, pace: &mut Pace) {
+        for gone in gone.drain(..) {
+            let mut by = Account::new(Class::Evict, Source::NONE);
+            match self.disk().unlink(&mut by, &self.cache.place.path(gone.key)).await {
+                Err(error) if error.errno() != Some(Errno::NOENT) => self.tell(&error),
+                _ => {}
+            }
+            pace.count().await;
+        }
+    }
+
+    fn tell(&self, error: &DiskError) {
+        self.cache.disk_failed(error, "managing it", |level, message| self.log(level, message));
+    }
+
+    fn log(&self, level: Level, message: std::fmt::Arguments<'_>) {
+        self.generation.error_log.write(level, None, message);
+    }
+}
+
+/// What a name in the directory of a cache stands for.
+#[derive(Debug, PartialEq, Eq)]
+enum Named {
+    Entry(Key),
+    /// What was being written.
+    Unfinished,
+}
+
+fn named(name: &CStr) -> Option<Named> {
+    let name = name.to_bytes();
+    if let Some(key) = Key::from_hex(name) {
+        return Some(Named::Entry(key));
+    }
+    let (key, number) = name.split_at_checked(32)?;
+    let is_number =
+        number.len() == 11 && number.first() == Some(&b'.') && number.iter().skip(1).all(u8::is_ascii_digit);
+    (Key::from_hex(key).is_some() && is_number).then_some(Named::Unfinished)
+}
+
+fn below(dir: &CStr, name: &CStr) -> CString {
+    CString::new([dir.to_bytes(), b"/", name.to_bytes()].concat()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_written_here_is_touched() {
+        let key = Key::from_hex(b"b7f54b2df7773722d382f4809d65029c");
+        assert_eq!(named(c"b7f54b2df7773722d382f4809d65029c"), key.map(Named::Entry));
+        assert_eq!(named(c"b7f54b2df7773722d382f4809d65029c.0000000001"), Some(Named::Unfinished));
+        for other in [
+            c"B7F54B2DF7773722D382F4809D65029C",
+            c"b7f54b2df7773722d382f4809d65029",
+            c"b7f54b2df7773722d382f4809d65029c.1",
+            c"b7f54b2df7773722d382f4809d65029c.000000000x",
+            c"index.html",
+            c"",
+        ] {
+            assert_eq!(named(other), None, "{other:?}");
+        }
+    }
+}

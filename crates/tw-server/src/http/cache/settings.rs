@@ -1,0 +1,375 @@
+//! What a location says about a cache: as written, and as used.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tw_cache::Purge;
+use tw_cache::policy::{Ignored, Reading, Rules, Terms};
+use tw_conf::{ConfError, Node, Setting, Word, units};
+use tw_core::reach::Reach;
+use tw_http::Method;
+
+use super::place::RawPlace;
+use super::zone::{self, Cache, Caches};
+use crate::http::gateway::words::Next;
+use crate::http::request::Request;
+use crate::load::Resolve;
+use crate::vars::Template;
+
+/// `cache_valid` without codes.
+const USUALLY_VALID: [u16; 3] = [200, 301, 302];
+/// The code that stands for all.
+const ANY: u16 = 0;
+
+/// Settings as written.
+#[derive(Default)]
+pub struct Raw {
+    /// `cache_path`
+    pub paths: Vec<RawPlace>,
+    /// `cache`
+    pub zone: Setting<Word>,
+    /// `cache_key`
+    pub key: Setting<Word>,
+    /// `cache_valid`
+    pub valid: Setting<Vec<Valid>>,
+    /// `cache_methods`
+    pub methods: Setting<u32>,
+    /// `cache_min_uses`
+    pub min_uses: Setting<u64>,
+    /// `cache_use_stale`
+    pub use_stale: Setting<u32>,
+    /// `cache_bypass`
+    pub bypass: Setting<Vec<Word>>,
+    /// `no_cache`
+    pub no_cache: Setting<Vec<Word>>,
+    /// `cache_lock`
+    pub lock: Setting<bool>,
+    /// `cache_lock_timeout`
+    pub lock_timeout: Setting<Duration>,
+    /// `cache_lock_age`
+    pub lock_age: Setting<Duration>,
+    /// `cache_revalidate`
+    pub revalidate: Setting<bool>,
+    /// `cache_background_update`
+    pub background_update: Setting<bool>,
+    /// `cache_convert_head`
+    pub convert_head: Setting<bool>,
+    /// `cache_max_range_offset`
+    pub max_range_offset: Setting<u64>,
+    /// `cache_purge`
+    pub purge: Setting<Vec<Word>>,
+    /// `cache_purge_tag`
+    pub purge_tag: Setting<Vec<Word>>,
+    /// `cache_tag`
+    pub tag: Setting<Vec<Word>>,
+    /// `cache_rfc9111`
+    pub rfc9111: Setting<bool>,
+    /// `cache_targeted`
+    pub targeted: Setting<Vec<Bytes>>,
+    /// `cache_status`
+    pub told: Setting<Option<Told>>,
+}
+
+/// One `cache_valid`.
+#[derive(Debug, Clone, Copy)]
+pub struct Valid {
+    status: u16,
+    span: Duration,
+}
+
+impl Valid {
+    /// Reads the directive: one for each status.
+    ///
+    /// # Errors
+    /// nginx's words.
+    pub fn read(node: &Node) -> Result<Vec<Self>, ConfError> {
+        let (last, codes) = node.args.split_last().ok_or_else(|| node.fail("no time".to_owned()))?;
+        let span = units::sec(&last.bytes)
+            .ok_or_else(|| node.fail(format!("invalid time value \"{last}\"")).at(last.span))?;
+        if codes.is_empty() {
+            return Ok(USUALLY_VALID.map(|status| Self { status, span }).into());
+        }
+        let status = |word: &Word| match &*word.bytes {
+            b"any" => Ok(ANY),
+            code => units::number(code)
+                .and_then(|code| u16::try_from(code).ok())
+                .filter(|code| (100..=599).contains(code))
+                .ok_or_else(|| node.fail(format!("invalid status \"{word}\"")).at(word.span)),
+        };
+        codes.iter().map(|word| Ok(Self { status: status(word)?, span })).collect()
+    }
+}
+
+/// What `Cache-Status` tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// The name of the cache.
+    pub(super) name: Box<str>,
+    /// Whether the text of the key is told, too.
+    pub(super) has_key: bool,
+}
+
+impl Told {
+    /// Reads `cache_status`; `None` for `off`.
+    ///
+    /// # Errors
+    /// A name with bytes that the field cannot have, or another word than `key` behind it.
+    pub fn read(node: &Node) -> Result<Option<Self>, ConfError> {
+        let name = node.arg(0)?;
+        let has_key = match node.args.get(1) {
+            None if &*name.bytes == b"off" => return Ok(None),
+            None => false,
+            Some(word) if &*word.bytes == b"key" => true,
+            Some(word) => return Err(node.invalid_value(word)),
+        };
+        let text = std::str::from_utf8(&name.bytes).ok();
+        match text.filter(|text| !text.is_empty() && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))) {
+            Some(text) => Ok(Some(Self { name: text.into(), has_key })),
+            None => Err(node.invalid_value(name)),
+        }
+    }
+}
+
+/// Reads `cache_targeted`: names of fields, none for `off`.
+///
+/// # Errors
+/// What is no name of a field.
+pub fn targeted(node: &Node) -> Result<Vec<Bytes>, ConfError> {
+    if let [word] = &node.args[..]
+        && &*word.bytes == b"off"
+    {
+        return Ok(Vec::new());
+    }
+    let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+    let name = |word: &Word| match !word.bytes.is_empty() && word.bytes.iter().all(is_token) {
+        true => Ok(Bytes::copy_from_slice(&word.bytes)),
+        false => Err(node.invalid_value(word)),
+    };
+    node.args.iter().map(name).collect()
+}
+
+/// Methods whose responses may be kept, besides GET and HEAD, which always may.
+pub const METHODS: &[(&str, u32)] = &[("GET", 1), ("HEAD", 2), ("POST", 4)];
+
+/// What a location does with a cache.
+#[derive(Clone)]
+pub struct CacheSettings {
+    which: Which,
+    caches: Arc<Caches>,
+    pub(super) key: Option<Template>,
+    valid: Arc<[Valid]>,
+    posts: bool,
+    pub(super) min_uses: u64,
+    pub(super) use_stale: Next,
+    bypass: Arc<[Template]>,
+    no_cache: Arc<[Template]>,
+    pub(super) lock: bool,
+    pub(super) lock_timeout: Duration,
+    pub(super) lock_age: Duration,
+    revalidate: bool,
+    pub(super) background_update: bool,
+    pub(super) convert_head: bool,
+    pub(super) max_range_offset: Option<u64>,
+    purge: Arc<[Template]>,
+    purge_tag: Arc<[Template]>,
+    tag: Arc<[Template]>,
+    /// Whose rules responses are kept and used by: the one place that decides.
+    pub(super) rules: Arc<Rules>,
+    pub(super) told: Option<Arc<Told>>,
+}
+
+/// Which cache.
+#[derive(Clone)]
+enum Which {
+    Off,
+    One(Arc<Cache>),
+    /// The one with this name.
+    Named(Template),
+}
+
+impl CacheSettings {
+    /// From settings as written to what is used. `prefix` begins the names of the directives.
+    pub(crate) fn resolve(
+        raw: Raw,
+        outer: Option<&Self>,
+        prefix: &str,
+        cx: &mut Resolve<'_>,
+    ) -> Result<Self, ConfError> {
+        let caches = match outer {
+            Some(outer) => outer.caches.clone(),
+            None => Arc::new(zone::declare(raw.paths, cx)?),
+        };
+        let which = match raw.zone.take() {
+            Some(word) if &*word.bytes == b"off" => Which::Off,
+            Some(word) if word.bytes.contains(&b'$') => Which::Named(cx.template(&word)?),
+            Some(word) => match caches.get(&word.bytes) {
+                Some(cache) => Which::One(cache.clone()),
+                None => {
+                    return Err(
+                        ConfError::new(format!("\"{prefix}cache\" zone \"{word}\" is unknown")).at(word.span)
+                    );
+                }
+            },
+            None => outer.map_or(Which::Off, |o| o.which.clone()),
+        };
+        let key = match raw.key.take() {
+            Some(word) => Some(cx.template(&word)?),
+            None => outer.and_then(|o| o.key.clone()),
+        };
+        let mut templates = |words: Setting<Vec<Word>>, outer: Option<&Arc<[Template]>>| match words.take() {
+            Some(words) => words.iter().map(|word| cx.template(word)).collect::<Result<Arc<[_]>, _>>(),
+            None => Ok(outer.cloned().unwrap_or_else(|| [].into())),
+        };
+        let bypass = templates(raw.bypass, outer.map(|o| &o.bypass))?;
+        let no_cache = templates(raw.no_cache, outer.map(|o| &o.no_cache))?;
+        let purge = templates(raw.purge, outer.map(|o| &o.purge))?;
+        let purge_tag = templates(raw.purge_tag, outer.map(|o| &o.purge_tag))?;
+        let tag = templates(raw.tag, outer.map(|o| &o.tag))?;
+        let use_stale = match raw.use_stale.take() {
+            Some(bits) => Next::of_bits(bits),
+            None => outer.map_or(Next::NONE, |o| o.use_stale),
+        };
+        let told = match raw.told.take() {
+            Some(told) => told.map(Arc::new),
+            None => outer.and_then(|o| o.told.clone()),
+        };
+        Ok(Self {
+            which,
+            caches,
+            key,
+            valid: raw.valid.take().map(Into::into).or(outer.map(|o| o.valid.clone())).unwrap_or_default(),
+            posts: raw.methods.take().map(|bits| bits & 4 != 0).or(outer.map(|o| o.posts)).unwrap_or(false),
+            min_uses: raw.min_uses.or(outer.map(|o| o.min_uses), 1),
+            use_stale,
+            bypass,
+            no_cache,
+            lock: raw.lock.or(outer.map(|o| o.lock), false),
+            lock_timeout: raw.lock_timeout.or(outer.map(|o| o.lock_timeout), Duration::from_secs(5)),
+            lock_age: raw.lock_age.or(outer.map(|o| o.lock_age), Duration::from_secs(5)),
+            revalidate: raw.revalidate.or(outer.map(|o| o.revalidate), false),
+            background_update: raw.background_update.or(outer.map(|o| o.background_update), false),
+            convert_head: raw.convert_head.or(outer.map(|o| o.convert_head), true),
+            max_range_offset: raw.max_range_offset.take().or(outer.and_then(|o| o.max_range_offset)),
+            purge,
+            purge_tag,
+            tag,
+            rules: rules(raw.rfc9111, raw.targeted, outer.map(|o| &o.rules)),
+            told,
+        })
+    }
+
+    /// Whether there is a cache, for some request at least.
+    pub fn is_on(&self) -> bool {
+        !matches!(self.which, Which::Off)
+    }
+
+    /// The cache for `r`; `None` if there is none.
+    ///
+    /// # Errors
+    /// A name that no cache has.
+    pub(super) fn cache(&self, r: &Request) -> Result<Option<&Arc<Cache>>, Vec<u8>> {
+        match &self.which {
+            Which::Off => Ok(None),
+            Which::One(cache) => Ok(Some(cache)),
+            Which::Named(name) => {
+                let name = name.value(r);
+                match &*name {
+                    b"" | b"off" => Ok(None),
+                    known => self.caches.get(known).map(Some).ok_or(name),
+                }
+            }
+        }
+    }
+
+    /// Whether responses are kept and used by the rules of RFC 9111.
+    pub(crate) fn is_rfc9111(&self) -> bool {
+        self.rules.reading == Reading::Rfc9111
+    }
+
+    /// Whether responses to this method are kept.
+    pub(super) fn keeps(&self, method: Method) -> bool {
+        let may_post = self.posts && !self.is_rfc9111();
+        matches!(method, Method::Get | Method::Head) || method == Method::Post && may_post
+    }
+
+    /// Whether the upstream server is asked if what is no longer valid has changed.
+    pub(super) fn validates(&self) -> bool {
+        self.revalidate || self.is_rfc9111()
+    }
+
+    /// What is said here of a response with this status, besides the fields that have no meaning.
+    pub(super) fn terms(&self, status: u16, ignored: Ignored) -> Terms {
+        let valid = self.valid.iter().find(|valid| valid.status == status || valid.status == ANY);
+        let seconds = |span: Duration| u32::try_from(span.as_secs()).unwrap_or(u32::MAX);
+        Terms { valid_s: valid.map(|valid| seconds(valid.span)), ignored }
+    }
+
+    /// Whether `r` is not to be answered from the cache.
+    pub(super) fn is_bypassed(&self, r: &Request) -> bool {
+        any(&self.bypass, r)
+    }
+
+    /// Whether the response to `r` is not to be kept.
+    pub(super) fn is_not_kept(&self, r: &Request) -> bool {
+        any(&self.no_cache, r)
+    }
+
+    /// Whether `r` asks that something be purged, and how: `soft` says that it is to be stale, anything else that it is to go.
+    pub(super) fn purge(&self, r: &Request) -> Option<Purge> {
+        self.purge.iter().find_map(|template| match &*template.value(r) {
+            b"" | b"0" => None,
+            b"soft" => Some(Purge::Soft),
+            _ => Some(Purge::Hard),
+        })
+    }
+
+    /// The tags that `r` asks to be purged.
+    pub(super) fn purged_tags(&self, r: &Request) -> Vec<Vec<u8>> {
+        tags(&self.purge_tag, r)
+    }
+
+    /// The tags of the response to `r`.
+    pub(super) fn tags(&self, r: &Request) -> Vec<Vec<u8>> {
+        tags(&self.tag, r)
+    }
+
+    /// What the sandbox must allow.
+    pub(crate) fn reach(&self, reach: &mut Reach) {
+        let mut changes = |cache: &Cache| reach.changes(&Template::text(cache.place.dir.to_bytes()), None);
+        match &self.which {
+            Which::Off => {}
+            Which::One(cache) => changes(cache),
+            Which::Named(_) => self.caches.values().for_each(|cache| changes(cache)),
+        }
+    }
+}
+
+/// The rules of a location: nginx's, unless it says otherwise.
+fn rules(rfc9111: Setting<bool>, targeted: Setting<Vec<Bytes>>, outer: Option<&Arc<Rules>>) -> Arc<Rules> {
+    let (rfc9111, targeted) = (rfc9111.take(), targeted.take());
+    if let (None, None, Some(outer)) = (rfc9111, &targeted, outer) {
+        return outer.clone();
+    }
+    let is_rfc9111 = rfc9111.unwrap_or_else(|| outer.is_some_and(|o| o.reading == Reading::Rfc9111));
+    let usual = if is_rfc9111 { Rules::RFC9111 } else { Rules::NGINX };
+    // nginx's rules do not look at these: here they wait for a block that has the others.
+    let targeted = targeted.or(outer.map(|o| o.targeted.clone())).unwrap_or_default();
+    Arc::new(Rules { targeted, ..usual })
+}
+
+/// Whether one of these is neither empty nor `0`.
+fn any(templates: &[Template], r: &Request) -> bool {
+    templates.iter().any(|template| !matches!(&*template.value(r), b"" | b"0"))
+}
+
+/// The words of these, between spaces and commas.
+fn tags(templates: &[Template], r: &Request) -> Vec<Vec<u8>> {
+    let mut found = Vec::new();
+    for template in templates {
+        let value = template.value(r);
+        let words = value.split(|byte| matches!(byte, b' ' | b',' | b'\t'));
+        found.extend(words.filter(|word| !word.is_empty()).map(<[u8]>::to_vec));
+    }
+    found
+}

@@ -1,0 +1,556 @@
+//! What a request does with its cache: it finds its response there, follows one that comes, or asks for one.
+
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tw_base::Limit;
+use tw_cache::format::Meta;
+use tw_cache::policy::{self, Because, Forward, Reading, Rules, Use, Why, Window};
+use tw_cache::{Claim, Key};
+use tw_http::range::ByteRange;
+use tw_http::{Known, Method};
+use tw_log::{Level, Text};
+
+use super::entry::{self, Stood};
+use super::facts::Status;
+use super::fill::{Begun, Fill, Follower, Over};
+use super::hot::Entry;
+use super::invalidate;
+use super::purge;
+use super::settings::CacheSettings;
+use super::zone::{Cache, Joined, Lead};
+use crate::http::beside::{self, By, Copied};
+use crate::http::body::{Body, FileSpan};
+use crate::http::gateway::codec::Answer;
+use crate::http::gateway::words::Next;
+use crate::http::request::{Request, Uri};
+
+/// How long a response that is complete is waited for until it has its place.
+const PLACING: Duration = Duration::from_secs(1);
+
+pub(super) const LIMITS: &[Limit] = &[Limit::micros(
+    "PLACING",
+    PLACING.as_micros() as u64,
+    "Time for which a request waits until a response that has just come is stored",
+    "the upstream server is asked",
+)];
+
+/// What came of a visit.
+pub(crate) enum Visited {
+    /// There is no cache for this request.
+    None,
+    /// A response.
+    Ready(Ready),
+    /// The upstream server is to be asked.
+    Ask(Box<Visit>),
+    /// There is nothing more to do: the status.
+    Status(u16),
+}
+
+/// A response from a cache.
+pub(crate) struct Ready {
+    /// Its head, as the upstream server sent it.
+    pub(crate) head: Head,
+    /// Its body.
+    pub(crate) body: Body,
+}
+
+/// The head of a response, wherever it is.
+pub(crate) struct Head(Of);
+
+/// Where it is.
+enum Of {
+    Entry(Rc<Entry>),
+    Begun(Arc<Begun>),
+}
+
+impl Head {
+    fn meta(&self) -> &Meta {
+        match &self.0 {
+            Of::Entry(entry) => &entry.meta,
+            Of::Begun(begun) => &begun.meta,
+        }
+    }
+
+    /// Writes it as if the upstream server had just sent it.
+    pub(crate) fn tell(&self, answer: &mut Answer) {
+        let meta = self.meta();
+        answer.clear();
+        answer.status = meta.status;
+        answer.status_line = meta.status_line.clone();
+        answer.fields.clone_from(&meta.fields);
+        answer.content_length = match &self.0 {
+            Of::Entry(entry) => Some(entry.len),
+            Of::Begun(begun) => begun.len,
+        };
+    }
+}
+
+/// A request that goes to the upstream server, as its cache sees it.
+pub struct Visit {
+    pub(super) cache: Arc<Cache>,
+    /// The text of the key.
+    pub(super) text: Bytes,
+    pub(super) key: Key,
+    /// `Vary` of what has the key, if this request is for another variant.
+    pub(super) other: Option<Bytes>,
+    /// What may answer if the upstream server cannot.
+    pub(super) stale: Option<Rc<Entry>>,
+    /// The right to store; `None` if the response is not kept.
+    pub(super) lead: Option<Leading>,
+    /// When the upstream server was asked, in seconds since 1970.
+    pub(super) asked: i64,
+    /// The part of the content that the key names.
+    pub(super) part: Option<ByteRange>,
+}
+
+/// The right to store, and the place where others look for what comes.
+pub(super) struct Leading {
+    pub(super) lead: Lead,
+    pub(super) claim: Claim,
+}
+
+impl Visit {
+    /// Asks the cache of `settings`, if there is one for this request. `usual` is the key where none is configured. Waits for
+    /// the disk and for others who ask for the same.
+    pub(crate) async fn begin(
+        r: &mut Request,
+        settings: &CacheSettings,
+        usual: impl FnOnce(&Request, &mut Vec<u8>),
+    ) -> Visited {
+        let purge = settings.purge(r);
+        if purge.is_none() && !settings.keeps(r.method()) {
+            return invalidate::begin(r, settings).await;
+        }
+        let cache = match settings.cache(r) {
+            Ok(Some(cache)) => cache.clone(),
+            Ok(None) => return Visited::None,
+            Err(name) => {
+                r.log(Level::Error, format_args!("cache \"{}\" not found", Text(&name)));
+                return Visited::Status(500);
+            }
+        };
+        let mut text = Vec::new();
+        r.facts.upstream.cache.part.set(None);
+        match &settings.key {
+            Some(key) => key.eval(r, &mut text),
+            None => usual(r, &mut text),
+        }
+        let part = r.facts.upstream.cache.part.get();
+        let text = Bytes::from(text);
+        let facts = &mut r.facts.upstream.cache;
+        (facts.key, facts.cache) = (text.clone(), Some(cache.clone()));
+        if let Some(how) = purge {
+            return Visited::Status(purge::purge(r, settings, &cache, &text, how).await);
+        }
+        let Some(disk) = r.disk().cloned() else { return Visited::Status(500) };
+        cache.held(&disk, |level, message| r.log(level, message)).await;
+        let key = Key::of(&text);
+        let asked = tw_rt::clock::unix().secs;
+        let mut visit = Self { cache, text, key, other: None, stale: None, lead: None, asked, part };
+        if settings.is_bypassed(r) {
+            visit.asks(r, Status::Bypass, Forward::Bypass);
+            if policy::wants_only_stored(&r.head, &settings.rules) {
+                return visit.unsatisfiable(r);
+            }
+            if visit.may_lead(r, settings) {
+                visit.lead();
+            }
+            return Visited::Ask(Box::new(visit));
+        }
+        visit.look(r, settings).await
+    }
+
+    /// Looks for a response, and for who asks for it, until there is one, or it is this request's turn to ask.
+    async fn look(mut self, r: &mut Request, settings: &CacheSettings) -> Visited {
+        let until = tw_rt::clock::now() + settings.lock_timeout;
+        let rules = &*settings.rules;
+        let is_update = r.facts.upstream.cache.is_update;
+        let only_stored = !is_update && policy::wants_only_stored(&r.head, rules);
+        loop {
+            let found = self.find(r, rules).await;
+            // What is being fetched is younger.
+            if found.as_ref().is_none_or(|(_, stood)| stood.is_claimed) {
+                match self.just_came(r, rules).await {
+                    JustCame::Nothing => {}
+                    JustCame::Ready(ready) => return Visited::Ready(ready),
+                    JustCame::Stored => continue,
+                }
+            }
+            let now = tw_rt::clock::unix().secs;
+            match found {
+                Some((entry, stood)) => match stood.of(&entry.meta, r, now, rules) {
+                    Use::Fresh { age } => {
+                        self.answers(r, Status::Hit);
+                        return Visited::Ready(serve(r, entry, age));
+                    }
+                    Use::Accepted { age } => {
+                        self.answers(r, Status::Stale);
+                        return Visited::Ready(serve(r, entry, age));
+                    }
+                    Use::Stale { age, while_revalidate, .. } => {
+                        if let Some(ready) = self.meanwhile(r, settings, &entry, age, while_revalidate) {
+                            return Visited::Ready(ready);
+                        }
+                        self.asks(r, Status::Expired, Forward::Stale);
+                        self.remember(r, entry);
+                    }
+                    Use::Validate { because, .. } => {
+                        let forward = match because {
+                            Because::NoCache => Forward::Stale,
+                            _ if now >= entry.meta.lifetime.valid_until => Forward::Stale,
+                            _ => Forward::Request,
+                        };
+                        self.asks(r, Status::Expired, forward);
+                        self.remember(r, entry);
+                    }
+                    Use::Unsatisfiable => {
+                        self.asks(r, Status::Expired, Forward::Stale);
+                        return self.unsatisfiable(r);
+                    }
+                },
+                None => {
+                    let is_variant = self.other.is_some();
+                    let forward = if is_variant { Forward::VaryMiss } else { Forward::UriMiss };
+                    self.asks(r, Status::Miss, forward);
+                    if only_stored {
+                        return self.unsatisfiable(r);
+                    }
+                    let counted =
+                        self.cache.index().map(|index| index.count_use(self.key, super::seconds(now)));
+                    let uses = counted.map_or(1, |counted| {
+                        self.cache.push_out(r, counted.pushed_out);
+                        u64::from(counted.uses)
+                    });
+                    if uses < settings.min_uses {
+                        r.facts.upstream.cache.why = Some("min-uses");
+                        return Visited::Ask(Box::new(self));
+                    }
+                }
+            }
+            if only_stored {
+                return self.unsatisfiable(r);
+            }
+            if self.is_beyond(r, settings) {
+                r.facts.upstream.cache.why = Some("range-offset");
+                return Visited::Ask(Box::new(self));
+            }
+            if !self.may_lead(r, settings) {
+                return Visited::Ask(Box::new(self));
+            }
+            if !settings.lock {
+                self.lead();
+                return Visited::Ask(Box::new(self));
+            }
+            let Some(fill) = self.try_lead(settings) else { return Visited::Ask(Box::new(self)) };
+            let now = tw_rt::clock::now();
+            let patience = until.min(fill.since + settings.lock_age).saturating_duration_since(now);
+            match self.follow(r, rules, &fill, patience).await {
+                Followed::Ready(ready) => return Visited::Ready(ready),
+                // What others were refused for this, it may be, too: they would wait for each other.
+                Followed::Again if settings.is_rfc9111() && r.head.has(Known::Authorization) => {
+                    r.facts.upstream.cache.why = Some(Why::Authorization.word());
+                    return Visited::Ask(Box::new(self));
+                }
+                Followed::Again => {}
+                Followed::Alone => {
+                    r.facts.upstream.cache.why = Some("private");
+                    return Visited::Ask(Box::new(self));
+                }
+                Followed::Late if tw_rt::clock::now() < until => {}
+                Followed::Late => {
+                    r.facts.upstream.cache.why = Some("lock-timeout");
+                    return Visited::Ask(Box::new(self));
+                }
+                Followed::Gone => return Visited::Status(499),
+            }
+        }
+    }
+
+    /// The entry of this request, whichever variant it is.
+    async fn find(&mut self, r: &mut Request, rules: &Rules) -> Option<(Rc<Entry>, Stood)> {
+        self.other = None;
+        let of =
+            entry::Wanted { cache: &self.cache, key: self.key, main: self.key, text: &self.text, since: 0 };
+        let (entry, stood) = entry::find(r, &of).await?;
+        if entry.meta.vary.is_empty() {
+            return Some((entry, stood));
+        }
+        let variant = policy::variant(self.key, &entry.meta.vary, &r.head, rules);
+        if entry.meta.variant == Some(variant) {
+            return Some((entry, stood));
+        }
+        self.other = Some(entry.meta.vary.clone());
+        let of = entry::Wanted { key: variant, since: stood.since, ..of };
+        let (entry, stood) = entry::find(r, &of).await?;
+        // What it varies with has changed since.
+        (entry.meta.variant == Some(variant)).then_some((entry, stood))
+    }
+
+    /// A response that is complete and not yet stored: it answers, or is waited for, a moment, until it has its place.
+    async fn just_came(&self, r: &mut Request, rules: &Rules) -> JustCame {
+        let Some(fill) = self.cache.fill(self.key) else { return JustCame::Nothing };
+        let Some(begun) = fill.whole() else { return JustCame::Nothing };
+        let now = tw_rt::clock::unix().secs;
+        let used = policy::may_use(&begun.meta.lifetime, &r.head, now, rules);
+        if matches!(used, Use::Fresh { .. } | Use::Accepted { .. })
+            && let Some(ready) = self.join(r, rules, &fill, begun)
+        {
+            return JustCame::Ready(ready);
+        }
+        let wire = r.wire().clone();
+        match tokio::time::timeout(PLACING, wire.unless_gone(pin!(fill.placed()))).await {
+            Ok(Ok(())) => JustCame::Stored,
+            Ok(Err(_)) | Err(_) => JustCame::Nothing,
+        }
+    }
+
+    /// Whether what answers this request may be kept, as far as the request tells: nobody waits for what is not.
+    fn may_lead(&self, r: &mut Request, settings: &CacheSettings) -> bool {
+        if !settings.is_rfc9111() {
+            return true;
+        }
+        let why = match () {
+            () if self.method(r, settings) != Method::Get => Why::Method,
+            () if policy::wants_nothing_stored(&r.head, &settings.rules) => Why::RequestNoStore,
+            () => return true,
+        };
+        r.facts.upstream.cache.why = Some(why.word());
+        false
+    }
+
+    /// Takes the right to store, whoever else has it: the youngest is kept.
+    fn lead(&mut self) {
+        let lead = self.cache.lead(self.key, tw_rt::clock::now());
+        self.take(lead);
+    }
+
+    fn take(&mut self, lead: Lead) {
+        self.asked = tw_rt::clock::unix().secs;
+        let claim = self.cache.index().map(|index| index.claim(self.key, super::seconds(self.asked)));
+        self.lead = claim.map(|claim| Leading { lead, claim });
+    }
+
+    /// Takes the right to store, or says who has it.
+    fn try_lead(&mut self, settings: &CacheSettings) -> Option<Arc<Fill>> {
+        match self.cache.join(self.key, tw_rt::clock::now(), settings.lock_age) {
+            Joined::Lead(lead) => {
+                self.take(lead);
+                None
+            }
+            Joined::Follow(fill) => Some(fill),
+        }
+    }
+
+    /// What is no longer valid, if it is to be used while somebody fetches it anew.
+    fn meanwhile(
+        &self,
+        r: &mut Request,
+        settings: &CacheSettings,
+        entry: &Rc<Entry>,
+        age: u32,
+        window: Window,
+    ) -> Option<Ready> {
+        let is_allowed = match window {
+            Window::Open => true,
+            Window::Closed => settings.use_stale.has(Next::UPDATING),
+            Window::Forbidden => false,
+        };
+        if !is_allowed || r.facts.upstream.cache.is_update {
+            return None;
+        }
+        // What the response itself allows needs no other word (RFC 5861 section 3).
+        let may_update = settings.background_update || settings.is_rfc9111() && window == Window::Open;
+        let status = if self.cache.fill(self.key).is_some() {
+            Status::Updating
+        } else if may_update && update(r) {
+            Status::Stale
+        } else {
+            return None;
+        };
+        self.answers(r, status);
+        Some(serve(r, entry.clone(), age))
+    }
+
+    fn remember(&mut self, r: &mut Request, entry: Rc<Entry>) {
+        let facts = &mut r.facts.upstream.cache;
+        let fields = &entry.meta.fields;
+        let found = policy::validators(entry.meta.status, fields);
+        let last_modified = found.last_modified.and_then(|_| fields.share(b"Last-Modified"));
+        facts.last_modified = last_modified.unwrap_or_default();
+        facts.etag = found.etag.and_then(|_| fields.share(b"ETag")).unwrap_or_default();
+        self.stale = Some(entry);
+    }
+
+    /// Whether a range begins so far behind that the whole response is not fetched for it.
+    fn is_beyond(&self, r: &Request, settings: &CacheSettings) -> bool {
+        let Some(max) = settings.max_range_offset else { return false };
+        r.head.field_known(Known::Range).is_some_and(|range| begins_behind(range, max))
+    }
+
+    // DIFF(nginx): who waits gets the response as it comes.
+    /// Waits for a response that somebody else has asked for.
+    async fn follow(&self, r: &mut Request, rules: &Rules, fill: &Arc<Fill>, patience: Duration) -> Followed {
+        let wire = r.wire().clone();
+        let waited = tokio::time::timeout(patience, wire.unless_gone(pin!(fill.begun()))).await;
+        let begun = match waited {
+            Err(_) => return Followed::Late,
+            Ok(Err(_)) => return Followed::Gone,
+            Ok(Ok(Err(Over::Private))) => return Followed::Alone,
+            Ok(Ok(Err(Over::Abandoned))) => return Followed::Again,
+            Ok(Ok(Ok(begun))) => begun,
+        };
+        match self.join(r, rules, fill, begun) {
+            Some(ready) => Followed::Ready(ready),
+            None => Followed::Alone,
+        }
+    }
+
+    /// Gets what comes, unless that is for others.
+    fn join(&self, r: &mut Request, rules: &Rules, fill: &Arc<Fill>, begun: Arc<Begun>) -> Option<Ready> {
+        let meta = &begun.meta;
+        let of_this = || policy::variant(self.key, &meta.vary, &r.head, rules);
+        if meta.variant.is_some_and(|variant| variant != of_this()) {
+            return None;
+        }
+        let now = tw_rt::clock::unix().secs;
+        let may = policy::may_use(&meta.lifetime, &r.head, now, rules);
+        if rules.reading == Reading::Rfc9111 && !matches!(may, Use::Fresh { .. } | Use::Accepted { .. }) {
+            return None;
+        }
+        let disk = r.disk()?.clone();
+        self.cache.zone.counts.collapsed.add(1);
+        let facts = &mut r.facts.upstream.cache;
+        (facts.status, facts.is_collapsed) = (Some(Status::Hit), facts.forward.is_some());
+        facts.age = Some(policy::current_age(&meta.lifetime, now));
+        facts.valid_until = Some(meta.lifetime.valid_until);
+        let body = match begun.len {
+            Some(0) => Body::Empty,
+            len => Body::Pull(Box::new(Follower::new(fill.clone(), 0, len, disk))),
+        };
+        Some(Ready { head: Head(Of::Begun(begun)), body })
+    }
+
+    pub(super) fn say(&self, r: &mut Request, status: Status) {
+        r.facts.upstream.cache.status = Some(status);
+    }
+
+    /// The upstream server is asked, or would be.
+    pub(super) fn asks(&self, r: &mut Request, status: Status, forward: Forward) {
+        self.say(r, status);
+        r.facts.upstream.cache.forward = Some(forward);
+    }
+
+    /// What is kept answers, and nobody is asked for this request.
+    pub(super) fn answers(&self, r: &mut Request, status: Status) {
+        self.say(r, status);
+        r.facts.upstream.cache.forward = None;
+    }
+
+    /// Nothing answers, and the client will not have the upstream server asked (RFC 9111 section 5.2.1.7).
+    fn unsatisfiable(&self, r: &mut Request) -> Visited {
+        r.facts.upstream.cache.why = Some("only-if-cached");
+        Visited::Status(504)
+    }
+
+    /// Whether the response is to be kept, should it be one that may.
+    pub(crate) fn leads(&self) -> bool {
+        self.lead.is_some()
+    }
+
+    /// The method that the upstream server is asked with.
+    pub(super) fn method(&self, r: &Request, settings: &CacheSettings) -> Method {
+        if self.asks_for_body(r, settings) { Method::Get } else { r.method() }
+    }
+
+    /// Whether `GET` is sent for `HEAD`.
+    pub fn asks_for_body(&self, r: &Request, settings: &CacheSettings) -> bool {
+        settings.convert_head && r.method() == Method::Head
+    }
+
+    /// What the upstream server is to be asked with in the place of what the client has said; `None` if its own conditions and
+    /// ranges go on to it.
+    pub fn conditions(&self, r: &Request, settings: &CacheSettings) -> Option<Conditions> {
+        if !self.leads() {
+            return None;
+        }
+        let facts = &r.facts.upstream.cache;
+        Some(match settings.validates() {
+            true => Conditions { since: facts.last_modified.clone(), none_match: facts.etag.clone() },
+            false => Conditions::default(),
+        })
+    }
+}
+
+/// What an upstream server is asked with: whether what is kept has changed. Empty for nothing.
+#[derive(Default)]
+pub struct Conditions {
+    since: Bytes,
+    none_match: Bytes,
+}
+
+impl Conditions {
+    /// The fields, with their values; an empty one is left out.
+    pub fn fields(&self) -> [(&'static [u8], &[u8]); 2] {
+        [(b"If-Modified-Since", &self.since), (b"If-None-Match", &self.none_match)]
+    }
+}
+
+/// Fetches a response anew, beside the request for it. Whether that was possible.
+fn update(r: &mut Request) -> bool {
+    let uri = Uri { path: r.uri.path.clone(), args: r.uri.args.clone() };
+    let prepare = |r: &mut Request| r.facts.upstream.cache.is_update = true;
+    beside::run_by(r, uri, Copied::Nothing, By::Parent, prepare).is_ok()
+}
+
+pub(super) fn serve(r: &mut Request, entry: Rc<Entry>, age: u32) -> Ready {
+    let facts = &mut r.facts.upstream.cache;
+    (facts.age, facts.valid_until) = (Some(age), Some(entry.meta.lifetime.valid_until));
+    let body = match &entry.body {
+        Some(body) if body.is_empty() => Body::Empty,
+        Some(body) => Body::Bytes(body.clone()),
+        None => Body::File(FileSpan {
+            file: entry.file.clone(),
+            offset: u64::from(entry.meta.header_size),
+            len: entry.len,
+        }),
+    };
+    Ready { head: Head(Of::Entry(entry)), body }
+}
+
+/// What came of a response that is complete.
+enum JustCame {
+    /// There is none, or its place takes too long.
+    Nothing,
+    Ready(Ready),
+    /// It has its place: look again.
+    Stored,
+}
+
+enum Followed {
+    Ready(Ready),
+    /// Who asked is gone: look again.
+    Again,
+    /// The response is nobody else's.
+    Alone,
+    Late,
+    /// The client is gone.
+    Gone,
+}
+
+/// Whether a range begins behind `max`, or counts from the end (nginx: ngx_http_upstream_cache_check_range).
+fn begins_behind(range: &[u8], max: u64) -> bool {
+    let Some((unit, rest)) = range.split_at_checked(6) else { return false };
+    if !unit.eq_ignore_ascii_case(b"bytes=") {
+        return false;
+    }
+    let rest = rest.trim_ascii_start();
+    if rest.first() == Some(&b'-') {
+        return true;
+    }
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    tw_http::num::parse(&rest[..digits]).is_none_or(|start| start >= max)
+}

@@ -1,0 +1,348 @@
+//! What a cache has, whatever configuration it is used by: the index of its entries, the responses on their way into it, and
+//! what is counted of it.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::fmt;
+use std::hash::BuildHasher;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use foldhash::fast::RandomState;
+use tokio::sync::OnceCell;
+use tw_base::{Counter, Whole};
+use tw_cache::{Gone, Index, Key, PURGES_SIZE_MAX, Purge, Purges};
+use tw_conf::ConfError;
+use tw_disk::{Account, Class, Disk, DiskError, Errno, Source};
+use tw_log::Level;
+use tw_rt::watch::Subject;
+
+use super::fill::{Fill, Over};
+use super::place::{Place, RawPlace};
+use crate::core::location::TempPath;
+use crate::event_loop::Loop;
+use crate::http::request::Request;
+use crate::load::Resolve;
+
+/// Locks of the responses on their way into a cache.
+const FILL_SHARDS: usize = 32;
+
+/// Seconds between two lines that say that the disk of a cache fails.
+const TELL_EVERY: i64 = 60;
+
+/// The next number of a zone.
+static NEXT_ZONE: AtomicU32 = AtomicU32::new(0);
+
+/// Responses on their way.
+type Fills = HashMap<Key, Arc<Fill>, RandomState>;
+
+/// The number of a zone in this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct ZoneId(u32);
+
+/// A cache as one configuration uses it.
+pub struct Cache {
+    /// Its name (`keys_zone`).
+    pub(super) name: Box<[u8]>,
+    /// Where it is, and what it may hold.
+    pub(super) place: Place,
+    /// What it has.
+    pub(super) zone: Arc<Zone>,
+}
+
+/// What a cache has.
+pub(super) struct Zone {
+    pub(super) id: ZoneId,
+    /// Made when it is first asked for.
+    held: OnceCell<Held>,
+    keys_size: AtomicU64,
+    /// One at a time writes the file of the purges.
+    saving: tokio::sync::Mutex<()>,
+    /// The second in which it was last said that the disk fails.
+    told: AtomicI64,
+    fills: Vec<Whole<Fills>>,
+    pub(super) counts: Counts,
+    /// Whether the index has all that is on the disk.
+    pub(super) is_loaded: AtomicBool,
+}
+
+/// What is known of the entries of a cache.
+pub(super) struct Held {
+    pub(super) index: Arc<Index>,
+    pub(super) purges: Purges,
+}
+
+/// What is counted of a cache.
+#[derive(Default)]
+pub(super) struct Counts {
+    /// Responses by `$upstream_cache_status`, in the order of [`Status::ALL`](super::Status::ALL).
+    pub(super) by_status: [Counter; 7],
+    /// Requests that got a response that another request had asked for.
+    pub(super) collapsed: Counter,
+    /// Responses that were stored.
+    pub(super) stored: Counter,
+    /// Responses that were not, for want of room on the disk or because it failed.
+    pub(super) failed: Counter,
+    /// Files that were no entries: damaged, cut off, or of something else.
+    pub(super) damaged: Counter,
+    /// Entries that went because nobody asked for them.
+    pub(super) inactive: Counter,
+    /// Entries that went because there was no room.
+    pub(super) evicted: Counter,
+    /// Entries that were purged.
+    pub(super) purged: Counter,
+}
+
+/// What a request does that finds nothing it may use.
+pub(super) enum Joined {
+    /// It asks the upstream server, for others too.
+    Lead(Lead),
+    /// Somebody has asked.
+    Follow(Arc<Fill>),
+}
+
+/// The right to fill an entry. Who drops it before anything came leaves it to the next one.
+pub(super) struct Lead {
+    cache: Arc<Cache>,
+    key: Key,
+    pub(super) fill: Arc<Fill>,
+}
+
+impl Cache {
+    /// A cache of `cx`'s configuration, which goes on with what one before had in the same place.
+    pub(super) fn declare(raw: RawPlace, cx: &mut Resolve<'_>) -> Arc<Self> {
+        let name: Box<[u8]> = raw.name().into();
+        let place = raw.resolve(|path| cx.full_path_c(path));
+        let before = cx.previous::<Self>(&name).filter(|before| before.place.is_where(&place));
+        // Made at the start, as directories of temporary files are.
+        let _ = cx.block.temp_path(TempPath { path: place.dir.clone(), levels: [0; 3] });
+        let fits = |known: &Self| known.place == place;
+        cx.keep(&name, fits, || {
+            let zone = match &before {
+                Some(before) => {
+                    before.zone.resize(place.keys_size);
+                    before.zone.clone()
+                }
+                None => Arc::new(Zone::new(&place)),
+            };
+            Self { name: name.clone(), place: place.clone(), zone }
+        })
+    }
+
+    /// Leads or follows: one request at a time fills an entry. One that has asked for longer than `age` and got nothing is not
+    /// waited for.
+    pub(super) fn join(self: &Arc<Self>, key: Key, now: Instant, age: Duration) -> Joined {
+        let mut fills = self.zone.fills(key).lock();
+        if let Some(fill) = fills.get(&key)
+            && (fill.has_begun() || now.saturating_duration_since(fill.since) < age)
+        {
+            return Joined::Follow(fill.clone());
+        }
+        Joined::Lead(self.insert(&mut fills, key, now))
+    }
+
+    /// Leads, whoever else does.
+    pub(super) fn lead(self: &Arc<Self>, key: Key, now: Instant) -> Lead {
+        let mut fills = self.zone.fills(key).lock();
+        self.insert(&mut fills, key, now)
+    }
+
+    fn insert(self: &Arc<Self>, fills: &mut Fills, key: Key, now: Instant) -> Lead {
+        let fill = Arc::new(Fill::asked(now));
+        fills.insert(key, fill.clone());
+        Lead { cache: self.clone(), key, fill }
+    }
+
+    /// The response with this key that is asked for or comes.
+    pub(super) fn fill(&self, key: Key) -> Option<Arc<Fill>> {
+        self.zone.fills(key).lock().get(&key).cloned()
+    }
+
+    /// What is known of its entries. Waits for the disk the first time: what was purged before a restart stays purged.
+    pub(super) async fn held(&self, disk: &Disk, log: impl FnOnce(Level, fmt::Arguments<'_>)) -> &Held {
+        if let Some(held) = self.zone.held.get() {
+            return held;
+        }
+        let make = async {
+            let now = super::seconds(tw_rt::clock::unix().secs);
+            let mut by = Account::new(Class::Hit, Source::NONE);
+            let read = disk.read_whole(&mut by, &self.purges_path(), PURGES_SIZE_MAX).await;
+            let purges = match read.map(|file| Purges::decode(&file, now)) {
+                Ok(Ok(purges)) => purges,
+                Err(error) if error.errno() == Some(Errno::NOENT) => Purges::new(now),
+                broken => {
+                    let name = tw_log::Text(&self.name);
+                    match broken {
+                        Ok(_) => log(
+                            Level::Crit,
+                            format_args!("the purges of cache \"{name}\" are damaged: all in it is stale"),
+                        ),
+                        Err(error) => log(
+                            Level::Crit,
+                            format_args!(
+                                "{error} while reading the purges of cache \"{name}\": all in it is stale"
+                            ),
+                        ),
+                    }
+                    let purges = Purges::new(now);
+                    purges.purge_prefix(b"", Purge::Soft);
+                    purges
+                }
+            };
+            let random = RandomState::default();
+            let seed = [random.hash_one(0_u64), random.hash_one(1_u64)];
+            let index = Index::new(self.zone.keys_size.load(Relaxed), seed, purges.sequence().clone());
+            Held { index: Arc::new(index), purges }
+        };
+        self.zone.held.get_or_init(|| make).await
+    }
+
+    /// Its index, if anybody has asked for it.
+    pub(super) fn index(&self) -> Option<&Arc<Index>> {
+        self.zone.held().map(|held| &held.index)
+    }
+
+    /// Where it writes down what was purged.
+    fn purges_path(&self) -> CString {
+        CString::new([self.place.dir.to_bytes(), b"/purges"].concat()).unwrap_or_default()
+    }
+
+    /// Writes down what was purged.
+    pub(super) async fn save_purges(&self, held: &Held, disk: &Disk) -> Result<(), DiskError> {
+        let _one_at_a_time = self.zone.saving.lock().await;
+        let mut by = Account::new(Class::Fill, Source::NONE);
+        disk.replace(&mut by, &self.purges_path(), 0o600, held.purges.encode()).await.map(|_| ())
+    }
+
+    /// Nobody follows what was asked for before now.
+    pub(super) fn part_with_fills(&self, of: Option<Key>) {
+        match of {
+            Some(key) => {
+                self.zone.fills(key).lock().remove(&key);
+            }
+            None => self.zone.fills.iter().for_each(|fills| fills.lock().clear()),
+        }
+    }
+
+    /// The name of its zone.
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// Deletes the file of an entry that has left the index, beside everything else.
+    pub(super) fn delete(self: &Arc<Self>, home: &Rc<Loop>, disk: &Disk, gone: Option<Gone>) {
+        let Some(gone) = gone else { return };
+        let (cache, disk) = (self.clone(), disk.clone());
+        let subject = Subject { kind: "cache eviction", id: home.index as u64 };
+        home.connections.run_beside(subject, async move {
+            let path = cache.place.path(gone.key);
+            let mut by = Account::new(Class::Evict, Source::NONE);
+            // Should it stay, the next start finds it.
+            let _ = disk.unlink(&mut by, &path).await;
+        });
+    }
+
+    /// The same for a request.
+    pub(super) fn push_out(self: &Arc<Self>, r: &Request, gone: Option<Gone>) {
+        if gone.is_some()
+            && let Some(disk) = r.disk()
+        {
+            self.delete(&r.client().home.clone(), disk, gone);
+        }
+    }
+
+    /// The disk has failed a request that goes on without it: one line a minute.
+    pub(super) fn disk_failed(
+        &self,
+        error: &DiskError,
+        doing: &str,
+        log: impl FnOnce(Level, fmt::Arguments<'_>),
+    ) {
+        self.zone.counts.failed.add(1);
+        let now = tw_rt::clock::unix().secs;
+        let last = self.zone.told.load(Relaxed);
+        if now - last >= TELL_EVERY && self.zone.told.compare_exchange(last, now, Relaxed, Relaxed).is_ok() {
+            let name = tw_log::Text(&self.name);
+            log(Level::Crit, format_args!("{error} while {doing}, cache \"{name}\""));
+        }
+    }
+}
+
+impl Zone {
+    fn new(place: &Place) -> Self {
+        Self {
+            id: ZoneId(NEXT_ZONE.fetch_add(1, Relaxed)),
+            held: OnceCell::new(),
+            keys_size: AtomicU64::new(place.keys_size),
+            saving: tokio::sync::Mutex::default(),
+            told: AtomicI64::new(0),
+            fills: (0..FILL_SHARDS).map(|_| Whole::default()).collect(),
+            counts: Counts::default(),
+            is_loaded: AtomicBool::new(false),
+        }
+    }
+
+    /// Another size; what is there stays until there is no room.
+    fn resize(&self, keys_size: u64) {
+        self.keys_size.store(keys_size, Relaxed);
+        if let Some(held) = self.held.get() {
+            held.index.set_memory_max(keys_size);
+        }
+    }
+
+    /// What is known of its entries, if anybody has asked.
+    pub(super) fn held(&self) -> Option<&Held> {
+        self.held.get()
+    }
+
+    fn fills(&self, key: Key) -> &Whole<Fills> {
+        &self.fills[usize::from(key.0[0]) % FILL_SHARDS]
+    }
+
+    /// Responses on their way.
+    pub(super) fn filling(&self) -> usize {
+        self.fills.iter().map(|fills| fills.lock().len()).sum()
+    }
+}
+
+impl Lead {
+    /// The response will be for nobody else.
+    pub(super) fn give_up(self, over: Over) {
+        self.fill.give_up(over);
+    }
+}
+
+impl Drop for Lead {
+    fn drop(&mut self) {
+        let mut fills = self.cache.zone.fills(self.key).lock();
+        if fills.get(&self.key).is_some_and(|fill| Arc::ptr_eq(fill, &self.fill)) {
+            fills.remove(&self.key);
+        }
+        drop(fills);
+        self.fill.give_up(Over::Abandoned);
+        self.fill.leave();
+    }
+}
+
+/// The caches of a configuration by name.
+pub type Caches = HashMap<Box<[u8]>, Arc<Cache>>;
+
+/// The caches that `raw` declares.
+///
+/// # Errors
+/// Two of one name.
+pub(crate) fn declare(raw: Vec<RawPlace>, cx: &mut Resolve<'_>) -> Result<Caches, ConfError> {
+    let mut caches = Caches::new();
+    for raw in raw {
+        let span = raw.span;
+        if caches.contains_key(raw.name()) {
+            let name = tw_log::Text(raw.name());
+            return Err(ConfError::new(format!("duplicate zone \"{name}\"")).at(span));
+        }
+        let cache = Cache::declare(raw, cx);
+        caches.insert(cache.name.clone(), cache);
+    }
+    Ok(caches)
+}
