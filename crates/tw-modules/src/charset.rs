@@ -146,7 +146,8 @@ impl Settings<Http> for Charset {
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
-        if !matches!((&self.charset, &self.source), (Name::Off, Name::Off)) {
+        // An upstream server may say what charset the client is to get, whatever is configured (`X-Accel-Charset`).
+        if !matches!((&self.charset, &self.source), (Name::Off, Name::Off)) || !self.maps.is_empty() {
             plan.add_header_filter(self.clone());
         }
     }
@@ -216,6 +217,9 @@ impl Charset {
     fn destination(&self, r: &mut Request, own: Option<&Bytes>) -> Option<Bytes> {
         if r.is_subrequest() {
             return r.facts.states.get::<MainCharset>().map(|main| main.0.clone());
+        }
+        if let Some(told) = &r.facts.upstream.charset {
+            return Some(told.clone()).filter(|told| !told.is_empty());
         }
         let is_meant = if own.is_some() { self.replaces } else { self.types.contain(&r.out) };
         if r.out.content_type.is_empty() || !is_meant {

@@ -75,7 +75,7 @@ fn answer(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
     let size = file.meta().size;
     let start = target::arg(&r.uri.args, b"start").and_then(num::parse).filter(|start| *start < size);
     let body = match start {
-        None | Some(0) => static_files::content(file),
+        None | Some(0) => static_files::content(r, file),
         Some(offset) => Body::Parts(
             [
                 Body::Bytes(Bytes::from_static(HEADER)),

@@ -42,6 +42,7 @@ mod rewrite;
 mod second_protocol;
 mod secret;
 mod secure_link;
+mod slice;
 mod split_clients;
 mod ssi;
 mod static_files;
@@ -78,6 +79,7 @@ pub static MODULES: &[Module] = &[
     Module::of::<rewrite::Rewrite>("rewrite"),
     // Post-read and preaccess.
     Module::of::<real_ip::RealIp>("real_ip"),
+    Module::of::<slice::Slice>("slice"),
     Module::of::<limit_req::LimitReq>("limit_req"),
     Module::of::<limit_conn::LimitConn<Request>>("limit_conn"),
     // Access.

@@ -163,7 +163,7 @@ impl Mp4 {
         }
         let body = match self.cut(r, &file, part).await {
             Ok(Some(piece)) => body_of(&file, piece),
-            Ok(None) => static_files::content(&file),
+            Ok(None) => static_files::content(r, &file),
             Err(failure) => return failure.outcome(r, &path),
         };
         r.course.ranges = Ranges::One;

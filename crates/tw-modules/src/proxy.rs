@@ -28,7 +28,7 @@ use tw_server::http::Http;
 use tw_server::http::gateway::codec::{Framing, http1::Http1};
 use tw_server::http::gateway::health::Passing;
 use tw_server::http::gateway::settings::{self, HasGateway, Kind};
-use tw_server::http::gateway::{self, Gateway, Order, Passed, Rewrite};
+use tw_server::http::gateway::{self, Gateway, Order, Passed, Recalled, Rewrite};
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::http::request_body;
@@ -186,8 +186,9 @@ const OWN: &[Directive<Raw>] = &[
     without_effect("proxy_send_lowat", "size", "0"),
 ];
 
-/// Both lists.
-const LISTS: &[&[Directive<Raw>]] = &[OWN, tw_server::gateway_directives!("proxy_")];
+/// All lists.
+const LISTS: &[&[Directive<Raw>]] =
+    &[OWN, tw_server::gateway_directives!("proxy_"), tw_server::cache_directives!("proxy_")];
 
 impl Settings<Http> for Proxy {
     type Raw = Raw;
@@ -288,6 +289,22 @@ impl Handler for Proxy {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         Step::Wait(Box::pin(self.pass(r)))
     }
+
+    fn explain(&self, r: &mut Request) -> Vec<(&'static str, String)> {
+        let Some(Ok(to)) = self.target.as_ref().map(|target| target.of(r)) else { return Vec::new() };
+        r.set_slot(self.slots.host, &to.host);
+        r.set_slot(self.slots.port, &to.port);
+        let mut uri = Vec::new();
+        to.uri.push(r, &mut uri);
+        self.gateway.cache.explain(r, |_, key| usual_key(&to.host, &uri, key))
+    }
+}
+
+/// What tells responses apart where no `proxy_cache_key` does.
+fn usual_key(host: &[u8], uri: &[u8], key: &mut Vec<u8>) {
+    for part in [b"http://", host, uri] {
+        key.extend_from_slice(part);
+    }
 }
 
 impl Proxy {
@@ -309,6 +326,22 @@ impl Proxy {
         {
             return Outcome::Status(status);
         }
+        let mut uri = Vec::new();
+        to.uri.push(r, &mut uri);
+        if uri.is_empty() {
+            r.log(Level::Error, format_args!("zero length URI to proxy"));
+            return Outcome::Status(500);
+        }
+        let visit = if self.gateway.cache.is_on() {
+            let key = |_: &Request, key: &mut Vec<u8>| usual_key(&to.host, &uri, key);
+            match Box::pin(gateway::recall(r, &self.gateway, self, key)).await {
+                Recalled::Answer(outcome) => return outcome,
+                Recalled::Ask(visit) => Some(visit),
+                Recalled::Pass => None,
+            }
+        } else {
+            None
+        };
         let own = self.body.as_ref().map(|body| Bytes::from(body.value(r)));
         let (announced, body) = match own {
             Some(body) => (Announced::Length(body.len() as u64), Passed::Bytes(body)),
@@ -318,13 +351,10 @@ impl Proxy {
         let mut method = Vec::new();
         match &self.method {
             Some(template) => template.eval(r, &mut method),
+            None if visit.as_ref().is_some_and(|visit| visit.asks_for_body(r, &self.gateway.cache)) => {
+                method.extend_from_slice(b"GET");
+            }
             None => method.extend_from_slice(r.method_name()),
-        }
-        let mut uri = Vec::new();
-        to.uri.push(r, &mut uri);
-        if uri.is_empty() {
-            r.log(Level::Error, format_args!("zero length URI to proxy"));
-            return Outcome::Status(500);
         }
         let announced = match announced {
             // HTTP/1.0 has no chunks: then the end of the connection would be the end of the body.
@@ -333,7 +363,14 @@ impl Proxy {
         };
         let mut head = Vec::with_capacity(HEAD_SIZE);
         let written = RequestWriter::begin(&mut head, &method, &uri, self.version).and_then(|mut writer| {
-            self.fields.write(r, &mut writer, announced, self.gateway.pass_request_headers, &to.host)?;
+            let conditions = visit.as_ref().and_then(|visit| visit.conditions(r, &self.gateway.cache));
+            let passed = fields::Passed {
+                announced,
+                is_client_passed: self.gateway.pass_request_headers,
+                host: &to.host,
+                conditions,
+            };
+            self.fields.write(r, &mut writer, &passed)?;
             Ok(writer.end())
         });
         let framing = match written {
@@ -356,6 +393,7 @@ impl Proxy {
             framing,
             codec,
             rewrite: self,
+            visit,
         };
         gateway::pass(r, order).await
     }
@@ -364,6 +402,14 @@ impl Proxy {
 impl Rewrite for Proxy {
     fn location(&self, r: &Request, value: &[u8], is_refresh: bool) -> Option<Vec<u8>> {
         redirect::apply(&self.redirects, r, value, is_refresh)
+    }
+
+    fn key(&self, r: &Request, out: &mut Vec<u8>) {
+        if let Some(Ok(to)) = self.target.as_ref().map(|target| target.of(r)) {
+            let mut uri = Vec::new();
+            to.uri.push(r, &mut uri);
+            usual_key(&to.host, &uri, out);
+        }
     }
 
     fn cookie(&self, r: &Request, value: &[u8]) -> Option<Vec<u8>> {

@@ -102,7 +102,7 @@ pub(crate) fn whole(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
     let meta = file.meta();
     describe(r, file, meta.size);
     r.course.ranges = Ranges::Allowed;
-    Outcome::Respond(content(file))
+    Outcome::Respond(content(r, file))
 }
 
 /// The head of a response of `len` bytes that is made of `file`.
@@ -122,12 +122,12 @@ pub(crate) fn describe(r: &mut Request, file: &OpenFile, len: u64) {
 }
 
 /// All of a file.
-pub(crate) fn content(file: &Rc<OpenFile>) -> Body {
+pub(crate) fn content(r: &Request, file: &Rc<OpenFile>) -> Body {
     let size = file.meta().size;
     match file.content() {
-        Some(content) => Body::Bytes(content),
+        Some(content) if !file.is_for_kernel(r) => Body::Bytes(content),
         None if size == 0 => Body::Bytes(Bytes::new()),
-        None => Body::File(FileSpan { file: file.clone(), offset: 0, len: size }),
+        _ => Body::File(FileSpan { file: file.clone(), offset: 0, len: size }),
     }
 }
 

@@ -97,19 +97,18 @@ impl Rules {
         if !is_allowed(r) {
             return body;
         }
-        let body = match (r.method(), body) {
-            (Method::Head, body) => self.stream(body, None),
-            (_, Body::Bytes(bytes)) if self.is_soon_done(bytes.len()) => {
-                match self.at_once(r, bytes.clone()) {
-                    Ok(compressed) => Body::Bytes(compressed),
-                    Err(error) => {
-                        r.log(Level::Alert, format_args!("{error} while sending response to client"));
-                        return Body::Bytes(bytes);
-                    }
+        let is_head = r.method() == Method::Head;
+        let known = if is_head { None } else { body.in_memory() };
+        let body = match known.filter(|bytes| self.is_soon_done(bytes.len())) {
+            Some(bytes) => match self.at_once(r, bytes) {
+                Ok(compressed) => Body::Bytes(compressed),
+                Err(error) => {
+                    r.log(Level::Alert, format_args!("{error} while sending response to client"));
+                    return body;
                 }
-            }
-            (_, body) if self.is_one_piece(&body) => self.stream(body, None),
-            (_, body) => {
+            },
+            None if is_head || self.is_one_piece(&body) => self.stream(body, None),
+            None => {
                 // DIFF(nginx): memory for compressing has an end.
                 let (bytes, max) = (self.spec.memory(body.len()), r.generation().memory.compression_memory);
                 let Some(share) = self.budget.admit(self.spec.coding(), bytes, max) else {

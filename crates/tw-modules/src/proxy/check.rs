@@ -12,7 +12,7 @@ use tw_server::http::gateway::health::Checkable;
 use tw_server::http::gateway::{Gateway, Group};
 use tw_server::http::request::Request;
 
-use super::fields::Fields;
+use super::fields::{Fields, Passed};
 use super::target::Fixed;
 use super::{HEAD_SIZE, Slots};
 
@@ -39,7 +39,13 @@ impl Checkable for Checked {
         r.set_slot(self.slots.port, &self.to.port);
         let mut head = Vec::with_capacity(HEAD_SIZE);
         let mut writer = RequestWriter::begin(&mut head, b"GET", r.head.target(), self.version)?;
-        self.fields.write(r, &mut writer, Framing::None, false, &self.to.host)?;
+        let passed = Passed {
+            announced: Framing::None,
+            is_client_passed: false,
+            host: &self.to.host,
+            conditions: None,
+        };
+        self.fields.write(r, &mut writer, &passed)?;
         if !self.fields.sets(b"Connection") {
             writer.field(b"Connection", b"close")?;
         }

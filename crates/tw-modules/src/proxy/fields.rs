@@ -3,6 +3,8 @@
 use tw_conf::{ConfError, Word};
 use tw_http::origin::{RequestWriter, WriteError};
 use tw_http::{Framing, Known, hop};
+use tw_server::http::cache::Conditions;
+use tw_server::http::gateway::CONDITIONAL;
 use tw_server::http::gateway::names::Names;
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
@@ -21,6 +23,18 @@ const USUAL: &[&str] = &[
     "Upgrade",
     "Trailer",
 ];
+
+/// What is passed on of a request, besides the fields that `proxy_set_header` sets.
+pub(super) struct Passed<'a> {
+    /// How its body is framed.
+    pub(super) announced: Framing,
+    /// Whether the client's fields are passed on.
+    pub(super) is_client_passed: bool,
+    /// `Host`, unless it is set.
+    pub(super) host: &'a [u8],
+    /// Conditions of a cache, in the place of the client's.
+    pub(super) conditions: Option<Conditions>,
+}
 
 /// What `proxy_set_header` says at one location.
 pub(super) struct Fields {
@@ -57,10 +71,9 @@ impl Fields {
         &self,
         r: &Request,
         writer: &mut RequestWriter<'_>,
-        announced: Framing,
-        passes_client: bool,
-        host: &[u8],
+        passed: &Passed<'_>,
     ) -> Result<(), WriteError> {
+        let Passed { announced, is_client_passed, host, ref conditions } = *passed;
         let mut value = Vec::new();
         match &self.host {
             Some(template) => template.eval(r, &mut value),
@@ -88,12 +101,23 @@ impl Fields {
             writer.field(name, &value)?;
         }
         writer.framing(announced)?;
-        if passes_client {
+        if let Some(conditions) = conditions {
+            for (name, value) in conditions.fields() {
+                if !value.is_empty() && !self.sets(name) {
+                    writer.field(name, value)?;
+                }
+            }
+        }
+        if is_client_passed {
             let connection = || r.head.field_all(b"Connection");
             for (name, value) in r.head.fields() {
                 let known = Known::find(name);
                 // DIFF(nginx): fields that the client has for this connection only end here (RFC 9110 section 7.6.1).
-                if self.replaced.has(name, known) || known.is_none() && hop::is_named(connection(), name) {
+                let is_ours = conditions.is_some() && known.is_some_and(|known| CONDITIONAL.contains(&known));
+                if is_ours
+                    || self.replaced.has(name, known)
+                    || known.is_none() && hop::is_named(connection(), name)
+                {
                     continue;
                 }
                 writer.field(name, value)?;

@@ -1,0 +1,380 @@
+//! `slice`: a response that is fetched, and cached, in parts of one size (nginx: ngx_http_slice_filter_module). Preaccess phase,
+//! and first filter.
+//!
+//! ```text
+//! $slice_range in the key and in Range ─► 206 of the slice in which the wanted range begins
+//!                                                │ Slice: a 200 of the whole length
+//!                                                ▼
+//!                        Slices: the rest of that slice, then one subrequest for each further slice
+//! ```
+//! Slicing begins with the first look at `$slice_range`: who never asks for that slices nothing. A slice is asked for when the
+//! client has taken what is in front of it. The head of each is held against what was asked for, and its body against its head:
+//! bytes of two files, or none in their place, never reach a client as one response.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Context;
+
+use bytes::Bytes;
+use tw_conf::{ConfError, Directive, HTTP, LOCATION, SERVER, Setting, record};
+use tw_core::module::Settings;
+use tw_http::range::{self, ByteRange, ContentRange};
+use tw_http::{Known, num};
+use tw_log::{Level, Text};
+use tw_server::http::Http;
+use tw_server::http::body::{Body, Pull, Told};
+use tw_server::http::generation::PlanId;
+use tw_server::http::plan::{Handler, HeaderFilter, LocalFuture, Phase, Plan, Step};
+use tw_server::http::request::{After, Ranges, Request};
+use tw_server::http::subrequest::Subrequest;
+use tw_server::load::Resolve;
+use tw_server::vars::{Value, VarDef};
+
+/// Settings as written.
+#[derive(Default)]
+pub(crate) struct Raw {
+    size: Setting<u64>,
+}
+
+/// Slices of one location.
+pub(crate) struct Slice {
+    /// Bytes of each; 0 for none.
+    size: u64,
+}
+
+/// The slice that a request is for.
+struct Asked {
+    /// Where: elsewhere it is for none.
+    plan: PlanId,
+    /// Its first byte; `None` for a part of a page and the like, which is fetched whole.
+    start: Option<u64>,
+    size: u64,
+    /// Whether somebody has looked at `$slice_range`.
+    is_seen: Cell<bool>,
+}
+
+impl Settings<Http> for Slice {
+    type Raw = Raw;
+
+    const DIRECTIVES: &'static [Directive<Raw>] = &[record::size("slice", HTTP | SERVER | LOCATION)
+        .default("0")
+        .since("1.9.8")
+        .doc("Bytes of the slices in which responses are fetched where $slice_range is used; 0 for none.")
+        .set(|raw, node, _| raw.size.set_size(node))];
+
+    const VARIABLES: &'static [VarDef] = &[VarDef::one(
+        "slice_range",
+        slice_range,
+        "The range of the slice that is asked for, as Range has it: bytes=0-1048575.",
+    )];
+
+    fn resolve(raw: Raw, outer: Option<&Self>, _: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        Ok(Self { size: raw.size.or(outer.map(|o| o.size), 0) })
+    }
+
+    fn are_shared(&self) -> bool {
+        true
+    }
+
+    fn install(self: &Arc<Self>, plan: &mut Plan) {
+        if self.size > 0 {
+            plan.add(Phase::Preaccess, self.clone());
+            plan.add_first_filter(self.clone());
+        }
+    }
+}
+
+fn slice_range(r: &Request, out: &mut Vec<u8>) -> Value {
+    let asked = r.facts.states.get::<Asked>().filter(|asked| asked.plan == r.route.plan);
+    let Some((asked, start)) = asked.and_then(|asked| Some((asked.clone(), asked.start?))) else {
+        return Value::Missing;
+    };
+    let range = slice(start, asked.size);
+    asked.is_seen.set(true);
+    // Should this be for a key.
+    r.facts.upstream.cache.part.set(Some(range));
+    out.extend_from_slice(b"bytes=");
+    num::push_decimal(out, range.start);
+    out.push(b'-');
+    num::push_decimal(out, range.end - 1);
+    Value::Found
+}
+
+/// The slice that begins with `start`.
+fn slice(start: u64, size: u64) -> ByteRange {
+    ByteRange { start, end: start.saturating_add(size) }
+}
+
+impl Handler for Slice {
+    // DIFF(nginx): `$slice_range` has no value before this phase, when it is not known yet which location answers.
+    /// Decides which slice comes first: the one in which the wanted range begins.
+    fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        let start = if r.is_subrequest() {
+            None
+        } else if r.head.has(Known::IfRange) {
+            Some(0)
+        } else {
+            let first = r.head.field_known(Known::Range).map_or(0, range::first_byte);
+            Some(first - first % self.size)
+        };
+        let asked = Asked { plan: r.route.plan, start, size: self.size, is_seen: Cell::new(false) };
+        r.facts.states.put_common(Rc::new(asked));
+        Step::PASS
+    }
+}
+
+impl HeaderFilter for Slice {
+    fn filter(&self, r: &mut Request, body: Body) -> Body {
+        let asked = r.facts.states.get::<Asked>();
+        let Some(asked) = asked.filter(|asked| asked.plan == r.route.plan && asked.is_seen.get()) else {
+            return body;
+        };
+        let Some(start) = asked.start.filter(|_| r.out.status == 206 && !r.is_subrequest()) else {
+            return body;
+        };
+        let found = match Found::of(r, start, self.size, b"") {
+            Ok(found) => found,
+            Err(Mismatch) => {
+                // Nobody could tell this response from a good one.
+                r.course.after = After::Abort;
+                return Body::Empty;
+            }
+        };
+        r.out.status = 200;
+        r.out.status_line = Bytes::new();
+        r.out.fields.remove_known(Known::ContentRange);
+        r.out.fields.remove_known(Known::AcceptRanges);
+        r.course.ranges = Ranges::One;
+        let first = Current { body: Of::First(body), at: start, end: found.end };
+        Body::Pull(Box::new(Slices {
+            size: self.size,
+            length: found.length,
+            etag: found.etag,
+            at: 0,
+            end: found.length,
+            first: RefCell::new(Some(first)),
+            current: None,
+        }))
+    }
+}
+
+/// What the head of a slice says of it.
+struct Found {
+    /// The byte behind its last one.
+    end: u64,
+    /// Bytes of the whole.
+    length: u64,
+    etag: Bytes,
+}
+
+/// A response is not the slice that was asked for. The log knows why.
+struct Mismatch;
+
+impl Found {
+    /// Looks at the head of the slice that begins with `start`; `etag` is that of the slices before it, empty if they have none.
+    fn of(r: &Request, start: u64, size: u64, etag: &[u8]) -> Result<Self, Mismatch> {
+        let fail = |message: std::fmt::Arguments<'_>| {
+            r.log(Level::Error, message);
+            Err(Mismatch)
+        };
+        if r.out.status != 206 {
+            return fail(format_args!("unexpected status code {} in slice response", r.out.status));
+        }
+        let own = r.out.fields.share(b"ETag").unwrap_or_default();
+        if !etag.is_empty() && own != etag {
+            return fail(format_args!("etag mismatch in slice response"));
+        }
+        let Some(said) = r.out.fields.get_known(Known::ContentRange).and_then(ContentRange::parse) else {
+            return fail(format_args!("invalid range in slice response"));
+        };
+        let Some(length) = said.length else {
+            return fail(format_args!("no complete length in slice response"));
+        };
+        let wanted = slice(start, size);
+        if !said.is_all_of(wanted) {
+            let (ByteRange { start: from, end: to }, end) = (said.range, wanted.end.min(length));
+            return fail(format_args!(
+                "unexpected range in slice response: {from}-{to}, expected: {start}-{end}"
+            ));
+        }
+        Ok(Self { end: said.range.end, length, etag: own })
+    }
+}
+
+/// A body that is made of slices, or a part of it.
+struct Slices {
+    /// Bytes of each slice.
+    size: u64,
+    /// Bytes of the whole.
+    length: u64,
+    etag: Bytes,
+    /// The next byte of the whole that is to be sent.
+    at: u64,
+    /// The byte behind the last one that is to be sent.
+    end: u64,
+    /// The slice that came first, until the one who begins with it has it: the whole body, or a part of it.
+    first: RefCell<Option<Current>>,
+    current: Option<Current>,
+}
+
+/// A slice that is being read, or what is left of it.
+struct Current {
+    body: Of,
+    /// The next byte of the whole that comes.
+    at: u64,
+    /// The byte behind the last one that comes.
+    end: u64,
+}
+
+/// Where a slice comes from.
+enum Of {
+    First(Body),
+    Further(Subrequest),
+}
+
+impl Slices {
+    async fn piece(&mut self, want: usize, r: &mut Request) -> io::Result<Option<Bytes>> {
+        loop {
+            let Some(current) = &mut self.current else {
+                if self.at >= self.end {
+                    return Ok(None);
+                }
+                self.current = Some(self.begin(r).await?);
+                continue;
+            };
+            if self.at >= self.end && current.at < current.end {
+                // Nobody wants the rest of it.
+                self.current = None;
+                continue;
+            }
+            let piece = match &mut current.body {
+                Of::First(body) => body.next(want, r).await?,
+                Of::Further(part) => part.next(want, r).await?,
+            };
+            let Some(piece) = piece else {
+                if current.at < current.end {
+                    return Err(broken(r, "shorter"));
+                }
+                self.current = None;
+                continue;
+            };
+            let begin = current.at;
+            current.at = begin.saturating_add(piece.len() as u64);
+            if current.at > current.end {
+                return Err(broken(r, "longer"));
+            }
+            // What is wanted of it, counted from its beginning: no piece is longer than memory.
+            let from = self.at.clamp(begin, current.at) - begin;
+            let to = self.end.clamp(begin + from, current.at) - begin;
+            self.at += to - from;
+            return Ok(Some(piece.slice(from as usize..to as usize)));
+        }
+    }
+
+    /// The slice that has the next byte: the one that came first, if it is that, or else it is asked for.
+    async fn begin(&mut self, r: &mut Request) -> io::Result<Current> {
+        let first = self.first.take();
+        if let Some(first) = first.filter(|first| (first.at..first.end).contains(&self.at)) {
+            return Ok(first.without(self.at));
+        }
+        let (start, size) = (self.at - self.at % self.size, self.size);
+        let asked = Asked { plan: r.route.plan, start: Some(start), size, is_seen: Cell::new(true) };
+        r.facts.states.put_common(Rc::new(asked));
+        let mut part = match Subrequest::again(r).await {
+            Ok(part) => part,
+            Err(refused) => {
+                let path = Text(&r.uri.path);
+                r.log(Level::Error, format_args!("{refused} while processing \"{path}\""));
+                return Err(io::Error::other(Told));
+            }
+        };
+        match part.see(r, |part| self.look(part, start)) {
+            Some(Ok(found)) => {
+                self.etag = found.etag;
+                Ok(Current { body: Of::Further(part), at: start, end: found.end })
+            }
+            Some(Err(Mismatch)) | None => Err(io::Error::other(Told)),
+        }
+    }
+
+    /// Looks at the head of a further slice.
+    fn look(&self, part: &Request, start: u64) -> Result<Found, Mismatch> {
+        let found = Found::of(part, start, self.size, &self.etag)?;
+        if found.length == self.length {
+            return Ok(found);
+        }
+        // DIFF(nginx): slices of contents of two lengths are not put together, tags or none.
+        let (length, expected) = (found.length, self.length);
+        part.log(
+            Level::Error,
+            format_args!("unexpected complete length in slice response: {length}, expected: {expected}"),
+        );
+        Err(Mismatch)
+    }
+}
+
+impl Current {
+    /// Leaves out what comes before `at`, if that need not be read.
+    fn without(self, at: u64) -> Self {
+        match self.body {
+            Of::First(body) => match body.part(at - self.at, self.end - at) {
+                Some(part) => Self { body: Of::First(part), at, end: self.end },
+                None => Self { body: Of::First(body), ..self },
+            },
+            Of::Further(_) => self,
+        }
+    }
+}
+
+// DIFF(nginx): a slice whose body is not as long as its head says ends the response, so that no byte stands in the place of
+// another.
+fn broken(r: &Request, than: &str) -> io::Error {
+    r.log(Level::Error, format_args!("slice response is {than} than its range"));
+    io::Error::other(Told)
+}
+
+impl Pull for Slices {
+    fn next<'a>(&'a mut self, want: usize, r: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
+        Box::pin(self.piece(want, r))
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        Some(self.end - self.at)
+    }
+
+    fn part(&self, start: u64, len: u64) -> Option<Box<dyn Pull>> {
+        let at = self.at.saturating_add(start).min(self.end);
+        let end = at.saturating_add(len).min(self.end);
+        let first = self.first.take().filter(|first| (first.at..first.end).contains(&at));
+        Some(Box::new(Self {
+            size: self.size,
+            length: self.length,
+            etag: self.etag.clone(),
+            at,
+            end,
+            first: RefCell::new(first),
+            current: None,
+        }))
+    }
+
+    fn run_ahead(&mut self, cx: &mut Context<'_>) {
+        match self.current.as_mut().map(|current| &mut current.body) {
+            Some(Of::First(body)) => body.run_ahead(cx),
+            Some(Of::Further(part)) => part.run_ahead(cx),
+            None => {}
+        }
+    }
+
+    fn flushes(&self) -> bool {
+        match self.current.as_ref().map(|current| &current.body) {
+            Some(Of::First(body)) => body.flushes(),
+            Some(Of::Further(part)) => part.flushes(),
+            None => self.first.borrow().as_ref().is_some_and(|first| match &first.body {
+                Of::First(body) => body.flushes(),
+                Of::Further(part) => part.flushes(),
+            }),
+        }
+    }
+}
