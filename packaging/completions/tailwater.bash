@@ -22,8 +22,10 @@ _tailwater() {
         case $before in
             -l | --listen) COMPREPLY=(); return ;;
             --timeout) COMPREPLY=(); return ;;
+            --cache) _tailwater_names -d; return ;;
+            --cache-size) COMPREPLY=(); return ;;
         esac
-        if [[ $word == -* ]]; then _tailwater_words '-l --listen --change-host --timeout -? -h --help'; else _tailwater_words 'http:// unix:'; fi
+        if [[ $word == -* ]]; then _tailwater_words '-l --listen --change-host --timeout --cache --cache-size -? -h --help'; else _tailwater_words 'http:// unix:'; fi
         return
     fi
     case $before in

@@ -23,5 +23,7 @@ complete -c tailwater -n '__fish_seen_subcommand_from serve' -s '?' -s 'h' -l he
 complete -c tailwater -n '__fish_seen_subcommand_from proxy' -s 'l' -l listen -x -d 'port, address or address:port (default: 127.0.0.1:8080, or the next free port)'
 complete -c tailwater -n '__fish_seen_subcommand_from proxy' -l change-host -d 'send the host of the URL as Host, for servers that look at it'
 complete -c tailwater -n '__fish_seen_subcommand_from proxy' -l timeout -x -d 'how long a server may be silent (default: 60s); tunnels, as of WebSockets: an hour'
+complete -c tailwater -n '__fish_seen_subcommand_from proxy' -l cache -x -a '(__fish_complete_directories)' -d 'keep responses there, for as long as they say that they are valid; it is made if it is missing'
+complete -c tailwater -n '__fish_seen_subcommand_from proxy' -l cache-size -x -d 'how much is kept at most (default: 10g)'
 complete -c tailwater -n '__fish_seen_subcommand_from proxy' -s '?' -s 'h' -l help -d 'this help'
 complete -c tailwater -n '__fish_seen_subcommand_from serve' -a '(__fish_complete_directories)'

@@ -131,6 +131,10 @@ pub(crate) struct ProxyOptions {
     pub(crate) host: SentHost,
     /// How long a server may be silent.
     pub(crate) timeout: Option<Vec<u8>>,
+    /// The directory of what is kept; nothing is kept without.
+    pub(crate) cache: Option<Vec<u8>>,
+    /// How much is kept at most.
+    pub(crate) cache_size: Option<Vec<u8>>,
 }
 
 /// Which `Host` the servers of `proxy` get.
@@ -292,6 +296,8 @@ fn parse_proxy(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usag
         match name {
             b"--listen" | b"-l" => options.listen = Some(value("an address")?),
             b"--timeout" => options.timeout = Some(value("a time")?),
+            b"--cache" => options.cache = Some(value("directory name")?),
+            b"--cache-size" => options.cache_size = Some(value("a size")?),
             _ if inline.is_some() => return Err(invalid(&word)),
             b"-h" | b"-?" | b"--help" => return Ok(Command::ProxyHelp),
             b"--change-host" => options.host = SentHost::Origin,
@@ -451,6 +457,15 @@ mod tests {
                     ..ProxyOptions::default()
                 },
             ),
+            (
+                "proxy a --cache=d --cache-size 1g",
+                ProxyOptions {
+                    urls: urls(&["a"]),
+                    cache: some("d"),
+                    cache_size: some("1g"),
+                    ..ProxyOptions::default()
+                },
+            ),
         ] {
             assert_eq!(parsed(line), Ok(Command::Proxy(expected)), "{line}");
         }
@@ -475,6 +490,8 @@ mod tests {
             "quiet",
             "change-host",
             "timeout",
+            "cache",
+            "cache-size",
         ]
         .map(|name| format!("--{name}"));
         let short = ('!'..='~').filter(|c| !matches!(c, '-' | '=')).map(|c| format!("-{c}"));
@@ -534,6 +551,8 @@ mod tests {
             ("proxy", "no URL: where are the requests to go?"),
             ("proxy -x", "invalid option: \"-x\""),
             ("proxy a --timeout", "option \"--timeout\" requires a time"),
+            ("proxy a --cache", "option \"--cache\" requires directory name"),
+            ("proxy a --cache-size", "option \"--cache-size\" requires a size"),
         ] {
             assert_eq!(parsed(line), Err(expected.to_owned()), "{line}");
         }

@@ -144,5 +144,14 @@ pub(crate) const PROXY: &[Opt] = &[
         "how long a server may be silent (default: 60s); tunnels, as of WebSockets: an hour",
         "A number is of seconds; 500ms, 5m and 1h are other units.",
     ),
+    with(
+        &["--cache"],
+        ("directory", Kind::Directory),
+        "keep responses there, for as long as they say that they are valid; it is made if it is missing",
+        "Many who ask for the same at once are one request. While a server fails or is asked anew, what is no longer \
+         valid answers; X-Cache-Status says what the cache had. Whoever has to say who they are (Authorization) is \
+         answered by the servers.",
+    ),
+    with(&["--cache-size"], ("size", Kind::Text), "how much is kept at most (default: 10g)", ""),
     flag(&["-?", "-h", "--help"], "this help", ""),
 ];

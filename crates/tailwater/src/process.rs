@@ -3,7 +3,7 @@
 use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
 use tw_base::Errno;
 use tw_conf::ConfError;
-use tw_core::process::{MainSettings, MemoryLock};
+use tw_core::process::MainSettings;
 use tw_log::Level;
 use tw_rt::affinity::{Affinity, CpuMask};
 use tw_rt::limits;
@@ -124,9 +124,8 @@ pub(crate) fn set_limits(main: &MainSettings, console: &Console) {
     {
         alert(format!("setpriority({})", main.priority), &error);
     }
-    if main.memory_lock != MemoryLock::Off {
-        limits::raise_locked_memory();
-    }
+    // Also for files, which the next configuration may lock (hot_lock_size).
+    limits::raise_locked_memory();
     let connections = main.worker_connections.saturating_mul(main.worker_count() as u64);
     if let Some(limit) = limits::open_files().filter(|limit| connections > *limit) {
         console.say(

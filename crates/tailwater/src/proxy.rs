@@ -1,8 +1,10 @@
 //! `tailwater proxy`: a reverse proxy with one command, and without a configuration file.
 //!
 //! The configuration is a text like any other, made here and loaded as files are. It is meant for a developer's machine: what
-//! a server says comes at once, a body goes on as it comes, nothing is kept on disk, and what is wrong with a server is one
-//! line of standard error.
+//! a server says comes at once, a body goes on as it comes, nothing is kept on disk unless a [`cache`] is asked for, and what
+//! is wrong with a server is one line of standard error.
+
+mod cache;
 
 use std::fmt;
 use std::io;
@@ -15,6 +17,7 @@ use tw_base::Errno;
 use tw_log::Level;
 use tw_net::Addr;
 
+use self::cache::Cache;
 use crate::cli::{ProxyOptions, SentHost};
 use crate::conf::Source;
 use crate::console::{Console, Fault};
@@ -44,10 +47,14 @@ pub(crate) fn proxy(options: &ProxyOptions) -> ExitCode {
     let console = Console::new();
     let prepared = prepare(options, &console);
     match prepared {
-        Ok((origins, text)) => {
+        // The directory of the cache is nobody else's as long as somebody holds it.
+        Ok(Prepared { origins, cache, text }) => {
             // Nothing is read from or written to there; but relative names have to begin somewhere.
             let source = Source::text(b"/".to_vec(), NAME, text);
-            session::run(source, &[STDOUT, STDERR], |addresses, own| greeting(&origins, addresses, own))
+            session::run(source, &[STDOUT, STDERR], |addresses, own| {
+                let kept = cache.as_ref().map(Cache::greeting).unwrap_or_default();
+                greeting(&origins, addresses, own) + &kept
+            })
         }
         Err(fault) => {
             console.fault(&fault);
@@ -56,19 +63,26 @@ pub(crate) fn proxy(options: &ProxyOptions) -> ExitCode {
     }
 }
 
-/// Who is asked, and the configuration for it.
-fn prepare(options: &ProxyOptions, console: &Console) -> Result<(Vec<Origin>, Vec<u8>), Fault> {
+/// Who is asked, what is kept, and the configuration for it.
+struct Prepared {
+    origins: Vec<Origin>,
+    cache: Option<Cache>,
+    text: Vec<u8>,
+}
+
+fn prepare(options: &ProxyOptions, console: &Console) -> Result<Prepared, Fault> {
     let mut origins = options.urls.iter().map(|url| Origin::parse(url)).collect::<Result<Vec<_>, _>>()?;
     let known: Vec<_> = origins.iter().flat_map(|origin| &origin.addresses).filter_map(Addr::inet).collect();
     let listen = session::address(options.listen.as_deref(), &known)?;
+    let cache = Cache::open(options)?;
     for origin in &mut origins {
         if let Err(error) = origin.look() {
             let message = format!("{} does not answer yet: {}", origin.url, Reason(&error));
             console.fault(&Fault { level: Level::Warn, message, hint: None });
         }
     }
-    let text = configuration(&origins, &listen, options)?;
-    Ok((origins, text))
+    let text = configuration(&origins, cache.as_ref(), &listen, options)?;
+    Ok(Prepared { origins, cache, text })
 }
 
 fn greeting(origins: &[Origin], addresses: &[Addr], own: &[IpAddr]) -> String {
@@ -206,7 +220,12 @@ impl fmt::Display for Reason<'_> {
 }
 
 /// The configuration for these servers.
-fn configuration(origins: &[Origin], listen: &str, options: &ProxyOptions) -> Result<Vec<u8>, Fault> {
+fn configuration(
+    origins: &[Origin],
+    cache: Option<&Cache>,
+    listen: &str,
+    options: &ProxyOptions,
+) -> Result<Vec<u8>, Fault> {
     let timeout = String::from_utf8_lossy(options.timeout.as_deref().unwrap_or(TIMEOUT.as_bytes()));
     let is_time = tw_conf::units::msec(timeout.as_bytes()).is_some_and(|time| !time.is_zero());
     if !is_time || !timeout.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
@@ -235,13 +254,26 @@ fn configuration(origins: &[Origin], listen: &str, options: &ProxyOptions) -> Re
             (first, format!("proxy_redirect http://{first}/ /;"))
         }
     };
-    Ok(format!(
+    // The same directory may have responses of other servers.
+    let url = origins.first().and_then(|origin| session::quoted(origin.url.as_bytes())).unwrap_or_default();
+    let url = String::from_utf8_lossy(&url);
+    let key = format!("\"{} {host}$request_uri\"", url.trim_matches('"'));
+    let (kept, cache_off, kept_log) = match cache {
+        Some(_) => (Cache::directives(&key), "proxy_cache off;", "$upstream_cache_status "),
+        None => (String::new(), "", ""),
+    };
+    let place = cache.map(Cache::place).unwrap_or_default();
+    let first_part = format!(
         "{}
 error_log stderr crit;
 events {{ worker_connections 1024; }}
 http {{
-    log_format proxied '$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent '
-        '${{request_time}}s $upstream_addr';
+",
+        session::main_directives()
+    );
+    let rest = format!(
+        "    log_format proxied '$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent '
+        '${{request_time}}s {kept_log}$upstream_addr';
     log_format trouble 'tailwater: [error] $upstream_faults ($request_method $request_uri was answered $status)';
     access_log {STDOUT} proxied;
     access_log {STDERR} trouble if=$upstream_faults;
@@ -274,6 +306,7 @@ http {{
         proxy_send_timeout {timeout};
         proxy_read_timeout {timeout};
         {redirects}
+        {kept}
         location / {{
             # A tunnel may be silent for longer than a server that is asked something.
             if ($upgrade) {{ return 418; }}
@@ -281,21 +314,22 @@ http {{
             proxy_pass http://origins;
         }}
         location @tunnel {{
+            {cache_off}
             proxy_send_timeout 1h;
             proxy_read_timeout 1h;
             proxy_pass http://origins;
         }}
     }}
 }}
-",
-        session::main_directives()
-    )
-    .into_bytes())
+"
+    );
+    Ok([first_part.as_bytes(), &place, rest.as_bytes()].concat())
 }
 
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
+    use std::os::unix::ffi::OsStrExt;
 
     use super::*;
 
@@ -349,19 +383,29 @@ mod tests {
         let origins =
             ["127.0.0.1:1", "unix:/a \"b\"", "[::1]:2"].map(|url| Origin::parse(url.as_bytes()).unwrap());
         let options = ProxyOptions::default();
-        let text = configuration(&origins, "127.0.0.1:3", &options).unwrap();
+        let text = configuration(&origins, None, "127.0.0.1:3", &options).unwrap();
         let source = Source::text(b"/".to_vec(), NAME, text);
         let loaded = source.load(&tw_core::kept::Kept::default(), &Console::new()).unwrap();
         assert_eq!(loaded.config.listens.len(), 1);
 
+        let dir = tw_testkit::TempDir::new("a \"cache\" \\").unwrap();
+        let asked = Some(dir.join("deep/er").as_os_str().as_bytes().to_vec());
+        let options = ProxyOptions { cache: asked.clone(), ..ProxyOptions::default() };
+        let cache = Cache::open(&options).unwrap();
+        let text = configuration(&origins, cache.as_ref(), "127.0.0.1:3", &options).unwrap();
+        let source = Source::text(b"/".to_vec(), NAME, text);
+        source.load(&tw_core::kept::Kept::default(), &Console::new()).unwrap();
+        let other = Cache::open(&options).err().unwrap();
+        assert!(other.message.starts_with("another process has its cache in "), "{}", other.message);
+
         let options = ProxyOptions { host: SentHost::Origin, ..ProxyOptions::default() };
-        let refused = configuration(&origins, "127.0.0.1:3", &options).unwrap_err();
+        let refused = configuration(&origins, None, "127.0.0.1:3", &options).unwrap_err();
         assert_eq!(refused.message, "\"--change-host\": localhost and 127.0.0.1:1 are two hosts");
-        let one = configuration(&origins[..1], "127.0.0.1:3", &options).unwrap();
+        let one = configuration(&origins[..1], None, "127.0.0.1:3", &options).unwrap();
         assert!(String::from_utf8(one).unwrap().contains("proxy_set_header Host 127.0.0.1:1;"));
         for bad in ["", "0", "x", "1s;", "1s 2"] {
             let options = ProxyOptions { timeout: Some(bad.into()), ..ProxyOptions::default() };
-            let refused = configuration(&origins, "127.0.0.1:3", &options).unwrap_err();
+            let refused = configuration(&origins, None, "127.0.0.1:3", &options).unwrap_err();
             assert_eq!(refused.message, format!("invalid time in \"--timeout {bad}\""));
         }
     }

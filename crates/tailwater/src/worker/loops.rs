@@ -19,7 +19,7 @@ use tw_core::process::{LoopGuard, MemoryLock};
 use tw_log::{Level, Sinks};
 use tw_net::ListenSocket;
 use tw_rt::affinity::Affinity;
-use tw_rt::{Cause, LoopOptions, LoopThread, OnStall};
+use tw_rt::{Cause, LoopOptions, LoopThread, OnStall, SendFile};
 use tw_server::event_loop::Order;
 use tw_server::http::Http;
 use tw_server::http::generation::{Config, Live};
@@ -55,6 +55,8 @@ pub(crate) struct Wanted<'a> {
 #[derive(Debug, Clone, PartialEq)]
 struct LoopSettings {
     guard: LoopGuard,
+    /// Whether the guard lets them send files.
+    send_file: SendFile,
     stall_threshold: Duration,
     hot_files_size: usize,
     priority: i32,
@@ -258,6 +260,7 @@ impl Loops {
                 LoopGuard::Log => tw_rt::LoopGuard::Log,
                 LoopGuard::Enforce => tw_rt::LoopGuard::Enforce,
             },
+            send_file: settings.send_file,
             stall_threshold: settings.stall_threshold,
             on_stall: Some(self.on_stall()),
             ..LoopOptions::new(index)
@@ -335,8 +338,14 @@ impl AsFd for Loops {
 
 impl LoopSettings {
     fn of(config: &Config, affinity: &Affinity) -> Self {
+        let guard = config.main.loop_guard;
         Self {
-            guard: config.main.loop_guard,
+            guard,
+            send_file: match guard {
+                // Without a guard there is nothing that a loop would have to be started anew for.
+                LoopGuard::Log | LoopGuard::Enforce if config.lock_max > 0 => SendFile::Locked,
+                LoopGuard::Off | LoopGuard::Log | LoopGuard::Enforce => SendFile::Never,
+            },
             stall_threshold: config.main.stall_threshold,
             hot_files_size: config.memory.hot_files_size,
             priority: config.main.priority,

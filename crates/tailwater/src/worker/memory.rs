@@ -9,6 +9,8 @@
 //! What is allocated needs no disk, unless the machine has swap. `on` locks that as well, whatever is touched from then on
 //! (`MCL_ONFAULT`: what the allocator only reserves is not filled). It has its price: pages that are locked cannot be given back
 //! to the system when they are freed. And it needs to be without limit, because at a limit allocations would fail.
+//!
+//! `hot_lock_size` comes behind that, with what may be locked by then: files that loops have the kernel send (`tw_disk::Locks`).
 
 use std::fs;
 use std::ops::Range;
@@ -18,12 +20,16 @@ use tw_base::Errno;
 use tw_core::process::{MainSettings, MemoryLock};
 use tw_log::Level;
 use tw_rt::limits;
+use tw_server::http::generation::Config;
 use tw_sys::memory;
 
 use crate::console::Console;
 
 /// The part of a loop's stack that is locked: 256 KiB of its 2 MiB. A request takes some 20.
 const STACK_SIZE: usize = 256 << 10;
+
+/// With less than that nothing is gained by locking files, unless it is what was asked for.
+const LEAST_OF_FILES: u64 = 1 << 20;
 
 /// Does for the process what `main` says, instead of what was done before. Privileges may lock more than the limit: while they
 /// are there. What the system refuses is reported once; the server runs without it.
@@ -40,6 +46,28 @@ pub(crate) fn lock(main: &MainSettings, console: &Console) {
     if let Err(why) = all.and(program) {
         let so = "when memory is short, an event loop may have to wait for a disk";
         console.say(level, format_args!("\"worker_memory_lock {}\": {why}; {so}", main.memory_lock.word()));
+    }
+}
+
+/// Lets as much of files be locked as `config` says and may be, instead of what was allowed before. For a process that is who it
+/// will be: what privileges may do more ends with them.
+pub(super) fn allow_files(config: &Config, console: &Console) {
+    let wanted = config.lock_max;
+    // What is locked already may stay.
+    let locked = config.locks.bytes();
+    let may =
+        |size: u64| memory::may_lock(usize::try_from(size.saturating_sub(locked)).unwrap_or(usize::MAX));
+    let allowed = std::iter::successors(Some(wanted), |size| Some(size / 2))
+        .take_while(|size| *size >= LEAST_OF_FILES)
+        .find(|size| *size <= locked || may(*size));
+    let allowed = allowed.unwrap_or(if wanted < LEAST_OF_FILES { wanted } else { 0 });
+    config.locks.set_max(allowed);
+    if allowed < wanted {
+        let so = match allowed {
+            0 => "files are copied to clients although \"sendfile\" is on".to_owned(),
+            _ => format!("files beyond {} KB are copied to clients", allowed >> 10),
+        };
+        console.say(Level::Notice, format_args!("\"hot_lock_size\": {so}, {}", limit()));
     }
 }
 

@@ -71,6 +71,7 @@ impl Server {
             ConfigThread::start(give_back).map_err(|error| failed("starting a thread", &error))?;
         let generation = config_thread.publish(Generation { id: 1, config, disks });
         let mut loops = Loops::new(sinks).map_err(|error| failed("starting the watchdog", &error))?;
+        memory::allow_files(&generation, console);
         let wanted = Wanted { generation: &generation, sockets: &sockets, affinity: &affinity };
         loops.serve(&wanted, console)?;
         Ok(Self { config_thread, generation, sockets, pools, affinity, loops })
@@ -101,11 +102,15 @@ impl Server {
         let generation = Generation { id: self.generation.id + 1, config, disks };
         let generation = self.config_thread.publish(generation);
         if relock {
+            // It unlocks all there is. What is locked of files has to be so for whoever sends them.
+            generation.locks.set_max(0);
             // What loops have locked is theirs, and they are started anew.
             memory::lock(&generation.main, console);
         }
         let wanted = Wanted { generation: &generation, sockets: &sockets, affinity: &affinity };
-        self.loops.serve(&wanted, console)?;
+        let served = self.loops.serve(&wanted, console);
+        memory::allow_files(if served.is_ok() { &generation } else { &self.generation }, console);
+        served?;
         // From here on nothing can fail.
         pools::resize(&generation.main.pools, &pools, console);
         sinks.report_to((*generation.error_log).clone());

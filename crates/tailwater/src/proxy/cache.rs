@@ -1,0 +1,140 @@
+//! `tailwater proxy --cache DIRECTORY`: what may be kept is kept on disk and answers for the servers.
+//!
+//! Only what a server says of its responses decides how long they are valid, so one that says nothing loses nothing. While
+//! it fails or is asked anew, what is no longer valid answers.
+
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+
+use rustix::fs::{Access, AtFlags, CWD, FlockOperation, accessat, flock};
+use rustix::io::Errno;
+
+use crate::cli::ProxyOptions;
+use crate::conf::path;
+use crate::console::Fault;
+use crate::session;
+
+/// Bytes it may hold if nothing is said.
+const SIZE: &str = "10g";
+/// Memory for what it knows of responses: some 700,000 of them.
+const KEYS_SIZE: &str = "64m";
+/// How long what nobody asks for stays: over a weekend.
+const INACTIVE: &str = "7d";
+
+/// A cache in a directory that is this process's alone as long as it is there.
+pub(super) struct Cache {
+    dir: PathBuf,
+    /// The directory as the configuration has it.
+    word: Vec<u8>,
+    size: String,
+    _lock: File,
+}
+
+impl Cache {
+    /// The cache that is asked for, if one is. Makes the directory.
+    pub(super) fn open(options: &ProxyOptions) -> Result<Option<Self>, Fault> {
+        let Some(asked) = options.cache.as_deref() else {
+            return match options.cache_size {
+                Some(_) => Err(Fault::emerg("\"--cache-size\" without \"--cache\"")
+                    .hint("name a directory: --cache /var/cache/app")),
+                None => Ok(None),
+            };
+        };
+        let size = String::from_utf8_lossy(options.cache_size.as_deref().unwrap_or(SIZE.as_bytes()));
+        let is_size = tw_conf::units::offset(size.as_bytes()).is_some_and(|bytes| bytes > 0);
+        if !is_size {
+            return Err(Fault::emerg(format!("invalid size in \"--cache-size {size}\""))
+                .hint("for example: --cache-size 500m, --cache-size 20g"));
+        }
+        let shown = String::from_utf8_lossy(asked);
+        let failed = |call: &'static str| {
+            let shown = &shown;
+            move |error: io::Error| {
+                Fault::call(call, shown, &error).hint("--cache takes a directory that can be written")
+            }
+        };
+        DirBuilder::new().recursive(true).mode(0o700).create(path(asked)).map_err(failed("mkdir()"))?;
+        let dir = path(asked).canonicalize().map_err(failed("realpath()"))?;
+        let may = Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK;
+        accessat(CWD, &dir, may, AtFlags::EACCESS).map_err(|errno| failed("access()")(errno.into()))?;
+        let lock = File::open(&dir).map_err(failed("open()"))?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                let message = format!("another process has its cache in \"{shown}\"");
+                return Err(Fault::emerg(message).hint("each needs a directory of its own"));
+            }
+            Err(errno) => return Err(failed("flock()")(errno.into())),
+        }
+        let word = session::quoted(dir.as_os_str().as_bytes()).ok_or_else(|| {
+            let message =
+                format!("cannot have a cache in \"{}\": its name contains a dollar sign", dir.display());
+            Fault::emerg(message).hint("use another directory, or a link to it from one without")
+        })?;
+        Ok(Some(Self { dir, word, size: size.into_owned(), _lock: lock }))
+    }
+
+    /// The directive that says where it is.
+    pub(super) fn place(&self) -> Vec<u8> {
+        let more = format!(
+            " levels=1:2 keys_zone=proxied:{KEYS_SIZE} inactive={INACTIVE} max_size={} use_temp_path=off;\n",
+            self.size
+        );
+        [b"    proxy_cache_path ", &*self.word, more.as_bytes()].concat()
+    }
+
+    /// How it is used, with `key` as what tells responses apart.
+    pub(super) fn directives(key: &str) -> String {
+        format!(
+            "proxy_cache proxied;
+        proxy_cache_key {key};
+        # One asks for all who want the same, and what is no longer valid is better than nothing.
+        proxy_cache_lock on;
+        proxy_cache_use_stale error timeout updating http_500 http_502 http_503 http_504;
+        proxy_cache_background_update on;
+        proxy_cache_revalidate on;
+        # What was answered to somebody by name is for nobody else.
+        proxy_cache_bypass $http_authorization;
+        proxy_no_cache $http_authorization;
+        proxy_hide_header X-Cache-Status;
+        add_header X-Cache-Status $upstream_cache_status always;"
+        )
+    }
+
+    /// The line for who has started it.
+    pub(super) fn greeting(&self) -> String {
+        format!("Keeping what may be kept in {}, {} at most\n", self.dir.display(), self.size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let refused = |cache: Option<&str>, size: Option<&str>| {
+            let bytes = |text: &str| text.as_bytes().to_vec();
+            let options = ProxyOptions {
+                cache: cache.map(bytes),
+                cache_size: size.map(bytes),
+                ..ProxyOptions::default()
+            };
+            Cache::open(&options).err().map(|fault| fault.message)
+        };
+        assert_eq!(refused(None, None), None);
+        for (cache, size, expected) in [
+            (None, Some("1g"), "\"--cache-size\" without \"--cache\""),
+            (Some("/x"), Some("much"), "invalid size in \"--cache-size much\""),
+            (Some("/x"), Some("0"), "invalid size in \"--cache-size 0\""),
+            (Some("/x"), Some("1g;"), "invalid size in \"--cache-size 1g;\""),
+            (Some("/dev/null"), None, "mkdir() \"/dev/null\" failed (17: File exists)"),
+            (Some("/dev/null/a"), None, "mkdir() \"/dev/null/a\" failed (20: Not a directory)"),
+        ] {
+            assert_eq!(refused(cache, size).as_deref(), Some(expected), "{cache:?} {size:?}");
+        }
+    }
+}
