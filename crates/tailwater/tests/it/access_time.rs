@@ -3,14 +3,14 @@
 use std::fs::{self, File, FileTimes};
 use std::os::linux::fs::MetadataExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::StatVfsMountFlags;
-use tw_testkit::disk::{Fault, Op, SlowDisk};
-use tw_testkit::{Lacks, Server, TempDir, leave_out, wait};
+use tw_testkit::disk::{Fault, Op};
+use tw_testkit::{Lacks, Server, leave_out, wait};
 
+use crate::slow_ext4::SlowExt4;
 use crate::{get, page, server};
 
 /// Larger than what is kept in memory, so that each answer reads it.
@@ -69,54 +69,9 @@ fn a_read_that_would_write_an_access_time_is_left_to_a_pool() {
     }
 }
 
-/// An ext4 whose device is a file on a disk that can be made to stand still.
-struct Journal {
-    disk: SlowDisk,
-    mount: TempDir,
-}
-
-impl Journal {
-    fn mount_or_skip() -> Option<Self> {
-        let (disk, dir, mount) =
-            (SlowDisk::mount_or_skip()?, TempDir::new("image").unwrap(), TempDir::new("journal").unwrap());
-        let image = dir.join("image");
-        let made = run(
-            "mkfs.ext4",
-            &["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
-            &[&image, Path::new("16M")],
-        );
-        if made {
-            disk.write("image", fs::read(&image).unwrap());
-        }
-        if !made
-            || !run("mount", &["-t", "ext4", "-o", "loop,relatime"], &[&disk.join("image"), mount.path()])
-        {
-            leave_out(Lacks::Machine, "an ext4 in a file cannot be made and mounted");
-            return None;
-        }
-        Some(Self { disk, mount })
-    }
-}
-
-impl Drop for Journal {
-    fn drop(&mut self) {
-        run("umount", &["-l"], &[self.mount.path()]);
-    }
-}
-
-fn run(program: &str, words: &[&str], paths: &[&Path]) -> bool {
-    let mut command = Command::new(program);
-    command.args(words).args(paths).stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
-}
-
 #[test]
 fn a_journal_that_stands_still_stops_only_those_who_would_write_to_it() {
-    if !rustix::process::geteuid().is_root() {
-        leave_out(Lacks::Run, "only root mounts an ext4: what its journal keeps waiting");
-        return;
-    }
-    let Some(journal) = Journal::mount_or_skip() else { return };
+    let Some(journal) = SlowExt4::mount_or_skip() else { return };
     let path = journal.mount.join("a");
     fs::write(&path, vec![b'x'; SIZE]).unwrap();
     let server = server()

@@ -103,6 +103,46 @@ fn the_way_of_a_request() {
 }
 
 #[test]
+fn caches_are_told() {
+    let conf = "http {
+proxy_cache_path cache levels=1:2 keys_zone=one:1m;
+map $request_method $purge { default 0; PURGE 1; }
+server {
+    listen 127.0.0.1:8399;
+    proxy_cache one; proxy_cache_bypass $arg_fresh; proxy_cache_purge $purge;
+    location / { proxy_pass http://127.0.0.1:1; }
+    location /own/ { proxy_pass http://127.0.0.1:1; proxy_cache_key $proxy_host$uri; }
+    location /named/ { proxy_pass http://127.0.0.1:1; proxy_cache $arg_cache; }
+    location /off/ { proxy_pass http://127.0.0.1:1; proxy_cache off; }
+} }";
+    for (url, expected) in [
+        ("/a?b", Some("cache one: key http://127.0.0.1:1/a?b")),
+        ("/a?fresh=1", Some("cache one: bypassed, key http://127.0.0.1:1/a?fresh=1")),
+        ("/own/x?b", Some("cache one: key 127.0.0.1:1/own/x")),
+        ("/named/?cache=one", Some("cache one: key http://127.0.0.1:1/named/?cache=one")),
+        ("/named/?cache=two", Some("cache \"two\", which is none: 500")),
+        ("/named/", None),
+        ("/off/", None),
+        ("POST /a", Some("cache one: not asked for this method, key http://127.0.0.1:1/a")),
+        ("PURGE /own/", Some("cache one: purged, key 127.0.0.1:1/own/")),
+    ] {
+        let (method, path) = url.split_once(' ').unwrap_or(("GET", url));
+        let url = format!("{method} http://x:8399{path}");
+        let output = server().arg("-q").arg("--explain").arg(&url).run(conf).unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        let mut lines = text.lines().skip_while(|line| !line.starts_with("cache "));
+        let told = lines.next().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+        assert_eq!(told.as_deref(), expected, "{url}: {text}");
+        if path == "/own/x?b" {
+            // The MD5 of the key.
+            let file = lines.next().unwrap();
+            assert!(file.ends_with("/cache/9/cd/e54643842941f049f0141073eb5c1cd9"), "{file}");
+        }
+    }
+}
+
+#[test]
 fn places_are_named() {
     let (text, ..) = explained("http://example.com:8399/new/");
     for (about, line) in [("listen ", 3), ("server ", 2), ("location ", 6)] {

@@ -175,6 +175,19 @@ fn what_is_no_response_is_a_bad_gateway() {
 }
 
 #[test]
+fn a_line_that_may_come_once_and_comes_twice_is_left_out_and_said() {
+    let addr = origin(|mut conn| {
+        let _ = conn.head();
+        conn.answer("ETag: \"a\"\r\nETag: \"b\"\r\n", "ok");
+    });
+    let server = passing(addr, "");
+    let response = get(&server, "/");
+    assert_eq!(response.values("ETag").collect::<Vec<_>>(), ["\"a\""]);
+    let line = "upstream sent duplicate header line: \"ETag: \"b\"\", previous value: \"ETag: \"a\"\", ignored while reading response header from upstream";
+    assert!(server.wait_error_log(line).unwrap().contains("[warn]"));
+}
+
+#[test]
 fn a_response_that_ends_early_is_not_passed_off_as_whole() {
     let addr = origin(|mut conn| {
         let _ = conn.head();
@@ -258,6 +271,25 @@ fn the_next_response_begins_where_this_one_ends() {
 }
 
 #[test]
+fn a_response_to_head_has_the_length_that_its_server_has_said() {
+    let addr = origin(|mut conn| {
+        while let Some(head) = conn.head() {
+            let line = head.split(' ').nth(1).unwrap().trim_start_matches('/').to_owned();
+            let line = if line.is_empty() { line } else { format!("Content-Length: {line}\r\n") };
+            conn.say(format!("HTTP/1.1 200 OK\r\n{line}X-A: b\r\n\r\n"));
+        }
+    });
+    let server = passing(addr, "");
+    let mut client = server.connect().unwrap();
+    for length in [None, Some("0"), Some("12345678901")] {
+        client.send(format!("HEAD /{} HTTP/1.1\r\nHost: x\r\n\r\n", length.unwrap_or_default())).unwrap();
+        let head = client.read_head().unwrap();
+        assert_eq!((head.status, head.field("X-A")), (200, Some("b")));
+        assert_eq!((head.field("Content-Length"), head.field("Transfer-Encoding")), (length, None));
+    }
+}
+
+#[test]
 fn an_upgrade_is_a_tunnel() {
     let addr = origin(|mut conn| {
         let head = conn.head().unwrap();
@@ -287,6 +319,26 @@ fn an_upgrade_is_a_tunnel() {
     client.finish_sending().unwrap();
     assert_eq!(client.read_until_close().unwrap(), b"early late bye");
     assert_eq!(server.access_log(1).unwrap(), [format!("/ws 101 {addr} 101 20")]);
+}
+
+#[test]
+fn a_tunnel_ends_with_its_server() {
+    let addr = origin(|mut conn| {
+        let _ = conn.head();
+        conn.say("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: upgrade\r\n\r\nbye");
+    });
+    let server = passing(
+        addr,
+        &format!(
+            "location /ws {{ proxy_pass http://{addr}; proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade; }}"
+        ),
+    );
+    let mut client = server.connect().unwrap();
+    client.send("GET /ws HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n").unwrap();
+    assert_eq!(client.read_head().unwrap().status, 101);
+    // The client stays, and says nothing.
+    assert_eq!(client.read_until_close().unwrap(), b"bye");
+    assert_eq!(server.access_log(1).unwrap(), [format!("/ws 101 {addr} 101 3")]);
 }
 
 #[test]

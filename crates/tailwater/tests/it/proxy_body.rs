@@ -167,3 +167,62 @@ fn a_body_in_a_file_has_its_name_where_that_is_asked_for() {
     assert_eq!(post("/nameless", 5000), None);
     server.wait_error_log("a client request body is buffered to a temporary file,").unwrap();
 }
+
+#[test]
+fn nothing_of_a_body_that_is_too_large_goes_on_with_its_error_page() {
+    let addr = mirror();
+    let server = start(
+        server(),
+        &format!(
+            "client_max_body_size 10; error_page 413 @over;
+             server {{ listen 127.0.0.1:{{port}};
+                 location / {{ proxy_pass http://{addr}; }}
+                 location /unbuffered {{ proxy_pass http://{addr}; proxy_request_buffering off; }}
+                 location @over {{ proxy_pass http://{addr}; }} }}"
+        ),
+    );
+    for target in ["/", "/unbuffered"] {
+        for (field, body) in [
+            ("Content-Length: 11", "hello world"),
+            ("Transfer-Encoding: chunked", "b\r\nhello world\r\n0\r\n\r\n"),
+        ] {
+            let mut client = server.connect().unwrap();
+            client.send(format!("POST {target} HTTP/1.1\r\nHost: x\r\n{field}\r\n\r\n{body}")).unwrap();
+            let response = client.read_response().unwrap();
+            let text = response.text();
+            assert_eq!(response.status, 413, "{target} {field}");
+            assert!(
+                text.contains("Content-Length: 0\r\n") && text.ends_with("\r\n0 bytes"),
+                "{target} {field}: {text}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_file_that_has_a_name_has_all_of_the_body() {
+    let addr = origin(|mut conn| {
+        let head = conn.head().unwrap();
+        let name = head.lines().find_map(|line| line.strip_prefix("X-File: ")).unwrap_or_default();
+        let size = std::fs::read(name).map_or(0, |file| file.len());
+        conn.answer("Connection: close\r\n", size.to_string());
+        let _ = conn.reader.read_to_end(&mut Vec::new());
+    });
+    let server = start(
+        server(),
+        &format!(
+            "server {{ listen 127.0.0.1:{{port}}; client_body_buffer_size 1k; client_body_temp_path temp;
+                 location / {{ proxy_pass http://{addr}; proxy_set_header X-File $request_body_file; }} }}"
+        ),
+    );
+    for (size, more) in [(1024, 0), (1025, 0), (40_000, 10), (400_000, 10)] {
+        let mut client = server.connect().unwrap();
+        let length = size + more;
+        let head =
+            format!("POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
+        // The end of it comes when the rest was read, and fits into memory.
+        client.send_split([head.into_bytes(), vec![b'x'; size], vec![b'y'; more]]).unwrap();
+        let in_file = if length > 1024 { length } else { 0 };
+        assert_eq!(client.read_response().unwrap().text(), in_file.to_string(), "{length}");
+    }
+}

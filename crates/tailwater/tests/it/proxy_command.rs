@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
@@ -311,6 +312,74 @@ fn the_host_of_the_url_is_sent_if_asked_for() {
 }
 
 #[test]
+fn what_may_be_kept_is_kept_and_outlives_the_command() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = asked.clone();
+    let origin = origin(move |mut conn| {
+        while let Some(head) = conn.head() {
+            let nth = counted.fetch_add(1, SeqCst);
+            let path = head.split(' ').nth(1).unwrap_or_default();
+            let fields = match path {
+                "/kept" => "Cache-Control: max-age=3600\r\nX-Cache-Status: of another\r\n",
+                "/short" => "Cache-Control: max-age=1\r\n",
+                _ => "",
+            };
+            match (path, nth) {
+                ("/short", 1..) => conn.say("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"),
+                _ => conn.answer(fields, format!("{path} {nth}")),
+            }
+        }
+    });
+    let dir = TempDir::new("kept").unwrap();
+    let cache = dir.join("not/there yet");
+    let words = [&*origin.to_string(), "--cache", cache.to_str().unwrap(), "--cache-size=100m"];
+    let ask = |proxied: &Proxied, path: &str, field: &str| {
+        let mut client = Client::connect(proxied.addr()).unwrap();
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{field}\r\n")).unwrap();
+        let response = client.read_response().unwrap();
+        let status = response.values("X-Cache-Status").collect::<Vec<_>>().join(", ");
+        (response.status, status, response.text())
+    };
+    let said = |status: u16, cache: &str, text: &str| (status, cache.to_owned(), text.to_owned());
+    let is_stored = || {
+        // One file in two levels of directories, under its own name.
+        let below = |dir: std::path::PathBuf| {
+            fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path())
+        };
+        let names = below(cache.clone()).flat_map(below).flat_map(below);
+        names.filter(|path| path.file_name().is_some_and(|name| name.len() == 32)).count()
+    };
+
+    let proxied = Proxied::start(&words);
+    let greeting = format!("Keeping what may be kept in {}, 100m at most\n", cache.display());
+    assert!(proxied.printed().ends_with(&greeting), "{}", proxied.printed());
+    assert_eq!(ask(&proxied, "/short", ""), said(200, "MISS", "/short 0"));
+    assert_eq!(ask(&proxied, "/kept", ""), said(200, "MISS", "/kept 1"));
+    assert!(wait::until(wait::PATIENCE, || is_stored() == 2));
+    assert_eq!(ask(&proxied, "/kept", ""), said(200, "HIT", "/kept 1"));
+    // Nobody has said that this may be kept.
+    assert_eq!(ask(&proxied, "/other", ""), said(200, "MISS", "/other 2"));
+    assert_eq!(ask(&proxied, "/other", ""), said(200, "MISS", "/other 3"));
+    assert_eq!(ask(&proxied, "/kept", "Authorization: Basic eDp5\r\n"), said(200, "BYPASS", "/kept 4"));
+    let line = " HIT -";
+    assert!(wait::until(wait::PATIENCE, || proxied.printed().lines().any(|said| said.ends_with(line))));
+    // The server fails from now on.
+    let is_stale = || ask(&proxied, "/short", "") == said(200, "STALE", "/short 0");
+    assert!(wait::until(wait::PATIENCE, is_stale), "{:?}", ask(&proxied, "/short", ""));
+    proxied.end();
+
+    let proxied = Proxied::start(&words);
+    let before = asked.load(SeqCst);
+    assert_eq!(ask(&proxied, "/kept", ""), said(200, "HIT", "/kept 1"));
+    assert_eq!(asked.load(SeqCst), before);
+    let output = Command::new(env!("CARGO_BIN_EXE_tailwater")).arg("proxy").args(words).output().unwrap();
+    let refused = String::from_utf8_lossy(&output.stderr);
+    let expected = format!("another process has its cache in \"{}\"", cache.display());
+    assert!(output.status.code() == Some(1) && refused.contains(&expected), "{refused}");
+    assert_eq!(proxied.end(), "");
+}
+
+#[test]
 fn ctrl_c_lets_requests_come_to_their_end() {
     let (go, wait_for_it) = channel::<()>();
     let wait_for_it = Arc::new(Mutex::new(wait_for_it));
@@ -359,6 +428,11 @@ fn what_cannot_be_passed_on_is_said() {
             format!("tailwater: [emerg] \"--listen {none}\" is where the requests are to go"),
         ),
         (vec![&none, "--listen", &taken], format!("tailwater: [emerg] another process listens on {taken}")),
+        (
+            vec!["1", "--cache", "/dev/null"],
+            "tailwater: [emerg] mkdir() \"/dev/null\" failed (17: File exists)".to_owned(),
+        ),
+        (vec!["1", "--cache-size", "1g"], "tailwater: [emerg] \"--cache-size\" without \"--cache\"".to_owned()),
         (vec!["1", "--timeout", "soon"], "tailwater: [emerg] invalid time in \"--timeout soon\"".to_owned()),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_tailwater")).arg("proxy").args(&words).output().unwrap();

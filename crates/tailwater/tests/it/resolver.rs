@@ -10,7 +10,7 @@ use tw_testkit::wait;
 
 use crate::{get, server, start};
 
-/// A name server that knows one name, `app.test`, at 127.0.0.1, for a second.
+/// A name server that knows one name, `app.test`, at 127.0.0.1, for a second, and says nothing of `silent.test`.
 fn name_server() -> SocketAddr {
     name_server_while(Arc::new(AtomicBool::new(true)))
 }
@@ -25,6 +25,9 @@ fn name_server_while(knows: Arc<AtomicBool>) -> SocketAddr {
             let query = &query[..size];
             let name_end = 12 + query[12..].iter().position(|byte| *byte == 0).unwrap() + 1;
             let question = &query[..name_end + 4];
+            if question[12..].starts_with(b"\x06silent") {
+                continue;
+            }
             let is_it = question[12..name_end].eq_ignore_ascii_case(b"\x03app\x04test\x00");
             let is_known = is_it && knows.load(Relaxed);
             let is_a = question[name_end..] == [0, 1, 0, 1];
@@ -169,4 +172,43 @@ fn a_name_that_the_api_adds_is_followed() {
     );
     assert!(!delete(1).text().contains("app.test"));
     assert_eq!(get(&server, "/").status, 502);
+}
+
+#[test]
+fn one_name_that_nobody_tells_of_keeps_no_other_waiting() {
+    let (dns, port) = (name_server(), origin().port());
+    let server = start(
+        server(),
+        &format!(
+            "resolver {dns}; resolver_timeout 1h;
+             upstream app {{ server silent.test:{port}; server app.test:{port}; }}
+             server {{ listen 127.0.0.1:{{port}};
+                 location / {{ proxy_pass http://app; }} }}"
+        ),
+    );
+    assert_eq!(get(&server, "/").text(), "me");
+}
+
+#[test]
+fn a_ring_of_addresses_is_made_beside_the_loops() {
+    let (dns, port) = (name_server(), origin().port());
+    let server = start(
+        server(),
+        &format!(
+            "resolver {dns};
+             upstream turns {{ server app.test:{port}; }}
+             upstream ring {{ hash $uri consistent; server app.test:{port}; }}
+             server {{ listen 127.0.0.1:{{port}};
+                 location /turns {{ proxy_pass http://turns; }} location /ring {{ proxy_pass http://ring; }}
+                 location = /metrics {{ metrics; }} }}"
+        ),
+    );
+    let jobs = || {
+        let metrics = get(&server, "/metrics").text();
+        let series = "tailwater_disk_jobs_total{pool=\"default\",operation=\"run\"} ";
+        metrics.lines().find_map(|line| line.strip_prefix(series).map(str::to_owned)).unwrap_or("0".into())
+    };
+    assert_eq!([get(&server, "/turns").text(), get(&server, "/ring").text()], ["me", "me"]);
+    // Whoever asks first, a request or who follows names, has it made by the pool, and only the ring.
+    assert_eq!(jobs(), "1");
 }

@@ -155,6 +155,43 @@ fn servers_that_requests_are_passed_on_to_are_listed() {
 }
 
 #[test]
+fn caches_are_listed() {
+    let origin = tw_testkit::origin::origin(|mut conn| {
+        while conn.head().is_some() {
+            conn.answer("Cache-Control: max-age=3600\r\n", "x".repeat(3000));
+        }
+    });
+    let server = start(
+        server(),
+        &format!(
+            "proxy_cache_path kept keys_zone=small:1m max_size=10m; proxy_cache_path other keys_zone=idle:1m;
+             server {{ listen 127.0.0.1:{{port}};
+             location / {{ proxy_pass http://{origin}; proxy_cache small; proxy_cache_bypass $arg_bypass; }}
+             location = /metrics {{ metrics; }} location = /status {{ status_page; }} }}"
+        ),
+    );
+    let metrics = || get(&server, "/metrics").text();
+    let is_stored = |count: usize| {
+        let line = format!("\ntailwater_cache_stored_total{{cache=\"small\"}} {count}\n");
+        wait::until(wait::PATIENCE, || metrics().contains(&line))
+    };
+    assert_eq!(get(&server, "/a").status, 200);
+    assert!(is_stored(1), "{}", metrics());
+    for path in ["/a", "/a", "/b?bypass=1"] {
+        assert_eq!(get(&server, path).status, 200);
+    }
+    assert!(is_stored(2), "{}", metrics());
+    let text = metrics();
+    assert!(text.contains("\ntailwater_cache_limit_bytes{cache=\"small\"} 10485760\n"), "{text}");
+    assert!(!text.contains("cache_limit_bytes{cache=\"idle\"}"), "{text}");
+    let Some(document) = rendered(&server, "/status") else { return };
+    let words = words(&document);
+    for expected in ["small 2 8 KiB of 10 MiB ", "idle 0 0 B "] {
+        assert!(words.contains(expected), "{expected} is not in: {words}");
+    }
+}
+
+#[test]
 fn a_stall_is_named() {
     let server = server()
         .start(
@@ -162,7 +199,8 @@ fn a_stall_is_named() {
              location ~ ^/((a|aa)+)+(?!x)\\1c$ { return 204; } location / { return 200; } } }",
         )
         .unwrap();
-    // Matching takes half as long again with every letter; beyond a limit it fails, and the connection is closed.
+    // Matching takes half as long again with every letter; beyond a limit it fails, and the connection is closed. Whether a turn
+    // was long because of that, or because there was no processor for most of it, the machine decides.
     let mut letters = (14..40).cycle();
     let json = wait::some(wait::PATIENCE, || {
         let mut client = server.connect().unwrap();
@@ -170,16 +208,14 @@ fn a_stall_is_named() {
         client.send(format!("GET /{path} HTTP/1.1\r\nHost: x\r\n\r\n")).unwrap();
         client.read_response().unwrap();
         let json = get(&server, "/status?format=json").text();
-        let is_named = |stall: &str| {
-            stall.contains("\"operation\":\"regular expression\",\"client\":\"127.0.0.1\"")
-                && stall.contains("\"cause\":\"running\"")
-        };
+        let is_named =
+            |stall: &str| stall.contains("\"operation\":\"regular expression\",\"client\":\"127.0.0.1\"");
         json.split("{\"at\"").any(is_named).then_some(json)
     });
     assert!(json.is_some(), "{}", get(&server, "/status?format=json").text());
     let Some(document) = rendered(&server, "/status") else { return };
     let words = words(&document);
-    assert!(words.contains(", turns of more than ") && words.contains("computed "), "{words}");
+    assert!(words.contains(", turns of more than "), "{words}");
     // Which ones are the newest depends on how busy the machine is: with so low a threshold, the page's own questions are
     // stalls, too.
     assert!(

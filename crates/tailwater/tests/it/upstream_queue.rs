@@ -17,10 +17,18 @@ struct Slow {
 }
 
 fn slow() -> Slow {
+    slow_unless("no target")
+}
+
+/// The same, but requests with this in their first line get no answer.
+fn slow_unless(fails: &'static str) -> Slow {
     let ((tell, came), (answer, may)) = (channel(), channel());
     let (tell, may) = (Arc::new(Mutex::new(tell)), Arc::new(Mutex::new(may)));
     let addr = origin(move |mut conn| {
-        while conn.head().is_some() {
+        while let Some(head) = conn.head() {
+            if head.contains(fails) {
+                return;
+            }
             tell.lock().unwrap().send(()).unwrap();
             if may.lock().unwrap().recv().is_err() {
                 return;
@@ -122,4 +130,43 @@ fn a_server_that_failed_is_tried_when_its_time_has_come() {
     assert_eq!(get(&server, "/").status, 502);
     // Nobody may be asked now, and nobody calls: the time does.
     assert_eq!(get(&server, "/").text(), "ok");
+}
+
+#[test]
+fn who_has_failed_at_the_server_that_is_free_lets_the_next_one_go() {
+    let (failing, other) = (slow_unless("/fails "), slow());
+    let server = start(
+        server(),
+        &format!(
+            "upstream u {{ server {} max_conns=1 max_fails=0; server {} max_conns=1; queue 2; }}
+             server {{ listen 127.0.0.1:{{port}}; location / {{ proxy_pass http://u; }} }}",
+            failing.addr, other.addr
+        ),
+    );
+    // It fails at the first server, and waits: the other one is taken.
+    let mut first = send(&server, "/");
+    failing.came.recv_timeout(wait::PATIENCE).unwrap();
+    let mut second = send(&server, "/");
+    other.came.recv_timeout(wait::PATIENCE).unwrap();
+    failing.answer.send(()).unwrap();
+    assert_eq!(first.read_response().unwrap().text(), "ok");
+    let mut fails = send(&server, "/fails");
+    server.wait_error_log("upstream prematurely closed connection").unwrap();
+    let mut third = send(&server, "/");
+    failing.came.recv_timeout(wait::PATIENCE).unwrap();
+    // One of these waits behind it, and the other has no place.
+    let mut others = [send(&server, "/"), send(&server, "/")];
+    server.wait_error_log("upstream queue is full").unwrap();
+    failing.answer.send(()).unwrap();
+    assert_eq!(third.read_response().unwrap().text(), "ok");
+    failing.came.recv_timeout(wait::PATIENCE).expect("the next one has gone there");
+    failing.answer.send(()).unwrap();
+    let mut statuses = others.each_mut().map(|client| client.read_response().unwrap().status);
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 502]);
+    other.answer.send(()).unwrap();
+    assert_eq!(second.read_response().unwrap().text(), "ok");
+    other.came.recv_timeout(wait::PATIENCE).unwrap();
+    other.answer.send(()).unwrap();
+    assert_eq!(fails.read_response().unwrap().text(), "ok");
 }

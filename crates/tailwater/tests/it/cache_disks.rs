@@ -1,0 +1,182 @@
+//! Disks that are full, broken or stand still, with a cache on them: what can be answered is answered.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use tw_testkit::disk::{Fault, Op, SlowDisk};
+use tw_testkit::origin::origin;
+use tw_testkit::{Client, Errno, Response, Server, Signal, wait};
+
+use crate::{server, start};
+
+/// An origin that answers with how often it was asked, and a long tail where the path says so.
+fn counting() -> (SocketAddr, Arc<AtomicUsize>) {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = asked.clone();
+    let addr = origin(move |mut conn| {
+        while let Some(head) = conn.head() {
+            let nth = counted.fetch_add(1, SeqCst);
+            let tail = if head.contains("/large") { 2 << 20 } else { 0 };
+            conn.answer("", format!("{nth} {}", "x".repeat(tail)));
+        }
+    });
+    (addr, asked)
+}
+
+fn cached_on(disk: &SlowDisk, addr: SocketAddr) -> Server {
+    start(
+        server(),
+        &format!(
+            "proxy_cache_path {}/cache levels=1:2 keys_zone=one:1m;
+             server {{ listen 127.0.0.1:{{port}}; add_header X-Cache $upstream_cache_status;
+                 location / {{ proxy_pass http://{addr}; proxy_cache one; proxy_cache_valid 1h; }}
+                 location /plain {{ proxy_pass http://{addr}; }}
+                 location = /metrics {{ metrics; }} }}",
+            disk.path().display()
+        ),
+    )
+}
+
+fn get(server: &Server, path: &str) -> Response {
+    Client::get(server.addr(), path).unwrap()
+}
+
+fn number(response: &Response) -> usize {
+    response.text().split(' ').next().unwrap().parse().unwrap()
+}
+
+fn metric(server: &Server, name: &str) -> u64 {
+    let text = get(server, "/metrics").text();
+    let line = text.lines().find(|line| line.starts_with(&format!("tailwater_{name}{{")));
+    line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_else(|| panic!("{name}: {text}"))
+}
+
+/// Waits until nothing is on its way into the cache.
+fn settled(server: &Server) {
+    assert!(wait::until(wait::PATIENCE, || metric(server, "cache_filling") == 0), "{}", server.error_log());
+}
+
+#[test]
+fn a_disk_that_is_full_costs_entries_and_nothing_else() {
+    let Some(disk) = SlowDisk::mount_or_skip() else { return };
+    let (addr, asked) = counting();
+    let server = cached_on(&disk, addr);
+    settled(&server);
+    for path in ["/small", "/large"] {
+        for op in [Op::Create, Op::Write, Op::Rename] {
+            for errno in [Errno::NOSPC, Errno::DQUOT, Errno::IO, Errno::ROFS] {
+                let before = asked.load(SeqCst);
+                let fault = disk.on(op).inject(Fault::Error(errno));
+                let first = get(&server, path);
+                assert_eq!((first.status, number(&first)), (200, before), "{path} {op:?} {errno}");
+                settled(&server);
+                assert!(fault.hits() > 0, "{path} {op:?} {errno}");
+                // It was not kept.
+                assert_eq!(number(&get(&server, path)), before + 1, "{path} {op:?} {errno}");
+                settled(&server);
+                fault.lift();
+            }
+        }
+    }
+    assert!(metric(&server, "cache_disk_failures_total") >= 24);
+    let lines = server.error_log().lines().filter(|line| line.contains("while storing a response")).count();
+    assert!((1..=3).contains(&lines), "one a minute: {lines}");
+    // Nothing is left of them, and what is free again is used again.
+    let last = number(&get(&server, "/small"));
+    settled(&server);
+    assert_eq!(number(&get(&server, "/small")), last);
+    assert_eq!(metric(&server, "cache_stored_total"), 1);
+}
+
+#[test]
+fn an_entry_that_cannot_be_read_is_asked_for() {
+    let Some(disk) = SlowDisk::mount_or_skip() else { return };
+    let (addr, asked) = counting();
+    let server = cached_on(&disk, addr);
+    settled(&server);
+    for op in [Op::Open, Op::Read] {
+        for errno in [Errno::IO, Errno::MFILE, Errno::ACCESS] {
+            get(&server, "/a");
+            settled(&server);
+            // It is opened anew.
+            server.signal(Signal::USR1).unwrap();
+            let fault = disk.on(op).inject(Fault::Error(errno));
+            let before = asked.load(SeqCst);
+            let is_asked = || {
+                let response = get(&server, "/a");
+                assert_eq!(response.status, 200, "{op:?} {errno}");
+                asked.load(SeqCst) > before
+            };
+            assert!(wait::until(wait::PATIENCE, is_asked), "{op:?} {errno}");
+            fault.lift();
+            settled(&server);
+        }
+    }
+}
+
+#[test]
+fn who_needs_no_disk_does_not_wait_for_one() {
+    let Some(disk) = SlowDisk::mount_or_skip() else { return };
+    let (addr, _) = counting();
+    let server = cached_on(&disk, addr);
+    let hot = number(&get(&server, "/hot"));
+    settled(&server);
+    for op in [Op::Create, Op::Write, Op::Rename, Op::Open, Op::Read] {
+        let stall = disk.on(op).inject(Fault::Stall);
+        let path = format!("/large/{op:?}");
+        // It comes as fast as the origin sends it, whatever the disk does.
+        let first = get(&server, &path);
+        assert_eq!(first.status, 200, "{op:?}");
+        if matches!(op, Op::Create | Op::Write | Op::Rename) {
+            assert!(wait::until(wait::PATIENCE, || stall.waiting() > 0), "{op:?}");
+        }
+        for _ in 0..20 {
+            assert_eq!(number(&get(&server, "/hot")), hot, "{op:?}");
+            assert_eq!(get(&server, "/plain").status, 200, "{op:?}");
+        }
+        // Nor does it who asks for the same again: it is still in memory, or the origin is asked.
+        assert_eq!(get(&server, &format!("/new/{op:?}")).status, 200, "{op:?}");
+        stall.lift();
+        settled(&server);
+    }
+    let text = get(&server, "/metrics").text();
+    let turns = |bound: &str| -> u64 {
+        let series = format!("tailwater_event_loop_blocked_seconds_bucket{{worker=\"0\",le=\"{bound}\"}} ");
+        text.lines().find_map(|line| line.strip_prefix(&*series)).unwrap().parse().unwrap()
+    };
+    assert_eq!(turns("+Inf") - turns("1"), 0);
+}
+
+#[test]
+fn a_server_that_is_killed_leaves_no_half_of_an_entry() {
+    let (addr, _) = counting();
+    let dir = tw_testkit::temp::TempDir::new("cache-killed").unwrap();
+    for round in 0..5 {
+        let mut server = start(
+            server().with_master(),
+            &format!(
+                "proxy_cache_path {}/cache levels=1:2 keys_zone=one:1m;
+                 server {{ listen 127.0.0.1:{{port}};
+                     location / {{ proxy_pass http://{addr}; proxy_cache one; proxy_cache_valid 1h;
+                         proxy_cache_key $uri; }} location = /metrics {{ metrics; }} }}",
+                dir.path().display()
+            ),
+        );
+        let addr = server.addr();
+        let clients: Vec<_> = (0..4)
+            .map(|nth| {
+                std::thread::spawn(move || {
+                    for page in 0..200 {
+                        let Ok(response) = Client::get(addr, &format!("/large/{nth}/{page}")) else { return };
+                        assert_eq!(response.body.len() & !0xff, 2 << 20);
+                    }
+                })
+            })
+            .collect();
+        assert!(wait::until(wait::PATIENCE, || metric(&server, "cache_stored_total") > 3 + round));
+        server.signal(Signal::KILL).unwrap();
+        let _ = server.wait_exit(wait::PATIENCE);
+        clients.into_iter().for_each(|client| client.join().unwrap());
+    }
+}

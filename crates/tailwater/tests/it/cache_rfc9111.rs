@@ -1,0 +1,160 @@
+//! `proxy_cache_rfc9111`: one rule of RFC 9111, 9211 or 9213 after the other, in front of an origin that counts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use tw_testkit::origin::{Conn, origin};
+use tw_testkit::{Response, Server, wait};
+
+use crate::{server, start};
+
+struct Front {
+    server: Server,
+    asked: Arc<AtomicUsize>,
+}
+
+/// A server by these rules in front of an origin that is told the head and the number of each request.
+fn front(more: &str, answer: impl Fn(&mut Conn, &str, usize) + Send + Sync + Clone + 'static) -> Front {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = asked.clone();
+    let addr = origin(move |mut conn| {
+        while let Some(head) = conn.head() {
+            answer(&mut conn, &head, counted.fetch_add(1, SeqCst));
+        }
+    });
+    let conf = format!(
+        "proxy_cache_path cache keys_zone=one:1m;
+         server {{ listen 127.0.0.1:{{port}};
+             location / {{ proxy_pass http://{addr}; proxy_cache one; proxy_cache_rfc9111 on;
+                 proxy_cache_status edge; {more} }}
+             location = /metrics {{ metrics; }} }}"
+    );
+    Front { server: start(server().with_master(), &conf), asked }
+}
+
+impl Front {
+    fn ask(&self, head: &str) -> Response {
+        let mut client = self.server.connect().unwrap();
+        client.send(format!("{head}Host: localhost\r\nConnection: close\r\n\r\n")).unwrap();
+        if head.starts_with("HEAD ") { client.read_head().unwrap() } else { client.read_response().unwrap() }
+    }
+
+    fn get(&self, path: &str, fields: &str) -> Response {
+        self.ask(&format!("GET {path} HTTP/1.1\r\n{fields}"))
+    }
+
+    /// Gets something, and waits until so many responses are stored.
+    fn store(&self, path: &str, count: u64) -> Response {
+        let response = self.get(path, "");
+        let is = || {
+            let text = self.ask("GET /metrics HTTP/1.1\r\n").text();
+            text.lines().any(|line| line == format!("tailwater_cache_stored_total{{cache=\"one\"}} {count}"))
+        };
+        assert!(wait::until(wait::PATIENCE, is), "{}", self.server.error_log());
+        response
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(SeqCst)
+    }
+}
+
+fn told(response: &Response) -> &str {
+    response.field("Cache-Status").unwrap_or_default()
+}
+
+#[test]
+fn age_replaces_what_was_stored_section_5_1() {
+    let front = front("", |conn, _, _| conn.answer("Cache-Control: max-age=600\r\nAge: 100\r\n", "a"));
+    front.store("/", 1);
+    let hit = front.get("/", "");
+    let ages: Vec<u32> = hit.values("Age").map(|age| age.parse().unwrap()).collect();
+    assert!(matches!(ages[..], [100..=160]), "{ages:?}");
+    assert!(told(&hit).starts_with("edge; hit; ttl="), "{}", told(&hit));
+}
+
+#[test]
+fn what_clients_ask_for_section_5_2_1() {
+    let front = front("", |conn, _, nth| {
+        conn.answer("Cache-Control: max-age=600\r\nETag: \"x\"\r\n", nth.to_string());
+    });
+    assert_eq!(front.get("/", "Cache-Control: only-if-cached\r\n").status, 504);
+    assert_eq!(front.asked(), 0);
+    front.store("/", 1);
+    assert_eq!(front.get("/", "Cache-Control: only-if-cached\r\n").text(), "0");
+    for (nth, directive) in ["no-store, no-cache", "min-fresh=700", "no-cache"].iter().enumerate() {
+        let response = front.get("/", &format!("Cache-Control: {directive}\r\n"));
+        assert_eq!(response.text(), (nth + 1).to_string(), "{directive}");
+        assert!(told(&response).starts_with("edge; fwd=request; fwd-status=200"), "{}", told(&response));
+    }
+}
+
+#[test]
+fn authorization_is_for_one_unless_public_section_3_5() {
+    let front = front("", |conn, head, nth| {
+        let public = if head.contains("/public") { ", public" } else { "" };
+        conn.answer(&format!("Cache-Control: max-age=600{public}\r\n"), nth.to_string());
+    });
+    let secret = "Authorization: Basic eA==\r\n";
+    assert!(told(&front.get("/", secret)).ends_with("detail=authorization"));
+    assert_eq!(front.get("/", secret).text(), "1");
+    assert!(told(&front.get("/public", secret)).contains("; stored"));
+}
+
+#[test]
+fn a_304_updates_what_is_stored_section_4_3_4() {
+    let front = front("", |conn, head, nth| match nth {
+        0 => conn.answer("Cache-Control: no-cache\r\nETag: \"x\"\r\nX-Odd: old\r\n", "body"),
+        _ => {
+            assert!(head.contains("If-None-Match: \"x\"\r\n"), "{head}");
+            conn.say("HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\nX-Odd: new\r\nCache-Control: max-age=600\r\n\r\n");
+        }
+    });
+    front.store("/", 1);
+    let validated = front.get("/", "");
+    assert_eq!((validated.text(), validated.field("X-Odd")), ("body".to_owned(), Some("new")));
+    assert!(told(&validated).starts_with("edge; fwd=stale; fwd-status=304"), "{}", told(&validated));
+    let is_hit = || told(&front.get("/", "")).starts_with("edge; hit");
+    assert!(wait::until(wait::PATIENCE, is_hit));
+    assert_eq!(front.get("/", "").field("X-Odd"), Some("new"));
+}
+
+#[test]
+fn what_changes_something_invalidates_section_4_4() {
+    let front = front("", |conn, head, nth| match head.starts_with("POST ") {
+        true => conn.say("HTTP/1.1 201 Created\r\nLocation: /b?x\r\nContent-Length: 0\r\n\r\n"),
+        false => conn.answer("Cache-Control: max-age=600\r\n", nth.to_string()),
+    });
+    for (nth, path) in ["/a", "/b?x", "/c"].iter().enumerate() {
+        front.store(path, nth as u64 + 1);
+    }
+    let post = front.ask("POST /a HTTP/1.1\r\nContent-Length: 0\r\n");
+    assert_eq!((post.status, told(&post)), (201, "edge; fwd=method; fwd-status=201"));
+    let texts = ["/c", "/a", "/b?x"].map(|path| front.get(path, "").text());
+    assert_eq!(texts, ["2", "4", "5"]);
+}
+
+#[test]
+fn targeted_fields_come_first_rfc9213() {
+    let front = front("proxy_cache_targeted CDN-Cache-Control;", |conn, _, nth| {
+        conn.answer("Cache-Control: no-store\r\nCDN-Cache-Control: max-age=600\r\n", nth.to_string());
+    });
+    front.store("/", 1);
+    assert_eq!(front.get("/", "").text(), "0");
+}
+
+#[test]
+fn must_revalidate_is_never_used_stale_section_5_2_2_2() {
+    let front = front("proxy_cache_use_stale http_500;", |conn, head, nth| match nth {
+        0 | 1 => {
+            let more = if head.contains("/must") { ", must-revalidate" } else { "" };
+            conn.answer(&format!("Cache-Control: max-age=600{more}\r\nAge: 599\r\nETag: \"x\"\r\n"), "kept");
+        }
+        _ => conn.say("HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"),
+    });
+    front.store("/must", 1);
+    front.store("/may", 2);
+    assert!(wait::until(wait::PATIENCE, || front.get("/must", "").status == 500));
+    assert!(wait::until(wait::PATIENCE, || told(&front.get("/may", "")).starts_with("edge; fwd=stale")));
+    assert_eq!(front.get("/may", "").text(), "kept");
+}
