@@ -29,7 +29,6 @@ const BEYOND: &[&str] = &[
     "proxy_cache",
     "quic",
     "scgi_pass",
-    "slice",
     "ssl_certificate",
     "stream",
     "tunnel_pass",

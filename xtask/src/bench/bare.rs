@@ -1,9 +1,9 @@
-//! `xtask bench bare-loop --port N --response FILE`: the least a server can do, and so the limit of all others.
+//! `xtask bench bare-loop --port N --response FILE [--body FILE]`: the least a server can do, and so the limit of all others.
 //!
-//! For each request one `recv` and one `send` of the same bytes from memory. It looks at nothing but the end of the
-//! head. It ends when its starter does.
+//! For each request one `recv` and one `send` of the same bytes from memory, and with a body behind them one `sendfile` of
+//! that file, which is in memory, too. It looks at nothing but the end of the head. It ends when its starter does.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::fd::OwnedFd;
 
 use rustix::event::epoll::EventFlags;
@@ -17,6 +17,12 @@ use super::turns::{Turns, number_of, put};
 /// A request of a load generator is far shorter.
 const REQUEST_SIZE_MAX: usize = 4096;
 
+/// What is sent: bytes, and a file of this size behind them.
+struct Response {
+    bytes: Vec<u8>,
+    body: Option<(File, usize)>,
+}
+
 /// A connection, and how much of the response is still to be sent.
 struct Connection {
     socket: OwnedFd,
@@ -25,13 +31,40 @@ struct Connection {
 
 /// Serves until the starter ends.
 pub(super) fn run(args: &[String]) -> Outcome {
-    let options = Options::parse(args, &["port", "response"], &[])?;
+    let options = Options::parse(args, &["port", "response", "body"], &[])?;
     let port: u16 = options.number("port", 0)?;
-    let response = fs::read(options.text("response").ok_or("--response FILE is needed")?)?;
-    Ok(serve(&Turns::listen(port)?, &response)?)
+    let bytes = fs::read(options.text("response").ok_or("--response FILE is needed")?)?;
+    let body = match options.text("body") {
+        Some(path) => {
+            let file = File::open(path)?;
+            let size = usize::try_from(file.metadata()?.len())?;
+            Some((file, size))
+        }
+        None => None,
+    };
+    Ok(serve(&Turns::listen(port)?, &Response { bytes, body })?)
 }
 
-fn serve(turns: &Turns, response: &[u8]) -> Result<(), Errno> {
+impl Response {
+    fn len(&self) -> usize {
+        self.bytes.len() + self.body.as_ref().map_or(0, |(_, size)| *size)
+    }
+
+    /// Sends what the socket takes behind the first `sent` bytes.
+    fn send(&self, socket: &OwnedFd, sent: usize) -> Result<usize, Errno> {
+        match (self.bytes.get(sent..), &self.body) {
+            (Some(bytes @ [_, ..]), None) => send(socket, bytes, SendFlags::NOSIGNAL),
+            (Some(bytes @ [_, ..]), Some(_)) => send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::MORE),
+            (_, Some((file, size))) => {
+                let at = sent - self.bytes.len();
+                rustix::fs::sendfile(socket, file, Some(&mut (at as u64)), size - at)
+            }
+            (_, None) => Ok(0),
+        }
+    }
+}
+
+fn serve(turns: &Turns, response: &Response) -> Result<(), Errno> {
     let mut connections: Vec<Option<Connection>> = Vec::new();
     let mut events = Turns::events();
     while turns.wait(&mut events)? {
@@ -53,7 +86,7 @@ fn serve(turns: &Turns, response: &[u8]) -> Result<(), Errno> {
 }
 
 /// Goes on with one connection; an error ends it.
-fn turn(turns: &Turns, connection: &mut Connection, response: &[u8]) -> Result<(), Errno> {
+fn turn(turns: &Turns, connection: &mut Connection, response: &Response) -> Result<(), Errno> {
     let waited = connection.rest > 0;
     if !waited {
         let mut request = [0; REQUEST_SIZE_MAX];
@@ -68,7 +101,7 @@ fn turn(turns: &Turns, connection: &mut Connection, response: &[u8]) -> Result<(
         connection.rest = response.len();
     }
     while connection.rest > 0 {
-        match send(&connection.socket, &response[response.len() - connection.rest..], SendFlags::NOSIGNAL) {
+        match response.send(&connection.socket, response.len() - connection.rest) {
             Ok(count) => connection.rest -= count,
             Err(Errno::AGAIN) => break,
             Err(Errno::INTR) => {}

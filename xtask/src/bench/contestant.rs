@@ -66,12 +66,17 @@ enum Program {
     BareLoop { response: Vec<u8> },
     /// Another one of our own loops: `xtask bench NAME` with these arguments behind its port.
     Loop { name: &'static str, args: Vec<String> },
-    /// A program with a configuration of its own, in which the port stands for [`PORT`].
-    Other { path: PathBuf, args: &'static [&'static str], conf: String },
+    /// A program with a configuration and arguments of its own, in which [`PORT`] and its sisters stand for what is known
+    /// when it is started.
+    Other { path: PathBuf, args: Vec<String>, conf: String },
 }
 
-/// Stands for the port in the configuration of a program that does not speak nginx's.
+/// Stands for the port in the configuration and the arguments of a program that does not speak nginx's.
 pub(super) const PORT: &str = "@PORT@";
+/// Stands for its directory there.
+pub(super) const PREFIX: &str = "@PREFIX@";
+/// Stands for the file with its configuration there.
+pub(super) const CONF: &str = "@CONF@";
 
 /// Who accepts, and how.
 #[derive(Debug, Clone)]
@@ -118,10 +123,10 @@ impl Binaries {
             .or_else(|| find_program("nginx"))
             .ok_or("no nginx on the PATH to compare with: give --nginx")?;
         let http = options.text("ours-http").unwrap_or_default().to_owned();
-        let main = options.text("nginx-main").unwrap_or_default().to_owned();
+        let main = |name| options.text(name).unwrap_or_default().to_owned();
         Ok(Self {
-            ours: Binary::new(ours, http, String::new())?,
-            nginx: Binary::new(nginx, String::new(), main)?,
+            ours: Binary::new(ours, http, main("ours-main"))?,
+            nginx: Binary::new(nginx, String::new(), main("nginx-main"))?,
         })
     }
 }
@@ -190,8 +195,9 @@ impl Contestant {
         }
     }
 
-    /// Another program: `PATH ARGS CONF`, with [`PORT`] in its configuration replaced.
-    pub(super) fn other(name: &str, path: &Path, args: &'static [&'static str], conf: String) -> Self {
+    /// Another program, with [`PORT`] and its sisters replaced in its arguments and its configuration.
+    pub(super) fn other(name: &str, path: &Path, args: &[&str], conf: String) -> Self {
+        let args = args.iter().map(|arg| (*arg).to_owned()).collect();
         Self {
             name: name.to_owned(),
             program: Program::Other { path: path.to_owned(), args, conf },
@@ -222,9 +228,13 @@ impl Contestant {
                 command
             }
             Program::Other { path, args, conf } => {
-                let conf = conf.replace(PORT, &port.number().to_string());
+                let port = port.number().to_string();
+                let file = prefix.write("conf/other.conf", conf.replace(PORT, &port))?;
+                let (prefix, file) = (prefix.path().display().to_string(), file.display().to_string());
+                let known =
+                    |arg: &String| arg.replace(PORT, &port).replace(PREFIX, &prefix).replace(CONF, &file);
                 let mut command = place.command(path);
-                command.args(*args).arg(prefix.write("conf/other.conf", conf)?);
+                command.args(args.iter().map(known));
                 command
             }
         };

@@ -76,6 +76,19 @@ fn name(number: usize) -> String {
     format!("{}/{number}", number / PER_DIRECTORY)
 }
 
+/// Puts the data of all files below a directory out of memory. Names and inodes may stay.
+pub(super) fn drop_from_memory(dir: &Path) -> Outcome {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            drop_from_memory(&entry.path())?;
+        } else {
+            fadvise(File::open(entry.path())?, 0, None, Advice::DontNeed)?;
+        }
+    }
+    Ok(())
+}
+
 /// Bytes that do not compress, the same for the same seed (xorshift64*).
 pub(super) fn noise(seed: u64, size: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;

@@ -17,20 +17,13 @@ use super::contestant::{Binaries, Binary, Contestant, Running, root_directive};
 use super::data::{ColdSet, forget_everything, noise};
 use super::exec::Place;
 use super::load::{Load, Served};
+use super::loops::{self, Loops, Told};
 use super::options::Options;
-use super::prometheus::{Histogram, Page};
 use super::report::{Limit, Report, Table, Target, number, progress, span};
 use super::{Outcome, home, stalls};
 
 const OURS: &str = "ours";
 const NGINX_THREADS: &str = "nginx, aio threads";
-const TURNS: &str = "tailwater_event_loop_blocked_seconds";
-const PARTS: &str = "tailwater_event_loop_part_seconds";
-const FAULTS: &str = "tailwater_loop_major_faults_total";
-/// Where ours tells about its loops.
-const METRICS: &str = "/.metrics";
-/// Longest that the loops may be blocked in all but a thousandth of their turns, in milliseconds.
-const BLOCKED_P999_MAX_MS: f64 = 5.0;
 /// The cold load begins this long before the hot one, so that the disk is busy when that begins, and ends after it.
 const LEAD: Duration = Duration::from_secs(2);
 
@@ -98,23 +91,6 @@ struct Score {
     loops: Option<Loops>,
 }
 
-/// What loops went through: 99.9th percentiles in seconds, `None` if there was not one turn.
-struct Loops {
-    /// Of the length of turns.
-    turn: Option<f64>,
-    /// Of the time in a turn that a loop was blocked in the kernel.
-    kernel: Option<f64>,
-    /// Major page faults.
-    faults: u64,
-}
-
-/// What loops tell of themselves.
-struct Told {
-    turns: Histogram,
-    kernel: Histogram,
-    faults: u64,
-}
-
 /// Measures, prints, writes `disk.json`.
 pub(super) fn run(args: &[String]) -> Outcome {
     const NAMES: &[&str] = &["memory", "factor", "iops", "bandwidth", "seconds", "data"];
@@ -159,11 +135,7 @@ fn measure(shape: &Shape, plan: &Plan, binaries: &Binaries) -> Outcome<Vec<Score
     let cold = ColdSet::prepare(&plan.data, shape.file_size, plan.cold_size)?;
     let server = |name, binary: &Binary, http: &str| {
         let root = root_directive(&plan.data);
-        let metrics = if binary.is_tailwater() {
-            format!("location = {METRICS} {{ metrics; }}")
-        } else {
-            String::new()
-        };
+        let metrics = loops::location(binary);
         Contestant::server(name, binary, &format!("access_log off; {http}"), &format!("{root} {metrics}"))
     };
     // Ours comes last: whoever comes first may find names that nobody has looked up for long.
@@ -210,17 +182,11 @@ fn measure_one(
         script: cold.random_requests(&format!("/{}/", shape.file_size)),
         cpu: plan.load_cpu,
     };
-    let tells = contestant.has_metrics();
     let cold_running = cold_load.start()?;
     wait::pause(LEAD);
-    let before = told(tells, &server)?;
+    let before = Told::by(contestant, &server)?;
     let loaded = Load { seconds: plan.seconds * shape.load_factor, ..hot_load }.run()?;
-    let after = told(tells, &server)?;
-    let loops = before.zip(after).map(|(before, after)| Loops {
-        turn: after.turns.since(&before.turns).quantile(0.999),
-        kernel: after.kernel.since(&before.kernel).quantile(0.999),
-        faults: after.faults - before.faults,
-    });
+    let loops = Loops::since(before, contestant, &server)?;
     let cold = cold_running.finish()?;
     progress("");
     // The server leaves its cgroup before the group is removed.
@@ -260,40 +226,13 @@ fn drop_from_memory(path: &Path) -> Outcome {
     Ok(fadvise(File::open(path)?, 0, None, Advice::DontNeed)?)
 }
 
-/// What the server tells about its loops so far, if it does.
-fn told(tells: bool, server: &Running) -> Outcome<Option<Told>> {
-    if !tells {
-        return Ok(None);
-    }
-    let page = Page::fetch(&server.url(METRICS))?;
-    let turns = page.histogram(TURNS, "")?;
-    // Servers of before did not take their turns apart.
-    let kernel = page.histogram(PARTS, "cause=\"kernel\"").unwrap_or_default();
-    Ok(Some(Told { turns, kernel, faults: page.sum(FAULTS) }))
-}
-
 fn publish(report: &mut Report, shape: &Shape, results: &[Score]) {
-    let columns = [
-        "hot alone",
-        "hot under load",
-        "share",
-        "p50",
-        "p99",
-        "p99.9",
-        "max",
-        "cold/s",
-        "turn p99.9",
-        "in the kernel p99.9",
-        "major faults",
-    ];
-    let at_most = |seconds: Option<f64>| {
-        seconds.map_or("—".to_owned(), |seconds| format!("≤ {} ms", number(seconds * 1e3)))
-    };
+    let mut columns = vec!["hot alone", "hot under load", "share", "p50", "p99", "p99.9", "max", "cold/s"];
+    columns.extend(loops::COLUMNS);
     let mut table = Table::new(shape.title, &columns);
     for result in results {
         let Score { name, alone, loaded, cold, loops } = result;
-        let loops = loops.as_ref();
-        let cells = vec![
+        let mut cells = vec![
             number(alone.per_second),
             number(loaded.per_second),
             number(loaded.per_second / alone.per_second),
@@ -302,10 +241,8 @@ fn publish(report: &mut Report, shape: &Shape, results: &[Score]) {
             span(loaded.p999),
             span(loaded.max),
             number(cold.per_second),
-            at_most(loops.and_then(|loops| loops.turn)),
-            at_most(loops.and_then(|loops| loops.kernel)),
-            loops.map_or("—".to_owned(), |loops| loops.faults.to_string()),
         ];
+        cells.extend(loops::cells(loops.as_ref()));
         table.row(name, cells);
     }
     report.case(&table, results.iter().map(Score::json).collect());
@@ -321,15 +258,7 @@ fn publish(report: &mut Report, shape: &Shape, results: &[Score]) {
         report.target(target("p99 under load", ms(ours.loaded.p99), Limit::AtMost(ms(p99_max)), " ms"));
     }
     if let Some(loops) = &ours.loops {
-        let limit = || Limit::AtMost(BLOCKED_P999_MAX_MS);
-        for (what, seconds) in
-            [("event_loop_blocked_seconds p99.9", loops.turn), ("of it in the kernel, p99.9", loops.kernel)]
-        {
-            if let Some(seconds) = seconds {
-                report.target(target(what, seconds * 1e3, limit(), " ms"));
-            }
-        }
-        report.target(target("major faults of loops", loops.faults as f64, Limit::AtMost(0.0), ""));
+        loops.targets(report, shape.name);
     }
     let cold = Limit::AtLeast(threads.cold.per_second * COLD_NOISE);
     report.target(target("cold, as nginx with threads", ours.cold.per_second, cold, "/s"));
@@ -337,26 +266,12 @@ fn publish(report: &mut Report, shape: &Shape, results: &[Score]) {
 
 impl Score {
     fn json(&self) -> Value {
-        let served = |served: &Served| {
-            json!({
-                "requests_per_second": served.per_second,
-                "p50_us": served.p50.as_micros() as u64,
-                "p99_us": served.p99.as_micros() as u64,
-                "p999_us": served.p999.as_micros() as u64,
-                "max_us": served.max.as_micros() as u64,
-                "socket_errors": served.socket_errors,
-                "bad_status": served.bad_status,
-                "timeouts": served.timeouts,
-            })
-        };
         json!({
             "name": self.name,
-            "hot_alone": served(&self.alone),
-            "hot_under_load": served(&self.loaded),
-            "cold": served(&self.cold),
-            "event_loop_blocked_p999_seconds": self.loops.as_ref().and_then(|loops| loops.turn),
-            "event_loop_kernel_p999_seconds": self.loops.as_ref().and_then(|loops| loops.kernel),
-            "loop_major_faults": self.loops.as_ref().map(|loops| loops.faults),
+            "hot_alone": self.alone.json(),
+            "hot_under_load": self.loaded.json(),
+            "cold": self.cold.json(),
+            "loops": self.loops.as_ref().map(Loops::json),
         })
     }
 }

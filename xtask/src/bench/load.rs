@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use tw_testkit::TempDir;
 
 use super::Outcome;
@@ -70,6 +71,21 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) struct Running {
     child: Child,
     dir: TempDir,
+}
+
+impl Served {
+    pub(super) fn json(&self) -> Value {
+        json!({
+            "requests_per_second": self.per_second,
+            "p50_us": self.p50.as_micros() as u64,
+            "p99_us": self.p99.as_micros() as u64,
+            "p999_us": self.p999.as_micros() as u64,
+            "max_us": self.max.as_micros() as u64,
+            "socket_errors": self.socket_errors,
+            "bad_status": self.bad_status,
+            "timeouts": self.timeouts,
+        })
+    }
 }
 
 impl Load {

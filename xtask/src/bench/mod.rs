@@ -5,7 +5,9 @@
 //! cgroups, load scripts. Results go to the terminal and to `target/bench/NAME.json`.
 
 mod accept;
+mod asker;
 mod bare;
+mod cache;
 mod cgroup;
 mod contestant;
 mod data;
@@ -14,11 +16,13 @@ mod exec;
 mod filters;
 mod idle;
 mod load;
+mod loops;
 mod options;
 mod prometheus;
 mod proxy;
 mod reload;
 mod report;
+mod spans;
 mod stalls;
 mod static_files;
 mod turns;
@@ -31,7 +35,7 @@ use crate::{Failure, root};
 /// What a step of a measurement returns; the error is for the terminal.
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
-const USAGE: &str = "usage: cargo xtask bench accept | static | filters | disk | idle | reload | proxy [OPTIONS]
+const USAGE: &str = "usage: cargo xtask bench accept | static | filters | disk | idle | reload | proxy | cache [OPTIONS]
 
 common   --ours PATH      server under test              target/release/tailwater
          --nginx PATH     nginx to compare with          $NGINX, or nginx on the PATH
@@ -39,6 +43,7 @@ common   --ours PATH      server under test              target/release/tailwate
          --load-cpu N     core of the load               1
          --only A,B       some of the cases
          --ours-http TEXT directives for http {} of ours
+         --ours-main TEXT directives before http {} of ours
          --nginx-main TEXT directives before http {} of nginx (load_module)
          --quick          few and short rounds: shows that it works, not how fast
          --check          fail if a target is missed
@@ -66,13 +71,20 @@ reload   what clients notice of reloads and upgrades of the binary; time of a re
 
 proxy    a proxy between the load and an origin, both on one core: CPU per request, throughput, memory, added time
          --rounds N 5 · --seconds N 4 · --connections A,B 64,512 · --haproxy PATH (haproxy on the PATH)
-         --tunnels N 10000 · cases 1k 32k 1m post idle overhead";
+         --tunnels N 10000 · cases 1k 32k 1m post idle overhead
+
+cache    a caching proxy before the same origin: hot hits, hot beside cold ones on a slow disk (needs root and cgroups),
+         fills beside hot hits, and many clients that ask at once for what is not there; varnishd beside if there is one
+         --rounds N 5 · --seconds N 4 · --connections A,B 64 · --fills N 10000 (of a round)
+         --memory SIZE 512m · --factor N 10 · --iops N 400 · --bandwidth SIZE 120m · --data DIR target/bench/data
+         --cold-names · --clients N 1000 · --object SIZE 100m · cases 1k 32k cold fills crowd";
 
 /// Runs one of the measurements.
 pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
     let Some((name, rest)) = args.split_first() else { return Err(USAGE.to_owned()) };
     let run = match name.as_str() {
         "accept" => accept::run,
+        "cache" => cache::run,
         "static" => static_files::run,
         "filters" => filters::run,
         "disk" => disk::run,

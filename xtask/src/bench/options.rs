@@ -7,7 +7,8 @@ use std::str::FromStr;
 use super::Outcome;
 
 /// Options every measurement takes.
-const COMMON: &[&str] = &["ours", "nginx", "server-cpu", "load-cpu", "only", "ours-http", "nginx-main"];
+const COMMON: &[&str] =
+    &["ours", "nginx", "server-cpu", "load-cpu", "only", "ours-http", "ours-main", "nginx-main"];
 const COMMON_FLAGS: &[&str] = &["quick", "check"];
 
 /// What was given on the command line.

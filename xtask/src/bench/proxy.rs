@@ -17,7 +17,7 @@ use self::origin::{FILES, UPLOAD};
 use super::Outcome;
 use super::options::Options;
 use super::report::{Limit, Report, Table, Target, number, span};
-use super::static_files::{Case, Plan, Score, cpu_ratio, measure, of, warn_if_busy};
+use super::static_files::{Case, Plan, Score, cpu_ratio, measure, of, warn_if_busy, whole};
 
 const OURS_NO_FILE: &str = "ours, no temp file";
 const NGINX_NO_FILE: &str = "nginx, no temp file";
@@ -223,18 +223,5 @@ fn ratio(results: &[Score], name: &str, other: &str, number: fn(&Score) -> f64) 
     match (of(results, name), of(results, other)) {
         (Some(one), Some(other)) => number(one) / number(other),
         _ => f64::NAN,
-    }
-}
-
-/// Fails if responses were not the file: `wrk` does not look at them.
-fn whole(results: &[Score], size: usize) -> Outcome {
-    match results.iter().find(|result| result.response_bytes() < size as f64) {
-        Some(short) => Err(format!(
-            "{}: {} bytes in a response instead of {size}",
-            short.name,
-            number(short.response_bytes())
-        )
-        .into()),
-        None => Ok(()),
     }
 }

@@ -4,6 +4,7 @@
 //! limit. All servers of a case run from its beginning; each round loads them one after the other, so whatever else the
 //! machine does meets all of them alike.
 
+use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -20,15 +21,20 @@ use super::usage;
 
 const OURS: &str = "ours";
 const OURS_CACHE: &str = "ours, open_file_cache";
+const OURS_SENDFILE: &str = "ours, open_file_cache, sendfile, tcp_nopush";
 const OURS_LOG: &str = "ours, access_log";
 const NGINX: &str = "nginx, default (sendfile off)";
 const NGINX_SENDFILE: &str = "nginx, sendfile";
 const NGINX_CACHE: &str = "nginx, open_file_cache";
 const NGINX_CACHE_SENDFILE: &str = "nginx, open_file_cache, sendfile";
+const NGINX_NOPUSH: &str = "nginx, open_file_cache, sendfile, tcp_nopush";
 const NGINX_LOG: &str = "nginx, access_log";
 const BARE: &str = "bare epoll loop";
+const BARE_SENDFILE: &str = "bare epoll loop, sendfile";
 
 const CACHE: &str = "open_file_cache max=1000 inactive=60s; open_file_cache_valid 60s;";
+/// Files go out from where they are in memory, behind their heads.
+const SENDFILE: &str = "sendfile on; tcp_nopush on;";
 /// Above this share of the server's core in foreign hands the numbers are not worth writing down.
 const FOREIGN_MAX: f64 = 0.05;
 
@@ -84,11 +90,13 @@ pub(super) fn run(args: &[String]) -> Outcome {
         load_cpu: options.number("load-cpu", 1)?,
     };
     let binaries = Binaries::find(&options)?;
-    let files = hot_files(&[("1k", 1 << 10), ("32k", 32 << 10), ("4m", 4 << 20)])?;
+    let files = hot_files(&[("1k", 1 << 10), ("16k", 16 << 10), ("32k", 32 << 10), ("4m", 4 << 20)])?;
     let mut report = Report::new("static", &binaries);
 
     for &connections in &plan.connections {
-        for (name, title, path) in [("1k", "1 KiB", "/1k"), ("32k", "32 KiB", "/32k")] {
+        for (name, title, path) in
+            [("1k", "1 KiB", "/1k"), ("16k", "16 KiB", "/16k"), ("32k", "32 KiB", "/32k")]
+        {
             if options.wants(name) {
                 let mut contestants = small_contestants(&binaries, &files, path)?;
                 if name == "1k" && Some(&connections) == plan.connections.first() {
@@ -117,7 +125,7 @@ pub(super) fn run(args: &[String]) -> Outcome {
             connections: CONNECTIONS,
             script: String::new(),
             looks_at_memory: false,
-            contestants: large_contestants(&binaries, &files),
+            contestants: large_contestants(&binaries, &files)?,
         };
         let results = measure(&case, &plan)?;
         large_report(&mut report, &case, &results);
@@ -137,8 +145,11 @@ fn small_contestants(binaries: &Binaries, files: &Path, path: &str) -> Outcome<V
         server(NGINX_SENDFILE, nginx, "sendfile on;"),
         server(NGINX_CACHE, nginx, &format!("sendfile off; {CACHE}")),
         server(NGINX_CACHE_SENDFILE, nginx, &format!("sendfile on; {CACHE}")),
+        server(OURS_SENDFILE, ours, &format!("{SENDFILE} {CACHE}")),
+        server(NGINX_NOPUSH, nginx, &format!("{SENDFILE} {CACHE}")),
     ];
     let response = response_bytes(&server(NGINX, nginx, ""), path)?;
+    contestants.push(bare_sendfile(files, path, &response)?);
     contestants.push(Contestant::bare_loop(response));
     Ok(contestants)
 }
@@ -151,15 +162,31 @@ fn logging_contestants(binaries: &Binaries, files: &Path) -> Vec<Contestant> {
     ]
 }
 
-fn large_contestants(binaries: &Binaries, files: &Path) -> Vec<Contestant> {
+/// The least that sending the file itself takes: `response` is its head and body.
+fn bare_sendfile(files: &Path, path: &str, response: &[u8]) -> Outcome<Contestant> {
+    let body = files.join(path.trim_start_matches('/'));
+    let head_len = response.len() - usize::try_from(fs::metadata(&body)?.len())?;
+    let head = body.with_extension("head");
+    fs::write(&head, &response[..head_len])?;
+    let words = [("--response", head), ("--body", body)];
+    let args: Vec<_> =
+        words.iter().flat_map(|(word, file)| [(*word).to_owned(), file.display().to_string()]).collect();
+    Ok(Contestant::own_loop(BARE_SENDFILE, "bare-loop", &args))
+}
+
+fn large_contestants(binaries: &Binaries, files: &Path) -> Outcome<Vec<Contestant>> {
     let server = |name, binary, http| {
         Contestant::server(name, binary, &format!("access_log off; {http}"), &root_directive(files))
     };
-    vec![
+    let response = response_bytes(&server(NGINX, &binaries.nginx, ""), "/4m")?;
+    Ok(vec![
+        bare_sendfile(files, "/4m", &response)?,
         server(OURS, &binaries.ours, ""),
         server(NGINX_SENDFILE, &binaries.nginx, "sendfile on;"),
         server(NGINX, &binaries.nginx, "sendfile off;"),
-    ]
+        server(OURS_SENDFILE, &binaries.ours, &format!("{SENDFILE} {CACHE}")),
+        server(NGINX_NOPUSH, &binaries.nginx, &format!("{SENDFILE} {CACHE}")),
+    ])
 }
 
 /// What a server answers, to the byte, so that the bare loop sends the same.
@@ -284,6 +311,19 @@ impl Score {
     }
 }
 
+/// Fails if responses were not the file: `wrk` does not look at them.
+pub(super) fn whole(results: &[Score], size: usize) -> Outcome {
+    match results.iter().find(|result| result.response_bytes() < size as f64) {
+        Some(short) => Err(format!(
+            "{}: {} bytes in a response instead of {size}",
+            short.name,
+            number(short.response_bytes())
+        )
+        .into()),
+        None => Ok(()),
+    }
+}
+
 pub(super) fn of<'a>(results: &'a [Score], name: &str) -> Option<&'a Score> {
     results.iter().find(|result| result.name == name)
 }
@@ -327,6 +367,8 @@ fn small_report(report: &mut Report, case: &Case, results: &[Score], name: &str)
             (OURS_CACHE, NGINX_CACHE, 0.90),
             (OURS_CACHE, NGINX_CACHE_SENDFILE, 0.90),
             (OURS, BARE, 1.15),
+            (OURS_SENDFILE, NGINX_NOPUSH, 0.95),
+            (OURS_SENDFILE, BARE_SENDFILE, 1.15),
         ],
     };
     for (ours, other, limit) in targets {
@@ -356,6 +398,9 @@ fn large_report(report: &mut Report, case: &Case, results: &[Score]) {
     warn_if_busy(results);
     let what = format!("{}: throughput of {OURS} / {NGINX_SENDFILE}", case.title);
     report.target(Target::new(what, ratio(OURS), Limit::AtLeast(1.1), ""));
+    let what = format!("{}: CPU of {OURS_SENDFILE} / {NGINX_NOPUSH}", case.title);
+    let ratio = cpu_ratio(results, OURS_SENDFILE, NGINX_NOPUSH);
+    report.target(Target::new(what, ratio, Limit::AtMost(1.15), ""));
 }
 
 pub(super) fn warn_if_busy(results: &[Score]) {

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use super::origin::TUNNEL;
 use crate::bench::Outcome;
-use crate::bench::contestant::{Binaries, Binary, Contestant, PORT, Running, find_program};
+use crate::bench::contestant::{Binaries, Binary, CONF, Contestant, PORT, Running, find_program};
 use crate::bench::exec::Place;
 use crate::bench::options::Options;
 
@@ -131,7 +131,7 @@ backend origin
     server origin {origin}
 "
         );
-        Some(Contestant::other(HAPROXY, path, &["-db", "-f"], conf))
+        Some(Contestant::other(HAPROXY, path, &["-db", "-f", CONF], conf))
     }
 
     /// The limit.

@@ -1,6 +1,6 @@
-//! `xtask bench origin --port N`: the server behind all proxies, as fast as a bare loop is.
+//! `xtask bench origin --port N [--large SIZE]`: the server behind all proxies, as fast as a bare loop is.
 //!
-//! It answers from memory, keeps every connection, takes the body of a request that says its length, and turns a
+//! It answers from memory, keeps every connection, counts what it is asked for, takes the body of a request that says its length, and turns a
 //! connection into an echo after an upgrade. Whatever it does not understand ends the connection: a proxy then says so
 //! with a status that no measurement takes for an answer. It ends when its starter does.
 
@@ -15,12 +15,17 @@ use crate::bench::data::noise;
 use crate::bench::options::Options;
 use crate::bench::turns::{Turns, number_of, put};
 
-/// Paths of responses, and the sizes of their bodies.
-pub(super) const FILES: [(&str, usize); 3] = [("/1k", 1 << 10), ("/32k", 32 << 10), ("/1m", 1 << 20)];
+/// Paths of responses, and the sizes of their bodies. All paths below one of these have the same response.
+pub(in crate::bench) const FILES: [(&str, usize); 3] =
+    [("/1k", 1 << 10), ("/32k", 32 << 10), ("/1m", 1 << 20)];
 /// Path that takes a body and answers with a short one.
 pub(super) const UPLOAD: &str = "/upload";
 /// Path that upgrades.
 pub(super) const TUNNEL: &str = "/tunnel";
+/// Path of the response that is as large as `--large` says.
+pub(in crate::bench) const LARGE: &str = "/large";
+/// Path whose response is the number of requests for other paths.
+pub(in crate::bench) const ASKED: &str = "/asked";
 
 /// To the key of the example in RFC 6455, section 1.3.
 const SWITCHING: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
@@ -54,10 +59,11 @@ struct Request<'a> {
 
 /// Serves until the starter ends.
 pub(in crate::bench) fn run(args: &[String]) -> Outcome {
-    let options = Options::parse(args, &["port"], &[])?;
+    let options = Options::parse(args, &["port", "large"], &[])?;
     let turns = Turns::listen(options.number("port", 0)?)?;
-    let responses: Vec<(&str, Vec<u8>)> =
-        FILES.iter().map(|&(path, size)| (path, response(size))).chain([(UPLOAD, response(2))]).collect();
+    let large = usize::try_from(options.size("large", 0)?)?;
+    let sizes = FILES.into_iter().chain([(UPLOAD, 2), (LARGE, large)]);
+    let responses: Vec<(&str, Vec<u8>)> = sizes.map(|(path, size)| (path, response(size))).collect();
     Ok(serve(&turns, &responses)?)
 }
 
@@ -71,6 +77,7 @@ fn response(size: usize) -> Vec<u8> {
 }
 
 fn serve(turns: &Turns, responses: &[(&str, Vec<u8>)]) -> Result<(), Errno> {
+    let mut asked = 0;
     let mut connections: Vec<Option<Connection>> = Vec::new();
     let mut events = Turns::events();
     let mut scratch = vec![0; RECV_SIZE];
@@ -83,7 +90,8 @@ fn serve(turns: &Turns, responses: &[(&str, Vec<u8>)]) -> Result<(), Errno> {
                     put(&mut connections, number_of(&socket), Connection::new(socket));
                 }
             } else if let Some(slot) = connections.get_mut(number)
-                && slot.as_mut().is_some_and(|found| found.turn(turns, responses, &mut scratch).is_err())
+                && let Some(found) = slot
+                && found.turn(turns, responses, &mut asked, &mut scratch).is_err()
             {
                 *slot = None;
             }
@@ -102,6 +110,7 @@ impl Connection {
         &mut self,
         turns: &Turns,
         responses: &[(&str, Vec<u8>)],
+        asked: &mut u64,
         scratch: &mut [u8],
     ) -> Result<(), Errno> {
         let waited = self.rest > 0;
@@ -112,7 +121,7 @@ impl Connection {
                 Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
                 Err(e) => return Err(e),
             };
-            self.take(scratch.get(..count).unwrap_or_default(), responses)?;
+            self.take(scratch.get(..count).unwrap_or_default(), responses, asked)?;
         }
         while self.rest > 0 {
             let (_, bytes) = responses.get(self.response).ok_or(Errno::INVAL)?;
@@ -131,7 +140,7 @@ impl Connection {
     }
 
     /// Takes bytes of a request, or of a tunnel.
-    fn take(&mut self, bytes: &[u8], responses: &[(&str, Vec<u8>)]) -> Result<(), Errno> {
+    fn take(&mut self, bytes: &[u8], responses: &[(&str, Vec<u8>)], asked: &mut u64) -> Result<(), Errno> {
         if self.echoes {
             return self.send_all(bytes);
         }
@@ -151,8 +160,15 @@ impl Connection {
             body_count = (head.len() - request.size) as u64;
             self.body_left = request.content_length;
             let upgrades = request.upgrades && request.path == TUNNEL;
-            let response = responses.iter().position(|(path, _)| *path == request.path);
+            let is_count = request.path == ASKED;
+            let response = responses.iter().position(|(path, _)| is_below(request.path, path));
             self.head.clear();
+            if is_count {
+                let count = asked.to_string();
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", count.len());
+                return self.send_all((head + &count).as_bytes());
+            }
+            *asked += 1;
             if upgrades {
                 self.echoes = true;
                 return self.send_all(SWITCHING);
@@ -171,6 +187,11 @@ impl Connection {
         let count = send(&self.socket, bytes, SendFlags::NOSIGNAL)?;
         if count == bytes.len() { Ok(()) } else { Err(Errno::NOBUFS) }
     }
+}
+
+/// Whether a path is this one or below it.
+fn is_below(path: &str, top: &str) -> bool {
+    path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Reads a head; nothing if its end has not come.
@@ -214,6 +235,15 @@ mod tests {
             b"G / H\r\nTransfer-Encoding: chunked\r\n\r\n",
         ] {
             assert!(parse(bad).is_err());
+        }
+    }
+
+    #[test]
+    fn paths_below_one_have_its_response() {
+        for (path, expected) in
+            [("/1k", true), ("/1k/7", true), ("/1kb", false), ("/1", false), ("/a/1k", false)]
+        {
+            assert_eq!(is_below(path, "/1k"), expected, "{path}");
         }
     }
 

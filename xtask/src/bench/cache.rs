@@ -1,0 +1,90 @@
+//! `cargo xtask bench cache`: one core for a caching proxy; the origin behind it and the load share the other one.
+//!
+//! What it has in memory, what it has on a slow disk beside that, what it fetches beside that, and what many ask for at once
+//! that it has not got yet. That requests were hits is not believed: the origin tells how often it was asked.
+
+mod cold;
+mod contestants;
+mod crowd;
+mod fetch;
+mod fills;
+mod hits;
+
+use std::path::PathBuf;
+
+use self::contestants::Caches;
+use super::cgroup::Limits;
+use super::options::Options;
+use super::report::Report;
+use super::static_files::Plan;
+use super::{Outcome, home};
+
+/// Measures, prints, writes `cache.json`.
+pub(super) fn run(args: &[String]) -> Outcome {
+    const NAMES: &[&str] = &[
+        "rounds",
+        "seconds",
+        "connections",
+        "memory",
+        "factor",
+        "iops",
+        "bandwidth",
+        "data",
+        "fills",
+        "clients",
+        "object",
+    ];
+    let options = Options::parse(args, NAMES, &["cold-names"])?;
+    let quick = options.flag("quick");
+    let plan = Plan {
+        rounds: options.number("rounds", if quick { 2 } else { 5 })?,
+        seconds: options.number("seconds", if quick { 1 } else { 4 })?,
+        connections: options.numbers("connections", &[64])?,
+        server_cpu: options.number("server-cpu", 0)?,
+        load_cpu: options.number("load-cpu", 1)?,
+    };
+    let memory = options.size("memory", if quick { 128 << 20 } else { 512 << 20 })?;
+    let cold = cold::Plan {
+        limits: Limits {
+            memory,
+            iops: options.number("iops", 400)?,
+            bandwidth: options.size("bandwidth", 120 << 20)?,
+        },
+        data: options.text("data").map_or_else(|| home().join("data"), PathBuf::from),
+        cold_size: memory * options.number("factor", 10)?,
+        // The disk takes longer than a round to show what it does to others.
+        seconds: 2 * plan.seconds,
+        forgets_names: options.flag("cold-names"),
+        server_cpu: plan.server_cpu,
+        load_cpu: plan.load_cpu,
+    };
+    let fill_count = options.number("fills", if quick { 1_000 } else { 10_000 })?;
+    let crowd = crowd::Plan {
+        clients: options.number("clients", if quick { 200 } else { 1_000 })?,
+        size: options.size("object", if quick { 10 << 20 } else { 100 << 20 })?,
+        server_cpu: plan.server_cpu,
+        load_cpu: plan.load_cpu,
+    };
+
+    let caches = Caches::find(&options, plan.load_cpu, crowd.size)?;
+    let mut report = Report::new("cache", &caches.binaries);
+    match &caches.varnish {
+        Some(varnish) => report.note(&varnish.version),
+        None => report.note("no varnishd: left out"),
+    }
+    for &connections in &plan.connections {
+        for shape in hits::SHAPES.iter().filter(|shape| options.wants(shape.name)) {
+            hits::run(&mut report, &caches, &plan, connections, shape)?;
+        }
+    }
+    if options.wants("cold") {
+        cold::run(&mut report, &caches, &cold)?;
+    }
+    if options.wants("fills") {
+        fills::run(&mut report, &caches, &plan, fill_count)?;
+    }
+    if options.wants("crowd") {
+        crowd::run(&mut report, &caches, &crowd)?;
+    }
+    report.finish(&options)
+}

@@ -1,0 +1,269 @@
+//! What becomes of hot hits while cold ones are asked for, ten times as many as there is memory for, on a slow disk.
+//!
+//! Each server first fetches all of it where nothing is limited, and is then started anew in a cgroup, so that what it has
+//! read belongs to that group. Compare `bench disk`, which does the same with files.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::syncfs;
+use serde_json::{Value, json};
+use tw_testkit::{Client, wait};
+
+use super::contestants::{Caches, NGINX_THREADS, OURS};
+use super::fetch::fetch;
+use crate::bench::Outcome;
+use crate::bench::cgroup::{Cgroup, Limits};
+use crate::bench::contestant::{Binary, Contestant, Running};
+use crate::bench::data::{drop_from_memory, forget_everything};
+use crate::bench::exec::Place;
+use crate::bench::load::{Load, Served};
+use crate::bench::loops::{self, Loops, Told};
+use crate::bench::proxy::origin::FILES;
+use crate::bench::report::{Limit, Report, Table, Target, number, progress, span};
+
+const THREADS: &str = "nginx, aio threads";
+const HOT: &str = "/32k/hot";
+const HOT_CONNECTIONS: usize = 16;
+const COLD_CONNECTIONS: usize = 64;
+const P99_MAX_MS: f64 = 5.0;
+/// The cold load begins this long before the hot one, so that the disk is busy when that begins, and ends after it.
+const LEAD: Duration = Duration::from_secs(2);
+/// The disk is the limit of all: two runs of the same server differ by this.
+const COLD_NOISE: f64 = 0.98;
+/// One of so many requests may go to the origin: nginx with threads was seen to ask now and then for what it has.
+const ASKED_SHARE: u64 = 1_000;
+/// Until everything is stored, or known after a start.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Where, with what, how long.
+pub(super) struct Plan {
+    pub(super) limits: Limits,
+    pub(super) data: PathBuf,
+    pub(super) cold_size: u64,
+    pub(super) seconds: u64,
+    /// Whether names and inodes of cold files are put out of memory too.
+    pub(super) forgets_names: bool,
+    pub(super) server_cpu: usize,
+    pub(super) load_cpu: usize,
+}
+
+/// What one server did.
+struct Score {
+    name: &'static str,
+    alone: Served,
+    loaded: Served,
+    cold: Served,
+    loops: Option<Loops>,
+    /// How often the origin was asked for what was there.
+    asked: u64,
+}
+
+/// A directory with a full cache, removed in the end.
+struct Full {
+    dir: PathBuf,
+    count: usize,
+}
+
+impl Drop for Full {
+    fn drop(&mut self) {
+        // What stays is removed by the next measurement.
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Measures, and adds a table and targets.
+pub(super) fn run(report: &mut Report, caches: &Caches, plan: &Plan) -> Outcome {
+    fs::create_dir_all(&plan.data)?;
+    // Says what is missing before gigabytes are written.
+    drop(Cgroup::new(plan.limits, &plan.data)?);
+    let count = usize::try_from(plan.cold_size.div_ceil(FILES[1].1 as u64))?;
+    let mut results = Vec::new();
+    let (ours, nginx) = (&caches.binaries.ours, &caches.binaries.nginx);
+    // Ours comes last: whoever comes first may find names that nobody has looked up for long.
+    for (binary, takes_part) in
+        [(nginx, &[("nginx, blocking", ""), (THREADS, NGINX_THREADS)][..]), (ours, &[(OURS, "")])]
+    {
+        let full = fill(caches, binary, plan, count)?;
+        for &(name, http) in takes_part {
+            let contestant = caches.at(name, binary, &full.dir, http);
+            let before = caches.asked()?;
+            let mut score = measure(name, &contestant, plan, &full)?;
+            score.asked = caches.asked()? - before;
+            let requests = score.alone.requests + score.loaded.requests + score.cold.requests;
+            if score.asked * ASKED_SHARE > requests {
+                return Err(format!("{name}: not hits: the origin was asked {} times", score.asked).into());
+            }
+            results.push(score);
+        }
+    }
+    publish(report, &results);
+    Ok(())
+}
+
+/// Fetches everything.
+fn fill(caches: &Caches, binary: &Binary, plan: &Plan, count: usize) -> Outcome<Full> {
+    let word = if binary.is_tailwater() { "ours" } else { "nginx" };
+    progress(&format!("{word}: fetching {count} responses"));
+    let full = Full { dir: plan.data.join(format!("cache-{word}")), count };
+    if full.dir.exists() {
+        fs::remove_dir_all(&full.dir)?;
+    }
+    let contestant = caches.at(word, binary, &full.dir, "");
+    let server = contestant.start(&Place::on(plan.server_cpu))?;
+    let cpu = plan.load_cpu;
+    fetch(server.addr(), FILES[1], (0, count), Duration::ZERO, cpu)?;
+    warm(&server)?;
+    if contestant.has_metrics() {
+        until(&server, "tailwater_cache_stored_total", count as u64 + 1)?;
+    }
+    drop(server);
+    // Pages that are not written yet cannot be dropped.
+    syncfs(File::open(&full.dir)?)?;
+    Ok(full)
+}
+
+/// Waits until ours counts so many.
+fn until(server: &Running, what: &str, count: u64) -> Outcome {
+    let mut last = 0;
+    let is_there = wait::until(PATIENCE, || {
+        last = loops::page(server).map_or(0, |page| page.sum(what));
+        last >= count
+    });
+    if is_there { Ok(()) } else { Err(format!("{what} is {last} instead of {count}").into()) }
+}
+
+fn measure(name: &'static str, contestant: &Contestant, plan: &Plan, full: &Full) -> Outcome<Score> {
+    progress(&format!("cold hits: {name}"));
+    let group = Cgroup::new(plan.limits, &plan.data)?;
+    let server =
+        contestant.start(&Place { cpu: Some(plan.server_cpu), cgroups: group.dirs(), ..Place::default() })?;
+    if contestant.has_metrics() {
+        until(&server, "tailwater_cache_entries", full.count as u64 + 1)?;
+    }
+    // The page cache belongs to the cgroup that read it first: it has to be the server's.
+    make_cold(&full.dir, plan)?;
+    warm(&server)?;
+    let hot_load = Load {
+        url: server.url(HOT),
+        connections: HOT_CONNECTIONS,
+        seconds: plan.seconds,
+        script: String::new(),
+        cpu: plan.load_cpu,
+    };
+    let alone = hot_load.run()?;
+
+    make_cold(&full.dir, plan)?;
+    warm(&server)?;
+    let cold_load = Load {
+        url: server.url("/"),
+        connections: COLD_CONNECTIONS,
+        seconds: plan.seconds + 2 * LEAD.as_secs(),
+        script: random_requests(full.count),
+        cpu: plan.load_cpu,
+    };
+    let cold_running = cold_load.start()?;
+    wait::pause(LEAD);
+    let before = Told::by(contestant, &server)?;
+    let loaded = hot_load.run()?;
+    let loops = Loops::since(before, contestant, &server)?;
+    let cold = cold_running.finish()?;
+    progress("");
+    // The server leaves its cgroup before the group is removed.
+    drop(server);
+    drop(group);
+    for (what, served) in [("alone", &alone), ("under load", &loaded), ("cold", &cold)] {
+        if served.bad_status > 0 || served.socket_errors > 0 {
+            return Err(format!("{name}, {what}: not a measurement: {served:?}").into());
+        }
+    }
+    Ok(Score { name, alone, loaded, cold, loops, asked: 0 })
+}
+
+/// Lua for `wrk`: each request takes any of the responses.
+fn random_requests(count: usize) -> String {
+    let (path, _) = FILES[1];
+    format!(
+        "math.randomseed(os.time())
+request = function()
+    return wrk.format(\"GET\", string.format(\"{path}/%d\", math.random(0, {})))
+end
+",
+        count - 1
+    )
+}
+
+fn make_cold(dir: &Path, plan: &Plan) -> Outcome {
+    drop_from_memory(dir)?;
+    if plan.forgets_names {
+        forget_everything()?;
+    }
+    Ok(())
+}
+
+/// Has the server read what is hot.
+fn warm(server: &Running) -> Outcome {
+    let response = Client::get(server.addr(), HOT)?;
+    match response.status == 200 && response.body.len() == FILES[1].1 {
+        true => Ok(()),
+        false => Err(format!("{}: {HOT}: status {}", server.name, response.status).into()),
+    }
+}
+
+fn publish(report: &mut Report, results: &[Score]) {
+    let title = format!("hits, 32 KiB, {HOT_CONNECTIONS} hot + {COLD_CONNECTIONS} cold connections");
+    let mut columns = vec![
+        "hot alone",
+        "hot under load",
+        "share",
+        "p50",
+        "p99",
+        "p99.9",
+        "max",
+        "cold/s",
+        "cold p99",
+        "origin asked",
+    ];
+    columns.extend(loops::COLUMNS);
+    let mut table = Table::new(title, &columns);
+    for Score { name, alone, loaded, cold, loops, asked } in results {
+        let mut cells = vec![
+            number(alone.per_second),
+            number(loaded.per_second),
+            number(loaded.per_second / alone.per_second),
+            span(loaded.p50),
+            span(loaded.p99),
+            span(loaded.p999),
+            span(loaded.max),
+            number(cold.per_second),
+            span(cold.p99),
+            asked.to_string(),
+        ];
+        cells.extend(loops::cells(loops.as_ref()));
+        table.row(name, cells);
+    }
+    let numbers = results.iter().map(|result| {
+        json!({
+            "name": result.name,
+            "hot_alone": result.alone.json(),
+            "hot_under_load": result.loaded.json(),
+            "cold": result.cold.json(),
+            "origin_asked": result.asked,
+            "loops": result.loops.as_ref().map(Loops::json),
+        })
+    });
+    report.case(&table, Value::Array(numbers.collect()));
+
+    let find = |name: &str| results.iter().find(|result| result.name == name);
+    let (Some(ours), Some(threads)) = (find(OURS), find(THREADS)) else { return };
+    let share = ours.loaded.per_second / ours.alone.per_second;
+    report.target(Target::new("hits: hot under load / hot alone", share, Limit::AtLeast(0.95), ""));
+    let ms = ours.loaded.p99.as_secs_f64() * 1e3;
+    report.target(Target::new("hits: p99 under load", ms, Limit::AtMost(P99_MAX_MS), " ms"));
+    if let Some(loops) = &ours.loops {
+        loops.targets(report, "hits");
+    }
+    let least = Limit::AtLeast(threads.cold.per_second * COLD_NOISE);
+    report.target(Target::new("cold hits, as nginx with threads", ours.cold.per_second, least, "/s"));
+}

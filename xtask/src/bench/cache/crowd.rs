@@ -1,0 +1,224 @@
+//! A crowd: many clients ask at once for the same large response, which is not there yet.
+//!
+//! With `proxy_cache_lock on` the origin should be asked once, and what comes should go to all as it comes: nobody waits for
+//! the end, and nobody's copy is in memory.
+
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+use rustix::time::Timespec;
+use serde_json::{Value, json};
+
+use super::contestants::{Caches, NGINX, OURS};
+use crate::bench::Outcome;
+use crate::bench::contestant::Contestant;
+use crate::bench::exec::{Place, pin, raise_open_files};
+use crate::bench::proxy::origin::LARGE;
+use crate::bench::report::{Limit, Report, Table, Target, number, progress, span};
+use crate::bench::spans::Spans;
+use crate::bench::turns::Turns;
+use crate::bench::usage;
+
+const LOCK: &str = "proxy_cache_lock on;";
+/// Bytes taken at once.
+const RECV_SIZE: usize = 256 << 10;
+/// No bytes for anybody in this time: something hangs.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// A head that does not end within this size is none.
+const HEAD_MAX: usize = 16 << 10;
+
+/// How many, for how much, and where.
+pub(super) struct Plan {
+    pub(super) clients: usize,
+    pub(super) size: u64,
+    pub(super) server_cpu: usize,
+    pub(super) load_cpu: usize,
+}
+
+/// What one server did.
+struct Score {
+    name: String,
+    /// How often the origin was asked.
+    asked: u64,
+    /// Until the first byte of the body.
+    first: Spans,
+    /// Until the last one.
+    last: Spans,
+    cpu: Duration,
+    /// Most memory ever resident, before and after, in bytes.
+    idle_peak: u64,
+    peak: u64,
+}
+
+/// Measures, and adds a table and a target.
+pub(super) fn run(report: &mut Report, caches: &Caches, plan: &Plan) -> Outcome {
+    let files = raise_open_files()?;
+    if (plan.clients as u64).saturating_mul(2) > files {
+        return Err(format!("{} clients are too many: only {files} files may be open", plan.clients).into());
+    }
+    let mut results = Vec::new();
+    for contestant in [caches.ours(OURS, LOCK), caches.nginx(NGINX, LOCK)] {
+        results.push(measure(&contestant, caches, plan)?);
+    }
+    progress("");
+    let title = format!("{} clients, one response of {} MiB", plan.clients, number(mebibytes(plan.size)));
+    let columns =
+        ["origin asked", "first byte p50", "max", "last byte max", "MB/s", "CPU s", "peak RSS MB", "idle"];
+    let mut table = Table::new(&title, &columns);
+    let mut numbers = Vec::new();
+    for result in &results {
+        let whole = result.last.percentile(1.0);
+        let rate = plan.clients as f64 * plan.size as f64 / whole.as_secs_f64() / 1e6;
+        let cells = vec![
+            result.asked.to_string(),
+            span(result.first.percentile(0.5)),
+            span(result.first.percentile(1.0)),
+            span(whole),
+            number(rate),
+            number(result.cpu.as_secs_f64()),
+            number(result.peak as f64 / 1e6),
+            number(result.idle_peak as f64 / 1e6),
+        ];
+        table.row(&result.name, cells);
+        numbers.push(json!({
+            "name": result.name,
+            "origin_asked": result.asked,
+            "first_byte_p50_us": result.first.percentile(0.5).as_micros() as u64,
+            "first_byte_max_us": result.first.percentile(1.0).as_micros() as u64,
+            "last_byte_max_us": whole.as_micros() as u64,
+            "bytes_per_second": rate * 1e6,
+            "server_cpu_us": result.cpu.as_micros() as u64,
+            "idle_peak_resident_bytes": result.idle_peak,
+            "peak_resident_bytes": result.peak,
+        }));
+    }
+    report.case(&table, Value::Array(numbers));
+    if let Some(ours) = results.first() {
+        report.target(Target::new(
+            format!("{title}: origin asked"),
+            ours.asked as f64,
+            Limit::AtMost(1.0),
+            "",
+        ));
+    }
+    Ok(())
+}
+
+fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+fn measure(contestant: &Contestant, caches: &Caches, plan: &Plan) -> Outcome<Score> {
+    let server = contestant.start(&Place::on(plan.server_cpu))?;
+    progress(&format!("{}: {} clients", server.name, plan.clients));
+    let (asked, idle_peak) = (caches.asked()?, usage::peak(server.pid())?);
+    let cpu = usage::cpu_time(server.pid())?;
+    let (addr, clients, size) = (server.addr(), plan.clients, plan.size);
+    let came = thread::scope(|scope| {
+        let crowd = scope.spawn(|| {
+            pin(plan.load_cpu).and_then(|()| crowd(addr, clients, size)).map_err(|error| error.to_string())
+        });
+        crowd.join().unwrap_or_else(|_| Err("the clients panicked".to_owned()))
+    });
+    let (first, last) = came.map_err(|error| format!("{}: {error}", server.name))?;
+    Ok(Score {
+        name: server.name.clone(),
+        asked: caches.asked()? - asked,
+        first,
+        last,
+        cpu: usage::cpu_time(server.pid())? - cpu,
+        idle_peak,
+        peak: usage::peak(server.pid())?,
+    })
+}
+
+/// One that waits for its response.
+struct Client {
+    socket: OwnedFd,
+    head: Head,
+    /// Bytes of the body that are still to come.
+    left: u64,
+    first: Option<Duration>,
+}
+
+/// A head, of which perhaps only the beginning has come.
+enum Head {
+    Comes(Vec<u8>),
+    Read,
+}
+
+/// Everybody asks at once. Until the first and until the last byte of each response.
+fn crowd(server: SocketAddr, count: usize, size: u64) -> Outcome<(Spans, Spans)> {
+    const WAIT: Timespec = Timespec { tv_sec: SILENCE_MAX.as_secs().cast_signed(), tv_nsec: 0 };
+    let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+    let mut clients = Vec::with_capacity(count);
+    for number in 0..count {
+        let stream = TcpStream::connect(server)?;
+        stream.set_nonblocking(true)?;
+        let socket = OwnedFd::from(stream);
+        epoll::add(&epoll, &socket, EventData::new_u64(number as u64), EventFlags::IN)?;
+        clients.push(Client { socket, head: Head::Comes(Vec::new()), left: size, first: None });
+    }
+    let request = format!("GET {LARGE} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let began = Instant::now();
+    for client in &clients {
+        rustix::io::write(&client.socket, request.as_bytes())?;
+    }
+    let (mut events, mut scratch) = (Turns::events(), vec![0; RECV_SIZE]);
+    let (mut first, mut last) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    while last.len() < count {
+        events.clear();
+        match epoll::wait(&epoll, rustix::buffer::spare_capacity(&mut events), Some(&WAIT)) {
+            Ok(0) => return Err(format!("{} clients wait for more", count - last.len()).into()),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        for event in &events {
+            let Some(client) = clients.get_mut(event.data.u64() as usize) else { continue };
+            if client.left == 0 {
+                continue;
+            }
+            client.take(&mut scratch, began)?;
+            if client.left == 0 {
+                epoll::delete(&epoll, &client.socket)?;
+                first.extend(client.first);
+                last.push(began.elapsed());
+            }
+        }
+    }
+    Ok((Spans::new(first), Spans::new(last)))
+}
+
+impl Client {
+    /// Takes what is there.
+    fn take(&mut self, scratch: &mut [u8], began: Instant) -> Outcome {
+        let count = match recv(&self.socket, &mut *scratch, RecvFlags::empty()) {
+            Ok((0, _)) => return Err(format!("closed with {} bytes to come", self.left).into()),
+            Ok((count, _)) => count,
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let mut body_count = count;
+        if let Head::Comes(head) = &mut self.head {
+            head.extend_from_slice(scratch.get(..count).unwrap_or_default());
+            let Some(end) = head.windows(4).position(|found| found == b"\r\n\r\n") else {
+                return if head.len() > HEAD_MAX { Err("a head without an end".into()) } else { Ok(()) };
+            };
+            if !head.starts_with(b"HTTP/1.1 200 ") {
+                return Err(String::from_utf8_lossy(&head[..end]).into_owned().into());
+            }
+            body_count = head.len() - end - 4;
+            self.head = Head::Read;
+        }
+        if body_count > 0 && self.first.is_none() {
+            self.first = Some(began.elapsed());
+        }
+        self.left = self.left.checked_sub(body_count as u64).ok_or("more than the response")?;
+        Ok(())
+    }
+}

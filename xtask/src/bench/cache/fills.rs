@@ -1,0 +1,147 @@
+//! Fills: what it costs to fetch a response and keep it, and what those notice who ask for something hot meanwhile.
+
+use std::fs::File;
+use std::time::Duration;
+
+use rustix::fs::syncfs;
+use serde_json::{Value, json};
+use tw_testkit::wait;
+
+use super::contestants::{Caches, NGINX, NGINX_THREADS, OURS};
+use super::fetch::fetch;
+use crate::bench::Outcome;
+use crate::bench::asker::Asker;
+use crate::bench::contestant::Running;
+use crate::bench::exec::Place;
+use crate::bench::proxy::origin::FILES;
+use crate::bench::report::{Limit, Report, Table, Target, median, number, progress, span};
+use crate::bench::spans::Spans;
+use crate::bench::static_files::Plan;
+use crate::bench::usage;
+
+const NGINX_WRITES: &str = "nginx, aio threads, aio_write";
+/// What processor time of a fill may be, of nginx's.
+const CPU_MAX: f64 = 0.9;
+/// Milliseconds that all but a hundredth of the hot responses may take beside fills.
+const P99_MAX_MS: f64 = 5.0;
+/// Between two fills, and between two hot requests beside them: neither core is busy, so what is late is late because of
+/// the other.
+const FILL_TICK: Duration = Duration::from_millis(2);
+const HOT_TICK: Duration = Duration::from_millis(5);
+/// Time for what goes on after a response was sent: its file gets its name.
+const REST: Duration = Duration::from_millis(300);
+
+/// What one server did.
+#[derive(Default)]
+struct Score {
+    /// Microseconds of processor time for each fill, of each round.
+    cpu_us: Vec<f64>,
+    alone: Spans,
+    beside: Spans,
+}
+
+/// Measures, and adds a table and targets.
+pub(super) fn run(report: &mut Report, caches: &Caches, plan: &Plan, count: usize) -> Outcome {
+    let threads = format!("{NGINX_THREADS} aio_write on;");
+    let contestants = [caches.ours(OURS, ""), caches.nginx(NGINX, ""), caches.nginx(NGINX_WRITES, &threads)];
+    let place = Place::on(plan.server_cpu);
+    let running: Vec<Running> =
+        contestants.iter().map(|contestant| contestant.start(&place)).collect::<Outcome<_>>()?;
+    let mut results: Vec<Score> = running.iter().map(|_| Score::default()).collect();
+    let mut first = 0;
+    for round in 1..=plan.rounds {
+        progress(&format!("fills: round {round} of {}", plan.rounds));
+        for (server, result) in running.iter().zip(&mut results) {
+            let cpu = usage::cpu_time(server.pid())?;
+            let before = caches.asked()?;
+            fetch(server.addr(), FILES[1], (first, count), Duration::ZERO, plan.load_cpu)?;
+            wait::pause(REST);
+            let cpu = usage::cpu_time(server.pid())? - cpu;
+            if caches.asked()? - before < count as u64 {
+                return Err(format!("{}: not fills", server.name).into());
+            }
+            result.cpu_us.push(cpu.as_secs_f64() * 1e6 / count as f64);
+            written(server)?;
+        }
+        first += count;
+    }
+    let seconds = plan.seconds * plan.rounds as u64;
+    for (server, result) in running.iter().zip(&mut results) {
+        progress(&format!("hot hits beside fills: {}", server.name));
+        (result.alone, result.beside) = hot(server, seconds, first, plan.load_cpu)?;
+        written(server)?;
+    }
+    progress("");
+    publish(report, &running, &results);
+    Ok(())
+}
+
+/// Asks for something hot, alone and beside fills that begin with this number.
+fn hot(server: &Running, seconds: u64, first: usize, cpu: usize) -> Outcome<(Spans, Spans)> {
+    let (path, size) = FILES[0];
+    let span = Duration::from_secs(seconds);
+    let times = |tick: Duration| usize::try_from(span.as_millis() / tick.as_millis());
+    let asker = Asker { path, size, tick: HOT_TICK, warm_count: 10, count: times(HOT_TICK)? };
+    let ask = || -> Outcome<Spans> {
+        Ok(asker.ask(&[(&server.name, server.addr())], cpu)?.pop().unwrap_or_default())
+    };
+    let alone = ask()?;
+    let fills = (first, times(FILL_TICK)?);
+    let beside = std::thread::scope(|scope| {
+        let filling = scope.spawn(|| {
+            fetch(server.addr(), FILES[1], fills, FILL_TICK, cpu).map_err(|error| error.to_string())
+        });
+        let beside = ask();
+        let filled = filling.join().unwrap_or_else(|_| Err("a client panicked".to_owned()));
+        filled.map_err(Into::into).and(beside)
+    })?;
+    Ok((alone, beside))
+}
+
+/// Leaves nothing to write that would slow down who comes next.
+fn written(server: &Running) -> Outcome {
+    Ok(syncfs(File::open(server.prefix.path())?)?)
+}
+
+fn publish(report: &mut Report, running: &[Running], results: &[Score]) {
+    let cpu = |name: &str| {
+        let found = running.iter().zip(results).find(|(server, _)| server.name == name);
+        found.map_or(f64::NAN, |(_, result)| median(result.cpu_us.iter().copied()))
+    };
+    let columns = [
+        "CPU µs/fill",
+        "of nginx",
+        "hot p50",
+        "beside fills",
+        "hot p99",
+        "beside fills",
+        "hot max",
+        "beside fills",
+    ];
+    let mut table = Table::new("fills, 32 KiB, beside hits, 1 KiB", &columns);
+    let mut numbers = Vec::new();
+    for (server, result) in running.iter().zip(results) {
+        let mut cells = vec![number(cpu(&server.name)), number(cpu(&server.name) / cpu(NGINX))];
+        for share in [0.5, 0.99, 1.0] {
+            cells.extend([&result.alone, &result.beside].map(|spans| span(spans.percentile(share))));
+        }
+        table.row(&server.name, cells);
+        let us = |spans: &Spans, share| spans.percentile(share).as_micros() as u64;
+        numbers.push(json!({
+            "name": server.name,
+            "cpu_us_per_fill": result.cpu_us,
+            "hot_requests": result.beside.count(),
+            "hot_p50_us": us(&result.alone, 0.5),
+            "hot_p99_us": us(&result.alone, 0.99),
+            "hot_beside_p50_us": us(&result.beside, 0.5),
+            "hot_beside_p99_us": us(&result.beside, 0.99),
+        }));
+    }
+    report.case(&table, Value::Array(numbers));
+    let ratio = cpu(OURS) / cpu(NGINX);
+    report.target(Target::new("fills: CPU of ours / nginx", ratio, Limit::AtMost(CPU_MAX), ""));
+    if let Some(ours) = results.first() {
+        let ms = ours.beside.percentile(0.99).as_secs_f64() * 1e3;
+        report.target(Target::new("hits beside fills: p99", ms, Limit::AtMost(P99_MAX_MS), " ms"));
+    }
+}

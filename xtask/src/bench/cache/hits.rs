@@ -1,0 +1,80 @@
+//! Hot hits: what a response costs that everybody has in memory.
+
+use super::contestants::{Caches, NGINX, OURS, VARNISH};
+use crate::bench::Outcome;
+use crate::bench::proxy::origin::FILES;
+use crate::bench::report::{Limit, Report, Table, Target, number, span};
+use crate::bench::static_files::{Case, Plan, Score, cpu_ratio, measure, warn_if_busy, whole};
+
+const NGINX_SENDFILE: &str = "nginx, sendfile";
+const NGINX_OPEN: &str = "nginx, open_file_cache";
+
+/// One size of responses.
+pub(super) struct Shape {
+    pub(super) name: &'static str,
+    title: &'static str,
+    /// Path and size.
+    file: (&'static str, usize),
+    /// What processor time may be, of nginx's.
+    cpu_max: f64,
+}
+
+pub(super) const SHAPES: &[Shape] = &[
+    Shape { name: "1k", title: "1 KiB", file: FILES[0], cpu_max: 0.62 },
+    Shape { name: "32k", title: "32 KiB", file: FILES[1], cpu_max: 0.85 },
+];
+
+/// Measures, and adds a table and a target.
+pub(super) fn run(
+    report: &mut Report,
+    caches: &Caches,
+    plan: &Plan,
+    connections: usize,
+    shape: &Shape,
+) -> Outcome {
+    let (path, size) = shape.file;
+    let mut contestants = vec![
+        caches.ours(OURS, ""),
+        caches.nginx(NGINX, ""),
+        caches.nginx(NGINX_SENDFILE, "sendfile on;"),
+        caches.nginx(NGINX_OPEN, "open_file_cache max=1000 inactive=60s; open_file_cache_valid 60s;"),
+    ];
+    contestants.extend(caches.varnish());
+    let case = Case {
+        title: format!("hits, {}, {connections} connections", shape.title),
+        path,
+        connections,
+        script: String::new(),
+        looks_at_memory: false,
+        contestants,
+    };
+    let before = caches.asked()?;
+    let results = measure(&case, plan)?;
+    whole(&results, size)?;
+    // Each connection may have asked before there was anything.
+    let (asked, may) = (caches.asked()? - before, (connections * case.contestants.len()) as u64);
+    if asked > may {
+        return Err(format!("{}: not hits: the origin was asked {asked} times", case.title).into());
+    }
+
+    let columns = ["CPU µs/req", "of nginx", "of varnish", "req/s", "p50", "p99", "peak RSS MB"];
+    let mut table = Table::new(&case.title, &columns);
+    for result in &results {
+        let ratio = |other| number(cpu_ratio(&results, &result.name, other));
+        let cells = vec![
+            number(result.cpu_us()),
+            ratio(NGINX),
+            ratio(VARNISH),
+            number(result.per_second()),
+            span(result.p50()),
+            span(result.p99()),
+            number(result.peak_megabytes()),
+        ];
+        table.row(&result.name, cells);
+    }
+    report.case(&table, results.iter().map(Score::json).collect());
+    warn_if_busy(&results);
+    let what = format!("{}: CPU of {OURS} / {NGINX}", case.title);
+    report.target(Target::new(what, cpu_ratio(&results, OURS, NGINX), Limit::AtMost(shape.cpu_max), ""));
+    Ok(())
+}

@@ -1,0 +1,113 @@
+//! What the loops of our server went through under a load, as it tells in its metrics.
+
+use serde_json::{Value, json};
+
+use super::Outcome;
+use super::contestant::{Binary, Contestant, Running};
+use super::prometheus::{Histogram, Page};
+use super::report::{Limit, Report, Target, number};
+
+const TURNS: &str = "tailwater_event_loop_blocked_seconds";
+const PARTS: &str = "tailwater_event_loop_part_seconds";
+const FAULTS: &str = "tailwater_loop_major_faults_total";
+/// Where ours tells about itself.
+const METRICS: &str = "/.metrics";
+/// Longest that the loops may be blocked in all but a thousandth of their turns, in milliseconds.
+const BLOCKED_P999_MAX_MS: f64 = 5.0;
+
+/// What a row of a table says about loops.
+pub(super) const COLUMNS: [&str; 3] = ["turn p99.9", "in the kernel p99.9", "major faults"];
+
+/// What loops went through: 99.9th percentiles in seconds, `None` if there was not one turn.
+pub(super) struct Loops {
+    /// Of the length of turns.
+    turn: Option<f64>,
+    /// Of the time in a turn that a loop was blocked in the kernel.
+    kernel: Option<f64>,
+    /// Major page faults.
+    faults: u64,
+}
+
+/// What loops have told so far.
+pub(super) struct Told {
+    turns: Histogram,
+    kernel: Histogram,
+    faults: u64,
+}
+
+/// The location in which a server tells, if it does.
+pub(super) fn location(binary: &Binary) -> String {
+    match binary.is_tailwater() {
+        true => format!("location = {METRICS} {{ metrics; }}"),
+        false => String::new(),
+    }
+}
+
+/// All that ours tells.
+pub(super) fn page(server: &Running) -> Outcome<Page> {
+    Page::fetch(&server.url(METRICS))
+}
+
+impl Told {
+    /// What the server tells so far, if it does.
+    pub(super) fn by(contestant: &Contestant, server: &Running) -> Outcome<Option<Self>> {
+        if !contestant.has_metrics() {
+            return Ok(None);
+        }
+        let page = page(server)?;
+        let turns = page.histogram(TURNS, "")?;
+        // Servers of before did not take their turns apart.
+        let kernel = page.histogram(PARTS, "cause=\"kernel\"").unwrap_or_default();
+        Ok(Some(Self { turns, kernel, faults: page.sum(FAULTS) }))
+    }
+}
+
+impl Loops {
+    /// What they went through since `before`.
+    pub(super) fn since(
+        before: Option<Told>,
+        contestant: &Contestant,
+        server: &Running,
+    ) -> Outcome<Option<Self>> {
+        let after = Told::by(contestant, server)?;
+        Ok(before.zip(after).map(|(before, after)| Self {
+            turn: after.turns.since(&before.turns).quantile(0.999),
+            kernel: after.kernel.since(&before.kernel).quantile(0.999),
+            faults: after.faults - before.faults,
+        }))
+    }
+
+    /// What is wanted of them.
+    pub(super) fn targets(&self, report: &mut Report, case: &str) {
+        let limit = || Limit::AtMost(BLOCKED_P999_MAX_MS);
+        for (what, seconds) in
+            [("event_loop_blocked_seconds p99.9", self.turn), ("of it in the kernel, p99.9", self.kernel)]
+        {
+            if let Some(seconds) = seconds {
+                report.target(Target::new(format!("{case}: {what}"), seconds * 1e3, limit(), " ms"));
+            }
+        }
+        let faults = self.faults as f64;
+        report.target(Target::new(format!("{case}: major faults of loops"), faults, Limit::AtMost(0.0), ""));
+    }
+
+    pub(super) fn json(&self) -> Value {
+        json!({
+            "event_loop_blocked_p999_seconds": self.turn,
+            "event_loop_kernel_p999_seconds": self.kernel,
+            "loop_major_faults": self.faults,
+        })
+    }
+}
+
+/// The cells of [`COLUMNS`].
+pub(super) fn cells(loops: Option<&Loops>) -> [String; 3] {
+    let at_most = |seconds: Option<f64>| {
+        seconds.map_or("—".to_owned(), |seconds| format!("≤ {} ms", number(seconds * 1e3)))
+    };
+    [
+        at_most(loops.and_then(|loops| loops.turn)),
+        at_most(loops.and_then(|loops| loops.kernel)),
+        loops.map_or("—".to_owned(), |loops| loops.faults.to_string()),
+    ]
+}

@@ -1,0 +1,46 @@
+//! How long each of many requests took.
+
+use std::time::Duration;
+
+/// Spans in order of size.
+#[derive(Debug, Default)]
+pub(super) struct Spans(Vec<Duration>);
+
+impl Spans {
+    pub(super) fn new(mut spans: Vec<Duration>) -> Self {
+        spans.sort_unstable();
+        Self(spans)
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The span that this share of all does not exceed; zero of none.
+    pub(super) fn percentile(&self, share: f64) -> Duration {
+        let index = (self.0.len() as f64 * share).ceil() as usize;
+        self.0.get(index.saturating_sub(1)).copied().unwrap_or_default()
+    }
+
+    /// Milliseconds by which they are longer than others; negative if they are shorter.
+    pub(super) fn longer_ms(&self, others: &Self, share: f64) -> f64 {
+        (self.percentile(share).as_secs_f64() - others.percentile(share).as_secs_f64()) * 1e3
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_spans_that_were_measured() {
+        let spans =
+            |factor: u64| Spans::new((1..=200).rev().map(|ms| Duration::from_millis(ms * factor)).collect());
+        assert_eq!(spans(1).count(), 200);
+        assert_eq!(spans(1).percentile(0.99), Duration::from_millis(198));
+        assert_eq!(spans(1).percentile(0.5), Duration::from_millis(100));
+        assert_eq!(spans(2).longer_ms(&spans(1), 0.5), 100.0);
+        assert_eq!(Spans::default().percentile(0.99), Duration::ZERO);
+    }
+}
