@@ -120,11 +120,15 @@ fn status(response: &Response) -> &str {
 
 const ETAG: &str = "ETag: \"x\"\r\nLast-Modified: Mon, 28 Sep 1970 06:00:00 GMT\r\n";
 
-/// There is nothing in the error log but notices.
+/// There is nothing in the error log but notices, and turns of a loop that a busy machine made long.
 fn no_complaint(server: &Server) {
+    let is_usual = |line: &&str| {
+        line.contains("[notice]")
+            || line.contains("[info]")
+            || line.contains("[warn]") && line.contains(": event loop of worker ")
+    };
     let log = server.error_log();
-    let complaints: Vec<_> =
-        log.lines().filter(|line| !line.contains("[notice]") && !line.contains("[info]")).collect();
+    let complaints: Vec<_> = log.lines().filter(|line| !is_usual(line)).collect();
     assert!(complaints.is_empty(), "{complaints:?}");
 }
 

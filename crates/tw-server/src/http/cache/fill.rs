@@ -165,6 +165,14 @@ impl Fill {
         self.change(|state| state.stage = Stage::Begun(Arc::new(begun)));
     }
 
+    /// The head of the response, if that comes.
+    pub(super) fn comes(&self) -> Option<Arc<Begun>> {
+        match &self.state.lock().stage {
+            Stage::Begun(begun) => Some(begun.clone()),
+            Stage::Asked | Stage::Over(_) => None,
+        }
+    }
+
     /// Whether the response comes.
     pub(super) fn has_begun(&self) -> bool {
         matches!(self.state.lock().stage, Stage::Begun(_))

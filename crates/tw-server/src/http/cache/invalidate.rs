@@ -140,7 +140,7 @@ fn of<T>(r: &mut Request, url: &[u8], then: impl FnOnce(&Request) -> T) -> Optio
 /// What has this key is not used again, with its variants, nor what is being fetched for it.
 fn forget(r: &Request, cache: &Arc<Cache>, held: &Held, key: Key) {
     let purged = held.index.purge(key);
-    cache.part_with_fills(Some(key));
+    cache.part_with_fill(key);
     let mut gone = purged.gone;
     cache.zone.counts.purged.add(u64::from(gone.is_some()));
     if !cache.zone.is_loaded.load(Relaxed) {

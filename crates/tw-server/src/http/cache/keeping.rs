@@ -266,9 +266,9 @@ impl Keeping {
     }
 
     fn begin(&self, len: Option<u64>) -> Arc<Fill> {
-        let fill = self.leading.lead.fill.clone();
-        fill.begin(Begun { meta: self.meta.clone(), len });
-        fill
+        let Leading { lead, claim } = &self.leading;
+        lead.begin(Begun { meta: self.meta.clone(), len }, claim);
+        lead.fill.clone()
     }
 
     fn writer(self, r: &Request) -> Writer {

@@ -112,7 +112,7 @@ impl Manager {
         let mut pace = Pace::new(place.loader);
         let mut directories = vec![(place.dir.clone(), 0)];
         let mut is_complete = true;
-        let (mut files, before) = (0_u64, tw_rt::clock::unix().secs);
+        let (mut files, before) = (0_u64, self.cache.zone.since);
         while let Some((dir, depth)) = directories.pop() {
             let mut by = Account::new(Class::Scan, Source::of(place.dir.to_bytes()));
             let listing = match self.disk().list(&mut by, &dir, LIST_MAX).await {

@@ -25,11 +25,11 @@ pub(super) async fn purge(
         for tag in &tags {
             held.purges.purge_tag(Tag::of(tag), purge);
         }
-        cache.part_with_fills(None);
+        cache.part_with_fills(|meta| meta.tags.iter().any(|tag| tags.iter().any(|named| **named == *tag)));
         cache.save_purges(held, &disk).await.map(|()| 204)
     } else if let Some(prefix) = text.strip_suffix(b"*") {
         held.purges.purge_prefix(prefix, purge);
-        cache.part_with_fills(None);
+        cache.part_with_fills(|meta| meta.key_text.starts_with(prefix));
         cache.save_purges(held, &disk).await.map(|()| 204)
     } else {
         one(cache, held, &disk, Key::of(text), purge).await
@@ -48,18 +48,18 @@ pub(super) async fn purge(
 async fn one(cache: &Arc<Cache>, held: &Held, disk: &Disk, key: Key, purge: Purge) -> Result<u16, DiskError> {
     if purge == Purge::Soft {
         held.purges.purge_key(key, purge);
-        cache.part_with_fills(Some(key));
+        cache.part_with_fill(key);
         return cache.save_purges(held, disk).await.map(|()| 204);
     }
     let purged = held.index.purge(key);
-    cache.part_with_fills(Some(key));
+    let was_coming = cache.part_with_fill(key);
     let mut by = Account::new(Class::Hit, Source::NONE);
     let removed = disk.unlink(&mut by, &cache.place.path(key)).await;
     cache.zone.counts.purged.add(u64::from(purged.gone.is_some()));
     match removed {
         Ok(()) => Ok(204),
         Err(error) if error.errno() == Some(Errno::NOENT) => {
-            Ok(if purged.gone.is_some() { 204 } else { 404 })
+            Ok(if purged.gone.is_some() || was_coming { 204 } else { 404 })
         }
         Err(error) => Err(error),
     }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tw_base::Limit;
 use tw_cache::format::Meta;
 use tw_cache::policy::{self, Because, Forward, Reading, Rules, Use, Why, Window};
-use tw_cache::{Claim, Key};
+use tw_cache::{Claim, Holds, Key};
 use tw_http::range::ByteRange;
 use tw_http::{Known, Method};
 use tw_log::{Level, Text};
@@ -95,6 +95,8 @@ pub struct Visit {
     /// The text of the key.
     pub(super) text: Bytes,
     pub(super) key: Key,
+    /// The key that was last looked for: this, or that of a variant.
+    sought: Key,
     /// `Vary` of what has the key, if this request is for another variant.
     pub(super) other: Option<Bytes>,
     /// What may answer if the upstream server cannot.
@@ -150,7 +152,8 @@ impl Visit {
         cache.held(&disk, |level, message| r.log(level, message)).await;
         let key = Key::of(&text);
         let asked = tw_rt::clock::unix().secs;
-        let mut visit = Self { cache, text, key, other: None, stale: None, lead: None, asked, part };
+        let (other, stale, lead) = (None, None, None);
+        let mut visit = Self { cache, text, key, sought: key, other, stale, lead, asked, part };
         if settings.is_bypassed(r) {
             visit.asks(r, Status::Bypass, Forward::Bypass);
             if policy::wants_only_stored(&r.head, &settings.rules) {
@@ -170,11 +173,20 @@ impl Visit {
         let rules = &*settings.rules;
         let is_update = r.facts.upstream.cache.is_update;
         let only_stored = !is_update && policy::wants_only_stored(&r.head, rules);
+        let mut missed = None;
         loop {
             let found = self.find(r, rules).await;
             // What is being fetched is younger.
             if found.as_ref().is_none_or(|(_, stood)| stood.is_claimed) {
                 match self.just_came(r, rules).await {
+                    // Between the two looks it may have got its place.
+                    JustCame::Nothing if found.is_none() => {
+                        let stored = self.stored();
+                        if stored.is_some() && stored != missed {
+                            missed = stored;
+                            continue;
+                        }
+                    }
                     JustCame::Nothing => {}
                     JustCame::Ready(ready) => return Visited::Ready(ready),
                     JustCame::Stored => continue,
@@ -272,7 +284,7 @@ impl Visit {
 
     /// The entry of this request, whichever variant it is.
     async fn find(&mut self, r: &mut Request, rules: &Rules) -> Option<(Rc<Entry>, Stood)> {
-        self.other = None;
+        (self.other, self.sought) = (None, self.key);
         let of =
             entry::Wanted { cache: &self.cache, key: self.key, main: self.key, text: &self.text, since: 0 };
         let (entry, stood) = entry::find(r, &of).await?;
@@ -283,11 +295,17 @@ impl Visit {
         if entry.meta.variant == Some(variant) {
             return Some((entry, stood));
         }
-        self.other = Some(entry.meta.vary.clone());
+        (self.other, self.sought) = (Some(entry.meta.vary.clone()), variant);
         let of = entry::Wanted { key: variant, since: stood.since, ..of };
         let (entry, stood) = entry::find(r, &of).await?;
         // What it varies with has changed since.
         (entry.meta.variant == Some(variant)).then_some((entry, stood))
+    }
+
+    /// The number of the entry that was last sought, if it is there.
+    fn stored(&self) -> Option<u64> {
+        let found = self.cache.index()?.peek(self.sought)?;
+        (found.holds == Holds::File).then_some(found.sequence)
     }
 
     /// A response that is complete and not yet stored: it answers, or is waited for, a moment, until it has its place.

@@ -13,13 +13,14 @@ use std::time::{Duration, Instant};
 use foldhash::fast::RandomState;
 use tokio::sync::OnceCell;
 use tw_base::{Counter, Whole};
-use tw_cache::{Gone, Index, Key, PURGES_SIZE_MAX, Purge, Purges};
+use tw_cache::format::Meta;
+use tw_cache::{Claim, Gone, Index, Key, PURGES_SIZE_MAX, Purge, Purges};
 use tw_conf::ConfError;
 use tw_disk::{Account, Class, Disk, DiskError, Errno, Source};
 use tw_log::Level;
 use tw_rt::watch::Subject;
 
-use super::fill::{Fill, Over};
+use super::fill::{Begun, Fill, Over};
 use super::place::{Place, RawPlace};
 use crate::core::location::TempPath;
 use crate::event_loop::Loop;
@@ -66,6 +67,8 @@ pub(super) struct Zone {
     pub(super) counts: Counts,
     /// Whether the index has all that is on the disk.
     pub(super) is_loaded: AtomicBool,
+    /// When this process began to use it, in seconds since 1970.
+    pub(super) since: i64,
 }
 
 /// What is known of the entries of a cache.
@@ -143,9 +146,12 @@ impl Cache {
         Joined::Lead(self.insert(&mut fills, key, now))
     }
 
-    /// Leads, whoever else does.
+    /// Leads, whoever else does. What comes already is found by others until what is asked for now [comes](Lead::begin).
     pub(super) fn lead(self: &Arc<Self>, key: Key, now: Instant) -> Lead {
         let mut fills = self.zone.fills(key).lock();
+        if fills.get(&key).is_some_and(|fill| fill.has_begun()) {
+            return Lead { cache: self.clone(), key, fill: Arc::new(Fill::asked(now)) };
+        }
         self.insert(&mut fills, key, now)
     }
 
@@ -216,13 +222,16 @@ impl Cache {
         disk.replace(&mut by, &self.purges_path(), 0o600, held.purges.encode()).await.map(|_| ())
     }
 
-    /// Nobody follows what was asked for before now.
-    pub(super) fn part_with_fills(&self, of: Option<Key>) {
-        match of {
-            Some(key) => {
-                self.zone.fills(key).lock().remove(&key);
-            }
-            None => self.zone.fills.iter().for_each(|fills| fills.lock().clear()),
+    /// Nobody follows what was asked for before now with this key. Whether a response was coming.
+    pub(super) fn part_with_fill(&self, key: Key) -> bool {
+        let fill = self.zone.fills(key).lock().remove(&key);
+        fill.is_some_and(|fill| fill.has_begun())
+    }
+
+    /// Nobody follows what was asked for before now, unless it is known to be something else than what `is_meant` says.
+    pub(super) fn part_with_fills(&self, is_meant: impl Fn(&Meta) -> bool) {
+        for fills in &self.zone.fills {
+            fills.lock().retain(|_, fill| fill.comes().is_some_and(|begun| !is_meant(&begun.meta)));
         }
     }
 
@@ -281,6 +290,7 @@ impl Zone {
             fills: (0..FILL_SHARDS).map(|_| Whole::default()).collect(),
             counts: Counts::default(),
             is_loaded: AtomicBool::new(false),
+            since: tw_rt::clock::unix().secs,
         }
     }
 
@@ -308,6 +318,21 @@ impl Zone {
 }
 
 impl Lead {
+    /// The response comes: from now on others find it, unless something was purged after `claim`.
+    pub(super) fn begin(&self, begun: Begun, claim: &Claim) {
+        self.fill.begin(begun);
+        let zone = &self.cache.zone;
+        // In the lock: who purges parts with fills afterwards.
+        let mut fills = zone.fills(self.key).lock();
+        let is_current = zone.held().is_some_and(|Held { index, purges }| {
+            let is_key_purged = index.peek(self.key).is_some_and(|found| claim.sequence() < found.since);
+            !is_key_purged && purges.latest() <= claim.sequence()
+        });
+        if is_current {
+            fills.insert(self.key, self.fill.clone());
+        }
+    }
+
     /// The response will be for nobody else.
     pub(super) fn give_up(self, over: Over) {
         self.fill.give_up(over);
