@@ -210,16 +210,15 @@ fn no_more_is_locked_than_is_allowed() {
         metric(&server, "locked_files") == 5 && metric(&server, "locked_files_refusals_total") > 0
     });
     assert!(evicted && most <= MAX, "{most}");
-    assert!(make_hot_instead(&server, size), "one that was left out has its time");
+    assert!(are_all_hot_in_turn(&server, size), "one that was left out has its time");
     assert!(
         metric(&server, "locked_files_bytes") <= MAX && metric(&server, "locked_files_evictions_total") > 0
     );
 }
 
-/// Only two files are asked for, until both of them are sent by the kernel.
-fn make_hot_instead(server: &Server, size: usize) -> bool {
-    let all = |n: &u32| make_hot(server, &format!("/{n}"), &pattern(size));
-    [0, 9].iter().all(all)
+/// Asks for one file more than fits, one after the other, until the kernel has sent each.
+fn are_all_hot_in_turn(server: &Server, size: usize) -> bool {
+    (0..6).all(|n| make_hot(server, &format!("/{n}"), &pattern(size)))
 }
 
 #[test]
@@ -339,7 +338,6 @@ fn a_locked_file_needs_no_disk() {
             return;
         }
         assert!(make_hot(&server, "/slow/hot", &hot), "{cache}");
-        let stalls = metric(&server, "event_loop_stalls_total");
 
         // Both would leave memory if they could, and nothing comes back.
         let stall = [Op::Read, Op::Write].map(|op| slow.disk.on(op).inject(Fault::Stall));
@@ -360,8 +358,7 @@ fn a_locked_file_needs_no_disk() {
         });
         assert_eq!(sent(&server) - before, 100 << 20, "{cache}");
         assert_eq!(page(&server, "/ready").0, 204);
-        assert_eq!(metric(&server, "event_loop_stalls_total"), stalls, "{cache}");
-        assert!(stall[0].waiting() > 0);
+        assert!(stall[0].waiting() > 0, "{cache}: a loop that had waited for the disk would wait still");
         stall.into_iter().for_each(|stall| stall.lift());
         assert!(waiting.read_response().unwrap().body == cold);
     }
