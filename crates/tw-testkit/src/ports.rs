@@ -9,10 +9,14 @@
 //! That nobody has it is read from the kernel's tables, not tried by binding: a thread that starts a process at the same
 //! moment gives it, for an instant, a copy of every socket, and the server would find its port taken by the trial.
 
+mod diag;
+
 use std::fs;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
+
+use rustix::net::AddressFamily;
 
 /// First port to hand out; below are the services a developer's machine may run.
 const FIRST: u16 = 12_000;
@@ -65,6 +69,10 @@ pub fn in_use(port: u16) -> bool {
 #[must_use]
 pub fn listening(port: u16) -> bool {
     const LISTEN: &str = "0A";
+    let listeners = [AddressFamily::INET, AddressFamily::INET6].map(diag::listeners);
+    if let [Ok(v4), Ok(v6)] = listeners {
+        return v4.contains(&port) || v6.contains(&port);
+    }
     in_tables(&["/proc/net/tcp", "/proc/net/tcp6"], port, Some(LISTEN))
 }
 
