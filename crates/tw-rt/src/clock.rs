@@ -69,6 +69,13 @@ pub fn precise() -> Instant {
     Instant::now()
 }
 
+/// Reads the clock again if the time of this turn is before `passed`, which has passed.
+pub(crate) fn catch_up(passed: Instant) {
+    if TURN.get().is_some_and(|this| this.now < passed) {
+        turn(Instant::now());
+    }
+}
+
 /// Starts a turn of this thread's loop at `now`.
 pub(crate) fn turn(now: Instant) {
     let (wall, measured) = match TURN.get() {

@@ -81,6 +81,14 @@ impl Deadline {
     /// is armed already.
     pub fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(at) = self.at else { return Poll::Pending };
+        ready!(self.poll_timer(at, cx));
+        // tokio's timers go on in the middle of a turn: who sets the next deadline from the time of the turn would have it
+        // pass at once, again and again.
+        clock::catch_up(at);
+        Poll::Ready(())
+    }
+
+    fn poll_timer(&mut self, at: Instant, cx: &mut Context<'_>) -> Poll<()> {
         let at = tokio::time::Instant::from_std(at);
         let waker = cx.waker().data().addr();
         let timer = match &mut self.timer {
@@ -143,6 +151,32 @@ mod tests {
     use crate::{Subject, spawn_local};
 
     const MS: Duration = Duration::from_millis(1);
+
+    /// tokio looks at its timers in the middle of a turn, too, when a loop has much to do.
+    #[test]
+    fn what_has_passed_is_not_before_the_time_of_the_loop() {
+        on_loop(|| async {
+            for id in 0..2 {
+                spawn_local(Subject { kind: "busy", id }, async move {
+                    loop {
+                        let begun = Clock::now();
+                        while begun.elapsed() < MS / 2 {}
+                        tokio::task::yield_now().await;
+                    }
+                });
+            }
+            let looks = spawn_local(Subject { kind: "looks", id: 0 }, async {
+                let mut deadline = Deadline::new();
+                for _ in 0..100 {
+                    deadline.set(MS);
+                    let at = deadline.at().unwrap();
+                    deadline.elapsed().await;
+                    assert!(clock::now() >= at, "{:?} before", at - clock::now());
+                }
+            });
+            looks.await.unwrap();
+        });
+    }
 
     #[test]
     fn a_ready_future_wins_and_arms_nothing() {
