@@ -20,6 +20,22 @@ pub struct Group {
     status: Option<ExitStatus>,
 }
 
+/// How far below the child threads are looked for: a program that runs the server, its master, its worker process.
+const GENERATIONS: u32 = 3;
+
+fn has_thread(pid: u32, name: &str, generations: u32) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let is_named = |task: fs::DirEntry| {
+        fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.starts_with(name))
+    };
+    if tasks.into_iter().any(is_named) {
+        return true;
+    }
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let mut children = children.split_ascii_whitespace().filter_map(|child| child.parse().ok());
+    generations > 1 && children.any(|child| has_thread(child, name, generations - 1))
+}
+
 impl Group {
     /// Takes the child over.
     #[must_use]
@@ -49,6 +65,12 @@ impl Group {
     pub fn ended(&self) -> bool {
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         self.status.is_some() || !matches!(waitid(WaitId::Pid(Pid::from_child(&self.leader)), look), Ok(None))
+    }
+
+    /// Whether the child or one below it has a thread whose name begins so.
+    #[must_use]
+    pub fn has_thread(&self, name: &str) -> bool {
+        has_thread(self.pid(), name, GENERATIONS)
     }
 
     /// Waits for the end of the child, then kills what is left of the group. A child that computes may need `within` of a

@@ -54,7 +54,7 @@ pub struct Builder {
 }
 
 /// Where it lives.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Daemon {
     Off,
     On,
@@ -152,7 +152,7 @@ impl Builder {
         self
     }
 
-    /// Starts the server and waits until it listens on every port the configuration names.
+    /// Starts the server and waits until it listens on every port the configuration names, and one of its loops runs.
     ///
     /// # Errors
     /// What starting says; an end before it listens, with what it printed and logged; `TimedOut`.
@@ -169,6 +169,10 @@ impl Builder {
         let group = self.spawn(&site, stdout?, stderr?)?;
         let mut server = Server { group, site };
         server.wait_for_ports()?;
+        // Another server has no such threads, and one in the background is nobody's child.
+        if self.binary.ends_with("tailwater") && self.daemon == Daemon::Off {
+            let _ = wait::until(wait::PATIENCE, || server.group.ended() || server.group.has_thread("loop-"));
+        }
         Ok(server)
     }
 
