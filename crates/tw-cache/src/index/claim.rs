@@ -14,6 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
+use super::shard::Placing;
 use super::{Gone, Holds, Index};
 use crate::Key;
 
@@ -105,10 +106,10 @@ impl Claim {
             // DIFF(nginx): the youngest stays, whoever ends last.
             } else if slot.holds == Holds::File && self.sequence < slot.sequence {
                 Err(Refused::Older)
-            } else if slot.is_committing {
+            } else if slot.placing != Placing::Idle {
                 Err(Refused::Busy)
             } else {
-                slot.is_committing = true;
+                slot.placing = Placing::Busy;
                 Ok(())
             }
         })?;
@@ -121,12 +122,14 @@ impl Commit {
     /// validated (304) is stored so as well, once its file says so.
     ///
     /// # Errors
-    /// Its key has been purged meanwhile: its file is to be deleted, and then this permit dropped.
+    /// Its key has been purged meanwhile, or its file may have been removed in the place of another
+    /// ([`Index::unlinked`]): its file is to be deleted, and then this permit dropped.
     pub fn store(self, size: u64, valid_until: u32, now: u32) -> Result<Stored, Self> {
         let Claim { index, key, sequence } = &self.0;
         let replaced = index.with(*key, |shard, hash| {
             let at = shard.find(hash, *key)?;
-            if *sequence < shard.slot(at)?.since {
+            let slot = shard.slot(at)?;
+            if *sequence < slot.since || slot.placing == Placing::Spoiled {
                 return None;
             }
             let replaced = shard.change_file(at, |slot| {
@@ -160,7 +163,7 @@ impl Drop for Commit {
     fn drop(&mut self) {
         self.0.index.with(self.0.key, |shard, hash| {
             if let Some(slot) = shard.found_mut(hash, self.0.key) {
-                slot.is_committing = false;
+                slot.placing = Placing::Idle;
             }
         });
     }

@@ -63,6 +63,9 @@ pub struct Purged {
     pub sequence: u64,
     /// What is to be deleted before the purge is said to be done: it outlives a restart by that.
     pub gone: Option<Gone>,
+    /// A file that is older than the purge is being put in its place: it is removed when that is done, and a server that ends
+    /// before that leaves it. Who says that the purge is done has to write it down ([`Purges::purge_key`](crate::Purges::purge_key)).
+    pub is_placing: bool,
 }
 
 /// An entry that a scan of the disk, or a written index, tells.

@@ -7,6 +7,8 @@
 //! both: expire, evict and the limit of entries take the least recently used, unless fills of it go on
 //! ```
 //!
+//! With another [`Policy`] other entries go than the least recently used ones (`queue.rs`).
+//!
 //! 64 shards, each behind a lock that is held while a handful of slots change; an operation on many entries gives it back after
 //! at most 32 of them (`STEP_ENTRIES`). Nobody looks at a shard that a panic has left half changed ([`Whole`]). The order of
 //! last use is exact to the second, over all shards. No clock: `now` is in seconds of the clock on the wall, and so are all
@@ -18,7 +20,8 @@
 //!
 //! **Files and entries.** An entry is made after its file is in place, and goes before its file does. So a file that an entry
 //! leads to may be missing, which is a miss ([`Index::remove_if_sequence`]); what is on disk without an entry is what is about
-//! to be deleted, or what a crash has left for the scan of the next start ([`Index::load`]).
+//! to be deleted, or what a crash has left for the scan of the next start ([`Index::load`]). A file has the name of its key, so
+//! who deletes one may take its successor with it, and says so ([`Index::unlinked`]).
 //!
 //! **What stands beside it later.** An index that outlives the process is what [`Index::scan`] tells, written in pieces while
 //! all goes on: a slot holds only numbers. [`Index::load`] takes them back before anybody asks, the least recently used first,
@@ -29,6 +32,7 @@
 mod chunks;
 mod claim;
 mod entry;
+mod queue;
 mod shard;
 #[cfg(test)]
 mod tests;
@@ -36,7 +40,7 @@ mod tests;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicU32, AtomicU64, AtomicUsize,
+    AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
 
@@ -44,12 +48,14 @@ use tw_base::{Limit, Whole};
 
 use crate::Key;
 use crate::purge::Sequence;
-use shard::{NEVER, Seed, Shard, Slot, Sums, Taken};
+use queue::{Load, Queue, SMALL_SHARE};
+use shard::{NEVER, Placing, Seed, Shard, Slot, Sums, Taken};
 
 pub use claim::{Claim, Commit, Refused, Stored};
 pub use entry::{
     Counted, Cursor, Excess, Found, Gone, Holds, IndexCounts, Known, Loaded, Progress, Purged, Seen,
 };
+pub use queue::Policy;
 
 /// Parts of an index that are locked one by one: a few for each loop of a large machine.
 const SHARDS: usize = 1 << SHARD_BITS;
@@ -93,7 +99,10 @@ pub struct Index {
     entries: AtomicU64,
     files: AtomicU64,
     bytes: AtomicU64,
+    ghosts: AtomicU64,
     memory: AtomicU64,
+    /// Whether it is by `s3fifo` that entries go.
+    is_fifo: AtomicBool,
     /// The last purge before the last sweep began.
     swept: AtomicU64,
     /// Where the search for the oldest begins, so that the first shards do not go first.
@@ -105,6 +114,8 @@ pub struct Index {
 struct Place {
     /// When its oldest entry was used, for who looks without the lock.
     oldest_use: AtomicU32,
+    small: Load,
+    main: Load,
     shard: Whole<Shard>,
 }
 
@@ -114,7 +125,12 @@ impl Index {
     #[must_use]
     pub fn new(memory_max: u64, seed: [u64; 2], sequence: Arc<Sequence>) -> Self {
         let seed = Seed(seed);
-        let place = |_| Place { oldest_use: AtomicU32::new(NEVER), shard: Whole::new(Shard::new(seed)) };
+        let place = |_| Place {
+            oldest_use: AtomicU32::new(NEVER),
+            small: Load::default(),
+            main: Load::default(),
+            shard: Whole::new(Shard::new(seed)),
+        };
         let index = Self {
             seed,
             sequence,
@@ -123,7 +139,9 @@ impl Index {
             entries: AtomicU64::new(0),
             files: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
+            ghosts: AtomicU64::new(0),
             memory: AtomicU64::new(0),
+            is_fifo: AtomicBool::new(false),
             swept: AtomicU64::new(0),
             hand: AtomicUsize::new(0),
         };
@@ -136,12 +154,21 @@ impl Index {
         self.entries_max.store((memory_max / ENTRY_SIZE).max(1), Relaxed);
     }
 
+    /// Which entry goes from now on when there is no room. Puts all entries in order if it is another one than before: not for
+    /// a loop.
+    pub fn set_policy(&self, policy: Policy) {
+        self.is_fifo.store(policy == Policy::S3Fifo, SeqCst);
+        for place in self.shards.iter() {
+            self.change(place, |shard| shard.set_policy(policy));
+        }
+    }
+
     /// What is known of this key, which is used now.
     pub fn look(&self, key: Key, now: u32) -> Option<Found> {
         self.with(key, |shard, hash| {
             let at = shard.find(hash, key)?;
             let found = shard.slot(at).map(Found::of);
-            shard.touch(at, now);
+            shard.ask(at, now);
             found
         })
     }
@@ -154,8 +181,7 @@ impl Index {
     /// Counts a use of this key, for `min_uses`. It becomes known by that.
     pub fn count_use(&self, key: Key, now: u32) -> Counted {
         let uses = self.with(key, |shard, hash| {
-            let at = shard.find(hash, key);
-            let at = at.or_else(|| shard.insert(hash, Slot::new(key, self.sequence.last(), now)))?;
+            let at = shard.found_or_new(hash, key, self.sequence.last(), now)?;
             shard.touch(at, now);
             let slot = shard.slot_mut(at)?;
             slot.uses = slot.uses.saturating_add(1);
@@ -189,11 +215,30 @@ impl Index {
         self.with(key, |shard, hash| {
             // In the lock, as claims are numbered: each fill of this key comes wholly before or wholly after.
             let sequence = self.sequence.next();
-            let Some(at) = shard.find(hash, key) else { return Purged { sequence, gone: None } };
+            let Some(at) = shard.find(hash, key) else {
+                return Purged { sequence, gone: None, is_placing: false };
+            };
+            let mut is_placing = false;
             if let Some(slot) = shard.slot_mut(at) {
                 slot.since = sequence;
+                is_placing = slot.placing != Placing::Idle;
             }
-            Purged { sequence, gone: shard.remove_file(at) }
+            Purged { sequence, gone: shard.remove_file(at), is_placing }
+        })
+    }
+
+    /// The file of this key was removed, and no entry led to it. One that came into its place meanwhile may have gone with it:
+    /// it is taken out, or will not be stored. Whether the caller has to remove the file once more.
+    #[must_use]
+    pub fn unlinked(&self, key: Key) -> bool {
+        self.with(key, |shard, hash| {
+            let Some(at) = shard.find(hash, key) else { return false };
+            if let Some(slot) = shard.slot_mut(at)
+                && slot.placing != Placing::Idle
+            {
+                slot.placing = Placing::Spoiled;
+            }
+            shard.remove_file(at).is_some()
         })
     }
 
@@ -215,12 +260,10 @@ impl Index {
     pub fn load(&self, known: &Known, now: u32) -> Loaded {
         let key = known.key;
         let is_added = self.with(key, |shard, hash| {
-            let at = shard.find(hash, key);
-            let Some(at) = at.or_else(|| shard.insert(hash, Slot::new(key, known.since, now))) else {
-                return false;
-            };
-            let is_free =
-                shard.slot(at).is_some_and(|slot| slot.holds == Holds::Count && !slot.is_committing);
+            let Some(at) = shard.found_or_new(hash, key, known.since, now) else { return false };
+            let is_free = shard
+                .slot(at)
+                .is_some_and(|slot| slot.holds == Holds::Count && slot.placing == Placing::Idle);
             if is_free {
                 shard.change_file(at, |slot| {
                     slot.put_file(known.sequence, known.size);
@@ -233,13 +276,37 @@ impl Index {
     }
 
     /// Takes entries that were not used for `inactive` seconds, the oldest first, and adds their files to `gone`. At most
-    /// 256 (`BATCH_ENTRIES`) in one call.
+    /// 256 (`BATCH_ENTRIES`) in one call. By `s3fifo` in any order, and up to a sixteenth of the time later.
     pub fn expire(&self, now: u32, inactive: u32, gone: &mut Vec<Gone>) -> Progress {
+        if self.is_fifo.load(SeqCst) {
+            return self.expire_in_any_order(now, inactive, gone);
+        }
         let is_over = |used: u32| now.saturating_sub(used) >= inactive;
         self.take_oldest(now, BATCH_ENTRIES, is_over, |_| Progress::More, gone)
     }
 
-    /// Takes the least recently used entries until so much is free, and adds their files to `gone`. At most 256 (`BATCH_ENTRIES`) in one
+    fn expire_in_any_order(&self, now: u32, inactive: u32, gone: &mut Vec<Gone>) -> Progress {
+        // Looking at all of a shard is work: it is done a few times in that span, and not for each entry.
+        let late = inactive.saturating_add(inactive / 16);
+        let is_due = |place: &&Place| now.saturating_sub(place.oldest_use.load(Relaxed)) >= late;
+        let mut work = BATCH_ENTRIES;
+        for place in self.shards.iter().filter(is_due) {
+            loop {
+                let count = STEP_ENTRIES.min(work);
+                let before = now.saturating_sub(inactive);
+                let is_done = self.change(place, |shard| shard.take_unused(before, count as u32, gone));
+                work -= count;
+                match (is_done, work) {
+                    (_, 0) => return Progress::More,
+                    (true, _) => break,
+                    (false, _) => {}
+                }
+            }
+        }
+        Progress::Done
+    }
+
+    /// Takes the least recently used entries until so much is free (or those that the [`Policy`] says), and adds their files to `gone`. At most 256 (`BATCH_ENTRIES`) in one
     /// call: what is missing then is for the next.
     pub fn evict(&self, excess: Excess, now: u32, gone: &mut Vec<Gone>) -> Progress {
         let mut left = match excess {
@@ -255,7 +322,76 @@ impl Index {
             });
             if left == 0 { Progress::Done } else { Progress::More }
         };
+        if self.is_fifo.load(SeqCst) {
+            return self.take_next(matches!(excess, Excess::Bytes(_)), BATCH_ENTRIES, count, gone);
+        }
         self.take_oldest(now, BATCH_ENTRIES, |_| true, count, gone)
+    }
+
+    /// By `s3fifo`: takes entries as long as `next` wants more, at most `work` steps. What is too much goes from where most is.
+    fn take_next(
+        &self,
+        by_bytes: bool,
+        mut work: usize,
+        mut next: impl FnMut(Option<Gone>) -> Progress,
+        gone: &mut Vec<Gone>,
+    ) -> Progress {
+        let mut progress = Progress::Done;
+        while work > 0 {
+            work -= 1;
+            // Ghosts are entries, too; they go when no others are too many.
+            let is_ghost = !by_bytes && self.live() <= self.live_max() && self.ghosts.load(Relaxed) > 0;
+            if is_ghost && self.take_ghost() {
+                progress = Progress::More;
+                if next(None) == Progress::Done {
+                    return Progress::Done;
+                }
+                continue;
+            }
+            let sum = |load: fn(&Place) -> &Load| -> u64 {
+                self.shards.iter().map(|place| load(place).value(by_bytes)).sum()
+            };
+            let (small, main) = (sum(|place| &place.small), sum(|place| &place.main));
+            let is_small = main == 0 || (small > 0 && small * SMALL_SHARE >= small + main);
+            let queue = if is_small { Queue::Small } else { Queue::Main };
+            let of = |place: &&Place| if is_small { &place.small } else { &place.main }.value(by_bytes);
+            let Some(place) = self.shards.iter().max_by_key(of).filter(|place| of(place) > 0) else {
+                return progress;
+            };
+            match self.change(place, |shard| shard.take_next(queue)) {
+                // Others were faster.
+                Taken::Nothing => {}
+                Taken::Claimed => {}
+                Taken::Kept => progress = Progress::More,
+                Taken::Gone(taken) => {
+                    gone.extend(taken);
+                    progress = Progress::More;
+                    // It may have become a ghost, and there may be no room for one.
+                    while self.len() > self.entries_max.load(Relaxed) && self.take_ghost() {}
+                    if next(taken) == Progress::Done {
+                        return Progress::Done;
+                    }
+                }
+            }
+        }
+        progress
+    }
+
+    fn take_ghost(&self) -> bool {
+        let hand = self.hand.fetch_add(1, Relaxed) % SHARDS;
+        let Some((before, from)) = self.shards.split_at_checked(hand) else { return false };
+        from.iter().chain(before).any(|place| self.change(place, Shard::take_ghost))
+    }
+
+    /// Entries that are no ghosts.
+    fn live(&self) -> u64 {
+        self.len().saturating_sub(self.ghosts.load(Relaxed))
+    }
+
+    /// By `s3fifo` a ninth of the room is for ghosts.
+    fn live_max(&self) -> u64 {
+        let max = self.entries_max.load(Relaxed);
+        if self.is_fifo.load(SeqCst) { max - max / 9 } else { max }
     }
 
     /// Where the scan of a sweep begins that is to find all that purges up to `latest` concern: also fills that go on. What
@@ -323,7 +459,7 @@ impl Index {
 
     /// The oldest entry goes if there are too many.
     fn make_room(&self, now: u32) -> Option<Gone> {
-        if self.len() <= self.entries_max.load(Relaxed) {
+        if self.len() <= self.entries_max.load(Relaxed) && self.live() <= self.live_max() {
             return None;
         }
         let mut taken = None;
@@ -331,6 +467,10 @@ impl Index {
             taken = gone;
             Progress::Done
         };
+        if self.is_fifo.load(SeqCst) {
+            self.take_next(false, STEP_ENTRIES, take, &mut Vec::new());
+            return taken;
+        }
         self.take_oldest(now, STEP_ENTRIES, |_| true, take, &mut Vec::new());
         taken
     }
@@ -409,6 +549,8 @@ impl Index {
         let result = work(&mut shard);
         let after = shard.sums();
         place.oldest_use.store(shard.oldest_use(), Relaxed);
+        place.small.store(&shard.queues.small);
+        place.main.store(&shard.queues.main);
         if before != after {
             self.add(before, after);
         }
@@ -425,6 +567,7 @@ impl Index {
         add(&self.entries, before.entries, after.entries);
         add(&self.files, before.files, after.files);
         add(&self.bytes, before.bytes, after.bytes);
+        add(&self.ghosts, before.ghosts, after.ghosts);
         add(&self.memory, before.memory, after.memory);
     }
 }

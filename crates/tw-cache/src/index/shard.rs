@@ -4,13 +4,14 @@
 //! heads  0 1 2 3 4 …      as many as entries, one more or less at a time (linear hashing, Litwin 1980)
 //!        │   └─► slot 7 ─► slot 2
 //!        └─► slot 0       `chain`
-//! newest ─► 2 ─► 0 ─► 7 ─► oldest      `older`, `newer`
+//! newest ─► 2 ─► 0 ─► 7 ─► oldest      `older`, `newer`: each slot is in one queue, by `lru` all in the same
 //! ```
 //!
 //! The slots are dense: where one is taken out, the last one moves. So every operation changes a handful of slots and the
 //! chain of one head or two, whatever the size, and memory that is not needed goes back.
 
 use super::chunks::Chunks;
+use super::queue::{Policy, Queue, Queues, USES_MAX};
 use super::{Gone, Holds};
 use crate::Key;
 
@@ -19,7 +20,7 @@ pub(super) const NONE: u32 = u32::MAX;
 /// What [`Shard::oldest_use`] tells if there is no entry.
 pub(super) const NEVER: u32 = u32::MAX;
 /// Slots in one piece of memory.
-const SLOTS_PER_PIECE: usize = 64;
+pub(super) const SLOTS_PER_PIECE: usize = 64;
 /// Heads in one piece of memory.
 const HEADS_PER_PIECE: usize = 256;
 
@@ -58,10 +59,25 @@ pub(super) struct Slot {
     pub(super) uses: u16,
     pub(super) holds: Holds,
     /// Whether one of the claims is putting its file in place.
-    pub(super) is_committing: bool,
+    pub(super) placing: Placing,
+    /// The queue it stands in.
+    pub(super) queue: Queue,
+    /// How often it was used since it came into its queue, as far as that counts.
+    pub(super) lately: u8,
     chain: u32,
-    newer: u32,
-    older: u32,
+    pub(super) newer: u32,
+    pub(super) older: u32,
+}
+
+/// Whether a file is being put in the place of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Placing {
+    /// No.
+    Idle,
+    /// One is.
+    Busy,
+    /// One is, and may have been removed by who meant the one before it.
+    Spoiled,
 }
 
 const _: () = assert!(size_of::<Slot>() == 88, "with a head and what pieces leave empty, 96 bytes");
@@ -81,7 +97,9 @@ impl Slot {
             claims: 0,
             uses: 0,
             holds: Holds::Count,
-            is_committing: false,
+            placing: Placing::Idle,
+            queue: Queue::Small,
+            lately: 0,
             chain: NONE,
             newer: NONE,
             older: NONE,
@@ -116,6 +134,7 @@ pub(super) struct Sums {
     pub(super) entries: u64,
     pub(super) files: u64,
     pub(super) bytes: u64,
+    pub(super) ghosts: u64,
     pub(super) memory: u64,
 }
 
@@ -125,6 +144,8 @@ pub(super) enum Taken {
     Nothing,
     /// Fills of it go on: it is the newest now.
     Claimed,
+    /// It was asked for, and stays for now.
+    Kept,
     /// It is gone, with its file if it had one.
     Gone(Option<Gone>),
 }
@@ -133,8 +154,12 @@ pub(super) struct Shard {
     seed: Seed,
     slots: Chunks<Slot, SLOTS_PER_PIECE>,
     heads: Chunks<u32, HEADS_PER_PIECE>,
-    newest: u32,
-    oldest: u32,
+    policy: Policy,
+    pub(super) queues: Queues,
+    /// By `s3fifo`: nothing was used before.
+    used_since: u32,
+    /// How far a look for what nobody uses has come, and the oldest use it has seen.
+    looked: Option<(u32, u32)>,
     files: u64,
     bytes: u64,
 }
@@ -145,8 +170,10 @@ impl Shard {
             seed,
             slots: Chunks::new(),
             heads: Chunks::new(),
-            newest: NONE,
-            oldest: NONE,
+            policy: Policy::Lru,
+            queues: Queues::EMPTY,
+            used_since: NEVER,
+            looked: None,
             files: 0,
             bytes: 0,
         }
@@ -157,13 +184,55 @@ impl Shard {
             entries: u64::from(self.slots.len()),
             files: self.files,
             bytes: self.bytes,
+            ghosts: u64::from(self.queues.ghost.len),
             memory: (self.slots.memory() + self.heads.memory()) as u64,
         }
     }
 
-    /// When the oldest entry was used; [`NEVER`] without any.
+    /// When the oldest entry was used; [`NEVER`] without any. By `s3fifo` it may be younger.
     pub(super) fn oldest_use(&self) -> u32 {
-        self.slots.get(self.oldest).map_or(NEVER, |slot| slot.used)
+        match self.policy {
+            Policy::Lru => self.slots.get(self.queues.small.oldest).map_or(NEVER, |s| s.used),
+            Policy::S3Fifo if self.slots.len() == 0 => NEVER,
+            Policy::S3Fifo => self.used_since,
+        }
+    }
+
+    /// Another policy from now on: what is there is put in order anew.
+    pub(super) fn set_policy(&mut self, policy: Policy) {
+        if policy == self.policy {
+            return;
+        }
+        (self.policy, self.looked, self.used_since) = (policy, None, 0);
+        while let Some(ghost) = self.oldest_of(Queue::Ghost) {
+            self.remove(ghost);
+        }
+        if policy == Policy::S3Fifo {
+            // All are in one queue, the oldest at its end.
+            self.slots_mut(|slot| slot.lately = 0);
+            return;
+        }
+        let mut order: Vec<(u32, u32)> =
+            (0..self.slots.len()).filter_map(|at| Some((self.slots.get(at)?.used, at))).collect();
+        order.sort_unstable();
+        self.queues = Queues::EMPTY;
+        self.slots_mut(|slot| slot.queue = Queue::Small);
+        for (_, at) in order {
+            self.link(at);
+        }
+    }
+
+    fn slots_mut(&mut self, change: impl Fn(&mut Slot)) {
+        for at in 0..self.slots.len() {
+            if let Some(slot) = self.slots.get_mut(at) {
+                change(slot);
+            }
+        }
+    }
+
+    fn oldest_of(&self, queue: Queue) -> Option<u32> {
+        let at = self.queues.of(queue).oldest;
+        (at != NONE).then_some(at)
     }
 
     pub(super) const fn len(&self) -> u32 {
@@ -199,7 +268,10 @@ impl Shard {
         let slot = self.slots.get_mut(at)?;
         let before = slot.gone();
         change(slot);
-        let after = slot.gone();
+        let (after, queue) = (slot.gone(), slot.queue);
+        let size = |file: Option<Gone>| file.map_or(0, |file| file.size);
+        let bytes = &mut self.queues.of_mut(queue).bytes;
+        *bytes = *bytes - size(before) + size(after);
         self.count_file(before, after);
         before
     }
@@ -215,14 +287,24 @@ impl Shard {
         let head = self.heads.get_mut(head)?;
         let chain = std::mem::replace(head, at);
         self.count_file(None, slot.gone());
+        self.used_since = if at == 0 { slot.used } else { self.used_since.min(slot.used) };
         self.slots.push(Slot { chain, ..slot });
         self.link(at);
         Some(at)
     }
 
+    /// The entry of this key, which is made if need be. A ghost comes back as one that was asked for again.
+    pub(super) fn found_or_new(&mut self, hash: u64, key: Key, since: u64, now: u32) -> Option<u32> {
+        let at = self.find(hash, key).or_else(|| self.insert(hash, Slot::new(key, since, now)))?;
+        if self.slots.get(at)?.queue == Queue::Ghost {
+            self.move_to(at, Queue::Main);
+        }
+        Some(at)
+    }
+
     /// Holds the entry of this key, which is made if need be, for a fill that began at `sequence`.
     pub(super) fn claim(&mut self, hash: u64, key: Key, sequence: u64, now: u32) {
-        let at = self.find(hash, key).or_else(|| self.insert(hash, Slot::new(key, sequence, now)));
+        let at = self.found_or_new(hash, key, sequence, now);
         if let Some(slot) = at.and_then(|at| self.slots.get_mut(at)) {
             slot.claimed_since = if slot.claims == 0 { sequence } else { slot.claimed_since.min(sequence) };
             slot.claims += 1;
@@ -231,20 +313,51 @@ impl Shard {
 
     /// An entry is used: once a second it becomes the newest, so that one which is used all the time moves no others.
     pub(super) fn touch(&mut self, at: u32, now: u32) {
-        if self.slots.get(at).is_some_and(|slot| slot.used != now) {
-            self.renew(at, now);
+        match self.policy {
+            Policy::Lru if self.slots.get(at).is_some_and(|slot| slot.used != now) => self.renew(at, now),
+            Policy::Lru => {}
+            Policy::S3Fifo => {
+                if let Some(slot) = self.slots.get_mut(at) {
+                    slot.used = now;
+                }
+            }
+        }
+    }
+
+    /// The file of an entry is asked for.
+    pub(super) fn ask(&mut self, at: u32, now: u32) {
+        self.touch(at, now);
+        if let Some(slot) = self.slots.get_mut(at)
+            && slot.holds == Holds::File
+        {
+            slot.lately = USES_MAX.min(slot.lately + 1);
         }
     }
 
     /// Makes an entry the newest.
     fn renew(&mut self, at: u32, now: u32) {
-        if at != self.newest {
-            self.unlink(at);
-            self.link(at);
-        }
+        self.requeue(at);
         if let Some(slot) = self.slots.get_mut(at) {
             slot.used = now;
         }
+    }
+
+    /// Makes an entry the newest of its queue.
+    fn requeue(&mut self, at: u32) {
+        let queue = self.slots.get(at).map_or(Queue::Small, |slot| slot.queue);
+        if at != self.queues.of(queue).newest {
+            self.unlink(at);
+            self.link(at);
+        }
+    }
+
+    /// Puts an entry at the beginning of another queue.
+    fn move_to(&mut self, at: u32, queue: Queue) {
+        self.unlink(at);
+        if let Some(slot) = self.slots.get_mut(at) {
+            (slot.queue, slot.lately) = (queue, 0);
+        }
+        self.link(at);
     }
 
     /// Takes an entry out.
@@ -268,7 +381,7 @@ impl Shard {
     }
 
     pub(super) fn take_oldest(&mut self, now: u32) -> Taken {
-        let at = self.oldest;
+        let at = self.queues.small.oldest;
         match self.slots.get(at) {
             None => Taken::Nothing,
             Some(slot) if slot.claims > 0 => {
@@ -277,6 +390,76 @@ impl Shard {
             }
             Some(_) => Taken::Gone(self.remove(at)),
         }
+    }
+
+    /// By `s3fifo`: one step towards less in this queue.
+    pub(super) fn take_next(&mut self, queue: Queue) -> Taken {
+        let Some(at) = self.oldest_of(queue) else { return Taken::Nothing };
+        let Some(slot) = self.slots.get_mut(at) else { return Taken::Nothing };
+        if slot.claims > 0 {
+            self.requeue(at);
+            return Taken::Claimed;
+        }
+        match (queue, slot.lately) {
+            (Queue::Small, 2..) => {
+                self.move_to(at, Queue::Main);
+                Taken::Kept
+            }
+            (Queue::Small, _) if slot.holds == Holds::File => {
+                let gone = self.change_file(at, Slot::drop_file);
+                self.move_to(at, Queue::Ghost);
+                self.bound_ghosts();
+                Taken::Gone(gone)
+            }
+            (Queue::Main, 1..) => {
+                slot.lately -= 1;
+                self.requeue(at);
+                Taken::Kept
+            }
+            _ => {
+                let gone = self.remove(at);
+                self.bound_ghosts();
+                Taken::Gone(gone)
+            }
+        }
+    }
+
+    /// There are no more ghosts than others.
+    fn bound_ghosts(&mut self) {
+        loop {
+            let Queues { small, main, ghost } = &self.queues;
+            let live = u64::from(small.len) + u64::from(main.len);
+            if u64::from(ghost.len) <= live || !self.take_ghost() {
+                return;
+            }
+        }
+    }
+
+    /// Forgets the oldest ghost: whether there was one.
+    pub(super) fn take_ghost(&mut self) -> bool {
+        let ghost = self.oldest_of(Queue::Ghost);
+        ghost.map(|at| self.remove(at)).is_some()
+    }
+
+    /// By `s3fifo`: looks at `count` more entries for those that were not used since `before`. Whether it is done.
+    pub(super) fn take_unused(&mut self, before: u32, count: u32, gone: &mut Vec<Gone>) -> bool {
+        // From the end: what moves when another one is taken out moves towards the beginning.
+        let (end, mut oldest) = self.looked.unwrap_or((self.slots.len(), NEVER));
+        let end = end.min(self.slots.len());
+        let begin = end.saturating_sub(count);
+        for at in (begin..end).rev() {
+            let Some(slot) = self.slots.get(at) else { continue };
+            if slot.used <= before && slot.claims == 0 {
+                gone.extend(self.remove(at));
+            } else {
+                oldest = oldest.min(slot.used);
+            }
+        }
+        self.looked = (begin > 0).then_some((begin, oldest));
+        if begin == 0 {
+            self.used_since = oldest;
+        }
+        begin == 0
     }
 
     fn count_file(&mut self, before: Option<Gone>, after: Option<Gone>) {
@@ -290,48 +473,25 @@ impl Shard {
         }
     }
 
-    /// Makes an entry that is in no list the newest.
+    /// Makes an entry that is in no queue the newest of its own.
     fn link(&mut self, at: u32) {
-        let second = std::mem::replace(&mut self.newest, at);
-        match self.slots.get_mut(second) {
-            Some(second) => second.newer = at,
-            None => self.oldest = at,
-        }
-        if let Some(slot) = self.slots.get_mut(at) {
-            (slot.newer, slot.older) = (NONE, second);
-        }
+        let queue = self.slots.get(at).map_or(Queue::Small, |slot| slot.queue);
+        self.queues.of_mut(queue).link(&mut self.slots, at);
     }
 
     fn unlink(&mut self, at: u32) {
-        let Some(slot) = self.slots.get(at) else { return };
-        let (newer, older) = (slot.newer, slot.older);
-        self.put_older(newer, older);
-        self.put_newer(older, newer);
-    }
-
-    /// `older` comes behind `at`, or first.
-    fn put_older(&mut self, at: u32, older: u32) {
-        match self.slots.get_mut(at) {
-            Some(slot) => slot.older = older,
-            None => self.newest = older,
-        }
-    }
-
-    /// `newer` comes before `at`, or last.
-    fn put_newer(&mut self, at: u32, newer: u32) {
-        match self.slots.get_mut(at) {
-            Some(slot) => slot.newer = newer,
-            None => self.oldest = newer,
-        }
+        let queue = self.slots.get(at).map_or(Queue::Small, |slot| slot.queue);
+        self.queues.of_mut(queue).unlink(&mut self.slots, at);
     }
 
     /// The slot that was at `from` is at `to`: who led to it leads there.
     fn moved(&mut self, from: u32, to: u32) {
         let Some(slot) = self.slots.get(to) else { return };
         let (hash, newer, older) = (self.seed.hash(slot.key), slot.newer, slot.older);
+        let ends = self.queues.of_mut(slot.queue);
+        ends.put_older(&mut self.slots, newer, to);
+        ends.put_newer(&mut self.slots, older, to);
         self.rechain(hash, from, to);
-        self.put_older(newer, to);
-        self.put_newer(older, to);
     }
 
     /// What leads to `from` in the chain of this hash leads to `to` now.
@@ -417,16 +577,23 @@ impl Shard {
             assert_eq!(at, NONE);
         }
         assert_eq!(seen.len(), self.slots.len() as usize);
-        let (mut at, mut newer, mut sums) = (self.newest, NONE, (0, 0));
-        while let Some(slot) = self.slots.get(at) {
-            assert!(seen.remove(&at));
-            assert_eq!(slot.newer, newer);
-            if let Some(file) = slot.gone() {
-                sums = (sums.0 + 1, sums.1 + file.size);
+        let mut sums = (0, 0);
+        for queue in Queue::ALL {
+            let ends = *self.queues.of(queue);
+            let (mut at, mut newer, mut own) = (ends.newest, NONE, (0, 0));
+            while let Some(slot) = self.slots.get(at) {
+                assert!(seen.remove(&at));
+                assert_eq!((slot.newer, slot.queue), (newer, queue));
+                assert!(queue != Queue::Ghost || (slot.holds == Holds::Count && slot.claims == 0));
+                own = (own.0 + 1, own.1 + slot.size);
+                sums.0 += u64::from(slot.gone().is_some());
+                (newer, at) = (at, slot.older);
             }
-            (newer, at) = (at, slot.older);
+            assert_eq!((at, newer), (NONE, ends.oldest));
+            assert_eq!(own, (ends.len, ends.bytes));
+            sums.1 += own.1;
         }
-        assert_eq!((at, newer, seen.len()), (NONE, self.oldest, 0));
+        assert!(seen.is_empty());
         assert_eq!(sums, (self.files, self.bytes));
         assert!(self.heads.len() <= 2 * self.slots.len() + 1 && self.heads.len() >= self.slots.len());
     }

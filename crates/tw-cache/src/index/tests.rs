@@ -1,3 +1,4 @@
+mod fifo;
 mod model;
 mod threads;
 
@@ -32,10 +33,12 @@ fn assert_whole(index: &Index) {
         sums.entries += part.entries;
         sums.files += part.files;
         sums.bytes += part.bytes;
+        sums.ghosts += part.ghosts;
         sums.memory += part.memory;
     }
     let IndexCounts { entries, files, bytes, memory, .. } = index.counts();
-    assert_eq!(sums, Sums { entries, files, bytes, memory });
+    let ghosts = index.ghosts.load(Relaxed);
+    assert_eq!(sums, Sums { entries, files, bytes, ghosts, memory });
 }
 
 #[test]
@@ -114,6 +117,33 @@ fn a_purge_is_not_undone_by_fills_that_began_before() {
     // Of what nobody knows there is nothing to remember.
     assert_eq!(index.purge(key(2)).gone, None);
     assert_eq!(index.len(), 1);
+}
+
+#[test]
+fn who_removes_a_file_may_take_its_successor() {
+    let index = index(100);
+    store(&index, key(1), 4096, 1);
+    let mut gone = Vec::new();
+    index.evict(Excess::Entries(1), 1, &mut gone);
+    // Nothing came into its place.
+    assert!(!index.unlinked(key(1)));
+    // It came before the removal or after it: nobody knows, so it goes as well.
+    store(&index, key(1), 4096, 2);
+    assert!(index.unlinked(key(1)));
+    assert_eq!((index.len(), index.bytes_on_disk()), (0, 0));
+    assert!(!index.unlinked(key(1)));
+    // It is just coming.
+    let commit = index.claim(key(1), 3).commit().unwrap();
+    assert!(!index.unlinked(key(1)));
+    assert!(index.purge(key(1)).is_placing);
+    drop(commit.store(4096, 10, 3).unwrap_err());
+    assert!(index.is_empty());
+    // And a later one is not concerned.
+    let commit = index.claim(key(1), 3).commit().unwrap();
+    assert!(!index.unlinked(key(1)));
+    drop(commit);
+    store(&index, key(1), 512, 4);
+    assert!(!index.purge(key(1)).is_placing);
 }
 
 #[test]

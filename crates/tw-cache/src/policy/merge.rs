@@ -55,7 +55,7 @@ pub fn freshen(
     terms: &Terms,
 ) -> Result<Lifetime, Why> {
     match rules.reading {
-        Reading::Nginx => nginx::freshen(update, stored.fields, now, terms),
+        Reading::Nginx => nginx::freshen(update, stored.fields, now, rules, terms),
         Reading::Rfc9111 => {
             let control = Control::of(stored.fields, rules, terms.ignored);
             rfc9111::allows(request, stored, &control, terms)?;

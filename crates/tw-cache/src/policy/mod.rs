@@ -84,7 +84,7 @@ pub struct Rules {
     /// The longest lifetime that is guessed from `Last-Modified`, in seconds; 0 means that none is (RFC 9111 section 4.2.2).
     pub heuristic_max_s: u32,
     /// Names of fields that replace `Cache-Control` and `Expires`, the most important first, such as `CDN-Cache-Control` (RFC
-    /// 9213 section 2.2).
+    /// 9213 section 2.2). Whoever asks for that means it, whosever rules count otherwise.
     pub targeted: Vec<Bytes>,
 }
 

@@ -11,6 +11,9 @@
 //! | `Set-Cookie`, `Vary: *` | refuse for good |
 //! | `stale-while-revalidate`, `stale-if-error` | how long afterwards |
 //!
+//! A targeted field (`proxy_cache_targeted`, RFC 9213) that can be read stands for all lines of `Cache-Control` and `Expires`, at
+//! the place of its first line. nginx has none.
+//!
 //! If none of them says anything, `proxy_cache_valid` does. Directives are found anywhere in the line, as nginx finds them,
 //! also inside other words and quotes: `no-cache="Set-Cookie"` refuses. What the request says does not matter, `Authorization`
 //! included.
@@ -18,11 +21,16 @@
 use tw_http::{Fields, Known, date, num};
 
 use super::vary::{self, NGINX_VARY_MAX};
-use super::{Duties, Ignored, Lifetime, Response, Terms, Why};
+use super::{CacheControl, Directives, Duties, Ignored, Lifetime, Response, Rules, Terms, Why, targeted};
 
-pub(super) fn may_store(response: &Response<'_>, now: i64, terms: &Terms) -> Result<Lifetime, Why> {
+pub(super) fn may_store(
+    response: &Response<'_>,
+    now: i64,
+    rules: &Rules,
+    terms: &Terms,
+) -> Result<Lifetime, Why> {
     let mut state = State::default();
-    state.read(response.fields, now, terms.ignored);
+    state.read(response.fields, now, rules, terms.ignored);
     if !terms.ignored.has(Ignored::VARY) {
         state.refuse(vary::check(response.fields, NGINX_VARY_MAX).err());
     }
@@ -34,13 +42,19 @@ pub(super) fn may_store(response: &Response<'_>, now: i64, terms: &Terms) -> Res
 
 /// The lifetime after a 304: what its fields say; if they say nothing, what the stored ones say, counted anew; if they do not
 /// either, `proxy_cache_valid` for the stored status. Refusals in it do not matter (`ngx_http_upstream_test_next`).
-pub(super) fn freshen(update: &Fields, stored: &Fields, now: i64, terms: &Terms) -> Result<Lifetime, Why> {
+pub(super) fn freshen(
+    update: &Fields,
+    stored: &Fields,
+    now: i64,
+    rules: &Rules,
+    terms: &Terms,
+) -> Result<Lifetime, Why> {
     let mut state = State::default();
-    state.read(update, now, terms.ignored);
+    state.read(update, now, rules, terms.ignored);
     if state.valid_until.is_none() {
         let State { while_revalidate, if_error, .. } = state;
         state = State { while_revalidate, if_error, ..State::default() };
-        state.read(stored, now, terms.ignored);
+        state.read(stored, now, rules, terms.ignored);
     }
     state.lifetime(now, terms)
 }
@@ -64,13 +78,27 @@ struct State {
 }
 
 impl State {
-    fn read(&mut self, fields: &Fields, now: i64, ignored: Ignored) {
+    fn read(&mut self, fields: &Fields, now: i64, rules: &Rules, ignored: Ignored) {
+        let mut targeted = None;
+        if !ignored.has(Ignored::CACHE_CONTROL) {
+            targeted = rules.targeted.iter().find_map(|name| Some((name, targeted::read(fields, name)?)));
+        }
         let asks = [Known::XAccelExpires, Known::CacheControl, Known::Expires, Known::SetCookie];
-        if !asks.iter().any(|&known| fields.has(known)) {
+        if targeted.is_none() && !asks.iter().any(|&known| fields.has(known)) {
             return;
         }
+        let (is_targeted, mut is_read) = (targeted.is_some(), false);
         for (name, value) in fields.iter() {
+            if let Some((targeted, says)) = &targeted
+                && name.eq_ignore_ascii_case(targeted)
+            {
+                if !std::mem::replace(&mut is_read, true) {
+                    self.targeted(says, now);
+                }
+                continue;
+            }
             match Known::find(name) {
+                Some(Known::CacheControl | Known::Expires) if is_targeted => {}
                 // The second one of these counts for nothing.
                 Some(Known::XAccelExpires) if !self.has_accel => {
                     self.has_accel = true;
@@ -147,6 +175,33 @@ impl State {
         if let Some(number) = behind(value, b"stale-if-error=") {
             let Some(seconds) = seconds(number) else { return self.refuse(Some(Why::BadNumber)) };
             self.if_error = narrow(seconds);
+        }
+    }
+
+    /// The same as `Cache-Control`, read as RFC 9213 has it.
+    fn targeted(&mut self, says: &CacheControl<'_>, now: i64) {
+        if !(self.has_accel && self.valid_until.is_some()) {
+            let refusals = [
+                (says.has(Directives::NO_CACHE) || !says.no_cache.is_empty(), Why::NoCache),
+                (says.has(Directives::NO_STORE), Why::NoStore),
+                (says.has(Directives::PRIVATE) || !says.private.is_empty(), Why::Private),
+            ];
+            let seconds = says.s_maxage.or(says.max_age);
+            let refused = refusals.iter().find(|(is_said, _)| *is_said).map(|(_, why)| *why);
+            if let Some(why) = refused.or((seconds == Some(0)).then_some(Why::MaxAge)) {
+                self.no_cache = self.no_cache.or(Some(why));
+                return;
+            }
+            if let Some(seconds) = seconds {
+                self.valid_until = Some(now.saturating_add(i64::from(seconds)));
+                self.expired = false;
+            }
+        }
+        if let Some(seconds) = says.stale_while_revalidate {
+            (self.while_revalidate, self.if_error) = (seconds, seconds);
+        }
+        if let Some(seconds) = says.stale_if_error {
+            self.if_error = seconds;
         }
     }
 

@@ -85,9 +85,10 @@ pub fn wants_nothing_stored(request: &impl Request, rules: &Rules) -> bool {
     rules.reading == Reading::Rfc9111 && with_asked(request, |asked| asked.has(Directives::NO_STORE))
 }
 
-/// Whether a time after the end has not passed; its last second belongs to it.
+/// Whether a time after the end has not passed; its last second belongs to it. A time of no seconds is none.
 fn within(end: i64, seconds: u32, now: i64) -> Window {
-    if end.saturating_add(i64::from(seconds)) >= now { Window::Open } else { Window::Closed }
+    let is_open = seconds > 0 && end.saturating_add(i64::from(seconds)) >= now;
+    if is_open { Window::Open } else { Window::Closed }
 }
 
 /// `ngx_http_file_cache_read`: fresh until the second has passed.

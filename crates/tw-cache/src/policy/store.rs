@@ -47,6 +47,27 @@ pub enum Why {
 }
 
 impl Why {
+    /// All of them.
+    pub const ALL: [Self; 17] = [
+        Self::Method,
+        Self::Status,
+        Self::Partial,
+        Self::NotUnderstood,
+        Self::NoStore,
+        Self::RequestNoStore,
+        Self::Private,
+        Self::NoCache,
+        Self::Authorization,
+        Self::SetCookie,
+        Self::VaryStar,
+        Self::VaryTooLong,
+        Self::AccelExpires,
+        Self::MaxAge,
+        Self::BadNumber,
+        Self::Expired,
+        Self::NoValidity,
+    ];
+
     /// The word for logs, e.g. `set-cookie`.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -95,7 +116,7 @@ pub fn may_store(
         return Err(Why::Status);
     }
     match rules.reading {
-        Reading::Nginx => nginx::may_store(response, now, terms),
+        Reading::Nginx => nginx::may_store(response, now, rules, terms),
         Reading::Rfc9111 => rfc9111::may_store(request, response, now, rules, terms),
     }
 }

@@ -10,6 +10,38 @@ fn seconds(lines: &[&str], terms: &Terms) -> Result<i64, Why> {
 }
 
 #[test]
+fn targeted_fields_stand_for_cache_control_and_expires() {
+    let names = [&b"Tailwater-Cache-Control"[..], b"CDN-Cache-Control"];
+    let rules = Rules { targeted: names.map(Bytes::copy_from_slice).into(), ..Rules::NGINX };
+    let table: &[(Lines<'_>, Result<i64, Why>)] = &[
+        (&["Cache-Control: no-store", "CDN-Cache-Control: max-age=60"], Ok(60)),
+        (&["CDN-Cache-Control: max-age=60", "Cache-Control: no-store"], Ok(60)),
+        (&["cdn-cache-control: max-age=60, s-maxage=5", PAST], Ok(5)),
+        (&["CDN-Cache-Control: max-age=60", "Tailwater-Cache-Control: max-age=5"], Ok(5)),
+        (&["CDN-Cache-Control: max-age=60", "Tailwater-Cache-Control: max-age=5,"], Ok(60)),
+        (&["CDN-Cache-Control: max-age=60", "CDN-Cache-Control: s-maxage=7"], Ok(7)),
+        (&["Cache-Control: max-age=7", "CDN-Cache-Control:"], Ok(7)),
+        (&["CDN-Cache-Control: max-age=0", "Cache-Control: max-age=7"], Err(Why::MaxAge)),
+        (&["CDN-Cache-Control: private=\"X\", max-age=5"], Err(Why::Private)),
+        (&["CDN-Cache-Control: no-cache", FUTURE], Err(Why::NoCache)),
+        (&["CDN-Cache-Control: no-store", "X-Accel-Expires: 60"], Ok(60)),
+        (&["X-Accel-Expires: 60", "CDN-Cache-Control: no-store"], Ok(60)),
+        (&["CDN-Cache-Control: public", FUTURE], Err(Why::NoValidity)),
+        (&["CDN-Cache-Control: max-age=60", "Set-Cookie: a=b"], Err(Why::SetCookie)),
+    ];
+    for (lines, expected) in table {
+        let got = stored(lines, &rules, &Terms::default()).map(|lifetime| lifetime.valid_until - NOW);
+        assert_eq!(got, *expected, "{lines:?}");
+    }
+    let ignored = Terms { valid_s: Some(9), ignored: Ignored::CACHE_CONTROL };
+    let got = stored(&["CDN-Cache-Control: no-store"], &rules, &ignored);
+    assert_eq!(got.map(|lifetime| lifetime.valid_until - NOW), Ok(9));
+    let lines = ["CDN-Cache-Control: max-age=60, stale-while-revalidate=3"];
+    let lifetime = stored(&lines, &rules, &Terms::default()).unwrap();
+    assert_eq!((lifetime.stale_while_revalidate_s, lifetime.stale_if_error_s), (3, 3));
+}
+
+#[test]
 fn lifetimes() {
     let table: &[(Lines<'_>, Result<i64, Why>)] = &[
         (&[], Err(Why::NoValidity)),

@@ -1,0 +1,388 @@
+//! `s3fifo` beside a literal model of it, and what it is for.
+
+use std::collections::{HashMap, VecDeque};
+
+use tw_testkit::Random;
+
+use super::*;
+
+fn fifo(entries_max: u64) -> Arc<Index> {
+    let index = index(entries_max);
+    index.set_policy(Policy::S3Fifo);
+    index
+}
+
+/// An entry of the model.
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    /// Of the file, if there is one.
+    file: Option<(u64, u64)>,
+    lately: u8,
+    uses: u16,
+    claims: u32,
+}
+
+/// A shard of the model: queues with the newest in front.
+#[derive(Default)]
+struct Part {
+    small: VecDeque<Key>,
+    main: VecDeque<Key>,
+    ghost: VecDeque<Key>,
+}
+
+impl Part {
+    fn live(&self) -> u64 {
+        (self.small.len() + self.main.len()) as u64
+    }
+
+    fn forget(&mut self, key: Key) {
+        for queue in [&mut self.small, &mut self.main, &mut self.ghost] {
+            queue.retain(|other| *other != key);
+        }
+    }
+}
+
+struct Pair {
+    index: Arc<Index>,
+    entries: HashMap<Key, Entry>,
+    parts: Vec<Part>,
+    entries_max: u64,
+    hand: usize,
+    keys: Vec<Key>,
+    claims: Vec<Claim>,
+    random: Random,
+    now: u32,
+}
+
+impl Pair {
+    fn new(seed: u64) -> Self {
+        let entries_max = 90;
+        let index = fifo(entries_max);
+        // Many in few shards, so that queues are long.
+        let shard = |key: &Key| index.seed.hash(*key) >> (u64::BITS - SHARD_BITS);
+        let keys = (0..).map(key).filter(|key| shard(key) < 3).take(200).collect();
+        Self {
+            index,
+            entries: HashMap::new(),
+            parts: (0..SHARDS).map(|_| Part::default()).collect(),
+            entries_max,
+            hand: 0,
+            keys,
+            claims: Vec::new(),
+            random: Random::new(seed),
+            now: 1000,
+        }
+    }
+
+    fn part(&mut self, key: Key) -> &mut Part {
+        let shard = self.index.seed.hash(key) >> (u64::BITS - SHARD_BITS);
+        &mut self.parts[shard as usize]
+    }
+
+    /// The entry, which is made if need be, or comes back from the ghosts.
+    fn found_or_new(&mut self, key: Key) -> &mut Entry {
+        let is_new = !self.entries.contains_key(&key);
+        let part = self.part(key);
+        if is_new {
+            part.small.push_front(key);
+        } else if part.ghost.contains(&key) {
+            part.forget(key);
+            part.main.push_front(key);
+            self.entries.get_mut(&key).unwrap().lately = 0;
+        }
+        self.entries.entry(key).or_default()
+    }
+
+    fn remove(&mut self, key: Key) -> Option<(u64, u64)> {
+        self.part(key).forget(key);
+        self.entries.remove(&key).unwrap().file
+    }
+
+    fn sum(&self, keys: &VecDeque<Key>) -> u64 {
+        keys.iter().filter_map(|key| self.entries[key].file).map(|(_, size)| size).sum()
+    }
+
+    fn ghosts(&self) -> u64 {
+        self.parts.iter().map(|part| part.ghost.len() as u64).sum()
+    }
+
+    fn take_ghost(&mut self) -> bool {
+        let hand = self.hand % SHARDS;
+        self.hand += 1;
+        let order = (hand..SHARDS).chain(0..hand);
+        let mut order = order;
+        let ghost = order.find_map(|shard| self.parts[shard].ghost.back().copied());
+        ghost.map(|key| self.remove(key)).is_some()
+    }
+
+    /// What goes, in its order.
+    fn take(&mut self, by_bytes: bool, work: usize, mut left: u64) -> Vec<Key> {
+        let live_max = self.entries_max - self.entries_max / 9;
+        let mut gone = Vec::new();
+        for _ in 0..work {
+            let live: u64 = self.parts.iter().map(Part::live).sum();
+            if !by_bytes && live <= live_max && self.ghosts() > 0 {
+                self.take_ghost();
+                left -= 1;
+                if left == 0 {
+                    break;
+                }
+                continue;
+            }
+            let weight = |keys: &VecDeque<Key>| if by_bytes { self.sum(keys) } else { keys.len() as u64 };
+            let small: u64 = self.parts.iter().map(|part| weight(&part.small)).sum();
+            let main: u64 = self.parts.iter().map(|part| weight(&part.main)).sum();
+            let is_small = main == 0 || (small > 0 && small * 10 >= small + main);
+            let weight_of = |part: &Part| weight(if is_small { &part.small } else { &part.main });
+            let (shard, part) =
+                self.parts.iter().enumerate().max_by_key(|(_, part)| weight_of(part)).unwrap();
+            if weight_of(part) == 0 {
+                break;
+            }
+            let queue = if is_small { &part.small } else { &part.main };
+            let key = *queue.back().unwrap();
+            let entry = self.entries[&key];
+            let part = &mut self.parts[shard];
+            part.forget(key);
+            if entry.claims > 0 {
+                let queue = if is_small { &mut part.small } else { &mut part.main };
+                queue.push_front(key);
+                continue;
+            }
+            if is_small && entry.lately > 1 {
+                part.main.push_front(key);
+                self.entries.get_mut(&key).unwrap().lately = 0;
+                continue;
+            }
+            if !is_small && entry.lately > 0 {
+                part.main.push_front(key);
+                self.entries.get_mut(&key).unwrap().lately -= 1;
+                continue;
+            }
+            if is_small && entry.file.is_some() {
+                part.ghost.push_front(key);
+                let entry = self.entries.get_mut(&key).unwrap();
+                (entry.file, entry.lately) = (None, 0);
+            } else {
+                self.entries.remove(&key);
+            }
+            while self.parts[shard].ghost.len() as u64 > self.parts[shard].live() {
+                let ghost = *self.parts[shard].ghost.back().unwrap();
+                self.remove(ghost);
+            }
+            if entry.file.is_some() {
+                gone.push(key);
+            }
+            while self.entries.len() as u64 > self.entries_max && self.take_ghost() {}
+            left = left.saturating_sub(if by_bytes { entry.file.map_or(0, |(_, size)| size) } else { 1 });
+            if left == 0 {
+                break;
+            }
+        }
+        gone
+    }
+
+    fn make_room(&mut self, pushed_out: Option<Gone>) {
+        let live: u64 = self.parts.iter().map(Part::live).sum();
+        let live_max = self.entries_max - self.entries_max / 9;
+        let gone = match self.entries.len() as u64 <= self.entries_max && live <= live_max {
+            true => Vec::new(),
+            false => self.take(false, STEP_ENTRIES, 1),
+        };
+        assert_eq!(keys(&pushed_out.into_iter().collect::<Vec<_>>()), gone);
+    }
+
+    fn give_up(&mut self, key: Key) {
+        let entry = self.entries.get_mut(&key).unwrap();
+        entry.claims -= 1;
+        if entry.claims == 0 && entry.uses == 0 && entry.file.is_none() {
+            self.remove(key);
+        }
+    }
+
+    fn step(&mut self) {
+        let nth = self.random.below(self.keys.len()).min(self.random.below(self.keys.len()));
+        let (key, now) = (self.keys[nth], self.now);
+        match self.random.below(100) {
+            0..35 => {
+                let found = self.index.look(key, now);
+                assert_eq!(found.is_some(), self.entries.contains_key(&key));
+                if let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.file.is_some()) {
+                    entry.lately = 3.min(entry.lately + 1);
+                }
+            }
+            35..40 => {
+                let counted = self.index.count_use(key, now);
+                let entry = self.found_or_new(key);
+                entry.uses += 1;
+                assert_eq!(counted.uses, entry.uses);
+                self.make_room(counted.pushed_out);
+            }
+            40..60 => {
+                self.claims.push(self.index.claim(key, now));
+                self.found_or_new(key).claims += 1;
+            }
+            60..85 if !self.claims.is_empty() => {
+                let claim = self.claims.swap_remove(self.random.below(self.claims.len()));
+                let (key, sequence) = (claim.key(), claim.sequence());
+                if let Ok(commit) = claim.commit() {
+                    let size = 1 + self.random.below(9) as u64;
+                    let stored = commit.store(size, 0, now).unwrap();
+                    self.entries.get_mut(&key).unwrap().file = Some((sequence, size));
+                    self.make_room(stored.pushed_out);
+                }
+                self.give_up(key);
+            }
+            85..88 => {
+                let gone = self.index.remove(key);
+                let file = self.entries.get(&key).and_then(|entry| entry.file);
+                assert_eq!(gone.map(|gone| (gone.sequence, gone.size)), file);
+                match self.entries.get_mut(&key) {
+                    Some(entry) if entry.claims > 0 || entry.uses > 0 => entry.file = None,
+                    Some(_) => {
+                        self.remove(key);
+                    }
+                    None => {}
+                }
+            }
+            88..98 => {
+                let (by_bytes, count) = (self.random.happens(70), 1 + self.random.below(12) as u64);
+                let excess = if by_bytes { Excess::Bytes(count) } else { Excess::Entries(count) };
+                let mut gone = Vec::new();
+                self.index.evict(excess, now, &mut gone);
+                assert_eq!(keys(&gone), self.take(by_bytes, BATCH_ENTRIES, count));
+            }
+            _ => self.now += 1,
+        }
+    }
+
+    fn assert_same(&self) {
+        assert_whole(&self.index);
+        for (key, entry) in &self.entries {
+            let found = self.index.peek(*key).unwrap();
+            let file = (found.holds == Holds::File).then_some((found.sequence, found.size));
+            assert_eq!((file, found.uses, found.claims), (entry.file, entry.uses, entry.claims));
+        }
+        let bytes = self.entries.values().filter_map(|entry| entry.file).map(|(_, size)| size).sum();
+        assert_eq!((self.index.len(), self.index.bytes_on_disk()), (self.entries.len() as u64, bytes));
+        assert_eq!(self.index.ghosts.load(Relaxed), self.ghosts());
+    }
+}
+
+#[test]
+fn it_does_what_a_literal_model_does() {
+    let mut most_ghosts = 0;
+    for seed in 0..20 {
+        println!("seed {seed}");
+        let mut pair = Pair::new(seed);
+        for step in 0..4000 {
+            pair.step();
+            most_ghosts = most_ghosts.max(pair.ghosts());
+            if step % 50 == 0 {
+                pair.assert_same();
+            }
+        }
+        pair.assert_same();
+    }
+    assert!(most_ghosts > 5, "{most_ghosts}");
+}
+
+/// Of requests for some pages, beside four times as many for pages that nobody wants twice: the share that is answered.
+fn answered(policy: Policy) -> f64 {
+    const PAGES: usize = 500;
+    const ROOM: u64 = 1000;
+    let (index, mut random, mut gone) = (index(100_000), Random::new(1), Vec::new());
+    index.set_policy(policy);
+    let (mut hits, mut asked, mut now) = (0, 0, 0);
+    let mut ask = |key: Key, now: u32| {
+        let is_hit = index.look(key, now).is_some_and(|found| found.holds == Holds::File);
+        if !is_hit {
+            store(&index, key, 1, now);
+            while index.bytes_on_disk() > ROOM {
+                index.evict(Excess::Bytes(index.bytes_on_disk() - ROOM), now, &mut gone);
+            }
+        }
+        is_hit
+    };
+    for round in 0..20_000_u32 {
+        let is_hit = ask(key(random.below(PAGES) as u32), now);
+        // Once it is known what is wanted.
+        if round > 5000 {
+            (hits, asked) = (hits + u32::from(is_hit), asked + 1);
+        }
+        for nth in 0..4 {
+            now += 1;
+            ask(key(1_000_000 + round * 4 + nth), now);
+        }
+    }
+    assert_whole(&index);
+    f64::from(hits) / f64::from(asked)
+}
+
+#[test]
+fn what_is_asked_for_once_does_not_push_out_what_is_wanted() {
+    let (lru, s3fifo) = (answered(Policy::Lru), answered(Policy::S3Fifo));
+    println!("lru {lru:.3}, s3fifo {s3fifo:.3}");
+    assert!(s3fifo > 0.95, "{s3fifo}");
+    assert!(lru < 0.5, "{lru}");
+}
+
+#[test]
+fn what_nobody_uses_goes() {
+    let index = fifo(10_000);
+    for number in 0..3000 {
+        store(&index, key(number), 1, number / 10);
+    }
+    let claim = index.claim(key(0), 0);
+    index.look(key(1), 1000);
+    let mut gone = Vec::new();
+    // Up to a sixteenth late, and never early.
+    while index.expire(1100, 1000, &mut gone) == Progress::More {}
+    assert!(gone.iter().all(|gone| index.peek(gone.key).is_none()) && gone.len() <= 1010, "{}", gone.len());
+    while index.expire(1400, 1000, &mut gone) == Progress::More {}
+    assert_eq!((gone.len(), index.len()), (2998, 2));
+    drop(claim);
+    while index.expire(3000, 1000, &mut gone) == Progress::More {}
+    assert!(index.is_empty());
+    assert_whole(&index);
+}
+
+#[test]
+fn the_policy_may_change() {
+    let index = fifo(1000);
+    let mut gone = Vec::new();
+    for number in 0..200 {
+        store(&index, key(number), 1, number);
+    }
+    index.evict(Excess::Bytes(50), 200, &mut gone);
+    assert_eq!((index.bytes_on_disk(), gone.len()), (150, 50));
+    assert!(index.len() > 150, "there are ghosts");
+    index.set_policy(Policy::Lru);
+    assert_whole(&index);
+    assert_eq!((index.len(), index.bytes_on_disk()), (150, 150));
+    let oldest = (0..200).map(key).find(|key| index.peek(*key).is_some()).unwrap();
+    gone.clear();
+    index.evict(Excess::Bytes(1), 200, &mut gone);
+    assert_eq!(keys(&gone), [oldest]);
+    index.set_policy(Policy::S3Fifo);
+    assert_whole(&index);
+}
+
+#[test]
+fn ghosts_are_bounded_and_take_part_of_the_zone() {
+    let index = fifo(900);
+    let mut gone = Vec::new();
+    for number in 0..20_000 {
+        store(&index, key(number), 1, 1);
+        index.evict(Excess::Bytes(index.bytes_on_disk().saturating_sub(300)), 1, &mut gone);
+        let ghosts = index.ghosts.load(Relaxed);
+        assert!(index.len() <= 900 && ghosts <= index.live() + SHARDS as u64, "{ghosts}");
+    }
+    // Without a limit of bytes that of entries holds.
+    for number in 30_000..40_000 {
+        store(&index, key(number), 1, 1);
+        assert!(index.len() <= 900 && index.live() <= index.live_max(), "{}", index.live());
+    }
+    assert!(index.ghosts.load(Relaxed) >= 90);
+    assert_whole(&index);
+}
