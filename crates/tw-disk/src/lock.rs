@@ -170,9 +170,14 @@ impl Default for Locks {
 }
 
 impl Locks {
-    /// Locks at most `max` bytes from now on; with 0, nothing. What is more is unlocked.
+    /// Locks at most `max` bytes from now on; with 0, nothing, also of what is being locked. What is more is unlocked.
     pub fn set_max(&self, max: u64) {
         self.max.store(max, Relaxed);
+        if max == 0 {
+            let all = self.state.lock().clear();
+            drop(all);
+            return;
+        }
         let mut excess = self.bytes().saturating_sub(max);
         while excess > 0 {
             // It ends outside of the lock, which loops take.
@@ -277,6 +282,13 @@ impl State {
             self.places.insert(moved.key, at);
         }
         entry
+    }
+
+    /// Takes out everything, also what is being locked.
+    fn clear(&mut self) -> Vec<Entry> {
+        self.places.clear();
+        self.files.iter().for_each(|entry| entry.life.is_over.store(true, Relaxed));
+        std::mem::take(&mut self.files)
     }
 
     /// Takes out the pages of the next file that is locked and may go, of as many as are looked at.

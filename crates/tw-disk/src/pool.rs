@@ -56,8 +56,15 @@ pub enum Notice {
     RingUnavailable(Errno),
     /// The kernel has taken io_uring away: the threads read from now on.
     RingLost(Errno),
-    /// The kernel does not let more files be locked in memory than these bytes of them.
-    LockRefused(Errno, u64),
+    /// The kernel does not let more files be locked in memory than are.
+    LockRefused {
+        /// Why.
+        errno: Errno,
+        /// Bytes of them that are.
+        kept: u64,
+        /// `RLIMIT_MEMLOCK`, bytes, if there is one.
+        limit: Option<u64>,
+    },
 }
 
 impl std::fmt::Display for Notice {
@@ -65,12 +72,13 @@ impl std::fmt::Display for Notice {
         let (what, errno) = match self {
             Self::RingUnavailable(errno) => ("is not available", errno),
             Self::RingLost(errno) => ("stopped working", errno),
-            Self::LockRefused(errno, bytes) => {
-                let (errno, size) = (tw_base::Errno::from(*errno), bytes >> 10);
-                return write!(
-                    f,
-                    "mlock() of a file failed ({errno}), no more than {size} KB of files are locked"
-                );
+            Self::LockRefused { errno, kept, limit } => {
+                let (errno, size) = (tw_base::Errno::from(*errno), kept >> 10);
+                write!(f, "mlock() of a file failed ({errno}), no more than {size} KB of files are locked")?;
+                return match limit {
+                    Some(limit) => write!(f, ", RLIMIT_MEMLOCK is {} KB", limit >> 10),
+                    None => Ok(()),
+                };
             }
         };
         write!(f, "io_uring {what} ({}), threads read instead", tw_base::Errno::from(*errno))

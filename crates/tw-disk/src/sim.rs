@@ -6,7 +6,7 @@
 //!
 //! A power failure keeps what a journalling file system promises and no more: of the names, a prefix of all changes in
 //! their order (all of them up to the last [`Disk::sync_dir`](crate::Disk::sync_dir)); of the content, what was `fsync`ed, and
-//! any mixture of old and new sectors of what was not.
+//! any mixture of old and new sectors of what was not, unless that is promised, too ([`Loss`]).
 
 mod calls;
 mod tree;
@@ -44,6 +44,18 @@ impl Faults {
     /// A bad day: every operation has a chance of some percent to go wrong in each way that applies.
     pub const MANY: Faults =
         Faults { short: 200, io: 20, no_space: 20, no_descriptor: 20, no_memory: 10, cold: 300 };
+}
+
+/// What is lost when everything ends at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Nothing that was done: the process was killed, and the system goes on.
+    Nothing,
+    /// What was not safe, on a file system that lets a file grow only when its bytes are there (ext4 with `data=ordered`,
+    /// XFS, btrfs): of what was appended a part of the beginning is left.
+    Ordered,
+    /// What was not safe: of its sectors some are there and some are not.
+    Any,
 }
 
 /// A simulated disk.
@@ -164,11 +176,24 @@ impl Sim {
         state.fails_at = Some(state.calls + calls);
     }
 
+    /// Whether the power is off.
+    pub fn is_down(&self) -> bool {
+        lock(&self.state).is_down
+    }
+
     /// Cuts the power if it is on, loses what was not safe, and starts again. Files opened before are closed.
     pub fn reboot(&self) {
+        self.restart(Loss::Any);
+    }
+
+    /// The same with what is lost.
+    pub fn restart(&self, loss: Loss) {
         let mut state = lock(&self.state);
         let State { rng, tree, .. } = &mut *state;
-        tree.crash(rng);
+        match loss {
+            Loss::Nothing => tree.close_all(),
+            Loss::Ordered | Loss::Any => tree.crash(rng, loss),
+        }
         state.is_down = false;
         state.fails_at = None;
     }

@@ -185,6 +185,22 @@ fn what_was_not_sent_lately_makes_room() {
 }
 
 #[test]
+fn nothing_may_be_locked_also_of_what_is_on_its_way() {
+    let Some(bench) = Bench::new(8 << 20) else { return };
+    bench.put("a", 2 << 20);
+    let file = bench.open("a");
+    drop(bench.lock(&file));
+    for _ in 0..20 {
+        bench.locks.set_max(8 << 20);
+        let locked = some(PATIENCE, || bench.disk.lock_soon(&file, &bench.locks)).unwrap();
+        bench.locks.set_max(0);
+        assert!(locked.is_over() && bench.disk.sending(&file, &locked).is_none());
+        assert!(until(PATIENCE, || bench.locks.bytes() == 0 && bench.locks.files() == 0));
+        assert!(locked.is_over() && !locked.is_locked());
+    }
+}
+
+#[test]
 fn what_is_not_in_memory_is_not_read_for_it() {
     let Some(bench) = Bench::new(8 << 20) else { return };
     let path = bench.put("a", 2 << 20);

@@ -7,7 +7,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
-use tw_disk::sim::{Faults, Sim};
+use tw_disk::sim::{Faults, Loss, Sim};
 use tw_disk::{
     Account, Aio, Class, Create, Disk, DiskError, Errno, Existing, File, Kind, Links, Listing, Now, Op, Open,
     Pool, Source, Temp,
@@ -321,6 +321,27 @@ fn files_opened_before_a_power_failure_are_gone() {
         drop(file);
         assert!(disk.open(&mut by(), c"/f", &Open::READ).await.is_ok());
     });
+}
+
+#[test]
+fn an_ordered_disk_loses_ends_and_who_is_killed_nothing() {
+    let mut lengths = std::collections::HashSet::new();
+    for seed in 0..50 {
+        let sim = Sim::new(seed);
+        let disk = door(&sim, Aio::Off, 1);
+        sim.put(c"/store/there", b"").unwrap();
+        let file = block_on(disk.create(&mut by(), c"/store/new", &Create::NEW)).unwrap();
+        block_on(disk.write(&mut by(), &file, 0, new())).unwrap();
+        block_on(disk.sync_dir(&mut by(), c"/store")).unwrap();
+        sim.restart(Loss::Nothing);
+        assert_eq!(sim.content(c"/store/new"), Some(new()));
+        block_on(disk.write(&mut by(), &file, 0, new())).expect_err("it was opened before");
+        sim.restart(Loss::Ordered);
+        let left = sim.content(c"/store/new").unwrap();
+        assert!(new().starts_with(&left), "seed {seed}: {}", left.len());
+        lengths.insert(left.len());
+    }
+    assert!(lengths.len() > 10, "{lengths:?}");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use crate::op::Op;
 use crate::os;
 use crate::pool::{Notice, Shared as Pool};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -120,7 +121,8 @@ impl Work {
                 // All but this one.
                 let kept = locks.bytes().saturating_sub(pages.bytes);
                 if locks.max.fetch_min(kept, Relaxed) > kept {
-                    pool.notify(Notice::LockRefused(errno, kept));
+                    let limit = getrlimit(Resource::Memlock).current;
+                    pool.notify(Notice::LockRefused { errno, kept, limit });
                 }
                 Err(Refusal::Kernel)
             }

@@ -1,6 +1,6 @@
 //! The files and directories of the simulated disk, as they are and as a power failure would leave them.
 
-use super::Rng;
+use super::{Loss, Rng};
 use crate::meta::{Kind, Meta};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap};
@@ -204,8 +204,16 @@ impl Tree {
         Ok(())
     }
 
+    /// Who has opened files ends.
+    pub(super) fn close_all(&mut self) {
+        self.boot += 1;
+        let inos: Vec<u64> = self.inodes.keys().copied().collect();
+        self.inodes.values_mut().for_each(|inode| inode.opens = 0);
+        inos.into_iter().filter(|ino| *ino != ROOT).for_each(|ino| self.free_if_unused(ino));
+    }
+
     /// The power fails, and comes back.
-    pub(super) fn crash(&mut self, rng: &mut Rng) {
+    pub(super) fn crash(&mut self, rng: &mut Rng, loss: Loss) {
         self.boot += 1;
         let kept = rng.below(self.changes.len() as u64 + 1) as usize;
         self.keep_changes(kept);
@@ -217,7 +225,10 @@ impl Tree {
             let Some(inode) = self.inodes.get_mut(ino) else { continue };
             inode.names.clone_from(&inode.safe_names);
             if inode.kind == Kind::File {
-                inode.data = torn(&inode.safe_data, &inode.data, rng);
+                inode.data = match loss {
+                    Loss::Any => torn(&inode.safe_data, &inode.data, rng),
+                    Loss::Nothing | Loss::Ordered => cut(&inode.safe_data, &inode.data, rng),
+                };
                 inode.safe_data.clone_from(&inode.data);
             }
             (inode.links, inode.opens, inode.is_warm) = (u32::from(*ino == ROOT), 0, false);
@@ -421,6 +432,26 @@ impl Tree {
     pub(super) fn chill(&mut self) {
         self.inodes.values_mut().for_each(|inode| inode.is_warm = false);
     }
+}
+
+/// What is left of a write that was not safe if the length is written last: of what was there before each sector is the old or
+/// the new one, and of what was appended there is a beginning.
+fn cut(old: &[u8], new: &[u8], rng: &mut Rng) -> Vec<u8> {
+    let grown = new.len().saturating_sub(old.len());
+    let kept = match rng.below(3) {
+        0 => 0,
+        1 => grown,
+        _ => rng.below(grown as u64 + 1) as usize,
+    };
+    let mut left = new.get(..old.len() + kept).unwrap_or(new).to_vec();
+    for (i, sector) in left.chunks_mut(SECTOR_SIZE).enumerate() {
+        let from = old.get(i * SECTOR_SIZE..).unwrap_or_default();
+        let n = from.len().min(sector.len());
+        if rng.below(2) == 0 {
+            sector[..n].copy_from_slice(&from[..n]);
+        }
+    }
+    left
 }
 
 /// What is left of a write that was not safe: sector by sector the old or the new, and one of the two lengths or any
