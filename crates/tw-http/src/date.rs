@@ -1,7 +1,12 @@
 //! Dates of HTTP fields: written as IMF-fixdate, read in all three forms (RFC 9110 section 5.6.7).
 
+use std::cell::Cell;
+
 /// Bytes of an IMF-fixdate, e.g. `Sun, 06 Nov 1994 08:49:37 GMT`.
 pub const DATE_LEN: usize = 29;
+
+/// Dates that are remembered, each at the place of its second.
+const WRITTEN_COUNT: usize = 64;
 
 const SECONDS_PER_DAY: i64 = 86_400;
 
@@ -30,6 +35,32 @@ pub fn format(seconds: i64) -> [u8; DATE_LEN] {
         d1, d2, d3, b',', b' ', day_1, day_2, b' ', m1, m2, m3, b' ', y1, y2, y3, y4, b' ', h1, h2, b':', i1,
         i2, b':', s1, s2, b' ', b'G', b'M', b'T',
     ]
+}
+
+/// Dates as they were written lately. What a server writes is most often one of a few: now, and when its files were changed.
+#[derive(Debug)]
+pub struct Written([Cell<(i64, [u8; DATE_LEN])>; WRITTEN_COUNT]);
+
+impl Default for Written {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Cell::new((0, format(0)))))
+    }
+}
+
+impl Written {
+    /// What [`format()`] writes. Cost: a look at one place, unless the date there is another.
+    pub fn text(&self, seconds: i64) -> [u8; DATE_LEN] {
+        let Some(place) = self.0.get(seconds.rem_euclid(WRITTEN_COUNT as i64) as usize) else {
+            return format(seconds);
+        };
+        let (at, text) = place.get();
+        if at == seconds {
+            return text;
+        }
+        let text = format(seconds);
+        place.set((seconds, text));
+        text
+    }
 }
 
 /// The same as cookies have it: `Thu, 31-Dec-37 23:55:55 GMT`, with four digits of the year after 2037.
@@ -197,6 +228,15 @@ impl Reader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_written_is_what_would_be_written() {
+        let written = Written::default();
+        for seconds in [0, 64, 0, -1, 784_111_777, 784_111_777 + 64, 784_111_777, i64::MAX, i64::MIN, LAST] {
+            assert_eq!(written.text(seconds), format(seconds), "{seconds}");
+            assert_eq!(written.text(seconds), format(seconds), "{seconds} again");
+        }
+    }
 
     #[test]
     fn three_forms_rfc9110_section_5_6_7() {

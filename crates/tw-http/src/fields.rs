@@ -35,6 +35,8 @@ pub enum Name<'a> {
     Shared(Bytes),
     /// A name to copy.
     Copy(&'a [u8]),
+    /// A name to copy, and what [`Known::find`] has said of it.
+    CopyKnown(&'a [u8], Option<Known>),
 }
 
 /// A field value on its way into [`Fields`].
@@ -217,6 +219,13 @@ impl Fields {
             .map(|entry| (bytes_of(&self.text, &entry.name), bytes_of(&self.text, &entry.value)))
     }
 
+    /// The same, and what [`Known::find`] says of each name.
+    pub fn iter_known(&self) -> impl Iterator<Item = (&[u8], Option<Known>, &[u8])> {
+        self.entries
+            .iter()
+            .map(|entry| (bytes_of(&self.text, &entry.name), entry.known, bytes_of(&self.text, &entry.value)))
+    }
+
     /// A shared handle to the first value of that name: free for static and shared values, a copy for copied ones.
     pub fn share(&self, name: &[u8]) -> Option<Bytes> {
         let known = Known::find(name);
@@ -239,6 +248,10 @@ impl Fields {
                 (Piece::Shared(name), known)
             }
             Name::Copy(name) => (self.copy(name), Known::find(name)),
+            Name::CopyKnown(name, known) => {
+                debug_assert_eq!(known, Known::find(name));
+                (self.copy(name), known)
+            }
         }
     }
 

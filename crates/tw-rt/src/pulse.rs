@@ -28,12 +28,10 @@ impl Names {
 
     /// The number of a name, from 1 on.
     fn number_of(&self, name: &'static str) -> u64 {
-        let is = |slot: &OnceLock<&'static str>| {
-            let known = *slot.get_or_init(|| name);
-            // One name is mostly one piece of memory: then its bytes need no look.
-            std::ptr::eq(known, name) || known == name
-        };
-        self.0.iter().position(is).unwrap_or(NAMES_MAX) as u64 + 1
+        // One name is mostly one piece of memory: then no bytes need a look.
+        let known = self.0.iter().map_while(OnceLock::get).position(|known| std::ptr::eq(*known, name));
+        let is = |slot: &OnceLock<&'static str>| *slot.get_or_init(|| name) == name;
+        known.or_else(|| self.0.iter().position(is)).unwrap_or(NAMES_MAX) as u64 + 1
     }
 
     fn name_of(&self, number: u64) -> Option<&'static str> {

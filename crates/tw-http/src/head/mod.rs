@@ -396,6 +396,11 @@ impl RequestHead {
         self.fields.iter().map(|field| (self.bytes(field.name), self.bytes(field.value)))
     }
 
+    /// The same, and what [`Known::find`] says of each name.
+    pub fn fields_known(&self) -> impl Iterator<Item = (&[u8], Option<Known>, &[u8])> {
+        self.fields.iter().map(|field| (self.bytes(field.name), field.known, self.bytes(field.value)))
+    }
+
     /// Number of fields.
     pub fn field_count(&self) -> usize {
         self.fields.len()

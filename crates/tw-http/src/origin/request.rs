@@ -105,7 +105,15 @@ impl<'a> RequestWriter<'a> {
     /// # Errors
     /// What cannot be written, or contradicts what was written before.
     pub fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), WriteError> {
-        let known = Known::find(name);
+        self.field_known(name, Known::find(name), value)
+    }
+
+    /// The same; `known` is what [`Known::find`] says of the name.
+    ///
+    /// # Errors
+    /// Those of [`field`](Self::field).
+    pub fn field_known(&mut self, name: &[u8], known: Option<Known>, value: &[u8]) -> Result<(), WriteError> {
+        debug_assert_eq!(known, Known::find(name));
         if known.is_none() && !is_name(name) {
             return Err(WriteError::Name);
         }
