@@ -1,13 +1,17 @@
-//! `api`: groups of servers as JSON, and changes of them (nginx: ngx_http_api_module of its commercial edition). Content phase.
+//! `api`: groups of servers and caches as JSON, and changes of them (nginx: ngx_http_api_module of its commercial edition).
+//! Content phase.
 //!
 //! ```text
 //! /[VERSION/]http/upstreams/NAME/servers/ID
 //!                     GET     GET  GET, POST  GET, PATCH, DELETE
+//! /[VERSION/]http/caches/NAME/purge
+//!                     GET  GET  POST
 //! ```
 //! Paths, names of fields and codes of errors are nginx's. A change is made on a thread of the pool, because another list of
 //! peers may take longer than a loop has, and is seen by all loops at once; with `state` it is answered when it is on the disk.
 
 mod answer;
+mod caches;
 mod change;
 mod show;
 mod written;
@@ -69,7 +73,7 @@ impl Settings<Http> for Api {
     const DIRECTIVES: &'static [Directive<Raw>] =
         &[record::new("api", "[write=on|off]", LOCATION, Args::range(0, 1))
             .since("1.13.3")
-            .doc("Shows groups of servers below this location as JSON, and changes them with write=on.")
+            .doc("Shows groups of servers and caches below this location as JSON; with write=on changes groups and purges caches.")
             .set(|raw, node, _| {
                 let mode = match node.args.first().map(|word| (word, &*word.bytes)) {
                     None | Some((_, b"write=off")) => Mode::Read,
@@ -109,7 +113,8 @@ impl Settings<Http> for Api {
     }
 }
 
-// DIFF(nginx): groups of HTTP and nothing else, those without `zone` too; statistics are not reset.
+// DIFF(nginx): groups of HTTP, those without `zone` too, and caches, which can be purged; nothing else, and statistics are not
+// reset.
 /// What a path names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Endpoint<'a> {
@@ -119,6 +124,9 @@ enum Endpoint<'a> {
     Upstream(&'a str),
     Servers(&'a str),
     Server(&'a str, u32),
+    Caches,
+    Cache(&'a str),
+    Purge(&'a str),
 }
 
 impl<'a> Endpoint<'a> {
@@ -140,6 +148,9 @@ impl<'a> Endpoint<'a> {
         Ok(match &parts[..] {
             [] => Self::Root,
             ["http"] => Self::Http,
+            ["http", "caches"] => Self::Caches,
+            ["http", "caches", name] => Self::Cache(name),
+            ["http", "caches", name, "purge"] => Self::Purge(name),
             ["http", "upstreams"] => Self::Upstreams,
             ["http", "upstreams", name] => Self::Upstream(name),
             ["http", "upstreams", name, "servers"] => Self::Servers(name),
@@ -156,6 +167,8 @@ impl<'a> Endpoint<'a> {
         match (self, mode) {
             (Self::Servers(_), Mode::Write) => "GET, HEAD, POST",
             (Self::Server(..), Mode::Write) => "GET, HEAD, PATCH, DELETE",
+            (Self::Purge(_), Mode::Write) => "POST",
+            (Self::Purge(_), Mode::Read) => "",
             _ => "GET, HEAD",
         }
     }
@@ -187,7 +200,10 @@ impl Here {
         let path = uri.strip_prefix(&*self.prefix).ok_or(Refusal::NO_PATH)?;
         let endpoint = Endpoint::of(path)?;
         let order = match (r.method(), endpoint, self.mode) {
-            (Method::Get | Method::Head, ..) => return Ok(Answer::ok(self.show(endpoint)?)),
+            (Method::Post, Endpoint::Purge(name), Mode::Write) => return caches::purge(r, name).await,
+            (Method::Get | Method::Head, endpoint, _) if !matches!(endpoint, Endpoint::Purge(_)) => {
+                return Ok(Answer::ok(self.show(r, endpoint)?));
+            }
             (Method::Post, Endpoint::Servers(name), Mode::Write) => {
                 (self.group(name)?, Order::Add(written::read(r).await?.server()?))
             }
@@ -205,10 +221,13 @@ impl Here {
         order.carry_out(r, group).await
     }
 
-    fn show(&self, endpoint: Endpoint<'_>) -> Result<Vec<u8>, Refusal> {
+    fn show(&self, r: &Request, endpoint: Endpoint<'_>) -> Result<Vec<u8>, Refusal> {
         Ok(match endpoint {
             Endpoint::Root => answer::json(&["http"]),
-            Endpoint::Http => answer::json(&["upstreams"]),
+            Endpoint::Http => answer::json(&["caches", "upstreams"]),
+            Endpoint::Caches => caches::all(r),
+            Endpoint::Cache(name) => caches::one(r, name)?,
+            Endpoint::Purge(_) => return Err(Refusal::NO_PATH),
             Endpoint::Upstreams => show::upstreams(&self.upstreams),
             Endpoint::Upstream(name) => show::upstream(name, &*self.group(name)?),
             Endpoint::Servers(name) => show::servers(&self.group(name)?.peers.list()),
@@ -251,6 +270,10 @@ mod tests {
             ("/http/upstreams/u/servers/1/x", Err("PathNotFound")),
             // A name that no group has.
             ("/http/upstreams//servers", Ok(Endpoint::Servers(""))),
+            ("/9/http/caches/", Ok(Endpoint::Caches)),
+            ("/http/caches/a.b", Ok(Endpoint::Cache("a.b"))),
+            ("/http/caches/a/purge", Ok(Endpoint::Purge("a"))),
+            ("/http/caches/a/b", Err("PathNotFound")),
             ("/stream", Err("PathNotFound")),
             ("x/http", Err("PathNotFound")),
             ("/0/http", Err("UnknownVersion")),
@@ -270,6 +293,9 @@ mod tests {
             (Endpoint::Servers("u"), Mode::Read, "GET, HEAD"),
             (Endpoint::Servers("u"), Mode::Write, "GET, HEAD, POST"),
             (Endpoint::Server("u", 0), Mode::Write, "GET, HEAD, PATCH, DELETE"),
+            (Endpoint::Cache("a"), Mode::Write, "GET, HEAD"),
+            (Endpoint::Purge("a"), Mode::Write, "POST"),
+            (Endpoint::Purge("a"), Mode::Read, ""),
         ] {
             assert_eq!(endpoint.methods(mode), expected, "{endpoint:?}");
         }

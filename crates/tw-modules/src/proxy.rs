@@ -8,6 +8,7 @@ mod fields;
 mod redirect;
 mod target;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -322,7 +323,9 @@ impl Proxy {
         let sends_client_body = self.gateway.pass_request_body && self.body.is_none();
         if sends_client_body
             && self.gateway.request_buffering
-            && let Err(status) = request_body::read(r).await
+            && r.body.has_source()
+            // Apart: most requests have no body, and are smaller without what this needs.
+            && let Err(status) = Box::pin(request_body::read(r)).await
         {
             return Outcome::Status(status);
         }
@@ -348,14 +351,13 @@ impl Proxy {
             None if sends_client_body => (r.body.framing(r.head.framing()), Passed::Client),
             None => (Announced::None, Passed::Nothing),
         };
-        let mut method = Vec::new();
-        match &self.method {
-            Some(template) => template.eval(r, &mut method),
+        let method: Cow<'_, [u8]> = match &self.method {
+            Some(template) => template.value(r).into(),
             None if visit.as_ref().is_some_and(|visit| visit.asks_for_body(r, &self.gateway.cache)) => {
-                method.extend_from_slice(b"GET");
+                b"GET".into()
             }
-            None => method.extend_from_slice(r.method_name()),
-        }
+            None => r.method_name().into(),
+        };
         let announced = match announced {
             // HTTP/1.0 has no chunks: then the end of the connection would be the end of the body.
             Announced::Chunked if self.version < Version::HTTP_11 => return Outcome::Status(411),

@@ -36,6 +36,14 @@ impl CopyBudget {
         self.may_copy_in(tw_rt::clock::now(), bytes)
     }
 
+    /// Counts `bytes` as copied. If this turn has copied enough, the others have theirs first: everybody may copy one piece in
+    /// each, however many there are.
+    pub async fn spend(&self, bytes: usize) {
+        if !self.may_copy(bytes) {
+            tw_rt::yield_now().await;
+        }
+    }
+
     /// Counts time that this turn spent on making bodies, as if as much as takes that long had been copied.
     pub fn charge(&self, spent: Duration) {
         self.charge_to(tw_rt::clock::now(), spent);

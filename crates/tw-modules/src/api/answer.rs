@@ -53,6 +53,8 @@ impl Refusal {
     pub(super) const NO_UPSTREAM: Self = Self::fixed(404, "UpstreamNotFound", "upstream not found");
     pub(super) const NO_SERVER: Self = Self::fixed(404, "UpstreamServerNotFound", "server not found");
 
+    pub(super) const NO_CACHE: Self = Self::fixed(404, "CacheNotFound", "cache not found");
+
     const fn fixed(status: u16, code: &'static str, text: &'static str) -> Self {
         Self { status, code, text: Cow::Borrowed(text), allow: None }
     }

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use tw_base::Limit;
@@ -72,8 +73,13 @@ pub(super) struct Change {
     pub(super) backup: Option<bool>,
 }
 
-/// Reads the body of `r`. Waits for the client.
+/// Reads the body of `r`, a change of a server. Waits for the client.
 pub(super) async fn read(r: &mut Request) -> Result<Written, Reply> {
+    Ok(parse(&read_bytes(r).await?)?)
+}
+
+/// Reads the bytes of the body of `r`. Waits for the client.
+pub(super) async fn read_bytes(r: &mut Request) -> Result<Vec<u8>, Reply> {
     if matches!(r.head.framing(), Framing::Length(length) if length > BODY_MAX as u64) {
         return Err(too_large().into());
     }
@@ -88,7 +94,7 @@ pub(super) async fn read(r: &mut Request) -> Result<Written, Reply> {
     };
     r.body.give_back(source);
     match done {
-        Ok(()) => Ok(parse(&body)?),
+        Ok(()) => Ok(body),
         Err(None) => Err(too_large().into()),
         Err(Some(error)) => Err(Reply::Status(request_body::failed(r, error))),
     }
@@ -99,12 +105,20 @@ fn too_large() -> Refusal {
 }
 
 fn parse(body: &[u8]) -> Result<Written, Refusal> {
+    object(body, Refusal::format)
+}
+
+/// An object of known fields. `format` refuses what is JSON and something else.
+pub(super) fn object<T: DeserializeOwned>(
+    body: &[u8],
+    format: impl FnOnce(String) -> Refusal,
+) -> Result<T, Refusal> {
     // An array would be taken for the fields in their order.
     if body.trim_ascii_start().first() == Some(&b'[') {
-        return Err(Refusal::format("the body is not an object"));
+        return Err(format("the body is not an object".to_owned()));
     }
     serde_json::from_slice(body).map_err(|error| match error.classify() {
-        serde_json::error::Category::Data => Refusal::format(error.to_string()),
+        serde_json::error::Category::Data => format(error.to_string()),
         _ => Refusal::new(415, "JsonError", format!("the body is not JSON: {error}")),
     })
 }

@@ -81,7 +81,7 @@ impl Fields {
         }
         // HTTP/1.1 needs one.
         let host = if value.is_empty() { host } else { &value };
-        writer.field(b"Host", host)?;
+        writer.field_known(b"Host", Some(Known::Host), host)?;
         let mut value = Vec::new();
         for (name, template) in &self.set {
             value.clear();
@@ -98,7 +98,7 @@ impl Fields {
             if known == Some(Known::Upgrade) && hop::carries_requests(&value) {
                 continue;
             }
-            writer.field(name, &value)?;
+            writer.field_known(name, known, &value)?;
         }
         writer.framing(announced)?;
         if let Some(conditions) = conditions {
@@ -110,8 +110,7 @@ impl Fields {
         }
         if is_client_passed {
             let connection = || r.head.field_all(b"Connection");
-            for (name, value) in r.head.fields() {
-                let known = Known::find(name);
+            for (name, known, value) in r.head.fields_known() {
                 // DIFF(nginx): fields that the client has for this connection only end here (RFC 9110 section 7.6.1).
                 let is_ours = conditions.is_some() && known.is_some_and(|known| CONDITIONAL.contains(&known));
                 if is_ours
@@ -120,7 +119,7 @@ impl Fields {
                 {
                     continue;
                 }
-                writer.field(name, value)?;
+                writer.field_known(name, known, value)?;
             }
         }
         Ok(())

@@ -5,11 +5,13 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tw_base::{Limit, WholeCell};
 use tw_conf::{Contexts, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT, LOCATION, SERVER, UPSTREAM};
 use tw_core::event_loop::{Application, Connected, Newcomer, Room};
 use tw_core::module::Protocol;
 use tw_disk::Errno;
+use tw_http::date::Written;
 use tw_net::Transport;
 use tw_rt::TaskSet;
 use tw_rt::watch::Subject;
@@ -40,6 +42,9 @@ pub(crate) const LIMITS: &[Limit] = &[Limit::count(
     "what is more is freed",
 )];
 
+/// Bytes read of a body or a response at once, where they go on without being copied.
+pub(crate) const INPUT_SIZE: usize = 64 << 10;
+
 /// HTTP on one loop.
 pub struct Http {
     /// Files it may keep open without `open_file_cache`. What that depends on cannot be asked for under the loop guard.
@@ -54,24 +59,36 @@ pub struct Http {
     pub(crate) idle: Idle,
     /// Entries of caches that are open.
     pub(crate) cached: WholeCell<Hot>,
-    /// What upstream servers send is read into it.
-    pub(crate) input: Cell<Vec<u8>>,
+    /// Room for what is read next of a body or a response, if the last reader has given it back.
+    input: Cell<Vec<u8>>,
     /// Which upstream server is next, where that is left to chance.
     pub(crate) random: RefCell<Rng>,
-    date: Cell<(i64, [u8; 29])>,
+    /// Dates of heads, written as they are asked for.
+    pub(crate) dates: Written,
 }
 
 impl Http {
-    /// The current date for `Date`, formatted once a second.
-    pub fn date(&self) -> [u8; 29] {
-        let now = tw_rt::clock::unix().secs;
-        let (at, text) = self.date.get();
-        if at == now {
-            return text;
+    /// An empty buffer to read at most [`INPUT_SIZE`] bytes into. As long as it comes back, it is the same one, which the
+    /// processor still has in its caches.
+    pub(crate) fn take_input(&self) -> Vec<u8> {
+        let mut buffer = self.input.take();
+        buffer.reserve(INPUT_SIZE);
+        buffer
+    }
+
+    /// Takes back what [`take_input`](Self::take_input) gave.
+    pub(crate) fn give_back_input(&self, mut buffer: Vec<u8>) {
+        if (INPUT_SIZE..=2 * INPUT_SIZE).contains(&buffer.capacity()) {
+            buffer.clear();
+            self.input.set(buffer);
         }
-        let text = tw_http::date::format(now);
-        self.date.set((now, text));
-        text
+    }
+
+    /// Takes it back as it went on, unless somebody else has some of it.
+    pub(crate) fn give_back_bytes(&self, bytes: Bytes) {
+        if bytes.is_unique() {
+            self.give_back_input(bytes.into());
+        }
     }
 
     pub(crate) fn take_request(&self) -> Box<Request> {
@@ -105,7 +122,7 @@ impl Application for Http {
             cached: WholeCell::new(Hot::new(files_max, memory.hot_files_size)),
             input: Cell::default(),
             random: RefCell::new(Rng::seeded(seed())),
-            date: Cell::new((i64::MIN, [0; 29])),
+            dates: Written::default(),
         }
     }
 

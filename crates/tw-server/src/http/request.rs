@@ -492,6 +492,9 @@ impl Request {
     pub(crate) fn count_sent(&mut self, bytes: usize) {
         self.costs.sent.bytes += bytes as u64;
         self.client().home.tally.sent.add(bytes as u64);
+        if self.facts.upstream.cache.awaits_first_byte() && self.costs.sent.body() > 0 {
+            crate::http::cache::first_byte(self);
+        }
     }
 
     /// The plan it runs by.
@@ -529,9 +532,16 @@ impl Request {
         is_same.then(|| &target[path..])
     }
 
-    /// The disk of the location. `None` when `aio threads=…` names a pool that does not exist: then it was logged.
+    /// The disk of the location, or of the cache that the request has asked where the location says nothing. `None` when `aio threads=…` names a pool that does not exist: then it was logged.
     pub fn disk(&self) -> Option<&Disk> {
-        let disk = self.plan().core.files.aio.disk(&self.generation().disks, self);
+        let (aio, disks) = (&self.plan().core.files.aio, &self.generation().disks);
+        if aio.is_usual()
+            && let Some(cache) = &self.facts.upstream.cache.cache
+            && let Some(disk) = cache.own_disk(disks)
+        {
+            return Some(disk);
+        }
+        let disk = aio.disk(disks, self);
         if disk.is_none() {
             self.log(Level::Error, format_args!("thread pool of \"aio\" not found"));
         }

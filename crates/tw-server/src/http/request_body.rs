@@ -248,6 +248,11 @@ impl RequestBody {
         self.source.is_pending()
     }
 
+    /// Whether it comes from somewhere, be it only its end. If not, there is nothing that [`read`] could do.
+    pub fn has_source(&self) -> bool {
+        !matches!(self.source, Source::None)
+    }
+
     /// Whether the client was not told to send it and perhaps does not: nobody can know where its next request begins.
     pub(crate) fn may_not_come(&self) -> bool {
         match &self.source {
@@ -362,9 +367,7 @@ async fn read_into(r: &mut Request, into: Into) -> Result<(), u16> {
         let next = match r.body.source.at_hand(PULL_SIZE, terms) {
             Some(next) => {
                 let size = next.as_ref().ok().and_then(Option::as_ref).map_or(0, Bytes::len);
-                while !home.budget.may_copy(size) {
-                    tw_rt::yield_now().await;
-                }
+                home.budget.spend(size).await;
                 next
             }
             None => {

@@ -17,13 +17,20 @@ pub struct PoolRef {
 
 #[derive(Clone)]
 enum Choice {
+    /// Nothing is said.
+    Usual,
     Fixed(usize),
     Named(Template),
 }
 
 impl PoolRef {
-    /// `aio threads`: the pool `default`.
-    pub const DEFAULT: Self = Self { mode: Mode::Threads, pool: Choice::Fixed(DEFAULT) };
+    /// As `aio threads`: the pool `default`, if nobody knows better.
+    pub const DEFAULT: Self = Self { mode: Mode::Threads, pool: Choice::Usual };
+
+    /// Whether the location leaves it to others.
+    pub(crate) fn is_usual(&self) -> bool {
+        matches!(self.pool, Choice::Usual)
+    }
 
     /// Whether the loop itself waits (`aio off`).
     pub(crate) fn waits_inline(&self) -> bool {
@@ -59,6 +66,7 @@ impl PoolRef {
     /// The disk for `r`; `None` when a name made of variables is not that of a pool.
     pub fn disk<'d>(&self, disks: &'d Disks, r: &Request) -> Option<&'d Disk> {
         let pool = match &self.pool {
+            Choice::Usual => DEFAULT,
             Choice::Fixed(pool) => *pool,
             Choice::Named(name) => disks.named(&name.value(r))?,
         };

@@ -13,7 +13,7 @@ macro_rules! cache_directives {
         &[
             record::new(
                 concat!($prefix, "cache_path"),
-                "path [levels=levels] [use_temp_path=on|off] keys_zone=name:size [inactive=time] [max_size=size] [min_free=size] [manager_files=number] [manager_sleep=time] [manager_threshold=time] [loader_files=number] [loader_sleep=time] [loader_threshold=time] [loader=nginx]",
+                "path [levels=levels] [use_temp_path=on|off] keys_zone=name:size [inactive=time] [max_size=size] [min_free=size] [manager_files=number] [manager_sleep=time] [manager_threshold=time] [loader_files=number] [loader_sleep=time] [loader_threshold=time] [loader=nginx] [policy=lru|s3fifo] [thread_pool=name]",
                 HTTP,
                 Args::at_least(2),
             )
@@ -129,7 +129,7 @@ macro_rules! cache_directives {
                 .set(|raw, node, _| raw.gateway().cache.rfc9111.set_flag(node)),
             record::new(concat!($prefix, "cache_targeted"), "field … | off", ALL, Args::at_least(1))
                 .default("off")
-                .doc("Fields such as CDN-Cache-Control that take the place of Cache-Control and Expires by the rules of RFC 9111, the most important one first.")
+                .doc("Fields such as CDN-Cache-Control (RFC 9213) that take the place of Cache-Control and Expires in responses that have them, the most important one first.")
                 .set(|raw, node, _| raw.gateway().cache.targeted.set_with(node, targeted)),
             record::new(concat!($prefix, "cache_status"), "name [key] | off", ALL, Args::range(1, 2))
                 .default("off")

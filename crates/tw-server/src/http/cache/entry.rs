@@ -1,21 +1,25 @@
 //! From a key to an entry that is open.
 
+use std::ffi::CStr;
+use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use bytes::Bytes;
+use tw_base::WholeCell;
 use tw_cache::format::Damage;
 use tw_cache::format::Meta;
 use tw_cache::policy::{self, Rules, Use, Window};
-use tw_cache::{Holds, Key, Known, Loaded, Purge, Subject, Tag, Verdict};
+use tw_cache::{Gone, Holds, Key, Known, Purge, Subject, Tag, Verdict};
 use tw_disk::{Account, Class, Disk, DiskError, Errno, Open, Source};
 use tw_log::{Level, Text};
 
 use super::head::{self, NoEntry};
-use super::hot::{BODY_MAX, Entry};
-use super::writer::{on_disk, valid_until};
+use super::hot::{BODY_MAX, Entry, Hot};
+use super::store::{on_disk, valid_until};
 use super::zone::{Cache, Held};
+use crate::event_loop::Loop;
 use crate::http::files::{self, OpenFile};
 use crate::http::request::Request;
 
@@ -44,7 +48,7 @@ pub(super) struct Stood {
     /// Somebody is fetching it anew.
     pub(super) is_claimed: bool,
     /// It was purged softly: it is stale, whatever it says.
-    is_stale: bool,
+    pub(super) is_stale: bool,
 }
 
 impl Stood {
@@ -61,107 +65,209 @@ impl Stood {
 
 /// The entry that is wanted, if there is one. Waits for the disk.
 pub(super) async fn find(r: &mut Request, wanted: &Wanted<'_>) -> Option<(Rc<Entry>, Stood)> {
-    let Wanted { cache, key, .. } = *wanted;
-    let zone = &cache.zone;
-    let Held { index, purges } = zone.held()?;
-    let now = super::seconds(tw_rt::clock::unix().secs);
-    let found = index.look(key, now).filter(|found| found.holds == Holds::File);
-    let entry = match found {
-        Some(found) => {
-            let hot = r.client().home.app.cached.borrow_mut().get(zone.id, key, found.sequence);
-            match hot {
-                Some(entry) => entry,
-                None => {
-                    let entry = open(r, wanted, Some(found.sequence)).await?;
-                    keep(r, cache, key, entry)
-                }
+    let mut found = Found::default();
+    {
+        let (r, home) = (&*r, &r.client().home);
+        let search = Search {
+            disk: &|| r.disk(),
+            hot: &home.app.cached,
+            home: Some(home),
+            log: &|level, message| r.log(level, message),
+        };
+        search.find(wanted, &mut found).await;
+    }
+    let Found { entry, gone, by } = found;
+    for gone in gone {
+        match wanted.cache.disk_of(r).cloned() {
+            // What is fetched in its place has the same name: it must be gone by then.
+            Some(disk) if gone.key == wanted.key => {
+                // Should it stay, the next start finds it.
+                let _ = wanted.cache.remove(&disk, gone).await;
             }
-        }
-        // Until everything on the disk is known, the disk is asked.
-        None if !zone.is_loaded.load(Relaxed) => {
-            let entry = open(r, wanted, None).await?;
-            let known = Known {
-                key,
-                sequence: entry.sequence,
-                since: entry.sequence,
-                size: on_disk(u64::from(entry.meta.header_size) + entry.len),
-                valid_until: valid_until(&entry.meta),
-            };
-            if let Loaded::Added(pushed_out) = index.load(&known, now) {
-                cache.push_out(r, pushed_out);
-            }
-            keep(r, cache, key, entry)
-        }
-        None => return None,
-    };
-    let (checked, since) = found.map_or((0, entry.sequence), |found| (found.checked, found.since));
-    let is_claimed = found.is_some_and(|found| found.claims > 0);
-    let verdict = if checked.max(entry.written) < wanted.since {
-        Verdict::Purged(Purge::Hard)
-    } else {
-        let subject = Subject { key: wanted.main, text: wanted.text, tags: &entry.tags };
-        purges.verdict(checked.max(entry.written), &subject)
-    };
-    match verdict {
-        Verdict::Kept(upto) => {
-            if upto > checked {
-                index.confirm(key, entry.sequence, upto);
-            }
-            Some((entry, Stood { since, is_claimed, is_stale: false }))
-        }
-        Verdict::Purged(Purge::Soft) => Some((entry, Stood { since, is_claimed, is_stale: true })),
-        Verdict::Purged(Purge::Hard) => {
-            let gone = index.remove_if_sequence(key, entry.sequence);
-            zone.counts.purged.add(u64::from(gone.is_some()));
-            cache.push_out(r, gone);
-            None
+            _ => wanted.cache.push_out(r, Some(gone)),
         }
     }
-}
-
-fn keep(r: &Request, cache: &Cache, key: Key, entry: Entry) -> Rc<Entry> {
-    let entry = Rc::new(entry);
-    r.client().home.app.cached.borrow_mut().put(&cache.zone, key, entry.clone());
+    if let Some(by) = by {
+        r.costs.account.add(&by);
+    }
     entry
 }
 
-/// Opens an entry, which the index has under this number, if it has it. What goes wrong is told; then there is none.
-async fn open(r: &mut Request, wanted: &Wanted<'_>, sequence: Option<u64>) -> Option<Entry> {
-    let Wanted { cache, key, .. } = *wanted;
-    let held = cache.zone.held()?;
-    let disk = r.disk().cloned()?;
-    let mut found = read(r, wanted, &disk).await;
-    if let Ok(Read::Nothing(NoEntry::Damaged(Damage::Checksum | Damage::StateChecksum))) = found {
-        // It may just be written over, because it is still valid.
-        found = read(r, wanted, &disk).await;
-    }
-    match found {
-        Ok(Read::Entry(mut entry)) => {
-            entry.written = held.purges.sequence().admit(entry.meta.sequence);
-            entry.sequence = sequence.unwrap_or(entry.written);
-            Some(*entry)
-        }
-        Ok(Read::Another | Read::Nothing(NoEntry::OfNginx)) => None,
-        Ok(Read::Nothing(NoEntry::Damaged(why))) => {
-            cache.zone.counts.damaged.add(1);
-            let shown = cache.place.path(key);
-            r.log(Level::Crit, format_args!("cache file \"{}\" is damaged: {why}", Text(shown.to_bytes())));
-            held.index.remove(key);
-            let mut by = Account::new(Class::Evict, Source::NONE);
-            // Should it stay, it is found again.
-            let _ = disk.unlink(&mut by, &shown).await;
-            None
-        }
-        Err(error) if error.errno() == Some(Errno::NOENT) => {
-            if let Some(sequence) = sequence {
-                held.index.remove_if_sequence(key, sequence);
+/// With what entries are looked for.
+pub(super) struct Search<'a> {
+    /// The disk, for who needs it.
+    pub(super) disk: &'a dyn Fn() -> Option<&'a Disk>,
+    /// What is open.
+    pub(super) hot: &'a WholeCell<Hot>,
+    /// Who closes something if there is no descriptor.
+    pub(super) home: Option<&'a Loop>,
+    pub(super) log: &'a dyn Fn(Level, fmt::Arguments<'_>),
+}
+
+/// What a search has come to.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) entry: Option<(Rc<Entry>, Stood)>,
+    /// What has left the index: its files are to be removed.
+    pub(super) gone: Vec<Gone>,
+    /// What it has cost, if the disk was asked.
+    by: Option<Account>,
+}
+
+impl Search<'_> {
+    /// Looks for an entry.
+    pub(super) async fn find(&self, wanted: &Wanted<'_>, out: &mut Found) {
+        let Wanted { cache, key, .. } = *wanted;
+        let zone = &cache.zone;
+        let Some(Held { index, purges }) = zone.held() else { return };
+        let now = super::seconds(tw_rt::clock::unix().secs);
+        let found = index.look(key, now).filter(|found| found.holds == Holds::File);
+        let entry = match found {
+            Some(found) => {
+                let hot = self.hot.borrow_mut().get(zone.id, key, found.sequence);
+                match hot {
+                    Some(entry) => entry,
+                    None => match self.open(wanted, Some(found.sequence), out).await {
+                        Some(entry) => self.keep(cache, key, entry),
+                        None => return,
+                    },
+                }
             }
-            None
+            // Until everything on the disk is known, the disk is asked.
+            None if !zone.is_loaded.load(Relaxed) => {
+                let removals = zone.removals.load(SeqCst);
+                let Some(disk) = (self.disk)() else { return };
+                let Some(entry) = self.open(wanted, None, out).await else { return };
+                let known = Known {
+                    key,
+                    sequence: entry.sequence,
+                    since: entry.sequence,
+                    size: on_disk(u64::from(entry.meta.header_size) + entry.len),
+                    valid_until: valid_until(&entry.meta),
+                };
+                match cache.admit(disk, index, &known, removals).await {
+                    Ok(pushed_out) => out.gone.extend(pushed_out),
+                    Err(error) => cache.disk_failed(&error, "reading a response", self.log),
+                }
+                self.keep(cache, key, entry)
+            }
+            None => return,
+        };
+        let (checked, since) = found.map_or((0, entry.sequence), |found| (found.checked, found.since));
+        let is_claimed = found.is_some_and(|found| found.claims > 0);
+        let verdict = if checked.max(entry.written) < wanted.since {
+            Verdict::Purged(Purge::Hard)
+        } else {
+            let subject = Subject { key: wanted.main, text: wanted.text, tags: &entry.tags };
+            purges.verdict(checked.max(entry.written), &subject)
+        };
+        match verdict {
+            Verdict::Kept(upto) => {
+                if upto > checked {
+                    index.confirm(key, entry.sequence, upto);
+                }
+                out.entry = Some((entry, Stood { since, is_claimed, is_stale: false }));
+            }
+            Verdict::Purged(Purge::Soft) => {
+                out.entry = Some((entry, Stood { since, is_claimed, is_stale: true }));
+            }
+            Verdict::Purged(Purge::Hard) => {
+                let gone = index.remove_if_sequence(key, entry.sequence);
+                zone.counts.purged.add(u64::from(gone.is_some()));
+                out.gone.extend(gone);
+            }
         }
-        Err(error) => {
-            cache.disk_failed(&error, "reading a response", |level, message| r.log(level, message));
-            None
+    }
+
+    fn keep(&self, cache: &Cache, key: Key, entry: Entry) -> Rc<Entry> {
+        let entry = Rc::new(entry);
+        self.hot.borrow_mut().put(&cache.zone, key, entry.clone());
+        entry
+    }
+
+    /// Opens an entry, which the index has under this number, if it has it. What goes wrong is told; then there is none.
+    async fn open(&self, wanted: &Wanted<'_>, sequence: Option<u64>, out: &mut Found) -> Option<Entry> {
+        let Wanted { cache, key, .. } = *wanted;
+        let (held, disk) = (cache.zone.held()?, (self.disk)()?);
+        let path = cache.place.path(key);
+        let by = out.by.insert(Account::new(Class::Hit, Source::of(path.to_bytes())));
+        let mut found = self.read(disk, wanted, by, &path).await;
+        if let Ok(Read::Nothing(NoEntry::Damaged(Damage::Checksum | Damage::StateChecksum))) = found {
+            // It may just be written over, because it is still valid.
+            found = self.read(disk, wanted, by, &path).await;
         }
+        match found {
+            Ok(Read::Entry(mut entry)) => {
+                entry.written = held.purges.sequence().admit(entry.meta.sequence);
+                entry.sequence = sequence.unwrap_or(entry.written);
+                Some(*entry)
+            }
+            Ok(Read::Another | Read::Nothing(NoEntry::OfNginx)) => None,
+            Ok(Read::Nothing(NoEntry::Damaged(why))) => {
+                cache.zone.counts.damaged.add(1);
+                let shown = Text(path.to_bytes());
+                (self.log)(Level::Crit, format_args!("cache file \"{shown}\" is damaged: {why}"));
+                match sequence {
+                    // Somebody else has taken it out, and removes it, or has put another one there.
+                    Some(sequence) if held.index.remove_if_sequence(key, sequence).is_none() => {}
+                    _ => {
+                        let mut by = Account::new(Class::Evict, Source::NONE);
+                        // Should it stay, it is found again.
+                        let _ = cache.remove_file(disk, &mut by, key).await;
+                    }
+                }
+                None
+            }
+            Err(error) if error.errno() == Some(Errno::NOENT) => {
+                if let Some(sequence) = sequence {
+                    held.index.remove_if_sequence(key, sequence);
+                }
+                None
+            }
+            Err(error) => {
+                cache.disk_failed(&error, "reading a response", self.log);
+                None
+            }
+        }
+    }
+
+    /// Opens the file of an entry and reads its head, and its body if that is small.
+    async fn read(
+        &self,
+        disk: &Disk,
+        wanted: &Wanted<'_>,
+        by: &mut Account,
+        path: &CStr,
+    ) -> Result<Read, DiskError> {
+        let mut open = async || disk.open_and_read(by, path, &Open::READ, FIRST_READ).await;
+        let (file, mut first) = match self.home {
+            Some(home) => files::with_room(home, open).await?,
+            None => open().await?,
+        };
+        let size = file.meta().size;
+        let of_nginx = wanted.cache.place.of_nginx;
+        let needed = match head::needed(of_nginx, &first) {
+            Ok(needed) => needed,
+            Err(why) => return Ok(Read::Nothing(why)),
+        };
+        if needed > first.len() {
+            first = disk.read(by, &file, 0, vec![0; needed]).await?;
+        }
+        let first = Bytes::from(first);
+        let meta = match head::decode(of_nginx, &first, size) {
+            Ok(meta) => meta,
+            Err(why) => return Ok(Read::Nothing(why)),
+        };
+        // Two texts may have one key, though nobody has seen that yet.
+        if *meta.key_text != *wanted.text {
+            return Ok(Read::Another);
+        }
+        let len = size.saturating_sub(u64::from(meta.header_size));
+        let body = (len <= BODY_MAX as u64 && first.len() as u64 == size)
+            .then(|| first.slice(meta.header_size as usize..));
+        let file = Rc::new(OpenFile::without_tag(file, Open::READ));
+        let tags = meta.tags.iter().map(Tag::of).collect();
+        Ok(Read::Entry(Box::new(Entry { meta, file, tags, len, body, sequence: 0, written: 0 })))
     }
 }
 
@@ -172,40 +278,4 @@ enum Read {
     Another,
     /// None.
     Nothing(NoEntry),
-}
-
-/// Opens the file of an entry and reads its head, and its body if that is small.
-async fn read(r: &mut Request, wanted: &Wanted<'_>, disk: &Disk) -> Result<Read, DiskError> {
-    let path = wanted.cache.place.path(wanted.key);
-    let home = r.client().home.clone();
-    let mut by = Account::new(Class::Hit, Source::of(path.to_bytes()));
-    let opened =
-        files::with_room(&home, async || disk.open_and_read(&mut by, &path, &Open::READ, FIRST_READ).await)
-            .await;
-    r.costs.account.add(&by);
-    let (file, mut first) = opened?;
-    let size = file.meta().size;
-    let of_nginx = wanted.cache.place.of_nginx;
-    let needed = match head::needed(of_nginx, &first) {
-        Ok(needed) => needed,
-        Err(why) => return Ok(Read::Nothing(why)),
-    };
-    if needed > first.len() {
-        first = disk.read(&mut r.costs.account, &file, 0, vec![0; needed]).await?;
-    }
-    let first = Bytes::from(first);
-    let meta = match head::decode(of_nginx, &first, size) {
-        Ok(meta) => meta,
-        Err(why) => return Ok(Read::Nothing(why)),
-    };
-    // Two texts may have one key, though nobody has seen that yet.
-    if *meta.key_text != *wanted.text {
-        return Ok(Read::Another);
-    }
-    let len = size.saturating_sub(u64::from(meta.header_size));
-    let body = (len <= BODY_MAX as u64 && first.len() as u64 == size)
-        .then(|| first.slice(meta.header_size as usize..));
-    let file = Rc::new(OpenFile::without_tag(file, Open::READ));
-    let tags = meta.tags.iter().map(Tag::of).collect();
-    Ok(Read::Entry(Box::new(Entry { meta, file, tags, len, body, sequence: 0, written: 0 })))
 }

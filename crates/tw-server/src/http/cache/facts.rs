@@ -7,6 +7,8 @@ use bytes::Bytes;
 use tw_cache::policy::Forward;
 use tw_http::range::ByteRange;
 
+use super::reason::Reason;
+use super::times::Hit;
 use super::zone::Cache;
 
 /// What a cache had for a request (`$upstream_cache_status`).
@@ -52,8 +54,8 @@ impl Status {
 pub struct Facts {
     /// What it had.
     pub status: Option<Status>,
-    /// Why the response was not kept, or not used, in a word.
-    pub why: Option<&'static str>,
+    /// Why the response was not kept, or not used.
+    pub why: Option<Reason>,
     /// The text of the key.
     pub key: Bytes,
     /// `Last-Modified` of what is no longer valid, as it was sent.
@@ -70,15 +72,29 @@ pub struct Facts {
     pub(super) forward: Option<Forward>,
     /// Whether another request's answer of the upstream server is this one's, too.
     pub(super) is_collapsed: bool,
+    /// Whether the response is one that another request had asked for.
+    pub(super) follows: bool,
+    /// A hit whose first byte has not gone out.
+    pub(super) hit: Option<Hit>,
     /// Whether the response is stored.
     pub(super) is_stored: bool,
     /// Until when the response is valid, in seconds since 1970.
     pub(super) valid_until: Option<i64>,
     /// Which cache it is.
-    pub(super) cache: Option<Arc<Cache>>,
+    pub(crate) cache: Option<Arc<Cache>>,
 }
 
 impl Facts {
+    /// Whether the first byte of a hit is waited for.
+    pub(crate) fn awaits_first_byte(&self) -> bool {
+        self.hit.is_some()
+    }
+
+    /// Something else answers in the place of a hit, which has no first byte then.
+    pub(crate) fn forget_hit(&mut self) {
+        self.hit = None;
+    }
+
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
         // Most requests ask no cache. One that was to fetch something anew may have ended before it did.
@@ -86,11 +102,22 @@ impl Facts {
             *self = Self::default();
         }
     }
+}
 
-    /// Counts what the cache had, when the request is over.
-    pub(crate) fn count(&self) {
-        if let (Some(cache), Some(status)) = (&self.cache, self.status) {
-            cache.zone.counts.by_status[status as usize].add(1);
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::request::Request;
+
+    #[test]
+    fn the_next_request_in_the_same_memory_finds_nothing() {
+        // Both are set before the cache is asked, and a request may end before it is.
+        let mut r = Request::new();
+        r.facts.upstream.cache.is_update = true;
+        r.unbind();
+        assert!(!r.facts.upstream.cache.is_update);
+        r.facts.upstream.cache.part.set(Some(ByteRange { start: 0, end: 10 }));
+        r.unbind();
+        assert!(r.facts.upstream.cache.part.get().is_none());
     }
 }

@@ -15,6 +15,7 @@ use tw_http::{Fields, Known, Method, RequestHead, date};
 use super::facts::Status;
 use super::fill::{Begun, Ended, Fill, Follower, Over};
 use super::hot::Entry;
+use super::reason::Reason;
 use super::settings::CacheSettings;
 use super::visit::{Leading, Ready, Visit, serve};
 use super::writer::{Origin, Refresh, Writer};
@@ -115,18 +116,18 @@ impl Visit {
             let terms = settings.terms(status, ignored);
             let is_same = policy::vary(fields, rules, ignored).is_ok_and(|vary| vary == *meta.vary);
             match policy::freshen(&r.head, &response, update, now, rules, &terms) {
-                Ok(_) if settings.is_rfc9111() && !is_same => Err("another-vary"),
-                freshened => freshened.map_err(Why::word),
+                Ok(_) if settings.is_rfc9111() && !is_same => Err(Reason::AnotherVary),
+                freshened => freshened.map_err(Reason::from),
             }
         } else {
-            Err("another-etag")
+            Err(Reason::AnotherEtag)
         };
         let lifetime = match freshened {
             Ok(lifetime) => lifetime,
             Err(why) => {
                 r.facts.upstream.cache.why = Some(why);
                 // What may not be kept any more goes; what may only not be kept because of this client stays.
-                if settings.is_rfc9111() && why != Why::Authorization.word() {
+                if settings.is_rfc9111() && why != Why::Authorization.into() {
                     let key = claim.as_ref().map_or(self.key, Claim::key);
                     let gone = self.cache.index().and_then(|i| i.remove_if_sequence(key, stale.sequence));
                     self.cache.push_out(r, gone);
@@ -158,7 +159,7 @@ impl Visit {
             Err((leading, why)) => {
                 r.facts.upstream.cache.why = Some(why);
                 // Another request may be answered with what can be stored.
-                let is_of_request = why == Why::Authorization.word();
+                let is_of_request = why == Why::Authorization.into();
                 leading.lead.give_up(if is_of_request { Over::Abandoned } else { Over::Private });
                 None
             }
@@ -170,11 +171,11 @@ impl Visit {
         r: &mut Request,
         gateway: &Gateway,
         leading: Leading,
-    ) -> Result<Keeping, (Leading, &'static str)> {
+    ) -> Result<Keeping, (Leading, Reason)> {
         let settings = &gateway.cache;
         let answer = &r.facts.upstream.answer;
         if settings.is_not_kept(r) {
-            return Err((leading, "no-cache-set"));
+            return Err((leading, Reason::NoCacheSet));
         }
         let now = tw_rt::clock::unix().secs;
         let ignored = ignored(gateway.ignored);
@@ -185,22 +186,22 @@ impl Visit {
             is_slice: self.part.is_some(),
         };
         if answer.status == 206 && self.part.is_some_and(|part| !is_of(&answer.fields, part)) {
-            return Err((leading, "partial"));
+            return Err((leading, Why::Partial.into()));
         }
         let terms = settings.terms(answer.status, ignored);
         let rules = &*settings.rules;
         let asked = Asked { method: self.method(r, settings), head: &r.head };
         let lifetime = match policy::may_store(&asked, &response, now, rules, &terms) {
             Ok(lifetime) => lifetime,
-            Err(why) => return Err((leading, why.word())),
+            Err(why) => return Err((leading, why.into())),
         };
         let vary = match policy::vary(&answer.fields, rules, ignored) {
             Ok(vary) => Bytes::from(vary),
-            Err(why) => return Err((leading, why.word())),
+            Err(why) => return Err((leading, why.into())),
         };
         let tags = settings.tags(r);
         let Some(tags) = Tags::of(tags.iter().map(Vec::as_slice)) else {
-            return Err((leading, "too-many-tags"));
+            return Err((leading, Reason::TooManyTags));
         };
         let variant = policy::variant(self.key, &vary, &r.head, rules);
         let Leading { lead, claim } = leading;
@@ -208,12 +209,12 @@ impl Visit {
         let claim = match &self.other {
             Some(other) if *other == vary => match claim.variant(variant, super::seconds(now)) {
                 Ok(variant) => variant,
-                Err(_) => return Err((Leading { lead, claim }, "purged")),
+                Err(_) => return Err((Leading { lead, claim }, Reason::Purged)),
             },
             _ => claim,
         };
         let leading = Leading { lead, claim };
-        let Some(disk) = r.disk().cloned() else { return Err((leading, "no-thread-pool")) };
+        let Some(disk) = r.disk().cloned() else { return Err((leading, Reason::NoThreadPool)) };
         let answer = &r.facts.upstream.answer;
         let mut fields = answer.fields.clone();
         policy::exclude(&mut fields, rules, ignored);
@@ -238,7 +239,7 @@ impl Visit {
         };
         meta.header_size = match format::place(&meta) {
             Ok(size) => size,
-            Err(why) => return Err((leading, why.word())),
+            Err(why) => return Err((leading, why.into())),
         };
         let facts = &mut r.facts.upstream.cache;
         (facts.is_stored, facts.valid_until) = (true, Some(meta.lifetime.valid_until));

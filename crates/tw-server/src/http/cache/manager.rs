@@ -5,15 +5,14 @@
 //! is cut into steps with a rest between two.
 
 use std::ffi::{CStr, CString};
+use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 use std::time::{Duration, Instant};
 
 use tw_base::Limit;
-use tw_cache::{
-    Excess, Gone, Holds, Key, Known, Loaded, Progress, Purge, Seen, Subject, Tag, Verdict, format,
-};
+use tw_cache::{Excess, Gone, Holds, Key, Known, Progress, Purge, Seen, Subject, Tag, Verdict, format};
 use tw_disk::{Account, Class, Disk, DiskError, Errno, Kind, LIST_MAX, Open, Source};
 use tw_log::{Level, Text};
 use tw_rt::TaskSet;
@@ -21,10 +20,9 @@ use tw_rt::watch::Subject as Task;
 
 use super::head;
 use super::place::Steps;
-use super::writer::on_disk;
+use super::store::on_disk;
 use super::zone::{Cache, Held};
 use crate::event_loop::Loop;
-use crate::http::generation::LoopGeneration;
 
 /// How often a cache looks whether there is too much in it.
 const LOOK: Duration = Duration::from_secs(1);
@@ -51,25 +49,32 @@ pub(crate) async fn run(home: Rc<Loop>) {
     for (nth, name) in names.iter().enumerate().filter(|(nth, _)| nth % loops == home.index) {
         let Some(cache) = generation.kept.find::<Cache>(name) else { continue };
         let subject = Task { kind: "cache manager", id: nth as u64 };
-        managers.spawn((), subject, manage(Manager { cache, generation: generation.clone() }));
+        let disk =
+            cache.own_disk(&generation.disks).unwrap_or_else(|| generation.disks.default_disk()).clone();
+        let log = generation.error_log.clone();
+        let log = Box::new(move |level, message: fmt::Arguments<'_>| log.write(level, None, message));
+        managers.spawn((), subject, manage(Manager { cache, disk, log }));
     }
     while let ((), Ok(())) = std::future::poll_fn(|cx| managers.poll_ended(cx)).await {}
 }
 
-struct Manager {
-    cache: Arc<Cache>,
-    generation: Rc<LoopGeneration>,
+/// Who learns what is on the disk of a cache, and makes room there.
+pub(super) struct Manager {
+    pub(super) cache: Arc<Cache>,
+    pub(super) disk: Disk,
+    pub(super) log: Box<dyn Fn(Level, fmt::Arguments<'_>)>,
 }
 
 async fn manage(manager: Manager) {
-    let (cache, generation) = (manager.cache.clone(), manager.generation.clone());
-    let disk = generation.disks.default_disk();
-    let held = cache.held(disk, |level, message| manager.log(level, message)).await;
+    let cache = manager.cache.clone();
+    let held = cache.held(&manager.disk, |level, message| (manager.log)(level, message)).await;
+    let mut unfinished = Vec::new();
     if !manager.cache.zone.is_loaded.load(Acquire) {
-        manager.load(held).await;
+        manager.load(held, &mut unfinished).await;
     }
     let (mut asked, mut swept) = (None, 0);
     loop {
+        manager.clear(held, &mut unfinished).await;
         manager.make_room(held, &mut asked).await;
         if held.purges.latest() > swept && manager.cache.zone.is_loaded.load(Acquire) {
             swept = manager.sweep(held).await;
@@ -102,20 +107,18 @@ impl Pace {
 }
 
 impl Manager {
-    fn disk(&self) -> &Disk {
-        self.generation.disks.default_disk()
-    }
-
-    /// Learns what is on the disk. If that cannot be learned, misses go on to look there.
-    async fn load(&self, held: &Held) {
+    /// Learns what is on the disk. If that cannot be learned, misses go on to look there. What was being written when another
+    /// process ended is added to `unfinished`.
+    pub(super) async fn load(&self, held: &Held, unfinished: &mut Vec<Unfinished>) {
         let place = &self.cache.place;
         let mut pace = Pace::new(place.loader);
         let mut directories = vec![(place.dir.clone(), 0)];
         let mut is_complete = true;
-        let (mut files, before) = (0_u64, self.cache.zone.since);
+        let (mut files, since_ms) = (0_u64, self.cache.zone.since_ms);
         while let Some((dir, depth)) = directories.pop() {
             let mut by = Account::new(Class::Scan, Source::of(place.dir.to_bytes()));
-            let listing = match self.disk().list(&mut by, &dir, LIST_MAX).await {
+            let removals = self.cache.zone.removals.load(SeqCst);
+            let listing = match self.disk.list(&mut by, &dir, LIST_MAX).await {
                 Ok(listing) => listing,
                 // It was removed meanwhile.
                 Err(error) if depth > 0 && error.errno() == Some(Errno::NOENT) => continue,
@@ -135,18 +138,22 @@ impl Manager {
                     }
                     continue;
                 }
-                if entry.meta.kind == Kind::File && digits == 0 {
-                    match named(&entry.name) {
-                        Some(Named::Entry(key)) if place.path(key) == path => {
-                            self.add(held, key, entry.meta.size);
-                            files += 1;
-                        }
-                        // Of a process that has ended in the middle of it.
-                        Some(Named::Unfinished) if entry.meta.mtime_sec < before => {
-                            let _ = self.disk().unlink(&mut by, &path).await;
-                        }
-                        _ => {}
+                let is_old =
+                    entry.meta.mtime_sec * 1000 + i64::from(entry.meta.mtime_nsec / 1_000_000) < since_ms;
+                match named(&entry.name) {
+                    _ if entry.meta.kind != Kind::File => {}
+                    Some(Named::Entry(key)) if digits == 0 && place.path(key) == path => {
+                        self.add(held, key, entry.meta.size, removals).await;
+                        files += 1;
                     }
+                    // Of a process that has ended in the middle of it.
+                    Some(Named::Unfinished(key)) if digits == 0 && is_old => {
+                        unfinished.push(Unfinished { path, key: Some(key) });
+                    }
+                    Some(Named::Purges) if depth == 0 && is_old => {
+                        unfinished.push(Unfinished { path, key: None });
+                    }
+                    _ => {}
                 }
                 pace.count().await;
             }
@@ -155,20 +162,39 @@ impl Manager {
             self.cache.zone.is_loaded.store(true, Release);
         }
         let (bytes, name) = (held.index.bytes_on_disk(), Text(&self.cache.name));
-        self.log(Level::Notice, format_args!("cache \"{name}\": {files} files, {bytes} bytes"));
+        (self.log)(Level::Notice, format_args!("cache \"{name}\": {files} files, {bytes} bytes"));
     }
 
     /// What a file's name tells; the rest is in its head, for who needs it.
-    fn add(&self, held: &Held, key: Key, size: u64) {
+    async fn add(&self, held: &Held, key: Key, size: u64, removals: u64) {
         let known = Known { key, sequence: 0, since: 0, size: on_disk(size), valid_until: 0 };
-        let now = super::seconds(tw_rt::clock::unix().secs);
-        if let Loaded::Added(Some(gone)) = held.index.load(&known, now) {
-            self.cache.zone.counts.evicted.add(u64::from(gone.size > 0));
+        match self.cache.admit(&self.disk, &held.index, &known, removals).await {
+            Ok(Some(gone)) => {
+                self.cache.zone.counts.evicted.add(1);
+                self.remove(gone).await;
+            }
+            Ok(None) => {}
+            Err(error) => self.tell(&error),
+        }
+    }
+
+    /// Removes what was left unfinished, unless this process is just writing it: such files have the name of their key.
+    pub(super) async fn clear(&self, held: &Held, unfinished: &mut Vec<Unfinished>) {
+        let is_written =
+            |key: Option<Key>| key.and_then(|key| held.index.peek(key)).is_some_and(|found| found.claims > 0);
+        let (left, over) = unfinished.drain(..).partition(|file| is_written(file.key));
+        *unfinished = left;
+        for Unfinished { path, .. } in over {
+            let mut by = Account::new(Class::Evict, Source::NONE);
+            match self.disk.unlink(&mut by, &path).await {
+                Err(error) if error.errno() != Some(Errno::NOENT) => self.tell(&error),
+                _ => {}
+            }
         }
     }
 
     /// Removes what nobody has asked for in a long time, and what is too much.
-    async fn make_room(&self, held: &Held, asked: &mut Option<Instant>) {
+    pub(super) async fn make_room(&self, held: &Held, asked: &mut Option<Instant>) {
         let (place, index) = (&self.cache.place, &held.index);
         let counts = &self.cache.zone.counts;
         let mut pace = Pace::new(place.manager);
@@ -179,6 +205,7 @@ impl Manager {
             let progress = index.expire(now(), inactive, &mut gone);
             counts.inactive.add(gone.len() as u64);
             self.delete(&mut gone, &mut pace).await;
+            tw_rt::yield_now().await;
             if progress == Progress::Done {
                 break;
             }
@@ -203,6 +230,7 @@ impl Manager {
             counts.evicted.add(gone.len() as u64);
             let has_evicted = !gone.is_empty();
             self.delete(&mut gone, &mut pace).await;
+            tw_rt::yield_now().await;
             if !has_evicted && progress == Progress::Done {
                 break;
             }
@@ -211,7 +239,7 @@ impl Manager {
 
     /// Removes what was purged, which nobody uses any more, and forgets the purges that concern nothing else. The last purge
     /// that was seen to.
-    async fn sweep(&self, held: &Held) -> u64 {
+    pub(super) async fn sweep(&self, held: &Held) -> u64 {
         let latest = held.purges.latest();
         let (mut cursor, mut seen) = (held.index.sweep(latest), Vec::new());
         let mut pace = Pace::new(self.cache.place.manager);
@@ -235,7 +263,7 @@ impl Manager {
         let before = held.purges.counts();
         held.purges.forget(oldest);
         if held.purges.counts() != before
-            && let Err(error) = self.cache.save_purges(held, self.disk()).await
+            && let Err(error) = self.cache.save_purges(held, &self.disk).await
         {
             self.tell(&error);
         }
@@ -246,7 +274,7 @@ impl Manager {
     async fn judge(&self, held: &Held, seen: &Seen, latest: u64) -> Option<u64> {
         let path = self.cache.place.path(seen.key);
         let mut by = Account::new(Class::Scan, Source::NONE);
-        let opened = self.disk().open_and_read(&mut by, &path, &Open::READ, HEAD_READ).await;
+        let opened = self.disk.open_and_read(&mut by, &path, &Open::READ, HEAD_READ).await;
         let (file, first) = match opened {
             Ok(opened) => opened,
             Err(error) if error.errno() == Some(Errno::NOENT) => {
@@ -285,7 +313,7 @@ impl Manager {
     /// Bytes that are missing on the file system.
     async fn lacking(&self) -> u64 {
         let mut by = Account::new(Class::Scan, Source::NONE);
-        match self.disk().space(&mut by, &self.cache.place.dir).await {
+        match self.disk.space(&mut by, &self.cache.place.dir).await {
             Ok(space) => self.cache.place.min_free.saturating_sub(space.available),
             Err(error) => {
                 self.tell(&error);
@@ -296,22 +324,27 @@ impl Manager {
 
     async fn delete(&self, gone: &mut Vec<Gone>, pace: &mut Pace) {
         for gone in gone.drain(..) {
-            let mut by = Account::new(Class::Evict, Source::NONE);
-            match self.disk().unlink(&mut by, &self.cache.place.path(gone.key)).await {
-                Err(error) if error.errno() != Some(Errno::NOENT) => self.tell(&error),
-                _ => {}
-            }
+            self.remove(gone).await;
             pace.count().await;
         }
     }
 
-    fn tell(&self, error: &DiskError) {
-        self.cache.disk_failed(error, "managing it", |level, message| self.log(level, message));
+    async fn remove(&self, gone: Gone) {
+        if let Err(error) = self.cache.remove(&self.disk, gone).await {
+            self.tell(&error);
+        }
     }
 
-    fn log(&self, level: Level, message: std::fmt::Arguments<'_>) {
-        self.generation.error_log.write(level, None, message);
+    fn tell(&self, error: &DiskError) {
+        self.cache.disk_failed(error, "managing it", |level, message| (self.log)(level, message));
     }
+}
+
+/// What another process has left in the middle of writing it.
+pub(super) struct Unfinished {
+    path: CString,
+    /// What it was to become an entry of; none if it was to become the file of the purges.
+    key: Option<Key>,
 }
 
 /// What a name in the directory of a cache stands for.
@@ -319,7 +352,9 @@ impl Manager {
 enum Named {
     Entry(Key),
     /// What was being written.
-    Unfinished,
+    Unfinished(Key),
+    /// The purges, as they were being written.
+    Purges,
 }
 
 fn named(name: &CStr) -> Option<Named> {
@@ -327,10 +362,13 @@ fn named(name: &CStr) -> Option<Named> {
     if let Some(key) = Key::from_hex(name) {
         return Some(Named::Entry(key));
     }
+    let is_number = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+    if name.strip_prefix(b"purges.").is_some_and(is_number) {
+        return Some(Named::Purges);
+    }
     let (key, number) = name.split_at_checked(32)?;
-    let is_number =
-        number.len() == 11 && number.first() == Some(&b'.') && number.iter().skip(1).all(u8::is_ascii_digit);
-    (Key::from_hex(key).is_some() && is_number).then_some(Named::Unfinished)
+    let number = number.strip_prefix(b".").filter(|number| number.len() == 10 && is_number(number));
+    number.and_then(|_| Key::from_hex(key)).map(Named::Unfinished)
 }
 
 fn below(dir: &CStr, name: &CStr) -> CString {
@@ -345,13 +383,18 @@ mod tests {
     fn only_what_is_written_here_is_touched() {
         let key = Key::from_hex(b"b7f54b2df7773722d382f4809d65029c");
         assert_eq!(named(c"b7f54b2df7773722d382f4809d65029c"), key.map(Named::Entry));
-        assert_eq!(named(c"b7f54b2df7773722d382f4809d65029c.0000000001"), Some(Named::Unfinished));
+        let unfinished = c"b7f54b2df7773722d382f4809d65029c.0000000001";
+        assert_eq!(named(unfinished), key.map(Named::Unfinished));
+        assert_eq!(named(c"purges.123"), Some(Named::Purges));
         for other in [
             c"B7F54B2DF7773722D382F4809D65029C",
             c"b7f54b2df7773722d382f4809d65029",
             c"b7f54b2df7773722d382f4809d65029c.1",
             c"b7f54b2df7773722d382f4809d65029c.000000000x",
             c"index.html",
+            c"purges",
+            c"purges.",
+            c"purges.old",
             c"",
         ] {
             assert_eq!(named(other), None, "{other:?}");

@@ -23,8 +23,13 @@ mod manager;
 mod metrics;
 pub mod place;
 mod purge;
+mod reason;
 pub mod settings;
+mod store;
 mod tell;
+#[cfg(test)]
+mod tests;
+mod times;
 mod visit;
 mod writer;
 mod zone;
@@ -34,15 +39,20 @@ pub(crate) use invalidate::invalidate;
 pub(crate) use keeping::Keeping;
 pub(crate) use manager::run as manage;
 pub(crate) use metrics::METRICS;
+pub use metrics::{Look, Sum};
+pub use purge::{PURGES_MAX, Purged, Scope};
+pub use reason::Reason;
 pub use settings::CacheSettings;
 pub(crate) use tell::tell;
+pub(crate) use times::{first_byte, over};
+pub use tw_cache::Purge;
 pub use visit::{Conditions, Visit};
 pub(crate) use visit::{Ready, Visited};
 pub(crate) use writer::{Arrival, Origin};
 pub use zone::{Cache, Caches};
 
 pub(crate) const LIMITS: &[&[tw_base::Limit]] =
-    &[visit::LIMITS, fill::LIMITS, writer::LIMITS, hot::LIMITS, manager::LIMITS];
+    &[visit::LIMITS, fill::LIMITS, writer::LIMITS, hot::LIMITS, manager::LIMITS, purge::LIMITS];
 
 /// Seconds of the clock on the wall, as the index has them.
 fn seconds(unix: i64) -> u32 {

@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::time::Duration;
 
-use tw_cache::Key;
+use tw_cache::{Key, Policy};
 use tw_conf::{ConfError, Node, Span, Word, units};
 
 /// The smallest `keys_zone`, bytes: eight pages, as nginx asks for.
@@ -16,6 +16,7 @@ pub struct RawPlace {
     path: Word,
     place: Place,
     name: Box<[u8]>,
+    pool_at: Span,
     /// Where it is written.
     pub(super) span: Span,
 }
@@ -41,6 +42,10 @@ pub struct Place {
     pub loader: Steps,
     /// What becomes of files that nginx has written.
     pub of_nginx: OfNginx,
+    /// Which entry goes when there is no room.
+    pub policy: Policy,
+    /// The pool whose threads wait for its disk; none is `default`.
+    pub pool: Option<Box<[u8]>>,
 }
 
 /// What becomes of files that nginx has written into the directory of a cache. They take their room in both cases.
@@ -96,8 +101,10 @@ impl RawPlace {
             manager: Steps::USUAL,
             loader: Steps::USUAL,
             of_nginx: OfNginx::Left,
+            policy: Policy::Lru,
+            pool: None,
         };
-        let mut name = None;
+        let (mut name, mut pool_at) = (None, node.span);
         for word in node.args.iter().skip(1) {
             let text = &*word.bytes;
             let fail = |message: String| node.fail(message).at(word.span);
@@ -134,6 +141,26 @@ impl RawPlace {
                         return Err(fail(format!("invalid loader value \"{shown}\", it must be \"nginx\"")));
                     }
                 },
+                // DIFF(nginx): what is asked for only once need not push out what is asked for again.
+                b"policy" => {
+                    place.policy = match value {
+                        b"lru" => Policy::Lru,
+                        b"s3fifo" => Policy::S3Fifo,
+                        _ => {
+                            let shown = tw_log::Text(value);
+                            return Err(fail(format!(
+                                "invalid policy value \"{shown}\", it must be \"lru\" or \"s3fifo\""
+                            )));
+                        }
+                    };
+                }
+                // DIFF(nginx): a cache has a thread pool of its own, for all it does.
+                b"thread_pool" => {
+                    if value.is_empty() {
+                        return Err(fail(format!("invalid thread_pool value \"{word}\"")));
+                    }
+                    (place.pool, pool_at) = (Some(value.into()), word.span);
+                }
                 b"inactive" => {
                     place.inactive = units::sec(value)
                         .ok_or_else(|| fail(format!("invalid inactive value \"{word}\"")))?;
@@ -167,12 +194,17 @@ impl RawPlace {
         }
         let name =
             name.ok_or_else(|| node.fail(format!("\"{}\" must have \"keys_zone\" parameter", node.name)))?;
-        Ok(Self { path: node.arg(0)?.clone(), place, name, span: node.span })
+        Ok(Self { path: node.arg(0)?.clone(), place, name, pool_at, span: node.span })
     }
 
     /// The name of its zone.
     pub(super) fn name(&self) -> &[u8] {
         &self.name
+    }
+
+    /// The name of its thread pool, and where that is written.
+    pub(super) fn pool(&self) -> Option<(&[u8], Span)> {
+        self.place.pool.as_deref().map(|name| (name, self.pool_at))
     }
 
     /// The place, of which `full` makes the path whole.
@@ -247,6 +279,8 @@ mod tests {
             manager: Steps::USUAL,
             loader: Steps::USUAL,
             of_nginx: OfNginx::Left,
+            policy: Policy::Lru,
+            pool: None,
         }
     }
 

@@ -1,14 +1,82 @@
-//! Requests that purge: what they name is not used again, or stale, from the moment in which they are answered.
+//! Purging: what is named is not used again, or stale, from the moment in which that is answered. Requests order it, the API of
+//! a running server, and `tailwater purge`; what is done is the same.
 
+use std::fmt;
 use std::sync::Arc;
 
-use tw_cache::{Key, Purge, Tag};
-use tw_disk::{Account, Class, Disk, DiskError, Errno, Source};
+use tw_base::Limit;
+use tw_cache::{Key, Purge};
+use tw_disk::{Disk, DiskError};
 use tw_log::Level;
 
 use super::settings::CacheSettings;
-use super::zone::{Cache, Held};
+use super::zone::Cache;
 use crate::http::request::Request;
+
+/// Purges by `tailwater purge` that one process is busy with: a disk that stands still holds a thread for each.
+pub const PURGES_MAX: usize = 16;
+
+pub(super) const LIMITS: &[Limit] = &[Limit::count(
+    "PURGES_MAX",
+    PURGES_MAX as u64,
+    "Purges by `tailwater purge` that wait for a disk at the same time",
+    "further ones are refused",
+)];
+
+/// What is to be purged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scope {
+    /// What has this key, with its variants.
+    Key(Vec<u8>),
+    /// All whose keys begin like this.
+    Prefix(Vec<u8>),
+    /// All that have one of these tags.
+    Tags(Vec<Vec<u8>>),
+}
+
+impl Scope {
+    /// What the text of a key means where a `*` at its end stands for all that begin like it.
+    pub fn of_text(text: &[u8]) -> Self {
+        match text.strip_suffix(b"*") {
+            Some(prefix) => Self::Prefix(prefix.to_vec()),
+            None => Self::Key(text.to_vec()),
+        }
+    }
+}
+
+/// What came of a purge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purged {
+    /// What was named is not used again, or stale.
+    Done,
+    /// There was nothing with this key.
+    Nothing,
+}
+
+impl Cache {
+    /// Purges what `scope` names. Waits for the disk.
+    ///
+    /// # Errors
+    /// It is purged, and a restart could undo that.
+    pub async fn purge(
+        self: &Arc<Self>,
+        disk: &Disk,
+        scope: &Scope,
+        how: Purge,
+        log: impl FnOnce(Level, fmt::Arguments<'_>),
+    ) -> Result<Purged, DiskError> {
+        let held = self.held(disk, log).await;
+        match scope {
+            Scope::Key(text) => {
+                let was_there = self.purge_key(held, disk, Key::of(text), how).await?;
+                return Ok(if was_there { Purged::Done } else { Purged::Nothing });
+            }
+            Scope::Prefix(prefix) => self.purge_prefix(held, disk, prefix, how).await?,
+            Scope::Tags(tags) => self.purge_tags(held, disk, tags, how).await?,
+        }
+        Ok(Purged::Done)
+    }
+}
 
 /// Purges what `r` names: tags, all keys that begin like its own, or its own. The status tells what came of it.
 pub(super) async fn purge(
@@ -16,51 +84,18 @@ pub(super) async fn purge(
     settings: &CacheSettings,
     cache: &Arc<Cache>,
     text: &[u8],
-    purge: Purge,
+    how: Purge,
 ) -> u16 {
     let Some(disk) = r.disk().cloned() else { return 500 };
-    let held = cache.held(&disk, |level, message| r.log(level, message)).await;
     let tags = settings.purged_tags(r);
-    let purged = if !tags.is_empty() {
-        for tag in &tags {
-            held.purges.purge_tag(Tag::of(tag), purge);
-        }
-        cache.part_with_fills(|meta| meta.tags.iter().any(|tag| tags.iter().any(|named| **named == *tag)));
-        cache.save_purges(held, &disk).await.map(|()| 204)
-    } else if let Some(prefix) = text.strip_suffix(b"*") {
-        held.purges.purge_prefix(prefix, purge);
-        cache.part_with_fills(|meta| meta.key_text.starts_with(prefix));
-        cache.save_purges(held, &disk).await.map(|()| 204)
-    } else {
-        one(cache, held, &disk, Key::of(text), purge).await
-    };
-    match purged {
-        Ok(status) => status,
+    let scope = if tags.is_empty() { Scope::of_text(text) } else { Scope::Tags(tags) };
+    match cache.purge(&disk, &scope, how, |level, message| r.log(level, message)).await {
+        Ok(Purged::Done) => 204,
+        Ok(Purged::Nothing) => 404,
         Err(error) => {
-            // It is purged, and a restart could undo that.
             let name = tw_log::Text(cache.name());
             r.log(Level::Crit, format_args!("{error} while purging, cache \"{name}\""));
             500
         }
-    }
-}
-
-async fn one(cache: &Arc<Cache>, held: &Held, disk: &Disk, key: Key, purge: Purge) -> Result<u16, DiskError> {
-    if purge == Purge::Soft {
-        held.purges.purge_key(key, purge);
-        cache.part_with_fill(key);
-        return cache.save_purges(held, disk).await.map(|()| 204);
-    }
-    let purged = held.index.purge(key);
-    let was_coming = cache.part_with_fill(key);
-    let mut by = Account::new(Class::Hit, Source::NONE);
-    let removed = disk.unlink(&mut by, &cache.place.path(key)).await;
-    cache.zone.counts.purged.add(u64::from(purged.gone.is_some()));
-    match removed {
-        Ok(()) => Ok(204),
-        Err(error) if error.errno() == Some(Errno::NOENT) => {
-            Ok(if purged.gone.is_some() || was_coming { 204 } else { 404 })
-        }
-        Err(error) => Err(error),
     }
 }

@@ -353,7 +353,6 @@ fn rules(rfc9111: Setting<bool>, targeted: Setting<Vec<Bytes>>, outer: Option<&A
     }
     let is_rfc9111 = rfc9111.unwrap_or_else(|| outer.is_some_and(|o| o.reading == Reading::Rfc9111));
     let usual = if is_rfc9111 { Rules::RFC9111 } else { Rules::NGINX };
-    // nginx's rules do not look at these: here they wait for a block that has the others.
     let targeted = targeted.or(outer.map(|o| o.targeted.clone())).unwrap_or_default();
     Arc::new(Rules { targeted, ..usual })
 }

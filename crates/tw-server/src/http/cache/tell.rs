@@ -4,6 +4,7 @@ use bytes::Bytes;
 use tw_cache::policy::CacheStatus;
 use tw_http::Known;
 
+use super::reason::Reason;
 use crate::http::gateway::Gateway;
 use crate::http::request::Request;
 
@@ -35,7 +36,7 @@ pub(crate) fn tell(r: &mut Request, gateway: &Gateway) {
         is_stored: facts.is_stored,
         is_collapsed: facts.is_collapsed,
         key: told.has_key.then_some(&*facts.key),
-        detail: facts.why,
+        detail: facts.why.map(Reason::word),
     };
     status.write(&mut value);
     r.out.fields.append("Cache-Status", Bytes::from(value));

@@ -20,7 +20,9 @@ use super::fill::{Begun, Fill, Follower, Over};
 use super::hot::Entry;
 use super::invalidate;
 use super::purge;
+use super::reason::Reason;
 use super::settings::CacheSettings;
+use super::times::Hit;
 use super::zone::{Cache, Joined, Lead};
 use crate::http::beside::{self, By, Copied};
 use crate::http::body::{Body, FileSpan};
@@ -144,7 +146,7 @@ impl Visit {
         let part = r.facts.upstream.cache.part.get();
         let text = Bytes::from(text);
         let facts = &mut r.facts.upstream.cache;
-        (facts.key, facts.cache) = (text.clone(), Some(cache.clone()));
+        (facts.key, facts.cache, facts.follows) = (text.clone(), Some(cache.clone()), false);
         if let Some(how) = purge {
             return Visited::Status(purge::purge(r, settings, &cache, &text, how).await);
         }
@@ -175,6 +177,7 @@ impl Visit {
         let only_stored = !is_update && policy::wants_only_stored(&r.head, rules);
         let mut missed = None;
         loop {
+            let hit = Hit::begin(r);
             let found = self.find(r, rules).await;
             // What is being fetched is younger.
             if found.as_ref().is_none_or(|(_, stood)| stood.is_claimed) {
@@ -197,6 +200,8 @@ impl Visit {
                 Some((entry, stood)) => match stood.of(&entry.meta, r, now, rules) {
                     Use::Fresh { age } => {
                         self.answers(r, Status::Hit);
+                        // A part of another response goes out with that.
+                        r.facts.upstream.cache.hit = (!r.is_subrequest()).then_some(hit);
                         return Visited::Ready(serve(r, entry, age));
                     }
                     Use::Accepted { age } => {
@@ -238,7 +243,7 @@ impl Visit {
                         u64::from(counted.uses)
                     });
                     if uses < settings.min_uses {
-                        r.facts.upstream.cache.why = Some("min-uses");
+                        r.facts.upstream.cache.why = Some(Reason::MinUses);
                         return Visited::Ask(Box::new(self));
                     }
                 }
@@ -247,7 +252,7 @@ impl Visit {
                 return self.unsatisfiable(r);
             }
             if self.is_beyond(r, settings) {
-                r.facts.upstream.cache.why = Some("range-offset");
+                r.facts.upstream.cache.why = Some(Reason::RangeOffset);
                 return Visited::Ask(Box::new(self));
             }
             if !self.may_lead(r, settings) {
@@ -264,17 +269,17 @@ impl Visit {
                 Followed::Ready(ready) => return Visited::Ready(ready),
                 // What others were refused for this, it may be, too: they would wait for each other.
                 Followed::Again if settings.is_rfc9111() && r.head.has(Known::Authorization) => {
-                    r.facts.upstream.cache.why = Some(Why::Authorization.word());
+                    r.facts.upstream.cache.why = Some(Why::Authorization.into());
                     return Visited::Ask(Box::new(self));
                 }
                 Followed::Again => {}
                 Followed::Alone => {
-                    r.facts.upstream.cache.why = Some("private");
+                    r.facts.upstream.cache.why = Some(Why::Private.into());
                     return Visited::Ask(Box::new(self));
                 }
                 Followed::Late if tw_rt::clock::now() < until => {}
                 Followed::Late => {
-                    r.facts.upstream.cache.why = Some("lock-timeout");
+                    r.facts.upstream.cache.why = Some(Reason::LockTimeout);
                     return Visited::Ask(Box::new(self));
                 }
                 Followed::Gone => return Visited::Status(499),
@@ -336,7 +341,7 @@ impl Visit {
             () if policy::wants_nothing_stored(&r.head, &settings.rules) => Why::RequestNoStore,
             () => return true,
         };
-        r.facts.upstream.cache.why = Some(why.word());
+        r.facts.upstream.cache.why = Some(why.into());
         false
     }
 
@@ -443,6 +448,7 @@ impl Visit {
         self.cache.zone.counts.collapsed.add(1);
         let facts = &mut r.facts.upstream.cache;
         (facts.status, facts.is_collapsed) = (Some(Status::Hit), facts.forward.is_some());
+        facts.follows = true;
         facts.age = Some(policy::current_age(&meta.lifetime, now));
         facts.valid_until = Some(meta.lifetime.valid_until);
         let body = match begun.len {
@@ -470,7 +476,7 @@ impl Visit {
 
     /// Nothing answers, and the client will not have the upstream server asked (RFC 9111 section 5.2.1.7).
     fn unsatisfiable(&self, r: &mut Request) -> Visited {
-        r.facts.upstream.cache.why = Some("only-if-cached");
+        r.facts.upstream.cache.why = Some(Reason::OnlyIfCached);
         Visited::Status(504)
     }
 

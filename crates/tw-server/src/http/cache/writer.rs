@@ -10,13 +10,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use tw_base::Limit;
 use tw_cache::Claim;
-use tw_cache::format::{self, Meta, Unfit, Writer as MadeBy};
-use tw_disk::{Account, Class, Disk, DiskError, Open, Source, TempFile};
+use tw_cache::format::Meta;
+use tw_disk::{Disk, DiskError, TempFile};
 use tw_log::Level;
 use tw_rt::watch::Subject;
 
 use super::fill::{Ended, Fill, Report};
 use super::hot::Entry;
+use super::store::{Tail, Was};
 use super::zone::{Cache, Lead};
 use crate::event_loop::Loop;
 use crate::http::generation::{LoopGeneration, PlanId};
@@ -24,10 +25,7 @@ use crate::http::plan::LocalFuture;
 use crate::http::request::Request;
 
 /// Bytes that are written at once.
-const WRITE_SIZE: u64 = 256 << 10;
-
-/// Files take whole blocks of their disk.
-const BLOCK: u64 = 4096;
+pub(super) const WRITE_SIZE: u64 = 256 << 10;
 
 pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
     "WRITE_SIZE",
@@ -72,7 +70,7 @@ pub(super) struct Writer {
 }
 
 /// A write under way: the file comes back with how many more bytes of the body it has.
-type Writing = LocalFuture<'static, Result<(TempFile, u64), DiskError>>;
+type Writing<'a> = LocalFuture<'a, Result<(TempFile, u64), DiskError>>;
 
 /// What the writer waits for.
 enum Step {
@@ -116,7 +114,7 @@ impl Writer {
         mut origin: Box<dyn Origin>,
     ) -> Result<Option<TempFile>, DiskError> {
         let mut temp = None;
-        let mut writing: Option<Writing> = None;
+        let mut writing: Option<Writing<'_>> = None;
         let mut failed = None;
         let mut has_ended = false;
         loop {
@@ -187,62 +185,23 @@ impl Writer {
     }
 
     /// Writes what the file has not got yet; makes it if there is none.
-    fn write(&self, fill: &Fill, temp: Option<TempFile>) -> Writing {
+    fn write<'a>(&'a self, fill: &Fill, temp: Option<TempFile>) -> Writing<'a> {
         let (at, pieces) = fill.unwritten();
         let len = pieces.iter().map(|piece| piece.len() as u64).sum();
-        let path = self.cache.place.path(self.claim.key());
-        let below = self.cache.place.dir_len();
-        let head_len = u64::from(self.meta.header_size);
-        let head = temp.is_none().then(|| encode(&self.meta));
-        let disk = self.disk.clone();
+        let tail = Tail { temp, at, pieces, len: at + len };
         Box::pin(async move {
-            let mut by = Account::new(Class::Fill, Source::of(path.to_bytes()));
-            let temp = match temp {
-                Some(temp) => temp,
-                None => disk.create_beside(&mut by, &path, below).await?,
-            };
-            if let Some(head) = head {
-                disk.write(&mut by, temp.file(), 0, head).await?;
-            }
-            disk.write_parts(&mut by, temp.file(), head_len + at, pieces).await?;
+            let temp = self.cache.write(&self.disk, &self.meta, &self.claim, tail).await?;
             Ok((temp, len))
         })
     }
 
     /// Gives a response that is complete its place.
     async fn store(self, fill: &Arc<Fill>, temp: Option<TempFile>) -> Result<(), DiskError> {
-        let Self { cache, mut meta, lead, claim, disk, home, .. } = self;
-        let (key, sequence) = (claim.key(), claim.sequence());
-        let path = cache.place.path(key);
-        let mut by = Account::new(Class::Fill, Source::of(path.to_bytes()));
-        let (len, head_len) = (fill.received(), u64::from(meta.header_size));
-        meta.body_len = Some(len);
-        let (at, mut pieces) = fill.unwritten();
-        if let Some(temp) = &temp {
-            disk.write_parts(&mut by, temp.file(), head_len + at, std::mem::take(&mut pieces)).await?;
-            // Now it is known how long it is.
-            let patch = format::patch(meta.key, sequence, len);
-            disk.write(&mut by, temp.file(), patch.at, patch.bytes).await?;
-        }
-        // It was purged, or a younger one is there.
-        let Ok(commit) = claim.commit() else { return Ok(()) };
-        match temp {
-            Some(temp) => {
-                disk.name(&mut by, temp, &path).await?;
-            }
-            None => {
-                pieces.insert(0, encode(&meta));
-                disk.put(&mut by, &path, cache.place.dir_len(), pieces).await?;
-            }
-        }
-        let now = super::seconds(tw_rt::clock::unix().secs);
-        match commit.store(on_disk(head_len + len), valid_until(&meta), now) {
-            Ok(stored) => {
-                cache.zone.counts.stored.add(1);
-                cache.delete(&home, &disk, stored.pushed_out);
-            }
-            Err(_purged) => disk.unlink(&mut by, &path).await?,
-        }
+        let Self { cache, meta, lead, claim, disk, home, generation, .. } = self;
+        let (at, pieces) = fill.unwritten();
+        let tail = Tail { temp, at, pieces, len: fill.received() };
+        let pushed_out = cache.store(&disk, meta, claim, tail).await?;
+        cache.delete(&home, cache.own_disk(&generation.disks).unwrap_or(&disk), pushed_out);
         // Until here others find it on its way.
         drop(lead);
         Ok(())
@@ -277,85 +236,23 @@ impl Refresh {
         let home = r.client().home.clone();
         let subject = Subject { kind: "cache update", id: home.index as u64 };
         let telling = Telling(r.generation().clone(), r.route.plan);
-        home.connections.run_beside(subject, async move {
+        let generation = r.generation().clone();
+        home.clone().connections.run_beside(subject, async move {
             let cache = self.cache.clone();
-            if let Err(error) = self.run().await {
+            if let Err(error) = self.run(&home, &generation).await {
                 cache
                     .disk_failed(&error, "updating a response", |level, message| telling.log(level, message));
             }
         });
     }
 
-    async fn run(mut self) -> Result<(), DiskError> {
-        let path = self.cache.place.path(self.claim.key());
-        let mut by = Account::new(Class::Fill, Source::of(path.to_bytes()));
-        self.meta.sequence = self.claim.sequence();
-        let mut head = Vec::new();
-        match format::encode(&self.meta, &mut head) {
-            Ok(()) => {}
-            Err(Unfit::NoRoom) => return self.copy(by).await,
-            // No file has room for it: the next request asks once more.
-            Err(_) => return Ok(()),
-        }
-        let Ok(commit) = self.claim.commit() else { return Ok(()) };
-        let file = self.disk.open(&mut by, &path, &Open::READ_WRITE).await?;
-        self.disk.write(&mut by, &file, 0, head).await?;
-        let now = super::seconds(tw_rt::clock::unix().secs);
-        let size = on_disk(u64::from(self.meta.header_size) + self.was.len);
-        // One that was purged meanwhile is found purged by its number.
-        let _ = commit.store(size, valid_until(&self.meta), now);
+    async fn run(self, home: &Rc<Loop>, generation: &LoopGeneration) -> Result<(), DiskError> {
+        let Self { cache, meta, was, lead, claim, disk } = self;
+        let file = Was { file: was.file.file(), sequence: was.sequence, len: was.len };
+        let pushed_out = cache.refresh(&disk, meta, file, claim).await?;
+        cache.delete(home, cache.own_disk(&generation.disks).unwrap_or(&disk), pushed_out);
         // Until here others find it on its way.
-        drop(self.lead);
-        Ok(())
-    }
-}
-
-impl Refresh {
-    /// Gives the entry a new file: the head has no room in the one it has, or nginx has written that.
-    async fn copy(self, mut by: Account) -> Result<(), DiskError> {
-        let Self { cache, mut meta, was, lead, claim, disk } = self;
-        let Ok(header_size) = format::place(&meta) else { return Ok(()) };
-        let before = u64::from(meta.header_size);
-        (meta.header_size, meta.body_len, meta.writer) = (header_size, Some(was.len), MadeBy::Tailwater);
-        let path = cache.place.path(claim.key());
-        let temp = disk.create_beside(&mut by, &path, cache.place.dir_len()).await?;
-        disk.write(&mut by, temp.file(), 0, encode(&meta)).await?;
-        let mut at = 0;
-        while at < was.len {
-            // At most WRITE_SIZE.
-            let room = vec![0; (was.len - at).min(WRITE_SIZE) as usize];
-            let piece = disk.read(&mut by, was.file.file(), before + at, room).await?;
-            if piece.is_empty() {
-                // Somebody has cut it off.
-                return Ok(());
-            }
-            let len = piece.len() as u64;
-            disk.write(&mut by, temp.file(), u64::from(header_size) + at, piece).await?;
-            at += len;
-        }
-        let Ok(commit) = claim.commit() else { return Ok(()) };
-        disk.name(&mut by, temp, &path).await?;
-        let now = super::seconds(tw_rt::clock::unix().secs);
-        let _ = commit.store(on_disk(u64::from(header_size) + was.len), valid_until(&meta), now);
         drop(lead);
         Ok(())
     }
-}
-
-/// The head as it is written. That it fits was seen when its size was fixed.
-fn encode(meta: &Meta) -> Bytes {
-    let mut head = Vec::with_capacity(meta.header_size as usize);
-    let encoded = format::encode(meta, &mut head);
-    debug_assert!(encoded.is_ok(), "{encoded:?}");
-    head.into()
-}
-
-/// Bytes that a file takes of its disk.
-pub(super) fn on_disk(size: u64) -> u64 {
-    size.next_multiple_of(BLOCK)
-}
-
-/// Until when a response is valid, as the index has it.
-pub(super) fn valid_until(meta: &Meta) -> u32 {
-    super::seconds(meta.lifetime.valid_until)
 }

@@ -16,12 +16,14 @@ use tw_base::{Counter, Whole};
 use tw_cache::format::Meta;
 use tw_cache::{Claim, Gone, Index, Key, PURGES_SIZE_MAX, Purge, Purges};
 use tw_conf::ConfError;
+use tw_core::pools::{Disks, Mode};
 use tw_disk::{Account, Class, Disk, DiskError, Errno, Source};
 use tw_log::Level;
 use tw_rt::watch::Subject;
 
 use super::fill::{Begun, Fill, Over};
 use super::place::{Place, RawPlace};
+use super::times::Noted;
 use crate::core::location::TempPath;
 use crate::event_loop::Loop;
 use crate::http::request::Request;
@@ -65,10 +67,14 @@ pub(super) struct Zone {
     told: AtomicI64,
     fills: Vec<Whole<Fills>>,
     pub(super) counts: Counts,
+    /// What loops note for themselves.
+    pub(super) noted: Noted,
     /// Whether the index has all that is on the disk.
     pub(super) is_loaded: AtomicBool,
-    /// When this process began to use it, in seconds since 1970.
-    pub(super) since: i64,
+    /// When this process began to use it, in milliseconds since 1970.
+    pub(super) since_ms: i64,
+    /// Files that were removed, or are about to be.
+    pub(super) removals: AtomicU64,
 }
 
 /// What is known of the entries of a cache.
@@ -115,23 +121,34 @@ pub(super) struct Lead {
 
 impl Cache {
     /// A cache of `cx`'s configuration, which goes on with what one before had in the same place.
-    pub(super) fn declare(raw: RawPlace, cx: &mut Resolve<'_>) -> Arc<Self> {
+    ///
+    /// # Errors
+    /// A thread pool that does not exist.
+    pub(super) fn declare(raw: RawPlace, cx: &mut Resolve<'_>) -> Result<Arc<Self>, ConfError> {
+        if let Some((pool, at)) = raw.pool() {
+            cx.pool(pool, at)?;
+        }
         let name: Box<[u8]> = raw.name().into();
         let place = raw.resolve(|path| cx.full_path_c(path));
         let before = cx.previous::<Self>(&name).filter(|before| before.place.is_where(&place));
         // Made at the start, as directories of temporary files are.
         let _ = cx.block.temp_path(TempPath { path: place.dir.clone(), levels: [0; 3] });
         let fits = |known: &Self| known.place == place;
-        cx.keep(&name, fits, || {
+        Ok(cx.keep(&name, fits, || {
             let zone = match &before {
                 Some(before) => {
-                    before.zone.resize(place.keys_size);
+                    before.zone.resize(&place);
                     before.zone.clone()
                 }
                 None => Arc::new(Zone::new(&place)),
             };
             Self { name: name.clone(), place: place.clone(), zone }
-        })
+        }))
+    }
+
+    /// The disk by the pool that the cache names.
+    pub(crate) fn own_disk<'d>(&self, disks: &'d Disks) -> Option<&'d Disk> {
+        disks.get(disks.named(self.place.pool.as_deref()?)?, Mode::Threads)
     }
 
     /// Leads or follows: one request at a time fills an entry. One that has asked for longer than `age` and got nothing is not
@@ -168,11 +185,20 @@ impl Cache {
 
     /// What is known of its entries. Waits for the disk the first time: what was purged before a restart stays purged.
     pub(super) async fn held(&self, disk: &Disk, log: impl FnOnce(Level, fmt::Arguments<'_>)) -> &Held {
+        self.held_since(super::seconds(tw_rt::clock::unix().secs), disk, log).await
+    }
+
+    /// The same in a process that began `now`.
+    pub(super) async fn held_since(
+        &self,
+        now: u32,
+        disk: &Disk,
+        log: impl FnOnce(Level, fmt::Arguments<'_>),
+    ) -> &Held {
         if let Some(held) = self.zone.held.get() {
             return held;
         }
         let make = async {
-            let now = super::seconds(tw_rt::clock::unix().secs);
             let mut by = Account::new(Class::Hit, Source::NONE);
             let read = disk.read_whole(&mut by, &self.purges_path(), PURGES_SIZE_MAX).await;
             let purges = match read.map(|file| Purges::decode(&file, now)) {
@@ -200,6 +226,7 @@ impl Cache {
             let random = RandomState::default();
             let seed = [random.hash_one(0_u64), random.hash_one(1_u64)];
             let index = Index::new(self.zone.keys_size.load(Relaxed), seed, purges.sequence().clone());
+            index.set_policy(self.place.policy);
             Held { index: Arc::new(index), purges }
         };
         self.zone.held.get_or_init(|| make).await
@@ -246,20 +273,23 @@ impl Cache {
         let (cache, disk) = (self.clone(), disk.clone());
         let subject = Subject { kind: "cache eviction", id: home.index as u64 };
         home.connections.run_beside(subject, async move {
-            let path = cache.place.path(gone.key);
-            let mut by = Account::new(Class::Evict, Source::NONE);
             // Should it stay, the next start finds it.
-            let _ = disk.unlink(&mut by, &path).await;
+            let _ = cache.remove(&disk, gone).await;
         });
     }
 
     /// The same for a request.
     pub(super) fn push_out(self: &Arc<Self>, r: &Request, gone: Option<Gone>) {
         if gone.is_some()
-            && let Some(disk) = r.disk()
+            && let Some(disk) = self.disk_of(r)
         {
             self.delete(&r.client().home.clone(), disk, gone);
         }
+    }
+
+    /// The disk by which a request has files removed.
+    pub(super) fn disk_of<'r>(&self, r: &'r Request) -> Option<&'r Disk> {
+        self.own_disk(&r.generation().disks).or_else(|| r.disk())
     }
 
     /// The disk has failed a request that goes on without it: one line a minute.
@@ -280,7 +310,7 @@ impl Cache {
 }
 
 impl Zone {
-    fn new(place: &Place) -> Self {
+    pub(super) fn new(place: &Place) -> Self {
         Self {
             id: ZoneId(NEXT_ZONE.fetch_add(1, Relaxed)),
             held: OnceCell::new(),
@@ -289,16 +319,19 @@ impl Zone {
             told: AtomicI64::new(0),
             fills: (0..FILL_SHARDS).map(|_| Whole::default()).collect(),
             counts: Counts::default(),
+            noted: Noted::default(),
             is_loaded: AtomicBool::new(false),
-            since: tw_rt::clock::unix().secs,
+            since_ms: unix_ms(),
+            removals: AtomicU64::new(0),
         }
     }
 
-    /// Another size; what is there stays until there is no room.
-    fn resize(&self, keys_size: u64) {
-        self.keys_size.store(keys_size, Relaxed);
+    /// Another size and policy; what is there stays until there is no room.
+    fn resize(&self, place: &Place) {
+        self.keys_size.store(place.keys_size, Relaxed);
         if let Some(held) = self.held.get() {
-            held.index.set_memory_max(keys_size);
+            held.index.set_memory_max(place.keys_size);
+            held.index.set_policy(place.policy);
         }
     }
 
@@ -315,6 +348,11 @@ impl Zone {
     pub(super) fn filling(&self) -> usize {
         self.fills.iter().map(|fills| fills.lock().len()).sum()
     }
+}
+
+fn unix_ms() -> i64 {
+    let now = tw_rt::clock::unix();
+    now.secs * 1000 + i64::from(now.msec)
 }
 
 impl Lead {
@@ -366,7 +404,7 @@ pub(crate) fn declare(raw: Vec<RawPlace>, cx: &mut Resolve<'_>) -> Result<Caches
             let name = tw_log::Text(raw.name());
             return Err(ConfError::new(format!("duplicate zone \"{name}\"")).at(span));
         }
-        let cache = Cache::declare(raw, cx);
+        let cache = Cache::declare(raw, cx)?;
         caches.insert(cache.name.clone(), cache);
     }
     Ok(caches)

@@ -248,7 +248,8 @@ impl FileTable {
         closed > 0
     }
 
-    /// Closes some of the files that were not used for long or have lost their name, and says when to come again.
+    /// Closes some of the files that were not used for long or have lost their name, unlocks those that were changed, and says
+    /// when to come again.
     pub fn sweep(&mut self, disk: &Disk) -> Duration {
         let now = tw_rt::clock::now();
         let steps = self.len().div_ceil(SWEEP_MAX).max(2);
@@ -256,7 +257,11 @@ impl FileTable {
         for table in &mut *tables {
             // With `open_file_cache`, what was removed is believed to be there for `open_file_cache_valid`, as in nginx.
             let is_cache = table.setting.is_some();
-            let is_over = |entry: &Entry| !is_cache && is_nameless(disk, entry);
+            let is_over = |entry: &Entry| {
+                let Found::File(file) = &entry.found else { return false };
+                file.unlock_if_changed(disk);
+                !is_cache && is_nameless(disk, file)
+            };
             // One more than its share, to notice the end of a round.
             table.sweep(table.len().div_ceil(steps) + 1, now, is_over, |gone| let_go(hot, &gone));
         }
@@ -277,11 +282,8 @@ impl Forgotten {
 }
 
 /// Whether somebody has removed the file and its blocks wait for being closed, as far as that is known without waiting.
-fn is_nameless(disk: &Disk, entry: &Entry) -> bool {
-    match &entry.found {
-        Found::File(file) => matches!(disk.stat_now(&file.file), Now::Ready(Ok(meta)) if meta.nlink == 0),
-        Found::Failed(_) | Found::Counting => false,
-    }
+fn is_nameless(disk: &Disk, file: &OpenFile) -> bool {
+    matches!(disk.stat_now(&file.file), Now::Ready(Ok(meta)) if meta.nlink == 0)
 }
 
 /// The contents of a file go with its entry.

@@ -82,6 +82,14 @@ impl OpenFile {
         }
     }
 
+    /// Unlocks it if it was changed. For files that perhaps nobody asks for again: one system call if it is locked.
+    pub(super) fn unlock_if_changed(&self, disk: &Disk) {
+        let is_held = matches!(&*self.lock.borrow(), Lock::Held(_));
+        if is_held && disk.look_now(&self.file) == Now::Ready(Ok(Look::Changed)) {
+            self.unlock();
+        }
+    }
+
     /// It for being sent, if it is locked and was not changed. One system call, in the first request of a turn for it.
     fn sending(&self, disk: &Disk) -> Option<Sending<'_>> {
         let mut lock = self.lock.borrow_mut();

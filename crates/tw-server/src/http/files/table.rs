@@ -3,11 +3,11 @@
 //! A table is dense. Its clock evicts entries that were not used since the hand last passed; a second hand goes round for
 //! those that were not used for long.
 
-use std::collections::HashMap;
 use std::ffi::CStr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use foldhash::{HashMap, HashMapExt};
 use tw_disk::Errno;
 
 use super::OpenFile;
@@ -76,6 +76,7 @@ pub(super) struct Table {
     max: usize,
     inactive: Duration,
     entries: Vec<Entry>,
+    /// Clients choose the paths: the seed is random.
     by_path: HashMap<Rc<CStr>, usize>,
     hand: usize,
     sweep_hand: usize,

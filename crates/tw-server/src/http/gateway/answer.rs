@@ -165,10 +165,12 @@ pub(super) fn ready(r: &mut Request, gateway: &Gateway, rewrite: &dyn Rewrite, r
         && r.facts.upstream.answer.fields.has(Known::XAccelRedirect)
         && let Some(to) = r.facts.upstream.answer.fields.share(b"X-Accel-Redirect")
     {
+        r.facts.upstream.cache.forget_hit();
         return redirect(r, gateway, &to);
     }
     let status = r.facts.upstream.answer.status;
     if status >= 300 && is_intercepted(r, gateway, status) {
+        r.facts.upstream.cache.forget_hit();
         return intercepted(r, status);
     }
     head(r, gateway, rewrite);
@@ -314,8 +316,7 @@ fn head(r: &mut Request, gateway: &Gateway, rewrite: &dyn Rewrite) -> bool {
     if gateway.force_ranges {
         r.course.ranges = Ranges::One;
     }
-    for (name, value) in answer.fields.iter() {
-        let known = Known::find(name);
+    for (name, known, value) in answer.fields.iter_known() {
         match known {
             Some(Known::XAccelBuffering) if !gateway.ignored.has(Ignored::BUFFERING) => {
                 if value.eq_ignore_ascii_case(b"no") {
@@ -339,15 +340,15 @@ fn head(r: &mut Request, gateway: &Gateway, rewrite: &dyn Rewrite) -> bool {
             // One that was changed leads here, and is said as the server's own are.
             Some(Known::Location) => match rewrite.location(r, value, false) {
                 Some(location) => r.out.location = location.into(),
-                None => append(r, name, value, None),
+                None => append(r, (name, known), value, None),
             },
-            Some(Known::Refresh) => append(r, name, value, rewrite.location(r, value, true)),
-            Some(Known::SetCookie) => append(r, name, value, rewrite.cookie(r, value)),
+            Some(Known::Refresh) => append(r, (name, known), value, rewrite.location(r, value, true)),
+            Some(Known::SetCookie) => append(r, (name, known), value, rewrite.cookie(r, value)),
             Some(Known::LastModified) => {
                 r.out.last_modified = date::parse(value);
-                append(r, name, value, None);
+                append(r, (name, known), value, None);
             }
-            _ => append(r, name, value, None),
+            _ => append(r, (name, known), value, None),
         }
     }
     if let Some(charset) = &r.facts.upstream.charset
@@ -386,10 +387,11 @@ fn limit_client(r: &mut Request, gateway: &Gateway, value: &[u8]) {
     }
 }
 
-fn append(r: &mut Request, name: &[u8], value: &[u8], instead: Option<Vec<u8>>) {
+fn append(r: &mut Request, (name, known): (&[u8], Option<Known>), value: &[u8], instead: Option<Vec<u8>>) {
+    let name = Name::CopyKnown(name, known);
     match instead {
-        Some(value) => r.out.fields.append(Name::Copy(name), Value::Shared(value.into())),
-        None => r.out.fields.append(Name::Copy(name), Value::Copy(value)),
+        Some(value) => r.out.fields.append(name, Value::Shared(value.into())),
+        None => r.out.fields.append(name, Value::Copy(value)),
     }
 }
 

@@ -107,7 +107,6 @@ impl Upstream {
         if let Some(attempt) = self.attempts.last_mut() {
             attempt.end();
         }
-        self.cache.count();
     }
 
     pub(super) fn current(&mut self) -> Option<&mut Attempt> {

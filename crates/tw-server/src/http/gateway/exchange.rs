@@ -22,7 +22,7 @@ use super::fault::{Fault, Stage};
 use super::idle::{KeepAlive, Owner};
 use super::link::{Link, Read};
 use super::resolve::{self, Names};
-use super::sending::{Outgoing, Sending, Unsent};
+use super::sending::{Lending, Outgoing, Sending, Unsent};
 use super::settings::Gateway;
 use super::sticky::{self, Belonging, Learning, Sticky};
 use super::waiting::{self, Queue};
@@ -32,12 +32,13 @@ use crate::core::upstream::StateFile;
 use crate::event_loop::Loop;
 use crate::http::cache::Visit;
 use crate::http::plan::Outcome;
+use crate::http::protocol::INPUT_SIZE;
 use crate::http::request::Request;
 use crate::http::request_body::{self, BodyError, Source};
 use crate::vars::Template;
 
 /// Bytes read of a connection at once.
-pub(super) const READ_SIZE: usize = 64 << 10;
+pub(super) const READ_SIZE: usize = INPUT_SIZE;
 
 /// The servers that requests may go to, and how.
 pub struct Group {
@@ -127,6 +128,31 @@ pub(super) struct Exchange<C> {
     pub(super) learning: Option<Learning>,
 }
 
+/// The server that is being asked, for whoever gives up meanwhile.
+struct Asked {
+    link: Rc<Link>,
+    /// The client's body, as far as it was taken.
+    body: Lending,
+}
+
+impl Asked {
+    /// Tells the request and the server what went to and fro.
+    fn give_up(self, r: &mut Request) {
+        let (sent, received) = self.link.traffic();
+        if let Some(attempt) = r.facts.upstream.current() {
+            (attempt.sent, attempt.received) = (sent, received);
+            if let To::Peer(peer) = &attempt.to {
+                let counters = &peer.state().counters;
+                counters.sent.add(sent);
+                counters.received.add(received);
+            }
+        }
+        if let Some(body) = self.body.take() {
+            body.give_back(r);
+        }
+    }
+}
+
 /// Why there is no response.
 enum Failed {
     /// One server has failed.
@@ -141,13 +167,14 @@ pub async fn pass<C: Codec + Clone>(r: &mut Request, mut order: Order<'_, C>) ->
     let visit = order.visit.take();
     // A response that is kept is not only for who has asked.
     let is_for_others = visit.as_ref().is_some_and(|visit| visit.leads());
+    let mut asked = None;
     // DIFF(nginx): a client that closes its side right behind a body which is not buffered is gone, too.
     let sought = if order.gateway.ignore_client_abort || is_for_others {
-        Ok(seek(r, &order).await)
+        Ok(seek(r, &order, &mut asked).await)
     } else {
         let wire = r.wire().clone();
         // By reference: who waits has it once.
-        wire.unless_gone(pin!(seek(r, &order))).await
+        wire.unless_gone(pin!(seek(r, &order, &mut asked))).await
     };
     sticky::set_cookie(r);
     match sought {
@@ -159,6 +186,9 @@ pub async fn pass<C: Codec + Clone>(r: &mut Request, mut order: Order<'_, C>) ->
             }
         }
         Err(gone) => {
+            if let Some(asked) = asked {
+                asked.give_up(r);
+            }
             if let Some(attempt) = r.facts.upstream.current() {
                 attempt.end();
             }
@@ -176,8 +206,12 @@ struct Unanswered {
     fault: Next,
 }
 
-/// Asks servers until one answers.
-async fn seek<C: Codec + Clone>(r: &mut Request, order: &Order<'_, C>) -> Result<Exchange<C>, Unanswered> {
+/// Asks servers until one answers; `asked` is the one of the moment.
+async fn seek<C: Codec + Clone>(
+    r: &mut Request,
+    order: &Order<'_, C>,
+    asked: &mut Option<Asked>,
+) -> Result<Exchange<C>, Unanswered> {
     let began = tw_rt::clock::now();
     if order.group.peers.has_names() {
         let named = Box::pin(name(r, order)).await;
@@ -187,7 +221,9 @@ async fn seek<C: Codec + Clone>(r: &mut Request, order: &Order<'_, C>) -> Result
     let sticky = order.group.sticky.as_ref();
     let belonging = sticky.map(|sticky| sticky.belonging(r)).unwrap_or_default();
     loop {
-        let (fault, stage, lease, is_reused, was_sent) = match ask(r, order, &mut looking, &belonging).await {
+        *asked = None;
+        let answer = ask(r, order, &mut looking, &belonging, asked).await;
+        let (fault, stage, lease, is_reused, was_sent) = match answer {
             Ok(mut exchange) => match refused(r, order, &looking, began) {
                 None => {
                     exchange.learning =
@@ -321,6 +357,7 @@ async fn ask<C: Codec + Clone>(
     order: &Order<'_, C>,
     looking: &mut Looking,
     belonging: &Belonging,
+    asked: &mut Option<Asked>,
 ) -> Result<Exchange<C>, Failed> {
     let gateway = order.gateway;
     let home = r.client().home.clone();
@@ -406,6 +443,7 @@ async fn ask<C: Codec + Clone>(
             return Err(Failed::Upstream { fault, stage, lease: Some(lease), is_reused, was_sent });
         }
     };
+    *asked = Some(Asked { link: link.clone(), body: sending.lending() });
     match read_head(r, &home, &link, &mut sending, &mut codec, gateway).await {
         Ok(input) => {
             lease.header(now_ms());
@@ -463,20 +501,18 @@ async fn read_head<C: Codec>(
             reads = true;
         }
         loop {
+            match &unsent {
+                // Whatever came is there by now.
+                Some(_) => {}
+                None if reads => ready!(link.poll_readable(cx))?,
+                None => ready!(link.transport.poll_readable(cx)).map_err(Fault::Receive)?,
+            }
             let (read, mut input) = read_some(home, link, max)?;
             match read {
                 Read::Some => {}
-                Read::Nothing if unsent.is_some() => {
-                    return Poll::Ready(Err(unsent.take().unwrap_or(Fault::Closed.into())));
-                }
-                Read::Nothing if reads => {
-                    ready!(link.poll_readable(cx))?;
-                    continue;
-                }
-                Read::Nothing => match link.transport.poll_readable(cx) {
-                    Poll::Ready(Ok(())) => continue,
-                    Poll::Ready(Err(error)) => return Poll::Ready(Err(Fault::Receive(error).into())),
-                    Poll::Pending => return Poll::Pending,
+                Read::Nothing => match unsent.take() {
+                    Some(fault) => return Poll::Ready(Err(fault)),
+                    None => continue,
                 },
                 Read::Closed => {
                     let fault = unsent.take().unwrap_or(Unsent::Upstream(Fault::Closed));
@@ -513,13 +549,11 @@ pub(super) fn read_some(home: &Loop, link: &Link, max: usize) -> Result<(Read, B
 /// Reads what is there of a connection.
 pub(super) fn read_bytes(home: &Loop, from: &Transport, max: usize) -> io::Result<(Read, Bytes)> {
     let is_limited = max < READ_SIZE;
-    let mut buffer = if is_limited { Vec::with_capacity(max) } else { home.app.input.take() };
-    buffer.clear();
-    buffer.reserve(max.min(READ_SIZE));
+    let mut buffer = if is_limited { Vec::with_capacity(max) } else { home.app.take_input() };
     let read = tw_rt::watch::operation("reading from an upstream server", || from.try_read(&mut buffer));
     let bytes = take_read(&mut buffer);
     if !is_limited {
-        home.app.input.set(buffer);
+        home.app.give_back_input(buffer);
     }
     match read {
         Ok(0) => Ok((Read::Closed, bytes)),

@@ -13,11 +13,12 @@ use super::fault::Fault;
 use super::link::Link;
 use crate::event_loop::Loop;
 use crate::http::plan::LocalFuture;
+use crate::http::protocol::INPUT_SIZE;
 use crate::http::request::Request;
 use crate::http::request_body::{self, BodyError, Source, Terms};
 
-/// Bytes asked of a body at once.
-const PIECE_SIZE: usize = 64 << 10;
+/// Bytes asked of a body at once, of which the last may be as many more than that are written.
+const PIECE_SIZE: usize = INPUT_SIZE;
 
 /// Pieces written by one system call.
 const SLICES: usize = 16;
@@ -59,13 +60,30 @@ impl From<Fault> for Unsent {
 struct Lent {
     body: Source,
     seen: Vec<u8>,
-    home: Rc<RefCell<Option<Returned>>>,
+    owner: Lending,
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
         let (source, seen) = (std::mem::take(&mut self.body), std::mem::take(&mut self.seen));
-        *self.home.borrow_mut() = Some(Returned { source, seen, error: None });
+        if let Some(home) = &self.owner.0 {
+            *home.borrow_mut() = Some(Returned { source, seen, error: None });
+        }
+    }
+}
+
+/// Where a body comes back to that was lent, if there is one.
+#[derive(Clone, Default)]
+pub(super) struct Lending(Option<Rc<RefCell<Option<Returned>>>>);
+
+impl Lending {
+    fn begin() -> Self {
+        Self(Some(Rc::default()))
+    }
+
+    /// The body, once it is back.
+    pub(super) fn take(&self) -> Option<Returned> {
+        self.0.as_ref()?.take()
     }
 }
 
@@ -93,8 +111,7 @@ impl Returned {
 /// A request that is being sent.
 pub(super) struct Sending {
     stage: Stage,
-    /// Where the body comes back to, if there is one.
-    body: Option<Rc<RefCell<Option<Returned>>>>,
+    body: Lending,
     /// What the client did wrong while the response came.
     error: Option<BodyError>,
 }
@@ -115,22 +132,22 @@ impl Sending {
     /// # Errors
     /// The server does not take it.
     pub(super) fn begin(link: &Rc<Link>, mut outgoing: Outgoing) -> Result<Self, Fault> {
-        let (home, lent) = match std::mem::take(&mut outgoing.body) {
+        let (lending, lent) = match std::mem::take(&mut outgoing.body) {
             Source::None => {
                 let written = link.write_now(&outgoing.head)?;
                 if written == outgoing.head.len() {
-                    return Ok(Self { stage: Stage::Sent, body: None, error: None });
+                    return Ok(Self { stage: Stage::Sent, body: Lending::default(), error: None });
                 }
                 outgoing.head.advance(written);
-                (None, None)
+                (Lending::default(), None)
             }
             body => {
-                let home = Rc::default();
-                (Some(Rc::clone(&home)), Some(Lent { body, seen: Vec::new(), home }))
+                let lending = Lending::begin();
+                (lending.clone(), Some(Lent { body, seen: Vec::new(), owner: lending }))
             }
         };
         let future = Box::pin(send(link.clone(), outgoing, lent));
-        Ok(Self { stage: Stage::UnderWay(future), body: home, error: None })
+        Ok(Self { stage: Stage::UnderWay(future), body: lending, error: None })
     }
 
     /// Goes on. Ready when nothing more will be sent; why something was not is said once.
@@ -165,13 +182,18 @@ impl Sending {
 
     /// The body, if all of it was sent and nobody has it back yet.
     pub(super) fn returned(&mut self) -> Option<Returned> {
-        if self.is_sent() { self.body.as_ref()?.take() } else { None }
+        if self.is_sent() { self.body.take() } else { None }
+    }
+
+    /// Where the body comes back to.
+    pub(super) fn lending(&self) -> Lending {
+        self.body.clone()
     }
 
     /// Ends it, and gives the body back with what was not taken of it.
     pub(super) fn end(self) -> Option<Returned> {
         drop(self.stage);
-        let returned = self.body?.take()?;
+        let returned = self.body.take()?;
         Some(Returned { error: self.error, ..returned })
     }
 }
@@ -189,7 +211,8 @@ async fn send(link: Rc<Link>, outgoing: Outgoing, lent: Option<Lent>) -> Result<
         // What is at hand leaves at once, as one chunk, and the end of the body with it.
         let (mut pieces, mut size) = (Vec::new(), 0);
         while size < PIECE_SIZE {
-            let piece = match lent.body.at_hand(PIECE_SIZE - size, terms) {
+            // As much as there is: what is left of a buffer has to be copied.
+            let piece = match lent.body.at_hand(PIECE_SIZE, terms) {
                 Some(piece) => piece,
                 None if size > 0 => break,
                 None => {
@@ -224,9 +247,13 @@ async fn send(link: Rc<Link>, outgoing: Outgoing, lent: Option<Lent>) -> Result<
             parts.push(framing.end());
         }
         write(&link, &mut parts, timeout).await?;
-        while !home.budget.may_copy(size) && !is_over {
-            // Where all of a body is at hand and its server is fast, others would wait for the end of it.
-            tw_rt::yield_now().await;
+        // The buffer serves whoever reads next.
+        parts.into_iter().for_each(|part| home.app.give_back_bytes(part));
+        // Others go first, and this one has more at hand then. Once a turn has copied enough, that is the next one.
+        match home.budget.may_copy(size) {
+            _ if is_over => {}
+            true => tw_rt::requeue().await,
+            false => tw_rt::yield_now().await,
         }
     }
     Ok(())

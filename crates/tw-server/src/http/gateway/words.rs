@@ -29,29 +29,14 @@ impl Next {
         (429, Self(1 << 14)),
     ];
 
-    /// What words mean; `off` is nothing.
-    pub const WORDS: &'static [(&'static str, u32)] = &[
-        ("error", Self::ERROR.0),
-        ("timeout", Self::TIMEOUT.0),
-        ("invalid_header", Self::INVALID_HEADER.0),
+    pub(super) const OFF: u32 = 1 << 31;
+    /// What words of both directives mean, between those that only one has; `off` is nothing.
+    const ALL_WORDS: &'static [(&'static str, u32)] = &[
         ("non_idempotent", Self::NON_IDEMPOTENT.0),
         ("denied", Self::DENIED.0),
-        ("http_500", Self::STATUSES[0].1.0),
-        ("http_502", Self::STATUSES[1].1.0),
-        ("http_503", Self::STATUSES[2].1.0),
-        ("http_504", Self::STATUSES[3].1.0),
-        ("http_403", Self::STATUSES[4].1.0),
-        ("http_404", Self::STATUSES[5].1.0),
-        ("http_429", Self::STATUSES[6].1.0),
-        ("off", Self::OFF),
-    ];
-    pub(super) const OFF: u32 = 1 << 31;
-    /// What words of `cache_use_stale` mean.
-    pub const STALE_WORDS: &'static [(&'static str, u32)] = &[
         ("error", Self::ERROR.0),
         ("timeout", Self::TIMEOUT.0),
         ("invalid_header", Self::INVALID_HEADER.0),
-        ("updating", Self::UPDATING.0),
         ("http_500", Self::STATUSES[0].1.0),
         ("http_502", Self::STATUSES[1].1.0),
         ("http_503", Self::STATUSES[2].1.0),
@@ -60,7 +45,12 @@ impl Next {
         ("http_404", Self::STATUSES[5].1.0),
         ("http_429", Self::STATUSES[6].1.0),
         ("off", Self::OFF),
+        ("updating", Self::UPDATING.0),
     ];
+    /// What words of `next_upstream` mean.
+    pub const WORDS: &'static [(&'static str, u32)] = Self::ALL_WORDS.split_at(13).0;
+    /// What words of `cache_use_stale` mean.
+    pub const STALE_WORDS: &'static [(&'static str, u32)] = Self::ALL_WORDS.split_at(2).1;
 
     /// From bits as written; `off` is nothing, whatever else is there.
     pub(crate) fn of_bits(bits: u32) -> Self {
@@ -130,5 +120,29 @@ impl Ignored {
     /// Whether this one is.
     pub fn has(self, field: Self) -> bool {
         self.0 & field.0 != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_directive_has_its_own_words() {
+        let has = |words: &[(&str, u32)], word: &str| words.iter().any(|(known, _)| *known == word);
+        for (word, is_of_next, is_of_stale) in [
+            ("error", true, true),
+            ("http_429", true, true),
+            ("off", true, true),
+            ("non_idempotent", true, false),
+            ("denied", true, false),
+            ("updating", false, true),
+        ] {
+            assert_eq!(
+                (has(Next::WORDS, word), has(Next::STALE_WORDS, word)),
+                (is_of_next, is_of_stale),
+                "{word}"
+            );
+        }
     }
 }

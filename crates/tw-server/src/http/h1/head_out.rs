@@ -65,9 +65,9 @@ pub(super) fn encode(conn: &Conn, r: &mut Request, delimiter: Delimiter) -> usiz
     let server = if r.out.fields.has(Known::Server) { Bytes::new() } else { special::server_name(r) };
     let mut address = Vec::new();
     let location_base = respond::location_base(r, &mut address);
-    let date = conn.client.home.app.date();
     let context = EncodeContext {
-        date: &date,
+        now: tw_rt::clock::unix().secs,
+        dates: &conn.client.home.app.dates,
         server: &server,
         connection,
         chunked: delimiter == Delimiter::Chunked,

@@ -14,12 +14,12 @@ use tw_http::response::CONTINUE;
 
 use super::Conn;
 use super::conn::WaitError;
+use crate::http::protocol::INPUT_SIZE;
 use crate::http::request_body::{Drained, Terms};
 
-/// Bytes of a chunked body asked of the connection at once; one whose length is known may bring more.
+/// Bytes of a chunked body asked of the connection at once. Of one whose length is known none is framing, so that they go on
+/// without being copied, and more are asked for.
 const READ_SIZE: usize = 16 << 10;
-/// The same of a body whose length is known: none of them is framing, so that they go on without being copied.
-const READ_WHOLE_SIZE: usize = 64 << 10;
 
 /// The body of a request, as far as it was not taken yet.
 pub struct Input {
@@ -239,9 +239,7 @@ impl Input {
                 Piece::NeedMore => self.fill(terms.timeout).await?,
             }
             // A client that sends faster than we read does not keep the loop.
-            while !self.conn.client.home.budget.may_copy(self.buffer.len() - self.taken) {
-                tw_rt::yield_now().await;
-            }
+            self.conn.client.home.budget.spend(self.buffer.len() - self.taken).await;
         }
     }
 
@@ -307,22 +305,34 @@ impl Input {
     /// Reads once.
     fn read(&mut self) -> Result<Read, InputError> {
         self.invite()?;
-        self.buffer.reserve(match self.stage {
-            Stage::Length(left) => usize::try_from(left).unwrap_or(usize::MAX).min(READ_WHOLE_SIZE),
-            Stage::Chunked(_) | Stage::Done | Stage::Broken => READ_SIZE,
-        });
+        match self.stage {
+            Stage::Length(left) if left >= INPUT_SIZE as u64 && self.buffer.is_empty() => {
+                self.let_go();
+                self.buffer = self.conn.client.home.app.take_input();
+            }
+            Stage::Length(left) => {
+                self.buffer.reserve(usize::try_from(left).unwrap_or(INPUT_SIZE).min(INPUT_SIZE))
+            }
+            Stage::Chunked(_) | Stage::Done | Stage::Broken => self.buffer.reserve(READ_SIZE),
+        }
         match self.conn.transport.try_read(&mut self.buffer) {
             Ok(0) => Err(InputError::Closed),
             Ok(_) => Ok(Read::Some),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 if self.buffer.is_empty() {
                     // A client that makes us wait holds no buffer.
-                    self.buffer = Vec::new();
+                    self.let_go();
                 }
                 Ok(Read::Nothing)
             }
             Err(_) => Err(InputError::Failed),
         }
+    }
+
+    /// Gives the buffer back, of which all was taken.
+    fn let_go(&mut self) {
+        self.taken = 0;
+        self.conn.client.home.app.give_back_input(std::mem::take(&mut self.buffer));
     }
 
     /// Takes `count` bytes out of the buffer.

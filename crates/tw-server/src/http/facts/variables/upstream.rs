@@ -116,7 +116,7 @@ pub(super) const VARIABLES: &[VarDef] = &[
     ),
     VarDef::one(
         "cache_why",
-        |r, out| put_maybe(out, r.facts.upstream.cache.why.map(str::as_bytes)),
+        |r, out| put_maybe(out, r.facts.upstream.cache.why.map(|why| why.word().as_bytes())),
         "Why the response was not kept, or not taken from the cache, in a word.",
     ),
     VarDef::family(

@@ -89,7 +89,7 @@ fn tell(head: &OriginHead, answer: &mut Answer) {
     for field in head.fields() {
         let name = match field.known {
             Some(known) if known.as_str().as_bytes() == field.name => Name::Known(known),
-            _ => Name::Copy(field.name),
+            known => Name::CopyKnown(field.name, known),
         };
         answer.fields.append(name, Value::Copy(field.value));
     }

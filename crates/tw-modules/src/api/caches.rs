@@ -1,0 +1,159 @@
+//! What the API shows of caches, and purges: a request to purge has the same effect and the same answers, 404 if there was
+//! nothing, but needs no location that the key belongs to.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use tw_log::Level;
+use tw_server::http::cache::{Cache, Look, Purge, Purged, Scope, Status, Sum};
+use tw_server::http::request::Request;
+
+use super::answer::{Answer, Refusal, Reply, json};
+use super::written;
+
+/// A cache. The names are nginx's; the last four are ours.
+#[derive(Serialize)]
+struct View {
+    size: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_size: Option<u64>,
+    cold: bool,
+    hit: SumView,
+    stale: SumView,
+    updating: SumView,
+    revalidated: SumView,
+    miss: SumView,
+    expired: SumView,
+    bypass: SumView,
+    entries: u64,
+    filling: u64,
+    stored: u64,
+    collapsed: SumView,
+}
+
+#[derive(Serialize)]
+struct SumView {
+    responses: u64,
+    bytes: u64,
+}
+
+/// The body of a purge.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "an object")]
+struct Written {
+    key: Option<String>,
+    prefix: Option<String>,
+    tag: Option<String>,
+    #[serde(default)]
+    soft: bool,
+}
+
+#[derive(Serialize)]
+struct Done {
+    purged: bool,
+}
+
+/// All caches by their names.
+pub(super) fn all(r: &Request) -> Vec<u8> {
+    let caches = r.generation().kept.of_type::<Cache>();
+    let views =
+        caches.into_iter().map(|(name, cache)| (String::from_utf8_lossy(name), View::of(&cache.look())));
+    json(&views.collect::<BTreeMap<_, _>>())
+}
+
+/// One of them.
+pub(super) fn one(r: &Request, name: &str) -> Result<Vec<u8>, Refusal> {
+    let cache = r.generation().kept.find::<Cache>(name.as_bytes()).ok_or(Refusal::NO_CACHE)?;
+    Ok(json(&View::of(&cache.look())))
+}
+
+/// Purges what the body of `r` names. Waits for the client and for the disk.
+pub(super) async fn purge(r: &mut Request, name: &str) -> Result<Answer, Reply> {
+    let cache = r.generation().kept.find::<Cache>(name.as_bytes()).ok_or(Refusal::NO_CACHE)?;
+    let (scope, how) = parse(&written::read_bytes(r).await?)?;
+    let disk = r.generation().disks.default_disk().clone();
+    match cache.purge(&disk, &scope, how, |level, message| r.log(level, message)).await {
+        Ok(Purged::Done) => Ok(Answer::ok(json(&Done { purged: true }))),
+        Ok(Purged::Nothing) => Err(Refusal::new(404, "CacheKeyNotFound", "nothing has this key").into()),
+        Err(error) => {
+            r.log(Level::Crit, format_args!("{error} while purging, cache \"{name}\""));
+            let text = format!("it is purged, but that may not outlive a restart: {error}");
+            Err(Refusal::new(500, "PurgeNotSaved", text).into())
+        }
+    }
+}
+
+fn parse(body: &[u8]) -> Result<(Scope, Purge), Refusal> {
+    let refuse = |text: String| Refusal::new(400, "CachePurgeFormatError", text);
+    let written: Written = written::object(body, refuse)?;
+    let how = if written.soft { Purge::Soft } else { Purge::Hard };
+    match (written.key, written.prefix, written.tag) {
+        (Some(key), None, None) => Ok((Scope::Key(key.into()), how)),
+        (None, Some(prefix), None) => Ok((Scope::Prefix(prefix.into()), how)),
+        (None, None, Some(tag)) if is_tag(&tag) => Ok((Scope::Tags(vec![tag.into()]), how)),
+        (None, None, Some(_)) => {
+            Err(refuse("a \"tag\" has letters, and neither spaces nor commas".to_owned()))
+        }
+        _ => Err(refuse("one of \"key\", \"prefix\" and \"tag\" says what is to be purged".to_owned())),
+    }
+}
+
+/// Whether a response could have it.
+fn is_tag(tag: &str) -> bool {
+    !tag.is_empty() && !tag.contains([' ', ',', '\t'])
+}
+
+impl View {
+    fn of(look: &Look) -> Self {
+        let of = |status: Status| SumView::of(look.by_status[status as usize]);
+        Self {
+            size: look.size,
+            max_size: look.max_size,
+            cold: look.is_cold,
+            hit: of(Status::Hit),
+            stale: of(Status::Stale),
+            updating: of(Status::Updating),
+            revalidated: of(Status::Revalidated),
+            miss: of(Status::Miss),
+            expired: of(Status::Expired),
+            bypass: of(Status::Bypass),
+            entries: look.entries,
+            filling: look.filling,
+            stored: look.stored,
+            collapsed: SumView::of(look.collapsed),
+        }
+    }
+}
+
+impl SumView {
+    fn of(Sum { responses, bytes }: Sum) -> Self {
+        Self { responses, bytes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn purges_are_read_strictly() {
+        let key = |text: &str| Scope::Key(text.into());
+        for (body, expected) in [
+            (r#"{"key":"a*"}"#, Ok((key("a*"), Purge::Hard))),
+            (r#"{"key":"","soft":true}"#, Ok((key(""), Purge::Soft))),
+            (r#"{"prefix":"","soft":false}"#, Ok((Scope::Prefix(Vec::new()), Purge::Hard))),
+            (r#"{"tag":"a"}"#, Ok((Scope::Tags(vec![b"a".to_vec()]), Purge::Hard))),
+            (r#"{"tag":"a b"}"#, Err("CachePurgeFormatError")),
+            (r#"{"tag":""}"#, Err("CachePurgeFormatError")),
+            (r#"{"key":"a","prefix":"b"}"#, Err("CachePurgeFormatError")),
+            (r#"{"soft":true}"#, Err("CachePurgeFormatError")),
+            (r#"{"key":"a","hard":true}"#, Err("CachePurgeFormatError")),
+            (r#"{"key":7}"#, Err("CachePurgeFormatError")),
+            (r#"["a"]"#, Err("CachePurgeFormatError")),
+            ("{}", Err("CachePurgeFormatError")),
+            ("", Err("JsonError")),
+        ] {
+            assert_eq!(parse(body.as_bytes()).map_err(|refusal| refusal.code), expected, "{body}");
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! How files of a cache come, change and go: the steps on its disk, whoever wants them.
+//!
+//! The order of the steps is what makes that a crash at any of them loses an entry at most: a file has its place before the
+//! index has an entry, an entry goes before its file does, and a purge is said to be done when no crash can undo it.
+
+use std::ffi::{CStr, CString};
+use std::sync::atomic::Ordering::SeqCst;
+
+use bytes::Bytes;
+use tw_cache::format::{self, Meta, Unfit, Writer as MadeBy};
+use tw_cache::{Claim, Commit, Gone, Holds, Index, Key, Known, Loaded, Purge};
+use tw_disk::{Account, Class, Disk, DiskError, Errno, File, Open, Source, TempFile};
+
+use super::writer::WRITE_SIZE;
+use super::zone::{Cache, Held};
+
+/// Files take whole blocks of their disk.
+const BLOCK: u64 = 4096;
+
+/// A body that has come to its end, or the part of it that the file has not got.
+pub(super) struct Tail {
+    /// The file so far, if there is one.
+    pub(super) temp: Option<TempFile>,
+    /// What is not in it, and where in the body that begins.
+    pub(super) at: u64,
+    pub(super) pieces: Vec<Bytes>,
+    /// Bytes of the whole body.
+    pub(super) len: u64,
+}
+
+/// The file of an entry that is still valid.
+pub(super) struct Was<'a> {
+    pub(super) file: &'a File,
+    /// Under which number the index has it.
+    pub(super) sequence: u64,
+    /// Bytes of the body.
+    pub(super) len: u64,
+}
+
+impl Cache {
+    /// Writes more of a body that comes; makes the file, with its head, if there is none.
+    pub(super) async fn write(
+        &self,
+        disk: &Disk,
+        meta: &Meta,
+        claim: &Claim,
+        tail: Tail,
+    ) -> Result<TempFile, DiskError> {
+        let path = self.place.path(claim.key());
+        let mut by = Account::new(Class::Fill, Source::of(path.to_bytes()));
+        let temp = match tail.temp {
+            Some(temp) => temp,
+            None => {
+                let temp = disk.create_beside(&mut by, &path, self.place.dir_len()).await?;
+                disk.write(&mut by, temp.file(), 0, encode(meta)).await?;
+                temp
+            }
+        };
+        let at = u64::from(meta.header_size) + tail.at;
+        disk.write_parts(&mut by, temp.file(), at, tail.pieces).await?;
+        Ok(temp)
+    }
+
+    /// Gives a response that is complete its place. What made room for it in the index is to be removed.
+    pub(super) async fn store(
+        &self,
+        disk: &Disk,
+        mut meta: Meta,
+        claim: Claim,
+        tail: Tail,
+    ) -> Result<Option<Gone>, DiskError> {
+        let Tail { temp, at, mut pieces, len } = tail;
+        let path = self.place.path(claim.key());
+        let mut by = Account::new(Class::Fill, Source::of(path.to_bytes()));
+        let head_len = u64::from(meta.header_size);
+        meta.body_len = Some(len);
+        if let Some(temp) = &temp {
+            disk.write_parts(&mut by, temp.file(), head_len + at, std::mem::take(&mut pieces)).await?;
+            // Now it is known how long it is.
+            let patch = format::patch(meta.key, claim.sequence(), len);
+            disk.write(&mut by, temp.file(), patch.at, patch.bytes).await?;
+        }
+        // It was purged, or a younger one is there.
+        let Ok(commit) = claim.commit() else { return Ok(None) };
+        match temp {
+            Some(temp) => {
+                disk.name(&mut by, temp, &path).await?;
+            }
+            None => {
+                pieces.insert(0, encode(&meta));
+                disk.put(&mut by, &path, self.place.dir_len(), pieces).await?;
+            }
+        }
+        let stored = self.enter(disk, commit, &path, &meta, len).await?;
+        self.zone.counts.stored.add(u64::from(stored.is_some()));
+        Ok(stored.flatten())
+    }
+
+    /// Writes the head of an entry anew: the upstream server has said that it is still valid. What made room is to be removed.
+    pub(super) async fn refresh(
+        &self,
+        disk: &Disk,
+        mut meta: Meta,
+        was: Was<'_>,
+        claim: Claim,
+    ) -> Result<Option<Gone>, DiskError> {
+        meta.sequence = claim.sequence();
+        let mut head = Vec::new();
+        match format::encode(&meta, &mut head) {
+            Ok(()) => {}
+            Err(Unfit::NoRoom) => return self.copy(disk, meta, was, claim).await,
+            // No file has room for it: the next request asks once more.
+            Err(_) => return Ok(None),
+        }
+        let path = self.place.path(claim.key());
+        let mut by = Account::new(Class::Fill, Source::of(path.to_bytes()));
+        let Some(commit) = self.commit_to(claim, &was) else { return Ok(None) };
+        let file = disk.open(&mut by, &path, &Open::READ_WRITE).await?;
+        if (file.meta().dev, file.meta().ino) != (was.file.meta().dev, was.file.meta().ino) {
+            // Somebody else has put another one there.
+            return Ok(None);
+        }
+        disk.write(&mut by, &file, 0, head).await?;
+        Ok(self.enter(disk, commit, &path, &meta, was.len).await?.flatten())
+    }
+
+    /// The permit to change the file of an entry that is still the one it was: another head belongs to another body.
+    fn commit_to(&self, claim: Claim, was: &Was<'_>) -> Option<Commit> {
+        let key = claim.key();
+        let commit = claim.commit().ok()?;
+        let found = self.index()?.peek(key)?;
+        (found.holds == Holds::File && found.sequence == was.sequence).then_some(commit)
+    }
+
+    /// Gives the entry a new file: the head has no room in the one it has, or nginx has written that.
+    async fn copy(
+        &self,
+        disk: &Disk,
+        mut meta: Meta,
+        was: Was<'_>,
+        claim: Claim,
+    ) -> Result<Option<Gone>, DiskError> {
+        let Ok(header_size) = format::place(&meta) else { return Ok(None) };
+        let before = u64::from(meta.header_size);
+        (meta.header_size, meta.body_len, meta.writer) = (header_size, Some(was.len), MadeBy::Tailwater);
+        let path = self.place.path(claim.key());
+        let mut by = Account::new(Class::Fill, Source::of(path.to_bytes()));
+        let temp = disk.create_beside(&mut by, &path, self.place.dir_len()).await?;
+        disk.write(&mut by, temp.file(), 0, encode(&meta)).await?;
+        let mut at = 0;
+        while at < was.len {
+            // At most WRITE_SIZE.
+            let room = vec![0; (was.len - at).min(WRITE_SIZE) as usize];
+            let piece = disk.read(&mut by, was.file, before + at, room).await?;
+            if piece.is_empty() {
+                // Somebody has cut it off.
+                return Ok(None);
+            }
+            let len = piece.len() as u64;
+            disk.write(&mut by, temp.file(), u64::from(header_size) + at, piece).await?;
+            at += len;
+        }
+        let Some(commit) = self.commit_to(claim, &was) else { return Ok(None) };
+        disk.name(&mut by, temp, &path).await?;
+        Ok(self.enter(disk, commit, &path, &meta, was.len).await?.flatten())
+    }
+
+    /// The file is in its place: now the index has it, with what made room for it. `None` if it was purged meanwhile; then it
+    /// is gone.
+    async fn enter(
+        &self,
+        disk: &Disk,
+        commit: Commit,
+        path: &CStr,
+        meta: &Meta,
+        len: u64,
+    ) -> Result<Option<Option<Gone>>, DiskError> {
+        let size = on_disk(u64::from(meta.header_size) + len);
+        let now = super::seconds(tw_rt::clock::unix().secs);
+        match commit.store(size, valid_until(meta), now) {
+            Ok(stored) => Ok(Some(stored.pushed_out)),
+            Err(_purged) => {
+                self.zone.removals.fetch_add(1, SeqCst);
+                let mut by = Account::new(Class::Fill, Source::of(path.to_bytes()));
+                match disk.unlink(&mut by, path).await {
+                    Err(error) if error.errno() != Some(Errno::NOENT) => Err(error),
+                    _ => Ok(None),
+                }
+            }
+        }
+    }
+
+    /// Removes a file that no entry leads to.
+    pub(super) async fn remove_file(&self, disk: &Disk, by: &mut Account, key: Key) -> Result<(), DiskError> {
+        loop {
+            // Before it is gone: who finds it until then looks whether it still is there.
+            self.zone.removals.fetch_add(1, SeqCst);
+            let removed = disk.unlink(by, &self.place.path(key)).await;
+            if !self.index().is_some_and(|index| index.unlinked(key)) {
+                return removed;
+            }
+        }
+    }
+
+    /// Removes what has left the index.
+    pub(super) async fn remove(&self, disk: &Disk, gone: Gone) -> Result<(), DiskError> {
+        let mut by = Account::new(Class::Evict, Source::NONE);
+        match self.remove_file(disk, &mut by, gone.key).await {
+            Err(error) if error.errno() != Some(Errno::NOENT) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds what was found on the disk when `removals` files had been removed. One that has gone since leaves no entry. What it
+    /// pushed out is to be removed.
+    pub(super) async fn admit(
+        &self,
+        disk: &Disk,
+        index: &Index,
+        known: &Known,
+        removals: u64,
+    ) -> Result<Option<Gone>, DiskError> {
+        let now = super::seconds(tw_rt::clock::unix().secs);
+        let Loaded::Added(pushed_out) = index.load(known, now) else { return Ok(None) };
+        if self.zone.removals.load(SeqCst) != removals {
+            let mut by = Account::new(Class::Scan, Source::NONE);
+            match disk.stat(&mut by, &self.place.path(known.key)).await {
+                Err(error) if error.errno() == Some(Errno::NOENT) => {
+                    index.remove_if_sequence(known.key, known.sequence);
+                }
+                Err(error) => return Err(error),
+                Ok(_) => {}
+            }
+        }
+        Ok(pushed_out)
+    }
+
+    /// Purges the entry with this key: whether there was something. Then no crash brings it back.
+    pub(super) async fn purge_key(
+        &self,
+        held: &Held,
+        disk: &Disk,
+        key: Key,
+        purge: Purge,
+    ) -> Result<bool, DiskError> {
+        if purge == Purge::Soft {
+            held.purges.purge_key(key, purge);
+            self.part_with_fill(key);
+            return self.save_purges(held, disk).await.map(|()| true);
+        }
+        let purged = held.index.purge(key);
+        let was_coming = self.part_with_fill(key);
+        if purged.is_placing {
+            // An older file may come after this, and go only after that.
+            held.purges.purge_key(key, purge);
+            self.save_purges(held, disk).await?;
+        }
+        let mut by = Account::new(Class::Hit, Source::NONE);
+        let removed = self.remove_file(disk, &mut by, key).await;
+        self.zone.counts.purged.add(u64::from(purged.gone.is_some()));
+        let was_there = match removed {
+            Ok(()) => true,
+            Err(error) if error.errno() == Some(Errno::NOENT) => purged.gone.is_some() || was_coming,
+            Err(error) => return Err(error),
+        };
+        // A power cut could bring back what is gone, whoever removed it.
+        match disk.sync_dir(&mut by, &above(&self.place.path(key))).await {
+            // A directory that is not there has nothing in it, and some file systems have nothing to wait for.
+            Err(error) if !matches!(error.errno(), Some(Errno::NOENT | Errno::INVAL)) => Err(error),
+            _ => Ok(was_there),
+        }
+    }
+
+    /// Purges all entries whose key begins like this.
+    pub(super) async fn purge_prefix(
+        &self,
+        held: &Held,
+        disk: &Disk,
+        prefix: &[u8],
+        purge: Purge,
+    ) -> Result<(), DiskError> {
+        held.purges.purge_prefix(prefix, purge);
+        self.part_with_fills(|meta| meta.key_text.starts_with(prefix));
+        self.save_purges(held, disk).await
+    }
+
+    /// Purges all entries with one of these tags.
+    pub(super) async fn purge_tags(
+        &self,
+        held: &Held,
+        disk: &Disk,
+        tags: &[Vec<u8>],
+        purge: Purge,
+    ) -> Result<(), DiskError> {
+        for tag in tags {
+            held.purges.purge_tag(tw_cache::Tag::of(tag), purge);
+        }
+        self.part_with_fills(|meta| meta.tags.iter().any(|tag| tags.iter().any(|named| **named == *tag)));
+        self.save_purges(held, disk).await
+    }
+}
+
+/// The directory that a file is in.
+fn above(path: &CStr) -> CString {
+    let path = path.to_bytes();
+    let slash = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+    CString::new(&path[..slash.max(1)]).unwrap_or_default()
+}
+
+/// The head as it is written. That it fits was seen when its size was fixed.
+fn encode(meta: &Meta) -> Bytes {
+    let mut head = Vec::with_capacity(meta.header_size as usize);
+    let encoded = format::encode(meta, &mut head);
+    debug_assert!(encoded.is_ok(), "{encoded:?}");
+    head.into()
+}
+
+/// Bytes that a file takes of its disk.
+pub(super) fn on_disk(size: u64) -> u64 {
+    size.next_multiple_of(BLOCK)
+}
+
+/// Until when a response is valid, as the index has it.
+pub(super) fn valid_until(meta: &Meta) -> u32 {
+    super::seconds(meta.lifetime.valid_until)
+}

@@ -1,0 +1,471 @@
+//! A cache on the simulated disk: fills, updates, purges, evictions and restarts, with crashes, torn and short writes and every
+//! error, over the code that a server runs.
+//!
+//! Each response tells its page, its version and its checksum. What is found is byte for byte what was stored under its key, and
+//! nothing that was purged by a purge that was answered. After each restart there is no entry without a file and no file without
+//! an entry, and the sums are those of the disk.
+
+mod races;
+
+use std::cell::{Cell, RefCell};
+use std::ffi::CStr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tw_base::WholeCell;
+use tw_cache::format::{self, Meta, Tags, Writer as MadeBy};
+use tw_cache::policy::{Duties, Lifetime};
+use tw_cache::{Claim, Holds, Key, Policy, Purge};
+use tw_disk::sim::{Faults, Loss, Sim};
+use tw_disk::{Account, Aio, Class, Disk, Pool, Source, TempFile};
+use tw_http::Fields;
+use tw_testkit::Random;
+
+use super::entry::{Found, Search, Stood, Wanted};
+use super::hot::{Entry, Hot};
+use super::manager::Manager;
+use super::place::{OfNginx, Place, Steps};
+use super::store::{Tail, Was, on_disk};
+use super::zone::{Cache, Held, Zone};
+
+const PAGES: usize = 12;
+/// Bytes that a cache may hold before room is made: about the half of all pages.
+const HOLDS: u64 = 200_000;
+/// What is in the directory of the cache and belongs to nobody.
+const STRANGE: &CStr = c"/cache/note";
+
+fn text(page: usize) -> String {
+    format!("/p/{page:02}")
+}
+
+fn key(page: usize) -> Key {
+    Key::of(text(page).as_bytes())
+}
+
+fn body(page: usize, version: u64) -> Bytes {
+    // From one sector to more than is kept in memory.
+    let size = [40, 700, 5000, 20_000, 70_000][page % 5];
+    let mut body = format!("{page} {version}\n").into_bytes();
+    body.extend(Random::new(version << 8 | page as u64).bytes(size + page));
+    body.into()
+}
+
+fn meta(page: usize, version: u64, sequence: u64) -> Meta {
+    let mut fields = Fields::new();
+    fields.append_copy("ETag", version.to_string().as_bytes());
+    fields.append_copy("Validated", version.to_string().as_bytes());
+    let tag = format!("tag{}", page % 3);
+    let mut meta = Meta {
+        key: key(page),
+        variant: None,
+        key_text: text(page).into_bytes().into(),
+        lifetime: Lifetime {
+            responded: 1_700_000_000,
+            valid_until: 4_000_000_000,
+            stale_while_revalidate_s: 0,
+            stale_if_error_s: 0,
+            initial_age_s: 0,
+            duties: Duties::NONE,
+        },
+        date: None,
+        last_modified: None,
+        etag: Bytes::new(),
+        status: 200,
+        status_line: Bytes::new(),
+        fields,
+        vary: Bytes::new(),
+        tags: Tags::of([tag.as_bytes()]).unwrap(),
+        sequence,
+        header_size: 0,
+        body_len: None,
+        writer: MadeBy::Tailwater,
+    };
+    meta.header_size = format::place(&meta).unwrap();
+    meta
+}
+
+fn number(meta: &Meta, field: &str) -> u64 {
+    std::str::from_utf8(meta.fields.get(field.as_bytes()).unwrap()).unwrap().parse().unwrap()
+}
+
+/// What must hold, whatever the disk does.
+#[derive(Default)]
+struct Truth {
+    versions: Cell<u64>,
+    /// For each page the first version that no hard purge concerns, and none at all.
+    hard: [Cell<u64>; PAGES],
+    soft: [Cell<u64>; PAGES],
+}
+
+impl Truth {
+    fn next(&self) -> u64 {
+        self.versions.set(self.versions.get() + 1);
+        self.versions.get()
+    }
+}
+
+/// One life of a server.
+struct Process {
+    disk: Disk,
+    cache: Arc<Cache>,
+    manager: Manager,
+    hot: WholeCell<Hot>,
+    now: u32,
+}
+
+/// A response on its way.
+struct Filling {
+    claim: Claim,
+    meta: Meta,
+    body: Bytes,
+    temp: Option<TempFile>,
+    at: u64,
+}
+
+fn silent(_: tw_log::Level, _: std::fmt::Arguments<'_>) {}
+
+impl Process {
+    async fn start(disk: Disk, now: u32) -> Self {
+        // Every other second by another one.
+        let policy = if now.is_multiple_of(2) { Policy::Lru } else { Policy::S3Fifo };
+        let steps = Steps { files: u64::MAX, sleep: Duration::ZERO, threshold: Duration::MAX };
+        let place = Place {
+            dir: c"/cache".to_owned(),
+            levels: [1, 0, 0],
+            keys_size: 1 << 20,
+            inactive: Duration::from_secs(u32::MAX.into()),
+            max_size: HOLDS,
+            min_free: 0,
+            manager: steps,
+            loader: steps,
+            of_nginx: OfNginx::Left,
+            policy,
+            pool: None,
+        };
+        let zone = Arc::new(Zone::new(&place));
+        let cache = Arc::new(Cache { name: Box::from(&b"one"[..]), place, zone });
+        cache.held_since(now, &disk, silent).await;
+        let manager = Manager { cache: cache.clone(), disk: disk.clone(), log: Box::new(silent) };
+        Self { disk, cache, manager, hot: WholeCell::new(Hot::new(6, 1 << 20)), now }
+    }
+
+    fn held(&self) -> &Held {
+        self.cache.zone.held().unwrap()
+    }
+
+    async fn load(&self) {
+        let mut unfinished = Vec::new();
+        self.manager.load(self.held(), &mut unfinished).await;
+        self.manager.clear(self.held(), &mut unfinished).await;
+        assert!(self.cache.zone.is_loaded.load(Relaxed));
+    }
+
+    async fn find(&self, page: usize) -> Option<(Rc<Entry>, Stood)> {
+        let (key, text) = (key(page), text(page));
+        let wanted = Wanted { cache: &self.cache, key, main: key, text: text.as_bytes(), since: 0 };
+        let search = Search { disk: &|| Some(&self.disk), hot: &self.hot, home: None, log: &silent };
+        let mut found = Found::default();
+        search.find(&wanted, &mut found).await;
+        for gone in found.gone {
+            let _ = self.cache.remove(&self.disk, gone).await;
+        }
+        found.entry
+    }
+
+    /// Looks for a page, and at what is found. Its version; `None` if it is not there, or the disk does not give it.
+    async fn get(&self, truth: &Truth, page: usize) -> Option<u64> {
+        let (hard, soft) = (truth.hard[page].get(), truth.soft[page].get());
+        let (entry, stood) = self.find(page).await?;
+        let [version, validated] = ["ETag", "Validated"].map(|name| number(&entry.meta, name));
+        let expected = body(page, version);
+        let content = match &entry.body {
+            Some(body) => body.to_vec(),
+            None => self.read(&entry).await?,
+        };
+        assert!(content == expected, "page {page} of version {version} is not what was stored");
+        assert!(version >= hard, "page {page} of version {version} was purged: {hard}");
+        assert!(validated >= soft || stood.is_stale, "page {page} of version {version} is stale: {soft}");
+        Some(version)
+    }
+
+    async fn read(&self, entry: &Entry) -> Option<Vec<u8>> {
+        let mut content = Vec::new();
+        let mut by = Account::new(Class::Hit, Source::NONE);
+        while (content.len() as u64) < entry.len {
+            let (at, room) = (content.len() as u64, entry.len as usize - content.len());
+            let at = u64::from(entry.meta.header_size) + at;
+            let piece = self.disk.read(&mut by, entry.file.file(), at, vec![0; room]).await.ok()?;
+            if piece.is_empty() {
+                break;
+            }
+            content.extend(piece);
+        }
+        Some(content)
+    }
+
+    fn begin(&self, truth: &Truth, page: usize) -> Filling {
+        let claim = self.held().index.claim(key(page), self.now);
+        let version = truth.next();
+        let meta = meta(page, version, claim.sequence());
+        Filling { claim, meta, body: body(page, version), temp: None, at: 0 }
+    }
+
+    /// Writes some more of it; `None` if that fails.
+    async fn write(&self, mut filling: Filling, len: usize) -> Option<Filling> {
+        let end = (filling.at as usize + len).min(filling.body.len());
+        let pieces = vec![filling.body.slice(filling.at as usize..end)];
+        let tail = Tail { temp: filling.temp.take(), at: filling.at, pieces, len: end as u64 };
+        filling.temp = Some(self.cache.write(&self.disk, &filling.meta, &filling.claim, tail).await.ok()?);
+        filling.at = end as u64;
+        Some(filling)
+    }
+
+    async fn store(&self, filling: Filling) {
+        let Filling { claim, meta, body, temp, at } = filling;
+        let pieces = vec![body.slice(at as usize..)];
+        let tail = Tail { temp, at, pieces, len: body.len() as u64 };
+        if let Ok(Some(gone)) = self.cache.store(&self.disk, meta, claim, tail).await {
+            let _ = self.cache.remove(&self.disk, gone).await;
+        }
+    }
+
+    /// What a 304 does: other fields, which sometimes have no room.
+    async fn refresh(&self, truth: &Truth, page: usize, room: usize) {
+        let Some((entry, _)) = self.find(page).await else { return };
+        let claim = self.held().index.claim(key(page), self.now);
+        let mut meta = entry.meta.clone();
+        meta.fields.set("Validated", Bytes::from(truth.next().to_string()));
+        meta.fields.set("X-Room", Bytes::from("x".repeat(room)));
+        let was = Was { file: entry.file.file(), sequence: entry.sequence, len: entry.len };
+        if let Ok(Some(gone)) = self.cache.refresh(&self.disk, meta, was, claim).await {
+            let _ = self.cache.remove(&self.disk, gone).await;
+        }
+    }
+
+    async fn purge(&self, truth: &Truth, random: &mut Random) {
+        let page = random.below(PAGES);
+        let purge = if random.happens(60) { Purge::Hard } else { Purge::Soft };
+        let next = truth.versions.get() + 1;
+        let (held, disk) = (self.held(), &self.disk);
+        let kind = random.below(4);
+        let purged = match kind {
+            0 => {
+                let tags = [format!("tag{}", page % 3).into_bytes()];
+                self.cache.purge_tags(held, disk, &tags, purge).await.is_ok()
+            }
+            1 => self.cache.purge_prefix(held, disk, b"/p/1", purge).await.is_ok(),
+            _ => self.cache.purge_key(held, disk, key(page), purge).await.is_ok(),
+        };
+        let is_meant = |other: usize| match kind {
+            0 => other % 3 == page % 3,
+            1 => other >= 10,
+            _ => other == page,
+        };
+        for other in (0..PAGES).filter(|other| purged && is_meant(*other)) {
+            let since = if purge == Purge::Hard { &truth.hard } else { &truth.soft };
+            since[other].set(since[other].get().max(next));
+        }
+    }
+
+    /// Something happens; `fillings` are what is on its way.
+    async fn step(&self, truth: &Truth, random: &mut Random, fillings: &RefCell<Vec<Filling>>) {
+        let page = random.below(PAGES);
+        let take = |random: &mut Random| {
+            let mut fillings = fillings.borrow_mut();
+            let nth = random.below(fillings.len());
+            (!fillings.is_empty()).then(|| fillings.swap_remove(nth))
+        };
+        match random.below(100) {
+            0..20 => {
+                self.get(truth, page).await;
+            }
+            20..45 => {
+                let filling = self.begin(truth, page);
+                fillings.borrow_mut().push(filling);
+            }
+            45..55 => {
+                if let Some(filling) = take(random) {
+                    let len = random.below(30_000);
+                    let written = self.write(filling, len).await;
+                    fillings.borrow_mut().extend(written);
+                }
+            }
+            55..75 => {
+                if let Some(filling) = take(random) {
+                    self.store(filling).await;
+                }
+            }
+            75..78 => drop(take(random)),
+            78..88 => {
+                let room = random.below(300);
+                self.refresh(truth, page, room).await;
+            }
+            88..95 => self.purge(truth, random).await,
+            95..98 => self.manager.make_room(self.held(), &mut None).await,
+            _ if self.cache.zone.is_loaded.load(Relaxed) => {
+                self.manager.sweep(self.held()).await;
+            }
+            _ => {}
+        }
+    }
+
+    /// What is wrong with entries and files, which should be the same.
+    fn compare(&self, sim: &Sim) -> Result<(), String> {
+        let index = &self.held().index;
+        let (mut files, mut bytes) = (0, 0);
+        for path in sim.paths() {
+            let name = path.to_bytes().rsplit(|byte| *byte == b'/').next().unwrap();
+            if name == b"purges" || *path == *STRANGE {
+                continue;
+            }
+            let key = Key::from_hex(name).ok_or_else(|| format!("{path:?} stays"))?;
+            let found = index.peek(key).filter(|found| found.holds == Holds::File);
+            let found = found.ok_or_else(|| format!("{path:?} has no entry"))?;
+            let size = on_disk(sim.content(&path).map_or(0, |content| content.len() as u64));
+            if found.size != size {
+                return Err(format!("{path:?} has {size} bytes, and not {}", found.size));
+            }
+            (files, bytes) = (files + 1, bytes + size);
+        }
+        let counts = index.counts();
+        match (counts.files, counts.bytes) == (files, bytes) {
+            true => Ok(()),
+            false => Err(format!("{counts:?}, and there are {files} files with {bytes} bytes")),
+        }
+    }
+}
+
+fn new_sim(seed: u64) -> Arc<Sim> {
+    let sim = Sim::new(seed);
+    sim.put(STRANGE, b"").unwrap();
+    sim
+}
+
+fn door(sim: &Arc<Sim>, pool: &Pool) -> Disk {
+    Disk::simulated(pool.clone(), Aio::Off, sim.clone())
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future)
+}
+
+/// The first look of a life at what the one before has left.
+async fn recover(process: &Process, truth: &Truth, sim: &Sim, random: &mut Random, when: &str) {
+    // Before all is known.
+    for _ in 0..random.below(4) {
+        process.get(truth, random.below(PAGES)).await;
+    }
+    if random.happens(20) {
+        process.purge(truth, random).await;
+    }
+    process.load().await;
+    process.compare(sim).unwrap_or_else(|what| panic!("{when}, learned: {what}"));
+    for page in 0..PAGES {
+        process.get(truth, page).await;
+    }
+    process.compare(sim).unwrap_or_else(|what| panic!("{when}, looked at: {what}"));
+}
+
+/// Several lives of one disk.
+async fn live(seed: u64, pool: &Pool) -> u64 {
+    let (sim, truth, mut random) = (new_sim(seed), Truth::default(), Random::new(seed));
+    let mut now = 1_800_000_000;
+    let mut found = 0;
+    for life in 0..4 {
+        let when = format!("seed {seed}, life {life}");
+        println!("{when}");
+        let process = Process::start(door(&sim, pool), now).await;
+        recover(&process, &truth, &sim, &mut random, &when).await;
+        if random.happens(40) {
+            sim.set_faults(Faults::MANY);
+        }
+        let is_clean = random.happens(20);
+        if !is_clean {
+            sim.fail_power_after(random.below(150) as u64);
+        }
+        let fillings = RefCell::new(Vec::new());
+        for _ in 0..60 {
+            process.step(&truth, &mut random, &fillings).await;
+            if sim.is_down() {
+                break;
+            }
+        }
+        sim.set_faults(Faults::NONE);
+        let mut before = Vec::new();
+        if is_clean {
+            for page in 0..PAGES {
+                before.push(process.get(&truth, page).await);
+            }
+        } else {
+            sim.fail_power_after(0);
+        }
+        drop((fillings, process));
+        let loss = if is_clean { Loss::Nothing } else { random.one_of(&[Loss::Nothing, Loss::Ordered]) };
+        sim.restart(loss);
+        // Also in the same second.
+        now += random.one_of(&[0, 1, 60]);
+        if is_clean {
+            let process = Process::start(door(&sim, pool), now + 1).await;
+            process.load().await;
+            for (page, before) in before.iter().enumerate() {
+                // What a restart finds may be stale, and is not less.
+                assert!(
+                    before.is_none() || process.get(&truth, page).await == *before,
+                    "{when}: page {page}"
+                );
+                found += u64::from(before.is_some());
+            }
+            now += 2;
+        }
+    }
+    found
+}
+
+#[test]
+fn nothing_is_lost_or_wrong_whatever_the_disk_does() {
+    let pool = Pool::new("sim", 1, 1000).unwrap();
+    let found: u64 = (0..SEEDS).map(|seed| block_on(live(seed, &pool))).sum();
+    assert!(found > SEEDS, "little was there to be lost: {found}");
+}
+
+const SEEDS: u64 = 150;
+
+/// One life, which is cut off after so many operations.
+async fn cut_off(seed: u64, calls: u64, loss: Loss, pool: &Pool) -> u64 {
+    let (sim, truth, mut random) = (new_sim(seed), Truth::default(), Random::new(seed));
+    let process = Process::start(door(&sim, pool), 1_800_000_000).await;
+    process.load().await;
+    sim.fail_power_after(calls);
+    let before = sim.calls();
+    let fillings = RefCell::new(Vec::new());
+    for page in 0..4 {
+        process.store(process.begin(&truth, page)).await;
+    }
+    for _ in 0..25 {
+        process.step(&truth, &mut random, &fillings).await;
+    }
+    let needed = sim.calls() - before;
+    drop((fillings, process));
+    sim.restart(loss);
+    let process = Process::start(door(&sim, pool), 1_800_000_001).await;
+    let when = format!("seed {seed}, cut off after {calls} operations, {loss:?} is lost");
+    recover(&process, &truth, &sim, &mut random, &when).await;
+    needed
+}
+
+#[test]
+fn a_crash_at_every_operation_is_outlived() {
+    let pool = Pool::new("sim", 1, 1000).unwrap();
+    for seed in 0..4 {
+        let needed = block_on(cut_off(seed, u64::MAX / 2, Loss::Nothing, &pool));
+        assert!(needed > 30, "{needed}");
+        for calls in 0..needed {
+            for loss in [Loss::Nothing, Loss::Ordered] {
+                block_on(cut_off(seed, calls, loss, &pool));
+            }
+        }
+    }
+}

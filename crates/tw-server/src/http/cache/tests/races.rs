@@ -1,0 +1,59 @@
+//! The same by several tasks at once, whose operations pools do in any order.
+
+use tokio::task::LocalSet;
+use tw_testkit::wait;
+
+use super::*;
+
+const TASKS: u64 = 5;
+
+async fn race(seed: u64, threads: &Pool, inline: &Pool) {
+    let (sim, truth, mut random) = (new_sim(seed), Rc::new(Truth::default()), Random::new(seed));
+    let when = format!("seed {seed}");
+    println!("{when}");
+    let door_of_threads = Disk::simulated(threads.clone(), Aio::Threads, sim.clone());
+    let process = Rc::new(Process::start(door_of_threads, 1_800_000_000).await);
+    let tasks = LocalSet::new();
+    let cuts_off = random.happens(50);
+    if cuts_off {
+        sim.fail_power_after(random.below(400) as u64);
+    }
+    for _ in 0..TASKS {
+        let (process, truth) = (process.clone(), truth.clone());
+        let mut random = Random::new(random.next_number());
+        tasks.spawn_local(async move {
+            let fillings = RefCell::new(Vec::new());
+            for _ in 0..40 {
+                process.step(&truth, &mut random, &fillings).await;
+            }
+        });
+    }
+    let learning = process.clone();
+    tasks.spawn_local(async move {
+        let mut unfinished = Vec::new();
+        learning.manager.load(learning.held(), &mut unfinished).await;
+        learning.manager.clear(learning.held(), &mut unfinished).await;
+    });
+    tasks.await;
+    if !cuts_off {
+        // Temporary files are removed beside everything.
+        let mut what = Ok(());
+        let is_same = wait::until(wait::PATIENCE, || {
+            what = process.compare(&sim);
+            what.is_ok()
+        });
+        assert!(is_same, "{when}: {what:?}");
+    }
+    drop(process);
+    sim.restart(random.one_of(&[Loss::Nothing, Loss::Ordered]));
+    let process = Process::start(door(&sim, inline), 1_800_000_001).await;
+    recover(&process, &truth, &sim, &mut random, &when).await;
+}
+
+#[test]
+fn whoever_is_first_nothing_is_lost_or_wrong() {
+    let (threads, inline) = (Pool::new("threads", 3, 1000).unwrap(), Pool::new("sim", 1, 1000).unwrap());
+    for seed in 0..60 {
+        block_on(race(seed, &threads, &inline));
+    }
+}

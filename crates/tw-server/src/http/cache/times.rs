@@ -1,0 +1,147 @@
+//! What loops note of the responses of a cache, each for itself: how long hits take, and how many bytes were sent.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+use tw_base::Histogram;
+use tw_base::hist::Snapshot;
+
+use super::facts::Status;
+use crate::http::request::Request;
+
+/// Sets of numbers; loops of the same remainder share one.
+const SETS: usize = 64;
+
+/// Where the first byte of a hit came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HitFrom {
+    /// The memory of the loop, or pages in memory: nothing was waited for.
+    Inline,
+    /// A thread of a pool had to ask the disk.
+    Disk,
+}
+
+impl HitFrom {
+    pub(super) const ALL: [Self; 2] = [Self::Inline, Self::Disk];
+
+    /// In metrics.
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Inline => "inline",
+            Self::Disk => "disk",
+        }
+    }
+}
+
+/// A hit whose first byte has not gone out.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hit {
+    began: Instant,
+    jobs: u32,
+}
+
+impl Hit {
+    /// Begins with the turn in which the cache is asked: that costs no look at a clock.
+    pub(super) fn begin(r: &Request) -> Self {
+        Self { began: tw_rt::clock::now(), jobs: r.costs.account.jobs() }
+    }
+}
+
+/// What all loops have noted.
+pub(super) struct Noted {
+    sets: [OnceLock<Box<Set>>; SETS],
+}
+
+/// What one loop has. A loop that leaves and the one in its place may note at the same time; no other thread writes here.
+#[derive(Default)]
+struct Set {
+    times: [Histogram; 2],
+    bytes: [AtomicU64; Status::ALL.len()],
+    collapsed_bytes: AtomicU64,
+}
+
+impl Default for Noted {
+    fn default() -> Self {
+        Self { sets: [const { OnceLock::new() }; SETS] }
+    }
+}
+
+impl Noted {
+    fn set(&self, index: usize) -> &Set {
+        self.sets[index % SETS].get_or_init(Box::default)
+    }
+
+    fn sets(&self) -> impl Iterator<Item = &Set> {
+        self.sets.iter().filter_map(|set| set.get().map(|set| &**set))
+    }
+
+    /// How long hits took until their first byte went out.
+    pub(super) fn times(&self, from: HitFrom) -> Snapshot {
+        let mut times = Snapshot::empty();
+        self.sets().for_each(|set| times.merge(&set.times[from as usize].snapshot()));
+        times
+    }
+
+    /// Bytes of the bodies of responses with this status.
+    pub(super) fn bytes(&self, status: Status) -> u64 {
+        self.sets().map(|set| set.bytes[status as usize].load(Relaxed)).sum()
+    }
+
+    /// The same of those that another request had asked for.
+    pub(super) fn collapsed_bytes(&self) -> u64 {
+        self.sets().map(|set| set.collapsed_bytes.load(Relaxed)).sum()
+    }
+}
+
+/// The first byte of a hit is out: of its body, or of its head if it has none.
+pub(crate) fn first_byte(r: &mut Request) {
+    let hit = r.facts.upstream.cache.hit.take();
+    let (Some(Hit { began, jobs }), Some(cache)) = (hit, &r.facts.upstream.cache.cache) else { return };
+    // The clock of the loop stands still in a turn, and most hits begin and end in one.
+    let took = tw_rt::clock::precise().saturating_duration_since(began);
+    let from = if r.costs.account.jobs() > jobs { HitFrom::Disk } else { HitFrom::Inline };
+    let times = &cache.zone.noted.set(r.client().home.index).times;
+    times[from as usize].record_ns(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+}
+
+/// A request is over: it counts for its cache.
+pub(crate) fn over(r: &mut Request) {
+    if r.facts.upstream.cache.hit.is_some() && r.costs.sent.complete {
+        first_byte(r);
+    }
+    let facts = &r.facts.upstream.cache;
+    let (Some(cache), Some(status)) = (&facts.cache, facts.status) else { return };
+    cache.zone.counts.by_status[status as usize].add(1);
+    let bytes = r.costs.sent.body();
+    if bytes > 0 {
+        let set = cache.zone.noted.set(r.client().home.index);
+        set.bytes[status as usize].fetch_add(bytes, Relaxed);
+        if facts.follows {
+            set.collapsed_bytes.fetch_add(bytes, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loops_note_for_themselves_and_are_added_up() {
+        let noted = Noted::default();
+        for (index, from, ns) in
+            [(0, HitFrom::Inline, 5_000), (1, HitFrom::Inline, 7_000), (SETS, HitFrom::Disk, 9_000_000)]
+        {
+            noted.set(index).times[from as usize].record_ns(ns);
+            noted.set(index).bytes[Status::Hit as usize].fetch_add(10, Relaxed);
+        }
+        noted.set(1).collapsed_bytes.fetch_add(3, Relaxed);
+        assert_eq!(noted.sets().count(), 2, "loop {SETS} notes where loop 0 does");
+        assert_eq!((noted.times(HitFrom::Inline).count(), noted.times(HitFrom::Disk).count()), (2, 1));
+        assert_eq!(
+            (noted.bytes(Status::Hit), noted.bytes(Status::Miss), noted.collapsed_bytes()),
+            (30, 0, 3)
+        );
+    }
+}
