@@ -28,6 +28,17 @@ _tailwater() {
         if [[ $word == -* ]]; then _tailwater_words '-l --listen --change-host --timeout --cache --cache-size -? -h --help'; else _tailwater_words 'http:// unix:'; fi
         return
     fi
+    if ((COMP_CWORD > 1)) && [[ ${COMP_WORDS[1]} == purge ]]; then
+        case $before in
+            --cache) COMPREPLY=(); return ;;
+            --tag) COMPREPLY=(); return ;;
+            -c) _tailwater_names -f; return ;;
+            -p) _tailwater_names -d; return ;;
+            -g) COMPREPLY=(); return ;;
+        esac
+        if [[ $word == -* ]]; then _tailwater_words '--cache --tag --soft -c -p -g -? -h --help'; else COMPREPLY=(); fi
+        return
+    fi
     case $before in
         --explain) COMPREPLY=(); return ;;
         -s) _tailwater_words 'stop quit reopen reload'; return ;;
@@ -37,7 +48,7 @@ _tailwater() {
         -g) COMPREPLY=(); return ;;
     esac
     local commands=
-    ((COMP_CWORD > 1)) || commands='serve proxy'
+    ((COMP_CWORD > 1)) || commands='serve proxy purge'
     _tailwater_words "-? -h --help -v --version -V -t -T --explain -q -s -p -e -c -g $commands"
 }
 

@@ -1,8 +1,10 @@
-//! The command line: nginx's options, read as nginx reads them, `serve` and `proxy`.
+//! The command line: nginx's options, read as nginx reads them, `serve`, `proxy` and `purge`.
 //!
 //! Options may be combined (`-tq`), and a value may follow its option at once (`-c/etc/nginx.conf`) or as the next word.
 
 use std::fmt;
+
+use crate::channel::{How, Named, Purge};
 
 /// What was asked for.
 #[derive(Debug, PartialEq, Eq)]
@@ -17,6 +19,10 @@ pub(crate) enum Command {
     Proxy(ProxyOptions),
     /// Say how to use `proxy`.
     ProxyHelp,
+    /// Purge in a running server.
+    Purge(PurgeOptions),
+    /// Say how to use `purge`.
+    PurgeHelp,
 }
 
 /// nginx's options.
@@ -147,6 +153,15 @@ pub(crate) enum SentHost {
     Origin,
 }
 
+/// Words of `tailwater purge`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct PurgeOptions {
+    /// Of these, those that say where the configuration is.
+    pub(crate) main: Options,
+    /// What the server is to do.
+    pub(crate) order: Purge,
+}
+
 /// Why a command line is refused. Displays in nginx's words.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct UsageError {
@@ -178,6 +193,8 @@ pub(crate) fn parse(words: impl IntoIterator<Item = Vec<u8>>) -> Result<Command,
         parse_serve(words).map_err(of("serve"))
     } else if words.next_if(|word| word == b"proxy").is_some() {
         parse_proxy(words).map_err(of("proxy"))
+    } else if words.next_if(|word| word == b"purge").is_some() {
+        parse_purge(words).map_err(of("purge"))
     } else {
         parse_main(words).map(Command::Main)
     }
@@ -311,6 +328,45 @@ fn parse_proxy(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usag
     }
 }
 
+fn parse_purge(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, UsageError> {
+    let (mut main, mut how) = (Options::default(), How::Hard);
+    let (mut cache, mut key, mut tag) = (None, None, None);
+    while let Some(word) = words.next() {
+        let Long { name, inline } = Long::of(&word);
+        let mut value = |what| Long { name, inline }.value(&mut words, what);
+        match name {
+            b"--cache" => cache = Some(value("the name of a cache")?),
+            b"--tag" => tag = Some(value("a tag")?),
+            b"-c" => main.file = Some(value("file name")?),
+            b"-p" => main.prefix = Some(value("directory name")?),
+            b"-g" => main.globals = Some(value("parameter")?),
+            _ if inline.is_some() => return Err(invalid(&word)),
+            b"-h" | b"-?" | b"--help" => return Ok(Command::PurgeHelp),
+            b"--soft" => how = How::Soft,
+            [b'-', _, ..] => return Err(invalid(&word)),
+            _ if key.is_some() => return Err(invalid(&word)),
+            _ => key = Some(word),
+        }
+    }
+    let cache = cache.ok_or_else(|| UsageError::new("no --cache: where is something to be purged?"))?;
+    let named = match (key, tag) {
+        (Some(key), None) => Named::Key(key),
+        (None, Some(tag)) if is_tag(&tag) => Named::Tag(tag),
+        (None, Some(tag)) => {
+            let tag = String::from_utf8_lossy(&tag);
+            return Err(UsageError::new(format!("\"{tag}\" is no tag: tags have neither spaces nor commas")));
+        }
+        (Some(_), Some(_)) => return Err(UsageError::new("either a key or a tag is purged, not both")),
+        (None, None) => return Err(UsageError::new("no key and no tag: what is to be purged?")),
+    };
+    Ok(Command::Purge(PurgeOptions { main, order: Purge { cache, named, how } }))
+}
+
+/// Whether a response could have this tag.
+fn is_tag(tag: &[u8]) -> bool {
+    !tag.is_empty() && !tag.iter().any(|byte| matches!(byte, b' ' | b',' | b'\t'))
+}
+
 /// A word of a command with long options, perhaps with its value: `--name=value`.
 #[derive(Clone, Copy)]
 struct Long<'a> {
@@ -341,7 +397,7 @@ fn invalid(word: &[u8]) -> UsageError {
 /// A word that is neither an option nor the value of one.
 fn stray(word: &[u8]) -> UsageError {
     let text = String::from_utf8_lossy(word);
-    const COMMANDS: [&str; 2] = ["serve", "proxy"];
+    const COMMANDS: [&str; 3] = ["serve", "proxy", "purge"];
     const ORDERS: [&str; 4] = ["stop", "quit", "reopen", "reload"];
     let meant = match &*text {
         "restart" => Some("-s reload".to_owned()),
@@ -473,6 +529,29 @@ mod tests {
     }
 
     #[test]
+    fn purging() {
+        let some = |text: &str| Some(text.as_bytes().to_vec());
+        let order = |named, how| Purge { cache: b"c".to_vec(), named, how };
+        let key = |text: &str| Named::Key(text.as_bytes().to_vec());
+        for (line, main, order) in [
+            ("purge --cache c a/b?c=d*", Options::default(), order(key("a/b?c=d*"), How::Hard)),
+            (
+                "purge -c f -p d --cache=c --soft -",
+                Options { file: some("f"), prefix: some("d"), ..Options::default() },
+                order(key("-"), How::Soft),
+            ),
+            (
+                "purge --tag t --cache c -g x;",
+                Options { globals: some("x;"), ..Options::default() },
+                order(Named::Tag(b"t".to_vec()), How::Hard),
+            ),
+        ] {
+            assert_eq!(parsed(line), Ok(Command::Purge(PurgeOptions { main, order })), "{line}");
+        }
+        assert_eq!(parsed("purge --help"), Ok(Command::PurgeHelp));
+    }
+
+    #[test]
     fn every_option_has_a_record_and_every_record_is_an_option() {
         use crate::options::{self, Kind, Opt};
         let known = |options: &[Opt], line: &str| {
@@ -492,6 +571,8 @@ mod tests {
             "timeout",
             "cache",
             "cache-size",
+            "soft",
+            "tag",
         ]
         .map(|name| format!("--{name}"));
         let short = ('!'..='~').filter(|c| !matches!(c, '-' | '=')).map(|c| format!("-{c}"));
@@ -500,6 +581,7 @@ mod tests {
                 (options::MAIN, name.clone()),
                 (options::SERVE, format!("serve {name}")),
                 (options::PROXY, format!("proxy 1 {name}")),
+                (options::PURGE, format!("purge --cache c 1 {name}")),
             ] {
                 let takes_value = match parsed(&line) {
                     Ok(_) => Some(false),
@@ -508,9 +590,12 @@ mod tests {
                 assert_eq!(takes_value, known(options, &line), "{line}");
             }
         }
-        for (begin, options) in
-            [("", options::MAIN), ("serve ", options::SERVE), ("proxy 1 ", options::PROXY)]
-        {
+        for (begin, options) in [
+            ("", options::MAIN),
+            ("serve ", options::SERVE),
+            ("proxy 1 ", options::PROXY),
+            ("purge ", options::PURGE),
+        ] {
             for option in options {
                 let values = match option.value.as_ref().map(|value| value.kind) {
                     None => &[""][..],
@@ -520,7 +605,13 @@ mod tests {
                 for line in
                     option.names.iter().flat_map(|name| values.iter().map(move |v| format!("{name} {v}")))
                 {
-                    assert!(parsed(&format!("{begin}{line}")).is_ok(), "{begin}{line}");
+                    let rest = match (begin, option.names.first()) {
+                        ("purge ", Some(&"--tag")) => " --cache c",
+                        ("purge ", _) => " --cache c 1",
+                        _ => "",
+                    };
+                    let line = format!("{begin}{line}{rest}");
+                    assert!(parsed(&line).is_ok(), "{line}");
                 }
             }
         }
@@ -552,6 +643,13 @@ mod tests {
             ("proxy -x", "invalid option: \"-x\""),
             ("proxy a --timeout", "option \"--timeout\" requires a time"),
             ("proxy a --cache", "option \"--cache\" requires directory name"),
+            ("purge a", "no --cache: where is something to be purged?"),
+            ("purge --cache c", "no key and no tag: what is to be purged?"),
+            ("purge --cache c a b", "invalid option: \"b\""),
+            ("purge --cache c a --tag b", "either a key or a tag is purged, not both"),
+            ("purge --cache c --tag a,b", "\"a,b\" is no tag: tags have neither spaces nor commas"),
+            ("purge --cache", "option \"--cache\" requires the name of a cache"),
+            ("purge --cache c a -t", "invalid option: \"-t\""),
             ("proxy a --cache-size", "option \"--cache-size\" requires a size"),
         ] {
             assert_eq!(parsed(line), Err(expected.to_owned()), "{line}");

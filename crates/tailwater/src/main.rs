@@ -25,9 +25,9 @@ use std::os::unix::ffi::OsStringExt;
 use std::process::ExitCode;
 
 use tw_core::kept::Kept;
-use tw_log::Sinks;
+use tw_log::{Level, Sinks};
 
-use cli::{Command, Options, Order};
+use cli::{Command, Options, Order, PurgeOptions};
 use conf::{Source, path};
 use console::Console;
 use master::Mode;
@@ -47,8 +47,10 @@ fn main() -> ExitCode {
         Ok(Command::Main(options)) => main_command(&options),
         Ok(Command::Serve(options)) => serve::serve(&options),
         Ok(Command::Proxy(options)) => proxy::proxy(&options),
+        Ok(Command::Purge(options)) => purge(&options),
         Ok(Command::ServeHelp) => help(&version::serve_help()),
         Ok(Command::ProxyHelp) => help(&version::proxy_help()),
+        Ok(Command::PurgeHelp) => help(&version::purge_help()),
         Err(error) => {
             Console::new().plain(format_args!("{error}\n    = {}", error.hint));
             ExitCode::FAILURE
@@ -94,6 +96,25 @@ fn give_order(source: &Source, order: Order) -> ExitCode {
     };
     // The server warns of the same.
     said.iter().filter(|fault| !warned.contains(fault)).for_each(|fault| console.fault(fault));
+    code
+}
+
+/// `tailwater purge`: the running server is found as `-s` finds it, by the pid file of the configuration.
+fn purge(options: &PurgeOptions) -> ExitCode {
+    let console = Console::new();
+    let Some(loaded) = Source::new(&options.main).load(&Kept::default(), &console) else {
+        return ExitCode::FAILURE;
+    };
+    let (said, code) = match master::purge(path(&loaded.config.main.pid), &options.order) {
+        Ok(said) => (said, ExitCode::SUCCESS),
+        Err(said) => (said, ExitCode::FAILURE),
+    };
+    for fault in &said {
+        match fault.level {
+            Level::Notice => console.plain(format_args!("{fault}")),
+            _ => console.fault(fault),
+        }
+    }
     code
 }
 

@@ -155,3 +155,29 @@ pub(crate) const PROXY: &[Opt] = &[
     with(&["--cache-size"], ("size", Kind::Text), "how much is kept at most (default: 10g)", ""),
     flag(&["-?", "-h", "--help"], "this help", ""),
 ];
+
+/// What `purge` is for, after what it is called with.
+pub(crate) const PURGE_ABOUT: &str = "Removes from a cache of the running server what has this key, with all its variants; a * \
+     at the end stands for all keys that begin like it. It is not used again from the moment in which the command ends, and \
+     a restart does not bring it back. The server is found by its pid file, as by -s; only root and the user who runs it \
+     may order this. The key is the text that proxy_cache_key makes of a request; tailwater --explain URL tells it.";
+
+/// The options of `tailwater purge KEY`.
+pub(crate) const PURGE: &[Opt] = &[
+    with(&["--cache"], ("name", Kind::Text), "the cache, by the name of its keys_zone", ""),
+    with(
+        &["--tag"],
+        ("tag", Kind::Text),
+        "in the place of a key: all responses with this tag (proxy_cache_tag)",
+        "",
+    ),
+    flag(
+        &["--soft"],
+        "make it stale: it answers while the server behind cannot, or has yet to",
+        "As far as proxy_cache_use_stale allows that.",
+    ),
+    with(&["-c"], ("filename", Kind::File), "configuration file of the server (default: {file})", ""),
+    with(&["-p"], ("prefix", Kind::Directory), "where relative names begin (default: {prefix})", ""),
+    with(&["-g"], ("directives", Kind::Text), "directives before those of the configuration file", ""),
+    flag(&["-?", "-h", "--help"], "this help", ""),
+];

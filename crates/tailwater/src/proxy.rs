@@ -259,7 +259,7 @@ fn configuration(
     let url = String::from_utf8_lossy(&url);
     let key = format!("\"{} {host}$request_uri\"", url.trim_matches('"'));
     let (kept, cache_off, kept_log) = match cache {
-        Some(_) => (Cache::directives(&key), "proxy_cache off;", "$upstream_cache_status "),
+        Some(_) => (Cache::directives(&key), "proxy_cache off;", "$kept "),
         None => (String::new(), "", ""),
     };
     let place = cache.map(Cache::place).unwrap_or_default();

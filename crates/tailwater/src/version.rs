@@ -133,9 +133,10 @@ pub(crate) fn text(show: Show) -> String {
         Show::Help => {
             let _ = write!(
                 text,
-                "{}       tailwater serve [directory] [options]\n       tailwater proxy URL... [options]\n\nOptions:\n{}\n\
+                "{}       tailwater serve [directory] [options]\n       tailwater proxy URL... [options]\n       tailwater purge --cache name (key | --tag tag) [options]\n\nOptions:\n{}\n\
                  tailwater serve and tailwater proxy need no configuration file: see\n\
-                 tailwater serve --help and tailwater proxy --help\n\n",
+                 tailwater serve --help and tailwater proxy --help; to remove from a running\n\
+                 server what its cache has: tailwater purge --help\n\n",
                 usage("Usage: tailwater", options::MAIN),
                 listed(options::MAIN)
             );
@@ -156,6 +157,14 @@ pub(crate) fn proxy_help() -> String {
     let about = wrapped(options::PROXY_ABOUT, "", "");
     let usage = usage("Usage: tailwater proxy URL...", options::PROXY);
     format!("{usage}\n{about}\nOptions:\n{}", listed(options::PROXY))
+}
+
+/// The text of `purge --help`, for standard error.
+pub(crate) fn purge_help() -> String {
+    let about = wrapped(options::PURGE_ABOUT, "", "");
+    let usage = usage("Usage: tailwater purge", options::PURGE);
+    let usage = format!("{} key\n", usage.trim_end());
+    format!("{usage}\n{about}\nOptions:\n{}", listed(options::PURGE))
 }
 
 /// Columns of a help text.
@@ -261,6 +270,7 @@ mod tests {
             (text(Show::Help), options::MAIN),
             (serve_help(), options::SERVE),
             (proxy_help(), options::PROXY),
+            (purge_help(), options::PURGE),
         ];
         for (text, options) in texts {
             assert!(text.lines().all(|line| line.chars().count() <= COLUMNS), "{text}");

@@ -17,6 +17,8 @@ pub(crate) enum Order {
     Begin,
     /// Go on in these log files. Comes with their descriptors.
     Reopen(Vec<Vec<u8>>),
+    /// Purge. Is answered with the number ([`Answer::Purged`]).
+    Purge(u64, Purge),
     /// Accept nothing more, finish what is going on, end.
     Quit,
     /// End now.
@@ -65,10 +67,40 @@ pub(crate) enum Answer {
         /// What to do about it.
         hint: Option<String>,
     },
+    /// What came of the purge with this number: whether what it names is not used again, and what is to be said.
+    Purged { number: u64, is_done: bool, said: Option<String> },
     /// What an order brings needs more open files than this process may have. Everything is as before.
     Full,
     /// Every loop has turned lately.
     Turning,
     /// It accepts nothing more, though nobody ordered it to: a signal did.
     Leaving,
+}
+
+/// What `tailwater purge` asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Purge {
+    /// The name of the cache.
+    #[serde(with = "serde_bytes")]
+    pub(crate) cache: Vec<u8>,
+    pub(crate) named: Named,
+    pub(crate) how: How,
+}
+
+/// What is to be purged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Named {
+    /// A key, or the beginning of keys and a `*`.
+    Key(#[serde(with = "serde_bytes")] Vec<u8>),
+    Tag(#[serde(with = "serde_bytes")] Vec<u8>),
+}
+
+/// What becomes of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum How {
+    /// It is gone.
+    #[default]
+    Hard,
+    /// It is stale.
+    Soft,
 }

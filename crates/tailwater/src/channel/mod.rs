@@ -25,7 +25,7 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub(crate) use message::{Answer, Configure, Order, Text};
+pub(crate) use message::{Answer, Configure, How, Named, Order, Purge, Text};
 
 /// The longest body inside a packet, bytes.
 const INLINE_MAX: usize = 8 * 1024;

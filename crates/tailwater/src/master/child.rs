@@ -1,5 +1,6 @@
 //! One worker process, as its master sees it.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
@@ -17,10 +18,12 @@ use rustix::process::{
 use tw_base::Errno;
 use tw_log::Level;
 use tw_rt::signal::Received;
+use tw_server::http::cache::PURGES_MAX;
 
+use super::control::Client;
 use super::inbox::Inbox;
 use super::silence::Silence;
-use crate::channel::{Answer, Arrived, Channel, Order};
+use crate::channel::{Answer, Arrived, Channel, Order, Purge};
 use crate::console::Fault;
 use crate::worker::process::TITLE;
 
@@ -51,6 +54,9 @@ pub(super) struct Child {
     /// How long it has said nothing.
     pub(super) silence: Silence,
     talk: Talk,
+    /// Who waits for the end of a purge, by its number. Without an answer their connections end.
+    purges: HashMap<u64, Client>,
+    last_purge: u64,
 }
 
 /// Why a process does not serve what it was told to.
@@ -114,6 +120,8 @@ impl Child {
             is_silent: false,
             silence: Silence::begin(since),
             talk: Talk { since, count: 0 },
+            purges: HashMap::new(),
+            last_purge: 0,
         }
     }
 
@@ -125,6 +133,21 @@ impl Child {
     /// Gives an order. An error means that it can be told nothing any more.
     pub(super) fn order(&self, order: &Order, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         self.channel.send(order, fds)
+    }
+
+    /// Lets it purge for a client, who gets its answer.
+    pub(super) fn purge(&mut self, client: Client, order: Purge) {
+        if self.purges.len() >= PURGES_MAX {
+            return client.answer(false, &[Fault::emerg("too many purges wait for a disk")]);
+        }
+        self.last_purge += 1;
+        match self.order(&Order::Purge(self.last_purge, order), &[]) {
+            Ok(()) => drop(self.purges.insert(self.last_purge, client)),
+            Err(error) => {
+                let text = format!("worker process {} cannot be told ({})", self.pid, Errno::from(&error));
+                client.answer(false, &[Fault::emerg(text)]);
+            }
+        }
     }
 
     /// The same; waits until then for one that reads late. Who orders many gives them one time.
@@ -214,6 +237,14 @@ impl Child {
         if let Arrived::Message(_) = arrived {
             self.silence = Silence::begin(now);
         }
+        if let Arrived::Message(Answer::Purged { number, is_done, said }) = &arrived
+            && let Some(client) = self.purges.remove(number)
+        {
+            let level = if *is_done { Level::Notice } else { Level::Error };
+            let said = said.iter().map(|said| Fault { level, ..Fault::emerg(without_controls(said)) });
+            client.answer(*is_done, &said.collect::<Vec<_>>());
+            return Arrived::Nothing;
+        }
         match &arrived {
             Arrived::Message(Answer::Serving | Answer::Refused { .. } | Answer::Full) if self.owes_answer => {
                 self.owes_answer = false;
@@ -230,7 +261,8 @@ impl Child {
     }
 
     /// Hears nothing more from it.
-    pub(super) fn stop_listening(&self) {
+    pub(super) fn stop_listening(&mut self) {
+        self.purges.clear();
         self.channel.stop_listening();
     }
 
@@ -336,7 +368,11 @@ const CORE_DUMPED: i32 = 0x80;
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::io::Read as _;
+    use std::os::unix::net::UnixStream;
+
     use super::*;
+    use crate::channel::{How, Named};
     use tw_rt::signal::Signals;
     use tw_testkit::process::Group;
     use tw_testkit::wait;
@@ -358,6 +394,51 @@ pub(super) mod tests {
     fn a_worker_process_gives_no_orders_to_a_terminal() {
         let text = "no\n2026/01/01 [notice] all is well\r\x1b]0;title\x07\u{9b}2J\u{e9}";
         assert_eq!(without_controls(text), "no 2026/01/01 [notice] all is well  ]0;title  2J\u{e9}");
+    }
+
+    #[test]
+    fn who_waits_for_a_purge_gets_the_answer_to_it() {
+        let (mut child, worker, _process) = actor();
+        let ask = |child: &mut Child| {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            let order = Purge { cache: b"c".to_vec(), named: Named::Key(b"k".to_vec()), how: How::Hard };
+            child.purge(Client::of(ours), order);
+            theirs.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+            theirs
+        };
+        let told = |mut stream: UnixStream| {
+            let mut text = String::new();
+            stream.read_to_string(&mut text).unwrap();
+            text
+        };
+        let number = || match worker.receive::<Order>() {
+            Ok(Some((Order::Purge(number, _), _))) => number,
+            other => panic!("{other:?}"),
+        };
+        // Not the first one first; and however many they are, that is no talk.
+        let say = |number, is_done, said: Option<&str>| {
+            worker.send(&Answer::Purged { number, is_done, said: said.map(str::to_owned) }, &[]).unwrap();
+        };
+        let streams = [ask(&mut child), ask(&mut child)];
+        let numbers = [number(), number()];
+        say(numbers[1], true, Some("a\nb"));
+        say(numbers[0], false, Some("no"));
+        assert!(matches!((child.listen(), child.listen()), (Arrived::Nothing, Arrived::Nothing)));
+        assert_eq!(streams.map(told), ["refused\nerror no\n", "done\nnotice a b\n"]);
+        for _ in 0..=TALK_MAX {
+            let stream = ask(&mut child);
+            say(number(), true, None);
+            assert!(matches!(child.listen(), Arrived::Nothing));
+            assert_eq!(told(stream), "done\n");
+        }
+        // Nobody has asked for that, and nobody is told twice.
+        say(numbers[0], true, None);
+        assert!(matches!(child.listen(), Arrived::Message(Answer::Purged { .. })));
+        // More than there may be, and those that a process leaves behind.
+        let waiting: Vec<_> = (0..PURGES_MAX).map(|_| ask(&mut child)).collect();
+        assert_eq!(told(ask(&mut child)), "refused\nemerg too many purges wait for a disk\n");
+        child.stop_listening();
+        assert!(waiting.into_iter().all(|stream| told(stream).is_empty()));
     }
 
     #[test]

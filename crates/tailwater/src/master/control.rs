@@ -1,8 +1,11 @@
-//! `-s reload` with an answer: whoever orders it learns whether the configuration was taken over, and if not, why not.
+//! Orders with an answer. Whoever orders `-s reload` learns whether the configuration was taken over, and if not, why not.
 //!
 //! A signal cannot be answered. So a master listens on a Unix socket as well, one in the abstract name space, which is no
 //! file and ends with the process: `tailwater/NUMBER`. To connect is to order a reload, for root and for whoever runs the
 //! master; the answer is the messages of the reload, and the end of the stream. Both sides look who the other one is.
+//!
+//! The same way goes what `tailwater purge` wants, behind a first line of its own. It needs no address at which the server listens
+//! and no location that allows it, only the rights of whoever runs the server.
 //!
 //! Who finds by itself that the configuration is wrong orders nothing, but says why, for the error log of the server.
 
@@ -18,6 +21,7 @@ use rustix::process::{Pid, geteuid};
 use tw_log::Level;
 
 use super::workers::LOAD_PATIENCE;
+use crate::channel::Purge;
 use crate::console::Fault;
 
 /// How long an answer may wait for its reader. It fits into the buffer of a socket.
@@ -30,6 +34,7 @@ const WISH_PATIENCE: Duration = Duration::from_secs(1);
 const WISH_MAX: u64 = 64 << 10;
 /// The first line of what somebody wants.
 const RELOAD: &str = "reload";
+const PURGE: &str = "purge";
 /// The first line of an answer.
 const DONE: &str = "done";
 /// The first line of either, if the configuration is wrong; the messages follow.
@@ -45,7 +50,7 @@ pub(super) struct Client {
     stream: UnixStream,
     /// The process.
     pub(super) pid: Pid,
-    pub(super) wish: Wish,
+    wish: Wish,
 }
 
 /// What somebody wants.
@@ -55,6 +60,10 @@ pub(super) enum Wish {
     Reload,
     /// To tell why it did not order one.
     Told(Vec<Fault>),
+    /// A purge. It waits for the answer.
+    Purge(Purge),
+    /// A purge of a kind that is not known here.
+    Nonsense,
 }
 
 impl Control {
@@ -93,6 +102,9 @@ impl Wish {
         let read = stream
             .set_read_timeout(Some(WISH_PATIENCE))
             .and_then(|()| stream.take(WISH_MAX).read_to_end(&mut text));
+        if let Some(order) = text.strip_prefix(PURGE.as_bytes()).and_then(|rest| rest.strip_prefix(b"\n")) {
+            return postcard::from_bytes(order).map_or(Self::Nonsense, Self::Purge);
+        }
         let text = String::from_utf8_lossy(&text);
         let mut lines = text.lines();
         match (read, lines.next()) {
@@ -103,6 +115,17 @@ impl Wish {
 }
 
 impl Client {
+    /// What it wants, once.
+    pub(super) fn take_wish(&mut self) -> Wish {
+        std::mem::replace(&mut self.wish, Wish::Nonsense)
+    }
+
+    /// Somebody at the other end of `stream`.
+    #[cfg(test)]
+    pub(super) fn of(stream: UnixStream) -> Self {
+        Self { stream, pid: rustix::process::getpid(), wish: Wish::Reload }
+    }
+
     /// Says how it went, and what was said.
     pub(super) fn answer(mut self, is_done: bool, said: &[Fault]) {
         let text = message(if is_done { DONE } else { REFUSED }, said);
@@ -117,38 +140,65 @@ impl Client {
 /// Orders a reload and waits for its end. What was said, if the configuration was taken over; `None` if `master` takes no
 /// orders this way.
 pub(super) fn order_reload(master: Pid) -> Option<Result<Vec<Fault>, Vec<Fault>>> {
-    let stream = connect(master, &message(RELOAD, &[])).ok()?;
+    let stream = connect(master, message(RELOAD, &[]).as_bytes()).ok()?;
     stream.set_read_timeout(Some(ORDER_PATIENCE)).ok()?;
+    Some(read_answer(stream, "the server ended before it had reloaded its configuration"))
+}
+
+/// Orders a purge and waits for its end. What was said, if it was done.
+pub(super) fn order_purge(master: Pid, order: &Purge) -> Result<Vec<Fault>, Vec<Fault>> {
+    let refused = |text: String| Err(vec![Fault::emerg(text)]);
+    let wish = match postcard::to_stdvec(order) {
+        Ok(order) => [PURGE.as_bytes(), b"\n", &order].concat(),
+        Err(error) => return refused(format!("the order cannot be written: {error}")),
+    };
+    if wish.len() as u64 > WISH_MAX {
+        return refused(format!("what is to be purged has too long a name: {} bytes", wish.len()));
+    }
+    let connected = connect(master, &wish).and_then(|stream| {
+        stream.set_read_timeout(Some(ORDER_PATIENCE))?;
+        let runs_as = socket_peercred(&stream)?.uid;
+        Ok((stream, runs_as))
+    });
+    match connected {
+        Ok((_, runs_as)) if !geteuid().is_root() && runs_as != geteuid() => {
+            let fault = Fault::emerg(format!("process {master} runs as another user"));
+            Err(vec![fault.hint("order it as that user or as root")])
+        }
+        Ok((stream, _)) => read_answer(stream, "the server ended before it said what came of the purge"),
+        Err(error) => refused(format!("process {master} takes no orders ({})", tw_base::Errno::from(&error))),
+    }
+}
+
+/// Waits for an answer: what was said, if it was done. `ended` is what there is to say without one.
+fn read_answer(stream: UnixStream, ended: &str) -> Result<Vec<Fault>, Vec<Fault>> {
     let mut lines = BufReader::new(stream).lines();
     let first = match lines.next() {
         Some(Ok(first)) => first,
         Some(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {
-            return Some(Err(vec![Fault::emerg("the server does not answer")]));
+            return Err(vec![Fault::emerg("the server does not answer")]);
         }
-        Some(Err(_)) | None => {
-            let text = "the server ended before it had reloaded its configuration";
-            return Some(Err(vec![Fault::emerg(text)]));
-        }
+        Some(Err(_)) | None => return Err(vec![Fault::emerg(ended)]),
     };
     let said = lines.map_while(Result::ok).map(|line| fault(&line)).collect();
-    Some(if first == DONE { Ok(said) } else { Err(said) })
+    if first == DONE { Ok(said) } else { Err(said) }
 }
 
 // DIFF(nginx): nginx writes to a log by itself, which need not be that of the server.
 /// Tells `master` why it gets no order to reload. One that does not listen is not told.
 pub(super) fn tell_refused(master: Pid, why: &[Fault]) {
-    let _ = connect(master, &message(REFUSED, why));
+    let _ = connect(master, message(REFUSED, why).as_bytes());
 }
 
 /// A connection to `master` with what is wanted.
-fn connect(master: Pid, wish: &str) -> io::Result<UnixStream> {
+fn connect(master: Pid, wish: &[u8]) -> io::Result<UnixStream> {
     let mut stream = UnixStream::connect_addr(&name_of(master)?)?;
     // The name is free for everybody to take.
     if socket_peercred(&stream)?.pid != master {
         return Err(io::ErrorKind::NotConnected.into());
     }
     stream.set_write_timeout(Some(ANSWER_PATIENCE))?;
-    stream.write_all(wish.as_bytes())?;
+    stream.write_all(wish)?;
     stream.shutdown(Shutdown::Write)?;
     Ok(stream)
 }
@@ -175,6 +225,7 @@ fn name_of(pid: Pid) -> io::Result<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::channel::{How, Named};
 
     #[test]
     fn an_order_is_answered() {
@@ -201,6 +252,22 @@ mod tests {
             asked.join().unwrap().unwrap()
         });
         assert!(ended.is_err());
+        let order = Purge { cache: b"c".to_vec(), named: Named::Key(b"a\nb\xff*".to_vec()), how: How::Soft };
+        for is_done in [true, false] {
+            let said = std::thread::scope(|scope| {
+                let asked = scope.spawn(|| order_purge(us, &order));
+                let mut client = std::iter::repeat_with(|| control.next()).find_map(|client| client).unwrap();
+                assert_eq!(client.take_wish(), Wish::Purge(order.clone()));
+                client.answer(is_done, &[Fault::emerg("said")]);
+                asked.join().unwrap()
+            });
+            assert_eq!(said.is_ok(), is_done);
+            assert_eq!(said.unwrap_or_else(|said| said)[0].message, "said");
+        }
+        let long = Purge { cache: vec![b'c'; 70_000], ..order };
+        assert!(order_purge(us, &long).unwrap_err()[0].message.contains("too long a name"));
+        drop(connect(us, b"purge\nnonsense").unwrap());
+        assert_eq!(control.next().unwrap().take_wish(), Wish::Nonsense);
         let why = vec![Fault::emerg("a\tb"), Fault { level: Level::Warn, ..Fault::emerg("c") }];
         tell_refused(us, &why);
         assert_eq!(control.next().unwrap().wish, Wish::Told(why));

@@ -37,7 +37,7 @@ use pid::PidFile;
 use serving::Serving;
 use upgrade::Binaries;
 
-pub(crate) use pid::{order, tell_refused};
+pub(crate) use pid::{order, purge, tell_refused};
 pub(crate) use start::start;
 
 /// How the server lives.

@@ -15,6 +15,7 @@ use rustix::process::{Pid, Signal, test_kill_process};
 use tw_log::Level;
 
 use super::control;
+use crate::channel::Purge;
 use crate::cli::Order;
 use crate::console::{Console, Fault};
 
@@ -175,18 +176,29 @@ fn open(path: &Path, more: OFlags, options: &mut OpenOptions) -> io::Result<File
 
 /// Tells a running server what `-s` asks for. What it says if the order is a reload.
 pub(crate) fn order(path: &Path, order: Order) -> Result<Vec<Fault>, Vec<Fault>> {
-    let pid = read(path).map_err(|fault| vec![fault])?;
-    if is_stranger(pid, path) {
-        let message = format!("process {pid} is not the server that wrote \"{}\"", path.display());
-        let fault = Fault { level: Level::Error, ..Fault::emerg(message) };
-        return Err(vec![fault.hint("the server has ended without removing its pid file")]);
-    }
+    let pid = server(path)?;
     if order == Order::Reload
         && let Some(answer) = control::order_reload(pid)
     {
         return answer;
     }
     send(pid, order).map(|()| Vec::new()).map_err(|fault| vec![fault])
+}
+
+/// Lets a running server purge. What it says.
+pub(crate) fn purge(path: &Path, order: &Purge) -> Result<Vec<Fault>, Vec<Fault>> {
+    control::order_purge(server(path)?, order)
+}
+
+/// The process that wrote the file.
+fn server(path: &Path) -> Result<Pid, Vec<Fault>> {
+    let pid = read(path).map_err(|fault| vec![fault])?;
+    if is_stranger(pid, path) {
+        let message = format!("process {pid} is not the server that wrote \"{}\"", path.display());
+        let fault = Fault { level: Level::Error, ..Fault::emerg(message) };
+        return Err(vec![fault.hint("the server has ended without removing its pid file")]);
+    }
+    Ok(pid)
 }
 
 /// Tells a running server that it is not ordered to reload its configuration, and why, if there is one.

@@ -3,9 +3,14 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
+use tw_log::Level;
+
+use super::control::Client;
 use super::workers::Workers;
-use crate::console::Console;
+use crate::channel::Purge;
+use crate::console::{Console, Fault};
 use crate::worker::Server;
+use crate::worker::purging::Outcome;
 use crate::worker::sandbox::Rules;
 
 /// Who serves.
@@ -17,6 +22,19 @@ pub(super) enum Serving {
 }
 
 impl Serving {
+    /// Purges for a client, who gets the answer when that is over.
+    pub(super) fn purge(&mut self, client: Client, order: Purge) {
+        match self {
+            Self::Here(server, _) => server.purge(order, |Outcome { is_done, said }| {
+                let level = if is_done { Level::Notice } else { Level::Error };
+                let said: Vec<_> =
+                    said.into_iter().map(|said| Fault { level, ..Fault::emerg(said) }).collect();
+                client.answer(is_done, &said);
+            }),
+            Self::There(workers) => workers.purge(client, order),
+        }
+    }
+
     /// Connections that are open, if they are open here.
     pub(super) fn connections(&self) -> u64 {
         match self {

@@ -171,15 +171,27 @@ impl Master {
         self.serving.resume(&self.console);
     }
 
-    /// `-s reload`: as HUP, with an answer.
-    fn obey(&mut self, client: Client, state: State) {
-        if let Wish::Told(why) = &client.wish {
-            why.iter().for_each(|fault| self.console.fault(fault));
-            let text = format_args!(
-                "process {} orders no reload for that, the configuration stays as it was",
-                client.pid
-            );
-            return self.notice(text);
+    /// Does what somebody wants who gets an answer: `-s reload` is as HUP.
+    fn obey(&mut self, mut client: Client, state: State) {
+        match client.take_wish() {
+            Wish::Reload => {}
+            Wish::Told(why) => {
+                why.iter().for_each(|fault| self.console.fault(fault));
+                let text = format_args!(
+                    "process {} orders no reload for that, the configuration stays as it was",
+                    client.pid
+                );
+                return self.notice(text);
+            }
+            Wish::Purge(order) => {
+                let name = tw_log::Text(&order.cache);
+                self.notice(format_args!("purge in cache \"{name}\" ordered by process {}", client.pid));
+                return self.serving.purge(client, order);
+            }
+            Wish::Nonsense => {
+                let text = "the server does not understand what it is told: is it of another version?";
+                return client.answer(false, &[Fault::emerg(text)]);
+            }
         }
         if self.binaries.new_one().is_some() {
             let text = "a new binary runs, and the configuration of the old one stays as it was";

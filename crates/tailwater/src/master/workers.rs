@@ -29,10 +29,11 @@ use tw_server::http::generation::Config;
 use tw_sys::heap::give_back;
 
 use super::child::{Child, End, Failure};
+use super::control::Client;
 use super::inbox::Inbox;
 use super::logs::LogFiles;
 use super::silence::{SIGN_INTERVAL, SILENCE_PATIENCE, Silence};
-use crate::channel::{Answer, Arrived, Configure, Order, SEND_PATIENCE, Text};
+use crate::channel::{Answer, Arrived, Configure, Order, Purge, SEND_PATIENCE, Text};
 use crate::conf::Source;
 use crate::console::{Console, Fault};
 use crate::process::Process;
@@ -255,6 +256,14 @@ impl Workers {
         }
     }
 
+    /// Lets the one that serves purge for a client, who gets its answer.
+    pub(super) fn purge(&mut self, client: Client, order: Purge) {
+        match &mut self.current {
+            Some(child) => child.purge(client, order),
+            None => client.answer(false, &[Fault::emerg("no worker process serves")]),
+        }
+    }
+
     /// The log files in use.
     pub(super) fn logs(&self) -> impl Iterator<Item = &(PathBuf, OwnedFd)> {
         self.handover.logs.iter()
@@ -404,7 +413,8 @@ impl Workers {
             Arrived::Message(Answer::Leaving) => self.lose(|_| {}, console),
             // It is about to end, and a signal will tell how. One that only says nothing more is ended.
             Arrived::Gone => self.lose(|child| child.until = Some(Instant::now() + SHORT_LIFE), console),
-            Arrived::Message(Answer::Serving | Answer::Refused { .. }) | Arrived::Nonsense => {
+            Arrived::Message(Answer::Serving | Answer::Refused { .. } | Answer::Purged { .. })
+            | Arrived::Nonsense => {
                 alert("says what no worker process says, killing it");
                 self.lose(|child| child.kill(), console);
             }

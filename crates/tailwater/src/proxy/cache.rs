@@ -77,10 +77,17 @@ impl Cache {
         Ok(Some(Self { dir, word, size: size.into_owned(), _lock: lock }))
     }
 
-    /// The directive that says where it is.
+    /// The directives that say where it is, and what the log says of it.
     pub(super) fn place(&self) -> Vec<u8> {
         let more = format!(
-            " levels=1:2 keys_zone=proxied:{KEYS_SIZE} inactive={INACTIVE} max_size={} use_temp_path=off;\n",
+            " levels=1:2 keys_zone=proxied:{KEYS_SIZE} inactive={INACTIVE} max_size={} use_temp_path=off;
+    # MISS (no-validity)
+    map \"$upstream_cache_status $cache_why\" $kept {{
+        default $upstream_cache_status;
+        \"~^ \" -;
+        \"~^(?<kept_status>\\S+) (?<kept_why>\\S+)$\" \"$kept_status ($kept_why)\";
+    }}
+",
             self.size
         );
         [b"    proxy_cache_path ", &*self.word, more.as_bytes()].concat()

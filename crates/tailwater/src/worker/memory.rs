@@ -28,6 +28,9 @@ use crate::console::Console;
 /// The part of a loop's stack that is locked: 256 KiB of its 2 MiB. A request takes some 20.
 const STACK_SIZE: usize = 256 << 10;
 
+/// What it takes to lock that: also the frames above, and pages at both ends.
+const STACK_ROOM: u64 = (STACK_SIZE as u64) + (128 << 10);
+
 /// With less than that nothing is gained by locking files, unless it is what was asked for.
 const LEAST_OF_FILES: u64 = 1 << 20;
 
@@ -44,22 +47,37 @@ pub(crate) fn lock(main: &MainSettings, console: &Console) {
     // Behind that: what was locked without being read in is now.
     let program = lock_program();
     if let Err(why) = all.and(program) {
-        let so = "when memory is short, an event loop may have to wait for a disk";
-        console.say(level, format_args!("\"worker_memory_lock {}\": {why}; {so}", main.memory_lock.word()));
+        console
+            .say(level, format_args!("\"worker_memory_lock {}\": {why}; {DANGER}", main.memory_lock.word()));
     }
 }
 
-/// Lets as much of files be locked as `config` says and may be, instead of what was allowed before. For a process that is who it
-/// will be: what privileges may do more ends with them.
-pub(super) fn allow_files(config: &Config, console: &Console) {
+/// What it means that something is not locked.
+const DANGER: &str = "when memory is short, an event loop may have to wait for a disk";
+
+/// Lets as much of files be locked as `config` says and may be, instead of what was allowed before, behind the stacks of as
+/// many loops as are about to be started. For a process that is who it will be: what privileges may do more ends with them.
+pub(super) fn allow_files(config: &Config, loops_to_start: usize, console: &Console) {
     let wanted = config.lock_max;
     // What is locked already may stay.
     let locked = config.locks.bytes();
-    let may =
-        |size: u64| memory::may_lock(usize::try_from(size.saturating_sub(locked)).unwrap_or(usize::MAX));
+    let stacks = match config.main.memory_lock {
+        MemoryLock::Off => 0,
+        MemoryLock::Auto | MemoryLock::On => STACK_ROOM * loops_to_start as u64,
+    };
+    let may = |files: u64| {
+        let more = (stacks + files).saturating_sub(locked);
+        more == 0 || memory::may_lock(usize::try_from(more).unwrap_or(usize::MAX))
+    };
+    if !may(0) {
+        let (word, size) = (config.main.memory_lock.word(), stacks >> 10);
+        let what = format!("{size} KB for the stacks of {loops_to_start} loops cannot be locked");
+        console
+            .say(Level::Notice, format_args!("\"worker_memory_lock {word}\": {what}, {}; {DANGER}", limit()));
+    }
     let allowed = std::iter::successors(Some(wanted), |size| Some(size / 2))
         .take_while(|size| *size >= LEAST_OF_FILES)
-        .find(|size| *size <= locked || may(*size));
+        .find(|size| may(*size));
     let allowed = allowed.unwrap_or(if wanted < LEAST_OF_FILES { wanted } else { 0 });
     config.locks.set_max(allowed);
     if allowed < wanted {
@@ -67,7 +85,11 @@ pub(super) fn allow_files(config: &Config, console: &Console) {
             0 => "files are copied to clients although \"sendfile\" is on".to_owned(),
             _ => format!("files beyond {} KB are copied to clients", allowed >> 10),
         };
-        console.say(Level::Notice, format_args!("\"hot_lock_size\": {so}, {}", limit()));
+        let shared = match config.main.memory_lock {
+            MemoryLock::Off => "",
+            MemoryLock::Auto | MemoryLock::On => ", and \"worker_memory_lock\" comes first",
+        };
+        console.say(Level::Notice, format_args!("\"hot_lock_size\": {so}, {}{shared}", limit()));
     }
 }
 

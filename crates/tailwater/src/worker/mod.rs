@@ -7,6 +7,7 @@ mod loops;
 pub(crate) mod memory;
 mod pools;
 pub(crate) mod process;
+pub(crate) mod purging;
 pub(crate) mod sandbox;
 
 use std::io;
@@ -24,10 +25,12 @@ use tw_rt::affinity::Affinity;
 use tw_server::http::generation::{Config, Generation, Live};
 use tw_sys::heap::give_back;
 
+use crate::channel::Purge;
 use crate::console::{Console, Fault};
 use crate::sockets::Sockets;
 
 use loops::{Loops, Wanted};
+use purging::{Outcome, Purging};
 
 /// How long a fast stop waits for loops. They need a few milliseconds, unless one hangs.
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
@@ -47,6 +50,7 @@ pub(crate) struct Server {
     pools: Vec<Pool>,
     affinity: Affinity,
     loops: Loops,
+    purging: Purging,
 }
 
 impl Server {
@@ -71,10 +75,11 @@ impl Server {
             ConfigThread::start(give_back).map_err(|error| failed("starting a thread", &error))?;
         let generation = config_thread.publish(Generation { id: 1, config, disks });
         let mut loops = Loops::new(sinks).map_err(|error| failed("starting the watchdog", &error))?;
-        memory::allow_files(&generation, console);
+        memory::allow_files(&generation, generation.main.worker_count(), console);
         let wanted = Wanted { generation: &generation, sockets: &sockets, affinity: &affinity };
         loops.serve(&wanted, console)?;
-        Ok(Self { config_thread, generation, sockets, pools, affinity, loops })
+        let purging = Purging::default();
+        Ok(Self { config_thread, generation, sockets, pools, affinity, loops, purging })
     }
 
     /// Lets the loops accept connections.
@@ -85,6 +90,11 @@ impl Server {
     /// Closes every file that is open for the next request.
     pub(crate) fn close_files(&self) {
         self.loops.close_files();
+    }
+
+    /// Begins a purge, which waits for no loop. `answer` gets what came of it.
+    pub(crate) fn purge(&self, order: Purge, answer: impl FnOnce(Outcome) + Send + 'static) {
+        self.purging.begin(&self.generation, order, answer);
     }
 
     /// Serves by `config` from now on. On an error everything is as before.
@@ -108,9 +118,13 @@ impl Server {
             memory::lock(&generation.main, console);
         }
         let wanted = Wanted { generation: &generation, sockets: &sockets, affinity: &affinity };
-        let served = self.loops.serve(&wanted, console);
-        memory::allow_files(if served.is_ok() { &generation } else { &self.generation }, console);
-        served?;
+        let kept_count = if relock { 0 } else { self.generation.main.worker_count() };
+        let loops_to_start = generation.main.worker_count().saturating_sub(kept_count);
+        memory::allow_files(&generation, loops_to_start, console);
+        if let Err(fault) = self.loops.serve(&wanted, console) {
+            memory::allow_files(&self.generation, 0, console);
+            return Err(fault);
+        }
         // From here on nothing can fail.
         pools::resize(&generation.main.pools, &pools, console);
         sinks.report_to((*generation.error_log).clone());

@@ -35,6 +35,7 @@ use crate::console::{Console, Fault};
 use crate::process;
 use crate::sockets::Sockets;
 
+use super::purging::Outcome;
 use super::sandbox::{Role, Rules};
 use super::{Server, memory, say_exit};
 
@@ -60,7 +61,7 @@ enum State {
 /// A worker process.
 struct Worker {
     /// `None` once the master is gone.
-    master: Option<Channel>,
+    master: Option<Arc<Channel>>,
     signals: Signals,
     sinks: Sinks,
     console: Console,
@@ -98,7 +99,7 @@ pub(crate) fn run() -> ExitCode {
     match start(&channel, &sinks) {
         Ok(Some(Started { server, console, signs, is_daemon })) => {
             if answer(&channel, &Answer::Serving) {
-                let (master, state) = (Some(channel), State::Serving);
+                let (master, state) = (Some(Arc::new(channel)), State::Serving);
                 Worker { master, signals, sinks, console, server, signs, state, is_daemon }.serve();
             }
             ExitCode::SUCCESS
@@ -264,7 +265,7 @@ impl Worker {
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         let mut fds =
             vec![PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&self.server, PollFlags::IN)];
-        fds.extend(self.master.as_ref().map(|master| PollFd::new(master, PollFlags::IN)));
+        fds.extend(self.master.as_ref().map(|master| PollFd::new(&**master, PollFlags::IN)));
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {
                 Ok(fds.get(2).is_some_and(|order| !order.revents().is_empty()))
@@ -293,6 +294,13 @@ impl Worker {
                 self.server.close_files();
             }
             Ok(Some((Order::Begin, _))) => self.server.begin(),
+            Ok(Some((Order::Purge(number, order), _))) => {
+                // What this says is one packet, whichever thread sends it.
+                let master = master.clone();
+                self.server.purge(order, move |Outcome { is_done, said }| {
+                    answer(&master, &Answer::Purged { number, is_done, said });
+                });
+            }
             Ok(Some((Order::Quit, _))) => self.drain(),
             Ok(Some((Order::Stop, _))) => self.state = State::Ended,
             Ok(None) => self.orphaned("the master process is gone"),

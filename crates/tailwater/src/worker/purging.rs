@@ -1,0 +1,172 @@
+//! Purges that `tailwater purge` orders. Each has a thread of its own, because it waits for the disk: the main thread has to show
+//! that the process lives, and a loop has clients.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake};
+use std::thread::{self, Thread};
+
+use tw_log::{Level, Text};
+use tw_server::http::cache::{self, Cache, PURGES_MAX, Purged, Scope};
+use tw_server::http::generation::Live;
+
+use crate::channel::{How, Named, Purge};
+
+/// What came of a purge.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    /// Whether what was named is not used again, or stale.
+    pub(crate) is_done: bool,
+    /// What is to be said.
+    pub(crate) said: Option<String>,
+}
+
+impl Outcome {
+    /// It was not done.
+    pub(crate) fn refused(why: impl Into<String>) -> Self {
+        Self { is_done: false, said: Some(why.into()) }
+    }
+}
+
+/// Those under way: each has one more handle.
+#[derive(Default)]
+pub(crate) struct Purging(Arc<()>);
+
+impl Purging {
+    /// Begins a purge. `answer` gets what came of it, perhaps at once.
+    pub(crate) fn begin(
+        &self,
+        generation: &Live,
+        order: Purge,
+        answer: impl FnOnce(Outcome) + Send + 'static,
+    ) {
+        let one_more = self.0.clone();
+        let owed = Owed(Some(Box::new(answer)));
+        if Arc::strong_count(&self.0) > PURGES_MAX + 1 {
+            return owed.pay(Outcome::refused("too many purges wait for a disk"));
+        }
+        let generation = generation.clone();
+        // Without a thread the answer is that of whoever drops it.
+        let _ = thread::Builder::new().name("purge".to_owned()).spawn(move || {
+            let _one_more = one_more;
+            owed.pay(block_on(purge(&generation, &order)));
+        });
+    }
+}
+
+/// An answer that somebody waits for. Dropping it answers that nothing came of it.
+struct Owed(Option<Box<dyn FnOnce(Outcome) + Send>>);
+
+impl Owed {
+    fn pay(mut self, outcome: Outcome) {
+        if let Some(answer) = self.0.take() {
+            answer(outcome);
+        }
+    }
+}
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        if let Some(answer) = self.0.take() {
+            answer(Outcome::refused("the purge has failed: the error log may tell why"));
+        }
+    }
+}
+
+async fn purge(generation: &Live, order: &Purge) -> Outcome {
+    let name = Text(&order.cache);
+    let Some(cache) = generation.kept.find::<Cache>(&order.cache) else {
+        let known = generation.kept.of_type::<Cache>();
+        let known: Vec<_> = known.iter().map(|(name, _)| format!("\"{}\"", Text(name))).collect();
+        return Outcome::refused(match known.is_empty() {
+            true => format!("no cache \"{name}\": the server has none"),
+            false => format!("no cache \"{name}\": the server has {}", known.join(", ")),
+        });
+    };
+    let scope = match &order.named {
+        Named::Key(text) => Scope::of_text(text),
+        Named::Tag(tag) => Scope::Tags(vec![tag.clone()]),
+    };
+    let how = match order.how {
+        How::Hard => cache::Purge::Hard,
+        How::Soft => cache::Purge::Soft,
+    };
+    let log = |level, message: std::fmt::Arguments<'_>| generation.error_log.write(level, None, message);
+    match cache.purge(generation.disks.default_disk(), &scope, how, log).await {
+        Ok(Purged::Done) => Outcome { is_done: true, said: None },
+        Ok(Purged::Nothing) => {
+            Outcome { is_done: true, said: Some(format!("nothing in cache \"{name}\" has this key")) }
+        }
+        Err(error) => {
+            log(Level::Crit, format_args!("{error} while purging, cache \"{name}\""));
+            Outcome::refused(format!("it is purged, but that may not outlive a restart: {error}"))
+        }
+    }
+}
+
+/// Runs `future` on a thread that may wait.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(thread::current())).into();
+    let (mut cx, mut future) = (Context::from_waker(&waker), pin!(future));
+    loop {
+        match future.as_mut().poll(&mut cx) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_that_is_owed_is_given_once() {
+        let (tell, told) = channel();
+        let owed = || {
+            let tell = tell.clone();
+            Owed(Some(Box::new(move |outcome: Outcome| tell.send(outcome.is_done).unwrap())))
+        };
+        owed().pay(Outcome { is_done: true, said: None });
+        drop(owed());
+        assert_eq!(told.try_iter().collect::<Vec<_>>(), [true, false]);
+    }
+
+    #[test]
+    fn who_waits_is_woken() {
+        let (tell, told) = told_later();
+        let waiting = thread::spawn(move || block_on(told));
+        tell();
+        assert_eq!(waiting.join().unwrap(), 7);
+    }
+
+    /// A future that is ready when the function was called.
+    fn told_later() -> (impl FnOnce(), impl Future<Output = u32> + Send) {
+        let state = Arc::new(std::sync::Mutex::new((false, None::<std::task::Waker>)));
+        let of_future = state.clone();
+        let future = std::future::poll_fn(move |cx| {
+            let mut state = of_future.lock().unwrap();
+            if state.0 {
+                return Poll::Ready(7);
+            }
+            state.1 = Some(cx.waker().clone());
+            Poll::Pending
+        });
+        let tell = move || {
+            let mut state = state.lock().unwrap();
+            state.0 = true;
+            if let Some(waker) = state.1.take() {
+                waker.wake();
+            }
+        };
+        (tell, future)
+    }
+}
