@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 
-use crate::options::{Kind, MAIN, Opt, PROXY, SERVE};
+use crate::options::{Kind, MAIN, Opt, PROXY, PURGE, SERVE};
 use crate::{NOTE, check_file};
 
 const SERVE_DOC: &str = "serve a directory without a configuration file";
 const PROXY_DOC: &str = "pass requests on without a configuration file";
+const PURGE_DOC: &str = "remove responses from a cache of the running server";
 
 /// All ways to write options.
 fn names(options: &[Opt]) -> String {
@@ -50,9 +51,11 @@ _tailwater() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
 ",
     );
-    for (command, options, others) in
-        [("serve", SERVE, "_tailwater_names -d"), ("proxy", PROXY, "_tailwater_words 'http:// unix:'")]
-    {
+    for (command, options, others) in [
+        ("serve", SERVE, "_tailwater_names -d"),
+        ("proxy", PROXY, "_tailwater_words 'http:// unix:'"),
+        ("purge", PURGE, "COMPREPLY=()"),
+    ] {
         writeln!(out, "    if ((COMP_CWORD > 1)) && [[ ${{COMP_WORDS[1]}} == {command} ]]; then").unwrap();
         out.push_str("        case $before in\n");
         let mut values = String::new();
@@ -65,7 +68,7 @@ _tailwater() {
     }
     out.push_str("    case $before in\n");
     bash_values(MAIN, &mut out);
-    out.push_str("    esac\n    local commands=\n    ((COMP_CWORD > 1)) || commands='serve proxy'\n");
+    out.push_str("    esac\n    local commands=\n    ((COMP_CWORD > 1)) || commands='serve proxy purge'\n");
     writeln!(
         out,
         "    _tailwater_words \"{} $commands\"\n}}\n\ncomplete -F _tailwater tailwater",
@@ -100,9 +103,12 @@ fn zsh_options(options: &[Opt], out: &mut String) {
 #[test]
 fn completions_for_zsh_are_documented() {
     let mut out = format!("#compdef tailwater\n# {NOTE}\n\n_tailwater() {{\n");
-    for (at, (command, options, others)) in
-        [("serve", SERVE, "1:directory:_files -/"), ("proxy", PROXY, "*:URL:_urls")].into_iter().enumerate()
-    {
+    let table = [
+        ("serve", SERVE, "1:directory:_files -/"),
+        ("proxy", PROXY, "*:URL:_urls"),
+        ("purge", PURGE, "1:key: "),
+    ];
+    for (at, (command, options, others)) in table.into_iter().enumerate() {
         let branch = if at == 0 { "if" } else { "elif" };
         writeln!(out, "    {branch} ((CURRENT > 2)) && [[ $words[2] == {command} ]]; then").unwrap();
         out.push_str("        shift words\n        ((CURRENT--))\n        _arguments \\\n");
@@ -111,7 +117,7 @@ fn completions_for_zsh_are_documented() {
     }
     out.push_str("    else\n        _arguments -s \\\n");
     zsh_options(MAIN, &mut out);
-    let commands = format!("serve\\:\"{SERVE_DOC}\" proxy\\:\"{PROXY_DOC}\"");
+    let commands = format!("serve\\:\"{SERVE_DOC}\" proxy\\:\"{PROXY_DOC}\" purge\\:\"{PURGE_DOC}\"");
     writeln!(out, "            '1::command:(({commands}))'\n    fi\n}}\n\n_tailwater \"$@\"").unwrap();
     check_file("packaging/completions/_tailwater", &out);
 }
@@ -141,10 +147,12 @@ fn completions_for_fish_are_documented() {
     let mut out = format!("# {NOTE}\n\ncomplete -c tailwater -f\n");
     writeln!(out, "complete -c tailwater -n __fish_is_first_token -a serve -d '{SERVE_DOC}'").unwrap();
     writeln!(out, "complete -c tailwater -n __fish_is_first_token -a proxy -d '{PROXY_DOC}'").unwrap();
+    writeln!(out, "complete -c tailwater -n __fish_is_first_token -a purge -d '{PURGE_DOC}'").unwrap();
     let (is_serve, is_proxy) = ("__fish_seen_subcommand_from serve", "__fish_seen_subcommand_from proxy");
-    fish_options(MAIN, "not __fish_seen_subcommand_from serve proxy", &mut out);
+    fish_options(MAIN, "not __fish_seen_subcommand_from serve proxy purge", &mut out);
     fish_options(SERVE, is_serve, &mut out);
     fish_options(PROXY, is_proxy, &mut out);
+    fish_options(PURGE, "__fish_seen_subcommand_from purge", &mut out);
     writeln!(out, "complete -c tailwater -n '{is_serve}' -a '(__fish_complete_directories)'").unwrap();
     check_file("packaging/completions/tailwater.fish", &out);
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use tw_conf::context_words;
 
 use crate::directives::{Chapter, chapters};
-use crate::options::{MAIN, Opt, PROXY, PROXY_ABOUT, SERVE, SERVE_ABOUT};
+use crate::options::{MAIN, Opt, PROXY, PROXY_ABOUT, PURGE, PURGE_ABOUT, SERVE, SERVE_ABOUT};
 use crate::{NOTE, check_file};
 
 /// Where relative names begin, and the configuration file, of a build that nobody told otherwise; packages put theirs in
@@ -95,7 +95,8 @@ fn the_manual_is_documented() {
     writeln!(out, ".nh\n.ad l\n.SH NAME\ntailwater \\- web server that reads nginx.conf").unwrap();
     writeln!(out, ".SH SYNOPSIS\n.B tailwater\n[\\fIoptions\\fR]\n.br").unwrap();
     writeln!(out, ".B tailwater serve\n[\\fIdirectory\\fR] [\\fIoptions\\fR]\n.br").unwrap();
-    writeln!(out, ".B tailwater proxy\n\\fIURL\\fR... [\\fIoptions\\fR]").unwrap();
+    writeln!(out, ".B tailwater proxy\n\\fIURL\\fR... [\\fIoptions\\fR]\n.br").unwrap();
+    writeln!(out, ".B tailwater purge \\-\\-cache\n\\fIname\\fR \\fIkey\\fR [\\fIoptions\\fR]").unwrap();
     out.push_str(".SH DESCRIPTION\n");
     paragraphs(DESCRIPTION, &mut out);
     out.push_str(
@@ -108,6 +109,10 @@ fn the_manual_is_documented() {
     out.push_str(".SH PROXY\n");
     paragraphs(&[PROXY_ABOUT, "No configuration file is read."], &mut out);
     PROXY.iter().for_each(|option| entry(option, &mut out));
+    out.push_str(".SH PURGE\n");
+    let said = "If nothing has this key, that is said, and the status is 0: the cache is as it was wanted.";
+    paragraphs(&[PURGE_ABOUT, said], &mut out);
+    PURGE.iter().for_each(|option| entry(option, &mut out));
     out.push_str(".SH SIGNALS\nThe process to signal is the master, whose number is in the pid file.\n");
     table(SIGNALS, &mut out);
     out.push_str(".SH FILES\n");

@@ -221,7 +221,7 @@ fn who_may_change_is_said_like_for_any_location() {
              location /api/ { api write=on; limit_except GET { deny all; } }
              location /none/ { api write=on; deny all; } }",
     );
-    assert_eq!(page(&server, "/api/http").1, "[\"upstreams\"]");
+    assert_eq!(page(&server, "/api/http").1, "[\"caches\",\"upstreams\"]");
     assert_eq!(send(&server, "DELETE /api/http/upstreams/u/servers/0", "").status, 403);
     assert_eq!(get(&server, "/none/").status, 403);
     for (conf, expected) in [

@@ -148,36 +148,3 @@ fn who_needs_no_disk_does_not_wait_for_one() {
     };
     assert_eq!(turns("+Inf") - turns("1"), 0);
 }
-
-#[test]
-fn a_server_that_is_killed_leaves_no_half_of_an_entry() {
-    let (addr, _) = counting();
-    let dir = tw_testkit::temp::TempDir::new("cache-killed").unwrap();
-    for round in 0..5 {
-        let mut server = start(
-            server().with_master(),
-            &format!(
-                "proxy_cache_path {}/cache levels=1:2 keys_zone=one:1m;
-                 server {{ listen 127.0.0.1:{{port}};
-                     location / {{ proxy_pass http://{addr}; proxy_cache one; proxy_cache_valid 1h;
-                         proxy_cache_key $uri; }} location = /metrics {{ metrics; }} }}",
-                dir.path().display()
-            ),
-        );
-        let addr = server.addr();
-        let clients: Vec<_> = (0..4)
-            .map(|nth| {
-                std::thread::spawn(move || {
-                    for page in 0..200 {
-                        let Ok(response) = Client::get(addr, &format!("/large/{nth}/{page}")) else { return };
-                        assert_eq!(response.body.len() & !0xff, 2 << 20);
-                    }
-                })
-            })
-            .collect();
-        assert!(wait::until(wait::PATIENCE, || metric(&server, "cache_stored_total") > 3 + round));
-        server.signal(Signal::KILL).unwrap();
-        let _ = server.wait_exit(wait::PATIENCE);
-        clients.into_iter().for_each(|client| client.join().unwrap());
-    }
-}

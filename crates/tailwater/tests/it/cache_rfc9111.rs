@@ -158,3 +158,130 @@ fn must_revalidate_is_never_used_stale_section_5_2_2_2() {
     assert!(wait::until(wait::PATIENCE, || told(&front.get("/may", "")).starts_with("edge; fwd=stale")));
     assert_eq!(front.get("/may", "").text(), "kept");
 }
+
+#[test]
+fn a_client_may_accept_what_is_stale_section_5_2_1_2() {
+    let front = front("", |conn, head, nth| {
+        let more = if head.contains("/must") { ", must-revalidate" } else { "" };
+        conn.answer(
+            &format!("Cache-Control: max-age=600{more}\r\nAge: 599\r\nETag: \"x\"\r\n"),
+            nth.to_string(),
+        );
+    });
+    front.store("/may", 1);
+    front.store("/must", 2);
+    // It is stale within two seconds; until then this asks the origin once, if at all, and is not stored in its place.
+    let is_stale = |path: &str| {
+        let fresh = front.get(path, "Cache-Control: only-if-cached\r\n");
+        fresh.status == 504
+    };
+    let are_stale = wait::until(wait::PATIENCE, || is_stale("/may") && is_stale("/must"));
+    let found = ["/may", "/must"].map(|path| front.get(path, "Cache-Control: only-if-cached\r\n"));
+    assert!(are_stale, "{found:?}");
+    let before = front.asked();
+    let accepted = front.get("/may", "Cache-Control: max-stale=100\r\n");
+    assert_eq!((accepted.text(), front.asked()), ("0".to_owned(), before), "{}", told(&accepted));
+    let ttl = told(&accepted).strip_prefix("edge; hit; ttl=").and_then(|ttl| ttl.parse::<i64>().ok());
+    assert!(ttl.is_some_and(|ttl| ttl <= 0), "{}", told(&accepted));
+    let refused = front.get("/must", "Cache-Control: max-stale=100, only-if-cached\r\n");
+    assert_eq!(refused.status, 504, "{}", told(&refused));
+}
+
+#[test]
+fn a_head_is_answered_by_what_a_get_has_stored_section_4() {
+    let front = front("", |conn, head, nth| {
+        let field = "Cache-Control: max-age=600\r\nX-Nth: ";
+        match head.starts_with("HEAD ") {
+            true => conn.say(format!("HTTP/1.1 200 OK\r\n{field}{nth}\r\nContent-Length: 3\r\n\r\n")),
+            false => conn.answer(&format!("{field}{nth}\r\n"), "abc"),
+        }
+    });
+    // The upstream server is asked with GET for it (proxy_cache_convert_head), and both are answered from then on.
+    let first = front.ask("HEAD / HTTP/1.1\r\n");
+    assert_eq!((first.status, first.field("Content-Length")), (200, Some("3")));
+    assert!(wait::until(wait::PATIENCE, || told(&front.get("/", "")).starts_with("edge; hit")));
+    let head = front.ask("HEAD / HTTP/1.1\r\n");
+    assert_eq!((head.field("X-Nth"), head.field("Content-Length")), (Some("0"), Some("3")));
+    assert!(told(&head).starts_with("edge; hit"), "{}", told(&head));
+    assert_eq!((front.get("/", "").text(), front.asked()), ("abc".to_owned(), 1));
+}
+
+#[test]
+fn parts_come_from_the_whole_and_are_not_stored_themselves_section_3_3() {
+    let front = front("", |conn, head, _| {
+        let field = "Cache-Control: max-age=600\r\nETag: \"x\"\r\n";
+        // One that sends a part, whoever asks.
+        match head.contains("/part") {
+            true => conn.say(format!(
+                "HTTP/1.1 206 Partial Content\r\n{field}Content-Range: bytes 2-3/10\r\nContent-Length: 2\r\n\r\n23"
+            )),
+            false => conn.answer(field, "0123456789"),
+        }
+    });
+    front.store("/whole", 1);
+    let part = front.get("/whole", "Range: bytes=2-3\r\n");
+    assert_eq!(
+        (part.status, part.text(), part.field("Content-Range")),
+        (206, "23".into(), Some("bytes 2-3/10"))
+    );
+    assert!(told(&part).starts_with("edge; hit"), "{}", told(&part));
+    assert_eq!(front.asked(), 1);
+    for asked in [2, 3] {
+        let part = front.get("/part", "Range: bytes=2-3\r\n");
+        assert_eq!((part.status, part.text(), front.asked()), (206, "23".into(), asked));
+        assert!(!told(&part).contains("stored"), "{}", told(&part));
+    }
+}
+
+#[test]
+fn requests_at_one_time_are_one_request_section_4() {
+    let (say, hear) = std::sync::mpsc::channel();
+    let hear = Arc::new(std::sync::Mutex::new(hear));
+    let front = front("proxy_cache_lock on;", move |conn, _, nth| {
+        let _ = hear.lock().unwrap().recv();
+        conn.answer("Cache-Control: max-age=600\r\nVary: Accept-Language\r\n", nth.to_string());
+    });
+    let ask = "GET / HTTP/1.1\r\nHost: localhost\r\nAccept-Language: de\r\nConnection: close\r\n\r\n";
+    let mut clients: Vec<_> = (0..8).map(|_| front.server.connect().unwrap()).collect();
+    for client in &mut clients {
+        client.send(ask).unwrap();
+    }
+    assert!(wait::until(wait::PATIENCE, || front.asked() == 1));
+    say.send(()).unwrap();
+    let responses: Vec<_> = clients.iter_mut().map(|client| client.read_response().unwrap()).collect();
+    assert!(responses.iter().all(|response| response.text() == "0"));
+    assert_eq!(front.asked(), 1);
+    let followed = responses.iter().filter(|response| told(response).contains("collapsed")).count();
+    let stored = responses.iter().filter(|response| told(response).contains("stored")).count();
+    assert!(stored <= 1 && followed + stored <= 8, "{followed} {stored}");
+    // Another language is another response.
+    say.send(()).unwrap();
+    let other = front.get("/", "Accept-Language: en\r\n");
+    assert_eq!(other.text(), "1", "{}", told(&other));
+}
+
+#[test]
+fn a_variant_is_validated_for_itself_section_4_3() {
+    let front = front("", |conn, head, nth| {
+        let of = if head.contains("Accept-Language: de\r\n") { "de" } else { "en" };
+        let fields = format!("Cache-Control: no-cache\r\nVary: Accept-Language\r\nETag: \"{of}\"\r\n");
+        match head.contains(&format!("If-None-Match: \"{of}\"\r\n")) {
+            true => conn.say(format!("HTTP/1.1 304 Not Modified\r\n{fields}\r\n")),
+            false => conn.answer(&fields, format!("{of} {nth}")),
+        }
+    });
+    let ask = |of: &str| front.get("/", &format!("Accept-Language: {of}\r\n"));
+    let validated = |of: &str, text: &str| {
+        let is = || {
+            let response = ask(of);
+            told(&response).contains("fwd-status=304") && response.text() == text
+        };
+        assert!(wait::until(wait::PATIENCE, is), "{of} {text}: {}", told(&ask(of)));
+    };
+    assert_eq!(ask("de").text(), "de 0");
+    validated("de", "de 0");
+    let english = ask("en").text();
+    validated("en", &english);
+    validated("de", "de 0");
+    validated("en", &english);
+}

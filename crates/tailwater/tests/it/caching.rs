@@ -257,6 +257,99 @@ fn tags() {
 }
 
 #[test]
+fn purging_without_a_request_for_it() {
+    let (origin, _) = counting(|conn, _, nth| conn.answer("", nth.to_string()));
+    let server = example("Purging without a request for it", origin);
+    let purge = |body: &str| {
+        let mut client = tw_testkit::Client::connect(server.addr_of(1)).unwrap();
+        let length = body.len();
+        client
+            .send(format!(
+                "POST /api/http/caches/press/purge HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}"
+            ))
+            .unwrap();
+        client.read_response().unwrap().status
+    };
+    // As they are in the text, for this host.
+    let text = text().replace("www.example.com", "localhost");
+    let bodies = text.split("curl -d '").skip(1).map(|rest| rest.split('\'').next().unwrap().to_owned());
+    let bodies: Vec<_> = bodies.collect();
+    assert_eq!(bodies.len(), 3);
+    ask(&server, "GET /news/1", &[]);
+    hit(&server, "/news/1");
+    for (body, expected) in bodies.iter().zip(["MISS", "MISS", "HIT"]) {
+        assert_eq!(purge(body), 200, "{body}");
+        assert_eq!(cache(&ask(&server, "GET /news/1", &[])), expected, "{body}");
+        hit(&server, "/news/1");
+    }
+    let page = tw_testkit::Client::get(server.addr_of(1), "/api/http/caches").unwrap().text();
+    assert!(page.starts_with("{\"press\":{\"size\":"), "{page}");
+}
+
+#[test]
+fn by_the_rules_of_rfc_9111() {
+    let (origin, _) = counting(|conn, head, nth| match path(head) {
+        "/targeted" => {
+            conn.answer("Cache-Control: no-store\r\nCDN-Cache-Control: max-age=60\r\n", nth.to_string())
+        }
+        _ => conn.answer("Cache-Control: max-age=60\r\nETag: \"x\"\r\n", nth.to_string()),
+    });
+    let server = example("By the rules of RFC 9111", origin);
+    let said = |line: &str, fields: &[&str]| {
+        ask(&server, line, fields).field("Cache-Status").unwrap_or_default().to_owned()
+    };
+    for path in ["/targeted", "/a"] {
+        let miss = said(&format!("GET {path}"), &[]);
+        // The second in which it was asked for may be over.
+        let is_stored =
+            ["60", "59"].map(|ttl| format!("edge; fwd=uri-miss; fwd-status=200; ttl={ttl}; stored"));
+        assert!(is_stored.contains(&miss), "{miss}");
+        let is_hit = || said(&format!("GET {path}"), &[]).starts_with("edge; hit; ttl=");
+        assert!(wait::until(wait::PATIENCE, is_hit), "{path}: {}", server.error_log());
+    }
+    assert!(said("GET /a", &["Cache-Control: no-cache"]).starts_with("edge; fwd=request; fwd-status=200"));
+    assert_eq!(ask(&server, "GET /b", &["Cache-Control: only-if-cached"]).status, 504);
+}
+
+#[test]
+fn large_files_in_slices() {
+    const SLICE: usize = 4 << 20;
+    let (origin, asked) = counting(|conn, head, _| {
+        let range = head.split("\r\nRange: bytes=").nth(1).unwrap().split("\r\n").next().unwrap();
+        let (first, last) = range.split_once('-').unwrap();
+        let (first, last): (usize, usize) = (first.parse().unwrap(), last.parse().unwrap());
+        let last = last.min(SLICE + 9);
+        conn.say(format!(
+            "HTTP/1.1 206 Partial Content\r\nETag: \"x\"\r\nContent-Range: bytes {first}-{last}/{}\r\nContent-Length: {}\r\n\r\n{}",
+            SLICE + 10,
+            last + 1 - first,
+            "y".repeat(last + 1 - first)
+        ));
+    });
+    let server = example("Large files in slices", origin);
+    let end = ask(&server, "GET /film", &[&format!("Range: bytes={}-", SLICE + 5)]);
+    assert_eq!((end.status, end.text(), asked.load(SeqCst)), (206, "yyyyy".to_owned(), 1));
+    let is_hit = || cache(&ask(&server, "GET /film", &[&format!("Range: bytes={SLICE}-")])) == "HIT";
+    assert!(wait::until(wait::PATIENCE, is_hit), "{}", server.error_log());
+    assert_eq!(ask(&server, "GET /film", &[]).text().len(), SLICE + 10);
+    assert_eq!(asked.load(SeqCst), 2);
+}
+
+#[test]
+fn every_word_of_cache_why_is_explained_once() {
+    let text = text();
+    let section = text.split("\n## Why it is not kept\n").nth(1).unwrap();
+    let rows = section.split("\n## ").next().unwrap().lines().filter_map(|line| line.strip_prefix("| `"));
+    let cells = rows.filter_map(|row| row.split(" |").next()).filter(|cell| !cell.starts_with('$'));
+    let mut explained: Vec<_> =
+        cells.flat_map(|cell| cell.split(", ")).map(|word| word.trim_matches('`').to_owned()).collect();
+    let mut words: Vec<_> = tw_server::http::cache::Reason::words().map(str::to_owned).collect();
+    explained.sort();
+    words.sort();
+    assert_eq!(explained, words);
+}
+
+#[test]
 fn webdav() {
     let (origin, _) = counting(|conn, head, nth| {
         if head.starts_with("PUT ") {

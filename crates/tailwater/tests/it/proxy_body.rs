@@ -2,10 +2,12 @@
 //! connections come from.
 
 use std::io::Read;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tw_testkit::origin::origin;
-use tw_testkit::wait;
+use tw_testkit::{Client, wait};
 
 use crate::proxy::mirror;
 use crate::{get, server, start};
@@ -71,6 +73,45 @@ fn another_server_gets_all_of_a_body_or_nothing() {
             status => assert_eq!(status, 502, "{nth}"),
         }
     }
+}
+
+#[test]
+fn a_client_that_sends_fast_does_not_keep_the_loop_from_others() {
+    const PIECE: usize = 1 << 20;
+    let addr = origin(|mut conn| {
+        // As fast as it can: most of the time something is at hand, and there is room for it.
+        let mut piece = vec![0; PIECE];
+        while conn.reader.get_mut().read(&mut piece).is_ok_and(|read| read > 0) {}
+    });
+    let conf = format!(
+        "worker_processes 1; events {{ }}
+         http {{ client_max_body_size 0; proxy_request_buffering off;
+                 server {{ listen 127.0.0.1:{{port}}; location / {{ proxy_pass http://{addr}; }}
+                           location = /ok {{ return 200 ok; }} }} }}"
+    );
+    let server = server().start(&conf).unwrap();
+    let (sent, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut client = server.connect().unwrap();
+            let head = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000000\r\n\r\n";
+            client.send(head).unwrap();
+            let piece = vec![b'x'; PIECE];
+            while !over.load(Relaxed) {
+                client.send(&piece).unwrap();
+                sent.fetch_add(PIECE, Relaxed);
+            }
+        });
+        let goes_on = || {
+            let before = sent.load(Relaxed);
+            wait::until(wait::PATIENCE, || sent.load(Relaxed) >= before + 16 * PIECE)
+        };
+        // Neither keeps the other waiting.
+        let answers = || Client::get(server.addr(), "/ok").is_ok_and(|response| response.text() == "ok");
+        let went_well = (0..10).all(|_| goes_on() && answers());
+        over.store(true, Relaxed);
+        assert!(went_well, "{} bytes were sent", sent.load(Relaxed));
+    });
 }
 
 #[test]

@@ -361,6 +361,11 @@ fn what_may_be_kept_is_kept_and_outlives_the_command() {
     assert_eq!(ask(&proxied, "/other", ""), said(200, "MISS", "/other 2"));
     assert_eq!(ask(&proxied, "/other", ""), said(200, "MISS", "/other 3"));
     assert_eq!(ask(&proxied, "/kept", "Authorization: Basic eDp5\r\n"), said(200, "BYPASS", "/kept 4"));
+    // The log says what the cache had, and why something is not kept.
+    for line in [" MISS (no-validity) ", " BYPASS (no-cache-set) "] {
+        let is_said = || proxied.printed().lines().any(|said| said.contains(line));
+        assert!(wait::until(wait::PATIENCE, is_said), "{line}: {}", proxied.printed());
+    }
     let line = " HIT -";
     assert!(wait::until(wait::PATIENCE, || proxied.printed().lines().any(|said| said.ends_with(line))));
     // The server fails from now on.

@@ -1,5 +1,8 @@
 //! What is counted of bytes that go to upstream servers and come from them, however their requests end.
 
+use std::io::Read;
+use std::sync::mpsc::channel;
+
 use tw_testkit::origin::origin;
 use tw_testkit::{Server, wait};
 
@@ -72,6 +75,48 @@ fn a_response_that_nobody_wants_to_its_end_has_its() {
     let received: u64 = line.rsplit(' ').next().unwrap().parse().unwrap();
     assert!(received > 10_000, "{line}");
     assert!(wait::until(wait::PATIENCE, || counted(&server)[0].1 == received), "{:?}", counted(&server));
+}
+
+#[test]
+fn a_request_whose_client_left_before_there_was_an_answer_has_its() {
+    let (asked, arrived) = channel();
+    let addr = origin(move |mut conn| {
+        while let Some(head) = conn.head() {
+            let is_long = head.contains("Content-Length: 5\r\n");
+            let mut body = vec![0; if is_long { 5 } else { 0 }];
+            conn.reader.read_exact(&mut body).unwrap();
+            asked.send((head.len() + body.len()) as u64).unwrap();
+        }
+    });
+    let server = start(
+        server(),
+        &format!(
+            "log_format up '$status $request_length $upstream_bytes_sent $upstream_bytes_received';
+             access_log logs/access.log up; upstream u {{ server {addr}; }}
+             server {{ listen 127.0.0.1:{{port}};
+                 location / {{ proxy_pass http://u; }}
+                 location /unbuffered {{ proxy_pass http://u; proxy_request_buffering off; }}
+                 location /api/ {{ access_log off; api; }} }}"
+        ),
+    );
+    let mut all = 0;
+    for (nth, request) in [
+        "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello",
+        "POST /unbuffered HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut client = server.connect().unwrap();
+        client.send(request).unwrap();
+        let sent = arrived.recv_timeout(wait::PATIENCE).unwrap();
+        drop(client);
+        let lines = server.access_log(nth + 1).unwrap();
+        assert_eq!(lines[nth], format!("499 {} {sent} 0", request.len()), "{request}");
+        all += sent;
+        assert!(wait::until(wait::PATIENCE, || counted(&server) == [(all, 0)]), "{:?}", counted(&server));
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Room for new connections when `worker_connections` or descriptors are used up.
 
-use tw_testkit::{Client, Server};
+use tw_testkit::{Client, Server, wait};
 
 use crate::{get, server};
 
@@ -58,6 +58,68 @@ fn a_loop_without_room_stops_accepting_for_a_while() {
             is_answered(client, "Connection: close\r\n\r\n");
         }
         busy = rest;
+    }
+}
+
+/// Clients that have begun a request. Those that are accepted and whose first bytes come a little later may be spared.
+fn begun(server: &Server, count: usize) -> Vec<Client> {
+    let client = |_| {
+        let mut client = server.connect().unwrap();
+        let _ = client.send(BEGUN);
+        client
+    };
+    (0..count).map(client).collect()
+}
+
+/// Ends the requests, one after the other: how many are answered.
+fn served(clients: Vec<Client>) -> usize {
+    let is_served = |mut client: Client| {
+        let answer = client.send("Connection: close\r\n\r\n").and_then(|()| client.read_response());
+        answer.is_ok_and(|response| response.text() == "ok")
+    };
+    clients.into_iter().map(is_served).filter(|is_served| *is_served).count()
+}
+
+#[test]
+fn whoever_waits_in_the_queue_of_a_socket_is_accepted_each_time_there_is_room_again() {
+    const DESCRIPTORS: usize = 128;
+    const CLIENTS: usize = 170;
+    for multi_accept in ["off", "on"] {
+        let conf = format!(
+            "worker_rlimit_nofile {DESCRIPTORS}; worker_processes 1;
+             events {{ worker_connections 4096; multi_accept {multi_accept}; }}
+             http {{ client_header_timeout 1h;
+                     server {{ listen 127.0.0.1:{{port}} backlog={CLIENTS}; location = / {{ return 200 ok; }} }} }}"
+        );
+        let server = server().start(&conf).unwrap();
+        let refusals = || server.error_log().matches("accept4() failed (24: Too many open files)").count();
+        for round in 0..3 {
+            let before = refusals();
+            let clients = begun(&server, CLIENTS);
+            assert!(wait::until(wait::PATIENCE, || refusals() > before), "{round}: {}", server.error_log());
+            // Nobody else comes of whom the loop could be told: those that wait are accepted when others have gone.
+            let served = served(clients);
+            assert!(served > DESCRIPTORS, "{round}: {served} {}", server.error_log());
+        }
+        assert_eq!(get(&server, "/").text(), "ok");
+    }
+}
+
+#[test]
+fn a_loop_accepts_again_each_time_its_connections_have_gone() {
+    const CONNECTIONS: usize = 16;
+    for multi_accept in ["off", "on"] {
+        let events = format!("worker_connections {CONNECTIONS}; multi_accept {multi_accept};");
+        let server = ok(&format!("worker_processes 1; events {{ {events} }}"), "");
+        for round in 0..3 {
+            let clients = begun(&server, 2 * CONNECTIONS);
+            // Those for whom there is no room are refused without a word.
+            server.wait_error_log("worker_connections are not enough").unwrap();
+            assert!(served(clients) > 0, "{round}: {}", server.error_log());
+            // The last of them may still be on its way out.
+            let answers = || Client::get(server.addr(), "/").is_ok_and(|response| response.text() == "ok");
+            assert!(wait::until(wait::PATIENCE, answers), "{round}: {}", server.error_log());
+        }
     }
 }
 

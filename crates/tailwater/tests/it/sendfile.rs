@@ -285,6 +285,34 @@ fn a_file_that_shrinks_while_it_is_sent_ends_the_connection() {
     assert!(rest.len() < content.len() && rest.starts_with(&content[..1000]));
     let line = server.wait_error_log("file was truncated while sending response to client").unwrap();
     assert!(line.contains("[alert]"), "{line}");
+    // Nobody asks for it again, and what was locked of it goes all the same.
+    let locked = || ["locked_files", "locked_files_bytes"].map(|name| metric(&server, name));
+    assert!(wait::until(wait::PATIENCE, || locked() == [0; 2]), "{:?}", locked());
+}
+
+#[test]
+fn what_changes_while_nobody_asks_for_it_is_unlocked() {
+    let content = pattern(400_000);
+    // Also where a file is believed to be what it was for a minute.
+    let server = start(
+        server().file("html/cut", &content).file("html/linked", &content).file("html/same", &content),
+        "open_files_inactive 1h;",
+        "sendfile on; location = /linked { open_file_cache max=10; }",
+    );
+    if !may_lock(&server) {
+        return;
+    }
+    let html = server.prefix().join("html");
+    for name in ["cut", "linked", "same"] {
+        assert!(make_hot(&server, &format!("/{name}"), &content), "{name}");
+    }
+    assert_eq!(metric(&server, "locked_files"), 3);
+    File::options().write(true).open(html.join("cut")).unwrap().set_len(1000).unwrap();
+    fs::remove_file(html.join("linked")).unwrap();
+    assert!(wait::until(wait::PATIENCE, || metric(&server, "locked_files") == 1));
+    assert_eq!(metric(&server, "locked_files_bytes"), 400_000_u64.next_multiple_of(4096));
+    // It is believed to be there all the same.
+    assert!(get(&server, "/linked").body == content && get(&server, "/cut").body == content[..1000]);
 }
 
 #[test]

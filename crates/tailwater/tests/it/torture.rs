@@ -33,7 +33,7 @@ const MORE_MEMORY: u64 = 32 << 20;
 /// How many things that are wrong are told.
 const TOLD: usize = 10;
 
-fn number(variable: &str, default: u64) -> u64 {
+pub(crate) fn number(variable: &str, default: u64) -> u64 {
     env::var(variable).map_or(default, |text| text.parse().unwrap_or_else(|e| panic!("{variable}: {e}")))
 }
 
