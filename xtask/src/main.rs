@@ -63,8 +63,8 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "torture",
-        arguments: "[--requests 100000] [--seed N]",
-        about: "requests to an origin that does everything wrong: none hangs, none gets another's bytes",
+        arguments: "[--requests 100000] [--kills 50] [--seed N]",
+        about: "requests to an origin that does everything wrong, kills of a cache: no wrong byte, nothing hangs, nothing stays",
         run: torture::run,
     },
 ];

@@ -1,46 +1,58 @@
-//! `cargo xtask torture`: many requests to an origin that does everything wrong, with a seed that was not there before.
+//! `cargo xtask torture`: many requests to an origin that does everything wrong, and a cache whose server is killed many times,
+//! with a seed that was not there before.
 //!
-//! The test of the same name does the work; in `cargo test` it asks for few requests, always the same ones. What fails here
-//! fails again with the seed that is told.
+//! The tests `torture` and `cache_killed` do the work; in `cargo test` they ask and kill seldom, always in the same way. What
+//! fails at requests fails again with the seed that is told; when exactly a server is killed no seed decides.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::{Failure, cargo, root};
 
 const REQUESTS_DEFAULT: u64 = 100_000;
+const KILLS_DEFAULT: u64 = 50;
 
 /// What is asked for.
 #[derive(Debug, PartialEq, Eq)]
 struct Options {
     requests: u64,
+    kills: u64,
     seed: Option<u64>,
 }
 
 pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
-    let Options { requests, seed } = options(words)?;
+    let Options { requests, kills, seed } = options(words)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
     let seed = seed.unwrap_or(now);
-    println!("torture: {requests} requests of seed {seed}");
+    println!("torture: {requests} requests and {kills} kills of seed {seed}");
     let mut command = cargo();
-    command.args(["test", "--package", "tailwater", "--test", "it", "--", "torture::", "--nocapture"]);
-    command.env("TAILWATER_TORTURE", requests.to_string()).env("TAILWATER_TORTURE_SEED", seed.to_string());
+    command.args(["test", "--package", "tailwater", "--test", "it", "--", "--nocapture"]);
+    // One behind the other: what one measures the other would change.
+    command.arg("--test-threads=1");
+    let filters = [(requests, "torture::"), (kills, "cache_killed::")];
+    command.args(filters.iter().filter(|(count, _)| *count > 0).map(|(_, filter)| filter));
+    command.env("TAILWATER_TORTURE", requests.to_string()).env("TAILWATER_KILLS", kills.to_string());
+    command.env("TAILWATER_TORTURE_SEED", seed.to_string());
     let status =
         command.current_dir(root()).status().map_err(|error| format!("cannot run cargo: {error}"))?;
-    let again = format!("cargo xtask torture --requests {requests} --seed {seed}");
+    let again = format!("cargo xtask torture --requests {requests} --kills {kills} --seed {seed}");
     if status.success() { Ok(()) } else { Err(format!("again: {again}")) }
 }
 
 fn options(words: &[String]) -> Result<Options, Failure> {
-    let mut options = Options { requests: REQUESTS_DEFAULT, seed: None };
+    let mut options = Options { requests: REQUESTS_DEFAULT, kills: KILLS_DEFAULT, seed: None };
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let number = words.next().and_then(|number| number.parse().ok());
         let number = number.ok_or_else(|| format!("{word} needs a number"));
         match word.as_str() {
             "--requests" => options.requests = number?,
+            "--kills" => options.kills = number?,
             "--seed" => options.seed = Some(number?),
             _ => return Err(format!("unknown argument {word}")),
         }
+    }
+    if options.requests == 0 && options.kills == 0 {
+        return Err("nothing to do".to_owned());
     }
     Ok(options)
 }
@@ -52,8 +64,11 @@ mod tests {
     #[test]
     fn options_are_numbers() {
         let of = |text: &str| options(&text.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
-        assert_eq!(of(""), Ok(Options { requests: REQUESTS_DEFAULT, seed: None }));
-        assert_eq!(of("--seed 7 --requests 5"), Ok(Options { requests: 5, seed: Some(7) }));
+        let usual = Options { requests: REQUESTS_DEFAULT, kills: KILLS_DEFAULT, seed: None };
+        assert_eq!(of(""), Ok(usual));
+        let given = Options { requests: 5, kills: 0, seed: Some(7) };
+        assert_eq!(of("--seed 7 --requests 5 --kills 0"), Ok(given));
+        assert!(of("--requests 0 --kills 0").is_err());
         for wrong in ["--seed", "--seed x", "--runs 1", "7"] {
             assert!(of(wrong).is_err(), "{wrong}");
         }

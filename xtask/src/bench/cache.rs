@@ -8,7 +8,9 @@ mod contestants;
 mod crowd;
 mod fetch;
 mod fills;
+mod full;
 mod hits;
+mod open;
 
 use std::path::PathBuf;
 
@@ -58,6 +60,14 @@ pub(super) fn run(args: &[String]) -> Outcome {
         server_cpu: plan.server_cpu,
         load_cpu: plan.load_cpu,
     };
+    let open = open::Plan {
+        limits: cold.limits,
+        data: cold.data.clone(),
+        cold_size: cold.cold_size,
+        seconds: 4 * plan.seconds,
+        server_cpu: plan.server_cpu,
+        load_cpu: plan.load_cpu,
+    };
     let fill_count = options.number("fills", if quick { 1_000 } else { 10_000 })?;
     let crowd = crowd::Plan {
         clients: options.number("clients", if quick { 200 } else { 1_000 })?,
@@ -68,9 +78,11 @@ pub(super) fn run(args: &[String]) -> Outcome {
 
     let caches = Caches::find(&options, plan.load_cpu, crowd.size)?;
     let mut report = Report::new("cache", &caches.binaries);
-    match &caches.varnish {
-        Some(varnish) => report.note(&varnish.version),
-        None => report.note("no varnishd: left out"),
+    for (other, name) in [(&caches.varnish, "varnishd"), (&caches.traffic_server, "traffic_server")] {
+        match other {
+            Some(other) => report.note(&other.version),
+            None => report.note(&format!("no {name}: left out")),
+        }
     }
     for &connections in &plan.connections {
         for shape in hits::SHAPES.iter().filter(|shape| options.wants(shape.name)) {
@@ -79,6 +91,9 @@ pub(super) fn run(args: &[String]) -> Outcome {
     }
     if options.wants("cold") {
         cold::run(&mut report, &caches, &cold)?;
+    }
+    if options.wants("open") {
+        open::run(&mut report, &caches, &open)?;
     }
     if options.wants("fills") {
         fills::run(&mut report, &caches, &plan, fill_count)?;

@@ -66,9 +66,9 @@ enum Program {
     BareLoop { response: Vec<u8> },
     /// Another one of our own loops: `xtask bench NAME` with these arguments behind its port.
     Loop { name: &'static str, args: Vec<String> },
-    /// A program with a configuration and arguments of its own, in which [`PORT`] and its sisters stand for what is known
+    /// A program with files and arguments of its own, in which [`PORT`] and its sisters stand for what is known
     /// when it is started.
-    Other { path: PathBuf, args: Vec<String>, conf: String },
+    Other { path: PathBuf, args: Vec<String>, files: Vec<(String, String)> },
 }
 
 /// Stands for the port in the configuration and the arguments of a program that does not speak nginx's.
@@ -77,6 +77,9 @@ pub(super) const PORT: &str = "@PORT@";
 pub(super) const PREFIX: &str = "@PREFIX@";
 /// Stands for the file with its configuration there.
 pub(super) const CONF: &str = "@CONF@";
+
+/// Where that file is, below the directory.
+const OTHER_CONF: &str = "conf/other.conf";
 
 /// Who accepts, and how.
 #[derive(Debug, Clone)]
@@ -198,11 +201,20 @@ impl Contestant {
     /// Another program, with [`PORT`] and its sisters replaced in its arguments and its configuration.
     pub(super) fn other(name: &str, path: &Path, args: &[&str], conf: String) -> Self {
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+        let files = vec![(OTHER_CONF.to_owned(), conf)];
         Self {
             name: name.to_owned(),
-            program: Program::Other { path: path.to_owned(), args, conf },
+            program: Program::Other { path: path.to_owned(), args, files },
             pages: None,
         }
+    }
+
+    /// The same with one more file below its directory, whose directories are made.
+    pub(super) fn with_file(mut self, name: &str, content: String) -> Self {
+        if let Program::Other { files, .. } = &mut self.program {
+            files.push((name.to_owned(), content));
+        }
+        self
     }
 
     /// Starts it in a place and waits until it listens.
@@ -227,12 +239,17 @@ impl Contestant {
                 command.args(["bench", name, "--port", &port.number().to_string()]).args(args);
                 command
             }
-            Program::Other { path, args, conf } => {
-                let port = port.number().to_string();
-                let file = prefix.write("conf/other.conf", conf.replace(PORT, &port))?;
-                let (prefix, file) = (prefix.path().display().to_string(), file.display().to_string());
+            Program::Other { path, args, files } => {
+                let (port, dir) = (port.number().to_string(), prefix.path().display().to_string());
+                let file = prefix.join(OTHER_CONF).display().to_string();
                 let known =
-                    |arg: &String| arg.replace(PORT, &port).replace(PREFIX, &prefix).replace(CONF, &file);
+                    |text: &String| text.replace(PORT, &port).replace(PREFIX, &dir).replace(CONF, &file);
+                for (name, content) in files {
+                    if let Some(parent) = prefix.join(name).parent() {
+                        fs::create_dir_all(parent)?;
+                    }
+                    prefix.write(name, known(content))?;
+                }
                 let mut command = place.command(path);
                 command.args(args.iter().map(known));
                 command

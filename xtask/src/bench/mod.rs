@@ -74,10 +74,11 @@ proxy    a proxy between the load and an origin, both on one core: CPU per reque
          --tunnels N 10000 · cases 1k 32k 1m post idle overhead
 
 cache    a caching proxy before the same origin: hot hits, hot beside cold ones on a slow disk (needs root and cgroups),
-         fills beside hot hits, and many clients that ask at once for what is not there; varnishd beside if there is one
+         small ones whose names are not in memory either, fills beside hot hits, and many clients that ask at once for what
+         is not there; hot hits also of varnishd and traffic_server, if they are there
          --rounds N 5 · --seconds N 4 · --connections A,B 64 · --fills N 10000 (of a round)
          --memory SIZE 512m · --factor N 10 · --iops N 400 · --bandwidth SIZE 120m · --data DIR target/bench/data
-         --cold-names · --clients N 1000 · --object SIZE 100m · cases 1k 32k cold fills crowd";
+         --cold-names · --clients N 1000 · --object SIZE 100m · cases 1k 32k cold open fills crowd";
 
 /// Runs one of the measurements.
 pub(crate) fn run(args: &[String]) -> Result<(), Failure> {

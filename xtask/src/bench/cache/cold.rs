@@ -3,19 +3,18 @@
 //! Each server first fetches all of it where nothing is limited, and is then started anew in a cgroup, so that what it has
 //! read belongs to that group. Compare `bench disk`, which does the same with files.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::syncfs;
 use serde_json::{Value, json};
 use tw_testkit::{Client, wait};
 
 use super::contestants::{Caches, NGINX_THREADS, OURS};
-use super::fetch::fetch;
+use super::full::Full;
 use crate::bench::Outcome;
 use crate::bench::cgroup::{Cgroup, Limits};
-use crate::bench::contestant::{Binary, Contestant, Running};
+use crate::bench::contestant::{Contestant, Running};
 use crate::bench::data::{drop_from_memory, forget_everything};
 use crate::bench::exec::Place;
 use crate::bench::load::{Load, Served};
@@ -24,7 +23,9 @@ use crate::bench::proxy::origin::FILES;
 use crate::bench::report::{Limit, Report, Table, Target, number, progress, span};
 
 const THREADS: &str = "nginx, aio threads";
-const HOT: &str = "/32k/hot";
+/// What is hot, and its path: the only one below it.
+const HOT_BELOW: &str = "/32k/hot";
+const HOT: &str = "/32k/hot/0";
 const HOT_CONNECTIONS: usize = 16;
 const COLD_CONNECTIONS: usize = 64;
 const P99_MAX_MS: f64 = 5.0;
@@ -33,9 +34,7 @@ const LEAD: Duration = Duration::from_secs(2);
 /// The disk is the limit of all: two runs of the same server differ by this.
 const COLD_NOISE: f64 = 0.98;
 /// One of so many requests may go to the origin: nginx with threads was seen to ask now and then for what it has.
-const ASKED_SHARE: u64 = 1_000;
-/// Until everything is stored, or known after a start.
-const PATIENCE: Duration = Duration::from_secs(300);
+pub(super) const ASKED_SHARE: u64 = 1_000;
 
 /// Where, with what, how long.
 pub(super) struct Plan {
@@ -60,19 +59,6 @@ struct Score {
     asked: u64,
 }
 
-/// A directory with a full cache, removed in the end.
-struct Full {
-    dir: PathBuf,
-    count: usize,
-}
-
-impl Drop for Full {
-    fn drop(&mut self) {
-        // What stays is removed by the next measurement.
-        let _ = fs::remove_dir_all(&self.dir);
-    }
-}
-
 /// Measures, and adds a table and targets.
 pub(super) fn run(report: &mut Report, caches: &Caches, plan: &Plan) -> Outcome {
     fs::create_dir_all(&plan.data)?;
@@ -85,11 +71,13 @@ pub(super) fn run(report: &mut Report, caches: &Caches, plan: &Plan) -> Outcome 
     for (binary, takes_part) in
         [(nginx, &[("nginx, blocking", ""), (THREADS, NGINX_THREADS)][..]), (ours, &[(OURS, "")])]
     {
-        let full = fill(caches, binary, plan, count)?;
+        let (path, size) = FILES[1];
+        let parts = [((path, size), count), ((HOT_BELOW, size), 1)];
+        let full = Full::make(caches, binary, &plan.data, &parts, (plan.server_cpu, plan.load_cpu))?;
         for &(name, http) in takes_part {
             let contestant = caches.at(name, binary, &full.dir, http);
             let before = caches.asked()?;
-            let mut score = measure(name, &contestant, plan, &full)?;
+            let mut score = measure(name, &contestant, plan, &full, count)?;
             score.asked = caches.asked()? - before;
             let requests = score.alone.requests + score.loaded.requests + score.cold.requests;
             if score.asked * ASKED_SHARE > requests {
@@ -102,46 +90,18 @@ pub(super) fn run(report: &mut Report, caches: &Caches, plan: &Plan) -> Outcome 
     Ok(())
 }
 
-/// Fetches everything.
-fn fill(caches: &Caches, binary: &Binary, plan: &Plan, count: usize) -> Outcome<Full> {
-    let word = if binary.is_tailwater() { "ours" } else { "nginx" };
-    progress(&format!("{word}: fetching {count} responses"));
-    let full = Full { dir: plan.data.join(format!("cache-{word}")), count };
-    if full.dir.exists() {
-        fs::remove_dir_all(&full.dir)?;
-    }
-    let contestant = caches.at(word, binary, &full.dir, "");
-    let server = contestant.start(&Place::on(plan.server_cpu))?;
-    let cpu = plan.load_cpu;
-    fetch(server.addr(), FILES[1], (0, count), Duration::ZERO, cpu)?;
-    warm(&server)?;
-    if contestant.has_metrics() {
-        until(&server, "tailwater_cache_stored_total", count as u64 + 1)?;
-    }
-    drop(server);
-    // Pages that are not written yet cannot be dropped.
-    syncfs(File::open(&full.dir)?)?;
-    Ok(full)
-}
-
-/// Waits until ours counts so many.
-fn until(server: &Running, what: &str, count: u64) -> Outcome {
-    let mut last = 0;
-    let is_there = wait::until(PATIENCE, || {
-        last = loops::page(server).map_or(0, |page| page.sum(what));
-        last >= count
-    });
-    if is_there { Ok(()) } else { Err(format!("{what} is {last} instead of {count}").into()) }
-}
-
-fn measure(name: &'static str, contestant: &Contestant, plan: &Plan, full: &Full) -> Outcome<Score> {
+fn measure(
+    name: &'static str,
+    contestant: &Contestant,
+    plan: &Plan,
+    full: &Full,
+    count: usize,
+) -> Outcome<Score> {
     progress(&format!("cold hits: {name}"));
     let group = Cgroup::new(plan.limits, &plan.data)?;
     let server =
         contestant.start(&Place { cpu: Some(plan.server_cpu), cgroups: group.dirs(), ..Place::default() })?;
-    if contestant.has_metrics() {
-        until(&server, "tailwater_cache_entries", full.count as u64 + 1)?;
-    }
+    full.until_known(contestant, &server)?;
     // The page cache belongs to the cgroup that read it first: it has to be the server's.
     make_cold(&full.dir, plan)?;
     warm(&server)?;
@@ -160,7 +120,7 @@ fn measure(name: &'static str, contestant: &Contestant, plan: &Plan, full: &Full
         url: server.url("/"),
         connections: COLD_CONNECTIONS,
         seconds: plan.seconds + 2 * LEAD.as_secs(),
-        script: random_requests(full.count),
+        script: random_requests(count),
         cpu: plan.load_cpu,
     };
     let cold_running = cold_load.start()?;

@@ -14,6 +14,7 @@ use crate::bench::{Outcome, loops};
 pub(super) const OURS: &str = "ours";
 pub(super) const NGINX: &str = "nginx";
 pub(super) const VARNISH: &str = "varnish, memory";
+pub(super) const TRAFFIC_SERVER: &str = "trafficserver";
 
 /// Has nginx read and send by threads what may not be in memory.
 pub(super) const NGINX_THREADS: &str = "aio threads;";
@@ -21,36 +22,56 @@ pub(super) const NGINX_THREADS: &str = "aio threads;";
 /// All that it takes to set a cache before the origin. Dropping it ends the origin.
 pub(super) struct Caches {
     pub(super) binaries: Binaries,
-    pub(super) varnish: Option<Varnish>,
+    /// What it holds it has in memory.
+    pub(super) varnish: Option<Other>,
+    /// What it holds it has in a file of its own, and what is hot in memory too.
+    pub(super) traffic_server: Option<Other>,
     origin: Running,
 }
 
-/// A cache of another kind, to compare with: what it holds it has in memory.
-pub(super) struct Varnish {
+/// A cache of another kind, to compare with.
+pub(super) struct Other {
     path: PathBuf,
-    /// First line of `-V`.
+    /// First line of what it says of itself.
     pub(super) version: String,
 }
 
-impl Varnish {
-    fn find() -> Outcome<Option<Self>> {
-        let Some(path) = find_program("varnishd") else { return Ok(None) };
+impl Other {
+    fn find(name: &str, version: &str) -> Outcome<Option<Self>> {
+        let Some(path) = find_program(name) else { return Ok(None) };
         let output =
-            Command::new(&path).arg("-V").output().map_err(|e| format!("{}: {e}", path.display()))?;
+            Command::new(&path).arg(version).output().map_err(|e| format!("{}: {e}", path.display()))?;
         let text = [output.stdout, output.stderr].concat();
         let version = String::from_utf8_lossy(&text).lines().next().unwrap_or_default().to_owned();
         Ok(Some(Self { path, version }))
     }
 }
 
+/// Traffic Server with one thread that serves, as a user who is not changed, and which waits for its cache.
+const RECORDS: &str = "\
+CONFIG proxy.config.http.server_ports STRING @PORT@:ip-in=127.0.0.1
+CONFIG proxy.config.http.wait_for_cache INT 1
+CONFIG proxy.config.admin.user_id STRING #-1
+CONFIG proxy.config.crash_log_helper STRING NULL
+CONFIG proxy.config.exec_thread.autoconfig INT 0
+CONFIG proxy.config.exec_thread.limit INT 1
+CONFIG proxy.config.accept_threads INT 0
+CONFIG proxy.config.log.logging_enabled INT 0
+CONFIG proxy.config.http.cache.required_headers INT 0
+CONFIG proxy.config.cache.ram_cache.size INT 268435456
+CONFIG proxy.config.http.keep_alive_no_activity_timeout_in INT 600
+";
+const IP_ALLOW: &str = "ip_allow: [{ apply: in, ip_addrs: 0/0, action: allow, methods: ALL }]\n";
+
 impl Caches {
     /// Finds the programs and starts the origin on the core of the load, with one response of `large` bytes.
     pub(super) fn find(options: &Options, load_cpu: usize, large: u64) -> Outcome<Self> {
         let binaries = Binaries::find(options)?;
-        let varnish = Varnish::find()?;
+        let varnish = Other::find("varnishd", "-V")?;
+        let traffic_server = Other::find("traffic_server", "--version")?;
         let args = ["--large".to_owned(), large.to_string()];
         let origin = Contestant::own_loop("origin", "origin", &args).start(&Place::on(load_cpu))?;
-        Ok(Self { binaries, varnish, origin })
+        Ok(Self { binaries, varnish, traffic_server, origin })
     }
 
     /// How often the origin has been asked.
@@ -100,9 +121,38 @@ impl Caches {
         Contestant::server(name, binary, &http, &server)
     }
 
-    /// The other kind.
+    /// Traffic Server, with all that it writes below its directory.
+    pub(super) fn traffic_server(&self) -> Option<Contestant> {
+        let Other { path, .. } = self.traffic_server.as_ref()?;
+        let bin = path.parent()?.display();
+        let places = ["localstatedir", "runtimedir", "datadir", "includedir", "mandir", "infodir"];
+        let places: String = places.iter().map(|place| format!("{place}: {PREFIX}/run\n")).collect();
+        let layout = format!(
+            "prefix: {PREFIX}
+exec_prefix: {PREFIX}
+bindir: {bin}
+sbindir: {bin}
+libdir: {PREFIX}/run
+libexecdir: {PREFIX}/run
+sysconfdir: {PREFIX}/conf
+logdir: {PREFIX}/logs
+cachedir: {PREFIX}/cache
+{places}"
+        );
+        let contestant = Contestant::other(TRAFFIC_SERVER, path, &[&format!("--run-root={CONF}")], layout)
+            .with_file("conf/records.config", RECORDS.to_owned())
+            .with_file("conf/ip_allow.yaml", IP_ALLOW.to_owned())
+            .with_file("conf/storage.config", format!("{PREFIX}/cache 256M\n"))
+            .with_file("conf/cache.config", "dest_domain=. ttl-in-cache=1d\n".to_owned())
+            .with_file("conf/remap.config", format!("map / http://127.0.0.1:{}/\n", self.origin.port()))
+            .with_file("cache/.keep", String::new())
+            .with_file("run/.keep", String::new());
+        Some(contestant)
+    }
+
+    /// Varnish.
     pub(super) fn varnish(&self) -> Option<Contestant> {
-        let Varnish { path, .. } = self.varnish.as_ref()?;
+        let Other { path, .. } = self.varnish.as_ref()?;
         let port = self.origin.port();
         let conf = format!(
             "vcl 4.1;

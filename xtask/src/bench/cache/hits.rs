@@ -1,6 +1,6 @@
 //! Hot hits: what a response costs that everybody has in memory.
 
-use super::contestants::{Caches, NGINX, OURS, VARNISH};
+use super::contestants::{Caches, NGINX, OURS, TRAFFIC_SERVER, VARNISH};
 use crate::bench::Outcome;
 use crate::bench::proxy::origin::FILES;
 use crate::bench::report::{Limit, Report, Table, Target, number, span};
@@ -40,6 +40,7 @@ pub(super) fn run(
         caches.nginx(NGINX_OPEN, "open_file_cache max=1000 inactive=60s; open_file_cache_valid 60s;"),
     ];
     contestants.extend(caches.varnish());
+    contestants.extend(caches.traffic_server());
     let case = Case {
         title: format!("hits, {}, {connections} connections", shape.title),
         path,
@@ -57,7 +58,8 @@ pub(super) fn run(
         return Err(format!("{}: not hits: the origin was asked {asked} times", case.title).into());
     }
 
-    let columns = ["CPU µs/req", "of nginx", "of varnish", "req/s", "p50", "p99", "peak RSS MB"];
+    let columns =
+        ["CPU µs/req", "of nginx", "of varnish", "of trafficserver", "req/s", "p50", "p99", "peak RSS MB"];
     let mut table = Table::new(&case.title, &columns);
     for result in &results {
         let ratio = |other| number(cpu_ratio(&results, &result.name, other));
@@ -65,6 +67,7 @@ pub(super) fn run(
             number(result.cpu_us()),
             ratio(NGINX),
             ratio(VARNISH),
+            ratio(TRAFFIC_SERVER),
             number(result.per_second()),
             span(result.p50()),
             span(result.p99()),

@@ -18,6 +18,8 @@ use crate::bench::turns::{Turns, number_of, put};
 /// Paths of responses, and the sizes of their bodies. All paths below one of these have the same response.
 pub(in crate::bench) const FILES: [(&str, usize); 3] =
     [("/1k", 1 << 10), ("/32k", 32 << 10), ("/1m", 1 << 20)];
+/// One more of the kind.
+pub(in crate::bench) const FILE_128K: (&str, usize) = ("/128k", 128 << 10);
 /// Path that takes a body and answers with a short one.
 pub(super) const UPLOAD: &str = "/upload";
 /// Path that upgrades.
@@ -62,7 +64,7 @@ pub(in crate::bench) fn run(args: &[String]) -> Outcome {
     let options = Options::parse(args, &["port", "large"], &[])?;
     let turns = Turns::listen(options.number("port", 0)?)?;
     let large = usize::try_from(options.size("large", 0)?)?;
-    let sizes = FILES.into_iter().chain([(UPLOAD, 2), (LARGE, large)]);
+    let sizes = FILES.into_iter().chain([FILE_128K, (UPLOAD, 2), (LARGE, large)]);
     let responses: Vec<(&str, Vec<u8>)> = sizes.map(|(path, size)| (path, response(size))).collect();
     Ok(serve(&turns, &responses)?)
 }

@@ -1,0 +1,82 @@
+//! A directory with a full cache, to be read by servers that are started on it.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::syncfs;
+use tw_testkit::wait;
+
+use super::contestants::Caches;
+use super::fetch::fetch;
+use crate::bench::contestant::{Binary, Contestant, Running};
+use crate::bench::exec::Place;
+use crate::bench::report::progress;
+use crate::bench::{Outcome, loops};
+
+/// Until everything is stored, or known after a start.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Responses below a path and the size of each, and how many of them: numbered from 0.
+pub(super) type Part<'a> = ((&'a str, usize), usize);
+
+/// The directory, removed in the end.
+pub(super) struct Full {
+    pub(super) dir: PathBuf,
+    /// Responses in it.
+    count: usize,
+}
+
+impl Drop for Full {
+    fn drop(&mut self) {
+        // What stays is removed by the next measurement.
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+impl Full {
+    /// Has a server fetch all parts, where nothing is limited.
+    pub(super) fn make(
+        caches: &Caches,
+        binary: &Binary,
+        data: &Path,
+        parts: &[Part<'_>],
+        (server_cpu, load_cpu): (usize, usize),
+    ) -> Outcome<Self> {
+        let word = if binary.is_tailwater() { "ours" } else { "nginx" };
+        let count = parts.iter().map(|(_, count)| count).sum();
+        progress(&format!("{word}: fetching {count} responses"));
+        let full = Self { dir: data.join(format!("cache-{word}")), count };
+        if full.dir.exists() {
+            fs::remove_dir_all(&full.dir)?;
+        }
+        let contestant = caches.at(word, binary, &full.dir, "");
+        let server = contestant.start(&Place::on(server_cpu))?;
+        for &(file, count) in parts {
+            fetch(server.addr(), file, (0, count), Duration::ZERO, load_cpu)?;
+        }
+        full.until(&contestant, &server, "tailwater_cache_stored_total")?;
+        drop(server);
+        // Pages that are not written yet cannot be dropped.
+        syncfs(File::open(&full.dir)?)?;
+        Ok(full)
+    }
+
+    /// Waits until ours knows all that is there.
+    pub(super) fn until_known(&self, contestant: &Contestant, server: &Running) -> Outcome {
+        self.until(contestant, server, "tailwater_cache_entries")
+    }
+
+    /// Waits until ours counts as many as there are.
+    fn until(&self, contestant: &Contestant, server: &Running, what: &str) -> Outcome {
+        if !contestant.has_metrics() {
+            return Ok(());
+        }
+        let mut last = 0;
+        let is_there = wait::until(PATIENCE, || {
+            last = loops::page(server).map_or(0, |page| page.sum(what));
+            last >= self.count as u64
+        });
+        if is_there { Ok(()) } else { Err(format!("{what} is {last} instead of {}", self.count).into()) }
+    }
+}
