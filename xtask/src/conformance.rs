@@ -26,7 +26,6 @@ const BEYOND: &[&str] = &[
     "memcached_pass",
     "perl",
     "perl_set",
-    "proxy_cache",
     "quic",
     "scgi_pass",
     "ssl_certificate",

@@ -10,7 +10,14 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::OnceLock;
+use std::time::Duration;
 
+/// How often a path is looked at that seems not to be in memory.
+const LOOKS_MAX: usize = 16;
+/// How often the way to a path is walked that still seems not to be in memory.
+const WALKS_MAX: usize = 3;
+/// Longer than the kernel's clock for times of files stands still.
+const TICK: Duration = Duration::from_millis(10);
 /// How many places a line of a log names.
 const SHOWN_MAX: usize = 6;
 
@@ -145,14 +152,25 @@ pub(crate) fn bring_in(path: &CStr) {
 
 fn walk(path: &CStr) {
     for path in [&*parent_of(path), path] {
-        // It may not be there at all.
-        let _ = openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::empty());
+        for _ in 0..WALKS_MAX {
+            // It may not be there at all.
+            let _ = openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::empty());
+            if !matches!(look_at(path), Err(Errno::AGAIN)) {
+                break;
+            }
+            // The access time of a link that was made within the same tick of the clock is due once more.
+            std::thread::sleep(TICK);
+        }
     }
 }
 
-/// What a path leads to, as far as that is in memory.
+/// What a path leads to, as far as that is in memory. A name that somebody changes at this moment is as if it were not; one that
+/// is not in memory stays so.
 fn look_at(path: &CStr) -> Result<Stat, Errno> {
-    openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::CACHED).and_then(fstat)
+    let (flags, resolve) = (OFlags::PATH | OFlags::CLOEXEC, ResolveFlags::CACHED);
+    let look = || openat2(CWD, path, flags, Mode::empty(), resolve).and_then(fstat);
+    let mut looks = (1..LOOKS_MAX).map(|_| look());
+    looks.find(|found| !matches!(found, Err(Errno::AGAIN))).unwrap_or_else(look)
 }
 
 fn parent_of(path: &CStr) -> CString {
