@@ -112,7 +112,8 @@ impl Cache {
             // No file has room for it: the next request asks once more.
             Err(_) => return Ok(None),
         }
-        let path = self.place.path(claim.key());
+        let key = claim.key();
+        let path = self.place.path(key);
         let mut by = Account::new(Class::Fill, Source::of(path.to_bytes()));
         let Some(commit) = self.commit_to(claim, &was) else { return Ok(None) };
         let file = disk.open(&mut by, &path, &Open::READ_WRITE).await?;
@@ -120,7 +121,14 @@ impl Cache {
             // Somebody else has put another one there.
             return Ok(None);
         }
-        disk.write(&mut by, &file, 0, head).await?;
+        if let Err(error) = disk.write(&mut by, &file, 0, head).await {
+            // Nobody knows what its head is now; who has the old one in memory must not go on with that until a restart.
+            drop(commit);
+            if let Some(gone) = self.index().and_then(|index| index.remove_if_sequence(key, was.sequence)) {
+                let _ = self.remove(disk, gone).await;
+            }
+            return Err(error);
+        }
         Ok(self.enter(disk, commit, &path, &meta, was.len).await?.flatten())
     }
 
