@@ -625,3 +625,16 @@ fn tags_are_purged_softly_and_hard() {
     assert_eq!(purge(&server, "/", "Purge: 1\r\nTag: nothing two\r\n"), 204);
     assert_eq!((get(&server, "/b").status, status(&get(&server, "/c"))), (500, "HIT"));
 }
+
+#[test]
+fn what_is_fetched_anew_has_the_target_that_was_sent() {
+    let origin = Counting::new("Cache-Control: max-age=1\r\n");
+    let server = origin.cached("proxy_cache_use_stale updating; proxy_cache_background_update on;");
+    assert_eq!(get(&server, "/a%6C?b").text(), "/a%6C?b 0");
+    let renewed = wait::some(wait::PATIENCE, || {
+        let text = get(&server, "/a%6C?b").text();
+        (text != "/a%6C?b 0").then_some(text)
+    });
+    let renewed = renewed.unwrap_or_else(|| panic!("never renewed: {}", server.error_log()));
+    assert!(renewed.starts_with("/a%6C?b "), "{renewed}");
+}

@@ -526,7 +526,12 @@ impl Conditions {
 /// Fetches a response anew, beside the request for it. Whether that was possible.
 fn update(r: &mut Request) -> bool {
     let uri = Uri { path: r.uri.path.clone(), args: r.uri.args.clone() };
-    let prepare = |r: &mut Request| r.facts.upstream.cache.is_update = true;
+    // With the target as the client sent it: that is the key.
+    let origin = r.course.origin;
+    let prepare = |r: &mut Request| {
+        r.course.origin = origin;
+        r.facts.upstream.cache.is_update = true;
+    };
     beside::run_by(r, uri, Copied::Nothing, By::Parent, prepare).is_ok()
 }
 
