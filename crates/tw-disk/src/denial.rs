@@ -159,6 +159,7 @@ fn walk(path: &CStr) {
                 break;
             }
             // The access time of a link that was made within the same tick of the clock is due once more.
+            #[expect(clippy::disallowed_methods, reason = "this is a thread of a pool, which may wait")]
             std::thread::sleep(TICK);
         }
     }
