@@ -71,8 +71,14 @@ fn a_loop_reads_only_what_was_in_memory_lately() {
         // A job that does not end keeps the reads behind it waiting: the device is busy.
         let (open, is_open) = channel::<()>();
         let mut gate_by = by(2);
-        let mut gate = Box::pin(pool.run(&mut gate_by, move || is_open.recv().is_err()));
+        let (begin, has_begun) = channel();
+        let mut gate = Box::pin(pool.run(&mut gate_by, move || {
+            begin.send(()).unwrap();
+            is_open.recv().is_err()
+        }));
         assert!(poll_once(gate.as_mut()).is_pending());
+        // Else a read could be taken before it.
+        has_begun.recv().unwrap();
         let mut accounts: Vec<_> = (0..8).map(|_| by(3)).collect();
         let mut queued = Vec::new();
         for account in &mut accounts {
