@@ -10,14 +10,9 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::time::Duration;
 
 /// How often a path is looked at that seems not to be in memory.
 const LOOKS_MAX: usize = 16;
-/// How often the way to a path is walked that still seems not to be in memory.
-const WALKS_MAX: usize = 3;
-/// Longer than the kernel's clock for times of files stands still.
-const TICK: Duration = Duration::from_millis(10);
 /// How many places a line of a log names.
 const SHOWN_MAX: usize = 6;
 
@@ -104,74 +99,95 @@ impl Use {
     }
 }
 
-/// The end of a message about a denial by the sandbox.
-pub(crate) struct Denial<'a> {
-    what: &'static str,
-    places: &'a [PathBuf],
+/// Who said `EACCES`, as far as that was found out where it was said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denier {
+    /// Nobody asked yet, or nobody denied anything.
+    Unknown,
+    /// The permissions of the file, or of a directory on the way to it.
+    Permissions,
+    /// The sandbox, which does not let this process read there.
+    Reading,
+    /// The sandbox, which does not let this process write there.
+    Writing,
 }
 
-impl Denial<'static> {
-    /// Why `op` on `path` failed with `errno`, if that was the sandbox. Does not wait: it looks at what is in memory,
-    /// where the operation has just been.
-    pub(crate) fn of(op: Op, errno: Errno, path: &CStr) -> Option<Self> {
-        CONFINED.get()?.denial(op, errno, path)
+impl Denier {
+    /// Who denied `op` on `path`. Waits for what it looks at.
+    pub(crate) fn find(op: Op, errno: Errno, path: &CStr) -> Self {
+        Self::with(op, errno, path, look_at)
+    }
+
+    /// The same without waiting: what is not in memory remains unknown. Enough for an operation that did not wait either.
+    pub(crate) fn find_now(op: Op, errno: Errno, path: &CStr) -> Self {
+        Self::with(op, errno, path, look_at_now)
+    }
+
+    fn with(op: Op, errno: Errno, path: &CStr, look: Look) -> Self {
+        match CONFINED.get() {
+            Some(confined) if errno == Errno::ACCESS => confined.denier(op, path, look),
+            _ => Self::Unknown,
+        }
+    }
+
+    /// What a message about the denial ends with: nothing, unless it was the sandbox.
+    pub(crate) fn addition(self) -> Addition {
+        Addition { denier: self, allowed: CONFINED.get().map(|confined| &confined.allowed) }
     }
 }
 
+/// The addition of a line in the log about `op` on `path` that failed: `, denied by "sandbox", which allows writing in
+/// "/srv/dav"`. Empty for any other failure. Waits for what it looks at.
+pub fn denial(op: Op, errno: Errno, path: &CStr) -> String {
+    Denier::find(op, errno, path).addition().to_string()
+}
+
+/// How the metadata of what a path leads to is asked for.
+type Look = fn(&CStr) -> Result<Stat, Errno>;
+
 impl Confined {
-    fn denial(&self, op: Op, errno: Errno, path: &CStr) -> Option<Denial<'_>> {
-        if errno != Errno::ACCESS {
-            return None;
-        }
-        let how = Use::of(op)?;
-        let (what, places) = match how {
-            Use::Read => ("reading", self.allowed.reading.as_deref()?),
-            Use::Change | Use::Create | Use::Name => ("writing", self.allowed.writing.as_deref()?),
+    fn denier(&self, op: Op, path: &CStr, look: Look) -> Denier {
+        let Some(how) = Use::of(op) else { return Denier::Unknown };
+        let (denier, places) = match how {
+            Use::Read => (Denier::Reading, &self.allowed.reading),
+            Use::Change | Use::Create | Use::Name => (Denier::Writing, &self.allowed.writing),
         };
+        if places.is_none() {
+            return Denier::Permissions;
+        }
         // Whoever may not search the way there is not let in by its permissions, and this fails.
         let (how, found) = match how {
-            Use::Read | Use::Change => (how, look_at(path)),
-            Use::Name => (how, look_at(&parent_of(path))),
-            Use::Create => match look_at(path) {
+            Use::Read | Use::Change => (how, look(path)),
+            Use::Name => (how, look(&parent_of(path))),
+            Use::Create => match look(path) {
                 // A name that is not there may be in memory as such, or not at all.
-                Err(Errno::NOENT | Errno::AGAIN) => (Use::Name, look_at(&parent_of(path))),
+                Err(Errno::NOENT | Errno::AGAIN) => (Use::Name, look(&parent_of(path))),
                 found => (Use::Change, found),
             },
         };
-        self.user.may(how, &found.ok()?).then_some(Denial { what, places })
-    }
-}
-
-/// Sees to it that what a path leads to, and the directory it is in, are in memory. May wait, also for the access time of a
-/// link on the way, which is due when the link is new: no look without waiting gets past that.
-pub(crate) fn bring_in(path: &CStr) {
-    if CONFINED.get().is_some() {
-        walk(path);
-    }
-}
-
-fn walk(path: &CStr) {
-    for path in [&*parent_of(path), path] {
-        for _ in 0..WALKS_MAX {
-            // It may not be there at all.
-            let _ = openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::empty());
-            if !matches!(look_at(path), Err(Errno::AGAIN)) {
-                break;
-            }
-            // The access time of a link that was made within the same tick of the clock is due once more.
-            #[expect(clippy::disallowed_methods, reason = "this is a thread of a pool, which may wait")]
-            std::thread::sleep(TICK);
+        match found {
+            Ok(stat) if self.user.may(how, &stat) => denier,
+            Err(Errno::AGAIN) => Denier::Unknown,
+            _ => Denier::Permissions,
         }
     }
 }
 
-/// What a path leads to, as far as that is in memory. A name that somebody changes at this moment is as if it were not; one that
-/// is not in memory stays so.
+/// What a path leads to.
 fn look_at(path: &CStr) -> Result<Stat, Errno> {
-    let (flags, resolve) = (OFlags::PATH | OFlags::CLOEXEC, ResolveFlags::CACHED);
-    let look = || openat2(CWD, path, flags, Mode::empty(), resolve).and_then(fstat);
+    look_within(path, ResolveFlags::empty())
+}
+
+/// What a path leads to, as far as that is in memory. A name that somebody changes at this moment, or a mount anywhere, is as if
+/// it were not; what is not in memory stays so.
+fn look_at_now(path: &CStr) -> Result<Stat, Errno> {
+    let look = || look_within(path, ResolveFlags::CACHED);
     let mut looks = (1..LOOKS_MAX).map(|_| look());
     looks.find(|found| !matches!(found, Err(Errno::AGAIN))).unwrap_or_else(look)
+}
+
+fn look_within(path: &CStr, resolve: ResolveFlags) -> Result<Stat, Errno> {
+    openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve).and_then(fstat)
 }
 
 fn parent_of(path: &CStr) -> CString {
@@ -209,16 +225,36 @@ impl User {
 }
 
 /// Behind nginx's words: `, denied by "sandbox", which allows reading in "/srv", "/etc/ssl"`.
-impl fmt::Display for Denial<'_> {
+pub(crate) struct Addition {
+    denier: Denier,
+    allowed: Option<&'static Allowed>,
+}
+
+impl fmt::Display for Addition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, ", denied by \"sandbox\", which allows {}", self.what)?;
-        if self.places.is_empty() {
+        match self.allowed {
+            Some(allowed) => self.denier.write(allowed, f),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Denier {
+    fn write(self, allowed: &Allowed, f: &mut impl fmt::Write) -> fmt::Result {
+        let (what, places) = match self {
+            Self::Unknown | Self::Permissions => return Ok(()),
+            Self::Reading => ("reading", &allowed.reading),
+            Self::Writing => ("writing", &allowed.writing),
+        };
+        write!(f, ", denied by \"sandbox\", which allows {what}")?;
+        let places = places.as_deref().unwrap_or_default();
+        if places.is_empty() {
             return f.write_str(" nowhere");
         }
-        for (at, place) in self.places.iter().take(SHOWN_MAX).enumerate() {
+        for (at, place) in places.iter().take(SHOWN_MAX).enumerate() {
             write!(f, "{} \"{}\"", if at == 0 { " in" } else { "," }, place.display())?;
         }
-        match self.places.len().saturating_sub(SHOWN_MAX) {
+        match places.len().saturating_sub(SHOWN_MAX) {
             0 => Ok(()),
             more => write!(f, " and {more} more places"),
         }
@@ -250,8 +286,15 @@ mod tests {
         let older = Timestamps { last_access: at(1), last_modification: at(2) };
         utimensat(CWD, &link, &older, AtFlags::SYMLINK_NOFOLLOW).unwrap();
         let inside = CString::new(link.join("new").as_os_str().as_encoded_bytes()).unwrap();
-        walk(&inside);
-        assert!(look_at(&parent_of(&inside)).is_ok());
+        let confined = confined(None, Power::None);
+        assert_eq!(confined.denier(Op::Create, &inside, look_at), Denier::Writing);
+    }
+
+    #[test]
+    fn what_is_not_in_memory_remains_unknown() {
+        let confined = confined(Some(Vec::new()), Power::None);
+        assert_eq!(confined.denier(Op::Open, c"/a", |_| Err(Errno::AGAIN)), Denier::Unknown);
+        assert_eq!(confined.denier(Op::Open, c"/a", |_| Err(Errno::ACCESS)), Denier::Permissions);
     }
 
     #[test]
@@ -267,32 +310,33 @@ mod tests {
             [open, closed, read_only, dir.join("new"), dir.join("none/file")].map(|path| name(&path));
 
         let restricted = confined(Some(vec!["/srv".into(), "/b".into()]), Power::None);
-        let said = |confined: &Confined, op, errno, path: &CStr| {
-            confined.denial(op, errno, path).map(|denial| denial.to_string())
+        let said = |confined: &Confined, op, path: &CStr| {
+            let mut text = String::new();
+            confined.denier(op, path, look_at).write(&confined.allowed, &mut text).unwrap();
+            text
         };
         let reading = ", denied by \"sandbox\", which allows reading in \"/srv\", \"/b\"";
         let writing = ", denied by \"sandbox\", which allows writing nowhere";
-        for (op, errno, path, expected) in [
-            (Op::Open, Errno::ACCESS, &open, Some(reading)),
-            (Op::List, Errno::ACCESS, &open, Some(reading)),
-            (Op::Open, Errno::NOENT, &open, None),
+        for (op, path, expected) in [
+            (Op::Open, &open, reading),
+            (Op::List, &open, reading),
             // Its permissions deny it.
-            (Op::Open, Errno::ACCESS, &closed, None),
-            (Op::Truncate, Errno::ACCESS, &closed, Some(writing)),
-            (Op::Create, Errno::ACCESS, &new, Some(writing)),
-            (Op::Create, Errno::ACCESS, &none, None),
-            (Op::Create, Errno::ACCESS, &open, Some(writing)),
-            (Op::Create, Errno::ACCESS, &read_only, None),
-            (Op::Stat, Errno::ACCESS, &open, None),
+            (Op::Open, &closed, ""),
+            (Op::Truncate, &closed, writing),
+            (Op::Create, &new, writing),
+            (Op::Create, &none, ""),
+            (Op::Create, &open, writing),
+            (Op::Create, &read_only, ""),
+            (Op::Stat, &open, ""),
         ] {
-            assert_eq!(said(&restricted, op, errno, path).as_deref(), expected, "{op:?} {path:?}");
+            assert_eq!(said(&restricted, op, path), expected, "{op:?} {path:?}");
         }
         let root = confined(Some(vec!["/srv".into(), "/b".into()]), Power::Reads);
-        assert_eq!(said(&root, Op::Open, Errno::ACCESS, &closed).as_deref(), Some(reading));
-        assert_eq!(said(&confined(None, Power::None), Op::Open, Errno::ACCESS, &open), None);
+        assert_eq!(said(&root, Op::Open, &closed), reading);
+        assert_eq!(said(&confined(None, Power::None), Op::Open, &open), "");
 
         let many = confined(Some((0..8).map(|n| format!("/{n}").into()).collect()), Power::None);
-        let text = said(&many, Op::Open, Errno::ACCESS, &open).unwrap();
+        let text = said(&many, Op::Open, &open);
         assert!(text.ends_with("\"/4\", \"/5\" and 2 more places"), "{text}");
     }
 }

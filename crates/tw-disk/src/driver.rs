@@ -1,6 +1,7 @@
 //! The operations over either file system, the real one or the simulated twin. All may wait: they run in jobs, or inline
 //! with `aio off`.
 
+use crate::denial::Denier;
 use crate::error::DiskError;
 use crate::file::{Direct, File, Handle, Inner};
 use crate::how::{Access, Create, Existing, Links, Open};
@@ -8,7 +9,7 @@ use crate::meta::{Listing, Meta, Space};
 use crate::op::Op;
 use crate::pool::Shared;
 use crate::sim::Sim;
-use crate::{denial, direct, os};
+use crate::{direct, os};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 use std::io::IoSlice;
@@ -58,12 +59,9 @@ fn closed(op: Op) -> DiskError {
     op.failed(Errno::BADF)
 }
 
-/// The failure of `op` on `path`. A log line says who denied it without waiting: what it looks at is brought into memory.
+/// The failure of `op` on `path`, with who denied it: here waiting does no harm.
 fn failed(op: Op, errno: Errno, path: &CStr) -> DiskError {
-    if errno == Errno::ACCESS {
-        denial::bring_in(path);
-    }
-    op.failed(errno)
+    DiskError::Os { op, errno, denier: Denier::find(op, errno, path) }
 }
 
 /// Calls the real or the simulated form of an operation on a path.

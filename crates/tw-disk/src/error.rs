@@ -1,6 +1,6 @@
 //! What can go wrong at the door, and the shape in which nginx's log says so.
 
-use crate::denial::Denial;
+use crate::denial::Denier;
 use crate::op::Op;
 use rustix::io::Errno;
 use std::ffi::CStr;
@@ -16,6 +16,8 @@ pub enum DiskError {
         op: Op,
         /// Why it failed.
         errno: Errno,
+        /// Who denied it.
+        denier: Denier,
     },
     /// The pool's queue is full; nothing was tried. Degrade: go to the origin, or answer 503.
     QueueFull {
@@ -49,28 +51,21 @@ impl DiskError {
     pub fn on<'a>(&'a self, path: &'a CStr) -> impl fmt::Display + 'a {
         OnPath { error: self, path }
     }
-
-    /// That addition alone: `, denied by "sandbox", which allows writing in "/srv/dav"`. Empty for any other failure.
-    pub fn denial(&self, path: &CStr) -> String {
-        match self {
-            Self::Os { op, errno } => Denial::of(*op, *errno, path).map(|denial| denial.to_string()),
-            _ => None,
-        }
-        .unwrap_or_default()
-    }
 }
 
 impl Op {
     /// The failure of this operation with `errno`.
     pub fn failed(self, errno: Errno) -> DiskError {
-        DiskError::Os { op: self, errno }
+        DiskError::Os { op: self, errno, denier: Denier::Unknown }
     }
 }
 
 impl fmt::Display for DiskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Os { op, errno } => write!(f, "{} failed ({})", op.call(), tw_base::Errno::from(*errno)),
+            Self::Os { op, errno, .. } => {
+                write!(f, "{} failed ({})", op.call(), tw_base::Errno::from(*errno))
+            }
             Self::QueueFull { pool, waiting } => {
                 write!(f, "thread pool \"{pool}\" queue overflow: {waiting} tasks waiting")
             }
@@ -91,12 +86,15 @@ impl fmt::Display for OnPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = Shown(self.path);
         match self.error {
-            DiskError::Os { op, errno } => {
+            DiskError::Os { op, errno, denier } => {
                 write!(f, "{} \"{path}\" failed ({})", op.call(), tw_base::Errno::from(*errno))?;
-                match Denial::of(*op, *errno, self.path) {
-                    Some(denial) => denial.fmt(f),
-                    None => Ok(()),
+                match denier {
+                    // Known on a loop, which does not wait.
+                    Denier::Unknown => Denier::find_now(*op, *errno, self.path),
+                    denier => *denier,
                 }
+                .addition()
+                .fmt(f)
             }
             // nginx names no file here: the pool is what the operator has to look at.
             DiskError::QueueFull { .. } => self.error.fmt(f),

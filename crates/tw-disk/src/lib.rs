@@ -47,7 +47,7 @@ mod temp;
 pub const LIMITS: &[&[tw_base::Limit]] = &[device::LIMITS, ring::LIMITS, ops::LIMITS, lock::LIMITS];
 
 pub use account::{Account, Class, Source};
-pub use denial::{Allowed, confined};
+pub use denial::{Allowed, Denier, confined, denial};
 pub use device::{DEVICES_MAX, DeviceStats, Reads, devices};
 pub use disk::{Aio, Disk, SocketFd};
 pub use driver::{Sent, SentEnd};
