@@ -2,6 +2,8 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
 /// One connection to an origin.
@@ -55,4 +57,23 @@ pub fn origin(serve: impl Fn(Conn) + Send + Sync + Clone + 'static) -> SocketAdd
         }
     });
     addr
+}
+
+/// An origin that serves connections one request after the other: `answer` gets the head of each, and how many came before it. How
+/// many came so far is told beside the address.
+///
+/// # Panics
+/// As [`origin`].
+#[must_use]
+pub fn counting(
+    answer: impl Fn(&mut Conn, &str, usize) + Send + Sync + Clone + 'static,
+) -> (SocketAddr, Arc<AtomicUsize>) {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    let addr = origin(move |mut conn| {
+        while let Some(head) = conn.head() {
+            answer(&mut conn, &head, counted.fetch_add(1, SeqCst));
+        }
+    });
+    (addr, asked)
 }

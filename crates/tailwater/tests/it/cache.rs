@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 
-use tw_testkit::origin::origin;
+use tw_testkit::origin::counting;
 use tw_testkit::{Client, Response, Server, wait};
 
 use crate::{server, start};
@@ -30,14 +30,7 @@ impl Counting {
     fn answering(
         answer: impl Fn(&mut tw_testkit::origin::Conn, &str, usize) + Send + Sync + Clone + 'static,
     ) -> Self {
-        let asked = Arc::new(AtomicUsize::new(0));
-        let counted = asked.clone();
-        let addr = origin(move |mut conn| {
-            while let Some(head) = conn.head() {
-                let nth = counted.fetch_add(1, SeqCst);
-                answer(&mut conn, &head, nth);
-            }
-        });
+        let (addr, asked) = counting(answer);
         Self { addr, asked }
     }
 

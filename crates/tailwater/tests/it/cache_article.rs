@@ -4,10 +4,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 
-use tw_testkit::origin::origin;
+use tw_testkit::origin::counting;
 use tw_testkit::{Random, Server, wait};
 
 use crate::caching::example;
@@ -30,18 +29,11 @@ fn on_disks(server: &Server) -> [usize; 3] {
 
 #[test]
 fn the_configuration_of_the_article_runs_as_it_is() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counted = asked.clone();
     let large = Random::new(3).bytes(LARGE);
     let body = large.clone();
-    let origin = origin(move |mut conn| {
-        while let Some(head) = conn.head() {
-            counted.fetch_add(1, SeqCst);
-            match head.split(' ').nth(1).unwrap_or_default() {
-                "/large" => conn.answer("", &body),
-                path => conn.answer("", path),
-            }
-        }
+    let (origin, asked) = counting(move |conn, head, _| match head.split(' ').nth(1).unwrap_or_default() {
+        "/large" => conn.answer("", &body),
+        path => conn.answer("", path),
     });
     let mut server = example("Three disks", origin);
     let paths: Vec<String> = (0..PATHS).map(|nth| format!("/{nth}")).collect();

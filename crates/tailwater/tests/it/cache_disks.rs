@@ -5,23 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use tw_testkit::disk::{Fault, Op, SlowDisk};
-use tw_testkit::origin::origin;
+use tw_testkit::origin::counting;
 use tw_testkit::{Client, Errno, Response, Server, Signal, wait};
 
 use crate::{server, start};
 
 /// An origin that answers with how often it was asked, and a long tail where the path says so.
-fn counting() -> (SocketAddr, Arc<AtomicUsize>) {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counted = asked.clone();
-    let addr = origin(move |mut conn| {
-        while let Some(head) = conn.head() {
-            let nth = counted.fetch_add(1, SeqCst);
-            let tail = if head.contains("/large") { 2 << 20 } else { 0 };
-            conn.answer("", format!("{nth} {}", "x".repeat(tail)));
-        }
-    });
-    (addr, asked)
+fn numbers() -> (SocketAddr, Arc<AtomicUsize>) {
+    counting(|conn, head, nth| {
+        let tail = if head.contains("/large") { 2 << 20 } else { 0 };
+        conn.answer("", format!("{nth} {}", "x".repeat(tail)));
+    })
 }
 
 fn cached_on(disk: &SlowDisk, addr: SocketAddr) -> Server {
@@ -60,7 +54,7 @@ fn settled(server: &Server) {
 #[test]
 fn a_disk_that_is_full_costs_entries_and_nothing_else() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
-    let (addr, asked) = counting();
+    let (addr, asked) = numbers();
     let server = cached_on(&disk, addr);
     settled(&server);
     for path in ["/small", "/large"] {
@@ -92,7 +86,7 @@ fn a_disk_that_is_full_costs_entries_and_nothing_else() {
 #[test]
 fn an_entry_that_cannot_be_read_is_asked_for() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
-    let (addr, asked) = counting();
+    let (addr, asked) = numbers();
     let server = cached_on(&disk, addr);
     settled(&server);
     for op in [Op::Open, Op::Read] {
@@ -118,7 +112,7 @@ fn an_entry_that_cannot_be_read_is_asked_for() {
 #[test]
 fn who_needs_no_disk_does_not_wait_for_one() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
-    let (addr, _) = counting();
+    let (addr, _) = numbers();
     let server = cached_on(&disk, addr);
     let hot = number(&get(&server, "/hot"));
     settled(&server);

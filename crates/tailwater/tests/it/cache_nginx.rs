@@ -5,10 +5,9 @@ use std::net::SocketAddr;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 
-use tw_testkit::origin::{Conn, origin};
+use tw_testkit::origin::counting;
 use tw_testkit::ports::{Port, listening};
 use tw_testkit::process::Group;
 use tw_testkit::server::Builder;
@@ -53,20 +52,6 @@ fn crc32(text: &[u8]) -> u32 {
 
 const HEAD: &str = "HTTP/1.1 200 OK\r\nX-Odd: a\r\nETag: \"x\"\r\nLast-Modified: Mon, 28 Sep 1970 06:00:00 GMT\r\n\
     Connection: close\r\n\r\n";
-
-/// An origin that counts what it is asked for.
-fn counting(
-    answer: impl Fn(&mut Conn, &str, usize) + Send + Sync + Clone + 'static,
-) -> (SocketAddr, Arc<AtomicUsize>) {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counted = asked.clone();
-    let addr = origin(move |mut conn| {
-        while let Some(head) = conn.head() {
-            answer(&mut conn, &head, counted.fetch_add(1, SeqCst));
-        }
-    });
-    (addr, asked)
-}
 
 /// A server with a cache in `cache`, and these parameters and settings.
 fn cached(builder: Builder, to: SocketAddr, parameters: &str, more: &str) -> Server {

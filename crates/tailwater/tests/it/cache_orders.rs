@@ -2,30 +2,25 @@
 
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
 use tw_testkit::disk::{Fault, Op, SlowDisk};
-use tw_testkit::origin::origin;
+use tw_testkit::origin::counting;
 use tw_testkit::{Client, Errno, Response, Server, wait};
 
 use crate::{ask, server, start, start_as_we_are};
 
 /// An origin that answers with how often it was asked, and the path as a tag.
-fn counting() -> SocketAddr {
-    let counted = Arc::new(AtomicUsize::new(0));
-    origin(move |mut conn| {
-        while let Some(head) = conn.head() {
-            let path = head.split(' ').nth(1).unwrap_or_default().replace('/', "");
-            let nth = counted.fetch_add(1, SeqCst);
-            let tail = if head.contains("/large") { 2 << 20 } else { 0 };
-            match &*path {
-                "elsewhere" => conn.say("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"),
-                _ => conn.answer(&format!("Tag: all of-{path}\r\n"), format!("{nth} {}", "x".repeat(tail))),
-            }
+fn tagging() -> SocketAddr {
+    let (addr, _) = counting(|conn, head, nth| {
+        let path = head.split(' ').nth(1).unwrap_or_default().replace('/', "");
+        let tail = if head.contains("/large") { 2 << 20 } else { 0 };
+        match &*path {
+            "elsewhere" => conn.say("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"),
+            _ => conn.answer(&format!("Tag: all of-{path}\r\n"), format!("{nth} {}", "x".repeat(tail))),
         }
-    })
+    });
+    addr
 }
 
 fn conf(dir: &str, addr: SocketAddr) -> String {
@@ -94,7 +89,7 @@ fn command(server: &Server, words: &[&str]) -> (bool, String) {
 
 #[test]
 fn the_api_shows_caches() {
-    let addr = counting();
+    let addr = tagging();
     let server = start(server(), &conf("cache", addr));
     let json = |path: &str| get(&server, path).text();
     assert_eq!(json("/read/http"), "[\"caches\",\"upstreams\"]");
@@ -133,7 +128,7 @@ fn the_api_shows_caches() {
 
 #[test]
 fn the_api_purges() {
-    let addr = counting();
+    let addr = tagging();
     let server = start(server(), &conf("cache", addr));
     keep(&server, &["/a/1", "/a/2", "/b"]);
     let done = (200, "{\"purged\":true}".to_owned());
@@ -165,7 +160,7 @@ fn the_api_purges() {
 
 #[test]
 fn the_command_purges_in_a_running_server() {
-    let addr = counting();
+    let addr = tagging();
     for builder in [server(), server().with_master()] {
         let mut server = start(builder, &conf("cache", addr));
         let quiet = (true, String::new());
@@ -209,7 +204,7 @@ fn the_command_purges_in_a_running_server() {
 #[test]
 fn a_disk_that_stands_still_holds_up_the_order_alone() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
-    let addr = counting();
+    let addr = tagging();
     for builder in [server(), server().with_master()] {
         let dir = disk.path().join("cache");
         let server = start_as_we_are(builder, &conf(dir.to_str().unwrap(), addr));
@@ -241,7 +236,7 @@ fn a_disk_that_stands_still_holds_up_the_order_alone() {
 #[test]
 fn hits_are_timed_by_where_they_come_from() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
-    let addr = counting();
+    let addr = tagging();
     let dir = disk.path().join("cache");
     let server = start_as_we_are(server(), &conf(dir.to_str().unwrap(), addr));
     let count =

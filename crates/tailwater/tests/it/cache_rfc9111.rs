@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use tw_testkit::origin::{Conn, origin};
+use tw_testkit::origin::{Conn, counting};
 use tw_testkit::{Response, Server, wait};
 
 use crate::{server, start};
@@ -15,13 +15,7 @@ struct Front {
 
 /// A server by these rules in front of an origin that is told the head and the number of each request.
 fn front(more: &str, answer: impl Fn(&mut Conn, &str, usize) + Send + Sync + Clone + 'static) -> Front {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counted = asked.clone();
-    let addr = origin(move |mut conn| {
-        while let Some(head) = conn.head() {
-            answer(&mut conn, &head, counted.fetch_add(1, SeqCst));
-        }
-    });
+    let (addr, asked) = counting(answer);
     let conf = format!(
         "proxy_cache_path cache keys_zone=one:1m;
          server {{ listen 127.0.0.1:{{port}};

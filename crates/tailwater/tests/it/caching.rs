@@ -4,10 +4,9 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 
-use tw_testkit::origin::{Conn, origin};
+use tw_testkit::origin::counting;
 use tw_testkit::{Response, Server, TempDir, wait};
 
 use crate::{ask, server};
@@ -46,20 +45,6 @@ pub(crate) fn example(heading: &str, origin: SocketAddr) -> Server {
         .replace("/var/cache/", "kept-")
         .replace("/mnt/", "");
     server().with_master().start(&conf).unwrap()
-}
-
-/// A server that answers with the path and how often it was asked before, by this.
-fn counting(
-    answer: impl Fn(&mut Conn, &str, usize) + Send + Sync + Clone + 'static,
-) -> (SocketAddr, Arc<AtomicUsize>) {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counted = asked.clone();
-    let addr = origin(move |mut conn| {
-        while let Some(head) = conn.head() {
-            answer(&mut conn, &head, counted.fetch_add(1, SeqCst));
-        }
-    });
-    (addr, asked)
 }
 
 fn path(head: &str) -> &str {

@@ -6,10 +6,11 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
+use tw_testkit::origin::counting;
 use tw_testkit::ports::Port;
 use tw_testkit::process::Group;
 use tw_testkit::{Client, Signal, TempDir, wait};
@@ -313,21 +314,16 @@ fn the_host_of_the_url_is_sent_if_asked_for() {
 
 #[test]
 fn what_may_be_kept_is_kept_and_outlives_the_command() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counted = asked.clone();
-    let origin = origin(move |mut conn| {
-        while let Some(head) = conn.head() {
-            let nth = counted.fetch_add(1, SeqCst);
-            let path = head.split(' ').nth(1).unwrap_or_default();
-            let fields = match path {
-                "/kept" => "Cache-Control: max-age=3600\r\nX-Cache-Status: of another\r\n",
-                "/short" => "Cache-Control: max-age=1\r\n",
-                _ => "",
-            };
-            match (path, nth) {
-                ("/short", 1..) => conn.say("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"),
-                _ => conn.answer(fields, format!("{path} {nth}")),
-            }
+    let (origin, asked) = counting(|conn, head, nth| {
+        let path = head.split(' ').nth(1).unwrap_or_default();
+        let fields = match path {
+            "/kept" => "Cache-Control: max-age=3600\r\nX-Cache-Status: of another\r\n",
+            "/short" => "Cache-Control: max-age=1\r\n",
+            _ => "",
+        };
+        match (path, nth) {
+            ("/short", 1..) => conn.say("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"),
+            _ => conn.answer(fields, format!("{path} {nth}")),
         }
     });
     let dir = TempDir::new("kept").unwrap();
