@@ -1,0 +1,166 @@
+//! Certificates of a PEM text: a chain, or a bundle of authorities.
+
+use std::fmt;
+
+use rustls::pki_types::CertificateDer;
+use tw_base::Limit;
+
+use crate::der::{Reader, SEQUENCE};
+use crate::pem::{self, PemError};
+use crate::x509::Certificate;
+
+/// A chain of some hundred kilobytes is no handshake anybody finishes.
+const CHAIN_SIZE_MAX: usize = 1 << 20;
+const CHAIN_COUNT_MAX: usize = 100;
+/// The bundles of systems have some 150 certificates in 220 KB.
+const AUTHORITIES_SIZE_MAX: usize = 16 << 20;
+const AUTHORITIES_COUNT_MAX: usize = 10_000;
+
+/// What bounds the texts of an operator.
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::bytes(
+        "CHAIN_SIZE_MAX",
+        CHAIN_SIZE_MAX as u64,
+        "Bytes of a certificate file",
+        "the configuration is refused",
+    ),
+    Limit::count(
+        "CHAIN_COUNT_MAX",
+        CHAIN_COUNT_MAX as u64,
+        "Certificates of a certificate file",
+        "the configuration is refused",
+    ),
+    Limit::bytes(
+        "AUTHORITIES_SIZE_MAX",
+        AUTHORITIES_SIZE_MAX as u64,
+        "Bytes of a file of trusted certificates",
+        "the configuration is refused",
+    ),
+    Limit::count(
+        "AUTHORITIES_COUNT_MAX",
+        AUTHORITIES_COUNT_MAX as u64,
+        "Certificates of a file of trusted certificates",
+        "the configuration is refused",
+    ),
+];
+
+/// Why a text has no certificates to use. `Display` begins with the function that nginx names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChainError {
+    /// There is no certificate.
+    NoStartLine,
+    /// The certificate of this number, from 1, is not PEM; the reason in OpenSSL's words.
+    BadPem(usize, &'static str),
+    /// The certificate of this number, from 1, is not X.509.
+    BadCertificate(usize),
+    /// More bytes than this.
+    TooLong(usize),
+    /// More certificates than this.
+    TooMany(usize),
+}
+
+impl fmt::Display for ChainError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PEM_read_bio_X509_AUX() failed (SSL: ")?;
+        match self {
+            Self::NoStartLine => f.write_str("no start line: Expecting: TRUSTED CERTIFICATE"),
+            Self::BadPem(number, reason) => write!(f, "{reason}: certificate {number} of the file"),
+            Self::BadCertificate(number) => {
+                write!(f, "nested asn1 error: certificate {number} of the file is not X.509")
+            }
+            Self::TooLong(max) => write!(f, "more than {max} bytes"),
+            Self::TooMany(max) => write!(f, "more than {max} certificates"),
+        }?;
+        f.write_str(")")
+    }
+}
+
+impl std::error::Error for ChainError {}
+
+/// The certificates of a certificate file: that of the server or client first, then those that lead to its authority. What
+/// else is in the text, such as a key, is skipped.
+///
+/// # Errors
+/// No certificate, or one that is broken, or too much.
+pub fn chain(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, ChainError> {
+    certificates(text, CHAIN_SIZE_MAX, CHAIN_COUNT_MAX)
+}
+
+/// The certificates of a file of trusted ones, in its order.
+///
+/// # Errors
+/// As [`chain`]; larger bundles are allowed.
+pub fn authorities(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, ChainError> {
+    certificates(text, AUTHORITIES_SIZE_MAX, AUTHORITIES_COUNT_MAX)
+}
+
+fn certificates(
+    text: &[u8],
+    size_max: usize,
+    count_max: usize,
+) -> Result<Vec<CertificateDer<'static>>, ChainError> {
+    if text.len() > size_max {
+        return Err(ChainError::TooLong(size_max));
+    }
+    let mut found = Vec::new();
+    for section in pem::sections(text) {
+        let number = found.len() + 1;
+        let bad_pem = |error: PemError| ChainError::BadPem(number, error.text());
+        let section = section.map_err(bad_pem)?;
+        if !matches!(section.label, "CERTIFICATE" | "X509 CERTIFICATE" | "TRUSTED CERTIFICATE") {
+            continue;
+        }
+        if found.len() == count_max {
+            return Err(ChainError::TooMany(count_max));
+        }
+        let bytes = section.decode().map_err(bad_pem)?;
+        // A trusted certificate of OpenSSL has something behind it that nobody asks for here.
+        let bad = |_| ChainError::BadCertificate(number);
+        let mut reader = Reader::new(&bytes);
+        let der = reader.expect(SEQUENCE).map_err(bad)?.whole;
+        if section.label != "TRUSTED CERTIFICATE" {
+            reader.end().map_err(bad)?;
+        }
+        Certificate::parse(der).map_err(bad)?;
+        found.push(CertificateDer::from(der.to_vec()));
+    }
+    if found.is_empty() { Err(ChainError::NoStartLine) } else { Ok(found) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Authority, leaf};
+
+    #[test]
+    fn chains() {
+        let root = Authority::new("root");
+        let leaf = leaf("example.com", &root);
+        let text = format!("{}# a key follows\n{}{}", leaf.pem(), leaf.key_pem(), root.pem());
+        assert_eq!(chain(text.as_bytes()).unwrap(), [leaf.der().to_vec().into(), root.der().to_vec().into()]);
+        let trusted = leaf.pem().replace("CERTIFICATE", "TRUSTED CERTIFICATE");
+        assert_eq!(chain(trusted.as_bytes()).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn what_is_refused_is_named() {
+        let root = Authority::new("root");
+        let good = root.pem();
+        let broken = good.replacen('M', "A", 1);
+        let letters = good.replacen('M', "*", 1);
+        for (text, error) in [
+            (String::new(), ChainError::NoStartLine),
+            ("nothing of this kind\n".to_owned(), ChainError::NoStartLine),
+            (leaf("a", &root).key_pem(), ChainError::NoStartLine),
+            (format!("{good}{broken}"), ChainError::BadCertificate(2)),
+            (letters, ChainError::BadPem(1, "bad base64 decode")),
+            (format!("{good}-----BEGIN CERTIFICATE-----\nZm9v\n"), ChainError::BadPem(2, "bad end line")),
+            (good.repeat(101), ChainError::TooMany(100)),
+            ("x".repeat(CHAIN_SIZE_MAX + 1), ChainError::TooLong(CHAIN_SIZE_MAX)),
+        ] {
+            assert_eq!(chain(text.as_bytes()), Err(error));
+            assert!(error.to_string().starts_with("PEM_read_bio_X509_AUX() failed (SSL: "));
+        }
+        assert_eq!(authorities(good.repeat(101).as_bytes()).map(|all| all.len()), Ok(101));
+    }
+}

@@ -1,0 +1,85 @@
+//! Signatures of handshakes and of certificates, by the key of a certificate of any version.
+//!
+//! rustls's own functions want version 3 of X.509; what `openssl ca` signs without extensions is version 1.
+
+use std::sync::LazyLock;
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key};
+use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
+use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
+
+use crate::x509::{Certificate, PublicKey, Signed};
+
+/// What the library can verify.
+pub(crate) static ALGORITHMS: LazyLock<WebPkiSupportedAlgorithms> =
+    LazyLock::new(|| default_provider().signature_verification_algorithms);
+
+/// What a signature of a certificate or a revocation list is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Signature {
+    Good,
+    Bad,
+}
+
+/// Whether this key signed that.
+pub(crate) fn check(signed: &Signed<'_>, key: &PublicKey<'_>) -> Signature {
+    let is_good = ALGORITHMS.all.iter().any(|algorithm| {
+        algorithm.signature_alg_id().as_ref() == signed.algorithm
+            && algorithm.public_key_alg_id().as_ref() == key.algorithm
+            && algorithm.verify_signature(key.bits, signed.message, signed.signature).is_ok()
+    });
+    if is_good { Signature::Good } else { Signature::Bad }
+}
+
+/// The signature of a handshake of TLS 1.2.
+pub(crate) fn verify_tls12(
+    message: &[u8],
+    cert: &CertificateDer<'_>,
+    dss: &DigitallySignedStruct,
+) -> Result<HandshakeSignatureValid, Error> {
+    let cert = parse(cert)?;
+    // In TLS 1.2 a scheme does not say which curve the key is of: there is an algorithm for each.
+    let known = ALGORITHMS.mapping.iter().find(|(scheme, _)| *scheme == dss.scheme && is_for_tls12(*scheme));
+    let is_good = known.is_some_and(|(_, algorithms)| {
+        algorithms.iter().any(|algorithm| {
+            algorithm.public_key_alg_id().as_ref() == cert.key.algorithm
+                && algorithm.verify_signature(cert.key.bits, message, dss.signature()).is_ok()
+        })
+    });
+    if is_good {
+        Ok(HandshakeSignatureValid::assertion())
+    } else {
+        Err(CertificateError::BadSignature.into())
+    }
+}
+
+/// The signature of a handshake of TLS 1.3.
+pub(crate) fn verify_tls13(
+    message: &[u8],
+    cert: &CertificateDer<'_>,
+    dss: &DigitallySignedStruct,
+) -> Result<HandshakeSignatureValid, Error> {
+    let cert = parse(cert)?;
+    let key = SubjectPublicKeyInfoDer::from(cert.key.whole);
+    verify_tls13_signature_with_raw_key(message, &key, dss, &ALGORITHMS)
+}
+
+/// The schemes of both versions, in order of preference.
+pub(crate) fn schemes() -> Vec<SignatureScheme> {
+    ALGORITHMS.supported_schemes()
+}
+
+/// A certificate that somebody has shown.
+pub(crate) fn parse<'a>(cert: &'a CertificateDer<'_>) -> Result<Certificate<'a>, Error> {
+    Certificate::parse(cert).map_err(|_| CertificateError::BadEncoding.into())
+}
+
+/// Schemes that TLS 1.3 alone has.
+fn is_for_tls12(scheme: SignatureScheme) -> bool {
+    !matches!(scheme, SignatureScheme::ML_DSA_44 | SignatureScheme::ML_DSA_65 | SignatureScheme::ML_DSA_87)
+}
+
+#[cfg(test)]
+mod tests;

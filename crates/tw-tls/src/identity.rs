@@ -1,0 +1,110 @@
+//! A certificate chain and the private key that fits it: who a server or a client is.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::pki_types::CertificateDer;
+use rustls::sign::CertifiedKey;
+
+use crate::key::{Cost, Key, Kind};
+use crate::x509::Certificate;
+
+/// Who a server or a client is. A clone is cheap.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// What rustls shows and signs with.
+    pub certified: Arc<CertifiedKey>,
+    /// Of which kind the key is.
+    pub kind: Kind,
+    /// How long a signature takes.
+    pub cost: Cost,
+}
+
+/// Why chain and key are nobody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IdentityError {
+    /// The key belongs to another certificate.
+    KeyMismatch,
+    /// There is no certificate, or its first one is none.
+    NoCertificate,
+}
+
+/// OpenSSL's words; nginx puts them into `SSL_CTX_use_PrivateKey("file") failed (SSL: …)`.
+impl fmt::Display for IdentityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::KeyMismatch => "key values mismatch",
+            Self::NoCertificate => "no certificate assigned",
+        })
+    }
+}
+
+impl std::error::Error for IdentityError {}
+
+impl Identity {
+    /// Whoever has this chain, first its own certificate, and this key.
+    ///
+    /// # Errors
+    /// The key does not belong to the first certificate.
+    pub fn new(chain: Vec<CertificateDer<'static>>, key: Key) -> Result<Self, IdentityError> {
+        let first =
+            chain.first().and_then(|der| Certificate::parse(der).ok()).ok_or(IdentityError::NoCertificate)?;
+        // A key that cannot tell its public half is none of ours, and would fail at its first signature.
+        if key.signing.public_key().is_none_or(|public| public.as_ref() != first.key.whole) {
+            return Err(IdentityError::KeyMismatch);
+        }
+        let cost = key.cost();
+        let Key { signing, kind } = key;
+        Ok(Self { certified: Arc::new(CertifiedKey::new(chain, signing)), kind, cost })
+    }
+
+    /// The same with a response of the authority that vouches for it (OCSP), as DER.
+    #[must_use]
+    pub fn with_staple(&self, response: Option<Vec<u8>>) -> Self {
+        let CertifiedKey { cert, key, .. } = &*self.certified;
+        let certified = CertifiedKey { cert: cert.clone(), key: Arc::clone(key), ocsp: response };
+        Self { certified: Arc::new(certified), ..*self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::password::Passwords;
+    use crate::testing::{Authority, leaf, leaf_with, rsa_key};
+
+    fn key(pem: &str) -> Key {
+        Key::read(pem.as_bytes(), &Passwords::default()).unwrap()
+    }
+
+    fn chain(pem: &str) -> Vec<CertificateDer<'static>> {
+        crate::chain::chain(pem.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn chain_and_key() {
+        let root = Authority::new("root");
+        let cert = leaf("example.com", &root);
+        let identity = Identity::new(chain(&(cert.pem() + &root.pem())), key(&cert.key_pem())).unwrap();
+        assert_eq!(
+            (identity.kind, identity.cost, identity.certified.cert.len()),
+            (Kind::Ecdsa, Cost::Fast, 2)
+        );
+        assert_eq!(identity.with_staple(Some(vec![1])).certified.ocsp, Some(vec![1]));
+        let cert = leaf_with("example.com", &root, rsa_key());
+        let identity = Identity::new(chain(&cert.pem()), key(&cert.key_pem())).unwrap();
+        assert_eq!((identity.kind, identity.cost), (Kind::Rsa, Cost::Slow));
+    }
+
+    #[test]
+    fn a_key_of_another_certificate() {
+        let root = Authority::new("root");
+        let (one, other) = (leaf("example.com", &root), leaf("example.com", &root));
+        let error = Identity::new(chain(&one.pem()), key(&other.key_pem())).unwrap_err();
+        assert_eq!(error.to_string(), "key values mismatch");
+        // The chain is in the wrong order.
+        let error = Identity::new(chain(&(root.pem() + &one.pem())), key(&one.key_pem())).unwrap_err();
+        assert_eq!(error, IdentityError::KeyMismatch);
+        assert_eq!(Identity::new(Vec::new(), key(&one.key_pem())).unwrap_err(), IdentityError::NoCertificate);
+    }
+}

@@ -1,0 +1,207 @@
+//! Private keys of a PEM text: PKCS#8, PKCS#1 and SEC1, also with a pass phrase.
+//!
+//! ```text
+//! PRIVATE KEY · RSA PRIVATE KEY · EC PRIVATE KEY ─────────────────────────────┐
+//! ENCRYPTED PRIVATE KEY (PKCS#8, PBES2) ──── sealed ── pass phrases in turn ──┼─► SigningKey
+//! … PRIVATE KEY with Proc-Type: 4,ENCRYPTED ─ sealed ── pass phrases in turn ─┘
+//! ```
+//!
+//! Every buffer that had a key in it is wiped.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::SignatureAlgorithm;
+use rustls::crypto::aws_lc_rs::sign::any_supported_type;
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
+use rustls::sign::SigningKey;
+use tw_base::Limit;
+use zeroize::Zeroizing;
+
+use crate::password::Passwords;
+use crate::pem::{self, Section};
+
+mod sealed;
+
+/// A key of RSA with 16,384 bits has 13 KB; certificates may stand in the same file.
+const KEY_SIZE_MAX: usize = 1 << 20;
+
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::bytes(
+        "KEY_SIZE_MAX",
+        KEY_SIZE_MAX as u64,
+        "Bytes of a file with a private key",
+        "the configuration is refused",
+    ),
+    Limit::count(
+        "ITERATIONS_MAX",
+        sealed::ITERATIONS_MAX as u64,
+        "Iterations of the key derivation of a private key",
+        "the configuration is refused",
+    ),
+];
+
+/// A private key that can sign.
+#[derive(Debug, Clone)]
+pub struct Key {
+    /// What rustls signs with.
+    pub signing: Arc<dyn SigningKey>,
+    /// Of which kind it is.
+    pub kind: Kind,
+}
+
+/// What certificates are told apart by, where a server has several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// RSA.
+    Rsa,
+    /// Of the curves P-256, P-384 and P-521.
+    Ecdsa,
+    /// Ed25519.
+    Ed25519,
+    /// ML-DSA, or whatever rustls learns next.
+    Other,
+}
+
+/// How long a signature takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cost {
+    /// Tens of microseconds: on a loop.
+    Fast,
+    /// From 0.3 ms (RSA with 2048 bits) to several milliseconds: on a pool.
+    Slow,
+}
+
+/// Why a text has no key to use. `Display` begins with the function that nginx names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyError {
+    /// There is no private key.
+    NoStartLine,
+    /// It is not PEM; the reason in OpenSSL's words.
+    BadPem(&'static str),
+    /// It needs a pass phrase and there is none.
+    NoPassword,
+    /// None of the pass phrases opens it.
+    BadDecrypt,
+    /// It is sealed in a way that is not known here.
+    UnknownSeal(String),
+    /// It is no key, or of a kind that cannot be used.
+    BadKey(String),
+    /// More bytes than this.
+    TooLong(usize),
+}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PEM_read_bio_PrivateKey() failed (SSL: ")?;
+        match self {
+            Self::NoStartLine => f.write_str("no start line: Expecting: ANY PRIVATE KEY"),
+            Self::BadPem(reason) => f.write_str(reason),
+            Self::NoPassword => {
+                f.write_str("bad password read: the key is encrypted and there is no pass phrase")
+            }
+            Self::BadDecrypt => f.write_str("bad decrypt: no pass phrase fits"),
+            Self::UnknownSeal(what) => write!(f, "unsupported encryption: {what}"),
+            Self::BadKey(why) => write!(f, "unsupported: {why}"),
+            Self::TooLong(max) => write!(f, "more than {max} bytes"),
+        }?;
+        f.write_str(")")
+    }
+}
+
+impl std::error::Error for KeyError {}
+
+impl Key {
+    /// The first private key of a text; `passwords` are tried in turn if it is sealed, which may take seconds.
+    ///
+    /// # Errors
+    /// There is none, it is broken, or no pass phrase opens it.
+    pub fn read(text: &[u8], passwords: &Passwords) -> Result<Self, KeyError> {
+        if text.len() > KEY_SIZE_MAX {
+            return Err(KeyError::TooLong(KEY_SIZE_MAX));
+        }
+        for section in pem::sections(text) {
+            let section = section.map_err(|error| KeyError::BadPem(error.text()))?;
+            let form = match section.label {
+                "PRIVATE KEY" => Form::Pkcs8,
+                "RSA PRIVATE KEY" => Form::Pkcs1,
+                "EC PRIVATE KEY" => Form::Sec1,
+                "ENCRYPTED PRIVATE KEY" => return Self::open_pkcs8(&section, passwords),
+                _ => continue,
+            };
+            return match section.header("DEK-Info") {
+                Some(info) => {
+                    let seal = sealed::Legacy::parse(info)?;
+                    Self::open(&section, passwords, form, |bytes, word| seal.open(bytes, word))
+                }
+                None => {
+                    let bytes = section.decode().map_err(|error| KeyError::BadPem(error.text()))?;
+                    Self::load(form, &bytes)
+                }
+            };
+        }
+        Err(KeyError::NoStartLine)
+    }
+
+    /// How long it takes to sign with it.
+    pub fn cost(&self) -> Cost {
+        match self.kind {
+            Kind::Rsa => Cost::Slow,
+            Kind::Ecdsa | Kind::Ed25519 | Kind::Other => Cost::Fast,
+        }
+    }
+
+    fn open_pkcs8(section: &Section<'_>, passwords: &Passwords) -> Result<Self, KeyError> {
+        let bytes = section.decode().map_err(|error| KeyError::BadPem(error.text()))?;
+        let seal = sealed::Pbes2::parse(&bytes)?;
+        Self::open(section, passwords, Form::Pkcs8, |_, word| seal.open(word))
+    }
+
+    /// Tries every pass phrase. That the padding is right may be chance, so what comes out has to be a key as well.
+    fn open(
+        section: &Section<'_>,
+        passwords: &Passwords,
+        form: Form,
+        open: impl Fn(&[u8], &[u8]) -> Option<Zeroizing<Vec<u8>>>,
+    ) -> Result<Self, KeyError> {
+        let sealed = section.decode().map_err(|error| KeyError::BadPem(error.text()))?;
+        let mut error = KeyError::NoPassword;
+        for word in passwords.iter() {
+            match open(&sealed, word).map(|bytes| Self::load(form, &bytes)) {
+                Some(Ok(key)) => return Ok(key),
+                // It opened, so what is inside is the reason, unless another pass phrase fits better.
+                Some(Err(why)) => error = why,
+                None if error == KeyError::NoPassword => error = KeyError::BadDecrypt,
+                None => {}
+            }
+        }
+        Err(error)
+    }
+
+    fn load(form: Form, bytes: &[u8]) -> Result<Self, KeyError> {
+        let der: Zeroizing<PrivateKeyDer<'_>> = Zeroizing::new(match form {
+            Form::Pkcs8 => PrivatePkcs8KeyDer::from(bytes.to_vec()).into(),
+            Form::Pkcs1 => PrivatePkcs1KeyDer::from(bytes.to_vec()).into(),
+            Form::Sec1 => PrivateSec1KeyDer::from(bytes.to_vec()).into(),
+        });
+        let signing = any_supported_type(&der).map_err(|error| KeyError::BadKey(error.to_string()))?;
+        let kind = match signing.algorithm() {
+            SignatureAlgorithm::RSA => Kind::Rsa,
+            SignatureAlgorithm::ECDSA => Kind::Ecdsa,
+            SignatureAlgorithm::ED25519 => Kind::Ed25519,
+            _ => Kind::Other,
+        };
+        Ok(Self { signing, kind })
+    }
+}
+
+/// What is inside of a section.
+#[derive(Debug, Clone, Copy)]
+enum Form {
+    Pkcs8,
+    Pkcs1,
+    Sec1,
+}
+
+#[cfg(test)]
+mod tests;

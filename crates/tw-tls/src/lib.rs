@@ -1,0 +1,54 @@
+//! TLS without I/O, without a clock and without an event loop, on rustls: what a configuration means, who is trusted, and
+//! what a connection can tell of itself.
+//!
+//! ```text
+//! PEM ─► chain ─┐
+//! PEM ─► key  ──┴► Identity ─► CertifiedKey        words of OpenSSL ─► Settings ─► CryptoProvider, versions
+//!
+//! a certificate ─► certificate (facts)             what was negotiated or offered ─► names of OpenSSL
+//!               └► judge ─► Verdict                sessions ─► Tickets, Cache: shared by all threads
+//! ```
+//!
+//! Texts are read by somebody else; nothing here opens a file. The words in errors begin as nginx's do, so that who knows one
+//! log can read the other.
+
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
+mod base64;
+pub mod certificate;
+mod chain;
+mod der;
+mod handshake;
+mod identity;
+mod key;
+pub mod names;
+mod password;
+mod pem;
+mod sessions;
+mod settings;
+#[cfg(test)]
+mod testing;
+mod tickets;
+mod time;
+mod upstream;
+mod verify;
+pub mod words;
+mod x509;
+
+pub use chain::{ChainError, authorities, chain};
+pub use identity::{Identity, IdentityError};
+pub use key::{Cost, Key, KeyError, Kind};
+pub use password::{PasswordError, Passwords};
+pub use rustls;
+pub use sessions::{Cache, CacheStats};
+pub use settings::Settings;
+pub use tickets::{TicketError, Tickets};
+pub use upstream::{Upstream, UpstreamError};
+pub use verify::{Authorities, ClientVerifier, Crls, Demand, Purpose, Trust, TrustError, Verdict, judge};
+
+/// Seconds since 1970, as whoever owns the clock tells them.
+pub type Clock = std::sync::Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// What bounds everything here that a peer or a configuration can fill.
+pub const LIMITS: &[&[tw_base::Limit]] =
+    &[chain::LIMITS, key::LIMITS, password::LIMITS, tickets::LIMITS, sessions::LIMITS, verify::LIMITS];

@@ -1,0 +1,104 @@
+//! Pass phrases of private keys, as `ssl_password_file` has them: one a line, tried in turn.
+
+use std::fmt;
+
+use tw_base::Limit;
+use zeroize::Zeroizing;
+
+/// Each is tried with every key, and a try may take a second.
+const PASSWORDS_MAX: usize = 100;
+/// `NGX_SSL_PASSWORD_BUFFER_SIZE`.
+const PASSWORD_SIZE_MAX: usize = 4096;
+
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::count(
+        "PASSWORDS_MAX",
+        PASSWORDS_MAX as u64,
+        "Pass phrases of a password file",
+        "the configuration is refused",
+    ),
+    Limit::bytes(
+        "PASSWORD_SIZE_MAX",
+        PASSWORD_SIZE_MAX as u64,
+        "Bytes of a pass phrase",
+        "the configuration is refused",
+    ),
+];
+
+/// Pass phrases, which are wiped when they are dropped and shown to nobody.
+#[derive(Clone, Default)]
+pub struct Passwords(Vec<Zeroizing<Vec<u8>>>);
+
+/// Why a password file cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PasswordError {
+    /// The line of this number, from 1, is longer than any pass phrase.
+    TooLongLine(usize),
+    /// More lines than this.
+    TooMany(usize),
+}
+
+impl fmt::Display for PasswordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLongLine(line) => write!(f, "too long line {line}"),
+            Self::TooMany(max) => write!(f, "more than {max} pass phrases"),
+        }
+    }
+}
+
+impl std::error::Error for PasswordError {}
+
+impl Passwords {
+    /// The lines of a text; empty ones do not count.
+    ///
+    /// # Errors
+    /// A line that is too long, or too many.
+    pub fn read(text: &[u8]) -> Result<Self, PasswordError> {
+        let mut found = Vec::new();
+        for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            if line.len() > PASSWORD_SIZE_MAX {
+                return Err(PasswordError::TooLongLine(number + 1));
+            }
+            if line.is_empty() {
+                continue;
+            }
+            if found.len() == PASSWORDS_MAX {
+                return Err(PasswordError::TooMany(PASSWORDS_MAX));
+            }
+            found.push(Zeroizing::new(line.to_vec()));
+        }
+        Ok(Self(found))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.iter().map(|word| word.as_slice())
+    }
+}
+
+impl fmt::Debug for Passwords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} pass phrases", self.0.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines() {
+        let words = Passwords::read(b"one\r\n\n two \nthree").unwrap();
+        assert_eq!(words.iter().collect::<Vec<_>>(), [&b"one"[..], b" two ", b"three"]);
+        assert_eq!(format!("{words:?}"), "3 pass phrases");
+        assert_eq!(Passwords::read(b"").unwrap().iter().count(), 0);
+    }
+
+    #[test]
+    fn limits() {
+        let long = format!("a\n{}", "x".repeat(PASSWORD_SIZE_MAX + 1));
+        assert_eq!(Passwords::read(long.as_bytes()).unwrap_err(), PasswordError::TooLongLine(2));
+        assert_eq!(Passwords::read("a\n".repeat(101).as_bytes()).unwrap_err(), PasswordError::TooMany(100));
+    }
+}

@@ -1,0 +1,178 @@
+//! Whether a certificate can be trusted: the rules of RFC 5280, the paths and the words of OpenSSL.
+//!
+//! ```text
+//! shown chain ─► path: its issuers, from the trusted ones first, up to one that issued itself
+//!                 └─► every certificate of it: extensions, depth, revocation, signatures, times ─► Verdict
+//! ```
+//!
+//! nginx finishes a handshake also with a certificate that it does not trust, and answers 400 then, so that it can say why.
+//! So a [`ClientVerifier`] only checks that the client has the key; [`judge`] is asked when the handshake is over, and again
+//! after a resumption: times and revocation lists are those of then. Every fault is looked for, and the last one is told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::{CertificateDer, UnixTime};
+use tw_base::Limit;
+
+use crate::handshake::{ALGORITHMS, Signature};
+use crate::x509::{self, Certificate, NameConstraints, UnknownCritical};
+
+mod authorities;
+mod client;
+mod path;
+mod revocation;
+#[cfg(test)]
+mod tests;
+mod verdict;
+
+pub use authorities::{Authorities, TrustError};
+pub use client::{ClientVerifier, Demand};
+use path::Path;
+pub use revocation::Crls;
+pub use verdict::Verdict;
+
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::count(
+        "CHECKS_MAX",
+        path::CHECKS_MAX as u64,
+        "Signatures that are checked to find the path of a certificate",
+        "the certificate is not trusted",
+    ),
+    Limit::bytes(
+        "CRL_SIZE_MAX",
+        revocation::CRL_SIZE_MAX as u64,
+        "Bytes of a file with revocation lists",
+        "the configuration is refused",
+    ),
+];
+
+/// Whom to trust.
+#[derive(Debug, Clone)]
+pub struct Trust {
+    /// Where paths may end.
+    pub authorities: Arc<Authorities>,
+    /// If there are any, every certificate of a path needs one.
+    pub crls: Option<Arc<Crls>>,
+    /// How many certificates may stand between the one that is shown and the root.
+    pub depth: u32,
+    /// What the certificate is used for.
+    pub purpose: Purpose,
+}
+
+/// What a certificate is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// By a client of ours.
+    Client,
+    /// By a server that we connect to.
+    Server,
+}
+
+/// Judges the first certificate of a chain; the others help to find its path. `now` is in seconds since 1970.
+///
+/// Checks at most some dozen signatures: 0.05 to 0.3 ms each.
+pub fn judge(chain: &[CertificateDer<'_>], trust: &Trust, now: u64) -> Verdict {
+    let mut certs = chain.iter().map(|der| Certificate::parse(der));
+    let Some(Ok(leaf)) = certs.next() else { return Verdict::Unspecified };
+    // What cannot be read helps nobody.
+    let others: Vec<Certificate<'_>> = certs.flatten().collect();
+    let now = i64::try_from(now).unwrap_or(i64::MAX);
+
+    let path = Path::find(leaf, &others, trust, now);
+    // As nginx does it, faults that are found later replace those found before.
+    let mut verdict = path.end;
+    let mut found = |fault: Verdict| verdict = fault;
+    extensions(&path, trust, now, &mut found);
+    if let Some(crls) = &trust.crls {
+        path.links.iter().enumerate().for_each(|(at, link)| {
+            let issuer = path.links.get(at + 1).unwrap_or(link);
+            if let Some(fault) = crls.judge(&link.cert, &issuer.cert, now) {
+                found(fault);
+            }
+        });
+    }
+    signatures_and_times(&path, now, &mut found);
+    verdict
+}
+
+fn extensions(path: &Path<'_>, trust: &Trust, now: i64, found: &mut impl FnMut(Verdict)) {
+    let (usage, usage_bits) = match trust.purpose {
+        // digitalSignature, keyAgreement; a server may also be sent a key (keyEncipherment).
+        Purpose::Client => (x509::CLIENT_AUTH, 0x80 | 0x08),
+        Purpose::Server => (x509::SERVER_AUTH, 0x80 | 0x20 | 0x08),
+    };
+    // Those in between that did not issue themselves count for pathLenConstraint.
+    let mut between = 0;
+    for (at, link) in path.links.iter().enumerate() {
+        let extensions = &link.cert.extensions;
+        if extensions.unknown_critical == UnknownCritical::Present {
+            found(Verdict::UnhandledCriticalExtension);
+        }
+        // Also of one that issues and is no authority OpenSSL says in the end that it is for another purpose.
+        let is_of_use = match at {
+            0 => extensions.key_usage.is_none_or(|bits| bits & usage_bits != 0),
+            _ => link.is_authority(),
+        };
+        if !is_of_use || !extensions.allows(usage) {
+            found(Verdict::InvalidPurpose);
+        }
+        let limit = extensions.basic_constraints.and_then(|constraints| constraints.path_len);
+        if at > 0 && limit.is_some_and(|limit| between > limit) {
+            found(Verdict::PathLengthExceeded);
+        }
+        if at > 0 && !link.cert.is_self_issued() {
+            between += 1;
+        }
+    }
+    let is_constrained =
+        |cert: &Certificate<'_>| cert.extensions.name_constraints == NameConstraints::Present;
+    if path.end.is_good()
+        && path.links.iter().any(|link| is_constrained(&link.cert))
+        && !names_are_permitted(path, trust.purpose, now)
+    {
+        found(Verdict::PermittedViolation);
+    }
+}
+
+/// Name constraints are judged by webpki, which then has to agree with the whole path.
+fn names_are_permitted(path: &Path<'_>, purpose: Purpose, now: i64) -> bool {
+    let [leaf, between @ .., root] = path.links.as_slice() else { return false };
+    let leaf = CertificateDer::from(leaf.cert.der);
+    let between: Vec<_> = between.iter().map(|link| CertificateDer::from(link.cert.der)).collect();
+    let root = CertificateDer::from(root.cert.der);
+    let (Ok(leaf), Ok(root)) =
+        (webpki::EndEntityCert::try_from(&leaf), webpki::anchor_from_trusted_cert(&root))
+    else {
+        return false;
+    };
+    let usage = match purpose {
+        Purpose::Client => webpki::KeyUsage::client_auth(),
+        Purpose::Server => webpki::KeyUsage::server_auth(),
+    };
+    let now = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(now).unwrap_or_default()));
+    leaf.verify_for_usage(ALGORITHMS.all, &[root], &between, now, usage, None, None).is_ok()
+}
+
+fn signatures_and_times(path: &Path<'_>, now: i64, found: &mut impl FnMut(Verdict)) {
+    if let ([link], Verdict::UnableToGetLocalIssuer) = (path.links.as_slice(), path.end)
+        && !link.cert.is_self_issued()
+    {
+        found(Verdict::UnableToVerifyLeaf);
+    }
+    // From the root down.
+    for (at, link) in path.links.iter().enumerate().rev() {
+        if at > 0 && !link.may_sign_certificates() {
+            found(Verdict::NoCertSign);
+        }
+        if link.signature == Some(Signature::Bad) {
+            found(Verdict::SignatureFailure);
+        }
+        if link.cert.not_before > now {
+            found(Verdict::NotYetValid);
+        }
+        if link.cert.not_after < now {
+            found(Verdict::Expired);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Asking clients for certificates (`ssl_verify_client`).
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
+
+use super::verdict::Verdict;
+use crate::handshake;
+
+/// What is demanded of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Demand {
+    /// `on`: a certificate that can be trusted.
+    Required,
+    /// `optional`: if there is one, it can be trusted.
+    Optional,
+    /// `optional_no_ca`: if there is one, nothing is wrong with it but that nobody trusted signed it.
+    OptionalNoCa,
+}
+
+impl Demand {
+    /// Whether a client gets further; `None` is one without a certificate.
+    pub fn is_met(self, verdict: Option<Verdict>) -> bool {
+        match (self, verdict) {
+            (Self::Required, None) => false,
+            (_, None | Some(Verdict::Good)) => true,
+            (Self::OptionalNoCa, Some(verdict)) => verdict.is_unknown_authority(),
+            _ => false,
+        }
+    }
+}
+
+/// Asks for a certificate and lets every handshake pass in which the client has its key. Whether it can be trusted is found
+/// by [`judge`](super::judge) afterwards.
+#[derive(Debug)]
+pub struct ClientVerifier {
+    hints: Vec<DistinguishedName>,
+}
+
+impl ClientVerifier {
+    /// Clients are told of these authorities: [`Authorities::hints`](super::Authorities::hints), or none.
+    pub fn new(hints: Vec<DistinguishedName>) -> Self {
+        Self { hints }
+    }
+}
+
+impl ClientCertVerifier for ClientVerifier {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &self.hints
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        handshake::parse(end_entity).map(|_| ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        handshake::verify_tls12(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        handshake::verify_tls13(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        handshake::schemes()
+    }
+}

@@ -1,0 +1,141 @@
+//! The path from a certificate to one that issued itself. Trusted certificates come first, as in OpenSSL.
+
+use super::Trust;
+use super::verdict::Verdict;
+use crate::handshake::{self, Signature};
+use crate::x509::{Certificate, KEY_CERT_SIGN};
+
+/// Real paths need two to four; whoever shows many certificates of one name makes us try them.
+pub(super) const CHECKS_MAX: u32 = 32;
+
+/// A path, from the certificate that is judged upwards.
+pub(super) struct Path<'a> {
+    pub(super) links: Vec<Link<'a>>,
+    /// What its end is.
+    pub(super) end: Verdict,
+}
+
+pub(super) struct Link<'a> {
+    pub(super) cert: Certificate<'a>,
+    source: Source,
+    /// By the next link; nothing for the last one.
+    pub(super) signature: Option<Signature>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Shown,
+    Trusted,
+}
+
+impl Link<'_> {
+    /// Whether it may stand above another one.
+    pub(super) fn is_authority(&self) -> bool {
+        match self.cert.extensions.basic_constraints {
+            Some(constraints) => constraints.is_ca,
+            // Before version 3 nobody could say so, and later some only said what their key is for; who trusts one has decided.
+            None => {
+                let says_so = self.cert.extensions.key_usage.is_some_and(|bits| bits & KEY_CERT_SIGN != 0);
+                self.source == Source::Trusted
+                    && self.cert.is_self_issued()
+                    && (self.cert.version < 3 || says_so)
+            }
+        }
+    }
+
+    pub(super) fn may_sign_certificates(&self) -> bool {
+        self.cert.extensions.key_usage.is_none_or(|bits| bits & KEY_CERT_SIGN != 0)
+    }
+}
+
+impl<'a> Path<'a> {
+    pub(super) fn find(
+        leaf: Certificate<'a>,
+        others: &[Certificate<'a>],
+        trust: &'a Trust,
+        now: i64,
+    ) -> Self {
+        let mut checks = CHECKS_MAX;
+        let mut links = vec![Link { cert: leaf, source: Source::Shown, signature: None }];
+        let end = loop {
+            let count = links.len();
+            let Some(top) = links.last_mut() else { break Verdict::Unspecified };
+            if top.source == Source::Trusted && top.cert.is_self_issued() {
+                break Verdict::Good;
+            }
+            if top.cert.is_self_issued() && trust.authorities.has(&top.cert) {
+                top.source = Source::Trusted;
+                break Verdict::Good;
+            }
+            // Neither the first one nor the root count, so a path of `depth + 2` is allowed.
+            let is_long = count as u64 > u64::from(trust.depth) + 1;
+            let mut choice = Choice { of: &top.cert, now, best: None, checks: &mut checks };
+            if !is_long {
+                trust
+                    .authorities
+                    .of_subject(top.cert.issuer)
+                    .for_each(|cert| choice.offer(cert, Source::Trusted));
+                // Above a trusted one there are only trusted ones; above one that issued itself there is nobody.
+                let has_issuer = choice.best.as_ref().is_some_and(|(rank, ..)| *rank >= SIGNED);
+                if !has_issuer && top.source == Source::Shown && !top.cert.is_self_issued() {
+                    others.iter().for_each(|cert| choice.offer(cert.clone(), Source::Shown));
+                }
+            }
+            // One that issued itself may still have an issuer: the same name, signed by an older key.
+            let is_top = top.cert.is_self_issued();
+            let best = choice
+                .best
+                .filter(|(rank, cert, _)| cert.der != top.cert.der && (*rank >= SIGNED || !is_top));
+            match best {
+                Some((rank, cert, source)) => {
+                    top.signature = Some(if rank >= SIGNED { Signature::Good } else { Signature::Bad });
+                    links.push(Link { cert, source, signature: None });
+                }
+                None if is_top && count == 1 => break Verdict::SelfSigned,
+                None if is_top => break Verdict::SelfSignedInChain,
+                None if checks == 0 => break Verdict::ChainTooLong,
+                // nginx says the same where the path is longer than allowed: the issuer is not looked for.
+                None if top.source == Source::Trusted => break Verdict::UnableToGetIssuer,
+                None => break Verdict::UnableToGetLocalIssuer,
+            }
+            // Two that issued each other lead nowhere.
+            if let [.., cert] = links.as_slice()
+                && links.iter().filter(|link| link.cert.der == cert.cert.der).count() > 1
+            {
+                links.pop();
+                break Verdict::UnableToGetLocalIssuer;
+            }
+        };
+        Self { links, end }
+    }
+}
+
+/// How good an issuer is: it signed, and its time is now.
+const SIGNED: u8 = 2;
+const CURRENT: u8 = 1;
+
+/// The choice among certificates with the name of the issuer.
+struct Choice<'c, 'a> {
+    of: &'c Certificate<'a>,
+    now: i64,
+    best: Option<(u8, Certificate<'a>, Source)>,
+    checks: &'c mut u32,
+}
+
+impl<'a> Choice<'_, 'a> {
+    fn offer(&mut self, cert: Certificate<'a>, source: Source) {
+        let is_best = self.best.as_ref().is_some_and(|(rank, ..)| *rank == SIGNED | CURRENT);
+        if is_best || *self.checks == 0 || !self.of.names_as_issuer(&cert) {
+            return;
+        }
+        *self.checks -= 1;
+        let is_current = cert.not_before <= self.now && self.now <= cert.not_after;
+        let mut rank = if is_current { CURRENT } else { 0 };
+        if handshake::check(&self.of.signed, &cert.key) == Signature::Good {
+            rank |= SIGNED;
+        }
+        if self.best.as_ref().is_none_or(|(best, ..)| rank > *best) {
+            self.best = Some((rank, cert, source));
+        }
+    }
+}

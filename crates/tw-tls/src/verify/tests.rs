@@ -1,0 +1,333 @@
+//! Certificates of every fault. What is expected of paths and depths is what nginx 1.22 with OpenSSL 3.0 says in
+//! `$ssl_client_verify` of such certificates.
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CustomExtension, ExtendedKeyUsagePurpose, GeneralSubtree, IsCa,
+    KeyUsagePurpose, NameConstraints, SerialNumber, date_time_ymd,
+};
+
+use super::*;
+use crate::pem;
+use crate::testing::{Authority, Leaf, NOW, ecdsa_key, leaf, self_signed};
+
+fn trust_in(certs: &[&[u8]]) -> Trust {
+    let certs = certs.iter().map(|der| CertificateDer::from(der.to_vec())).collect();
+    Trust {
+        authorities: Arc::new(Authorities::new(certs).unwrap()),
+        crls: None,
+        depth: 1,
+        purpose: Purpose::Client,
+    }
+}
+
+fn crls(lists: &[Vec<u8>]) -> Option<Arc<Crls>> {
+    let text: String = lists.iter().map(|der| pem::encode("X509 CRL", der)).collect();
+    Some(Arc::new(Crls::read(text.as_bytes()).unwrap()))
+}
+
+fn judged(chain: &[&[u8]], trust: &Trust) -> Verdict {
+    judged_at(chain, trust, NOW)
+}
+
+fn judged_at(chain: &[&[u8]], trust: &Trust, now: u64) -> Verdict {
+    let chain: Vec<_> = chain.iter().map(|der| CertificateDer::from(*der)).collect();
+    judge(&chain, trust, now)
+}
+
+/// One certificate under a trusted root, with whatever its parameters are changed to.
+fn verdict_of(change: impl FnOnce(&mut CertificateParams)) -> Verdict {
+    let root = Authority::new("root");
+    judged(&[root.sign("client", ecdsa_key(), change).der()], &trust_in(&[root.der()]))
+}
+
+/// A certificate under an authority in between, with whatever the parameters of that are changed to.
+fn verdict_under(change: impl FnOnce(&mut CertificateParams)) -> Verdict {
+    let root = Authority::new("root");
+    let between = Authority::under("between", &root, change);
+    judged(&[leaf("client", &between).der(), between.der()], &trust_in(&[root.der()]))
+}
+
+#[test]
+fn paths() {
+    let (root, other) = (Authority::new("root"), Authority::new("other"));
+    let between = Authority::under("between", &root, |_| {});
+    let (direct, below) = (leaf("client", &root), leaf("client", &between));
+    let trust = trust_in(&[other.der(), root.der()]);
+
+    assert_eq!(judged(&[direct.der()], &trust), Verdict::Good);
+    assert_eq!(judged(&[direct.der(), root.der()], &trust), Verdict::Good);
+    assert_eq!(judged(&[below.der(), between.der()], &trust), Verdict::Good);
+    assert_eq!(judged(&[below.der(), root.der(), direct.der(), between.der()], &trust), Verdict::Good);
+    assert_eq!(judged(&[below.der()], &trust_in(&[root.der(), between.der()])), Verdict::Good);
+
+    assert_eq!(judged(&[below.der()], &trust), Verdict::UnableToVerifyLeaf);
+    assert_eq!(judged(&[below.der()], &trust_in(&[between.der()])), Verdict::UnableToGetIssuer);
+    assert_eq!(
+        judged(&[below.der(), between.der()], &trust_in(&[other.der()])),
+        Verdict::UnableToGetLocalIssuer
+    );
+    let all = [below.der(), between.der(), root.der()];
+    assert_eq!(judged(&all, &trust_in(&[other.der()])), Verdict::SelfSignedInChain);
+    assert_eq!(judged(&[], &trust), Verdict::Unspecified);
+    assert_eq!(judged(&[b"no certificate"], &trust), Verdict::Unspecified);
+    assert_eq!(judged(&[direct.der(), b"no certificate"], &trust), Verdict::Good);
+}
+
+#[test]
+fn those_who_issued_themselves() {
+    let (cert, root) = (self_signed("client"), Authority::new("root"));
+    assert_eq!(judged(&[cert.der()], &trust_in(&[cert.der()])), Verdict::Good);
+    assert_eq!(judged(&[cert.der()], &trust_in(&[root.der()])), Verdict::SelfSigned);
+    assert_eq!(judged(&[self_signed("client").der()], &trust_in(&[cert.der()])), Verdict::SelfSigned);
+    // An authority is no client: its key is for signing certificates.
+    assert_eq!(judged(&[root.der()], &trust_in(&[root.der()])), Verdict::InvalidPurpose);
+    // Who trusts a certificate that is no authority does not trust what it signs.
+    let root = Authority::root("root", |params| {
+        params.is_ca = IsCa::NoCa;
+        params.key_usages.clear();
+    });
+    assert_eq!(judged(&[leaf("client", &root).der()], &trust_in(&[root.der()])), Verdict::InvalidPurpose);
+    let root = Authority::root("root", |params| params.is_ca = IsCa::NoCa);
+    assert_eq!(judged(&[leaf("client", &root).der()], &trust_in(&[root.der()])), Verdict::Good);
+}
+
+#[test]
+fn certificates_of_version_1() {
+    let root = Authority::new("root");
+    let cert = root.version_1(leaf("client", &root).der());
+    assert_eq!(Certificate::parse(&cert).unwrap().version, 1);
+    assert_eq!(judged(&[&cert], &trust_in(&[root.der()])), Verdict::Good);
+    // A root may be of version 1, one in between may not.
+    let old_root = root.version_1(root.der());
+    assert_eq!(judged(&[&cert], &trust_in(&[&old_root])), Verdict::Good);
+    let between = Authority::under("between", &root, |_| {});
+    let old_between = root.version_1(between.der());
+    let cert = leaf("client", &between);
+    assert_eq!(judged(&[cert.der(), &old_between], &trust_in(&[root.der()])), Verdict::InvalidPurpose);
+}
+
+#[test]
+fn depth() {
+    let root = Authority::new("root");
+    let first = Authority::under("first", &root, |_| {});
+    let second = Authority::under("second", &first, |_| {});
+    let (zero, one, two) = (leaf("client", &root), leaf("client", &first), leaf("client", &second));
+    let shown = [first.der(), second.der()];
+    for (cert, needed) in [(&zero, 0), (&one, 1), (&two, 2)] {
+        for depth in 0..4 {
+            let trust = Trust { depth, ..trust_in(&[root.der()]) };
+            let chain: Vec<_> = std::iter::once(cert.der()).chain(shown).collect();
+            let expected = if depth >= needed { Verdict::Good } else { Verdict::UnableToGetLocalIssuer };
+            assert_eq!(judged(&chain, &trust), expected, "{depth} of {needed}");
+        }
+    }
+    let trust = Trust { depth: u32::MAX, ..trust_in(&[root.der()]) };
+    assert_eq!(judged(&[two.der(), shown[0], shown[1]], &trust), Verdict::Good);
+}
+
+#[test]
+fn one_of_the_same_name_is_another() {
+    let (real, false_one) = (Authority::new("root"), Authority::new("root"));
+    let cert = leaf("client", &false_one);
+    // The identifiers of keys differ, so nobody takes one for the other.
+    assert_eq!(judged(&[cert.der()], &trust_in(&[real.der()])), Verdict::UnableToVerifyLeaf);
+    // Without them the signature decides.
+    let cert =
+        false_one.sign("client", ecdsa_key(), |params| params.use_authority_key_identifier_extension = false);
+    assert_eq!(judged(&[cert.der()], &trust_in(&[real.der()])), Verdict::SignatureFailure);
+    assert_eq!(judged(&[cert.der()], &trust_in(&[real.der(), false_one.der()])), Verdict::Good);
+    let chain = [cert.der(), false_one.der()];
+    assert_eq!(judged(&chain, &trust_in(&[real.der()])), Verdict::SelfSignedInChain);
+}
+
+#[test]
+fn a_signature_that_was_changed() {
+    let root = Authority::new("root");
+    let mut der = leaf("client", &root).der().to_vec();
+    *der.last_mut().unwrap() ^= 1;
+    assert_eq!(judged(&[&der], &trust_in(&[root.der()])), Verdict::SignatureFailure);
+    let between = Authority::under("between", &root, |_| {});
+    let mut changed = between.der().to_vec();
+    *changed.last_mut().unwrap() ^= 1;
+    let chain = [leaf("client", &between).der().to_vec(), changed];
+    assert_eq!(judged(&[&chain[0], &chain[1]], &trust_in(&[root.der()])), Verdict::SignatureFailure);
+}
+
+#[test]
+fn times() {
+    let root = Authority::new("root");
+    let trust = trust_in(&[root.der()]);
+    let cert = leaf("client", &root);
+    // 2020-01-01 and 2030-01-01.
+    for (now, expected) in [
+        (1_577_836_799, Verdict::NotYetValid),
+        (1_577_836_800, Verdict::Good),
+        (1_893_456_000, Verdict::Good),
+        (1_893_456_001, Verdict::Expired),
+        (u64::MAX, Verdict::Expired),
+    ] {
+        assert_eq!(judged_at(&[cert.der()], &trust, now), expected, "{now}");
+    }
+    let old = |params: &mut CertificateParams| params.not_after = date_time_ymd(2021, 1, 1);
+    assert_eq!(verdict_of(old), Verdict::Expired);
+    assert_eq!(verdict_under(old), Verdict::Expired);
+}
+
+#[test]
+fn who_may_issue() {
+    assert_eq!(verdict_under(|_| {}), Verdict::Good);
+    assert_eq!(verdict_under(|params| params.is_ca = IsCa::ExplicitNoCa), Verdict::InvalidPurpose);
+    assert_eq!(verdict_under(|params| params.is_ca = IsCa::NoCa), Verdict::InvalidPurpose);
+    let only_crls = |params: &mut CertificateParams| params.key_usages = vec![KeyUsagePurpose::CrlSign];
+    assert_eq!(verdict_under(only_crls), Verdict::NoCertSign);
+    let none_below =
+        |params: &mut CertificateParams| params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    assert_eq!(verdict_under(none_below), Verdict::Good);
+
+    let root = Authority::new("root");
+    let first = Authority::under("first", &root, none_below);
+    let second = Authority::under("second", &first, |_| {});
+    let trust = Trust { depth: 5, ..trust_in(&[root.der()]) };
+    let chain = [leaf("client", &second).der().to_vec(), second.der().to_vec(), first.der().to_vec()];
+    assert_eq!(judged(&[&chain[0], &chain[1], &chain[2]], &trust), Verdict::PathLengthExceeded);
+}
+
+#[test]
+fn what_it_is_for() {
+    let only = |usage: ExtendedKeyUsagePurpose| {
+        move |params: &mut CertificateParams| params.extended_key_usages = vec![usage]
+    };
+    assert_eq!(verdict_of(only(ExtendedKeyUsagePurpose::ClientAuth)), Verdict::Good);
+    assert_eq!(verdict_of(only(ExtendedKeyUsagePurpose::Any)), Verdict::Good);
+    assert_eq!(verdict_of(only(ExtendedKeyUsagePurpose::ServerAuth)), Verdict::InvalidPurpose);
+    assert_eq!(verdict_of(|params| params.extended_key_usages.clear()), Verdict::Good);
+    assert_eq!(verdict_under(only(ExtendedKeyUsagePurpose::ServerAuth)), Verdict::InvalidPurpose);
+    let bits = |usage: KeyUsagePurpose| move |params: &mut CertificateParams| params.key_usages = vec![usage];
+    assert_eq!(verdict_of(bits(KeyUsagePurpose::DigitalSignature)), Verdict::Good);
+    assert_eq!(verdict_of(bits(KeyUsagePurpose::KeyEncipherment)), Verdict::InvalidPurpose);
+
+    let root = Authority::new("root");
+    let server = root.sign("server", ecdsa_key(), only(ExtendedKeyUsagePurpose::ServerAuth));
+    let trust = Trust { purpose: Purpose::Server, ..trust_in(&[root.der()]) };
+    assert_eq!(judged(&[server.der()], &trust), Verdict::Good);
+}
+
+#[test]
+fn extensions_that_are_critical_and_not_known() {
+    let critical = |id: &'static [u64]| {
+        move |params: &mut CertificateParams| {
+            let mut extension = CustomExtension::from_oid_content(id, vec![0x30, 0]);
+            extension.set_criticality(true);
+            params.custom_extensions = vec![extension];
+        }
+    };
+    let unknown = critical(&[1, 2, 3, 4]);
+    // policyConstraints is known, and nothing is decided by it.
+    assert_eq!(verdict_under(critical(&[2, 5, 29, 36])), Verdict::Good);
+    assert_eq!(verdict_of(unknown), Verdict::UnhandledCriticalExtension);
+    assert_eq!(verdict_under(unknown), Verdict::UnhandledCriticalExtension);
+}
+
+#[test]
+fn name_constraints() {
+    let only = |name: &str| {
+        let permitted_subtrees = vec![GeneralSubtree::DnsName(name.to_owned())];
+        let constraints = NameConstraints { permitted_subtrees, excluded_subtrees: Vec::new() };
+        move |params: &mut CertificateParams| params.name_constraints = Some(constraints)
+    };
+    assert_eq!(verdict_under(only("client")), Verdict::Good);
+    assert_eq!(verdict_under(only("other")), Verdict::PermittedViolation);
+}
+
+#[test]
+fn revocation() {
+    let (root, other) = (Authority::new("root"), Authority::new("other"));
+    let numbered = |serial: u64| {
+        root.sign("client", ecdsa_key(), move |params| {
+            params.serial_number = Some(SerialNumber::from(serial))
+        })
+    };
+    let with = |lists: &[Vec<u8>]| Trust { crls: crls(lists), ..trust_in(&[root.der()]) };
+    let good = with(&[other.revoke(&[7]), root.revoke(&[5, 300])]);
+    for (serial, expected) in
+        [(7, Verdict::Good), (5, Verdict::Revoked), (300, Verdict::Revoked), (44, Verdict::Good)]
+    {
+        // Twice: the second time the signer is known.
+        for _ in 0..2 {
+            assert_eq!(judged(&[numbered(serial).der()], &good), expected, "{serial}");
+        }
+    }
+    let cert = numbered(5);
+    assert_eq!(judged(&[cert.der()], &with(&[other.revoke(&[5])])), Verdict::UnableToGetCrl);
+    // The root, which is judged after it, needs the same list.
+    assert_eq!(judged(&[cert.der()], &with(&[root.revoke_until(&[5], 2021)])), Verdict::CrlExpired);
+    assert_eq!(judged(&[numbered(6).der()], &with(&[root.revoke_until(&[5], 2021)])), Verdict::CrlExpired);
+    assert_eq!(judged_at(&[numbered(6).der()], &good, 1_577_000_000), Verdict::NotYetValid);
+    // A list by another authority of the same name.
+    let false_one = Authority::new("root");
+    assert_eq!(judged(&[numbered(6).der()], &with(&[false_one.revoke(&[6])])), Verdict::CrlSignatureFailure);
+}
+
+#[test]
+fn every_certificate_of_a_path_needs_a_list() {
+    let root = Authority::new("root");
+    let between =
+        Authority::under("between", &root, |params| params.serial_number = Some(SerialNumber::from(9)));
+    let cert = leaf("client", &between);
+    let verdict = |lists: &[Vec<u8>]| {
+        judged(&[cert.der(), between.der()], &Trust { crls: crls(lists), ..trust_in(&[root.der()]) })
+    };
+    assert_eq!(verdict(&[root.revoke(&[1]), between.revoke(&[2])]), Verdict::Good);
+    assert_eq!(verdict(&[root.revoke(&[1])]), Verdict::UnableToGetCrl);
+    assert_eq!(verdict(&[between.revoke(&[1])]), Verdict::UnableToGetCrl);
+    assert_eq!(verdict(&[root.revoke(&[9]), between.revoke(&[2])]), Verdict::Revoked);
+}
+
+#[test]
+fn lists_that_are_refused() {
+    let root = Authority::new("root");
+    let good = pem::encode("X509 CRL", &root.revoke(&[1]));
+    let error = |text: &str| Crls::read(text.as_bytes()).unwrap_err();
+    assert_eq!(error(""), TrustError::NoCrl);
+    assert_eq!(error(&root.pem()), TrustError::NoCrl);
+    assert_eq!(error(&format!("{good}{}", pem::encode("X509 CRL", b"no list"))), TrustError::BadCrl(2));
+    assert_eq!(error(&good.replace("-----END", "END")), TrustError::BadCrl(1));
+}
+
+#[test]
+fn many_certificates_of_one_name_cost_a_bounded_number_of_checks() {
+    let real = Authority::new("root");
+    let cert: Leaf = Authority::new("issuer").sign("client", ecdsa_key(), |params| {
+        params.use_authority_key_identifier_extension = false;
+    });
+    let others: Vec<_> = (0..60).map(|_| Authority::new("issuer")).collect();
+    let chain: Vec<_> = std::iter::once(cert.der()).chain(others.iter().map(Authority::der)).collect();
+    assert_eq!(judged(&chain, &Trust { depth: 100, ..trust_in(&[real.der()]) }), Verdict::SignatureFailure);
+}
+
+#[test]
+fn what_is_demanded() {
+    for (demand, verdict, expected) in [
+        (Demand::Required, None, false),
+        (Demand::Required, Some(Verdict::Good), true),
+        (Demand::Required, Some(Verdict::SelfSigned), false),
+        (Demand::Optional, None, true),
+        (Demand::Optional, Some(Verdict::Expired), false),
+        (Demand::OptionalNoCa, None, true),
+        (Demand::OptionalNoCa, Some(Verdict::UnableToVerifyLeaf), true),
+        (Demand::OptionalNoCa, Some(Verdict::Expired), false),
+    ] {
+        assert_eq!(demand.is_met(verdict), expected, "{demand:?} {verdict:?}");
+    }
+}
+
+#[test]
+fn hints() {
+    let (one, two) = (Authority::new("one"), Authority::new("two"));
+    let trust = trust_in(&[one.der(), two.der(), one.der()]);
+    let subjects = [one.der(), two.der()].map(|der| Certificate::parse(der).unwrap().subject.to_vec());
+    assert_eq!(
+        trust.authorities.hints().iter().map(|hint| hint.as_ref().to_vec()).collect::<Vec<_>>(),
+        subjects
+    );
+}

@@ -1,0 +1,65 @@
+//! OpenSSL's words in a configuration, and what of them rustls can offer.
+//!
+//! Words that mean something which is never offered here (CBC, DHE, TLS 1.0) are no mistake as long as something remains:
+//! they are told, in a note for who checks the configuration. If nothing remains, that is an error.
+
+use std::fmt;
+
+mod cipher;
+mod command;
+mod group;
+mod protocol;
+mod suite;
+
+pub use cipher::{ciphers, ciphersuites, default_ciphers, default_ciphersuites};
+pub use command::{Command, Flag, Switch, conf_command};
+pub use group::{Group, default_groups, groups};
+pub use protocol::{Protocol, Protocols, protocols};
+pub(crate) use suite::name as suite_name;
+
+/// What words select, in order of preference.
+#[derive(Debug, Clone)]
+pub struct Selected<T> {
+    /// What can be offered.
+    pub chosen: Vec<T>,
+    /// The words for what is never offered.
+    pub never: Vec<String>,
+}
+
+impl<T> Selected<T> {
+    /// A sentence for who checks the configuration, if something is never offered.
+    pub fn note(&self) -> Option<String> {
+        (!self.never.is_empty()).then(|| format!("never offered: {}", self.never.join(", ")))
+    }
+}
+
+/// Why words select nothing. `Display` is the reason, to be put behind what nginx says failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WordError {
+    /// A word that is not known.
+    Unknown(String),
+    /// What is known and selected can never be offered here.
+    NeverOffered(Vec<String>),
+    /// No word selects anything.
+    NoMatch,
+    /// Not a list of words.
+    Malformed(String),
+    /// Not a command that is known; these are.
+    UnknownCommand(&'static str),
+}
+
+impl fmt::Display for WordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(word) => write!(f, "\"{word}\" is not known"),
+            Self::NeverOffered(words) => {
+                write!(f, "nothing remains, since these are never offered: {}", words.join(", "))
+            }
+            Self::NoMatch => f.write_str("no cipher match"),
+            Self::Malformed(word) => write!(f, "invalid command \"{word}\""),
+            Self::UnknownCommand(known) => write!(f, "unknown command; known are {known}"),
+        }
+    }
+}
+
+impl std::error::Error for WordError {}

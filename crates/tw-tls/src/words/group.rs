@@ -1,0 +1,113 @@
+//! Groups of the key exchange (`ssl_ecdh_curve`, Curves and Groups).
+
+use rustls::crypto::SupportedKxGroup;
+use rustls::crypto::aws_lc_rs::kx_group::{
+    MLKEM768, MLKEM1024, SECP256R1, SECP256R1MLKEM768, SECP384R1, X25519, X25519MLKEM768,
+};
+
+use super::{Selected, WordError};
+
+/// A group of rustls.
+pub type Group = &'static dyn SupportedKxGroup;
+
+/// One group and all its names.
+struct Known {
+    names: &'static [&'static str],
+    group: Option<Group>,
+}
+
+const KNOWN: &[Known] = &[
+    Known { names: &["X25519"], group: Some(X25519) },
+    Known { names: &["prime256v1", "P-256", "secp256r1"], group: Some(SECP256R1) },
+    Known { names: &["secp384r1", "P-384"], group: Some(SECP384R1) },
+    Known { names: &["X25519MLKEM768"], group: Some(X25519MLKEM768) },
+    Known { names: &["SecP256r1MLKEM768"], group: Some(SECP256R1MLKEM768) },
+    Known { names: &["MLKEM768"], group: Some(MLKEM768) },
+    Known { names: &["MLKEM1024"], group: Some(MLKEM1024) },
+    Known { names: &["secp521r1", "P-521"], group: None },
+    Known { names: &["X448"], group: None },
+    Known { names: &["MLKEM512"], group: None },
+    Known { names: &["SecP384r1MLKEM1024"], group: None },
+    Known { names: &["secp224r1", "P-224"], group: None },
+    Known { names: &["secp192r1", "prime192v1", "P-192"], group: None },
+    Known { names: &["secp256k1"], group: None },
+    Known { names: &["brainpoolP256r1", "brainpoolP256r1tls13"], group: None },
+    Known { names: &["brainpoolP384r1", "brainpoolP384r1tls13"], group: None },
+    Known { names: &["brainpoolP512r1", "brainpoolP512r1tls13"], group: None },
+    Known { names: &["ffdhe2048"], group: None },
+    Known { names: &["ffdhe3072"], group: None },
+    Known { names: &["ffdhe4096"], group: None },
+    Known { names: &["ffdhe6144"], group: None },
+    Known { names: &["ffdhe8192"], group: None },
+];
+
+/// The groups of who says nothing: OpenSSL 3.5's, as far as they are offered.
+pub fn default_groups() -> Vec<Group> {
+    vec![X25519MLKEM768, X25519, SECP256R1, SECP384R1]
+}
+
+/// The groups that words select: `auto`, or names with colons between them. As in OpenSSL 3.5, `?` in front of a name lets it
+/// be unknown, `*` (a key share is sent) says nothing here, and slashes separate as well.
+///
+/// # Errors
+/// A name that is not known, or only groups that are never offered.
+pub fn groups(words: &str) -> Result<Selected<Group>, WordError> {
+    let mut selected = Selected { chosen: Vec::new(), never: Vec::new() };
+    for word in words.split([':', '/']).map(str::trim) {
+        if word == "auto" || word == "DEFAULT" {
+            default_groups().into_iter().for_each(|group| add(&mut selected.chosen, group));
+            continue;
+        }
+        let name = word.trim_start_matches(['?', '*']);
+        let known =
+            KNOWN.iter().find(|known| known.names.iter().any(|known| known.eq_ignore_ascii_case(name)));
+        match known.map(|known| known.group) {
+            Some(Some(group)) => add(&mut selected.chosen, group),
+            Some(None) => selected.never.push(name.to_owned()),
+            None if word.starts_with(['?', '*']) && word.contains('?') => {}
+            None => return Err(WordError::Unknown(word.to_owned())),
+        }
+    }
+    match selected.chosen.is_empty() {
+        true => Err(WordError::NeverOffered(selected.never)),
+        false => Ok(selected),
+    }
+}
+
+fn add(chosen: &mut Vec<Group>, group: Group) {
+    if chosen.iter().all(|other| other.name() != group.name()) {
+        chosen.push(group);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn codes(words: &str) -> Result<Vec<u16>, WordError> {
+        groups(words).map(|selected| selected.chosen.iter().map(|group| u16::from(group.name())).collect())
+    }
+
+    #[test]
+    fn words() {
+        for (words, expected) in [
+            ("auto", &[0x11ec, 29, 23, 24][..]),
+            ("X25519MLKEM768:X25519:prime256v1:secp384r1", &[0x11ec, 29, 23, 24]),
+            ("P-256:P-384:x25519:prime256v1", &[23, 24, 29]),
+            ("?NewOne:*X25519/?P-256", &[29, 23]),
+            ("SecP256r1MLKEM768:MLKEM1024:MLKEM768", &[0x11eb, 0x0202, 0x0201]),
+            ("X25519:secp521r1", &[29]),
+        ] {
+            assert_eq!(codes(words).as_deref(), Ok(expected), "{words}");
+        }
+        assert_eq!(groups("X25519:X448:P-521").unwrap().never, ["X448", "P-521"]);
+    }
+
+    #[test]
+    fn what_selects_nothing() {
+        assert_eq!(codes("secp521r1"), Err(WordError::NeverOffered(vec!["secp521r1".to_owned()])));
+        for word in ["", "nothing", "X25519:"] {
+            assert!(matches!(codes(word), Err(WordError::Unknown(_))), "{word}");
+        }
+    }
+}
