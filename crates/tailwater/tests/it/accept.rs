@@ -59,7 +59,7 @@ fn no_connection_is_lost_while_loops_and_their_sockets_come_and_go() {
 }
 
 /// A number of each loop, by its metric.
-fn of_loops(server: &Server, name: &str) -> Vec<u64> {
+fn of_loops<T: std::str::FromStr<Err: std::fmt::Debug>>(server: &Server, name: &str) -> Vec<T> {
     let text = Client::get(server.addr(), "/metrics").unwrap().text();
     let series = format!("tailwater_event_loop_{name}{{");
     let lines = text.lines().filter(|line| line.starts_with(&series));
@@ -76,13 +76,19 @@ fn with_events(loops: u32, events: &str) -> Server {
 fn who_has_its_turn_accepts_and_others_wait() {
     let server = with_events(3, "accept_mutex on; accept_mutex_delay 1h; connection_balance off;");
     // While loops begin, each that comes tries to get the turn.
-    assert!(wait::until(wait::PATIENCE, || of_loops(&server, "connections_open").len() == 3));
+    let all_begun =
+        || of_loops::<f64>(&server, "busy_seconds_total").iter().filter(|busy| **busy > 0.0).count() == 3;
+    assert!(wait::until(wait::PATIENCE, all_begun));
     let clients: Vec<_> = (0..30).map(|_| server.connect().unwrap()).collect();
-    let all_open = || of_loops(&server, "connections_open").iter().sum::<u64>() > clients.len() as u64;
+    let all_open = || of_loops::<u64>(&server, "connections_open").iter().sum::<u64>() > clients.len() as u64;
     assert!(wait::until(wait::PATIENCE, all_open));
     // One that asked before may not be gone yet.
-    let with_some = || of_loops(&server, "connections_open").iter().filter(|open| **open > 0).count();
-    assert!(wait::until(wait::PATIENCE, || with_some() == 1), "{:?}", of_loops(&server, "connections_open"));
+    let with_some = || of_loops::<u64>(&server, "connections_open").iter().filter(|open| **open > 0).count();
+    assert!(
+        wait::until(wait::PATIENCE, || with_some() == 1),
+        "{:?}",
+        of_loops::<u64>(&server, "connections_open")
+    );
 }
 
 #[test]
@@ -90,9 +96,9 @@ fn a_loop_that_is_nearly_full_leaves_its_turn_to_another() {
     let events = "accept_mutex on; accept_mutex_delay 10ms; connection_balance off; worker_connections 16;";
     let server = with_events(2, events);
     let clients: Vec<_> = (0..20).map(|_| server.connect().unwrap()).collect();
-    let all_open = || of_loops(&server, "connections_open").iter().sum::<u64>() > clients.len() as u64;
+    let all_open = || of_loops::<u64>(&server, "connections_open").iter().sum::<u64>() > clients.len() as u64;
     assert!(wait::until(wait::PATIENCE, all_open));
-    let open = of_loops(&server, "connections_open");
+    let open = of_loops::<u64>(&server, "connections_open");
     assert!(open.iter().all(|open| *open >= 4), "{open:?}");
 }
 
@@ -103,8 +109,8 @@ fn connections_go_to_loops_that_do_less() {
     let mut clients = Vec::new();
     let were_passed_on = || {
         clients.extend((0..8).map(|_| server.connect().unwrap()));
-        let passed_on = of_loops(&server, "connections_passed_on_total");
-        let open = of_loops(&server, "connections_open");
+        let passed_on = of_loops::<u64>(&server, "connections_passed_on_total");
+        let open = of_loops::<u64>(&server, "connections_open");
         passed_on.iter().any(|passed_on| *passed_on > 0) && open.len() == 2 && !open.contains(&0)
     };
     assert!(wait::until(wait::PATIENCE, were_passed_on));
