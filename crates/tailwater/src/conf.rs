@@ -144,6 +144,7 @@ impl Source {
         let config = self.read(files, &mut tree).and_then(|()| {
             tw_server::load::load(
                 &mut tree,
+                files,
                 &self.prefixes(),
                 tw_modules::MODULES,
                 previous,

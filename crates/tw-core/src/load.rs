@@ -13,10 +13,11 @@ mod process;
 mod table;
 
 use std::ffi::CString;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use tw_conf::{ConfError, Diagnostics, Span, Word};
+use tw_conf::{ConfError, ConfFiles, Diagnostics, Span, Word};
 use tw_log::{Batch, Target};
 
 use crate::kept::Kept;
@@ -51,6 +52,10 @@ pub struct Shared<'a> {
     pub hostname: &'a [u8],
     /// Where relative names begin.
     pub prefix: &'a [u8],
+    /// Where those of files that belong to the configuration begin.
+    pub conf_prefix: &'a [u8],
+    /// The files of the configuration.
+    pub files: &'a dyn ConfFiles,
     /// All thread pools.
     pub pools: &'a [PoolSettings],
     /// The error log of `main`.
@@ -141,6 +146,20 @@ impl<P: Protocol> Resolve<'_, P> {
     /// A name relative to the prefix, for system calls.
     pub fn full_path_c(&self, name: &[u8]) -> CString {
         CString::new(self.full_path(name)).unwrap_or_default()
+    }
+
+    /// The bytes of a file that belongs to the configuration, such as a certificate: who loads the configuration for somebody
+    /// else reads it for both. Its name is relative to the main configuration file.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn read_file(&self, name: &[u8]) -> io::Result<Vec<u8>> {
+        self.shared.files.read(&self.conf_path(name))
+    }
+
+    /// A name relative to the directory of the main configuration file.
+    pub fn conf_path(&self, name: &[u8]) -> Vec<u8> {
+        tw_conf::full_name(self.shared.conf_prefix, name)
     }
 
     /// An error log with these targets.

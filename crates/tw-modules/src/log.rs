@@ -373,6 +373,7 @@ mod tests {
         };
         load(
             &mut tree,
+            &MemoryFiles::default(),
             &prefixes,
             crate::MODULES,
             &tw_core::kept::Kept::default(),

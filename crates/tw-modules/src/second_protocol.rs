@@ -209,7 +209,8 @@ impl Blocks for PlainBlocks {
     }
 
     fn finish(self, process: Process<'_>) -> Result<Loaded, ConfError> {
-        let made = Made { listens: Vec::new(), reach: Reach::default(), ring: Ring::Unused };
+        let made =
+            Made { listens: Vec::new(), reach: Reach::default(), ring: Ring::Unused, pools: Vec::new() };
         process.with(made)?;
         Ok(Loaded {
             slots: self.vars.finish()?,
@@ -236,8 +237,14 @@ fn load(conf: &str, text: &'static str) -> Result<Rc<Loaded>, String> {
     table.modules().iter().for_each(|module| vars.declare(module.variables()));
     let blocks =
         PlainBlocks { table, vars, raws: Raws::default(), plan: Plan::default(), text, template: None };
-    let loaded =
-        tw_core::load::load(&mut tree, &prefixes, blocks, &Kept::default(), &mut Diagnostics::default());
+    let loaded = tw_core::load::load(
+        &mut tree,
+        &MemoryFiles::default(),
+        &prefixes,
+        blocks,
+        &Kept::default(),
+        &mut Diagnostics::default(),
+    );
     loaded.map(Rc::new).map_err(|error| error.message)
 }
 

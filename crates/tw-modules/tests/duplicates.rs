@@ -226,7 +226,14 @@ fn mistakes(text: &str) -> Vec<String> {
         hostname: b"h".to_vec(),
     };
     let mut diagnostics = Diagnostics::default();
-    let loaded = load(&mut tree, &prefixes, tw_modules::MODULES, &Kept::default(), &mut diagnostics);
+    let loaded = load(
+        &mut tree,
+        &MemoryFiles::default(),
+        &prefixes,
+        tw_modules::MODULES,
+        &Kept::default(),
+        &mut diagnostics,
+    );
     let first = loaded.err().map(|error| error.message);
     let more = diagnostics.into_iter().filter(|said| said.level == tw_conf::Level::Emerg);
     first.into_iter().chain(more.map(|error| error.message)).collect()

@@ -17,7 +17,14 @@ fn mistakes(text: &str) -> Vec<ConfError> {
         hostname: b"h".to_vec(),
     };
     let mut diagnostics = Diagnostics::default();
-    let loaded = load(&mut tree, &prefixes, tw_modules::MODULES, &Kept::default(), &mut diagnostics);
+    let loaded = load(
+        &mut tree,
+        &MemoryFiles::default(),
+        &prefixes,
+        tw_modules::MODULES,
+        &Kept::default(),
+        &mut diagnostics,
+    );
     loaded.err().into_iter().chain(diagnostics).collect()
 }
 

@@ -5,6 +5,7 @@ mod address;
 mod connect;
 pub mod listen;
 pub mod proxy_protocol;
+pub mod tls;
 mod transport;
 
 pub use addr::Addr;

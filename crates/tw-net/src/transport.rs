@@ -11,12 +11,15 @@ use tw_rt::Socket;
 use tw_sys::sockopt::TcpInfo;
 
 use crate::Addr;
+use crate::tls::TlsStream;
 
 /// What carries the bytes of a connection.
 #[derive(Debug)]
 pub enum Transport {
     /// The socket itself.
     Plain(Socket),
+    /// TLS over it.
+    Tls(Box<TlsStream>),
 }
 
 impl Transport {
@@ -24,6 +27,20 @@ impl Transport {
     pub fn socket(&self) -> &Socket {
         match self {
             Self::Plain(socket) => socket,
+            Self::Tls(stream) => stream.socket(),
+        }
+    }
+
+    /// Whether what is written leaves as it is, so that the kernel may write to the socket by itself.
+    pub fn is_plain(&self) -> bool {
+        matches!(self, Self::Plain(_))
+    }
+
+    /// The connection of TLS, if there is one.
+    pub fn tls(&self) -> Option<&TlsStream> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Tls(stream) => Some(stream),
         }
     }
 
@@ -32,6 +49,7 @@ impl Transport {
     pub fn try_clone(&self) -> Option<OwnedFd> {
         match self {
             Self::Plain(socket) => socket.try_clone().ok(),
+            Self::Tls(_) => None,
         }
     }
 
@@ -39,6 +57,7 @@ impl Transport {
     pub fn try_read(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
         match self {
             Self::Plain(socket) => socket.try_read(buf),
+            Self::Tls(stream) => stream.try_read(buf),
         }
     }
 
@@ -46,6 +65,7 @@ impl Transport {
     pub fn try_write(&self, data: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(socket) => socket.try_write(data),
+            Self::Tls(stream) => stream.try_write(data),
         }
     }
 
@@ -53,6 +73,7 @@ impl Transport {
     pub fn try_write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
             Self::Plain(socket) => socket.try_write_vectored(parts),
+            Self::Tls(stream) => stream.try_write_vectored(parts),
         }
     }
 
@@ -60,6 +81,7 @@ impl Transport {
     pub fn try_write_before(&self, data: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(socket) => socket.try_write_before(data),
+            Self::Tls(stream) => stream.try_write(data),
         }
     }
 
@@ -71,6 +93,7 @@ impl Transport {
     ) -> Option<io::Result<usize>> {
         match self {
             Self::Plain(socket) => Some(socket.try_send_by(send)),
+            Self::Tls(_) => None,
         }
     }
 
@@ -78,6 +101,7 @@ impl Transport {
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(socket) => socket.poll_readable(cx),
+            Self::Tls(stream) => stream.poll_readable(cx),
         }
     }
 
@@ -85,6 +109,8 @@ impl Transport {
     pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(socket) => socket.poll_writable(cx),
+            // What is encrypted waits for the socket alone.
+            Self::Tls(stream) => stream.socket().poll_writable(cx),
         }
     }
 
@@ -92,6 +118,8 @@ impl Transport {
     pub fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<io::Error> {
         match self {
             Self::Plain(socket) => socket.poll_closed(cx),
+            // The end of the socket, whatever records stand in front of it.
+            Self::Tls(stream) => stream.socket().poll_closed(cx),
         }
     }
 
@@ -99,6 +127,7 @@ impl Transport {
     pub fn may_have_input(&self) -> bool {
         match self {
             Self::Plain(socket) => socket.may_have_input(),
+            Self::Tls(stream) => stream.may_have_input(),
         }
     }
 
@@ -106,6 +135,7 @@ impl Transport {
     pub fn shutdown_write(&self) -> io::Result<()> {
         match self {
             Self::Plain(socket) => socket.shutdown_write(),
+            Self::Tls(stream) => stream.shutdown_write(),
         }
     }
 

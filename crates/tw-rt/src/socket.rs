@@ -132,6 +132,15 @@ impl Socket {
         })
     }
 
+    /// The same into `buf` from its beginning, for those who keep their buffer themselves.
+    pub fn try_read_into(&self, buf: &mut [u8]) -> io::Result<usize> {
+        debug_assert!(!buf.is_empty(), "a read into nothing looks like the end of the stream");
+        self.try_io(Direction::Read, buf.len(), |fd| {
+            let (n, _) = rustix::net::recv(fd, &mut *buf, RecvFlags::empty())?;
+            Ok(n)
+        })
+    }
+
     /// Looks whether the next read would give bytes, and takes none. 0 means the peer has closed its side. `WouldBlock` when
     /// nothing is there.
     fn try_peek(&self) -> io::Result<usize> {

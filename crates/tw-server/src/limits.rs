@@ -6,7 +6,7 @@ use tw_core::{event_loop, load, pools, process};
 
 use crate::core::{listen, location, server};
 use crate::http::gateway::health;
-use crate::http::h1::proxy_protocol;
+use crate::http::greet;
 use crate::http::{self, beside, cache, files, request, request_body, subrequest};
 
 /// All of them, by what they protect. For documents: it copies every record.
@@ -14,13 +14,15 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
     vec![
         (
             "connections and loops",
-            [process::LIMITS, listen::LIMITS, event_loop::LIMITS, http::LIMITS, proxy_protocol::LIMITS]
+            [&[process::LIMITS, listen::LIMITS, event_loop::LIMITS, http::LIMITS], greet::LIMITS]
+                .concat()
                 .concat(),
         ),
         ("heads of requests", server::LIMITS.to_vec()),
         ("heads of upstream responses", tw_http::origin::LIMITS.to_vec()),
         ("groups of upstream servers", [tw_upstream::LIMITS, health::LIMITS].concat()),
         ("names", tw_dns::LIMITS.concat()),
+        ("TLS", tw_tls::LIMITS.concat()),
         ("caches", [cache::LIMITS, tw_cache::LIMITS].concat().concat()),
         (
             "bodies, and what follows a response",

@@ -10,7 +10,7 @@ mod scope;
 
 use std::sync::Arc;
 
-use tw_conf::{ConfError, Contexts, Diagnostics, DirectiveInfo, MAIN, Node, Tree};
+use tw_conf::{ConfError, ConfFiles, Contexts, Diagnostics, DirectiveInfo, MAIN, Node, Tree};
 use tw_core::kept::Kept;
 use tw_core::load::{Blocks, Loader, Made, Mistakes, Process, Shared, Table};
 use tw_core::module::Protocol;
@@ -23,6 +23,7 @@ use self::scope::Scope;
 use crate::core::location::{Location, TempPath};
 use crate::core::memory::{self, Memory};
 use crate::core::server::ServerSettings;
+use crate::core::ssl::{self, Ssl};
 use crate::core::upstream::Upstream;
 use crate::http::Http;
 use crate::http::gateway::health::GroupChecks;
@@ -39,16 +40,18 @@ pub type Resolve<'a> = tw_core::load::Resolve<'a, Http>;
 pub type Module = tw_core::module::Module<Http>;
 
 /// Core modules of the http context; they come before THE LIST.
-static CORE: [Module; 3] = [
+static CORE: [Module; 4] = [
     Module::of::<ServerSettings>("core_server"),
     Module::of::<Location>("core"),
     Module::of::<Upstream>("upstream"),
+    Module::of::<Ssl>("ssl"),
 ];
 pub(crate) const CORE_SERVER: usize = 0;
 pub(crate) const CORE_LOCATION: usize = 1;
 pub(crate) const CORE_UPSTREAM: usize = 2;
+pub(crate) const CORE_SSL: usize = 3;
 
-/// Loads a parsed configuration. What modules keep for the process is taken over from `previous`, the configuration before.
+/// Loads a parsed configuration, and those of `files` that it names. What modules keep for the process is taken over from `previous`, the configuration before.
 /// Of the tree only the directives of the main context remain.
 ///
 /// # Errors
@@ -56,12 +59,13 @@ pub(crate) const CORE_UPSTREAM: usize = 2;
 /// warnings do.
 pub fn load(
     tree: &mut Tree,
+    files: &dyn ConfFiles,
     prefixes: &Prefixes,
     modules: &'static [Module],
     previous: &Kept,
     diagnostics: &mut Diagnostics,
 ) -> Result<Config, ConfError> {
-    tw_core::load::load(tree, prefixes, HttpBlocks::new(modules), previous, diagnostics)
+    tw_core::load::load(tree, files, prefixes, HttpBlocks::new(modules), previous, diagnostics)
 }
 
 /// HTTP while a configuration is loaded.
@@ -143,10 +147,12 @@ impl Blocks for HttpBlocks {
         let memory = Memory::resolve(self.memory);
         let sends = plans.iter().any(|plan| plan.core.files.sendfile);
         let lock_max = if sends { memory.hot_lock_size } else { 0 };
+        let is_secured = listens.groups.iter().any(|group| group.ssl);
+        let pools = is_secured.then(|| ssl::pool(process.main.worker_count())).into_iter().collect();
         let health_checks = GroupChecks::gather(&plans, &servers);
         Ok(Config {
             health_checks,
-            process: process.with(Made { listens: listens.addresses, reach, ring })?,
+            process: process.with(Made { listens: listens.addresses, reach, ring, pools })?,
             memory,
             locks: self.locks,
             lock_max,

@@ -15,7 +15,7 @@ use tw_net::Transport;
 use tw_rt::{FirstBytes, LoopOptions, Socket};
 
 use crate::event_loop::Loop;
-use crate::http::client::{Client, Scheme};
+use crate::http::client::Client;
 use crate::http::entry;
 use crate::http::generation::Generation;
 use crate::http::h1;
@@ -35,8 +35,15 @@ pub(crate) fn generation(conf: &str) -> Generation {
         error_log: b"stderr".to_vec(),
         hostname: b"host.example".to_vec(),
     };
-    let config = load(&mut tree, &prefixes, &[], &Kept::default(), &mut Diagnostics::default())
-        .unwrap_or_else(|error| panic!("{}", error.line(&tree.sources)));
+    let config = load(
+        &mut tree,
+        &MemoryFiles::default(),
+        &prefixes,
+        &[],
+        &Kept::default(),
+        &mut Diagnostics::default(),
+    )
+    .unwrap_or_else(|error| panic!("{}", error.line(&tree.sources)));
     let disks = Disks::new([Pool::with_defaults().unwrap()], config.ring);
     Generation { id: 1, config, disks }
 }
@@ -65,7 +72,7 @@ pub(crate) fn with_request_of<T: Send + 'static>(
         let (stream, peer) = listener.accept().await.unwrap();
         let listen = std::rc::Rc::new(generation.listens[0].address.clone());
         let home = Loop::new(3, Arc::new(Counts::default()), generation);
-        let client = Client::new(42, Scheme::Http, peer.into(), listen, home.clone());
+        let client = Client::new(42, peer.into(), listen, home.clone());
         let socket = Socket::tcp(stream.into_std().unwrap().into(), FirstBytes::Later);
         let conn = h1::Conn::new(client.clone(), Transport::Plain(socket));
         let mut r = home.app.take_request();

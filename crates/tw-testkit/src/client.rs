@@ -5,8 +5,12 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustls::{ClientConfig, ClientConnection};
+
+use crate::tls::Stream;
 use crate::wait;
 
 /// No response head of a test is longer; a server that never ends its head fails the test instead of memory.
@@ -17,7 +21,7 @@ const HEAD_SIZE_MAX: usize = 1024 * 1024;
 /// Each call has [`wait::PATIENCE`], or what [`Client::patience`] set, from its beginning to its end.
 #[derive(Debug)]
 pub struct Client {
-    stream: TcpStream,
+    stream: Stream,
     unread: Vec<u8>,
     patience: Duration,
 }
@@ -53,7 +57,42 @@ impl Client {
     pub fn connect(addr: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&addr, wait::PATIENCE)?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream, unread: Vec::new(), patience: wait::PATIENCE })
+        Ok(Self::over(Stream::Plain(stream)))
+    }
+
+    /// Connects by TLS to the server of this name.
+    ///
+    /// # Errors
+    /// What `connect` says; what is wrong with the handshake.
+    pub fn connect_tls(addr: SocketAddr, config: &Arc<ClientConfig>, name: &str) -> io::Result<Self> {
+        Self::connect_tls_behind(addr, b"", config, name)
+    }
+
+    /// The same after plain bytes, such as the header of the PROXY protocol.
+    ///
+    /// # Errors
+    /// As [`connect_tls`](Self::connect_tls).
+    pub fn connect_tls_behind(
+        addr: SocketAddr,
+        plain: &[u8],
+        config: &Arc<ClientConfig>,
+        name: &str,
+    ) -> io::Result<Self> {
+        let mut socket = TcpStream::connect_timeout(&addr, wait::PATIENCE)?;
+        socket.set_nodelay(true)?;
+        socket.set_read_timeout(Some(wait::PATIENCE))?;
+        socket.write_all(plain)?;
+        Ok(Self::over(Stream::secure(socket, Arc::clone(config), name)?))
+    }
+
+    fn over(stream: Stream) -> Self {
+        Self { stream, unread: Vec::new(), patience: wait::PATIENCE }
+    }
+
+    /// What was agreed on by TLS; `None` on a plain connection.
+    #[must_use]
+    pub fn session(&self) -> Option<&ClientConnection> {
+        self.stream.session()
     }
 
     /// One `GET` on a connection of its own, closed after the answer.
@@ -78,7 +117,7 @@ impl Client {
     /// # Errors
     /// What `getsockname` says.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.stream.local_addr()
+        self.stream.socket().local_addr()
     }
 
     /// Sends all the bytes.
@@ -89,7 +128,7 @@ impl Client {
         let deadline = Instant::now() + self.patience;
         let mut rest = bytes.as_ref();
         while !rest.is_empty() {
-            self.stream.set_write_timeout(Some(left(deadline)?))?;
+            self.stream.socket().set_write_timeout(Some(left(deadline)?))?;
             match self.stream.write(rest) {
                 Ok(count) => rest = rest.get(count..).unwrap_or_default(),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -118,7 +157,7 @@ impl Client {
     /// # Errors
     /// What `shutdown` says.
     pub fn finish_sending(&self) -> io::Result<()> {
-        self.stream.shutdown(Shutdown::Write)
+        self.stream.socket().shutdown(Shutdown::Write)
     }
 
     /// Reads the next response, interim ones (1xx) included.
@@ -249,7 +288,7 @@ impl Client {
     fn fill(&mut self, deadline: Instant) -> io::Result<usize> {
         let mut chunk = [0; 16 * 1024];
         loop {
-            self.stream.set_read_timeout(Some(left(deadline)?))?;
+            self.stream.socket().set_read_timeout(Some(left(deadline)?))?;
             match self.stream.read(&mut chunk) {
                 Ok(count) => {
                     self.unread.extend_from_slice(chunk.get(..count).unwrap_or_default());

@@ -7,6 +7,7 @@
 //! - [`left_out`]: what cannot be tested here says so;
 //! - [`origin`]: a scripted server behind the one under test;
 //! - [`random`]: numbers that look random and are the same every time;
+//! - [`tls`]: certificates, and clients that believe in them;
 //! - [`mp4`]: video files made by hand, and what is in them;
 //! - [`wait`], [`temp`], [`ports`]: deadlines instead of sleeps, directories and ports that no other test has.
 //!
@@ -23,6 +24,7 @@ pub mod process;
 pub mod random;
 pub mod server;
 pub mod temp;
+pub mod tls;
 pub mod wait;
 
 pub use client::{Client, Response};

@@ -111,6 +111,7 @@ mod status_zone;
 mod stub_status;
 mod sub_filter;
 mod systemd;
+mod tls;
 mod torture;
 mod try_files;
 mod upgrade;

@@ -2,7 +2,8 @@
 //! mistakes, so that all of them are found at once.
 
 use tw_conf::{
-    Args, ConfError, Contexts, Cx, Diagnostics, DirectiveInfo, EVENTS, Level, MAIN, Node, Sources, Tree,
+    Args, ConfError, ConfFiles, Contexts, Cx, Diagnostics, DirectiveInfo, EVENTS, Level, MAIN, Node, Sources,
+    Tree,
 };
 
 use super::known::{Known, block};
@@ -40,7 +41,7 @@ pub trait Blocks: Sized {
     fn finish(self, process: Process<'_>) -> Result<Self::Config, ConfError>;
 }
 
-/// Loads a parsed configuration. What modules keep for the process is taken over from `previous`, the configuration before.
+/// Loads a parsed configuration, and those of `files` that it names. What modules keep for the process is taken over from `previous`, the configuration before.
 /// Of the tree only the directives of the main context remain.
 ///
 /// # Errors
@@ -48,6 +49,7 @@ pub trait Blocks: Sized {
 /// warnings do.
 pub fn load<B: Blocks>(
     tree: &mut Tree,
+    files: &dyn ConfFiles,
     prefixes: &Prefixes,
     mut blocks: B,
     previous: &Kept,
@@ -64,7 +66,7 @@ pub fn load<B: Blocks>(
         }
     }
     let mut mistakes = std::mem::take(&mut loader.mistakes);
-    let loaded = loader.finish(blocks, previous, &mut mistakes);
+    let loaded = loader.finish(blocks, files, previous, &mut mistakes);
     match (mistakes.into_first(diagnostics), loaded) {
         (Some(first), _) => Err(first),
         (None, loaded) => loaded,
@@ -304,6 +306,7 @@ impl<'a> Loader<'a> {
     fn finish<B: Blocks>(
         mut self,
         mut blocks: B,
+        files: &dyn ConfFiles,
         previous: &Kept,
         mistakes: &mut Mistakes,
     ) -> Result<B::Config, ConfError> {
@@ -319,6 +322,8 @@ impl<'a> Loader<'a> {
         let shared = Shared {
             hostname: &prefixes.hostname,
             prefix: &prefixes.prefix,
+            conf_prefix: &prefixes.conf,
+            files,
             pools: &main.pools,
             main_error_log: error_log.clone(),
             logs: &mut logs,

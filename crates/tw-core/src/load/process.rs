@@ -5,7 +5,7 @@ use tw_conf::{ConfError, Diagnostics};
 use crate::generation::{Config, DebugLines, ListenAddress, share_sockets};
 use crate::kept::Kept;
 use crate::log::{Logs, SharedErrorLog};
-use crate::pools::Ring;
+use crate::pools::{PoolSettings, Ring};
 use crate::process::MainSettings;
 use crate::reach::Reach;
 
@@ -29,6 +29,8 @@ pub struct Made {
     pub reach: Reach,
     /// Whether files are read by io_uring somewhere.
     pub ring: Ring,
+    /// Thread pools that are needed even if nobody has configured them.
+    pub pools: Vec<PoolSettings>,
 }
 
 impl Process<'_> {
@@ -36,8 +38,11 @@ impl Process<'_> {
     ///
     /// # Errors
     /// The sandbox would forbid what the configuration asks for.
-    pub fn with(self, made: Made) -> Result<Config, ConfError> {
-        let Made { mut listens, reach, ring } = made;
+    pub fn with(mut self, made: Made) -> Result<Config, ConfError> {
+        let Made { mut listens, reach, ring, pools } = made;
+        let configured = |pool: &PoolSettings| self.main.pools.iter().any(|other| other.name == pool.name);
+        let pools: Vec<_> = pools.into_iter().filter(|pool| !configured(pool)).collect();
+        self.main.pools.extend(pools);
         share_sockets(&mut listens);
         reach.check(self.main.sandbox, self.diagnostics)?;
         let has_debug = self.logs.has_debug() || !self.main.debug_connections.is_empty();

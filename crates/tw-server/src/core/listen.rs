@@ -23,6 +23,8 @@ pub struct Listen {
     pub options: ListenOptions,
     /// `default_server`
     pub default_server: bool,
+    /// `ssl`
+    pub ssl: bool,
     /// `proxy_protocol`
     pub proxy_protocol: bool,
     /// Where socket options are given; they may stand once per address.
@@ -46,6 +48,7 @@ impl Listen {
             addresses: vec![Addr::Inet(any)],
             options: ListenOptions::default(),
             default_server: false,
+            ssl: false,
             proxy_protocol: false,
             sets_options: false,
             span: None,
@@ -75,13 +78,16 @@ impl Listen {
                 self.proxy_protocol = true;
                 return Ok(());
             }
-            Some("ssl" | "quic" | "http2" | "spdy") => {
+            Some("ssl") => {
+                self.ssl = true;
+                return Ok(());
+            }
+            Some("quic" | "http2" | "spdy") => {
                 let message = format!(
                     "the \"{word}\" parameter of \"listen\" is not supported by this version of Tailwater"
                 );
                 let module = match word.as_str() {
                     Some("quic") => "ngx_http_v3_module",
-                    Some("ssl") => "ngx_http_ssl_module",
                     _ => "ngx_http_v2_module",
                 };
                 let missing = Missing::new(format!("listen … {word}"), module);

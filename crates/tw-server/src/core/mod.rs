@@ -9,4 +9,5 @@ pub mod media_types;
 pub mod memory;
 pub mod permissions;
 pub mod server;
+pub mod ssl;
 pub mod upstream;

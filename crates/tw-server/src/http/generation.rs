@@ -16,6 +16,7 @@ use super::route::{Locations, ServerNames};
 use crate::core::location::TempPath;
 use crate::core::memory::Memory;
 use crate::core::server::ServerSettings;
+use crate::core::ssl::Ssl;
 use crate::vars::Slots;
 
 /// A configuration that is live.
@@ -63,6 +64,8 @@ pub struct Config {
 pub struct Server {
     /// Its core settings.
     pub settings: Arc<ServerSettings>,
+    /// TLS with its name.
+    pub ssl: Arc<Ssl>,
     /// The plan for requests that no location takes.
     pub plan: PlanId,
     /// Its locations.
@@ -77,6 +80,8 @@ pub struct Server {
 pub struct ListenGroup {
     /// Who gave the socket options and `default_server`.
     pub(crate) given: Given,
+    /// `ssl`
+    pub ssl: bool,
     /// `proxy_protocol`
     pub proxy_protocol: bool,
     /// Servers by name.

@@ -1,6 +1,7 @@
 //! HTTP on the loops: from an accepted connection to a logged response. A request goes down this list, and seldom back.
 //!
 //! ```text
+//! greet    what comes before the first request: PROXY protocol, TLS
 //! h1       reading: bytes of a connection become the head of a request; sending is here, too, because it is the same wire
 //! course   deciding: server, location, phases, until something answers
 //! answer   answering: conditions, filters, ranges, bodies
@@ -18,6 +19,7 @@ mod facts;
 pub mod files;
 pub mod gateway;
 pub mod generation;
+pub(crate) mod greet;
 pub mod h1;
 mod log_file;
 mod pieces;
@@ -27,6 +29,7 @@ pub mod request;
 pub mod request_body;
 mod session;
 pub mod spool;
+pub(crate) mod waiting;
 pub mod wire;
 
 pub use answer::{beside, body, coding, respond, subrequest};

@@ -12,7 +12,6 @@ use tw_core::event_loop::{Application, Connected, Newcomer, Room};
 use tw_core::module::Protocol;
 use tw_disk::Errno;
 use tw_http::date::Written;
-use tw_net::Transport;
 use tw_rt::TaskSet;
 use tw_rt::watch::Subject;
 use tw_upstream::Rng;
@@ -20,15 +19,16 @@ use tw_upstream::Rng;
 use super::beside::Besides;
 use super::cache;
 use super::cache::hot::Hot;
-use super::client::{Client, Scheme};
+use super::client::Client;
 use super::files::{FILES_MAX, FileTable};
 use super::gateway::idle::Idle;
 use super::gateway::{health, resolve};
 use super::generation::{Config, Generation};
-use super::h1::{self, Conn};
+use super::greet;
 use super::plan::Plan;
 use super::request::Request;
 use crate::core::location::Location;
+use crate::core::ssl;
 use crate::event_loop::Loop;
 use crate::load::Block;
 
@@ -110,6 +110,9 @@ impl Application for Http {
 
     fn new(generation: &Generation) -> Self {
         let memory = &generation.memory;
+        if generation.groups.iter().any(|group| group.ssl) {
+            ssl::warm_up();
+        }
         // The limit is the process's, and every loop has a table.
         let files_max = FILES_MAX.min(descriptor_limit() / 4 / generation.main.worker_count().max(1));
         let files = FileTable::new(memory.hot_files_size, (files_max, memory.open_files_inactive));
@@ -128,9 +131,9 @@ impl Application for Http {
 
     fn serve(newcomer: Newcomer, home: Rc<Loop>) -> impl Future<Output = ()> + 'static {
         let Newcomer { id, socket, peer, listen } = newcomer;
-        let client = Client::new(id, Scheme::Http, peer, listen, home);
+        let client = Client::new(id, peer, listen, home);
         client.debug(format_args!("accept: {}", client.peer()));
-        h1::serve(Conn::new(client, Transport::Plain(socket)))
+        greet::serve(client, socket)
     }
 
     async fn accompany(home: Rc<Loop>) {

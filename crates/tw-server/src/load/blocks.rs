@@ -12,10 +12,11 @@ use tw_core::names::Conflicting;
 use tw_core::reach::Reach;
 
 use super::scope::{Kind, Scope};
-use super::{CORE_LOCATION, CORE_SERVER, CORE_UPSTREAM, Resolve};
+use super::{CORE_LOCATION, CORE_SERVER, CORE_SSL, CORE_UPSTREAM, Resolve};
 use crate::core::listen::Listen;
 use crate::core::location::Location;
 use crate::core::server::ServerSettings;
+use crate::core::ssl::Ssl;
 use crate::core::upstream::Upstream;
 use crate::http::Http;
 use crate::http::gateway::Group;
@@ -60,12 +61,13 @@ pub(super) fn build(http: Scope, table: &Table<Http>, cx: &mut Resolve<'_>) -> R
     for server in servers {
         let span = server.span;
         let settings = resolve(server.raws, Some(&resolved), table, cx)?;
+        let ssl = core::<Ssl>(&settings, CORE_SSL);
         let core = core::<ServerSettings>(&settings, CORE_SERVER);
         let plan = add_plan(&mut built, None, &settings, &core, table, cx);
         let mut of_server = OfServer { built: &mut built, settings: core.clone(), named: HashMap::new() };
         let locations = locations(server.children, &settings, plan, &mut of_server, table, cx)?;
         let named = of_server.named;
-        built.servers.push(Server { settings: core, plan, locations, named, span });
+        built.servers.push(Server { settings: core, ssl, plan, locations, named, span });
         cx.vars.prepared = prepared;
     }
     Ok(built)
@@ -197,7 +199,29 @@ pub(super) fn listens(servers: &[Server], diagnostics: &mut Diagnostics) -> Resu
             }
         }
     }
+    for group in all.groups.iter().filter(|group| group.ssl) {
+        have_certificates(group, servers)?;
+    }
     Ok(all)
+}
+
+/// Checks that a handshake can be done on an address: with the default server at least, unless that refuses all.
+fn have_certificates(group: &ListenGroup, servers: &[Server]) -> Result<(), ConfError> {
+    let server = |id: ServerId| &servers[id.0 as usize];
+    let default = &server(group.default_server).ssl;
+    let others = if default.reject_handshake { &group.members[..] } else { &[] };
+    let mut needed = std::iter::once(group.default_server).chain(others.iter().copied());
+    match needed.find(|id| server(*id).ssl.tls.is_none()) {
+        None => Ok(()),
+        Some(id) => {
+            let error =
+                ConfError::new("no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive");
+            Err(match server(id).span {
+                Some(span) => error.at(span),
+                None => error,
+            })
+        }
+    }
 }
 
 fn join(
@@ -226,6 +250,7 @@ fn join(
             });
             all.groups.push(ListenGroup {
                 given: Given::default(),
+                ssl: false,
                 proxy_protocol: false,
                 names: ServerNames::default(),
                 default_server: id,
@@ -242,6 +267,7 @@ fn join(
     }
     group.members.push(id);
     group.proxy_protocol |= listen.proxy_protocol;
+    group.ssl |= listen.ssl;
     if listen.sets_options {
         if group.given.options {
             return fail(format!("duplicate listen options for {address}"));

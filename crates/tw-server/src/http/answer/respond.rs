@@ -206,7 +206,7 @@ pub(crate) fn location_base<'a>(r: &'a Request, address: &'a mut Vec<u8>) -> Opt
         None if known.is_empty() => name,
         _ => known,
     };
-    let scheme = r.client().scheme;
+    let scheme = r.client().scheme();
     let port = local.map(|local| local.port());
     let port = port.filter(|port| redirect.port && *port != scheme.default_port());
     Some(LocationBase { https: scheme.is_secure(), host, port })

@@ -68,7 +68,7 @@ fn keys(r: &mut Request, gateway: &Gateway, rewrite: &dyn Rewrite) -> Vec<Key> {
         None => current(r),
     };
     let site =
-        Site { is_https: r.client().scheme.is_secure(), host: &r.route.host, port: r.head.host_port() };
+        Site { is_https: r.client().scheme().is_secure(), host: &r.route.host, port: r.head.host_port() };
     let mut urls = Vec::new();
     let see = &mut |url: &[u8]| urls.push(url.to_vec());
     policy::invalidated(r.method(), answer.status, &site, &target, &fields, &gateway.cache.rules, see);

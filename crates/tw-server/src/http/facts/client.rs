@@ -12,6 +12,7 @@ use tw_net::{Addr, proxy_protocol};
 
 use crate::event_loop::Loop;
 use crate::http::generation::{ListenGroup, LoopGeneration};
+use crate::http::greet::Secured;
 
 /// A client, from accept to close.
 pub struct Client {
@@ -21,12 +22,14 @@ pub struct Client {
     pub home: Rc<Loop>,
     /// The listening address it came by.
     pub listen: Rc<Addr>,
-    /// What its URLs begin with.
-    pub scheme: Scheme,
     /// When it was accepted.
     pub accepted: Instant,
     /// Requests begun on its connection.
     pub requests: Cell<u64>,
+    /// What was agreed on by TLS, if that secures the connection.
+    pub tls: OnceCell<Box<Secured>>,
+    /// Whether it speaks plain HTTP where TLS is expected.
+    pub(crate) is_plain_on_tls: Cell<bool>,
     /// What a PROXY protocol header said.
     pub proxy: OnceCell<Box<proxy_protocol::Header>>,
     /// Where it stands among the clients of its loop.
@@ -44,6 +47,8 @@ pub struct Client {
 pub enum Scheme {
     /// `http`
     Http,
+    /// `https`
+    Https,
 }
 
 impl Scheme {
@@ -51,6 +56,7 @@ impl Scheme {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Http => "http",
+            Self::Https => "https",
         }
     }
 
@@ -58,14 +64,13 @@ impl Scheme {
     pub fn default_port(self) -> u16 {
         match self {
             Self::Http => 80,
+            Self::Https => 443,
         }
     }
 
     /// Whether the connection is secured by TLS.
     pub fn is_secure(self) -> bool {
-        match self {
-            Self::Http => false,
-        }
+        self == Self::Https
     }
 }
 
@@ -82,34 +87,28 @@ enum Verbosity {
 
 impl Client {
     /// A client whose connection was just accepted.
-    pub(crate) fn new(id: u64, scheme: Scheme, peer: Addr, listen: Rc<Addr>, home: Rc<Loop>) -> Rc<Self> {
+    pub(crate) fn new(id: u64, peer: Addr, listen: Rc<Addr>, home: Rc<Loop>) -> Rc<Self> {
         let is_debugged = home.generation().main.debug_connections.iter().any(|peers| peers.has(&peer));
         let verbosity = if is_debugged { Verbosity::Everything } else { Verbosity::AsLogsSay };
-        Self::make(id, scheme, peer, listen, home, verbosity)
+        Self::make(id, peer, listen, home, verbosity)
     }
 
     /// Nobody: the server asks something of its own accord, again and again, and what is not as usual is no news.
     pub(crate) fn nobody(home: Rc<Loop>) -> Rc<Self> {
         let (id, nowhere) = (home.counts.next_connection(), Addr::Unix(None));
-        Self::make(id, Scheme::Http, nowhere.clone(), Rc::new(nowhere), home, Verbosity::Quiet)
+        Self::make(id, nowhere.clone(), Rc::new(nowhere), home, Verbosity::Quiet)
     }
 
-    fn make(
-        id: u64,
-        scheme: Scheme,
-        peer: Addr,
-        listen: Rc<Addr>,
-        home: Rc<Loop>,
-        verbosity: Verbosity,
-    ) -> Rc<Self> {
+    fn make(id: u64, peer: Addr, listen: Rc<Addr>, home: Rc<Loop>, verbosity: Verbosity) -> Rc<Self> {
         Rc::new_cyclic(|client| Self {
             id,
             place: home.connections.enter(client.clone()),
             home,
             listen,
-            scheme,
             accepted: tw_rt::clock::now(),
             requests: Cell::new(0),
+            tls: OnceCell::new(),
+            is_plain_on_tls: Cell::new(false),
             proxy: OnceCell::new(),
             verbosity,
             peer,
@@ -117,6 +116,11 @@ impl Client {
             local: OnceCell::new(),
             group: Cell::new((0, 0)),
         })
+    }
+
+    /// What its URLs begin with.
+    pub fn scheme(&self) -> Scheme {
+        if self.tls.get().is_some() { Scheme::Https } else { Scheme::Http }
     }
 
     /// The peer's address.

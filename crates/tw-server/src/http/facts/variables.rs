@@ -1,4 +1,4 @@
-//! The variables of the core (nginx: ngx_http_core_module), in five files by what they tell about.
+//! The variables of the core (nginx: ngx_http_core_module), in six files by what they tell about.
 //!
 //! Found or missing matters: an access log writes a missing value as `-`, an empty one as nothing. Nothing here waits, and
 //! nothing allocates but the output as it grows.
@@ -7,6 +7,7 @@ mod client;
 mod connection;
 mod process;
 mod response;
+mod tls;
 mod upstream;
 
 use std::time::Duration;
@@ -20,8 +21,14 @@ pub use client::{basic_user, find_cookie};
 pub use process::random_id;
 
 /// All variables of the core.
-pub static VARIABLES: [&[VarDef]; 5] =
-    [client::VARIABLES, connection::VARIABLES, response::VARIABLES, process::VARIABLES, upstream::VARIABLES];
+pub static VARIABLES: [&[VarDef]; 6] = [
+    client::VARIABLES,
+    connection::VARIABLES,
+    tls::VARIABLES,
+    response::VARIABLES,
+    process::VARIABLES,
+    upstream::VARIABLES,
+];
 
 fn put(out: &mut Vec<u8>, value: &[u8]) -> Value {
     out.extend_from_slice(value);

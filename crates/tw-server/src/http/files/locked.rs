@@ -28,9 +28,9 @@ pub(super) enum Lock {
     Changed,
 }
 
-/// Whether files of the location of `r` are sent by the kernel, if they are locked.
+/// Whether files of the location of `r` are sent by the kernel, if they are locked: as they are, so not over TLS.
 fn is_wanted(r: &Request) -> bool {
-    r.generation().lock_max > 0 && r.plan().core.files.sendfile
+    r.generation().lock_max > 0 && r.plan().core.files.sendfile && r.client().tls.get().is_none()
 }
 
 impl OpenFile {

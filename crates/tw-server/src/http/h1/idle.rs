@@ -1,12 +1,13 @@
 //! Waiting for the next request, and being asked to close meanwhile.
 
 use std::future::poll_fn;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tw_core::event_loop::{Expendable, OneMore};
 
 use super::Conn;
+use crate::http::waiting::{Unready, ready_or_called};
 
 /// How long an idle connection still waits for a request when its loop leaves; and then, half closed, for its client to
 /// close it. A client that is about to ask is answered, and told that the connection ends.
@@ -16,17 +17,6 @@ pub(super) const LAST_WAIT: Duration = Duration::from_millis(500);
 pub(super) enum Woken {
     Readable,
     Close,
-}
-
-/// Why a connection that can be spared is to be closed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unready {
-    /// The time was over.
-    Timeout,
-    /// Its place is wanted.
-    Called,
-    /// It failed.
-    Failed,
 }
 
 impl Conn {
@@ -83,18 +73,8 @@ impl Conn {
     }
 
     /// Waits until bytes of the client may be there, at most `time`, or until the connection is asked to close.
-    pub(crate) async fn readable_or_called(&self, time: Duration) -> Result<(), Unready> {
-        let mut expendable = Expendable::new(&self.client.home.connections, &self.client.place);
-        self.read_deadline.borrow_mut().set(time);
-        poll_fn(|cx| {
-            if let Poll::Ready(ready) = self.transport.poll_readable(cx) {
-                return Poll::Ready(ready.map_err(|_| Unready::Failed));
-            }
-            if expendable.poll_called(cx).is_ready() {
-                return Poll::Ready(Err(Unready::Called));
-            }
-            self.read_deadline.borrow_mut().poll_elapsed(cx).map(|()| Err(Unready::Timeout))
-        })
-        .await
+    pub(super) async fn readable_or_called(&self, time: Duration) -> Result<(), Unready> {
+        let ready = |cx: &mut Context<'_>| self.transport.poll_readable(cx);
+        ready_or_called(&self.client, &self.read_deadline, time, ready).await
     }
 }

@@ -12,14 +12,12 @@ mod idle;
 mod input;
 mod linger;
 mod pace;
-pub(crate) mod proxy_protocol;
 mod send;
 mod send_file;
 mod serve;
 
 pub use conn::Conn;
 pub(crate) use head_out::{Delimiter, delimiter};
-pub(crate) use idle::Unready;
 pub use input::{Input, InputError};
 pub(crate) use send::{inform, send};
 #[cfg(test)]

@@ -15,10 +15,10 @@ use tw_http::Framing;
 use super::head::{self, Head};
 use super::idle::{LAST_WAIT, Woken};
 use super::linger::linger_close;
-use super::proxy_protocol::{self, Greeting};
 use super::{Conn, Input};
 use crate::core::location::LingeringClose;
 use crate::http::entry;
+use crate::http::greet;
 use crate::http::phases;
 use crate::http::post_action;
 use crate::http::request::{After, Request};
@@ -26,22 +26,14 @@ use crate::http::request_body::{self, Drained, Source};
 use crate::http::respond;
 use crate::http::wire::Wire;
 
-/// Serves a connection until it is closed.
-pub(crate) async fn serve(conn: Rc<Conn>) {
+/// Serves a connection until it is closed; `early` was read of its first request already.
+pub(crate) async fn serve(conn: Rc<Conn>, mut early: Vec<u8>) {
     let home = &conn.client.home;
-    let (timeout, proxied) = {
+    let timeout = {
         let generation = home.generation();
         let Some(group) = conn.client.group(&generation) else { return };
-        let server = generation.server(group.default_server);
-        (server.settings.client_header_timeout, group.proxy_protocol)
+        generation.server(group.default_server).settings.client_header_timeout
     };
-    let mut early = Vec::new();
-    if proxied {
-        match Box::pin(proxy_protocol::read(&conn, timeout)).await {
-            Greeting::Accepted(rest) => early = rest,
-            Greeting::Refused => return,
-        }
-    }
     conn.keepalive_timeout.set(timeout);
     let mut wait = timeout;
     // Whether the first read is tried before the loop says that there is something.
@@ -98,7 +90,11 @@ async fn exchange(conn: &Rc<Conn>, r: &mut Request) -> After {
                 r.course.after = if r.head.keep_alive() { After::KeepAlive } else { After::Close };
                 begin_body(conn, r);
                 entry::take_over(r);
-                match request_body::read_early(r).await {
+                let admitted = match greet::refusal(r) {
+                    None => request_body::read_early(r).await,
+                    Some(status) => Err(status),
+                };
+                match admitted {
                     Ok(()) => phases::run(r).await,
                     Err(status) => phases::fail(r, status).await,
                 }

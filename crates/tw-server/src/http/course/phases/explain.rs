@@ -21,7 +21,7 @@ use tw_rt::{Deadline, FirstBytes, LoopOptions, Socket};
 use super::{AGAIN, Next, ask, decide, locate};
 use crate::core::location::{Location, Visibility};
 use crate::event_loop::Loop;
-use crate::http::client::{Client, Scheme};
+use crate::http::client::Client;
 use crate::http::course::realpath_root;
 use crate::http::entry;
 use crate::http::generation::Live;
@@ -101,7 +101,7 @@ async fn explain_here(generation: Live, asked: &Asked) -> io::Result<Result<Expl
     let socket = Socket::unix(ours.into(), FirstBytes::Later);
     let client = Addr::Inet(SocketAddr::from((Ipv4Addr::LOCALHOST, 50_000)));
     let home = Loop::new(0, Arc::new(Counts::default()), generation);
-    let client = Client::new(1, Scheme::Http, client, Rc::new(address.clone()), home.clone());
+    let client = Client::new(1, client, Rc::new(address.clone()), home.clone());
     let conn = h1::Conn::new(client.clone(), Transport::Plain(socket));
     conn.pretend_local(local_of(&address, asked));
     let mut r = home.app.take_request();

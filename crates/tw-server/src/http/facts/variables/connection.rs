@@ -21,10 +21,10 @@ pub(super) static VARIABLES: &[VarDef] = &[
         |r, out| put_port(out, port(r.local_addr())),
         "Port that took the connection.",
     ),
-    VarDef::one("scheme", |r, out| put(out, r.client().scheme.as_str().as_bytes()), "`http` or `https`."),
+    VarDef::one("scheme", |r, out| put(out, r.client().scheme().as_str().as_bytes()), "`http` or `https`."),
     VarDef::one(
         "https",
-        |r, out| put(out, if r.client().scheme.is_secure() { b"on" } else { b"" }),
+        |r, out| put(out, if r.client().scheme().is_secure() { b"on" } else { b"" }),
         "`on` on a TLS connection, else empty.",
     ),
     VarDef::one("connection", |r, out| put_number(out, r.client().id), "Number of the connection."),

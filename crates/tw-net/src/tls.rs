@@ -1,0 +1,241 @@
+//! A TLS connection over a socket: rustls, which does no I/O, driven as far as the socket goes without waiting.
+//!
+//! ```text
+//!            try_write            encrypt             flush
+//! plaintext ──────────► session ──────────► records ─────────► socket
+//! ```
+//! What the session made of bytes that it took cannot be given back, and the socket may take less of it. So that the caller
+//! still learns when all it gave has left, the last byte is counted only then ([`State::held`]).
+
+mod accept;
+#[cfg(test)]
+mod tests;
+
+pub use accept::{Failure, Greeting, Handshake, Said, Step, begin, process};
+
+use std::cell::RefCell;
+use std::io::{self, BufRead, IoSlice, Read, Write};
+use std::task::{Context, Poll};
+
+use rustls::Connection;
+use tw_rt::Socket;
+
+/// Most that is encrypted before the socket has taken what was: memory that a client which reads slowly can hold.
+const WRITE_MAX: usize = 64 << 10;
+/// The same once the socket has not taken everything: one record.
+const WRITE_SLOW: usize = 16 << 10;
+/// Parts that are encrypted as one.
+const PARTS_MAX: usize = 8;
+
+/// A TLS connection after its handshake. Dropping it says so to the peer, if the socket takes that at once, and closes the
+/// connection.
+#[derive(Debug)]
+pub struct TlsStream {
+    socket: Socket,
+    state: RefCell<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    session: Connection,
+    /// Bytes that the session took and the caller will give once more: 1 while records of what it gave wait for the socket.
+    held: usize,
+    /// How much is encrypted at once.
+    window: usize,
+}
+
+impl TlsStream {
+    /// The connection over `socket` whose handshake is complete, and whose last records may still wait to be sent.
+    pub fn new(socket: Socket, mut session: Connection) -> Self {
+        // Bounded here.
+        session.set_buffer_limit(None);
+        Self { socket, state: RefCell::new(State { session, held: 0, window: WRITE_MAX }) }
+    }
+
+    /// The socket underneath.
+    pub fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    /// Looks at what was agreed on.
+    pub fn with_session<T>(&self, look: impl FnOnce(&Connection) -> T) -> T {
+        look(&self.state.borrow().session)
+    }
+
+    /// As [`Socket::try_read`]. A peer that closes without having said so (`close_notify`) has come to its end for a server;
+    /// for a client, which could not tell a response that was cut from a whole one, it is `UnexpectedEof`. What breaks the
+    /// protocol is `InvalidData`, with the reason.
+    pub fn try_read(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
+        let state = &mut *self.state.borrow_mut();
+        loop {
+            match state.take_plaintext(buf) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                taken => return taken,
+            }
+            state.session.read_tls(&mut Pipe(&self.socket))?;
+            let processed = state.session.process_new_packets();
+            // Alerts and answers of the session itself; what the socket does not take now goes with the next bytes.
+            let flushed = state.flush(&self.socket);
+            processed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            flushed?;
+        }
+    }
+
+    /// As [`Socket::try_write`]: whoever is told that less was taken gives the rest once more, beginning with the same bytes.
+    pub fn try_write(&self, data: &[u8]) -> io::Result<usize> {
+        self.try_write_vectored(&[IoSlice::new(data)])
+    }
+
+    /// As [`Socket::try_write_vectored`]; the parts leave in common records.
+    pub fn try_write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let state = &mut *self.state.borrow_mut();
+        if state.flush(&self.socket)? == Records::Waiting {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        let mut done = std::mem::take(&mut state.held).min(len);
+        while done < len {
+            let (from, parts) = window(parts, done, state.window);
+            done += state.session.writer().write_vectored(&from[..parts])?;
+            if state.flush(&self.socket)? == Records::Waiting {
+                state.held = 1;
+                state.window = WRITE_SLOW;
+                return match done - state.held {
+                    0 => Err(io::ErrorKind::WouldBlock.into()),
+                    n => Ok(n),
+                };
+            }
+            state.window = WRITE_MAX;
+        }
+        Ok(done)
+    }
+
+    /// As [`Socket::poll_readable`].
+    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.state.borrow_mut().has_input() {
+            true => Poll::Ready(Ok(())),
+            false => self.socket.poll_readable(cx),
+        }
+    }
+
+    /// As [`Socket::may_have_input`].
+    pub fn may_have_input(&self) -> bool {
+        self.state.borrow_mut().has_input() || self.socket.may_have_input()
+    }
+
+    /// Tells the peer that nothing more will be sent, in TLS and in TCP. Reading goes on.
+    pub fn shutdown_write(&self) -> io::Result<()> {
+        self.say_goodbye();
+        self.socket.shutdown_write()
+    }
+
+    /// Without it the peer could not tell the end from a connection that somebody cut.
+    fn say_goodbye(&self) {
+        let state = &mut *self.state.borrow_mut();
+        state.session.send_close_notify();
+        // A peer that takes nothing more need not know.
+        let _ = state.flush(&self.socket);
+    }
+}
+
+impl Drop for TlsStream {
+    fn drop(&mut self) {
+        self.say_goodbye();
+    }
+}
+
+/// Whether there are records that the socket has not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Records {
+    Gone,
+    Waiting,
+}
+
+impl State {
+    /// Writes records as far as the socket takes them.
+    fn flush(&mut self, socket: &Socket) -> io::Result<Records> {
+        while self.session.wants_write() {
+            match self.session.write_tls(&mut Pipe(socket)) {
+                Ok(_) => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Records::Waiting),
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(Records::Gone)
+    }
+
+    /// Appends what was decrypted, as far as there is room.
+    fn take_plaintext(&mut self, buf: &mut Vec<u8>) -> io::Result<usize> {
+        let is_server = matches!(self.session, Connection::Server(_));
+        let mut reader = self.session.reader();
+        let mut taken = 0;
+        loop {
+            let room = buf.capacity() - buf.len();
+            let chunk = match reader.fill_buf() {
+                Ok(chunk) => &chunk[..chunk.len().min(room)],
+                Err(_) if taken > 0 => return Ok(taken),
+                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof && is_server => return Ok(0),
+                Err(e) => return Err(e),
+            };
+            if chunk.is_empty() {
+                return Ok(taken);
+            }
+            buf.extend_from_slice(chunk);
+            let len = chunk.len();
+            reader.consume(len);
+            taken += len;
+        }
+    }
+
+    /// Whether reading would give something without asking the socket: bytes, or the end.
+    fn has_input(&mut self) -> bool {
+        !matches!(self.session.reader().into_first_chunk(), Err(e) if e.kind() == io::ErrorKind::WouldBlock)
+    }
+}
+
+/// At most `max` bytes of `parts` from `start` on, in the first so many of the slices.
+fn window<'a>(parts: &'a [IoSlice<'a>], start: usize, max: usize) -> ([IoSlice<'a>; PARTS_MAX], usize) {
+    let mut found = [IoSlice::new(&[]); PARTS_MAX];
+    let (mut skip, mut room, mut count) = (start, max, 0);
+    for part in parts {
+        if count == PARTS_MAX || room == 0 {
+            break;
+        }
+        let skipped = skip.min(part.len());
+        skip -= skipped;
+        let rest = &part[skipped..];
+        let rest = &rest[..rest.len().min(room)];
+        if !rest.is_empty() {
+            found[count] = IoSlice::new(rest);
+            room -= rest.len();
+            count += 1;
+        }
+    }
+    (found, count)
+}
+
+/// A socket as rustls reads and writes it.
+struct Pipe<'a>(&'a Socket);
+
+impl Read for Pipe<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.try_read_into(buf)
+    }
+}
+
+impl Write for Pipe<'_> {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        self.0.try_write(data)
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        match parts {
+            [part] => self.0.try_write(part),
+            parts => self.0.try_write_vectored(parts),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,291 @@
+use std::future::poll_fn;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConnection, ServerConfig, StreamOwned};
+use tw_rt::FirstBytes;
+use tw_testkit::tls::Authority;
+
+use super::*;
+
+type Client = StreamOwned<ClientConnection, UnixStream>;
+
+fn on_loop<T>(test: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default());
+    runtime.expect("a runtime can be built").block_on(test)
+}
+
+fn server_config(authority: &Authority) -> Arc<ServerConfig> {
+    let made = authority.certify(&["localhost"]);
+    let chain = vec![CertificateDer::from_pem_slice(made.pem.as_bytes()).unwrap()];
+    let key = PrivateKeyDer::from_pem_slice(made.key.as_bytes()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder =
+        ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    Arc::new(builder.with_no_client_auth().with_single_cert(chain, key).unwrap())
+}
+
+fn pair() -> (Socket, UnixStream) {
+    let (ours, peer) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    peer.set_read_timeout(Some(tw_testkit::wait::PATIENCE)).unwrap();
+    (Socket::unix(ours.into(), FirstBytes::Later), peer)
+}
+
+/// Our side of a handshake, with nothing that takes long.
+async fn accept(socket: Socket, config: Arc<ServerConfig>) -> Result<TlsStream, Failure> {
+    let mut greeting = Greeting::new(socket, Vec::new());
+    let accepted = loop {
+        match greeting.read()? {
+            Some(Said::Hello(accepted)) => break accepted,
+            Some(Said::Plain(_)) => return Err(Failure::Closed),
+            None => greeting.socket().readable().await.map_err(Failure::Io)?,
+        }
+    };
+    let session = begin(*accepted, config).map_err(|(error, _)| Failure::Tls(error))?;
+    let mut handshake = Handshake::new(greeting.into_socket(), session);
+    loop {
+        match handshake.step()? {
+            Step::Done => return Ok(handshake.into_stream()),
+            Step::Readable => handshake.socket().readable().await.map_err(Failure::Io)?,
+            Step::Writable => handshake.socket().writable().await.map_err(Failure::Io)?,
+            Step::Process => {
+                let (socket, session) = handshake.into_parts();
+                let (session, processed) = process(session);
+                processed.map_err(Failure::Tls)?;
+                handshake = Handshake::new(socket, session);
+            }
+        }
+    }
+}
+
+/// A connection to a client that `act` is of, on a thread of its own.
+async fn with_client<T: Send + 'static>(
+    act: impl FnOnce(Client) -> T + Send + 'static,
+) -> (TlsStream, thread::JoinHandle<T>) {
+    let authority = Authority::new();
+    let config = authority.client(rustls::ALL_VERSIONS);
+    let (socket, peer) = pair();
+    let client = thread::spawn(move || {
+        let session = ClientConnection::new(config, "localhost".try_into().unwrap()).unwrap();
+        let mut client = StreamOwned::new(session, peer);
+        while client.conn.is_handshaking() {
+            client.conn.complete_io(&mut client.sock).unwrap();
+        }
+        // A client is through with the handshake before its server is.
+        client.read_exact(&mut [0; 1]).unwrap();
+        act(client)
+    });
+    let stream = accept(socket, server_config(&authority)).await.unwrap();
+    assert_eq!(stream.try_write(b"!").unwrap(), 1);
+    (stream, client)
+}
+
+async fn write_all(stream: &TlsStream, data: &[u8]) -> usize {
+    let (mut done, mut waits) = (0, 0);
+    while done < data.len() {
+        match stream.try_write(&data[done..]) {
+            Ok(n) => done += n,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                waits += 1;
+                stream.socket().writable().await.unwrap();
+            }
+            Err(e) => panic!("{e}"),
+        }
+    }
+    waits
+}
+
+async fn read_to_end(stream: &TlsStream) -> io::Result<Vec<u8>> {
+    let mut all = Vec::new();
+    loop {
+        all.reserve(1000);
+        match stream.try_read(&mut all) {
+            Ok(0) => return Ok(all),
+            Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                poll_fn(|cx| stream.poll_readable(cx)).await?;
+            }
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at % 251) as u8).collect()
+}
+
+#[test]
+fn bytes_pass_both_ways_and_a_slow_client_gets_them_all() {
+    on_loop(async {
+        let (stream, client) = with_client(|mut client| {
+            client.write_all(&pattern(100_000)).unwrap();
+            let mut got = vec![0; 3_000_000];
+            client.read_exact(&mut got).unwrap();
+            client.conn.send_close_notify();
+            client.flush().unwrap();
+            client.conn.write_tls(&mut client.sock).unwrap();
+            got
+        })
+        .await;
+        let mut got = Vec::new();
+        while got.len() < 100_000 {
+            got.reserve(30_000);
+            match stream.try_read(&mut got) {
+                Ok(n) => assert!(n > 0),
+                Err(_) => poll_fn(|cx| stream.poll_readable(cx)).await.unwrap(),
+            }
+        }
+        assert!(got == pattern(100_000));
+        let sent = pattern(3_000_000);
+        assert!(write_all(&stream, &sent).await > 0, "the socket took everything at once");
+        assert_eq!(read_to_end(&stream).await.unwrap(), b"");
+        assert!(client.join().unwrap() == sent);
+    });
+}
+
+#[test]
+fn all_that_is_said_to_be_taken_has_left() {
+    on_loop(async {
+        let (stream, client) = with_client(|client| client).await;
+        // Nobody reads.
+        let data = pattern(8 << 20);
+        let mut done = 0;
+        while let Ok(n) = stream.try_write(&data[done..]) {
+            done += n;
+        }
+        assert!(done > 0 && done < data.len());
+        let mut client = client.join().unwrap();
+        drop(thread::spawn(move || {
+            let mut nothing = Vec::new();
+            let _ = client.read_to_end(&mut nothing);
+        }));
+        write_all(&stream, &data[done..]).await;
+        assert!(!stream.state.borrow().session.wants_write());
+        assert_eq!(stream.state.borrow().held, 0);
+    });
+}
+
+#[test]
+fn parts_leave_in_common_records() {
+    on_loop(async {
+        let (stream, client) = with_client(|mut client| {
+            let mut got = [0; 12];
+            let n = client.read(&mut got).unwrap();
+            got[..n].to_vec()
+        })
+        .await;
+        let parts = ["head", "", "and ", "body"].map(|part| IoSlice::new(part.as_bytes()));
+        assert_eq!(stream.try_write_vectored(&parts).unwrap(), 12);
+        assert_eq!(client.join().unwrap(), b"headand body");
+    });
+}
+
+#[test]
+fn windows_of_parts() {
+    let parts = ["abc", "", "defg", "h"].map(|part| IoSlice::new(part.as_bytes()));
+    let seen = |start, max| {
+        let (found, count) = window(&parts, start, max);
+        found[..count].iter().flat_map(|part| part.iter().copied()).collect::<Vec<u8>>()
+    };
+    assert_eq!(seen(0, 100), b"abcdefgh");
+    assert_eq!(seen(2, 3), b"cde");
+    assert_eq!(seen(4, 2), b"ef");
+    assert_eq!(seen(7, 1), b"h");
+    assert_eq!(seen(8, 1), b"");
+    let many = [IoSlice::new(b"x"); 20];
+    assert_eq!(window(&many, 3, 100).1, PARTS_MAX);
+}
+
+#[test]
+fn a_connection_that_is_cut_has_ended_for_a_server() {
+    on_loop(async {
+        let (stream, client) = with_client(|mut client| {
+            client.write_all(b"request").unwrap();
+            // Without saying goodbye.
+            drop(client.sock);
+        })
+        .await;
+        assert_eq!(read_to_end(&stream).await.unwrap(), b"request");
+        client.join().unwrap();
+    });
+}
+
+#[test]
+fn what_is_no_record_breaks_the_connection_and_the_peer_is_told() {
+    on_loop(async {
+        let (stream, client) = with_client(|mut client| {
+            client.sock.write_all(b"\x17\x03\x03\x00\x20nonsense that nobody has encrypted").unwrap();
+            let mut alert = [0; 64];
+            client.sock.read(&mut alert).unwrap()
+        })
+        .await;
+        assert_eq!(read_to_end(&stream).await.unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert!(client.join().unwrap() > 0);
+        assert_eq!(stream.try_write(b"x").unwrap_err().kind(), io::ErrorKind::InvalidData);
+    });
+}
+
+#[test]
+fn the_end_is_told() {
+    on_loop(async {
+        let (stream, client) = with_client(|mut client| {
+            let mut all = Vec::new();
+            // Fails where only TCP says so.
+            client.read_to_end(&mut all).map(|_| all)
+        })
+        .await;
+        assert_eq!(stream.try_write(b"all").unwrap(), 3);
+        drop(stream);
+        assert_eq!(client.join().unwrap().unwrap(), b"all");
+    });
+}
+
+#[test]
+fn who_speaks_no_tls_is_told_apart() {
+    on_loop(async {
+        let (socket, mut peer) = pair();
+        let mut greeting = Greeting::new(socket, Vec::new());
+        assert!(greeting.read().unwrap().is_none());
+        peer.write_all(b"GET / HTTP/1.1\r\n").unwrap();
+        greeting.socket().readable().await.unwrap();
+        match greeting.read().unwrap() {
+            Some(Said::Plain(bytes)) => assert_eq!(bytes, b"GET / HTTP/1.1\r\n"),
+            _ => panic!("this is no TLS"),
+        }
+        // Bytes that came before count.
+        let (socket, _peer) = pair();
+        assert!(matches!(Greeting::new(socket, b"P".to_vec()).read(), Ok(Some(Said::Plain(_)))));
+        let (socket, mut peer) = pair();
+        peer.write_all(b"\x16\x03\x01\x00\x04\x02\x00\x00\x00").unwrap();
+        let mut greeting = Greeting::new(socket, Vec::new());
+        greeting.socket().readable().await.unwrap();
+        assert!(matches!(greeting.read(), Err(Failure::Tls(_))));
+        let mut alert = [0; 7];
+        peer.read_exact(&mut alert).unwrap();
+        assert_eq!(alert[0], 21);
+    });
+}
+
+#[test]
+fn a_hello_may_come_byte_by_byte() {
+    let authority = Authority::new();
+    let config = authority.client(rustls::ALL_VERSIONS);
+    let mut client = ClientConnection::new(config, "localhost".try_into().unwrap()).unwrap();
+    let mut hello = Vec::new();
+    client.write_tls(&mut hello).unwrap();
+    on_loop(async {
+        let (socket, mut peer) = pair();
+        let mut greeting = Greeting::new(socket, Vec::new());
+        for (at, byte) in hello.iter().enumerate() {
+            peer.write_all(&[*byte]).unwrap();
+            greeting.socket().readable().await.unwrap();
+            let said = greeting.read().unwrap();
+            assert_eq!(said.is_some(), at + 1 == hello.len(), "byte {at}");
+        }
+    });
+}

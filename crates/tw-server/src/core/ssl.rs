@@ -1,0 +1,318 @@
+//! TLS of a server (nginx: ngx_http_ssl_module): what is written, and, in `material`, what is made of it.
+//!
+//! Certificates and keys are files of the configuration: the master reads them, with rights that the worker has not, and the
+//! worker gets them with the rest. What a server may take and what it offers is rustls's; the words of OpenSSL select among it.
+
+mod material;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tw_conf::{Args, ConfError, Directive, HTTP, Missing, Node, SERVER, Setting, Word, record, units};
+use tw_core::module::Settings;
+use tw_core::pools::PoolSettings;
+
+use tw_tls::Demand;
+
+use crate::http::Http;
+use crate::load::Resolve;
+
+pub(crate) use material::warm_up;
+pub use material::{Clients, Tls};
+
+/// TLS of one server.
+pub struct Ssl {
+    written: Written,
+    /// What a handshake with it is done by; `None` without `ssl_certificate`.
+    pub tls: Option<Arc<Tls>>,
+    /// `ssl_reject_handshake`
+    pub reject_handshake: bool,
+}
+
+/// `ssl_session_cache`
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum SessionCache {
+    /// No session is kept, and clients are not told that none is, or are.
+    None,
+    /// Kept by all loops, under a name, in so many bytes.
+    Shared { name: Box<[u8]>, size: usize },
+}
+
+/// Settings with nothing left unset.
+#[derive(Clone)]
+struct Written {
+    certificates: Vec<Word>,
+    keys: Vec<Word>,
+    password_file: Option<Word>,
+    protocols: Vec<Word>,
+    ciphers: Option<Word>,
+    prefer_server_ciphers: bool,
+    ecdh_curve: Option<Word>,
+    buffer_size: usize,
+    session_cache: SessionCache,
+    session_timeout: Duration,
+    session_tickets: bool,
+    ticket_keys: Vec<Word>,
+    commands: Vec<(Word, Word)>,
+    reject_handshake: bool,
+    verify_client: Option<Demand>,
+    verify_depth: u32,
+    client_certificate: Option<Word>,
+    trusted_certificate: Option<Word>,
+    crl: Option<Word>,
+}
+
+/// The same as written.
+#[derive(Default)]
+pub struct Raw {
+    ssl_certificate: Setting<Vec<Word>>,
+    ssl_certificate_key: Setting<Vec<Word>>,
+    ssl_password_file: Setting<Word>,
+    ssl_protocols: Setting<Vec<Word>>,
+    ssl_ciphers: Setting<Word>,
+    ssl_prefer_server_ciphers: Setting<bool>,
+    ssl_ecdh_curve: Setting<Word>,
+    ssl_buffer_size: Setting<usize>,
+    ssl_session_cache: Setting<SessionCache>,
+    ssl_session_timeout: Setting<Duration>,
+    ssl_session_tickets: Setting<bool>,
+    ssl_session_ticket_key: Setting<Vec<Word>>,
+    ssl_conf_command: Setting<Vec<(Word, Word)>>,
+    ssl_reject_handshake: Setting<bool>,
+    ssl_dhparam: Setting<Word>,
+    ssl_verify_client: Setting<Option<Demand>>,
+    ssl_verify_depth: Setting<usize>,
+    ssl_client_certificate: Setting<Word>,
+    ssl_trusted_certificate: Setting<Word>,
+    ssl_crl: Setting<Word>,
+}
+
+const VERIFY_CLIENT: &[(&str, Option<Demand>)] = &[
+    ("off", None),
+    ("on", Some(Demand::Required)),
+    ("optional", Some(Demand::Optional)),
+    ("optional_no_ca", Some(Demand::OptionalNoCa)),
+];
+
+const EVERYWHERE: u32 = HTTP | SERVER;
+const ONE: Args = Args::exact(1);
+
+impl Settings<Http> for Ssl {
+    type Raw = Raw;
+
+    const DIRECTIVES: &'static [Directive<Raw>] = &[
+        record::new("ssl_certificate", "file | data:certificate", EVERYWHERE, ONE)
+            .doc("The server's certificate and those between it and an authority, in PEM; once for each kind of key.")
+            .set(|raw, node, _| push_word(&mut raw.ssl_certificate, node)),
+        record::new("ssl_certificate_key", "file | data:key", EVERYWHERE, ONE)
+            .doc("The private key of the certificate, in PEM: PKCS#8, PKCS#1 or SEC1.")
+            .set(|raw, node, _| push_word(&mut raw.ssl_certificate_key, node)),
+        record::new("ssl_password_file", "file", EVERYWHERE, ONE)
+            .since("1.7.3")
+            .doc("Pass phrases of private keys, one a line, tried in turn.")
+            .set(|raw, node, _| raw.ssl_password_file.set_once(node, node.arg(0)?.clone())),
+        record::new("ssl_protocols", "[SSLv2] [SSLv3] [TLSv1] [TLSv1.1] [TLSv1.2] [TLSv1.3]", EVERYWHERE, Args::at_least(1))
+            .default("TLSv1.2 TLSv1.3")
+            .doc("Versions of the protocol. Those before TLSv1.2 are accepted with a warning and never offered.")
+            .set(|raw, node, _| raw.ssl_protocols.set_once(node, node.args.clone())),
+        record::new("ssl_ciphers", "ciphers", EVERYWHERE, ONE)
+            .default("HIGH:!aNULL:!MD5")
+            .doc("Cipher suites of TLSv1.2 in OpenSSL's words, which select among those that keep what was sent secret for good.")
+            .set(|raw, node, _| raw.ssl_ciphers.set_once(node, node.arg(0)?.clone())),
+        record::flag("ssl_prefer_server_ciphers", EVERYWHERE)
+            .default("off")
+            .doc("The order of ciphers is the server's, not the client's.")
+            .set(|raw, node, _| raw.ssl_prefer_server_ciphers.set_flag(node)),
+        record::new("ssl_ecdh_curve", "curve", EVERYWHERE, ONE)
+            .default("auto")
+            .since("1.1.0")
+            .doc("Groups for the exchange of keys, in order, with colons between them.")
+            .set(|raw, node, _| raw.ssl_ecdh_curve.set_once(node, node.arg(0)?.clone())),
+        record::new("ssl_dhparam", "file", EVERYWHERE, ONE)
+            .since("0.7.2")
+            .doc("Accepted with a warning: there is no key exchange over finite fields.")
+            .set(|raw, node, _| raw.ssl_dhparam.set_once(node, node.arg(0)?.clone())),
+        record::size("ssl_buffer_size", EVERYWHERE)
+            .default("16k")
+            .since("1.5.9")
+            .doc("Most bytes of a response in one record, which a client can read only when all of it has arrived.")
+            .set(|raw, node, _| raw.ssl_buffer_size.set_size(node)),
+        record::new("ssl_session_cache", "off | none | [builtin[:size]] [shared:name:size]", EVERYWHERE, Args::range(1, 2))
+            .default("none")
+            .doc("Where sessions of TLSv1.2 are kept so that clients can take them up again: shared by all loops, over reloads.")
+            .set(|raw, node, cx| {
+                let cache = session_cache(node)?;
+                if node.args.iter().any(|word| word.bytes.starts_with(b"builtin")) {
+                    cx.warn(node.span, "\"builtin\" is ignored: a cache of one process would not be found by others, use \"shared\"");
+                }
+                raw.ssl_session_cache.set_once(node, cache)
+            }),
+        record::time("ssl_session_timeout", EVERYWHERE)
+            .default("5m")
+            .doc("How long a client may take up a session again.")
+            .set(|raw, node, _| raw.ssl_session_timeout.set_sec(node)),
+        record::flag("ssl_session_tickets", EVERYWHERE)
+            .default("on")
+            .since("1.5.9")
+            .doc("Sessions are kept by clients, sealed.")
+            .set(|raw, node, _| raw.ssl_session_tickets.set_flag(node)),
+        record::new("ssl_session_ticket_key", "file", EVERYWHERE, ONE)
+            .since("1.5.7")
+            .doc("A key of 48 or 80 random bytes for tickets; the first seals them, all open them. Without, keys are made and changed.")
+            .set(|raw, node, _| push_word(&mut raw.ssl_session_ticket_key, node)),
+        record::new("ssl_conf_command", "name value", EVERYWHERE, Args::exact(2))
+            .since("1.19.4")
+            .doc("A command of OpenSSL: MinProtocol, MaxProtocol, CipherString, Ciphersuites, Curves, Groups, Options.")
+            .set(|raw, node, _| {
+                raw.ssl_conf_command.push(node, (node.arg(0)?.clone(), node.arg(1)?.clone()));
+                Ok(())
+            }),
+        record::flag("ssl_reject_handshake", EVERYWHERE)
+            .default("off")
+            .since("1.19.4")
+            .doc("Handshakes with names of this server are refused.")
+            .set(|raw, node, _| raw.ssl_reject_handshake.set_flag(node)),
+        record::new("ssl_verify_client", "on | off | optional | optional_no_ca", EVERYWHERE, ONE)
+            .default("off")
+            .doc("Clients are asked for a certificate, and what becomes of those that have none, or one that is not trusted.")
+            .set(|raw, node, _| raw.ssl_verify_client.set_one_of(node, VERIFY_CLIENT)),
+        record::number("ssl_verify_depth", EVERYWHERE)
+            .default("1")
+            .doc("How many certificates may stand between a client's and one that is trusted.")
+            .set(|raw, node, _| raw.ssl_verify_depth.set_number(node)),
+        record::new("ssl_client_certificate", "file", EVERYWHERE, ONE)
+            .doc("Authorities that are trusted with the certificates of clients, which are told their names, in PEM.")
+            .set(|raw, node, _| raw.ssl_client_certificate.set_once(node, node.arg(0)?.clone())),
+        record::new("ssl_trusted_certificate", "file", EVERYWHERE, ONE)
+            .since("1.3.7")
+            .doc("Authorities that are trusted too, and of which clients are not told.")
+            .set(|raw, node, _| raw.ssl_trusted_certificate.set_once(node, node.arg(0)?.clone())),
+        record::new("ssl_crl", "file", EVERYWHERE, ONE)
+            .since("0.8.7")
+            .doc("Lists of certificates of clients that were revoked, in PEM: one of each authority on the way.")
+            .set(|raw, node, _| raw.ssl_crl.set_once(node, node.arg(0)?.clone())),
+    ];
+
+    fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        if let Some(file) = raw.ssl_dhparam.take() {
+            cx.warn(file.span, "\"ssl_dhparam\" has no effect: there is no key exchange over finite fields");
+        }
+        let outer_written = outer.map(|outer| &outer.written);
+        let list =
+            |raw: Setting<Vec<Word>>, outer: Option<&Vec<Word>>| raw.or_else(|| outer.cloned(), Vec::new);
+        let word = |raw: Setting<Word>, outer: Option<&Option<Word>>| {
+            raw.take().or_else(|| outer.cloned().flatten())
+        };
+        let written = Written {
+            certificates: list(raw.ssl_certificate, outer_written.map(|o| &o.certificates)),
+            keys: list(raw.ssl_certificate_key, outer_written.map(|o| &o.keys)),
+            password_file: word(raw.ssl_password_file, outer_written.map(|o| &o.password_file)),
+            protocols: list(raw.ssl_protocols, outer_written.map(|o| &o.protocols)),
+            ciphers: word(raw.ssl_ciphers, outer_written.map(|o| &o.ciphers)),
+            prefer_server_ciphers: raw
+                .ssl_prefer_server_ciphers
+                .or(outer_written.map(|o| o.prefer_server_ciphers), false),
+            ecdh_curve: word(raw.ssl_ecdh_curve, outer_written.map(|o| &o.ecdh_curve)),
+            buffer_size: raw.ssl_buffer_size.or(outer_written.map(|o| o.buffer_size), 16 << 10),
+            session_cache: raw
+                .ssl_session_cache
+                .or_else(|| outer_written.map(|o| o.session_cache.clone()), || SessionCache::None),
+            session_timeout: raw
+                .ssl_session_timeout
+                .or(outer_written.map(|o| o.session_timeout), Duration::from_secs(300)),
+            session_tickets: raw.ssl_session_tickets.or(outer_written.map(|o| o.session_tickets), true),
+            ticket_keys: list(raw.ssl_session_ticket_key, outer_written.map(|o| &o.ticket_keys)),
+            commands: raw.ssl_conf_command.or_else(|| outer_written.map(|o| o.commands.clone()), Vec::new),
+            reject_handshake: raw.ssl_reject_handshake.or(outer_written.map(|o| o.reject_handshake), false),
+            verify_client: raw.ssl_verify_client.or(outer_written.map(|o| o.verify_client), None),
+            verify_depth: raw
+                .ssl_verify_depth
+                .take()
+                .map(|depth| u32::try_from(depth).unwrap_or(u32::MAX))
+                .or(outer_written.map(|o| o.verify_depth))
+                .unwrap_or(1),
+            client_certificate: word(
+                raw.ssl_client_certificate,
+                outer_written.map(|o| &o.client_certificate),
+            ),
+            trusted_certificate: word(
+                raw.ssl_trusted_certificate,
+                outer_written.map(|o| &o.trusted_certificate),
+            ),
+            crl: word(raw.ssl_crl, outer_written.map(|o| &o.crl)),
+        };
+        // What stands in `http` is made something of in each server.
+        let tls = match outer {
+            Some(_) if !written.certificates.is_empty() || written.reject_handshake => {
+                Some(material::tls(&written, cx)?)
+            }
+            _ => None,
+        };
+        let reject_handshake = written.reject_handshake;
+        Ok(Self { written, tls, reject_handshake })
+    }
+
+    fn are_shared(&self) -> bool {
+        // Locations have nothing of it.
+        true
+    }
+}
+
+fn push_word(setting: &mut Setting<Vec<Word>>, node: &Node) -> Result<(), ConfError> {
+    let word = node.arg(0)?;
+    let missing = match &*word.bytes {
+        value if value.starts_with(b"engine:") || value.starts_with(b"store:") => {
+            Some("keys of OpenSSL's engines and stores")
+        }
+        value if value.contains(&b'$') && !value.starts_with(b"data:") => {
+            Some("variables in names of certificates")
+        }
+        _ => None,
+    };
+    if let Some(what) = missing {
+        let message = format!("{what} are not supported by this version of Tailwater: \"{word}\"");
+        return Err(node.fail(message).at(word.span).missing(Missing::new(what, "ngx_http_ssl_module")));
+    }
+    setting.push(node, word.clone());
+    Ok(())
+}
+
+fn session_cache(node: &Node) -> Result<SessionCache, ConfError> {
+    let mut cache = SessionCache::None;
+    for word in &node.args {
+        let invalid = || node.fail(format!("invalid session cache \"{word}\""));
+        match &*word.bytes {
+            b"off" | b"none" | b"builtin" => {}
+            bytes if bytes.starts_with(b"builtin:") => {}
+            bytes => {
+                let rest = bytes.strip_prefix(b"shared:").ok_or_else(invalid)?;
+                let colon = rest.iter().position(|byte| *byte == b':').ok_or_else(invalid)?;
+                let (name, size) = (&rest[..colon], &rest[colon + 1..]);
+                let size = units::size(size).and_then(|size| usize::try_from(size).ok());
+                let size = size.filter(|_| !name.is_empty()).ok_or_else(invalid)?;
+                if size < SESSION_CACHE_MIN {
+                    return Err(node.fail(format!("session cache \"{word}\" is too small")));
+                }
+                cache = SessionCache::Shared { name: name.into(), size };
+            }
+        }
+    }
+    Ok(cache)
+}
+
+/// The pool that signs, unless one of this name is configured otherwise.
+pub(crate) const POOL: &str = "tls";
+
+/// Its settings where every loop of `loops` may want a signature: as many threads, which take turns with them.
+pub(crate) fn pool(loops: usize) -> PoolSettings {
+    let threads = u32::try_from(loops).unwrap_or(u32::MAX).clamp(1, POOL_THREADS_MAX);
+    PoolSettings { name: POOL.into(), threads, max_queue: POOL_QUEUE_MAX, span: None }
+}
+
+/// More would not sign faster.
+const POOL_THREADS_MAX: u32 = 64;
+/// At 0.3 ms each, clients give up before it is their turn.
+const POOL_QUEUE_MAX: usize = 4096;
+
+/// As in nginx: eight pages.
+const SESSION_CACHE_MIN: usize = 8 * 4096;

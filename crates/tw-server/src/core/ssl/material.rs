@@ -1,0 +1,316 @@
+//! What is made of the settings of a server: its certificates and keys, what it offers, where sessions are kept.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::pki_types::CertificateDer;
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, StoresServerSessions};
+use rustls::sign::CertifiedKey;
+use rustls::{DistinguishedName, ServerConfig, SignatureScheme};
+use tw_conf::{ConfError, Word};
+use tw_tls::words::{Command, Flag, Protocol, Switch, ciphers, conf_command, groups, protocols};
+use tw_tls::{
+    Authorities, Cache, ClientVerifier, Clock, Cost, Crls, Demand, Identity, Key, Passwords, Purpose,
+    Tickets, Trust, TrustError, authorities, chain,
+};
+
+use super::{SessionCache, Written};
+use crate::load::Resolve;
+
+/// What a name in place of a file begins with if it is the content.
+const DATA: &[u8] = b"data:";
+/// Bytes that a record has beside the content, as rustls counts them.
+const RECORD_OVERHEAD: usize = 5;
+/// The least that rustls can be told, and more than nothing.
+const BUFFER_SIZE_MIN: usize = 512;
+/// What a record can hold.
+const BUFFER_SIZE_MAX: usize = 16 << 10;
+/// The protocols inside, in the order of preference (RFC 7301).
+const PROTOCOLS: [&[u8]; 2] = [b"http/1.1", b"http/1.0"];
+
+/// What handshakes with a server are done by.
+#[derive(Debug)]
+pub struct Tls {
+    /// All of it, as rustls wants it.
+    pub config: Arc<ServerConfig>,
+    /// What is wanted of clients' certificates; `None` if they are not asked for.
+    pub clients: Option<Clients>,
+    identities: Arc<Identities>,
+}
+
+/// What is wanted of the certificates of clients.
+#[derive(Debug, Clone)]
+pub struct Clients {
+    /// Who gets further.
+    pub demand: Demand,
+    /// Who is trusted.
+    pub trust: Arc<Trust>,
+}
+
+impl Tls {
+    /// How long the signature takes that a client will get.
+    pub fn cost_of(&self, hello: &ClientHello<'_>) -> Cost {
+        self.identities.choose(hello.signature_schemes()).map_or(Cost::Fast, |identity| identity.cost)
+    }
+}
+
+/// The certificates of a server, one for each kind of key.
+#[derive(Debug)]
+struct Identities(Vec<Identity>);
+
+impl Identities {
+    /// The one that can sign as the client likes best.
+    fn choose(&self, schemes: &[SignatureScheme]) -> Option<&Identity> {
+        let signs = |identity: &&Identity, scheme| identity.certified.key.choose_scheme(&[scheme]).is_some();
+        schemes.iter().find_map(|scheme| self.0.iter().find(|identity| signs(identity, *scheme)))
+    }
+}
+
+impl ResolvesServerCert for Identities {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.choose(hello.signature_schemes()).map(|identity| identity.certified.clone())
+    }
+}
+
+/// Draws a random number in vain. The first time in a process the library looks at devices, which a loop may not, and the
+/// first time in a thread it gathers noise, which takes longer than a turn may.
+pub(crate) fn warm_up() {
+    // Whoever needs one will learn that there is none.
+    let _ = default_provider().secure_random.fill(&mut [0]);
+}
+
+/// Makes it, from the files that the settings name.
+pub(super) fn tls(written: &Written, cx: &mut Resolve<'_>) -> Result<Arc<Tls>, ConfError> {
+    warm_up();
+    let identities = Arc::new(Identities(identities(written, cx)?));
+    let mut settings = tw_tls::Settings::default();
+    let mut prefers_own = written.prefer_server_ciphers;
+    let mut tickets = written.session_tickets;
+    if let [first, ..] = &written.protocols[..] {
+        let words: Vec<_> = written.protocols.iter().map(|word| word.lossy()).collect();
+        let (offered, selected) = protocols(words.iter().map(|word| &**word)).map_err(|error| {
+            ConfError::new(format!("invalid value in \"ssl_protocols\": {error}")).at(first.span)
+        })?;
+        note(cx, first, selected.note());
+        settings.protocols = offered;
+    }
+    if let Some(word) = &written.ciphers {
+        let selected = ciphers(&word.lossy()).map_err(failed(word, "SSL_CTX_set_cipher_list"))?;
+        note(cx, word, selected.note());
+        settings.ciphers = selected.chosen;
+    }
+    if let Some(word) = written.ecdh_curve.as_ref().filter(|word| !word.is("auto")) {
+        let selected = groups(&word.lossy()).map_err(failed(word, "SSL_CTX_set1_curves_list"))?;
+        note(cx, word, selected.note());
+        settings.groups = selected.chosen;
+    }
+    let (mut min, mut max): (Option<Protocol>, Option<Protocol>) = (None, None);
+    for (name, value) in &written.commands {
+        let command = conf_command(&name.lossy(), &value.lossy()).map_err(failed_command(name, value))?;
+        match command {
+            Command::MinProtocol(protocol) => min = protocol,
+            Command::MaxProtocol(protocol) => max = protocol,
+            Command::Ciphersuites(selected) => {
+                note(cx, value, selected.note());
+                settings.ciphersuites = selected.chosen;
+            }
+            Command::CipherString(selected) => {
+                note(cx, value, selected.note());
+                settings.ciphers = selected.chosen;
+            }
+            Command::Groups(selected) => {
+                note(cx, value, selected.note());
+                settings.groups = selected.chosen;
+            }
+            Command::Options(selected) => {
+                note(cx, value, selected.note());
+                for (flag, switch) in selected.chosen {
+                    let is_on = switch == Switch::On;
+                    match flag {
+                        Flag::ServerPreference => prefers_own = is_on,
+                        Flag::PrioritizeChaCha if is_on => prefers_own = false,
+                        Flag::SessionTicket => tickets = is_on,
+                        Flag::PrioritizeChaCha | Flag::Ktls => {}
+                    }
+                }
+            }
+        }
+    }
+    if let Some((name, value)) = written.commands.last() {
+        settings.protocols = settings
+            .protocols
+            .within(min, max)
+            .ok_or_else(|| failed_command(name, value)("no version of the protocol remains"))?;
+    }
+    let clients = clients(written, cx)?;
+    let builder = ServerConfig::builder_with_provider(settings.provider());
+    let builder = builder
+        .with_protocol_versions(settings.protocols.versions())
+        .map_err(|error| ConfError::new(format!("TLS cannot be configured: {error}")))?;
+    let builder = match &clients {
+        Some((_, hints)) => builder.with_client_cert_verifier(Arc::new(ClientVerifier::new(hints.clone()))),
+        None => builder.with_no_client_auth(),
+    };
+    let mut config = builder.with_cert_resolver(identities.clone());
+    config.ignore_client_order = prefers_own;
+    config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
+    config.max_fragment_size =
+        Some(written.buffer_size.clamp(BUFFER_SIZE_MIN, BUFFER_SIZE_MAX) + RECORD_OVERHEAD);
+    config.session_storage = sessions(written, cx);
+    config.send_tls13_tickets = 0;
+    if tickets {
+        config.ticketer = self::tickets(written, cx)?;
+        config.send_tls13_tickets = TICKETS;
+    }
+    let clients = clients.map(|(clients, _)| clients);
+    Ok(Arc::new(Tls { config: Arc::new(config), clients, identities }))
+}
+
+/// As OpenSSL sends: a browser opens several connections.
+const TICKETS: usize = 2;
+
+fn note(cx: &mut Resolve<'_>, word: &Word, note: Option<String>) {
+    if let Some(note) = note {
+        cx.warn(word.span, note);
+    }
+}
+
+fn failed<E: fmt::Display>(word: &Word, call: &'static str) -> impl FnOnce(E) -> ConfError {
+    move |error| ConfError::new(format!("{call}(\"{word}\") failed (SSL: {error})")).at(word.span)
+}
+
+fn failed_command<E: fmt::Display>(name: &Word, value: &Word) -> impl FnOnce(E) -> ConfError {
+    move |error| {
+        ConfError::new(format!("SSL_CONF_cmd(\"{name}\", \"{value}\") failed (SSL: {error})")).at(name.span)
+    }
+}
+
+fn identities(written: &Written, cx: &Resolve<'_>) -> Result<Vec<Identity>, ConfError> {
+    let passwords = match &written.password_file {
+        Some(file) => {
+            let text = contents(file, "password file", cx)?;
+            Passwords::read(&text).map_err(|error| {
+                ConfError::new(format!("{error} in \"{}\"", shown(file, cx))).at(file.span)
+            })?
+        }
+        None => Passwords::default(),
+    };
+    let mut identities: Vec<Identity> = Vec::new();
+    for (at, certificate) in written.certificates.iter().enumerate() {
+        let Some(key) = written.keys.get(at) else {
+            let message = format!(
+                "no \"ssl_certificate_key\" is defined for certificate \"{}\"",
+                shown(certificate, cx)
+            );
+            return Err(ConfError::new(message).at(certificate.span));
+        };
+        let cannot = |what: &str, word: &Word, error: &dyn fmt::Display| {
+            ConfError::new(format!("cannot load {what} \"{}\": {error}", shown(word, cx))).at(word.span)
+        };
+        let chain = chain(&contents(certificate, "certificate", cx)?)
+            .map_err(|error| cannot("certificate", certificate, &error))?;
+        let private = Key::read(&contents(key, "certificate key", cx)?, &passwords)
+            .map_err(|error| cannot("certificate key", key, &error))?;
+        let identity = Identity::new(chain, private).map_err(|error| {
+            let message = format!("SSL_CTX_use_PrivateKey(\"{}\") failed (SSL: {error})", shown(key, cx));
+            ConfError::new(message).at(key.span)
+        })?;
+        // Of two with the same kind of key the last counts, as in nginx.
+        identities.retain(|other| other.kind != identity.kind);
+        identities.push(identity);
+    }
+    Ok(identities)
+}
+
+/// What is wanted of clients' certificates, and of which authorities they are told.
+fn clients(
+    written: &Written,
+    cx: &Resolve<'_>,
+) -> Result<Option<(Clients, Vec<DistinguishedName>)>, ConfError> {
+    let Some(demand) = written.verify_client else { return Ok(None) };
+    let read = |word: &Option<Word>| match word {
+        Some(word) => trusted(word, cx),
+        None => Ok(Vec::new()),
+    };
+    let (shown_to_clients, others) =
+        (read(&written.client_certificate)?, read(&written.trusted_certificate)?);
+    if shown_to_clients.is_empty() && others.is_empty() && demand != Demand::OptionalNoCa {
+        return Err(ConfError::new(
+            "no ssl_client_certificate or ssl_trusted_certificate for ssl_verify_client",
+        ));
+    }
+    let broken =
+        |error: TrustError| ConfError::new(format!("authorities of clients cannot be used: {error}"));
+    let hints = Authorities::new(shown_to_clients.clone()).map_err(broken)?.hints();
+    let authorities = Arc::new(Authorities::new([shown_to_clients, others].concat()).map_err(broken)?);
+    let crls = match &written.crl {
+        Some(word) => Some(Arc::new(Crls::read(&contents(word, "CRL", cx)?).map_err(|error| {
+            ConfError::new(format!("cannot load CRL \"{}\": {error}", shown(word, cx))).at(word.span)
+        })?)),
+        None => None,
+    };
+    let trust = Trust { authorities, crls, depth: written.verify_depth, purpose: Purpose::Client };
+    Ok(Some((Clients { demand, trust: Arc::new(trust) }, hints)))
+}
+
+fn trusted(word: &Word, cx: &Resolve<'_>) -> Result<Vec<CertificateDer<'static>>, ConfError> {
+    authorities(&contents(word, "certificate", cx)?).map_err(|error| {
+        let message = format!("SSL_CTX_load_verify_locations(\"{}\") failed: {error}", shown(word, cx));
+        ConfError::new(message).at(word.span)
+    })
+}
+
+/// How a file is called in messages.
+fn shown(word: &Word, cx: &Resolve<'_>) -> String {
+    match word.bytes.starts_with(DATA) {
+        true => "data:...".to_owned(),
+        false => String::from_utf8_lossy(&cx.conf_path(&word.bytes)).into_owned(),
+    }
+}
+
+/// The bytes of a file, or those that stand in place of one.
+fn contents(word: &Word, what: &str, cx: &Resolve<'_>) -> Result<Vec<u8>, ConfError> {
+    match word.bytes.strip_prefix(DATA) {
+        Some(data) => Ok(data.to_vec()),
+        None => cx.read_file(&word.bytes).map_err(|error| {
+            let errno = tw_base::Errno::from(&error);
+            let message =
+                format!("cannot load {what} \"{}\": BIO_new_file() failed ({errno})", shown(word, cx));
+            ConfError::new(message).at(word.span)
+        }),
+    }
+}
+
+fn clock() -> Clock {
+    Arc::new(|| tw_rt::clock::unix().secs.unsigned_abs())
+}
+
+/// Where sessions are kept: under its name over all reloads, as long as size and time stay.
+fn sessions(written: &Written, cx: &mut Resolve<'_>) -> Arc<dyn StoresServerSessions> {
+    let SessionCache::Shared { name, size } = &written.session_cache else {
+        return Arc::new(NoServerSessionStorage {});
+    };
+    let lifetime = lifetime(written);
+    let key = [b"tls sessions ", &name[..], format!(" {size} {lifetime}").as_bytes()].concat();
+    cx.keep(&key, |_| true, || Cache::new(*size, lifetime, clock()))
+}
+
+/// Seconds in which a session may be taken up again.
+fn lifetime(written: &Written) -> u32 {
+    u32::try_from(written.session_timeout.as_secs()).unwrap_or(u32::MAX)
+}
+
+/// What seals sessions that clients keep: random keys that live over reloads, or those of files.
+fn tickets(written: &Written, cx: &mut Resolve<'_>) -> Result<Arc<Tickets>, ConfError> {
+    let lifetime = lifetime(written);
+    if let [first, ..] = &written.ticket_keys[..] {
+        let read = |word| contents(word, "session ticket key", cx);
+        let files = written.ticket_keys.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        let files: Vec<&[u8]> = files.iter().map(|file| &file[..]).collect();
+        let tickets = Tickets::of_files(&files, lifetime, clock());
+        return tickets.map(Arc::new).map_err(|error| ConfError::new(error.to_string()).at(first.span));
+    }
+    let made = Tickets::random(lifetime, clock()).map_err(|error| ConfError::new(error.to_string()))?;
+    Ok(cx.keep(format!("tls tickets {lifetime}").as_bytes(), |_| true, || made))
+}

@@ -1,0 +1,148 @@
+//! What comes before the first request of a connection, in the order of its bytes: the header of the PROXY protocol, then the
+//! handshake of TLS. What was agreed on says which protocol the requests are in.
+
+mod proxy_protocol;
+mod secured;
+mod tls;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tw_base::Limit;
+use tw_log::Level;
+use tw_net::Transport;
+use tw_rt::{Deadline, Socket};
+
+use self::proxy_protocol::Header;
+use super::client::Client;
+use super::h1::{self, Conn};
+use super::request::Request;
+use super::waiting::{Unready, ready_or_called};
+
+pub(crate) use secured::Secured;
+
+pub(crate) const LIMITS: &[&[Limit]] = &[proxy_protocol::LIMITS];
+
+/// Plain HTTP where TLS is expected: `error_page 497` may redirect it; the client sees 400.
+const TO_HTTPS: u16 = 497;
+/// The certificate of the client is not trusted; it sees 400.
+const CERTIFICATE_ERROR: u16 = 495;
+/// It has none; it sees 400.
+const NO_CERTIFICATE: u16 = 496;
+/// Its certificate was asked for by another server (RFC 9110, section 15.5.20).
+const MISDIRECTED_REQUEST: u16 = 421;
+
+/// A connection that was just accepted.
+struct Visitor<'a> {
+    client: &'a Rc<Client>,
+    deadline: RefCell<Deadline>,
+    /// In which its greeting must be over.
+    timeout: Duration,
+}
+
+impl<'a> Visitor<'a> {
+    fn new(client: &'a Rc<Client>, timeout: Duration) -> Self {
+        Self { client, deadline: RefCell::new(Deadline::new()), timeout }
+    }
+
+    /// Waits for `ready` until the time is over, or the place of the connection is wanted.
+    async fn wait(
+        &self,
+        ready: impl FnMut(&mut Context<'_>) -> Poll<std::io::Result<()>>,
+    ) -> Result<(), Unready> {
+        let until = self.client.accepted + self.timeout;
+        let left = until.saturating_duration_since(tw_rt::clock::now());
+        ready_or_called(self.client, &self.deadline, left, ready).await
+    }
+}
+
+/// Why a request may not be served on its connection, as far as that was greeted otherwise: the status.
+pub(crate) fn refusal(r: &Request) -> Option<u16> {
+    if r.client().is_plain_on_tls.get() {
+        let reading = r.head.reading();
+        r.log(
+            Level::Info,
+            format_args!("client sent plain HTTP request to HTTPS port while reading {reading}"),
+        );
+        return Some(TO_HTTPS);
+    }
+    let secured = r.client().tls.get()?;
+    let clients = r.generation().server(r.route.server).ssl.tls.as_ref()?.clients.as_ref()?;
+    if secured.server_name.as_deref().is_some_and(|name| name.as_bytes() != &*r.route.host) {
+        r.log(
+            Level::Info,
+            format_args!(
+                "client attempted to request the server name different from the one that was negotiated while reading {}",
+                r.head.reading()
+            ),
+        );
+        return Some(MISDIRECTED_REQUEST);
+    }
+    let verdict = secured.client.as_ref().map(|client| client.verdict);
+    if clients.demand.is_met(verdict) {
+        return None;
+    }
+    let reading = r.head.reading();
+    match verdict {
+        Some(verdict) => {
+            let code = verdict.code();
+            let said = format_args!(
+                "client SSL certificate verify error: ({code}:{verdict}) while reading {reading}"
+            );
+            r.log(Level::Info, said);
+            Some(CERTIFICATE_ERROR)
+        }
+        None => {
+            r.log(
+                Level::Info,
+                format_args!("client sent no required SSL certificate while reading {reading}"),
+            );
+            Some(NO_CERTIFICATE)
+        }
+    }
+}
+
+/// Serves a connection until it is closed.
+pub(crate) async fn serve(client: Rc<Client>, socket: Socket) {
+    let greeting = {
+        let generation = client.home.generation();
+        let Some(group) = client.group(&generation) else { return };
+        let timeout = generation.server(group.default_server).settings.client_header_timeout;
+        (group.proxy_protocol || group.ssl).then_some((group.proxy_protocol, group.ssl, timeout))
+    };
+    // Who is not greeted does not carry the size of it.
+    let (transport, early) = match greeting {
+        None => (Transport::Plain(socket), Vec::new()),
+        Some((proxied, secured, timeout)) => {
+            match Box::pin(greet(&client, socket, proxied, secured, timeout)).await {
+                Some(greeted) => greeted,
+                None => return,
+            }
+        }
+    };
+    h1::serve(Conn::new(client, transport), early).await;
+}
+
+/// The transport of the requests, and bytes of the first that came already. `None` if there will be none; it has been logged.
+async fn greet(
+    client: &Rc<Client>,
+    socket: Socket,
+    proxied: bool,
+    secured: bool,
+    timeout: Duration,
+) -> Option<(Transport, Vec<u8>)> {
+    let visitor = Visitor::new(client, timeout);
+    let mut early = Vec::new();
+    if proxied {
+        match proxy_protocol::read(&visitor, &socket).await {
+            Header::Accepted(rest) => early = rest,
+            Header::Refused => return None,
+        }
+    }
+    match secured {
+        true => tls::accept(&visitor, socket, early).await,
+        false => Some((Transport::Plain(socket), early)),
+    }
+}
