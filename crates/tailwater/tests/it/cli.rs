@@ -144,14 +144,12 @@ stream {
 tailwater: [emerg] module \"ngx_http_perl_module\" is not supported by this version of Tailwater in n.conf:1
     1 | load_module modules/ngx_http_perl_module.so;
       |             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-tailwater: [emerg] in all, 7 directives and 2 variables are not supported by this version of Tailwater:
+tailwater: [emerg] in all, 6 directives and 2 variables are not supported by this version of Tailwater:
     ngx_http_perl_module
         load_module  in n.conf:1
     ngx_http_oidc_module
         oidc_provider   in n.conf:7
         $oidc_id_token  in n.conf:4
-    ngx_http_ssl_module
-        listen … ssl  in n.conf:13
     ngx_http_fastcgi_module
         fastcgi_pass          in n.conf:15, 22
         fastcgi_param         in n.conf:16, 17, 18, 19

@@ -142,6 +142,7 @@ impl Settings<Http> for Ssl {
             .doc("Where sessions of TLSv1.2 are kept so that clients can take them up again: shared by all loops, over reloads.")
             .set(|raw, node, cx| {
                 let cache = session_cache(node)?;
+                // DIFF(nginx): one cache for all loops is enough.
                 if node.args.iter().any(|word| word.bytes.starts_with(b"builtin")) {
                     cx.warn(node.span, "\"builtin\" is ignored: a cache of one process would not be found by others, use \"shared\"");
                 }
@@ -194,6 +195,7 @@ impl Settings<Http> for Ssl {
     ];
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        // DIFF(nginx): what is known to be weak is never offered.
         if let Some(file) = raw.ssl_dhparam.take() {
             cx.warn(file.span, "\"ssl_dhparam\" has no effect: there is no key exchange over finite fields");
         }

@@ -311,6 +311,7 @@ fn tickets(written: &Written, cx: &mut Resolve<'_>) -> Result<Arc<Tickets>, Conf
         let tickets = Tickets::of_files(&files, lifetime, clock());
         return tickets.map(Arc::new).map_err(|error| ConfError::new(error.to_string()).at(first.span));
     }
+    // DIFF(nginx): random keys live over reloads.
     let made = Tickets::random(lifetime, clock()).map_err(|error| ConfError::new(error.to_string()))?;
     Ok(cx.keep(format!("tls tickets {lifetime}").as_bytes(), |_| true, || made))
 }
