@@ -273,8 +273,8 @@ pub const DIRECTIVES: &[Directive<Raw>] = &[
     record::new("worker_memory_lock", "on | off | auto", MAIN, Args::exact(1))
     .default("auto")
     .since("Tailwater 0.2")
-    .doc("What stays in memory when that is short: the program and the stacks of loops as far as RLIMIT_MEMLOCK goes (auto), or \
-        all memory of the process (on), so that no loop waits for a page of code or of swap.").set(|raw, node, _| {
+    .doc("What stays in memory when that is short: the program and the stacks of loops (auto), locked, or the program as a \
+        copy where RLIMIT_MEMLOCK is too small for it and for hot_lock_size; or all memory of the process (on), so that no loop waits for a page of code or of swap.").set(|raw, node, _| {
         let words = [MemoryLock::On, MemoryLock::Off, MemoryLock::Auto].map(|lock| (lock.word(), lock));
         raw.worker_memory_lock.set_one_of(node, &words)
     }),

@@ -38,8 +38,10 @@ pub use sending::{Look, Sending};
 pub const LOCK_FILE_MIN: u64 = 16 << 10;
 /// Largest file that is locked, bytes, should `LOCK_SHARE` allow it.
 pub const LOCK_FILE_MAX: u64 = 256 << 20;
-/// The part of all locked bytes that one file may take.
+/// The part of all locked bytes that one file may take,
 const LOCK_SHARE: u64 = 4;
+/// or so many, where all are few: a file that is sent pushes nobody out, and large ones gain most.
+const LOCK_FILE_ALWAYS: u64 = 4 << 20;
 /// Files that are being locked at one time.
 const LOCK_JOBS_MAX: u32 = 2;
 /// A file that was sent in the last so many seconds stays locked, lest files that do not fit together push each other out.
@@ -52,7 +54,7 @@ pub(crate) const LIMITS: &[Limit] = &[
     Limit::bytes(
         "LOCK_FILE_MAX",
         LOCK_FILE_MAX,
-        "Bytes of a file that is locked in memory to be sent by the kernel; a quarter of hot_lock_size if that is less",
+        "Bytes of a file that is locked in memory to be sent by the kernel; a quarter of hot_lock_size, or 4 MiB if that is more, if it is less",
         "larger ones are copied to their clients",
     ),
     Limit::count(
@@ -218,7 +220,8 @@ impl Locks {
 
     /// The largest file that may be locked.
     fn file_max(&self) -> u64 {
-        LOCK_FILE_MAX.min(self.max() / LOCK_SHARE)
+        let max = self.max();
+        LOCK_FILE_MAX.min((max / LOCK_SHARE).max(max.min(LOCK_FILE_ALWAYS)))
     }
 
     /// The handle of this version of a file, if it is locked or about to be.

@@ -228,7 +228,7 @@ fn what_is_not_in_memory_is_not_read_for_it() {
 fn what_is_too_small_or_too_large_is_not_asked_for() {
     let Some(bench) = Bench::new(8 << 20) else { return };
     let settled = bench.put("settled", MIN);
-    for (name, size) in [("small", MIN - 1), ("large", (2 << 20) + 1)] {
+    for (name, size) in [("small", MIN - 1), ("large", (4 << 20) + 1)] {
         bench.put(name, size);
     }
     assert!(settled.exists());

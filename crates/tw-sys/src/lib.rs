@@ -8,6 +8,7 @@ pub mod heap;
 pub mod inherit;
 pub mod memory;
 pub mod nr;
+pub mod program;
 pub mod signal;
 pub mod sigsys;
 pub mod sockopt;

@@ -227,7 +227,7 @@ impl Start {
         process: Process,
         sockets: Arc<Sockets>,
     ) -> Result<(Server, Rules), Fault> {
-        memory::lock(&config.main, &self.console);
+        memory::lock(&config, &self.console);
         let rules = Rules::of(&config, Role::Alone);
         if let Some(identity) = &process.identity {
             // DIFF(nginx): the one process gives up the privileges of root. Logs are given to the user, who opens them again.

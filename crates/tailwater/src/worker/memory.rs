@@ -2,26 +2,27 @@
 //!
 //! Code is pages of files. When memory is short, the kernel drops those that nobody used lately, and a loop that comes back to
 //! one waits for the disk in a page fault, which no filter of system calls sees. So the program and its libraries are read in
-//! and locked before anybody is served, all of them: what was never used may be needed tomorrow. Each loop locks the part of
+//! and kept before anybody is served, all of them: what was never used may be needed tomorrow. Each loop locks the part of
 //! its stack that it is going to need. Of the 13 MB of an optimized program and its libraries 8.8 are in use after the first
 //! requests anyway; the rest, 4.3 MB, is what it costs.
+//!
+//! What may be locked (`RLIMIT_MEMLOCK`) is 8 MiB on most machines: too little for the program, and all of it would leave nothing
+//! for files that the kernel may send (`hot_lock_size`, `tw_disk::Locks`), which nothing but a lock can keep. The program has
+//! another way: copied, it is as good as what is allocated. So it is locked where the limit has room for everything that is
+//! wanted, and copied where not; the stacks of loops and then files get the limit.
 //!
 //! What is allocated needs no disk, unless the machine has swap. `on` locks that as well, whatever is touched from then on
 //! (`MCL_ONFAULT`: what the allocator only reserves is not filled). It has its price: pages that are locked cannot be given back
 //! to the system when they are freed. And it needs to be without limit, because at a limit allocations would fail.
-//!
-//! `hot_lock_size` comes behind that, with what may be locked by then: files that loops have the kernel send (`tw_disk::Locks`).
-
-use std::fs;
-use std::ops::Range;
 
 use rustix::mm::{MlockAllFlags, mlockall, munlockall};
 use tw_base::Errno;
-use tw_core::process::{MainSettings, MemoryLock};
+use tw_core::process::MemoryLock;
 use tw_log::Level;
 use tw_rt::limits;
 use tw_server::http::generation::Config;
 use tw_sys::memory;
+use tw_sys::program::{self, Part};
 
 use crate::console::Console;
 
@@ -34,22 +35,42 @@ const STACK_ROOM: u64 = (STACK_SIZE as u64) + (128 << 10);
 /// With less than that nothing is gained by locking files, unless it is what was asked for.
 const LEAST_OF_FILES: u64 = 1 << 20;
 
-/// Does for the process what `main` says, instead of what was done before. Privileges may lock more than the limit: while they
+/// What may be locked of files is found out in steps of this size.
+const FILES_STEP: u64 = 64 << 10;
+
+/// Does for the process what `config` says, instead of what was done before. Privileges may lock more than the limit: while they
 /// are there. What the system refuses is reported once; the server runs without it.
-pub(crate) fn lock(main: &MainSettings, console: &Console) {
+pub(crate) fn lock(config: &Config, console: &Console) {
     // It cannot fail: there is nothing that it could lack.
     let _ = munlockall();
-    let (all, level) = match main.memory_lock {
+    let memory_lock = config.main.memory_lock;
+    let (all, level) = match memory_lock {
         MemoryLock::Off => return,
         MemoryLock::Auto => (Ok(()), Level::Notice),
         MemoryLock::On => (lock_all(), Level::Alert),
     };
     // Behind that: what was locked without being read in is now.
-    let program = lock_program();
-    if let Err(why) = all.and(program) {
-        console
-            .say(level, format_args!("\"worker_memory_lock {}\": {why}; {DANGER}", main.memory_lock.word()));
+    let program = keep_program(config);
+    let word = memory_lock.word();
+    match all.and(program) {
+        Ok(Kept::Locked) => {}
+        Ok(Kept::Copied { size }) => console.say(
+            level,
+            format_args!(
+                "\"worker_memory_lock {word}\": {} KB of the program are kept as a copy, which only swap could take away, \
+                 because {}",
+                size >> 10,
+                limit()
+            ),
+        ),
+        Err(why) => console.say(level, format_args!("\"worker_memory_lock {word}\": {why}; {DANGER}")),
     }
+}
+
+/// How the program stays in memory.
+enum Kept {
+    Locked,
+    Copied { size: usize },
 }
 
 /// What it means that something is not locked.
@@ -75,10 +96,11 @@ pub(super) fn allow_files(config: &Config, loops_to_start: usize, console: &Cons
         console
             .say(Level::Notice, format_args!("\"worker_memory_lock {word}\": {what}, {}; {DANGER}", limit()));
     }
-    let allowed = std::iter::successors(Some(wanted), |size| Some(size / 2))
-        .take_while(|size| *size >= LEAST_OF_FILES)
-        .find(|size| may(*size));
-    let allowed = allowed.unwrap_or(if wanted < LEAST_OF_FILES { wanted } else { 0 });
+    let allowed = match may(wanted) {
+        true => wanted,
+        false => FILES_STEP * largest(wanted / FILES_STEP, |steps| may(FILES_STEP * steps)),
+    };
+    let allowed = if allowed < LEAST_OF_FILES.min(wanted) { 0 } else { allowed };
     config.locks.set_max(allowed);
     if allowed < wanted {
         let so = match allowed {
@@ -91,6 +113,16 @@ pub(super) fn allow_files(config: &Config, loops_to_start: usize, console: &Cons
         };
         console.say(Level::Notice, format_args!("\"hot_lock_size\": {so}, {}{shared}", limit()));
     }
+}
+
+/// The largest number up to `max` that will do, or 0, where all below one that will do do so too.
+fn largest(max: u64, will_do: impl Fn(u64) -> bool) -> u64 {
+    let (mut least, mut beyond) = (0, max + 1);
+    while beyond - least > 1 {
+        let middle = least.midpoint(beyond);
+        *(if will_do(middle) { &mut least } else { &mut beyond }) = middle;
+    }
+    least
 }
 
 /// Locks the stack of the calling thread, a loop that begins, if the limit leaves room for it: only swap could take it away.
@@ -107,14 +139,27 @@ fn lock_all() -> Result<(), String> {
     mlockall(flags).map_err(|errno| format!("mlockall() failed ({})", Errno::from(errno)))
 }
 
-/// The program and its libraries, as much of them as may be.
-fn lock_program() -> Result<(), String> {
-    let maps = fs::read_to_string("/proc/self/maps")
+/// The program and its libraries: a copy of them, where a lock would leave too little for the rest of what is wanted.
+fn keep_program(config: &Config) -> Result<Kept, String> {
+    let parts = program::parts()
         .map_err(|error| format!("open() \"/proc/self/maps\" failed ({})", Errno::from(&error)))?;
+    let size: usize = parts.iter().map(Part::size).sum();
+    let stacks = STACK_ROOM * config.main.worker_count() as u64;
+    let wanted = (size as u64).saturating_add(stacks).saturating_add(config.lock_max);
+    let is_short = limits::locked_memory().is_some_and(|limit| limit < wanted);
+    // Who wants all memory locked has swap.
+    if is_short && config.main.memory_lock == MemoryLock::Auto && program::copy(&parts).is_ok() {
+        return Ok(Kept::Copied { size });
+    }
+    lock_program(&parts).map(|()| Kept::Locked)
+}
+
+/// As much of it as may be.
+fn lock_program(parts: &[Part]) -> Result<(), String> {
     let (mut left, mut first) = (0, None);
-    for addresses in mapped_files(&maps) {
-        if let Err(error) = memory::lock(&addresses) {
-            left += addresses.len();
+    for part in parts {
+        if let Err(error) = part.lock() {
+            left += part.size();
             first.get_or_insert(Errno::from(&error));
         }
     }
@@ -134,48 +179,16 @@ fn limit() -> String {
     }
 }
 
-/// Where files are mapped: code first, then constants, then what is written. From proc_pid_maps(5): `5500-5600 r-xp 00001000
-/// fe:00 1234 /usr/sbin/tailwater`.
-fn mapped_files(maps: &str) -> Vec<Range<usize>> {
-    let mut found: Vec<_> = maps.lines().filter_map(mapped_file).collect();
-    found.sort_by_key(|(order, _)| *order);
-    found.into_iter().map(|(_, addresses)| addresses).collect()
-}
-
-fn mapped_file(line: &str) -> Option<(u8, Range<usize>)> {
-    let mut fields = line.split_ascii_whitespace();
-    let (addresses, rights, path) = (fields.next()?, fields.next()?.as_bytes(), fields.nth(3)?);
-    let (start, end) = addresses.split_once('-')?;
-    let number = |text| usize::from_str_radix(text, 16).ok();
-    let order = match rights {
-        [b'r', _, b'x', ..] => 0,
-        [b'r', b'-', ..] => 1,
-        [b'r', ..] => 2,
-        _ => return None,
-    };
-    path.starts_with('/').then_some((order, number(start)?..number(end)?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const MAPS: &str = "\
-        55e0-55e4 r--p 00000000 fe:00 11                         /usr/sbin/tailwater\n\
-        55e4-55ec r-xp 00004000 fe:00 11                         /usr/sbin/tailwater\n\
-        55ec-55ed rw-p 0000c000 fe:00 11                         /usr/sbin/tailwater\n\
-        55ed-55f0 rw-p 00000000 00:00 0                          [heap]\n\
-        7f00-7f01 ---p 00000000 fe:00 12                         /lib/libc.so.6\n\
-        7f01-7f03 r-xp 00001000 fe:00 12                         /lib/libc.so.6 (deleted)\n\
-        7f10-7f20 rw-p 00000000 00:00 0\n\
-        7f20-7f21 rw-s 00000000 00:0f 9                          anon_inode:[io_uring]\n\
-        7ffe-7fff r-xp 00000000 00:00 0                          [vdso]\n\
-        odd line\n";
-
     #[test]
-    fn code_comes_first_and_what_is_no_file_not_at_all() {
-        let expected = [0x55e4..0x55ec, 0x7f01..0x7f03, 0x55e0..0x55e4, 0x55ec..0x55ed];
-        assert_eq!(mapped_files(MAPS), expected);
-        assert!(mapped_files("").is_empty());
+    fn the_largest_that_will_do_is_found() {
+        for (max, limit, expected) in
+            [(0, 5, 0), (1, 0, 0), (1, 1, 1), (7, 5, 5), (8, 8, 8), (8, 100, 8), (1024, 121, 121)]
+        {
+            assert_eq!(largest(max, |number| number <= limit), expected, "{max} {limit}");
+        }
     }
 }

@@ -115,7 +115,7 @@ impl Server {
             // It unlocks all there is. What is locked of files has to be so for whoever sends them.
             generation.locks.set_max(0);
             // What loops have locked is theirs, and they are started anew.
-            memory::lock(&generation.main, console);
+            memory::lock(&generation, console);
         }
         let wanted = Wanted { generation: &generation, sockets: &sockets, affinity: &affinity };
         let kept_count = if relock { 0 } else { self.generation.main.worker_count() };

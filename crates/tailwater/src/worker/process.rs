@@ -146,7 +146,7 @@ fn start(channel: &Channel, sinks: &Sinks) -> Result<Option<Started>, Fault> {
         leave_stderr(&config, sinks)?;
     }
     process::set_limits(&config.main, &console);
-    memory::lock(&config.main, &console);
+    memory::lock(&config, &console);
     let rules = Rules::of(&config, Role::Worker);
     rules.become_user(order.identity.as_ref(), &console)?;
     process::change_directory(&config.main)?;
