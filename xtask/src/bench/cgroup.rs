@@ -50,6 +50,12 @@ impl Cgroup {
         Ok(group)
     }
 
+    /// Says what such a group would lack, before gigabytes are written to `data`, which is made.
+    pub(super) fn check(limits: Limits, data: &Path) -> Outcome {
+        fs::create_dir_all(data)?;
+        Self::new(limits, data).map(drop)
+    }
+
     /// The directories a process has to enter.
     pub(super) fn dirs(&self) -> Vec<String> {
         self.dirs.iter().map(|dir| dir.display().to_string()).collect()

@@ -15,6 +15,7 @@ use super::Outcome;
 use super::contestant::{Binaries, Binary, Contestant, Running, hot_files, root_directive};
 use super::exec::Place;
 use super::load::{Load, Served};
+use super::loops;
 use super::options::Options;
 use super::report::{Limit, Report, Table, Target, median, number, progress, span};
 use super::usage;
@@ -35,6 +36,10 @@ const BARE_SENDFILE: &str = "bare epoll loop, sendfile";
 const CACHE: &str = "open_file_cache max=1000 inactive=60s; open_file_cache_valid 60s;";
 /// Files go out from where they are in memory, behind their heads.
 const SENDFILE: &str = "sendfile on; tcp_nopush on;";
+/// What ours counts of that, in bytes.
+const SENT: &str = "tailwater_sendfile_bytes_total";
+/// The share of the bytes that have to go out like that: files are copied until they are known to be hot.
+const SENT_MIN: f64 = 0.95;
 /// Above this share of the server's core in foreign hands the numbers are not worth writing down.
 const FOREIGN_MAX: f64 = 0.05;
 
@@ -70,6 +75,8 @@ struct Sample {
     peak: u64,
     /// Memory of its own that it had written half-way through the load, in bytes, if that was looked at.
     heap: Option<u64>,
+    /// Bytes that its loops had the kernel send, if it told.
+    sent_by_kernel: Option<u64>,
 }
 
 /// All loads on one server, and their medians.
@@ -145,7 +152,7 @@ fn small_contestants(binaries: &Binaries, files: &Path, path: &str) -> Outcome<V
         server(NGINX_SENDFILE, nginx, "sendfile on;"),
         server(NGINX_CACHE, nginx, &format!("sendfile off; {CACHE}")),
         server(NGINX_CACHE_SENDFILE, nginx, &format!("sendfile on; {CACHE}")),
-        server(OURS_SENDFILE, ours, &format!("{SENDFILE} {CACHE}")),
+        ours_sendfile(binaries, files),
         server(NGINX_NOPUSH, nginx, &format!("{SENDFILE} {CACHE}")),
     ];
     let response = response_bytes(&server(NGINX, nginx, ""), path)?;
@@ -160,6 +167,13 @@ fn logging_contestants(binaries: &Binaries, files: &Path) -> Vec<Contestant> {
         Contestant::server(OURS_LOG, &binaries.ours, log, &root_directive(files)),
         Contestant::server(NGINX_LOG, &binaries.nginx, log, &root_directive(files)),
     ]
+}
+
+/// Tells how much the kernel has sent.
+fn ours_sendfile(binaries: &Binaries, files: &Path) -> Contestant {
+    let ours = &binaries.ours;
+    let server = format!("{} {}", root_directive(files), loops::location(ours));
+    Contestant::server(OURS_SENDFILE, ours, &format!("access_log off; {SENDFILE} {CACHE}"), &server)
 }
 
 /// The least that sending the file itself takes: `response` is its head and body.
@@ -184,7 +198,7 @@ fn large_contestants(binaries: &Binaries, files: &Path) -> Outcome<Vec<Contestan
         server(OURS, &binaries.ours, ""),
         server(NGINX_SENDFILE, &binaries.nginx, "sendfile on;"),
         server(NGINX, &binaries.nginx, "sendfile off;"),
-        server(OURS_SENDFILE, &binaries.ours, &format!("{SENDFILE} {CACHE}")),
+        ours_sendfile(binaries, files),
         server(NGINX_NOPUSH, &binaries.nginx, &format!("{SENDFILE} {CACHE}")),
     ])
 }
@@ -209,15 +223,20 @@ pub(super) fn measure(case: &Case, plan: &Plan) -> Outcome<Vec<Score>> {
         running.iter().map(|server| Score { name: server.name.clone(), samples: Vec::new() }).collect();
     for round in 1..=plan.rounds {
         progress(&format!("{}: round {round} of {}", case.title, plan.rounds));
-        for (server, result) in running.iter().zip(&mut results) {
-            result.samples.push(sample(server, case, plan)?);
+        for ((contestant, server), result) in case.contestants.iter().zip(&running).zip(&mut results) {
+            result.samples.push(sample(contestant, server, case, plan)?);
         }
     }
     progress("");
     Ok(results)
 }
 
-fn sample(server: &Running, case: &Case, plan: &Plan) -> Outcome<Sample> {
+fn sample(contestant: &Contestant, server: &Running, case: &Case, plan: &Plan) -> Outcome<Sample> {
+    let sent_by_kernel = || {
+        let page = contestant.has_metrics().then(|| loops::page(server).ok()).flatten();
+        page.map(|page| page.sum(SENT))
+    };
+    let sent_before = sent_by_kernel();
     // Leaves the end of the connections of the load before to whoever served them.
     wait::pause(Duration::from_millis(50));
     let load = Load {
@@ -242,7 +261,8 @@ fn sample(server: &Running, case: &Case, plan: &Plan) -> Outcome<Sample> {
         return Err(format!("{}: not a measurement: {served:?}", server.name).into());
     }
     let foreign = busy.saturating_sub(cpu).as_secs_f64() / start.elapsed().as_secs_f64();
-    Ok(Sample { served, cpu, foreign, peak: usage::peak(server.pid())?, heap })
+    let sent_by_kernel = sent_by_kernel().zip(sent_before).map(|(after, before)| after - before);
+    Ok(Sample { served, cpu, foreign, peak: usage::peak(server.pid())?, heap, sent_by_kernel })
 }
 
 impl Score {
@@ -274,6 +294,15 @@ impl Score {
         median(self.samples.iter().filter_map(|s| s.heap).map(|heap| heap as f64 / 1e6))
     }
 
+    /// The share of all bytes that the kernel sent without a copy; NaN if the server does not tell.
+    fn sent_by_kernel(&self) -> f64 {
+        let of = |sample: &Sample| {
+            let all = sample.served.bytes_per_second / sample.served.per_second;
+            Some(sample.sent_by_kernel? as f64 / (all * sample.served.requests as f64))
+        };
+        median(self.samples.iter().filter_map(of))
+    }
+
     pub(super) fn p50(&self) -> Duration {
         Duration::from_secs_f64(self.median(|s| s.served.p50.as_secs_f64()))
     }
@@ -297,6 +326,7 @@ impl Score {
                     "foreign_cpu": s.foreign,
                     "peak_resident_bytes": s.peak,
                     "heap_bytes": s.heap,
+                    "sent_by_kernel_bytes": s.sent_by_kernel,
                 })
             })
             .collect();
@@ -375,6 +405,16 @@ fn small_report(report: &mut Report, case: &Case, results: &[Score], name: &str)
         let what = format!("{}: CPU of {ours} / {other}", case.title);
         report.target(Target::new(what, cpu_ratio(results, ours, other), Limit::AtMost(*limit), ""));
     }
+    if name != "1k" {
+        sent_target(report, case, results);
+    }
+}
+
+/// That what is measured as such was not copied.
+fn sent_target(report: &mut Report, case: &Case, results: &[Score]) {
+    let what = format!("{}: share of {OURS_SENDFILE} that was not copied", case.title);
+    let share = of(results, OURS_SENDFILE).map_or(f64::NAN, Score::sent_by_kernel);
+    report.target(Target::new(what, share, Limit::AtLeast(SENT_MIN), ""));
 }
 
 fn large_report(report: &mut Report, case: &Case, results: &[Score]) {
@@ -401,6 +441,7 @@ fn large_report(report: &mut Report, case: &Case, results: &[Score]) {
     let what = format!("{}: CPU of {OURS_SENDFILE} / {NGINX_NOPUSH}", case.title);
     let ratio = cpu_ratio(results, OURS_SENDFILE, NGINX_NOPUSH);
     report.target(Target::new(what, ratio, Limit::AtMost(1.15), ""));
+    sent_target(report, case, results);
 }
 
 pub(super) fn warn_if_busy(results: &[Score]) {

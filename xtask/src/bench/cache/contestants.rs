@@ -16,6 +16,9 @@ pub(super) const NGINX: &str = "nginx";
 pub(super) const VARNISH: &str = "varnish, memory";
 pub(super) const TRAFFIC_SERVER: &str = "trafficserver";
 
+/// One of so many requests may go to the origin: nginx with threads was seen to ask now and then for what it has.
+const ASKED_SHARE: u64 = 1_000;
+
 /// Has nginx read and send by threads what may not be in memory.
 pub(super) const NGINX_THREADS: &str = "aio threads;";
 
@@ -77,6 +80,23 @@ impl Caches {
     /// How often the origin has been asked.
     pub(super) fn asked(&self) -> Outcome<u64> {
         Ok(Client::get(self.origin.addr(), ASKED)?.text().trim().parse()?)
+    }
+
+    /// Measures hits, of which `count` says how many there were. Returns also how often the origin was asked for what was there:
+    /// too often is an error.
+    pub(super) fn hits<T>(
+        &self,
+        name: &str,
+        measure: impl FnOnce() -> Outcome<T>,
+        count: impl FnOnce(&T) -> u64,
+    ) -> Outcome<(T, u64)> {
+        let before = self.asked()?;
+        let measured = measure()?;
+        let asked = self.asked()? - before;
+        match asked * ASKED_SHARE > count(&measured) {
+            true => Err(format!("{name}: not hits: the origin was asked {asked} times").into()),
+            false => Ok((measured, asked)),
+        }
     }
 
     /// Ours, with more directives for `http {}`, and its cache in a directory of its own.

@@ -9,6 +9,7 @@ use tw_testkit::wait;
 
 use super::contestants::Caches;
 use super::fetch::fetch;
+use crate::bench::cgroup::{Cgroup, Limits};
 use crate::bench::contestant::{Binary, Contestant, Running};
 use crate::bench::exec::Place;
 use crate::bench::report::progress;
@@ -25,6 +26,12 @@ pub(super) struct Full {
     pub(super) dir: PathBuf,
     /// Responses in it.
     count: usize,
+}
+
+/// A server on such a directory, in a group of its own, which it leaves before that is removed: in the order of the fields.
+pub(super) struct Limited {
+    pub(super) server: Running,
+    _group: Cgroup,
 }
 
 impl Drop for Full {
@@ -62,9 +69,13 @@ impl Full {
         Ok(full)
     }
 
-    /// Waits until ours knows all that is there.
-    pub(super) fn until_known(&self, contestant: &Contestant, server: &Running) -> Outcome {
-        self.until(contestant, server, "tailwater_cache_entries")
+    /// Starts a server anew within limits, and waits until ours knows all that is there.
+    pub(super) fn start(&self, contestant: &Contestant, limits: Limits, cpu: usize) -> Outcome<Limited> {
+        let group = Cgroup::new(limits, &self.dir)?;
+        let place = Place { cpu: Some(cpu), cgroups: group.dirs(), ..Place::default() };
+        let server = contestant.start(&place)?;
+        self.until(contestant, &server, "tailwater_cache_entries")?;
+        Ok(Limited { server, _group: group })
     }
 
     /// Waits until ours counts as many as there are.
