@@ -39,4 +39,4 @@ pub use origin::{
     WriteError,
 };
 pub use range::{ByteRange, MaxRanges, Multipart, RangeOutcome};
-pub use response::{ConnectionField, EncodeContext, LocationBase, ResponseHead};
+pub use response::{ConnectionField, EncodeContext, LocationBase, Memo, ResponseHead};

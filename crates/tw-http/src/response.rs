@@ -1,11 +1,18 @@
 //! The head of a response and its HTTP/1 form, in the order nginx writes it.
 
+mod memo;
+
+use std::rc::Rc;
+
 use bytes::Bytes;
 
 use crate::fields::{Fields, Value};
 use crate::known::Known;
 use crate::method::Method;
 use crate::{date, num, scan, status};
+use memo::Gaps;
+
+pub use memo::Memo;
 
 /// Room that a typical head takes, so that `out` grows once.
 const RESERVE: usize = 512;
@@ -36,6 +43,8 @@ pub struct ResponseHead {
     /// Fields behind a chunked body. `Some` says that there may be some, which makes the body a chunked one if the client
     /// and the configuration allow it; they are filled in until the body has ended.
     pub trailers: Option<Fields>,
+    /// Where its text is kept, if it is likely to be sent again.
+    pub memo: Option<Rc<Memo>>,
 }
 
 /// Lines of the server's own that are left out.
@@ -136,8 +145,15 @@ impl ResponseHead {
     /// `Server`, `Date`, `Content-Length` and `Last-Modified` among the fields (a proxied response may have them)
     /// stay where they are and replace the server's own line. A 204 has neither length nor type.
     ///
-    /// Cost: no allocation besides `out`.
+    /// Cost: no allocation besides `out`, unless the text is to be kept.
     pub fn encode_h1(&self, context: &EncodeContext<'_>, out: &mut Vec<u8>) {
+        match &self.memo {
+            Some(memo) if memo::may_be_kept(self, context) => memo.encode(self, context, out),
+            _ => _ = self.write(context, out),
+        }
+    }
+
+    fn write(&self, context: &EncodeContext<'_>, out: &mut Vec<u8>) -> Gaps {
         let has_content = self.status != 204;
         out.reserve(RESERVE);
         out.extend_from_slice(b"HTTP/1.1 ");
@@ -159,8 +175,13 @@ impl ResponseHead {
         if !context.server.is_empty() && !self.omitted.server && !self.fields.has(Known::Server) {
             push_line(out, b"Server: ", context.server);
         }
+        let mut date = 0..0;
         if !self.omitted.date && !self.fields.has(Known::Date) {
-            push_own(out, b"Date: ", &context.dates.text(context.now));
+            out.extend_from_slice(b"Date: ");
+            let start = out.len();
+            out.extend_from_slice(&context.dates.text(context.now));
+            date = start..out.len();
+            out.extend_from_slice(b"\r\n");
         }
         if has_content && !self.content_type.is_empty() {
             out.extend_from_slice(b"Content-Type: ");
@@ -192,10 +213,27 @@ impl ResponseHead {
         if context.chunked {
             out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
         }
-        match context.connection {
-            ConnectionField::Upgrade => out.extend_from_slice(b"Connection: upgrade\r\n"),
-            ConnectionField::Close => out.extend_from_slice(b"Connection: close\r\n"),
-            ConnectionField::KeepAlive(timeout) => {
+        let start = out.len();
+        context.connection.push(out);
+        let connection = start..out.len();
+        if context.vary_accept_encoding {
+            out.extend_from_slice(b"Vary: Accept-Encoding\r\n");
+        }
+        if base.is_none() && !self.location.is_empty() {
+            push_line(out, b"Location: ", &self.location);
+        }
+        push_fields(&self.fields, out);
+        Gaps { date, connection }
+    }
+}
+
+impl ConnectionField {
+    #[inline]
+    fn push(self, out: &mut Vec<u8>) {
+        match self {
+            Self::Upgrade => out.extend_from_slice(b"Connection: upgrade\r\n"),
+            Self::Close => out.extend_from_slice(b"Connection: close\r\n"),
+            Self::KeepAlive(timeout) => {
                 out.extend_from_slice(b"Connection: keep-alive\r\n");
                 if let Some(seconds) = timeout {
                     out.extend_from_slice(b"Keep-Alive: timeout=");
@@ -204,13 +242,6 @@ impl ResponseHead {
                 }
             }
         }
-        if context.vary_accept_encoding {
-            out.extend_from_slice(b"Vary: Accept-Encoding\r\n");
-        }
-        if base.is_none() && !self.location.is_empty() {
-            push_line(out, b"Location: ", &self.location);
-        }
-        push_fields(&self.fields, out);
     }
 }
 
@@ -278,7 +309,7 @@ fn push_value(out: &mut Vec<u8>, value: &[u8]) {
 mod tests {
     use super::*;
 
-    fn context() -> EncodeContext<'static> {
+    pub(super) fn context() -> EncodeContext<'static> {
         EncodeContext {
             now: 784_111_777,
             dates: Box::leak(Box::default()),

@@ -101,6 +101,7 @@ fn answer(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
 pub(crate) fn whole(r: &mut Request, file: &Rc<OpenFile>) -> Outcome {
     let meta = file.meta();
     describe(r, file, meta.size);
+    r.out.memo = file.head();
     r.course.ranges = Ranges::Allowed;
     Outcome::Respond(content(r, file))
 }

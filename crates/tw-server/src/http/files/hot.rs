@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tw_disk::{Disk, Kind, Now};
+use tw_http::Memo;
 
 use super::OpenFile;
 
@@ -32,6 +33,7 @@ pub(super) enum Content {
 /// Contents in memory.
 pub(super) struct Kept {
     pub(super) bytes: Bytes,
+    pub(super) head: Rc<Memo>,
     /// Its place in [`Hot::files`].
     at: usize,
     /// Used since the hand last passed.
@@ -101,7 +103,7 @@ impl Hot {
     fn keep(&mut self, file: &Rc<OpenFile>, bytes: Bytes, now: Instant) {
         while self.bytes + bytes.len() > self.max && self.evict(now) {}
         self.bytes += bytes.len();
-        let kept = Kept { bytes, at: self.files.len(), recent: false };
+        let kept = Kept { bytes, head: Rc::default(), at: self.files.len(), recent: false };
         *file.content.borrow_mut() = Content::Kept(kept);
         self.files.push(file.clone());
     }

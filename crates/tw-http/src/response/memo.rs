@@ -1,0 +1,226 @@
+//! The text of a head that is sent again and again, as a file's is: all of it but the time and what `Connection` says.
+//!
+//! What a response says is decided anew each time. The text is used only for a head that is the same, whoever has made it so:
+//! conditions, ranges, filters and variables need not know of it.
+
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::{ConnectionField, EncodeContext, Omitted, ResponseHead};
+use crate::fields::Fields;
+use crate::known::Known;
+
+/// The text of a head that changes so often is not kept any more.
+const CHANGES_MAX: u8 = 8;
+
+/// Where the text is kept, by whatever the head describes: some 700 bytes from the second time on.
+#[derive(Debug, Default)]
+pub struct Memo {
+    kept: RefCell<Option<Box<Kept>>>,
+    /// Times that the text was not the one that is kept.
+    changes: Cell<u8>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    /// The head whose text this is.
+    head: ResponseHead,
+    server: Bytes,
+    vary_accept_encoding: bool,
+    /// Up to the time, from there to `Connection`, and the rest.
+    text: [Box<[u8]>; 3],
+}
+
+/// Where in a text the time is, and the lines about the connection.
+pub(super) struct Gaps {
+    pub(super) date: Range<usize>,
+    pub(super) connection: Range<usize>,
+}
+
+impl Memo {
+    /// As [`ResponseHead::write`]. What is sent once is not kept.
+    pub(super) fn encode(&self, head: &ResponseHead, context: &EncodeContext<'_>, out: &mut Vec<u8>) {
+        if let Some(kept) = &*self.kept.borrow()
+            && kept.is_of(head, context)
+        {
+            return kept.push(context, out);
+        }
+        let start = out.len();
+        let gaps = head.write(context, out);
+        let changes = self.changes.get();
+        if changes <= CHANGES_MAX {
+            self.changes.set(changes + 1);
+        }
+        if (1..=CHANGES_MAX).contains(&changes) {
+            *self.kept.borrow_mut() = Kept::new(head, context, out, start, &gaps).map(Box::new);
+        }
+    }
+}
+
+/// Whether a head could be the same another time, and has the lines between which it is cut.
+pub(super) fn may_be_kept(head: &ResponseHead, context: &EncodeContext<'_>) -> bool {
+    head.status == 200
+        && head.content_length.is_some()
+        && head.location.is_empty()
+        && head.status_line.is_empty()
+        && head.omitted == Omitted::default()
+        && !head.fields.has(Known::Date)
+        && !context.chunked
+        && !matches!(context.connection, ConnectionField::Upgrade)
+}
+
+impl Kept {
+    fn new(
+        head: &ResponseHead,
+        context: &EncodeContext<'_>,
+        out: &[u8],
+        start: usize,
+        gaps: &Gaps,
+    ) -> Option<Self> {
+        let Gaps { date, connection } = gaps;
+        let pieces = [start..date.start, date.end..connection.start, connection.end..out.len()];
+        let [before, between, after] = pieces.map(|piece| out.get(piece).map(Box::from));
+        Some(Self {
+            // Its own would be kept by itself.
+            head: ResponseHead { memo: None, ..head.clone() },
+            server: Bytes::copy_from_slice(context.server),
+            vary_accept_encoding: context.vary_accept_encoding,
+            text: [before?, between?, after?],
+        })
+    }
+
+    /// Whether this is the text of such a head. Of what [`may_be_kept`] has looked at, nothing can differ.
+    fn is_of(&self, head: &ResponseHead, context: &EncodeContext<'_>) -> bool {
+        let known = &self.head;
+        known.content_length == head.content_length
+            && known.last_modified == head.last_modified
+            && same(&known.content_type, &head.content_type)
+            && same(&known.charset, &head.charset)
+            && self.vary_accept_encoding == context.vary_accept_encoding
+            && same(&self.server, context.server)
+            && known.fields.are_same(&head.fields)
+    }
+
+    fn push(&self, context: &EncodeContext<'_>, out: &mut Vec<u8>) {
+        let [before, between, after] = &self.text;
+        out.extend_from_slice(before);
+        out.extend_from_slice(&context.dates.text(context.now));
+        out.extend_from_slice(between);
+        context.connection.push(out);
+        out.extend_from_slice(after);
+    }
+}
+
+impl Fields {
+    /// Whether these are the same fields in the same order, byte for byte.
+    fn are_same(&self, others: &Self) -> bool {
+        let is_same = |((name, value), (other, its))| same(name, other) && same(value, its);
+        self.len() == others.len() && self.iter().zip(others.iter()).all(is_same)
+    }
+}
+
+/// Mostly one piece of memory: then no bytes need a look.
+#[inline]
+fn same(one: &[u8], other: &[u8]) -> bool {
+    std::ptr::eq(one, other) || one == other
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use super::super::tests::context;
+    use super::*;
+
+    fn text(head: &ResponseHead, context: &EncodeContext<'_>) -> String {
+        let mut out = b"before".to_vec();
+        head.encode_h1(context, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    /// A head of a file, and the memo of that.
+    fn of_file() -> (ResponseHead, Rc<Memo>) {
+        let memo = Rc::new(Memo::default());
+        let mut head = ResponseHead::new(200);
+        head.content_type = Bytes::from_static(b"text/html");
+        head.content_length = Some(1234);
+        head.last_modified = Some(784_111_777);
+        head.set_etag(Bytes::from_static(b"\"a\""));
+        head.fields.append(Known::AcceptRanges, "bytes");
+        head.memo = Some(memo.clone());
+        (head, memo)
+    }
+
+    /// What a head is changed to, and what is said besides.
+    type Change = fn(&mut ResponseHead, &mut EncodeContext<'static>);
+
+    const CHANGES: &[Change] = &[
+        |_, _| {},
+        |_, context| context.now += 1,
+        |_, context| context.connection = ConnectionField::Close,
+        |_, context| context.connection = ConnectionField::KeepAlive(Some(5)),
+        |_, context| context.connection = ConnectionField::Upgrade,
+        |_, context| context.server = b"another",
+        |_, context| context.server = b"",
+        |_, context| context.vary_accept_encoding = true,
+        |_, context| context.chunked = true,
+        |head, _| head.status = 206,
+        |head, _| head.status = 304,
+        |head, _| head.status_line = Bytes::from_static(b"200 Fine"),
+        |head, _| head.content_type = Bytes::from_static(b"text/plain"),
+        |head, _| head.content_type = Bytes::new(),
+        |head, _| head.charset = Bytes::from_static(b"utf-8"),
+        |head, _| head.content_length = Some(4321),
+        |head, _| head.content_length = None,
+        |head, _| head.last_modified = Some(0),
+        |head, _| head.last_modified = None,
+        |head, _| head.location = Bytes::from_static(b"/x"),
+        |head, _| head.set_etag("\"b\""),
+        |head, _| head.fields.append("X-a", "1"),
+        |head, _| head.fields.append(Known::Date, "yesterday"),
+        |head, _| head.fields.clear(),
+        |head, _| head.fields.append(Known::Server, "theirs"),
+        |head, _| head.omitted.date = true,
+        |head, _| head.omitted.server = true,
+    ];
+
+    #[test]
+    fn with_and_without_the_text_are_the_same() {
+        for first in CHANGES {
+            for change in CHANGES {
+                let (mut head, memo) = of_file();
+                let mut base = context();
+                first(&mut head, &mut base);
+                for _ in 0..3 {
+                    text(&head, &base);
+                }
+                let mut changed = base;
+                change(&mut head, &mut changed);
+                for _ in 0..3 {
+                    let plain = ResponseHead { memo: None, ..head.clone() };
+                    assert_eq!(text(&head, &changed), text(&plain, &changed));
+                }
+                assert_eq!(Rc::strong_count(&memo), 2, "what is kept does not keep itself");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_sent_once_or_changes_always_is_not_kept() {
+        let (mut head, memo) = of_file();
+        let is_kept = || memo.kept.borrow().is_some();
+        text(&head, &context());
+        assert!(!is_kept());
+        text(&head, &context());
+        assert!(is_kept());
+        for length in 0..100 {
+            head.content_length = Some(length);
+            let was = text(&head, &context());
+            assert!(was.contains(&format!("Content-Length: {length}\r\n")), "{was}");
+        }
+        let kept = memo.kept.borrow().as_ref().and_then(|kept| kept.head.content_length);
+        assert_eq!(kept, Some(u64::from(CHANGES_MAX) - 2));
+    }
+}
