@@ -42,6 +42,7 @@ mod empty_gif;
 mod error_page;
 mod explain;
 mod faults;
+mod file_heads;
 mod files;
 mod geo;
 mod gunzip;

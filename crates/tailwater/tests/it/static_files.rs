@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -88,77 +88,6 @@ fn the_head_of_a_file() {
     // A dot at the beginning makes a hidden file, not an extension.
     fs::write(server.prefix().join("html/.txt"), "x").unwrap();
     assert_eq!(get(&server, "/.txt").field("Content-Type"), Some("x/y"));
-}
-
-#[test]
-fn a_head_that_is_sent_again_and_again_is_that_of_its_request() {
-    let alias = |name: &str, more: &str| format!("location /{name}/ {{ alias html/; {more} }}");
-    let server = with_a_file(
-        &[
-            alias("plain", ""),
-            alias("typed", "types { } default_type text/x-other; charset utf-8; charset_types *;"),
-            alias("added", "add_header X-Who $arg_who; add_header X-Same yes;"),
-            alias("bare", "etag off; server_tokens off; max_ranges 0;"),
-        ]
-        .concat(),
-    );
-    const HEAD: &str = "Content-Length: 13|Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT|";
-    const END: &str = "ETag: \"2ebc98a1-d\"|Accept-Ranges: bytes";
-    let (range, since) = ("Range: bytes=7-11", "If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT");
-    // Then it may be kept in memory, and its head with it.
-    let file = server.prefix().join("html/a.txt");
-    let now_s = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() as i64;
-    assert!(wait::until(wait::PATIENCE, || now_s() - fs::metadata(&file).unwrap().ctime() > 3));
-    let ours = get(&server, "/plain/a.txt").field("Server").unwrap().to_owned();
-    let table = [
-        (
-            "GET /plain/a.txt",
-            "",
-            200,
-            format!("Server: {ours}|Content-Type: text/plain|{HEAD}Connection: close|{END}"),
-        ),
-        (
-            "HEAD /plain/a.txt",
-            "",
-            200,
-            format!("Server: {ours}|Content-Type: text/plain|{HEAD}Connection: close|{END}"),
-        ),
-        ("GET /plain/a.txt", range, 206, format!("Content-Length: 5|Content-Range: bytes 7-11/13")),
-        ("GET /plain/a.txt", since, 304, format!("ETag: \"2ebc98a1-d\"")),
-        ("GET /plain/a.txt", "If-Match: \"x\"", 412, "Content-Type: text/html".to_owned()),
-        ("GET /typed/a.txt", "", 200, format!("Content-Type: text/x-other; charset=utf-8|{HEAD}")),
-        ("GET /added/a.txt?who=me", "", 200, format!("X-Who: me|X-Same: yes|{HEAD}{END}")),
-        ("GET /added/a.txt?who=you", "", 200, format!("X-Who: you|X-Same: yes|{HEAD}{END}")),
-        ("GET /added/a.txt", "", 200, format!("X-Same: yes|{HEAD}{END}")),
-        ("GET /bare/a.txt", "", 200, format!("Server: tailwater|{HEAD}")),
-    ];
-    for round in 0..12 {
-        // Often enough in a row to be known by heart, and each behind each.
-        for (nth, (line, field, status, expected)) in
-            table.iter().cycle().skip(round).take(table.len()).enumerate()
-        {
-            for _ in 0..=(round + nth) % 3 {
-                let fields: &[&str] = if field.is_empty() { &[] } else { &[field] };
-                let response = ask(&server, line, fields);
-                let (head, about) = (&response.head, format!("{round} {line} {field}: {}", response.head));
-                assert_eq!(response.status, *status, "{about}");
-                for expected in expected.split('|').filter(|expected| !expected.is_empty()) {
-                    assert_eq!(
-                        head.matches(&format!("\r\n{expected}\r\n")).count(),
-                        1,
-                        "{expected}: {about}"
-                    );
-                }
-                assert_eq!(head.contains("X-"), line.contains("/added/"), "{about}");
-                assert_eq!(head.matches("\r\nDate: ").count(), 1, "{about}");
-                assert_eq!(
-                    head.contains("Accept-Ranges"),
-                    *status == 200 && !line.contains("/bare/"),
-                    "{about}"
-                );
-            }
-        }
-    }
 }
 
 #[test]
