@@ -50,26 +50,34 @@ impl Part {
     }
 }
 
-/// Reads these parts in, and puts copies that belong to the process in their place. May wait for disks.
-///
-/// Errors: a kernel that lets nobody write to memory like this (`proc_mem.force_override`), one before 5.14 (`EINVAL`), or a
-/// process that gave up its privileges (`EACCES`). What was copied by then stays so.
-pub fn copy(parts: &[Part]) -> io::Result<()> {
-    let memory = File::options().read(true).write(true).open("/proc/self/mem")?;
-    let mut buf = vec![0; COPY_SIZE];
-    parts.iter().try_for_each(|part| match part.kind {
-        // Nobody writes to these: what is written back is what is there.
-        Kind::Code | Kind::Constants => part.addresses.clone().step_by(COPY_SIZE).try_for_each(|at| {
-            let piece = &mut buf[..COPY_SIZE.min(part.addresses.end - at)];
-            memory.read_exact_at(piece, at as u64)?;
-            memory.write_all_at(piece, at as u64)
-        }),
-        Kind::Data => {
+/// What puts copies in the place of parts.
+#[derive(Debug)]
+pub struct Copier(File);
+
+impl Copier {
+    /// Errors: a process that gave up its privileges may not (`EACCES`).
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(File::options().read(true).write(true).open("/proc/self/mem")?))
+    }
+
+    /// Reads a part in, and puts a copy that belongs to the process in its place. May wait for disks.
+    ///
+    /// Errors: a kernel that lets nobody write to memory like this (`proc_mem.force_override`), or for what is written one before
+    /// 5.14 (`EINVAL`). What was copied by then stays so.
+    pub fn copy(&self, part: &Part) -> io::Result<()> {
+        if part.kind == Kind::Data {
             let start = std::ptr::without_provenance_mut(part.addresses.start);
             // SAFETY: pages become the process's own as if they were written to, but with what they hold.
-            Ok(unsafe { madvise(start, part.addresses.len(), Advice::LinuxPopulateWrite) }?)
+            return Ok(unsafe { madvise(start, part.size(), Advice::LinuxPopulateWrite) }?);
         }
-    })
+        let mut buf = vec![0; COPY_SIZE.min(part.size())];
+        part.addresses.clone().step_by(COPY_SIZE).try_for_each(|at| {
+            let piece = &mut buf[..COPY_SIZE.min(part.addresses.end - at)];
+            // Nobody writes to these: what is written back is what is there.
+            self.0.read_exact_at(piece, at as u64)?;
+            self.0.write_all_at(piece, at as u64)
+        })
+    }
 }
 
 /// From proc_pid_maps(5): `5500-5600 r-xp 00001000 fe:00 1234 /usr/sbin/tailwater`. A file of which nothing can be run is not a
@@ -152,7 +160,9 @@ mod tests {
         let parts = parts().unwrap();
         let code = |parts: &[Part]| parts.iter().filter(|part| part.kind == Kind::Code).count();
         assert!(code(&parts) >= 2, "the program and a library: {parts:?}");
-        if let Err(error) = copy(&parts) {
+        let copier = Copier::new().unwrap();
+        let copy = || parts.iter().try_for_each(|part| copier.copy(part));
+        if let Err(error) = copy() {
             return leave_out(Lacks::Machine, format_args!("the program cannot be copied: {error}"));
         }
         let own = own();
@@ -163,6 +173,6 @@ mod tests {
         // This is run from it.
         assert_eq!(WRITTEN.fetch_add(1, std::sync::atomic::Ordering::Relaxed), 7);
         assert_eq!(self::parts().unwrap(), parts);
-        copy(&parts).unwrap();
+        copy().unwrap();
     }
 }

@@ -22,7 +22,7 @@ use tw_log::Level;
 use tw_rt::limits;
 use tw_server::http::generation::Config;
 use tw_sys::memory;
-use tw_sys::program::{self, Part};
+use tw_sys::program::{self, Copier, Part};
 
 use crate::console::Console;
 
@@ -53,24 +53,18 @@ pub(crate) fn lock(config: &Config, console: &Console) {
     let program = keep_program(config);
     let word = memory_lock.word();
     match all.and(program) {
-        Ok(Kept::Locked) => {}
-        Ok(Kept::Copied { size }) => console.say(
+        Ok(0) => {}
+        Ok(copied) => console.say(
             level,
             format_args!(
                 "\"worker_memory_lock {word}\": {} KB of the program are kept as a copy, which only swap could take away, \
                  because {}",
-                size >> 10,
+                copied >> 10,
                 limit()
             ),
         ),
         Err(why) => console.say(level, format_args!("\"worker_memory_lock {word}\": {why}; {DANGER}")),
     }
-}
-
-/// How the program stays in memory.
-enum Kept {
-    Locked,
-    Copied { size: usize },
 }
 
 /// What it means that something is not locked.
@@ -139,8 +133,9 @@ fn lock_all() -> Result<(), String> {
     mlockall(flags).map_err(|errno| format!("mlockall() failed ({})", Errno::from(errno)))
 }
 
-/// The program and its libraries: a copy of them, where a lock would leave too little for the rest of what is wanted.
-fn keep_program(config: &Config) -> Result<Kept, String> {
+/// Keeps the program and its libraries; says how many bytes of them as a copy, because a lock would leave too little for the rest
+/// of what is wanted. What cannot be copied is locked, as much of it as may be.
+fn keep_program(config: &Config) -> Result<usize, String> {
     let parts = program::parts()
         .map_err(|error| format!("open() \"/proc/self/maps\" failed ({})", Errno::from(&error)))?;
     let size: usize = parts.iter().map(Part::size).sum();
@@ -148,17 +143,13 @@ fn keep_program(config: &Config) -> Result<Kept, String> {
     let wanted = (size as u64).saturating_add(stacks).saturating_add(config.lock_max);
     let is_short = limits::locked_memory().is_some_and(|limit| limit < wanted);
     // Who wants all memory locked has swap.
-    if is_short && config.main.memory_lock == MemoryLock::Auto && program::copy(&parts).is_ok() {
-        return Ok(Kept::Copied { size });
-    }
-    lock_program(&parts).map(|()| Kept::Locked)
-}
-
-/// As much of it as may be.
-fn lock_program(parts: &[Part]) -> Result<(), String> {
-    let (mut left, mut first) = (0, None);
-    for part in parts {
-        if let Err(error) = part.lock() {
+    let copies = is_short && config.main.memory_lock == MemoryLock::Auto;
+    let copier = copies.then(Copier::new).and_then(Result::ok);
+    let (mut copied, mut left, mut first) = (0, 0, None);
+    for part in &parts {
+        if copier.as_ref().is_some_and(|copier| copier.copy(part).is_ok()) {
+            copied += part.size();
+        } else if let Err(error) = part.lock() {
             left += part.size();
             first.get_or_insert(Errno::from(&error));
         }
@@ -167,7 +158,7 @@ fn lock_program(parts: &[Part]) -> Result<(), String> {
         Some(errno) => {
             Err(format!("mlock() of {} KB of the program failed ({errno}), {}", left >> 10, limit()))
         }
-        None => Ok(()),
+        None => Ok(copied),
     }
 }
 

@@ -19,15 +19,13 @@ fn pattern(size: usize) -> Vec<u8> {
     (0..size).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }
 
-/// Leaves what may be locked to files: where that is 8 MiB, a program with all that helps to debug it takes more.
-const PROGRAM: &str = "worker_memory_lock off;";
-/// The largest file here: of 8 MiB, the most that one may take.
+/// The largest file here. Some of them fit into 8 MiB.
 const LARGE: usize = 2 << 20;
 
 /// A server with a worker process of its own, and this in its `server` block. Its sockets are full soon.
 fn start(builder: Builder, main: &str, directives: &str) -> Server {
     let conf = format!(
-        "{PROGRAM} {main} http {{ server {{ listen 127.0.0.1:{{port}} sndbuf=64k; root html; location = /metrics {{ metrics; }} {directives} }} }}"
+        "{main} http {{ server {{ listen 127.0.0.1:{{port}} sndbuf=64k; root html; location = /metrics {{ metrics; }} {directives} }} }}"
     );
     builder.with_master().start(&conf).unwrap()
 }
@@ -320,7 +318,7 @@ fn a_reload_turns_it_on_and_off() {
     let content = pattern(100_000);
     let conf = |directives: &str| {
         format!(
-            "{PROGRAM} http {{ server {{ listen 127.0.0.1:{{port}}; root html; location = /metrics {{ metrics; }} {directives} }} }}"
+            "http {{ server {{ listen 127.0.0.1:{{port}}; root html; location = /metrics {{ metrics; }} {directives} }} }}"
         )
     };
     let mut server = server()
