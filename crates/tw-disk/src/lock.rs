@@ -54,7 +54,7 @@ pub(crate) const LIMITS: &[Limit] = &[
     Limit::bytes(
         "LOCK_FILE_MAX",
         LOCK_FILE_MAX,
-        "Bytes of a file that is locked in memory to be sent by the kernel; a quarter of hot_lock_size, or 4 MiB if that is more, if it is less",
+        "Bytes of a file that is locked in memory to be sent by the kernel; at most a quarter of hot_lock_size, or 4 MiB",
         "larger ones are copied to their clients",
     ),
     Limit::count(
