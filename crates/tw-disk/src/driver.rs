@@ -4,7 +4,7 @@
 use crate::denial::Denier;
 use crate::error::DiskError;
 use crate::file::{Direct, File, Handle, Inner};
-use crate::how::{Access, Create, Existing, Links, Open};
+use crate::how::{Access, Create, Existing, Links, Open, WriteBack};
 use crate::meta::{Listing, Meta, Space};
 use crate::op::Op;
 use crate::pool::Shared;
@@ -316,6 +316,10 @@ impl Driver {
 
     pub(crate) fn fsync(&self, file: &Inner, data_only: bool) -> Result<(), DiskError> {
         by_file!(self, Op::Fsync, file, fsync(data_only))
+    }
+
+    pub(crate) fn write_back(&self, file: &Inner, how: &WriteBack) -> Result<(), DiskError> {
+        by_file!(self, Op::WriteBack, file, write_back(how))
     }
 
     pub(crate) fn sync_dir(&self, path: &CStr) -> Result<(), DiskError> {

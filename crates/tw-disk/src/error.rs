@@ -41,6 +41,14 @@ impl DiskError {
         }
     }
 
+    /// The operation that the system refused.
+    pub fn op(&self) -> Option<Op> {
+        match self {
+            Self::Os { op, .. } => Some(*op),
+            _ => None,
+        }
+    }
+
     /// Whether the path does not lead to anything: the causes nginx answers with 404.
     pub fn is_absent(&self) -> bool {
         matches!(self.errno(), Some(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG))

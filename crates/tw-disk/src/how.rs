@@ -1,4 +1,6 @@
-//! How to open and create.
+//! How to open, create and write back.
+
+use std::ops::Range;
 
 /// What to do about symbolic links on the way (`disable_symlinks`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,6 +105,17 @@ impl Create {
     /// For writing at the end, created if absent: a log.
     pub const LOG: Create =
         Create { access: Access::Append, mode: 0o644, existing: Existing::Keep, ..Create::NEW };
+}
+
+/// What becomes of the pages of a file that is being written, in bytes of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WriteBack {
+    /// What the disk is to begin to take.
+    pub begin: Range<u64>,
+    /// What it is to have taken in the end: best something that it began to take a while ago.
+    pub finish: Range<u64>,
+    /// Up to where nobody needs pages in memory any more; those that the disk has leave it.
+    pub needless_to: u64,
 }
 
 /// How to create a temporary file.

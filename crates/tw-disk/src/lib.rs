@@ -53,7 +53,7 @@ pub use disk::{Aio, Disk, SocketFd};
 pub use driver::{Sent, SentEnd};
 pub use error::DiskError;
 pub use file::{File, Now};
-pub use how::{Access, Create, Existing, Links, Open, Temp};
+pub use how::{Access, Create, Existing, Links, Open, Temp, WriteBack};
 pub use links::open_log;
 pub use lock::{LOCK_FILE_MAX, LOCK_FILE_MIN, LockedFile, Locks, Look, Refusal, Sending};
 pub use meta::{Entry, Kind, Listing, Meta, Space};

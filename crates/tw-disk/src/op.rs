@@ -55,6 +55,8 @@ ops! {
     Rmdir = "rmdir()",
     /// Flushing to stable storage.
     Fsync = "fsync()",
+    /// Having the disk take what was written, as it comes.
+    WriteBack = "sync_file_range()",
     /// Setting times.
     SetTimes = "utimes()",
     /// Setting permissions.

@@ -8,7 +8,7 @@ use crate::disk::{Aio, Disk, SocketFd};
 use crate::driver::{Driver, Sent};
 use crate::error::DiskError;
 use crate::file::{File, Now};
-use crate::how::{Create, Links, Open, Temp};
+use crate::how::{Create, Links, Open, Temp, WriteBack};
 use crate::meta::{Listing, Meta, Space};
 use crate::op::Op;
 use crate::ring::{Lane, ReadJob, Refused};
@@ -368,6 +368,18 @@ impl Disk {
     pub async fn fsync(&self, by: &mut Account, file: &File, what: Durable) -> Result<(), DiskError> {
         let file = file.clone();
         self.job(by, Op::Fsync, move |driver| driver.fsync(file.inner(), what == Durable::Data)).await
+    }
+
+    /// Has the disk take what was written to a file, part by part: begins with one part, waits for another, and drops pages
+    /// from memory. What `how` wants finished is on the disk then, and not safe all the same: that is what [`Disk::fsync`] is
+    /// for.
+    ///
+    /// # Errors
+    /// `EIO`, `ENOSPC` … if the disk has not taken something of the file. Whatever was not finished before may read as
+    /// something else from now on.
+    pub async fn write_back(&self, by: &mut Account, file: &File, how: WriteBack) -> Result<(), DiskError> {
+        let file = file.clone();
+        self.job(by, Op::WriteBack, move |driver| driver.write_back(file.inner(), &how)).await
     }
 
     /// Waits until the names in a directory are on the disk.

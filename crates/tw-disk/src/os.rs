@@ -1,17 +1,18 @@
 //! The operations on the real file system, one system call or a few each. All of them may wait, except those whose
 //! name ends in `_now`.
 
-use crate::how::{Access, Existing, Links, Open};
+use crate::how::{Access, Existing, Links, Open, WriteBack};
 use crate::meta::{Entry, Kind, Listing, Meta, Space};
 use crate::{links, mounts};
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat, StatxFlags, Timespec, Timestamps,
-    fstat, openat, openat2, statat, statx,
+    Advice, AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat, StatxFlags, Timespec,
+    Timestamps, fstat, openat, openat2, statat, statx,
 };
 use rustix::io::{Errno, ReadWriteFlags, preadv2, retry_on_intr};
 use std::ffi::{CStr, CString, OsStr};
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
+use std::num::NonZeroU64;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -260,6 +261,28 @@ pub(crate) fn fsync(fd: &OwnedFd, data_only: bool) -> Result<(), Errno> {
     retry_on_intr(|| if data_only { rustix::fs::fdatasync(fd) } else { rustix::fs::fsync(fd) })
 }
 
+pub(crate) fn write_back(fd: &OwnedFd, how: &WriteBack) -> Result<(), Errno> {
+    use tw_sys::file::{self, WriteBack as What};
+    let write_back = |range, what| {
+        retry_on_intr(|| {
+            file::write_back(fd, range, what)
+                .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        })
+    };
+    let done = write_back(&how.begin, What::Begin).and_then(|()| write_back(&how.finish, What::Finish));
+    match done {
+        Ok(()) => {}
+        // Some kernels and file systems have no such thing: they write back when they like.
+        Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => return Ok(()),
+        Err(errno) => return Err(errno),
+    }
+    if let Some(len) = NonZeroU64::new(how.needless_to) {
+        // From the beginning: pages that belong together leave together, when all of them are needless. A file system may refuse.
+        let _ = rustix::fs::fadvise(fd, 0, Some(len), Advice::DontNeed);
+    }
+    Ok(())
+}
+
 pub(crate) fn sync_dir(path: &CStr) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dir = retry_on_intr(|| openat(CWD, path, flags, Mode::empty()))?;
@@ -312,7 +335,7 @@ pub(crate) fn sendfile(
 
 pub(crate) fn advise_will_need(fd: &OwnedFd, offset: u64, len: u64) {
     // Advice: a file system that does not take it reads as it does without.
-    let _ = rustix::fs::fadvise(fd, offset, std::num::NonZeroU64::new(len), rustix::fs::Advice::WillNeed);
+    let _ = rustix::fs::fadvise(fd, offset, NonZeroU64::new(len), Advice::WillNeed);
 }
 
 /// Looks at a path that is in memory; `None` where it would have to wait.

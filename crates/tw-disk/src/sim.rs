@@ -6,7 +6,8 @@
 //!
 //! A power failure keeps what a journalling file system promises and no more: of the names, a prefix of all changes in
 //! their order (all of them up to the last [`Disk::sync_dir`](crate::Disk::sync_dir)); of the content, what was `fsync`ed, and
-//! any mixture of old and new sectors of what was not, unless that is promised, too ([`Loss`]).
+//! any mixture of old and new sectors of what was not, unless that is promised, too ([`Loss`]). A write-back that fails
+//! ([`Disk::write_back`](crate::Disk::write_back)) loses some of what it was for, although it was there before.
 
 mod calls;
 mod tree;
@@ -223,7 +224,10 @@ impl Sim {
         state.tree.tick();
         let faults = state.faults;
         let opens = matches!(op, Op::Open | Op::Create | Op::List);
-        let grows = matches!(op, Op::Create | Op::Write | Op::Mkdir | Op::Rename | Op::Link | Op::Fsync);
+        let grows = matches!(
+            op,
+            Op::Create | Op::Write | Op::Mkdir | Op::Rename | Op::Link | Op::Fsync | Op::WriteBack
+        );
         let chances = [
             (faults.io, Errno::IO),
             (faults.no_memory, Errno::NOMEM),

@@ -4,6 +4,7 @@
 pub mod daemon;
 pub mod epoll;
 pub mod exit;
+pub mod file;
 pub mod heap;
 pub mod inherit;
 pub mod memory;

@@ -1,8 +1,8 @@
 //! The operations of the simulated disk: the same names and shapes as in `os`.
 
 use super::tree::{Passing, Place};
-use super::{Node, Sim, State};
-use crate::how::{Access, Existing, Links, Open};
+use super::{Node, Sim, State, lock};
+use crate::how::{Access, Existing, Links, Open, WriteBack};
 use crate::meta::{Entry, Kind, Listing, Meta, Space};
 use crate::op::Op;
 use rustix::io::Errno;
@@ -274,6 +274,27 @@ impl Sim {
 
     pub(crate) fn fsync(&self, node: &Node, _data_only: bool) -> Result<(), Errno> {
         self.enter_file(Op::Fsync, node)?.tree.sync_data(node.ino)
+    }
+
+    pub(crate) fn write_back(&self, node: &Node, how: &WriteBack) -> Result<(), Errno> {
+        match self.enter_file(Op::WriteBack, node) {
+            Ok(mut state) => {
+                if how.needless_to > 0 {
+                    state.tree.get_mut(node.ino)?.is_warm = false;
+                }
+                Ok(())
+            }
+            Err(errno) => {
+                let mut state = lock(&self.state);
+                if node.boot == state.tree.boot {
+                    let State { tree, rng, .. } = &mut *state;
+                    let parts = [&how.finish, &how.begin].into_iter().filter(|part| !part.is_empty());
+                    let from = parts.map(|part| part.start).min().unwrap_or(u64::MAX);
+                    tree.lose(node.ino, from, rng);
+                }
+                Err(errno)
+            }
+        }
     }
 
     pub(crate) fn sync_dir(&self, path: &CStr) -> Result<(), Errno> {

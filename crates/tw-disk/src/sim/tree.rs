@@ -204,6 +204,17 @@ impl Tree {
         Ok(())
     }
 
+    /// The disk has not taken what lies behind `from`: of its sectors some are gone.
+    pub(super) fn lose(&mut self, ino: u64, from: u64, rng: &mut Rng) {
+        let Some(inode) = self.inodes.get_mut(&ino) else { return };
+        let from = usize::try_from(from).unwrap_or(usize::MAX).next_multiple_of(SECTOR_SIZE);
+        for sector in inode.data.get_mut(from..).unwrap_or_default().chunks_mut(SECTOR_SIZE) {
+            if rng.below(2) == 0 {
+                sector.fill(0);
+            }
+        }
+    }
+
     /// Who has opened files ends.
     pub(super) fn close_all(&mut self) {
         self.boot += 1;
