@@ -51,6 +51,7 @@ pub const LIMITS: &[Limit] = &[
         "connections that wait for a request, or linger, are closed, the longest waiting first; with none, the new one is",
     ),
     room::LIMIT,
+    accept::AT_ONCE_LIMIT,
     budget::LIMIT,
     Limit::count(
         "PANICS_WAITING_MAX",

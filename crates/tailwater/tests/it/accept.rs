@@ -1,5 +1,6 @@
 //! How connections come to loops: shared and sharded sockets, and what a reload does to them.
 
+use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -119,4 +120,72 @@ fn connections_go_to_loops_that_do_less() {
         assert_eq!(client.read_response().unwrap().text(), "here");
     }
     assert!(server.stop().unwrap().success());
+}
+
+/// Bytes of a file that nobody comes to the end of; it has no blocks.
+const LARGE: u64 = 1 << 40;
+const READERS: usize = 24;
+const CROWD: usize = 200;
+
+#[test]
+fn a_crowd_is_accepted_also_while_a_loop_never_rests() {
+    let conf = "user root; worker_processes 1; events { worker_connections 1024; }
+         http { server { listen 127.0.0.1:{port}; root html; location = /ok { return 200 ok; }
+                         location = /metrics { metrics; } } }";
+    let server = server().file("html/large", "").start(conf).unwrap();
+    File::options().write(true).open(server.prefix().join("html/large")).unwrap().set_len(LARGE).unwrap();
+    let is_over = AtomicBool::new(false);
+    let turns = || {
+        let text = Client::get(server.addr(), "/metrics").unwrap().text();
+        let count = "tailwater_event_loop_blocked_seconds_count{worker=\"0\"} ";
+        text.lines().find_map(|line| line.strip_prefix(count)).unwrap().parse::<u64>().unwrap()
+    };
+    // How many turns it took until all of a crowd were answered. If one is accepted in each, as many as there are.
+    let crowd = || {
+        let before = turns();
+        let clients: Vec<TcpStream> = (0..CROWD)
+            .map(|_| {
+                let mut client = TcpStream::connect(server.addr()).unwrap();
+                client.write_all(b"GET /ok HTTP/1.0\r\n\r\n").unwrap();
+                client
+            })
+            .collect();
+        for mut client in clients {
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).unwrap();
+            assert!(answer.ends_with("ok"), "{answer}");
+        }
+        turns() - before
+    };
+    let mut fewest = u64::MAX;
+    let is_fair = thread::scope(|scope| {
+        scope.spawn(|| read_all(server.addr(), &is_over));
+        // While they are too slow, the loop has rests, and need not hurry.
+        let is_fair = wait::until(wait::PATIENCE, || {
+            fewest = fewest.min(crowd());
+            fewest < CROWD as u64 / 2
+        });
+        is_over.store(true, Relaxed);
+        is_fair
+    });
+    assert!(is_fair, "{fewest}");
+}
+
+/// Many clients that never have enough, until it is over.
+fn read_all(addr: SocketAddr, is_over: &AtomicBool) {
+    let mut readers: Vec<TcpStream> = (0..READERS)
+        .map(|_| {
+            let mut reader = TcpStream::connect(addr).unwrap();
+            reader.write_all(b"GET /large HTTP/1.0\r\n\r\n").unwrap();
+            reader.set_nonblocking(true).unwrap();
+            reader
+        })
+        .collect();
+    let mut some = vec![0; 1 << 20];
+    while !is_over.load(Relaxed) {
+        for reader in &mut readers {
+            // There may be nothing yet.
+            let _ = reader.read(&mut some);
+        }
+    }
 }

@@ -1,6 +1,10 @@
 //! How connections come to a loop: from its listening sockets, one at a time or all that wait (`multi_accept`), and only
 //! while it is its turn (`accept_mutex`).
 //!
+//! A loop whose tasks all have something to do is back at its sockets only when each of them has had its share: if it took
+//! one connection each time, the last one of a crowd would wait for as many rounds as there are others. So a loop that does
+//! not rest takes as many as it has been away for.
+//!
 //! ```text
 //! its own socket (reuseport) ──────────────────────────────┐
 //! a socket of all loops ─► its turn, or after the delay ───┼─► taken ─┬─► served here
@@ -16,7 +20,7 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -37,6 +41,11 @@ const SPARE_GATES: usize = 8;
 /// How much the last connections tell of the next one. Where first bytes are rarely there, one in so many is tried.
 const GUESS_MAX: i8 = 16;
 
+/// How long a loop that does not rest works for each connection that it takes.
+const WORK_FOR_ONE: Duration = Duration::from_micros(100);
+/// Connections that such a loop takes at once.
+const TAKEN_AT_ONCE_MAX: u128 = 64;
+
 /// Connections that a loop takes at last from a socket it leaves.
 const LAST_MAX: usize = 1024;
 
@@ -45,6 +54,12 @@ pub(super) const LIMIT: Limit = Limit::count(
     LAST_MAX as u64,
     "Connections that a loop still takes from a listening socket it leaves",
     "other loops take the rest; if there are none, it is closed",
+);
+pub(super) const AT_ONCE_LIMIT: Limit = Limit::count(
+    "TAKEN_AT_ONCE_MAX",
+    TAKEN_AT_ONCE_MAX as u64,
+    "Connections that a loop that never rests takes at once",
+    "the others have their turn first",
 );
 
 /// The right to accept from sockets of all loops, which one loop at a time has (`accept_mutex`).
@@ -140,6 +155,27 @@ impl<'a> Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
+    }
+}
+
+/// When a task last accepted, and how long its loop had worked until then.
+#[derive(Clone, Copy)]
+struct Seen {
+    at: Instant,
+    busy_ns: u64,
+}
+
+impl Seen {
+    // DIFF(nginx): with `multi_accept off`, a loop that does not rest takes more than one connection at once.
+    /// How many connections a loop takes beside one, if `self` is how it stood when it took one before.
+    fn more_at(self, now: Self) -> u128 {
+        let away = now.at.saturating_duration_since(self.at);
+        let busy = Duration::from_nanos(now.busy_ns.saturating_sub(self.busy_ns));
+        // A look at the kernel that finds something is a rest, too, if a short one.
+        if busy < away - away / 8 {
+            return 0;
+        }
+        (away.as_micros() / WORK_FOR_ONE.as_micros()).min(TAKEN_AT_ONCE_MAX)
     }
 }
 
@@ -241,6 +277,7 @@ impl<A: Application> Loop<A> {
 
     async fn accept(self: Rc<Self>, mut acceptor: Acceptor, end: Rc<End>) {
         let listen = Rc::new(acceptor.addr().clone());
+        let mut seen = None;
         loop {
             let next = async {
                 let has_turns = self.wait_for_turn(&mut acceptor).await;
@@ -248,11 +285,13 @@ impl<A: Application> Loop<A> {
             };
             let Some((has_turns, outcome)) = end.or(next).await else { break };
             let mut room = self.came(outcome, &listen);
+            let mut more = self.more(&mut seen);
             // What failed would fail again until other tasks have run.
             while room.is_none()
-                && self.generation.borrow().main.multi_accept
+                && more > 0
                 && let Some(outcome) = acceptor.another()
             {
+                more -= 1;
                 room = self.came(outcome, &listen);
             }
             if room == Some(Room::Made) {
@@ -268,6 +307,19 @@ impl<A: Application> Loop<A> {
             let Some(Ok(accepted)) = acceptor.another() else { break };
             self.came_one(accepted, &listen);
         }
+    }
+
+    /// How many connections a task takes beside the one it has just taken.
+    fn more(&self, seen: &mut Option<Seen>) -> u128 {
+        if self.generation.borrow().main.multi_accept {
+            return u128::MAX;
+        }
+        let at = tw_rt::clock::now();
+        let Some(busy_ns) = self.busy_until(at) else { return 0 };
+        let now = Seen { at, busy_ns };
+        // Whoever is to make room for more has to run first.
+        let free = self.connections_max().saturating_sub(self.connections.len() as u64);
+        seen.replace(now).map_or(0, |before| before.more_at(now)).min(free.into())
     }
 
     /// Waits until this loop may accept from a socket of all loops. Whether there are turns at all.
@@ -365,6 +417,28 @@ mod tests {
         assert!(!mutex.is_free());
         mutex.give_up(1);
         assert!(mutex.take(2) && !mutex.take(1));
+    }
+
+    #[test]
+    fn who_never_rests_takes_as_many_as_it_was_away_for() {
+        let at = Instant::now();
+        // Microseconds since one was taken, how many of them were work, and how many more are taken.
+        for (away, busy, expected) in [
+            (0, 0, 0),
+            (90, 90, 0),
+            (99, 0, 0),
+            (1000, 1000, 10),
+            (1000, 880, 10),
+            (1000, 870, 0),
+            (250, 250, 2),
+            (6_400, 6_400, 64),
+            (30_000, 30_000, 64),
+            (10_000_000, 0, 0),
+        ] {
+            let before = Seen { at, busy_ns: 7_000 };
+            let now = Seen { at: at + Duration::from_micros(away), busy_ns: 7_000 + busy * 1000 };
+            assert_eq!(before.more_at(now), expected, "{away} {busy}");
+        }
     }
 
     #[test]

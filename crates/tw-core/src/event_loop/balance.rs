@@ -213,6 +213,11 @@ impl<A: Application> Loop<A> {
         self.counts.siblings.change(|all| all.push(sibling));
     }
 
+    /// How many nanoseconds this loop has worked until `now`; `None` before others know of it.
+    pub(super) fn busy_until(&self, now: Instant) -> Option<u64> {
+        self.balance.me.borrow().as_ref().map(|me| me.stats.busy.until(now))
+    }
+
     /// Lets the other loops pass nothing on to this one any more.
     pub(super) fn leave_siblings(&self) {
         let Some(me) = self.balance.me.take() else { return };
