@@ -494,6 +494,40 @@ fn bodies_without_a_length_and_slow_clients() {
 }
 
 #[test]
+fn who_is_slow_gets_all_that_has_come_while_nothing_more_does() {
+    // More than sockets hold, and a small piece at the end.
+    const HALF: usize = (4 << 20) + 1000;
+    const ROUNDS: usize = 8;
+    let (go, wait_for_go) = channel::<()>();
+    let gate = Arc::new(std::sync::Mutex::new(wait_for_go));
+    let origin = Counting::answering(move |conn, _, _| {
+        conn.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", 2 * HALF));
+        conn.say(vec![b'a'; HALF]);
+        gate.lock().unwrap().recv_timeout(wait::PATIENCE).unwrap();
+        conn.say(vec![b'b'; HALF]);
+    });
+    let server = origin.cached("proxy_cache_lock on; proxy_cache_lock_timeout 1h; proxy_cache_lock_age 1h;");
+    for round in 0..ROUNDS {
+        let mut clients = [(); 2].map(|()| {
+            let mut client = server.connect().unwrap().patience(wait::PATIENCE);
+            client.send(format!("GET /{round} HTTP/1.1\r\nHost: localhost\r\n\r\n")).unwrap();
+            client
+        });
+        // The second one takes nothing before the first one has all of it.
+        for client in &mut clients {
+            assert_eq!(client.read_head().unwrap().status, 200);
+            let half = client.read_bytes(HALF);
+            assert!(half.is_ok_and(|half| half.iter().all(|byte| *byte == b'a')), "round {round}");
+        }
+        go.send(()).unwrap();
+        for client in &mut clients {
+            assert!(client.read_bytes(HALF).unwrap().iter().all(|byte| *byte == b'b'));
+        }
+    }
+    assert_eq!(origin.asked(), ROUNDS);
+}
+
+#[test]
 fn names_of_caches_are_checked() {
     let refused = crate::refusal_of(
         "http { server { listen 127.0.0.1:{port}; location / { proxy_pass http://127.0.0.1:1; proxy_cache none; } } }",

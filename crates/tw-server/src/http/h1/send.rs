@@ -352,8 +352,14 @@ async fn next_piece(
             match polled {
                 Poll::Ready(piece) => Poll::Ready(piece.map_err(Failure::Body)),
                 Poll::Pending => {
-                    if !out.is_empty() {
+                    while !out.is_empty() {
                         match accept(write_now(conn, out)) {
+                            Ok(0) => match conn.transport.poll_writable(cx) {
+                                Poll::Ready(Ok(())) => {}
+                                Poll::Ready(Err(gone)) => return Poll::Ready(Err(Failure::Gone(gone))),
+                                // It gets the rest when it has room, whether there is a next piece by then or not.
+                                Poll::Pending => break,
+                            },
                             Ok(n) => {
                                 written += n;
                                 out.drain(..n);
