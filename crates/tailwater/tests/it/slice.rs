@@ -235,6 +235,13 @@ fn slices_are_cached_one_by_one() {
     assert_eq!((status(&all), all.body == content(4500)), ("HIT", true));
     assert!(origin.asked().is_empty());
     no_complaint(&server);
+    // One, two beside three that were fetched, and five: each slice is a hit of its own, whose time is told.
+    let timed = || {
+        let text = get(&server, "/metrics").text();
+        let counts = text.lines().filter(|line| line.starts_with("tailwater_cache_hit_seconds_count{"));
+        counts.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum::<u64>()
+    };
+    assert!(wait::until(wait::PATIENCE, || timed() == 8), "{}", timed());
 }
 
 #[test]

@@ -16,6 +16,7 @@ use tw_base::Limit;
 
 use super::body::{Body, Pull};
 use super::respond;
+use crate::http::cache;
 use crate::http::phases;
 use crate::http::plan::LocalFuture;
 use crate::http::request::{After, Request, Uri};
@@ -247,7 +248,12 @@ impl Pull for Subrequest {
             let Some(r) = &mut self.r else { return Ok(None) };
             let piece = self.body.next(want, Lent::new(r, parent).part).await;
             match &piece {
-                Ok(Some(piece)) => r.costs.sent.bytes += piece.len() as u64,
+                Ok(Some(piece)) => {
+                    r.costs.sent.bytes += piece.len() as u64;
+                    if r.facts.upstream.cache.awaits_first_byte() && !piece.is_empty() {
+                        cache::first_byte(r);
+                    }
+                }
                 Ok(None) | Err(_) => self.finish(parent),
             }
             piece

@@ -200,8 +200,7 @@ impl Visit {
                 Some((entry, stood)) => match stood.of(&entry.meta, r, now, rules) {
                     Use::Fresh { age } => {
                         self.answers(r, Status::Hit);
-                        // A part of another response goes out with that.
-                        r.facts.upstream.cache.hit = (!r.is_subrequest()).then_some(hit);
+                        r.facts.upstream.cache.hit = Some(hit);
                         return Visited::Ready(serve(r, entry, age));
                     }
                     Use::Accepted { age } => {
