@@ -1,8 +1,9 @@
 //! Disks that are full, broken or stand still, with a cache on them: what can be answered is answered.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 
 use tw_testkit::disk::{Fault, Op, SlowDisk};
 use tw_testkit::origin::counting;
@@ -81,6 +82,69 @@ fn a_disk_that_is_full_costs_entries_and_nothing_else() {
     settled(&server);
     assert_eq!(number(&get(&server, "/small")), last);
     assert_eq!(metric(&server, "cache_stored_total"), 1);
+}
+
+#[test]
+fn who_comes_too_late_for_what_only_memory_has_asks_himself() {
+    const HALF: usize = 1 << 20;
+    let (go, wait_for_go) = channel::<()>();
+    let gate = Arc::new(Mutex::new(wait_for_go));
+    let (addr, _) = counting(move |conn, _, nth| {
+        let letter = b'a' + nth as u8;
+        conn.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", 2 * HALF));
+        conn.say(vec![letter; HALF]);
+        if nth == 0 {
+            gate.lock().unwrap().recv_timeout(wait::PATIENCE).unwrap();
+        }
+        conn.say(vec![letter; HALF]);
+    });
+    let server = start(
+        server(),
+        &format!(
+            "proxy_cache_path cache keys_zone=one:1m;
+             server {{ listen 127.0.0.1:{{port}};
+                 location / {{ proxy_pass http://{addr}; proxy_cache one; proxy_cache_valid 1h;
+                     proxy_cache_lock on; }}
+                 location = /metrics {{ metrics; }} }}"
+        ),
+    );
+    server.wait_error_log(" files, ").unwrap();
+    // No file can be made in it any more.
+    let dir = server.prefix().join("cache");
+    std::fs::remove_dir_all(&dir).unwrap();
+    std::fs::write(&dir, "").unwrap();
+    let ask = || {
+        let mut client = server.connect().unwrap().patience(wait::PATIENCE);
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        client
+    };
+    let mut first = ask();
+    assert_eq!(first.read_head().unwrap().status, 200);
+    assert_eq!(first.read_bytes(HALF).unwrap(), vec![b'a'; HALF]);
+    // The file has been given up, and what the first one has is nowhere else; or that has yet to be seen.
+    let created = || {
+        let text = get(&server, "/metrics").text();
+        text.lines().any(|line| {
+            line.starts_with("tailwater_disk_jobs_total{pool=\"default\",operation=\"create\"}")
+                && !line.ends_with(" 0")
+        })
+    };
+    assert!(wait::until(wait::PATIENCE, created), "{}", server.error_log());
+    let mut others = [(); 3].map(|()| ask());
+    let letters: Vec<u8> = others
+        .iter_mut()
+        .map(|other| {
+            assert_eq!(other.read_head().unwrap().status, 200);
+            let half = other.read_bytes(HALF).unwrap();
+            assert_eq!(half, vec![half[0]; HALF]);
+            half[0]
+        })
+        .collect();
+    go.send(()).unwrap();
+    assert_eq!(first.read_bytes(HALF).unwrap(), vec![b'a'; HALF]);
+    for (other, letter) in others.iter_mut().zip(letters) {
+        assert_eq!(other.read_bytes(HALF).unwrap(), vec![letter; HALF]);
+    }
 }
 
 #[test]

@@ -25,6 +25,7 @@ mod cache;
 mod cache_article;
 mod cache_disks;
 mod cache_killed;
+mod cache_memory;
 mod cache_nginx;
 mod cache_orders;
 mod cache_places;

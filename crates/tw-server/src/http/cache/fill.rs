@@ -7,7 +7,7 @@
 //! ```
 //! The writer is a task of its own: it waits for no client, and goes on without any. Who reads as fast as it writes gets the bytes
 //! as they come, from memory; who falls behind reads what was written. When the file takes no more, what is under way goes on
-//! in memory, as fast as the slowest client, and is not kept.
+//! in memory, as fast as the slowest client, and is not kept. What the disk has not taken nobody reads then.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -63,6 +63,10 @@ struct State {
     /// How many of them are in the file.
     written: u64,
     file: Option<Written>,
+    /// How many of those the disk has.
+    settled: u64,
+    /// How many may be read.
+    readable: u64,
     /// The file takes no more.
     is_given_up: bool,
     end: Option<Ended>,
@@ -72,6 +76,8 @@ struct State {
     is_placed: bool,
     /// Where each follower is; `None` is free.
     followers: Vec<Option<u64>>,
+    /// Whether it was asked for more than once.
+    is_shared: bool,
     wakers: Vec<Waker>,
 }
 
@@ -150,11 +156,14 @@ impl Fill {
             received: 0,
             written: 0,
             file: None,
+            settled: 0,
+            readable: 0,
             is_given_up: false,
             end: None,
             report: None,
             is_placed: false,
             followers: Vec::new(),
+            is_shared: false,
             wakers: Vec::new(),
         };
         Self { since: now, state: Whole::new(state) }
@@ -207,6 +216,7 @@ impl Fill {
         let (len, head) = (begun.len.unwrap_or(0), u64::from(begun.meta.header_size));
         self.change(|state| {
             (state.base, state.received, state.written) = (len, len, len);
+            (state.settled, state.readable) = (len, len);
             state.file = Some(Written { file: file.clone(), head });
             state.end = Some(Ended::Whole);
             state.stage = Stage::Begun(Arc::new(begun));
@@ -268,17 +278,45 @@ impl Fill {
         self.state.lock().received
     }
 
-    /// So many more bytes of the body are in the file, behind `head` others.
-    pub(super) fn wrote(&self, file: &File, head: u64, len: u64) {
+    /// So many more bytes of the body are in the file, behind `head` others; `settled` of all of them are on the disk.
+    pub(super) fn wrote(&self, file: &File, head: u64, len: u64, settled: u64) {
         let mut state = self.state.lock();
         state.written += len;
+        (state.settled, state.readable) = (settled, state.written);
         state.file.get_or_insert_with(|| Written { file: file.clone(), head });
         state.trim();
     }
 
-    /// The file takes no more: who follows now gets the rest from memory.
-    pub(super) fn give_file_up(&self) {
-        self.change(|state| state.is_given_up = true);
+    /// The file takes no more: who follows now gets the rest from memory. With `is_lost`, what the disk did not have is gone.
+    pub(super) fn give_file_up(&self, is_lost: bool) {
+        self.change(|state| {
+            state.is_given_up = true;
+            if is_lost {
+                state.readable = state.settled;
+            }
+        });
+    }
+
+    /// Whether so many bytes of the body may be read in the file.
+    fn may_read(&self, upto: u64) -> bool {
+        upto <= self.state.lock().readable
+    }
+
+    /// Bytes of the body from the beginning that nobody needs in memory, once they are on the disk: it was asked for once, and
+    /// whoever did that has them.
+    pub(super) fn needless(&self) -> u64 {
+        let state = self.state.lock();
+        if state.is_shared { 0 } else { state.slowest().unwrap_or(state.received) }
+    }
+
+    /// Whether who comes now can get all of it.
+    pub(super) fn is_followable(&self) -> bool {
+        self.state.lock().has_from(0)
+    }
+
+    /// Somebody else has asked for it, too.
+    pub(super) fn share(&self) {
+        self.state.lock().is_shared = true;
     }
 
     /// Waits until there is room for more. `false` if nobody wants it.
@@ -328,10 +366,10 @@ impl Fill {
         let mut state = self.state.lock();
         if at < state.base {
             // What is no longer in memory was written.
-            let Some(Written { file, head }) = state.file.clone() else {
+            let Some(Written { file, head }) = state.file.clone().filter(|_| at < state.readable) else {
                 return Poll::Ready(Next::End(Ended::Broken));
             };
-            let len = usize::try_from(state.written - at).unwrap_or(usize::MAX).min(want);
+            let len = usize::try_from(state.readable - at).unwrap_or(usize::MAX).min(want);
             state.came_to(id, at + len as u64);
             return Poll::Ready(Next::Read(file, head + at, len));
         }
@@ -361,15 +399,18 @@ impl Fill {
         Poll::Pending
     }
 
-    /// One more who reads, from `at` on.
-    fn enter(&self, at: u64) -> usize {
+    /// One more who reads, from `at` on; `None` if that is nowhere any more.
+    fn enter(&self, at: u64) -> Option<usize> {
         let mut state = self.state.lock();
+        if !state.has_from(at) {
+            return None;
+        }
         if let Some(free) = state.followers.iter().position(Option::is_none) {
             state.followers[free] = Some(at);
-            return free;
+            return Some(free);
         }
         state.followers.push(Some(at));
-        state.followers.len() - 1
+        Some(state.followers.len() - 1)
     }
 
     fn part(&self, id: usize) {
@@ -393,6 +434,11 @@ impl State {
         if let Some(place) = self.followers.get_mut(id) {
             *place = Some(at);
         }
+    }
+
+    /// Whether what comes from `at` on is in memory or may be read.
+    fn has_from(&self, at: u64) -> bool {
+        at >= self.base || self.readable >= self.base
     }
 
     /// Where the slowest follower is.
@@ -434,10 +480,11 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    /// Somebody who gets what comes from `from` on, until `end` if that is known.
-    pub(super) fn new(fill: Arc<Fill>, from: u64, end: Option<u64>, disk: Disk) -> Self {
-        let id = fill.enter(from);
-        Self { fill, id, at: from, end, disk, reports: false }
+    /// Somebody who gets what comes from `from` on, until `end` if that is known. `None` if that is nowhere any more: the file
+    /// takes no more, and nobody else was so far behind.
+    pub(super) fn new(fill: Arc<Fill>, from: u64, end: Option<u64>, disk: Disk) -> Option<Self> {
+        let id = fill.enter(from)?;
+        Some(Self { fill, id, at: from, end, disk, reports: false })
     }
 
     /// The same for the request that began it: it learns in the end what the exchange has come to.
@@ -472,6 +519,10 @@ impl Follower {
             Next::Read(file, offset, len) => {
                 let read = self.disk.read(&mut r.costs.account, &file, offset, vec![0; len]).await;
                 match read {
+                    // It was lost while it was read.
+                    Ok(_) if !self.fill.may_read(self.at + len as u64) => {
+                        return Err(io::Error::other(Told));
+                    }
                     Ok(data) if !data.is_empty() => data.into(),
                     Ok(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
                     Err(error) => {
@@ -511,7 +562,7 @@ impl Pull for Follower {
         let end = self.end?;
         let from = self.at.saturating_add(start).min(end);
         let to = from.saturating_add(len).min(end);
-        Some(Box::new(Self::new(self.fill.clone(), from, Some(to), self.disk.clone())))
+        Some(Box::new(Self::new(self.fill.clone(), from, Some(to), self.disk.clone())?))
     }
 
     fn flushes(&self) -> bool {
@@ -523,5 +574,87 @@ impl Pull for Follower {
 impl Drop for Follower {
     fn drop(&mut self) {
         self.fill.part(self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tw_disk::sim::Sim;
+    use tw_disk::{Account, Aio, Class, Create, Pool, Source};
+
+    const PIECE: u64 = 64 << 10;
+
+    fn file() -> File {
+        let disk = Disk::simulated(Pool::new("sim", 1, 10).unwrap(), Aio::Off, Sim::new(1));
+        let mut by = Account::new(Class::Fill, Source::NONE);
+        let created = disk.create(&mut by, c"/a", &Create::NEW);
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(created).unwrap()
+    }
+
+    fn fill() -> Fill {
+        Fill::asked(Instant::now())
+    }
+
+    fn push(fill: &Fill, count: u64) {
+        for _ in 0..count {
+            fill.push(Bytes::from(vec![7; PIECE as usize]));
+        }
+    }
+
+    fn next(fill: &Fill, id: usize, at: u64) -> Option<Next> {
+        match fill.poll_next(id, at, usize::MAX, &mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(next) => Some(next),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn what_the_disk_has_lost_nobody_reads() {
+        let (fill, file) = (fill(), file());
+        let id = fill.enter(0).unwrap();
+        push(&fill, 16);
+        fill.wrote(&file, 100, 16 * PIECE, 4 * PIECE);
+        // Behind the window, everything that is written may be read.
+        assert!(matches!(next(&fill, id, 0), Some(Next::Read(_, 100, len)) if len as u64 == 16 * PIECE));
+        assert!(fill.may_read(16 * PIECE));
+        fill.give_file_up(true);
+        assert!(matches!(next(&fill, id, 0), Some(Next::Read(_, 100, len)) if len as u64 == 4 * PIECE));
+        assert!(matches!(next(&fill, id, 4 * PIECE), Some(Next::End(Ended::Broken))));
+        assert!(fill.may_read(4 * PIECE) && !fill.may_read(4 * PIECE + 1));
+        // What came last is still in memory.
+        assert!(matches!(next(&fill, id, 12 * PIECE), Some(Next::Piece(_))));
+        // Who comes now would not get all of it, and asks himself.
+        assert!(!fill.is_followable() && fill.enter(0).is_none() && fill.enter(13 * PIECE).is_some());
+    }
+
+    #[test]
+    fn what_the_file_has_is_read_when_it_takes_no_more() {
+        let (fill, file) = (fill(), file());
+        let id = fill.enter(0).unwrap();
+        push(&fill, 16);
+        fill.wrote(&file, 100, 16 * PIECE, 0);
+        push(&fill, 2);
+        fill.give_file_up(false);
+        assert!(matches!(next(&fill, id, 0), Some(Next::Read(_, 100, len)) if len as u64 == 16 * PIECE));
+        assert!(fill.is_followable());
+        // Memory has the rest for as long as it is needed, and who comes then is too late.
+        assert!(matches!(next(&fill, id, 16 * PIECE), Some(Next::Piece(_))));
+        assert!(!fill.is_followable() && fill.enter(0).is_none());
+    }
+
+    #[test]
+    fn what_is_asked_for_once_need_not_stay_in_memory_behind_its_client() {
+        let fill = fill();
+        push(&fill, 4);
+        assert_eq!(fill.needless(), 4 * PIECE, "nobody wants it");
+        let id = fill.enter(0).unwrap();
+        assert_eq!(fill.needless(), 0);
+        assert!(next(&fill, id, 0).is_some());
+        assert_eq!(fill.needless(), PIECE);
+        fill.share();
+        assert_eq!(fill.needless(), 0);
+        fill.part(id);
+        assert_eq!(fill.needless(), 0, "somebody else may ask, too");
     }
 }

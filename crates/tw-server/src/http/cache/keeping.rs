@@ -261,9 +261,10 @@ impl Keeping {
     pub(crate) fn while_it_comes(self, r: &Request, origin: Box<dyn Origin>) -> Body {
         let len = r.facts.upstream.answer.content_length;
         let fill = self.begin(len);
-        let body = Follower::new(fill, 0, len, self.disk.clone()).reporting();
+        let body = Follower::new(fill, 0, len, self.disk.clone());
         self.writer(r).start(Some(origin));
-        Body::Pull(Box::new(body))
+        // Nothing has come yet, so it begins where the response does.
+        body.map_or(Body::Empty, |body| Body::Pull(Box::new(body.reporting())))
     }
 
     fn begin(&self, len: Option<u64>) -> Arc<Fill> {

@@ -11,6 +11,7 @@
 //! requests nor files; what a gateway does with it stands in `gateway`.
 
 pub mod directives;
+mod draft;
 mod entry;
 mod explain;
 mod facts;
@@ -51,8 +52,15 @@ pub(crate) use visit::{Ready, Visited};
 pub(crate) use writer::{Arrival, Origin};
 pub use zone::{Cache, Caches};
 
-pub(crate) const LIMITS: &[&[tw_base::Limit]] =
-    &[visit::LIMITS, fill::LIMITS, writer::LIMITS, hot::LIMITS, manager::LIMITS, purge::LIMITS];
+pub(crate) const LIMITS: &[&[tw_base::Limit]] = &[
+    visit::LIMITS,
+    fill::LIMITS,
+    writer::LIMITS,
+    draft::LIMITS,
+    hot::LIMITS,
+    manager::LIMITS,
+    purge::LIMITS,
+];
 
 /// Seconds of the clock on the wall, as the index has them.
 fn seconds(unix: i64) -> u32 {

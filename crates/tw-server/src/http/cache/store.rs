@@ -9,8 +9,9 @@ use std::sync::atomic::Ordering::SeqCst;
 use bytes::Bytes;
 use tw_cache::format::{self, Meta, Unfit, Writer as MadeBy};
 use tw_cache::{Claim, Commit, Gone, Holds, Index, Key, Known, Loaded, Purge};
-use tw_disk::{Account, Class, Disk, DiskError, Errno, File, Open, Source, TempFile};
+use tw_disk::{Account, Class, Disk, DiskError, Errno, File, Open, Source};
 
+use super::draft::Draft;
 use super::writer::WRITE_SIZE;
 use super::zone::{Cache, Held};
 
@@ -20,12 +21,14 @@ const BLOCK: u64 = 4096;
 /// A body that has come to its end, or the part of it that the file has not got.
 pub(super) struct Tail {
     /// The file so far, if there is one.
-    pub(super) temp: Option<TempFile>,
+    pub(super) draft: Option<Draft>,
     /// What is not in it, and where in the body that begins.
     pub(super) at: u64,
     pub(super) pieces: Vec<Bytes>,
     /// Bytes of the whole body.
     pub(super) len: u64,
+    /// Bytes of the body from the beginning that nobody needs in memory once the disk has them.
+    pub(super) needless: u64,
 }
 
 /// The file of an entry that is still valid.
@@ -45,20 +48,21 @@ impl Cache {
         meta: &Meta,
         claim: &Claim,
         tail: Tail,
-    ) -> Result<TempFile, DiskError> {
+    ) -> Result<Draft, DiskError> {
         let path = self.place.path(claim.key());
         let mut by = Account::new(Class::Fill, Source::of(path.to_bytes()));
-        let temp = match tail.temp {
-            Some(temp) => temp,
+        let mut draft = match tail.draft {
+            Some(draft) => draft,
             None => {
                 let temp = disk.create_beside(&mut by, &path, self.place.dir_len()).await?;
                 disk.write(&mut by, temp.file(), 0, encode(meta)).await?;
-                temp
+                Draft::new(temp, self.write_back_size)
             }
         };
-        let at = u64::from(meta.header_size) + tail.at;
-        disk.write_parts(&mut by, temp.file(), at, tail.pieces).await?;
-        Ok(temp)
+        let head = u64::from(meta.header_size);
+        disk.write_parts(&mut by, draft.temp.file(), head + tail.at, tail.pieces).await?;
+        draft.advance(disk, &mut by, head + tail.len, needless(head, tail.needless)).await?;
+        Ok(draft)
     }
 
     /// Gives a response that is complete its place. What made room for it in the index is to be removed.
@@ -69,21 +73,23 @@ impl Cache {
         claim: Claim,
         tail: Tail,
     ) -> Result<Option<Gone>, DiskError> {
-        let Tail { temp, at, mut pieces, len } = tail;
+        let Tail { mut draft, at, mut pieces, len, needless: needless_len } = tail;
         let path = self.place.path(claim.key());
         let mut by = Account::new(Class::Fill, Source::of(path.to_bytes()));
         let head_len = u64::from(meta.header_size);
         meta.body_len = Some(len);
-        if let Some(temp) = &temp {
-            disk.write_parts(&mut by, temp.file(), head_len + at, std::mem::take(&mut pieces)).await?;
+        if let Some(draft) = &mut draft {
+            let file = draft.temp.file();
+            disk.write_parts(&mut by, file, head_len + at, std::mem::take(&mut pieces)).await?;
             // Now it is known how long it is.
             let patch = format::patch(meta.key, claim.sequence(), len);
-            disk.write(&mut by, temp.file(), patch.at, patch.bytes).await?;
+            disk.write(&mut by, file, patch.at, patch.bytes).await?;
+            draft.finish(disk, &mut by, head_len + len, needless(head_len, needless_len)).await?;
         }
         // It was purged, or a younger one is there.
         let Ok(commit) = claim.commit() else { return Ok(None) };
-        match temp {
-            Some(temp) => {
+        match draft {
+            Some(Draft { temp, .. }) => {
                 disk.name(&mut by, temp, &path).await?;
             }
             None => {
@@ -155,6 +161,7 @@ impl Cache {
         let mut by = Account::new(Class::Fill, Source::of(path.to_bytes()));
         let temp = disk.create_beside(&mut by, &path, self.place.dir_len()).await?;
         disk.write(&mut by, temp.file(), 0, encode(&meta)).await?;
+        let mut draft = Draft::new(temp, self.write_back_size);
         let mut at = 0;
         while at < was.len {
             // At most WRITE_SIZE.
@@ -165,11 +172,13 @@ impl Cache {
                 return Ok(None);
             }
             let len = piece.len() as u64;
-            disk.write(&mut by, temp.file(), u64::from(header_size) + at, piece).await?;
+            disk.write(&mut by, draft.temp.file(), u64::from(header_size) + at, piece).await?;
             at += len;
+            draft.advance(disk, &mut by, u64::from(header_size) + at, 0).await?;
         }
+        draft.finish(disk, &mut by, u64::from(header_size) + at, 0).await?;
         let Some(commit) = self.commit_to(claim, &was) else { return Ok(None) };
-        disk.name(&mut by, temp, &path).await?;
+        disk.name(&mut by, draft.temp, &path).await?;
         Ok(self.enter(disk, commit, &path, &meta, was.len).await?.flatten())
     }
 
@@ -321,6 +330,11 @@ fn encode(meta: &Meta) -> Bytes {
     let encoded = format::encode(meta, &mut head);
     debug_assert!(encoded.is_ok(), "{encoded:?}");
     head.into()
+}
+
+/// Up to where a file need not stay in memory, if so many bytes of its body need not: the head is of the same pages.
+fn needless(head: u64, len: u64) -> u64 {
+    if len == 0 { 0 } else { head.saturating_add(len) }
 }
 
 /// Bytes that a file takes of its disk.

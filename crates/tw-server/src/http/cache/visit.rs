@@ -444,16 +444,17 @@ impl Visit {
             return None;
         }
         let disk = r.disk()?.clone();
+        fill.share();
+        let body = match begun.len {
+            Some(0) => Body::Empty,
+            len => Body::Pull(Box::new(Follower::new(fill.clone(), 0, len, disk)?)),
+        };
         self.cache.zone.counts.collapsed.add(1);
         let facts = &mut r.facts.upstream.cache;
         (facts.status, facts.is_collapsed) = (Some(Status::Hit), facts.forward.is_some());
         facts.follows = true;
         facts.age = Some(policy::current_age(&meta.lifetime, now));
         facts.valid_until = Some(meta.lifetime.valid_until);
-        let body = match begun.len {
-            Some(0) => Body::Empty,
-            len => Body::Pull(Box::new(Follower::new(fill.clone(), 0, len, disk))),
-        };
         Some(Ready { head: Head(Of::Begun(begun)), body })
     }
 

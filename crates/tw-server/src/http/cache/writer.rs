@@ -11,10 +11,11 @@ use bytes::Bytes;
 use tw_base::Limit;
 use tw_cache::Claim;
 use tw_cache::format::Meta;
-use tw_disk::{Disk, DiskError, TempFile};
+use tw_disk::{Disk, DiskError, Op};
 use tw_log::Level;
 use tw_rt::watch::Subject;
 
+use super::draft::Draft;
 use super::fill::{Ended, Fill, Report};
 use super::hot::Entry;
 use super::store::{Tail, Was};
@@ -70,12 +71,12 @@ pub(super) struct Writer {
 }
 
 /// A write under way: the file comes back with how many more bytes of the body it has.
-type Writing<'a> = LocalFuture<'a, Result<(TempFile, u64), DiskError>>;
+type Writing<'a> = LocalFuture<'a, Result<(Draft, u64), DiskError>>;
 
 /// What the writer waits for.
 enum Step {
     Came(Option<Bytes>),
-    Wrote(Result<(TempFile, u64), DiskError>),
+    Wrote(Result<(Draft, u64), DiskError>),
     /// Nobody wants the rest.
     Unwanted,
 }
@@ -97,7 +98,7 @@ impl Writer {
         };
         let (cache, telling) = (self.cache.clone(), Telling(self.generation.clone(), self.plan));
         let stored = match written {
-            Ok(temp) if fill.is_complete() => self.store(&fill, temp).await,
+            Ok(draft) if fill.is_complete() => self.store(&fill, draft).await,
             // It was told why.
             Ok(_) => return,
             Err(error) => Err(error),
@@ -108,12 +109,8 @@ impl Writer {
     }
 
     /// Takes what comes and writes it, until the origin has ended.
-    async fn take(
-        &self,
-        fill: &Arc<Fill>,
-        mut origin: Box<dyn Origin>,
-    ) -> Result<Option<TempFile>, DiskError> {
-        let mut temp = None;
+    async fn take(&self, fill: &Arc<Fill>, mut origin: Box<dyn Origin>) -> Result<Option<Draft>, DiskError> {
+        let mut draft = None;
         let mut writing: Option<Writing<'_>> = None;
         let mut failed = None;
         let mut has_ended = false;
@@ -121,9 +118,9 @@ impl Writer {
             if writing.is_none() && failed.is_none() {
                 let pending = fill.pending();
                 if pending >= WRITE_SIZE && !has_ended {
-                    writing = Some(self.write(fill, temp.take()));
+                    writing = Some(self.write(fill, draft.take()));
                 } else if has_ended {
-                    return Ok(temp);
+                    return Ok(draft);
                 }
             } else if has_ended && failed.is_some() {
                 return failed.map_or(Ok(None), Err);
@@ -165,16 +162,17 @@ impl Writer {
                         }
                     }
                 }
-                Step::Wrote(Ok((file, len))) => {
+                Step::Wrote(Ok((wrote, len))) => {
                     writing = None;
-                    fill.wrote(file.file(), u64::from(self.meta.header_size), len);
-                    temp = Some(file);
+                    let head = u64::from(self.meta.header_size);
+                    fill.wrote(wrote.temp.file(), head, len, wrote.settled().saturating_sub(head));
+                    draft = Some(wrote);
                 }
                 Step::Wrote(Err(error)) => {
                     // Clients get the rest from memory.
                     writing = None;
+                    fill.give_file_up(error.op() == Some(Op::WriteBack));
                     failed = Some(error);
-                    fill.give_file_up();
                 }
                 Step::Unwanted => {
                     fill.end(Ended::Broken, None);
@@ -185,21 +183,21 @@ impl Writer {
     }
 
     /// Writes what the file has not got yet; makes it if there is none.
-    fn write<'a>(&'a self, fill: &Fill, temp: Option<TempFile>) -> Writing<'a> {
+    fn write<'a>(&'a self, fill: &Fill, draft: Option<Draft>) -> Writing<'a> {
         let (at, pieces) = fill.unwritten();
         let len = pieces.iter().map(|piece| piece.len() as u64).sum();
-        let tail = Tail { temp, at, pieces, len: at + len };
+        let tail = Tail { draft, at, pieces, len: at + len, needless: fill.needless() };
         Box::pin(async move {
-            let temp = self.cache.write(&self.disk, &self.meta, &self.claim, tail).await?;
-            Ok((temp, len))
+            let draft = self.cache.write(&self.disk, &self.meta, &self.claim, tail).await?;
+            Ok((draft, len))
         })
     }
 
     /// Gives a response that is complete its place.
-    async fn store(self, fill: &Arc<Fill>, temp: Option<TempFile>) -> Result<(), DiskError> {
+    async fn store(self, fill: &Arc<Fill>, draft: Option<Draft>) -> Result<(), DiskError> {
         let Self { cache, meta, lead, claim, disk, home, generation, .. } = self;
         let (at, pieces) = fill.unwritten();
-        let tail = Tail { temp, at, pieces, len: fill.received() };
+        let tail = Tail { draft, at, pieces, len: fill.received(), needless: fill.needless() };
         let pushed_out = cache.store(&disk, meta, claim, tail).await?;
         cache.delete(&home, cache.own_disk(&generation.disks).unwrap_or(&disk), pushed_out);
         // Until here others find it on its way.

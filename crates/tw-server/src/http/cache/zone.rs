@@ -21,6 +21,7 @@ use tw_disk::{Account, Class, Disk, DiskError, Errno, Source};
 use tw_log::Level;
 use tw_rt::watch::Subject;
 
+use super::draft::WRITE_BACK_SIZE;
 use super::fill::{Begun, Fill, Over};
 use super::place::{Place, RawPlace};
 use super::times::Noted;
@@ -53,6 +54,8 @@ pub struct Cache {
     pub(super) place: Place,
     /// What it has.
     pub(super) zone: Arc<Zone>,
+    /// Bytes of a file on its way that the disk takes together.
+    pub(super) write_back_size: u64,
 }
 
 /// What a cache has.
@@ -142,7 +145,7 @@ impl Cache {
                 }
                 None => Arc::new(Zone::new(&place)),
             };
-            Self { name: name.clone(), place: place.clone(), zone }
+            Self { name: name.clone(), place: place.clone(), zone, write_back_size: WRITE_BACK_SIZE }
         }))
     }
 
@@ -156,6 +159,7 @@ impl Cache {
     pub(super) fn join(self: &Arc<Self>, key: Key, now: Instant, age: Duration) -> Joined {
         let mut fills = self.zone.fills(key).lock();
         if let Some(fill) = fills.get(&key)
+            && fill.is_followable()
             && (fill.has_begun() || now.saturating_duration_since(fill.since) < age)
         {
             return Joined::Follow(fill.clone());
