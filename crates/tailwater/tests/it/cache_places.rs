@@ -77,6 +77,22 @@ fn a_location_that_names_a_pool_has_that() {
 }
 
 #[test]
+fn room_is_made_by_the_threads_of_the_cache() {
+    // A file takes 4096 bytes of its disk.
+    let server = cached("thread_pool=own max_size=16k", "aio threads=other;");
+    server.wait_error_log(" files, ").unwrap();
+    let evicted =
+        || value(&metrics(&server), "tailwater_cache_removed_total{cache=\"one\",reason=\"evicted\"} ");
+    for nth in 0..8 {
+        Client::get(server.addr(), &format!("/{nth}")).unwrap();
+    }
+    assert!(wait::until(wait::PATIENCE, || evicted() >= 4), "{}", metrics(&server));
+    let removed = |pool| jobs(&server, pool, "unlink");
+    assert!(wait::until(wait::PATIENCE, || removed("own") >= evicted()), "{}", metrics(&server));
+    assert_eq!((removed("other"), removed("default")), (0, 0));
+}
+
+#[test]
 fn a_pool_that_nobody_has_declared_is_a_mistake() {
     for (parameters, expected) in [
         ("thread_pool=none", "unknown thread pool \"none\""),
