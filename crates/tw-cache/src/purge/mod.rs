@@ -18,7 +18,8 @@
 //! ([`Index::confirm`](crate::Index::confirm)), and is again as good as young.
 //!
 //! **Restarts.** The caller writes [`Purges::encode`] into a file of the cache's directory before it says that a purge is done,
-//! and reads it before it serves. If the file is damaged, a soft purge of the prefix `""` makes all that was kept stale.
+//! and reads it before it serves. If the file is damaged or cannot be read, nobody knows what was
+//! purged hard, and a hard purge of the prefix `""` purges all that was kept.
 //!
 //! **Sweep.** A thread that may wait visits what a scan from [`Index::sweep`](crate::Index::sweep) finds with a smaller number
 //! than [`Purges::latest`] had before, reads its key's text and its tags from the file, and asks for the verdict: what is
@@ -128,10 +129,10 @@ struct Lists {
 }
 
 impl Purges {
-    /// None yet, in a process that begins at `now`, in seconds of the clock on the wall.
+    /// None yet, in a process that begins at `now_ms`, in milliseconds of the clock on the wall.
     #[must_use]
-    pub fn new(now: u32) -> Self {
-        Self::with(Sequence::starting(now, 0), Lists::default())
+    pub fn new(now_ms: u64) -> Self {
+        Self::with(Sequence::starting(now_ms, 0), Lists::default())
     }
 
     fn with(sequence: Sequence, lists: Lists) -> Self {
@@ -214,13 +215,13 @@ impl Purges {
         wire::encode(&lists, self.sequence.last())
     }
 
-    /// The purges that such a file tells, for a process that begins at `now`, in seconds of the clock on the wall.
+    /// The purges that such a file tells, for a process that begins at `now_ms`, in milliseconds of the clock on the wall.
     ///
     /// # Errors
     /// The file is not what was written, or was written by a newer version.
-    pub fn decode(file: &[u8], now: u32) -> Result<Self, Damaged> {
+    pub fn decode(file: &[u8], now_ms: u64) -> Result<Self, Damaged> {
         let (lists, last) = wire::decode(file)?;
-        Ok(Self::with(Sequence::starting(now, last), lists))
+        Ok(Self::with(Sequence::starting(now_ms, last), lists))
     }
 }
 

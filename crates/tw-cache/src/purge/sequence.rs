@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// A second has so many numbers, 2^24: more than a process takes in the long run, so that the next process, which begins
-/// with the number of its first second, is ahead of all that this one has written.
+/// A second has so many numbers, 2^24: more than a process takes, so that the next process, which begins with the number of its
+/// first millisecond, is ahead of all that this one has written.
 const NUMBERS_PER_SECOND_BITS: u32 = 24;
 
 /// Where fills and purges of one cache get their numbers: each takes one when it begins, and a purge concerns what has a
@@ -19,10 +19,12 @@ pub struct Sequence {
 }
 
 impl Sequence {
-    /// The numbers of a process that begins at `now`, in seconds of the clock on the wall, after one whose last was `last`.
+    /// The numbers of a process that begins at `now_ms`, in milliseconds of the clock on the wall, after one whose last was
+    /// `last`.
     #[must_use]
-    pub fn starting(now: u32, last: u64) -> Self {
-        let start = last.max(u64::from(now) << NUMBERS_PER_SECOND_BITS);
+    pub fn starting(now_ms: u64, last: u64) -> Self {
+        let of = |seconds: u64| seconds << NUMBERS_PER_SECOND_BITS;
+        let start = last.max(of(now_ms / 1000) + of(now_ms % 1000) / 1000);
         Self { start, last: AtomicU64::new(start) }
     }
 
@@ -49,21 +51,21 @@ mod tests {
 
     #[test]
     fn numbers_grow_over_restarts() {
-        let first = Sequence::starting(1_800_000_000, 0);
+        let first = Sequence::starting(1_800_000_000_000, 0);
         let fill = first.next();
         assert_eq!((first.next(), first.last()), (fill + 1, fill + 1));
-        // A second later, with and without the file that tells the last number; and with a clock that went back.
-        assert!(Sequence::starting(1_800_000_001, 0).next() > first.last());
-        assert!(Sequence::starting(1_800_000_001, first.last()).next() > first.last());
+        // A moment later, with and without the file that tells the last number; and with a clock that went back.
+        assert!(Sequence::starting(1_800_000_000_001, 0).next() > first.last());
+        assert!(Sequence::starting(1_800_000_000_001, first.last()).next() > first.last());
         assert!(Sequence::starting(1, first.last()).next() > first.last());
     }
 
     #[test]
     fn a_number_from_the_future_is_the_oldest() {
-        let ahead = Sequence::starting(1_900_000_000, 0).next();
-        let sequence = Sequence::starting(1_800_000_000, 0);
+        let ahead = Sequence::starting(1_900_000_000_000, 0).next();
+        let sequence = Sequence::starting(1_800_000_000_000, 0);
         assert_eq!(sequence.admit(ahead), 0);
-        let before = Sequence::starting(1_799_999_999, 0).next();
+        let before = Sequence::starting(1_799_999_999_000, 0).next();
         assert_eq!(sequence.admit(before), before);
     }
 }

@@ -129,7 +129,8 @@ struct Filling {
 fn silent(_: tw_log::Level, _: std::fmt::Arguments<'_>) {}
 
 impl Process {
-    async fn start(disk: Disk, now: u32) -> Self {
+    async fn start(disk: Disk, now_ms: u64) -> Self {
+        let now = (now_ms / 1000) as u32;
         // Every other second by another one.
         let policy = if now.is_multiple_of(2) { Policy::Lru } else { Policy::S3Fifo };
         let steps = Steps { files: u64::MAX, sleep: Duration::ZERO, threshold: Duration::MAX };
@@ -149,7 +150,7 @@ impl Process {
         let zone = Arc::new(Zone::new(&place));
         let write_back_size = 8 << 10;
         let cache = Arc::new(Cache { name: Box::from(&b"one"[..]), place, zone, write_back_size });
-        cache.held_since(now, &disk, silent).await;
+        cache.held_since(now_ms, &disk, silent).await;
         let manager = Manager { cache: cache.clone(), disk: disk.clone(), log: Box::new(silent) };
         Self { disk, cache, manager, hot: WholeCell::new(Hot::new(6, 1 << 20)), now }
     }
@@ -376,7 +377,7 @@ async fn recover(process: &Process, truth: &Truth, sim: &Sim, random: &mut Rando
 /// Several lives of one disk.
 async fn live(seed: u64, pool: &Pool) -> u64 {
     let (sim, truth, mut random) = (new_sim(seed), Truth::default(), Random::new(seed));
-    let mut now = 1_800_000_000;
+    let mut now = 1_800_000_000_000;
     let mut found = 0;
     for life in 0..4 {
         let when = format!("seed {seed}, life {life}");
@@ -410,9 +411,9 @@ async fn live(seed: u64, pool: &Pool) -> u64 {
         let loss = if is_clean { Loss::Nothing } else { random.one_of(&[Loss::Nothing, Loss::Ordered]) };
         sim.restart(loss);
         // Also in the same second.
-        now += random.one_of(&[0, 1, 60]);
+        now += random.one_of(&[1, 1000, 60_000]);
         if is_clean {
-            let process = Process::start(door(&sim, pool), now + 1).await;
+            let process = Process::start(door(&sim, pool), now + 1000).await;
             process.load().await;
             for (page, before) in before.iter().enumerate() {
                 // What a restart finds may be stale, and is not less.
@@ -422,7 +423,7 @@ async fn live(seed: u64, pool: &Pool) -> u64 {
                 );
                 found += u64::from(before.is_some());
             }
-            now += 2;
+            now += 2000;
         }
     }
     found
@@ -435,12 +436,75 @@ fn nothing_is_lost_or_wrong_whatever_the_disk_does() {
     assert!(found > SEEDS, "little was there to be lost: {found}");
 }
 
+#[test]
+fn if_nobody_knows_what_was_purged_all_of_it_is() {
+    let pool = Pool::new("sim", 1, 1000).unwrap();
+    block_on(async {
+        for is_damaged in [false, true] {
+            let (sim, truth) = (new_sim(1), Truth::default());
+            let process = Process::start(door(&sim, &pool), 1_800_000_000_000).await;
+            process.load().await;
+            for page in 0..3 {
+                process.store(process.begin(&truth, page)).await;
+            }
+            process.cache.purge_prefix(process.held(), &process.disk, b"/p/01", Purge::Hard).await.unwrap();
+            drop(process);
+            sim.restart(Loss::Nothing);
+            match is_damaged {
+                true => sim.put(c"/cache/purges", b"something else").unwrap(),
+                false => sim.set_faults(Faults { io: 1000, ..Faults::NONE }),
+            }
+            let process = Process::start(door(&sim, &pool), 1_800_000_001_000).await;
+            sim.set_faults(Faults::NONE);
+            for page in 0..3 {
+                // Nor would a 304 find anything to make valid again.
+                assert!(process.find(page).await.is_none(), "{page}");
+            }
+            process.load().await;
+            // What is stored from now on is kept, also over the next start.
+            process.store(process.begin(&truth, 0)).await;
+            process.manager.sweep(process.held()).await;
+            process.compare(&sim).unwrap();
+            drop(process);
+            sim.restart(Loss::Nothing);
+            let process = Process::start(door(&sim, &pool), 1_800_000_002_000).await;
+            process.load().await;
+            assert_eq!(process.get(&truth, 0).await, Some(truth.versions.get()));
+            assert!(process.find(1).await.is_none() && process.find(2).await.is_none());
+        }
+    });
+}
+
+#[test]
+fn what_is_lacking_is_waited_for_to_learn_what_was_purged() {
+    let pool = Pool::new("sim", 1, 1000).unwrap();
+    block_on(async {
+        let (sim, truth) = (new_sim(1), Truth::default());
+        let process = Process::start(door(&sim, &pool), 1_800_000_000_000).await;
+        process.store(process.begin(&truth, 0)).await;
+        drop(process);
+        sim.restart(Loss::Nothing);
+        sim.set_faults(Faults { no_descriptor: 1000, ..Faults::NONE });
+        let tasks = tokio::task::LocalSet::new();
+        let (lifting, before) = (sim.clone(), sim.calls());
+        tasks.spawn_local(async move {
+            // It fails once.
+            while lifting.calls() == before {
+                tokio::task::yield_now().await;
+            }
+            lifting.set_faults(Faults::NONE);
+        });
+        let process = tasks.run_until(Process::start(door(&sim, &pool), 1_800_000_001_000)).await;
+        assert_eq!(process.get(&truth, 0).await, Some(1));
+    });
+}
+
 const SEEDS: u64 = 150;
 
 /// One life, which is cut off after so many operations.
 async fn cut_off(seed: u64, calls: u64, loss: Loss, pool: &Pool) -> u64 {
     let (sim, truth, mut random) = (new_sim(seed), Truth::default(), Random::new(seed));
-    let process = Process::start(door(&sim, pool), 1_800_000_000).await;
+    let process = Process::start(door(&sim, pool), 1_800_000_000_000).await;
     process.load().await;
     sim.fail_power_after(calls);
     let before = sim.calls();
@@ -454,7 +518,7 @@ async fn cut_off(seed: u64, calls: u64, loss: Loss, pool: &Pool) -> u64 {
     let needed = sim.calls() - before;
     drop((fillings, process));
     sim.restart(loss);
-    let process = Process::start(door(&sim, pool), 1_800_000_001).await;
+    let process = Process::start(door(&sim, pool), 1_800_000_001_000).await;
     let when = format!("seed {seed}, cut off after {calls} operations, {loss:?} is lost");
     recover(&process, &truth, &sim, &mut random, &when).await;
     needed

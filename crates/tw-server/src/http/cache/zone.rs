@@ -33,6 +33,11 @@ use crate::load::Resolve;
 /// Locks of the responses on their way into a cache.
 const FILL_SHARDS: usize = 32;
 
+/// How often it is tried to learn what was purged before a restart, and the rest between two tries: if it cannot be learned, all
+/// that is kept is lost.
+const READ_TRIES: u32 = 5;
+const READ_AGAIN: Duration = Duration::from_millis(200);
+
 /// Seconds between two lines that say that the disk of a cache fails.
 const TELL_EVERY: i64 = 60;
 
@@ -189,13 +194,13 @@ impl Cache {
 
     /// What is known of its entries. Waits for the disk the first time: what was purged before a restart stays purged.
     pub(super) async fn held(&self, disk: &Disk, log: impl FnOnce(Level, fmt::Arguments<'_>)) -> &Held {
-        self.held_since(super::seconds(tw_rt::clock::unix().secs), disk, log).await
+        self.held_since(u64::try_from(unix_ms()).unwrap_or(0), disk, log).await
     }
 
-    /// The same in a process that began `now`.
+    /// The same in a process that began at `now_ms`.
     pub(super) async fn held_since(
         &self,
-        now: u32,
+        now_ms: u64,
         disk: &Disk,
         log: impl FnOnce(Level, fmt::Arguments<'_>),
     ) -> &Held {
@@ -203,27 +208,23 @@ impl Cache {
             return held;
         }
         let make = async {
-            let mut by = Account::new(Class::Hit, Source::NONE);
-            let read = disk.read_whole(&mut by, &self.purges_path(), PURGES_SIZE_MAX).await;
-            let purges = match read.map(|file| Purges::decode(&file, now)) {
-                Ok(Ok(purges)) => purges,
-                Err(error) if error.errno() == Some(Errno::NOENT) => Purges::new(now),
-                broken => {
+            let purges = match self.read_purges(now_ms, disk).await {
+                Ok(purges) => purges,
+                Err(why) => {
                     let name = tw_log::Text(&self.name);
-                    match broken {
-                        Ok(_) => log(
-                            Level::Crit,
-                            format_args!("the purges of cache \"{name}\" are damaged: all in it is stale"),
-                        ),
-                        Err(error) => log(
-                            Level::Crit,
-                            format_args!(
-                                "{error} while reading the purges of cache \"{name}\": all in it is stale"
-                            ),
-                        ),
+                    let what = format_args!("the purges of cache \"{name}\"");
+                    match why {
+                        Some(error) => {
+                            log(
+                                Level::Crit,
+                                format_args!("{error} while reading {what}: all in it is purged"),
+                            );
+                        }
+                        None => log(Level::Crit, format_args!("{what} are damaged: all in it is purged")),
                     }
-                    let purges = Purges::new(now);
-                    purges.purge_prefix(b"", Purge::Soft);
+                    // Nobody knows what was. A soft purge would not do: what a server finds valid is used again.
+                    let purges = Purges::new(now_ms);
+                    purges.purge_prefix(b"", Purge::Hard);
                     purges
                 }
             };
@@ -234,6 +235,24 @@ impl Cache {
             Held { index: Arc::new(index), purges }
         };
         self.zone.held.get_or_init(|| make).await
+    }
+
+    /// What was purged before this process began.
+    ///
+    /// # Errors
+    /// What the disk has answered; `None` if the file is damaged.
+    async fn read_purges(&self, now_ms: u64, disk: &Disk) -> Result<Purges, Option<DiskError>> {
+        let mut by = Account::new(Class::Hit, Source::NONE);
+        let mut tries = 1;
+        loop {
+            match disk.read_whole(&mut by, &self.purges_path(), PURGES_SIZE_MAX).await {
+                Ok(file) => return Purges::decode(&file, now_ms).map_err(|_| None),
+                Err(error) if error.errno() == Some(Errno::NOENT) => return Ok(Purges::new(now_ms)),
+                Err(error) if tries < READ_TRIES && is_want(&error) => tokio::time::sleep(READ_AGAIN).await,
+                Err(error) => return Err(Some(error)),
+            }
+            tries += 1;
+        }
     }
 
     /// Its index, if anybody has asked for it.
@@ -352,6 +371,12 @@ impl Zone {
     pub(super) fn filling(&self) -> usize {
         self.fills.iter().map(|fills| fills.lock().len()).sum()
     }
+}
+
+/// Whether an operation failed for want of something that may be there in a moment.
+fn is_want(error: &DiskError) -> bool {
+    let wants = [Errno::NOMEM, Errno::MFILE, Errno::NFILE, Errno::AGAIN];
+    error.errno().map_or(matches!(error, DiskError::QueueFull { .. }), |errno| wants.contains(&errno))
 }
 
 fn unix_ms() -> i64 {

@@ -12,7 +12,7 @@ async fn race(seed: u64, threads: &Pool, inline: &Pool) {
     let when = format!("seed {seed}");
     println!("{when}");
     let door_of_threads = Disk::simulated(threads.clone(), Aio::Threads, sim.clone());
-    let process = Rc::new(Process::start(door_of_threads, 1_800_000_000).await);
+    let process = Rc::new(Process::start(door_of_threads, 1_800_000_000_000).await);
     let tasks = LocalSet::new();
     let cuts_off = random.happens(50);
     if cuts_off {
@@ -46,7 +46,7 @@ async fn race(seed: u64, threads: &Pool, inline: &Pool) {
     }
     drop(process);
     sim.restart(random.one_of(&[Loss::Nothing, Loss::Ordered]));
-    let process = Process::start(door(&sim, inline), 1_800_000_001).await;
+    let process = Process::start(door(&sim, inline), 1_800_000_001_000).await;
     recover(&process, &truth, &sim, &mut random, &when).await;
 }
 
