@@ -21,7 +21,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use tw_disk::{
     Access, Account, Aio, Class, Create, Disk, DiskError, Durable, Errno, Existing, File, Kind, Links, Now,
-    Op, Open, Pool, Reads, SentEnd, Source, Temp,
+    Op, Open, Pool, Reads, SentEnd, Source, Temp, WriteBack,
 };
 use tw_testkit::wait::{PATIENCE, until};
 use tw_testkit::{Lacks, leave_out};
@@ -550,6 +550,32 @@ fn reads_past_the_page_cache() {
         drop_from_memory(&ahead);
         assert_eq!(b.read_all(&ahead, 10_000).await, content);
     });
+}
+
+#[test]
+fn what_is_written_back_and_dropped_from_memory_is_all_there() {
+    const PART: u64 = 1 << 20;
+    for aio in [Aio::Off, Aio::Threads, Aio::Uring] {
+        let mut b = Bench::new(aio);
+        let content = bytes(3 * PART as usize + 10);
+        block_on(async {
+            let path = b.path("f");
+            let file = b.disk.create(&mut b.by, &path, &Create::NEW).await.unwrap();
+            b.disk.write(&mut b.by, &file, 0, content.clone()).await.unwrap();
+            let end = content.len() as u64;
+            for (begin, finish, needless_to) in [
+                (0..PART, 0..0, 0),
+                (PART..2 * PART, 0..PART, PART),
+                (end..end, PART..end, end),
+                (0..0, 0..0, 0),
+            ] {
+                let how = WriteBack { begin, finish, needless_to };
+                b.disk.write_back(&mut b.by, &file, how).await.unwrap();
+            }
+            assert_eq!(b.read_all(&file, 100_000).await, content, "{aio:?}");
+            assert_eq!(b.jobs(Op::WriteBack), if aio == Aio::Off { 0 } else { 4 });
+        });
+    }
 }
 
 #[test]

@@ -74,11 +74,20 @@ struct State {
     report: Option<Report>,
     /// Nobody finds it here any more.
     is_placed: bool,
-    /// Where each follower is; `None` is free.
-    followers: Vec<Option<u64>>,
+    /// Who follows; `None` is free.
+    followers: Vec<Option<Place>>,
     /// Whether it was asked for more than once.
     is_shared: bool,
+    /// Who else waits.
     wakers: Vec<Waker>,
+}
+
+/// Somebody who follows.
+struct Place {
+    /// Where in the body.
+    at: u64,
+    /// Waits for more. Here, because in one list of all nobody would find out cheaply that he is in it already.
+    waker: Option<Waker>,
 }
 
 /// Where a response has come to.
@@ -357,7 +366,7 @@ impl Fill {
         let wakers = {
             let mut state = self.state.lock();
             change(&mut state);
-            std::mem::take(&mut state.wakers)
+            state.take_wakers()
         };
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -395,7 +404,12 @@ impl Fill {
         if let Some(ended) = state.end {
             return Poll::Ready(Next::End(ended));
         }
-        state.wait(cx);
+        if let Some(Some(place)) = state.followers.get_mut(id) {
+            match &mut place.waker {
+                Some(known) => known.clone_from(cx.waker()),
+                none => *none = Some(cx.waker().clone()),
+            }
+        }
         Poll::Pending
     }
 
@@ -405,11 +419,12 @@ impl Fill {
         if !state.has_from(at) {
             return None;
         }
+        let place = Some(Place { at, waker: None });
         if let Some(free) = state.followers.iter().position(Option::is_none) {
-            state.followers[free] = Some(at);
+            state.followers[free] = place;
             return Some(free);
         }
-        state.followers.push(Some(at));
+        state.followers.push(place);
         Some(state.followers.len() - 1)
     }
 
@@ -430,9 +445,16 @@ impl State {
         }
     }
 
+    /// All who wait, to be woken when the lock is free again.
+    fn take_wakers(&mut self) -> Vec<Waker> {
+        let mut wakers = std::mem::take(&mut self.wakers);
+        wakers.extend(self.followers.iter_mut().flatten().filter_map(|place| place.waker.take()));
+        wakers
+    }
+
     fn came_to(&mut self, id: usize, at: u64) {
-        if let Some(place) = self.followers.get_mut(id) {
-            *place = Some(at);
+        if let Some(Some(place)) = self.followers.get_mut(id) {
+            place.at = at;
         }
     }
 
@@ -443,7 +465,7 @@ impl State {
 
     /// Where the slowest follower is.
     fn slowest(&self) -> Option<u64> {
-        self.followers.iter().flatten().copied().min()
+        self.followers.iter().flatten().map(|place| place.at).min()
     }
 
     /// From where on bytes must stay in memory.
@@ -578,83 +600,4 @@ impl Drop for Follower {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use tw_disk::sim::Sim;
-    use tw_disk::{Account, Aio, Class, Create, Pool, Source};
-
-    const PIECE: u64 = 64 << 10;
-
-    fn file() -> File {
-        let disk = Disk::simulated(Pool::new("sim", 1, 10).unwrap(), Aio::Off, Sim::new(1));
-        let mut by = Account::new(Class::Fill, Source::NONE);
-        let created = disk.create(&mut by, c"/a", &Create::NEW);
-        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(created).unwrap()
-    }
-
-    fn fill() -> Fill {
-        Fill::asked(Instant::now())
-    }
-
-    fn push(fill: &Fill, count: u64) {
-        for _ in 0..count {
-            fill.push(Bytes::from(vec![7; PIECE as usize]));
-        }
-    }
-
-    fn next(fill: &Fill, id: usize, at: u64) -> Option<Next> {
-        match fill.poll_next(id, at, usize::MAX, &mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(next) => Some(next),
-            Poll::Pending => None,
-        }
-    }
-
-    #[test]
-    fn what_the_disk_has_lost_nobody_reads() {
-        let (fill, file) = (fill(), file());
-        let id = fill.enter(0).unwrap();
-        push(&fill, 16);
-        fill.wrote(&file, 100, 16 * PIECE, 4 * PIECE);
-        // Behind the window, everything that is written may be read.
-        assert!(matches!(next(&fill, id, 0), Some(Next::Read(_, 100, len)) if len as u64 == 16 * PIECE));
-        assert!(fill.may_read(16 * PIECE));
-        fill.give_file_up(true);
-        assert!(matches!(next(&fill, id, 0), Some(Next::Read(_, 100, len)) if len as u64 == 4 * PIECE));
-        assert!(matches!(next(&fill, id, 4 * PIECE), Some(Next::End(Ended::Broken))));
-        assert!(fill.may_read(4 * PIECE) && !fill.may_read(4 * PIECE + 1));
-        // What came last is still in memory.
-        assert!(matches!(next(&fill, id, 12 * PIECE), Some(Next::Piece(_))));
-        // Who comes now would not get all of it, and asks himself.
-        assert!(!fill.is_followable() && fill.enter(0).is_none() && fill.enter(13 * PIECE).is_some());
-    }
-
-    #[test]
-    fn what_the_file_has_is_read_when_it_takes_no_more() {
-        let (fill, file) = (fill(), file());
-        let id = fill.enter(0).unwrap();
-        push(&fill, 16);
-        fill.wrote(&file, 100, 16 * PIECE, 0);
-        push(&fill, 2);
-        fill.give_file_up(false);
-        assert!(matches!(next(&fill, id, 0), Some(Next::Read(_, 100, len)) if len as u64 == 16 * PIECE));
-        assert!(fill.is_followable());
-        // Memory has the rest for as long as it is needed, and who comes then is too late.
-        assert!(matches!(next(&fill, id, 16 * PIECE), Some(Next::Piece(_))));
-        assert!(!fill.is_followable() && fill.enter(0).is_none());
-    }
-
-    #[test]
-    fn what_is_asked_for_once_need_not_stay_in_memory_behind_its_client() {
-        let fill = fill();
-        push(&fill, 4);
-        assert_eq!(fill.needless(), 4 * PIECE, "nobody wants it");
-        let id = fill.enter(0).unwrap();
-        assert_eq!(fill.needless(), 0);
-        assert!(next(&fill, id, 0).is_some());
-        assert_eq!(fill.needless(), PIECE);
-        fill.share();
-        assert_eq!(fill.needless(), 0);
-        fill.part(id);
-        assert_eq!(fill.needless(), 0, "somebody else may ask, too");
-    }
-}
+mod tests;

@@ -1,0 +1,114 @@
+//! Who gets what of a response that comes, and when it is told.
+
+use super::*;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::Wake;
+use tw_disk::sim::Sim;
+use tw_disk::{Account, Aio, Class, Create, Pool, Source};
+
+const PIECE: u64 = 64 << 10;
+
+fn file() -> File {
+    let disk = Disk::simulated(Pool::new("sim", 1, 10).unwrap(), Aio::Off, Sim::new(1));
+    let mut by = Account::new(Class::Fill, Source::NONE);
+    let created = disk.create(&mut by, c"/a", &Create::NEW);
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(created).unwrap()
+}
+
+fn fill() -> Fill {
+    Fill::asked(Instant::now())
+}
+
+fn push(fill: &Fill, count: u64) {
+    for _ in 0..count {
+        fill.push(Bytes::from(vec![7; PIECE as usize]));
+    }
+}
+
+fn next(fill: &Fill, id: usize, at: u64) -> Option<Next> {
+    match fill.poll_next(id, at, usize::MAX, &mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(next) => Some(next),
+        Poll::Pending => None,
+    }
+}
+
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+#[test]
+fn whoever_waits_is_woken_once_for_what_comes() {
+    let fill = fill();
+    let woken = [(); 3].map(|()| Arc::new(Woken::default()));
+    let ids = [(); 3].map(|()| fill.enter(0).unwrap());
+    let poll = |nth: usize, at| {
+        let waker = Waker::from(woken[nth].clone());
+        fill.poll_next(ids[nth], at, usize::MAX, &mut Context::from_waker(&waker)).is_ready()
+    };
+    let counts = || woken.each_ref().map(|woken| woken.0.load(Relaxed));
+    assert!(!poll(0, 0) && !poll(0, 0) && !poll(1, 0) && !poll(2, 0));
+    fill.part(ids[2]);
+    let left = counts();
+    assert_eq!(left[2], 0, "who has left is not woken");
+    assert!(!poll(0, 0) && !poll(1, 0));
+    push(&fill, 1);
+    assert_eq!([counts()[0] - left[0], counts()[1] - left[1], counts()[2]], [1, 1, 0]);
+    // Who has not asked again does not wait.
+    assert!(poll(0, 0) && !poll(0, PIECE));
+    push(&fill, 1);
+    assert_eq!([counts()[0] - left[0], counts()[1] - left[1]], [2, 1]);
+}
+
+#[test]
+fn what_the_disk_has_lost_nobody_reads() {
+    let (fill, file) = (fill(), file());
+    let id = fill.enter(0).unwrap();
+    push(&fill, 16);
+    fill.wrote(&file, 100, 16 * PIECE, 4 * PIECE);
+    // Behind the window, everything that is written may be read.
+    assert!(matches!(next(&fill, id, 0), Some(Next::Read(_, 100, len)) if len as u64 == 16 * PIECE));
+    assert!(fill.may_read(16 * PIECE));
+    fill.give_file_up(true);
+    assert!(matches!(next(&fill, id, 0), Some(Next::Read(_, 100, len)) if len as u64 == 4 * PIECE));
+    assert!(matches!(next(&fill, id, 4 * PIECE), Some(Next::End(Ended::Broken))));
+    assert!(fill.may_read(4 * PIECE) && !fill.may_read(4 * PIECE + 1));
+    // What came last is still in memory.
+    assert!(matches!(next(&fill, id, 12 * PIECE), Some(Next::Piece(_))));
+    // Who comes now would not get all of it, and asks himself.
+    assert!(!fill.is_followable() && fill.enter(0).is_none() && fill.enter(13 * PIECE).is_some());
+}
+
+#[test]
+fn what_the_file_has_is_read_when_it_takes_no_more() {
+    let (fill, file) = (fill(), file());
+    let id = fill.enter(0).unwrap();
+    push(&fill, 16);
+    fill.wrote(&file, 100, 16 * PIECE, 0);
+    push(&fill, 2);
+    fill.give_file_up(false);
+    assert!(matches!(next(&fill, id, 0), Some(Next::Read(_, 100, len)) if len as u64 == 16 * PIECE));
+    assert!(fill.is_followable());
+    // Memory has the rest for as long as it is needed, and who comes then is too late.
+    assert!(matches!(next(&fill, id, 16 * PIECE), Some(Next::Piece(_))));
+    assert!(!fill.is_followable() && fill.enter(0).is_none());
+}
+
+#[test]
+fn what_is_asked_for_once_need_not_stay_in_memory_behind_its_client() {
+    let fill = fill();
+    push(&fill, 4);
+    assert_eq!(fill.needless(), 4 * PIECE, "nobody wants it");
+    let id = fill.enter(0).unwrap();
+    assert_eq!(fill.needless(), 0);
+    assert!(next(&fill, id, 0).is_some());
+    assert_eq!(fill.needless(), PIECE);
+    fill.share();
+    assert_eq!(fill.needless(), 0);
+    fill.part(id);
+    assert_eq!(fill.needless(), 0, "somebody else may ask, too");
+}
