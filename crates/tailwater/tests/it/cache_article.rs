@@ -16,10 +16,11 @@ use crate::get;
 const PATHS: usize = 300;
 const LARGE: usize = 3 << 20;
 
-/// Files below a directory.
+/// Files below a directory that have their place: others have a number behind their name.
 fn files(dir: &Path) -> usize {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.map(|entry| if entry.path().is_dir() { files(&entry.path()) } else { 1 }).sum()
+    let count = |path: &Path| if path.is_dir() { files(path) } else { usize::from(path.extension().is_none()) };
+    entries.map(|entry| count(&entry.path())).sum()
 }
 
 /// Responses on each of the three disks.
