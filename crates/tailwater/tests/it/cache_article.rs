@@ -19,7 +19,8 @@ const LARGE: usize = 3 << 20;
 /// Files below a directory that have their place: others have a number behind their name.
 fn files(dir: &Path) -> usize {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    let count = |path: &Path| if path.is_dir() { files(path) } else { usize::from(path.extension().is_none()) };
+    let count =
+        |path: &Path| if path.is_dir() { files(path) } else { usize::from(path.extension().is_none()) };
     entries.map(|entry| count(&entry.path())).sum()
 }
 

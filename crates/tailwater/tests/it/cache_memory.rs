@@ -113,7 +113,7 @@ fn the_disk_takes_it_while_it_comes() {
     read(&mut client, HALF, b'b');
     stored(&server, 1);
     let all = write_backs(&server);
-    assert!(all >= 3, "{all}");
+    assert!(all >= 2, "{all}");
     // It is not read any more before it is in its place, so nothing has come back.
     let [file] = &files(&server.prefix().join("cache"))[..] else { panic!("one file") };
     match in_memory(file) {
@@ -144,7 +144,7 @@ fn what_two_have_asked_for_stays() {
         read(client, HALF, b'b');
     }
     stored(&server, 1);
-    assert!(write_backs(&server) >= 3);
+    assert!(write_backs(&server) >= 2);
     let [file] = &files(&server.prefix().join("cache"))[..] else { panic!("one file") };
     match in_memory(file) {
         Some(pages) => assert!(pages > 4, "{pages} of 8"),

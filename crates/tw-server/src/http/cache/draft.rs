@@ -19,7 +19,7 @@ const PAGE: u64 = 4096;
 pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
     "WRITE_BACK_SIZE",
     WRITE_BACK_SIZE,
-    "Bytes of a response on its way into a cache that the disk takes together; it may have yet to take twice as many, and one write",
+    "Bytes of a response on its way into a cache that the disk takes together, or more if more was written at once; it may have two such parts to take",
     "the next write waits for the disk",
 )];
 
