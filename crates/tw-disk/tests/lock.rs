@@ -213,14 +213,15 @@ fn what_is_not_in_memory_is_not_read_for_it() {
     {
         return leave_out(Lacks::Machine, "a file does not leave memory when asked to");
     }
-    // What is just being read for somebody cannot leave.
+    // What is just being read for somebody cannot leave, nor what is locked.
     let is_refused = until(PATIENCE, || {
+        assert!(until(PATIENCE, || bench.locks.bytes() == 0));
         let _ = fadvise(file.fd().unwrap(), 0, None, Advice::DontNeed);
         let asked = bench.disk.lock_soon(&file, &bench.locks).unwrap();
         assert!(until(PATIENCE, || asked.is_over() || asked.is_locked()));
         asked.is_over() && bench.locks.refusals(Refusal::Cold) == 1
     });
-    assert!(is_refused);
+    assert!(is_refused, "{:?}", Refusal::ALL.map(|why| (why, bench.locks.refusals(why))));
     assert!(until(PATIENCE, || bench.locks.bytes() == 0));
 }
 
