@@ -127,7 +127,7 @@ pub(crate) fn text(show: Show) -> String {
     match show {
         Show::Version => {}
         Show::Configuration => {
-            let _ = writeln!(text, "nginx version: {NGINX}\nbuilt by {COMPILER}");
+            let _ = writeln!(text, "nginx version: {NGINX}\nbuilt by {COMPILER}\nTLS SNI support enabled");
             let _ = writeln!(text, "configure arguments: {}", arguments());
         }
         Show::Help => {
@@ -257,7 +257,8 @@ mod tests {
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines[..2], [format!("tailwater version: {PROGRAM}"), format!("nginx version: {NGINX}")]);
         assert!(lines[2].starts_with("built by rustc "), "{text}");
-        let arguments = lines[3].strip_prefix("configure arguments: ").unwrap();
+        assert_eq!(lines[3], "TLS SNI support enabled");
+        let arguments = lines[4].strip_prefix("configure arguments: ").unwrap();
         let words: Vec<_> = arguments.split(' ').collect();
         assert!(words.contains(&"--with-threads") && words.contains(&"--with-file-aio"), "{text}");
         assert!(words.contains(&"--without-mail") == words.contains(&"--with-mail"), "{text}");

@@ -91,6 +91,21 @@ fn bodies_pass_both_ways() {
 }
 
 #[test]
+fn what_stands_in_http_holds_in_servers() {
+    let authority = Authority::new();
+    let server = start(
+        with([("one", &authority.certify(&["localhost"]))]),
+        "ssl_certificate one.crt; ssl_certificate_key one.key; ssl_protocols TLSv1.2;
+         server { listen 127.0.0.1:{port} ssl; return 200 $ssl_protocol; }
+         server { listen 127.0.0.1:{port1} ssl; ssl_protocols TLSv1.3; return 200 $ssl_protocol; }",
+    );
+    let config = authority.client(ALL_VERSIONS);
+    assert_eq!(text_of(&server, &config, "/"), "TLSv1.2");
+    let mut other = Client::connect_tls(server.addr_of(1), &config, "localhost").unwrap();
+    assert_eq!(get(&mut other, "/").text(), "TLSv1.3");
+}
+
+#[test]
 fn the_name_chooses_the_server() {
     let authority = Authority::new();
     let (one, two) = (authority.certify(&["one.example"]), authority.certify(&["two.example"]));

@@ -23,10 +23,18 @@ pub use material::{Clients, Tls};
 /// TLS of one server.
 pub struct Ssl {
     written: Written,
+    place: Place,
     /// What a handshake with it is done by; `None` without `ssl_certificate`.
     pub tls: Option<Arc<Tls>>,
     /// `ssl_reject_handshake`
     pub reject_handshake: bool,
+}
+
+/// Where settings stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Http,
+    Server,
 }
 
 /// `ssl_session_cache`
@@ -243,7 +251,6 @@ impl Settings<Http> for Ssl {
             ),
             crl: word(raw.ssl_crl, outer_written.map(|o| &o.crl)),
         };
-        // What stands in `http` is made something of in each server.
         let tls = match outer {
             Some(_) if !written.certificates.is_empty() || written.reject_handshake => {
                 Some(material::tls(&written, cx)?)
@@ -251,12 +258,13 @@ impl Settings<Http> for Ssl {
             _ => None,
         };
         let reject_handshake = written.reject_handshake;
-        Ok(Self { written, tls, reject_handshake })
+        let place = if outer.is_some() { Place::Server } else { Place::Http };
+        Ok(Self { written, place, tls, reject_handshake })
     }
 
     fn are_shared(&self) -> bool {
-        // Locations have nothing of it.
-        true
+        // Locations have nothing of it; what stands in `http` is made something of in each server.
+        self.place == Place::Server || self.written.certificates.is_empty() && !self.written.reject_handshake
     }
 }
 
