@@ -8,10 +8,14 @@
 //! still learns when all it gave has left, the last byte is counted only then ([`State::held`]).
 
 mod accept;
+mod connect;
+mod handshake;
 #[cfg(test)]
 mod tests;
 
-pub use accept::{Failure, Greeting, Handshake, Said, Step, begin, process};
+pub use accept::{Greeting, Said, begin};
+pub use connect::connect;
+pub use handshake::{Failure, Handshake, Step, process};
 
 use std::cell::RefCell;
 use std::io::{self, BufRead, IoSlice, Read, Write};
@@ -118,9 +122,17 @@ impl TlsStream {
         }
     }
 
-    /// As [`Socket::may_have_input`].
+    /// As [`Socket::may_have_input`]. Of a client, what the server says of the session itself (tickets, new keys) is taken, and
+    /// is no input: a server may say it whenever it likes.
     pub fn may_have_input(&self) -> bool {
-        self.state.borrow_mut().has_input() || self.socket.may_have_input()
+        let state = &mut *self.state.borrow_mut();
+        if state.has_input() {
+            return true;
+        }
+        match state.session {
+            Connection::Client(_) => self.socket.may_have_input() && state.absorb(&self.socket) == Input::Some,
+            Connection::Server(_) => self.socket.may_have_input(),
+        }
     }
 
     /// Tells the peer that nothing more will be sent, in TLS and in TCP. Reading goes on.
@@ -144,6 +156,13 @@ impl Drop for TlsStream {
     }
 }
 
+/// Whether there is something to be read, be it the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Input {
+    Some,
+    None,
+}
+
 /// Whether there are records that the socket has not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Records {
@@ -162,6 +181,21 @@ impl State {
             }
         }
         Ok(Records::Gone)
+    }
+
+    /// Reads what has come, as long as it is of the session itself.
+    fn absorb(&mut self, socket: &Socket) -> Input {
+        loop {
+            match self.session.read_tls(&mut Pipe(socket)) {
+                Ok(n) if n > 0 => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Input::None,
+                Ok(_) | Err(_) => return Input::Some,
+            }
+            let processed = self.session.process_new_packets();
+            if processed.is_err() || self.flush(socket).is_err() || self.has_input() {
+                return Input::Some;
+            }
+        }
     }
 
     /// Appends what was decrypted, as far as there is room.

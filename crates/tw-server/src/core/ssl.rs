@@ -3,12 +3,13 @@
 //! Certificates and keys are files of the configuration: the master reads them, with rights that the worker has not, and the
 //! worker gets them with the rest. What a server may take and what it offers is rustls's; the words of OpenSSL select among it.
 
+pub(crate) mod common;
 mod material;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tw_conf::{Args, ConfError, Directive, HTTP, Missing, Node, SERVER, Setting, Word, record, units};
+use tw_conf::{Args, ConfError, Directive, HTTP, Node, SERVER, Setting, Word, record, units};
 use tw_core::module::Settings;
 use tw_core::pools::PoolSettings;
 
@@ -270,19 +271,7 @@ impl Settings<Http> for Ssl {
 
 fn push_word(setting: &mut Setting<Vec<Word>>, node: &Node) -> Result<(), ConfError> {
     let word = node.arg(0)?;
-    let missing = match &*word.bytes {
-        value if value.starts_with(b"engine:") || value.starts_with(b"store:") => {
-            Some("keys of OpenSSL's engines and stores")
-        }
-        value if value.contains(&b'$') && !value.starts_with(b"data:") => {
-            Some("variables in names of certificates")
-        }
-        _ => None,
-    };
-    if let Some(what) = missing {
-        let message = format!("{what} are not supported by this version of Tailwater: \"{word}\"");
-        return Err(node.fail(message).at(word.span).missing(Missing::new(what, "ngx_http_ssl_module")));
-    }
+    common::check_name(node, word, "ngx_http_ssl_module")?;
     setting.push(node, word.clone());
     Ok(())
 }

@@ -1,25 +1,21 @@
 //! What is made of the settings of a server: its certificates and keys, what it offers, where sessions are kept.
 
-use std::fmt;
 use std::sync::Arc;
 
 use rustls::crypto::aws_lc_rs::default_provider;
-use rustls::pki_types::CertificateDer;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, StoresServerSessions};
 use rustls::sign::CertifiedKey;
 use rustls::{DistinguishedName, ServerConfig, SignatureScheme};
 use tw_conf::{ConfError, Word};
-use tw_tls::words::{Command, Flag, Protocol, Switch, ciphers, conf_command, groups, protocols};
+use tw_tls::words::{Flag, Switch};
 use tw_tls::{
-    Authorities, Cache, ClientVerifier, Clock, Cost, Crls, Demand, Identity, Key, Passwords, Purpose,
-    Tickets, Trust, TrustError, authorities, chain,
+    Authorities, Cache, ClientVerifier, Clock, Cost, Demand, Identity, Purpose, Tickets, Trust, TrustError,
 };
 
+use super::common::{Offered, contents, crls, identity, passwords, shown, trusted};
 use super::{SessionCache, Written};
 use crate::load::Resolve;
 
-/// What a name in place of a file begins with if it is the content.
-const DATA: &[u8] = b"data:";
 /// Bytes that a record has beside the content, as rustls counts them.
 const RECORD_OVERHEAD: usize = 5;
 /// The least that rustls can be told, and more than nothing.
@@ -84,65 +80,24 @@ pub(crate) fn warm_up() {
 pub(super) fn tls(written: &Written, cx: &mut Resolve<'_>) -> Result<Arc<Tls>, ConfError> {
     warm_up();
     let identities = Arc::new(Identities(identities(written, cx)?));
-    let mut settings = tw_tls::Settings::default();
     let mut prefers_own = written.prefer_server_ciphers;
     let mut tickets = written.session_tickets;
-    if let [first, ..] = &written.protocols[..] {
-        let words: Vec<_> = written.protocols.iter().map(|word| word.lossy()).collect();
-        let (offered, selected) = protocols(words.iter().map(|word| &**word)).map_err(|error| {
-            ConfError::new(format!("invalid value in \"ssl_protocols\": {error}")).at(first.span)
-        })?;
-        note(cx, first, selected.note());
-        settings.protocols = offered;
-    }
-    if let Some(word) = &written.ciphers {
-        let selected = ciphers(&word.lossy()).map_err(failed(word, "SSL_CTX_set_cipher_list"))?;
-        note(cx, word, selected.note());
-        settings.ciphers = selected.chosen;
-    }
-    if let Some(word) = written.ecdh_curve.as_ref().filter(|word| !word.is("auto")) {
-        let selected = groups(&word.lossy()).map_err(failed(word, "SSL_CTX_set1_curves_list"))?;
-        note(cx, word, selected.note());
-        settings.groups = selected.chosen;
-    }
-    let (mut min, mut max): (Option<Protocol>, Option<Protocol>) = (None, None);
-    for (name, value) in &written.commands {
-        let command = conf_command(&name.lossy(), &value.lossy()).map_err(failed_command(name, value))?;
-        match command {
-            Command::MinProtocol(protocol) => min = protocol,
-            Command::MaxProtocol(protocol) => max = protocol,
-            Command::Ciphersuites(selected) => {
-                note(cx, value, selected.note());
-                settings.ciphersuites = selected.chosen;
-            }
-            Command::CipherString(selected) => {
-                note(cx, value, selected.note());
-                settings.ciphers = selected.chosen;
-            }
-            Command::Groups(selected) => {
-                note(cx, value, selected.note());
-                settings.groups = selected.chosen;
-            }
-            Command::Options(selected) => {
-                note(cx, value, selected.note());
-                for (flag, switch) in selected.chosen {
-                    let is_on = switch == Switch::On;
-                    match flag {
-                        Flag::ServerPreference => prefers_own = is_on,
-                        Flag::PrioritizeChaCha if is_on => prefers_own = false,
-                        Flag::SessionTicket => tickets = is_on,
-                        Flag::PrioritizeChaCha | Flag::Ktls => {}
-                    }
-                }
-            }
+    let offered = Offered {
+        prefix: "ssl_",
+        protocols: &written.protocols,
+        ciphers: written.ciphers.as_ref(),
+        curve: written.ecdh_curve.as_ref(),
+        commands: &written.commands,
+    };
+    let settings = offered.settings(cx, |flag, switch| {
+        let is_on = switch == Switch::On;
+        match flag {
+            Flag::ServerPreference => prefers_own = is_on,
+            Flag::PrioritizeChaCha if is_on => prefers_own = false,
+            Flag::SessionTicket => tickets = is_on,
+            Flag::PrioritizeChaCha | Flag::Ktls => {}
         }
-    }
-    if let Some((name, value)) = written.commands.last() {
-        settings.protocols = settings
-            .protocols
-            .within(min, max)
-            .ok_or_else(|| failed_command(name, value)("no version of the protocol remains"))?;
-    }
+    })?;
     let clients = clients(written, cx)?;
     let builder = ServerConfig::builder_with_provider(settings.provider());
     let builder = builder
@@ -170,32 +125,8 @@ pub(super) fn tls(written: &Written, cx: &mut Resolve<'_>) -> Result<Arc<Tls>, C
 /// As OpenSSL sends: a browser opens several connections.
 const TICKETS: usize = 2;
 
-fn note(cx: &mut Resolve<'_>, word: &Word, note: Option<String>) {
-    if let Some(note) = note {
-        cx.warn(word.span, note);
-    }
-}
-
-fn failed<E: fmt::Display>(word: &Word, call: &'static str) -> impl FnOnce(E) -> ConfError {
-    move |error| ConfError::new(format!("{call}(\"{word}\") failed (SSL: {error})")).at(word.span)
-}
-
-fn failed_command<E: fmt::Display>(name: &Word, value: &Word) -> impl FnOnce(E) -> ConfError {
-    move |error| {
-        ConfError::new(format!("SSL_CONF_cmd(\"{name}\", \"{value}\") failed (SSL: {error})")).at(name.span)
-    }
-}
-
 fn identities(written: &Written, cx: &Resolve<'_>) -> Result<Vec<Identity>, ConfError> {
-    let passwords = match &written.password_file {
-        Some(file) => {
-            let text = contents(file, "password file", cx)?;
-            Passwords::read(&text).map_err(|error| {
-                ConfError::new(format!("{error} in \"{}\"", shown(file, cx))).at(file.span)
-            })?
-        }
-        None => Passwords::default(),
-    };
+    let passwords = passwords(written.password_file.as_ref(), cx)?;
     let mut identities: Vec<Identity> = Vec::new();
     for (at, certificate) in written.certificates.iter().enumerate() {
         let Some(key) = written.keys.get(at) else {
@@ -205,17 +136,7 @@ fn identities(written: &Written, cx: &Resolve<'_>) -> Result<Vec<Identity>, Conf
             );
             return Err(ConfError::new(message).at(certificate.span));
         };
-        let cannot = |what: &str, word: &Word, error: &dyn fmt::Display| {
-            ConfError::new(format!("cannot load {what} \"{}\": {error}", shown(word, cx))).at(word.span)
-        };
-        let chain = chain(&contents(certificate, "certificate", cx)?)
-            .map_err(|error| cannot("certificate", certificate, &error))?;
-        let private = Key::read(&contents(key, "certificate key", cx)?, &passwords)
-            .map_err(|error| cannot("certificate key", key, &error))?;
-        let identity = Identity::new(chain, private).map_err(|error| {
-            let message = format!("SSL_CTX_use_PrivateKey(\"{}\") failed (SSL: {error})", shown(key, cx));
-            ConfError::new(message).at(key.span)
-        })?;
+        let identity = identity(certificate, key, &passwords, cx)?;
         // Of two with the same kind of key the last counts, as in nginx.
         identities.retain(|other| other.kind != identity.kind);
         identities.push(identity);
@@ -244,42 +165,9 @@ fn clients(
         |error: TrustError| ConfError::new(format!("authorities of clients cannot be used: {error}"));
     let hints = Authorities::new(shown_to_clients.clone()).map_err(broken)?.hints();
     let authorities = Arc::new(Authorities::new([shown_to_clients, others].concat()).map_err(broken)?);
-    let crls = match &written.crl {
-        Some(word) => Some(Arc::new(Crls::read(&contents(word, "CRL", cx)?).map_err(|error| {
-            ConfError::new(format!("cannot load CRL \"{}\": {error}", shown(word, cx))).at(word.span)
-        })?)),
-        None => None,
-    };
+    let crls = written.crl.as_ref().map(|word| crls(word, cx)).transpose()?;
     let trust = Trust { authorities, crls, depth: written.verify_depth, purpose: Purpose::Client };
     Ok(Some((Clients { demand, trust: Arc::new(trust) }, hints)))
-}
-
-fn trusted(word: &Word, cx: &Resolve<'_>) -> Result<Vec<CertificateDer<'static>>, ConfError> {
-    authorities(&contents(word, "certificate", cx)?).map_err(|error| {
-        let message = format!("SSL_CTX_load_verify_locations(\"{}\") failed: {error}", shown(word, cx));
-        ConfError::new(message).at(word.span)
-    })
-}
-
-/// How a file is called in messages.
-fn shown(word: &Word, cx: &Resolve<'_>) -> String {
-    match word.bytes.starts_with(DATA) {
-        true => "data:...".to_owned(),
-        false => String::from_utf8_lossy(&cx.conf_path(&word.bytes)).into_owned(),
-    }
-}
-
-/// The bytes of a file, or those that stand in place of one.
-fn contents(word: &Word, what: &str, cx: &Resolve<'_>) -> Result<Vec<u8>, ConfError> {
-    match word.bytes.strip_prefix(DATA) {
-        Some(data) => Ok(data.to_vec()),
-        None => cx.read_file(&word.bytes).map_err(|error| {
-            let errno = tw_base::Errno::from(&error);
-            let message =
-                format!("cannot load {what} \"{}\": BIO_new_file() failed ({errno})", shown(word, cx));
-            ConfError::new(message).at(word.span)
-        }),
-    }
 }
 
 fn clock() -> Clock {

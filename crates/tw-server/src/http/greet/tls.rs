@@ -135,7 +135,11 @@ async fn client_certificate(
 }
 
 /// Processes what a handshake has read. After a second hello there is something to sign once more.
-async fn process(visitor: &Visitor<'_>, handshake: Handshake, is_slow: bool) -> Option<Handshake> {
+async fn process(
+    visitor: &Visitor<'_>,
+    handshake: Handshake<ServerConnection>,
+    is_slow: bool,
+) -> Option<Handshake<ServerConnection>> {
     let signs =
         is_slow && handshake.session().handshake_kind() == Some(HandshakeKind::FullWithHelloRetryRequest);
     let (socket, session) = handshake.into_parts();

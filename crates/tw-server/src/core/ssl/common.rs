@@ -1,0 +1,179 @@
+//! What servers and the clients of upstream servers have in common: words, and files that a configuration names.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::pki_types::CertificateDer;
+use tw_conf::{ConfError, Missing, Node, Word};
+use tw_tls::words::{Command, Flag, Protocol, Switch, ciphers, conf_command, groups, protocols};
+use tw_tls::{Crls, Identity, Key, Passwords, Settings, authorities, chain};
+
+use crate::load::Resolve;
+
+/// What a name in place of a file begins with if it is the content.
+const DATA: &[u8] = b"data:";
+
+/// What is to be offered in handshakes, as written.
+pub(crate) struct Offered<'a> {
+    /// What the directives begin with.
+    pub(crate) prefix: &'static str,
+    pub(crate) protocols: &'a [Word],
+    pub(crate) ciphers: Option<&'a Word>,
+    pub(crate) curve: Option<&'a Word>,
+    pub(crate) commands: &'a [(Word, Word)],
+}
+
+impl Offered<'_> {
+    /// What it comes to. `switch` is told of the command Options.
+    pub(crate) fn settings(
+        &self,
+        cx: &mut Resolve<'_>,
+        mut switch: impl FnMut(Flag, Switch),
+    ) -> Result<Settings, ConfError> {
+        let mut settings = Settings::default();
+        if let [first, ..] = self.protocols {
+            let words: Vec<_> = self.protocols.iter().map(|word| word.lossy()).collect();
+            let (offered, selected) = protocols(words.iter().map(|word| &**word)).map_err(|error| {
+                ConfError::new(format!("invalid value in \"{}protocols\": {error}", self.prefix)).at(first.span)
+            })?;
+            note(cx, first, selected.note());
+            settings.protocols = offered;
+        }
+        if let Some(word) = self.ciphers {
+            let selected = ciphers(&word.lossy()).map_err(failed(word, "SSL_CTX_set_cipher_list"))?;
+            note(cx, word, selected.note());
+            settings.ciphers = selected.chosen;
+        }
+        if let Some(word) = self.curve.filter(|word| !word.is("auto")) {
+            let selected = groups(&word.lossy()).map_err(failed(word, "SSL_CTX_set1_curves_list"))?;
+            note(cx, word, selected.note());
+            settings.groups = selected.chosen;
+        }
+        let (mut min, mut max): (Option<Protocol>, Option<Protocol>) = (None, None);
+        for (name, value) in self.commands {
+            let command =
+                conf_command(&name.lossy(), &value.lossy()).map_err(failed_command(name, value))?;
+            match command {
+                Command::MinProtocol(protocol) => min = protocol,
+                Command::MaxProtocol(protocol) => max = protocol,
+                Command::Ciphersuites(selected) => {
+                    note(cx, value, selected.note());
+                    settings.ciphersuites = selected.chosen;
+                }
+                Command::CipherString(selected) => {
+                    note(cx, value, selected.note());
+                    settings.ciphers = selected.chosen;
+                }
+                Command::Groups(selected) => {
+                    note(cx, value, selected.note());
+                    settings.groups = selected.chosen;
+                }
+                Command::Options(selected) => {
+                    note(cx, value, selected.note());
+                    selected.chosen.into_iter().for_each(|(flag, to)| switch(flag, to));
+                }
+            }
+        }
+        if let Some((name, value)) = self.commands.last() {
+            settings.protocols = settings
+                .protocols
+                .within(min, max)
+                .ok_or_else(|| failed_command(name, value)("no version of the protocol remains"))?;
+        }
+        Ok(settings)
+    }
+}
+
+/// Refuses names of certificates and keys that mean something which is not there.
+pub(crate) fn check_name(node: &Node, word: &Word, module: &'static str) -> Result<(), ConfError> {
+    let missing = match &*word.bytes {
+        value if value.starts_with(b"engine:") || value.starts_with(b"store:") => {
+            "keys of OpenSSL's engines and stores"
+        }
+        value if value.contains(&b'$') && !value.starts_with(DATA) => "variables in names of certificates",
+        _ => return Ok(()),
+    };
+    let message = format!("{missing} are not supported by this version of Tailwater: \"{word}\"");
+    Err(node.fail(message).at(word.span).missing(Missing::new(missing, module)))
+}
+
+fn note(cx: &mut Resolve<'_>, word: &Word, note: Option<String>) {
+    if let Some(note) = note {
+        cx.warn(word.span, note);
+    }
+}
+
+fn failed<E: fmt::Display>(word: &Word, call: &'static str) -> impl FnOnce(E) -> ConfError {
+    move |error| ConfError::new(format!("{call}(\"{word}\") failed (SSL: {error})")).at(word.span)
+}
+
+fn failed_command<E: fmt::Display>(name: &Word, value: &Word) -> impl FnOnce(E) -> ConfError {
+    move |error| {
+        ConfError::new(format!("SSL_CONF_cmd(\"{name}\", \"{value}\") failed (SSL: {error})")).at(name.span)
+    }
+}
+
+/// The pass phrases of a file; none without one.
+pub(crate) fn passwords(file: Option<&Word>, cx: &Resolve<'_>) -> Result<Passwords, ConfError> {
+    let Some(file) = file else { return Ok(Passwords::default()) };
+    let text = contents(file, "password file", cx)?;
+    Passwords::read(&text)
+        .map_err(|error| ConfError::new(format!("{error} in \"{}\"", shown(file, cx))).at(file.span))
+}
+
+/// A certificate with its chain, and its key.
+pub(crate) fn identity(
+    certificate: &Word,
+    key: &Word,
+    passwords: &Passwords,
+    cx: &Resolve<'_>,
+) -> Result<Identity, ConfError> {
+    let cannot = |what: &str, word: &Word, error: &dyn fmt::Display| {
+        ConfError::new(format!("cannot load {what} \"{}\": {error}", shown(word, cx))).at(word.span)
+    };
+    let chain = chain(&contents(certificate, "certificate", cx)?)
+        .map_err(|error| cannot("certificate", certificate, &error))?;
+    let private = Key::read(&contents(key, "certificate key", cx)?, passwords)
+        .map_err(|error| cannot("certificate key", key, &error))?;
+    Identity::new(chain, private).map_err(|error| {
+        let message = format!("SSL_CTX_use_PrivateKey(\"{}\") failed (SSL: {error})", shown(key, cx));
+        ConfError::new(message).at(key.span)
+    })
+}
+
+/// Lists of what was revoked.
+pub(crate) fn crls(word: &Word, cx: &Resolve<'_>) -> Result<Arc<Crls>, ConfError> {
+    let crls = Crls::read(&contents(word, "CRL", cx)?).map_err(|error| {
+        ConfError::new(format!("cannot load CRL \"{}\": {error}", shown(word, cx))).at(word.span)
+    })?;
+    Ok(Arc::new(crls))
+}
+
+/// Authorities that are trusted.
+pub(crate) fn trusted(word: &Word, cx: &Resolve<'_>) -> Result<Vec<CertificateDer<'static>>, ConfError> {
+    authorities(&contents(word, "certificate", cx)?).map_err(|error| {
+        let message = format!("SSL_CTX_load_verify_locations(\"{}\") failed: {error}", shown(word, cx));
+        ConfError::new(message).at(word.span)
+    })
+}
+
+/// How a file is called in messages.
+pub(crate) fn shown(word: &Word, cx: &Resolve<'_>) -> String {
+    match word.bytes.starts_with(DATA) {
+        true => "data:...".to_owned(),
+        false => String::from_utf8_lossy(&cx.conf_path(&word.bytes)).into_owned(),
+    }
+}
+
+/// The bytes of a file, or those that stand in place of one.
+pub(crate) fn contents(word: &Word, what: &str, cx: &Resolve<'_>) -> Result<Vec<u8>, ConfError> {
+    match word.bytes.strip_prefix(DATA) {
+        Some(data) => Ok(data.to_vec()),
+        None => cx.read_file(&word.bytes).map_err(|error| {
+            let errno = tw_base::Errno::from(&error);
+            let message =
+                format!("cannot load {what} \"{}\": BIO_new_file() failed ({errno})", shown(word, cx));
+            ConfError::new(message).at(word.span)
+        }),
+    }
+}
