@@ -38,7 +38,7 @@ use tw_server::vars::{Template, VarDef};
 
 use check::Checked;
 use fields::Fields;
-use target::{RawTarget, Target};
+use target::{RawTarget, Scheme, Target, To};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 
@@ -110,7 +110,7 @@ struct Slots {
 /// Records besides those that every gateway has.
 const OWN: &[Directive<Raw>] = &[
     record::new("proxy_pass", "URL", LOCATION | IF_IN_LOCATION | LIMIT_EXCEPT, Args::exact(1))
-        .doc("The server that answers: http://host[:port][/uri], http://unix:path[:/uri], or a group; may hold variables.")
+        .doc("The server that answers: http://host[:port][/uri], http://unix:path[:/uri], or a group, or https:// instead; may hold variables.")
         .set(|raw, node, _| {
             let target = RawTarget::read(node)?;
             raw.pass.set_once(node, target)
@@ -189,7 +189,12 @@ const OWN: &[Directive<Raw>] = &[
 
 /// All lists.
 const LISTS: &[&[Directive<Raw>]] =
-    &[OWN, tw_server::gateway_directives!("proxy_"), tw_server::cache_directives!("proxy_")];
+&[
+    OWN,
+    tw_server::gateway_directives!("proxy_"),
+    tw_server::gateway_tls_directives!("proxy_", "ngx_http_proxy_module"),
+    tw_server::cache_directives!("proxy_"),
+];
 
 impl Settings<Http> for Proxy {
     type Raw = Raw;
@@ -200,7 +205,7 @@ impl Settings<Http> for Proxy {
 
     const VARIABLES: &'static [VarDef] = &[
         VarDef::stored("proxy_host", "Name and port of the upstream server, as proxy_pass has them."),
-        VarDef::stored("proxy_port", "Port of the upstream server, as proxy_pass has it, or 80."),
+        VarDef::stored("proxy_port", "Port of the upstream server, as proxy_pass has it, or 80 or 443."),
         VarDef::one(
             "proxy_add_x_forwarded_for",
             fields::forwarded_for,
@@ -216,7 +221,10 @@ impl Settings<Http> for Proxy {
             None if cx.block.is_nameless() => outer.and_then(|o| o.target.clone()),
             None => None,
         };
-        let gateway = Gateway::resolve(raw.gateway, outer.map(|o| &*o.gateway), &KIND, cx)?;
+        let mut gateway = Gateway::resolve(raw.gateway, outer.map(|o| &*o.gateway), &KIND, cx)?;
+        if target.as_ref().is_some_and(Target::may_be_secured) {
+            gateway.secure(&KIND, cx)?;
+        }
         let fields = match (raw.fields.take(), outer) {
             (None, Some(outer)) => outer.fields.clone(),
             (written, _) => Arc::new(Fields::resolve(written.unwrap_or_default(), cx)?),
@@ -297,13 +305,13 @@ impl Handler for Proxy {
         r.set_slot(self.slots.port, &to.port);
         let mut uri = Vec::new();
         to.uri.push(r, &mut uri);
-        self.gateway.cache.explain(r, |_, key| usual_key(&to.host, &uri, key))
+        self.gateway.cache.explain(r, |_, key| usual_key(&to, &uri, key))
     }
 }
 
 /// What tells responses apart where no `proxy_cache_key` does.
-fn usual_key(host: &[u8], uri: &[u8], key: &mut Vec<u8>) {
-    for part in [b"http://", host, uri] {
+fn usual_key(to: &To<'_>, uri: &[u8], key: &mut Vec<u8>) {
+    for part in [to.scheme.text().as_bytes(), &to.host, uri] {
         key.extend_from_slice(part);
     }
 }
@@ -336,7 +344,7 @@ impl Proxy {
             return Outcome::Status(500);
         }
         let visit = if self.gateway.cache.is_on() {
-            let key = |_: &Request, key: &mut Vec<u8>| usual_key(&to.host, &uri, key);
+            let key = |_: &Request, key: &mut Vec<u8>| usual_key(&to, &uri, key);
             match Box::pin(gateway::recall(r, &self.gateway, self, key)).await {
                 Recalled::Answer(outcome) => return outcome,
                 Recalled::Ask(visit) => Some(visit),
@@ -386,10 +394,15 @@ impl Proxy {
         let head = Bytes::from(head);
         let sent_method = Method::of(&method);
         let codec = Http1::new(sent_method, self.gateway.buffer_size, self.pass_trailers);
+        let secured = match to.scheme {
+            Scheme::Http => None,
+            Scheme::Https => self.gateway.secured(r, &to.host),
+        };
         let order = Order {
             gateway: &self.gateway,
             group: to.group,
-            url: ("http://", head.slice(method.len() + 1..method.len() + 1 + uri.len())),
+            secured,
+            url: (to.scheme.text(), head.slice(method.len() + 1..method.len() + 1 + uri.len())),
             head,
             body,
             framing,
@@ -410,7 +423,7 @@ impl Rewrite for Proxy {
         if let Some(Ok(to)) = self.target.as_ref().map(|target| target.of(r)) {
             let mut uri = Vec::new();
             to.uri.push(r, &mut uri);
-            usual_key(&to.host, &uri, out);
+            usual_key(&to, &uri, out);
         }
     }
 

@@ -77,6 +77,7 @@ struct HttpBlocks {
     http: Option<Scope>,
     built: Built,
     temp_paths: Vec<Arc<TempPath>>,
+    secures_upstreams: bool,
 }
 
 impl HttpBlocks {
@@ -97,6 +98,7 @@ impl HttpBlocks {
             http: None,
             built: Built::default(),
             temp_paths: Vec::new(),
+            secures_upstreams: false,
         }
     }
 }
@@ -129,6 +131,7 @@ impl Blocks for HttpBlocks {
                 Err(error) => cx.mistakes.add(error),
             }
             later = cx.mistakes;
+            self.secures_upstreams = cx.block.secures_upstreams;
             self.temp_paths = cx.block.temp_paths;
         }
         mistakes.follow(later, &self.vars);
@@ -147,7 +150,7 @@ impl Blocks for HttpBlocks {
         let memory = Memory::resolve(self.memory);
         let sends = plans.iter().any(|plan| plan.core.files.sendfile);
         let lock_max = if sends { memory.hot_lock_size } else { 0 };
-        let is_secured = listens.groups.iter().any(|group| group.ssl);
+        let is_secured = self.secures_upstreams || listens.groups.iter().any(|group| group.ssl);
         let pools = is_secured.then(|| ssl::pool(process.main.worker_count())).into_iter().collect();
         let health_checks = GroupChecks::gather(&plans, &servers);
         Ok(Config {
@@ -160,6 +163,7 @@ impl Blocks for HttpBlocks {
             servers: servers.into(),
             upstreams: upstreams.into(),
             groups: listens.groups,
+            is_secured,
             slots: self.vars.finish()?,
             temp_paths: self.temp_paths,
         })

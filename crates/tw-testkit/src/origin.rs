@@ -1,20 +1,22 @@
 //! A scripted origin: what a proxy under test passes requests to.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
 /// One connection to an origin.
-pub struct Conn {
+pub struct Conn<S = TcpStream> {
     /// What the proxy sends.
-    pub reader: BufReader<TcpStream>,
+    pub reader: BufReader<S>,
     /// Number of the connection, from 0.
     pub nth: usize,
 }
 
-impl Conn {
+impl<S: Read + Write> Conn<S> {
     /// The head of the next request; `None` when there is none.
     pub fn head(&mut self) -> Option<String> {
         let mut head = String::new();
@@ -76,4 +78,43 @@ pub fn counting(
         }
     });
     (addr, asked)
+}
+
+/// What carries the bytes of an origin over TLS.
+pub type Secured = StreamOwned<ServerConnection, TcpStream>;
+
+impl Conn<Secured> {
+    /// Says in TLS that nothing more is to come. Without it a connection that is dropped looks cut.
+    pub fn goodbye(&mut self) {
+        let stream = self.reader.get_mut();
+        stream.conn.send_close_notify();
+        // Whoever does not want to know has gone.
+        let _ = stream.conn.complete_io(&mut stream.sock);
+    }
+
+    /// What was agreed on.
+    pub fn session(&self) -> &ServerConnection {
+        &self.reader.get_ref().conn
+    }
+}
+
+/// An origin as [`origin`] over TLS: a connection whose handshake fails is dropped.
+///
+/// # Panics
+/// As [`origin`].
+#[must_use]
+pub fn secured(
+    config: Arc<ServerConfig>,
+    serve: impl Fn(Conn<Secured>) + Send + Sync + Clone + 'static,
+) -> SocketAddr {
+    origin(move |conn| {
+        let Ok(session) = ServerConnection::new(Arc::clone(&config)) else { return };
+        let mut stream = StreamOwned::new(session, conn.reader.into_inner());
+        while stream.conn.is_handshaking() {
+            if stream.conn.complete_io(&mut stream.sock).is_err() {
+                return;
+            }
+        }
+        serve(Conn { reader: BufReader::new(stream), nth: conn.nth });
+    })
 }

@@ -7,14 +7,17 @@ use std::sync::{Arc, OnceLock};
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
-    PKCS_RSA_SHA256,
+    PKCS_RSA_SHA256, date_time_ymd,
 };
 use rustls::client::WantsClientCert;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, InvalidDnsNameError, PrivateKeyDer, ServerName};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoClientAuth, WebPkiClientVerifier};
 use rustls::{
-    ClientConfig, ClientConnection, ConfigBuilder, RootCertStore, StreamOwned, SupportedProtocolVersion,
+    ClientConfig, ClientConnection, ConfigBuilder, RootCertStore, ServerConfig, StreamOwned,
+    SupportedProtocolVersion,
 };
 
 /// Whoever signs the certificates of a test.
@@ -73,12 +76,66 @@ impl Authority {
     }
 
     fn certify_key(&self, names: &[&str], key: &KeyPair) -> Certificate {
-        let mut params =
-            CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
-                .expect("names of hosts");
-        params.distinguished_name.push(DnType::CommonName, names.first().copied().unwrap_or_default());
+        self.sign(&params_for(names), key)
+    }
+
+    fn sign(&self, params: &CertificateParams, key: &KeyPair) -> Certificate {
         let pem = params.signed_by(key, &self.0).expect("a certificate").pem();
         Certificate { pem, key: key.serialize_pem() }
+    }
+
+    /// A certificate for these names that was good for a day, long ago.
+    ///
+    /// # Panics
+    /// As [`certify`](Self::certify).
+    #[must_use]
+    pub fn certify_expired(&self, names: &[&str]) -> Certificate {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = params_for(names);
+        (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2020, 1, 2));
+        self.sign(&params, &key)
+    }
+
+    /// A server with this certificate, which keeps sessions.
+    ///
+    /// # Panics
+    /// If that is no certificate, or there is no such version.
+    #[must_use]
+    pub fn server(
+        versions: &[&'static SupportedProtocolVersion],
+        own: &Certificate,
+    ) -> Arc<ServerConfig> {
+        Self::server_of(versions, own, Arc::new(NoClientAuth))
+    }
+
+    /// The same, for clients that have certificates of this authority.
+    ///
+    /// # Panics
+    /// As [`server`](Self::server).
+    #[must_use]
+    pub fn server_for_known(
+        &self,
+        versions: &[&'static SupportedProtocolVersion],
+        own: &Certificate,
+    ) -> Arc<ServerConfig> {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(self.roots()), provider).build();
+        Self::server_of(versions, own, verifier.expect("an authority"))
+    }
+
+    fn server_of(
+        versions: &[&'static SupportedProtocolVersion],
+        own: &Certificate,
+        verifier: Arc<dyn ClientCertVerifier>,
+    ) -> Arc<ServerConfig> {
+        let (chain, key) = own.parts();
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider);
+        let builder = builder.with_protocol_versions(versions).expect("versions of TLS");
+        let made = builder.with_client_cert_verifier(verifier).with_single_cert(chain, key);
+        let mut config = made.expect("what fits");
+        config.ticketer = aws_lc_rs::Ticketer::new().expect("keys");
+        Arc::new(config)
     }
 
     /// A client that believes this authority, and speaks these versions of TLS. It keeps sessions.
@@ -100,8 +157,7 @@ impl Authority {
         versions: &[&'static SupportedProtocolVersion],
         own: &Certificate,
     ) -> Arc<ClientConfig> {
-        let chain = vec![CertificateDer::from_pem_slice(own.pem.as_bytes()).expect("a certificate")];
-        let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes()).expect("a key");
+        let (chain, key) = own.parts();
         Arc::new(self.client_of(versions).with_client_auth_cert(chain, key).expect("what fits"))
     }
 
@@ -109,13 +165,31 @@ impl Authority {
         &self,
         versions: &[&'static SupportedProtocolVersion],
     ) -> ConfigBuilder<ClientConfig, WantsClientCert> {
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from(self.0.der().to_vec())).expect("an authority");
         let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider);
         let builder = builder.with_protocol_versions(versions).expect("versions of TLS");
-        builder.with_root_certificates(roots)
+        builder.with_root_certificates(self.roots())
     }
+
+    fn roots(&self) -> RootCertStore {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from(self.0.der().to_vec())).expect("an authority");
+        roots
+    }
+}
+
+impl Certificate {
+    fn parts(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+        let chain = vec![CertificateDer::from_pem_slice(self.pem.as_bytes()).expect("a certificate")];
+        (chain, PrivateKeyDer::from_pem_slice(self.key.as_bytes()).expect("a key"))
+    }
+}
+
+fn params_for(names: &[&str]) -> CertificateParams {
+    let names_of_hosts = names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let mut params = CertificateParams::new(names_of_hosts).expect("names of hosts");
+    params.distinguished_name.push(DnType::CommonName, names.first().copied().unwrap_or_default());
+    params
 }
 
 impl Default for Authority {

@@ -9,11 +9,12 @@ use tw_http::origin::{RequestWriter, WriteError};
 use tw_http::{Framing, Method, Version};
 use tw_server::http::gateway::codec::{Codec, http1::Http1};
 use tw_server::http::gateway::health::Checkable;
+use tw_server::http::gateway::secure::Secured;
 use tw_server::http::gateway::{Gateway, Group};
 use tw_server::http::request::Request;
 
 use super::fields::{Fields, Passed};
-use super::target::Fixed;
+use super::target::{Fixed, Scheme};
 use super::{HEAD_SIZE, Slots};
 
 /// A location as health checks know it.
@@ -32,6 +33,16 @@ impl Checkable for Checked {
 
     fn gateway(&self) -> &Arc<Gateway> {
         &self.gateway
+    }
+
+    fn secured(&self, r: &mut Request) -> Option<Secured> {
+        // For names with variables.
+        r.set_slot(self.slots.host, &self.to.host);
+        r.set_slot(self.slots.port, &self.to.port);
+        match self.to.scheme {
+            Scheme::Http => None,
+            Scheme::Https => self.gateway.secured(r, &self.to.host),
+        }
     }
 
     fn request(&self, r: &mut Request) -> Result<Bytes, WriteError> {

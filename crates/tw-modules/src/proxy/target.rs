@@ -12,8 +12,32 @@ use tw_server::http::route::Pattern;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
-/// The port of a URL that names none.
-const PORT: u16 = 80;
+/// How servers are spoken to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scheme {
+    Http,
+    Https,
+}
+
+impl Scheme {
+    const ALL: [Self; 2] = [Self::Http, Self::Https];
+
+    /// As a URL begins.
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Self::Http => "http://",
+            Self::Https => "https://",
+        }
+    }
+
+    /// The port of a URL that names none.
+    fn port(self) -> u16 {
+        match self {
+            Self::Http => 80,
+            Self::Https => 443,
+        }
+    }
+}
 
 /// `proxy_pass` as written.
 pub(super) struct RawTarget {
@@ -38,6 +62,7 @@ type Groups = Arc<std::collections::HashMap<Box<str>, Arc<Group>>>;
 
 /// A target without variables.
 pub(super) struct Fixed {
+    pub(super) scheme: Scheme,
     /// The URL as written.
     pub(super) url: Box<[u8]>,
     pub(super) host: Box<[u8]>,
@@ -51,6 +76,7 @@ pub(super) struct Fixed {
 
 /// The target of one request.
 pub(super) struct To<'a> {
+    pub(super) scheme: Scheme,
     /// `$proxy_host`
     pub(super) host: Cow<'a, [u8]>,
     /// `$proxy_port`
@@ -71,6 +97,7 @@ pub(super) enum Uri<'a> {
 
 /// The parts of a URL.
 struct Parts<'a> {
+    scheme: Scheme,
     /// Host and port, or a path of a socket.
     host: &'a [u8],
     path: Option<&'a [u8]>,
@@ -100,7 +127,7 @@ impl RawTarget {
             });
         }
         let fail = |message: String| at(ConfError::new(message), self.url.span);
-        let Parts { host, path } = parts(&self.url.bytes).map_err(fail)?;
+        let Parts { scheme, host, path } = parts(&self.url.bytes).map_err(fail)?;
         let is_pattern = match cx.block.location() {
             Some(Pattern::Regex(_) | Pattern::Named(_)) => true,
             _ => cx.block.is_nameless(),
@@ -116,10 +143,11 @@ impl RawTarget {
             _ => 0,
         };
         let text = String::from_utf8_lossy(host).into_owned();
-        let group = upstream::named(&text, PORT, cx)
+        let group = upstream::named(&text, scheme.port(), cx)
             .map_err(|error| fail(format!("{error} in upstream \"{text}\"")))?;
-        let (host, port) = shown(host);
+        let (host, port) = shown(host, scheme);
         Ok(Target::Fixed(Arc::new(Fixed {
+            scheme,
             url: self.url.bytes.clone(),
             host,
             port,
@@ -135,6 +163,7 @@ impl Target {
     pub(super) fn of(&self, r: &Request) -> Result<To<'_>, String> {
         match self {
             Self::Fixed(fixed) => Ok(To {
+                scheme: fixed.scheme,
                 host: Cow::Borrowed(&fixed.host),
                 port: Cow::Borrowed(&fixed.port),
                 group: fixed.group.clone(),
@@ -146,21 +175,29 @@ impl Target {
             }),
             Self::Variable { url, groups } => {
                 let url = url.value(r);
-                let Parts { host, path } = parts(&url)?;
+                let Parts { scheme, host, path } = parts(&url)?;
                 let text = String::from_utf8_lossy(host);
                 let group = match groups.get(&*text) {
                     Some(group) => group.clone(),
-                    None => upstream::alone(&text, PORT)
+                    None => upstream::alone(&text, scheme.port())
                         .map_err(|error| format!("{error} in upstream \"{text}\""))?,
                 };
-                let (host, port) = shown(host);
+                let (host, port) = shown(host, scheme);
                 let (host, port) = (Cow::Owned(host.into()), Cow::Owned(port.into()));
                 let uri = match path {
                     Some(path) => Uri::Whole(path.into()),
                     None => Uri::Client,
                 };
-                Ok(To { host, port, group, uri })
+                Ok(To { scheme, host, port, group, uri })
             }
+        }
+    }
+
+    /// Whether a server is asked over TLS, or may be.
+    pub(super) fn may_be_secured(&self) -> bool {
+        match self {
+            Self::Fixed(fixed) => fixed.scheme == Scheme::Https,
+            Self::Variable { .. } => true,
         }
     }
 
@@ -212,35 +249,34 @@ fn push_path(r: &Request, from: usize, out: &mut Vec<u8>) {
 }
 
 /// Host and port as `$proxy_host` and `$proxy_port` have them.
-fn shown(host: &[u8]) -> (Box<[u8]>, Box<[u8]>) {
+fn shown(host: &[u8], scheme: Scheme) -> (Box<[u8]>, Box<[u8]>) {
     if host.starts_with(b"unix:") {
         return (b"localhost".as_slice().into(), b"".as_slice().into());
     }
-    let port = match host.iter().rposition(|byte| *byte == b':') {
-        Some(at) if !host[at..].contains(&b']') => &host[at + 1..],
-        _ => b"80",
-    };
-    // The port that everybody expects is not said.
-    let name = match host.strip_suffix(b":80") {
-        Some(name) if port == b"80" => name,
-        _ => host,
+    let usual = scheme.port().to_string();
+    let (name, port) = match host.iter().rposition(|byte| *byte == b':') {
+        // The port that everybody expects is not said.
+        Some(at) if &host[at + 1..] == usual.as_bytes() => (&host[..at], usual.as_bytes()),
+        Some(at) if !host[at..].contains(&b']') => (host, &host[at + 1..]),
+        _ => (host, usual.as_bytes()),
     };
     (name.into(), port.into())
 }
 
 fn parts(url: &[u8]) -> Result<Parts<'_>, String> {
-    const SCHEME: &[u8] = b"http://";
-    let rest = match url.get(..SCHEME.len()) {
-        Some(scheme) if scheme.eq_ignore_ascii_case(SCHEME) => &url[SCHEME.len()..],
-        _ if url.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"https://")) => {
-            return Err("https protocol requires SSL support".to_owned());
-        }
-        _ => return Err("invalid URL prefix".to_owned()),
+    let begins = |scheme: &Scheme| {
+        let text = scheme.text().as_bytes();
+        url.get(..text.len()).is_some_and(|found| found.eq_ignore_ascii_case(text))
     };
+    let Some(scheme) = Scheme::ALL.into_iter().find(begins) else {
+        return Err("invalid URL prefix".to_owned());
+    };
+    let rest = &url[scheme.text().len()..];
     let end = if rest.get(..5).is_some_and(|unix| unix.eq_ignore_ascii_case(b"unix:")) {
         match rest[5..].iter().position(|byte| *byte == b':') {
             Some(at) => {
                 return Ok(Parts {
+                    scheme,
                     host: &rest[..5 + at],
                     path: Some(&rest[6 + at..]).filter(|path| !path.is_empty()),
                 });
@@ -254,5 +290,5 @@ fn parts(url: &[u8]) -> Result<Parts<'_>, String> {
     if host.is_empty() {
         return Err("no host in upstream".to_owned());
     }
-    Ok(Parts { host, path: Some(path).filter(|path| !path.is_empty()) })
+    Ok(Parts { scheme, host, path: Some(path).filter(|path| !path.is_empty()) })
 }

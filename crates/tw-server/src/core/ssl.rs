@@ -11,11 +11,13 @@ use std::time::Duration;
 
 use tw_conf::{Args, ConfError, Directive, HTTP, Node, SERVER, Setting, Word, record, units};
 use tw_core::module::Settings;
-use tw_core::pools::PoolSettings;
+use tw_core::pools::{Mode, PoolSettings};
+use tw_disk::Pool;
 
 use tw_tls::Demand;
 
 use crate::http::Http;
+use crate::http::generation::Generation;
 use crate::load::Resolve;
 
 pub(crate) use material::warm_up;
@@ -301,6 +303,13 @@ fn session_cache(node: &Node) -> Result<SessionCache, ConfError> {
 
 /// The pool that signs, unless one of this name is configured otherwise.
 pub(crate) const POOL: &str = "tls";
+
+/// That pool.
+pub(crate) fn pool_of(generation: &Generation) -> Pool {
+    let disks = &generation.disks;
+    let named = disks.named(POOL.as_bytes()).and_then(|pool| disks.get(pool, Mode::Threads));
+    named.unwrap_or(disks.default_disk()).pool().clone()
+}
 
 /// Its settings where every loop of `loops` may want a signature: as many threads, which take turns with them.
 pub(crate) fn pool(loops: usize) -> PoolSettings {

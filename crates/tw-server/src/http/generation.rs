@@ -52,6 +52,8 @@ pub struct Config {
     pub upstreams: Box<[Arc<Group>]>,
     /// The servers of each listening address, in the order of those.
     pub groups: Vec<ListenGroup>,
+    /// Whether there are handshakes of TLS, with clients or upstream servers.
+    pub is_secured: bool,
     /// Groups whose servers are checked, and how.
     pub health_checks: Vec<GroupChecks>,
     /// Slots of the request's variables.

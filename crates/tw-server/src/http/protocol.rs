@@ -110,7 +110,7 @@ impl Application for Http {
 
     fn new(generation: &Generation) -> Self {
         let memory = &generation.memory;
-        if generation.groups.iter().any(|group| group.ssl) {
+        if generation.is_secured {
             ssl::warm_up();
         }
         // The limit is the process's, and every loop has a table.

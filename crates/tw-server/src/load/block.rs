@@ -24,6 +24,8 @@ pub struct Block {
     pub(crate) resolving: Option<Resolving>,
     /// Those that URLs have made.
     pub(crate) implicit: HashMap<Box<str>, Arc<Group>>,
+    /// Whether connections to upstream servers may be secured somewhere.
+    pub(crate) secures_upstreams: bool,
     /// Where requests go from here, as the module says that passes them on.
     pub passing: Passing,
 }

@@ -16,7 +16,7 @@ const DATA: &[u8] = b"data:";
 /// What is to be offered in handshakes, as written.
 pub(crate) struct Offered<'a> {
     /// What the directives begin with.
-    pub(crate) prefix: &'static str,
+    pub(crate) prefix: &'a str,
     pub(crate) protocols: &'a [Word],
     pub(crate) ciphers: Option<&'a Word>,
     pub(crate) curve: Option<&'a Word>,

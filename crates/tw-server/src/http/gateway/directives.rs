@@ -2,6 +2,8 @@
 
 use tw_conf::{ConfError, Node, Word};
 
+use crate::core::ssl::common;
+
 /// The limits of the directives with a prefix.
 #[macro_export]
 macro_rules! gateway_limits {
@@ -228,6 +230,99 @@ macro_rules! gateway_directives {
                 }),
         ]
     }};
+}
+
+/// The records of the directives of gateways that may reach their servers over TLS, with a prefix, of this module.
+#[macro_export]
+macro_rules! gateway_tls_directives {
+    ($prefix:literal, $module:literal) => {{
+        use tw_conf::{Args, HTTP, LOCATION, SERVER, record};
+        use $crate::http::gateway::directives::read_file_of_tls;
+        use $crate::http::gateway::settings::HasGateway;
+        const ALL: u32 = HTTP | SERVER | LOCATION;
+        &[
+            record::new(concat!($prefix, "ssl_name"), "name", ALL, Args::exact(1))
+                .default(concat!("$", $prefix, "host"))
+                .since("1.7.0")
+                .doc("The name that an upstream server's certificate must be for, and that it is told; may hold variables.")
+                .set(|raw, node, _| raw.gateway().ssl.name.set_once(node, node.arg(0)?.clone())),
+            record::flag(concat!($prefix, "ssl_server_name"), ALL)
+                .default("off")
+                .since("1.7.0")
+                .doc("Whether an upstream server is told the name (SNI).")
+                .set(|raw, node, _| raw.gateway().ssl.server_name.set_flag(node)),
+            record::flag(concat!($prefix, "ssl_verify"), ALL)
+                .default("off")
+                .since("1.7.0")
+                .doc("Whether the certificates of upstream servers are verified.")
+                .set(|raw, node, _| raw.gateway().ssl.verify.set_flag(node)),
+            record::number(concat!($prefix, "ssl_verify_depth"), ALL)
+                .default("1")
+                .since("1.7.0")
+                .doc("How many certificates may stand between an upstream server's and one that is trusted.")
+                .set(|raw, node, _| raw.gateway().ssl.verify_depth.set_number(node)),
+            record::new(concat!($prefix, "ssl_trusted_certificate"), "file", ALL, Args::exact(1))
+                .since("1.7.0")
+                .doc("Authorities that are trusted with the certificates of upstream servers, in PEM.")
+                .set(|raw, node, _| raw.gateway().ssl.trusted_certificate.set_once(node, node.arg(0)?.clone())),
+            record::new(concat!($prefix, "ssl_crl"), "file", ALL, Args::exact(1))
+                .since("1.7.0")
+                .doc("Lists of certificates of upstream servers that were revoked, in PEM: one of each authority on the way.")
+                .set(|raw, node, _| raw.gateway().ssl.crl.set_once(node, node.arg(0)?.clone())),
+            record::new(concat!($prefix, "ssl_certificate"), "file | data:certificate", ALL, Args::exact(1))
+                .since("1.7.8")
+                .doc("The certificate that upstream servers are shown, and those between it and an authority, in PEM.")
+                .set(|raw, node, _| {
+                    let word = read_file_of_tls(node, $module)?;
+                    raw.gateway().ssl.certificate.set_once(node, word)
+                }),
+            record::new(concat!($prefix, "ssl_certificate_key"), "file | data:key", ALL, Args::exact(1))
+                .since("1.7.8")
+                .doc("The private key of the certificate, in PEM: PKCS#8, PKCS#1 or SEC1.")
+                .set(|raw, node, _| {
+                    let word = read_file_of_tls(node, $module)?;
+                    raw.gateway().ssl.certificate_key.set_once(node, word)
+                }),
+            record::new(concat!($prefix, "ssl_password_file"), "file", ALL, Args::exact(1))
+                .since("1.7.8")
+                .doc("Pass phrases of the private key, one a line, tried in turn.")
+                .set(|raw, node, _| raw.gateway().ssl.password_file.set_once(node, node.arg(0)?.clone())),
+            record::new(
+                concat!($prefix, "ssl_protocols"),
+                "[SSLv2] [SSLv3] [TLSv1] [TLSv1.1] [TLSv1.2] [TLSv1.3]",
+                ALL,
+                Args::at_least(1),
+            )
+            .default("TLSv1.2 TLSv1.3")
+            .since("1.5.6")
+            .doc("Versions of the protocol. Those before TLSv1.2 are accepted with a warning and never offered.")
+            .set(|raw, node, _| raw.gateway().ssl.protocols.set_once(node, node.args.clone())),
+            record::new(concat!($prefix, "ssl_ciphers"), "ciphers", ALL, Args::exact(1))
+                .default("DEFAULT")
+                .since("1.5.6")
+                .doc("Cipher suites of TLSv1.2 in OpenSSL's words, which select among those that keep what was sent secret for good.")
+                .set(|raw, node, _| raw.gateway().ssl.ciphers.set_once(node, node.arg(0)?.clone())),
+            record::flag(concat!($prefix, "ssl_session_reuse"), ALL)
+                .default("on")
+                .doc("Whether sessions with upstream servers are taken up again.")
+                .set(|raw, node, _| raw.gateway().ssl.session_reuse.set_flag(node)),
+            record::new(concat!($prefix, "ssl_conf_command"), "name value", ALL, Args::exact(2))
+                .since("1.19.4")
+                .doc("A command of OpenSSL: MinProtocol, MaxProtocol, CipherString, Ciphersuites, Curves, Groups, Options.")
+                .set(|raw, node, _| {
+                    let [name, value] = node.words()?;
+                    raw.gateway().ssl.conf_command.push(node, (name.clone(), value.clone()));
+                    Ok(())
+                }),
+        ]
+    }};
+}
+
+/// Reads the name of a certificate or a key for a directive of `module`.
+pub fn read_file_of_tls(node: &Node, module: &'static str) -> Result<Word, ConfError> {
+    let word = node.arg(0)?;
+    common::check_name(node, word, module)?;
+    Ok(word.clone())
 }
 
 /// Reads a rate, which may hold variables: checked now if it does not.

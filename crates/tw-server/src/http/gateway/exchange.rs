@@ -22,12 +22,14 @@ use super::fault::{Fault, Stage};
 use super::idle::{KeepAlive, Owner};
 use super::link::{Link, Read};
 use super::resolve::{self, Names};
+use super::secure::Secured;
 use super::sending::{Lending, Outgoing, Sending, Unsent};
 use super::settings::Gateway;
 use super::sticky::{self, Belonging, Learning, Sticky};
 use super::waiting::{self, Queue};
 use super::words::Next;
 use crate::core::location::Resolving;
+use crate::core::ssl;
 use crate::core::upstream::StateFile;
 use crate::event_loop::Loop;
 use crate::http::cache::Visit;
@@ -74,6 +76,8 @@ pub struct Order<'a, C> {
     pub gateway: &'a Arc<Gateway>,
     /// To whom.
     pub group: Arc<Group>,
+    /// How connections are secured, if they are.
+    pub secured: Option<Secured>,
     /// For log lines: the scheme with `://`, and the path with arguments.
     pub url: (&'static str, Bytes),
     /// The head.
@@ -393,6 +397,7 @@ async fn ask<C: Codec + Clone>(
     let owner = Owner {
         group: order.group.peers.name().clone(),
         location: if keepalive.is_local { gateway.number } else { 0 },
+        secured: order.secured.clone(),
     };
     let kept = home.app.idle.take(&owner, lease.peer());
     let link = match kept {
@@ -400,12 +405,14 @@ async fn ask<C: Codec + Clone>(
         None => {
             let options = connect_options(r, gateway);
             // Apart: most requests find a connection, and are smaller without what this needs.
-            match Box::pin(Link::connect(lease.peer().addr(), &options, gateway.connect_timeout)).await {
+            let secured = order.secured.as_ref().map(|secured| (secured, ssl::pool_of(&r.generation())));
+            let opened = Link::open(lease.peer().addr(), &options, gateway.connect_timeout, secured);
+            match Box::pin(opened).await {
                 Ok(link) => Rc::new(link),
-                Err(fault) => {
+                Err((fault, stage)) => {
                     return Err(Failed::Upstream {
                         fault,
-                        stage: Stage::Connecting,
+                        stage,
                         lease: Some(lease),
                         is_reused: false,
                         was_sent: false,
@@ -541,7 +548,12 @@ async fn read_head<C: Codec>(
 
 /// Reads what is there, about `max` bytes of it at most.
 pub(super) fn read_some(home: &Loop, link: &Link, max: usize) -> Result<(Read, Bytes), Fault> {
-    let (read, bytes) = read_bytes(home, &link.transport, max).map_err(Fault::Receive)?;
+    let (read, bytes) = read_bytes(home, &link.transport, max).map_err(|error| match error.kind() {
+        // The connection was cut, which TLS tells from its end.
+        // DIFF(nginx): that is no end of a response without a length.
+        io::ErrorKind::UnexpectedEof => Fault::Closed,
+        _ => Fault::Receive(error),
+    })?;
     link.received.set(link.received.get() + bytes.len() as u64);
     Ok((read, bytes))
 }

@@ -6,6 +6,8 @@ use std::io;
 
 use tw_base::Errno;
 use tw_log::Level;
+use tw_net::tls::Failure;
+use tw_tls::UpstreamError;
 
 use super::words::Next;
 
@@ -16,6 +18,8 @@ pub enum Fault {
     Connect(io::Error),
     /// There is none in time.
     ConnectTimeout,
+    /// There is a connection, and TLS came to nothing.
+    Handshake(Box<Failure>),
     /// The request could not be sent.
     Send(io::Error),
     /// The server does not take the request.
@@ -47,6 +51,8 @@ pub enum Fault {
 pub enum Stage {
     /// A connection was opened.
     Connecting,
+    /// TLS was agreed on.
+    Handshaking,
     /// The request was sent.
     Sending,
     /// The head of the response was awaited.
@@ -60,6 +66,7 @@ impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Connecting => "while connecting to upstream",
+            Self::Handshaking => "while SSL handshaking to upstream",
             Self::Sending => "while sending request to upstream",
             Self::ReadingHead => "while reading response header from upstream",
             Self::ReadingBody => "while reading upstream",
@@ -71,7 +78,9 @@ impl Fault {
     /// The word of `proxy_next_upstream` that it is.
     pub fn next(&self) -> Next {
         match self {
-            Self::Connect(_) | Self::Send(_) | Self::Receive(_) | Self::Closed => Next::ERROR,
+            Self::Connect(_) | Self::Handshake(_) | Self::Send(_) | Self::Receive(_) | Self::Closed => {
+                Next::ERROR
+            }
             Self::NoPeer | Self::QueueFull | Self::QueueTimeout | Self::NoName(_) => Next::NONE,
             Self::Denied => Next::DENIED,
             Self::ConnectTimeout | Self::SendTimeout | Self::ReceiveTimeout => Next::TIMEOUT,
@@ -140,6 +149,15 @@ impl fmt::Display for Cause<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = |error: &io::Error| Errno::from(error).words();
         match self.0 {
+            Fault::Receive(error) if let Some(inner) = error.get_ref() => write!(f, "TLS failed: {inner}"),
+            Fault::Handshake(failure) => match &**failure {
+                Failure::Closed => f.write_str("connection closed in the handshake of TLS"),
+                Failure::Io(error) => write!(f, "{} in the handshake of TLS", words(error)),
+                Failure::Tls(error) => match UpstreamError::of(error) {
+                    Some(error) => write!(f, "{error}"),
+                    None => write!(f, "no handshake of TLS: {error}"),
+                },
+            },
             Fault::Connect(error) | Fault::Receive(error) => write!(f, "{}", words(error)),
             Fault::Send(error) => write!(f, "request not taken: {}", words(error)),
             Fault::ConnectTimeout => f.write_str("no connection in time"),
@@ -169,6 +187,10 @@ impl fmt::Display for Line<'_> {
         let errno = |error: &io::Error| Errno(error.raw_os_error().unwrap_or_default());
         match self.fault {
             Fault::Connect(error) => write!(f, "connect() failed ({})", errno(error))?,
+            Fault::Handshake(failure) => write_handshake(f, failure)?,
+            Fault::Receive(error) if let Some(inner) = error.get_ref() => {
+                write!(f, "SSL_read() failed (SSL: {inner})")?;
+            }
             Fault::Send(error) => write!(f, "send() failed ({})", errno(error))?,
             Fault::Receive(error) => write!(f, "recv() failed ({})", errno(error))?,
             Fault::ConnectTimeout | Fault::SendTimeout | Fault::ReceiveTimeout => {
@@ -184,5 +206,19 @@ impl fmt::Display for Line<'_> {
             Fault::NoName(why) => return f.write_str(why),
         }
         write!(f, " {}", self.stage)
+    }
+}
+
+fn write_handshake(f: &mut fmt::Formatter<'_>, failure: &Failure) -> fmt::Result {
+    match failure {
+        Failure::Closed => f.write_str("peer closed connection in SSL handshake"),
+        Failure::Io(error) => match error.raw_os_error() {
+            Some(errno) => write!(f, "peer closed connection in SSL handshake ({})", Errno(errno)),
+            None => write!(f, "SSL_do_handshake() failed ({error})"),
+        },
+        Failure::Tls(error) => match UpstreamError::of(error) {
+            Some(error) => write!(f, "upstream SSL {error}"),
+            None => write!(f, "SSL_do_handshake() failed (SSL: {error})"),
+        },
     }
 }

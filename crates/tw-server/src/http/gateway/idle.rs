@@ -14,6 +14,7 @@ use tw_rt::watch::Subject;
 use tw_upstream::{Peer, PeerId};
 
 use super::link::Link;
+use super::secure::Secured;
 use crate::event_loop::Loop;
 
 /// Between two looks at the connections that wait.
@@ -53,6 +54,8 @@ pub(super) struct Owner {
     pub(super) group: Arc<str>,
     /// Number of the location's settings; 0 for all locations.
     pub(super) location: u64,
+    /// How they are secured: nobody else may use them, and no request that wants it otherwise.
+    pub(super) secured: Option<Secured>,
 }
 
 /// The connections of one loop that wait.

@@ -6,10 +6,12 @@ use std::io;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use tw_disk::Pool;
 use tw_net::{Addr, ConnectOptions, Transport};
 use tw_rt::Deadline;
 
-use super::fault::Fault;
+use super::fault::{Fault, Stage};
+use super::secure::Secured;
 
 /// A connection to an upstream server.
 pub(crate) struct Link {
@@ -27,11 +29,32 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Connects to `to`.
+    /// Connects to `to`, and shakes hands if the connection is to be secured; the time is for both. What takes long, the pool
+    /// does.
     ///
     /// # Errors
     /// No connection, or none in time.
-    pub(super) async fn connect(
+    pub(super) async fn open(
+        to: &Addr,
+        options: &ConnectOptions,
+        timeout: Duration,
+        secured: Option<(&Secured, Pool)>,
+    ) -> Result<Self, (Fault, Stage)> {
+        let mut link =
+            Self::connect(to, options, timeout).await.map_err(|fault| (fault, Stage::Connecting))?;
+        if let Some((secured, pool)) = secured {
+            link.transport = match link.transport {
+                Transport::Plain(socket) => {
+                    let stream = secured.shake_hands(socket, to, link.write.get_mut(), &pool).await;
+                    Transport::Tls(Box::new(stream.map_err(|fault| (fault, Stage::Handshaking))?))
+                }
+                secured => secured,
+            };
+        }
+        Ok(link)
+    }
+
+    async fn connect(
         to: &Addr,
         options: &ConnectOptions,
         timeout: Duration,

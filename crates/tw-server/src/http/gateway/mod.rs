@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! recall: what a cache has
-//! Order ─► exchange: a peer of the group ─► link: idle or new ─► sending ┐   answer: the head as the client gets it
+//! Order ─► exchange: a peer of the group ─► link: idle or new (secure) ─► sending ┐   answer: the head as the client gets it
 //!            ▲                                                 codec ◄───┴─► body: pulled, or read ahead of a slow client
 //!            └──────────────── fault: the next peer ──────────────┘         tunnel: both ways, after an upgrade
 //! ```
@@ -25,6 +25,7 @@ pub mod names;
 mod pace;
 mod recall;
 pub(crate) mod resolve;
+pub mod secure;
 mod sending;
 pub mod settings;
 pub mod sticky;

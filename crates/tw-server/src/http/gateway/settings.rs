@@ -10,10 +10,12 @@ use tw_net::ConnectOptions;
 
 use super::bind::{Bind, RawBind};
 use super::names::Names;
+use super::secure::{self, Secured, Tls};
 use super::store::{RawStore, Store};
 use super::words::{Ignored, Next};
 use crate::core::location::{Location, TempPath};
 use crate::http::cache::{self, CacheSettings};
+use crate::http::request::Request;
 use crate::load::Resolve;
 use crate::vars::Template;
 
@@ -67,6 +69,11 @@ pub struct Gateway {
     pub bind: Bind,
     /// `socket_keepalive`, `socket_rcvbuf`, `socket_sndbuf`.
     pub socket: ConnectOptions,
+    /// TLS to upstream servers, if one may need it.
+    tls: Option<Arc<Tls>>,
+    tls_written: Arc<secure::Written>,
+    /// `ssl_name`
+    tls_name: Option<Template>,
     /// `allow_upstream`: a server is asked only if all of these are neither empty nor `0`.
     pub allow: Arc<[Template]>,
     /// `cache` and its kin.
@@ -143,6 +150,8 @@ pub struct Raw {
     pub socket_sndbuf: Setting<usize>,
     /// `allow_upstream`
     pub allow: Setting<Vec<Word>>,
+    /// `ssl_verify` and its kin.
+    pub ssl: secure::Raw,
     /// `cache` and its kin.
     pub cache: cache::settings::Raw,
 }
@@ -246,6 +255,12 @@ impl Gateway {
             }
             None => outer.map_or(Bind::Off, |o| o.bind.clone()),
         };
+        let mut ssl = raw.ssl;
+        let tls_name = match std::mem::take(&mut ssl.name).take() {
+            Some(word) => Some(cx.template(&word)?),
+            None => outer.and_then(|o| o.tls_name.clone()),
+        };
+        let tls_written = secure::Written::resolve(ssl, outer.map(|o| &o.tls_written));
         let allow = match raw.allow.take() {
             Some(words) => words.iter().map(|word| cx.template(word)).collect::<Result<Arc<[_]>, _>>()?,
             None => outer.map_or_else(|| [].into(), |o| o.allow.clone()),
@@ -280,11 +295,29 @@ impl Gateway {
                 send_buffer: raw.socket_sndbuf.take().or(outer.and_then(|o| o.socket.send_buffer)),
                 ..ConnectOptions::default()
             },
+            tls: None,
+            tls_written,
+            tls_name,
             allow,
             cache,
             number: NEXT_NUMBER.fetch_add(1, Relaxed),
             hide,
             pass,
+        })
+    }
+
+    /// Reads what TLS needs, where servers are, or may be, asked over it.
+    pub fn secure(&mut self, kind: &Kind, cx: &mut Resolve<'_>) -> Result<(), ConfError> {
+        self.tls = Some(self.tls_written.tls(kind.prefix, cx)?);
+        Ok(())
+    }
+
+    /// How connections for `r` to a server called `host` are secured. After [`secure`](Self::secure).
+    pub fn secured(&self, r: &Request, host: &[u8]) -> Option<Secured> {
+        let tls = self.tls.clone()?;
+        Some(match &self.tls_name {
+            Some(name) => Secured::new(tls, &name.value(r)),
+            None => Secured::new(tls, host),
         })
     }
 

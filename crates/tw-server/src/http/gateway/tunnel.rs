@@ -108,7 +108,12 @@ impl Way<'_> {
                 cx.waker().wake_by_ref();
                 return Ok(moved);
             }
-            match read_bytes(home, self.from, READ_SIZE)? {
+            let read = match read_bytes(home, self.from, READ_SIZE) {
+                // Whether what passes through is whole, those who speak know.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => (Read::Closed, Bytes::new()),
+                read => read?,
+            };
+            match read {
                 (Read::Some, bytes) => {
                     let _ = home.budget.may_copy(bytes.len());
                     self.kept = bytes;

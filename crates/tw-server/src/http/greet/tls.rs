@@ -9,9 +9,8 @@ use std::task::{Context, Poll};
 
 use rustls::server::{Accepted, ServerConnection};
 use rustls::{HandshakeKind, ServerConfig};
-use tw_core::pools::Mode;
 use tw_core::regex::Captures;
-use tw_disk::{Account, DiskError, Pool, Source};
+use tw_disk::{Account, DiskError, Source};
 use tw_log::Level;
 use tw_net::Transport;
 use tw_net::tls::{self, Failure, Greeting, Handshake, Said, Step};
@@ -174,9 +173,7 @@ impl Visitor<'_> {
     /// Has the pool for handshakes do `work`; `None` if it cannot, which has been logged.
     async fn by_pool<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         let generation = self.client.home.generation();
-        let disks = &generation.disks;
-        let named = disks.named(ssl::POOL.as_bytes()).and_then(|pool| disks.get(pool, Mode::Threads));
-        let pool: Pool = named.unwrap_or(disks.default_disk()).pool().clone();
+        let pool = ssl::pool_of(&generation);
         drop(generation);
         let mut by = Account::hit(Source::of(self.client.peer_text().as_bytes()));
         match pool.run(&mut by, work).await {

@@ -20,6 +20,7 @@ pub use tw_upstream::CheckParams;
 
 use super::codec::Codec;
 use super::exchange::Group;
+use super::secure::Secured;
 use super::settings::Gateway;
 use crate::http::generation::{PlanId, Server, ServerId};
 use crate::http::plan::Plan;
@@ -74,6 +75,9 @@ pub trait Checkable: Send + Sync {
 
     /// How they are asked.
     fn gateway(&self) -> &Arc<Gateway>;
+
+    /// How connections for `r` are secured, if they are.
+    fn secured(&self, r: &mut Request) -> Option<Secured>;
 
     /// What is sent for `r`, which is a GET without a body.
     ///

@@ -11,6 +11,7 @@ use tw_net::Addr;
 use tw_upstream::Peer;
 
 use super::{ANSWER_MAX, BODY_EXAMINED_MAX, HealthCheck, How, Located};
+use crate::core::ssl;
 use crate::event_loop::Loop;
 use crate::http::client::Client;
 use crate::http::entry;
@@ -75,8 +76,10 @@ async fn ask(home: &Rc<Loop>, r: &mut Request, check: &HealthCheck, peer: &Peer)
     let gateway = check.of.gateway();
     let to = address(peer.addr(), check.port);
     let options = connect_options(r, gateway);
-    let link = Link::connect(&to, &options, gateway.connect_timeout).await;
-    let link = link.map_err(|fault| Why::Fault(fault, Stage::Connecting))?;
+    let secured = check.of.secured(r);
+    let secured = secured.as_ref().map(|secured| (secured, ssl::pool_of(&r.generation())));
+    let link = Link::open(&to, &options, gateway.connect_timeout, secured).await;
+    let link = link.map_err(|(fault, stage)| Why::Fault(fault, stage))?;
     let How::Ask { criteria, .. } = &check.how else { return Ok(()) };
     let sent = check.of.request(r).map_err(Why::Request)?;
     send(&link, sent, check).await.map_err(|fault| Why::Fault(fault, Stage::Sending))?;

@@ -1,0 +1,415 @@
+//! TLS to upstream servers: what directives say of it, what is made of that, and the handshake.
+//!
+//! ```text
+//! Written ─► Tls: one for all locations that inherit the same settings ─► Secured: with the name for one request
+//!                                                                             └─► handshake, with a session of before
+//! ```
+//! Connections and sessions belong to a `Tls` and a name: who verifies otherwise, or shows another certificate, has others.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::hash::{Hash, Hasher};
+use std::io;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+
+use foldhash::HashMap;
+use rustls::client::{ClientSessionMemoryCache, Resumption};
+use rustls::pki_types::ServerName;
+use rustls::sign::SingleCertAndKey;
+use rustls::{ClientConfig, ClientConnection};
+use tw_base::{Limit, Whole};
+use tw_conf::{ConfError, Setting, Word};
+use tw_disk::{Account, Class, Pool, Source};
+use tw_net::Addr;
+use tw_net::tls::{self, Failure, Handshake, Step, TlsStream};
+use tw_rt::{Deadline, Socket, watch};
+use tw_tls::words::{Flag, Switch};
+use tw_tls::{Authorities, Cost, Identity, Purpose, Trust, TrustError, Upstream, UpstreamError};
+
+use super::fault::Fault;
+use crate::core::ssl::{self, common};
+use crate::load::Resolve;
+
+/// Servers of which sessions are kept, for each kind of settings.
+const SESSION_SERVERS_MAX: usize = 256;
+/// Sessions kept of each of them: eight for each of four names.
+const SESSIONS_MAX: usize = 32;
+
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::count(
+        "SESSION_SERVERS_MAX",
+        SESSION_SERVERS_MAX as u64,
+        "Upstream servers of which TLS sessions are kept, for locations with the same settings",
+        "those of some other server are forgotten",
+    ),
+    Limit::count(
+        "SESSIONS_MAX",
+        SESSIONS_MAX as u64,
+        "TLS sessions kept of one upstream server",
+        "the oldest is forgotten",
+    ),
+];
+
+/// The directives as written.
+#[derive(Default)]
+pub struct Raw {
+    /// `ssl_name`
+    pub name: Setting<Word>,
+    /// `ssl_server_name`
+    pub server_name: Setting<bool>,
+    /// `ssl_verify`
+    pub verify: Setting<bool>,
+    /// `ssl_verify_depth`
+    pub verify_depth: Setting<usize>,
+    /// `ssl_trusted_certificate`
+    pub trusted_certificate: Setting<Word>,
+    /// `ssl_crl`
+    pub crl: Setting<Word>,
+    /// `ssl_certificate`
+    pub certificate: Setting<Word>,
+    /// `ssl_certificate_key`
+    pub certificate_key: Setting<Word>,
+    /// `ssl_password_file`
+    pub password_file: Setting<Word>,
+    /// `ssl_protocols`
+    pub protocols: Setting<Vec<Word>>,
+    /// `ssl_ciphers`
+    pub ciphers: Setting<Word>,
+    /// `ssl_session_reuse`
+    pub session_reuse: Setting<bool>,
+    /// `ssl_conf_command`
+    pub conf_command: Setting<Vec<(Word, Word)>>,
+}
+
+/// The same with nothing left unset, for all blocks that inherit it.
+pub(super) struct Written {
+    server_name: bool,
+    verify: bool,
+    verify_depth: usize,
+    trusted_certificate: Option<Word>,
+    crl: Option<Word>,
+    certificate: Option<Word>,
+    certificate_key: Option<Word>,
+    password_file: Option<Word>,
+    protocols: Vec<Word>,
+    ciphers: Option<Word>,
+    session_reuse: bool,
+    conf_command: Vec<(Word, Word)>,
+    /// What is made of it where it is needed.
+    made: OnceLock<Arc<Tls>>,
+}
+
+impl Written {
+    /// From settings as written, without the name.
+    pub(super) fn resolve(raw: Raw, outer: Option<&Arc<Self>>) -> Arc<Self> {
+        if let Some(outer) = outer
+            && raw.is_unset()
+        {
+            return outer.clone();
+        }
+        let word = |raw: Setting<Word>, outer: Option<&Option<Word>>| {
+            raw.take().or_else(|| outer.cloned().flatten()).filter(|word| !word.bytes.is_empty())
+        };
+        Arc::new(Self {
+            server_name: raw.server_name.or(outer.map(|o| o.server_name), false),
+            verify: raw.verify.or(outer.map(|o| o.verify), false),
+            verify_depth: raw.verify_depth.or(outer.map(|o| o.verify_depth), 1),
+            trusted_certificate: word(raw.trusted_certificate, outer.map(|o| &o.trusted_certificate)),
+            crl: word(raw.crl, outer.map(|o| &o.crl)),
+            certificate: word(raw.certificate, outer.map(|o| &o.certificate)),
+            certificate_key: word(raw.certificate_key, outer.map(|o| &o.certificate_key)),
+            password_file: word(raw.password_file, outer.map(|o| &o.password_file)),
+            protocols: raw.protocols.or_else(|| outer.map(|o| o.protocols.clone()), Vec::new),
+            ciphers: word(raw.ciphers, outer.map(|o| &o.ciphers)),
+            session_reuse: raw.session_reuse.or(outer.map(|o| o.session_reuse), true),
+            conf_command: raw.conf_command.or_else(|| outer.map(|o| o.conf_command.clone()), Vec::new),
+            made: OnceLock::new(),
+        })
+    }
+
+    /// What it comes to; files are read the first time.
+    pub(super) fn tls(&self, prefix: &'static str, cx: &mut Resolve<'_>) -> Result<Arc<Tls>, ConfError> {
+        if let Some(made) = self.made.get() {
+            return Ok(made.clone());
+        }
+        let made = Arc::new(self.make(prefix, cx)?);
+        cx.block.secures_upstreams = true;
+        Ok(self.made.get_or_init(|| made).clone())
+    }
+
+    fn make(&self, prefix: &'static str, cx: &mut Resolve<'_>) -> Result<Tls, ConfError> {
+        ssl::warm_up();
+        let offered = common::Offered {
+            prefix: &format!("{prefix}ssl_"),
+            protocols: &self.protocols,
+            ciphers: self.ciphers.as_ref(),
+            curve: None,
+            commands: &self.conf_command,
+        };
+        let mut reuse = self.session_reuse;
+        let settings = offered.settings(cx, |flag, switch| {
+            // Clients have no other choice than this one.
+            if flag == Flag::SessionTicket && switch == Switch::Off {
+                reuse = false;
+            }
+        })?;
+        let trust = if self.verify { Some(self.trust(prefix, cx)?) } else { None };
+        let verifier = trust.map_or_else(Upstream::unverified, Upstream::verified);
+        let identity = self.identity(prefix, cx)?;
+        let is_slow = self.verify || identity.as_ref().is_some_and(|identity| identity.cost == Cost::Slow);
+        let builder = ClientConfig::builder_with_provider(settings.provider())
+            .with_protocol_versions(settings.protocols.versions())
+            .map_err(|error| ConfError::new(format!("TLS cannot be configured: {error}")))?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier));
+        let mut config = match identity {
+            Some(identity) => {
+                let shown = SingleCertAndKey::from(identity.certified);
+                builder.with_client_cert_resolver(Arc::new(shown))
+            }
+            None => builder.with_no_client_auth(),
+        };
+        config.enable_sni = self.server_name;
+        config.resumption = Resumption::disabled();
+        Ok(Tls {
+            number: NEXT_NUMBER.fetch_add(1, Relaxed),
+            verifies: self.verify,
+            is_slow,
+            config: Arc::new(config),
+            sessions: reuse.then(Whole::default),
+        })
+    }
+
+    fn trust(&self, prefix: &str, cx: &Resolve<'_>) -> Result<Trust, ConfError> {
+        let Some(word) = &self.trusted_certificate else {
+            let message = format!("no {prefix}ssl_trusted_certificate for {prefix}ssl_verify");
+            return Err(ConfError::new(message));
+        };
+        let broken = |error: TrustError| {
+            ConfError::new(format!("authorities of upstream servers cannot be used: {error}")).at(word.span)
+        };
+        Ok(Trust {
+            authorities: Arc::new(Authorities::new(common::trusted(word, cx)?).map_err(broken)?),
+            crls: self.crl.as_ref().map(|word| common::crls(word, cx)).transpose()?,
+            depth: u32::try_from(self.verify_depth).unwrap_or(u32::MAX),
+            purpose: Purpose::Server,
+        })
+    }
+
+    fn identity(&self, prefix: &str, cx: &Resolve<'_>) -> Result<Option<Identity>, ConfError> {
+        let Some(certificate) = &self.certificate else { return Ok(None) };
+        let Some(key) = &self.certificate_key else {
+            let certificate_name = common::shown(certificate, cx);
+            let message =
+                format!("no \"{prefix}ssl_certificate_key\" is defined for certificate \"{certificate_name}\"");
+            return Err(ConfError::new(message).at(certificate.span));
+        };
+        let passwords = common::passwords(self.password_file.as_ref(), cx)?;
+        common::identity(certificate, key, &passwords, cx).map(Some)
+    }
+}
+
+impl Raw {
+    /// Whether nothing stands here but the name.
+    fn is_unset(&self) -> bool {
+        let flags = [&self.server_name, &self.verify, &self.session_reuse];
+        let words = [
+            &self.trusted_certificate,
+            &self.crl,
+            &self.certificate,
+            &self.certificate_key,
+            &self.password_file,
+            &self.ciphers,
+        ];
+        !(flags.iter().any(|flag| flag.is_set())
+            || words.iter().any(|word| word.is_set())
+            || self.verify_depth.is_set()
+            || self.protocols.is_set()
+            || self.conf_command.is_set())
+    }
+}
+
+/// The next number of a [`Tls`].
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
+
+/// What handshakes with upstream servers are done by.
+pub struct Tls {
+    /// Tells it from all others of the process, be they gone.
+    number: u64,
+    verifies: bool,
+    /// Whether a step of a handshake may take longer than a loop has: signatures of ours, or certificates to be verified.
+    is_slow: bool,
+    /// Without sessions.
+    config: Arc<ClientConfig>,
+    /// The same with sessions, for each server; `None` if none are to be taken up again.
+    sessions: Option<Whole<HashMap<Addr, Arc<ClientConfig>>>>,
+}
+
+impl Tls {
+    /// The same with the sessions of the server at `to`, which no other server could take up.
+    fn config_for(&self, to: &Addr) -> Arc<ClientConfig> {
+        let Some(sessions) = &self.sessions else { return self.config.clone() };
+        let mut sessions = sessions.lock();
+        if let Some(config) = sessions.get(to) {
+            return config.clone();
+        }
+        if sessions.len() >= SESSION_SERVERS_MAX
+            && let Some(some) = sessions.keys().next().cloned()
+        {
+            sessions.remove(&some);
+        }
+        let mut config = ClientConfig::clone(&self.config);
+        config.resumption = Resumption::store(Arc::new(ClientSessionMemoryCache::new(SESSIONS_MAX)));
+        let config = Arc::new(config);
+        sessions.insert(to.clone(), config.clone());
+        config
+    }
+}
+
+/// How the connections for one request are secured. Two are equal if they may use the same connections.
+#[derive(Clone)]
+pub struct Secured {
+    tls: Arc<Tls>,
+    /// The name of the server: for the certificate, and to be sent.
+    name: Arc<str>,
+}
+
+impl PartialEq for Secured {
+    fn eq(&self, other: &Self) -> bool {
+        self.tls.number == other.tls.number && self.name == other.name
+    }
+}
+
+impl Eq for Secured {}
+
+impl Hash for Secured {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.tls.number.hash(state);
+        self.name.hash(state);
+    }
+}
+
+impl fmt::Debug for Secured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TLS {} to {}", self.tls.number, self.name)
+    }
+}
+
+impl Secured {
+    /// For a server called `name`, perhaps with a port behind it, which does not count.
+    pub(super) fn new(tls: Arc<Tls>, name: &[u8]) -> Self {
+        Self { tls, name: bare(&String::from_utf8_lossy(name)).into() }
+    }
+
+    /// Begins a session with the server at `to`.
+    fn begin(&self, to: &Addr) -> Result<Box<ClientConnection>, rustls::Error> {
+        if let Ok(name) = ServerName::try_from(self.name.to_string()) {
+            return tls::connect(self.tls.config_for(to), name);
+        }
+        // No name that a certificate could be for.
+        if self.tls.verifies {
+            return Err(UpstreamError::Name(self.name.to_string()).into());
+        }
+        // DIFF(nginx): what is no name of a host is not sent.
+        let mut config = ClientConfig::clone(&self.tls.config);
+        config.enable_sni = false;
+        tls::connect(Arc::new(config), ServerName::from(IpAddr::from([0, 0, 0, 0])))
+    }
+
+    /// Shakes hands over `socket`, which leads to `to`, before `deadline`. What takes long, `pool` does.
+    pub(super) async fn shake_hands(
+        &self,
+        socket: Socket,
+        to: &Addr,
+        deadline: &mut Deadline,
+        pool: &Pool,
+    ) -> Result<TlsStream, Fault> {
+        let session = watch::operation("shaking hands", || self.begin(to));
+        let mut handshake = Handshake::new(socket, session.map_err(|error| failed(Failure::Tls(error)))?);
+        loop {
+            match handshake.step().map_err(failed)? {
+                Step::Done => return Ok(handshake.into_stream()),
+                Step::Readable => ready(deadline, |cx| handshake.socket().poll_readable(cx)).await?,
+                Step::Writable => ready(deadline, |cx| handshake.socket().poll_writable(cx)).await?,
+                Step::Process => handshake = self.process(handshake, pool).await?,
+            }
+        }
+    }
+
+    /// Processes what a handshake has read.
+    async fn process(
+        &self,
+        handshake: Handshake<ClientConnection>,
+        pool: &Pool,
+    ) -> Result<Handshake<ClientConnection>, Fault> {
+        let (socket, session) = handshake.into_parts();
+        let process = move || tls::process(session);
+        let (session, processed) = if self.tls.is_slow {
+            let mut by = Account::new(Class::Hit, Source::NONE);
+            let done = pool.run(&mut by, process).await;
+            done.map_err(|error| failed(Failure::Io(io::Error::other(error.to_string()))))?
+        } else {
+            watch::operation("shaking hands", process)
+        };
+        let handshake = Handshake::new(socket, session);
+        match processed {
+            Ok(()) => Ok(handshake),
+            Err(error) => {
+                handshake.refuse();
+                Err(failed(Failure::Tls(error)))
+            }
+        }
+    }
+}
+
+fn failed(failure: Failure) -> Fault {
+    Fault::Handshake(Box::new(failure))
+}
+
+/// Waits for `ready` until the time is over.
+async fn ready(
+    deadline: &mut Deadline,
+    mut ready: impl FnMut(&mut Context<'_>) -> Poll<io::Result<()>>,
+) -> Result<(), Fault> {
+    poll_fn(|cx| match ready(cx) {
+        Poll::Ready(ready) => Poll::Ready(ready.map_err(|error| failed(Failure::Io(error)))),
+        Poll::Pending => deadline.poll_elapsed(cx).map(|()| Err(Fault::ConnectTimeout)),
+    })
+    .await
+}
+
+/// A name or an address without the port behind it.
+fn bare(name: &str) -> &str {
+    if let Some((address, _)) = name.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        return address;
+    }
+    match name.split_once(':') {
+        Some((host, _)) if name.parse::<IpAddr>().is_err() => host,
+        _ => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_without_ports() {
+        for (name, expected) in [
+            ("example.com", "example.com"),
+            ("example.com:8443", "example.com"),
+            ("192.0.2.1:443", "192.0.2.1"),
+            ("[2001:db8::1]:443", "2001:db8::1"),
+            ("[2001:db8::1]", "2001:db8::1"),
+            ("2001:db8::1", "2001:db8::1"),
+            ("localhost", "localhost"),
+            (":1", ""),
+            ("", ""),
+        ] {
+            assert_eq!(bare(name), expected, "{name}");
+        }
+    }
+}
