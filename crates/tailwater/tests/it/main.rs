@@ -85,6 +85,7 @@ mod proxy_disks;
 mod proxy_early;
 mod proxy_store;
 mod proxy_timeouts;
+mod proxy_tls;
 mod proxying;
 mod random_index;
 mod real_ip;

@@ -1,18 +1,21 @@
 use std::future::poll_fn;
 use std::io::{Read, Write};
+use std::ops::DerefMut;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::thread;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConnection, ServerConfig, StreamOwned};
+use rustls::{ClientConnection, ConnectionCommon, ServerConfig, ServerConnection, SideData, StreamOwned};
 use tw_rt::FirstBytes;
 use tw_testkit::tls::Authority;
 
 use super::*;
 
 type Client = StreamOwned<ClientConnection, UnixStream>;
+type Server = StreamOwned<ServerConnection, UnixStream>;
 
 fn on_loop<T>(test: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default());
@@ -47,7 +50,14 @@ async fn accept(socket: Socket, config: Arc<ServerConfig>) -> Result<TlsStream, 
         }
     };
     let session = begin(*accepted, config).map_err(|(error, _)| Failure::Tls(error))?;
-    let mut handshake = Handshake::new(greeting.into_socket(), session);
+    finish(Handshake::new(greeting.into_socket(), session)).await
+}
+
+/// All steps of a handshake.
+async fn finish<S, D: SideData>(mut handshake: Handshake<S>) -> Result<TlsStream, Failure>
+where
+    S: DerefMut<Target = ConnectionCommon<D>> + Into<Connection>,
+{
     loop {
         match handshake.step()? {
             Step::Done => return Ok(handshake.into_stream()),
@@ -56,11 +66,33 @@ async fn accept(socket: Socket, config: Arc<ServerConfig>) -> Result<TlsStream, 
             Step::Process => {
                 let (socket, session) = handshake.into_parts();
                 let (session, processed) = process(session);
-                processed.map_err(Failure::Tls)?;
                 handshake = Handshake::new(socket, session);
+                if let Err(error) = processed {
+                    handshake.refuse();
+                    return Err(Failure::Tls(error));
+                }
             }
         }
     }
+}
+
+/// A connection to a server that `act` is of, on a thread of its own.
+async fn with_server<T: Send + 'static>(
+    act: impl FnOnce(Server) -> T + Send + 'static,
+) -> (TlsStream, thread::JoinHandle<T>) {
+    let authority = Authority::new();
+    let config = server_config(&authority);
+    let (socket, peer) = pair();
+    let server = thread::spawn(move || {
+        let mut server = StreamOwned::new(ServerConnection::new(config).unwrap(), peer);
+        while server.conn.is_handshaking() {
+            server.conn.complete_io(&mut server.sock).unwrap();
+        }
+        act(server)
+    });
+    let session = connect(authority.client(rustls::ALL_VERSIONS), "localhost".try_into().unwrap()).unwrap();
+    let stream = finish(Handshake::new(socket, session)).await.unwrap();
+    (stream, server)
 }
 
 /// A connection to a client that `act` is of, on a thread of its own.
@@ -287,5 +319,72 @@ fn a_hello_may_come_byte_by_byte() {
             let said = greeting.read().unwrap();
             assert_eq!(said.is_some(), at + 1 == hello.len(), "byte {at}");
         }
+    });
+}
+
+#[test]
+fn a_client_knows_a_cut_from_an_end() {
+    on_loop(async {
+        let (stream, server) = with_server(|mut server| {
+            server.write_all(b"all").unwrap();
+            server.conn.send_close_notify();
+            server.conn.complete_io(&mut server.sock).unwrap();
+        })
+        .await;
+        assert_eq!(read_to_end(&stream).await.unwrap(), b"all");
+        server.join().unwrap();
+        let (stream, server) = with_server(|mut server| server.write_all(b"some").unwrap()).await;
+        assert_eq!(read_to_end(&stream).await.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        server.join().unwrap();
+    });
+}
+
+#[test]
+fn what_a_server_says_of_the_session_is_no_input() {
+    on_loop(async {
+        let (said, now) = (channel::<()>(), channel::<()>());
+        let (tell, wait) = (said.0, now.1);
+        let (stream, server) = with_server(move |mut server| {
+            // Tickets have left with the handshake. New keys, at any time:
+            server.conn.refresh_traffic_keys().unwrap();
+            server.conn.complete_io(&mut server.sock).unwrap();
+            tell.send(()).unwrap();
+            wait.recv().unwrap();
+            server.write_all(b"x").unwrap();
+            tell.send(()).unwrap();
+            wait.recv().unwrap();
+        })
+        .await;
+        said.1.recv().unwrap();
+        stream.socket().readable().await.unwrap();
+        assert!(!stream.may_have_input());
+        now.0.send(()).unwrap();
+        said.1.recv().unwrap();
+        stream.socket().readable().await.unwrap();
+        assert!(stream.may_have_input());
+        let mut got = Vec::with_capacity(10);
+        assert_eq!(stream.try_read(&mut got).unwrap(), 1);
+        assert!(!stream.may_have_input());
+        now.0.send(()).unwrap();
+        server.join().unwrap();
+        stream.socket().readable().await.unwrap();
+        assert!(stream.may_have_input());
+    });
+}
+
+#[test]
+fn a_server_that_nobody_knows_is_told_so() {
+    let (ours, other) = (Authority::new(), Authority::new());
+    let config = server_config(&other);
+    on_loop(async {
+        let (socket, peer) = pair();
+        let server = thread::spawn(move || {
+            let mut server = StreamOwned::new(ServerConnection::new(config).unwrap(), peer);
+            server.read(&mut [0; 1]).unwrap_err().to_string()
+        });
+        let session = connect(ours.client(rustls::ALL_VERSIONS), "localhost".try_into().unwrap()).unwrap();
+        assert!(matches!(finish(Handshake::new(socket, session)).await, Err(Failure::Tls(_))));
+        let told = server.join().unwrap();
+        assert!(told.contains("received fatal alert"), "{told}");
     });
 }
