@@ -188,8 +188,7 @@ const OWN: &[Directive<Raw>] = &[
 ];
 
 /// All lists.
-const LISTS: &[&[Directive<Raw>]] =
-&[
+const LISTS: &[&[Directive<Raw>]] = &[
     OWN,
     tw_server::gateway_directives!("proxy_"),
     tw_server::gateway_tls_directives!("proxy_", "ngx_http_proxy_module"),

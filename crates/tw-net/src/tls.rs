@@ -130,7 +130,9 @@ impl TlsStream {
             return true;
         }
         match state.session {
-            Connection::Client(_) => self.socket.may_have_input() && state.absorb(&self.socket) == Input::Some,
+            Connection::Client(_) => {
+                self.socket.may_have_input() && state.absorb(&self.socket) == Input::Some
+            }
             Connection::Server(_) => self.socket.may_have_input(),
         }
     }

@@ -101,10 +101,7 @@ impl Authority {
     /// # Panics
     /// If that is no certificate, or there is no such version.
     #[must_use]
-    pub fn server(
-        versions: &[&'static SupportedProtocolVersion],
-        own: &Certificate,
-    ) -> Arc<ServerConfig> {
+    pub fn server(versions: &[&'static SupportedProtocolVersion], own: &Certificate) -> Arc<ServerConfig> {
         Self::server_of(versions, own, Arc::new(NoClientAuth))
     }
 

@@ -90,12 +90,9 @@ fn both_versions_and_both_kinds_of_keys() {
                      location /d {{ set $to u; proxy_pass https://$to; }}"
                 ),
             );
-            for (path, host) in [
-                ("/a", addr.to_string()),
-                ("/b", "u".into()),
-                ("/c", addr.to_string()),
-                ("/d", "u".into()),
-            ] {
+            for (path, host) in
+                [("/a", addr.to_string()), ("/b", "u".into()), ("/c", addr.to_string()), ("/d", "u".into())]
+            {
                 let text = text_of(&server, path);
                 assert!(text.contains(" - ") && text.ends_with(&format!("nobody {host}")), "{path}: {text}");
             }
@@ -133,12 +130,8 @@ fn versions_and_ciphers_that_are_wanted() {
 fn certificates_are_verified_if_so_configured() {
     let (authority, good) = certified(&["origin.example"]);
     let stranger = Authority::new();
-    let addrs = [
-        good,
-        authority.certify_expired(&["origin.example"]),
-        stranger.certify(&["origin.example"]),
-    ]
-    .map(|made| telling(Authority::server(ALL_VERSIONS, &made)));
+    let addrs = [good, authority.certify_expired(&["origin.example"]), stranger.certify(&["origin.example"])]
+        .map(|made| telling(Authority::server(ALL_VERSIONS, &made)));
     let [good, expired, unknown] = addrs;
     let server = front(
         with(&[("ca.pem", &authority.pem())]),
@@ -172,7 +165,10 @@ fn certificates_are_verified_if_so_configured() {
         let line = server.wait_error_log(expected).unwrap();
         let expected = format!("{expected} while SSL handshaking to upstream, client: 127.0.0.1");
         assert!(line.contains(&expected), "{line}");
-        assert!(line.contains(&format!("{path}\", host: ")) && line.contains("upstream: \"https://"), "{line}");
+        assert!(
+            line.contains(&format!("{path}\", host: ")) && line.contains("upstream: \"https://"),
+            "{line}"
+        );
     }
 }
 
@@ -454,7 +450,8 @@ fn an_upgrade_is_a_tunnel_over_tls_on_both_sides() {
                                      proxy_set_header Connection upgrade; }} }}"
         ),
     );
-    let mut client = Client::connect_tls(server.addr(), &authority.client(ALL_VERSIONS), "localhost").unwrap();
+    let mut client =
+        Client::connect_tls(server.addr(), &authority.client(ALL_VERSIONS), "localhost").unwrap();
     client.send("GET / HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\nearly ").unwrap();
     assert_eq!(client.read_head().unwrap().status, 101);
     assert_eq!(client.read_bytes(12).unwrap(), b"hello early ");
@@ -504,10 +501,7 @@ fn mistakes() {
     let pass = "proxy_pass https://127.0.0.1:1;";
     for (conf, expected) in [
         ("proxy_ssl_verify on;", "no proxy_ssl_trusted_certificate for proxy_ssl_verify"),
-        (
-            "proxy_ssl_certificate own.pem;",
-            "no \"proxy_ssl_certificate_key\" is defined for certificate \"",
-        ),
+        ("proxy_ssl_certificate own.pem;", "no \"proxy_ssl_certificate_key\" is defined for certificate \""),
         (
             "proxy_ssl_certificate own.pem; proxy_ssl_certificate_key other.key;",
             "failed (SSL: key values mismatch)",

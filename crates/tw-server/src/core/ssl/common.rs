@@ -34,7 +34,8 @@ impl Offered<'_> {
         if let [first, ..] = self.protocols {
             let words: Vec<_> = self.protocols.iter().map(|word| word.lossy()).collect();
             let (offered, selected) = protocols(words.iter().map(|word| &**word)).map_err(|error| {
-                ConfError::new(format!("invalid value in \"{}protocols\": {error}", self.prefix)).at(first.span)
+                ConfError::new(format!("invalid value in \"{}protocols\": {error}", self.prefix))
+                    .at(first.span)
             })?;
             note(cx, first, selected.note());
             settings.protocols = offered;
@@ -51,8 +52,7 @@ impl Offered<'_> {
         }
         let (mut min, mut max): (Option<Protocol>, Option<Protocol>) = (None, None);
         for (name, value) in self.commands {
-            let command =
-                conf_command(&name.lossy(), &value.lossy()).map_err(failed_command(name, value))?;
+            let command = conf_command(&name.lossy(), &value.lossy()).map_err(failed_command(name, value))?;
             match command {
                 Command::MinProtocol(protocol) => min = protocol,
                 Command::MaxProtocol(protocol) => max = protocol,

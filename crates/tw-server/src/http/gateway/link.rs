@@ -54,11 +54,7 @@ impl Link {
         Ok(link)
     }
 
-    async fn connect(
-        to: &Addr,
-        options: &ConnectOptions,
-        timeout: Duration,
-    ) -> Result<Self, Fault> {
+    async fn connect(to: &Addr, options: &ConnectOptions, timeout: Duration) -> Result<Self, Fault> {
         let socket = tw_net::connect(to, options).map_err(Fault::Connect)?;
         let link = Self {
             transport: Transport::Plain(socket),

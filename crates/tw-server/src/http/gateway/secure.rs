@@ -203,8 +203,9 @@ impl Written {
         let Some(certificate) = &self.certificate else { return Ok(None) };
         let Some(key) = &self.certificate_key else {
             let certificate_name = common::shown(certificate, cx);
-            let message =
-                format!("no \"{prefix}ssl_certificate_key\" is defined for certificate \"{certificate_name}\"");
+            let message = format!(
+                "no \"{prefix}ssl_certificate_key\" is defined for certificate \"{certificate_name}\""
+            );
             return Err(ConfError::new(message).at(certificate.span));
         };
         let passwords = common::passwords(self.password_file.as_ref(), cx)?;
