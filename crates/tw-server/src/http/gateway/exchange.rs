@@ -405,7 +405,7 @@ async fn ask<C: Codec + Clone>(
         None => {
             let options = connect_options(r, gateway);
             // Apart: most requests find a connection, and are smaller without what this needs.
-            let secured = order.secured.as_ref().map(|secured| (secured, ssl::pool_of(&r.generation())));
+            let secured = order.secured.as_ref().map(|secured| (secured, ssl::pool_of(r.generation())));
             let opened = Link::open(lease.peer().addr(), &options, gateway.connect_timeout, secured);
             match Box::pin(opened).await {
                 Ok(link) => Rc::new(link),

@@ -77,7 +77,7 @@ async fn ask(home: &Rc<Loop>, r: &mut Request, check: &HealthCheck, peer: &Peer)
     let to = address(peer.addr(), check.port);
     let options = connect_options(r, gateway);
     let secured = check.of.secured(r);
-    let secured = secured.as_ref().map(|secured| (secured, ssl::pool_of(&r.generation())));
+    let secured = secured.as_ref().map(|secured| (secured, ssl::pool_of(r.generation())));
     let link = Link::open(&to, &options, gateway.connect_timeout, secured).await;
     let link = link.map_err(|(fault, stage)| Why::Fault(fault, stage))?;
     let How::Ask { criteria, .. } = &check.how else { return Ok(()) };
