@@ -5,7 +5,7 @@
 //! plaintext ──────────► session ──────────► records ─────────► socket
 //! ```
 //! What the session made of bytes that it took cannot be given back, and the socket may take less of it. So that the caller
-//! still learns when all it gave has left, the last byte is counted only then ([`State::held`]).
+//! still learns when all it gave has left, the last byte is counted only then (`State::held`).
 
 mod accept;
 mod connect;
