@@ -83,13 +83,10 @@ fn who_has_its_turn_accepts_and_others_wait() {
     let clients: Vec<_> = (0..30).map(|_| server.connect().unwrap()).collect();
     let all_open = || of_loops::<u64>(&server, "connections_open").iter().sum::<u64>() > clients.len() as u64;
     assert!(wait::until(wait::PATIENCE, all_open));
-    // One that asked before may not be gone yet.
-    let with_some = || of_loops::<u64>(&server, "connections_open").iter().filter(|open| **open > 0).count();
-    assert!(
-        wait::until(wait::PATIENCE, || with_some() == 1),
-        "{:?}",
-        of_loops::<u64>(&server, "connections_open")
-    );
+    // Who asks for numbers may be served by another one: a request makes its loop try for the turn.
+    let with_all =
+        || of_loops::<u64>(&server, "connections_open").iter().any(|open| *open >= clients.len() as u64);
+    assert!(wait::until(wait::PATIENCE, with_all), "{:?}", of_loops::<u64>(&server, "connections_open"));
 }
 
 #[test]

@@ -56,7 +56,8 @@ fn it_says_what_it_is() {
     let lines: Vec<_> = rest.lines().collect();
     assert!(lines[0].starts_with("nginx version: nginx/1."), "{err}");
     assert!(lines[1].starts_with("built by rustc "), "{err}");
-    assert!(lines[2].starts_with("configure arguments: ") && lines[2].contains(" --with-threads"), "{err}");
+    assert_eq!(lines[2], "TLS SNI support enabled");
+    assert!(lines[3].starts_with("configure arguments: ") && lines[3].contains(" --with-threads"), "{err}");
 
     for help in ["-h", "-?", "--help"] {
         let (code, out, err) = run(None, &[help]);

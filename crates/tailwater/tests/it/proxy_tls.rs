@@ -353,7 +353,8 @@ fn a_response_that_was_cut_is_not_whole() {
     server
         .wait_error_log("upstream prematurely closed connection while reading upstream, client: 127.0.0.1")
         .unwrap();
-    assert_eq!(server.error_log().matches("upstream prematurely closed connection").count(), 4);
+    let count = || server.error_log().matches("upstream prematurely closed connection").count();
+    assert!(wait::until(wait::PATIENCE, || count() == 4), "{}", server.error_log());
 }
 
 #[test]

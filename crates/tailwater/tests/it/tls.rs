@@ -154,9 +154,13 @@ fn sessions_are_taken_up_again_by_any_loop_and_after_a_reload() {
             let reloaded = conf(more).replace("return 200 ", "return 200 new,");
             server.write_conf(&reloaded).unwrap();
             server.signal(Signal::HUP).unwrap();
-            let said = || text_of(&server, &config, "/");
-            assert!(wait::until(wait::PATIENCE, || said().starts_with("new")));
-            assert_eq!(said(), "new,r");
+            // Some loops have it later than others; a session is taken up by all of them all the time.
+            let is_new = || {
+                let said = text_of(&server, &config, "/");
+                assert!(said.ends_with('r'), "{more} {said}");
+                said.starts_with("new")
+            };
+            assert!(wait::until(wait::PATIENCE, || (0..12).all(|_| is_new())));
         }
     }
     // Without either there is nothing to take up.
