@@ -63,6 +63,10 @@ impl RecordedFiles {
 
 impl ConfFiles for RecordedFiles {
     fn read(&self, name: &[u8]) -> io::Result<Vec<u8>> {
+        // Whoever names a file twice means one content.
+        if let Ok(text) = self.0.borrow().read(name) {
+            return Ok(text);
+        }
         let text = SystemFiles.read(name)?;
         self.0.borrow_mut().insert(name, text.clone());
         Ok(text)

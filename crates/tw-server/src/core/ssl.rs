@@ -29,6 +29,9 @@ pub struct Ssl {
     place: Place,
     /// What a handshake with it is done by; `None` without `ssl_certificate`.
     pub tls: Option<Arc<Tls>>,
+    /// What is wanted of clients' certificates; `None` if they are not asked for. Also of a server without a certificate of its
+    /// own, whose handshakes are done with that of the default server.
+    pub clients: Option<Clients>,
     /// `ssl_reject_handshake`
     pub reject_handshake: bool,
 }
@@ -45,6 +48,8 @@ enum Place {
 enum SessionCache {
     /// No session is kept, and clients are not told that none is, or are.
     None,
+    /// Kept by all loops for this server, in so many bytes.
+    Builtin { size: usize },
     /// Kept by all loops, under a name, in so many bytes.
     Shared { name: Box<[u8]>, size: usize },
 }
@@ -150,13 +155,9 @@ impl Settings<Http> for Ssl {
             .set(|raw, node, _| raw.ssl_buffer_size.set_size(node)),
         record::new("ssl_session_cache", "off | none | [builtin[:size]] [shared:name:size]", EVERYWHERE, Args::range(1, 2))
             .default("none")
-            .doc("Where sessions of TLSv1.2 are kept so that clients can take them up again: shared by all loops, over reloads.")
-            .set(|raw, node, cx| {
+            .doc("Where sessions are kept so that clients can take them up again: by all loops, and if shared, over reloads.")
+            .set(|raw, node, _| {
                 let cache = session_cache(node)?;
-                // DIFF(nginx): one cache for all loops is enough.
-                if node.args.iter().any(|word| word.bytes.starts_with(b"builtin")) {
-                    cx.warn(node.span, "\"builtin\" is ignored: a cache of one process would not be found by others, use \"shared\"");
-                }
                 raw.ssl_session_cache.set_once(node, cache)
             }),
         record::time("ssl_session_timeout", EVERYWHERE)
@@ -254,20 +255,25 @@ impl Settings<Http> for Ssl {
             ),
             crl: word(raw.ssl_crl, outer_written.map(|o| &o.crl)),
         };
-        let tls = match outer {
-            Some(_) if !written.certificates.is_empty() || written.reject_handshake => {
-                Some(material::tls(&written, cx)?)
+        let mut clients = None;
+        let mut tls = None;
+        if outer.is_some() {
+            let (wanted, hints) = material::clients(&written, cx)?.unzip();
+            clients = wanted;
+            if !written.certificates.is_empty() || written.reject_handshake {
+                tls = Some(material::tls(&written, hints, cx)?);
             }
-            _ => None,
-        };
+        }
         let reject_handshake = written.reject_handshake;
         let place = if outer.is_some() { Place::Server } else { Place::Http };
-        Ok(Self { written, place, tls, reject_handshake })
+        Ok(Self { written, place, tls, clients, reject_handshake })
     }
 
     fn are_shared(&self) -> bool {
         // Locations have nothing of it; what stands in `http` is made something of in each server.
-        self.place == Place::Server || self.written.certificates.is_empty() && !self.written.reject_handshake
+        let Written { certificates, verify_client, .. } = &self.written;
+        let is_nothing = certificates.is_empty() && !self.reject_handshake && verify_client.is_none();
+        self.place == Place::Server || is_nothing
     }
 }
 
@@ -283,8 +289,18 @@ fn session_cache(node: &Node) -> Result<SessionCache, ConfError> {
     for word in &node.args {
         let invalid = || node.fail(format!("invalid session cache \"{word}\""));
         match &*word.bytes {
-            b"off" | b"none" | b"builtin" => {}
-            bytes if bytes.starts_with(b"builtin:") => {}
+            b"off" | b"none" => {}
+            bytes if bytes.starts_with(b"builtin") => {
+                let count = match &bytes[b"builtin".len()..] {
+                    b"" => BUILTIN_SESSIONS,
+                    count => count.strip_prefix(b":").and_then(units::number).ok_or_else(invalid)?,
+                };
+                let count = usize::try_from(count).ok().filter(|count| *count > 0).ok_or_else(invalid)?;
+                // Of both, the one that is shared keeps what the other one does, too.
+                if cache == SessionCache::None {
+                    cache = SessionCache::Builtin { size: count.saturating_mul(SESSION_SIZE) };
+                }
+            }
             bytes => {
                 let rest = bytes.strip_prefix(b"shared:").ok_or_else(invalid)?;
                 let colon = rest.iter().position(|byte| *byte == b':').ok_or_else(invalid)?;
@@ -321,6 +337,11 @@ pub(crate) fn pool(loops: usize) -> PoolSettings {
 const POOL_THREADS_MAX: u32 = 64;
 /// At 0.3 ms each, clients give up before it is their turn.
 const POOL_QUEUE_MAX: usize = 4096;
+
+/// As in nginx.
+const BUILTIN_SESSIONS: u64 = 20_480;
+/// nginx: "one megabyte can store about 4000 sessions".
+const SESSION_SIZE: usize = (1 << 20) / 4000;
 
 /// As in nginx: eight pages.
 const SESSION_CACHE_MIN: usize = 8 * 4096;

@@ -30,8 +30,6 @@ const PROTOCOLS: [&[u8]; 2] = [b"http/1.1", b"http/1.0"];
 pub struct Tls {
     /// All of it, as rustls wants it.
     pub config: Arc<ServerConfig>,
-    /// What is wanted of clients' certificates; `None` if they are not asked for.
-    pub clients: Option<Clients>,
     identities: Arc<Identities>,
 }
 
@@ -76,8 +74,13 @@ pub(crate) fn warm_up() {
     let _ = default_provider().secure_random.fill(&mut [0]);
 }
 
-/// Makes it, from the files that the settings name.
-pub(super) fn tls(written: &Written, cx: &mut Resolve<'_>) -> Result<Arc<Tls>, ConfError> {
+/// Makes it, from the files that the settings name. Clients are asked for a certificate if there are `hints`, the authorities that
+/// they are told of.
+pub(super) fn tls(
+    written: &Written,
+    hints: Option<Vec<DistinguishedName>>,
+    cx: &mut Resolve<'_>,
+) -> Result<Arc<Tls>, ConfError> {
     warm_up();
     let identities = Arc::new(Identities(identities(written, cx)?));
     let mut prefers_own = written.prefer_server_ciphers;
@@ -98,13 +101,12 @@ pub(super) fn tls(written: &Written, cx: &mut Resolve<'_>) -> Result<Arc<Tls>, C
             Flag::PrioritizeChaCha | Flag::Ktls => {}
         }
     })?;
-    let clients = clients(written, cx)?;
     let builder = ServerConfig::builder_with_provider(settings.provider());
     let builder = builder
         .with_protocol_versions(settings.protocols.versions())
         .map_err(|error| ConfError::new(format!("TLS cannot be configured: {error}")))?;
-    let builder = match &clients {
-        Some((_, hints)) => builder.with_client_cert_verifier(Arc::new(ClientVerifier::new(hints.clone()))),
+    let builder = match hints {
+        Some(hints) => builder.with_client_cert_verifier(Arc::new(ClientVerifier::new(hints))),
         None => builder.with_no_client_auth(),
     };
     let mut config = builder.with_cert_resolver(identities.clone());
@@ -113,13 +115,13 @@ pub(super) fn tls(written: &Written, cx: &mut Resolve<'_>) -> Result<Arc<Tls>, C
     config.max_fragment_size =
         Some(written.buffer_size.clamp(BUFFER_SIZE_MIN, BUFFER_SIZE_MAX) + RECORD_OVERHEAD);
     config.session_storage = sessions(written, cx);
-    config.send_tls13_tickets = 0;
     if tickets {
         config.ticketer = self::tickets(written, cx)?;
-        config.send_tls13_tickets = TICKETS;
     }
-    let clients = clients.map(|(clients, _)| clients);
-    Ok(Arc::new(Tls { config: Arc::new(config), clients, identities }))
+    // Without tickets that hold a session, there are some that name one which is kept.
+    let is_kept = tickets || written.session_cache != SessionCache::None;
+    config.send_tls13_tickets = if is_kept { TICKETS } else { 0 };
+    Ok(Arc::new(Tls { config: Arc::new(config), identities }))
 }
 
 /// As OpenSSL sends: a browser opens several connections.
@@ -145,7 +147,7 @@ fn identities(written: &Written, cx: &Resolve<'_>) -> Result<Vec<Identity>, Conf
 }
 
 /// What is wanted of clients' certificates, and of which authorities they are told.
-fn clients(
+pub(super) fn clients(
     written: &Written,
     cx: &Resolve<'_>,
 ) -> Result<Option<(Clients, Vec<DistinguishedName>)>, ConfError> {
@@ -156,7 +158,9 @@ fn clients(
     };
     let (shown_to_clients, others) =
         (read(&written.client_certificate)?, read(&written.trusted_certificate)?);
-    if shown_to_clients.is_empty() && others.is_empty() && demand != Demand::OptionalNoCa {
+    // Without one of its own it trusts nobody, as in nginx.
+    let has_own = !written.certificates.is_empty();
+    if shown_to_clients.is_empty() && others.is_empty() && demand != Demand::OptionalNoCa && has_own {
         return Err(ConfError::new(
             "no ssl_client_certificate or ssl_trusted_certificate for ssl_verify_client",
         ));
@@ -176,10 +180,12 @@ fn clock() -> Clock {
 
 /// Where sessions are kept: under its name over all reloads, as long as size and time stay.
 fn sessions(written: &Written, cx: &mut Resolve<'_>) -> Arc<dyn StoresServerSessions> {
-    let SessionCache::Shared { name, size } = &written.session_cache else {
-        return Arc::new(NoServerSessionStorage {});
-    };
     let lifetime = lifetime(written);
+    let (name, size) = match &written.session_cache {
+        SessionCache::None => return Arc::new(NoServerSessionStorage {}),
+        SessionCache::Builtin { size } => return Arc::new(Cache::new(*size, lifetime, clock())),
+        SessionCache::Shared { name, size } => (name, size),
+    };
     let key = [b"tls sessions ", &name[..], format!(" {size} {lifetime}").as_bytes()].concat();
     cx.keep(&key, |_| true, || Cache::new(*size, lifetime, clock()))
 }

@@ -69,7 +69,7 @@ pub(crate) fn refusal(r: &Request) -> Option<u16> {
         return Some(TO_HTTPS);
     }
     let secured = r.client().tls.get()?;
-    let clients = r.generation().server(r.route.server).ssl.tls.as_ref()?.clients.as_ref()?;
+    let clients = r.generation().server(r.route.server).ssl.clients.as_ref()?;
     if secured.server_name.as_deref().is_some_and(|name| name.as_bytes() != &*r.route.host) {
         r.log(
             Level::Info,

@@ -108,8 +108,10 @@ fn choose(visitor: &Visitor<'_>, accepted: &Accepted) -> Option<Chosen> {
     if ssl.reject_handshake {
         return None;
     }
-    let tls = ssl.tls.as_ref().or(generation.server(group.default_server).ssl.tls.as_ref())?;
-    Some(Chosen { config: tls.config.clone(), cost: tls.cost_of(&hello), clients: tls.clients.clone() })
+    let default = &generation.server(group.default_server).ssl;
+    let tls = ssl.tls.as_ref().or(default.tls.as_ref())?;
+    let clients = ssl.clients.as_ref().or(default.clients.as_ref());
+    Some(Chosen { config: tls.config.clone(), cost: tls.cost_of(&hello), clients: clients.cloned() })
 }
 
 /// The certificate of the client, and what is to be thought of it. Every time anew, also where a session was taken up again.
