@@ -26,25 +26,15 @@ use crate::http::body::{Pull, Told};
 use crate::http::plan::LocalFuture;
 use crate::http::request::Request;
 
-/// Bytes of a body in memory that are not in the file yet: then the upstream server waits for the disk.
-const UNWRITTEN_MAX: u64 = 4 << 20;
 /// Bytes of a body that stay in memory behind what came last, for who is a little slower.
 const WINDOW: u64 = 256 << 10;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::bytes(
-        "UNWRITTEN_MAX",
-        UNWRITTEN_MAX,
-        "Bytes of a response on its way into a cache that its file has not taken",
-        "the upstream server waits",
-    ),
-    Limit::bytes(
-        "WINDOW",
-        WINDOW,
-        "Bytes of such a response that stay in memory for clients that are a little slower than the upstream server",
-        "slower ones read the file",
-    ),
-];
+pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
+    "WINDOW",
+    WINDOW,
+    "Bytes of a response on its way into a cache that stay in memory for clients that are a little slower than the upstream server",
+    "slower ones read the file",
+)];
 
 /// A response that is asked for, or comes.
 pub(super) struct Fill {
@@ -328,13 +318,13 @@ impl Fill {
         self.state.lock().is_shared = true;
     }
 
-    /// Waits until there is room for more. `false` if nobody wants it.
-    pub(super) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<bool> {
+    /// Waits until fewer than `room` bytes are in memory only. `false` if nobody wants more.
+    pub(super) fn poll_room(&self, room: u64, cx: &mut Context<'_>) -> Poll<bool> {
         let mut state = self.state.lock();
         if state.is_given_up && state.slowest().is_none() {
             return Poll::Ready(false);
         }
-        if state.received - state.held_from() < UNWRITTEN_MAX {
+        if state.received - state.held_from() < room {
             return Poll::Ready(true);
         }
         state.wait(cx);

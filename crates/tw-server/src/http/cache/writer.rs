@@ -4,6 +4,7 @@
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -28,12 +29,60 @@ use crate::http::request::Request;
 /// Bytes that are written at once.
 pub(super) const WRITE_SIZE: u64 = 256 << 10;
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
-    "WRITE_SIZE",
-    WRITE_SIZE,
-    "Bytes of a response on its way into a cache that are written by one job",
-    "the rest waits for the next one",
-)];
+/// Bytes of a body in memory that are not in the file yet: then the upstream server waits for the disk.
+const UNWRITTEN_MAX: u64 = 4 << 20;
+/// The same of all bodies of a cache together, as long as that leaves each [`UNWRITTEN_MIN`].
+const UNWRITTEN_TOTAL: u64 = 16 << 20;
+/// What each may have in any case: more can come while one part is written.
+const UNWRITTEN_MIN: u64 = 2 * WRITE_SIZE;
+
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::bytes(
+        "WRITE_SIZE",
+        WRITE_SIZE,
+        "Bytes of a response on its way into a cache that are written by one job",
+        "the rest waits for the next one",
+    ),
+    Limit::bytes(
+        "UNWRITTEN_MAX",
+        UNWRITTEN_MAX,
+        "Bytes of such a response that its file has not taken",
+        "the upstream server waits",
+    ),
+    Limit::bytes(
+        "UNWRITTEN_TOTAL",
+        UNWRITTEN_TOTAL,
+        "The same of all responses on their way into one cache, each of which may have `UNWRITTEN_MIN`",
+        "their upstream servers wait",
+    ),
+    Limit::bytes(
+        "UNWRITTEN_MIN",
+        UNWRITTEN_MIN,
+        "What each of them may have, however many they are",
+        "its upstream server waits",
+    ),
+];
+
+/// Bytes in memory that one of so many bodies may have which its file has not taken.
+fn room(writers: usize) -> u64 {
+    (UNWRITTEN_TOTAL / (writers as u64).max(1)).clamp(UNWRITTEN_MIN, UNWRITTEN_MAX)
+}
+
+/// Counts a body that is on its way, as long as it lives.
+struct OnItsWay<'a>(&'a AtomicUsize);
+
+impl<'a> OnItsWay<'a> {
+    fn new(writers: &'a AtomicUsize) -> Self {
+        writers.fetch_add(1, Relaxed);
+        Self(writers)
+    }
+}
+
+impl Drop for OnItsWay<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
 
 /// Where the body of a response comes from.
 pub(crate) trait Origin {
@@ -114,6 +163,7 @@ impl Writer {
         let mut writing: Option<Writing<'_>> = None;
         let mut failed = None;
         let mut has_ended = false;
+        let writers = OnItsWay::new(&self.cache.zone.writers);
         loop {
             if writing.is_none() && failed.is_none() {
                 let pending = fill.pending();
@@ -134,7 +184,7 @@ impl Writer {
                 if has_ended {
                     return Poll::Pending;
                 }
-                match fill.poll_room(cx) {
+                match fill.poll_room(room(writers.0.load(Relaxed)), cx) {
                     Poll::Ready(true) => origin.poll_piece(cx).map(Step::Came),
                     Poll::Ready(false) => Poll::Ready(Step::Unwanted),
                     Poll::Pending => Poll::Pending,
@@ -252,5 +302,21 @@ impl Refresh {
         // Until here others find it on its way.
         drop(lead);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_bodies_share_what_one_may_not_have_alone() {
+        for (writers, expected) in [(0, 4 << 20), (1, 4 << 20), (4, 4 << 20), (5, (16 << 20) / 5), (1000, 512 << 10)] {
+            assert_eq!(room(writers), expected, "{writers}");
+        }
+        let writers = AtomicUsize::new(0);
+        let (first, second) = (OnItsWay::new(&writers), OnItsWay::new(&writers));
+        drop(first);
+        assert_eq!(second.0.load(Relaxed), 1);
     }
 }

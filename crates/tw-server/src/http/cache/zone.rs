@@ -7,7 +7,7 @@ use std::fmt;
 use std::hash::BuildHasher;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
@@ -74,6 +74,8 @@ pub(super) struct Zone {
     /// The second in which it was last said that the disk fails.
     told: AtomicI64,
     fills: Vec<Whole<Fills>>,
+    /// Bodies on their way to a file.
+    pub(super) writers: AtomicUsize,
     pub(super) counts: Counts,
     /// What loops note for themselves.
     pub(super) noted: Noted,
@@ -341,6 +343,7 @@ impl Zone {
             saving: tokio::sync::Mutex::default(),
             told: AtomicI64::new(0),
             fills: (0..FILL_SHARDS).map(|_| Whole::default()).collect(),
+            writers: AtomicUsize::new(0),
             counts: Counts::default(),
             noted: Noted::default(),
             is_loaded: AtomicBool::new(false),
