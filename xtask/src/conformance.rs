@@ -13,7 +13,6 @@ use crate::{Failure, root};
 
 /// Directives of features that Tailwater does not have yet. A file that mentions one is not counted.
 const BEYOND: &[&str] = &[
-    "fastcgi_pass",
     "geoip_country",
     "grpc_pass",
     "http2",
@@ -23,15 +22,12 @@ const BEYOND: &[&str] = &[
     "js_content",
     "js_set",
     "mail",
-    "memcached_pass",
     "perl",
     "perl_set",
     "quic",
-    "scgi_pass",
     "ssl_certificate",
     "stream",
     "tunnel_pass",
-    "uwsgi_pass",
     "xml_entities",
     "xslt_stylesheet",
 ];

@@ -104,6 +104,8 @@ pub(crate) struct ServeOptions {
     pub(crate) coding: Coding,
     /// Who may see it: `USER:PASSWORD`.
     pub(crate) auth: Option<Vec<u8>>,
+    /// Where PHP is, if scripts are run.
+    pub(crate) php: Option<Vec<u8>>,
 }
 
 /// What `serve` answers for a path that is not there.
@@ -293,6 +295,7 @@ fn parse_serve(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usag
         match name {
             b"--listen" | b"-l" => options.listen = Some(value("an address")?),
             b"--auth" => options.auth = Some(value("USER:PASSWORD")?),
+            b"--php" => options.php = Some(value("an address")?),
             _ if inline.is_some() => return Err(invalid(&word)),
             b"-h" | b"-?" | b"--help" => return Ok(Command::ServeHelp),
             b"--spa" => options.absent = Absent::Index,
@@ -566,6 +569,7 @@ mod tests {
             "spa",
             "compress",
             "auth",
+            "php",
             "quiet",
             "change-host",
             "timeout",
@@ -638,6 +642,7 @@ mod tests {
             ("serve -x", "invalid option: \"-x\""),
             ("serve --listen", "option \"--listen\" requires an address"),
             ("serve --auth", "option \"--auth\" requires USER:PASSWORD"),
+            ("serve --php", "option \"--php\" requires an address"),
             ("serve --spa=1", "invalid option: \"--spa=1\""),
             ("proxy", "no URL: where are the requests to go?"),
             ("proxy -x", "invalid option: \"-x\""),

@@ -109,6 +109,12 @@ pub(crate) const SERVE: &[Opt] = &[
         "A port alone is on the loopback interface; 0.0.0.0 opens it to other machines.",
     ),
     flag(&["--spa"], "answer with index.html for paths that are not there", ""),
+    with(
+        &["--php"],
+        ("address", Kind::Text),
+        "run .php files with the PHP at unix:path or host:port, and index.php for paths that are not there",
+        "Listings are off then. Nothing is passed on that is no file in the directory.",
+    ),
     flag(&["--compress"], "compress text with what the client takes (gzip, br, zstd)", ""),
     with(
         &["--auth"],

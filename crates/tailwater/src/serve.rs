@@ -22,6 +22,8 @@ use crate::session::{self, NAME, STDOUT};
 const AUTH_MAX: u64 = 4096;
 
 const MEDIA_TYPES: &str = include_str!("../conf/mime.types");
+/// What PHP is told.
+const PHP_PARAMS: &str = include_str!("../conf/fastcgi.conf");
 
 /// Media types of text: they are sent with their charset, and compressed if that is asked for.
 const TEXT: &str = "text/css text/csv text/javascript text/markdown text/plain text/xml text/mathml text/vtt \
@@ -127,7 +129,13 @@ fn configuration(
         let message = format!("cannot serve \"{}\": its name contains a dollar sign", directory.display());
         Fault::emerg(message).hint("go there and serve a directory in it, or use a link to it")
     })?;
+    let php = options.php.as_deref().map(php).transpose()?;
     let missing = match options.absent {
+        Absent::Index if php.is_some() => {
+            return Err(Fault::emerg("\"--spa\" and \"--php\" are two answers for paths that are not there")
+                .hint("with --php that is index.php"));
+        }
+        _ if php.is_some() => "",
         Absent::Error => "autoindex on;",
         Absent::Index if !directory.join(INDEX).is_file() => {
             let message = format!("\"--spa\" needs {INDEX} in {}", directory.display());
@@ -146,6 +154,7 @@ fn configuration(
     let auth =
         users.map(|users| format!("auth_basic \"this directory\"; auth_basic_user_file {};", users.path()));
     let auth = auth.unwrap_or_default();
+    let php = php.unwrap_or_default();
     let before = format!(
         "{}
 error_log stderr error;
@@ -166,11 +175,38 @@ http {{
         listen {listen};
         # The whole world may be asked for, but not .git, .env and their like.
         location ~ /\\. {{ return 404; }}
-        {missing}
+        {missing}{php}
         root ",
         session::main_directives()
     );
     Ok([before.as_bytes(), &root, b";\n    }\n}\n"].concat())
+}
+
+/// What is in the server if PHP at this address runs scripts: those that are there, and index.php for what is not.
+///
+/// `try_files` looks at exactly what is passed on as a script; what follows it in the path is kept, because it is gone from the
+/// URI then. Whether PHP looks for a script further up the path (`cgi.fix_pathinfo`) does not matter: there is one.
+fn php(address: &[u8]) -> Result<String, Fault> {
+    let is_plain = |byte: &u8| byte.is_ascii_graphic() && !b"$;{}\"'\\#".contains(byte);
+    let text = std::str::from_utf8(address)
+        .ok()
+        .filter(|text| !text.is_empty() && text.bytes().all(|b| is_plain(&b)));
+    let address = text.ok_or_else(|| {
+        Fault::emerg(format!("\"{}\" in \"--php\" is no address", String::from_utf8_lossy(address)))
+            .hint("for example --php unix:/run/php/php-fpm.sock or --php 127.0.0.1:9000")
+    })?;
+    Ok(format!(
+        "index index.php index.html;
+        location / {{ try_files $uri $uri/ /index.php$is_args$args; }}
+        location ~ \\.php(/|$) {{
+            fastcgi_split_path_info ^(.+?\\.php)(/.*|)$;
+            set $rest_of_path $fastcgi_path_info;
+            try_files $fastcgi_script_name =404;
+            {PHP_PARAMS}
+            fastcgi_param PATH_INFO $rest_of_path if_not_empty;
+            fastcgi_pass {address};
+        }}"
+    ))
 }
 
 #[cfg(test)]
@@ -180,8 +216,13 @@ mod tests {
     #[test]
     fn the_configuration_is_one() {
         let users = users(b"me:secret").unwrap();
-        for (coding, users) in [(Coding::Plain, None), (Coding::Compressed, Some(&users))] {
-            let options = ServeOptions { coding, ..ServeOptions::default() };
+        let php = Some(b"unix:/run/php.sock".to_vec());
+        for (coding, users, php) in [
+            (Coding::Plain, None, None),
+            (Coding::Compressed, Some(&users), None),
+            (Coding::Plain, None, php),
+        ] {
+            let options = ServeOptions { coding, php, ..ServeOptions::default() };
             let text = configuration(Path::new("/a \"b\" \\c; {d}"), "127.0.0.1:1", &options, users).unwrap();
             let source = Source::text(b"/".to_vec(), NAME, text);
             let loaded = source.load(&tw_core::kept::Kept::default(), &Console::new()).unwrap();
@@ -190,6 +231,15 @@ mod tests {
         let options = ServeOptions { absent: Absent::Index, ..ServeOptions::default() };
         let refused = configuration(Path::new("/no/such"), "127.0.0.1:1", &options, None).unwrap_err();
         assert_eq!(refused.message, "\"--spa\" needs index.html in /no/such");
+        let refused = |absent, address: &[u8]| {
+            let options = ServeOptions { absent, php: Some(address.into()), ..ServeOptions::default() };
+            configuration(Path::new("/"), "127.0.0.1:1", &options, None).unwrap_err().message
+        };
+        for bad in ["", "a b", "a;", "$a", "{"] {
+            let expected = format!("\"{bad}\" in \"--php\" is no address");
+            assert_eq!(refused(Absent::Error, bad.as_bytes()), expected);
+        }
+        assert!(refused(Absent::Index, b"127.0.0.1:1").contains("\"--spa\" and \"--php\""));
     }
 
     #[test]

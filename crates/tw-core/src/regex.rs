@@ -113,6 +113,11 @@ impl Regex {
         &self.pattern
     }
 
+    /// How many groups it has.
+    pub fn group_count(&self) -> usize {
+        self.inner.capture_names().count().saturating_sub(1)
+    }
+
     /// Named groups in lower case with their numbers.
     pub fn names(&self) -> &[(usize, Box<str>)] {
         &self.names

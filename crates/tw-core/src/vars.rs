@@ -81,6 +81,8 @@ pub enum Get<S> {
     /// One name; the value is kept in the session. A block may say how it is computed there, see
     /// [`Session::computed_here`].
     Kept(Eval<S>),
+    /// The same, and the value is computed each time.
+    Here(Eval<S>),
     /// The module stores its value in the session, in the slot that it is told at load.
     Stored,
 }
@@ -95,6 +97,11 @@ impl<S> VarDef<S> {
     /// computed there.
     pub const fn kept(name: &'static str, eval: Eval<S>, doc: &'static str) -> Self {
         Self::new(name, Get::Kept(eval), doc)
+    }
+
+    /// A variable that is computed each time. A block may say how it is computed there.
+    pub const fn here(name: &'static str, eval: Eval<S>, doc: &'static str) -> Self {
+        Self::new(name, Get::Here(eval), doc)
     }
 
     /// A family of variables.

@@ -18,6 +18,8 @@ pub enum Escape {
     Html,
     /// An address in a page that refreshes itself: `"'<>\^`{|~` only.
     Refresh,
+    /// A key of memcached: `%` only, and what would end it.
+    Memcached,
 }
 
 const URI: u8 = 1;
@@ -25,6 +27,7 @@ const ARGS: u8 = 2;
 const COMPONENT: u8 = 4;
 const HTML: u8 = 8;
 const REFRESH: u8 = 16;
+const MEMCACHED: u8 = 32;
 
 static CLASSES: [u8; 256] = classes();
 
@@ -56,6 +59,9 @@ const fn classes() -> [u8; 256] {
         if !(c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.' | b'_' | b'~')) {
             table[byte] |= COMPONENT;
         }
+        if c <= b' ' || c == b'%' {
+            table[byte] |= MEMCACHED;
+        }
         byte += 1;
     }
     table
@@ -70,6 +76,7 @@ impl Escape {
             Escape::Component => COMPONENT,
             Escape::Html => HTML,
             Escape::Refresh => REFRESH,
+            Escape::Memcached => MEMCACHED,
         };
         CLASSES.get(usize::from(byte)).is_some_and(|classes| classes & bit != 0)
     }

@@ -6,6 +6,7 @@ mod access;
 mod addition;
 mod altered;
 mod api;
+mod application;
 mod auth_basic;
 mod auth_request;
 mod autoindex;
@@ -16,6 +17,7 @@ mod charset;
 mod coding;
 mod dav;
 mod empty_gif;
+mod fastcgi;
 mod flv;
 mod forwarded;
 mod geo;
@@ -28,6 +30,7 @@ mod limit_conn;
 mod limit_req;
 mod log;
 mod map;
+mod memcached;
 pub mod metrics;
 mod mirror;
 mod mp4;
@@ -38,6 +41,7 @@ mod real_ip;
 mod referer;
 mod refusal;
 mod rewrite;
+mod scgi;
 #[cfg(test)]
 mod second_protocol;
 mod secret;
@@ -55,6 +59,7 @@ mod trap;
 mod try_files;
 mod types;
 mod userid;
+mod uwsgi;
 mod zone;
 mod zstd;
 
@@ -99,6 +104,10 @@ pub static MODULES: &[Module] = &[
     Module::of::<empty_gif::EmptyGif>("empty_gif"),
     Module::of::<random_index::RandomIndex>("random_index"),
     Module::of::<proxy::Proxy>("proxy"),
+    Module::of::<fastcgi::FastCgiPass>("fastcgi"),
+    Module::of::<uwsgi::UwsgiPass>("uwsgi"),
+    Module::of::<scgi::ScgiPass>("scgi"),
+    Module::of::<memcached::MemcachedPass>("memcached"),
     Module::of::<index::Index>("index"),
     Module::of::<autoindex::Autoindex>("autoindex"),
     Module::of::<dav::Dav>("dav"),

@@ -29,10 +29,10 @@ use tw_server::http::Http;
 use tw_server::http::gateway::codec::{Framing, http1::Http1};
 use tw_server::http::gateway::health::Passing;
 use tw_server::http::gateway::settings::{self, HasGateway, Kind};
-use tw_server::http::gateway::{self, Gateway, Order, Passed, Recalled, Rewrite};
+use tw_server::http::gateway::words::Next;
+use tw_server::http::gateway::{self, Gateway, Order, Passed, Rewrite};
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
 use tw_server::http::request::Request;
-use tw_server::http::request_body;
 use tw_server::load::Resolve;
 use tw_server::vars::{Template, VarDef};
 
@@ -48,7 +48,7 @@ const HEAD_SIZE: usize = 1024;
 /// What makes this gateway the one it is.
 const KIND: Kind = Kind {
     prefix: "proxy_",
-    temp_path: b"proxy_temp",
+    temp_path: Some(b"proxy_temp"),
     hidden: &[
         "Date",
         "Server",
@@ -59,6 +59,9 @@ const KIND: Kind = Kind {
         "X-Accel-Buffering",
         "X-Accel-Charset",
     ],
+    answers_404: false,
+    buffers: true,
+    converts_head: true,
 };
 
 /// Settings as written.
@@ -182,6 +185,11 @@ const OWN: &[Directive<Raw>] = &[
         .since("1.27.2")
         .doc("Whether fields behind the body of a response are passed on.")
         .set(|raw, node, _| raw.pass_trailers.set_flag(node)),
+    record::flag("proxy_cache_convert_head", ALL)
+        .default("on")
+        .since("1.9.7")
+        .doc("Whether GET is sent for HEAD, so that the response can be kept.")
+        .set(|raw, node, _| raw.gateway.cache.convert_head.set_flag(node)),
     without_effect("proxy_headers_hash_max_size", "size", "512"),
     without_effect("proxy_headers_hash_bucket_size", "size", "64"),
     without_effect("proxy_send_lowat", "size", "0"),
@@ -190,9 +198,19 @@ const OWN: &[Directive<Raw>] = &[
 /// All lists.
 const LISTS: &[&[Directive<Raw>]] = &[
     OWN,
+    tw_server::connection_directives!("proxy_"),
+    tw_server::next_upstream_directive!(
+        "proxy_",
+        "error | timeout | denied | invalid_header | http_500 | http_502 | http_503 | http_504 | http_403 | http_404 | http_429 | non_idempotent | off …",
+        Next::WORDS
+    ),
     tw_server::gateway_directives!("proxy_"),
-    tw_server::gateway_tls_directives!("proxy_", "ngx_http_proxy_module"),
-    tw_server::cache_directives!("proxy_"),
+    tw_server::gateway_tls_directives!("proxy_", "ngx_http_proxy_module", "$proxy_host"),
+    tw_server::cache_directives!(
+        "proxy_",
+        "error | timeout | invalid_header | updating | http_500 | http_502 | http_503 | http_504 | http_403 | http_404 | http_429 | off …",
+        Next::STALE_WORDS
+    ),
 ];
 
 impl Settings<Http> for Proxy {
@@ -328,12 +346,7 @@ impl Proxy {
         r.set_slot(self.slots.host, &to.host);
         r.set_slot(self.slots.port, &to.port);
         let sends_client_body = self.gateway.pass_request_body && self.body.is_none();
-        if sends_client_body
-            && self.gateway.request_buffering
-            && r.body.has_source()
-            // Apart: most requests have no body, and are smaller without what this needs.
-            && let Err(status) = Box::pin(request_body::read(r)).await
-        {
+        if sends_client_body && let Err(status) = gateway::read_body(r, &self.gateway, false).await {
             return Outcome::Status(status);
         }
         let mut uri = Vec::new();
@@ -342,15 +355,10 @@ impl Proxy {
             r.log(Level::Error, format_args!("zero length URI to proxy"));
             return Outcome::Status(500);
         }
-        let visit = if self.gateway.cache.is_on() {
-            let key = |_: &Request, key: &mut Vec<u8>| usual_key(&to, &uri, key);
-            match Box::pin(gateway::recall(r, &self.gateway, self, key)).await {
-                Recalled::Answer(outcome) => return outcome,
-                Recalled::Ask(visit) => Some(visit),
-                Recalled::Pass => None,
-            }
-        } else {
-            None
+        let key = |_: &Request, key: &mut Vec<u8>| usual_key(&to, &uri, key);
+        let visit = match gateway::recall(r, &self.gateway, self, key).await {
+            Ok(visit) => visit,
+            Err(answer) => return answer,
         };
         let own = self.body.as_ref().map(|body| Bytes::from(body.value(r)));
         let (announced, body) = match own {

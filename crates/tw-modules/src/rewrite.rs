@@ -46,6 +46,7 @@ pub(crate) struct Rewrite {
     phase: Phase,
     /// `rewrite_log`
     log: bool,
+    looks_for_files: bool,
 }
 
 impl Settings<Http> for Rewrite {
@@ -96,8 +97,9 @@ impl Settings<Http> for Rewrite {
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let phase = if cx.block.location().is_some() { Phase::Rewrite } else { Phase::ServerRewrite };
+        let looks_for_files = raw.operations.iter().any(Written::looks_for_files);
         let program = Program::compile(raw.operations, phase, cx)?;
-        Ok(Self { program, phase, log: raw.log.or(outer.map(|o| o.log), false) })
+        Ok(Self { program, phase, looks_for_files, log: raw.log.or(outer.map(|o| o.log), false) })
     }
 
     fn are_shared(&self) -> bool {
@@ -107,6 +109,9 @@ impl Settings<Http> for Rewrite {
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         if !self.program.is_empty() {
             plan.add(self.phase, self.clone());
+        }
+        if self.looks_for_files {
+            plan.look_for_files();
         }
     }
 }

@@ -97,6 +97,7 @@ impl Settings<Http> for TryFiles {
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         if self.plan.is_some() {
             plan.add(Phase::Precontent, self.clone());
+            plan.look_for_files();
         }
     }
 }

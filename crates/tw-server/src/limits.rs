@@ -5,6 +5,7 @@ use tw_base::Limit;
 use tw_core::{event_loop, load, pools, process};
 
 use crate::core::{listen, location, server};
+use crate::http::gateway::codec::fastcgi;
 use crate::http::gateway::{health, secure};
 use crate::http::greet;
 use crate::http::{self, beside, cache, files, request, request_body, subrequest};
@@ -20,7 +21,10 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
         ),
         ("heads of requests", server::LIMITS.to_vec()),
         ("heads of upstream responses", tw_http::origin::LIMITS.to_vec()),
-        ("groups of upstream servers", [tw_upstream::LIMITS, health::LIMITS, secure::LIMITS].concat()),
+        (
+            "groups of upstream servers",
+            [tw_upstream::LIMITS, health::LIMITS, secure::LIMITS, fastcgi::LIMITS].concat(),
+        ),
         ("names", tw_dns::LIMITS.concat()),
         ("TLS", tw_tls::LIMITS.concat()),
         ("caches", [cache::LIMITS, tw_cache::LIMITS].concat().concat()),

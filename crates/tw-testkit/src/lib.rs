@@ -2,6 +2,7 @@
 //!
 //! - [`disk`]: a FUSE file system in memory whose operations stall or fail on demand;
 //! - [`server`]: the binary under test, with an inline configuration in a fresh prefix;
+//! - [`application`]: scripted applications that speak FastCGI, uwsgi and SCGI;
 //! - [`client`]: a scripted raw HTTP client;
 //! - [`dns`]: a name server that says what a test wants it to say;
 //! - [`left_out`]: what cannot be tested here says so;
@@ -13,6 +14,7 @@
 //!
 //! Every function that waits has a deadline. Nothing here is ever linked into the product.
 
+pub mod application;
 pub mod client;
 pub mod disk;
 pub mod dns;

@@ -14,6 +14,7 @@ mod data;
 mod disk;
 mod exec;
 mod filters;
+mod gateways;
 mod idle;
 mod load;
 mod loops;
@@ -35,7 +36,7 @@ use crate::{Failure, root};
 /// What a step of a measurement returns; the error is for the terminal.
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
-const USAGE: &str = "usage: cargo xtask bench accept | static | filters | disk | idle | reload | proxy | cache [OPTIONS]
+const USAGE: &str = "usage: cargo xtask bench accept | static | filters | disk | idle | reload | proxy | gateways | cache [OPTIONS]
 
 common   --ours PATH      server under test              target/release/tailwater
          --nginx PATH     nginx to compare with          $NGINX, or nginx on the PATH
@@ -73,6 +74,10 @@ proxy    a proxy between the load and an origin, both on one core: CPU per reque
          --rounds N 5 · --seconds N 4 · --connections A,B 64,512 · --haproxy PATH (haproxy on the PATH)
          --tunnels N 10000 · cases 1k 32k 1m post idle overhead
 
+gateways FastCGI over a Unix socket to a fixed responder of our own: CPU per request with and without connections that stay,
+         1 KiB and 1 MiB; pages from a cache beside those of proxy_cache
+         --rounds N 5 · --seconds N 4 · --connections A 64 · cases 1k 1k-close 1m cached
+
 cache    a caching proxy before the same origin: hot hits, hot beside cold ones on a slow disk (needs root and cgroups),
          small ones whose names are not in memory either, fills beside hot hits, and many clients that ask at once for what
          is not there; hot hits also of varnishd and traffic_server, if they are there
@@ -92,10 +97,12 @@ pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
         "idle" => idle::run,
         "reload" => reload::run,
         "proxy" => proxy::run,
+        "gateways" => gateways::run,
         // Those below are started by the measurements themselves.
         "bare-loop" => bare::run,
         "origin" => proxy::origin::run,
         "relay" => proxy::relay::run,
+        "responder" => gateways::responder::run,
         "exec" => exec::run,
         _ => return Err(USAGE.to_owned()),
     };

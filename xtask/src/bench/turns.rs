@@ -5,10 +5,13 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
 
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, accept_with, bind, listen, socket_with, sockopt};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with, sockopt,
+};
 use rustix::process::{Pid, getppid};
 use rustix::time::Timespec;
 
@@ -20,6 +23,8 @@ const BACKLOG: i32 = 4096;
 pub(super) struct Turns {
     epoll: OwnedFd,
     listener: OwnedFd,
+    /// A second one, at a path.
+    at_path: Option<OwnedFd>,
     starter: Option<Pid>,
 }
 
@@ -31,9 +36,38 @@ impl Turns {
         sockopt::set_socket_reuseaddr(&listener, true)?;
         bind(&listener, &SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
         listen(&listener, BACKLOG)?;
-        let turns = Self { epoll: epoll::create(CreateFlags::CLOEXEC)?, listener, starter: getppid() };
+        let turns =
+            Self { epoll: epoll::create(CreateFlags::CLOEXEC)?, listener, at_path: None, starter: getppid() };
         turns.add(&turns.listener)?;
         Ok(turns)
+    }
+
+    /// Listens on a path, too.
+    pub(super) fn listen_at(&mut self, path: &Path) -> Result<(), Errno> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        bind(&listener, &SocketAddrUnix::new(path)?)?;
+        listen(&listener, BACKLOG)?;
+        self.add(&listener)?;
+        self.at_path = Some(listener);
+        Ok(())
+    }
+
+    /// The next connection to that path; not yet in the epoll. `None` also if the event with this number is another's.
+    pub(super) fn accept_at(&self, number: usize) -> Result<Option<OwnedFd>, Errno> {
+        let Some(listener) = self.at_path.as_ref().filter(|listener| number_of(listener) == number) else {
+            return Ok(None);
+        };
+        match accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+            Ok(socket) => Ok(Some(socket)),
+            Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Whether an event with this number means that somebody connects to the path.
+    pub(super) fn is_path(&self, number: usize) -> bool {
+        self.at_path.as_ref().is_some_and(|listener| number_of(listener) == number)
     }
 
     /// Room for the events of one turn.

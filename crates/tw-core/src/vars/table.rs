@@ -43,6 +43,10 @@ impl<S: 'static> VarTable<S> {
                 Get::Kept(eval) => {
                     self.define(def.name, SlotKind::Computed(Arc::new(eval)));
                 }
+                Get::Here(eval) => {
+                    self.define(def.name, SlotKind::Volatile(Arc::new(eval)));
+                    self.fixed.insert(def.name);
+                }
                 Get::Stored => {
                     self.define(def.name, SlotKind::Stored);
                     self.fixed.insert(def.name);

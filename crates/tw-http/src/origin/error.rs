@@ -16,6 +16,8 @@ pub enum OriginError {
     /// It begins with `HTTP/`, and the rest of the line makes no sense.
     // DIFF(nginx): nginx takes that for a body, too.
     InvalidStatusLine,
+    /// `Status` of a head without a status line is no number from 100 on, or one that another head would follow.
+    InvalidStatus,
     /// A status of 1xx in HTTP/1.0.
     InterimInHttp10,
     /// More heads of 1xx than [`INTERIM_MAX`](super::INTERIM_MAX).
@@ -61,6 +63,7 @@ impl fmt::Display for OriginErrorText<'_> {
             OriginError::NoStatusLine | OriginError::InvalidStatusLine => {
                 f.write_str("upstream sent no valid HTTP/1.0 header")
             }
+            OriginError::InvalidStatus => write!(f, "upstream sent invalid status \"{fault_value}\""),
             OriginError::InterimInHttp10 if parser.line.status == 103 => {
                 f.write_str("upstream sent HTTP/1.0 response with early hints")
             }

@@ -14,6 +14,9 @@
 //! ```text
 //! read → feed ─ NeedMore → read …        Complete → fields, framing → BodyDecoder: what is left, then what is read
 //! ```
+//!
+//! Applications behind FastCGI, SCGI and uwsgi answer with fields alone, and say the status in one of them
+//! ([`Start`], RFC 3875 section 6).
 
 mod body;
 mod error;
@@ -26,6 +29,7 @@ mod trailer;
 pub use body::{BodyDecoder, BodyError, BodyErrorText, Piece};
 pub use error::{DuplicateText, OriginError, OriginErrorText};
 pub use framing::ResponseFraming;
+pub use parse::Start;
 pub use request::{RequestWriter, WriteError, push_chunk, push_last_chunk};
 
 use bytes::{Buf, Bytes};
@@ -94,6 +98,7 @@ pub struct Field<'a> {
 pub struct OriginHead {
     /// Everything read; it starts with the head.
     buf: Vec<u8>,
+    start: Start,
     parser: parse::Parser,
     /// Bytes of the head once it is complete.
     head_len: usize,
@@ -117,6 +122,7 @@ impl OriginHead {
     pub const fn new() -> Self {
         OriginHead {
             buf: Vec::new(),
+            start: Start::StatusLine,
             parser: parse::Parser::new(),
             head_len: 0,
             fields: FieldList::new(),
@@ -127,9 +133,15 @@ impl OriginHead {
         }
     }
 
+    /// Says what the head begins with, before anything of it has arrived. Holds until [`clear`](Self::clear).
+    pub fn begin_with(&mut self, start: Start) {
+        self.start = start;
+    }
+
     /// Forgets everything, for the response to another request; keeps the memory.
     pub fn clear(&mut self) {
         self.buf.clear();
+        self.start = Start::StatusLine;
         self.forget_head();
         self.interim_count = 0;
     }

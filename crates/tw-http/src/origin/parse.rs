@@ -11,9 +11,22 @@ use crate::known::Known;
 use crate::method::Version;
 use crate::{num, scan};
 
+/// What the head of a response begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// A status line, as in HTTP.
+    StatusLine,
+    /// Fields: the status is the one of `Status`, else 302 with a `Location`, else 200 (RFC 3875 section 6.2).
+    Fields,
+    /// A status line, or fields if it does not begin with `HTTP/`.
+    Either,
+}
+
 #[derive(Debug)]
 pub(super) struct Parser {
     part: Part,
+    /// Whether the status is in a field.
+    is_cgi: bool,
     pub(super) line: StatusLine,
     fields: FieldParser,
     /// The field an error is about: name and value, or what was read of a line that is wrong.
@@ -32,6 +45,7 @@ impl Parser {
     pub(super) const fn new() -> Self {
         Parser {
             part: Part::StatusLine,
+            is_cgi: false,
             line: StatusLine::new(),
             fields: FieldParser::at(0),
             fault: Span::NOTHING,
@@ -44,6 +58,7 @@ impl Parser {
 #[inline]
 pub(super) fn advance(head: &mut OriginHead, limits: &OriginLimits) -> Result<Progress, OriginError> {
     match head.parser.part {
+        Part::StatusLine if head.start == Start::Fields => without_status_line(head, limits),
         Part::StatusLine => status_line(head, limits),
         Part::Fields => fields(head, limits),
         Part::Done => Ok(Progress::Complete),
@@ -63,7 +78,14 @@ fn need_more(window: &[u8], limits: &OriginLimits) -> Result<Progress, OriginErr
 fn status_line(head: &mut OriginHead, limits: &OriginLimits) -> Result<Progress, OriginError> {
     let window = window(&head.buf, limits);
     let line = &mut head.parser.line;
-    let Some(len) = line.advance(window)? else { return need_more(window, limits) };
+    let len = match line.advance(window) {
+        Ok(Some(len)) => len,
+        Ok(None) => return need_more(window, limits),
+        Err(OriginError::NoStatusLine) if head.start == Start::Either => {
+            return without_status_line(head, limits);
+        }
+        Err(error) => return Err(error),
+    };
 
     if is_interim(line.status) {
         // RFC 9110 section 15.2: there are none in HTTP/1.0.
@@ -77,6 +99,40 @@ fn status_line(head: &mut OriginHead, limits: &OriginLimits) -> Result<Progress,
     head.parser.part = Part::Fields;
     head.parser.fields = FieldParser::at(len);
     fields(head, limits)
+}
+
+fn without_status_line(head: &mut OriginHead, limits: &OriginLimits) -> Result<Progress, OriginError> {
+    head.parser.part = Part::Fields;
+    head.parser.is_cgi = true;
+    fields(head, limits)
+}
+
+/// Finds the status of a head without a status line.
+fn status_of_fields(head: &mut OriginHead) -> Result<(), OriginError> {
+    const DIGITS: usize = 3;
+    let line = &mut head.parser.line;
+    let Some(field) = head.fields.first(Known::Status) else {
+        line.status = if head.fields.has(Known::Location) { 302 } else { 200 };
+        return Ok(());
+    };
+    let value = field.value.of(&head.buf);
+    let digits = value.get(..DIGITS).filter(|digits| digits.iter().all(u8::is_ascii_digit));
+    let status = digits.and_then(num::parse).and_then(|status| u16::try_from(status).ok());
+    let has_end = value.get(DIGITS).is_none_or(|byte| *byte == b' ');
+    // DIFF(nginx): nginx sends on whatever three digits there are, be it as the last word a status that another one follows.
+    match status.filter(|status| has_end && *status >= 100 && !is_interim(*status)) {
+        Some(status) => {
+            line.status = status;
+            if value.len() > DIGITS + 1 {
+                line.text = field.value;
+            }
+            Ok(())
+        }
+        None => {
+            (head.parser.fault, head.parser.fault_value) = (field.name, field.value);
+            Err(OriginError::InvalidStatus)
+        }
+    }
 }
 
 fn fields(head: &mut OriginHead, limits: &OriginLimits) -> Result<Progress, OriginError> {
@@ -108,7 +164,11 @@ fn fields(head: &mut OriginHead, limits: &OriginLimits) -> Result<Progress, Orig
             }
 
             FieldEvent::End => {
+                let is_cgi = parser.is_cgi;
                 head.head_len = parser.fields.pos;
+                if is_cgi {
+                    status_of_fields(head)?;
+                }
                 head.parser.part = Part::Done;
                 return Ok(Progress::Complete);
             }
@@ -146,6 +206,9 @@ fn judge(head: &mut OriginHead, known: Known, field: FieldSpan) -> Result<Verdic
             head.announced = Announced::Length(length);
             Ok(Verdict::Keep)
         }
+
+        // An application sends bytes and no chunks (RFC 3875 section 6.3.4): what it says of that has no meaning.
+        Known::TransferEncoding if head.start != Start::StatusLine => Ok(Verdict::Keep),
 
         // RFC 9112 section 6.1: in a message of an older version the framing cannot be trusted.
         // DIFF(nginx): nginx decodes it.

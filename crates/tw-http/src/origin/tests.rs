@@ -585,3 +585,73 @@ fn shared_input_is_taken_without_copying() {
     assert!(decoder.is_done());
     assert_eq!(input, b"rest"[..]);
 }
+
+/// How heads without a status line come out: status, text behind it, number of fields, or the line in the log.
+#[test]
+fn heads_of_applications() {
+    let read = |start: Start, pieces: &[&[u8]]| {
+        let mut head = OriginHead::new();
+        head.begin_with(start);
+        let mut result = Ok(Progress::NeedMore);
+        for piece in pieces {
+            if result == Ok(Progress::NeedMore) {
+                head.push(piece);
+                result = head.parse(&LIMITS);
+            }
+        }
+        match result {
+            Ok(Progress::Complete) => {
+                let line = String::from_utf8_lossy(head.status_line()).into_owned();
+                format!("{} {line:?} {} {:?}", head.status(), head.field_count(), head.framing(Method::Get))
+            }
+            Ok(Progress::NeedMore) => "more".to_owned(),
+            Err(error) => head.error_text(error).to_string(),
+        }
+    };
+    for (text, of_fields, of_either) in [
+        ("A: b\r\n\r\n", "200 \"\" 1 Close", "200 \"\" 1 Close"),
+        ("\n", "200 \"\" 0 Close", "200 \"\" 0 Close"),
+        ("Status: 404 Gone Away\r\n\r\n", "404 \"404 Gone Away\" 1 Close", "404 \"404 Gone Away\" 1 Close"),
+        ("Status: 404\r\n\r\n", "404 \"\" 1 Close", "404 \"\" 1 Close"),
+        ("Location: a\r\nContent-Length: 3\r\n\r\n", "302 \"\" 2 Length(3)", "302 \"\" 2 Length(3)"),
+        ("Transfer-Encoding: chunked\r\n\r\n", "200 \"\" 1 Close", "200 \"\" 1 Close"),
+        ("Status: 204\r\n\r\n", "204 \"\" 1 None", "204 \"\" 1 None"),
+        (
+            "Status: 103\r\n\r\n",
+            "upstream sent invalid status \"103\"",
+            "upstream sent invalid status \"103\"",
+        ),
+        (
+            "Status: 200OK\r\n\r\n",
+            "upstream sent invalid status \"200OK\"",
+            "upstream sent invalid status \"200OK\"",
+        ),
+        ("Status:\r\n\r\n", "upstream sent invalid status \"\"", "upstream sent invalid status \"\""),
+        ("Status", "more", "more"),
+        ("HT", "more", "more"),
+        (
+            "HTTP/1.1 201 Made\r\nA: b\r\n\r\n",
+            "upstream sent invalid header: \"HTTP/1.1\\x20...\"",
+            "201 \"201 Made\" 1 Close",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "upstream sent invalid header: \"HTTP/1.1\\x20...\"",
+            "200 \"200 OK\" 1 Close",
+        ),
+        (
+            "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "upstream sent \"Content-Length\" and \"Transfer-Encoding\" headers at the same time",
+            "upstream sent \"Content-Length\" and \"Transfer-Encoding\" headers at the same time",
+        ),
+    ] {
+        for (start, expected) in [(Start::Fields, of_fields), (Start::Either, of_either)] {
+            let bytes = text.as_bytes();
+            assert_eq!(read(start, &[bytes]), expected, "{text} {start:?}");
+            for at in 0..bytes.len() {
+                let (first, second) = bytes.split_at(at);
+                assert_eq!(read(start, &[first, second]), expected, "{text} {start:?} split at {at}");
+            }
+        }
+    }
+}

@@ -55,6 +55,11 @@ pub(super) fn is_url(text: &[u8]) -> bool {
 }
 
 impl Written {
+    /// Whether it depends on whether a file exists.
+    pub(super) fn looks_for_files(&self) -> bool {
+        matches!(self, Self::If(Condition::File(..), _))
+    }
+
     pub(super) fn rewrite(node: &Node) -> Result<Self, ConfError> {
         let pattern = node.arg(0)?.clone();
         let mut replacement = node.arg(1)?.clone();

@@ -180,6 +180,10 @@ pub struct Plan {
     pub(crate) adds_slash: bool,
     /// What variables need that something here mentions.
     pub(crate) prepared: Preparations,
+    /// What is to be said of it when all modules have installed what they have.
+    pub(crate) warnings: Vec<(Span, String)>,
+    /// Whether something here looks whether files exist before the request is answered.
+    looks_for_files: bool,
     /// How the servers that requests are passed to are checked.
     pub(crate) health_check: Option<Arc<HealthCheck>>,
     phases: [Vec<Box<dyn Handler>>; PHASES],
@@ -221,6 +225,8 @@ impl Plan {
             limit_except: None,
             adds_slash: false,
             prepared: Preparations::default(),
+            warnings: Vec::new(),
+            looks_for_files: false,
             health_check: None,
             phases: Default::default(),
             first_filters: Vec::new(),
@@ -281,6 +287,21 @@ impl Plan {
     /// directory: what answers in the location has paths below that slash.
     pub fn add_slash(&mut self) {
         self.adds_slash = true;
+    }
+
+    /// Notes that something here looks whether files exist.
+    pub fn look_for_files(&mut self) {
+        self.looks_for_files = true;
+    }
+
+    /// Whether a module in front of this one does.
+    pub fn looks_for_files(&self) -> bool {
+        self.looks_for_files
+    }
+
+    /// Warns whoever loads the configuration.
+    pub fn warn(&mut self, span: Span, message: String) {
+        self.warnings.push((span, message));
     }
 
     /// Has the servers checked that requests are passed to.

@@ -151,7 +151,7 @@ fn add_plan(
     settings: &[Resolved],
     server: &Arc<ServerSettings>,
     table: &Table<Http>,
-    cx: &Resolve<'_>,
+    cx: &mut Resolve<'_>,
 ) -> PlanId {
     let name = written.as_ref().map_or_else(Box::default, |written| name_of(&written.pattern));
     let mut plan = Plan::new(name, server.clone(), core::<Location>(settings, CORE_LOCATION));
@@ -161,6 +161,9 @@ fn add_plan(
         module.install(settings, &mut plan);
         module.reach(settings, &plan.core, &mut built.reach);
         plan.credit(module.name);
+    }
+    for (span, message) in std::mem::take(&mut plan.warnings) {
+        cx.warn(span, message);
     }
     let id = PlanId(built.plans.len() as u32);
     built.plans.push(plan);

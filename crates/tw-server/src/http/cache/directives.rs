@@ -1,14 +1,13 @@
 //! The directives that every gateway has for its caches: written once, for any prefix.
 
-/// The records of the directives of caches, with a prefix.
+/// The records of the directives of caches, with a prefix, and with the words that `cache_use_stale` has there.
 #[macro_export]
 macro_rules! cache_directives {
-    ($prefix:literal) => {{
+    ($prefix:literal, $stale_syntax:literal, $stale_words:expr) => {{
         use tw_conf::{Args, HTTP, LOCATION, SERVER, record};
         use $crate::http::cache::place::RawPlace;
         use $crate::http::cache::settings::{METHODS, Told, Valid, targeted};
         use $crate::http::gateway::settings::HasGateway;
-        use $crate::http::gateway::words::Next;
         const ALL: u32 = HTTP | SERVER | LOCATION;
         &[
             record::new(
@@ -55,13 +54,13 @@ macro_rules! cache_directives {
                 .set(|raw, node, _| raw.gateway().cache.min_uses.set_number(node)),
             record::new(
                 concat!($prefix, "cache_use_stale"),
-                "error | timeout | invalid_header | updating | http_500 | http_502 | http_503 | http_504 | http_403 | http_404 | http_429 | off …",
+                $stale_syntax,
                 ALL,
                 Args::at_least(1),
             )
             .default("off")
             .doc("When a response is used that is no longer valid.")
-            .set(|raw, node, cx| raw.gateway().cache.use_stale.add_bits(node, Next::STALE_WORDS, cx)),
+            .set(|raw, node, cx| raw.gateway().cache.use_stale.add_bits(node, $stale_words, cx)),
             record::new(concat!($prefix, "cache_bypass"), "string …", ALL, Args::at_least(1))
                 .doc("When a response is not taken from the cache: if a string is neither empty nor 0.")
                 .set(|raw, node, _| {
@@ -99,11 +98,6 @@ macro_rules! cache_directives {
                 .since("1.11.10")
                 .doc("Whether a response that is no longer valid is fetched anew beside the request that got it.")
                 .set(|raw, node, _| raw.gateway().cache.background_update.set_flag(node)),
-            record::flag(concat!($prefix, "cache_convert_head"), ALL)
-                .default("on")
-                .since("1.9.7")
-                .doc("Whether GET is sent for HEAD, so that the response can be kept.")
-                .set(|raw, node, _| raw.gateway().cache.convert_head.set_flag(node)),
             record::new(concat!($prefix, "cache_purge"), "string …", ALL, Args::at_least(1))
                 .since("1.5.7")
                 .doc("When a request removes what it would be answered with: if a string is neither empty nor 0; if it is soft, that is stale from now on. A * at the end of the key stands for all that begin like it.")

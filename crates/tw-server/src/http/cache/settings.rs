@@ -12,6 +12,7 @@ use tw_http::Method;
 
 use super::place::RawPlace;
 use super::zone::{self, Cache, Caches};
+use crate::http::gateway::settings::Kind;
 use crate::http::gateway::words::Next;
 use crate::http::request::Request;
 use crate::load::Resolve;
@@ -189,13 +190,14 @@ enum Which {
 }
 
 impl CacheSettings {
-    /// From settings as written to what is used. `prefix` begins the names of the directives.
+    /// From settings as written to what is used.
     pub(crate) fn resolve(
         raw: Raw,
         outer: Option<&Self>,
-        prefix: &str,
+        kind: &Kind,
         cx: &mut Resolve<'_>,
     ) -> Result<Self, ConfError> {
+        let prefix = kind.prefix;
         let caches = match outer {
             Some(outer) => outer.caches.clone(),
             None => Arc::new(zone::declare(raw.paths, cx)?),
@@ -249,7 +251,7 @@ impl CacheSettings {
             lock_age: raw.lock_age.or(outer.map(|o| o.lock_age), Duration::from_secs(5)),
             revalidate: raw.revalidate.or(outer.map(|o| o.revalidate), false),
             background_update: raw.background_update.or(outer.map(|o| o.background_update), false),
-            convert_head: raw.convert_head.or(outer.map(|o| o.convert_head), true),
+            convert_head: raw.convert_head.or(outer.map(|o| o.convert_head), kind.converts_head),
             max_range_offset: raw.max_range_offset.take().or(outer.and_then(|o| o.max_range_offset)),
             purge,
             purge_tag,
@@ -280,6 +282,11 @@ impl CacheSettings {
                 }
             }
         }
+    }
+
+    /// Whether the configuration says what tells responses apart.
+    pub fn has_key(&self) -> bool {
+        self.key.is_some()
     }
 
     /// Whether responses are kept and used by the rules of RFC 9111.

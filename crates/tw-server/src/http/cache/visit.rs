@@ -481,7 +481,7 @@ impl Visit {
     }
 
     /// Whether the response is to be kept, should it be one that may.
-    pub(crate) fn leads(&self) -> bool {
+    pub fn leads(&self) -> bool {
         self.lead.is_some()
     }
 

@@ -97,6 +97,8 @@ pub(crate) trait Origin {
 pub(crate) struct Arrival {
     /// The error is for the log.
     pub(crate) how: Result<(), String>,
+    /// What else is for the log.
+    pub(crate) remarks: Vec<(Level, String)>,
     /// Bytes that were sent to the upstream server.
     pub(crate) sent: u64,
     /// Bytes that came.
@@ -201,12 +203,15 @@ impl Writer {
                 }
                 Step::Came(None) => {
                     has_ended = true;
-                    let Arrival { how, sent, received, took } = origin.end();
+                    let Arrival { how, remarks, sent, received, took } = origin.end();
+                    let telling = Telling(self.generation.clone(), self.plan);
+                    for (level, text) in remarks {
+                        telling.log(level, format_args!("{text}"));
+                    }
                     let report = Some(Report { sent, received, took, length: fill.received() });
                     match how {
                         Ok(()) => fill.end(Ended::Whole, report),
                         Err(why) => {
-                            let telling = Telling(self.generation.clone(), self.plan);
                             telling.log(Level::Error, format_args!("{why}"));
                             fill.end(Ended::Broken, report);
                         }

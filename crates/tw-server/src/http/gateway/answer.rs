@@ -82,7 +82,7 @@ pub(super) fn respond<C: Codec>(
     }
     let announced = r.facts.upstream.answer.content_length;
     if r.method() == Method::Head || matches!(status, 204 | 304) {
-        if exchange.codec.remaining() != Some(0) {
+        if !exchange.codec.ends(&mut exchange.input, &mut r.facts.upstream.answer) {
             // The body of a response to GET, which was asked for in the place of HEAD.
             body::abandon(exchange, r);
         } else {
@@ -128,7 +128,7 @@ fn kept<C: Codec>(
     keeping: Keeping,
 ) -> Outcome {
     cacheable(r, Ranges::One);
-    if r.method() == Method::Head && exchange.codec.remaining() == Some(0) {
+    if r.method() == Method::Head && exchange.codec.ends(&mut exchange.input, &mut r.facts.upstream.answer) {
         let body = announced(r);
         body::finish(exchange, r);
         keeping.whole(r, Bytes::new());
@@ -198,9 +198,9 @@ fn cacheable(r: &mut Request, ranges: Ranges) {
 
 /// `body`, of which a copy is made where the configuration wants that and the response is one to be kept.
 fn stored(r: &Request, gateway: &Gateway, body: Body) -> Body {
-    match (&gateway.store, r.disk()) {
-        (Some(store), Some(disk)) if r.out.status == 200 => {
-            Storing::of(body, store, disk.clone(), gateway.temp_path.clone())
+    match (&gateway.store, r.disk(), &gateway.temp_path) {
+        (Some(store), Some(disk), Some(temp)) if r.out.status == 200 => {
+            Storing::of(body, store, disk.clone(), temp.clone())
         }
         _ => body,
     }
@@ -238,13 +238,16 @@ fn intercepted(r: &mut Request, status: u16) -> Outcome {
 
 /// Whether `error_page` answers instead.
 fn is_intercepted(r: &Request, gateway: &Gateway, status: u16) -> bool {
+    if gateway.answers_404 && status == 404 {
+        return true;
+    }
     gateway.intercept_errors && r.plan().core.error_pages.iter().any(|page| page.codes.contains(&status))
 }
 
 /// Where a body may go that does not fit into memory.
 fn room(r: &Request, gateway: &Gateway) -> Option<Room> {
     let disk = r.disk()?.clone();
-    let (dir, home) = (gateway.temp_path.clone(), r.client().home.clone());
+    let (dir, home) = (gateway.temp_path.clone()?, r.client().home.clone());
     Some(Room { disk, dir, size_max: gateway.max_temp_file_size, home })
 }
 

@@ -13,8 +13,8 @@ use tw_log::Level;
 use tw_upstream::Outcome as End;
 
 use super::backlog::{Backlog, Room, Spilled};
-use super::codec::{Answer, Codec, Event};
-use super::exchange::{Exchange, READ_SIZE, give_back, now_ms, read_some};
+use super::codec::{Answer, Codec, Event, Remark};
+use super::exchange::{Exchange, READ_SIZE, give_back, now_ms, read_some, tell_remarks};
 use super::fault::{Fault, Stage};
 use super::link::Read;
 use super::pace::Pace;
@@ -144,6 +144,7 @@ impl<C: Codec> Coming<C> {
                 return Err(io::Error::other(Told));
             }
         };
+        tell_remarks(r, self.remarks(), Stage::ReadingBody);
         // What came before something went wrong is the client's; it learns of the rest when it asks for it.
         let is_whole = self.ended.as_ref().is_none_or(|ended| ended.how.is_ok());
         if next.is_none() || is_whole {
@@ -168,7 +169,7 @@ impl<C: Codec> Coming<C> {
         match ready!(poll_exchange(exchange, &self.home, &mut self.trailers, timeout, pace, cx)) {
             Ok(Some(piece)) => {
                 // The last piece is the end: nobody may come back to see that.
-                if exchange.codec.remaining() == Some(0) {
+                if exchange.codec.ends(&mut exchange.input, &mut self.trailers) {
                     self.end(Ok(()));
                 }
                 Poll::Ready(Some(piece))
@@ -182,6 +183,11 @@ impl<C: Codec> Coming<C> {
                 Poll::Ready(None)
             }
         }
+    }
+
+    /// What is to be said of it since the last time.
+    fn remarks(&mut self) -> Vec<Remark> {
+        std::mem::take(&mut self.trailers.remarks)
     }
 
     fn end(&mut self, how: Result<(), Fault>) {
@@ -286,14 +292,17 @@ impl<C: Codec> Origin for Coming<C> {
     }
 
     fn end(&mut self) -> Arrival {
+        let remarks = self.remarks().into_iter();
+        let remarks =
+            remarks.map(|said| (said.level, format!("{} {}", said.text, Stage::ReadingBody))).collect();
         let Some(ended) = self.ended.take() else {
-            return Arrival { how: Ok(()), sent: 0, received: 0, took: None };
+            return Arrival { how: Ok(()), remarks, sent: 0, received: 0, took: None };
         };
         let how = match ended.how {
             Ok(()) => Ok(()),
             Err(fault) => Err(fault.line(Stage::ReadingBody).to_string()),
         };
-        Arrival { how, sent: ended.sent, received: ended.received, took: ended.took }
+        Arrival { how, remarks, sent: ended.sent, received: ended.received, took: ended.took }
     }
 }
 
@@ -345,8 +354,14 @@ fn poll_exchange<C: Codec>(
         }
         match read {
             Read::Some => {
+                let size = came.len();
                 *input = came;
                 link.begin_reading(timeout);
+                // What is read need not have anything of the body.
+                if !home.budget.may_copy(size) {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
             }
             Read::Nothing => ready!(link.poll_readable(cx))?,
             Read::Closed => return Poll::Ready(codec.closed().map(|()| None)),
@@ -356,16 +371,11 @@ fn poll_exchange<C: Codec>(
 
 /// What is at hand of the body, if it is all of it.
 pub(super) fn at_once<C: Codec>(exchange: &mut Exchange<C>, r: &mut Request) -> Result<Option<Bytes>, Fault> {
-    match exchange.codec.remaining() {
-        Some(0) => Ok(Some(Bytes::new())),
-        Some(len) if len <= exchange.input.len() as u64 => {
-            match exchange.codec.read(&mut exchange.input, &mut r.facts.upstream.answer)? {
-                Event::Body(piece) => Ok(Some(piece)),
-                _ => Ok(None),
-            }
-        }
-        _ => Ok(None),
-    }
+    let answer = &mut r.facts.upstream.answer;
+    let whole = exchange.codec.whole(&mut exchange.input, answer);
+    let remarks = std::mem::take(&mut answer.remarks);
+    tell_remarks(r, remarks, Stage::ReadingBody);
+    whole
 }
 
 /// Ends an exchange whose response is complete, and tells the request.

@@ -1,11 +1,16 @@
 //! The languages that upstream servers speak. A codec turns bytes into events and does no I/O; everything else of an
 //! exchange is the same for all.
 
+pub mod fastcgi;
+pub mod framing;
 pub mod http1;
+pub mod memcached;
 
 use bytes::Bytes;
 use tw_http::Fields;
-use tw_http::chunked::{BODY_END, CHUNK_END, ChunkHead};
+use tw_log::Level;
+
+pub use framing::Framing;
 
 use super::fault::Fault;
 
@@ -26,6 +31,27 @@ pub trait Codec: 'static {
 
     /// Bytes of the body still to come, if known. After [`Event::Head`].
     fn remaining(&self) -> Option<u64>;
+
+    /// Whether nothing more belongs to the response, as far as `input` tells, from which an end that is at hand is taken. After
+    /// [`Event::Head`], and after the last [`Event::Body`].
+    fn ends(&mut self, _input: &mut Bytes, _answer: &mut Answer) -> bool {
+        self.remaining() == Some(0)
+    }
+
+    /// All of the body with its end, if `input` has it. After [`Event::Head`].
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    fn whole(&mut self, input: &mut Bytes, answer: &mut Answer) -> Result<Option<Bytes>, Fault> {
+        match self.remaining() {
+            Some(0) => Ok(Some(Bytes::new())),
+            Some(len) if len <= input.len() as u64 => match self.read(input, answer)? {
+                Event::Body(piece) => Ok(Some(piece)),
+                _ => Ok(None),
+            },
+            _ => Ok(None),
+        }
+    }
 
     /// Whether another request may be sent on the connection now that the body has ended.
     fn keeps_alive(&self) -> bool;
@@ -64,8 +90,24 @@ pub struct Answer {
     pub fields: Fields,
     /// The fields behind the body.
     pub trailers: Fields,
-    /// What is odd about the head, for the error log at `warn`.
-    pub remarks: Vec<Box<str>>,
+    /// What is to be said of it in the error log.
+    pub remarks: Vec<Remark>,
+}
+
+/// Something about a response for the error log, without what was being done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remark {
+    /// How loud.
+    pub level: Level,
+    /// The line.
+    pub text: Box<str>,
+}
+
+impl Remark {
+    /// What is odd about a response that is used all the same.
+    pub fn odd(text: impl Into<Box<str>>) -> Self {
+        Self { level: Level::Warn, text: text.into() }
+    }
 }
 
 impl Answer {
@@ -77,35 +119,5 @@ impl Answer {
         self.fields.clear();
         self.trailers.clear();
         self.remarks.clear();
-    }
-}
-
-/// How the body of a request is marked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Framing {
-    /// The head told its length.
-    Plain,
-    /// Chunks.
-    Chunked,
-}
-
-impl Framing {
-    /// What goes before and behind a piece of this size.
-    pub(super) fn around(self, size: usize) -> (Bytes, Bytes) {
-        match self {
-            Self::Plain => (Bytes::new(), Bytes::new()),
-            Self::Chunked => {
-                let head = Bytes::copy_from_slice(ChunkHead::new(size as u64).as_bytes());
-                (head, Bytes::from_static(CHUNK_END))
-            }
-        }
-    }
-
-    /// What ends the body.
-    pub(super) fn end(self) -> Bytes {
-        match self {
-            Self::Plain => Bytes::new(),
-            Self::Chunked => Bytes::from_static(BODY_END),
-        }
     }
 }

@@ -1,10 +1,20 @@
-//! The directives that every gateway has, and their limits: written once, for any prefix.
+//! The directives of gateways, and their limits: written once, for any prefix.
+//!
+//! | group | who has it |
+//! |---|---|
+//! | `connection_directives` | everybody |
+//! | `next_upstream_directive` | everybody, each with its own words |
+//! | `gateway_directives`, `cache_directives` | those whose servers make responses to requests |
+//! | `gateway_tls_directives` | those that may reach their servers over TLS |
 
 use tw_conf::{ConfError, Node, Word};
 
 use crate::core::ssl::common;
 
-/// The limits of the directives with a prefix.
+/// How many of [`gateway_limits`](crate::gateway_limits) are about connections, which come first: every gateway has these.
+pub const CONNECTION_LIMITS: usize = 5;
+
+/// The limits of a gateway, with a prefix.
 #[macro_export]
 macro_rules! gateway_limits {
     ($prefix:literal) => {
@@ -13,16 +23,6 @@ macro_rules! gateway_limits {
                 concat!($prefix, "buffer_size"),
                 "Bytes of the head of a response",
                 "502",
-            ),
-            tw_base::Limit::directive(
-                concat!($prefix, "buffers"),
-                "Bytes of a response's body in memory",
-                "the rest goes to a temporary file, or waits",
-            ),
-            tw_base::Limit::directive(
-                concat!($prefix, "max_temp_file_size"),
-                "Bytes of a response's body in a temporary file",
-                "the upstream server waits",
             ),
             tw_base::Limit::directive(
                 concat!($prefix, "connect_timeout"),
@@ -43,6 +43,16 @@ macro_rules! gateway_limits {
                 concat!($prefix, "next_upstream_tries"),
                 "Servers that one request is sent to",
                 "the last one's answer",
+            ),
+            tw_base::Limit::directive(
+                concat!($prefix, "buffers"),
+                "Bytes of a response's body in memory",
+                "the rest goes to a temporary file, or waits",
+            ),
+            tw_base::Limit::directive(
+                concat!($prefix, "max_temp_file_size"),
+                "Bytes of a response's body in a temporary file",
+                "the upstream server waits",
             ),
             tw_base::Limit::parameter(
                 concat!($prefix, "cache_path"),
@@ -67,15 +77,13 @@ macro_rules! gateway_limits {
     };
 }
 
-/// The records of the directives that every gateway has, with a prefix.
+/// The records of what every gateway has, whatever its servers speak, with a prefix.
 #[macro_export]
-macro_rules! gateway_directives {
+macro_rules! connection_directives {
     ($prefix:literal) => {{
         use tw_conf::{Args, HTTP, LOCATION, SERVER, record};
         use $crate::http::gateway::bind::read_bind;
-        use $crate::http::gateway::directives::read_rate;
         use $crate::http::gateway::settings::HasGateway;
-        use $crate::http::gateway::words::{Ignored, Next};
         const ALL: u32 = HTTP | SERVER | LOCATION;
         &[
             record::time(concat!($prefix, "connect_timeout"), ALL)
@@ -90,15 +98,6 @@ macro_rules! gateway_directives {
                 .default("60s")
                 .doc("Time between two reads of a response of an upstream server.")
                 .set(|raw, node, _| raw.gateway().read_timeout.set_msec(node)),
-            record::new(
-                concat!($prefix, "next_upstream"),
-                "error | timeout | denied | invalid_header | http_500 | http_502 | http_503 | http_504 | http_403 | http_404 | http_429 | non_idempotent | off …",
-                ALL,
-                Args::at_least(1),
-            )
-            .default("error timeout")
-            .doc("After which failures a request goes to the next server.")
-            .set(|raw, node, cx| raw.gateway().next.add_bits(node, Next::WORDS, cx)),
             record::number(concat!($prefix, "next_upstream_tries"), ALL)
                 .default("0")
                 .since("1.7.5")
@@ -113,6 +112,59 @@ macro_rules! gateway_directives {
                 .default("4k|8k")
                 .doc("Bytes of the head of a response.")
                 .set(|raw, node, _| raw.gateway().buffer_size.set_size(node)),
+            record::new(concat!($prefix, "bind"), "address [transparent] | off", ALL, Args::range(1, 2))
+                .since("0.8.22")
+                .doc("Where connections to upstream servers come from; may hold variables.")
+                .set(|raw, node, _| {
+                    let bind = read_bind(node)?;
+                    raw.gateway().bind.set_once(node, bind)
+                }),
+            record::flag(concat!($prefix, "socket_keepalive"), ALL)
+                .default("off")
+                .since("1.15.6")
+                .doc("Sets SO_KEEPALIVE on connections to upstream servers.")
+                .set(|raw, node, _| raw.gateway().socket_keepalive.set_flag(node)),
+            record::new(concat!($prefix, "allow_upstream"), "string …", ALL, Args::at_least(1))
+                .since("1.29.3")
+                .doc("When a server is asked: if no string is empty or 0.")
+                .set(|raw, node, _| {
+                    node.args.iter().for_each(|word| raw.gateway().allow.push(node, word.clone()));
+                    Ok(())
+                }),
+        ]
+    }};
+}
+
+/// The record of `next_upstream`, with a prefix and the words it has there.
+#[macro_export]
+macro_rules! next_upstream_directive {
+    ($prefix:literal, $syntax:literal, $words:expr) => {{
+        use tw_conf::{Args, HTTP, LOCATION, SERVER, record};
+        use $crate::http::gateway::settings::HasGateway;
+        &[record::new(
+            concat!($prefix, "next_upstream"),
+            $syntax,
+            HTTP | SERVER | LOCATION,
+            Args::at_least(1),
+        )
+        .default("error timeout")
+        .doc("After which failures a request goes to the next server.")
+        .set(|raw, node, cx| raw.gateway().next.add_bits(node, $words, cx))]
+    }};
+}
+
+/// The records of gateways whose servers make responses to requests, with a prefix: besides those of
+/// [`connection_directives`](crate::connection_directives) and
+/// [`next_upstream_directive`](crate::next_upstream_directive).
+#[macro_export]
+macro_rules! gateway_directives {
+    ($prefix:literal) => {{
+        use tw_conf::{Args, HTTP, LOCATION, SERVER, record};
+        use $crate::http::gateway::directives::read_rate;
+        use $crate::http::gateway::settings::HasGateway;
+        use $crate::http::gateway::words::Ignored;
+        const ALL: u32 = HTTP | SERVER | LOCATION;
+        &[
             record::buffers(concat!($prefix, "buffers"), ALL)
                 .default("8 4k|8k")
                 .doc("What is kept of the body of a response in memory while the client is slower than the upstream server.")
@@ -201,18 +253,6 @@ macro_rules! gateway_directives {
                 .default("user:rw")
                 .doc("Permissions of such files.")
                 .set(|raw, node, _| raw.gateway().store_access.set_with(node, $crate::core::permissions::read)),
-            record::new(concat!($prefix, "bind"), "address [transparent] | off", ALL, Args::range(1, 2))
-                .since("0.8.22")
-                .doc("Where connections to upstream servers come from; may hold variables.")
-                .set(|raw, node, _| {
-                    let bind = read_bind(node)?;
-                    raw.gateway().bind.set_once(node, bind)
-                }),
-            record::flag(concat!($prefix, "socket_keepalive"), ALL)
-                .default("off")
-                .since("1.15.6")
-                .doc("Sets SO_KEEPALIVE on connections to upstream servers.")
-                .set(|raw, node, _| raw.gateway().socket_keepalive.set_flag(node)),
             record::size(concat!($prefix, "socket_rcvbuf"), ALL)
                 .since("1.31.3")
                 .doc("Sets SO_RCVBUF on connections to upstream servers.")
@@ -221,28 +261,22 @@ macro_rules! gateway_directives {
                 .since("1.31.3")
                 .doc("Sets SO_SNDBUF on connections to upstream servers.")
                 .set(|raw, node, _| raw.gateway().socket_sndbuf.set_size(node)),
-            record::new(concat!($prefix, "allow_upstream"), "string …", ALL, Args::at_least(1))
-                .since("1.29.3")
-                .doc("When a server is asked: if no string is empty or 0.")
-                .set(|raw, node, _| {
-                    node.args.iter().for_each(|word| raw.gateway().allow.push(node, word.clone()));
-                    Ok(())
-                }),
         ]
     }};
 }
 
-/// The records of the directives of gateways that may reach their servers over TLS, with a prefix, of this module.
+/// The records of the directives of gateways that may reach their servers over TLS, with a prefix, of this module;
+/// `name` is what `ssl_name` is by default, in words.
 #[macro_export]
 macro_rules! gateway_tls_directives {
-    ($prefix:literal, $module:literal) => {{
+    ($prefix:literal, $module:literal, $name:expr) => {{
         use tw_conf::{Args, HTTP, LOCATION, SERVER, record};
         use $crate::http::gateway::directives::read_file_of_tls;
         use $crate::http::gateway::settings::HasGateway;
         const ALL: u32 = HTTP | SERVER | LOCATION;
         &[
             record::new(concat!($prefix, "ssl_name"), "name", ALL, Args::exact(1))
-                .default(concat!("$", $prefix, "host"))
+                .default($name)
                 .since("1.7.0")
                 .doc("The name that an upstream server's certificate must be for, and that it is told; may hold variables.")
                 .set(|raw, node, _| raw.gateway().ssl.name.set_once(node, node.arg(0)?.clone())),

@@ -17,7 +17,7 @@ use tw_upstream::{Attempt as Looking, Key, Lease, Outcome as End, Verdict, Wants
 use super::answer;
 use super::attempts::To;
 use super::bind::{Bind, bind_address};
-use super::codec::{Codec, Event, Framing};
+use super::codec::{Codec, Event, Framing, Remark};
 use super::fault::{Fault, Stage};
 use super::idle::{KeepAlive, Owner};
 use super::link::{Link, Read};
@@ -494,6 +494,7 @@ async fn read_head<C: Codec>(
     // What is read with the head is read at once: where a rate is set, that is no more than a head may have.
     let max = if gateway.limit_rate.is_some() { gateway.buffer_size } else { READ_SIZE };
     poll_fn(|cx| {
+        let mut came = 0;
         if unsent.is_none()
             && let Poll::Ready(Err(error)) = sending.poll(cx)
         {
@@ -514,7 +515,13 @@ async fn read_head<C: Codec>(
                 None if reads => ready!(link.poll_readable(cx))?,
                 None => ready!(link.transport.poll_readable(cx)).map_err(Fault::Receive)?,
             }
+            // What comes in front of a head, such as an application's complaints, may be any amount.
+            if !home.budget.may_copy(came) {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             let (read, mut input) = read_some(home, link, max)?;
+            came = input.len();
             match read {
                 Read::Some => {}
                 Read::Nothing => match unsent.take() {
@@ -527,11 +534,10 @@ async fn read_head<C: Codec>(
                 }
             }
             loop {
-                let event = codec.read(&mut input, &mut r.facts.upstream.answer)?;
-                for remark in std::mem::take(&mut r.facts.upstream.answer.remarks) {
-                    r.log(Level::Warn, format_args!("{remark} {}", Stage::ReadingHead));
-                }
-                match event {
+                let event = codec.read(&mut input, &mut r.facts.upstream.answer);
+                let remarks = std::mem::take(&mut r.facts.upstream.answer.remarks);
+                tell_remarks(r, remarks, Stage::ReadingHead);
+                match event? {
                     Event::NeedMore => break,
                     Event::Interim => answer::interim(r, gateway, &mut hinted),
                     Event::Head => return Poll::Ready(Ok(input)),
@@ -544,6 +550,13 @@ async fn read_head<C: Codec>(
         }
     })
     .await
+}
+
+/// Writes what is to be said of a response to the error log.
+pub(super) fn tell_remarks(r: &Request, remarks: Vec<Remark>, stage: Stage) {
+    for Remark { level, text } in remarks {
+        r.log(level, format_args!("{text} {stage}"));
+    }
 }
 
 /// Reads what is there, about `max` bytes of it at most.

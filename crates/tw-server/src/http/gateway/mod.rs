@@ -2,7 +2,7 @@
 //! upstream servers speak.
 //!
 //! ```text
-//! recall: what a cache has
+//! recall: the body of the request, what a cache has
 //! Order ─► exchange: a peer of the group ─► link: idle or new (secure) ─► sending ┐   answer: the head as the client gets it
 //!            ▲                                                 codec ◄───┴─► body: pulled, or read ahead of a slow client
 //!            └──────────────── fault: the next peer ──────────────┘         tunnel: both ways, after an upgrade
@@ -36,5 +36,5 @@ pub mod words;
 
 pub use exchange::{Group, Order, Passed, Rewrite, pass};
 pub use fault::{Fault, Stage};
-pub use recall::{CONDITIONAL, Recalled, recall};
+pub use recall::{CONDITIONAL, read_body, recall};
 pub use settings::Gateway;

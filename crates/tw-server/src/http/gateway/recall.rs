@@ -1,6 +1,6 @@
-//! Before an upstream server is asked: what the cache has.
+//! Before an upstream server is asked: the body of the request, and what the cache has.
 
-use tw_http::Known;
+use tw_http::{Framing, Known};
 
 use super::answer;
 use super::exchange::Rewrite;
@@ -8,30 +8,35 @@ use super::settings::Gateway;
 use crate::http::cache::{Visit, Visited};
 use crate::http::plan::Outcome;
 use crate::http::request::Request;
+use crate::http::request_body;
 
-/// What came of it.
-pub enum Recalled {
-    /// This answers.
-    Answer(Outcome),
-    /// The upstream server is asked; the cache has to do with it.
-    Ask(Box<Visit>),
-    /// It is asked as if there were no cache.
-    Pass,
+/// Reads the body of `r` to its end where the configuration wants that before a server is asked. With `must_end` that is also
+/// done with a body whose length only its end tells. The error is the status.
+pub async fn read_body(r: &mut Request, gateway: &Gateway, must_end: bool) -> Result<(), u16> {
+    let waits = gateway.request_buffering || must_end && r.head.framing() == Framing::Chunked;
+    if !(gateway.pass_request_body && waits && r.body.has_source()) {
+        return Ok(());
+    }
+    // Apart: most requests have no body, and are smaller without what this needs.
+    Box::pin(request_body::read(r)).await
 }
 
-/// Asks the cache of `gateway` for a response to `r`. `usual` is the key where none is configured. Waits for the disk, and for
-/// other requests for the same.
+/// What the cache has to do with the request to an upstream server, if anything; the error is an answer instead. `usual` is
+/// the key where none is configured. Waits for the disk, and for other requests for the same.
 pub async fn recall(
     r: &mut Request,
     gateway: &Gateway,
     rewrite: &dyn Rewrite,
     usual: impl FnOnce(&Request, &mut Vec<u8>),
-) -> Recalled {
-    match Visit::begin(r, &gateway.cache, usual).await {
-        Visited::None => Recalled::Pass,
-        Visited::Ready(ready) => Recalled::Answer(answer::ready(r, gateway, rewrite, ready)),
-        Visited::Ask(visit) => Recalled::Ask(visit),
-        Visited::Status(status) => Recalled::Answer(Outcome::Status(status)),
+) -> Result<Option<Box<Visit>>, Outcome> {
+    if !gateway.cache.is_on() {
+        return Ok(None);
+    }
+    match Box::pin(Visit::begin(r, &gateway.cache, usual)).await {
+        Visited::None => Ok(None),
+        Visited::Ready(ready) => Err(answer::ready(r, gateway, rewrite, ready)),
+        Visited::Ask(visit) => Ok(Some(visit)),
+        Visited::Status(status) => Err(Outcome::Status(status)),
     }
 }
 

@@ -134,16 +134,22 @@ impl Sending {
     pub(super) fn begin(link: &Rc<Link>, mut outgoing: Outgoing) -> Result<Self, Fault> {
         let (lending, lent) = match std::mem::take(&mut outgoing.body) {
             Source::None => {
-                let written = link.write_now(&outgoing.head)?;
-                if written == outgoing.head.len() {
+                // In some languages nothing has an end, too.
+                let end = outgoing.framing.end();
+                let written = match end.is_empty() {
+                    true => link.write_now(&outgoing.head)?,
+                    false => link.write_parts_now(&[IoSlice::new(&outgoing.head), IoSlice::new(&end)])?,
+                };
+                if written == outgoing.head.len() + end.len() {
                     return Ok(Self { stage: Stage::Sent, body: Lending::default(), error: None });
                 }
-                outgoing.head.advance(written);
-                (Lending::default(), None)
+                let of_head = written.min(outgoing.head.len());
+                outgoing.head.advance(of_head);
+                (Lending::default(), Err(end.slice(written - of_head..)))
             }
             body => {
                 let lending = Lending::begin();
-                (lending.clone(), Some(Lent { body, seen: Vec::new(), owner: lending }))
+                (lending.clone(), Ok(Lent { body, seen: Vec::new(), owner: lending }))
             }
         };
         let future = Box::pin(send(link.clone(), outgoing, lent));
@@ -198,10 +204,12 @@ impl Sending {
     }
 }
 
-async fn send(link: Rc<Link>, outgoing: Outgoing, lent: Option<Lent>) -> Result<(), Unsent> {
+/// Sends a request with its body, or with the end of none.
+async fn send(link: Rc<Link>, outgoing: Outgoing, body: Result<Lent, Bytes>) -> Result<(), Unsent> {
     let Outgoing { home, head, framing, terms, kept_max, timeout, .. } = outgoing;
-    let Some(mut lent) = lent else {
-        return Ok(write(&link, &mut [head], timeout).await?);
+    let mut lent = match body {
+        Ok(lent) => lent,
+        Err(end) => return Ok(write(&link, &mut [head, end], timeout).await?),
     };
     let mut head = Some(head);
     // One that was read before is kept where it is.
@@ -238,10 +246,7 @@ async fn send(link: Rc<Link>, outgoing: Outgoing, lent: Option<Lent>) -> Result<
         let mut parts = Vec::with_capacity(pieces.len() + 4);
         parts.extend(head.take());
         if size > 0 {
-            let (before, behind) = framing.around(size);
-            parts.push(before);
-            parts.append(&mut pieces);
-            parts.push(behind);
+            framing.push(pieces, size, &mut parts);
         }
         if is_over {
             parts.push(framing.end());

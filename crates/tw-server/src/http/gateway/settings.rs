@@ -40,8 +40,8 @@ pub struct Gateway {
     pub buffers: Buffers,
     /// `max_temp_file_size`: bytes of a body in a file; 0 is none.
     pub max_temp_file_size: u64,
-    /// `temp_path`
-    pub temp_path: Arc<TempPath>,
+    /// `temp_path`; `None` where nothing is ever kept in a file.
+    pub temp_path: Option<Arc<TempPath>>,
     /// `buffering`
     pub buffering: bool,
     /// `request_buffering`
@@ -52,6 +52,8 @@ pub struct Gateway {
     pub pass_request_body: bool,
     /// `intercept_errors`
     pub intercept_errors: bool,
+    /// Whether a 404 is answered here: the upstream server has no page of its own.
+    pub answers_404: bool,
     /// `ignore_client_abort`
     pub ignore_client_abort: bool,
     /// `force_ranges`
@@ -166,11 +168,27 @@ pub trait HasGateway {
 pub struct Kind {
     /// Prefix of its directives, such as `proxy_`.
     pub prefix: &'static str,
-    /// Name of its directory for temporary files.
-    pub temp_path: &'static [u8],
+    /// Name of its directory for temporary files, if it has one.
+    pub temp_path: Option<&'static [u8]>,
     /// Fields of responses that are not passed on unless `pass_header` says so.
     pub hidden: &'static [&'static str],
+    /// Whether a 404 is answered here.
+    pub answers_404: bool,
+    /// Whether a response is read ahead of a slow client unless the configuration says otherwise.
+    pub buffers: bool,
+    /// Whether GET can be asked in the place of HEAD, to keep the response.
+    pub converts_head: bool,
 }
+
+/// Fields of the response of an application that are not passed on unless `pass_header` says so.
+pub const HIDDEN_OF_APPLICATIONS: &[&str] = &[
+    "Status",
+    "X-Accel-Expires",
+    "X-Accel-Redirect",
+    "X-Accel-Limit-Rate",
+    "X-Accel-Buffering",
+    "X-Accel-Charset",
+];
 
 impl Gateway {
     /// From settings as written to what is used.
@@ -219,18 +237,18 @@ impl Gateway {
             )));
         }
         let temp_path = match (raw.temp_path.take(), outer) {
-            (Some(path), _) => cx.block.temp_path(path),
+            (Some(path), _) => Some(cx.block.temp_path(path)),
             (None, Some(outer)) => outer.temp_path.clone(),
-            (None, None) => {
-                let path = cx.full_path_c(kind.temp_path);
+            (None, None) => kind.temp_path.map(|name| {
+                let path = cx.full_path_c(name);
                 cx.block.temp_path(TempPath { path, levels: [0; 3] })
-            }
+            }),
         };
         let list = |own: Setting<Vec<Box<[u8]>>>, outer: Option<&Arc<[Box<[u8]>]>>| match own.take() {
             Some(own) => own.into(),
             None => outer.cloned().unwrap_or_else(|| [].into()),
         };
-        let cache = CacheSettings::resolve(raw.cache, outer.map(|o| &o.cache), prefix, cx)?;
+        let cache = CacheSettings::resolve(raw.cache, outer.map(|o| &o.cache), kind, cx)?;
         let hide = list(raw.hide, outer.map(|o| &o.hide));
         let pass = list(raw.pass, outer.map(|o| &o.pass));
         let usual = kind.hidden.iter().map(|name| name.as_bytes());
@@ -276,10 +294,11 @@ impl Gateway {
             buffers,
             max_temp_file_size,
             temp_path,
-            buffering: raw.buffering.or(outer.map(|o| o.buffering), true),
+            buffering: raw.buffering.or(outer.map(|o| o.buffering), kind.buffers),
             request_buffering: raw.request_buffering.or(outer.map(|o| o.request_buffering), true),
             pass_request_headers: raw.pass_request_headers.or(outer.map(|o| o.pass_request_headers), true),
             pass_request_body: raw.pass_request_body.or(outer.map(|o| o.pass_request_body), true),
+            answers_404: kind.answers_404,
             intercept_errors: raw.intercept_errors.or(outer.map(|o| o.intercept_errors), false),
             ignore_client_abort: raw.ignore_client_abort.or(outer.map(|o| o.ignore_client_abort), false),
             force_ranges: raw.force_ranges.or(outer.map(|o| o.force_ranges), false),
@@ -332,7 +351,9 @@ impl Gateway {
         if let Bind::From { is_transparent, .. } = self.bind {
             reach.binds(if is_transparent { BindsTo::Any } else { BindsTo::Own });
         }
-        reach.changes(&Template::text(self.temp_path.path.to_bytes()), None);
+        if let Some(temp) = &self.temp_path {
+            reach.changes(&Template::text(temp.path.to_bytes()), None);
+        }
         if let Some(store) = &self.store {
             store.reach(core, reach);
         }

@@ -30,27 +30,47 @@ impl Next {
     ];
 
     pub(super) const OFF: u32 = 1 << 31;
-    /// What words of both directives mean, between those that only one has; `off` is nothing.
-    const ALL_WORDS: &'static [(&'static str, u32)] = &[
-        ("non_idempotent", Self::NON_IDEMPOTENT.0),
-        ("denied", Self::DENIED.0),
-        ("error", Self::ERROR.0),
-        ("timeout", Self::TIMEOUT.0),
+    /// What words mean that all directives have; `off` is nothing.
+    const COMMON: &'static [(&'static str, u32)] =
+        &[("error", Self::ERROR.0), ("timeout", Self::TIMEOUT.0), ("off", Self::OFF)];
+    const STATUS_WORDS: &'static [(&'static str, u32)] = &[
         ("invalid_header", Self::INVALID_HEADER.0),
         ("http_500", Self::STATUSES[0].1.0),
-        ("http_502", Self::STATUSES[1].1.0),
         ("http_503", Self::STATUSES[2].1.0),
-        ("http_504", Self::STATUSES[3].1.0),
         ("http_403", Self::STATUSES[4].1.0),
         ("http_404", Self::STATUSES[5].1.0),
         ("http_429", Self::STATUSES[6].1.0),
-        ("off", Self::OFF),
-        ("updating", Self::UPDATING.0),
     ];
+    /// Of servers that are gateways themselves.
+    const GATEWAY_WORDS: &'static [(&'static str, u32)] =
+        &[("http_502", Self::STATUSES[1].1.0), ("http_504", Self::STATUSES[3].1.0)];
+    const DENIED_WORD: &'static [(&'static str, u32)] = &[("denied", Self::DENIED.0)];
+    const RISKY_WORD: &'static [(&'static str, u32)] = &[("non_idempotent", Self::NON_IDEMPOTENT.0)];
+    const UPDATING_WORD: &'static [(&'static str, u32)] = &[("updating", Self::UPDATING.0)];
+
     /// What words of `next_upstream` mean.
-    pub const WORDS: &'static [(&'static str, u32)] = Self::ALL_WORDS.split_at(13).0;
+    pub const WORDS: &'static [(&'static str, u32)] = &joined::<13>(&[
+        Self::COMMON,
+        Self::STATUS_WORDS,
+        Self::GATEWAY_WORDS,
+        Self::DENIED_WORD,
+        Self::RISKY_WORD,
+    ]);
+    /// The same for applications, which are not gateways.
+    pub const WORDS_OF_APPLICATIONS: &'static [(&'static str, u32)] =
+        &joined::<11>(&[Self::COMMON, Self::STATUS_WORDS, Self::DENIED_WORD, Self::RISKY_WORD]);
+    /// The same for memcached.
+    pub const WORDS_OF_MEMCACHED: &'static [(&'static str, u32)] = &joined::<6>(&[
+        Self::COMMON,
+        Self::DENIED_WORD,
+        &[("invalid_response", Self::INVALID_HEADER.0), ("not_found", Self::STATUSES[5].1.0)],
+    ]);
     /// What words of `cache_use_stale` mean.
-    pub const STALE_WORDS: &'static [(&'static str, u32)] = Self::ALL_WORDS.split_at(2).1;
+    pub const STALE_WORDS: &'static [(&'static str, u32)] =
+        &joined::<12>(&[Self::COMMON, Self::STATUS_WORDS, Self::GATEWAY_WORDS, Self::UPDATING_WORD]);
+    /// The same for applications.
+    pub const STALE_WORDS_OF_APPLICATIONS: &'static [(&'static str, u32)] =
+        &joined::<10>(&[Self::COMMON, Self::STATUS_WORDS, Self::UPDATING_WORD]);
 
     /// From bits as written; `off` is nothing, whatever else is there.
     pub(crate) fn of_bits(bits: u32) -> Self {
@@ -78,6 +98,22 @@ impl Next {
     pub fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
+}
+
+/// All words of several lists, `N` in all.
+const fn joined<const N: usize>(lists: &[&[(&'static str, u32)]]) -> [(&'static str, u32); N] {
+    let mut all = [("", 0); N];
+    let (mut list, mut filled) = (0, 0);
+    while list < lists.len() {
+        let mut at = 0;
+        while at < lists[list].len() {
+            all[filled] = lists[list][at];
+            (at, filled) = (at + 1, filled + 1);
+        }
+        list += 1;
+    }
+    assert!(filled == N, "N is the number of words");
+    all
 }
 
 /// Fields of a response that have a meaning here, and are ignored where `proxy_ignore_headers` says so.
@@ -130,19 +166,26 @@ mod tests {
     #[test]
     fn each_directive_has_its_own_words() {
         let has = |words: &[(&str, u32)], word: &str| words.iter().any(|(known, _)| *known == word);
-        for (word, is_of_next, is_of_stale) in [
-            ("error", true, true),
-            ("http_429", true, true),
-            ("off", true, true),
-            ("non_idempotent", true, false),
-            ("denied", true, false),
-            ("updating", false, true),
+        let lists = [
+            Next::WORDS,
+            Next::STALE_WORDS,
+            Next::WORDS_OF_APPLICATIONS,
+            Next::STALE_WORDS_OF_APPLICATIONS,
+            Next::WORDS_OF_MEMCACHED,
+        ];
+        for (word, expected) in [
+            ("error", [true, true, true, true, true]),
+            ("off", [true, true, true, true, true]),
+            ("http_429", [true, true, true, true, false]),
+            ("http_502", [true, true, false, false, false]),
+            ("http_504", [true, true, false, false, false]),
+            ("non_idempotent", [true, false, true, false, false]),
+            ("denied", [true, false, true, false, true]),
+            ("updating", [false, true, false, true, false]),
+            ("not_found", [false, false, false, false, true]),
+            ("invalid_response", [false, false, false, false, true]),
         ] {
-            assert_eq!(
-                (has(Next::WORDS, word), has(Next::STALE_WORDS, word)),
-                (is_of_next, is_of_stale),
-                "{word}"
-            );
+            assert_eq!(lists.map(|words| has(words, word)), expected, "{word}");
         }
     }
 }

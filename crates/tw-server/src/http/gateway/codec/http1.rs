@@ -1,14 +1,15 @@
-//! HTTP/1 as an upstream server speaks it (RFC 9112).
+//! HTTP/1 as an upstream server speaks it (RFC 9112), and what applications behind uwsgi and SCGI answer: the same, or fields
+//! alone (RFC 3875 section 6).
 
 use std::cell::Cell;
 
 use bytes::Bytes;
 use tw_http::fields::{Name, Value};
 use tw_http::head::Progress;
-use tw_http::origin::{BodyDecoder, OriginHead, OriginLimits, ResponseFraming};
+use tw_http::origin::{BodyDecoder, OriginHead, OriginLimits, ResponseFraming, Start};
 use tw_http::{Method, status};
 
-use super::{Answer, Codec, Event};
+use super::{Answer, Codec, Event, Remark};
 use crate::http::gateway::fault::Fault;
 
 /// What a head that nobody reads may keep of memory, so that it is not allocated for each response.
@@ -24,6 +25,7 @@ pub struct Http1 {
     /// The method of the request as it was sent.
     method: Method,
     limits: OriginLimits,
+    start: Start,
     /// Whether fields behind the body are kept.
     keeps_trailers: bool,
     /// While it comes.
@@ -39,6 +41,7 @@ impl Http1 {
         Self {
             method,
             limits: OriginLimits::of_size(head_size),
+            start: Start::StatusLine,
             keeps_trailers,
             head: None,
             body: None,
@@ -47,8 +50,14 @@ impl Http1 {
         }
     }
 
+    /// The same of an application, which may begin with fields, and whose connection ends with its response.
+    pub fn of_application(method: Method, head_size: usize) -> Self {
+        Self { start: Start::Either, ..Self::new(method, head_size, false) }
+    }
+
     fn head(&mut self, input: &mut Bytes, answer: &mut Answer) -> Result<Event, Fault> {
-        let head = self.head.get_or_insert_with(|| SPARE.take().unwrap_or_default());
+        let start = self.start;
+        let head = self.head.get_or_insert_with(|| spare_head(start));
         loop {
             match head.feed(input, &self.limits) {
                 Err(error) => return Err(Fault::Invalid(head.error_text(error).to_string().into())),
@@ -63,29 +72,41 @@ impl Http1 {
             return Ok(Event::Interim);
         }
         self.framing = head.framing(self.method);
-        self.keeps_alive = head.keeps_alive(self.method);
+        self.keeps_alive = self.start == Start::StatusLine && head.keeps_alive(self.method);
         let trailers_size = self.keeps_trailers.then_some(self.limits.head_size);
         self.body = Some(BodyDecoder::new(self.framing, trailers_size));
-        if let Some(mut head) = self.head.take()
-            && head.capacity() <= SPARE_SIZE_MAX
-        {
-            head.clear();
-            SPARE.set(Some(head));
+        if let Some(head) = self.head.take() {
+            give_head_back(head);
         }
         Ok(Event::Head)
     }
 }
 
+/// A head that nobody uses, for a response that begins so.
+pub(super) fn spare_head(start: Start) -> Box<OriginHead> {
+    let mut head = SPARE.take().unwrap_or_default();
+    head.begin_with(start);
+    head
+}
+
+/// Keeps its memory for the next response.
+pub(super) fn give_head_back(mut head: Box<OriginHead>) {
+    if head.capacity() <= SPARE_SIZE_MAX {
+        head.clear();
+        SPARE.set(Some(head));
+    }
+}
+
 /// Copies the head into the answer.
-fn tell(head: &OriginHead, answer: &mut Answer) {
+pub(super) fn tell(head: &OriginHead, answer: &mut Answer) {
     answer.clear();
     answer.status = head.status();
     answer.content_length = head.content_length();
     let line = head.status_line();
-    if status::line(answer.status).is_none_or(|usual| usual.as_bytes() != line) {
+    if !line.is_empty() && status::line(answer.status).is_none_or(|usual| usual.as_bytes() != line) {
         answer.status_line = Bytes::copy_from_slice(line);
     }
-    answer.remarks.extend(head.duplicates().map(|text| text.to_string().into()));
+    answer.remarks.extend(head.duplicates().map(|text| Remark::odd(text.to_string())));
     for field in head.fields() {
         let name = match field.known {
             Some(known) if known.as_str().as_bytes() == field.name => Name::Known(known),
@@ -98,7 +119,7 @@ fn tell(head: &OriginHead, answer: &mut Answer) {
 /// For another server: nothing of what was read.
 impl Clone for Http1 {
     fn clone(&self) -> Self {
-        Self::new(self.method, self.limits.head_size, self.keeps_trailers)
+        Self { start: self.start, ..Self::new(self.method, self.limits.head_size, self.keeps_trailers) }
     }
 }
 

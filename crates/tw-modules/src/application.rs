@@ -1,0 +1,280 @@
+//! Gateways to applications: requests become parameters and a body, and come back as fields and a body. What FastCGI, uwsgi
+//! and SCGI have in common, which is all but the bytes (nginx: ngx_http_fastcgi_module and its kin). Content phase.
+//!
+//! A [`Language`] says how parameters are written and what reads the response; the engine does the rest.
+
+pub(crate) mod address;
+pub(crate) mod params;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tw_conf::{Args, ConfError, Directive, IF_IN_LOCATION, LOCATION, Setting, Span, WithoutEffect, record};
+use tw_core::module::Settings;
+use tw_core::reach::Reach;
+use tw_http::{Framing as Announced, Method};
+use tw_log::Level;
+use tw_server::core::location::Location;
+use tw_server::http::Http;
+use tw_server::http::gateway::codec::{Codec, Framing};
+use tw_server::http::gateway::settings::{self, HasGateway, Kind};
+use tw_server::http::gateway::{self, Gateway, Order, Passed, Rewrite};
+use tw_server::http::plan::{Handler, Outcome, Plan, Step};
+use tw_server::http::request::Request;
+use tw_server::load::Resolve;
+use tw_server::vars::{Template, VarDef};
+
+use address::{RawTarget, Scheme, Target};
+use params::{Params, RawParam, Sent};
+
+/// What tells responses apart where the configuration does not say it.
+// DIFF(nginx): without a key, nginx takes all responses of a location for the same.
+const USUAL_KEY: &[u8] = b"$scheme$request_method$host$request_uri";
+
+/// What applications are spoken to in.
+pub(crate) trait Language: Sized + Send + Sync + 'static {
+    /// What makes its gateway the one it is.
+    const KIND: Kind;
+    /// How addresses may begin; the first is the one of those that begin with none.
+    const SCHEMES: &'static [Scheme];
+    /// How the body of a request is marked.
+    const FRAMING: Framing;
+    /// Whether a body may be passed on of which nobody knows how long it is.
+    const TAKES_ANY_LENGTH: bool;
+    /// All records.
+    const DIRECTIVES: &'static [Directive<Raw<Self>>];
+    /// Its variables.
+    const VARIABLES: &'static [VarDef] = &[];
+    /// The limits of its directives.
+    const LIMITS: &'static [tw_base::Limit];
+
+    /// Its own settings as written.
+    type Raw: Default + 'static;
+    /// What reads a response.
+    type Codec: Codec + Clone;
+
+    /// From settings as written to what is used.
+    fn resolve(raw: Self::Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError>;
+
+    /// What its variables are at a location. `passed` is where requests are passed on there, and with which parameters.
+    fn install(&self, _passed: Option<(Span, &Params)>, _plan: &mut Plan) {}
+
+    /// What is sent before the body of `r`.
+    ///
+    /// # Errors
+    /// The parameters are too many; the text is for the log.
+    fn head(&self, r: &Request, sent: &Sent<'_>) -> Result<Bytes, String>;
+
+    /// What reads the response to a request with this method.
+    fn codec(&self, method: Method, head_size: usize) -> Self::Codec;
+}
+
+/// Settings as written.
+pub(crate) struct Raw<L: Language> {
+    gateway: settings::Raw,
+    pass: Setting<RawTarget>,
+    params: Setting<Vec<RawParam>>,
+    without_effect: WithoutEffect,
+    pub(crate) own: L::Raw,
+}
+
+impl<L: Language> Default for Raw<L> {
+    fn default() -> Self {
+        Self {
+            gateway: settings::Raw::default(),
+            pass: Setting::default(),
+            params: Setting::default(),
+            without_effect: WithoutEffect::default(),
+            own: L::Raw::default(),
+        }
+    }
+}
+
+impl<L: Language> HasGateway for Raw<L> {
+    fn gateway(&mut self) -> &mut settings::Raw {
+        &mut self.gateway
+    }
+}
+
+/// The record of the directive that names the application.
+pub(crate) const fn pass<L: Language>(name: &'static str, syntax: &'static str) -> Directive<Raw<L>> {
+    record::new(name, syntax, LOCATION | IF_IN_LOCATION, Args::exact(1))
+        .doc("The application that answers: host:port, unix:path, or a group; may hold variables.")
+        .set(|raw, node, _| {
+            let target = RawTarget::read(node);
+            raw.pass.set_once(node, target)
+        })
+}
+
+/// The record of the directive that says what the application is told.
+pub(crate) const fn param<L: Language>(name: &'static str) -> Directive<Raw<L>> {
+    record::new(name, "parameter value [if_not_empty]", params::ALL, Args::range(2, 3))
+        .default("HTTP_HOST $host$is_request_port$request_port")
+        .doc("A parameter of requests to applications; one of HTTP_ stands for the field of the request.")
+        .set(|raw, node, _| {
+            let param = RawParam::read(node)?;
+            raw.params.push(node, param);
+            Ok(())
+        })
+}
+
+/// The record of a directive that sizes what is not there.
+pub(crate) const fn without_effect<L: Language>(
+    name: &'static str,
+    syntax: &'static str,
+    default: &'static str,
+) -> Directive<Raw<L>> {
+    record::new(name, syntax, params::ALL, Args::exact(1))
+        .default(default)
+        .doc("Accepted and without effect: there is no table or buffer here that needs this size.")
+        .set(|raw, node, _| raw.without_effect.set_once(node))
+}
+
+/// Settings of one location.
+pub(crate) struct Application<L> {
+    gateway: Arc<Gateway>,
+    target: Option<Target>,
+    /// Where the target is written, if that is in this block.
+    written: Option<Span>,
+    params: Arc<Params>,
+    usual_key: Template,
+    language: L,
+}
+
+impl<L: Language> Settings<Http> for Application<L> {
+    type Raw = Raw<L>;
+
+    const DIRECTIVES: &'static [Directive<Raw<L>>] = L::DIRECTIVES;
+    const VARIABLES: &'static [VarDef] = L::VARIABLES;
+    const LIMITS: &'static [tw_base::Limit] = L::LIMITS;
+
+    fn resolve(raw: Raw<L>, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        let written = raw.pass.span();
+        let target = match raw.pass.take() {
+            Some(target) => Some(target.resolve(L::SCHEMES, cx)?),
+            // A part of a location has the target of the whole.
+            None if cx.block.is_nameless() => outer.and_then(|o| o.target.clone()),
+            None => None,
+        };
+        let cache_at = raw.gateway.cache.zone.span();
+        let mut gateway = Gateway::resolve(raw.gateway, outer.map(|o| &*o.gateway), &L::KIND, cx)?;
+        if let Some(span) = cache_at
+            && gateway.cache.is_on()
+            && !gateway.cache.has_key()
+        {
+            let prefix = L::KIND.prefix;
+            cx.warn(span, format!("no \"{prefix}cache_key\" for \"{prefix}cache\""));
+        }
+        if target.as_ref().is_some_and(|target| target.may_be_secured(L::SCHEMES)) {
+            gateway.secure(&L::KIND, cx)?;
+        }
+        let params = match (raw.params.take(), outer) {
+            (None, Some(outer)) => outer.params.clone(),
+            (written, _) => Arc::new(Params::resolve(written.unwrap_or_default(), cx)?),
+        };
+        let usual_key = match outer {
+            Some(outer) => outer.usual_key.clone(),
+            None => cx.template_text(USUAL_KEY, None)?,
+        };
+        let language = L::resolve(raw.own, outer.map(|o| &o.language), cx)?;
+        Ok(Self { gateway: Arc::new(gateway), target, written, params, usual_key, language })
+    }
+
+    fn are_shared(&self) -> bool {
+        self.target.is_none()
+    }
+
+    fn install(self: &Arc<Self>, plan: &mut Plan) {
+        self.language.install(self.written.map(|span| (span, &*self.params)), plan);
+        if self.target.is_some() {
+            plan.set_content(self.clone());
+            plan.add_slash();
+        }
+    }
+
+    fn reach(&self, core: &Location, reach: &mut Reach) {
+        if self.target.is_some() {
+            self.gateway.reach(core, reach);
+            tw_server::core::location::resolver::reach(reach);
+        }
+    }
+}
+
+impl<L: Language> Handler for Application<L> {
+    fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        Step::Wait(Box::pin(self.pass(r)))
+    }
+
+    fn explain(&self, r: &mut Request) -> Vec<(&'static str, String)> {
+        self.gateway.cache.explain(r, |r, key| self.usual_key.eval(r, key))
+    }
+}
+
+impl<L: Language> Application<L> {
+    async fn pass(&self, r: &mut Request) -> Outcome {
+        let Some(target) = &self.target else { return Outcome::Pass };
+        let to = match target.of(r, L::SCHEMES) {
+            Ok(to) => to,
+            Err(message) => {
+                r.log(Level::Error, format_args!("{message}"));
+                return Outcome::Status(500);
+            }
+        };
+        if let Err(status) = gateway::read_body(r, &self.gateway, !L::TAKES_ANY_LENGTH).await {
+            return Outcome::Status(status);
+        }
+        let key = |r: &Request, key: &mut Vec<u8>| self.usual_key.eval(r, key);
+        let visit = match gateway::recall(r, &self.gateway, self, key).await {
+            Ok(visit) => visit,
+            Err(answer) => return answer,
+        };
+        // DIFF(nginx): GET cannot be asked in the place of HEAD, and what answers HEAD would answer GET from then on.
+        let visit = visit.filter(|visit| !(r.method() == Method::Head && visit.leads()));
+        let (body, announced) = match self.gateway.pass_request_body {
+            true => (Passed::Client, r.body.framing(r.head.framing())),
+            false => (Passed::Nothing, Announced::None),
+        };
+        let conditions = visit.as_ref().and_then(|visit| visit.conditions(r, &self.gateway.cache));
+        let sent = Sent {
+            params: &self.params,
+            is_client_passed: self.gateway.pass_request_headers,
+            conditions,
+            body: announced,
+        };
+        let head = match self.language.head(r, &sent) {
+            Ok(head) => head,
+            Err(message) => {
+                r.log(Level::Alert, format_args!("{message}"));
+                return Outcome::Status(500);
+            }
+        };
+        let secured = if to.scheme.is_secured { self.gateway.secured(r, &to.host) } else { None };
+        let order = Order {
+            gateway: &self.gateway,
+            group: to.group,
+            secured,
+            url: (to.scheme.text, Bytes::new()),
+            head,
+            body,
+            framing: L::FRAMING,
+            codec: self.language.codec(r.method(), self.gateway.buffer_size),
+            rewrite: self,
+            visit,
+        };
+        gateway::pass(r, order).await
+    }
+}
+
+impl<L: Language> Rewrite for Application<L> {
+    fn location(&self, _: &Request, _: &[u8], _: bool) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn key(&self, r: &Request, out: &mut Vec<u8>) {
+        self.usual_key.eval(r, out);
+    }
+
+    fn cookie(&self, _: &Request, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+}

@@ -1,0 +1,184 @@
+//! Where `fastcgi_pass` and its kin lead: an address or a group, read once if it is constant, for every request if it has
+//! variables.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tw_conf::{ConfError, Node, Word};
+use tw_server::core::upstream;
+use tw_server::http::gateway::Group;
+use tw_server::http::request::Request;
+use tw_server::load::Resolve;
+use tw_server::vars::Template;
+
+/// How an address may begin.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Scheme {
+    /// With `://`; for log lines, and in front of addresses where that is said.
+    pub(crate) text: &'static str,
+    /// Whether it may be written.
+    pub(crate) is_written: bool,
+    /// Whether it stands for TLS.
+    pub(crate) is_secured: bool,
+}
+
+impl Scheme {
+    /// One that is never written.
+    pub(crate) const fn unwritten(text: &'static str) -> Self {
+        Self { text, is_written: false, is_secured: false }
+    }
+}
+
+/// The directive as written.
+pub(crate) struct RawTarget(Word);
+
+/// Where requests go.
+#[derive(Clone)]
+pub(crate) enum Target {
+    /// Always there.
+    Fixed(Arc<Fixed>),
+    /// That depends on the request.
+    Variable {
+        /// The address.
+        address: Template,
+        /// Groups by name.
+        groups: Arc<HashMap<Box<str>, Arc<Group>>>,
+    },
+}
+
+/// A target without variables.
+pub(crate) struct Fixed {
+    scheme: &'static Scheme,
+    host: Box<[u8]>,
+    group: Arc<Group>,
+}
+
+/// The target of one request.
+pub(crate) struct To<'a> {
+    /// How it is spoken to.
+    pub(crate) scheme: &'static Scheme,
+    /// The address as written, without the scheme.
+    pub(crate) host: Cow<'a, [u8]>,
+    /// Who answers.
+    pub(crate) group: Arc<Group>,
+}
+
+impl RawTarget {
+    pub(crate) fn read(node: &Node) -> Self {
+        Self(node.args.first().cloned().unwrap_or_else(|| node.name.clone()))
+    }
+
+    pub(crate) fn resolve(
+        self,
+        schemes: &'static [Scheme],
+        cx: &mut Resolve<'_>,
+    ) -> Result<Target, ConfError> {
+        let Self(word) = self;
+        if word.bytes.contains(&b'$') {
+            let groups = cx.block.upstreams().clone();
+            return Ok(Target::Variable { address: cx.template(&word)?, groups });
+        }
+        let (scheme, host) = split(schemes, &word.bytes);
+        let text = String::from_utf8_lossy(host).into_owned();
+        let is_group = cx.block.upstreams().contains_key(&*text);
+        let found = match is_group || has_port(&text) {
+            true => upstream::named(&text, 0, cx),
+            false => Err("no port".to_owned()),
+        };
+        let group =
+            found.map_err(|error| ConfError::new(format!("{error} in upstream \"{text}\"")).at(word.span))?;
+        Ok(Target::Fixed(Arc::new(Fixed { scheme, host: host.into(), group })))
+    }
+}
+
+impl Target {
+    /// Where `r` goes. The error is for the log.
+    pub(crate) fn of(&self, r: &Request, schemes: &'static [Scheme]) -> Result<To<'_>, String> {
+        match self {
+            Self::Fixed(fixed) => {
+                Ok(To { scheme: fixed.scheme, host: Cow::Borrowed(&fixed.host), group: fixed.group.clone() })
+            }
+            Self::Variable { address, groups } => {
+                let address = address.value(r);
+                let (scheme, host) = split(schemes, &address);
+                let text = String::from_utf8_lossy(host);
+                let group = match groups.get(&*text) {
+                    Some(group) => Ok(group.clone()),
+                    None if has_port(&text) => upstream::alone(&text, 0),
+                    None => Err("no port".to_owned()),
+                };
+                let group = group.map_err(|error| format!("{error} in upstream \"{text}\""))?;
+                Ok(To { scheme, host: Cow::Owned(host.into()), group })
+            }
+        }
+    }
+
+    /// Whether an application is asked over TLS, or may be.
+    pub(crate) fn may_be_secured(&self, schemes: &'static [Scheme]) -> bool {
+        match self {
+            Self::Fixed(fixed) => fixed.scheme.is_secured,
+            Self::Variable { .. } => schemes.iter().any(|scheme| scheme.is_secured),
+        }
+    }
+}
+
+/// The scheme, and what follows it.
+fn split<'a>(schemes: &'static [Scheme], address: &'a [u8]) -> (&'static Scheme, &'a [u8]) {
+    const NONE: Scheme = Scheme::unwritten("");
+    for scheme in schemes.iter().filter(|scheme| scheme.is_written) {
+        let text = scheme.text.as_bytes();
+        if let Some((begin, rest)) = address.split_at_checked(text.len())
+            && begin.eq_ignore_ascii_case(text)
+        {
+            return (scheme, rest);
+        }
+    }
+    (schemes.first().unwrap_or(&NONE), address)
+}
+
+/// Whether an address says all that it takes to connect: there is no usual port.
+fn has_port(address: &str) -> bool {
+    let is_path = address.get(..5).is_some_and(|unix| unix.eq_ignore_ascii_case("unix:"));
+    let port = address.rsplit_once(':').map(|(_, port)| port);
+    is_path || port.is_some_and(|port| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SCHEMES: &[Scheme] = &[
+        Scheme { text: "uwsgi://", is_written: true, is_secured: false },
+        Scheme { text: "suwsgi://", is_written: true, is_secured: true },
+    ];
+
+    #[test]
+    fn addresses() {
+        for (address, scheme, host) in [
+            ("127.0.0.1:9000", "uwsgi://", "127.0.0.1:9000"),
+            ("uwsgi://a:1", "uwsgi://", "a:1"),
+            ("SUWSGI://a:1", "suwsgi://", "a:1"),
+            ("unix:/a", "uwsgi://", "unix:/a"),
+            ("suwsgi://unix:/a", "suwsgi://", "unix:/a"),
+        ] {
+            let (found, rest) = split(SCHEMES, address.as_bytes());
+            assert_eq!((found.text, rest), (scheme, host.as_bytes()), "{address}");
+        }
+        const OTHER: &[Scheme] = &[Scheme::unwritten("fastcgi://")];
+        assert_eq!(split(OTHER, b"fastcgi://a:1").1, b"fastcgi://a:1");
+        for (address, expected) in [
+            ("127.0.0.1:9000", true),
+            ("[::1]:9000", true),
+            ("a:1", true),
+            ("unix:/a", true),
+            ("127.0.0.1", false),
+            ("[::1]", false),
+            ("a", false),
+            ("a:", false),
+            ("a:b", false),
+        ] {
+            assert_eq!(has_port(address), expected, "{address}");
+        }
+    }
+}

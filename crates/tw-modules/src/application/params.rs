@@ -1,0 +1,173 @@
+//! What an application is told of a request: parameters of the configuration, and the fields of the request as those of CGI
+//! (RFC 3875 section 4.1.18).
+
+use tw_conf::{ConfError, HTTP, LOCATION, Node, SERVER, Word};
+use tw_http::{Framing, Known};
+use tw_server::http::cache::Conditions;
+use tw_server::http::gateway::CONDITIONAL;
+use tw_server::http::request::Request;
+use tw_server::load::Resolve;
+use tw_server::vars::Template;
+
+/// Where parameters may be given.
+pub(crate) const ALL: u32 = HTTP | SERVER | LOCATION;
+
+/// What the name of a parameter begins with that is a field of the request.
+const FIELD: &[u8] = b"HTTP_";
+/// What there is unless the configuration has one of that name.
+const HOST: (&[u8], &[u8]) = (b"HTTP_HOST", b"$host$is_request_port$request_port");
+
+/// One parameter as written.
+pub(crate) struct RawParam {
+    name: Word,
+    value: Word,
+    if_not_empty: bool,
+}
+
+/// The parameters of one location.
+pub(crate) struct Params {
+    /// What is sent, in order.
+    list: Vec<Param>,
+    /// Fields that are not taken from the request: a bit for each that is known, the others as in names of parameters.
+    known: u64,
+    others: Vec<Box<[u8]>>,
+}
+
+struct Param {
+    name: Box<[u8]>,
+    value: Template,
+    if_not_empty: bool,
+}
+
+/// What is sent for one request.
+pub(crate) struct Sent<'a> {
+    /// What the configuration says.
+    pub(crate) params: &'a Params,
+    /// Whether the client's fields are passed on.
+    pub(crate) is_client_passed: bool,
+    /// Conditions of a cache, in the place of the client's.
+    pub(crate) conditions: Option<Conditions>,
+    /// What is known of the body that is passed on.
+    pub(crate) body: Framing,
+}
+
+impl RawParam {
+    pub(crate) fn read(node: &Node) -> Result<Self, ConfError> {
+        let if_not_empty = match node.args.get(2) {
+            None => false,
+            Some(word) if word.is("if_not_empty") => true,
+            Some(word) => {
+                return Err(node.fail(format!("invalid parameter \"{word}\"")).at(word.span));
+            }
+        };
+        Ok(Self { name: node.arg(0)?.clone(), value: node.arg(1)?.clone(), if_not_empty })
+    }
+}
+
+impl Params {
+    pub(crate) fn resolve(written: Vec<RawParam>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        let mut params = Self { list: Vec::new(), known: 0, others: Vec::new() };
+        let has_host = written.iter().any(|param| param.name.bytes.eq_ignore_ascii_case(HOST.0));
+        for RawParam { name, value, if_not_empty } in written {
+            let name = name.bytes;
+            if let Some(field) = name.strip_prefix(FIELD).filter(|field| !field.is_empty()) {
+                params.replace(field);
+                // The field is not passed on, and nothing is in its place.
+                if value.bytes.is_empty() {
+                    continue;
+                }
+            }
+            params.list.push(Param { value: cx.template(&value)?, name, if_not_empty });
+        }
+        if !has_host {
+            let (name, value) = HOST;
+            params.replace(&name[FIELD.len()..]);
+            let value = cx.template_text(value, None)?;
+            params.list.push(Param { name: name.into(), value, if_not_empty: true });
+        }
+        Ok(params)
+    }
+
+    /// Notes that the field with this name, as names of parameters have it, is not taken from the request.
+    fn replace(&mut self, field: &[u8]) {
+        let field = field.to_ascii_uppercase();
+        let name: Vec<u8> = field.iter().map(|byte| if *byte == b'_' { b'-' } else { *byte }).collect();
+        match Known::find(&name) {
+            Some(known) => self.known |= known.bit(),
+            None => self.others.push(field.into()),
+        }
+    }
+
+    /// Whether a field of the request is not passed on.
+    fn replaces(&self, name: &[u8], known: Option<Known>) -> bool {
+        match known {
+            Some(known) => self.known & known.bit() != 0,
+            None => self.others.iter().any(|other| {
+                other.len() == name.len() && name.iter().zip(other).all(|(byte, of)| as_param(*byte) == *of)
+            }),
+        }
+    }
+
+    /// The value of a parameter, as it is written.
+    pub(crate) fn value(&self, name: &[u8]) -> Option<&Template> {
+        self.list.iter().find(|param| *param.name == *name).map(|param| &param.value)
+    }
+}
+
+/// A byte of the name of a field, in that of a parameter.
+fn as_param(byte: u8) -> u8 {
+    if byte == b'-' { b'_' } else { byte.to_ascii_uppercase() }
+}
+
+/// Makes `out` the name of the parameter for a field.
+fn param_of(field: &[u8], out: &mut Vec<u8>) {
+    out.clear();
+    out.extend_from_slice(FIELD);
+    out.extend(field.iter().map(|byte| as_param(*byte)));
+}
+
+impl Sent<'_> {
+    /// Calls `each` with the name and the value of every parameter of `r`, in order.
+    pub(crate) fn each(&self, r: &Request, mut each: impl FnMut(&[u8], &[u8])) {
+        let (mut name, mut value) = (Vec::new(), Vec::new());
+        for param in &self.params.list {
+            value.clear();
+            param.value.eval(r, &mut value);
+            if !(param.if_not_empty && value.is_empty()) {
+                each(&param.name, &value);
+            }
+        }
+        if let Some(conditions) = &self.conditions {
+            for (field, value) in conditions.fields() {
+                if !value.is_empty() && !self.params.replaces(field, Known::find(field)) {
+                    param_of(field, &mut name);
+                    each(&name, value);
+                }
+            }
+        }
+        if !self.is_client_passed {
+            return;
+        }
+        for (field, known, first) in r.head.fields_known() {
+            let is_ours =
+                self.conditions.is_some() && known.is_some_and(|known| CONDITIONAL.contains(&known));
+            if is_ours || self.params.replaces(field, known) {
+                continue;
+            }
+            // Several lines of one name are one value (RFC 3875 section 4.1.18), which stands where the first line does.
+            let mut lines = r.head.field_all(field);
+            if lines.next().is_none_or(|line| !std::ptr::eq(line, first)) {
+                continue;
+            }
+            param_of(field, &mut name);
+            value.clear();
+            value.extend_from_slice(first);
+            let between: &[u8] = if known == Some(Known::Cookie) { b"; " } else { b", " };
+            for line in lines {
+                value.extend_from_slice(between);
+                value.extend_from_slice(line);
+            }
+            each(&name, &value);
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! `memcached_pass` and its kin: a value of memcached is the response (nginx: ngx_http_memcached_module). Content phase.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tw_conf::{Args, ConfError, Directive, IF_IN_LOCATION, LOCATION, Setting, record};
+use tw_core::module::Settings;
+use tw_core::reach::Reach;
+use tw_http::escape::Escape;
+use tw_http::{Method, target};
+use tw_log::Level;
+use tw_server::core::location::Location;
+use tw_server::http::Http;
+use tw_server::http::gateway::codec::Framing;
+use tw_server::http::gateway::codec::memcached::Memcached as Codec;
+use tw_server::http::gateway::directives::CONNECTION_LIMITS;
+use tw_server::http::gateway::settings::{self, HasGateway, Kind};
+use tw_server::http::gateway::words::Next;
+use tw_server::http::gateway::{self, Gateway, Order, Passed, Rewrite};
+use tw_server::http::plan::{Handler, Outcome, Plan, Step};
+use tw_server::http::request::Request;
+use tw_server::load::Resolve;
+use tw_server::vars::Template;
+
+use crate::application::address::{RawTarget, Scheme, Target};
+use crate::application::params;
+
+const SCHEMES: &[Scheme] = &[Scheme::unwritten("memcached://")];
+
+/// What makes this gateway the one it is.
+const KIND: Kind = Kind {
+    prefix: "memcached_",
+    temp_path: None,
+    hidden: &[],
+    answers_404: true,
+    buffers: false,
+    converts_head: false,
+};
+
+/// Settings as written.
+#[derive(Default)]
+pub(crate) struct Raw {
+    gateway: settings::Raw,
+    pass: Setting<RawTarget>,
+    gzip_flag: Setting<u64>,
+}
+
+impl HasGateway for Raw {
+    fn gateway(&mut self) -> &mut settings::Raw {
+        &mut self.gateway
+    }
+}
+
+/// Settings of one location.
+pub(crate) struct MemcachedPass {
+    gateway: Arc<Gateway>,
+    /// Where requests go, and what their key is.
+    passed: Option<(Target, Template)>,
+    gzip_flag: u64,
+}
+
+const OWN: &[Directive<Raw>] = &[
+    record::new("memcached_pass", "address", LOCATION | IF_IN_LOCATION, Args::exact(1))
+        .doc("The memcached that answers with the value of $memcached_key: host:port, unix:path, or a group; may hold variables.")
+        .set(|raw, node, _| {
+            let target = RawTarget::read(node);
+            raw.pass.set_once(node, target)
+        }),
+    record::number("memcached_gzip_flag", params::ALL)
+        .since("1.3.6")
+        .doc("Bits of a value's flags that say that it is compressed with gzip.")
+        .set(|raw, node, _| raw.gzip_flag.set_number(node)),
+];
+
+/// All lists.
+const LISTS: &[&[Directive<Raw>]] = &[
+    OWN,
+    tw_server::connection_directives!("memcached_"),
+    tw_server::next_upstream_directive!(
+        "memcached_",
+        "error | timeout | denied | invalid_response | not_found | off …",
+        Next::WORDS_OF_MEMCACHED
+    ),
+];
+
+impl Settings<Http> for MemcachedPass {
+    type Raw = Raw;
+
+    const DIRECTIVES: &'static [Directive<Raw>] = &record::joined::<_, { record::count(LISTS) }>(LISTS);
+    const LIMITS: &'static [tw_base::Limit] =
+        tw_server::gateway_limits!("memcached_").split_at(CONNECTION_LIMITS).0;
+
+    fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        let passed = match (raw.pass.span(), raw.pass.take()) {
+            (span, Some(target)) => {
+                Some((target.resolve(SCHEMES, cx)?, cx.template_text(b"$memcached_key", span)?))
+            }
+            // A part of a location has the target of the whole.
+            (_, None) if cx.block.is_nameless() => outer.and_then(|o| o.passed.clone()),
+            (_, None) => None,
+        };
+        let gateway = Gateway::resolve(raw.gateway, outer.map(|o| &*o.gateway), &KIND, cx)?;
+        let gzip_flag = raw.gzip_flag.or(outer.map(|o| o.gzip_flag), 0);
+        Ok(Self { gateway: Arc::new(gateway), passed, gzip_flag })
+    }
+
+    fn are_shared(&self) -> bool {
+        self.passed.is_none()
+    }
+
+    fn install(self: &Arc<Self>, plan: &mut Plan) {
+        if self.passed.is_some() {
+            plan.set_content(self.clone());
+            plan.add_slash();
+        }
+    }
+
+    fn reach(&self, core: &Location, reach: &mut Reach) {
+        if self.passed.is_some() {
+            self.gateway.reach(core, reach);
+            tw_server::core::location::resolver::reach(reach);
+        }
+    }
+}
+
+impl Handler for MemcachedPass {
+    fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        match r.method() {
+            Method::Get | Method::Head => Step::Wait(Box::pin(self.pass(r))),
+            _ => Step::status(405),
+        }
+    }
+}
+
+impl MemcachedPass {
+    async fn pass(&self, r: &mut Request) -> Outcome {
+        let Some((target, key)) = &self.passed else { return Outcome::Pass };
+        let to = match target.of(r, SCHEMES) {
+            Ok(to) => to,
+            Err(message) => {
+                r.log(Level::Error, format_args!("{message}"));
+                return Outcome::Status(500);
+            }
+        };
+        let key = key.value(r);
+        if key.is_empty() {
+            r.log(Level::Error, format_args!("the \"$memcached_key\" variable is not set"));
+            return Outcome::Status(500);
+        }
+        let core = &r.plan().core;
+        let content_type = core.types.find(target::exten(&r.uri.path)).unwrap_or(&core.default_type).clone();
+        r.out.content_type = content_type;
+        const GET: &[u8] = b"get ";
+        let mut head = GET.to_vec();
+        Escape::Memcached.push(&key, &mut head);
+        let key = GET.len()..head.len();
+        head.extend_from_slice(b"\r\n");
+        let head = Bytes::from(head);
+        let is_head = r.method() == Method::Head;
+        let codec = Codec::new(head.slice(key), self.gateway.buffer_size, self.gzip_flag, is_head);
+        let order = Order {
+            gateway: &self.gateway,
+            group: to.group,
+            secured: None,
+            url: (to.scheme.text, Bytes::new()),
+            head,
+            body: Passed::Nothing,
+            framing: Framing::Plain,
+            codec,
+            rewrite: self,
+            visit: None,
+        };
+        gateway::pass(r, order).await
+    }
+}
+
+/// There is nothing in a value that names the server, and no cache of values.
+impl Rewrite for MemcachedPass {
+    fn location(&self, _: &Request, _: &[u8], _: bool) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn key(&self, _: &Request, _: &mut Vec<u8>) {}
+
+    fn cookie(&self, _: &Request, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+}

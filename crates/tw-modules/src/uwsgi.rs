@@ -1,0 +1,126 @@
+//! `uwsgi_pass` and its kin: requests go to an application that speaks uwsgi, as those of Python do (nginx:
+//! ngx_http_uwsgi_module). Content phase.
+
+use bytes::Bytes;
+use tw_conf::{ConfError, Directive, Node, Setting, record};
+use tw_http::Method;
+use tw_server::http::gateway::codec::Framing;
+use tw_server::http::gateway::codec::http1::Http1;
+use tw_server::http::gateway::settings::{HIDDEN_OF_APPLICATIONS, Kind};
+use tw_server::http::gateway::words::Next;
+use tw_server::http::request::Request;
+use tw_server::load::Resolve;
+
+use crate::application::address::Scheme;
+use crate::application::params::{self, Sent};
+use crate::application::{self, Application, Language};
+
+/// Bytes of the head of a request.
+const HEAD: usize = 4;
+/// Bytes that the parameters of a request usually have at most.
+const PARAMS_SIZE: usize = 2048;
+
+/// The module.
+pub(crate) type UwsgiPass = Application<Uwsgi>;
+
+/// Settings as written.
+#[derive(Default)]
+pub(crate) struct Raw {
+    modifiers: [Setting<u8>; 2],
+}
+
+/// What is said of applications at one location.
+pub(crate) struct Uwsgi {
+    /// What kind of application it is, and for what it is asked.
+    modifiers: [u8; 2],
+}
+
+type Own = application::Raw<Uwsgi>;
+
+const OWN: &[Directive<Own>] = &[
+    application::pass("uwsgi_pass", "[protocol://]address"),
+    application::param("uwsgi_param"),
+    record::number("uwsgi_modifier1", params::ALL)
+        .default("0")
+        .doc("The first modifier of requests: what kind of application is asked.")
+        .set(|raw, node, _| set_modifier(&mut raw.own.modifiers[0], node)),
+    record::number("uwsgi_modifier2", params::ALL)
+        .default("0")
+        .doc("The second modifier of requests.")
+        .set(|raw, node, _| set_modifier(&mut raw.own.modifiers[1], node)),
+];
+
+/// All lists.
+const LISTS: &[&[Directive<Own>]] = &[
+    OWN,
+    tw_server::connection_directives!("uwsgi_"),
+    tw_server::next_upstream_directive!(
+        "uwsgi_",
+        "error | timeout | denied | invalid_header | http_500 | http_503 | http_403 | http_404 | http_429 | non_idempotent | off …",
+        Next::WORDS_OF_APPLICATIONS
+    ),
+    tw_server::gateway_directives!("uwsgi_"),
+    tw_server::gateway_tls_directives!("uwsgi_", "ngx_http_uwsgi_module", "host from uwsgi_pass"),
+    tw_server::cache_directives!(
+        "uwsgi_",
+        "error | timeout | invalid_header | updating | http_500 | http_503 | http_403 | http_404 | http_429 | off …",
+        Next::STALE_WORDS_OF_APPLICATIONS
+    ),
+];
+
+fn set_modifier(setting: &mut Setting<u8>, node: &Node) -> Result<(), ConfError> {
+    let word = node.arg(0)?;
+    let number = tw_conf::units::number(&word.bytes).ok_or_else(|| node.error("invalid number"))?;
+    let number =
+        u8::try_from(number).map_err(|_| node.fail("value must be between 0 and 255").at(word.span))?;
+    setting.set_once(node, number)
+}
+
+impl Language for Uwsgi {
+    const KIND: Kind = Kind {
+        prefix: "uwsgi_",
+        temp_path: Some(b"uwsgi_temp"),
+        hidden: HIDDEN_OF_APPLICATIONS,
+        answers_404: false,
+        buffers: true,
+        converts_head: false,
+    };
+    const SCHEMES: &'static [Scheme] = &[
+        Scheme { text: "uwsgi://", is_written: true, is_secured: false },
+        Scheme { text: "suwsgi://", is_written: true, is_secured: true },
+    ];
+    const FRAMING: Framing = Framing::Plain;
+    const TAKES_ANY_LENGTH: bool = false;
+    const DIRECTIVES: &'static [Directive<Own>] = &record::joined::<_, { record::count(LISTS) }>(LISTS);
+    const LIMITS: &'static [tw_base::Limit] = tw_server::gateway_limits!("uwsgi_");
+
+    type Raw = Raw;
+    type Codec = Http1;
+
+    fn resolve(raw: Raw, outer: Option<&Self>, _: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        let [first, second] = raw.modifiers;
+        let outer = outer.map(|outer| outer.modifiers);
+        Ok(Self { modifiers: [first.or(outer.map(|o| o[0]), 0), second.or(outer.map(|o| o[1]), 0)] })
+    }
+
+    fn head(&self, r: &Request, sent: &Sent<'_>) -> Result<Bytes, String> {
+        let mut head = Vec::with_capacity(PARAMS_SIZE);
+        head.resize(HEAD, 0);
+        sent.each(r, |name, value| {
+            for text in [name, value] {
+                // One that is longer makes all of it too big.
+                head.extend_from_slice(&(text.len() as u16).to_le_bytes());
+                head.extend_from_slice(text);
+            }
+        });
+        let len = head.len() - HEAD;
+        let [low, high] =
+            u16::try_from(len).map_err(|_| format!("uwsgi request is too big: {len}"))?.to_le_bytes();
+        head[..HEAD].copy_from_slice(&[self.modifiers[0], low, high, self.modifiers[1]]);
+        Ok(head.into())
+    }
+
+    fn codec(&self, method: Method, head_size: usize) -> Http1 {
+        Http1::of_application(method, head_size)
+    }
+}

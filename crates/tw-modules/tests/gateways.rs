@@ -1,0 +1,150 @@
+//! The directives of gateways come from one list with a prefix and a few differences. What nginx 1.31 has is written down here
+//! as facts, and compared with the records.
+
+use std::collections::BTreeSet;
+
+/// What every gateway has.
+const CONNECTION: &[&str] = &[
+    "allow_upstream",
+    "bind",
+    "bind_dynamic",
+    "buffer_size",
+    "connect_timeout",
+    "next_upstream",
+    "next_upstream_timeout",
+    "next_upstream_tries",
+    "pass",
+    "read_timeout",
+    "send_timeout",
+    "socket_keepalive",
+];
+
+/// What all have whose servers make responses to requests.
+const RESPONSES: &[&str] = &[
+    "buffering",
+    "buffers",
+    "busy_buffers_size",
+    "cache",
+    "cache_background_update",
+    "cache_bypass",
+    "cache_key",
+    "cache_lock",
+    "cache_lock_age",
+    "cache_lock_timeout",
+    "cache_max_range_offset",
+    "cache_methods",
+    "cache_min_uses",
+    "cache_path",
+    "cache_purge",
+    "cache_revalidate",
+    "cache_use_stale",
+    "cache_valid",
+    "force_ranges",
+    "hide_header",
+    "ignore_client_abort",
+    "ignore_headers",
+    "intercept_errors",
+    "limit_rate",
+    "max_temp_file_size",
+    "no_cache",
+    "pass_header",
+    "pass_request_body",
+    "pass_request_headers",
+    "request_buffering",
+    "request_dynamic",
+    "socket_rcvbuf",
+    "socket_sndbuf",
+    "store",
+    "store_access",
+    "temp_file_write_size",
+    "temp_path",
+];
+
+/// What those have that may reach their servers over TLS.
+const TLS: &[&str] = &[
+    "ssl_certificate",
+    "ssl_certificate_cache",
+    "ssl_certificate_key",
+    "ssl_ciphers",
+    "ssl_conf_command",
+    "ssl_crl",
+    "ssl_key_log",
+    "ssl_name",
+    "ssl_password_file",
+    "ssl_protocols",
+    "ssl_server_name",
+    "ssl_session_reuse",
+    "ssl_trusted_certificate",
+    "ssl_verify",
+    "ssl_verify_depth",
+];
+
+/// What is not there yet: a configuration with it is refused with an error that says so.
+const MISSING: &[&str] = &["bind_dynamic", "request_dynamic", "ssl_certificate_cache", "ssl_key_log"];
+
+/// What nginx does not have, where there are caches.
+const ADDED: &[&str] = &["cache_purge_tag", "cache_rfc9111", "cache_status", "cache_tag", "cache_targeted"];
+
+/// A gateway: its prefix, its groups, and what it has besides.
+const GATEWAYS: &[(&str, &[&[&str]], &[&str])] = &[
+    (
+        "proxy_",
+        &[CONNECTION, RESPONSES, TLS],
+        &[
+            "cache_convert_head",
+            "cookie_domain",
+            "cookie_flags",
+            "cookie_path",
+            "headers_hash_bucket_size",
+            "headers_hash_max_size",
+            "http_version",
+            "method",
+            "pass_trailers",
+            "redirect",
+            "send_lowat",
+            "set_body",
+            "set_header",
+        ],
+    ),
+    (
+        "fastcgi_",
+        &[CONNECTION, RESPONSES],
+        &["catch_stderr", "index", "keep_conn", "param", "send_lowat", "split_path_info"],
+    ),
+    ("uwsgi_", &[CONNECTION, RESPONSES, TLS], &["modifier1", "modifier2", "param"]),
+    ("scgi_", &[CONNECTION, RESPONSES], &["param"]),
+    ("memcached_", &[CONNECTION], &["gzip_flag"]),
+];
+
+#[test]
+fn every_gateway_has_the_directives_of_nginx() {
+    let all = tw_server::load::all_directives(tw_modules::MODULES);
+    for (prefix, groups, own) in GATEWAYS {
+        let ours: BTreeSet<&str> =
+            all.iter().filter_map(|(_, info)| info.name.strip_prefix(prefix)).collect();
+        let theirs = groups.iter().copied().flatten().chain(*own).copied();
+        let added: &[&str] = if groups.contains(&RESPONSES) { ADDED } else { &[] };
+        let expected: BTreeSet<&str> =
+            theirs.filter(|name| !MISSING.contains(name)).chain(added.iter().copied()).collect();
+        let lacks: Vec<_> = expected.difference(&ours).collect();
+        let more: Vec<_> = ours.difference(&expected).collect();
+        assert!(lacks.is_empty() && more.is_empty(), "{prefix}: lacks {lacks:?}, has {more:?}");
+    }
+}
+
+#[test]
+fn what_is_shared_is_the_same_everywhere() {
+    let all = tw_server::load::all_directives(tw_modules::MODULES);
+    let of = |prefix: &str, name: &str| {
+        let found = all.iter().find(|(_, info)| info.name.strip_prefix(prefix) == Some(name));
+        found.map(|(_, info)| (info.contexts, info.args, info.default, info.doc))
+    };
+    // Words, names and places differ with the prefix.
+    let differs = |name: &str| matches!(name, "pass" | "next_upstream" | "cache_use_stale" | "ssl_name");
+    for (prefix, groups, _) in GATEWAYS {
+        for name in groups.iter().copied().flatten().filter(|name| !MISSING.contains(name) && !differs(name))
+        {
+            assert_eq!(of(prefix, name), of("proxy_", name), "{prefix}{name}");
+        }
+    }
+}

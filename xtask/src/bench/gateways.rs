@@ -1,0 +1,176 @@
+//! `cargo xtask bench gateways`: one core for the server; a FastCGI application of our own and the load share the other one.
+//!
+//! The measure is processor time of the server per request. The application says the same to everybody, over a Unix socket, as
+//! PHP is mostly run.
+
+pub(super) mod responder;
+
+use serde_json::Value;
+use tw_testkit::TempDir;
+
+use super::Outcome;
+use super::contestant::{Binaries, Binary, Contestant, Running};
+use super::exec::Place;
+use super::options::Options;
+use super::proxy::origin::FILES;
+use super::report::{Limit, Report, Table, Target, number, span};
+use super::static_files::{Case, Plan, Score, cpu_ratio, measure, warn_if_busy, whole};
+
+const OURS: &str = "ours";
+const NGINX: &str = "nginx";
+const CACHED: &str = "ours, fastcgi_cache";
+const CACHED_PROXY: &str = "ours, proxy_cache";
+/// More than any measurement has, so that none is ever closed for want of room.
+const KEPT_CONNECTIONS: usize = 1024;
+
+/// What an application is told, about as much as a distribution's files say.
+const PARAMS: &str = "fastcgi_param QUERY_STRING $query_string; fastcgi_param REQUEST_METHOD $request_method;
+    fastcgi_param CONTENT_TYPE $content_type; fastcgi_param CONTENT_LENGTH $content_length;
+    fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;
+    fastcgi_param SCRIPT_NAME $fastcgi_script_name; fastcgi_param REQUEST_URI $request_uri;
+    fastcgi_param DOCUMENT_URI $document_uri; fastcgi_param DOCUMENT_ROOT $document_root;
+    fastcgi_param SERVER_PROTOCOL $server_protocol; fastcgi_param REQUEST_SCHEME $scheme;
+    fastcgi_param HTTPS $https if_not_empty; fastcgi_param GATEWAY_INTERFACE CGI/1.1;
+    fastcgi_param SERVER_SOFTWARE nginx; fastcgi_param REMOTE_ADDR $remote_addr;
+    fastcgi_param REMOTE_PORT $remote_port; fastcgi_param SERVER_ADDR $server_addr;
+    fastcgi_param SERVER_PORT $server_port; fastcgi_param SERVER_NAME $server_name;";
+
+/// An application with its socket. Dropping it ends it.
+struct Application {
+    dir: TempDir,
+    _running: Running,
+}
+
+impl Application {
+    fn start(size: usize, cpu: usize) -> Outcome<Self> {
+        let dir = TempDir::new("responder")?;
+        let socket = dir.join("app.sock").display().to_string();
+        let args = ["--socket".to_owned(), socket, "--size".to_owned(), size.to_string()];
+        let running = Contestant::own_loop("responder", "responder", &args).start(&Place::on(cpu))?;
+        Ok(Self { dir, _running: running })
+    }
+
+    /// A server in front of it, with directives for `http {}` and for its location.
+    fn behind(&self, name: &str, binary: &Binary, http: &str, location: &str) -> Contestant {
+        let socket = self.dir.join("app.sock");
+        let http = format!(
+            "access_log off;
+    client_body_temp_path client_body_temp;
+    fastcgi_temp_path fastcgi_temp;
+    upstream app {{ server unix:{}; keepalive {KEPT_CONNECTIONS}; keepalive_requests 1000000000; }}
+    {http}",
+            socket.display()
+        );
+        let server = format!("location / {{ fastcgi_pass app; {PARAMS} {location} }}");
+        Contestant::server(name, binary, &http, &server)
+    }
+}
+
+/// Measures, prints, writes `gateways.json`.
+pub(super) fn run(args: &[String]) -> Outcome {
+    let options = Options::parse(args, &["rounds", "seconds", "connections"], &[])?;
+    let quick = options.flag("quick");
+    let plan = Plan {
+        rounds: options.number("rounds", if quick { 2 } else { 5 })?,
+        seconds: options.number("seconds", if quick { 1 } else { 4 })?,
+        connections: options.numbers("connections", &[64])?,
+        server_cpu: options.number("server-cpu", 0)?,
+        load_cpu: options.number("load-cpu", 1)?,
+    };
+    let binaries = Binaries::find(&options)?;
+    let mut report = Report::new("gateways", &binaries);
+    let [small, _, large] = FILES;
+    for (case, title, (path, size), stays, limit) in [
+        ("1k", "FastCGI, 1 KiB, connections stay", small, true, 0.75),
+        ("1k-close", "FastCGI, 1 KiB, a connection each", small, false, 0.75),
+        ("1m", "FastCGI, 1 MiB, connections stay", large, true, 0.9),
+    ] {
+        if !options.wants(case) {
+            continue;
+        }
+        let application = Application::start(size, plan.load_cpu)?;
+        let location = if stays { "fastcgi_keep_conn on;" } else { "" };
+        let contestants = vec![
+            application.behind(OURS, &binaries.ours, "", location),
+            application.behind(NGINX, &binaries.nginx, "", location),
+        ];
+        compare(&mut report, &plan, title, (path, size), contestants, &[(OURS, NGINX, limit)])?;
+    }
+    if options.wants("cached") {
+        cached(&mut report, &plan, &binaries, small)?;
+    }
+    report.finish(&options)
+}
+
+/// What a page from a cache costs, whichever gateway has filled it.
+fn cached(
+    report: &mut Report,
+    plan: &Plan,
+    binaries: &Binaries,
+    (path, size): (&'static str, usize),
+) -> Outcome {
+    let application = Application::start(size, plan.load_cpu)?;
+    let origin = Contestant::own_loop("origin", "origin", &[]).start(&Place::on(plan.load_cpu))?;
+    let cache = |prefix: &str| {
+        let place = format!("{prefix}_cache_path cache keys_zone=c:8m;");
+        let use_it = format!("{prefix}_cache c; {prefix}_cache_key $uri; {prefix}_cache_valid 1h;");
+        (place, use_it)
+    };
+    let (place, use_it) = cache("fastcgi");
+    let (proxy_place, use_proxy) = cache("proxy");
+    let contestants = vec![
+        application.behind(CACHED, &binaries.ours, &place, &use_it),
+        Contestant::server(
+            CACHED_PROXY,
+            &binaries.ours,
+            &format!("access_log off; {proxy_place}"),
+            &format!("location / {{ proxy_pass http://{}; {use_proxy} }}", origin.addr()),
+        ),
+        application.behind(NGINX, &binaries.nginx, &place, &use_it),
+    ];
+    let pairs = [(CACHED, CACHED_PROXY, 1.05), (CACHED, NGINX, 0.75)];
+    compare(report, plan, "1 KiB from a cache", (path, size), contestants, &pairs)
+}
+
+/// Processor time per request; of each pair the first may cost so much of the second.
+fn compare(
+    report: &mut Report,
+    plan: &Plan,
+    title: &str,
+    (path, size): (&'static str, usize),
+    contestants: Vec<Contestant>,
+    pairs: &[(&str, &str, f64)],
+) -> Outcome {
+    for &connections in &plan.connections {
+        let case = Case {
+            title: format!("{title}, {connections} connections"),
+            path,
+            connections,
+            script: String::new(),
+            looks_at_memory: false,
+            contestants: contestants.clone(),
+        };
+        let results = measure(&case, plan)?;
+        whole(&results, size)?;
+        let columns = ["CPU µs/req", "of nginx", "req/s", "p50", "p99", "peak RSS MB"];
+        let mut table = Table::new(&case.title, &columns);
+        for result in &results {
+            let cells = vec![
+                number(result.cpu_us()),
+                number(cpu_ratio(&results, &result.name, NGINX)),
+                number(result.per_second()),
+                span(result.p50()),
+                span(result.p99()),
+                number(result.peak_megabytes()),
+            ];
+            table.row(&result.name, cells);
+        }
+        report.case(&table, Value::Array(results.iter().map(Score::json).collect()));
+        warn_if_busy(&results);
+        for (one, other, limit) in pairs {
+            let what = format!("{}: CPU of {one} / {other}", case.title);
+            report.target(Target::new(what, cpu_ratio(&results, one, other), Limit::AtMost(*limit), ""));
+        }
+    }
+    Ok(())
+}
