@@ -112,7 +112,11 @@ pub(crate) fn describe(r: &mut Request, file: &OpenFile, len: u64) {
     let core = &generation.plan(r.route.plan).core;
     let meta = file.meta();
     r.out.status = 200;
-    r.out.content_type = core.types.find(target::exten(&r.uri.path)).unwrap_or(&core.default_type).clone();
+    // An upstream server that has sent the request here may have said it.
+    if r.out.content_type.is_empty() {
+        r.out.content_type =
+            core.types.find(target::exten(&r.uri.path)).unwrap_or(&core.default_type).clone();
+    }
     r.out.last_modified = Some(meta.mtime_sec);
     if core.etag {
         r.out.set_etag(match len == meta.size {

@@ -1,7 +1,6 @@
 //! `uwsgi_pass` and its kin, in front of applications that are scripted here.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use tw_testkit::application::Asked;
 use tw_testkit::origin::{origin, secured};

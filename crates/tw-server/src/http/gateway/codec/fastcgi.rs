@@ -154,6 +154,8 @@ pub struct FastCgi {
     is_bodiless: bool,
     /// Bytes of the body that were announced and have not come.
     left: Option<u64>,
+    /// Whether the application has said that there is no more output.
+    is_closed: bool,
     stage: Stage,
     stderr: Stderr,
 }
@@ -209,6 +211,7 @@ impl FastCgi {
             has_head: false,
             is_bodiless: false,
             left: None,
+            is_closed: false,
             stage: BEGINNING,
             stderr: Stderr::default(),
         }
@@ -230,10 +233,7 @@ impl FastCgi {
                 if !self.has_head || self.lacks() {
                     return invalid("upstream prematurely closed FastCGI stdout");
                 }
-                if !self.terms.keeps_open {
-                    // What follows says nothing to anybody.
-                    self.stage = Stage::Cut;
-                }
+                self.is_closed = true;
             }
             _ => {}
         }
@@ -316,9 +316,6 @@ impl FastCgi {
                     let record = Record::read(*head).ok()?;
                     at += RECORD_HEAD;
                     stage = Stage::Content(record);
-                    if !self.terms.keeps_open && record.kind == Kind::Stdout && record.content == 0 {
-                        return Some((body, input.len()));
-                    }
                 }
                 Stage::Content(record) => {
                     let content = at..at + record.content;
@@ -345,7 +342,8 @@ impl FastCgi {
     }
 
     /// Takes the rest of the response out of `input`.
-    fn finish(&mut self, input: &mut Bytes, len: usize) {
+    fn finish(&mut self, input: &mut Bytes, len: usize, answer: &mut Answer) {
+        self.stderr.end(answer);
         self.stage = if self.terms.keeps_open { Stage::Ended } else { Stage::Cut };
         input.advance(len);
         if !self.terms.keeps_open {
@@ -503,7 +501,8 @@ impl Codec for FastCgi {
 
     // DIFF(nginx): a response that nothing has ended is not complete, whether its connection was to be kept or not.
     fn closed(&mut self) -> Result<(), Fault> {
-        match self.has_head && !self.lacks() && (self.left.is_some() || self.is_bodiless) {
+        let is_whole = self.is_closed || self.left.is_some() || self.is_bodiless;
+        match self.has_head && !self.lacks() && is_whole {
             true => Ok(()),
             false => Err(Fault::Closed),
         }
@@ -513,20 +512,20 @@ impl Codec for FastCgi {
         if self.is_bodiless { Some(0) } else { self.left }
     }
 
-    fn ends(&mut self, input: &mut Bytes, _: &mut Answer) -> bool {
+    fn ends(&mut self, input: &mut Bytes, answer: &mut Answer) -> bool {
         if matches!(self.stage, Stage::Ended | Stage::Cut) {
             return true;
         }
         match self.rest(input) {
             Some((body, len)) if body.is_empty() && !self.lacks() => {
-                self.finish(input, len);
+                self.finish(input, len, answer);
                 true
             }
             _ => false,
         }
     }
 
-    fn whole(&mut self, input: &mut Bytes, _: &mut Answer) -> Result<Option<Bytes>, Fault> {
+    fn whole(&mut self, input: &mut Bytes, answer: &mut Answer) -> Result<Option<Bytes>, Fault> {
         let Some((body, len)) = self.rest(input) else { return Ok(None) };
         let fits = self.left.is_none_or(|left| left == body.len() as u64);
         let body = match self.is_bodiless {
@@ -535,7 +534,7 @@ impl Codec for FastCgi {
             false => return Ok(None),
         };
         self.left = self.left.map(|_| 0);
-        self.finish(input, len);
+        self.finish(input, len, answer);
         Ok(Some(body))
     }
 
