@@ -17,15 +17,15 @@ use tw_server::http::route::Pattern;
 use tw_server::load::Resolve;
 use tw_server::vars::{Value, VarDef};
 
-use crate::application::address::Scheme;
-use crate::application::params::{self, Params, Sent};
-use crate::application::{self, Application, Language};
+use crate::cgi::address::Scheme;
+use crate::cgi::params::{self, Params, Sent};
+use crate::cgi::{self, CgiGateway, Language};
 
 /// Bytes that the head of a request usually has at most.
 const HEAD_SIZE: usize = 2048;
 
 /// The module.
-pub(crate) type FastCgiPass = Application<Responder>;
+pub(crate) type FastCgiPass = CgiGateway<Responder>;
 
 /// Settings as written.
 #[derive(Default)]
@@ -52,11 +52,11 @@ struct Paths {
     split: Option<Arc<Regex>>,
 }
 
-type Own = application::Raw<Responder>;
+type Own = cgi::Raw<Responder>;
 
 const OWN: &[Directive<Own>] = &[
-    application::pass("fastcgi_pass", "address"),
-    application::param("fastcgi_param"),
+    cgi::pass("fastcgi_pass", "address"),
+    cgi::param("fastcgi_param"),
     record::new("fastcgi_index", "name", params::ALL, Args::exact(1))
         .doc("What is added to $fastcgi_script_name if that ends with a slash.")
         .set(|raw, node, _| raw.own.index.set_once(node, node.arg(0)?.clone())),
@@ -76,7 +76,7 @@ const OWN: &[Directive<Own>] = &[
         .since("1.1.4")
         .doc("Whether applications are asked to keep connections, for the keepalive of a group.")
         .set(|raw, node, _| raw.own.keeps_open.set_flag(node)),
-    application::without_effect("fastcgi_send_lowat", "size", "0"),
+    cgi::without_effect("fastcgi_send_lowat", "size", "0"),
 ];
 
 /// All lists.

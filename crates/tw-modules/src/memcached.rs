@@ -22,8 +22,8 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
-use crate::application::address::{RawTarget, Scheme, Target};
-use crate::application::params;
+use crate::cgi::address::{RawTarget, Scheme, Target};
+use crate::cgi::params;
 
 const SCHEMES: &[Scheme] = &[Scheme::unwritten("memcached://")];
 

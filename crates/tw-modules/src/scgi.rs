@@ -10,22 +10,22 @@ use tw_server::http::gateway::words::Next;
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 
-use crate::application::address::Scheme;
-use crate::application::params::Sent;
-use crate::application::{self, Application, Language};
+use crate::cgi::address::Scheme;
+use crate::cgi::params::Sent;
+use crate::cgi::{self, CgiGateway, Language};
 
 /// Bytes that the parameters of a request usually have at most.
 const PARAMS_SIZE: usize = 2048;
 
 /// The module.
-pub(crate) type ScgiPass = Application<Scgi>;
+pub(crate) type ScgiPass = CgiGateway<Scgi>;
 
 /// SCGI has nothing of its own to be said.
 pub(crate) struct Scgi;
 
-type Own = application::Raw<Scgi>;
+type Own = cgi::Raw<Scgi>;
 
-const OWN: &[Directive<Own>] = &[application::pass("scgi_pass", "address"), application::param("scgi_param")];
+const OWN: &[Directive<Own>] = &[cgi::pass("scgi_pass", "address"), cgi::param("scgi_param")];
 
 /// All lists.
 const LISTS: &[&[Directive<Own>]] = &[

@@ -11,9 +11,9 @@ use tw_server::http::gateway::words::Next;
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 
-use crate::application::address::Scheme;
-use crate::application::params::{self, Sent};
-use crate::application::{self, Application, Language};
+use crate::cgi::address::Scheme;
+use crate::cgi::params::{self, Sent};
+use crate::cgi::{self, CgiGateway, Language};
 
 /// Bytes of the head of a request.
 const HEAD: usize = 4;
@@ -21,7 +21,7 @@ const HEAD: usize = 4;
 const PARAMS_SIZE: usize = 2048;
 
 /// The module.
-pub(crate) type UwsgiPass = Application<Uwsgi>;
+pub(crate) type UwsgiPass = CgiGateway<Uwsgi>;
 
 /// Settings as written.
 #[derive(Default)]
@@ -35,11 +35,11 @@ pub(crate) struct Uwsgi {
     modifiers: [u8; 2],
 }
 
-type Own = application::Raw<Uwsgi>;
+type Own = cgi::Raw<Uwsgi>;
 
 const OWN: &[Directive<Own>] = &[
-    application::pass("uwsgi_pass", "[protocol://]address"),
-    application::param("uwsgi_param"),
+    cgi::pass("uwsgi_pass", "[protocol://]address"),
+    cgi::param("uwsgi_param"),
     record::number("uwsgi_modifier1", params::ALL)
         .default("0")
         .doc("The first modifier of requests: what kind of application is asked.")

@@ -131,7 +131,7 @@ pub(crate) const fn without_effect<L: Language>(
 }
 
 /// Settings of one location.
-pub(crate) struct Application<L> {
+pub(crate) struct CgiGateway<L> {
     gateway: Arc<Gateway>,
     target: Option<Target>,
     /// Where the target is written, if that is in this block.
@@ -141,7 +141,7 @@ pub(crate) struct Application<L> {
     language: L,
 }
 
-impl<L: Language> Settings<Http> for Application<L> {
+impl<L: Language> Settings<Http> for CgiGateway<L> {
     type Raw = Raw<L>;
 
     const DIRECTIVES: &'static [Directive<Raw<L>>] = L::DIRECTIVES;
@@ -200,7 +200,7 @@ impl<L: Language> Settings<Http> for Application<L> {
     }
 }
 
-impl<L: Language> Handler for Application<L> {
+impl<L: Language> Handler for CgiGateway<L> {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         Step::Wait(Box::pin(self.pass(r)))
     }
@@ -210,7 +210,7 @@ impl<L: Language> Handler for Application<L> {
     }
 }
 
-impl<L: Language> Application<L> {
+impl<L: Language> CgiGateway<L> {
     async fn pass(&self, r: &mut Request) -> Outcome {
         let Some(target) = &self.target else { return Outcome::Pass };
         let to = match target.of(r, L::SCHEMES) {
@@ -265,7 +265,7 @@ impl<L: Language> Application<L> {
     }
 }
 
-impl<L: Language> Rewrite for Application<L> {
+impl<L: Language> Rewrite for CgiGateway<L> {
     fn location(&self, _: &Request, _: &[u8], _: bool) -> Option<Vec<u8>> {
         None
     }
