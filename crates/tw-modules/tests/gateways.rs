@@ -85,8 +85,11 @@ const MISSING: &[&str] = &["bind_dynamic", "request_dynamic", "ssl_certificate_c
 /// What nginx does not have, where there are caches.
 const ADDED: &[&str] = &["cache_purge_tag", "cache_rfc9111", "cache_status", "cache_tag", "cache_targeted"];
 
+/// Names of directives, without a prefix.
+type Names = &'static [&'static str];
+
 /// A gateway: its prefix, its groups, and what it has besides.
-const GATEWAYS: &[(&str, &[&[&str]], &[&str])] = &[
+const GATEWAYS: &[(&str, &[Names], Names)] = &[
     (
         "proxy_",
         &[CONNECTION, RESPONSES, TLS],

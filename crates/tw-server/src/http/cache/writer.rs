@@ -316,7 +316,9 @@ mod tests {
 
     #[test]
     fn many_bodies_share_what_one_may_not_have_alone() {
-        for (writers, expected) in [(0, 4 << 20), (1, 4 << 20), (4, 4 << 20), (5, (16 << 20) / 5), (1000, 512 << 10)] {
+        for (writers, expected) in
+            [(0, 4 << 20), (1, 4 << 20), (4, 4 << 20), (5, (16 << 20) / 5), (1000, 512 << 10)]
+        {
             assert_eq!(room(writers), expected, "{writers}");
         }
         let writers = AtomicUsize::new(0);

@@ -331,11 +331,17 @@ fn poll_exchange<C: Codec>(
 ) -> Poll<Result<Option<Bytes>, Fault>> {
     let Exchange { link, codec, input, sending, .. } = exchange;
     sending.go_on(cx);
+    let mut read_len = 0;
     loop {
         match codec.read(input, answer)? {
             Event::Body(piece) => return Poll::Ready(Ok(Some(piece))),
             Event::End => return Poll::Ready(Ok(None)),
             Event::NeedMore | Event::Interim | Event::Head => {}
+        }
+        // What was read had nothing of the body: that may go on for any time.
+        if read_len > 0 && !home.budget.may_copy(read_len) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
         }
         let room = match &mut pace {
             Some(pace) => {
@@ -354,14 +360,9 @@ fn poll_exchange<C: Codec>(
         }
         match read {
             Read::Some => {
-                let size = came.len();
+                read_len = came.len();
                 *input = came;
                 link.begin_reading(timeout);
-                // What is read need not have anything of the body.
-                if !home.budget.may_copy(size) {
-                    cx.waker().wake_by_ref();
-                    return Poll::Pending;
-                }
             }
             Read::Nothing => ready!(link.poll_readable(cx))?,
             Read::Closed => return Poll::Ready(codec.closed().map(|()| None)),
@@ -383,6 +384,8 @@ pub(super) fn finish<C: Codec>(exchange: Exchange<C>, r: &mut Request) {
     let home = r.client().home.clone();
     let status = r.facts.upstream.answer.status;
     exchange.lease.status(status);
+    let remarks = std::mem::take(&mut r.facts.upstream.answer.remarks);
+    tell_remarks(r, remarks, Stage::ReadingBody);
     // It did not fail.
     let _ = end(exchange, &home, Ok(())).tell(r);
 }

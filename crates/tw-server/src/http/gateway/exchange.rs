@@ -494,7 +494,6 @@ async fn read_head<C: Codec>(
     // What is read with the head is read at once: where a rate is set, that is no more than a head may have.
     let max = if gateway.limit_rate.is_some() { gateway.buffer_size } else { READ_SIZE };
     poll_fn(|cx| {
-        let mut came = 0;
         if unsent.is_none()
             && let Poll::Ready(Err(error)) = sending.poll(cx)
         {
@@ -515,13 +514,8 @@ async fn read_head<C: Codec>(
                 None if reads => ready!(link.poll_readable(cx))?,
                 None => ready!(link.transport.poll_readable(cx)).map_err(Fault::Receive)?,
             }
-            // What comes in front of a head, such as an application's complaints, may be any amount.
-            if !home.budget.may_copy(came) {
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
-            }
             let (read, mut input) = read_some(home, link, max)?;
-            came = input.len();
+            let came = input.len();
             match read {
                 Read::Some => {}
                 Read::Nothing => match unsent.take() {
@@ -546,6 +540,11 @@ async fn read_head<C: Codec>(
                         break;
                     }
                 }
+            }
+            // What comes in front of a head, such as an application's complaints, may be any amount.
+            if !home.budget.may_copy(came) {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
             }
         }
     })

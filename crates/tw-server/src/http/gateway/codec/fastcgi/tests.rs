@@ -273,7 +273,7 @@ fn requests() {
     assert_eq!(bytes[16..24], [1, 4, 0, 1, 0, len as u8, padding_of(len) as u8, 0]);
     assert_eq!(&bytes[24..28], b"\x01\x01Ab");
     assert_eq!(&bytes[28..34], [1, 0x80, 0, 0, 200, b'C']);
-    assert!(bytes.ends_with(&PARAMS_END) && bytes.len() % 8 == 0);
+    assert!(bytes.ends_with(&PARAMS_END) && bytes.len().is_multiple_of(8));
 
     assert_eq!(RequestHead::begin(0, false).end().len(), BEGIN.len() + RECORD_HEAD);
     let mut large = RequestHead::begin(0, false);
