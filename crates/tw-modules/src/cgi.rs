@@ -101,7 +101,7 @@ pub(crate) const fn pass<L: Language>(name: &'static str, syntax: &'static str) 
     record::new(name, syntax, LOCATION | IF_IN_LOCATION, Args::exact(1))
         .doc("The application that answers: host:port, unix:path, or a group; may hold variables.")
         .set(|raw, node, _| {
-            let target = RawTarget::read(node);
+            let target = RawTarget::read(node)?;
             raw.pass.set_once(node, target)
         })
 }

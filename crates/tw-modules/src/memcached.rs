@@ -63,7 +63,7 @@ const OWN: &[Directive<Raw>] = &[
     record::new("memcached_pass", "address", LOCATION | IF_IN_LOCATION, Args::exact(1))
         .doc("The memcached that answers with the value of $memcached_key: host:port, unix:path, or a group; may hold variables.")
         .set(|raw, node, _| {
-            let target = RawTarget::read(node);
+            let target = RawTarget::read(node)?;
             raw.pass.set_once(node, target)
         }),
     record::number("memcached_gzip_flag", params::ALL)

@@ -290,8 +290,15 @@ fn python_answers_behind_uwsgi() {
     let conf = Path::new(env!("CARGO_MANIFEST_DIR")).join("conf");
     let server = crate::start_server(
         server(),
-        &format!("location / {{ include {}/uwsgi_params; uwsgi_pass {addr}; }}", conf.display()),
+        &format!(
+            "location / {{ include {0}/uwsgi_params; uwsgi_pass {addr}; }}
+             location ~ ^/below(?<path>/.*)$ {{ include {0}/uwsgi_params; uwsgi_pass {addr};
+                 uwsgi_param SCRIPT_NAME /below; uwsgi_param PATH_INFO $path; }}",
+            conf.display()
+        ),
     );
+    // Of two parameters with one name the last one counts.
+    assert_eq!(get(&server, "/below/a").field("X-Path"), Some("/a"));
     asks_python(&server);
 }
 

@@ -65,8 +65,8 @@ pub(crate) struct To<'a> {
 }
 
 impl RawTarget {
-    pub(crate) fn read(node: &Node) -> Self {
-        Self(node.args.first().cloned().unwrap_or_else(|| node.name.clone()))
+    pub(crate) fn read(node: &Node) -> Result<Self, ConfError> {
+        Ok(Self(node.arg(0)?.clone()))
     }
 
     pub(crate) fn resolve(

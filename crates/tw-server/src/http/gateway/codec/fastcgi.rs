@@ -18,9 +18,9 @@ use super::{Answer, Codec, Event, Remark, http1};
 use crate::http::gateway::fault::Fault;
 
 /// Bytes of content in one record of ours: the most that needs no padding and whose length is written in 16 bits.
-pub const RECORD_MAX: usize = 65_528;
+pub(super) const RECORD_MAX: usize = 65_528;
 /// Bytes of the head of a record.
-pub const RECORD_HEAD: usize = 8;
+const RECORD_HEAD: usize = 8;
 
 /// What begins a request: the role of a responder. The flag says whether the connection stays open.
 const BEGIN: [u8; 16] = [VERSION, 1, 0, 1, 0, 8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0];
