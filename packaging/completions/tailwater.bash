@@ -13,9 +13,10 @@ _tailwater() {
     if ((COMP_CWORD > 1)) && [[ ${COMP_WORDS[1]} == serve ]]; then
         case $before in
             -l | --listen) COMPREPLY=(); return ;;
+            --php) COMPREPLY=(); return ;;
             --auth) COMPREPLY=(); return ;;
         esac
-        if [[ $word == -* ]]; then _tailwater_words '-l --listen --spa --compress --auth -? -h --help'; else _tailwater_names -d; fi
+        if [[ $word == -* ]]; then _tailwater_words '-l --listen --spa --php --compress --auth -? -h --help'; else _tailwater_names -d; fi
         return
     fi
     if ((COMP_CWORD > 1)) && [[ ${COMP_WORDS[1]} == proxy ]]; then

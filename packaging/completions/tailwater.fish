@@ -18,6 +18,7 @@ complete -c tailwater -n 'not __fish_seen_subcommand_from serve proxy purge' -s 
 complete -c tailwater -n 'not __fish_seen_subcommand_from serve proxy purge' -s 'g' -x -d 'directives before those of the configuration file'
 complete -c tailwater -n '__fish_seen_subcommand_from serve' -s 'l' -l listen -x -d 'port, address or address:port (default: 127.0.0.1:8080, or the next free port)'
 complete -c tailwater -n '__fish_seen_subcommand_from serve' -l spa -d 'answer with index.html for paths that are not there'
+complete -c tailwater -n '__fish_seen_subcommand_from serve' -l php -x -d 'run .php files with the PHP at unix:path or host:port, and index.php for paths that are not there'
 complete -c tailwater -n '__fish_seen_subcommand_from serve' -l compress -d 'compress text with what the client takes (gzip, br, zstd)'
 complete -c tailwater -n '__fish_seen_subcommand_from serve' -l auth -x -d 'ask for a name and a password; - reads them from standard input, because others can see command lines'
 complete -c tailwater -n '__fish_seen_subcommand_from serve' -s '?' -s 'h' -l help -d 'this help'
