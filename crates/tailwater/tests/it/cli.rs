@@ -122,14 +122,14 @@ http {
         listen 127.0.0.1:1;
         listen 127.0.0.1:2 ssl;
         location / {
-            fastcgi_pass 127.0.0.1:3;
-            fastcgi_param X $fastcgi_script_name;
-            fastcgi_param Y $geoip_city;
-            fastcgi_param Z $host;
-            fastcgi_param Z $unknown;
+            auth_jwt here;
+            auth_jwt_require $jwt_claim_sub;
+            auth_jwt_require $geoip_city;
+            auth_jwt_require $host;
+            auth_jwt_require $unknown;
         }
         location /a {
-            fastcgi_pass 127.0.0.1:3;
+            auth_jwt here;
         }
     }
 }
@@ -151,10 +151,10 @@ tailwater: [emerg] in all, 6 directives and 2 variables are not supported by thi
     ngx_http_oidc_module
         oidc_provider   in n.conf:7
         $oidc_id_token  in n.conf:4
-    ngx_http_fastcgi_module
-        fastcgi_pass          in n.conf:15, 22
-        fastcgi_param         in n.conf:16, 17, 18, 19
-        $fastcgi_script_name  in n.conf:16
+    ngx_http_auth_jwt_module
+        auth_jwt          in n.conf:15, 22
+        auth_jwt_require  in n.conf:16, 17, 18, 19
+        $jwt_claim_sub    in n.conf:16
     ngx_stream_core_module
         stream  in n.conf:26
     ngx_stream_proxy_module
