@@ -5,6 +5,9 @@
 
 pub(super) mod responder;
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
 use serde_json::Value;
 use tw_testkit::TempDir;
 
@@ -47,6 +50,9 @@ impl Application {
         let socket = dir.join("app.sock").display().to_string();
         let args = ["--socket".to_owned(), socket, "--size".to_owned(), size.to_string()];
         let running = Contestant::own_loop("responder", "responder", &args).start(&Place::on(cpu))?;
+        // A server that was started by root asks as somebody else.
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755))?;
+        fs::set_permissions(dir.join("app.sock"), Permissions::from_mode(0o777))?;
         Ok(Self { dir, _running: running })
     }
 
