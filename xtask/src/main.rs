@@ -32,7 +32,7 @@ struct Command {
 const COMMANDS: &[Command] = &[
     Command {
         name: "bench",
-        arguments: "static | filters | disk | idle",
+        arguments: "static | filters | disk | idle | tls | …",
         about: "measure against nginx, with targets",
         run: bench::run,
     },

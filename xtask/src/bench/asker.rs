@@ -1,9 +1,11 @@
 //! A client that asks at its own pace, however long an answer takes: what a user would notice.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustls::ClientConfig;
 use tw_testkit::{Client, wait};
 
 use super::Outcome;
@@ -21,6 +23,8 @@ pub(super) struct Asker {
     pub(super) warm_count: usize,
     /// Requests to each server that count.
     pub(super) count: usize,
+    /// Over TLS, to a server called `localhost`; plain without.
+    pub(super) tls: Option<Arc<ClientConfig>>,
 }
 
 impl Asker {
@@ -37,8 +41,11 @@ impl Asker {
 
     fn ask_all(&self, servers: &[(&str, SocketAddr)]) -> Outcome<Vec<Spans>> {
         let request = format!("GET {} HTTP/1.1\r\nHost: localhost\r\n\r\n", self.path);
-        let mut clients =
-            servers.iter().map(|&(_, addr)| Client::connect(addr)).collect::<Result<Vec<_>, _>>()?;
+        let connect = |&(_, addr): &(&str, SocketAddr)| match &self.tls {
+            Some(config) => Client::connect_tls(addr, config, "localhost"),
+            None => Client::connect(addr),
+        };
+        let mut clients = servers.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
         let mut spans = vec![Vec::with_capacity(self.count); servers.len()];
         let gap = self.tick / u32::try_from(servers.len())?;
         let mut next = Instant::now();

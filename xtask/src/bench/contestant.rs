@@ -107,6 +107,7 @@ pub(super) struct Running {
     pub(super) prefix: TempDir,
     group: Group,
     port: Port,
+    scheme: &'static str,
 }
 
 impl Binaries {
@@ -177,6 +178,19 @@ impl Contestant {
     pub(super) fn with_small_pages(mut self) -> Self {
         self.pages = Some(Pages::Small);
         self
+    }
+
+    /// The same over TLS: what stands in `server {}` names the certificate.
+    pub(super) fn with_tls(self) -> Self {
+        self.with_loops(1, "", "ssl")
+    }
+
+    /// How its URLs begin.
+    fn scheme(&self) -> &'static str {
+        match &self.program {
+            Program::Server { loops, .. } if loops.listen.split(' ').any(|word| word == "ssl") => "https",
+            _ => "http",
+        }
     }
 
     /// Whether it tells about its loops.
@@ -256,7 +270,7 @@ impl Contestant {
             }
         };
         let group = spawn(&mut command, &prefix)?;
-        let running = Running { name: self.name.clone(), prefix, group, port };
+        let running = Running { name: self.name.clone(), prefix, group, port, scheme: self.scheme() };
         let listens =
             wait::until(wait::PATIENCE, || running.group.ended() || ports::listening(running.port()));
         match listens && !running.group.ended() {
@@ -282,7 +296,7 @@ impl Binary {
 
         let start = Instant::now();
         let group = spawn(&mut command, &prefix)?;
-        let running = Running { name: self.version.clone(), prefix, group, port };
+        let running = Running { name: self.version.clone(), prefix, group, port, scheme: "http" };
         loop {
             match Client::connect(addr) {
                 Ok(mut client) => {
@@ -334,7 +348,7 @@ impl Running {
 
     /// The URL of a path that begins with `/`.
     pub(super) fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.addr())
+        format!("{}://{}{path}", self.scheme, self.addr())
     }
 
     /// Why it does not serve, in its own words.

@@ -26,6 +26,7 @@ mod report;
 mod spans;
 mod stalls;
 mod static_files;
+mod tls;
 mod turns;
 mod usage;
 
@@ -36,7 +37,7 @@ use crate::{Failure, root};
 /// What a step of a measurement returns; the error is for the terminal.
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
-const USAGE: &str = "usage: cargo xtask bench accept | static | filters | disk | idle | reload | proxy | gateways | cache [OPTIONS]
+const USAGE: &str = "usage: cargo xtask bench accept | static | filters | disk | idle | reload | proxy | gateways | cache | tls [OPTIONS]
 
 common   --ours PATH      server under test              target/release/tailwater
          --nginx PATH     nginx to compare with          $NGINX, or nginx on the PATH
@@ -83,7 +84,12 @@ cache    a caching proxy before the same origin: hot hits, hot beside cold ones 
          is not there; hot hits also of varnishd and traffic_server, if they are there
          --rounds N 5 · --seconds N 4 · --connections A,B 64 · --fills N 10000 (of a round)
          --memory SIZE 512m · --factor N 10 · --iops N 400 · --bandwidth SIZE 120m · --data DIR target/bench/data
-         --cold-names · --clients N 1000 · --object SIZE 100m · cases 1k 32k cold open fills crowd";
+         --cold-names · --clients N 1000 · --object SIZE 100m · cases 1k 32k cold open fills crowd
+
+tls      TLS 1.3 with the same certificate and cipher: CPU per request, full and resumed handshakes with both kinds of keys,
+         established connections beside handshakes of RSA, memory of idle connections
+         --rounds N 5 · --seconds N 4 · --connections A 64 · --rate N 500 (handshakes/s beside established connections)
+         --idle N 10000 · cases 1k 32k 4m handshakes beside idle";
 
 /// Runs one of the measurements.
 pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
@@ -98,6 +104,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
         "reload" => reload::run,
         "proxy" => proxy::run,
         "gateways" => gateways::run,
+        "tls" => tls::run,
         // Those below are started by the measurements themselves.
         "bare-loop" => bare::run,
         "origin" => proxy::origin::run,

@@ -81,7 +81,7 @@ fn hot(server: &Running, seconds: u64, first: usize, cpu: usize) -> Outcome<(Spa
     let (path, size) = FILES[0];
     let span = Duration::from_secs(seconds);
     let times = |tick: Duration| usize::try_from(span.as_millis() / tick.as_millis());
-    let asker = Asker { path, size, tick: HOT_TICK, warm_count: 10, count: times(HOT_TICK)? };
+    let asker = Asker { path, size, tick: HOT_TICK, warm_count: 10, count: times(HOT_TICK)?, tls: None };
     let ask = || -> Outcome<Spans> {
         Ok(asker.ask(&[(&server.name, server.addr())], cpu)?.pop().unwrap_or_default())
     };

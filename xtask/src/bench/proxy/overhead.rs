@@ -47,7 +47,7 @@ pub(super) fn run(
     progress(&format!("added time: {seconds} s"));
     let (path, size) = FILES[0];
     let count = usize::try_from(Duration::from_secs(seconds).as_millis() / TICK.as_millis())?;
-    let asker = Asker { path, size, tick: TICK, warm_count: WARM_COUNT, count };
+    let asker = Asker { path, size, tick: TICK, warm_count: WARM_COUNT, count, tls: None };
     let spans = asker.ask(&servers, load_cpu)?;
     let named = servers.iter().zip(spans).map(|(&(name, _), spans)| Score { name: name.to_owned(), spans });
     let results: Vec<Score> = named.collect();

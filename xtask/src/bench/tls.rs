@@ -1,0 +1,191 @@
+//! `cargo xtask bench tls`: what TLS costs, with the same certificate, cipher and group on both sides.
+//!
+//! One server core against one load core. Requests on connections that stay come from `wrk`; handshakes from clients of our
+//! own, because `wrk` cannot say whether a session was taken up again. The measure is processor time of the server, which
+//! says what a handshake costs also where the load is the limit.
+
+mod beside;
+mod handshakes;
+mod idle;
+
+use std::path::PathBuf;
+
+use tw_testkit::TempDir;
+use tw_testkit::tls::{Authority, Certificate};
+
+use super::Outcome;
+use super::contestant::{Binaries, Binary, Contestant, hot_files, root_directive};
+use super::options::Options;
+use super::report::{Limit, Report, Table, Target, number, span};
+use super::static_files::{Case, Plan, Score, cpu_ratio, measure, of, warn_if_busy, whole};
+
+const OURS: &str = "ours";
+const NGINX: &str = "nginx";
+/// Name, path and size of what is asked for.
+const FILES: [(&str, &str, usize); 3] =
+    [("1k", "/1k", 1 << 10), ("32k", "/32k", 32 << 10), ("4m", "/4m", 4 << 20)];
+/// The same work on both sides, whatever each of them would have liked better.
+const OFFERED: &str =
+    "ssl_protocols TLSv1.3; ssl_conf_command Ciphersuites TLS_AES_128_GCM_SHA256; ssl_ecdh_curve X25519;
+        ssl_session_cache off; ssl_session_tickets on;";
+/// Connections of the load with large bodies.
+const LARGE_CONNECTIONS: usize = 16;
+
+/// Kinds of keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Key {
+    EcdsaP256,
+    Rsa2048,
+}
+
+impl Key {
+    const ALL: [Self; 2] = [Self::EcdsaP256, Self::Rsa2048];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::EcdsaP256 => "ECDSA P-256",
+            Self::Rsa2048 => "RSA-2048",
+        }
+    }
+}
+
+/// Who takes part, and what all of them have.
+struct Setup {
+    binaries: Binaries,
+    authority: Authority,
+    /// Certificates and keys; removed at the end.
+    dir: TempDir,
+    files: PathBuf,
+}
+
+impl Setup {
+    fn new(options: &Options) -> Outcome<Self> {
+        let setup = Self {
+            binaries: Binaries::find(options)?,
+            authority: Authority::new(),
+            dir: TempDir::new("certificates")?,
+            files: hot_files(&FILES.map(|(name, _, size)| (name, size)))?,
+        };
+        for key in Key::ALL {
+            let names = &["localhost"];
+            let Certificate { pem, key: private } = match key {
+                Key::EcdsaP256 => setup.authority.certify(names),
+                Key::Rsa2048 => setup.authority.certify_rsa(names),
+            };
+            setup.dir.write(format!("{key:?}.crt"), pem)?;
+            setup.dir.write(format!("{key:?}.key"), private)?;
+        }
+        Ok(setup)
+    }
+
+    /// Both servers with a certificate of this kind of key, and `http` beside the rest.
+    fn contestants(&self, key: Key, http: &str) -> [Contestant; 2] {
+        let file = |ending: &str| self.dir.join(format!("{key:?}.{ending}")).display().to_string();
+        let server = format!(
+            "ssl_certificate \"{}\"; ssl_certificate_key \"{}\"; {OFFERED} {}",
+            file("crt"),
+            file("key"),
+            root_directive(&self.files)
+        );
+        let contestant = |name, binary: &Binary| {
+            Contestant::server(name, binary, &format!("access_log off; {http}"), &server).with_tls()
+        };
+        [contestant(OURS, &self.binaries.ours), contestant(NGINX, &self.binaries.nginx)]
+    }
+}
+
+/// Measures, prints, writes `tls.json`.
+pub(super) fn run(args: &[String]) -> Outcome {
+    let options = Options::parse(args, &["rounds", "seconds", "connections", "rate", "idle"], &[])?;
+    let quick = options.flag("quick");
+    let plan = Plan {
+        rounds: options.number("rounds", if quick { 2 } else { 5 })?,
+        seconds: options.number("seconds", if quick { 1 } else { 4 })?,
+        connections: options.numbers("connections", &[64])?,
+        server_cpu: options.number("server-cpu", 0)?,
+        load_cpu: options.number("load-cpu", 1)?,
+    };
+    let rate = options.number("rate", 500)?;
+    let idle_count = options.number("idle", if quick { 1_000 } else { 10_000 })?;
+    let setup = Setup::new(&options)?;
+    let mut report = Report::new("tls", &setup.binaries);
+
+    for &connections in &plan.connections {
+        for (name, limit) in [("1k", 0.90), ("32k", 1.0)] {
+            if options.wants(name) {
+                requests(&mut report, &setup, &plan, name, connections, Wanted::Cpu(limit))?;
+            }
+        }
+    }
+    if options.wants("4m") {
+        requests(&mut report, &setup, &plan, "4m", LARGE_CONNECTIONS, Wanted::Throughput)?;
+    }
+    if options.wants("handshakes") {
+        for key in Key::ALL {
+            handshakes::run(&mut report, &setup, &plan, key)?;
+        }
+    }
+    if options.wants("beside") {
+        beside::run(&mut report, &setup, &plan, rate)?;
+    }
+    if options.wants("idle") {
+        idle::run(&mut report, &setup, idle_count)?;
+    }
+    report.finish(&options)
+}
+
+/// What is wanted, of nginx's.
+#[derive(Debug, Clone, Copy)]
+enum Wanted {
+    /// At most this share of the processor time for a request.
+    Cpu(f64),
+    /// At least as many bytes in a second.
+    Throughput,
+}
+
+/// Requests for one file on connections that stay.
+fn requests(
+    report: &mut Report,
+    setup: &Setup,
+    plan: &Plan,
+    name: &str,
+    connections: usize,
+    wanted: Wanted,
+) -> Outcome {
+    let known = FILES.iter().find(|(file, ..)| *file == name);
+    let &(_, path, size) = known.ok_or("no such file")?;
+    let case = Case {
+        title: format!("{name}, {connections} connections, TLS 1.3"),
+        path,
+        connections,
+        script: String::new(),
+        looks_at_memory: false,
+        contestants: setup.contestants(Key::EcdsaP256, "").into(),
+    };
+    let results = measure(&case, plan)?;
+    whole(&results, size)?;
+    let mut table = Table::new(&case.title, &["CPU µs/req", "of nginx", "req/s", "MB/s", "p50", "p99"]);
+    for result in &results {
+        let cells = vec![
+            number(result.cpu_us()),
+            number(cpu_ratio(&results, &result.name, NGINX)),
+            number(result.per_second()),
+            number(result.per_second() * result.response_bytes() / 1e6),
+            span(result.p50()),
+            span(result.p99()),
+        ];
+        table.row(&result.name, cells);
+    }
+    report.case(&table, results.iter().map(Score::json).collect());
+    warn_if_busy(&results);
+    let throughput = || match (of(&results, OURS), of(&results, NGINX)) {
+        (Some(ours), Some(nginx)) => ours.per_second() / nginx.per_second(),
+        _ => f64::NAN,
+    };
+    let (what, value, limit) = match wanted {
+        Wanted::Cpu(limit) => ("CPU", cpu_ratio(&results, OURS, NGINX), Limit::AtMost(limit)),
+        Wanted::Throughput => ("throughput", throughput(), Limit::AtLeast(1.0)),
+    };
+    report.target(Target::new(format!("{}: {what} of {OURS} / {NGINX}", case.title), value, limit, ""));
+    Ok(())
+}

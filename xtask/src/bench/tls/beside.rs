@@ -1,0 +1,173 @@
+//! Requests on connections that are established, beside new ones whose handshakes take a signature of RSA each.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tw_testkit::ports::Port;
+use tw_testkit::wait;
+
+use super::handshakes::{Session, connect_once};
+use super::{Key, OURS, Plan, Setup};
+use crate::bench::Outcome;
+use crate::bench::asker::Asker;
+use crate::bench::contestant::{Contestant, Running};
+use crate::bench::exec::{Place, pin};
+use crate::bench::loops;
+use crate::bench::prometheus::{Histogram, Page};
+use crate::bench::report::{Limit, Report, Table, Target, number, progress, span};
+use crate::bench::spans::Spans;
+
+/// Between two requests on the established connection.
+const TICK: Duration = Duration::from_millis(1);
+/// Clients that shake hands: each has one handshake at a time.
+const CLIENTS: usize = 16;
+/// "They keep it": what two runs of the same thing differ by on a machine with two cores, which the load shares.
+const NOISE_FACTOR: f64 = 1.25;
+const NOISE_MS: f64 = 1.0;
+/// Longest turn, in milliseconds.
+const TURN_MAX_MS: f64 = 5.0;
+const TURNS: &str = "tailwater_event_loop_blocked_seconds";
+
+struct Score {
+    name: String,
+    without: Spans,
+    with: Spans,
+    /// Handshakes per second that were made meanwhile.
+    rate: f64,
+    /// Turns meanwhile, of a server that tells.
+    turns: Option<Histogram>,
+}
+
+/// Measures each server alone.
+pub(super) fn run(report: &mut Report, setup: &Setup, plan: &Plan, rate: u64) -> Outcome {
+    let seconds = plan.seconds * plan.rounds as u64;
+    let port = Port::reserve()?;
+    let metrics =
+        format!("server {{ listen 127.0.0.1:{}; {} }}", port.number(), loops::location(&setup.binaries.ours));
+    let [ours, nginx] = [setup.contestants(Key::Rsa2048, &metrics), setup.contestants(Key::Rsa2048, "")];
+    let mut scores = Vec::new();
+    for contestant in [&ours[0], &nginx[1]] {
+        progress(&format!("{}: {rate} handshakes/s beside requests", contestant.name));
+        scores.push(measure(contestant, setup, plan, Duration::from_secs(seconds), rate, port.number())?);
+        progress("");
+    }
+    publish(report, rate, &scores);
+    Ok(())
+}
+
+fn measure(
+    contestant: &Contestant,
+    setup: &Setup,
+    plan: &Plan,
+    seconds: Duration,
+    rate: u64,
+    metrics: u16,
+) -> Outcome<Score> {
+    let server = contestant.start(&Place::on(plan.server_cpu))?;
+    let asker = Asker {
+        path: "/1k",
+        size: 1 << 10,
+        tick: TICK,
+        warm_count: 100,
+        count: usize::try_from(seconds.as_millis() / TICK.as_millis())?,
+        tls: Some(Session::New.config(&setup.authority)),
+    };
+    let ask = || -> Outcome<Spans> {
+        let asked = asker.ask(&[(&server.name, server.addr())], plan.load_cpu)?;
+        asked.into_iter().next().ok_or_else(|| "nobody was asked".into())
+    };
+    let turns = || -> Outcome<Option<Histogram>> {
+        let url = format!("http://{}/.metrics", SocketAddr::from((Ipv4Addr::LOCALHOST, metrics)));
+        match contestant.has_metrics() {
+            true => Ok(Some(Page::fetch(&url)?.histogram(TURNS, "")?)),
+            false => Ok(None),
+        }
+    };
+    let without = ask()?;
+    let before = turns()?;
+    let (with, rate) = beside(&server, setup, plan, rate, ask)?;
+    let turns = before.zip(turns()?).map(|(before, after)| after.since(&before));
+    Ok(Score { name: contestant.name.clone(), without, with, rate, turns })
+}
+
+/// Runs `ask` beside handshakes; returns how many of them there were in a second.
+fn beside(
+    server: &Running,
+    setup: &Setup,
+    plan: &Plan,
+    rate: u64,
+    ask: impl Fn() -> Outcome<Spans>,
+) -> Outcome<(Spans, f64)> {
+    let over = AtomicBool::new(false);
+    let made = AtomicU64::new(0);
+    let addr = server.addr();
+    thread::scope(|scope| {
+        let client = |nth: u32| {
+            let (over, made) = (&over, &made);
+            move || -> Result<(), String> {
+                pin(plan.load_cpu).map_err(|error| error.to_string())?;
+                let config = Session::New.config(&setup.authority);
+                let every =
+                    Duration::from_secs(CLIENTS as u64) / u32::try_from(rate.max(1)).unwrap_or(u32::MAX);
+                let mut next = Instant::now() + every * nth / CLIENTS as u32;
+                while !over.load(Relaxed) {
+                    wait::pause(next.saturating_duration_since(Instant::now()));
+                    next += every;
+                    connect_once(addr, &config, Session::New).map_err(|error| error.to_string())?;
+                    made.fetch_add(1, Relaxed);
+                }
+                Ok(())
+            }
+        };
+        let clients: Vec<_> = (0..CLIENTS as u32).map(|nth| scope.spawn(client(nth))).collect();
+        let start = Instant::now();
+        let asked = ask();
+        let rate = made.load(Relaxed) as f64 / start.elapsed().as_secs_f64();
+        over.store(true, Relaxed);
+        for client in clients {
+            client.join().map_err(|_| "a client panicked")??;
+        }
+        Ok((asked?, rate))
+    })
+}
+
+fn publish(report: &mut Report, rate: u64, scores: &[Score]) {
+    let title = format!("requests beside {rate} RSA handshakes/s");
+    let columns = ["p50", "p99", "p50 with", "p99 with", "handshakes/s", "turn p99.9", "longest turn"];
+    let mut table = Table::new(&title, &columns);
+    let turn = |score: &Score, share: f64| score.turns.as_ref().and_then(|turns| turns.quantile(share));
+    let at_most = |seconds: Option<f64>| {
+        seconds.map_or("—".to_owned(), |seconds| format!("≤ {} ms", number(seconds * 1e3)))
+    };
+    let mut numbers = Vec::new();
+    for score in scores {
+        let cells = vec![
+            span(score.without.percentile(0.5)),
+            span(score.without.percentile(0.99)),
+            span(score.with.percentile(0.5)),
+            span(score.with.percentile(0.99)),
+            number(score.rate),
+            at_most(turn(score, 0.999)),
+            at_most(turn(score, 1.0)),
+        ];
+        table.row(&score.name, cells);
+        numbers.push(json!({
+            "name": score.name,
+            "p99_us": score.without.percentile(0.99).as_micros() as u64,
+            "p99_us_with_handshakes": score.with.percentile(0.99).as_micros() as u64,
+            "handshakes_per_second": score.rate,
+            "turn_p999_seconds": turn(score, 0.999),
+            "turn_max_seconds": turn(score, 1.0),
+        }));
+    }
+    report.case(&table, Value::Array(numbers));
+    let Some(ours) = scores.iter().find(|score| score.name == OURS) else { return };
+    let ms = |span: Duration| span.as_secs_f64() * 1e3;
+    let limit = Limit::AtMost(ms(ours.without.percentile(0.99)) * NOISE_FACTOR + NOISE_MS);
+    report.target(Target::new(format!("{title}: p99"), ms(ours.with.percentile(0.99)), limit, " ms"));
+    let longest = turn(ours, 1.0).map_or(f64::NAN, |seconds| seconds * 1e3);
+    report.target(Target::new(format!("{title}: longest turn"), longest, Limit::AtMost(TURN_MAX_MS), " ms"));
+}
