@@ -3,21 +3,22 @@
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
-    PKCS_RSA_SHA256, date_time_ymd,
+    BasicConstraints, CertificateParams, CertifiedIssuer, CustomExtension, DnType, IsCa, KeyPair,
+    KeyUsagePurpose, PKCS_RSA_SHA256, SigningKey, date_time_ymd,
 };
-use rustls::client::WantsClientCert;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WantsClientCert, WebPkiServerVerifier};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, InvalidDnsNameError, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, InvalidDnsNameError, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoClientAuth, WebPkiClientVerifier};
 use rustls::{
-    ClientConfig, ClientConnection, ConfigBuilder, RootCertStore, ServerConfig, StreamOwned,
-    SupportedProtocolVersion,
+    ClientConfig, ClientConnection, ConfigBuilder, DigitallySignedStruct, Error, RootCertStore, ServerConfig,
+    SignatureScheme, StreamOwned, SupportedProtocolVersion,
 };
 
 /// Whoever signs the certificates of a test.
@@ -94,6 +95,83 @@ impl Authority {
         let mut params = params_for(names);
         (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2020, 1, 2));
         self.sign(&params, &key)
+    }
+
+    /// A certificate for these names that begins to be good in the far future.
+    ///
+    /// # Panics
+    /// As [`certify`](Self::certify).
+    #[must_use]
+    pub fn certify_early(&self, names: &[&str]) -> Certificate {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = params_for(names);
+        (params.not_before, params.not_after) = (date_time_ymd(3000, 1, 1), date_time_ymd(3001, 1, 1));
+        self.sign(&params, &key)
+    }
+
+    /// A certificate for these names about which the authority is asked at this URL (OCSP).
+    ///
+    /// # Panics
+    /// As [`certify`](Self::certify).
+    #[must_use]
+    pub fn certify_asking(&self, names: &[&str], url: &str) -> Certificate {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = params_for(names);
+        let by_ocsp = element(0x06, &[&[0x2b, 6, 1, 5, 5, 7, 0x30, 1]]);
+        let access = element(0x30, &[&by_ocsp, &element(0x86, &[url.as_bytes()])]);
+        let access = element(0x30, &[&access]);
+        params
+            .custom_extensions
+            .push(CustomExtension::from_oid_content(&[1, 3, 6, 1, 5, 5, 7, 1, 1], access));
+        self.sign(&params, &key)
+    }
+
+    /// What the authority says (OCSP) of the one certificate that a request, as DER, is about; good until 2040.
+    ///
+    /// # Panics
+    /// If that is no such request.
+    #[must_use]
+    pub fn vouch(&self, request: &[u8], standing: Vouched) -> Vec<u8> {
+        // OCSPRequest, tbsRequest, requestList, Request: short ones.
+        let id = request.get(8..).filter(|_| request.len() < 0x80).expect("a request about one certificate");
+        let time = |text: &str| element(0x18, &[text.as_bytes()]);
+        let status = match standing {
+            Vouched::Good => vec![0x80, 0],
+            Vouched::Revoked => element(0xa1, &[&time("20200101000000Z")]),
+            Vouched::Unknown => vec![0x82, 0],
+        };
+        let next = element(0xa0, &[&time("20400101000000Z")]);
+        let single = element(0x30, &[id, &status, &time("20200101000000Z"), &next]);
+        let by_key = element(0xa2, &[&element(0x04, &[&[7; 20]])]);
+        let data = element(0x30, &[&by_key, &time("20200101000000Z"), &element(0x30, &[&single])]);
+        let signature = self.0.key().sign(&data).expect("a signature");
+        let ecdsa = element(0x30, &[&element(0x06, &[&[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2]])]);
+        let basic = element(0x30, &[&data, &ecdsa, &element(0x03, &[&[0], &signature])]);
+        let kind = element(0x06, &[&[0x2b, 6, 1, 5, 5, 7, 0x30, 1, 1]]);
+        let bytes = element(0x30, &[&kind, &element(0x04, &[&basic])]);
+        element(0x30, &[&[0x0a, 1, 0], &element(0xa0, &[&bytes])])
+    }
+
+    /// A client that keeps no sessions, and notes what each server shows of its authority's words (OCSP).
+    ///
+    /// # Panics
+    /// As [`client`](Self::client).
+    #[must_use]
+    pub fn client_noting(
+        &self,
+        versions: &[&'static SupportedProtocolVersion],
+    ) -> (Arc<ClientConfig>, Noted) {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let roots = Arc::new(self.roots());
+        let builder = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider));
+        let verifier = builder.build().expect("an authority");
+        let noted = Noted::default();
+        let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(versions);
+        let noting = Noting { verifier, noted: noted.clone() };
+        let builder = builder.expect("versions of TLS").dangerous();
+        let mut config = builder.with_custom_certificate_verifier(Arc::new(noting)).with_no_client_auth();
+        config.resumption = rustls::client::Resumption::disabled();
+        (Arc::new(config), noted)
     }
 
     /// A server with this certificate, which keeps sessions.
@@ -175,10 +253,89 @@ impl Authority {
     }
 }
 
+/// What an authority says of a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Vouched {
+    /// It is not revoked.
+    Good,
+    /// It is.
+    Revoked,
+    /// Nobody knows it.
+    Unknown,
+}
+
+/// The response of an authority that the last server has shown, as DER; empty if none.
+#[derive(Debug, Clone, Default)]
+pub struct Noted(Arc<Mutex<Vec<u8>>>);
+
+impl Noted {
+    /// The response.
+    #[must_use]
+    pub fn last(&self) -> Vec<u8> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[derive(Debug)]
+struct Noting {
+    verifier: Arc<WebPkiServerVerifier>,
+    noted: Noted,
+}
+
+impl ServerCertVerifier for Noting {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        *self.noted.0.lock().unwrap_or_else(PoisonError::into_inner) = response.to_vec();
+        self.verifier.verify_server_cert(end_entity, intermediates, name, &[], now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verifier.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verifier.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.verifier.supported_verify_schemes()
+    }
+}
+
+/// An element of DER of less than 64 KB.
+fn element(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
+    let content = parts.concat();
+    let [.., high, low] = content.len().to_be_bytes();
+    let mut bytes = match content.len() {
+        0..0x80 => vec![tag, low],
+        0x80..0x100 => vec![tag, 0x81, low],
+        _ => vec![tag, 0x82, high, low],
+    };
+    bytes.extend(content);
+    bytes
+}
+
 impl Certificate {
     fn parts(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
-        let chain = vec![CertificateDer::from_pem_slice(self.pem.as_bytes()).expect("a certificate")];
-        (chain, PrivateKeyDer::from_pem_slice(self.key.as_bytes()).expect("a key"))
+        let chain =
+            CertificateDer::pem_slice_iter(self.pem.as_bytes()).map(|der| der.expect("a certificate"));
+        (chain.collect(), PrivateKeyDer::from_pem_slice(self.key.as_bytes()).expect("a key"))
     }
 }
 

@@ -17,11 +17,13 @@
 mod base64;
 pub mod certificate;
 mod chain;
+mod context;
 mod der;
 mod handshake;
 mod identity;
 mod key;
 pub mod names;
+pub mod ocsp;
 mod password;
 mod pem;
 mod sessions;
@@ -36,6 +38,7 @@ pub mod words;
 mod x509;
 
 pub use chain::{ChainError, authorities, chain};
+pub use context::{Context, Within};
 pub use identity::{Identity, IdentityError};
 pub use key::{Cost, Key, KeyError, Kind};
 pub use password::{PasswordError, Passwords};
@@ -44,11 +47,22 @@ pub use sessions::{Cache, CacheStats};
 pub use settings::Settings;
 pub use tickets::{TicketError, Tickets};
 pub use upstream::{Upstream, UpstreamError};
-pub use verify::{Authorities, ClientVerifier, Crls, Demand, Purpose, Trust, TrustError, Verdict, judge};
+pub use verify::{
+    Authorities, ClientVerifier, Crls, Demand, Purpose, Trust, TrustError, Verdict, client_scheme, judge,
+    path,
+};
+pub use zeroize::Zeroizing;
 
 /// Seconds since 1970, as whoever owns the clock tells them.
 pub type Clock = std::sync::Arc<dyn Fn() -> u64 + Send + Sync>;
 
 /// What bounds everything here that a peer or a configuration can fill.
-pub const LIMITS: &[&[tw_base::Limit]] =
-    &[chain::LIMITS, key::LIMITS, password::LIMITS, tickets::LIMITS, sessions::LIMITS, verify::LIMITS];
+pub const LIMITS: &[&[tw_base::Limit]] = &[
+    chain::LIMITS,
+    key::LIMITS,
+    password::LIMITS,
+    tickets::LIMITS,
+    sessions::LIMITS,
+    verify::LIMITS,
+    ocsp::LIMITS,
+];

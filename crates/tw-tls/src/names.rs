@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use rustls::{CipherSuite, NamedGroup, ProtocolVersion};
+use rustls::{CipherSuite, NamedGroup, ProtocolVersion, SignatureScheme};
 
 use crate::words::suite_name;
 
@@ -47,6 +47,17 @@ pub fn protocol(version: ProtocolVersion) -> Name {
 pub fn group(group: NamedGroup) -> Name {
     let code = u16::from(group);
     GROUPS.iter().find(|(known, _)| *known == code).map_or(Name::Code(code), |(_, name)| Name::Known(name))
+}
+
+/// Of a scheme of signatures: `ecdsa_secp256r1_sha256`.
+pub fn scheme(scheme: SignatureScheme) -> Name {
+    let code = u16::from(scheme);
+    SCHEMES.iter().find(|(known, _)| *known == code).map_or(Name::Code(code), |(_, name)| Name::Known(name))
+}
+
+/// What a client offered, as `$ssl_sigalgs` has it: names with colons between them, appended.
+pub fn schemes(offered: &[SignatureScheme], out: &mut Vec<u8>) {
+    list(offered.iter().map(|offered| scheme(*offered)), out);
 }
 
 /// What a client offered, as `$ssl_ciphers` has it: names with colons between them, appended.
@@ -100,6 +111,29 @@ const GROUPS: &[(u16, &str)] = &[
     (0x11ed, "SecP384r1MLKEM1024"),
 ];
 
+/// The registry of IANA.
+const SCHEMES: &[(u16, &str)] = &[
+    (0x0201, "rsa_pkcs1_sha1"),
+    (0x0203, "ecdsa_sha1"),
+    (0x0401, "rsa_pkcs1_sha256"),
+    (0x0403, "ecdsa_secp256r1_sha256"),
+    (0x0501, "rsa_pkcs1_sha384"),
+    (0x0503, "ecdsa_secp384r1_sha384"),
+    (0x0601, "rsa_pkcs1_sha512"),
+    (0x0603, "ecdsa_secp521r1_sha512"),
+    (0x0804, "rsa_pss_rsae_sha256"),
+    (0x0805, "rsa_pss_rsae_sha384"),
+    (0x0806, "rsa_pss_rsae_sha512"),
+    (0x0807, "ed25519"),
+    (0x0808, "ed448"),
+    (0x0809, "rsa_pss_pss_sha256"),
+    (0x080a, "rsa_pss_pss_sha384"),
+    (0x080b, "rsa_pss_pss_sha512"),
+    (0x0904, "mldsa44"),
+    (0x0905, "mldsa65"),
+    (0x0906, "mldsa87"),
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,6 +155,9 @@ mod tests {
             (group(NamedGroup::secp256r1), "prime256v1"),
             (group(NamedGroup::X25519MLKEM768), "X25519MLKEM768"),
             (group(NamedGroup::Unknown(0x00ff)), "0x00ff"),
+            (scheme(SignatureScheme::RSA_PSS_SHA256), "rsa_pss_rsae_sha256"),
+            (scheme(SignatureScheme::ECDSA_NISTP256_SHA256), "ecdsa_secp256r1_sha256"),
+            (scheme(SignatureScheme::Unknown(0x0a0a)), "0x0a0a"),
         ] {
             assert_eq!(name.to_string(), expected);
         }

@@ -45,6 +45,10 @@ impl Authority {
         self.0.pem()
     }
 
+    pub(crate) fn key(&self) -> &KeyPair {
+        self.0.key()
+    }
+
     /// A certificate with whatever the parameters are changed to.
     pub(crate) fn sign(&self, name: &str, key: KeyPair, change: impl FnOnce(&mut CertificateParams)) -> Leaf {
         let mut params = leaf_params(name);
@@ -118,6 +122,10 @@ impl Leaf {
 
     pub(crate) fn pem(&self) -> String {
         crate::pem::encode("CERTIFICATE", &self.der)
+    }
+
+    pub(crate) fn key(&self) -> &KeyPair {
+        &self.key
     }
 
     pub(crate) fn key_pem(&self) -> String {

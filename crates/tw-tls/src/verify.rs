@@ -27,7 +27,7 @@ mod tests;
 mod verdict;
 
 pub use authorities::{Authorities, TrustError};
-pub use client::{ClientVerifier, Demand};
+pub use client::{ClientVerifier, Demand, client_scheme};
 use path::Path;
 pub use revocation::Crls;
 pub use verdict::Verdict;
@@ -94,6 +94,17 @@ pub fn judge(chain: &[CertificateDer<'_>], trust: &Trust, now: u64) -> Verdict {
     }
     signatures_and_times(&path, now, &mut found);
     verdict
+}
+
+/// The path of the first certificate of a chain, from that upwards as far as it goes, as DER.
+///
+/// Costs as much as [`judge`].
+pub fn path(chain: &[CertificateDer<'_>], trust: &Trust, now: u64) -> Vec<Vec<u8>> {
+    let mut certs = chain.iter().map(|der| Certificate::parse(der));
+    let Some(Ok(leaf)) = certs.next() else { return Vec::new() };
+    let others: Vec<Certificate<'_>> = certs.flatten().collect();
+    let path = Path::find(leaf, &others, trust, i64::try_from(now).unwrap_or(i64::MAX));
+    path.links.iter().map(|link| link.cert.der.to_vec()).collect()
 }
 
 fn extensions(path: &Path<'_>, trust: &Trust, now: i64, found: &mut impl FnMut(Verdict)) {

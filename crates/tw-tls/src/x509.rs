@@ -57,6 +57,8 @@ pub(crate) struct Extensions<'a> {
     pub(crate) names: Option<&'a [u8]>,
     pub(crate) subject_key: Option<&'a [u8]>,
     pub(crate) authority_key: Option<&'a [u8]>,
+    /// AuthorityInfoAccess, as it is.
+    pub(crate) authority_access: Option<&'a [u8]>,
     /// Whether there are name constraints.
     pub(crate) name_constraints: NameConstraints,
     pub(crate) unknown_critical: UnknownCritical,
@@ -189,6 +191,8 @@ impl<'a> Extensions<'a> {
                 self.authority_key = parts.optional(primitive(0))?.map(|key| key.content);
             }
             [0x55, 0x1d, 37] => self.extended_key_usage = Some(whole(value, SEQUENCE)?),
+            // id-pe-authorityInfoAccess.
+            [0x2b, 6, 1, 5, 5, 7, 1, 1] => self.authority_access = Some(value),
             // Where revocation lists are, and policies: known, and nothing is decided by them, as in nginx.
             [0x55, 0x1d, 31 | 32 | 33 | 36 | 54] => {}
             _ if is_critical => self.unknown_critical = UnknownCritical::Present,

@@ -1,5 +1,7 @@
 //! Asking clients for certificates (`ssl_verify_client`).
 
+use std::cell::Cell;
+
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
@@ -29,6 +31,17 @@ impl Demand {
             _ => false,
         }
     }
+}
+
+thread_local! {
+    /// The scheme of the last signature of a client that was verified on this thread.
+    static SCHEME: Cell<Option<SignatureScheme>> = const { Cell::new(None) };
+}
+
+/// The scheme in which a client has signed, if that was verified on this thread since this was asked last. rustls tells it to nobody
+/// else.
+pub fn client_scheme() -> Option<SignatureScheme> {
+    SCHEME.take()
 }
 
 /// Asks for a certificate and lets every handshake pass in which the client has its key. Whether it can be trusted is found
@@ -69,6 +82,7 @@ impl ClientCertVerifier for ClientVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
+        SCHEME.set(Some(dss.scheme));
         handshake::verify_tls12(message, cert, dss)
     }
 
@@ -78,6 +92,7 @@ impl ClientCertVerifier for ClientVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
+        SCHEME.set(Some(dss.scheme));
         handshake::verify_tls13(message, cert, dss)
     }
 

@@ -1,0 +1,115 @@
+//! Sessions that belong to somebody: a session is taken up only by a server that has the same certificates, and believes the same
+//! authorities, as the one it began with (OpenSSL: session id context).
+
+use std::fmt;
+use std::sync::Arc;
+
+use aws_lc_rs::digest::{Context as Digest, SHA256};
+use rustls::server::{ProducesTickets, StoresServerSessions};
+
+const SIZE: usize = 32;
+
+/// Who a session belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Context([u8; SIZE]);
+
+impl Context {
+    /// That of a server which is known by these bytes, in this order.
+    pub fn of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        let mut digest = Digest::new(&SHA256);
+        for part in parts {
+            // Whatever is put together otherwise is another one.
+            digest.update(&(part.len() as u64).to_be_bytes());
+            digest.update(part);
+        }
+        let mut context = [0; SIZE];
+        context.copy_from_slice(digest.finish().as_ref());
+        Self(context)
+    }
+}
+
+/// What keeps sessions, or seals them, of one context.
+pub struct Within<T: ?Sized> {
+    context: Context,
+    inner: Arc<T>,
+}
+
+impl<T: ?Sized> Within<T> {
+    /// `inner` for sessions of this context; others may use it, too.
+    pub fn new(context: Context, inner: Arc<T>) -> Self {
+        Self { context, inner }
+    }
+
+    fn with(&self, bytes: &[u8]) -> Vec<u8> {
+        [&self.context.0[..], bytes].concat()
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for Within<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl<T: ?Sized + ProducesTickets> ProducesTickets for Within<T> {
+    fn enabled(&self) -> bool {
+        self.inner.enabled()
+    }
+
+    fn lifetime(&self) -> u32 {
+        self.inner.lifetime()
+    }
+
+    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
+        self.inner.encrypt(&self.with(plain))
+    }
+
+    fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
+        Some(self.inner.decrypt(ticket)?.strip_prefix(&self.context.0)?.to_vec())
+    }
+}
+
+impl<T: ?Sized + StoresServerSessions> StoresServerSessions for Within<T> {
+    fn put(&self, key: Vec<u8>, value: Vec<u8>) -> bool {
+        self.inner.put(self.with(&key), value)
+    }
+
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.inner.get(&self.with(key))
+    }
+
+    fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.inner.take(&self.with(key))
+    }
+
+    fn can_cache(&self) -> bool {
+        self.inner.can_cache()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestClock;
+    use crate::{Cache, Tickets};
+
+    #[test]
+    fn sessions_of_others_are_not_taken_up() {
+        let clock = TestClock::at(1000);
+        let (one, other) = (Context::of([&b"a"[..], b"bc"]), Context::of([&b"ab"[..], b"c"]));
+        assert_ne!(one, other);
+        assert_eq!(one, Context::of([&b"a"[..], b"bc"]));
+
+        let tickets = Arc::new(Tickets::random(3600, clock.clock()).unwrap());
+        let ticket = Within::new(one, tickets.clone()).encrypt(b"state").unwrap();
+        assert_eq!(Within::new(one, tickets.clone()).decrypt(&ticket).as_deref(), Some(&b"state"[..]));
+        assert_eq!(Within::new(other, tickets).decrypt(&ticket), None);
+
+        let cache = Arc::new(Cache::new(1 << 20, 300, clock.clock()));
+        assert!(Within::new(one, cache.clone()).put(vec![1], vec![2]));
+        assert_eq!(Within::new(other, cache.clone()).get(&[1]), None);
+        assert_eq!(Within::new(other, cache.clone()).take(&[1]), None);
+        assert_eq!(Within::new(one, cache.clone()).get(&[1]), Some(vec![2]));
+        assert_eq!(Within::new(one, cache).take(&[1]), Some(vec![2]));
+    }
+}
