@@ -6,11 +6,13 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::fmt;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use tw_base::Errno;
+use zeroize::Zeroizing;
 
 /// What the reader asks of a file system. Names are bytes, as in the configuration.
 pub trait ConfFiles {
@@ -82,16 +84,23 @@ impl ConfFiles for RecordedFiles {
 }
 
 /// Files that exist only in memory: those that somebody else has read, and in tests. Names are compared byte by byte;
-/// those that do not begin with `/` are in the directory `.`.
-#[derive(Clone, Debug, Default)]
+/// those that do not begin with `/` are in the directory `.`. Wiped at the end: some are private keys.
+#[derive(Clone, Default)]
 pub struct MemoryFiles {
-    files: BTreeMap<Vec<u8>, Vec<u8>>,
+    files: BTreeMap<Vec<u8>, Zeroizing<Vec<u8>>>,
+}
+
+/// The names: what is in them is nobody's business.
+impl fmt::Debug for MemoryFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.files.keys().map(|name| String::from_utf8_lossy(name))).finish()
+    }
 }
 
 impl MemoryFiles {
     /// Adds or replaces a file.
     pub fn insert(&mut self, name: impl Into<Vec<u8>>, text: impl Into<Vec<u8>>) {
-        self.files.insert(name.into(), text.into());
+        self.files.insert(name.into(), Zeroizing::new(text.into()));
     }
 
     /// All files with their names.
@@ -114,7 +123,7 @@ impl MemoryFiles {
 impl ConfFiles for MemoryFiles {
     fn read(&self, name: &[u8]) -> io::Result<Vec<u8>> {
         // Error number 2 is ENOENT everywhere nginx runs.
-        self.files.get(name).cloned().ok_or_else(|| io::Error::from_raw_os_error(2))
+        self.files.get(name).map(|text| text.to_vec()).ok_or_else(|| io::Error::from_raw_os_error(2))
     }
 
     fn list(&self, directory: &[u8]) -> io::Result<Vec<Vec<u8>>> {

@@ -44,6 +44,11 @@ pub fn allow_core_files() -> io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::Dumpable)?)
 }
 
+/// Lets this process leave no core file, whoever would get it: it has secrets. From then on only root sees what it has open.
+pub fn forbid_core_files() -> io::Result<()> {
+    Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
+}
+
 /// `worker_priority`: -20 (first) to 19 (last). Errors: `EACCES` when it raises the priority without the privilege
 /// to.
 pub fn set_priority(nice: i32) -> io::Result<()> {

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use rustix::process::{Signal as Number, getpid, kill_process};
+use rustix::process::{DumpableBehavior, Signal as Number, getpid, kill_process};
 use tw_rt::signal::{Received, Signal, Signals};
 use tw_rt::{LoopOptions, LoopThread, limits};
 
@@ -35,7 +35,13 @@ fn limits_and_priority() {
     limits::set_open_files(before - 1).unwrap();
     assert_eq!(limits::open_files(), Some(before - 1));
     limits::set_core_size(0).unwrap();
-    limits::allow_core_files().unwrap();
+    for (set, expected) in [
+        (limits::forbid_core_files as fn() -> std::io::Result<()>, DumpableBehavior::NotDumpable),
+        (limits::allow_core_files, DumpableBehavior::Dumpable),
+    ] {
+        set().unwrap();
+        assert_eq!(rustix::process::dumpable_behavior().unwrap(), expected);
+    }
     limits::set_priority(1).unwrap();
     let inherited = std::thread::spawn(|| rustix::process::getpriority_process(None).unwrap());
     assert_eq!(inherited.join().unwrap(), 1);

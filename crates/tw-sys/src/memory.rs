@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
-use rustix::mm::{MapFlags, MlockFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags};
 
 /// Bytes of a file that are locked or let go of at once. Meanwhile no thread of the process gets other memory, which may take
 /// 0.1 ms for so many.
@@ -21,6 +21,42 @@ pub fn lock(addresses: &Range<usize>) -> io::Result<()> {
     let start = std::ptr::without_provenance_mut(addresses.start);
     // SAFETY: nothing is read, written, mapped or unmapped; addresses where nothing is are an error.
     Ok(unsafe { rustix::mm::mlock(start, addresses.len()) }?)
+}
+
+/// Bytes that are kept in memory, never in swap, and out of core files, as long as this exists. Pages have neighbours: what shares the
+/// first and the last one is kept with them.
+#[derive(Debug)]
+pub struct Concealed {
+    pages: Range<usize>,
+}
+
+impl Concealed {
+    /// Conceals `bytes`, which stay where they are for as long. As far as the limit (`RLIMIT_MEMLOCK`) and the kernel allow.
+    pub fn new(bytes: &[u8]) -> Self {
+        let page = rustix::param::page_size();
+        let (start, end) = (bytes.as_ptr().addr(), bytes.as_ptr().addr() + bytes.len());
+        let pages = start / page * page..end.div_ceil(page) * page;
+        // What cannot be locked is wiped all the same.
+        let _ = lock(&pages);
+        let this = Self { pages };
+        this.advise(Advice::LinuxDontDump);
+        this
+    }
+
+    fn advise(&self, advice: Advice) {
+        let start = std::ptr::without_provenance_mut(self.pages.start);
+        // SAFETY: whether pages are part of core files changes nothing that is in them; addresses where nothing is are an error.
+        let _ = unsafe { rustix::mm::madvise(start, self.pages.len(), advice) };
+    }
+}
+
+impl Drop for Concealed {
+    fn drop(&mut self) {
+        self.advise(Advice::LinuxDoDump);
+        let start = std::ptr::without_provenance_mut(self.pages.start);
+        // SAFETY: nothing is read, written or unmapped; pages that are not locked stay so.
+        let _ = unsafe { rustix::mm::munlock(start, self.pages.len()) };
+    }
 }
 
 /// Keeps the stack of the calling thread in memory, `below_size` bytes further down than it has come: more than it has.
@@ -121,6 +157,35 @@ mod tests {
         assert_eq!(lock(&(0..4096)).unwrap_err().raw_os_error(), Some(Errno::NOMEM.raw_os_error()));
         lock_stack(100 * 1024).unwrap();
         assert!(locked() >= before + 160, "{before} {}", locked());
+    }
+
+    #[test]
+    fn what_is_concealed_is_in_no_core_file_and_locked() {
+        // Whole pages, so that nobody else's are meant.
+        let kept = vec![1_u8; 64 * 1024];
+        // The flags of the mapping that has the middle of it.
+        let flags = || {
+            let at = kept.as_ptr().addr() + kept.len() / 2;
+            let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+            let mut is_it = false;
+            smaps.lines().find_map(|line| {
+                let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+                let number = |text| usize::from_str_radix(text, 16).ok();
+                if let Some((Some(from), Some(to))) = range.map(|(from, to)| (number(from), number(to))) {
+                    is_it = (from..to).contains(&at);
+                }
+                line.strip_prefix("VmFlags: ").filter(|_| is_it).map(str::to_owned)
+            })
+        };
+        let has = |flag: &str| flags().unwrap().split(' ').any(|found| found == flag);
+        assert!(!has("dd"));
+        let concealed = Concealed::new(&kept);
+        assert!(has("dd"), "{:?}", flags());
+        if !has("lo") {
+            leave_out(Lacks::Machine, "no memory may be locked");
+        }
+        drop(concealed);
+        assert!(!has("dd") && !has("lo"), "{:?}", flags());
     }
 
     #[test]
