@@ -7,6 +7,7 @@ use tw_core::process::MainSettings;
 use tw_log::Level;
 use tw_rt::affinity::{Affinity, CpuMask};
 use tw_rt::limits;
+use tw_server::http::generation::Config;
 
 use crate::conf::{Loaded, path};
 use crate::console::{Console, Fault};
@@ -39,6 +40,18 @@ pub(crate) fn assume(identity: &Identity, console: &Console) -> Result<(), Fault
         console.say(Level::Alert, format_args!("prctl(PR_SET_DUMPABLE) failed ({errno})"));
     }
     Ok(())
+}
+
+// DIFF(nginx): a process with private keys leaves a core file only if `worker_rlimit_core` wants one.
+/// Sees to it that private keys are in no core file, unless the configuration wants some. After the process has become its user.
+pub(crate) fn keep_secrets(config: &Config, console: &Console) {
+    if config.is_secured
+        && config.main.rlimit_core.is_none()
+        && let Err(error) = limits::forbid_core_files()
+    {
+        let errno = Errno::from(&error);
+        console.say(Level::Alert, format_args!("prctl(PR_SET_DUMPABLE) failed ({errno})"));
+    }
 }
 
 impl Process {

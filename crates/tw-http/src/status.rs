@@ -33,6 +33,7 @@ pub fn line(status: u16) -> Option<&'static str> {
         415 => "415 Unsupported Media Type",
         416 => "416 Requested Range Not Satisfiable",
         421 => "421 Misdirected Request",
+        425 => "425 Too Early",
         429 => "429 Too Many Requests",
         500 => "500 Internal Server Error",
         501 => "501 Not Implemented",
@@ -63,6 +64,6 @@ mod tests {
                 count += 1;
             }
         }
-        assert_eq!(count, 37);
+        assert_eq!(count, 38);
     }
 }

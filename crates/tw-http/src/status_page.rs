@@ -26,6 +26,7 @@ fn words(status: u16) -> Option<(&'static str, Option<&'static str>)> {
         415 => "415 Unsupported Media Type",
         416 => "416 Requested Range Not Satisfiable",
         421 => "421 Misdirected Request",
+        425 => "425 Too Early",
         429 => "429 Too Many Requests",
         494 => return Some(("400 Bad Request", Some("Request Header Or Cookie Too Large"))),
         495 => return Some(("400 Bad Request", Some("The SSL certificate error"))),

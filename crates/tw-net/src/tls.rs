@@ -15,10 +15,11 @@ mod tests;
 
 pub use accept::{Greeting, Said, begin};
 pub use connect::connect;
-pub use handshake::{Failure, Handshake, Step, process};
+pub use handshake::{Failure, Handshake, Sent, Step, process};
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, BufRead, IoSlice, Read, Write};
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use rustls::Connection;
@@ -46,6 +47,17 @@ struct State {
     held: usize,
     /// How much is encrypted at once.
     window: usize,
+    /// What came before the end of the handshake (RFC 8446, section 2.3), if the handshake still goes on.
+    early: Option<Early>,
+}
+
+/// Early data of a client.
+#[derive(Debug)]
+struct Early {
+    /// What was read of it and not taken yet; the session bounds it.
+    bytes: Vec<u8>,
+    /// Whether the handshake still goes on, for who has to know.
+    goes_on: Rc<Cell<bool>>,
 }
 
 impl TlsStream {
@@ -53,7 +65,17 @@ impl TlsStream {
     pub fn new(socket: Socket, mut session: Connection) -> Self {
         // Bounded here.
         session.set_buffer_limit(None);
-        Self { socket, state: RefCell::new(State { session, held: 0, window: WRITE_MAX }) }
+        Self { socket, state: RefCell::new(State { session, held: 0, window: WRITE_MAX, early: None }) }
+    }
+
+    /// The same while the handshake goes on, for a client that has sent data early. `goes_on` is set to false at the end of the
+    /// handshake: until then nobody knows that the client has not been copied.
+    pub fn with_early_data(socket: Socket, session: Connection, goes_on: Rc<Cell<bool>>) -> Self {
+        let mut this = Self::new(socket, session);
+        let state = this.state.get_mut();
+        state.early = Some(Early { bytes: Vec::new(), goes_on });
+        state.take_early();
+        this
     }
 
     /// The socket underneath.
@@ -78,6 +100,7 @@ impl TlsStream {
             }
             state.session.read_tls(&mut Pipe(&self.socket))?;
             let processed = state.session.process_new_packets();
+            state.take_early();
             // Alerts and answers of the session itself; what the socket does not take now goes with the next bytes. A peer that
             // takes nothing more may still have said something: that is for who writes to learn.
             let _ = state.flush(&self.socket);
@@ -201,8 +224,28 @@ impl State {
         }
     }
 
+    /// Looks for early data, and for the end of the handshake.
+    fn take_early(&mut self) {
+        let (Some(early), Connection::Server(session)) = (&mut self.early, &mut self.session) else { return };
+        if let Some(mut data) = session.early_data() {
+            // It is in memory, and bounded: what is read is all there is.
+            let _ = data.read_to_end(&mut early.bytes);
+        }
+        if !session.is_handshaking() {
+            early.goes_on.set(false);
+            if early.bytes.is_empty() {
+                self.early = None;
+            }
+        }
+    }
+
     /// Appends what was decrypted, as far as there is room.
     fn take_plaintext(&mut self, buf: &mut Vec<u8>) -> io::Result<usize> {
+        if let Some(early) = self.early.as_mut().filter(|early| !early.bytes.is_empty()) {
+            let taken = early.bytes.len().min(buf.capacity() - buf.len());
+            buf.extend(early.bytes.drain(..taken));
+            return Ok(taken);
+        }
         let is_server = matches!(self.session, Connection::Server(_));
         let mut reader = self.session.reader();
         let mut taken = 0;
@@ -226,6 +269,9 @@ impl State {
 
     /// Whether reading would give something without asking the socket: bytes, or the end.
     fn has_input(&mut self) -> bool {
+        if self.early.as_ref().is_some_and(|early| !early.bytes.is_empty()) {
+            return true;
+        }
         !matches!(self.session.reader().into_first_chunk(), Err(e) if e.kind() == io::ErrorKind::WouldBlock)
     }
 }

@@ -4,9 +4,9 @@
 use tw_base::Limit;
 use tw_core::{event_loop, load, pools, process};
 
-use crate::core::{listen, location, server};
+use crate::core::{listen, location, server, ssl};
 use crate::http::gateway::codec::fastcgi;
-use crate::http::gateway::{health, secure};
+use crate::http::gateway::{health, inquiry, secure};
 use crate::http::greet;
 use crate::http::{self, beside, cache, files, request, request_body, subrequest};
 
@@ -26,7 +26,7 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
             [tw_upstream::LIMITS, health::LIMITS, secure::LIMITS, fastcgi::LIMITS].concat(),
         ),
         ("names", tw_dns::LIMITS.concat()),
-        ("TLS", tw_tls::LIMITS.concat()),
+        ("TLS", [tw_tls::LIMITS, ssl::LIMITS, &[inquiry::LIMITS]].concat().concat()),
         ("caches", [cache::LIMITS, tw_cache::LIMITS].concat().concat()),
         (
             "bodies, and what follows a response",

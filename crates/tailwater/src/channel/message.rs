@@ -1,8 +1,10 @@
 //! What master and worker process say to each other.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroize;
 
 use crate::conf::Source;
 use crate::sockets::SocketsOf;
@@ -36,6 +38,8 @@ pub(crate) struct Configure {
     pub(crate) sockets: Vec<SocketsOf>,
     /// Names of the log files, whose descriptors follow.
     pub(crate) logs: Vec<Vec<u8>>,
+    /// Keys of session tickets that were in use before.
+    pub(crate) keys: Keys,
     /// Whom to become.
     pub(crate) identity: Option<Identity>,
     /// Whether nobody looks at standard error.
@@ -44,8 +48,24 @@ pub(crate) struct Configure {
     pub(crate) sign_interval: Duration,
 }
 
-/// A file of the configuration.
-#[derive(Debug, Serialize, Deserialize)]
+/// Keys of session tickets, as one worker process gives them to the next. The master only keeps them. Wiped at the end.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Keys(#[serde(with = "serde_bytes")] pub(crate) Vec<u8>);
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
+
+impl Drop for Keys {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+/// A file of the configuration. Wiped at the end: it may be a private key.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Text {
     /// As the reader asks for it.
     #[serde(with = "serde_bytes")]
@@ -53,6 +73,18 @@ pub(crate) struct Text {
     /// All of it.
     #[serde(with = "serde_bytes")]
     pub(crate) text: Vec<u8>,
+}
+
+impl fmt::Debug for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} bytes", String::from_utf8_lossy(&self.name), self.text.len())
+    }
+}
+
+impl Drop for Text {
+    fn drop(&mut self) {
+        self.text.zeroize();
+    }
 }
 
 /// From the worker process.
@@ -73,6 +105,8 @@ pub(crate) enum Answer {
     Full,
     /// Every loop has turned lately.
     Turning,
+    /// Tickets are sealed with these keys from now on: for the process that comes next.
+    Keys(Keys),
     /// It accepts nothing more, though nobody ordered it to: a signal did.
     Leaving,
 }

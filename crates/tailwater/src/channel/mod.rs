@@ -4,6 +4,8 @@
 //! packet 1:  head (size of the body, place of the body, number of descriptors) [body]   [the body as a file in memory]
 //! packet 2…: one byte                                                                   up to 200 descriptors
 //! ```
+//! What a message is made in is wiped: there are private keys among the files of a configuration.
+//!
 //! A Unix socket of packets, so that a message is whole or not there. The configuration of a large site has megabytes:
 //! a long body goes as a file in memory. The worker process may have been taken over by an attacker. What it sends is
 //! read by [`Channel::answer`], which takes short messages only, keeps no descriptor and never waits.
@@ -24,8 +26,9 @@ use rustix::net::{
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use zeroize::Zeroizing;
 
-pub(crate) use message::{Answer, Configure, How, Named, Order, Purge, Text};
+pub(crate) use message::{Answer, Configure, How, Keys, Named, Order, Purge, Text};
 
 /// The longest body inside a packet, bytes.
 const INLINE_MAX: usize = 8 * 1024;
@@ -103,14 +106,17 @@ impl Channel {
         message: &M,
         fds: &[BorrowedFd<'_>],
     ) -> io::Result<()> {
-        let body = postcard::to_stdvec(message).map_err(io::Error::other)?;
+        // Whatever grows leaves copies behind, so its size is known before.
+        let size = postcard::experimental::serialized_size(message).map_err(io::Error::other)?;
+        let mut body = Zeroizing::new(vec![0; size]);
+        postcard::to_slice(message, &mut body).map_err(io::Error::other)?;
         let is_inline = body.len() <= INLINE_MAX;
-        let mut head = Vec::with_capacity(HEAD_SIZE + INLINE_MAX);
+        let mut head = Zeroizing::new(Vec::with_capacity(HEAD_SIZE + INLINE_MAX));
         head.extend((body.len() as u64).to_le_bytes());
         head.push(u8::from(is_inline));
         head.extend(u32::try_from(fds.len()).map_err(io::Error::other)?.to_le_bytes());
         if is_inline {
-            head.extend(&body);
+            head.extend(&*body);
             self.send_packet(until, &head, &[])?;
         } else {
             let file = rustix::fs::memfd_create("configuration", MemfdFlags::CLOEXEC)?;
@@ -139,7 +145,7 @@ impl Channel {
     /// which believes its master. `EMFILE` when this process may not open as many files: that message is lost as a whole,
     /// and the next one can be read.
     pub(crate) fn receive<M: DeserializeOwned>(&self) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
-        let mut packet = vec![0; HEAD_SIZE + INLINE_MAX];
+        let mut packet = Zeroizing::new(vec![0; HEAD_SIZE + INLINE_MAX]);
         let Packet { size, fds: mut files, mut is_short } = self.receive_packet(&mut packet)?;
         let Some((head, inline)) = packet[..size].split_first_chunk::<HEAD_SIZE>() else {
             return if size == 0 { Ok(None) } else { Err(malformed()) };
@@ -165,7 +171,7 @@ impl Channel {
             inline
         } else {
             let file = files.pop().ok_or_else(malformed)?;
-            long = read_all(&file, usize::try_from(size).map_err(io::Error::other)?)?;
+            long = Zeroizing::new(read_all(&file, usize::try_from(size).map_err(io::Error::other)?)?);
             &long
         };
         let message = postcard::from_bytes(body).map_err(io::Error::other)?;

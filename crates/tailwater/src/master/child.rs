@@ -1,5 +1,6 @@
 //! One worker process, as its master sees it.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fmt;
@@ -8,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -23,7 +25,7 @@ use tw_server::http::cache::PURGES_MAX;
 use super::control::Client;
 use super::inbox::Inbox;
 use super::silence::Silence;
-use crate::channel::{Answer, Arrived, Channel, Order, Purge};
+use crate::channel::{Answer, Arrived, Channel, Keys, Order, Purge};
 use crate::console::Fault;
 use crate::worker::process::TITLE;
 
@@ -54,6 +56,8 @@ pub(super) struct Child {
     /// How long it has said nothing.
     pub(super) silence: Silence,
     talk: Talk,
+    /// What it seals tickets with, as it has said last, or one before it.
+    keys: Rc<RefCell<Keys>>,
     /// Who waits for the end of a purge, by its number. Without an answer their connections end.
     purges: HashMap<u64, Client>,
     last_purge: u64,
@@ -90,8 +94,8 @@ impl From<Failure> for Fault {
 }
 
 impl Child {
-    /// Starts one, which waits for its orders. `env` is its whole environment.
-    pub(super) fn start(env: &[(OsString, OsString)]) -> Result<Self, Fault> {
+    /// Starts one, which waits for its orders. `env` is its whole environment, `keys` is where those that it makes are kept.
+    pub(super) fn start(env: &[(OsString, OsString)], keys: Rc<RefCell<Keys>>) -> Result<Self, Fault> {
         let failed = |what: &str, error: &io::Error| {
             Fault::emerg(format!("{what} failed while spawning worker process ({})", Errno::from(error)))
         };
@@ -105,10 +109,10 @@ impl Child {
                 .hint(format!("a master starts {OURSELVES}; \"master_process off\" does not"))
         })?;
         // It is waited for by its number, with every other child.
-        Ok(Self::of(Pid::from_child(&child), channel))
+        Ok(Self::of(Pid::from_child(&child), channel, keys))
     }
 
-    fn of(pid: Pid, channel: Channel) -> Self {
+    fn of(pid: Pid, channel: Channel, keys: Rc<RefCell<Keys>>) -> Self {
         let since = Instant::now();
         Self {
             pid,
@@ -120,6 +124,7 @@ impl Child {
             is_silent: false,
             silence: Silence::begin(since),
             talk: Talk { since, count: 0 },
+            keys,
             purges: HashMap::new(),
             last_purge: 0,
         }
@@ -243,6 +248,13 @@ impl Child {
             let level = if *is_done { Level::Notice } else { Level::Error };
             let said = said.iter().map(|said| Fault { level, ..Fault::emerg(without_controls(said)) });
             client.answer(*is_done, &said.collect::<Vec<_>>());
+            return Arrived::Nothing;
+        }
+        if let Arrived::Message(Answer::Keys(keys)) = arrived {
+            if self.talk.is_too_much(now) {
+                return Arrived::Nonsense;
+            }
+            self.keys.replace(keys);
             return Arrived::Nothing;
         }
         match &arrived {
@@ -382,7 +394,7 @@ pub(super) mod tests {
         let process = Group::new(Command::new("/bin/sleep").arg("600").process_group(0).spawn().unwrap());
         let (ours, theirs) = Channel::pair().unwrap();
         let pid = Pid::from_raw(process.pid().cast_signed()).unwrap();
-        (Child::of(pid, ours), Channel::of(theirs), process)
+        (Child::of(pid, ours, Rc::default()), Channel::of(theirs), process)
     }
 
     /// The signals of the calling thread; none comes.

@@ -15,6 +15,7 @@ use super::pid::PidFile;
 use super::serving::Serving;
 use super::workers::{Handover, Opened, Way};
 use super::{Master, Mode, files, logs};
+use crate::channel::Keys;
 use crate::conf::{Loaded, path};
 use crate::console::{Console, Fault};
 use crate::process::{self, Privileges, Process};
@@ -64,7 +65,8 @@ impl Master {
         let (sockets, pid) = open(&self.sockets, &self.main, self.pid.as_ref(), &config, console)?;
         let (main, source) = (config.main.clone(), self.source.clone());
         let way = if needs_new_process(&self.main, &main) { Way::NewProcess } else { Way::InPlace };
-        let opened = Opened { config, process, sockets: sockets.clone(), files, logs };
+        let keys = Keys::default();
+        let opened = Opened { config, process, sockets: sockets.clone(), files, logs, keys };
         let is_daemon = self.mode == Mode::Background;
         let handover = Handover::of(opened, source, is_daemon, self.notify.sign_interval());
         workers

@@ -7,7 +7,7 @@ use tw_log::Level;
 
 use super::control::Client;
 use super::workers::Workers;
-use crate::channel::Purge;
+use crate::channel::{Keys, Purge};
 use crate::console::{Console, Fault};
 use crate::worker::Server;
 use crate::worker::purging::Outcome;
@@ -57,6 +57,15 @@ impl Serving {
             // It never has a new binary.
             Self::Here(..) => {}
             Self::There(workers) => workers.resume(console),
+        }
+    }
+
+    /// Keys of session tickets, for another binary.
+    pub(super) fn keys(&self) -> Keys {
+        match self {
+            // It never has a new binary.
+            Self::Here(..) => Keys::default(),
+            Self::There(workers) => workers.keys(),
         }
     }
 

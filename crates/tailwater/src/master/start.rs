@@ -100,8 +100,9 @@ impl Start {
 
     /// Everything up to the sockets.
     fn open(&mut self) -> Result<Opened, Option<Fault>> {
-        let inherited = if self.mode == Mode::Session { Inherited::default() } else { Inherited::take() };
+        let mut inherited = if self.mode == Mode::Session { Inherited::default() } else { Inherited::take() };
         self.old = inherited.old;
+        let keys = std::mem::take(&mut inherited.keys);
         self.source
             .make_absolute()
             .map_err(|error| Fault::emerg(format!("getcwd() failed ({})", Errno::from(&error))))?;
@@ -127,7 +128,7 @@ impl Start {
         let sockets = Arc::new(sockets.ok_or(None)?);
         given.keep();
         sockets.adopt(&inherited.sockets, &self.console);
-        Ok(Opened { config, process, sockets, files, logs })
+        Ok(Opened { config, process, sockets, files, logs, keys })
     }
 
     /// Opens the logs, and goes on talking to the error log, too.
@@ -155,7 +156,7 @@ impl Start {
 
     /// Everything from the way to the background on.
     fn launch(&mut self, opened: Opened) -> Result<Launched, Fault> {
-        let Opened { config, process, sockets, files, logs } = opened;
+        let Opened { config, process, sockets, files, logs, keys } = opened;
         let background = self.background;
         // The old binary went there already, and has to remain our parent to see our end.
         let parent =
@@ -182,7 +183,7 @@ impl Start {
         let serving = if main.master_process {
             self.sinks.start().map_err(|error| Fault::emerg(error.to_string()))?;
             describe(&self.console);
-            let opened = Opened { config, process, sockets: sockets.clone(), files, logs };
+            let opened = Opened { config, process, sockets: sockets.clone(), files, logs, keys };
             let (source, sign_interval) = (self.source.clone(), self.notify.sign_interval());
             let handover = Handover::of(opened, source, background, sign_interval);
             Serving::There(Box::new(Workers::start(handover, inbox.clone(), &self.console)?))
@@ -234,6 +235,7 @@ impl Start {
             files::give_logs(config.logs.paths(), identity, &self.console);
         }
         rules.become_user(process.identity.as_ref(), &self.console)?;
+        process::keep_secrets(&config, &self.console);
         process::change_directory(&config.main)?;
         let report = rules.enforce()?;
         self.sinks.start().map_err(|error| Fault::emerg(error.to_string()))?;

@@ -13,11 +13,13 @@
 
 use std::env::{args_os, vars_os};
 use std::ffi::OsString;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::fs::MemfdFlags;
+use rustix::io::{FdFlags, fcntl_setfd, pwrite};
 use rustix::process::{Pid, WaitStatus, getppid};
 use tw_base::Errno;
 use tw_log::Level;
@@ -25,7 +27,8 @@ use tw_log::Level;
 use super::Master;
 use super::child::End;
 use super::notify::WATCHDOG_PID;
-use crate::sockets::inherited::{UPGRADE, VARIABLES};
+use crate::channel::Keys;
+use crate::sockets::inherited::{KEYS, UPGRADE, VARIABLES};
 
 /// How long a new binary may take to write its pid file. A large configuration needs a second or two.
 const READY_PATIENCE: Duration = Duration::from_secs(60);
@@ -99,7 +102,12 @@ impl Master {
         let (sockets, _) = self.sockets.fds();
         let mut command = Command::new(&program);
         command.args(words).env_clear().envs(environment()).env(UPGRADE, numbers(&sockets));
-        let started = Inheritable::new(&sockets).and_then(|_inheritable| command.spawn());
+        let keys = self.keys();
+        let handed: Vec<_> = sockets.iter().copied().chain(keys.as_ref().map(|file| file.as_fd())).collect();
+        if let Some(file) = &keys {
+            command.env(KEYS, file.as_raw_fd().to_string());
+        }
+        let started = Inheritable::new(&handed).and_then(|_inheritable| command.spawn());
         match started {
             Ok(child) => {
                 let pid = Pid::from_child(&child);
@@ -112,6 +120,19 @@ impl Master {
                     "execve() failed while executing new binary process \"{shown}\" ({errno})"
                 ));
                 self.step_back("after an attempt to execute");
+            }
+        }
+    }
+
+    /// A file in memory with the keys of session tickets, so that clients can take their sessions up with the new binary. If
+    /// there can be none, they shake hands anew.
+    fn keys(&self) -> Option<OwnedFd> {
+        match file_of(&self.serving.keys()) {
+            Ok(file) => file,
+            Err(error) => {
+                let errno = Errno::from(&error);
+                self.alert(format!("the keys of session tickets cannot be handed over ({errno})"));
+                None
             }
         }
     }
@@ -154,6 +175,18 @@ fn environment() -> impl Iterator<Item = (OsString, OsString)> {
     vars_os().filter(|(name, _)| VARIABLES.iter().chain(&[WATCHDOG_PID]).all(|variable| name != variable))
 }
 
+/// Nothing, if there are no keys.
+fn file_of(keys: &Keys) -> io::Result<Option<OwnedFd>> {
+    if keys.0.is_empty() {
+        return Ok(None);
+    }
+    let file = rustix::fs::memfd_create("keys", MemfdFlags::CLOEXEC)?;
+    match pwrite(&file, &keys.0, 0)? {
+        written if written == keys.0.len() => Ok(Some(file)),
+        _ => Err(io::ErrorKind::WriteZero.into()),
+    }
+}
+
 fn numbers(sockets: &[BorrowedFd<'_>]) -> String {
     sockets.iter().map(|socket| format!("{};", socket.as_raw_fd())).collect()
 }
@@ -162,7 +195,7 @@ fn numbers(sockets: &[BorrowedFd<'_>]) -> String {
 struct Inheritable<'a>(&'a [BorrowedFd<'a>]);
 
 impl<'a> Inheritable<'a> {
-    fn new(sockets: &'a [BorrowedFd<'a>]) -> std::io::Result<Self> {
+    fn new(sockets: &'a [BorrowedFd<'a>]) -> io::Result<Self> {
         let this = Self(sockets);
         sockets.iter().try_for_each(|socket| fcntl_setfd(socket, FdFlags::empty()))?;
         Ok(this)

@@ -12,6 +12,7 @@
 //! Whatever a worker process does or does not, the master stays in control: it waits for answers only, at most
 //! [`LOAD_PATIENCE`], and not when a signal orders an end meanwhile.
 
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -27,13 +28,14 @@ use tw_core::process::MainSettings;
 use tw_log::Level;
 use tw_server::http::generation::Config;
 use tw_sys::heap::give_back;
+use tw_sys::memory::Concealed;
 
 use super::child::{Child, End, Failure};
 use super::control::Client;
 use super::inbox::Inbox;
 use super::logs::LogFiles;
 use super::silence::{SIGN_INTERVAL, SILENCE_PATIENCE, Silence};
-use crate::channel::{Answer, Arrived, Configure, Order, Purge, SEND_PATIENCE, Text};
+use crate::channel::{Answer, Arrived, Configure, Keys, Order, Purge, SEND_PATIENCE, Text};
 use crate::conf::Source;
 use crate::console::{Console, Fault};
 use crate::process::Process;
@@ -49,6 +51,9 @@ const SHORT_LIFE: Duration = Duration::from_secs(1);
 /// How long one may take to end after it should have. It writes its logs to the end.
 const STOP_PATIENCE: Duration = END_PATIENCE.saturating_add(Duration::from_secs(1));
 
+/// What a file with a private key has somewhere.
+const PRIVATE_KEY: &[u8] = b"PRIVATE KEY-----";
+
 /// What a worker process is to serve, kept for the next one.
 #[derive(Debug)]
 pub(super) struct Handover {
@@ -56,10 +61,15 @@ pub(super) struct Handover {
     pub(super) source: Source,
     /// Every file of it.
     pub(super) files: MemoryFiles,
+    /// Those with private keys, in memory and out of core files.
+    #[expect(dead_code, reason = "it conceals them for as long as it is here")]
+    pub(super) concealed: Vec<Concealed>,
     /// Where it listens.
     pub(super) sockets: Arc<Sockets>,
     /// Its log files.
     pub(super) logs: LogFiles,
+    /// Keys of session tickets, as the last worker process had them.
+    pub(super) keys: Rc<RefCell<Keys>>,
     /// Its environment.
     pub(super) env: Vec<(OsString, OsString)>,
     /// Whom it becomes.
@@ -86,6 +96,8 @@ pub(super) struct Opened {
     pub(super) files: MemoryFiles,
     /// Its log files, for a worker process.
     pub(super) logs: LogFiles,
+    /// Keys of session tickets of an old binary; none if there is no such one.
+    pub(super) keys: Keys,
 }
 
 impl Handover {
@@ -97,17 +109,22 @@ impl Handover {
         is_daemon: bool,
         sign_interval: Option<Duration>,
     ) -> Self {
-        let Opened { config, process: Process { identity, .. }, sockets, files, logs } = opened;
+        let Opened { config, process: Process { identity, .. }, sockets, files, logs, keys } = opened;
         let rules = Rules::of(&config, Role::Worker);
         let (env, shutdown_timeout) = (environment(&config.main), config.main.shutdown_timeout);
         let sign_interval = sign_interval.map_or(SIGN_INTERVAL, |wanted| wanted.min(SIGN_INTERVAL));
         drop(config);
         give_back();
+        let has_key = |text: &[u8]| text.windows(PRIVATE_KEY.len()).any(|window| window == PRIVATE_KEY);
+        let concealed =
+            files.iter().filter(|(_, text)| has_key(text)).map(|(_, text)| Concealed::new(text)).collect();
         Self {
             source,
             files,
+            concealed,
             sockets,
             logs,
+            keys: Rc::new(RefCell::new(keys)),
             env,
             identity,
             is_daemon,
@@ -159,6 +176,7 @@ impl Workers {
 
     /// Makes the worker serve `handover`, and waits until it does. On an error the one that runs goes on as before.
     pub(super) fn change(&mut self, handover: Handover, way: Way, console: &Console) -> Result<(), Fault> {
+        let handover = Handover { keys: self.handover.keys.clone(), ..handover };
         let can_follow = way == Way::InPlace && self.can_follow(&handover);
         let followed = match self.current.as_mut().filter(|_| can_follow) {
             Some(child) => configure(child, &handover, &self.inbox).map(|()| true),
@@ -262,6 +280,11 @@ impl Workers {
             Some(child) => child.purge(client, order),
             None => client.answer(false, &[Fault::emerg("no worker process serves")]),
         }
+    }
+
+    /// Keys of session tickets, for another binary.
+    pub(super) fn keys(&self) -> Keys {
+        self.handover.keys.borrow().clone()
     }
 
     /// The log files in use.
@@ -413,7 +436,9 @@ impl Workers {
             Arrived::Message(Answer::Leaving) => self.lose(|_| {}, console),
             // It is about to end, and a signal will tell how. One that only says nothing more is ended.
             Arrived::Gone => self.lose(|child| child.until = Some(Instant::now() + SHORT_LIFE), console),
-            Arrived::Message(Answer::Serving | Answer::Refused { .. } | Answer::Purged { .. })
+            Arrived::Message(
+                Answer::Serving | Answer::Refused { .. } | Answer::Purged { .. } | Answer::Keys(_),
+            )
             | Arrived::Nonsense => {
                 alert("says what no worker process says, killing it");
                 self.lose(|child| child.kill(), console);
@@ -445,7 +470,7 @@ fn begin(
     inbox: &Inbox,
     console: &Console,
 ) -> Result<Child, Failure> {
-    let mut child = Child::start(&handover.env).map_err(Failure::Refused)?;
+    let mut child = Child::start(&handover.env, handover.keys.clone()).map_err(Failure::Refused)?;
     console.say(Level::Notice, format_args!("start worker process {}", child.pid()));
     match configure(&mut child, handover, inbox).and_then(|()| child.begin()) {
         Ok(()) => Ok(child),
@@ -471,6 +496,7 @@ fn configure(child: &mut Child, handover: &Handover, inbox: &Inbox) -> Result<()
         files: handover.files.iter().map(text).collect(),
         sockets,
         logs: handover.logs.iter().map(|(name, _)| name.as_os_str().as_bytes().to_vec()).collect(),
+        keys: handover.keys.borrow().clone(),
         identity: handover.identity.clone(),
         is_daemon: handover.is_daemon,
         sign_interval: handover.sign_interval,
@@ -495,8 +521,10 @@ mod tests {
             rules: Rules::of(&config, Role::Worker),
             source,
             files: MemoryFiles::default(),
+            concealed: Vec::new(),
             sockets: Arc::default(),
             logs: Vec::new(),
+            keys: Rc::default(),
             env: Vec::new(),
             identity: None,
             is_daemon: false,

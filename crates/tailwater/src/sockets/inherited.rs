@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! NGINX=6;7;                           numbers, each with `;` or `:` after it: nginx's own protocol, in both directions
+//! TAILWATER_KEYS=8                     a file in memory, with the keys of session tickets of the old binary
 //! LISTEN_FDS=2 LISTEN_PID=1234         3 and 4, if 1234 is this process; sd_listen_fds(3)
 //! ```
 //! What they listen on is asked of the sockets themselves. Only those that a configuration names are kept.
@@ -17,16 +18,21 @@ use tw_net::ListenSocket;
 use tw_sys::inherit;
 
 use super::{Listening, Sockets};
+use crate::channel::Keys;
 use crate::console::Console;
 
 /// The variable of an upgrade.
 pub(crate) const UPGRADE: &str = "NGINX";
+/// The same for keys of session tickets.
+pub(crate) const KEYS: &str = "TAILWATER_KEYS";
+/// More bytes than this are no keys.
+const KEYS_SIZE_MAX: usize = 8 << 10;
 /// The variables of systemd.
 const PROCESS: &str = "LISTEN_PID";
 const COUNT: &str = "LISTEN_FDS";
 const NAMES: &str = "LISTEN_FDNAMES";
 /// Variables that are for one process and no other.
-pub(crate) const VARIABLES: [&str; 4] = [UPGRADE, PROCESS, COUNT, NAMES];
+pub(crate) const VARIABLES: [&str; 5] = [UPGRADE, KEYS, PROCESS, COUNT, NAMES];
 
 /// The first descriptor of systemd.
 const FIRST: RawFd = 3;
@@ -36,6 +42,8 @@ const FIRST: RawFd = 3;
 pub(crate) struct Inherited {
     /// The sockets, by address.
     pub(crate) sockets: Sockets,
+    /// Keys of session tickets; none, if nobody left any.
+    pub(crate) keys: Keys,
     /// The old binary.
     pub(crate) old: Option<Pid>,
     /// What there is to say about it.
@@ -50,6 +58,7 @@ impl Inherited {
         let mut this = Self::default();
         if let Some(list) = std::env::var_os(UPGRADE) {
             this.take_from_old(list.as_bytes());
+            this.take_keys();
         }
         let text = |name| std::env::var_os(name).unwrap_or_default();
         if text(PROCESS).as_bytes() == std::process::id().to_string().as_bytes() {
@@ -85,6 +94,25 @@ impl Inherited {
         self.old = getppid();
         for number in numbers {
             self.take_socket(number, "");
+        }
+    }
+
+    /// Without them clients shake hands anew.
+    fn take_keys(&mut self) {
+        let number = std::env::var_os(KEYS).and_then(|number| number.to_str()?.parse().ok());
+        let Some(number) = number else { return };
+        let mut keys = Keys(vec![0; KEYS_SIZE_MAX]);
+        let read = inherit::take(number).and_then(|file| Ok(rustix::io::pread(file, &mut keys.0[..], 0)?));
+        match read {
+            Ok(size) => {
+                keys.0.truncate(size);
+                self.keys = keys;
+            }
+            Err(error) => {
+                let errno = Errno::from(&error);
+                let message = format!("the keys of session tickets cannot be taken over ({errno}), ignored");
+                self.said.push((Level::Warn, message));
+            }
         }
     }
 

@@ -25,11 +25,12 @@ use tw_core::kept::Kept;
 use tw_log::{Level, Sinks, Target};
 use tw_rt::affinity::Affinity;
 use tw_rt::signal::{Signal, Signals};
+use tw_server::core::ssl;
 use tw_server::http::generation::Config;
 use tw_sys::heap::give_back;
 use tw_sys::inherit;
 
-use crate::channel::{Answer, Channel, Configure, Order};
+use crate::channel::{Answer, Channel, Configure, Keys, Order};
 use crate::conf::{Loaded, path};
 use crate::console::{Console, Fault};
 use crate::process;
@@ -68,6 +69,8 @@ struct Worker {
     server: Server,
     /// When to tell that all loops turn, if there is a master to tell.
     signs: Option<Signs>,
+    /// Keys of session tickets, as the master was told.
+    keys: Keys,
     state: State,
     /// Whether nobody looks at standard error.
     is_daemon: bool,
@@ -98,9 +101,12 @@ pub(crate) fn run() -> ExitCode {
     let sinks = Sinks::new();
     match start(&channel, &sinks) {
         Ok(Some(Started { server, console, signs, is_daemon })) => {
+            // First, so that the master never knows less than clients do.
+            let keys = Keys(ssl::export_keys());
+            answer(&channel, &Answer::Keys(keys.clone()));
             if answer(&channel, &Answer::Serving) {
                 let (master, state) = (Some(Arc::new(channel)), State::Serving);
-                Worker { master, signals, sinks, console, server, signs, state, is_daemon }.serve();
+                Worker { master, signals, sinks, console, server, signs, keys, state, is_daemon }.serve();
             }
             ExitCode::SUCCESS
         }
@@ -136,6 +142,7 @@ struct Started {
 fn start(channel: &Channel, sinks: &Sinks) -> Result<Option<Started>, Fault> {
     let failed = |error: io::Error| Fault::emerg(format!("recvmsg() failed ({})", Errno::from(&error)));
     let Some((Order::Configure(order), fds)) = channel.receive().map_err(failed)? else { return Ok(None) };
+    ssl::inherit_keys(&order.keys.0);
     let loaded = config_thread::alone(give_back, || load(&order, &Kept::default()));
     let config = loaded
         .map_err(|error| Fault::emerg(format!("starting a thread failed ({})", Errno::from(&error))))??;
@@ -149,6 +156,7 @@ fn start(channel: &Channel, sinks: &Sinks) -> Result<Option<Started>, Fault> {
     memory::lock(&config, &console);
     let rules = Rules::of(&config, Role::Worker);
     rules.become_user(order.identity.as_ref(), &console)?;
+    process::keep_secrets(&config, &console);
     process::change_directory(&config.main)?;
     rules.enforce()?.say(&console);
     let server = Server::start(config, Arc::new(sockets), affinity, sinks, &console)?;
@@ -284,6 +292,7 @@ impl Worker {
                 let say = self
                     .change(order, fds)
                     .map_or_else(|fault| self.say_why_not(fault), |()| Answer::Serving);
+                self.tell_keys(Instant::now());
                 if let Some(master) = &self.master {
                     answer(master, &say);
                 }
@@ -321,6 +330,7 @@ impl Worker {
         });
         let config = config?;
         let Taken { sockets, affinity } = take(&order, fds, &config, &self.sinks)?;
+        process::keep_secrets(&config, &self.console);
         let every = order.sign_interval;
         self.signs =
             Some(self.signs.map_or_else(|| Signs::every(every), |signs| signs.at(every, Instant::now())));
@@ -352,10 +362,20 @@ impl Worker {
         let (Some(signs), Some(master)) = (&mut self.signs, &self.master) else { return };
         if signs.next <= now {
             signs.next = now + signs.every;
+            // A master that does not read, because it is stopped, is not waited for.
             if self.server.is_turning(now) {
-                // A master that does not read, because it is stopped, is not waited for.
                 let _ = master.send_until(now, &Answer::Turning, &[]);
             }
+            self.tell_keys(now);
+        }
+    }
+
+    /// Gives the keys of session tickets to the master, if they have changed: for the next process.
+    fn tell_keys(&mut self, until: Instant) {
+        let Some(master) = &self.master else { return };
+        let keys = Keys(ssl::export_keys());
+        if keys != self.keys && master.send_until(until, &Answer::Keys(keys.clone()), &[]).is_ok() {
+            self.keys = keys;
         }
     }
 

@@ -511,13 +511,12 @@ fn mistakes() {
             "proxy_ssl_certificate none.pem; proxy_ssl_certificate_key own.key;",
             "BIO_new_file() failed (2: No such file or directory)",
         ),
-        ("proxy_ssl_certificate $host.pem;", "variables in names of certificates are not supported"),
+        ("proxy_ssl_certificate $host.pem;", "no \"proxy_ssl_certificate_key\" is defined for certificate"),
         ("proxy_ssl_verify on; proxy_ssl_trusted_certificate own.key;", "SSL_CTX_load_verify_locations(\""),
         ("proxy_ssl_protocols TLSv1;", "invalid value in \"proxy_ssl_protocols\""),
         ("proxy_ssl_ciphers RC4-MD5;", "SSL_CTX_set_cipher_list(\"RC4-MD5\") failed"),
         ("proxy_ssl_conf_command Nothing x;", "SSL_CONF_cmd(\"Nothing\", \"x\") failed"),
-        ("proxy_ssl_key_log keys;", "proxy_ssl_key_log"),
-        ("proxy_ssl_certificate_cache max=10;", "proxy_ssl_certificate_cache"),
+        ("proxy_ssl_certificate_cache nothing;", "invalid parameter \"nothing\""),
     ] {
         let said = refused(&format!("{pass} {conf}"));
         assert!(said.contains(expected), "{conf}: {said}");

@@ -1,11 +1,12 @@
 //! `listen … ssl`: handshakes, certificates, sessions, clients with certificates of their own, and what is no TLS at all.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 
+use rustls::pki_types::ServerName;
 use rustls::version::{TLS12, TLS13};
-use rustls::{ALL_VERSIONS, ClientConfig, HandshakeKind, SupportedProtocolVersion};
+use rustls::{ALL_VERSIONS, ClientConfig, ClientConnection, HandshakeKind, SupportedProtocolVersion};
 use tw_testkit::origin::counting;
 use tw_testkit::server::Builder;
 use tw_testkit::tls::{Authority, Certificate};
@@ -338,7 +339,7 @@ fn mistakes() {
     };
     let good = "ssl_certificate one.crt; ssl_certificate_key one.key;";
     for (conf, expected) in [
-        ("", "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive in "),
+        ("\n", "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive in "),
         ("ssl_certificate one.crt;", "no \"ssl_certificate_key\" is defined for certificate \""),
         (
             "ssl_certificate none.crt; ssl_certificate_key one.key;",
@@ -359,11 +360,15 @@ fn mistakes() {
         (&format!("{good} ssl_session_cache shared:SSL;"), "invalid session cache \"shared:SSL\""),
         (&format!("{good} ssl_session_cache shared:SSL:1k;"), "is too small"),
         (&format!("{good} ssl_verify_client on;"), "for ssl_verify_client"),
-        (&format!("{good} ssl_stapling on;"), "ssl_stapling"),
+        (&format!("{good} ssl_sign_pool nowhere;"), "unknown thread pool \"nowhere\""),
     ] {
         let said = refused(conf);
         assert!(said.contains(expected), "{conf}: {said}");
     }
+    let said = refusal_of(
+        "http { server {\n listen 127.0.0.1:{port};\n server_name a;\n\n listen 127.0.0.1:{port1} ssl;\n } }",
+    );
+    assert!(said.contains("nginx.conf:") && said.contains("listen 127.0.0.1"), "{said}");
     let said = refusal_of("http { server { listen 127.0.0.1:{port} quic; } }");
     assert!(said.contains("the \"quic\" parameter of \"listen\" is not supported"), "{said}");
 }
@@ -386,4 +391,222 @@ fn a_reload_with_a_key_that_does_not_fit_changes_nothing() {
     server.write_conf(&format!("http {{ server {{ {LISTEN} return 200 after; }} }}")).unwrap();
     server.signal(Signal::HUP).unwrap();
     assert!(wait::until(wait::PATIENCE, || text_of(&server, &config, "/") == "after"));
+}
+
+/// What people have: Mozilla's three configurations, and the file that Debian installs.
+#[test]
+fn configurations_that_people_have() {
+    let authority = Authority::new();
+    let made = authority.certify(&["localhost"]);
+    let tls = "ssl_session_timeout 1d; ssl_session_cache shared:MozSSL:10m; ssl_stapling on; ssl_stapling_verify on;
+        ssl_trusted_certificate ca.crt; resolver 127.0.0.1;";
+    let modern =
+        "ssl_protocols TLSv1.3; ssl_ecdh_curve X25519:prime256v1:secp384r1; ssl_prefer_server_ciphers off;";
+    let intermediate = "ssl_protocols TLSv1.2 TLSv1.3; ssl_ecdh_curve X25519:prime256v1:secp384r1; ssl_dhparam dhparam;
+        ssl_ciphers ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305:DHE-RSA-AES128-GCM-SHA256:DHE-RSA-AES256-GCM-SHA384:DHE-RSA-CHACHA20-POLY1305;
+        ssl_prefer_server_ciphers off;";
+    let old = "ssl_protocols TLSv1 TLSv1.1 TLSv1.2 TLSv1.3; ssl_ecdh_curve X25519:prime256v1:secp384r1; ssl_dhparam dhparam;
+        ssl_ciphers @SECLEVEL=0:ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-CHACHA20-POLY1305:DHE-RSA-AES256-GCM-SHA384:ECDHE-ECDSA-AES128-SHA256:ECDHE-RSA-AES128-SHA:AES128-GCM-SHA256:AES256-SHA256:AES128-SHA:DES-CBC3-SHA;
+        ssl_prefer_server_ciphers on;";
+    let debian = "sendfile on; tcp_nopush on; types_hash_max_size 2048; include mime.types;
+        default_type application/octet-stream; ssl_protocols TLSv1 TLSv1.1 TLSv1.2 TLSv1.3; ssl_prefer_server_ciphers on; gzip on;
+        include conf.d/*.conf; include sites-enabled/*;";
+    for (http, server_block) in [("", modern), ("", intermediate), ("", old), (debian, "")] {
+        let builder = with([("one", &made)])
+            .file("conf/ca.crt", authority.pem())
+            .file(
+                "conf/dhparam",
+                "-----BEGIN DH PARAMETERS-----\nMAYCAQUCAQI=\n-----END DH PARAMETERS-----\n",
+            )
+            .file("conf/mime.types", "types { text/html html; }");
+        let server = start(
+            builder,
+            &format!("{http} server {{ {LISTEN} {server_block} {tls} return 200 $ssl_protocol; }}"),
+        );
+        assert_eq!(text_of(&server, &authority.client(ALL_VERSIONS), "/"), "TLSv1.3");
+    }
+}
+
+#[test]
+fn signatures_sessions_and_what_is_written_down() {
+    let authority = Authority::new();
+    let (ecdsa, rsa) = (authority.certify(&["localhost"]), authority.certify_rsa(&["localhost"]));
+    let says = "return 200 \"$ssl_sigalg,$ssl_client_sigalg,$ssl_session_id,$ssl_sigalgs\";";
+    for (made, scheme) in [(&ecdsa, "ecdsa_secp256r1_sha256"), (&rsa, "rsa_pss_rsae_")] {
+        let server = start(
+            with([("one", made)]).file("conf/ca.crt", authority.pem()),
+            &format!(
+                "server {{ {LISTEN} ssl_client_certificate ca.crt; ssl_verify_client optional; ssl_key_log keys;
+                   ssl_session_cache shared:SSL:1m; ssl_session_tickets off; location / {{ {says} }} }}"
+            ),
+        );
+        for version in [&TLS12, &TLS13] {
+            let own = authority.certify(&["client.example"]);
+            let config = authority.client_with(&[version], &own);
+            let words = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
+            let first = words(&text_of(&server, &config, "/"));
+            assert!(first[0].starts_with(scheme), "{first:?}");
+            assert_eq!(first[1], "ecdsa_secp256r1_sha256");
+            assert_eq!(first[2].len(), 64, "{first:?}");
+            assert!(first[3].contains("ecdsa_secp256r1_sha256:"), "{first:?}");
+            // A session that is taken up again is not signed.
+            let second = words(&text_of(&server, &config, "/"));
+            assert_eq!((&*second[0], &*second[1], second[2].len()), ("", "", 64));
+            assert_eq!(second[2] == first[2], version.version == TLS12.version);
+        }
+        let lines = server.log("keys", 8).unwrap();
+        assert!(lines.iter().any(|line| line.starts_with("CLIENT_RANDOM ")), "{lines:?}");
+        assert!(lines.iter().any(|line| line.starts_with("SERVER_TRAFFIC_SECRET_0 ")), "{lines:?}");
+        assert!(lines.iter().all(|line| line.split(' ').nth(1).is_some_and(|random| random.len() == 64)));
+    }
+}
+
+#[test]
+fn certificates_are_compressed_for_who_can_read_it() {
+    let authority = Authority::new();
+    let made = authority.certify(&["localhost"]);
+    // What compresses well: the same certificate again and again.
+    let long = Certificate { pem: made.pem.repeat(20), ..made };
+    let server = start(
+        with([("one", &long)]),
+        "ssl_certificate one.crt; ssl_certificate_key one.key; ssl_certificate_compression on;
+         server { listen 127.0.0.1:{port} ssl; return 200 here; }
+         server { listen 127.0.0.1:{port1} ssl; ssl_certificate_compression off; return 200 here; }",
+    );
+    // Bytes of the server's first flight.
+    let flight = |addr: SocketAddr, config: &Arc<ClientConfig>| {
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut session = ClientConnection::new(config.clone(), name).unwrap();
+        let mut socket = TcpStream::connect(addr).unwrap();
+        socket.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+        let (mut read, mut wrote) = (0, 0);
+        while session.is_handshaking() {
+            let (more, sent) = session.complete_io(&mut socket).unwrap();
+            (read, wrote) = (read + more, wrote + sent);
+        }
+        assert!(wrote > 0);
+        read
+    };
+    let config = authority.client(&[&TLS13]);
+    let mut without = ClientConfig::clone(&config);
+    without.cert_decompressors = Vec::new();
+    let without = Arc::new(without);
+    let (compressed, plain) = (flight(server.addr(), &config), flight(server.addr_of(1), &config));
+    assert!(compressed * 3 < plain, "{compressed} {plain}");
+    assert!(flight(server.addr(), &without) > compressed * 3);
+    assert_eq!(text_of(&server, &config, "/"), "here");
+}
+
+/// What a client asks before its handshake is over, and what it gets before that.
+struct EarlyClient {
+    session: ClientConnection,
+    socket: TcpStream,
+}
+
+impl EarlyClient {
+    fn session(config: &Arc<ClientConfig>, request: &str) -> ClientConnection {
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut session = ClientConnection::new(config.clone(), name).unwrap();
+        session.early_data().expect("a session to take up").write_all(request.as_bytes()).unwrap();
+        session
+    }
+
+    /// What one would send.
+    fn bytes(config: &Arc<ClientConfig>, request: &str) -> Vec<u8> {
+        let (mut session, mut bytes) = (Self::session(config, request), Vec::new());
+        while session.wants_write() {
+            session.write_tls(&mut bytes).unwrap();
+        }
+        bytes
+    }
+
+    fn ask(addr: SocketAddr, config: &Arc<ClientConfig>, request: &str) -> Self {
+        let mut session = Self::session(config, request);
+        let mut socket = TcpStream::connect(addr).unwrap();
+        socket.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+        while session.wants_write() {
+            session.write_tls(&mut socket).unwrap();
+        }
+        Self { session, socket }
+    }
+
+    /// Reads a response whose body ends so. Says nothing, so the server knows nothing more.
+    fn read(&mut self, end: &str) -> String {
+        let mut text = String::new();
+        while !text.ends_with(end) {
+            assert!(self.session.read_tls(&mut self.socket).unwrap() > 0, "{text}");
+            self.session.process_new_packets().unwrap();
+            match self.session.reader().read_to_string(&mut text) {
+                Ok(_) => {}
+                Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
+            }
+        }
+        text
+    }
+
+    fn go_on(&mut self, request: &str) {
+        self.session.writer().write_all(request.as_bytes()).unwrap();
+        while self.session.wants_write() {
+            self.session.write_tls(&mut self.socket).unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_is_safe_may_be_asked_early() {
+    let authority = Authority::new();
+    let made = authority.certify(&["localhost"]);
+    let says =
+        "location / { add_header X-Early \"$ssl_early_data\"; return 200 \"early=$ssl_early_data.\"; }";
+    for (how, unsafe_status) in [("on", "425 Too Early"), ("any", "200 OK")] {
+        let server = with([("one", &made)])
+            .start(&format!(
+                "worker_processes 2; http {{ server {{ {LISTEN} ssl_early_data {how}; {says} }} }}"
+            ))
+            .unwrap();
+        let config = authority.client(&[&TLS13]);
+        let mut early = ClientConfig::clone(&config);
+        early.enable_early_data = true;
+        let early = Arc::new(early);
+        // The first one is as usual.
+        let mut first = connect(&server, &early);
+        assert_eq!(get(&mut first, "/").text(), "early=.");
+        let request = |method: &str| format!("{method} / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        for method in ["GET", "HEAD"] {
+            let mut client = EarlyClient::ask(server.addr(), &early, &request(method));
+            let end = if method == "GET" { "early=1." } else { "\r\n\r\n" };
+            let said = client.read(end);
+            assert!(said.starts_with("HTTP/1.1 200 OK") && said.contains("X-Early: 1\r\n"), "{said}");
+            client.go_on(&request("GET"));
+            let said = client.read("early=.");
+            assert!(!said.contains("X-Early"), "{said}");
+        }
+        let unsafe_request = "DELETE / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        let mut client = EarlyClient::ask(server.addr(), &early, unsafe_request);
+        let said = client.read(if how == "on" { "</html>\r\n" } else { "early=1." });
+        assert!(said.starts_with(&format!("HTTP/1.1 {unsafe_status}\r\n")), "{said}");
+        // The same bytes once more: a session is taken up once, and what was sent early with it is nobody's then.
+        let copied = EarlyClient::bytes(&early, "GET /copied HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        for _ in 0..3 {
+            let mut socket = TcpStream::connect(server.addr()).unwrap();
+            socket.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+            socket.write_all(&copied).unwrap();
+            socket.shutdown(Shutdown::Write).unwrap();
+            socket.read_to_end(&mut Vec::new()).unwrap();
+        }
+        // A line is written when its request is over: these are those before the last one.
+        assert_eq!(get(&mut connect(&server, &authority.client(&[&TLS13])), "/last").status, 200);
+        let is_last = |lines: &[String]| lines.iter().any(|line| line.contains("/last"));
+        let lines = wait::some(wait::PATIENCE, || server.access_log(1).ok().filter(|lines| is_last(lines)));
+        assert_eq!(lines.unwrap().iter().filter(|line| line.contains("/copied")).count(), 1);
+    }
+    // Without it nothing is taken early.
+    let server = start(with([("one", &made)]), &format!("server {{ {LISTEN} {says} }}"));
+    let mut config = ClientConfig::clone(&authority.client(&[&TLS13]));
+    config.enable_early_data = true;
+    let config = Arc::new(config);
+    assert_eq!(text_of(&server, &config, "/"), "early=.");
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut session = ClientConnection::new(config, name).unwrap();
+    assert!(session.early_data().is_none());
 }

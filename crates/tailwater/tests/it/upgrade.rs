@@ -12,8 +12,11 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rustix::process::{Pid, kill_process};
+use rustls::HandshakeKind;
+use rustls::version::{TLS12, TLS13};
 use tw_testkit::ports::{self, Port};
 use tw_testkit::process::Group;
+use tw_testkit::tls::Authority;
 use tw_testkit::{Client, Lacks, Signal, TempDir, leave_out, wait};
 
 const TAILWATER: &str = env!("CARGO_BIN_EXE_tailwater");
@@ -447,6 +450,43 @@ fn a_storm_of_signals_starts_one_new_binary() {
     assert!(wait::until(wait::PATIENCE, || daemon.try_who().is_ok_and(|who| who == new)));
     assert_eq!(daemon.masters(), 1);
     assert_ne!(daemon.upgrade(), new, "now it is");
+}
+
+#[test]
+fn sessions_are_taken_up_by_the_next_worker_process_and_the_next_binary() {
+    let authority = Authority::new();
+    let made = authority.certify(&["localhost"]);
+    let (pem, key) = (made.pem, made.key);
+    let secured = format!(
+        "{LISTEN} listen 127.0.0.1:{{port2}} ssl; ssl_certificate 'data:{pem}'; ssl_certificate_key 'data:{key}';"
+    );
+    for version in [&TLS12, &TLS13] {
+        let daemon = Daemon::start_as(Path::new(TAILWATER), &http(&secured));
+        let config = authority.client(&[version]);
+        // Who answered, and whether the session was taken up again.
+        let ask = || -> io::Result<(i32, bool)> {
+            let mut client = Client::connect_tls(daemon.addr(2), &config, "localhost")?;
+            client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
+            let worker = client.read_response()?.text().parse().map_err(io::Error::other)?;
+            let kind = client.session().and_then(|session| session.handshake_kind());
+            Ok((worker, kind == Some(HandshakeKind::Resumed)))
+        };
+        let (worker, is_resumed) = ask().unwrap();
+        assert!(!is_resumed);
+        assert_eq!(ask().unwrap(), (worker, true));
+
+        signal(worker, Signal::KILL);
+        daemon.wait_log("exited on signal 9");
+        let (next, is_resumed) = wait::some(wait::PATIENCE, || ask().ok()).unwrap();
+        assert!(next != worker && is_resumed, "{}", daemon.log());
+
+        let old = daemon.master().unwrap();
+        daemon.upgrade();
+        signal(old, Signal::QUIT);
+        daemon.wait_end(old);
+        let (last, is_resumed) = ask().unwrap();
+        assert!(last != next && is_resumed, "{}", daemon.log());
+    }
 }
 
 #[test]

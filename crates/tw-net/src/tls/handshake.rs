@@ -7,10 +7,10 @@
 //! client: connect ────────────────────────────────────────────────┘
 //! ```
 
-use std::io;
+use std::io::{self, IoSlice, Write};
 use std::ops::DerefMut;
 
-use rustls::{Connection, ConnectionCommon, SideData};
+use rustls::{Connection, ConnectionCommon, HandshakeKind, ServerConnection, SideData};
 use tw_rt::Socket;
 
 use super::{Pipe, Records, TlsStream};
@@ -30,6 +30,54 @@ pub enum Failure {
 pub struct Handshake<S> {
     socket: Socket,
     session: Box<S>,
+    /// The first bytes that were sent, as far as they tell the id of the session.
+    sent: Vec<u8>,
+}
+
+/// What a handshake has sent.
+#[derive(Debug)]
+pub struct Sent(Vec<u8>);
+
+/// Where the length of the session's id stands, if the first record begins with a server's hello: behind the heads of record and
+/// message (5 and 4), the version (2) and the random bytes (32).
+const ID_AT: usize = 5 + 4 + 2 + 32;
+/// The longest id has 32 bytes.
+const SENT_MAX: usize = ID_AT + 1 + 32;
+
+/// A pipe that notes the first bytes.
+struct Tap<'a> {
+    pipe: Pipe<'a>,
+    sent: &'a mut Vec<u8>,
+}
+
+impl Tap<'_> {
+    fn note(&mut self, bytes: &[u8]) {
+        let room = SENT_MAX.saturating_sub(self.sent.len());
+        self.sent.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+}
+
+impl Write for Tap<'_> {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        let count = self.pipe.write(data)?;
+        self.note(&data[..count]);
+        Ok(count)
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let count = self.pipe.write_vectored(parts)?;
+        let mut left = count;
+        for part in parts {
+            let taken = left.min(part.len());
+            self.note(&part[..taken]);
+            left -= taken;
+        }
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// What a handshake needs next.
@@ -55,13 +103,32 @@ where
     (session, processed)
 }
 
+impl Handshake<ServerConnection> {
+    /// Whether a session is taken up again.
+    pub fn is_resumed(&self) -> bool {
+        self.session.handshake_kind() == Some(HandshakeKind::Resumed)
+    }
+
+    /// Whether data of the client came, and was accepted, before the end of the handshake.
+    pub fn has_early_data(&mut self) -> bool {
+        self.session.is_handshaking() && self.session.early_data().is_some()
+    }
+}
+
 impl<S, D: SideData> Handshake<S>
 where
     S: DerefMut<Target = ConnectionCommon<D>> + Into<Connection>,
 {
     /// The handshake of `session` over `socket`.
     pub fn new(socket: Socket, session: Box<S>) -> Self {
-        Self { socket, session }
+        Self { socket, session, sent: Vec::new() }
+    }
+
+    /// The id of the session, as a server's hello has told it; none if there is none. Of TLS 1.3 it is one that the client made
+    /// up, for those in between who expect one.
+    pub fn session_id(&self) -> Option<&[u8]> {
+        let (size, rest) = self.sent.get(ID_AT..)?.split_first()?;
+        rest.get(..usize::from(*size)).filter(|id| !id.is_empty())
     }
 
     /// The socket underneath.
@@ -74,9 +141,14 @@ where
         &self.session
     }
 
-    /// Socket and session, for a session that is processed elsewhere.
-    pub fn into_parts(self) -> (Socket, Box<S>) {
-        (self.socket, self.session)
+    /// Has `process` done by somebody, who gets the session and gives it back.
+    pub fn into_parts(self) -> (Socket, Box<S>, Sent) {
+        (self.socket, self.session, Sent(self.sent))
+    }
+
+    /// What [`into_parts`](Self::into_parts) took apart.
+    pub fn of_parts(socket: Socket, session: Box<S>, Sent(sent): Sent) -> Self {
+        Self { socket, session, sent }
     }
 
     /// Writes and reads as far as the socket goes without waiting.
@@ -100,6 +172,11 @@ where
         let _ = self.flush();
     }
 
+    /// The socket and the session while the handshake goes on: for a client that has sent data early.
+    pub fn into_session(self) -> (Socket, Connection) {
+        (self.socket, (*self.session).into())
+    }
+
     /// The connection, when the handshake is done.
     pub fn into_stream(self) -> TlsStream {
         TlsStream::new(self.socket, (*self.session).into())
@@ -107,7 +184,8 @@ where
 
     fn flush(&mut self) -> io::Result<Records> {
         while self.session.wants_write() {
-            match self.session.write_tls(&mut Pipe(&self.socket)) {
+            let mut tap = Tap { pipe: Pipe(&self.socket), sent: &mut self.sent };
+            match self.session.write_tls(&mut tap) {
                 Ok(_) => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Records::Waiting),
                 Err(e) => return Err(e),

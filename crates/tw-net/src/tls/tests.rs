@@ -64,9 +64,9 @@ where
             Step::Readable => handshake.socket().readable().await.map_err(Failure::Io)?,
             Step::Writable => handshake.socket().writable().await.map_err(Failure::Io)?,
             Step::Process => {
-                let (socket, session) = handshake.into_parts();
+                let (socket, session, sent) = handshake.into_parts();
                 let (session, processed) = process(session);
-                handshake = Handshake::new(socket, session);
+                handshake = Handshake::of_parts(socket, session, sent);
                 if let Err(error) = processed {
                     handshake.refuse();
                     return Err(Failure::Tls(error));
@@ -153,10 +153,14 @@ fn pattern(len: usize) -> Vec<u8> {
 
 #[test]
 fn bytes_pass_both_ways_and_a_slow_client_gets_them_all() {
+    // More than the buffers of both ends ever hold.
+    const SIZE: usize = 24 << 20;
     on_loop(async {
-        let (stream, client) = with_client(|mut client| {
+        let (begin, is_full) = channel();
+        let (stream, client) = with_client(move |mut client| {
             client.write_all(&pattern(100_000)).unwrap();
-            let mut got = vec![0; 3_000_000];
+            let mut got = vec![0; SIZE];
+            is_full.recv().unwrap();
             client.read_exact(&mut got).unwrap();
             client.conn.send_close_notify();
             client.flush().unwrap();
@@ -173,8 +177,13 @@ fn bytes_pass_both_ways_and_a_slow_client_gets_them_all() {
             }
         }
         assert!(got == pattern(100_000));
-        let sent = pattern(3_000_000);
-        assert!(write_all(&stream, &sent).await > 0, "the socket took everything at once");
+        let (sent, mut taken) = (pattern(SIZE), 0);
+        while let Ok(n) = stream.try_write(&sent[taken..]) {
+            taken += n;
+        }
+        assert!(taken < SIZE, "the socket took everything at once");
+        begin.send(()).unwrap();
+        write_all(&stream, &sent[taken..]).await;
         assert_eq!(read_to_end(&stream).await.unwrap(), b"");
         assert!(client.join().unwrap() == sent);
     });

@@ -4,24 +4,36 @@
 //! worker gets them with the rest. What a server may take and what it offers is rustls's; the words of OpenSSL select among it.
 
 pub(crate) mod common;
+mod heirs;
+pub(crate) mod keylog;
 mod material;
+pub(crate) mod named;
+pub(crate) mod ocsp;
+pub(crate) mod stapling;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, HTTP, Node, SERVER, Setting, Word, record, units};
 use tw_core::module::Settings;
 use tw_core::pools::{Mode, PoolSettings};
+use tw_core::reach::Reach;
 use tw_disk::Pool;
 
 use tw_tls::Demand;
 
+use crate::core::location::Location;
 use crate::http::Http;
 use crate::http::generation::Generation;
 use crate::load::Resolve;
 
+pub use heirs::{export_keys, inherit_keys};
 pub(crate) use material::warm_up;
 pub use material::{Clients, Tls};
+pub use named::Cache as CertificateCache;
+
+pub(crate) const LIMITS: &[&[Limit]] = &[material::LIMITS, heirs::LIMITS, named::LIMITS, ocsp::LIMITS];
 
 /// TLS of one server.
 pub struct Ssl {
@@ -34,6 +46,49 @@ pub struct Ssl {
     pub clients: Option<Clients>,
     /// `ssl_reject_handshake`
     pub reject_handshake: bool,
+    /// `ssl_sign_pool`
+    pub(crate) sign_pool: SignPool,
+    /// `ssl_early_data`
+    pub(crate) early_data: EarlyData,
+}
+
+/// What may be asked before a handshake is over, in data that somebody may have copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EarlyData {
+    /// Nothing.
+    Refused,
+    /// What changes nothing: other requests are told to wait (425).
+    Safe,
+    /// Anything: whoever answers has to care.
+    Any,
+}
+
+const EARLY_DATA: &[(&str, EarlyData)] =
+    &[("off", EarlyData::Refused), ("on", EarlyData::Safe), ("any", EarlyData::Any)];
+
+/// Who makes signatures that take longer than a turn of a loop may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SignPool {
+    /// The pool [`POOL`].
+    Usual,
+    /// The pool of this index.
+    Named(usize),
+    /// The loop.
+    Nobody,
+}
+
+impl SignPool {
+    /// The pool, if it is not the loop.
+    pub(crate) fn of(self, generation: &Generation) -> Option<Pool> {
+        match self {
+            Self::Usual => Some(pool_of(generation)),
+            Self::Named(pool) => {
+                let disks = &generation.disks;
+                Some(disks.get(pool, Mode::Threads).unwrap_or(disks.default_disk()).pool().clone())
+            }
+            Self::Nobody => None,
+        }
+    }
 }
 
 /// Where settings stand.
@@ -60,6 +115,7 @@ struct Written {
     certificates: Vec<Word>,
     keys: Vec<Word>,
     password_file: Option<Word>,
+    certificate_cache: Option<Arc<named::Cache>>,
     protocols: Vec<Word>,
     ciphers: Option<Word>,
     prefer_server_ciphers: bool,
@@ -71,11 +127,17 @@ struct Written {
     ticket_keys: Vec<Word>,
     commands: Vec<(Word, Word)>,
     reject_handshake: bool,
+    sign_pool: SignPool,
+    early_data: EarlyData,
     verify_client: Option<Demand>,
     verify_depth: u32,
     client_certificate: Option<Word>,
     trusted_certificate: Option<Word>,
     crl: Option<Word>,
+    stapling: stapling::Written,
+    ocsp: ocsp::Written,
+    key_log: Option<Word>,
+    certificate_compression: bool,
 }
 
 /// The same as written.
@@ -84,6 +146,7 @@ pub struct Raw {
     ssl_certificate: Setting<Vec<Word>>,
     ssl_certificate_key: Setting<Vec<Word>>,
     ssl_password_file: Setting<Word>,
+    ssl_certificate_cache: Setting<Option<Arc<named::Cache>>>,
     ssl_protocols: Setting<Vec<Word>>,
     ssl_ciphers: Setting<Word>,
     ssl_prefer_server_ciphers: Setting<bool>,
@@ -95,12 +158,23 @@ pub struct Raw {
     ssl_session_ticket_key: Setting<Vec<Word>>,
     ssl_conf_command: Setting<Vec<(Word, Word)>>,
     ssl_reject_handshake: Setting<bool>,
+    ssl_sign_pool: Setting<Word>,
+    ssl_early_data: Setting<EarlyData>,
     ssl_dhparam: Setting<Word>,
     ssl_verify_client: Setting<Option<Demand>>,
     ssl_verify_depth: Setting<usize>,
     ssl_client_certificate: Setting<Word>,
     ssl_trusted_certificate: Setting<Word>,
     ssl_crl: Setting<Word>,
+    ssl_key_log: Setting<Word>,
+    ssl_certificate_compression: Setting<bool>,
+    ssl_stapling: Setting<bool>,
+    ssl_stapling_file: Setting<Word>,
+    ssl_stapling_responder: Setting<Word>,
+    ssl_stapling_verify: Setting<bool>,
+    ssl_ocsp: Setting<Option<ocsp::About>>,
+    ssl_ocsp_responder: Setting<Word>,
+    ssl_ocsp_cache: Setting<Option<ocsp::CacheNamed>>,
 }
 
 const VERIFY_CLIENT: &[(&str, Option<Demand>)] = &[
@@ -118,7 +192,8 @@ impl Settings<Http> for Ssl {
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
         record::new("ssl_certificate", "file | data:certificate", EVERYWHERE, ONE)
-            .doc("The server's certificate and those between it and an authority, in PEM; once for each kind of key.")
+            .doc("The server's certificate and those between it and an authority, in PEM; once for each kind of key. With variables \
+                in its name it is read for each handshake, with the rights of the worker process.")
             .set(|raw, node, _| push_word(&mut raw.ssl_certificate, node)),
         record::new("ssl_certificate_key", "file | data:key", EVERYWHERE, ONE)
             .doc("The private key of the certificate, in PEM: PKCS#8, PKCS#1 or SEC1.")
@@ -127,6 +202,19 @@ impl Settings<Http> for Ssl {
             .since("1.7.3")
             .doc("Pass phrases of private keys, one a line, tried in turn.")
             .set(|raw, node, _| raw.ssl_password_file.set_once(node, node.arg(0)?.clone())),
+        record::new(
+            "ssl_certificate_cache",
+            "off | max=number [inactive=time] [valid=time]",
+            EVERYWHERE,
+            Args::range(1, 3),
+        )
+            .default("off")
+            .since("1.27.4")
+            .doc("How many certificates that variables name are kept in memory, how long unused, and for how long at most.")
+            .set(|raw, node, _| {
+                let cache = named::Cache::parse(node)?;
+                raw.ssl_certificate_cache.set_once(node, cache)
+            }),
         record::new("ssl_protocols", "[SSLv2] [SSLv3] [TLSv1] [TLSv1.1] [TLSv1.2] [TLSv1.3]", EVERYWHERE, Args::at_least(1))
             .default("TLSv1.2 TLSv1.3")
             .doc("Versions of the protocol. Those before TLSv1.2 are accepted with a warning and never offered.")
@@ -185,6 +273,18 @@ impl Settings<Http> for Ssl {
             .since("1.19.4")
             .doc("Handshakes with names of this server are refused.")
             .set(|raw, node, _| raw.ssl_reject_handshake.set_flag(node)),
+        record::new("ssl_sign_pool", "pool | off", EVERYWHERE, ONE)
+            .default(POOL)
+            .since("Tailwater 0.2")
+            .doc("Pool of threads for signatures of RSA, which take longer than a turn of a loop may; with `off` loops make them. \
+                Keys of ECDSA always sign on the loop.")
+            .set(|raw, node, _| raw.ssl_sign_pool.set_once(node, node.arg(0)?.clone())),
+        record::new("ssl_early_data", "on | off | any", EVERYWHERE, ONE)
+            .default("off")
+            .since("1.15.3")
+            .doc("Clients of TLSv1.3 that come again may ask before the handshake is over; what is not safe then gets 425, but with `any`.")
+            // DIFF(nginx): requests that are not safe have to wait.
+            .set(|raw, node, _| raw.ssl_early_data.set_one_of(node, EARLY_DATA)),
         record::new("ssl_verify_client", "on | off | optional | optional_no_ca", EVERYWHERE, ONE)
             .default("off")
             .doc("Clients are asked for a certificate, and what becomes of those that have none, or one that is not trusted.")
@@ -204,6 +304,50 @@ impl Settings<Http> for Ssl {
             .since("0.8.7")
             .doc("Lists of certificates of clients that were revoked, in PEM: one of each authority on the way.")
             .set(|raw, node, _| raw.ssl_crl.set_once(node, node.arg(0)?.clone())),
+        record::new("ssl_key_log", "path", EVERYWHERE, ONE)
+            .since("1.27.2")
+            .doc("Secrets of connections go to this file, so that somebody can read what was sent: not for production.")
+            .set(|raw, node, _| raw.ssl_key_log.set_once(node, node.arg(0)?.clone())),
+        record::flag("ssl_certificate_compression", EVERYWHERE)
+            .default("off")
+            .since("1.29.1")
+            .doc("Certificates are compressed for clients of TLSv1.3 that can read it.")
+            .set(|raw, node, _| raw.ssl_certificate_compression.set_flag(node)),
+        record::flag("ssl_stapling", EVERYWHERE)
+            .default("off")
+            .since("1.3.7")
+            .doc("Clients are shown what the authority says of the certificate now (OCSP): it is asked beside the loops.")
+            .set(|raw, node, _| raw.ssl_stapling.set_flag(node)),
+        record::new("ssl_stapling_file", "file", EVERYWHERE, ONE)
+            .since("1.3.7")
+            .doc("Clients are shown this response of the authority, as DER; nobody is asked.")
+            .set(|raw, node, _| raw.ssl_stapling_file.set_once(node, node.arg(0)?.clone())),
+        record::new("ssl_stapling_responder", "url", EVERYWHERE, ONE)
+            .since("1.3.7")
+            .doc("Who is asked instead of the responder that the certificate names: `http://…`.")
+            .set(|raw, node, _| raw.ssl_stapling_responder.set_once(node, node.arg(0)?.clone())),
+        record::flag("ssl_stapling_verify", EVERYWHERE)
+            .default("off")
+            .since("1.3.7")
+            .doc("Responses that are shown are signed by the issuer of the certificate, or by whom that has appointed; without, also by an authority above the issuer.")
+            .set(|raw, node, _| raw.ssl_stapling_verify.set_flag(node)),
+        record::new("ssl_ocsp", "on | off | leaf", EVERYWHERE, ONE)
+            .default("off")
+            .since("1.19.0")
+            .doc("Authorities are asked whether certificates of clients were revoked: those of the whole chain, or the first one.")
+            .set(|raw, node, _| raw.ssl_ocsp.set_one_of(node, ocsp::ABOUT)),
+        record::new("ssl_ocsp_responder", "url", EVERYWHERE, ONE)
+            .since("1.19.0")
+            .doc("Who is asked instead of the responder that a certificate of a client names: `http://…`.")
+            .set(|raw, node, _| raw.ssl_ocsp_responder.set_once(node, node.arg(0)?.clone())),
+        record::new("ssl_ocsp_cache", "off | shared:name:size", EVERYWHERE, ONE)
+            .default("off")
+            .since("1.19.0")
+            .doc("Where answers about certificates of clients are kept until they end, for all loops.")
+            .set(|raw, node, _| {
+                let cache = ocsp::cache(node)?;
+                raw.ssl_ocsp_cache.set_once(node, cache)
+            }),
     ];
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
@@ -221,6 +365,9 @@ impl Settings<Http> for Ssl {
             certificates: list(raw.ssl_certificate, outer_written.map(|o| &o.certificates)),
             keys: list(raw.ssl_certificate_key, outer_written.map(|o| &o.keys)),
             password_file: word(raw.ssl_password_file, outer_written.map(|o| &o.password_file)),
+            certificate_cache: raw
+                .ssl_certificate_cache
+                .or_else(|| outer_written.map(|o| o.certificate_cache.clone()), || None),
             protocols: list(raw.ssl_protocols, outer_written.map(|o| &o.protocols)),
             ciphers: word(raw.ssl_ciphers, outer_written.map(|o| &o.ciphers)),
             prefer_server_ciphers: raw
@@ -238,6 +385,13 @@ impl Settings<Http> for Ssl {
             ticket_keys: list(raw.ssl_session_ticket_key, outer_written.map(|o| &o.ticket_keys)),
             commands: raw.ssl_conf_command.or_else(|| outer_written.map(|o| o.commands.clone()), Vec::new),
             reject_handshake: raw.ssl_reject_handshake.or(outer_written.map(|o| o.reject_handshake), false),
+            sign_pool: match raw.ssl_sign_pool.take() {
+                None => outer_written.map_or(SignPool::Usual, |outer| outer.sign_pool),
+                Some(word) if word.is("off") => SignPool::Nobody,
+                Some(word) if word.is(POOL) => SignPool::Usual,
+                Some(word) => SignPool::Named(cx.pool(&word.bytes, word.span)?),
+            },
+            early_data: raw.ssl_early_data.or(outer_written.map(|o| o.early_data), EarlyData::Refused),
             verify_client: raw.ssl_verify_client.or(outer_written.map(|o| o.verify_client), None),
             verify_depth: raw
                 .ssl_verify_depth
@@ -254,6 +408,21 @@ impl Settings<Http> for Ssl {
                 outer_written.map(|o| &o.trusted_certificate),
             ),
             crl: word(raw.ssl_crl, outer_written.map(|o| &o.crl)),
+            key_log: word(raw.ssl_key_log, outer_written.map(|o| &o.key_log)),
+            certificate_compression: raw
+                .ssl_certificate_compression
+                .or(outer_written.map(|o| o.certificate_compression), false),
+            stapling: stapling::Written {
+                is_on: raw.ssl_stapling.or(outer_written.map(|o| o.stapling.is_on), false),
+                verifies: raw.ssl_stapling_verify.or(outer_written.map(|o| o.stapling.verifies), false),
+                file: word(raw.ssl_stapling_file, outer_written.map(|o| &o.stapling.file)),
+                responder: word(raw.ssl_stapling_responder, outer_written.map(|o| &o.stapling.responder)),
+            },
+            ocsp: ocsp::Written {
+                about: raw.ssl_ocsp.or(outer_written.map(|o| o.ocsp.about), None),
+                responder: word(raw.ssl_ocsp_responder, outer_written.map(|o| &o.ocsp.responder)),
+                cache: raw.ssl_ocsp_cache.or_else(|| outer_written.map(|o| o.ocsp.cache.clone()), || None),
+            },
         };
         let mut clients = None;
         let mut tls = None;
@@ -264,9 +433,17 @@ impl Settings<Http> for Ssl {
                 tls = Some(material::tls(&written, hints, cx)?);
             }
         }
-        let reject_handshake = written.reject_handshake;
+        let Written { reject_handshake, sign_pool, early_data, .. } = written;
         let place = if outer.is_some() { Place::Server } else { Place::Http };
-        Ok(Self { written, place, tls, clients, reject_handshake })
+        Ok(Self { written, place, tls, clients, reject_handshake, sign_pool, early_data })
+    }
+
+    fn reach(&self, _core: &Location, reach: &mut Reach) {
+        self.tls.iter().flat_map(|tls| &tls.named).for_each(|named| named.reach(reach));
+        let asks_clients = self.clients.as_ref().is_some_and(|clients| clients.inquirer.is_some());
+        if asks_clients || self.tls.as_ref().is_some_and(|tls| tls.staples().next().is_some()) {
+            reach.connects();
+        }
     }
 
     fn are_shared(&self) -> bool {

@@ -22,6 +22,7 @@ pub mod generation;
 pub(crate) mod greet;
 pub mod h1;
 mod log_file;
+pub(crate) mod nobody;
 mod pieces;
 pub mod plan;
 mod protocol;
@@ -29,6 +30,7 @@ pub mod request;
 pub mod request_body;
 mod session;
 pub mod spool;
+mod staples;
 pub(crate) mod waiting;
 pub mod wire;
 

@@ -27,6 +27,7 @@ use super::generation::{Config, Generation};
 use super::greet;
 use super::plan::Plan;
 use super::request::Request;
+use super::staples;
 use crate::core::location::Location;
 use crate::core::ssl;
 use crate::event_loop::Loop;
@@ -141,6 +142,7 @@ impl Application for Http {
         let beside = |kind| Subject { kind, id: home.index as u64 };
         company.spawn((), beside("names"), resolve::follow(home.clone()));
         company.spawn((), beside("health checks"), health::run(home.clone()));
+        company.spawn((), beside("stapling"), staples::keep(home.clone()));
         company.spawn((), beside("caches"), cache::manage(home.clone()));
         while let ((), Ok(())) = poll_fn(|cx| company.poll_ended(cx)).await {}
     }

@@ -10,6 +10,7 @@ use tw_core::load::{Raws, Table};
 use tw_core::module::Resolved;
 use tw_core::names::Conflicting;
 use tw_core::reach::Reach;
+use tw_net::Addr;
 
 use super::scope::{Kind, Scope};
 use super::{CORE_LOCATION, CORE_SERVER, CORE_SSL, CORE_UPSTREAM, Resolve};
@@ -202,14 +203,14 @@ pub(super) fn listens(servers: &[Server], diagnostics: &mut Diagnostics) -> Resu
             }
         }
     }
-    for group in all.groups.iter().filter(|group| group.ssl) {
-        have_certificates(group, servers)?;
+    for (group, listening) in all.groups.iter().zip(&all.addresses).filter(|(group, _)| group.ssl) {
+        have_certificates(group, &listening.address, servers)?;
     }
     Ok(all)
 }
 
 /// Checks that a handshake can be done on an address: with the default server at least, unless that refuses all.
-fn have_certificates(group: &ListenGroup, servers: &[Server]) -> Result<(), ConfError> {
+fn have_certificates(group: &ListenGroup, address: &Addr, servers: &[Server]) -> Result<(), ConfError> {
     let server = |id: ServerId| &servers[id.0 as usize];
     let default = &server(group.default_server).ssl;
     let others = if default.reject_handshake { &group.members[..] } else { &[] };
@@ -219,7 +220,11 @@ fn have_certificates(group: &ListenGroup, servers: &[Server]) -> Result<(), Conf
         Some(id) => {
             let error =
                 ConfError::new("no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive");
-            Err(match server(id).span {
+            // Where TLS is asked for, by that server or by another one of the address.
+            let asking = std::iter::once(id).chain(group.members.iter().copied());
+            let mut listens = asking.flat_map(|id| &servers[id.0 as usize].settings.listens);
+            let listen = listens.find(|listen| listen.ssl && listen.addresses.contains(address));
+            Err(match listen.and_then(|listen| listen.span).or(server(id).span) {
                 Some(span) => error.at(span),
                 None => error,
             })
@@ -229,11 +234,11 @@ fn have_certificates(group: &ListenGroup, servers: &[Server]) -> Result<(), Conf
 
 fn join(
     all: &mut Listens,
-    known: &mut HashMap<tw_net::Addr, usize>,
+    known: &mut HashMap<Addr, usize>,
     id: ServerId,
     server: &Server,
     listen: &Listen,
-    address: &tw_net::Addr,
+    address: &Addr,
     diagnostics: &mut Diagnostics,
 ) -> Result<(), ConfError> {
     let fail = |message: String| {

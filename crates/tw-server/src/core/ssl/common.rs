@@ -6,12 +6,12 @@ use std::sync::Arc;
 use rustls::pki_types::CertificateDer;
 use tw_conf::{ConfError, Missing, Node, Word};
 use tw_tls::words::{Command, Flag, Protocol, Switch, ciphers, conf_command, groups, protocols};
-use tw_tls::{Crls, Identity, Key, Passwords, Settings, authorities, chain};
+use tw_tls::{Crls, Identity, Key, Passwords, Settings, Zeroizing, authorities, chain};
 
 use crate::load::Resolve;
 
 /// What a name in place of a file begins with if it is the content.
-const DATA: &[u8] = b"data:";
+pub(super) const DATA: &[u8] = b"data:";
 
 /// What is to be offered in handshakes, as written.
 pub(crate) struct Offered<'a> {
@@ -90,7 +90,6 @@ pub(crate) fn check_name(node: &Node, word: &Word, module: &'static str) -> Resu
         value if value.starts_with(b"engine:") || value.starts_with(b"store:") => {
             "keys of OpenSSL's engines and stores"
         }
-        value if value.contains(&b'$') && !value.starts_with(DATA) => "variables in names of certificates",
         _ => return Ok(()),
     };
     let message = format!("{missing} are not supported by this version of Tailwater: \"{word}\"");
@@ -166,10 +165,11 @@ pub(crate) fn shown(word: &Word, cx: &Resolve<'_>) -> String {
 }
 
 /// The bytes of a file, or those that stand in place of one.
-pub(crate) fn contents(word: &Word, what: &str, cx: &Resolve<'_>) -> Result<Vec<u8>, ConfError> {
+/// To be wiped, because it may be a key.
+pub(crate) fn contents(word: &Word, what: &str, cx: &Resolve<'_>) -> Result<Zeroizing<Vec<u8>>, ConfError> {
     match word.bytes.strip_prefix(DATA) {
-        Some(data) => Ok(data.to_vec()),
-        None => cx.read_file(&word.bytes).map_err(|error| {
+        Some(data) => Ok(Zeroizing::new(data.to_vec())),
+        None => cx.read_file(&word.bytes).map(Zeroizing::new).map_err(|error| {
             let errno = tw_base::Errno::from(&error);
             let message =
                 format!("cannot load {what} \"{}\": BIO_new_file() failed ({errno})", shown(word, cx));

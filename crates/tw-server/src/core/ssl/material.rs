@@ -2,28 +2,46 @@
 
 use std::sync::Arc;
 
+use rustls::compress::ZLIB_COMPRESSOR;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, StoresServerSessions};
 use rustls::sign::CertifiedKey;
 use rustls::{DistinguishedName, ServerConfig, SignatureScheme};
+use tw_base::Limit;
 use tw_conf::{ConfError, Word};
 use tw_tls::words::{Flag, Switch};
 use tw_tls::{
-    Authorities, Cache, ClientVerifier, Clock, Cost, Demand, Identity, Purpose, Tickets, Trust, TrustError,
+    Authorities, Cache, ClientVerifier, Clock, Context, Cost, Demand, Identity, Purpose, Tickets, Trust,
+    TrustError, Within,
 };
 
 use super::common::{Offered, contents, crls, identity, passwords, shown, trusted};
-use super::{SessionCache, Written};
+use super::keylog::KeyLogFile;
+use super::named::{Named, is_named};
+use super::ocsp::{self, Inquirer};
+use super::stapling::{self, Staple};
+use super::{EarlyData, SessionCache, Written, heirs};
 use crate::load::Resolve;
 
 /// Bytes that a record has beside the content, as rustls counts them.
 const RECORD_OVERHEAD: usize = 5;
 /// The least that rustls can be told, and more than nothing.
 const BUFFER_SIZE_MIN: usize = 512;
+/// Bytes of early data of a connection; as OpenSSL.
+const EARLY_DATA_MAX: u32 = 16 << 10;
+/// Of sessions that are kept for it where no cache is configured: some 4,000.
+const EARLY_SESSIONS_SIZE: usize = 1 << 20;
 /// What a record can hold.
 const BUFFER_SIZE_MAX: usize = 16 << 10;
 /// The protocols inside, in the order of preference (RFC 7301).
 const PROTOCOLS: [&[u8]; 2] = [b"http/1.1", b"http/1.0"];
+
+pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
+    "EARLY_DATA_MAX",
+    EARLY_DATA_MAX as u64,
+    "Bytes that a client may send before its handshake is over (ssl_early_data)",
+    "the connection is closed",
+)];
 
 /// What handshakes with a server are done by.
 #[derive(Debug)]
@@ -31,6 +49,8 @@ pub struct Tls {
     /// All of it, as rustls wants it.
     pub config: Arc<ServerConfig>,
     identities: Arc<Identities>,
+    /// Certificates that variables name, each time anew; with them there are no others.
+    pub(crate) named: Vec<Named>,
 }
 
 /// What is wanted of the certificates of clients.
@@ -40,30 +60,81 @@ pub struct Clients {
     pub demand: Demand,
     /// Who is trusted.
     pub trust: Arc<Trust>,
+    /// Who asks whether they were revoked, if somebody does.
+    pub(crate) inquirer: Option<Arc<Inquirer>>,
 }
 
 impl Tls {
-    /// How long the signature takes that a client will get.
-    pub fn cost_of(&self, hello: &ClientHello<'_>) -> Cost {
-        self.identities.choose(hello.signature_schemes()).map_or(Cost::Fast, |identity| identity.cost)
+    /// The signature that a client will get.
+    pub(crate) fn signature_for(&self, hello: &ClientHello<'_>) -> Signature {
+        self.identities.signature_for(hello)
     }
+
+    /// What is asked about its certificates.
+    pub(crate) fn staples(&self) -> impl Iterator<Item = &Arc<Staple>> {
+        self.identities.0.iter().filter_map(|candidate| candidate.staple.as_ref())
+    }
+
+    /// The same with these certificates, and the signature that a client will get.
+    pub(crate) fn with(
+        &self,
+        identities: Vec<Identity>,
+        hello: &ClientHello<'_>,
+    ) -> (Arc<ServerConfig>, Signature) {
+        let bare = |identity| Candidate { identity, staple: None };
+        let identities = Identities(identities.into_iter().map(bare).collect());
+        let signature = identities.signature_for(hello);
+        let mut config = ServerConfig::clone(&self.config);
+        config.cert_resolver = Arc::new(identities);
+        (Arc::new(config), signature)
+    }
+}
+
+/// What a server signs a handshake with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Signature {
+    /// How long it takes.
+    pub(crate) cost: Cost,
+    /// In which scheme; `None` if the client knows none that fits.
+    pub(crate) scheme: Option<SignatureScheme>,
 }
 
 /// The certificates of a server, one for each kind of key.
 #[derive(Debug)]
-struct Identities(Vec<Identity>);
+struct Identities(Vec<Candidate>);
+
+#[derive(Debug)]
+struct Candidate {
+    identity: Identity,
+    /// What its authority says of it, if that is shown, too.
+    staple: Option<Arc<Staple>>,
+}
 
 impl Identities {
+    fn signature_for(&self, hello: &ClientHello<'_>) -> Signature {
+        let offered = hello.signature_schemes();
+        let Some(Candidate { identity, .. }) = self.choose(offered) else {
+            return Signature { cost: Cost::Fast, scheme: None };
+        };
+        let scheme = identity.certified.key.choose_scheme(offered).map(|signer| signer.scheme());
+        Signature { cost: identity.cost, scheme }
+    }
+
     /// The one that can sign as the client likes best.
-    fn choose(&self, schemes: &[SignatureScheme]) -> Option<&Identity> {
-        let signs = |identity: &&Identity, scheme| identity.certified.key.choose_scheme(&[scheme]).is_some();
-        schemes.iter().find_map(|scheme| self.0.iter().find(|identity| signs(identity, *scheme)))
+    fn choose(&self, schemes: &[SignatureScheme]) -> Option<&Candidate> {
+        let signs = |candidate: &&Candidate, scheme| {
+            candidate.identity.certified.key.choose_scheme(&[scheme]).is_some()
+        };
+        schemes.iter().find_map(|scheme| self.0.iter().find(|candidate| signs(candidate, *scheme)))
     }
 }
 
 impl ResolvesServerCert for Identities {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.choose(hello.signature_schemes()).map(|identity| identity.certified.clone())
+        let Candidate { identity, staple } = self.choose(hello.signature_schemes())?;
+        let now = || tw_rt::clock::unix().secs.unsigned_abs();
+        let stapled = staple.as_ref().and_then(|staple| staple.current(now()));
+        Some(stapled.unwrap_or_else(|| identity.certified.clone()))
     }
 }
 
@@ -82,7 +153,9 @@ pub(super) fn tls(
     cx: &mut Resolve<'_>,
 ) -> Result<Arc<Tls>, ConfError> {
     warm_up();
-    let identities = Arc::new(Identities(identities(written, cx)?));
+    let (identities, named) = identities(written, cx)?;
+    let identities = Arc::new(Identities(identities));
+    let context = context(written, &identities, hints.as_deref());
     let mut prefers_own = written.prefer_server_ciphers;
     let mut tickets = written.session_tickets;
     let offered = Offered {
@@ -105,6 +178,8 @@ pub(super) fn tls(
     let builder = builder
         .with_protocol_versions(settings.protocols.versions())
         .map_err(|error| ConfError::new(format!("TLS cannot be configured: {error}")))?;
+    // Who is asked for a certificate is answered when he has shown it.
+    let hints_are_absent = hints.is_none();
     let builder = match hints {
         Some(hints) => builder.with_client_cert_verifier(Arc::new(ClientVerifier::new(hints))),
         None => builder.with_no_client_auth(),
@@ -114,22 +189,48 @@ pub(super) fn tls(
     config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
     config.max_fragment_size =
         Some(written.buffer_size.clamp(BUFFER_SIZE_MIN, BUFFER_SIZE_MAX) + RECORD_OVERHEAD);
-    config.session_storage = sessions(written, cx);
-    if tickets {
-        config.ticketer = self::tickets(written, cx)?;
+    // DIFF(nginx): also together with `ssl_stapling`.
+    config.cert_compressors =
+        if written.certificate_compression { vec![ZLIB_COMPRESSOR] } else { Vec::new() };
+    config.cert_decompressors = Vec::new();
+    if let Some(file) = &written.key_log {
+        config.key_log = Arc::new(KeyLogFile::new(file, cx));
+    }
+    config.session_storage = Arc::new(Within::new(context, sessions(written, cx)));
+    // A ticket could be used twice, and with it what was sent early. What is kept here is taken up once.
+    let has_early_data = written.early_data != EarlyData::Refused && hints_are_absent;
+    if has_early_data {
+        config.max_early_data_size = EARLY_DATA_MAX;
+        config.send_half_rtt_data = true;
+    }
+    if tickets && !has_early_data {
+        config.ticketer = Arc::new(Within::new(context, self::tickets(written, cx)?));
     }
     // Without tickets that hold a session, there are some that name one which is kept.
-    let is_kept = tickets || written.session_cache != SessionCache::None;
+    let is_kept = tickets || has_early_data || written.session_cache != SessionCache::None;
     config.send_tls13_tickets = if is_kept { TICKETS } else { 0 };
-    Ok(Arc::new(Tls { config: Arc::new(config), identities }))
+    Ok(Arc::new(Tls { config: Arc::new(config), identities, named }))
+}
+
+/// Whose sessions a server takes up: those of servers with the same certificates, or names of them, and the same authorities.
+fn context(written: &Written, identities: &Identities, hints: Option<&[DistinguishedName]>) -> Context {
+    let leaves = identities.0.iter().filter_map(|candidate| candidate.identity.certified.cert.first());
+    let names = written.certificates.iter().filter(|_| identities.0.is_empty());
+    let parts = leaves.map(|leaf| &**leaf).chain(names.map(|name| &*name.bytes));
+    Context::of(parts.chain(hints.unwrap_or_default().iter().map(|hint| hint.as_ref())))
 }
 
 /// As OpenSSL sends: a browser opens several connections.
 const TICKETS: usize = 2;
 
-fn identities(written: &Written, cx: &Resolve<'_>) -> Result<Vec<Identity>, ConfError> {
-    let passwords = passwords(written.password_file.as_ref(), cx)?;
-    let mut identities: Vec<Identity> = Vec::new();
+/// Certificates and keys: all that are read now, or how they are named if variables name one of them.
+fn identities(written: &Written, cx: &mut Resolve<'_>) -> Result<(Vec<Candidate>, Vec<Named>), ConfError> {
+    let passwords = Arc::new(passwords(written.password_file.as_ref(), cx)?);
+    let pairs = || written.certificates.iter().zip(&written.keys);
+    let are_named = pairs().any(|(certificate, key)| is_named(certificate, key));
+    let response = stapling::of_file(&written.stapling, cx)?;
+    let mut candidates: Vec<Candidate> = Vec::new();
+    let mut named = Vec::new();
     for (at, certificate) in written.certificates.iter().enumerate() {
         let Some(key) = written.keys.get(at) else {
             let message = format!(
@@ -138,20 +239,38 @@ fn identities(written: &Written, cx: &Resolve<'_>) -> Result<Vec<Identity>, Conf
             );
             return Err(ConfError::new(message).at(certificate.span));
         };
+        if are_named {
+            let cache = written.certificate_cache.clone();
+            named.push(Named::new((certificate, key), passwords.clone(), cache, cx)?);
+            continue;
+        }
         let identity = identity(certificate, key, &passwords, cx)?;
+        let (identity, staple) = match &response {
+            Some(response) => (identity.with_staple(Some(response.clone())), None),
+            None if written.stapling.is_on => {
+                let at = (certificate, written.trusted_certificate.as_ref());
+                let staple = stapling::staple(&written.stapling, &identity, at, cx)?;
+                (identity, staple)
+            }
+            None => (identity, None),
+        };
         // Of two with the same kind of key the last counts, as in nginx.
-        identities.retain(|other| other.kind != identity.kind);
-        identities.push(identity);
+        candidates.retain(|other| other.identity.kind != identity.kind);
+        candidates.push(Candidate { identity, staple });
     }
-    Ok(identities)
+    Ok((candidates, named))
 }
 
 /// What is wanted of clients' certificates, and of which authorities they are told.
 pub(super) fn clients(
     written: &Written,
-    cx: &Resolve<'_>,
+    cx: &mut Resolve<'_>,
 ) -> Result<Option<(Clients, Vec<DistinguishedName>)>, ConfError> {
     let Some(demand) = written.verify_client else { return Ok(None) };
+    if demand == Demand::OptionalNoCa && written.ocsp.about.is_some() {
+        let message = "\"ssl_ocsp\" is incompatible with \"ssl_verify_client optional_no_ca\"";
+        return Err(ConfError::new(message));
+    }
     let read = |word: &Option<Word>| match word {
         Some(word) => trusted(word, cx),
         None => Ok(Vec::new()),
@@ -171,7 +290,8 @@ pub(super) fn clients(
     let authorities = Arc::new(Authorities::new([shown_to_clients, others].concat()).map_err(broken)?);
     let crls = written.crl.as_ref().map(|word| crls(word, cx)).transpose()?;
     let trust = Trust { authorities, crls, depth: written.verify_depth, purpose: Purpose::Client };
-    Ok(Some((Clients { demand, trust: Arc::new(trust) }, hints)))
+    let inquirer = ocsp::inquirer(&written.ocsp, cx)?;
+    Ok(Some((Clients { demand, trust: Arc::new(trust), inquirer }, hints)))
 }
 
 fn clock() -> Clock {
@@ -182,6 +302,9 @@ fn clock() -> Clock {
 fn sessions(written: &Written, cx: &mut Resolve<'_>) -> Arc<dyn StoresServerSessions> {
     let lifetime = lifetime(written);
     let (name, size) = match &written.session_cache {
+        SessionCache::None if written.early_data != EarlyData::Refused => {
+            return Arc::new(Cache::new(EARLY_SESSIONS_SIZE, lifetime, clock()));
+        }
         SessionCache::None => return Arc::new(NoServerSessionStorage {}),
         SessionCache::Builtin { size } => return Arc::new(Cache::new(*size, lifetime, clock())),
         SessionCache::Shared { name, size } => (name, size),
@@ -205,7 +328,9 @@ fn tickets(written: &Written, cx: &mut Resolve<'_>) -> Result<Arc<Tickets>, Conf
         let tickets = Tickets::of_files(&files, lifetime, clock());
         return tickets.map(Arc::new).map_err(|error| ConfError::new(error.to_string()).at(first.span));
     }
-    // DIFF(nginx): random keys live over reloads.
-    let made = Tickets::random(lifetime, clock()).map_err(|error| ConfError::new(error.to_string()))?;
-    Ok(cx.keep(format!("tls tickets {lifetime}").as_bytes(), |_| true, || made))
+    // DIFF(nginx): random keys live over reloads, and go to the next process.
+    let made = heirs::tickets(lifetime, clock()).map_err(|error| ConfError::new(error.to_string()))?;
+    let tickets = cx.keep(format!("tls tickets {lifetime}").as_bytes(), |_| true, || made);
+    heirs::note(lifetime, &tickets);
+    Ok(tickets)
 }

@@ -93,6 +93,18 @@ impl Client {
         Self::make(id, peer, listen, home, verbosity)
     }
 
+    /// The same client as one of whom only that much is known: for variables that are wanted before a handshake is over.
+    pub(crate) fn introduced(&self, secured: Secured) -> Rc<Self> {
+        let (peer, listen) = (self.peer.clone(), self.listen.clone());
+        let client = Self::make(self.id, peer, listen, self.home.clone(), self.verbosity);
+        // Both are new, and nobody has set them.
+        let _ = client.tls.set(Box::new(secured));
+        if let Some(header) = self.proxy.get() {
+            let _ = client.proxy.set(header.clone());
+        }
+        client
+    }
+
     /// Nobody: the server asks something of its own accord, again and again, and what is not as usual is no news.
     pub(crate) fn nobody(home: Rc<Loop>) -> Rc<Self> {
         let (id, nowhere) = (home.counts.next_connection(), Addr::Unix(None));

@@ -7,9 +7,11 @@
 //! | `gateway_directives`, `cache_directives` | those whose servers make responses to requests |
 //! | `gateway_tls_directives` | those that may reach their servers over TLS |
 
+use std::sync::Arc;
+
 use tw_conf::{ConfError, Node, Word};
 
-use crate::core::ssl::common;
+use crate::core::ssl::{CertificateCache, common};
 
 /// How many of [`gateway_limits`](crate::gateway_limits) are about connections, which come first: every gateway has these.
 pub const CONNECTION_LIMITS: usize = 5;
@@ -271,7 +273,7 @@ macro_rules! gateway_directives {
 macro_rules! gateway_tls_directives {
     ($prefix:literal, $module:literal, $name:expr) => {{
         use tw_conf::{Args, HTTP, LOCATION, SERVER, record};
-        use $crate::http::gateway::directives::read_file_of_tls;
+        use $crate::http::gateway::directives::{read_certificate_cache, read_file_of_tls};
         use $crate::http::gateway::settings::HasGateway;
         const ALL: u32 = HTTP | SERVER | LOCATION;
         &[
@@ -317,6 +319,19 @@ macro_rules! gateway_tls_directives {
                     let word = read_file_of_tls(node, $module)?;
                     raw.gateway().ssl.certificate_key.set_once(node, word)
                 }),
+            record::new(
+                concat!($prefix, "ssl_certificate_cache"),
+                "off | max=number [inactive=time] [valid=time]",
+                ALL,
+                Args::range(1, 3),
+            )
+                .default("off")
+                .since("1.27.4")
+                .doc("How many certificates that variables name are kept in memory, how long unused, and for how long at most.")
+                .set(|raw, node, _| {
+                    let cache = read_certificate_cache(node)?;
+                    raw.gateway().ssl.certificate_cache.set_once(node, cache)
+                }),
             record::new(concat!($prefix, "ssl_password_file"), "file", ALL, Args::exact(1))
                 .since("1.7.8")
                 .doc("Pass phrases of the private key, one a line, tried in turn.")
@@ -340,6 +355,10 @@ macro_rules! gateway_tls_directives {
                 .default("on")
                 .doc("Whether sessions with upstream servers are taken up again.")
                 .set(|raw, node, _| raw.gateway().ssl.session_reuse.set_flag(node)),
+            record::new(concat!($prefix, "ssl_key_log"), "path", ALL, Args::exact(1))
+                .since("1.27.2")
+                .doc("Secrets of connections to upstream servers go to this file, so that somebody can read what was sent: not for production.")
+                .set(|raw, node, _| raw.gateway().ssl.key_log.set_once(node, node.arg(0)?.clone())),
             record::new(concat!($prefix, "ssl_conf_command"), "name value", ALL, Args::exact(2))
                 .since("1.19.4")
                 .doc("A command of OpenSSL: MinProtocol, MaxProtocol, CipherString, Ciphersuites, Curves, Groups, Options.")
@@ -357,6 +376,11 @@ pub fn read_file_of_tls(node: &Node, module: &'static str) -> Result<Word, ConfE
     let word = node.arg(0)?;
     common::check_name(node, word, module)?;
     Ok(word.clone())
+}
+
+/// Reads how many certificates are kept, and how long.
+pub fn read_certificate_cache(node: &Node) -> Result<Option<Arc<CertificateCache>>, ConfError> {
+    CertificateCache::parse(node)
 }
 
 /// Reads a rate, which may hold variables: checked now if it does not.

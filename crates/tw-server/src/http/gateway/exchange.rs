@@ -22,14 +22,13 @@ use super::fault::{Fault, Stage};
 use super::idle::{KeepAlive, Owner};
 use super::link::{Link, Read};
 use super::resolve::{self, Names};
-use super::secure::Secured;
+use super::secure::{Doers, Secured};
 use super::sending::{Lending, Outgoing, Sending, Unsent};
 use super::settings::Gateway;
 use super::sticky::{self, Belonging, Learning, Sticky};
 use super::waiting::{self, Queue};
 use super::words::Next;
 use crate::core::location::Resolving;
-use crate::core::ssl;
 use crate::core::upstream::StateFile;
 use crate::event_loop::Loop;
 use crate::http::cache::Visit;
@@ -405,7 +404,7 @@ async fn ask<C: Codec + Clone>(
         None => {
             let options = connect_options(r, gateway);
             // Apart: most requests find a connection, and are smaller without what this needs.
-            let secured = order.secured.as_ref().map(|secured| (secured, ssl::pool_of(r.generation())));
+            let secured = order.secured.as_ref().map(|secured| (secured, Doers::of(r.generation())));
             let opened = Link::open(lease.peer().addr(), &options, gateway.connect_timeout, secured);
             match Box::pin(opened).await {
                 Ok(link) => Rc::new(link),

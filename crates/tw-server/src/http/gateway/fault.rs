@@ -20,6 +20,8 @@ pub enum Fault {
     ConnectTimeout,
     /// There is a connection, and TLS came to nothing.
     Handshake(Box<Failure>),
+    /// The certificate that is to be shown cannot be read; the text says why.
+    Identity(Box<str>),
     /// The request could not be sent.
     Send(io::Error),
     /// The server does not take the request.
@@ -81,7 +83,9 @@ impl Fault {
             Self::Connect(_) | Self::Handshake(_) | Self::Send(_) | Self::Receive(_) | Self::Closed => {
                 Next::ERROR
             }
-            Self::NoPeer | Self::QueueFull | Self::QueueTimeout | Self::NoName(_) => Next::NONE,
+            Self::NoPeer | Self::QueueFull | Self::QueueTimeout | Self::NoName(_) | Self::Identity(_) => {
+                Next::NONE
+            }
             Self::Denied => Next::DENIED,
             Self::ConnectTimeout | Self::SendTimeout | Self::ReceiveTimeout => Next::TIMEOUT,
             Self::Invalid(_) => Next::INVALID_HEADER,
@@ -102,6 +106,7 @@ impl Fault {
         match self {
             Self::ConnectTimeout | Self::SendTimeout | Self::ReceiveTimeout => 504,
             Self::Denied => 403,
+            Self::Identity(_) => 500,
             Self::Status(status) => *status,
             _ => 502,
         }
@@ -164,7 +169,7 @@ impl fmt::Display for Cause<'_> {
             Fault::SendTimeout => f.write_str("request not taken in time"),
             Fault::ReceiveTimeout => f.write_str("no answer in time"),
             Fault::Closed => f.write_str("connection closed before the answer was complete"),
-            Fault::Invalid(what) => f.write_str(what),
+            Fault::Invalid(what) | Fault::Identity(what) => f.write_str(what),
             Fault::Status(status) => write!(f, "status {status}"),
             Fault::Denied => f.write_str("the request may not be passed to this server"),
             Fault::NoPeer => {
@@ -197,7 +202,7 @@ impl fmt::Display for Line<'_> {
                 f.write_str("upstream timed out (110: Connection timed out)")?;
             }
             Fault::Closed => f.write_str("upstream prematurely closed connection")?,
-            Fault::Invalid(what) => f.write_str(what)?,
+            Fault::Invalid(what) | Fault::Identity(what) => f.write_str(what)?,
             Fault::Status(status) => write!(f, "upstream answered {status}")?,
             Fault::Denied => f.write_str("access to upstream denied")?,
             Fault::NoPeer => f.write_str("no live upstreams")?,

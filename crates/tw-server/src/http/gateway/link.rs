@@ -6,12 +6,11 @@ use std::io;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tw_disk::Pool;
 use tw_net::{Addr, ConnectOptions, Transport};
 use tw_rt::Deadline;
 
 use super::fault::{Fault, Stage};
-use super::secure::Secured;
+use super::secure::{Doers, Secured};
 
 /// A connection to an upstream server.
 pub(crate) struct Link {
@@ -38,14 +37,14 @@ impl Link {
         to: &Addr,
         options: &ConnectOptions,
         timeout: Duration,
-        secured: Option<(&Secured, Pool)>,
+        secured: Option<(&Secured, Doers)>,
     ) -> Result<Self, (Fault, Stage)> {
         let mut link =
             Self::connect(to, options, timeout).await.map_err(|fault| (fault, Stage::Connecting))?;
-        if let Some((secured, pool)) = secured {
+        if let Some((secured, by)) = secured {
             link.transport = match link.transport {
                 Transport::Plain(socket) => {
-                    let stream = secured.shake_hands(socket, to, link.write.get_mut(), &pool).await;
+                    let stream = secured.shake_hands(socket, to, link.write.get_mut(), &by).await;
                     Transport::Tls(Box::new(stream.map_err(|fault| (fault, Stage::Handshaking))?))
                 }
                 secured => secured,

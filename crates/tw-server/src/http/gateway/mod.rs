@@ -20,6 +20,7 @@ mod exchange;
 mod fault;
 pub mod health;
 pub mod idle;
+pub(crate) mod inquiry;
 mod link;
 pub mod names;
 mod pace;

@@ -11,6 +11,7 @@ use std::future::poll_fn;
 use std::hash::{Hash, Hasher};
 use std::io;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
@@ -18,11 +19,12 @@ use std::task::{Context, Poll};
 use foldhash::HashMap;
 use rustls::client::{ClientSessionMemoryCache, Resumption};
 use rustls::pki_types::ServerName;
-use rustls::sign::SingleCertAndKey;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, ClientConnection};
 use tw_base::{Limit, Whole};
 use tw_conf::{ConfError, Setting, Word};
-use tw_disk::{Account, Class, Pool, Source};
+use tw_core::reach::Reach;
+use tw_disk::{Account, Class, Disk, Pool, Source};
 use tw_net::Addr;
 use tw_net::tls::{self, Failure, Handshake, Step, TlsStream};
 use tw_rt::{Deadline, Socket, watch};
@@ -30,7 +32,11 @@ use tw_tls::words::{Flag, Switch};
 use tw_tls::{Authorities, Cost, Identity, Purpose, Trust, TrustError, Upstream, UpstreamError};
 
 use super::fault::Fault;
-use crate::core::ssl::{self, common};
+use crate::core::ssl::keylog::KeyLogFile;
+use crate::core::ssl::named::{self, Named, Names};
+use crate::core::ssl::{self, CertificateCache, common};
+use crate::http::generation::Generation;
+use crate::http::request::Request;
 use crate::load::Resolve;
 
 /// Servers of which sessions are kept, for each kind of settings.
@@ -72,6 +78,8 @@ pub struct Raw {
     pub certificate: Setting<Word>,
     /// `ssl_certificate_key`
     pub certificate_key: Setting<Word>,
+    /// `ssl_certificate_cache`
+    pub certificate_cache: Setting<Option<Arc<CertificateCache>>>,
     /// `ssl_password_file`
     pub password_file: Setting<Word>,
     /// `ssl_protocols`
@@ -80,6 +88,8 @@ pub struct Raw {
     pub ciphers: Setting<Word>,
     /// `ssl_session_reuse`
     pub session_reuse: Setting<bool>,
+    /// `ssl_key_log`
+    pub key_log: Setting<Word>,
     /// `ssl_conf_command`
     pub conf_command: Setting<Vec<(Word, Word)>>,
 }
@@ -93,10 +103,12 @@ pub(super) struct Written {
     crl: Option<Word>,
     certificate: Option<Word>,
     certificate_key: Option<Word>,
+    certificate_cache: Option<Arc<CertificateCache>>,
     password_file: Option<Word>,
     protocols: Vec<Word>,
     ciphers: Option<Word>,
     session_reuse: bool,
+    key_log: Option<Word>,
     conf_command: Vec<(Word, Word)>,
     /// What is made of it where it is needed.
     made: OnceLock<Arc<Tls>>,
@@ -121,10 +133,14 @@ impl Written {
             crl: word(raw.crl, outer.map(|o| &o.crl)),
             certificate: word(raw.certificate, outer.map(|o| &o.certificate)),
             certificate_key: word(raw.certificate_key, outer.map(|o| &o.certificate_key)),
+            certificate_cache: raw
+                .certificate_cache
+                .or_else(|| outer.map(|o| o.certificate_cache.clone()), || None),
             password_file: word(raw.password_file, outer.map(|o| &o.password_file)),
             protocols: raw.protocols.or_else(|| outer.map(|o| o.protocols.clone()), Vec::new),
             ciphers: word(raw.ciphers, outer.map(|o| &o.ciphers)),
             session_reuse: raw.session_reuse.or(outer.map(|o| o.session_reuse), true),
+            key_log: word(raw.key_log, outer.map(|o| &o.key_log)),
             conf_command: raw.conf_command.or_else(|| outer.map(|o| o.conf_command.clone()), Vec::new),
             made: OnceLock::new(),
         })
@@ -158,8 +174,15 @@ impl Written {
         })?;
         let trust = if self.verify { Some(self.trust(prefix, cx)?) } else { None };
         let verifier = trust.map_or_else(Upstream::unverified, Upstream::verified);
-        let identity = self.identity(prefix, cx)?;
-        let is_slow = self.verify || identity.as_ref().is_some_and(|identity| identity.cost == Cost::Slow);
+        let (identity, named) = match self.identity(prefix, cx)? {
+            None => (None, None),
+            Some(Shown::Always(identity)) => (Some(identity), None),
+            Some(Shown::Named(named)) => (None, Some(named)),
+        };
+        // What variables may name is not known before.
+        let is_slow = self.verify
+            || named.is_some()
+            || identity.as_ref().is_some_and(|identity| identity.cost == Cost::Slow);
         let builder = ClientConfig::builder_with_provider(settings.provider())
             .with_protocol_versions(settings.protocols.versions())
             .map_err(|error| ConfError::new(format!("TLS cannot be configured: {error}")))?
@@ -173,12 +196,17 @@ impl Written {
             None => builder.with_no_client_auth(),
         };
         config.enable_sni = self.server_name;
+        (config.cert_compressors, config.cert_decompressors) = (Vec::new(), Vec::new());
+        if let Some(file) = &self.key_log {
+            config.key_log = Arc::new(KeyLogFile::new(file, cx));
+        }
         config.resumption = Resumption::disabled();
         Ok(Tls {
             number: NEXT_NUMBER.fetch_add(1, Relaxed),
             verifies: self.verify,
             is_slow,
             config: Arc::new(config),
+            named,
             sessions: reuse.then(Whole::default),
         })
     }
@@ -199,7 +227,7 @@ impl Written {
         })
     }
 
-    fn identity(&self, prefix: &str, cx: &Resolve<'_>) -> Result<Option<Identity>, ConfError> {
+    fn identity(&self, prefix: &str, cx: &mut Resolve<'_>) -> Result<Option<Shown>, ConfError> {
         let Some(certificate) = &self.certificate else { return Ok(None) };
         let Some(key) = &self.certificate_key else {
             let certificate_name = common::shown(certificate, cx);
@@ -209,8 +237,18 @@ impl Written {
             return Err(ConfError::new(message).at(certificate.span));
         };
         let passwords = common::passwords(self.password_file.as_ref(), cx)?;
-        common::identity(certificate, key, &passwords, cx).map(Some)
+        if named::is_named(certificate, key) {
+            let (passwords, cache) = (Arc::new(passwords), self.certificate_cache.clone());
+            return Ok(Some(Shown::Named(Named::new((certificate, key), passwords, cache, cx)?)));
+        }
+        Ok(Some(Shown::Always(common::identity(certificate, key, &passwords, cx)?)))
     }
+}
+
+/// The certificate that upstream servers are shown.
+enum Shown {
+    Always(Identity),
+    Named(Named),
 }
 
 impl Raw {
@@ -224,11 +262,13 @@ impl Raw {
             &self.certificate_key,
             &self.password_file,
             &self.ciphers,
+            &self.key_log,
         ];
         !(flags.iter().any(|flag| flag.is_set())
             || words.iter().any(|word| word.is_set())
             || self.verify_depth.is_set()
             || self.protocols.is_set()
+            || self.certificate_cache.is_set()
             || self.conf_command.is_set())
     }
 }
@@ -245,27 +285,58 @@ pub struct Tls {
     is_slow: bool,
     /// Without sessions.
     config: Arc<ClientConfig>,
-    /// The same with sessions, for each server; `None` if none are to be taken up again.
-    sessions: Option<Whole<HashMap<Addr, Arc<ClientConfig>>>>,
+    /// The certificate that is shown, if variables name it.
+    named: Option<Named>,
+    /// The same with sessions, for each server and certificate that variables name; `None` if none are to be taken up again.
+    sessions: Option<Whole<HashMap<(Addr, Option<Names>), Kept>>>,
+}
+
+/// What handshakes with one server are done by, if variables name what it is shown.
+struct Kept {
+    config: Arc<ClientConfig>,
+    /// What variables named, as it was read: another one is somebody else, whose sessions are others.
+    shown: Option<Arc<CertifiedKey>>,
 }
 
 impl Tls {
-    /// The same with the sessions of the server at `to`, which no other server could take up.
-    fn config_for(&self, to: &Addr) -> Arc<ClientConfig> {
-        let Some(sessions) = &self.sessions else { return self.config.clone() };
+    /// Where files may be that are read for a handshake, for the sandbox.
+    pub(super) fn reach(&self, reach: &mut Reach) {
+        self.named.iter().for_each(|named| named.reach(reach));
+    }
+
+    /// The same with the sessions of the server at `to`, which no other server could take up, and with what it is shown.
+    fn config_for(&self, to: &Addr, shown: Option<(&Names, Identity)>) -> Arc<ClientConfig> {
+        let (names, shown) = match shown {
+            Some((names, identity)) => (Some(names.clone()), Some(identity.certified)),
+            None => (None, None),
+        };
+        let with = |resumption: Option<Resumption>| {
+            let mut config = ClientConfig::clone(&self.config);
+            if let Some(shown) = &shown {
+                config.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(shown.clone()));
+            }
+            config.resumption = resumption.unwrap_or_else(Resumption::disabled);
+            Arc::new(config)
+        };
+        let Some(sessions) = &self.sessions else {
+            return if shown.is_none() { self.config.clone() } else { with(None) };
+        };
         let mut sessions = sessions.lock();
-        if let Some(config) = sessions.get(to) {
-            return config.clone();
+        let key = (to.clone(), names);
+        let is_same = |kept: &&Kept| match (&kept.shown, &shown) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        if let Some(kept) = sessions.get(&key).filter(is_same) {
+            return kept.config.clone();
         }
         if sessions.len() >= SESSION_SERVERS_MAX
             && let Some(some) = sessions.keys().next().cloned()
         {
             sessions.remove(&some);
         }
-        let mut config = ClientConfig::clone(&self.config);
-        config.resumption = Resumption::store(Arc::new(ClientSessionMemoryCache::new(SESSIONS_MAX)));
-        let config = Arc::new(config);
-        sessions.insert(to.clone(), config.clone());
+        let config = with(Some(Resumption::store(Arc::new(ClientSessionMemoryCache::new(SESSIONS_MAX)))));
+        sessions.insert(key, Kept { config: config.clone(), shown });
         config
     }
 }
@@ -276,11 +347,13 @@ pub struct Secured {
     tls: Arc<Tls>,
     /// The name of the server: for the certificate, and to be sent.
     name: Arc<str>,
+    /// What variables name that it is shown.
+    shown: Option<Names>,
 }
 
 impl PartialEq for Secured {
     fn eq(&self, other: &Self) -> bool {
-        self.tls.number == other.tls.number && self.name == other.name
+        self.tls.number == other.tls.number && self.name == other.name && self.shown == other.shown
     }
 }
 
@@ -290,6 +363,7 @@ impl Hash for Secured {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.tls.number.hash(state);
         self.name.hash(state);
+        self.shown.hash(state);
     }
 }
 
@@ -300,42 +374,60 @@ impl fmt::Debug for Secured {
 }
 
 impl Secured {
-    /// For a server called `name`, perhaps with a port behind it, which does not count.
-    pub(super) fn new(tls: Arc<Tls>, name: &[u8]) -> Self {
-        Self { tls, name: bare(&String::from_utf8_lossy(name)).into() }
+    /// For a server called `name`, perhaps with a port behind it, which does not count, that is asked for `r`.
+    pub(super) fn new(tls: Arc<Tls>, name: &[u8], r: &Request) -> Self {
+        let shown = tls.named.as_ref().map(|named| named.names(r)).filter(|names| !names.is_nothing());
+        Self { tls, name: bare(&String::from_utf8_lossy(name)).into(), shown }
+    }
+
+    /// The certificate that variables name, read before `deadline`.
+    async fn identity(&self, deadline: &mut Deadline, by: &Doers) -> Result<Option<Identity>, Fault> {
+        let (Some(named), Some(names)) = (&self.tls.named, &self.shown) else { return Ok(None) };
+        let mut account = Account::new(Class::Hit, Source::NONE);
+        let mut load = pin!(named.load(names, &mut account, &by.disk, Some(&by.pool)));
+        let mut loaded = None;
+        ready(deadline, |cx| load.as_mut().poll(cx).map(|it| Ok(loaded = Some(it)))).await?;
+        match loaded {
+            Some(Err(error)) => Err(Fault::Identity(error.into())),
+            Some(Ok(identity)) => Ok(Some(identity)),
+            None => Ok(None),
+        }
     }
 
     /// Begins a session with the server at `to`.
-    fn begin(&self, to: &Addr) -> Result<Box<ClientConnection>, rustls::Error> {
+    fn begin(&self, to: &Addr, shown: Option<Identity>) -> Result<Box<ClientConnection>, rustls::Error> {
+        let shown = self.shown.as_ref().zip(shown);
         if let Ok(name) = ServerName::try_from(self.name.to_string()) {
-            return tls::connect(self.tls.config_for(to), name);
+            return tls::connect(self.tls.config_for(to, shown), name);
         }
         // No name that a certificate could be for.
         if self.tls.verifies {
             return Err(UpstreamError::Name(self.name.to_string()).into());
         }
         // DIFF(nginx): what is no name of a host is not sent.
-        let mut config = ClientConfig::clone(&self.tls.config);
+        let mut config = ClientConfig::clone(&self.tls.config_for(to, shown));
+        config.resumption = Resumption::disabled();
         config.enable_sni = false;
         tls::connect(Arc::new(config), ServerName::from(IpAddr::from([0, 0, 0, 0])))
     }
 
-    /// Shakes hands over `socket`, which leads to `to`, before `deadline`. What takes long, `pool` does.
+    /// Shakes hands over `socket`, which leads to `to`, before `deadline`. What takes long, others do.
     pub(super) async fn shake_hands(
         &self,
         socket: Socket,
         to: &Addr,
         deadline: &mut Deadline,
-        pool: &Pool,
+        by: &Doers,
     ) -> Result<TlsStream, Fault> {
-        let session = watch::operation("shaking hands", || self.begin(to));
+        let shown = self.identity(deadline, by).await?;
+        let session = watch::operation("shaking hands", || self.begin(to, shown));
         let mut handshake = Handshake::new(socket, session.map_err(|error| failed(Failure::Tls(error)))?);
         loop {
             match handshake.step().map_err(failed)? {
                 Step::Done => return Ok(handshake.into_stream()),
                 Step::Readable => ready(deadline, |cx| handshake.socket().poll_readable(cx)).await?,
                 Step::Writable => ready(deadline, |cx| handshake.socket().poll_writable(cx)).await?,
-                Step::Process => handshake = self.process(handshake, pool).await?,
+                Step::Process => handshake = self.process(handshake, &by.pool).await?,
             }
         }
     }
@@ -346,7 +438,7 @@ impl Secured {
         handshake: Handshake<ClientConnection>,
         pool: &Pool,
     ) -> Result<Handshake<ClientConnection>, Fault> {
-        let (socket, session) = handshake.into_parts();
+        let (socket, session, sent) = handshake.into_parts();
         let process = move || tls::process(session);
         let (session, processed) = if self.tls.is_slow {
             let mut by = Account::new(Class::Hit, Source::NONE);
@@ -355,7 +447,7 @@ impl Secured {
         } else {
             watch::operation("shaking hands", process)
         };
-        let handshake = Handshake::new(socket, session);
+        let handshake = Handshake::of_parts(socket, session, sent);
         match processed {
             Ok(()) => Ok(handshake),
             Err(error) => {
@@ -363,6 +455,19 @@ impl Secured {
                 Err(failed(Failure::Tls(error)))
             }
         }
+    }
+}
+
+/// Who does what a handshake has to wait for.
+pub(crate) struct Doers {
+    pool: Pool,
+    disk: Disk,
+}
+
+impl Doers {
+    /// Those of a configuration.
+    pub(crate) fn of(generation: &Generation) -> Self {
+        Self { pool: ssl::pool_of(generation), disk: generation.disks.default_disk().clone() }
     }
 }
 

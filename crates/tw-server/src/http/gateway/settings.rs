@@ -335,8 +335,8 @@ impl Gateway {
     pub fn secured(&self, r: &Request, host: &[u8]) -> Option<Secured> {
         let tls = self.tls.clone()?;
         Some(match &self.tls_name {
-            Some(name) => Secured::new(tls, &name.value(r)),
-            None => Secured::new(tls, host),
+            Some(name) => Secured::new(tls, &name.value(r), r),
+            None => Secured::new(tls, host, r),
         })
     }
 
@@ -358,5 +358,8 @@ impl Gateway {
             store.reach(core, reach);
         }
         self.cache.reach(reach);
+        if let Some(tls) = &self.tls {
+            tls.reach(reach);
+        }
     }
 }

@@ -4,6 +4,7 @@
 mod proxy_protocol;
 mod secured;
 mod tls;
+mod work;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,10 +21,12 @@ use super::client::Client;
 use super::h1::{self, Conn};
 use super::request::Request;
 use super::waiting::{Unready, ready_or_called};
+use crate::core::ssl::EarlyData;
+use crate::core::ssl::ocsp::Standing;
 
 pub(crate) use secured::Secured;
 
-pub(crate) const LIMITS: &[&[Limit]] = &[proxy_protocol::LIMITS];
+pub(crate) const LIMITS: &[&[Limit]] = &[proxy_protocol::LIMITS, work::LIMITS];
 
 /// Plain HTTP where TLS is expected: `error_page 497` may redirect it; the client sees 400.
 const TO_HTTPS: u16 = 497;
@@ -31,6 +34,8 @@ const TO_HTTPS: u16 = 497;
 const CERTIFICATE_ERROR: u16 = 495;
 /// It has none; it sees 400.
 const NO_CERTIFICATE: u16 = 496;
+/// Nobody knows that it is no copy (RFC 8470, section 5.2).
+const TOO_EARLY: u16 = 425;
 /// Its certificate was asked for by another server (RFC 9110, section 15.5.20).
 const MISDIRECTED_REQUEST: u16 = 421;
 
@@ -69,6 +74,12 @@ pub(crate) fn refusal(r: &Request) -> Option<u16> {
         return Some(TO_HTTPS);
     }
     let secured = r.client().tls.get()?;
+    let ssl = &r.generation().server(r.route.server).ssl;
+    if secured.is_early.get() && ssl.early_data != EarlyData::Any && !r.method().is_safe() {
+        let reading = r.head.reading();
+        r.log(Level::Info, format_args!("client sent unsafe request as early data while reading {reading}"));
+        return Some(TOO_EARLY);
+    }
     let clients = r.generation().server(r.route.server).ssl.clients.as_ref()?;
     if secured.server_name.as_deref().is_some_and(|name| name.as_bytes() != &*r.route.host) {
         r.log(
@@ -81,10 +92,18 @@ pub(crate) fn refusal(r: &Request) -> Option<u16> {
         return Some(MISDIRECTED_REQUEST);
     }
     let verdict = secured.client.as_ref().map(|client| client.verdict);
-    if clients.demand.is_met(verdict) {
-        return None;
-    }
+    let standing = secured.client.as_ref().map_or(Standing::Good, |client| client.standing);
     let reading = r.head.reading();
+    match (clients.demand.is_met(verdict), standing) {
+        (true, Standing::Good) => return None,
+        (true, standing) => {
+            let said =
+                format_args!("client SSL certificate verify error: {standing} while reading {reading}");
+            r.log(Level::Info, said);
+            return Some(CERTIFICATE_ERROR);
+        }
+        (false, _) => {}
+    }
     match verdict {
         Some(verdict) => {
             let code = verdict.code();

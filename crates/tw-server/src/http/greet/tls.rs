@@ -1,25 +1,30 @@
 //! The handshake of TLS, as far as it has to wait: for the client, or for a thread that signs.
 //!
 //! The hello of the client is read first, so that the settings of the server it names hold from the first record on. A
-//! signature of RSA takes longer than a turn may: a pool makes it, whose threads and queue bound what is under way.
+//! signature of RSA takes longer than a turn may: a pool makes it. How much is under way at a time is bounded ([`work`]).
 
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use rustls::server::{Accepted, ServerConnection};
-use rustls::{HandshakeKind, ServerConfig};
+use rustls::{HandshakeKind, SignatureScheme};
 use tw_core::regex::Captures;
-use tw_disk::{Account, DiskError, Source};
+use tw_disk::{Account, DiskError, Pool, Source};
 use tw_log::Level;
 use tw_net::Transport;
-use tw_net::tls::{self, Failure, Greeting, Handshake, Said, Step};
-use tw_rt::{Socket, watch};
-use tw_tls::{Cost, judge};
+use tw_net::tls::{self, Failure, Greeting, Handshake, Said, Step, TlsStream};
+use tw_rt::Socket;
+use tw_tls::{Cost, Identity, Verdict, client_scheme, judge};
 
-use super::Visitor;
 use super::secured::{ClientCertificate, Offered, Secured};
-use crate::core::ssl::{self, Clients};
+use super::{Visitor, work};
+use crate::core::ssl::named::Named;
+use crate::core::ssl::ocsp::Standing;
+use crate::core::ssl::{Clients, Tls};
+use crate::http::generation::{PlanId, ServerId};
+use crate::http::nobody;
 use crate::http::waiting::Unready;
 
 /// The record that tells a client that nobody here has the name it asked for (RFC 8446, section 6.2).
@@ -28,10 +33,16 @@ const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
 /// Certificates of a chain that is judged at once: a signature or two.
 const CHAIN_INLINE_MAX: usize = 2;
 
+/// The record that tells a client that it is not its fault.
+const INTERNAL_ERROR: [u8; 7] = [21, 3, 3, 0, 2, 2, 80];
+
 /// The settings of the server that a client asked for.
 struct Chosen {
-    config: Arc<ServerConfig>,
-    cost: Cost,
+    /// By number, and the plan of the server itself.
+    server: (ServerId, PlanId),
+    tls: Arc<Tls>,
+    /// Who does what takes longer than a loop has; the loop without a pool.
+    pool: Option<Pool>,
     clients: Option<Clients>,
 }
 
@@ -65,14 +76,20 @@ pub(super) async fn accept(
         );
         return None;
     };
-    let Chosen { config, cost, clients } = chosen;
-    let is_slow = cost == Cost::Slow;
-    let begin = move || tls::begin(*accepted, config);
-    let session = match if is_slow {
-        visitor.by_pool(begin).await?
-    } else {
-        watch::operation("shaking hands", begin)
-    } {
+    let (config, signature) = match &chosen.tls.named[..] {
+        [] => (chosen.tls.config.clone(), chosen.tls.signature_for(&accepted.client_hello())),
+        named => match visitor.load(named, &chosen, &accepted).await? {
+            Ok(identities) => chosen.tls.with(identities, &accepted.client_hello()),
+            Err(error) => {
+                let _ = socket.try_write(&INTERNAL_ERROR);
+                visitor.log(Level::Error, format_args!("{error}"));
+                return None;
+            }
+        },
+    };
+    let Chosen { server: (_, plan), pool, clients, .. } = chosen;
+    let signer = pool.clone().filter(|_| signature.cost == Cost::Slow);
+    let session = match visitor.work(signer.as_ref(), move || tls::begin(*accepted, config)).await? {
         Ok(session) => session,
         Err((error, alert)) => {
             let _ = socket.try_write(&alert);
@@ -80,19 +97,40 @@ pub(super) async fn accept(
         }
     };
     let mut handshake = Handshake::new(socket, session);
+    let mut client_scheme = None;
+    // What came behind the hello may be data already.
+    if clients.is_none() && handshake.is_resumed() {
+        (handshake, _) = process(visitor, handshake, None).await?;
+    }
     loop {
         match handshake.step() {
+            Ok(Step::Readable) if clients.is_none() && handshake.has_early_data() => break,
             Ok(Step::Done) => break,
             Ok(Step::Readable) => visitor.ready(|cx| handshake.socket().poll_readable(cx)).await?,
             Ok(Step::Writable) => visitor.ready(|cx| handshake.socket().poll_writable(cx)).await?,
-            Ok(Step::Process) => handshake = process(visitor, handshake, is_slow).await?,
+            Ok(Step::Process) => {
+                let (processed, scheme) = process(visitor, handshake, signer.as_ref()).await?;
+                (handshake, client_scheme) = (processed, scheme.or(client_scheme));
+            }
             Err(failure) => return visitor.failed(&failure),
         }
     }
-    let client = client_certificate(visitor, handshake.session(), clients).await?;
+    let mut client = client_certificate(visitor, handshake.session(), clients, pool.as_ref(), plan).await?;
+    if let Some(client) = &mut client {
+        client.scheme = client_scheme;
+    }
+    let secured = Secured::new(&handshake, client, offered, signature.scheme);
+    let is_early = secured.is_early.clone();
     // Set once: a connection has one handshake.
-    let _ = visitor.client.tls.set(Box::new(Secured::new(handshake.session(), client, offered)));
-    Some((Transport::Tls(Box::new(handshake.into_stream())), Vec::new()))
+    let _ = visitor.client.tls.set(Box::new(secured));
+    let stream = match is_early.get() {
+        true => {
+            let (socket, session) = handshake.into_session();
+            TlsStream::with_early_data(socket, session, is_early)
+        }
+        false => handshake.into_stream(),
+    };
+    Some((Transport::Tls(Box::new(stream)), Vec::new()))
 }
 
 /// The settings of the server whose name the client sent. A server without a certificate has that of the default server, as in
@@ -111,7 +149,9 @@ fn choose(visitor: &Visitor<'_>, accepted: &Accepted) -> Option<Chosen> {
     let default = &generation.server(group.default_server).ssl;
     let tls = ssl.tls.as_ref().or(default.tls.as_ref())?;
     let clients = ssl.clients.as_ref().or(default.clients.as_ref());
-    Some(Chosen { config: tls.config.clone(), cost: tls.cost_of(&hello), clients: clients.cloned() })
+    let pool = ssl.sign_pool.of(&generation);
+    let server = (id, generation.server(id).plan);
+    Some(Chosen { server, tls: tls.clone(), pool, clients: clients.cloned() })
 }
 
 /// The certificate of the client, and what is to be thought of it. Every time anew, also where a session was taken up again.
@@ -119,39 +159,47 @@ async fn client_certificate(
     visitor: &Visitor<'_>,
     session: &ServerConnection,
     clients: Option<Clients>,
+    pool: Option<&Pool>,
+    plan: PlanId,
 ) -> Option<Option<ClientCertificate>> {
     let (Some(clients), Some(chain)) = (clients, session.peer_certificates()) else { return Some(None) };
     let Some(der) = chain.first().map(|der| der.clone().into_owned()) else { return Some(None) };
     let now = tw_rt::clock::unix().secs.unsigned_abs();
-    let verdict = match chain.len() {
-        ..=CHAIN_INLINE_MAX => {
-            watch::operation("judging a certificate", || judge(chain, &clients.trust, now))
+    let pool = pool.filter(|_| chain.len() > CHAIN_INLINE_MAX);
+    let chain: Vec<_> = chain.iter().map(|der| der.clone().into_owned()).collect();
+    let shown = chain.clone();
+    let trust = clients.trust.clone();
+    let verdict = visitor.work(pool, move || judge(&shown, &trust, now)).await?;
+    let mut standing = Standing::Good;
+    if let (Verdict::Good, Some(inquirer)) = (verdict, &clients.inquirer) {
+        let home = &visitor.client.home;
+        let resolving = home.generation().plan(plan).core.resolving.clone();
+        let asked = inquirer.ask(home, &resolving, (&chain, &clients.trust), now);
+        let (found, why) = visitor.in_time(asked).await?;
+        standing = found;
+        if let Some(why) = why {
+            visitor.log(Level::Error, format_args!("{why} while requesting certificate status"));
         }
-        _ => {
-            let chain: Vec<_> = chain.iter().map(|der| der.clone().into_owned()).collect();
-            visitor.by_pool(move || judge(&chain, &clients.trust, now)).await?
-        }
-    };
-    Some(Some(ClientCertificate { der, verdict }))
+    }
+    Some(Some(ClientCertificate { der, verdict, standing, scheme: None }))
 }
 
-/// Processes what a handshake has read. After a second hello there is something to sign once more.
+/// Processes what a handshake has read, and tells in which scheme the client has signed, if it has. After a second hello there is
+/// something to sign once more.
 async fn process(
     visitor: &Visitor<'_>,
     handshake: Handshake<ServerConnection>,
-    is_slow: bool,
-) -> Option<Handshake<ServerConnection>> {
-    let signs =
-        is_slow && handshake.session().handshake_kind() == Some(HandshakeKind::FullWithHelloRetryRequest);
-    let (socket, session) = handshake.into_parts();
-    let process = move || tls::process(session);
-    let (session, processed): (Box<ServerConnection>, _) = match signs {
-        true => visitor.by_pool(process).await?,
-        false => watch::operation("shaking hands", process),
-    };
-    let handshake = Handshake::new(socket, session);
+    signer: Option<&Pool>,
+) -> Option<(Handshake<ServerConnection>, Option<SignatureScheme>)> {
+    let is_second_hello =
+        handshake.session().handshake_kind() == Some(HandshakeKind::FullWithHelloRetryRequest);
+    let (socket, session, sent) = handshake.into_parts();
+    let process = move || (tls::process(session), client_scheme());
+    let ((session, processed), scheme): ((Box<ServerConnection>, _), _) =
+        visitor.work(signer.filter(|_| is_second_hello), process).await?;
+    let handshake = Handshake::of_parts(socket, session, sent);
     match processed {
-        Ok(()) => Some(handshake),
+        Ok(()) => Some((handshake, scheme)),
         Err(error) => {
             handshake.refuse();
             visitor.failed(&Failure::Tls(error))
@@ -160,6 +208,30 @@ async fn process(
 }
 
 impl Visitor<'_> {
+    /// Reads the certificates that variables name for this client. What cannot be read is an error, in words of the log; `None`
+    /// when the time is over.
+    async fn load(
+        &self,
+        named: &[Named],
+        chosen: &Chosen,
+        accepted: &Accepted,
+    ) -> Option<Result<Vec<Identity>, String>> {
+        let client = self.client.introduced(Secured::announced(accepted));
+        let r = nobody::request(&client, chosen.server, b"/");
+        let names: Vec<_> = named.iter().map(|named| named.names(&r)).collect();
+        client.home.app.give_back(r);
+        let disk = client.home.generation().disks.default_disk().clone();
+        let mut by = Account::hit(Source::of(self.client.peer_text().as_bytes()));
+        let mut identities = Vec::with_capacity(named.len());
+        for (named, names) in named.iter().zip(&names) {
+            match self.in_time(named.load(names, &mut by, &disk, chosen.pool.as_ref())).await? {
+                Ok(identity) => identities.push(identity),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        Some(Ok(identities))
+    }
+
     /// Waits for `ready`; `None` if that came to nothing, which has been logged.
     async fn ready(&self, ready: impl FnMut(&mut Context<'_>) -> Poll<io::Result<()>>) -> Option<()> {
         match self.wait(ready).await {
@@ -172,11 +244,15 @@ impl Visitor<'_> {
         }
     }
 
-    /// Has the pool for handshakes do `work`; `None` if it cannot, which has been logged.
-    async fn by_pool<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-        let generation = self.client.home.generation();
-        let pool = ssl::pool_of(&generation);
-        drop(generation);
+    /// Has `pool` do some work for the handshake, or does it here without one, when it is its turn; `None` if it cannot be done,
+    /// which has been logged.
+    async fn work<T: Send + 'static>(
+        &self,
+        pool: Option<&Pool>,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        let Some(pool) = pool else { return self.in_time(work::here(work)).await };
+        let _permit = self.in_time(work::permit()).await?;
         let mut by = Account::hit(Source::of(self.client.peer_text().as_bytes()));
         match pool.run(&mut by, work).await {
             Ok(done) => Some(done),
@@ -185,6 +261,13 @@ impl Visitor<'_> {
                 None
             }
         }
+    }
+
+    /// Waits for `event` as long as the handshake may take.
+    async fn in_time<T>(&self, event: impl Future<Output = T>) -> Option<T> {
+        let (mut event, mut came) = (pin!(event), None);
+        self.ready(|cx| event.as_mut().poll(cx).map(|it| Ok(came = Some(it)))).await?;
+        came
     }
 
     fn tell(&self, error: &DiskError) {

@@ -5,6 +5,7 @@ use tw_tls::certificate::Facts;
 use tw_tls::names::{self, Name};
 
 use super::{Request, put, put_maybe};
+use crate::core::ssl::ocsp::Standing;
 use crate::http::greet::Secured;
 use crate::vars::{Value, VarDef};
 
@@ -43,6 +44,44 @@ pub(super) static VARIABLES: &[VarDef] = &[
             })
         },
         "Groups that the client can do.",
+    ),
+    VarDef::one(
+        "ssl_sigalgs",
+        |r, out| {
+            of(r, out, |tls, out| {
+                names::schemes(&tls.offered.schemes, out);
+                Value::Found
+            })
+        },
+        "Schemes of signatures that the client can do.",
+    ),
+    VarDef::one(
+        "ssl_sigalg",
+        |r, out| of(r, out, |tls, out| put_name(out, tls.scheme.map(names::scheme))),
+        "Scheme in which the server has signed the handshake.",
+    ),
+    VarDef::one(
+        "ssl_client_sigalg",
+        |r, out| {
+            let scheme = |tls: &Secured| tls.client.as_ref()?.scheme.map(names::scheme);
+            of(r, out, |tls, out| put_name(out, scheme(tls)))
+        },
+        "Scheme in which the client has signed the handshake.",
+    ),
+    VarDef::one(
+        "ssl_early_data",
+        |r, out| of(r, out, |tls, out| put_maybe(out, tls.is_early.get().then_some(b"1"))),
+        "`1` as long as the handshake is not over: what the client has sent may be a copy.",
+    ),
+    VarDef::one(
+        "ssl_session_id",
+        |r, out| {
+            of(r, out, |tls, out| {
+                let id = tls.id.as_deref();
+                put_maybe(out, id.map(hex).as_deref())
+            })
+        },
+        "Id of the session, in hexadecimal; TLS 1.3 has none but one that the client makes up.",
     ),
     VarDef::one(
         "ssl_server_name",
@@ -127,10 +166,11 @@ pub(super) static VARIABLES: &[VarDef] = &[
 ];
 
 fn verify(r: &Request, out: &mut Vec<u8>) -> Value {
-    of(r, out, |tls, out| match tls.client.as_ref().map(|client| client.verdict) {
+    of(r, out, |tls, out| match tls.client.as_ref().map(|client| (client.verdict, client.standing)) {
         None => put(out, b"NONE"),
-        Some(Verdict::Good) => put(out, b"SUCCESS"),
-        Some(verdict) => put(out, format!("FAILED:{verdict}").as_bytes()),
+        Some((Verdict::Good, Standing::Good)) => put(out, b"SUCCESS"),
+        Some((Verdict::Good, standing)) => put(out, format!("FAILED:{standing}").as_bytes()),
+        Some((verdict, _)) => put(out, format!("FAILED:{verdict}").as_bytes()),
     })
 }
 
@@ -144,6 +184,10 @@ fn client(r: &Request, out: &mut Vec<u8>, ask: impl FnOnce(&Facts<'_>) -> String
 
 fn of(r: &Request, out: &mut Vec<u8>, put: impl FnOnce(&Secured, &mut Vec<u8>) -> Value) -> Value {
     r.client().tls.get().map_or(Value::Missing, |tls| put(tls, out))
+}
+
+fn hex(bytes: &[u8]) -> Vec<u8> {
+    bytes.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect()
 }
 
 fn put_name(out: &mut Vec<u8>, name: Option<Name>) -> Value {

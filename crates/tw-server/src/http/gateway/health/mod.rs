@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tw_base::Limit;
+use tw_http::RequestHead;
 use tw_http::origin::WriteError;
-use tw_http::{HeadLimits, Progress, RequestHead};
 pub use tw_upstream::CheckParams;
 
 use super::codec::Codec;
@@ -23,6 +23,7 @@ use super::exchange::Group;
 use super::secure::Secured;
 use super::settings::Gateway;
 use crate::http::generation::{PlanId, Server, ServerId};
+use crate::http::nobody;
 use crate::http::plan::Plan;
 use crate::http::request::Request;
 
@@ -149,13 +150,7 @@ impl GroupChecks {
 
 /// Whether `uri` is a path, with or without arguments, that can be asked for.
 pub fn is_uri(uri: &[u8]) -> bool {
-    uri.first() == Some(&b'/') && head(&mut RequestHead::new(), uri)
-}
-
-/// Makes `head` that of a request for `uri`, as if a client had sent it. Whether there can be one.
-fn head(head: &mut RequestHead, uri: &[u8]) -> bool {
-    head.push(&[b"GET ", uri, b" HTTP/1.0\r\n\r\n"].concat());
-    matches!(head.parse(&HeadLimits::default()), Ok(Progress::Complete)) && head.target() == uri
+    uri.first() == Some(&b'/') && nobody::head(&mut RequestHead::new(), uri)
 }
 
 #[cfg(test)]

@@ -11,18 +11,16 @@ use tw_net::Addr;
 use tw_upstream::Peer;
 
 use super::{ANSWER_MAX, BODY_EXAMINED_MAX, HealthCheck, How, Located};
-use crate::core::ssl;
 use crate::event_loop::Loop;
 use crate::http::client::Client;
-use crate::http::entry;
 use crate::http::gateway::attempts::To;
 use crate::http::gateway::codec::Event;
 use crate::http::gateway::exchange::{READ_SIZE, connect_options, read_some};
 use crate::http::gateway::fault::{Fault, Stage};
 use crate::http::gateway::link::{Link, Read};
+use crate::http::gateway::secure::Doers;
+use crate::http::nobody;
 use crate::http::request::Request;
-use crate::http::request_body::RequestBody;
-use crate::http::wire::Wire;
 
 /// Why a check has failed.
 #[derive(Debug)]
@@ -54,22 +52,14 @@ pub(super) async fn probe(home: &Rc<Loop>, at: &Located, peer: &Arc<Peer>) -> Re
     outcome
 }
 
-/// A request of nobody: what is evaluated for a check is evaluated for it.
+/// What is evaluated for a check is evaluated for it.
 fn request(home: &Rc<Loop>, at: &Located) -> Box<Request> {
-    let client = Client::nobody(home.clone());
-    let mut r = home.app.take_request();
-    r.bind(&client, Wire::Nobody);
-    r.begin();
-    (r.route.server, r.route.plan) = (at.server, at.plan);
-    r.body = RequestBody::absent();
     let uri: &[u8] = match &at.check.how {
         How::Ask { uri, .. } => uri,
         How::Connect => b"/",
     };
     // It was looked at when the configuration was loaded.
-    let _ = super::head(&mut r.head, uri);
-    entry::take_over(&mut r);
-    r
+    nobody::request(&Client::nobody(home.clone()), (at.server, at.plan), uri)
 }
 
 async fn ask(home: &Rc<Loop>, r: &mut Request, check: &HealthCheck, peer: &Peer) -> Result<(), Why> {
@@ -77,7 +67,7 @@ async fn ask(home: &Rc<Loop>, r: &mut Request, check: &HealthCheck, peer: &Peer)
     let to = address(peer.addr(), check.port);
     let options = connect_options(r, gateway);
     let secured = check.of.secured(r);
-    let secured = secured.as_ref().map(|secured| (secured, ssl::pool_of(r.generation())));
+    let secured = secured.as_ref().map(|secured| (secured, Doers::of(r.generation())));
     let link = Link::open(&to, &options, gateway.connect_timeout, secured).await;
     let link = link.map_err(|(fault, stage)| Why::Fault(fault, stage))?;
     let How::Ask { criteria, .. } = &check.how else { return Ok(()) };

@@ -1,0 +1,115 @@
+//! Keys of session tickets that outlive a process: clients take their sessions up with the next one, be it of another binary.
+//!
+//! ```text
+//! worker process ─ export ─► master, which only keeps it ─ inherit ─► the next worker process
+//!                                └─ a file in memory ─► master of the new binary ─ inherit ─► its worker process
+//! ```
+//! Keys that were made here, not those of files, which everybody reads. One for each lifetime of tickets.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use tw_base::{Limit, Whole};
+use tw_tls::{Clock, TicketError, Tickets, Zeroizing};
+
+/// What fits into one message to the master: the keys of dozens of lifetimes.
+const HEIRLOOM_SIZE_MAX: usize = 4 << 10;
+/// In front of the keys of each lifetime: that, and their length.
+const HEAD_SIZE: usize = 4 + 2;
+
+pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
+    "HEIRLOOM_SIZE_MAX",
+    HEIRLOOM_SIZE_MAX as u64,
+    "Keys of session tickets that a process leaves to the next one",
+    "clients whose tickets have other lifetimes shake hands anew",
+)];
+
+/// Those in use, by the lifetime of their tickets in seconds.
+static KEYS: Whole<BTreeMap<u32, Weak<Tickets>>> = Whole::new(BTreeMap::new());
+/// Those of the process before, which nobody has asked for yet.
+static INHERITED: Whole<BTreeMap<u32, Zeroizing<Vec<u8>>>> = Whole::new(BTreeMap::new());
+
+/// Keys for tickets that are good for so many seconds: those of the process before, or new ones.
+pub(super) fn tickets(lifetime: u32, clock: Clock) -> Result<Tickets, TicketError> {
+    let inherited = INHERITED.lock().remove(&lifetime);
+    match inherited.map(|state| Tickets::of_predecessor(&state, lifetime, clock.clone())) {
+        Some(Ok(tickets)) => Ok(tickets),
+        // Of a binary that writes them otherwise.
+        Some(Err(_)) | None => Tickets::random(lifetime, clock),
+    }
+}
+
+/// Notes that they are in use.
+pub(super) fn note(lifetime: u32, tickets: &Arc<Tickets>) {
+    KEYS.lock().insert(lifetime, Arc::downgrade(tickets));
+}
+
+/// The keys in use, for the next process. To be wiped.
+pub fn export_keys() -> Vec<u8> {
+    let used: Vec<_> = {
+        let mut keys = KEYS.lock();
+        keys.retain(|_, tickets| tickets.strong_count() > 0);
+        keys.iter().filter_map(|(lifetime, tickets)| Some((*lifetime, tickets.upgrade()?))).collect()
+    };
+    // Whatever grew would leave copies behind.
+    let mut all = Vec::with_capacity(if used.is_empty() { 0 } else { HEIRLOOM_SIZE_MAX });
+    for (lifetime, tickets) in used {
+        let Some(state) = tickets.export() else { continue };
+        let Ok(len) = u16::try_from(state.len()) else { continue };
+        if all.len() + HEAD_SIZE + state.len() <= HEIRLOOM_SIZE_MAX {
+            all.extend(lifetime.to_be_bytes());
+            all.extend(len.to_be_bytes());
+            all.extend(state.iter());
+        }
+    }
+    all
+}
+
+/// Takes over what [`export_keys`] gave in the process before; what cannot be read is left out. Before a configuration is
+/// loaded.
+pub fn inherit_keys(mut all: &[u8]) {
+    let mut inherited = INHERITED.lock();
+    while let Some((head, rest)) = all.split_first_chunk::<HEAD_SIZE>() {
+        let [a, b, c, d, e, f] = *head;
+        let len = usize::from(u16::from_be_bytes([e, f]));
+        let Some((state, rest)) = rest.split_at_checked(len) else { return };
+        inherited.insert(u32::from_be_bytes([a, b, c, d]), Zeroizing::new(state.to_vec()));
+        all = rest;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustls::server::ProducesTickets;
+
+    #[test]
+    fn the_next_process_opens_what_this_one_has_sealed() {
+        let clock: Clock = Arc::new(|| 1000);
+        // Lifetimes that no other test has.
+        let lifetimes = [71_001, 71_002];
+        let made = lifetimes.map(|lifetime| Arc::new(Tickets::random(lifetime, clock.clone()).unwrap()));
+        for (lifetime, tickets) in lifetimes.into_iter().zip(&made) {
+            note(lifetime, tickets);
+        }
+        let sealed = made.each_ref().map(|tickets| tickets.encrypt(b"state").unwrap());
+        let all = export_keys();
+        drop(made);
+        // Cut anywhere, it brings what is whole.
+        for cut in 0..all.len() {
+            inherit_keys(&all[..cut]);
+        }
+        inherit_keys(&all);
+        for (lifetime, sealed) in lifetimes.into_iter().zip(sealed) {
+            let next = tickets(lifetime, clock.clone()).unwrap();
+            assert_eq!(next.decrypt(&sealed).as_deref(), Some(&b"state"[..]));
+            let other = tickets(lifetime, clock.clone()).unwrap();
+            assert_eq!(other.decrypt(&sealed), None, "what was left is left to one");
+        }
+        assert!(
+            !lifetimes
+                .iter()
+                .any(|lifetime| export_keys().windows(4).any(|found| found == lifetime.to_be_bytes()))
+        );
+    }
+}
