@@ -120,6 +120,7 @@ mod sub_filter;
 mod systemd;
 mod tls;
 mod tls_bad;
+mod tls_clients;
 mod tls_named;
 mod tls_ocsp;
 mod torture;

@@ -288,8 +288,11 @@ pub struct Tls {
     /// The certificate that is shown, if variables name it.
     named: Option<Named>,
     /// The same with sessions, for each server and certificate that variables name; `None` if none are to be taken up again.
-    sessions: Option<Whole<HashMap<(Addr, Option<Names>), Kept>>>,
+    sessions: Option<Whole<Sessions>>,
 }
+
+/// By server, and by what variables name that it is shown.
+type Sessions = HashMap<(Addr, Option<Names>), Kept>;
 
 /// What handshakes with one server are done by, if variables name what it is shown.
 struct Kept {
@@ -386,7 +389,13 @@ impl Secured {
         let mut account = Account::new(Class::Hit, Source::NONE);
         let mut load = pin!(named.load(names, &mut account, &by.disk, Some(&by.pool)));
         let mut loaded = None;
-        ready(deadline, |cx| load.as_mut().poll(cx).map(|it| Ok(loaded = Some(it)))).await?;
+        ready(deadline, |cx| {
+            load.as_mut().poll(cx).map(|it| {
+                loaded = Some(it);
+                Ok(())
+            })
+        })
+        .await?;
         match loaded {
             Some(Err(error)) => Err(Fault::Identity(error.into())),
             Some(Ok(identity)) => Ok(Some(identity)),

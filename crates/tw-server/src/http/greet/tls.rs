@@ -266,7 +266,13 @@ impl Visitor<'_> {
     /// Waits for `event` as long as the handshake may take.
     async fn in_time<T>(&self, event: impl Future<Output = T>) -> Option<T> {
         let (mut event, mut came) = (pin!(event), None);
-        self.ready(|cx| event.as_mut().poll(cx).map(|it| Ok(came = Some(it)))).await?;
+        self.ready(|cx| {
+            event.as_mut().poll(cx).map(|it| {
+                came = Some(it);
+                Ok(())
+            })
+        })
+        .await?;
         came
     }
 
