@@ -84,7 +84,7 @@ fn clients_are_shown_what_the_authority_says() {
     assert_eq!(responder.asked.load(SeqCst), 1, "one loop asks, once");
     // The next generation knows it already.
     responder.say(None);
-    let http = format!("server {{ {LISTEN} ssl_stapling on; return 200 new; }}");
+    let http = format!("server {{ {LISTEN} ssl_stapling on; ssl_stapling_verify on; return 200 new; }}");
     server.write_conf(&format!("worker_processes 2; http {{ {http} }}")).unwrap();
     server.signal(Signal::HUP).unwrap();
     let is_new = || {
