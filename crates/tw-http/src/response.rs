@@ -1,5 +1,6 @@
 //! The head of a response and its HTTP/1 form, in the order nginx writes it.
 
+mod list;
 mod memo;
 
 use std::rc::Rc;
@@ -12,6 +13,7 @@ use crate::method::Method;
 use crate::{date, num, scan, status};
 use memo::Gaps;
 
+pub use list::list_fields;
 pub use memo::Memo;
 
 /// Room that a typical head takes, so that `out` grows once.
@@ -246,15 +248,19 @@ impl ConnectionField {
 }
 
 impl LocationBase<'_> {
-    /// A `Location` that is a path is made absolute in its own place; any other one is the first of the fields.
-    fn push(&self, location: &[u8], out: &mut Vec<u8>) {
-        out.extend_from_slice(b"Location: ");
+    fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(if self.https { b"https://" } else { b"http://" });
         out.extend_from_slice(self.host);
         if let Some(port) = self.port {
             out.push(b':');
             num::push_decimal(out, u64::from(port));
         }
+    }
+
+    /// A `Location` that is a path is made absolute in its own place; any other one is the first of the fields.
+    fn push(&self, location: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(b"Location: ");
+        self.write(out);
         push_line(out, b"", location);
     }
 }

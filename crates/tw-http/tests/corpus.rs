@@ -7,6 +7,8 @@ use std::path::PathBuf;
 mod chunked;
 #[path = "../../../fuzz/checks/head.rs"]
 mod head;
+#[path = "../../../fuzz/checks/head_list.rs"]
+mod head_list;
 #[path = "../../../fuzz/checks/ranges.rs"]
 mod ranges;
 #[path = "../../../fuzz/checks/response_body.rs"]
@@ -76,6 +78,11 @@ fn run(target: &str, check: fn(&[u8])) {
 #[test]
 fn heads() {
     run("head", head::check);
+}
+
+#[test]
+fn lists_of_fields() {
+    run("head_list", head_list::check);
 }
 
 #[test]

@@ -92,9 +92,25 @@ impl TlsStream {
     /// for a client, which could not tell a response that was cut from a whole one, it is `UnexpectedEof`. What breaks the
     /// protocol is `InvalidData`, with the reason.
     pub fn try_read(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
+        self.read_by(|state| state.take_plaintext(buf))
+    }
+
+    /// The same into `buf` from its beginning, as [`Socket::try_read_into`].
+    pub fn try_read_into(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.read_by(|state| {
+            let is_server = matches!(state.session, Connection::Server(_));
+            match state.session.reader().read(buf) {
+                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof && is_server => Ok(0),
+                read => read,
+            }
+        })
+    }
+
+    /// Takes what was decrypted, and decrypts more if there is nothing.
+    fn read_by(&self, mut take: impl FnMut(&mut State) -> io::Result<usize>) -> io::Result<usize> {
         let state = &mut *self.state.borrow_mut();
         loop {
-            match state.take_plaintext(buf) {
+            match take(state) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 taken => return taken,
             }

@@ -61,6 +61,14 @@ impl Transport {
         }
     }
 
+    /// See [`Socket::try_read_into`].
+    pub fn try_read_into(&self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => socket.try_read_into(buf),
+            Self::Tls(stream) => stream.try_read_into(buf),
+        }
+    }
+
     /// See [`Socket::try_write`].
     pub fn try_write(&self, data: &[u8]) -> io::Result<usize> {
         match self {

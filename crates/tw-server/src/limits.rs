@@ -4,11 +4,11 @@
 use tw_base::Limit;
 use tw_core::{event_loop, load, pools, process};
 
-use crate::core::{listen, location, server, ssl};
+use crate::core::{http2, listen, location, server, ssl};
 use crate::http::gateway::codec::fastcgi;
 use crate::http::gateway::{health, inquiry, secure};
 use crate::http::greet;
-use crate::http::{self, beside, cache, files, request, request_body, subrequest};
+use crate::http::{self, beside, cache, files, h2, request, request_body, subrequest};
 
 /// All of them, by what they protect. For documents: it copies every record.
 pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
@@ -19,6 +19,7 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
                 .concat()
                 .concat(),
         ),
+        ("HTTP/2", [http2::LIMITS, h2::LIMITS].concat()),
         ("heads of requests", server::LIMITS.to_vec()),
         ("heads of upstream responses", tw_http::origin::LIMITS.to_vec()),
         (

@@ -20,6 +20,7 @@ use tw_disk::Locks;
 
 use self::blocks::Built;
 use self::scope::Scope;
+use crate::core::http2::Http2;
 use crate::core::location::{Location, TempPath};
 use crate::core::memory::{self, Memory};
 use crate::core::server::ServerSettings;
@@ -40,16 +41,18 @@ pub type Resolve<'a> = tw_core::load::Resolve<'a, Http>;
 pub type Module = tw_core::module::Module<Http>;
 
 /// Core modules of the http context; they come before THE LIST.
-static CORE: [Module; 4] = [
+static CORE: [Module; 5] = [
     Module::of::<ServerSettings>("core_server"),
     Module::of::<Location>("core"),
     Module::of::<Upstream>("upstream"),
     Module::of::<Ssl>("ssl"),
+    Module::of::<Http2>("http2"),
 ];
 pub(crate) const CORE_SERVER: usize = 0;
 pub(crate) const CORE_LOCATION: usize = 1;
 pub(crate) const CORE_UPSTREAM: usize = 2;
 pub(crate) const CORE_SSL: usize = 3;
+pub(crate) const CORE_HTTP2: usize = 4;
 
 /// Loads a parsed configuration, and those of `files` that it names. What modules keep for the process is taken over from `previous`, the configuration before.
 /// Of the tree only the directives of the main context remain.

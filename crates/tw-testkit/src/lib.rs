@@ -4,6 +4,7 @@
 //! - [`server`]: the binary under test, with an inline configuration in a fresh prefix;
 //! - [`application`]: scripted applications that speak FastCGI, uwsgi and SCGI;
 //! - [`client`]: a scripted raw HTTP client;
+//! - [`http2`]: clients of HTTP/2, with and without manners;
 //! - [`dns`]: a name server that says what a test wants it to say;
 //! - [`left_out`]: what cannot be tested here says so;
 //! - [`origin`]: a scripted server behind the one under test;
@@ -18,6 +19,7 @@ pub mod application;
 pub mod client;
 pub mod disk;
 pub mod dns;
+pub mod http2;
 pub mod left_out;
 pub mod mp4;
 pub mod origin;

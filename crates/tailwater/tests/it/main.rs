@@ -53,6 +53,7 @@ mod gzip;
 mod gzip_static;
 mod headers;
 mod health_check;
+mod http2;
 mod index;
 mod limit_conn;
 mod limit_req;

@@ -34,6 +34,12 @@ pub enum HeadError {
     DuplicateHost,
     /// `Host` is not a host.
     InvalidHost,
+    /// `:authority` is not a host.
+    InvalidAuthority,
+    /// `:authority` and `Host` name different hosts.
+    DifferentHosts,
+    /// Neither `:authority` nor `Host`.
+    NoAuthority,
     /// HTTP/1.1 without `Host`.
     NoHost,
     /// `Content-Length` is not a number, or above 2^63 - 1.
@@ -86,6 +92,9 @@ impl HeadError {
             HeadError::DuplicateHeader(_) => "duplicate_header",
             HeadError::DuplicateHost => "duplicate_host",
             HeadError::InvalidHost => "invalid_host",
+            HeadError::InvalidAuthority => "invalid_authority",
+            HeadError::DifferentHosts => "different_hosts",
+            HeadError::NoAuthority => "no_authority",
             HeadError::NoHost => "no_host",
             HeadError::InvalidContentLength => "invalid_content_length",
             HeadError::TransferEncodingInHttp10 => "transfer_encoding_http10",
@@ -149,6 +158,11 @@ impl fmt::Display for ErrorText<'_> {
                 write!(f, "previous value: \"{name}: {value}\"")
             }
             HeadError::InvalidHost => f.write_str("client sent invalid host header"),
+            HeadError::InvalidAuthority => f.write_str("client sent invalid \":authority\" header"),
+            HeadError::DifferentHosts => {
+                f.write_str("client sent \":authority\" and \"Host\" headers with different values")
+            }
+            HeadError::NoAuthority => f.write_str("client sent neither \":authority\" nor \"Host\" header"),
             HeadError::NoHost => f.write_str("client sent HTTP/1.1 request without \"Host\" header"),
             HeadError::InvalidContentLength => f.write_str("client sent invalid \"Content-Length\" header"),
             HeadError::TransferEncodingInHttp10 => {

@@ -77,6 +77,11 @@ impl FieldList {
         self.spans.get(*self.slots.get(known.slot())? as usize)
     }
 
+    /// The last field.
+    pub(crate) fn last_mut(&mut self) -> Option<&mut FieldSpan> {
+        self.spans.last_mut()
+    }
+
     /// Every field in order.
     pub(crate) fn iter(&self) -> std::slice::Iter<'_, FieldSpan> {
         self.spans.iter()

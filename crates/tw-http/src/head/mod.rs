@@ -1,4 +1,5 @@
-//! The head of an HTTP/1 request: the connection reads into it, the parser marks what is where.
+//! The head of a request: the connection reads into it, the parser marks what is where. That of HTTP/2 is written down as if it
+//! had come in lines (`list`).
 //!
 //! One buffer per connection holds the head, what follows it (body or the next pipelined request) and is
 //! used again for the next request. Nothing is copied except a path that needs normalising and a host with
@@ -14,10 +15,12 @@ mod error;
 pub(crate) mod field_line;
 pub(crate) mod field_list;
 mod line;
+mod list;
 mod parse;
 
 pub(crate) use error::Sent;
 pub use error::{ErrorText, HeadError, REQUEST_HEADER_TOO_LARGE};
+pub use list::{Content, Pseudo};
 
 use crate::known::Known;
 use crate::method::{Method, Version};

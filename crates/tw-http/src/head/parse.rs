@@ -89,6 +89,12 @@ impl Parser {
         self.part == Part::Start
     }
 
+    /// All of a head of so many bytes is there.
+    pub(super) fn end_at(&mut self, len: usize) {
+        self.part = Part::Done;
+        self.room.line_start = len;
+    }
+
     /// Bytes of the lines that were read to their end.
     pub(super) fn read_len(&self) -> usize {
         self.room.line_start
@@ -155,8 +161,7 @@ fn request_line(head: &mut RequestHead, limits: &HeadLimits) -> Result<Option<Pr
 }
 
 fn accept_request_line(head: &mut RequestHead, limits: &HeadLimits) -> Result<(), HeadError> {
-    let RequestHead { buf, start, parser, line, path, host_lower, .. } = head;
-    let bytes = buf.get(*start..).unwrap_or(b"");
+    let RequestHead { parser, line, .. } = head;
     let found = &parser.line;
 
     line.whole = Span::new(0, found.end);
@@ -166,25 +171,12 @@ fn accept_request_line(head: &mut RequestHead, limits: &HeadLimits) -> Result<()
     line.protocol = found.protocol;
     line.scheme = found.scheme;
     line.empty_path = found.empty_path;
-    line.target = Span::new(found.target_start, found.target_end);
+    let (authority, target) = (found.authority, Span::new(found.target_start, found.target_end));
+    accept_target(head, target, limits.merge_slashes)?;
 
-    let sent = line.target.of(bytes);
-    let scanned = target::scan(sent);
-    line.path_is_raw = scanned.is_normal;
-    line.quoted = scanned.quoted;
-    line.raw_path = Span::new(found.target_start, found.target_start + scanned.path_len);
-    let parts = if scanned.is_normal {
-        scanned.parts
-    } else {
-        target::normalize(sent, limits.merge_slashes, path).map_err(|_| {
-            path.clear();
-            HeadError::InvalidRequest
-        })?
-    };
-    line.exten = Span::new(parts.exten.start, parts.exten.end);
-    line.args = Span::new(found.target_start + parts.args.start, found.target_start + parts.args.end);
-
-    if let Some(authority) = found.authority {
+    if let Some(authority) = authority {
+        let RequestHead { buf, start, line, host_lower, .. } = head;
+        let bytes = buf.get(*start..).unwrap_or(b"");
         let host = Host::parse(authority.of(bytes)).map_err(|_| HeadError::InvalidHostInRequestLine)?;
         line.host = keep_host(bytes, authority, host, host_lower);
         line.host_port = host.port;
@@ -192,7 +184,34 @@ fn accept_request_line(head: &mut RequestHead, limits: &HeadLimits) -> Result<()
     Ok(())
 }
 
-fn keep_host(bytes: &[u8], at: Span, host: Host, lower: &mut Vec<u8>) -> HostAt {
+/// Takes a target apart, and normalises its path.
+pub(super) fn accept_target(
+    head: &mut RequestHead,
+    target: Span,
+    merge_slashes: bool,
+) -> Result<(), HeadError> {
+    let RequestHead { buf, start, line, path, .. } = head;
+    let bytes = buf.get(*start..).unwrap_or(b"");
+    line.target = target;
+    let sent = target.of(bytes);
+    let scanned = target::scan(sent);
+    line.path_is_raw = scanned.is_normal;
+    line.quoted = scanned.quoted;
+    line.raw_path = Span::new(target.start(), target.start() + scanned.path_len);
+    let parts = if scanned.is_normal {
+        scanned.parts
+    } else {
+        target::normalize(sent, merge_slashes, path).map_err(|_| {
+            path.clear();
+            HeadError::InvalidRequest
+        })?
+    };
+    line.exten = Span::new(parts.exten.start, parts.exten.end);
+    line.args = Span::new(target.start() + parts.args.start, target.start() + parts.args.end);
+    Ok(())
+}
+
+pub(super) fn keep_host(bytes: &[u8], at: Span, host: Host, lower: &mut Vec<u8>) -> HostAt {
     let at = Span::new(at.start as usize, at.start as usize + host.len);
     if !host.has_upper {
         return HostAt::Raw(at);
@@ -281,7 +300,7 @@ fn is_single(known: Known) -> bool {
 }
 
 /// What is to be done with a known field as soon as its line is complete.
-fn accept_known(head: &mut RequestHead, known: Known, field: FieldSpan) -> Result<(), HeadError> {
+pub(super) fn accept_known(head: &mut RequestHead, known: Known, field: FieldSpan) -> Result<(), HeadError> {
     let again = head.has(known);
     if again && (known == Known::Host || is_single(known)) {
         head.parser.fault = field.name;

@@ -25,6 +25,8 @@ pub struct Listen {
     pub default_server: bool,
     /// `ssl`
     pub ssl: bool,
+    /// `http2`
+    pub http2: bool,
     /// `proxy_protocol`
     pub proxy_protocol: bool,
     /// Where socket options are given; they may stand once per address.
@@ -49,6 +51,7 @@ impl Listen {
             options: ListenOptions::default(),
             default_server: false,
             ssl: false,
+            http2: false,
             proxy_protocol: false,
             sets_options: false,
             span: None,
@@ -82,7 +85,14 @@ impl Listen {
                 self.ssl = true;
                 return Ok(());
             }
-            Some("quic" | "http2" | "spdy") => {
+            Some("http2") => {
+                self.http2 = true;
+                let message =
+                    "the \"listen ... http2\" directive is deprecated, use the \"http2\" directive instead";
+                cx.warn(node.span, message);
+                return Ok(());
+            }
+            Some("quic" | "spdy") => {
                 let message = format!(
                     "the \"{word}\" parameter of \"listen\" is not supported by this version of Tailwater"
                 );

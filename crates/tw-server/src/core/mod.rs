@@ -3,6 +3,7 @@
 //! Each level is one [`Settings`](tw_core::module::Settings) type with its records, like any module's.
 
 pub mod error_page;
+pub mod http2;
 pub mod listen;
 pub mod location;
 pub mod media_types;

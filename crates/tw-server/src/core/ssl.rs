@@ -29,8 +29,8 @@ use crate::http::generation::Generation;
 use crate::load::Resolve;
 
 pub use heirs::{export_keys, inherit_keys};
-pub(crate) use material::warm_up;
 pub use material::{Clients, Tls};
+pub(crate) use material::{HTTP_2, warm_up};
 pub use named::Cache as CertificateCache;
 
 pub(crate) const LIMITS: &[&[Limit]] = &[material::LIMITS, heirs::LIMITS, named::LIMITS, ocsp::LIMITS];

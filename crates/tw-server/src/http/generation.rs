@@ -13,6 +13,7 @@ use super::gateway::Group;
 use super::gateway::health::GroupChecks;
 use super::plan::Plan;
 use super::route::{Locations, ServerNames};
+use crate::core::http2::Http2;
 use crate::core::location::TempPath;
 use crate::core::memory::Memory;
 use crate::core::server::ServerSettings;
@@ -68,6 +69,8 @@ pub struct Server {
     pub settings: Arc<ServerSettings>,
     /// TLS with its name.
     pub ssl: Arc<Ssl>,
+    /// HTTP/2 with it.
+    pub http2: Arc<Http2>,
     /// The plan for requests that no location takes.
     pub plan: PlanId,
     /// Its locations.
@@ -84,6 +87,8 @@ pub struct ListenGroup {
     pub(crate) given: Given,
     /// `ssl`
     pub ssl: bool,
+    /// `listen … http2`: every server of it speaks HTTP/2.
+    pub http2: bool,
     /// `proxy_protocol`
     pub proxy_protocol: bool,
     /// Servers by name.
@@ -99,6 +104,13 @@ pub struct ListenGroup {
 pub(crate) struct Given {
     pub(crate) options: bool,
     pub(crate) default_server: bool,
+}
+
+impl ListenGroup {
+    /// Whether a server speaks HTTP/2 with clients that came by this address.
+    pub fn speaks_http2(&self, server: &Server) -> bool {
+        self.http2 || server.http2.is_on
+    }
 }
 
 impl Deref for Config {

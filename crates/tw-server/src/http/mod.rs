@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! greet    what comes before the first request: PROXY protocol, TLS
-//! h1       reading: bytes of a connection become the head of a request; sending is here, too, because it is the same wire
+//! h1, h2   reading: bytes of a connection become the head of a request; sending is here, too, because it is the same wire
 //! course   deciding: server, location, phases, until something answers
 //! answer   answering: conditions, filters, ranges, bodies
 //! files    what a loop knows of files
@@ -16,13 +16,17 @@ mod answer;
 pub mod cache;
 mod course;
 mod facts;
+mod failure;
 pub mod files;
 pub mod gateway;
 pub mod generation;
 pub(crate) mod greet;
 pub mod h1;
+pub mod h2;
+mod linger;
 mod log_file;
 pub(crate) mod nobody;
+mod pace;
 mod pieces;
 pub mod plan;
 mod protocol;

@@ -184,6 +184,8 @@ pub struct Plan {
     pub(crate) warnings: Vec<(Span, String)>,
     /// Whether something here looks whether files exist before the request is answered.
     looks_for_files: bool,
+    /// `http2_chunk_size`
+    pub(crate) chunk_size: usize,
     /// How the servers that requests are passed to are checked.
     pub(crate) health_check: Option<Arc<HealthCheck>>,
     phases: [Vec<Box<dyn Handler>>; PHASES],
@@ -227,6 +229,7 @@ impl Plan {
             prepared: Preparations::default(),
             warnings: Vec::new(),
             looks_for_files: false,
+            chunk_size: usize::MAX,
             health_check: None,
             phases: Default::default(),
             first_filters: Vec::new(),

@@ -16,11 +16,12 @@ use bytes::Bytes;
 use tw_base::Limit;
 use tw_disk::{Account, Class, Disk, DiskError, File, Source as By};
 use tw_http::Framing;
+use tw_http::chunked::ChunkError;
 use tw_log::{Level, Text};
 
-use super::h1::{Input, InputError};
 use super::request::{After, Request};
 use super::spool::{Naming, Reader, Room, Spool};
+use super::{h1, h2};
 use crate::core::location::InFileOnly;
 use crate::vars;
 
@@ -57,7 +58,9 @@ pub enum Source {
     #[default]
     None,
     /// The connection of HTTP/1 brings it.
-    H1(Box<Input>),
+    H1(Box<h1::Input>),
+    /// A stream of HTTP/2 does.
+    H2(Box<h2::Input>),
     /// It was read, and is kept.
     Stored(Reader),
     /// Somebody has taken it and has not given it back.
@@ -71,6 +74,26 @@ pub struct Terms {
     pub max_size: u64,
     /// How long the client may pause.
     pub timeout: Duration,
+}
+
+/// Why there is no next piece.
+#[derive(Debug)]
+pub enum InputError {
+    /// It has more bytes than allowed: so many were taken, and so many more are known of.
+    TooLarge {
+        /// Bytes that were taken before.
+        received: u64,
+        /// Bytes that came or were announced since.
+        coming: u64,
+    },
+    /// The coding makes no sense.
+    Malformed(ChunkError),
+    /// The client closed its side before the end.
+    Closed,
+    /// Nothing came in time.
+    Timeout,
+    /// The connection failed.
+    Failed,
 }
 
 /// Why a body ends early.
@@ -129,6 +152,7 @@ impl Source {
         match self {
             Self::None | Self::Taken => Ok(None),
             Self::H1(input) => input.next(want, terms).await.map_err(BodyError::Client),
+            Self::H2(input) => input.next(want, terms).await.map_err(BodyError::Client),
             Self::Stored(reader) => {
                 let mut by = Account::new(Class::Hit, By::NONE);
                 reader.next(want, &mut by).await.map_err(BodyError::Disk)
@@ -145,6 +169,7 @@ impl Source {
         match self {
             Self::None | Self::Taken => Some(Ok(None)),
             Self::H1(input) => Some(input.at_hand(want, terms)?.map_err(BodyError::Client)),
+            Self::H2(input) => Some(input.at_hand(want, terms)?.map_err(BodyError::Client)),
             Self::Stored(reader) => Some(reader.at_hand(want)?.map_err(BodyError::Disk)),
         }
     }
@@ -154,11 +179,17 @@ impl Source {
         matches!(self, Self::H1(input) if input.is_broken())
     }
 
+    /// Whether it comes from the client.
+    pub(crate) fn is_coming(&self) -> bool {
+        matches!(self, Self::H1(_) | Self::H2(_))
+    }
+
     /// Whether something of it has not been read.
     fn is_pending(&self) -> bool {
         match self {
             Self::None | Self::Stored(_) => false,
             Self::H1(input) => input.is_pending(),
+            Self::H2(input) => input.is_pending(),
             Self::Taken => true,
         }
     }
@@ -239,6 +270,7 @@ impl RequestBody {
             _ if self.standing == Standing::Refused => true,
             Source::None | Source::Stored(_) => true,
             Source::H1(input) => !input.is_pending() && input.received() == self.spool.len(),
+            Source::H2(input) => !input.is_pending() && input.received() == self.spool.len(),
             Source::Taken => false,
         }
     }
@@ -257,7 +289,7 @@ impl RequestBody {
     pub(crate) fn may_not_come(&self) -> bool {
         match &self.source {
             Source::H1(input) => input.may_not_come(),
-            Source::None | Source::Stored(_) | Source::Taken => false,
+            Source::None | Source::H2(_) | Source::Stored(_) | Source::Taken => false,
         }
     }
 
@@ -265,6 +297,7 @@ impl RequestBody {
     pub fn received(&self) -> u64 {
         match &self.source {
             Source::H1(input) => input.received(),
+            Source::H2(input) => input.received(),
             Source::None | Source::Stored(_) | Source::Taken => 0,
         }
     }
@@ -273,6 +306,7 @@ impl RequestBody {
     pub fn wire(&self) -> u64 {
         match &self.source {
             Source::H1(input) => input.wire(),
+            Source::H2(input) => input.received(),
             Source::None | Source::Stored(_) | Source::Taken => 0,
         }
     }
@@ -303,6 +337,7 @@ pub(crate) fn refuse_or_none(r: &mut Request) -> Option<u16> {
     let max = r.plan().core.client_body.max_size;
     let length = match &r.body.source {
         Source::H1(input) => input.announced(),
+        Source::H2(input) => input.announced(),
         Source::None | Source::Stored(_) | Source::Taken => 0,
     };
     if max == 0 || length <= max || r.body.standing == Standing::Refused {
@@ -563,7 +598,7 @@ pub(crate) async fn drain(r: &mut Request) -> Drained {
         source if source.is_broken() => Drained::No,
         source if !source.is_pending() => Drained::Yes,
         Source::H1(input) => Box::pin(input.drain(lingering.time, lingering.timeout)).await,
-        Source::None | Source::Stored(_) | Source::Taken => Drained::No,
+        Source::None | Source::H2(_) | Source::Stored(_) | Source::Taken => Drained::No,
     }
 }
 

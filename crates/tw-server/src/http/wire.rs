@@ -13,6 +13,7 @@ use tw_rt::Deadline;
 
 use super::body::Body;
 use super::h1::{self, Delimiter};
+use super::h2;
 use super::request::Request;
 
 /// The way to the client of a request.
@@ -20,6 +21,8 @@ use super::request::Request;
 pub enum Wire {
     /// HTTP/1.1 and before.
     H1(Rc<h1::Conn>),
+    /// A stream of HTTP/2.
+    H2(Rc<h2::Exchange>),
     /// Nobody waits for a response, or is gone: the request runs beside another, or after its own response.
     Nobody,
 }
@@ -56,6 +59,7 @@ impl Wire {
     pub(crate) async fn send(&self, r: &mut Request, body: Body) {
         match self {
             Self::H1(conn) => h1::send(conn, r, body).await,
+            Self::H2(exchange) => h2::send(exchange, r, body).await,
             Self::Nobody => {}
         }
     }
@@ -65,6 +69,7 @@ impl Wire {
     pub(crate) fn inform(&self, r: &mut Request) {
         match self {
             Self::H1(conn) => h1::inform(conn, r),
+            Self::H2(exchange) => h2::inform(exchange, r),
             Self::Nobody => {}
         }
     }
@@ -73,6 +78,7 @@ impl Wire {
     pub async fn gone(&self) -> Gone {
         match self {
             Self::H1(conn) => conn.gone().await,
+            Self::H2(exchange) => exchange.gone().await,
             Self::Nobody => std::future::pending().await,
         }
     }
@@ -81,6 +87,7 @@ impl Wire {
     pub async fn unless_gone<F: Future>(&self, future: F) -> Result<F::Output, Gone> {
         match self {
             Self::H1(conn) => conn.unless_gone(future).await,
+            Self::H2(exchange) => exchange.unless_gone(future).await,
             Self::Nobody => Ok(future.await),
         }
     }
@@ -89,6 +96,7 @@ impl Wire {
     pub async fn sleep(&self, span: Duration) -> Result<(), Gone> {
         match self {
             Self::H1(conn) => conn.sleep(span).await,
+            Self::H2(exchange) => exchange.sleep(span).await,
             Self::Nobody => {
                 let mut deadline = Deadline::new();
                 deadline.set(span);
@@ -102,7 +110,7 @@ impl Wire {
     pub(crate) fn transfer_coding(&self, r: &Request) -> Option<&'static str> {
         match self {
             Self::H1(_) => (h1::delimiter(r) == Delimiter::Chunked).then_some("chunked"),
-            Self::Nobody => None,
+            Self::H2(_) | Self::Nobody => None,
         }
     }
 
@@ -110,6 +118,7 @@ impl Wire {
     pub(crate) fn local_addr(&self) -> Option<Addr> {
         match self {
             Self::H1(conn) => conn.transport.local_addr().ok(),
+            Self::H2(exchange) => exchange.conn.transport.local_addr().ok(),
             Self::Nobody => None,
         }
     }
@@ -118,6 +127,7 @@ impl Wire {
     pub(crate) fn tcp_info(&self) -> Option<TcpInfo> {
         match self {
             Self::H1(conn) => conn.transport.tcp_info(),
+            Self::H2(exchange) => exchange.conn.transport.tcp_info(),
             Self::Nobody => None,
         }
     }

@@ -13,7 +13,8 @@ use tw_core::reach::Reach;
 use tw_net::Addr;
 
 use super::scope::{Kind, Scope};
-use super::{CORE_LOCATION, CORE_SERVER, CORE_SSL, CORE_UPSTREAM, Resolve};
+use super::{CORE_HTTP2, CORE_LOCATION, CORE_SERVER, CORE_SSL, CORE_UPSTREAM, Resolve};
+use crate::core::http2::Http2;
 use crate::core::listen::Listen;
 use crate::core::location::Location;
 use crate::core::server::ServerSettings;
@@ -62,13 +63,13 @@ pub(super) fn build(http: Scope, table: &Table<Http>, cx: &mut Resolve<'_>) -> R
     for server in servers {
         let span = server.span;
         let settings = resolve(server.raws, Some(&resolved), table, cx)?;
-        let ssl = core::<Ssl>(&settings, CORE_SSL);
+        let (ssl, http2) = (core::<Ssl>(&settings, CORE_SSL), core::<Http2>(&settings, CORE_HTTP2));
         let core = core::<ServerSettings>(&settings, CORE_SERVER);
         let plan = add_plan(&mut built, None, &settings, &core, table, cx);
         let mut of_server = OfServer { built: &mut built, settings: core.clone(), named: HashMap::new() };
         let locations = locations(server.children, &settings, plan, &mut of_server, table, cx)?;
         let named = of_server.named;
-        built.servers.push(Server { settings: core, ssl, plan, locations, named, span });
+        built.servers.push(Server { settings: core, ssl, http2, plan, locations, named, span });
         cx.vars.prepared = prepared;
     }
     Ok(built)
@@ -259,6 +260,7 @@ fn join(
             all.groups.push(ListenGroup {
                 given: Given::default(),
                 ssl: false,
+                http2: false,
                 proxy_protocol: false,
                 names: ServerNames::default(),
                 default_server: id,
@@ -276,6 +278,7 @@ fn join(
     group.members.push(id);
     group.proxy_protocol |= listen.proxy_protocol;
     group.ssl |= listen.ssl;
+    group.http2 |= listen.http2;
     if listen.sets_options {
         if group.given.options {
             return fail(format!("duplicate listen options for {address}"));

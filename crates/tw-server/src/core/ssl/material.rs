@@ -35,6 +35,8 @@ const EARLY_SESSIONS_SIZE: usize = 1 << 20;
 const BUFFER_SIZE_MAX: usize = 16 << 10;
 /// The protocols inside, in the order of preference (RFC 7301).
 const PROTOCOLS: [&[u8]; 2] = [b"http/1.1", b"http/1.0"];
+/// The one before them where it is spoken (RFC 9113 section 3.2).
+pub(crate) const HTTP_2: &[u8] = b"h2";
 
 pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
     "EARLY_DATA_MAX",
@@ -47,7 +49,9 @@ pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
 #[derive(Debug)]
 pub struct Tls {
     /// All of it, as rustls wants it.
-    pub config: Arc<ServerConfig>,
+    config: Arc<ServerConfig>,
+    /// The same where HTTP/2 is spoken.
+    with_http2: Arc<ServerConfig>,
     identities: Arc<Identities>,
     /// Certificates that variables name, each time anew; with them there are no others.
     pub(crate) named: Vec<Named>,
@@ -65,6 +69,11 @@ pub struct Clients {
 }
 
 impl Tls {
+    /// What rustls wants, for clients that may choose HTTP/2 or may not.
+    pub(crate) fn config(&self, speaks_http2: bool) -> &Arc<ServerConfig> {
+        if speaks_http2 { &self.with_http2 } else { &self.config }
+    }
+
     /// The signature that a client will get.
     pub(crate) fn signature_for(&self, hello: &ClientHello<'_>) -> Signature {
         self.identities.signature_for(hello)
@@ -80,11 +89,12 @@ impl Tls {
         &self,
         identities: Vec<Identity>,
         hello: &ClientHello<'_>,
+        speaks_http2: bool,
     ) -> (Arc<ServerConfig>, Signature) {
         let bare = |identity| Candidate { identity, staple: None };
         let identities = Identities(identities.into_iter().map(bare).collect());
         let signature = identities.signature_for(hello);
-        let mut config = ServerConfig::clone(&self.config);
+        let mut config = ServerConfig::clone(self.config(speaks_http2));
         config.cert_resolver = Arc::new(identities);
         (Arc::new(config), signature)
     }
@@ -209,7 +219,9 @@ pub(super) fn tls(
     // Without tickets that hold a session, there are some that name one which is kept.
     let is_kept = tickets || has_early_data || written.session_cache != SessionCache::None;
     config.send_tls13_tickets = if is_kept { TICKETS } else { 0 };
-    Ok(Arc::new(Tls { config: Arc::new(config), identities, named }))
+    let mut with_http2 = config.clone();
+    with_http2.alpn_protocols.insert(0, HTTP_2.to_vec());
+    Ok(Arc::new(Tls { config: Arc::new(config), with_http2: Arc::new(with_http2), identities, named }))
 }
 
 /// Whose sessions a server takes up: those of servers with the same certificates, or names of them, and the same authorities.

@@ -213,7 +213,7 @@ async fn send(link: Rc<Link>, outgoing: Outgoing, body: Result<Lent, Bytes>) -> 
     };
     let mut head = Some(head);
     // One that was read before is kept where it is.
-    let mut is_kept = matches!(lent.body, Source::H1(_));
+    let mut is_kept = lent.body.is_coming();
     let mut is_over = false;
     while !is_over {
         // What is at hand leaves at once, as one chunk, and the end of the body with it.

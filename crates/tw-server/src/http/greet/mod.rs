@@ -1,6 +1,7 @@
 //! What comes before the first request of a connection, in the order of its bytes: the header of the PROXY protocol, then the
 //! handshake of TLS. What was agreed on says which protocol the requests are in.
 
+mod preface;
 mod proxy_protocol;
 mod secured;
 mod tls;
@@ -18,11 +19,13 @@ use tw_rt::{Deadline, Socket};
 
 use self::proxy_protocol::Header;
 use super::client::Client;
+use super::generation::{ListenGroup, LoopGeneration};
 use super::h1::{self, Conn};
+use super::h2;
 use super::request::Request;
 use super::waiting::{Unready, ready_or_called};
-use crate::core::ssl::EarlyData;
 use crate::core::ssl::ocsp::Standing;
+use crate::core::ssl::{self, EarlyData};
 
 pub(crate) use secured::Secured;
 
@@ -123,45 +126,81 @@ pub(crate) fn refusal(r: &Request) -> Option<u16> {
     }
 }
 
+/// What comes before the first request of a connection.
+#[derive(Clone, Copy)]
+struct Steps {
+    proxied: bool,
+    secured: bool,
+    /// Whether a plain connection may be one of HTTP/2.
+    http2: bool,
+    /// In which all of it must be over.
+    timeout: Duration,
+}
+
+impl Steps {
+    /// Those of an address; `None` if there is nothing before the first request.
+    fn of(group: &ListenGroup, generation: &LoopGeneration) -> Option<Self> {
+        let server = generation.server(group.default_server);
+        let (proxied, secured) = (group.proxy_protocol, group.ssl);
+        let http2 = !secured && group.speaks_http2(server);
+        let timeout = server.settings.client_header_timeout;
+        (proxied || secured || http2).then_some(Self { proxied, secured, http2, timeout })
+    }
+}
+
+/// A connection whose requests come next.
+struct Greeted {
+    transport: Transport,
+    /// What came of them already.
+    early: Vec<u8>,
+    protocol: Protocol,
+}
+
+/// The protocol of requests.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Protocol {
+    Http1,
+    Http2,
+}
+
 /// Serves a connection until it is closed.
 pub(crate) async fn serve(client: Rc<Client>, socket: Socket) {
-    let greeting = {
+    let steps = {
         let generation = client.home.generation();
         let Some(group) = client.group(&generation) else { return };
-        let timeout = generation.server(group.default_server).settings.client_header_timeout;
-        (group.proxy_protocol || group.ssl).then_some((group.proxy_protocol, group.ssl, timeout))
+        Steps::of(group, &generation)
     };
     // Who is not greeted does not carry the size of it.
-    let (transport, early) = match greeting {
-        None => (Transport::Plain(socket), Vec::new()),
-        Some((proxied, secured, timeout)) => {
-            match Box::pin(greet(&client, socket, proxied, secured, timeout)).await {
-                Some(greeted) => greeted,
-                None => return,
-            }
-        }
+    let Some(steps) = steps else {
+        return h1::serve(Conn::new(client, Transport::Plain(socket)), Vec::new()).await;
     };
-    h1::serve(Conn::new(client, transport), early).await;
+    let Some(greeted) = Box::pin(greet(&client, socket, steps)).await else { return };
+    let Greeted { transport, early, protocol } = greeted;
+    match protocol {
+        Protocol::Http1 => h1::serve(Conn::new(client, transport), early).await,
+        Protocol::Http2 => Box::pin(h2::serve(client, transport, early)).await,
+    }
 }
 
 /// The transport of the requests, and bytes of the first that came already. `None` if there will be none; it has been logged.
-async fn greet(
-    client: &Rc<Client>,
-    socket: Socket,
-    proxied: bool,
-    secured: bool,
-    timeout: Duration,
-) -> Option<(Transport, Vec<u8>)> {
-    let visitor = Visitor::new(client, timeout);
+async fn greet(client: &Rc<Client>, socket: Socket, steps: Steps) -> Option<Greeted> {
+    let visitor = Visitor::new(client, steps.timeout);
     let mut early = Vec::new();
-    if proxied {
+    if steps.proxied {
         match proxy_protocol::read(&visitor, &socket).await {
             Header::Accepted(rest) => early = rest,
             Header::Refused => return None,
         }
     }
-    match secured {
-        true => tls::accept(&visitor, socket, early).await,
-        false => Some((Transport::Plain(socket), early)),
+    if steps.secured {
+        let (transport, early) = tls::accept(&visitor, socket, early).await?;
+        let chosen = client.tls.get().and_then(|secured| secured.protocol.as_deref());
+        let protocol = if chosen == Some(ssl::HTTP_2) { Protocol::Http2 } else { Protocol::Http1 };
+        return Some(Greeted { transport, early, protocol });
     }
+    let protocol = match steps.http2 {
+        true => preface::read(&visitor, &socket, &mut early).await?,
+        false => Protocol::Http1,
+    };
+    Some(Greeted { transport: Transport::Plain(socket), early, protocol })
 }

@@ -41,6 +41,8 @@ struct Chosen {
     /// By number, and the plan of the server itself.
     server: (ServerId, PlanId),
     tls: Arc<Tls>,
+    /// Whether the client may choose HTTP/2.
+    speaks_http2: bool,
     /// Who does what takes longer than a loop has; the loop without a pool.
     pool: Option<Pool>,
     clients: Option<Clients>,
@@ -77,9 +79,12 @@ pub(super) async fn accept(
         return None;
     };
     let (config, signature) = match &chosen.tls.named[..] {
-        [] => (chosen.tls.config.clone(), chosen.tls.signature_for(&accepted.client_hello())),
+        [] => (
+            chosen.tls.config(chosen.speaks_http2).clone(),
+            chosen.tls.signature_for(&accepted.client_hello()),
+        ),
         named => match visitor.load(named, &chosen, &accepted).await? {
-            Ok(identities) => chosen.tls.with(identities, &accepted.client_hello()),
+            Ok(identities) => chosen.tls.with(identities, &accepted.client_hello(), chosen.speaks_http2),
             Err(error) => {
                 let _ = socket.try_write(&INTERNAL_ERROR);
                 visitor.log(Level::Error, format_args!("{error}"));
@@ -151,7 +156,8 @@ fn choose(visitor: &Visitor<'_>, accepted: &Accepted) -> Option<Chosen> {
     let clients = ssl.clients.as_ref().or(default.clients.as_ref());
     let pool = ssl.sign_pool.of(&generation);
     let server = (id, generation.server(id).plan);
-    Some(Chosen { server, tls: tls.clone(), pool, clients: clients.cloned() })
+    let speaks_http2 = group.speaks_http2(generation.server(id));
+    Some(Chosen { server, tls: tls.clone(), speaks_http2, pool, clients: clients.cloned() })
 }
 
 /// The certificate of the client, and what is to be thought of it. Every time anew, also where a session was taken up again.

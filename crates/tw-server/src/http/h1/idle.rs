@@ -1,17 +1,16 @@
 //! Waiting for the next request, and being asked to close meanwhile.
 
 use std::future::poll_fn;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
 use tw_core::event_loop::{Expendable, OneMore};
 
 use super::Conn;
-use crate::http::waiting::{Unready, ready_or_called};
 
 /// How long an idle connection still waits for a request when its loop leaves; and then, half closed, for its client to
 /// close it. A client that is about to ask is answered, and told that the connection ends.
-pub(super) const LAST_WAIT: Duration = Duration::from_millis(500);
+pub(crate) const LAST_WAIT: Duration = Duration::from_millis(500);
 
 /// How an idle connection's wait ended.
 pub(super) enum Woken {
@@ -70,11 +69,5 @@ impl Conn {
             self.read_deadline.borrow_mut().poll_elapsed(cx).map(|()| None)
         })
         .await
-    }
-
-    /// Waits until bytes of the client may be there, at most `time`, or until the connection is asked to close.
-    pub(super) async fn readable_or_called(&self, time: Duration) -> Result<(), Unready> {
-        let ready = |cx: &mut Context<'_>| self.transport.poll_readable(cx);
-        ready_or_called(&self.client, &self.read_deadline, time, ready).await
     }
 }

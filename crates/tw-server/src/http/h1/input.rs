@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tw_http::Framing;
-use tw_http::chunked::{Chunk, ChunkError, ChunkedDecoder, OVERHEAD_MAX, Trailers};
+use tw_http::chunked::{Chunk, ChunkedDecoder, OVERHEAD_MAX, Trailers};
 use tw_http::response::CONTINUE;
 
 use super::Conn;
 use super::conn::WaitError;
 use crate::http::protocol::INPUT_SIZE;
-use crate::http::request_body::{Drained, Terms};
+use crate::http::request_body::{Drained, InputError, Terms};
 
 /// Bytes of a chunked body asked of the connection at once. Of one whose length is known none is framing, so that they go on
 /// without being copied, and more are asked for.
@@ -52,26 +52,6 @@ enum Hundred {
     Awaited,
     /// It was sent, or nobody waits for it.
     Settled,
-}
-
-/// Why there is no next piece.
-#[derive(Debug)]
-pub enum InputError {
-    /// It has more bytes than allowed: so many were taken, and so many more are known of.
-    TooLarge {
-        /// Bytes that were taken before.
-        received: u64,
-        /// Bytes that came or were announced since.
-        coming: u64,
-    },
-    /// The coding makes no sense.
-    Malformed(ChunkError),
-    /// The client closed its side before the end.
-    Closed,
-    /// Nothing came in time.
-    Timeout,
-    /// The connection failed.
-    Failed,
 }
 
 /// What a read brought.

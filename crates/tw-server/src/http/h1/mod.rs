@@ -10,15 +10,14 @@ mod head;
 mod head_out;
 mod idle;
 mod input;
-mod linger;
-mod pace;
 mod send;
 mod send_file;
 mod serve;
 
 pub use conn::Conn;
 pub(crate) use head_out::{Delimiter, delimiter};
-pub use input::{Input, InputError};
+pub(crate) use idle::LAST_WAIT;
+pub use input::Input;
 pub(crate) use send::{inform, send};
 #[cfg(test)]
 pub(crate) use serve::begin_body;

@@ -15,14 +15,14 @@ use std::time::{Duration, Instant};
 use bytes::{Buf, Bytes};
 use tw_http::chunked::{BODY_END, CHUNK_END, ChunkHead, LAST_CHUNK};
 use tw_http::{Method, Version, response};
-use tw_log::Level;
 
 use super::Conn;
 use super::conn::WaitError;
 use super::head_out::{self, Delimiter};
-use super::pace::Pace;
 use super::send_file::{begin_file, gather, send_file};
-use crate::http::body::{Body, FileSpan, Told, Upgraded};
+use crate::http::body::{Body, FileSpan, Upgraded};
+use crate::http::failure::Failure;
+use crate::http::pace::Pace;
 use crate::http::request::{After, Request};
 use crate::http::respond;
 
@@ -31,16 +31,6 @@ const COPY_MAX: usize = 4 << 10;
 
 /// Bytes of small parts that are sent together.
 const GATHER_MAX: usize = 32 << 10;
-
-/// Why a response was not sent to its end.
-pub(super) enum Failure {
-    /// The client was too slow.
-    Timeout,
-    /// The client is gone.
-    Gone(io::Error),
-    /// The body could not be read.
-    Body(io::Error),
-}
 
 /// Sends the response whose head is `r.out`.
 pub(crate) async fn send(conn: &Rc<Conn>, r: &mut Request, body: Body) {
@@ -113,29 +103,9 @@ pub(crate) fn inform(conn: &Conn, r: &mut Request) {
 
 fn failed(conn: &Conn, r: &mut Request, failure: &Failure) {
     r.course.after = After::Abort;
-    match failure {
-        Failure::Timeout => {
-            r.log(
-                Level::Info,
-                format_args!("client timed out (110: Connection timed out) while sending response to client"),
-            );
-            conn.reset_if_asked(&r.plan().core);
-        }
-        Failure::Gone(e) => {
-            let text = tw_base::Errno(e.raw_os_error().unwrap_or_default());
-            r.log(Level::Info, format_args!("send() failed ({text}) while sending response to client"));
-        }
-        Failure::Body(e) if e.get_ref().is_some_and(|error| error.is::<Told>()) => {}
-        Failure::Body(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
-            r.log(Level::Alert, format_args!("file was truncated while sending response to client"));
-        }
-        Failure::Body(e) => match e.raw_os_error() {
-            Some(errno) => r.log(
-                Level::Crit,
-                format_args!("read() failed ({}) while sending response to client", tw_base::Errno(errno)),
-            ),
-            None => r.log(Level::Error, format_args!("{e} while sending response to client")),
-        },
+    failure.tell(r);
+    if let Failure::Timeout = failure {
+        conn.reset_if_asked(&r.plan().core);
     }
 }
 
@@ -443,7 +413,7 @@ pub(super) async fn write_all(
     while !bytes.is_empty() {
         let mut want = bytes.len();
         if let Some(pace) = pace.as_deref_mut() {
-            want = want.min(pace.allowance(r, conn).await?);
+            want = want.min(pace.allowance(r).await?);
         }
         let n = accept(write_now(conn, &bytes[..want]))?;
         r.count_sent(n);

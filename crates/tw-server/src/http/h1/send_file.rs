@@ -10,10 +10,11 @@ use tw_core::event_loop::SCRATCH_SIZE;
 use tw_disk::{Disk, DiskError, Errno, Now, Sending, SentEnd};
 
 use super::Conn;
-use super::pace::Pace;
-use super::send::{Failure, accept, wait_writable, write_all, write_now, write_parts_now};
+use super::send::{accept, wait_writable, write_all, write_now, write_parts_now};
 use crate::http::body::FileSpan;
+use crate::http::failure::Failure;
 use crate::http::files;
+use crate::http::pace::Pace;
 use crate::http::request::Request;
 
 /// Smallest piece that a pool thread sends itself (`sendfile on`); less is copied by the loop in no time.
@@ -127,7 +128,7 @@ pub(super) async fn send_file(
     while span.len > 0 {
         let len = usize::try_from(span.len).unwrap_or(usize::MAX);
         let allowed = match pace.as_deref_mut() {
-            Some(pace) => len.min(pace.allowance(r, conn).await?),
+            Some(pace) => len.min(pace.allowance(r).await?),
             None => len,
         };
         match send_locked(r, conn, &disk, span, allowed)? {

@@ -14,11 +14,11 @@ use tw_http::Framing;
 
 use super::head::{self, Head};
 use super::idle::{LAST_WAIT, Woken};
-use super::linger::linger_close;
 use super::{Conn, Input};
 use crate::core::location::LingeringClose;
 use crate::http::entry;
 use crate::http::greet;
+use crate::http::linger::linger_close;
 use crate::http::phases;
 use crate::http::post_action;
 use crate::http::request::{After, Request};
@@ -62,7 +62,8 @@ pub(crate) async fn serve(conn: Rc<Conn>, mut early: Vec<u8>) {
                     LingeringClose::Always => true,
                 };
                 if wanted {
-                    Box::pin(linger_close(&conn, lingering.time, lingering.timeout)).await;
+                    let Conn { client, transport, .. } = &*conn;
+                    Box::pin(linger_close(client, transport, lingering.time, lingering.timeout)).await;
                 }
                 return;
             }
@@ -70,7 +71,7 @@ pub(crate) async fn serve(conn: Rc<Conn>, mut early: Vec<u8>) {
     }
     if home.connections.is_stopping() {
         // What the client sends while it does not know yet would reset what it has not read yet.
-        Box::pin(linger_close(&conn, LAST_WAIT, LAST_WAIT)).await;
+        Box::pin(linger_close(&conn.client, &conn.transport, LAST_WAIT, LAST_WAIT)).await;
     }
 }
 

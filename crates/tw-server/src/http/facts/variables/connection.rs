@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::net::IpAddr;
 
+use tw_http::Version;
 use tw_log::Level;
 use tw_net::Addr;
 use tw_net::proxy_protocol::{Addrs, Tlv};
@@ -101,11 +102,20 @@ pub(super) static VARIABLES: &[VarDef] = &[
         },
         "Id of the Private Service Connect, as Google Cloud tells it.",
     ),
-    VarDef::one("http2", not_spoken, "`h2` or `h2c` for a request of HTTP/2, else empty."),
+    VarDef::one("http2", http2, "`h2` or `h2c` for a request of HTTP/2, else empty."),
     VarDef::one("http3", not_spoken, "`h3` for a request of HTTP/3, else empty."),
 ];
 
-/// Every request is one of HTTP/1.
+fn http2(r: &Request, out: &mut Vec<u8>) -> Value {
+    let scheme = r.client().scheme();
+    match r.head.version() {
+        Version::HTTP_2 if scheme.is_secure() => put(out, b"h2"),
+        Version::HTTP_2 => put(out, b"h2c"),
+        _ => Value::Found,
+    }
+}
+
+/// No request is one of it.
 fn not_spoken(_: &Request, _: &mut Vec<u8>) -> Value {
     Value::Found
 }

@@ -2,9 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::Conn;
-use super::send::Failure;
-use crate::http::request::Request;
+use super::request::Request;
+use super::wire::Gone;
 use crate::vars::Template;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -13,7 +12,7 @@ const SECOND: Duration = Duration::from_secs(1);
 ///
 /// As in nginx, the first second's bytes may leave at once, and what was sent has the time that it is worth before more is:
 /// bytes leave in pieces that are worth sending.
-pub(super) struct Pace {
+pub(crate) struct Pace {
     rate: u64,
     after: u64,
     start: Instant,
@@ -22,7 +21,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    pub(super) fn new(r: &Request) -> Option<Self> {
+    pub(crate) fn new(r: &Request) -> Option<Self> {
         let send = &r.plan().core.send;
         let value = |template: &Option<Template>| {
             template.as_ref().and_then(|t| tw_conf::units::size(&t.value(r))).unwrap_or(0)
@@ -32,12 +31,12 @@ impl Pace {
         (rate > 0).then(|| Self { rate, after: value(&send.limit_rate_after), start, head: None })
     }
 
-    /// Waits until something may be sent and returns how much: at least one byte.
-    pub(super) async fn allowance(&mut self, r: &Request, conn: &Conn) -> Result<usize, Failure> {
+    /// Waits until something may be sent and returns how much: at least one byte. The error: the client is gone.
+    pub(crate) async fn allowance(&mut self, r: &Request) -> Result<usize, Gone> {
         loop {
             match self.look(r.costs.sent.bytes, tw_rt::clock::now()) {
                 Ok(room) => return Ok(usize::try_from(room).unwrap_or(usize::MAX)),
-                Err(wait) => conn.sleep(wait).await.map_err(|gone| Failure::Gone(gone.into()))?,
+                Err(wait) => r.wire().sleep(wait).await?,
             }
         }
     }

@@ -1,0 +1,284 @@
+//! The head of a request that came as a list of fields (HTTP/2, RFC 9113 section 8.3), written down as if it had come in
+//! lines: whoever looks at a head finds what it looks for, `$request` and `Host` included.
+//!
+//! ```text
+//! begin_list ─ (the host is known: its server's limits hold) ─ push_listed … ─ end_list
+//! ```
+
+use super::field_list::FieldSpan;
+use super::parse::{self, accept_known, keep_host};
+use super::{Framing, HeadError, HeadLimits, HostAt, RequestHead, Span};
+use crate::host::Host;
+use crate::known::Known;
+use crate::method::{Method, Version};
+use crate::{num, scan};
+
+/// How the protocol is called at the end of a request line.
+const PROTOCOL: &[u8] = b"HTTP/2.0";
+const LINE_END: &[u8] = b"\r\n";
+/// What stands between crumbs of a cookie (RFC 9113 section 8.2.3).
+const CRUMB_END: &[u8] = b"; ";
+
+/// What comes in the place of a request line.
+#[derive(Clone, Copy, Debug)]
+pub struct Pseudo<'a> {
+    /// `:method`
+    pub method: &'a [u8],
+    /// `:path`; empty if there is none.
+    pub target: &'a [u8],
+    /// `:authority`
+    pub authority: Option<&'a [u8]>,
+}
+
+/// Whether content follows a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// The head was all.
+    None,
+    /// It ends with its stream.
+    Follows,
+}
+
+impl RequestHead {
+    /// Begins a head, in the place of whatever was there. The host is known behind it, if `:authority` says one.
+    ///
+    /// # Errors
+    /// What is wrong with method, path or authority.
+    pub fn begin_list(&mut self, pseudo: &Pseudo<'_>, limits: &HeadLimits) -> Result<(), HeadError> {
+        self.clear();
+        let Pseudo { method, target, authority } = *pseudo;
+        let size = method.len() + target.len() + authority.map_or(0, <[u8]>::len);
+        if size > limits.large_buffer_size {
+            return Err(HeadError::UriTooLong);
+        }
+        let method_end = self.write(method);
+        let target_at = self.write(b" ");
+        let target_end = self.write(target);
+        let protocol_at = self.write(b" ");
+        let end = self.write(PROTOCOL);
+        self.write(LINE_END);
+        self.line.whole = Span::new(0, end);
+        self.line.version = Version::HTTP_2;
+        self.line.method = Method::of(method);
+        self.line.method_word = Span::new(0, method_end);
+        self.line.protocol = Span::new(protocol_at, end);
+        let is_word = |byte: &u8| byte.is_ascii_uppercase() || matches!(byte, b'_' | b'-');
+        if method.is_empty() || !method.iter().all(is_word) {
+            return Err(HeadError::InvalidMethod);
+        }
+        if self.line.method != Method::Connect {
+            if target.first() != Some(&b'/') || scan::target_len(target) != target.len() {
+                return Err(HeadError::InvalidRequest);
+            }
+            parse::accept_target(self, Span::new(target_at, target_end), limits.merge_slashes)?;
+        }
+        match authority {
+            Some(authority) => self.accept_authority(authority),
+            None => Ok(()),
+        }
+    }
+
+    /// The authority is the host, and the field `Host`.
+    fn accept_authority(&mut self, authority: &[u8]) -> Result<(), HeadError> {
+        let field = self.write_field(b"host", authority, Some(Known::Host));
+        let host = Host::parse(authority).map_err(|_| HeadError::InvalidAuthority)?;
+        let RequestHead { buf, line, host_lower, fields, .. } = self;
+        line.host = keep_host(buf, field.value, host, host_lower);
+        line.host_port = host.port;
+        fields.push(field);
+        Ok(())
+    }
+
+    /// Adds a field; its name is in lower case.
+    ///
+    /// # Errors
+    /// What is wrong with it, or that there is no room for it.
+    pub fn push_listed(&mut self, name: &[u8], value: &[u8], limits: &HeadLimits) -> Result<(), HeadError> {
+        let value = value.trim_ascii();
+        let room = limits.large_buffer_size.saturating_mul(limits.large_buffers_count);
+        if name.len() + value.len() > limits.large_buffer_size
+            || self.buf.len() + name.len() + value.len() > room
+        {
+            return Err(HeadError::TooLargeRequest);
+        }
+        if !name.iter().all(|byte| is_usual(*byte, limits)) && limits.ignore_invalid_headers {
+            let field = self.write_field(name, value, None);
+            self.ignored.push(Span::new(field.name.start(), field.value.end()));
+            return Ok(());
+        }
+        let known = Known::find(name);
+        match known {
+            Some(Known::Host) if self.fields.has(Known::Host) => {
+                let said = self.field_known(Known::Host);
+                return if said == Some(value) { Ok(()) } else { Err(HeadError::DifferentHosts) };
+            }
+            Some(Known::Cookie) if self.join_cookie(value) => return Ok(()),
+            _ => {}
+        }
+        // The host need not have come as a field.
+        if self.fields.len() - usize::from(self.fields.has(Known::Host)) >= limits.max_headers {
+            return Err(HeadError::TooManyHeaders);
+        }
+        let field = self.write_field(name, value, known);
+        let accepted = known.map_or(Ok(()), |known| accept_known(self, known, field));
+        if !matches!(accepted, Err(HeadError::DuplicateHeader(_))) {
+            self.fields.push(field);
+        }
+        accepted
+    }
+
+    /// Appends a crumb to the cookie, if that is the last field.
+    fn join_cookie(&mut self, crumb: &[u8]) -> bool {
+        let Some(last) = self.fields.last_mut().filter(|last| last.known == Some(Known::Cookie)) else {
+            return false;
+        };
+        let at = last.value;
+        if at.end() + LINE_END.len() != self.buf.len() {
+            return false;
+        }
+        last.value = Span::new(at.start(), at.end() + CRUMB_END.len() + crumb.len());
+        self.buf.truncate(at.end());
+        for piece in [CRUMB_END, crumb, LINE_END] {
+            self.write(piece);
+        }
+        true
+    }
+
+    /// Ends the head, and judges it.
+    ///
+    /// # Errors
+    /// As nginx: what contradicts itself, and methods that are not allowed.
+    pub fn end_list(&mut self, content: Content) -> Result<(), HeadError> {
+        let len = self.write(LINE_END);
+        self.head_len = len;
+        self.parser.end_at(len);
+        if matches!(self.line.host, HostAt::None) {
+            return Err(HeadError::NoAuthority);
+        }
+        let length = self.field_known(Known::ContentLength);
+        let length = match length.map(num::parse_length) {
+            Some(None) => return Err(HeadError::InvalidContentLength),
+            Some(length) => length,
+            None => None,
+        };
+        self.line.framing = match (length, content) {
+            (Some(length), Content::Follows) => Framing::Length(length),
+            (Some(0), Content::None) => Framing::Length(0),
+            (Some(_), Content::None) => return Err(HeadError::InvalidContentLength),
+            (None, Content::Follows) => Framing::Chunked,
+            (None, Content::None) => Framing::None,
+        };
+        match self.line.method {
+            Method::Connect => Err(HeadError::ConnectNotAllowed),
+            Method::Trace => Err(HeadError::Trace),
+            _ => Ok(()),
+        }
+    }
+
+    /// Appends bytes and says where they end.
+    fn write(&mut self, bytes: &[u8]) -> usize {
+        self.buf.extend_from_slice(bytes);
+        self.buf.len()
+    }
+
+    fn write_field(&mut self, name: &[u8], value: &[u8], known: Option<Known>) -> FieldSpan {
+        let start = self.buf.len();
+        let name_end = self.write(name);
+        let value_start = self.write(b": ");
+        let value_end = self.write(value);
+        self.write(LINE_END);
+        FieldSpan { name: Span::new(start, name_end), value: Span::new(value_start, value_end), known }
+    }
+}
+
+/// Whether nginx calls a name with this character valid.
+fn is_usual(byte: u8, limits: &HeadLimits) -> bool {
+    matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-') || byte == b'_' && limits.underscores_in_headers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(pseudo: Pseudo<'_>, fields: &[(&str, &str)], content: Content) -> Result<RequestHead, HeadError> {
+        let limits = HeadLimits { max_headers: 4, ..HeadLimits::default() };
+        let mut head = RequestHead::new();
+        head.begin_list(&pseudo, &limits)?;
+        for (name, value) in fields {
+            head.push_listed(name.as_bytes(), value.as_bytes(), &limits)?;
+        }
+        head.end_list(content)?;
+        Ok(head)
+    }
+
+    const GET: Pseudo<'_> =
+        Pseudo { method: b"GET", target: b"/a/../b.html?c", authority: Some(b"Example.com:81") };
+
+    #[test]
+    fn it_reads_as_if_it_had_come_in_lines() {
+        let fields = [("accept", " x "), ("cookie", "a=1"), ("cookie", "b=2"), ("x_y", "odd"), ("last", "")];
+        let head = head(GET, &fields, Content::None).unwrap();
+        assert_eq!(head.request_line(), b"GET /a/../b.html?c HTTP/2.0");
+        assert_eq!(
+            (head.protocol(), head.version(), head.method()),
+            (&b"HTTP/2.0"[..], Version::HTTP_2, Method::Get)
+        );
+        assert_eq!((head.path(), head.args(), head.exten()), (&b"/b.html"[..], &b"c"[..], &b"html"[..]));
+        assert_eq!((head.host(), head.host_port()), (Some(&b"example.com"[..]), Some(81)));
+        let listed: Vec<_> = head.fields().collect();
+        let expected: [(&[u8], &[u8]); 4] =
+            [(b"host", b"Example.com:81"), (b"accept", b"x"), (b"cookie", b"a=1; b=2"), (b"last", b"")];
+        assert_eq!(listed, expected);
+        assert_eq!(head.ignored_lines().collect::<Vec<_>>(), [b"x_y: odd"]);
+        assert!(head.rest().is_empty() && head.keep_alive() && head.read_len() == head.head_len());
+        let mut copy = RequestHead::new();
+        copy.copy_head(&head);
+        assert!(copy.fields().eq(head.fields()) && copy.path() == head.path());
+    }
+
+    #[test]
+    fn the_end_of_content_is_known_or_not() {
+        let post = Pseudo { method: b"POST", ..GET };
+        for (length, content, expected) in [
+            (None, Content::None, Ok(Framing::None)),
+            (None, Content::Follows, Ok(Framing::Chunked)),
+            (Some("7"), Content::Follows, Ok(Framing::Length(7))),
+            (Some("0"), Content::None, Ok(Framing::Length(0))),
+            (Some("7"), Content::None, Err(HeadError::InvalidContentLength)),
+            (Some("x"), Content::Follows, Err(HeadError::InvalidContentLength)),
+        ] {
+            let fields: Vec<_> = length.iter().map(|length| ("content-length", *length)).collect();
+            assert_eq!(head(post, &fields, content).map(|head| head.framing()), expected, "{length:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_refused() {
+        let large = "x".repeat(8192);
+        let no_host = Pseudo { authority: None, ..GET };
+        type Case<'a> = (Pseudo<'a>, &'a [(&'a str, &'a str)], HeadError);
+        let table: [Case<'_>; 13] = [
+            (Pseudo { method: b"get", ..GET }, &[], HeadError::InvalidMethod),
+            (Pseudo { target: b"*", ..GET }, &[], HeadError::InvalidRequest),
+            (Pseudo { target: b"/a b", ..GET }, &[], HeadError::InvalidRequest),
+            (Pseudo { target: b"/../a", ..GET }, &[], HeadError::InvalidRequest),
+            (Pseudo { target: large.as_bytes(), ..GET }, &[], HeadError::UriTooLong),
+            (Pseudo { authority: Some(b"a..b"), ..GET }, &[], HeadError::InvalidAuthority),
+            (Pseudo { method: b"TRACE", ..GET }, &[], HeadError::Trace),
+            (Pseudo { method: b"CONNECT", target: b"", ..GET }, &[], HeadError::ConnectNotAllowed),
+            (no_host, &[], HeadError::NoAuthority),
+            (GET, &[("host", "example.com")], HeadError::DifferentHosts),
+            (GET, &[("a", &large)], HeadError::TooLargeRequest),
+            (GET, &[("a", ""), ("b", ""), ("c", ""), ("d", ""), ("e", "")], HeadError::TooManyHeaders),
+            (
+                GET,
+                &[("range", "a"), ("if-range", "b"), ("if-range", "c")],
+                HeadError::DuplicateHeader(Known::IfRange),
+            ),
+        ];
+        for (pseudo, fields, expected) in table {
+            assert_eq!(head(pseudo, fields, Content::None).err(), Some(expected), "{pseudo:?}");
+        }
+        assert_eq!(head(no_host, &[("host", "a")], Content::None).unwrap().host(), Some(&b"a"[..]));
+    }
+}

@@ -1,0 +1,133 @@
+//! The head of a response as a list of fields (HTTP/2, RFC 9113 section 8.3.2), in the order nginx sends them.
+
+use super::{EncodeContext, ResponseHead};
+use crate::fields::Fields;
+use crate::known::Known;
+use crate::num;
+
+impl ResponseHead {
+    /// Gives `each` every field but the status: name, in any case, and value. What is about a connection is left out, as is
+    /// `Transfer-Encoding`; of `context`, what is about those does not matter. Values are as they are: whoever writes them sees to
+    /// bytes that no value may have.
+    ///
+    /// Cost: one buffer for values that are put together.
+    pub fn list(&self, context: &EncodeContext<'_>, each: &mut dyn FnMut(&[u8], &[u8])) {
+        let has_content = self.status != 204;
+        let mut text = Vec::new();
+        if !context.server.is_empty() && !self.omitted.server && !self.fields.has(Known::Server) {
+            each(b"server", context.server);
+        }
+        if !self.omitted.date && !self.fields.has(Known::Date) {
+            each(b"date", &context.dates.text(context.now));
+        }
+        if has_content && !self.content_type.is_empty() {
+            if self.charset.is_empty() {
+                each(b"content-type", &self.content_type);
+            } else {
+                text.extend_from_slice(&self.content_type);
+                text.extend_from_slice(b"; charset=");
+                text.extend_from_slice(&self.charset);
+                each(b"content-type", &text);
+            }
+        }
+        if let Some(length) = self.content_length
+            && has_content
+            && !self.fields.has(Known::ContentLength)
+        {
+            text.clear();
+            num::push_decimal(&mut text, length);
+            each(b"content-length", &text);
+        }
+        if let Some(seconds) = self.last_modified
+            && matches!(self.status, 200 | 206 | 304)
+            && !self.fields.has(Known::LastModified)
+        {
+            each(b"last-modified", &context.dates.text(seconds));
+        }
+        if !self.location.is_empty() {
+            match context.location_base.filter(|_| self.location.starts_with(b"/")) {
+                Some(base) => {
+                    text.clear();
+                    base.write(&mut text);
+                    text.extend_from_slice(&self.location);
+                    each(b"location", &text);
+                }
+                None => each(b"location", &self.location),
+            }
+        }
+        if context.vary_accept_encoding {
+            each(b"vary", b"Accept-Encoding");
+        }
+        list_fields(&self.fields, each);
+    }
+}
+
+/// Gives `each` those fields that a list may have.
+pub fn list_fields(fields: &Fields, each: &mut dyn FnMut(&[u8], &[u8])) {
+    for (name, value) in fields.iter() {
+        if !is_of_connection(name) {
+            each(name, value);
+        }
+    }
+}
+
+/// RFC 9113 section 8.2.2.
+fn is_of_connection(name: &[u8]) -> bool {
+    const NAMES: [&[u8]; 5] =
+        [b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"];
+    NAMES.iter().any(|of_connection| name.eq_ignore_ascii_case(of_connection))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::super::LocationBase;
+    use super::super::tests::context;
+    use super::*;
+
+    fn listed(head: &ResponseHead, context: &EncodeContext<'_>) -> Vec<String> {
+        let mut all = Vec::new();
+        head.list(context, &mut |name, value| {
+            all.push(format!("{}: {}", String::from_utf8_lossy(name), String::from_utf8_lossy(value)));
+        });
+        all
+    }
+
+    #[test]
+    fn fields_come_in_the_order_of_nginx() {
+        let mut head = ResponseHead::new(200);
+        head.content_type = Bytes::from_static(b"text/html");
+        head.charset = Bytes::from_static(b"utf-8");
+        head.content_length = Some(1234);
+        head.last_modified = Some(784_111_777);
+        head.location = Bytes::from_static(b"/x");
+        head.set_etag("\"5f\"");
+        head.fields.append("Connection", "x");
+        head.fields.append("X-Uri", "a");
+        let base = LocationBase { https: true, host: b"a", port: Some(81) };
+        let context = EncodeContext { location_base: Some(base), vary_accept_encoding: true, ..context() };
+        let expected = [
+            "server: tailwater",
+            "date: Sun, 06 Nov 1994 08:49:37 GMT",
+            "content-type: text/html; charset=utf-8",
+            "content-length: 1234",
+            "last-modified: Sun, 06 Nov 1994 08:49:37 GMT",
+            "location: https://a:81/x",
+            "vary: Accept-Encoding",
+            "ETag: \"5f\"",
+            "X-Uri: a",
+        ];
+        assert_eq!(listed(&head, &context), expected);
+    }
+
+    #[test]
+    fn no_content_has_neither_type_nor_length() {
+        let mut head = ResponseHead::new(204);
+        head.content_type = Bytes::from_static(b"text/plain");
+        head.content_length = Some(0);
+        head.location = Bytes::from_static(b"/x");
+        let context = EncodeContext { server: b"", ..context() };
+        assert_eq!(listed(&head, &context), ["date: Sun, 06 Nov 1994 08:49:37 GMT", "location: /x"]);
+    }
+}

@@ -1,0 +1,208 @@
+//! Settings of HTTP/2 (nginx: ngx_http_v2_module): who speaks it, and within which limits.
+
+use std::sync::Arc;
+
+use tw_base::Limit;
+use tw_conf::{
+    Args, ConfError, Contexts, Cx, Directive, HTTP, LOCATION, Node, SERVER, Setting, WithoutEffect, record,
+};
+use tw_core::module::Settings;
+
+use crate::http::Http;
+use crate::http::plan::Plan;
+use crate::load::Resolve;
+
+/// Smallest window of a stream: what every client may begin with (RFC 9113 section 6.9.2).
+const WINDOW_MIN: usize = 65_535;
+/// Largest window (RFC 9113 section 6.9.1).
+const WINDOW_MAX: usize = (1 << 31) - 1;
+/// Content of the largest frame there is (RFC 9113 section 4.2).
+const CHUNK_SIZE_MAX: usize = (1 << 24) - 1;
+/// What nginx keeps of a frame between two reads: its buffer must be larger.
+const RECV_BUFFER_MIN: usize = 16;
+/// nginx's bounds of a pool.
+const POOL_SIZE_MIN: u64 = 256;
+const POOL_ALIGNMENT: u64 = 16;
+
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::directive(
+        "http2_max_concurrent_streams",
+        "Requests of one connection of HTTP/2 that run at the same time",
+        "further ones are refused (REFUSED_STREAM), which says that nothing was done about them",
+    ),
+    Limit::directive(
+        "http2_body_preread_size",
+        "Bytes of a request body in HTTP/2 that its client may send before they are asked for",
+        "the client has to wait (flow control)",
+    ),
+    Limit::directive(
+        "http2_recv_buffer_size",
+        "Bytes that one turn of a loop reads from a connection of HTTP/2",
+        "the other connections have their turn first",
+    ),
+];
+
+/// Settings with nothing left unset.
+pub struct Http2 {
+    /// `http2`
+    pub is_on: bool,
+    /// `http2_max_concurrent_streams`
+    pub streams_max: u32,
+    /// `http2_body_preread_size`: the window of a stream.
+    pub body_preread_size: u32,
+    /// `http2_recv_buffer_size`: bytes read in one turn.
+    pub recv_buffer_size: usize,
+    /// `http2_chunk_size`: content of one frame.
+    chunk_size: usize,
+}
+
+/// The same as written.
+#[derive(Default)]
+pub struct Raw {
+    http2: Setting<bool>,
+    max_concurrent_streams: Setting<usize>,
+    body_preread_size: Setting<usize>,
+    recv_buffer_size: Setting<usize>,
+    chunk_size: Setting<usize>,
+    without_effect: WithoutEffect,
+}
+
+const EVERYWHERE: Contexts = HTTP | SERVER;
+
+impl Settings<Http> for Http2 {
+    type Raw = Raw;
+
+    const DIRECTIVES: &'static [Directive<Raw>] = &[
+        record::flag("http2", EVERYWHERE)
+            .default("off")
+            .since("1.25.1")
+            .doc(
+                "HTTP/2: over TLS where the client wants it, else where it begins with it (prior knowledge).",
+            )
+            .set(|raw, node, _| raw.http2.set_flag(node)),
+        record::number("http2_max_concurrent_streams", EVERYWHERE)
+            .default("128")
+            .since("1.9.5")
+            .doc("Requests of one connection that run at the same time.")
+            .set(|raw, node, _| raw.max_concurrent_streams.set_number(node)),
+        record::size("http2_body_preread_size", EVERYWHERE)
+            .default("64k")
+            .since("1.11.0")
+            .doc("Bytes of a request body that a client may send before they are asked for; at least 65535.")
+            .set(|raw, node, _| {
+                raw.body_preread_size.set_size(node)?;
+                match raw.body_preread_size.get() {
+                    Some(size) if *size > WINDOW_MAX => {
+                        Err(node.fail(format!("the maximum body preread buffer size is {WINDOW_MAX}")))
+                    }
+                    _ => Ok(()),
+                }
+            }),
+        record::size("http2_recv_buffer_size", HTTP)
+            .default("256k")
+            .since("1.9.5")
+            .doc("Bytes that one turn of a loop reads from a connection.")
+            .set(|raw, node, _| {
+                raw.recv_buffer_size.set_size(node)?;
+                match raw.recv_buffer_size.get() {
+                    Some(size) if *size <= RECV_BUFFER_MIN => Err(node.error("value is too small")),
+                    _ => Ok(()),
+                }
+            }),
+        record::size("http2_chunk_size", HTTP | SERVER | LOCATION)
+            .default("8k")
+            .since("1.9.5")
+            .doc("Most bytes of a response in one frame.")
+            .set(|raw, node, _| {
+                raw.chunk_size.set_size(node)?;
+                match raw.chunk_size.get() {
+                    Some(0) => Err(node.fail("the http2 chunk size cannot be zero")),
+                    _ => Ok(()),
+                }
+            }),
+        record::size("http2_pool_size", EVERYWHERE)
+            .since("1.9.5")
+            .doc("Accepted and without effect: there is no pool that needs this size.")
+            .set(|raw, node, _| {
+                raw.without_effect.set_once(node)?;
+                let size = node.size()?;
+                if size < POOL_SIZE_MIN {
+                    return Err(node.fail(format!("the pool size must be no less than {POOL_SIZE_MIN}")));
+                }
+                if size % POOL_ALIGNMENT != 0 {
+                    return Err(node.fail(format!("the pool size must be a multiple of {POOL_ALIGNMENT}")));
+                }
+                Ok(())
+            }),
+        record::number("http2_streams_index_size", EVERYWHERE)
+            .since("1.9.5")
+            .doc("Accepted and without effect: there is no table that needs this size.")
+            .set(|raw, node, _| match node.number()? {
+                size if size.is_power_of_two() => raw.without_effect.set_once(node),
+                _ => Err(node.error("must be a power of two")),
+            }),
+        replaced("http2_recv_timeout", "time", |_, node, cx| obsolete(node, cx, "client_header_timeout")),
+        replaced("http2_idle_timeout", "time", |_, node, cx| obsolete(node, cx, "keepalive_timeout")),
+        replaced("http2_max_requests", "number", |_, node, cx| obsolete(node, cx, "keepalive_requests")),
+        replaced("http2_max_field_size", "size", |_, node, cx| {
+            obsolete(node, cx, "large_client_header_buffers")
+        }),
+        replaced("http2_max_header_size", "size", |_, node, cx| {
+            obsolete(node, cx, "large_client_header_buffers")
+        }),
+        forgotten("http2_max_concurrent_pushes", "number", EVERYWHERE),
+        forgotten("http2_push", "uri | off", HTTP | SERVER | LOCATION),
+        forgotten("http2_push_preload", "on | off", HTTP | SERVER | LOCATION),
+    ];
+
+    fn resolve(raw: Raw, outer: Option<&Self>, _: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        let streams_max = raw.max_concurrent_streams.take().map(|max| u32::try_from(max).unwrap_or(u32::MAX));
+        // DIFF(nginx): a window is never smaller than what a client may begin with.
+        let preread = raw.body_preread_size.take().map(|size| size.clamp(WINDOW_MIN, WINDOW_MAX) as u32);
+        Ok(Self {
+            is_on: raw.http2.or(outer.map(|o| o.is_on), false),
+            streams_max: streams_max.or(outer.map(|o| o.streams_max)).unwrap_or(128),
+            body_preread_size: preread.or(outer.map(|o| o.body_preread_size)).unwrap_or(64 << 10),
+            recv_buffer_size: raw.recv_buffer_size.or(outer.map(|o| o.recv_buffer_size), 256 << 10),
+            chunk_size: raw.chunk_size.or(outer.map(|o| o.chunk_size), 8 << 10).min(CHUNK_SIZE_MAX),
+        })
+    }
+
+    fn are_shared(&self) -> bool {
+        true
+    }
+
+    fn install(self: &Arc<Self>, plan: &mut Plan) {
+        plan.chunk_size = self.chunk_size;
+    }
+}
+
+/// A directive of nginx's past, which another one has replaced.
+const fn replaced(
+    name: &'static str,
+    syntax: &'static str,
+    set: fn(&mut Raw, &Node, &mut Cx<'_>) -> Result<(), ConfError>,
+) -> Directive<Raw> {
+    record::new(name, syntax, EVERYWHERE, Args::exact(1))
+        .since("1.9.5")
+        .doc("Obsolete, and without effect: another directive has taken its place.")
+        .set(set)
+}
+
+/// A directive of nginx's past for what is no more.
+const fn forgotten(name: &'static str, syntax: &'static str, contexts: Contexts) -> Directive<Raw> {
+    record::new(name, syntax, contexts, Args::exact(1))
+        .since("1.13.9")
+        .doc("Obsolete, and without effect: servers push no responses any more.")
+        .set(|_, node, cx| {
+            cx.warn(node.span, format!("the \"{}\" directive is obsolete, ignored", node.name));
+            Ok(())
+        })
+}
+
+fn obsolete(node: &Node, cx: &mut Cx<'_>, instead: &str) -> Result<(), ConfError> {
+    let message =
+        format!("the \"{}\" directive is obsolete, use the \"{instead}\" directive instead", node.name);
+    cx.warn(node.span, message);
+    Ok(())
+}
