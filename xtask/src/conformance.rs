@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn which_files_count() {
         for (text, more) in [
-            ("  location / { fastcgi_pass a; }", true),
+            ("  location / { grpc_pass a; }", true),
             ("  stream {", true),
             ("my $t = new()->has(qw/http proxy stream/);", true),
             ("  return 200 stream;", false),

@@ -80,7 +80,7 @@ const TLS: &[&str] = &[
 ];
 
 /// What is not there yet: a configuration with it is refused with an error that says so.
-const MISSING: &[&str] = &["bind_dynamic", "request_dynamic", "ssl_certificate_cache", "ssl_key_log"];
+const MISSING: &[&str] = &["bind_dynamic", "request_dynamic"];
 
 /// What nginx does not have, where there are caches.
 const ADDED: &[&str] = &["cache_purge_tag", "cache_rfc9111", "cache_status", "cache_tag", "cache_targeted"];
