@@ -77,6 +77,21 @@ impl<'a> Facts<'a> {
         u64::try_from(self.0.not_after).unwrap_or(0)
     }
 
+    /// When it begins, in seconds since 1970; 0 for before.
+    pub fn begins_at(&self) -> u64 {
+        u64::try_from(self.0.not_before).unwrap_or(0)
+    }
+
+    /// The serial number as it stands there, with the byte of zeros in front that keeps it from being negative.
+    pub fn serial_bytes(&self) -> &'a [u8] {
+        self.0.serial
+    }
+
+    /// What the key of its issuer is called (RFC 5280, section 4.2.1.1).
+    pub fn authority_key(&self) -> Option<&'a [u8]> {
+        self.0.extensions.authority_key
+    }
+
     /// `$ssl_client_raw_cert`: PEM.
     pub fn pem(&self) -> String {
         pem::encode("CERTIFICATE", self.0.der)

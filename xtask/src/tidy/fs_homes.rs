@@ -18,6 +18,7 @@ const HOMES: &[(&str, &str)] = &[
         "crates/tw-server/src/core/upstream/state.rs",
         "the state of groups, read when a configuration is loaded",
     ),
+    ("crates/tw-acme/", "the thread that orders certificates may wait"),
     ("crates/tailwater/", "the command line and the main thread run no loop"),
     ("crates/tw-testkit/", "development only"),
     ("xtask/", "a tool"),

@@ -1,0 +1,262 @@
+//! The thread on which certificates come. It may wait: for authorities, for disks, for programs. No loop ever waits for it.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::{JoinHandle, JoinSet, LocalSet, spawn_local};
+use tokio::time::sleep;
+use tw_log::Level;
+
+use crate::job::{Job, Work};
+use crate::task::{Accounts, Task, load};
+
+/// Where messages go.
+pub type Say = Arc<dyn Fn(Level, fmt::Arguments<'_>) + Send + Sync>;
+
+/// How long a start or a reload waits for the certificates that are kept. A disk that takes longer has handshakes begin with
+/// temporary ones.
+const STATE_PATIENCE: Duration = Duration::from_secs(2);
+/// When the task of an issuer is begun anew after a fault of ours.
+const AFTER_FAULT: Duration = Duration::from_secs(10 * 60);
+
+/// The handle of the thread, which ends with it.
+#[derive(Debug)]
+pub struct Agent(UnboundedSender<Order>);
+
+enum Order {
+    Follow(Arc<Job>, Say, SyncSender<()>),
+    Begin,
+    Retire,
+}
+
+impl Agent {
+    /// Starts the thread. Nothing is ordered before it is told to [begin](Self::begin).
+    ///
+    /// # Errors
+    /// What starting a thread says.
+    pub fn start() -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (send, orders) = unbounded_channel();
+        thread::Builder::new().name("acme".to_owned()).spawn(move || {
+            let tasks = LocalSet::new();
+            tasks.block_on(&runtime, serve(orders));
+        })?;
+        Ok(Self(send))
+    }
+
+    /// Does `job` from now on: puts the certificates that are kept into their slots, which is waited for, and sees to them.
+    /// Tasks of issuers that are as before go on, and try at once what has failed.
+    pub fn follow(&self, job: Arc<Job>, say: Say) {
+        let (done, is_done) = sync_channel(1);
+        if self.0.send(Order::Follow(job, say, done)).is_ok() {
+            // A disk that takes longer is not waited for.
+            let _ = is_done.recv_timeout(STATE_PATIENCE);
+        }
+    }
+
+    /// From now on certificates are ordered.
+    pub fn begin(&self) {
+        // A thread that is gone has said why.
+        let _ = self.0.send(Order::Begin);
+    }
+
+    /// Orders nothing more, and leaves it to another process. What is used stays.
+    pub fn retire(&self) {
+        let _ = self.0.send(Order::Retire);
+    }
+}
+
+/// An issuer whose certificates are seen to.
+struct Running {
+    work: Work,
+    say: Rc<RefCell<Say>>,
+    nudge: Rc<Notify>,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    /// Whether it does the same.
+    fn does(&self, work: &Work) -> bool {
+        let same =
+            |(one, other): (&crate::job::Wanted, &crate::job::Wanted)| Arc::ptr_eq(&one.slot, &other.slot);
+        self.work.issuer == work.issuer
+            && self.work.wanted.len() == work.wanted.len()
+            && self.work.wanted.iter().zip(&work.wanted).all(same)
+    }
+}
+
+async fn serve(mut orders: UnboundedReceiver<Order>) {
+    let mut running: HashMap<Box<str>, Running> = HashMap::new();
+    let accounts = Accounts::default();
+    let mut current: Option<(Arc<Job>, Say)> = None;
+    let mut has_begun = false;
+    while let Some(order) = orders.recv().await {
+        match order {
+            Order::Follow(job, say, done) => {
+                job.works.iter().for_each(|work| load(work, &say));
+                // Whoever has waited long enough has gone.
+                let _ = done.send(());
+                current = Some((job, say));
+            }
+            // Each time what has failed would be tried at once.
+            Order::Begin if has_begun => continue,
+            Order::Begin => has_begun = true,
+            Order::Retire => {
+                stop(&mut running, |_| true).await;
+                return;
+            }
+        }
+        if let (Some((job, say)), true) = (&current, has_begun) {
+            stop(&mut running, |running| !job.works.iter().any(|work| running.does(work))).await;
+            for work in &job.works {
+                match running.get(&work.issuer.name) {
+                    Some(known) => {
+                        *known.say.borrow_mut() = say.clone();
+                        known.nudge.notify_one();
+                    }
+                    None => drop(running.insert(work.issuer.name.clone(), start(work, job, say, &accounts))),
+                }
+            }
+        }
+    }
+    stop(&mut running, |_| true).await;
+}
+
+/// Ends tasks, and with them orders that are under way: the lock of their directory is free afterwards.
+async fn stop(running: &mut HashMap<Box<str>, Running>, is_meant: impl Fn(&Running) -> bool) {
+    for (_, running) in running.extract_if(|_, running| is_meant(running)) {
+        running.task.abort();
+        // It was ended: that is no error.
+        let _ = running.task.await;
+    }
+}
+
+fn start(work: &Work, job: &Job, say: &Say, accounts: &Accounts) -> Running {
+    let say = Rc::new(RefCell::new(say.clone()));
+    let nudge = Rc::new(Notify::new());
+    let task = {
+        let (work, answers, accounts) = (work.clone(), job.answers.clone(), accounts.clone());
+        let (say, nudge) = (say.clone(), nudge.clone());
+        spawn_local(async move {
+            loop {
+                let (work, answers) = (work.clone(), answers.clone());
+                let (accounts, say, nudge) = (accounts.clone(), say.clone(), nudge.clone());
+                let name = work.issuer.name.clone();
+                let mut task = JoinSet::new();
+                task.spawn_local(Task { work, answers, accounts, say: say.clone(), nudge }.run());
+                // It ends by a panic only, which has been logged with its place.
+                task.join_next().await;
+                (say.borrow())(
+                    Level::Alert,
+                    format_args!(
+                        "acme: issuer \"{name}\" met a fault of this program, it is asked again in {} s",
+                        AFTER_FAULT.as_secs()
+                    ),
+                );
+                sleep(AFTER_FAULT).await;
+            }
+        })
+    };
+    Running { work: work.clone(), say, nudge, task }
+}
+
+#[cfg(test)]
+mod tests {
+    use tw_base::Whole;
+    use tw_testkit::{TempDir, wait};
+
+    use super::*;
+    use crate::answers::Answers;
+    use crate::identifier::Identifier;
+    use crate::job::{Account, Challenge, Issuer, KeySource, Terms, Wanted};
+    use crate::key_type::KeyType;
+    use crate::slot::Slot;
+    use crate::url::Url;
+
+    fn work(state: &std::path::Path) -> Work {
+        let mut identifiers = Vec::new();
+        Identifier::add("example.com", &mut identifiers).unwrap();
+        let slot = Arc::new(Slot::new(&identifiers).unwrap());
+        let account = Account {
+            key: KeySource::Made(KeyType::EcdsaP256),
+            contacts: Vec::new(),
+            external: None,
+            terms: Terms::Open,
+        };
+        let issuer = Issuer {
+            name: "one".into(),
+            // Nobody listens there.
+            uri: Url::parse("https://127.0.0.1:1/").unwrap(),
+            account,
+            challenge: Challenge::Http01,
+            common_name: false,
+            preferred_chain: None,
+            profile: None,
+            trusted: None,
+            state: Some(state.to_owned()),
+        };
+        let resolver = tw_dns::Resolver::new(tw_dns::Settings::new(Vec::new()), Arc::default());
+        Work {
+            issuer: Arc::new(issuer),
+            tls: crate::carrier::trusting(None).unwrap(),
+            resolver,
+            resolver_timeout: Duration::from_secs(1),
+            wanted: vec![Wanted { identifiers: identifiers.into(), key: KeyType::EcdsaP256, slot }],
+        }
+    }
+
+    fn heard() -> (Say, Arc<Whole<String>>) {
+        let heard = Arc::new(Whole::new(String::new()));
+        let into = heard.clone();
+        (Arc::new(move |_, what| *into.lock() += &format!("{what}\n")), heard)
+    }
+
+    #[test]
+    fn what_is_kept_is_there_when_following_returns() {
+        let dir = TempDir::new("acme-agent").unwrap();
+        let work = work(&dir.join("state"));
+        let made = tw_testkit::tls::Authority::new().certify(&["example.com"]);
+        std::fs::create_dir(dir.join("state")).unwrap();
+        std::fs::write(dir.join(format!("state/{}.pem", work.wanted[0].id())), made.key + &made.pem).unwrap();
+        let slot = work.wanted[0].slot.clone();
+        assert_eq!(slot.chain(), None);
+        let (say, heard) = heard();
+        let agent = Agent::start().unwrap();
+        let job = Arc::new(Job { works: vec![work], answers: Arc::new(Answers::default()) });
+        agent.follow(job, say);
+        assert_eq!(slot.chain().as_deref(), Some(&*made.pem), "{}", *heard.lock());
+    }
+
+    #[test]
+    fn an_authority_that_is_not_there_is_asked_again_and_only_one_agent_asks() {
+        let dir = TempDir::new("acme-agent").unwrap();
+        let within = Duration::from_secs(20);
+        let begun = |work: Work| {
+            let (say, heard) = heard();
+            let agent = Agent::start().unwrap();
+            agent.follow(Arc::new(Job { works: vec![work], answers: Arc::default() }), say);
+            // Twice is once.
+            agent.begin();
+            agent.begin();
+            (agent, heard)
+        };
+        let (first, said) = begun(work(&dir.join("state")));
+        assert!(wait::until(within, || said.lock().contains("next attempt in 6")), "{}", *said.lock());
+        let line = said.lock().clone();
+        assert!(line.starts_with("acme: no certificate \"example.com\" from issuer \"one\": \"127.0.0.1\" cannot be asked: connect() failed (111: Connection refused) to 127.0.0.1:1; a temporary one is used"), "{line}");
+        let (_second, other) = begun(work(&dir.join("state")));
+        drop(first);
+        // It asks only now.
+        assert!(wait::until(within, || other.lock().contains("next attempt in 6")), "{}", *other.lock());
+        assert_eq!(said.lock().lines().count(), 1);
+    }
+}

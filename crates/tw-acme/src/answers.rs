@@ -1,0 +1,115 @@
+//! What loops say to an authority that looks whether a name is ours. Tasks of issuers put it here, loops take it from here.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use bytes::Bytes;
+use rustls::ServerConfig;
+use tw_base::Whole;
+
+/// Where an authority asks over HTTP: a token follows (RFC 8555, section 8.3).
+pub const HTTP_PREFIX: &[u8] = b"/.well-known/acme-challenge/";
+/// The only protocol that an authority names in its hello (RFC 8737, section 6.2).
+pub const ALPN: &[u8] = b"acme-tls/1";
+
+/// Answers to challenges that are open.
+#[derive(Default)]
+pub struct Answers {
+    /// Whether there are any: what requests are kept apart by.
+    open: AtomicUsize,
+    all: Whole<All>,
+}
+
+#[derive(Default)]
+struct All {
+    http: HashMap<Box<[u8]>, Bytes>,
+    tls: HashMap<Box<str>, Arc<ServerConfig>>,
+}
+
+/// An answer that is given as long as somebody holds this.
+#[must_use]
+pub(crate) struct Posted {
+    answers: Arc<Answers>,
+    key: Key,
+}
+
+enum Key {
+    Http(Box<[u8]>),
+    Tls(Box<str>, Arc<ServerConfig>),
+}
+
+impl Answers {
+    /// What is answered to a request for `path`; `None` if no authority asks for it. Without open challenges this is one load.
+    pub fn http(&self, path: &[u8]) -> Option<Bytes> {
+        if self.open.load(Relaxed) == 0 {
+            return None;
+        }
+        let token = path.strip_prefix(HTTP_PREFIX)?;
+        self.all.lock().http.get(token).cloned()
+    }
+
+    /// The settings of a handshake with an authority that asks for `name`, in lower case.
+    pub fn tls(&self, name: &str) -> Option<Arc<ServerConfig>> {
+        if self.open.load(Relaxed) == 0 {
+            return None;
+        }
+        self.all.lock().tls.get(name).cloned()
+    }
+
+    pub(crate) fn post_http(self: &Arc<Self>, token: &str, answer: String) -> Posted {
+        let token: Box<[u8]> = token.as_bytes().into();
+        self.all.lock().http.insert(token.clone(), answer.into());
+        self.posted(Key::Http(token))
+    }
+
+    pub(crate) fn post_tls(self: &Arc<Self>, name: &str, config: Arc<ServerConfig>) -> Posted {
+        self.all.lock().tls.insert(name.into(), config.clone());
+        self.posted(Key::Tls(name.into(), config))
+    }
+
+    fn posted(self: &Arc<Self>, key: Key) -> Posted {
+        self.open.fetch_add(1, Relaxed);
+        Posted { answers: self.clone(), key }
+    }
+}
+
+impl Drop for Posted {
+    fn drop(&mut self) {
+        let mut all = self.answers.all.lock();
+        match &self.key {
+            Key::Http(token) => drop(all.http.remove(token)),
+            // Another issuer may have been asked for the same name meanwhile.
+            Key::Tls(name, config) if all.tls.get(name).is_some_and(|other| Arc::ptr_eq(other, config)) => {
+                drop(all.tls.remove(name));
+            }
+            Key::Tls(..) => {}
+        }
+        self.answers.open.fetch_sub(1, Relaxed);
+    }
+}
+
+impl fmt::Debug for Answers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Answers({} open)", self.open.load(Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_given_as_long_as_it_is_held() {
+        let answers = Arc::new(Answers::default());
+        let path = b"/.well-known/acme-challenge/token";
+        assert_eq!(answers.http(path), None);
+        let posted = answers.post_http("token", "token.key".into());
+        assert_eq!(answers.http(path).as_deref(), Some(&b"token.key"[..]));
+        assert_eq!(answers.http(b"/.well-known/acme-challenge/other"), None);
+        assert_eq!(answers.http(b"/token"), None);
+        drop(posted);
+        assert_eq!(answers.http(path), None);
+    }
+}

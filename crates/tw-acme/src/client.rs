@@ -1,0 +1,207 @@
+//! A conversation with an authority: its directory, nonces, an account, and requests that are signed.
+
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tw_base::Limit;
+use tw_http::Method;
+
+use crate::account::AccountKey;
+use crate::carrier::{Carrier, Reply};
+use crate::error::{Error, Problem, in_one_line};
+use crate::job::{self, Terms};
+use crate::jws::{self, By};
+use crate::message::{self, Directory, RenewalInfo};
+use crate::url::Url;
+
+/// How often a request is made anew because its nonce was too old (RFC 8555, section 6.5).
+const NONCES_MAX: usize = 4;
+
+pub(crate) const LIMITS: &[Limit] = &[Limit::count(
+    "NONCES_MAX",
+    NONCES_MAX as u64,
+    "Nonces of one request to an authority that issues certificates",
+    "the order fails, and is tried again later",
+)];
+
+/// Who asks.
+pub(crate) struct Client<'a> {
+    carrier: &'a Carrier,
+    key: &'a AccountKey,
+    directory: Directory,
+    /// The account's URL, once it is known.
+    account: Option<String>,
+    nonce: Option<String>,
+}
+
+impl<'a> Client<'a> {
+    /// Begins with the directory.
+    pub(crate) async fn open(carrier: &'a Carrier, uri: &Url, key: &'a AccountKey) -> Result<Self, Error> {
+        let reply = carrier.ask(Method::Get, uri, None).await?;
+        let directory = read(uri, &reply)?;
+        Ok(Self { carrier, key, directory, account: None, nonce: reply.nonce })
+    }
+
+    /// What stands for the key in answers to challenges.
+    pub(crate) fn thumbprint(&self) -> String {
+        self.key.thumbprint()
+    }
+
+    /// Whether it can be asked when a certificate should be replaced.
+    pub(crate) fn has_renewal_info(&self) -> bool {
+        self.directory.renewal_info.is_some()
+    }
+
+    /// Whether it knows this kind of certificate.
+    pub(crate) fn has_profile(&self, name: &str) -> bool {
+        self.directory.meta.profiles.contains_key(name)
+    }
+
+    /// Finds or makes the account (section 7.3).
+    pub(crate) async fn sign_in(&mut self, account: &job::Account) -> Result<(), Error> {
+        let meta = &self.directory.meta;
+        if let (Some(terms), Terms::Open) = (&meta.terms_of_service, account.terms) {
+            return Err(Error::Terms(in_one_line(terms)));
+        }
+        if meta.external_account_required && account.external.is_none() {
+            return Err(Error::Unsupported(
+                "accounts without one that it has by other means (\"external_account_key\")".into(),
+            ));
+        }
+        let mut wanted = json!({});
+        let mut set = |name: &str, value: Value| {
+            if let Value::Object(members) = &mut wanted {
+                members.insert(name.to_owned(), value);
+            }
+        };
+        if account.terms == Terms::Accepted {
+            set("termsOfServiceAgreed", true.into());
+        }
+        if !account.contacts.is_empty() {
+            set("contact", account.contacts.iter().map(|contact| Value::from(&**contact)).collect());
+        }
+        let url = self.directory.new_account.clone();
+        if let Some(external) = &account.external {
+            set("externalAccountBinding", jws::bound(self.key, external, &url)?);
+        }
+        let reply = self.send(&url, Some(&wanted)).await?;
+        let found = reply.location.ok_or_else(|| Error::Malformed("an account without a URL".into()))?;
+        self.account = Some(found);
+        Ok(())
+    }
+
+    /// Asks for a new order: its URL, and what it says.
+    pub(crate) async fn new_order(&mut self, wanted: &Value) -> Result<(String, message::Order), Error> {
+        let url = self.directory.new_order.clone();
+        let reply = self.send(&url, Some(wanted)).await?;
+        let order = parse(&reply)?;
+        let at = reply.location.ok_or_else(|| Error::Malformed("an order without a URL".into()))?;
+        Ok((at, order))
+    }
+
+    /// When a certificate should be replaced (RFC 9773). Nothing has to be signed for that.
+    pub(crate) async fn renewal_info(&self, id: &str) -> Result<(RenewalInfo, Reply), Error> {
+        let base = self.directory.renewal_info.as_deref();
+        let base = base.ok_or_else(|| Error::Unsupported("to say when to replace a certificate".into()))?;
+        let url = url(&format!("{}/{id}", base.trim_end_matches('/')))?;
+        let reply = self.carrier.ask(Method::Get, &url, None).await?;
+        Ok((read(&url, &reply)?, reply))
+    }
+
+    /// A signed request, read as what is expected.
+    pub(crate) async fn post<T: DeserializeOwned>(
+        &mut self,
+        url: &str,
+        payload: Option<&Value>,
+    ) -> Result<(T, Reply), Error> {
+        let reply = self.send(url, payload).await?;
+        Ok((parse(&reply)?, reply))
+    }
+
+    /// A signed request.
+    pub(crate) async fn send(&mut self, to: &str, payload: Option<&Value>) -> Result<Reply, Error> {
+        let to = url(to)?;
+        let mut nonces = 0;
+        loop {
+            nonces += 1;
+            let nonce = match self.nonce.take() {
+                Some(nonce) => nonce,
+                None => self.new_nonce().await?,
+            };
+            let by = self.account.as_deref().map_or(By::Key, By::Account);
+            let body = jws::signed(self.key, by, &nonce, to.as_str(), payload)?;
+            let mut reply = self.carrier.ask(Method::Post, &to, Some(&body)).await?;
+            self.nonce = reply.nonce.take();
+            match judge(&to, &reply) {
+                Err(error) if error.is("badNonce") && nonces < NONCES_MAX => {}
+                judged => return judged.map(|()| reply),
+            }
+        }
+    }
+
+    async fn new_nonce(&self) -> Result<String, Error> {
+        let from = url(&self.directory.new_nonce)?;
+        let reply = self.carrier.ask(Method::Head, &from, None).await?;
+        reply.nonce.ok_or_else(|| Error::Malformed("it gives no nonce".into()))
+    }
+}
+
+/// A URL that an authority has given.
+fn url(text: &str) -> Result<Url, Error> {
+    Url::parse(text).map_err(|why| Error::Malformed(format!("the URL \"{}\": {why}", in_one_line(text))))
+}
+
+fn read<T: DeserializeOwned>(url: &Url, reply: &Reply) -> Result<T, Error> {
+    judge(url, reply)?;
+    parse(reply)
+}
+
+fn parse<T: DeserializeOwned>(reply: &Reply) -> Result<T, Error> {
+    serde_json::from_slice(&reply.body).map_err(|error| Error::Malformed(in_one_line(&error.to_string())))
+}
+
+fn judge(url: &Url, reply: &Reply) -> Result<(), Error> {
+    if matches!(reply.status, 200..=299) {
+        return Ok(());
+    }
+    match serde_json::from_slice::<message::Problem>(&reply.body) {
+        Ok(said) if said.kind.is_some() => Err(problem(&said, reply)),
+        _ => Err(Error::Status(url.host().into(), reply.status)),
+    }
+}
+
+/// A refusal. Only one for asking too much says when to come again.
+pub(crate) fn problem(said: &message::Problem, reply: &Reply) -> Error {
+    let problem = Problem::new(said.kind.as_deref(), said.text().as_deref(), None);
+    let is_busy = problem.kind == "rateLimited" || matches!(reply.status, 429 | 503);
+    Error::Problem(Problem { retry_after: reply.retry_after.filter(|_| is_busy), ..problem })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn refusals() {
+        let at = Url::parse("https://ca.example/").unwrap();
+        let said = |status, body: &str| {
+            let retry_after = Some(Duration::from_secs(90));
+            let reply = Reply { status, retry_after, body: body.into(), ..Reply::default() };
+            judge(&at, &reply).map_err(|error| (error.to_string(), error.outlook()))
+        };
+        use crate::error::Outlook::{After, Soon};
+        assert_eq!(said(201, ""), Ok(()));
+        assert_eq!(
+            said(500, "<html>"),
+            Err(("\"ca.example\" has answered with the status 500".into(), Soon))
+        );
+        assert_eq!(said(302, ""), Err(("\"ca.example\" has answered with the status 302".into(), Soon)));
+        let limited = r#"{"type":"urn:ietf:params:acme:error:rateLimited","detail":"too many"}"#;
+        let text = "the authority has refused: too many (rateLimited)".to_owned();
+        assert_eq!(said(429, limited), Err((text, After(Duration::from_secs(90)))));
+        let dns =
+            r#"{"type":"urn:ietf:params:acme:error:dns","detail":"all","subproblems":[{"detail":"one"}]}"#;
+        assert_eq!(said(400, dns), Err(("the authority has refused: all: one (dns)".into(), Soon)));
+    }
+}

@@ -1,0 +1,145 @@
+//! The program that makes records in DNS for us and removes them, called as that of lego's provider `exec` is:
+//!
+//! ```text
+//! PROGRAM present _acme-challenge.example.com. VALUE
+//! PROGRAM cleanup _acme-challenge.example.com. VALUE
+//! ```
+//! When `present` ends with the status 0, the record has to be there for everybody.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tw_base::{Errno, Limit};
+
+use crate::error::Error;
+
+/// Some providers of DNS take minutes until all of their servers know.
+const PROGRAM_TIME_MAX: Duration = Duration::from_secs(10 * 60);
+/// How often is looked whether it has ended.
+const LOOK: Duration = Duration::from_millis(100);
+
+pub(crate) const LIMITS: &[Limit] = &[Limit::micros(
+    "PROGRAM_TIME_MAX",
+    PROGRAM_TIME_MAX.as_micros() as u64,
+    "Time that a program may take to make a record in DNS",
+    "it is killed, and the order is tried again later",
+)];
+
+/// A record that is there. Dropping it has the program remove it, which nobody waits for.
+#[must_use]
+pub(crate) struct Record {
+    program: PathBuf,
+    name: String,
+    value: String,
+}
+
+/// A program that ends with whoever waits for it.
+struct Running(Child);
+
+impl Record {
+    /// Has the program make a record for `host` (RFC 8555, section 8.4).
+    pub(crate) async fn present(program: &Path, host: &str, value: &str) -> Result<Self, Error> {
+        let record = Self {
+            program: program.to_owned(),
+            name: format!("_acme-challenge.{host}."),
+            value: value.to_owned(),
+        };
+        let mut running = Running(record.run("present")?);
+        let until = Instant::now() + PROGRAM_TIME_MAX;
+        loop {
+            match running.0.try_wait() {
+                Ok(Some(status)) => return record.judge(status),
+                Ok(None) if Instant::now() < until => sleep(LOOK).await,
+                Ok(None) => {
+                    return Err(
+                        record.error(&format!("has not ended within {} s", PROGRAM_TIME_MAX.as_secs()))
+                    );
+                }
+                Err(error) => {
+                    return Err(record.error(&format!("cannot be waited for ({})", Errno::from(&error))));
+                }
+            }
+        }
+    }
+
+    fn judge(self, status: ExitStatus) -> Result<Self, Error> {
+        match status.success() {
+            true => Ok(self),
+            false => Err(self.error(&format!("has failed ({status})"))),
+        }
+    }
+
+    fn error(&self, why: &str) -> Error {
+        Error::Command(format!("\"{} present {}\" {why}", self.program.display(), self.name))
+    }
+
+    fn run(&self, what: &str) -> Result<Child, Error> {
+        let mut command = Command::new(&self.program);
+        command.args([what, &self.name, &self.value]).stdin(Stdio::null()).stdout(Stdio::null());
+        command.spawn().map_err(|error| self.error(&format!("cannot be started ({})", Errno::from(&error))))
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        // A record that stays does no harm, and the next one for the name stands beside it.
+        if let Ok(mut child) = self.run("cleanup") {
+            let _ = thread::Builder::new().name("acme cleanup".to_owned()).spawn(move || child.wait());
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // One that has ended already is not harmed.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use tw_testkit::{TempDir, wait};
+
+    use super::*;
+
+    fn on_thread<T>(test: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test)
+    }
+
+    fn program(dir: &TempDir, text: &str) -> PathBuf {
+        let path = dir.write("program", format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+        path
+    }
+
+    #[test]
+    fn a_record_is_made_and_removed() {
+        let dir = TempDir::new("acme-dns").unwrap();
+        let said = dir.join("said");
+        let path = program(&dir, &format!("echo \"$@\" >> {}", said.display()));
+        drop(on_thread(Record::present(&path, "example.com", "abc")).unwrap());
+        let expected = "present _acme-challenge.example.com. abc\ncleanup _acme-challenge.example.com. abc\n";
+        let has_both = || fs::read_to_string(&said).is_ok_and(|text| text == expected);
+        assert!(wait::until(Duration::from_secs(10), has_both));
+    }
+
+    #[test]
+    fn what_fails_is_said() {
+        let dir = TempDir::new("acme-dns").unwrap();
+        let error =
+            |path: &Path| on_thread(Record::present(path, "a.example", "x")).err().unwrap().to_string();
+        let path = program(&dir, "exit 3");
+        assert_eq!(
+            error(&path),
+            format!("\"{} present _acme-challenge.a.example.\" has failed (exit status: 3)", path.display())
+        );
+        assert!(error(&dir.join("none")).ends_with("cannot be started (2: No such file or directory)"));
+    }
+}

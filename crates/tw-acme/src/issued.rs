@@ -1,0 +1,152 @@
+//! A certificate that was issued, or was kept: whether it is what was asked for, and what its file says.
+
+use std::sync::Arc;
+
+use rustls::client::verify_server_name;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::server::ParsedCertificate;
+use tw_tls::certificate::Facts;
+use tw_tls::{Identity, Key, Passwords, chain};
+use zeroize::Zeroizing;
+
+use crate::error::Error;
+use crate::identifier::Identifier;
+
+/// A certificate with its chain and its key.
+#[derive(Clone)]
+pub(crate) struct Issued {
+    pub(crate) identity: Identity,
+    /// The chain, in PEM.
+    pub(crate) chain: Arc<str>,
+    /// Key and chain, in PEM: what the file has.
+    pub(crate) file: Arc<Zeroizing<String>>,
+}
+
+impl Issued {
+    /// What an authority has issued for `key`, in PEM, if it is good for these names at `now` (seconds since 1970).
+    pub(crate) fn new(text: &str, key: &str, identifiers: &[Identifier], now: u64) -> Result<Self, Error> {
+        let issued = Self::read(text, key)?;
+        let leaf = issued.leaf().ok_or_else(|| Error::Unusable("there is no certificate".into()))?;
+        check(leaf, identifiers, now)?;
+        Ok(issued)
+    }
+
+    /// What a file says that was written here. It may be over.
+    pub(crate) fn of_file(text: &str) -> Result<Self, Error> {
+        Self::read(text, text)
+    }
+
+    fn read(text: &str, key: &str) -> Result<Self, Error> {
+        let unusable = |why: String| Error::Unusable(why);
+        let certificates = chain(text.as_bytes()).map_err(|error| unusable(error.to_string()))?;
+        let private =
+            Key::read(key.as_bytes(), &Passwords::default()).map_err(|error| unusable(error.to_string()))?;
+        // Only what was understood is kept and shown.
+        let pem: String = certificates.iter().filter_map(Facts::of).map(|facts| facts.pem()).collect();
+        let identity = Identity::new(certificates, private)
+            .map_err(|_| unusable("the certificate is not for our key".into()))?;
+        let key_pem = match key.find("-----BEGIN CERTIFICATE-----") {
+            Some(end) => key.get(..end).unwrap_or_default(),
+            None => key,
+        };
+        let file = Zeroizing::new(format!("{}\n{pem}", key_pem.trim_end()));
+        Ok(Self { identity, chain: pem.into(), file: Arc::new(file) })
+    }
+
+    pub(crate) fn leaf(&self) -> Option<&CertificateDer<'static>> {
+        self.identity.certified.cert.first()
+    }
+
+    /// From when until when it is good, in seconds since 1970.
+    pub(crate) fn validity(&self) -> (u64, u64) {
+        self.leaf().and_then(Facts::of).map_or((0, 0), |facts| (facts.begins_at(), facts.ends_at()))
+    }
+
+    /// What an authority calls it when it is asked when to replace it (RFC 9773, section 4.1).
+    pub(crate) fn renewal_id(&self) -> Option<String> {
+        let facts = self.leaf().and_then(Facts::of)?;
+        let encoded = crate::jws::base64url;
+        Some(format!("{}.{}", encoded(facts.authority_key()?), encoded(facts.serial_bytes())))
+    }
+}
+
+/// Whether a certificate is for all of these names, and not over.
+pub(crate) fn check(leaf: &CertificateDer<'_>, identifiers: &[Identifier], now: u64) -> Result<(), Error> {
+    let parsed = ParsedCertificate::try_from(leaf).map_err(|error| Error::Unusable(error.to_string()))?;
+    for identifier in identifiers {
+        let name = match identifier {
+            Identifier::Ip(address) => ServerName::from(*address),
+            Identifier::Dns(name) => {
+                // Of a wildcard, one of the names it stands for.
+                let name = name
+                    .strip_prefix("*.")
+                    .map_or_else(|| name.to_string(), |rest| format!("tailwater.{rest}"));
+                ServerName::try_from(name).map_err(|error| Error::Unusable(error.to_string()))?
+            }
+        };
+        if verify_server_name(&parsed, &name).is_err() {
+            return Err(Error::Unusable(format!("the certificate is not for \"{identifier}\"")));
+        }
+    }
+    let facts = Facts::of(leaf).ok_or_else(|| Error::Unusable("the certificate cannot be read".into()))?;
+    if facts.ends_at() <= now {
+        return Err(Error::Unusable(format!("the certificate is over since {}", facts.not_after())));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tw_testkit::tls::Authority;
+
+    use super::*;
+
+    const NOW: u64 = 1_700_000_000;
+
+    fn names(words: &[&str]) -> Vec<Identifier> {
+        let mut all = Vec::new();
+        words.iter().for_each(|word| Identifier::add(word, &mut all).unwrap());
+        all
+    }
+
+    #[test]
+    fn only_what_was_asked_for_is_taken() {
+        let authority = Authority::new();
+        let good = authority.certify(&["example.com", "192.0.2.1"]);
+        let other = authority.certify(&["other.example"]);
+        let old = authority.certify_expired(&["example.com"]);
+        let taken = |pem: &str, key: &str, words: &[&str]| {
+            Issued::new(pem, key, &names(words), NOW).map(|_| ()).map_err(|error| error.to_string())
+        };
+        let chain = format!("{}{}", good.pem, authority.pem());
+        assert_eq!(taken(&chain, &good.key, &["example.com", "192.0.2.1"]), Ok(()));
+        for (pem, key, words, why) in [
+            (&*chain, &other.key, &["example.com"][..], "the certificate is not for our key"),
+            (
+                &chain,
+                &good.key,
+                &["example.com", "www.example.com"],
+                "the certificate is not for \"www.example.com\"",
+            ),
+            (&chain, &good.key, &["192.0.2.2"], "the certificate is not for \"192.0.2.2\""),
+            (&other.pem, &other.key, &["example.com"], "the certificate is not for \"example.com\""),
+            (&old.pem, &old.key, &["example.com"], "the certificate is over since"),
+            ("<html>", &good.key, &["example.com"], "PEM_read_bio_X509_AUX() failed"),
+            ("", &good.key, &["example.com"], "PEM_read_bio_X509_AUX() failed"),
+        ] {
+            let said = taken(pem, key, words).unwrap_err();
+            let expected = format!("the authority has issued what cannot be used: {why}");
+            assert!(said.starts_with(&expected), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_what_was_issued() {
+        let authority = Authority::new();
+        let made = authority.certify(&["*.example.com"]);
+        let issued = Issued::new(&made.pem, &made.key, &names(&["*.example.com"]), NOW).unwrap();
+        let again = Issued::of_file(&issued.file).unwrap();
+        assert_eq!((&again.chain, &**again.file), (&issued.chain, &**issued.file));
+        assert!(Issued::of_file(&made.pem).is_err() && Issued::of_file(&made.key).is_err());
+    }
+}

@@ -1,0 +1,346 @@
+//! One order, from the wish to the certificate (RFC 8555, section 7.4).
+//!
+//! ```text
+//! new order ─► authorizations: an answer to a challenge for each that is open ─► all valid
+//!                  ─► a request for the certificate, with a key of its own ─► the chain, if it is what was asked for
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use rustls::pki_types::CertificateDer;
+use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
+use tw_base::Limit;
+use tw_tls::certificate::Facts;
+use tw_tls::chain;
+use zeroize::Zeroizing;
+
+use crate::answers::{Answers, Posted};
+use crate::carrier::{Reply, is_base64url};
+use crate::client::{Client, problem};
+use crate::command::Record;
+use crate::error::{Error, in_one_line};
+use crate::identifier::Identifier;
+use crate::issued::Issued;
+use crate::job::{Challenge, Issuer, Profile, Wanted};
+use crate::jws::base64url;
+use crate::made;
+use crate::message::{self, Authorization, Order, Status};
+
+/// For all of it. Authorities may take minutes to look at a name.
+const ORDER_TIME_MAX: Duration = Duration::from_secs(30 * 60);
+/// Names are as many, if the authority does what it should.
+const AUTHORIZATIONS_MAX: usize = 200;
+/// Chains of one certificate that are looked at.
+const ALTERNATES_MAX: usize = 8;
+/// How long is waited before something is looked at again, each time longer.
+const LOOK_MIN: Duration = Duration::from_millis(250);
+const LOOK_MAX: Duration = Duration::from_secs(8);
+/// The longest that an authority can ask for.
+const LOOK_ASKED_MAX: Duration = Duration::from_secs(60);
+
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::micros(
+        "ORDER_TIME_MAX",
+        ORDER_TIME_MAX.as_micros() as u64,
+        "Time that the order of a certificate may take",
+        "it is given up, and tried again later",
+    ),
+    Limit::count(
+        "AUTHORIZATIONS_MAX",
+        AUTHORIZATIONS_MAX as u64,
+        "Authorizations of one order of a certificate",
+        "the order fails, and is tried again later",
+    ),
+    Limit::count(
+        "ALTERNATES_MAX",
+        ALTERNATES_MAX as u64,
+        "Chains of one certificate that are looked at for the preferred one",
+        "the others are not",
+    ),
+];
+
+/// An answer to a challenge, as long as it is given.
+enum Given {
+    Posted(#[expect(dead_code, reason = "it is given as long as this is held")] Posted),
+    Record(#[expect(dead_code, reason = "it is there as long as this is held")] Record),
+}
+
+/// Orders a certificate, in place of the one that the authority calls `replaces`. `now` tells the time, in seconds since 1970.
+pub(crate) async fn obtain(
+    client: &mut Client<'_>,
+    issuer: &Issuer,
+    wanted: &Wanted,
+    answers: &Arc<Answers>,
+    replaces: Option<&str>,
+    now: fn() -> u64,
+) -> Result<Issued, Error> {
+    let order = async {
+        let (at, order) = begin(client, issuer, wanted, replaces).await?;
+        if order.authorizations.len() > AUTHORIZATIONS_MAX {
+            return Err(Error::Malformed(format!(
+                "an order with more than {AUTHORIZATIONS_MAX} authorizations"
+            )));
+        }
+        authorize(client, issuer, wanted, answers, &order.authorizations).await?;
+        let order = wait(client, &at, order, Status::Ready).await?;
+        let (text, key) = fetch(client, issuer, wanted, &at, order).await?;
+        Issued::new(&text, &key, &wanted.identifiers, now())
+    };
+    match timeout(ORDER_TIME_MAX, order).await {
+        Ok(done) => done,
+        Err(_) => Err(Error::Unfinished("the order", ORDER_TIME_MAX)),
+    }
+}
+
+async fn begin(
+    client: &mut Client<'_>,
+    issuer: &Issuer,
+    wanted: &Wanted,
+    replaces: Option<&str>,
+) -> Result<(String, Order), Error> {
+    let identifiers: Vec<_> =
+        wanted.identifiers.iter().map(|id| json!({ "type": id.kind(), "value": id.to_string() })).collect();
+    let mut request = serde_json::Map::from_iter([("identifiers".to_owned(), Value::from(identifiers))]);
+    match &issuer.profile {
+        Some(Profile::Required(name)) if !client.has_profile(name) => {
+            return Err(Error::Unsupported(format!("the profile \"{name}\"")));
+        }
+        Some(Profile::Required(name) | Profile::Preferred(name)) if client.has_profile(name) => {
+            request.insert("profile".to_owned(), (**name).into());
+        }
+        _ => {}
+    }
+    if let Some(id) = replaces {
+        request.insert("replaces".to_owned(), id.into());
+        match client.new_order(&Value::Object(request.clone())).await {
+            // Somebody has replaced it, or the authority does not know it: that is no reason to have none.
+            Err(Error::Problem(problem)) if matches!(&*problem.kind, "alreadyReplaced" | "malformed") => {
+                request.remove("replaces");
+            }
+            ordered => return ordered,
+        }
+    }
+    client.new_order(&Value::Object(request)).await
+}
+
+/// Answers the challenges of every name that is not known to be ours, and waits until all are.
+async fn authorize(
+    client: &mut Client<'_>,
+    issuer: &Issuer,
+    wanted: &Wanted,
+    answers: &Arc<Answers>,
+    urls: &[String],
+) -> Result<(), Error> {
+    let mut open = Vec::new();
+    for url in urls {
+        let (authorization, _): (Authorization, _) = client.post(url, None).await?;
+        match authorization.status {
+            Status::Valid => continue,
+            Status::Pending => {}
+            status => return Err(refused(&authorization, status)),
+        }
+        let identifier = identifier_of(&authorization, &wanted.identifiers)?;
+        let kind = issuer.challenge.name();
+        let challenge = authorization.challenges.iter().find(|challenge| challenge.kind == kind);
+        let challenge = challenge
+            .ok_or_else(|| Error::Unsupported(format!("the challenge {kind} for \"{identifier}\"")))?;
+        if !is_base64url(&challenge.token) {
+            return Err(Error::Malformed(format!("the token of a challenge for \"{identifier}\"")));
+        }
+        let answer = format!("{}.{}", challenge.token, client.thumbprint());
+        let given = give(&issuer.challenge, identifier, &challenge.token, answer, answers).await?;
+        open.push((url, challenge.url.clone(), given));
+    }
+    for (_, challenge, _) in &open {
+        client.send(challenge, Some(&json!({}))).await?;
+    }
+    for (url, _, _) in &open {
+        let mut pause = Pause::default();
+        loop {
+            let (authorization, reply): (Authorization, _) = client.post(url, None).await?;
+            match authorization.status {
+                Status::Valid => break,
+                Status::Pending | Status::Processing => pause.wait(&reply).await,
+                status => return Err(refused(&authorization, status)),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Which of the names that were asked for an authorization is about. No other is answered for.
+fn identifier_of<'w>(
+    authorization: &Authorization,
+    wanted: &'w [Identifier],
+) -> Result<&'w Identifier, Error> {
+    let message::Identifier { kind, value } = &authorization.identifier;
+    let is_meant = |id: &&Identifier| {
+        let name = id.to_string();
+        let name = if authorization.wildcard { name.strip_prefix("*.").unwrap_or_default() } else { &name };
+        id.kind() == kind && id.is_wildcard() == authorization.wildcard && name.eq_ignore_ascii_case(value)
+    };
+    wanted.iter().find(is_meant).ok_or_else(|| {
+        Error::Malformed(format!("an authorization for \"{}\", which was not asked for", in_one_line(value)))
+    })
+}
+
+fn refused(authorization: &Authorization, status: Status) -> Error {
+    let said = authorization.challenges.iter().find_map(|challenge| challenge.error.as_ref());
+    let name = &authorization.identifier.value;
+    match said {
+        Some(said) => problem(said, &Reply::default()),
+        None => Error::Malformed(format!("the authorization of \"{}\" is {status:?}", in_one_line(name))),
+    }
+}
+
+async fn give(
+    challenge: &Challenge,
+    identifier: &Identifier,
+    token: &str,
+    answer: String,
+    answers: &Arc<Answers>,
+) -> Result<Given, Error> {
+    let hash = || {
+        let mut hash = [0; 32];
+        hash.copy_from_slice(digest(&SHA256, answer.as_bytes()).as_ref());
+        hash
+    };
+    match challenge {
+        Challenge::Http01 => Ok(Given::Posted(answers.post_http(token, answer))),
+        Challenge::TlsAlpn01 => {
+            let config = made::for_challenge(identifier, &hash())?;
+            Ok(Given::Posted(answers.post_tls(&identifier.name_in_hello(), config)))
+        }
+        Challenge::Dns01(program) => {
+            let name = identifier.to_string();
+            let host = name.strip_prefix("*.").unwrap_or(&name);
+            Record::present(program, host, &base64url(&hash())).await.map(Given::Record)
+        }
+    }
+}
+
+/// Waits until an order is `until`, or valid already.
+async fn wait(client: &mut Client<'_>, at: &str, mut order: Order, until: Status) -> Result<Order, Error> {
+    let mut pause = Pause::default();
+    loop {
+        match order.status {
+            status if status == until || status == Status::Valid => return Ok(order),
+            Status::Pending | Status::Processing | Status::Ready => {}
+            status => {
+                return Err(match &order.error {
+                    Some(said) => problem(said, &Reply::default()),
+                    None => Error::Malformed(format!("the order is {status:?}")),
+                });
+            }
+        }
+        let reply;
+        (order, reply) = client.post(at, None).await?;
+        if order.status != until && order.status != Status::Valid {
+            pause.wait(&reply).await;
+        }
+    }
+}
+
+/// Asks for the certificate of an order that is ready: the chain in PEM, and its key.
+async fn fetch(
+    client: &mut Client<'_>,
+    issuer: &Issuer,
+    wanted: &Wanted,
+    at: &str,
+    order: Order,
+) -> Result<(String, Zeroizing<String>), Error> {
+    let key = wanted.key.generate()?;
+    let request = made::request(&wanted.identifiers, issuer.common_name, &key)?;
+    let request = json!({ "csr": base64url(&request) });
+    let (order, _): (Order, _) = client.post(&order.finalize, Some(&request)).await?;
+    let order = wait(client, at, order, Status::Valid).await?;
+    let url =
+        order.certificate.ok_or_else(|| Error::Malformed("a valid order without a certificate".into()))?;
+    let reply = client.send(&url, None).await?;
+    let text = as_text(&reply)?;
+    let key = Zeroizing::new(key.serialize_pem());
+    let Some(preferred) = issuer.preferred_chain.as_deref() else { return Ok((text, key)) };
+    if ends_with(&text, preferred) {
+        return Ok((text, key));
+    }
+    for url in reply.alternates.iter().take(ALTERNATES_MAX) {
+        let other = as_text(&client.send(url, None).await?)?;
+        if ends_with(&other, preferred) {
+            return Ok((other, key));
+        }
+    }
+    // As in nginx: of chains none of which is preferred, the first one.
+    Ok((text, key))
+}
+
+fn as_text(reply: &Reply) -> Result<String, Error> {
+    let text =
+        str::from_utf8(&reply.body).map_err(|_| Error::Malformed("a certificate that is no text".into()))?;
+    Ok(text.to_owned())
+}
+
+/// Whether the topmost certificate of a chain was issued by who has this common name.
+fn ends_with(text: &str, name: &str) -> bool {
+    let Ok(certificates) = chain(text.as_bytes()) else { return false };
+    let top: Option<&CertificateDer<'_>> = certificates.last();
+    let issuer = top.and_then(Facts::of).map(|facts| facts.issuer_legacy()).unwrap_or_default();
+    issuer.split('/').any(|attribute| attribute.strip_prefix("CN=") == Some(name))
+}
+
+/// Pauses between looks.
+struct Pause(Duration);
+
+impl Default for Pause {
+    fn default() -> Self {
+        Self(LOOK_MIN)
+    }
+}
+
+impl Pause {
+    /// Waits as long as the authority asks for, or a little longer than the last time.
+    async fn wait(&mut self, reply: &Reply) {
+        sleep(reply.retry_after.map_or(self.0, |span| span.clamp(LOOK_MIN, LOOK_ASKED_MAX))).await;
+        self.0 = (self.0 * 2).min(LOOK_MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_that_were_asked_for_are_answered_for() {
+        let mut wanted = Vec::new();
+        for word in ["example.com", "*.example.com", "192.0.2.1"] {
+            Identifier::add(word, &mut wanted).unwrap();
+        }
+        let found = |kind: &str, value: &str, wildcard| {
+            let text = json!({ "status": "pending", "identifier": { "type": kind, "value": value }, "wildcard": wildcard });
+            let authorization: Authorization = serde_json::from_value(text).unwrap();
+            identifier_of(&authorization, &wanted).map(ToString::to_string).ok()
+        };
+        assert_eq!(found("dns", "Example.com", false).as_deref(), Some("example.com"));
+        assert_eq!(found("dns", "example.com", true).as_deref(), Some("*.example.com"));
+        assert_eq!(found("ip", "192.0.2.1", false).as_deref(), Some("192.0.2.1"));
+        for (kind, value, wildcard) in [
+            ("dns", "other.example", false),
+            ("dns", "192.0.2.1", false),
+            ("ip", "192.0.2.2", false),
+            ("dns", "", true),
+        ] {
+            assert_eq!(found(kind, value, wildcard), None, "{kind} {value}");
+        }
+    }
+
+    #[test]
+    fn the_top_of_a_chain() {
+        let authority = tw_testkit::tls::Authority::new();
+        let text = authority.certify(&["example.com"]).pem + &authority.pem();
+        let name = Facts::of(&chain(authority.pem().as_bytes()).unwrap()[0]).unwrap().subject();
+        let name = name.strip_prefix("CN=").unwrap();
+        assert!(ends_with(&text, name) && !ends_with(&text, "another") && !ends_with("", name));
+    }
+}

@@ -1,0 +1,151 @@
+//! When to do what: pure functions of times and of what went wrong.
+
+use std::time::Duration;
+
+use tw_base::Limit;
+
+use crate::error::Outlook;
+
+/// The first pause after a failure; each further one is twice as long.
+const RETRY_MIN: Duration = Duration::from_secs(60);
+/// The longest pause after failures that may pass.
+const RETRY_MAX: Duration = Duration::from_secs(6 * 60 * 60);
+/// The pause after what only a change can mend, and the longest that an authority can ask for.
+const HOPELESS: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How often an authority is asked when to replace a certificate, whatever it says (RFC 9773, section 4.3.2).
+const ASK_MIN: Duration = Duration::from_secs(60 * 60);
+const ASK_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// If it says nothing.
+const ASK_DEFAULT: Duration = Duration::from_secs(6 * 60 * 60);
+
+/// How long a certificate is used at least, in seconds, whatever the authority says.
+const REST_MIN: u64 = 5;
+const REST_MAX: u64 = 60 * 60;
+
+/// A certificate of at most this is replaced at half of its time, as authorities advise.
+const SHORT_LIVED: u64 = 10 * 24 * 60 * 60;
+
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::micros(
+        "RETRY_MIN",
+        RETRY_MIN.as_micros() as u64,
+        "The shortest time between a certificate that could not be had and the next attempt",
+        "the next attempt waits for it, unless the configuration is loaded anew",
+    ),
+    Limit::micros(
+        "RETRY_MAX",
+        RETRY_MAX.as_micros() as u64,
+        "The longest time between a certificate that could not be had and the next attempt",
+        "the next attempt is made",
+    ),
+    Limit::micros(
+        "HOPELESS",
+        HOPELESS.as_micros() as u64,
+        "The longest time that an authority can put the next attempt off",
+        "the next attempt is made",
+    ),
+    Limit::micros(
+        "REST_MIN",
+        REST_MIN * 1_000_000,
+        "The shortest time between two certificates with the same names, whatever their authority says",
+        "the next one is ordered later",
+    ),
+    Limit::micros(
+        "ASK_MIN",
+        ASK_MIN.as_micros() as u64,
+        "The shortest time between two questions when to replace a certificate",
+        "the next question waits for it",
+    ),
+];
+
+/// How long to wait after so many failures in a row, the first one being 1. `luck` is from 0 to 1: not everybody comes back in
+/// the same second.
+pub(crate) fn pause(failures: u32, outlook: Outlook, luck: f64) -> Duration {
+    let doubled = RETRY_MIN.saturating_mul(1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
+    let pause = match outlook {
+        Outlook::Soon => doubled.min(RETRY_MAX),
+        Outlook::After(span) => span.clamp(RETRY_MIN, HOPELESS),
+        Outlook::Hopeless => HOPELESS,
+    };
+    pause.mul_f64(1.0 + luck / 10.0)
+}
+
+/// When to replace a certificate that is good from `begin` to `end`, in seconds since 1970: at two thirds of its time, or half
+/// of a short one, give or take a fiftieth.
+pub(crate) fn by_lifetime(begin: u64, end: u64, luck: f64) -> u64 {
+    let lifetime = end.saturating_sub(begin);
+    let at = if lifetime > SHORT_LIVED { lifetime / 3 * 2 } else { lifetime / 2 };
+    let spread = lifetime / 50;
+    begin + at.saturating_sub(spread) + scale(2 * spread, luck)
+}
+
+/// When to replace it if the authority says between `start` and `end` (RFC 9773, section 4.2); never later than it is over.
+pub(crate) fn by_window((start, end): (u64, u64), over: u64, luck: f64) -> u64 {
+    (start + scale(end.saturating_sub(start), luck)).min(over)
+}
+
+/// How long a certificate that has just come is not replaced, in seconds: a quarter of the `left` ones of its time, or an hour.
+pub(crate) fn rest_after(left: u64) -> u64 {
+    (left / 4).clamp(REST_MIN, REST_MAX)
+}
+
+/// When to ask again.
+pub(crate) fn ask_after(said: Option<Duration>) -> Duration {
+    said.unwrap_or(ASK_DEFAULT).clamp(ASK_MIN, ASK_MAX)
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a second more or less"
+)]
+fn scale(span: u64, luck: f64) -> u64 {
+    (span as f64 * luck) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: u64 = 86_400;
+
+    #[test]
+    fn pauses_grow_and_end_growing() {
+        let secs = |failures, outlook| pause(failures, outlook, 0.0).as_secs();
+        let soon: Vec<_> =
+            [1, 2, 3, 9, 10, 40, u32::MAX].map(|failures| secs(failures, Outlook::Soon)).into();
+        assert_eq!(soon, [60, 120, 240, 15_360, 21_600, 21_600, 21_600]);
+        let after = |span| secs(1, Outlook::After(Duration::from_secs(span)));
+        assert_eq!([after(0), after(3600), after(u64::MAX)], [60, 3600, DAY]);
+        assert_eq!(secs(1, Outlook::Hopeless), DAY);
+        assert_eq!(pause(1, Outlook::Soon, 1.0).as_secs(), 66);
+    }
+
+    #[test]
+    fn certificates_are_replaced_in_time() {
+        for (begin, end, luck, expected) in [
+            (0, 90 * DAY, 0.5, 60 * DAY),
+            (0, 6 * DAY, 0.5, 3 * DAY),
+            (1000, 1000 + 90 * DAY, 0.0, 1000 + 60 * DAY - 90 * DAY / 50),
+            // Nonsense is due at once.
+            (1000, 10, 1.0, 1000),
+        ] {
+            assert_eq!(by_lifetime(begin, end, luck), expected, "{begin} {end} {luck}");
+        }
+        assert_eq!(by_window((100, 200), 1000, 0.5), 150);
+        assert_eq!(by_window((100, u64::MAX), 1000, 0.9), 1000);
+    }
+
+    #[test]
+    fn certificates_that_are_over_at_once_are_no_storm() {
+        assert_eq!([0, 20, 40, 1_000_000].map(rest_after), [5, 5, 10, 3600]);
+    }
+
+    #[test]
+    fn how_often_is_asked_is_bounded() {
+        let hours = |said: Option<u64>| ask_after(said.map(Duration::from_secs)).as_secs() / 3600;
+        assert_eq!([hours(None), hours(Some(0)), hours(Some(7200)), hours(Some(u64::MAX))], [6, 1, 2, 24]);
+    }
+}

@@ -1,0 +1,321 @@
+//! The life of an issuer: what is kept is found, what is due is ordered, and what went wrong is tried again.
+//!
+//! ```text
+//! wait for the lock ─► for each certificate: due? ─► ask when to replace it (ARI) ─► order ─► slot, state directory
+//!        ▲  └ another process orders: what it keeps is looked at
+//!        └──────────── sleep until the next is due, or the configuration is loaded anew
+//! ```
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::sync::Notify;
+use tokio::time::timeout;
+use tw_http::date;
+use tw_log::Level;
+use zeroize::Zeroizing;
+
+use crate::account::AccountKey;
+use crate::agent::Say;
+use crate::answers::Answers;
+use crate::carrier::Carrier;
+use crate::client::Client;
+use crate::error::{Error, Outlook};
+use crate::issued::Issued;
+use crate::job::{Issuer, KeySource, Wanted, Work};
+use crate::order;
+use crate::renewal::{ask_after, by_lifetime, by_window, pause, rest_after};
+use crate::state::{Locked, State};
+
+/// How soon is looked again whether another process still orders: first, because it may be about to end, and then.
+const LOOK_FIRST: Duration = Duration::from_millis(200);
+const LOOK: Duration = Duration::from_secs(5);
+/// The longest sleep: the clock of the system may be set, and a machine may have slept.
+const SLEEP_MAX: Duration = Duration::from_secs(60 * 60);
+/// When something that the disk did not take is given to it again.
+const KEEP_AGAIN: u64 = 10 * 60;
+
+/// Keys of accounts that no directory keeps, by name of the issuer: they live as long as the process.
+pub(crate) type Accounts = Rc<RefCell<HashMap<Box<str>, Zeroizing<String>>>>;
+
+/// What a task works with.
+pub(crate) struct Task {
+    pub(crate) work: Work,
+    pub(crate) answers: Arc<Answers>,
+    pub(crate) accounts: Accounts,
+    pub(crate) say: Rc<RefCell<Say>>,
+    /// Told when the configuration was loaded anew: what failed is tried at once.
+    pub(crate) nudge: Rc<Notify>,
+}
+
+/// Puts what the state directory has into the slots.
+pub(crate) fn load(work: &Work, say: &Say) {
+    let Some(path) = &work.issuer.state else { return };
+    let state = State::new(path);
+    for wanted in &work.wanted {
+        let found = match state.certificate(&wanted.id()) {
+            Ok(Some(text)) if wanted.slot.issued().is_some_and(|known| **known.file == *text) => continue,
+            Ok(Some(text)) => Issued::of_file(&text),
+            Ok(None) => continue,
+            Err(error) => Err(error),
+        };
+        match found {
+            Ok(issued) => wanted.slot.set(issued),
+            Err(error) => {
+                let (name, issuer) = (wanted.name(), &work.issuer.name);
+                let what = format_args!(
+                    "acme: the kept certificate \"{name}\" of issuer \"{issuer}\" cannot be used: {error}"
+                );
+                say(Level::Error, what);
+            }
+        }
+    }
+}
+
+/// A certificate, and when something is to be done about it; times are in seconds since 1970.
+struct Plan {
+    wanted: Wanted,
+    renew: u64,
+    /// When to ask the authority whether that is right; `None` if it cannot be asked.
+    ask: Option<u64>,
+    failures: u32,
+    /// Not before, after failures.
+    again: u64,
+    /// Not replaced before, after it came.
+    earliest: u64,
+    /// When to keep what could not be kept.
+    keep: Option<u64>,
+}
+
+impl Plan {
+    fn new(wanted: Wanted) -> Self {
+        let mut plan = Self { wanted, renew: 0, ask: None, failures: 0, again: 0, earliest: 0, keep: None };
+        plan.follow();
+        plan
+    }
+
+    /// What follows from the certificate that is there.
+    fn follow(&mut self) {
+        let validity = self.wanted.slot.issued().map(|issued| issued.validity());
+        self.renew = validity.map_or(0, |(begin, end)| by_lifetime(begin, end, luck()));
+        self.ask = validity.map(|_| 0);
+    }
+
+    fn next(&self) -> u64 {
+        let renew = self.renew.max(self.earliest);
+        let due = self.ask.map_or(renew, |ask| ask.min(renew)).max(self.again);
+        self.keep.map_or(due, |keep| keep.min(due))
+    }
+}
+
+impl Task {
+    /// Never ends by itself.
+    pub(crate) async fn run(self) {
+        let _lock = self.lock().await;
+        // What another process has done meanwhile.
+        load(&self.work, &self.say.borrow());
+        let mut plans: Vec<_> = self.work.wanted.iter().cloned().map(Plan::new).collect();
+        loop {
+            for plan in &mut plans {
+                if plan.next() <= now() {
+                    self.act(plan).await;
+                }
+            }
+            let next = plans.iter().map(Plan::next).min().unwrap_or(u64::MAX);
+            let span = Duration::from_secs(next.saturating_sub(now())).min(SLEEP_MAX);
+            if timeout(span, self.nudge.notified()).await.is_ok() {
+                plans.iter_mut().for_each(|plan| plan.again = 0);
+            }
+        }
+    }
+
+    fn tell(&self, level: Level, what: fmt::Arguments<'_>) {
+        (self.say.borrow())(level, what);
+    }
+
+    /// Waits until no other process orders. Without a directory nobody can know.
+    async fn lock(&self) -> Option<Locked> {
+        let state = State::new(self.work.issuer.state.as_deref()?);
+        let (mut wait, mut failures) = (LOOK_FIRST, 0);
+        loop {
+            match state.lock() {
+                Ok(Some(lock)) => return Some(lock),
+                // What cannot be used was said at the start.
+                Ok(None) => load(&self.work, &(Arc::new(|_, _: fmt::Arguments<'_>| {}) as Say)),
+                Err(error) => {
+                    failures += 1;
+                    wait = pause(failures, Outlook::Soon, luck());
+                    let (issuer, next) = (&self.work.issuer.name, wait.as_secs());
+                    self.tell(
+                        Level::Error,
+                        format_args!("acme: {error}, nothing is ordered of issuer \"{issuer}\" without its state directory, next attempt in {next} s"),
+                    );
+                }
+            }
+            // A reload may mend it.
+            let _ = timeout(wait, self.nudge.notified()).await;
+            wait = LOOK;
+        }
+    }
+
+    /// Does what is due.
+    async fn act(&self, plan: &mut Plan) {
+        if plan.keep.is_some_and(|keep| keep <= now()) {
+            self.keep(plan);
+        }
+        if plan.next() > now() {
+            return;
+        }
+        match self.work_on(plan).await {
+            Ok(()) => (plan.failures, plan.again) = (0, 0),
+            Err(error) => {
+                plan.failures = plan.failures.saturating_add(1);
+                let span = pause(plan.failures, error.outlook(), luck());
+                plan.again = now() + span.as_secs();
+                let state = match plan.wanted.slot.issued() {
+                    Some(issued) => {
+                        format!("the one that is used is good until {}", date_of(issued.validity().1))
+                    }
+                    None => "a temporary one is used, which nobody trusts".to_owned(),
+                };
+                let (name, issuer, next) = (plan.wanted.name(), &self.work.issuer.name, span.as_secs());
+                self.tell(
+                    Level::Error,
+                    format_args!("acme: no certificate \"{name}\" from issuer \"{issuer}\": {error}; {state}, next attempt in {next} s"),
+                );
+            }
+        }
+    }
+
+    async fn work_on(&self, plan: &mut Plan) -> Result<(), Error> {
+        let Work { issuer, tls, resolver, resolver_timeout, .. } = &self.work;
+        let carrier =
+            Carrier { tls: tls.clone(), resolver: resolver.clone(), resolver_timeout: *resolver_timeout };
+        let key = self.account_key()?;
+        let mut client = Client::open(&carrier, &issuer.uri, &key).await?;
+        let issued = plan.wanted.slot.issued();
+        let replaces = issued.as_ref().and_then(Issued::renewal_id).filter(|_| client.has_renewal_info());
+        if let (Some(issued), true) = (&issued, plan.ask.is_some_and(|ask| ask <= now())) {
+            self.ask(plan, issued, replaces.as_deref(), &client).await;
+        }
+        if plan.renew.max(plan.earliest) > now() {
+            return Ok(());
+        }
+        client.sign_in(&issuer.account).await?;
+        let new =
+            order::obtain(&mut client, issuer, &plan.wanted, &self.answers, replaces.as_deref(), now).await?;
+        let end = new.validity().1;
+        plan.wanted.slot.set(new);
+        plan.follow();
+        // Whatever it and its authority say, it is not replaced at once.
+        plan.earliest = now() + rest_after(end.saturating_sub(now()));
+        let name = plan.wanted.name();
+        self.tell(
+            Level::Notice,
+            format_args!(
+                "acme: certificate \"{name}\" from issuer \"{}\", good until {}, to be replaced from {} on",
+                issuer.name,
+                date_of(end),
+                date_of(plan.renew)
+            ),
+        );
+        self.keep(plan);
+        Ok(())
+    }
+
+    /// Asks when a certificate should be replaced. An authority that does not say leaves it to us.
+    async fn ask(&self, plan: &mut Plan, issued: &Issued, id: Option<&str>, client: &Client<'_>) {
+        let Some(id) = id else {
+            plan.ask = None;
+            return;
+        };
+        let (begin, end) = issued.validity();
+        let said = match client.renewal_info(id).await {
+            Ok((info, reply)) => match info.suggested_window.seconds().filter(|(start, _)| *start < end) {
+                Some(window) => Ok((window, reply.retry_after)),
+                None => Err(Error::Malformed("a window for the renewal that is none".into())),
+            },
+            Err(error) => Err(error),
+        };
+        let after = match said {
+            Ok((window, after)) => {
+                plan.renew = by_window(window, end, luck());
+                ask_after(after)
+            }
+            Err(error) => {
+                plan.renew = by_lifetime(begin, end, luck());
+                let (name, issuer) = (plan.wanted.name(), &self.work.issuer.name);
+                self.tell(
+                    Level::Warn,
+                    format_args!("acme: when to replace certificate \"{name}\" from issuer \"{issuer}\" is not known: {error}; it will be by its lifetime"),
+                );
+                ask_after(None)
+            }
+        };
+        plan.ask = Some(now() + after.as_secs());
+    }
+
+    /// Gives the certificate to the disk. If that does not take it, it is used all the same.
+    fn keep(&self, plan: &mut Plan) {
+        plan.keep = None;
+        let Issuer { name: issuer, state: Some(path), .. } = &*self.work.issuer else { return };
+        let Some(issued) = plan.wanted.slot.issued() else { return };
+        if let Err(error) = State::new(path).keep_certificate(&plan.wanted.id(), &issued.file) {
+            plan.keep = Some(now() + KEEP_AGAIN);
+            let name = plan.wanted.name();
+            self.tell(
+                Level::Crit,
+                format_args!("acme: certificate \"{name}\" from issuer \"{issuer}\" is used and cannot be kept: {error}, next attempt in {KEEP_AGAIN} s"),
+            );
+        }
+    }
+
+    /// The key of the account: the given one, the kept one, or a new one, which is kept.
+    fn account_key(&self) -> Result<AccountKey, Error> {
+        let Issuer { name, account, state, .. } = &*self.work.issuer;
+        let kind = match &account.key {
+            KeySource::Given(text) => return AccountKey::read(text),
+            KeySource::Made(kind) => *kind,
+        };
+        let Some(path) = state else {
+            if let Some(text) = self.accounts.borrow().get(name) {
+                return AccountKey::read(text.as_bytes());
+            }
+            let (key, text) = AccountKey::generate(kind)?;
+            self.accounts.borrow_mut().insert(name.clone(), text);
+            return Ok(key);
+        };
+        let state = State::new(path);
+        match state.account()? {
+            Some(text) => AccountKey::read(text.as_bytes()),
+            None => {
+                let (key, text) = AccountKey::generate(kind)?;
+                // An account whose key is lost is of no use, and every start would make another one.
+                state.keep_account(&text)?;
+                Ok(key)
+            }
+        }
+    }
+}
+
+/// The time, in seconds since 1970.
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+fn date_of(seconds: u64) -> String {
+    String::from_utf8_lossy(&date::format(i64::try_from(seconds).unwrap_or_default())).into_owned()
+}
+
+/// A number from 0 to 1; one half, should the system have no random bytes.
+fn luck() -> f64 {
+    let mut random = [0; 4];
+    match aws_lc_rs::rand::fill(&mut random) {
+        Ok(()) => f64::from(u32::from_ne_bytes(random)) / f64::from(u32::MAX),
+        Err(_) => 0.5,
+    }
+}
