@@ -1,5 +1,6 @@
 //! Development only: what tests of the other crates and of the binary stand on.
 //!
+//! - [`acme`]: an authority that issues certificates, and does wrong what a test wants;
 //! - [`disk`]: a FUSE file system in memory whose operations stall or fail on demand;
 //! - [`server`]: the binary under test, with an inline configuration in a fresh prefix;
 //! - [`application`]: scripted applications that speak FastCGI, uwsgi and SCGI;
@@ -15,6 +16,7 @@
 //!
 //! Every function that waits has a deadline. Nothing here is ever linked into the product.
 
+pub mod acme;
 pub mod application;
 pub mod client;
 pub mod disk;

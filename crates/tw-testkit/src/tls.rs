@@ -4,10 +4,11 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, CustomExtension, DnType, IsCa, KeyPair,
-    KeyUsagePurpose, PKCS_RSA_SHA256, SigningKey, date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, CertifiedIssuer, CustomExtension,
+    DnType, IsCa, KeyPair, KeyUsagePurpose, PKCS_RSA_SHA256, SigningKey, date_time_ymd,
 };
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WantsClientCert, WebPkiServerVerifier};
@@ -174,6 +175,54 @@ impl Authority {
         (Arc::new(config), noted)
     }
 
+    /// A certificate for a request (PKCS#10, as DER), whose signature and names have to be right: good from now on for
+    /// `lifetime`, or else long ago. The error says what is wrong with the request.
+    pub(crate) fn sign_request(
+        &self,
+        request: &[u8],
+        names: &[&str],
+        lifetime: Option<Duration>,
+    ) -> Result<String, String> {
+        let (params, key) = read_request(request)?;
+        let mut asked: Vec<_> = params.subject_alt_names.clone();
+        for name in &params_for(names).subject_alt_names {
+            let at = asked.iter().position(|other| other == name);
+            asked.remove(at.ok_or_else(|| format!("{name:?} is missing"))?);
+        }
+        if !asked.is_empty() {
+            return Err(format!("nobody ordered {asked:?}"));
+        }
+        self.sign_for(names, &key, lifetime)
+    }
+
+    /// The same for names that the request need not have.
+    pub(crate) fn sign_request_for(
+        &self,
+        request: &[u8],
+        names: &[&str],
+        lifetime: Duration,
+    ) -> Result<String, String> {
+        let (_, key) = read_request(request)?;
+        self.sign_for(names, &key, Some(lifetime))
+    }
+
+    fn sign_for(
+        &self,
+        names: &[&str],
+        key: &rcgen::PublicKey,
+        lifetime: Option<Duration>,
+    ) -> Result<String, String> {
+        let mut params = params_for(names);
+        params.use_authority_key_identifier_extension = true;
+        let now = SystemTime::now();
+        (params.not_before, params.not_after) = match lifetime {
+            Some(lifetime) => (now.into(), (now + lifetime).into()),
+            None => (date_time_ymd(2020, 1, 1), date_time_ymd(2020, 1, 2)),
+        };
+        let made = params.signed_by(key, &self.0).map_err(|error| error.to_string())?;
+        Ok(made.pem())
+    }
+
     /// A server with this certificate, which keeps sessions.
     ///
     /// # Panics
@@ -337,6 +386,12 @@ impl Certificate {
             CertificateDer::pem_slice_iter(self.pem.as_bytes()).map(|der| der.expect("a certificate"));
         (chain.collect(), PrivateKeyDer::from_pem_slice(self.key.as_bytes()).expect("a key"))
     }
+}
+
+fn read_request(request: &[u8]) -> Result<(CertificateParams, rcgen::PublicKey), String> {
+    let read =
+        CertificateSigningRequestParams::from_der(&request.into()).map_err(|error| error.to_string())?;
+    Ok((read.params, read.public_key))
 }
 
 fn params_for(names: &[&str]) -> CertificateParams {
