@@ -106,6 +106,31 @@ pub(crate) struct ServeOptions {
     pub(crate) auth: Option<Vec<u8>>,
     /// Where PHP is, if scripts are run.
     pub(crate) php: Option<Vec<u8>>,
+    /// Whether over TLS.
+    pub(crate) tls: TlsOptions,
+}
+
+/// Words of `serve` and `proxy` about certificates that come by themselves.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct TlsOptions {
+    /// `--tls`: names of this host; plain HTTP without any.
+    pub(crate) names: Vec<Vec<u8>>,
+    /// `--accept-terms`
+    pub(crate) terms: Terms,
+    /// `--acme-directory`: the authority.
+    pub(crate) directory: Option<Vec<u8>>,
+    /// `--acme-ca`: whom to trust that it is the authority.
+    pub(crate) trusted: Option<Vec<u8>>,
+}
+
+/// Whether the terms of service of an authority are accepted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Terms {
+    /// Nobody has said so.
+    #[default]
+    Open,
+    /// They are.
+    Accepted,
 }
 
 /// What `serve` answers for a path that is not there.
@@ -143,6 +168,8 @@ pub(crate) struct ProxyOptions {
     pub(crate) cache: Option<Vec<u8>>,
     /// How much is kept at most.
     pub(crate) cache_size: Option<Vec<u8>>,
+    /// Whether over TLS.
+    pub(crate) tls: TlsOptions,
 }
 
 /// Which `Host` the servers of `proxy` get.
@@ -296,10 +323,14 @@ fn parse_serve(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usag
             b"--listen" | b"-l" => options.listen = Some(value("an address")?),
             b"--auth" => options.auth = Some(value("USER:PASSWORD")?),
             b"--php" => options.php = Some(value("an address")?),
+            b"--tls" => options.tls.names.push(value("the name of this host")?),
+            b"--acme-directory" => options.tls.directory = Some(value("a URL")?),
+            b"--acme-ca" => options.tls.trusted = Some(value("file name")?),
             _ if inline.is_some() => return Err(invalid(&word)),
             b"-h" | b"-?" | b"--help" => return Ok(Command::ServeHelp),
             b"--spa" => options.absent = Absent::Index,
             b"--compress" => options.coding = Coding::Compressed,
+            b"--accept-terms" => options.tls.terms = Terms::Accepted,
             [b'-', _, ..] => return Err(invalid(&word)),
             _ if options.directory.is_some() => return Err(invalid(&word)),
             _ => options.directory = Some(word),
@@ -318,9 +349,13 @@ fn parse_proxy(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usag
             b"--timeout" => options.timeout = Some(value("a time")?),
             b"--cache" => options.cache = Some(value("directory name")?),
             b"--cache-size" => options.cache_size = Some(value("a size")?),
+            b"--tls" => options.tls.names.push(value("the name of this host")?),
+            b"--acme-directory" => options.tls.directory = Some(value("a URL")?),
+            b"--acme-ca" => options.tls.trusted = Some(value("file name")?),
             _ if inline.is_some() => return Err(invalid(&word)),
             b"-h" | b"-?" | b"--help" => return Ok(Command::ProxyHelp),
             b"--change-host" => options.host = SentHost::Origin,
+            b"--accept-terms" => options.tls.terms = Terms::Accepted,
             [b'-', ..] => return Err(invalid(&word)),
             _ => options.urls.push(word),
         }
@@ -426,261 +461,4 @@ fn stray(word: &[u8]) -> UsageError {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parsed(line: &str) -> Result<Command, String> {
-        let words = line.split_whitespace().map(|word| word.as_bytes().to_vec());
-        parse(words).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn options() {
-        let none = Options::default;
-        let some = |text: &str| Some(text.as_bytes().to_vec());
-        let quiet = Options { test: Some(Test::Check), messages: Messages::Problems, ..none() };
-        let table = [
-            ("", none()),
-            ("-", none()),
-            ("-v", Options { show: Some(Show::Version), ..none() }),
-            ("-vV", Options { show: Some(Show::Configuration), ..none() }),
-            ("-h", Options { show: Some(Show::Help), ..none() }),
-            ("-? -v", Options { show: Some(Show::Help), ..none() }),
-            ("--help", Options { show: Some(Show::Help), ..none() }),
-            ("-t", Options { test: Some(Test::Check), ..none() }),
-            ("-T -t", Options { test: Some(Test::Dump), ..none() }),
-            ("-q -t", Options { test: Some(Test::Check), messages: Messages::Problems, ..none() }),
-            ("-tqc f", Options { file: some("f"), ..quiet }),
-            ("-cf -pd", Options { file: some("f"), prefix: some("d"), ..none() }),
-            ("-e stderr -gx;", Options { error_log: some("stderr"), globals: some("x;"), ..none() }),
-            ("-sreload", Options { order: Some(Order::Reload), ..none() }),
-            ("-s stop", Options { order: Some(Order::Stop), ..none() }),
-            ("--explain a/b", Options { explain: some("a/b"), test: Some(Test::Check), ..none() }),
-            (
-                "-qT --explain=a",
-                Options {
-                    explain: some("a"),
-                    test: Some(Test::Dump),
-                    messages: Messages::Problems,
-                    ..none()
-                },
-            ),
-            ("-c -t", Options { file: some("-t"), ..none() }),
-        ];
-        for (line, expected) in table {
-            assert_eq!(parsed(line), Ok(Command::Main(expected)), "{line}");
-        }
-    }
-
-    #[test]
-    fn serving() {
-        let some = |text: &str| Some(text.as_bytes().to_vec());
-        let table = [
-            ("serve", None, None),
-            ("serve .", some("."), None),
-            ("serve -", some("-"), None),
-            ("serve --listen 1 d", some("d"), some("1")),
-            ("serve d --listen=[::]:80", some("d"), some("[::]:80")),
-            ("serve -l 1", None, some("1")),
-        ];
-        for (line, directory, listen) in table {
-            let expected = Command::Serve(ServeOptions { directory, listen, ..ServeOptions::default() });
-            assert_eq!(parsed(line), Ok(expected), "{line}");
-        }
-        let expected = ServeOptions {
-            absent: Absent::Index,
-            coding: Coding::Compressed,
-            auth: some("a:b=c"),
-            ..ServeOptions::default()
-        };
-        assert_eq!(parsed("serve --spa --compress --auth=a:b=c"), Ok(Command::Serve(expected)));
-        assert_eq!(parsed("serve d --help"), Ok(Command::ServeHelp));
-    }
-
-    #[test]
-    fn proxying() {
-        let some = |text: &str| Some(text.as_bytes().to_vec());
-        let urls = |urls: &[&str]| urls.iter().map(|url| url.as_bytes().to_vec()).collect::<Vec<_>>();
-        for (line, expected) in [
-            ("proxy 1", ProxyOptions { urls: urls(&["1"]), ..ProxyOptions::default() }),
-            (
-                "proxy a b -l 1",
-                ProxyOptions { urls: urls(&["a", "b"]), listen: some("1"), ..ProxyOptions::default() },
-            ),
-            (
-                "proxy --change-host http://a/?b=c --timeout=1s",
-                ProxyOptions {
-                    urls: urls(&["http://a/?b=c"]),
-                    host: SentHost::Origin,
-                    timeout: some("1s"),
-                    ..ProxyOptions::default()
-                },
-            ),
-            (
-                "proxy a --cache=d --cache-size 1g",
-                ProxyOptions {
-                    urls: urls(&["a"]),
-                    cache: some("d"),
-                    cache_size: some("1g"),
-                    ..ProxyOptions::default()
-                },
-            ),
-        ] {
-            assert_eq!(parsed(line), Ok(Command::Proxy(expected)), "{line}");
-        }
-        assert_eq!(parsed("proxy a --help"), Ok(Command::ProxyHelp));
-    }
-
-    #[test]
-    fn purging() {
-        let some = |text: &str| Some(text.as_bytes().to_vec());
-        let order = |named, how| Purge { cache: b"c".to_vec(), named, how };
-        let key = |text: &str| Named::Key(text.as_bytes().to_vec());
-        for (line, main, order) in [
-            ("purge --cache c a/b?c=d*", Options::default(), order(key("a/b?c=d*"), How::Hard)),
-            (
-                "purge -c f -p d --cache=c --soft -",
-                Options { file: some("f"), prefix: some("d"), ..Options::default() },
-                order(key("-"), How::Soft),
-            ),
-            (
-                "purge --tag t --cache c -g x;",
-                Options { globals: some("x;"), ..Options::default() },
-                order(Named::Tag(b"t".to_vec()), How::Hard),
-            ),
-        ] {
-            assert_eq!(parsed(line), Ok(Command::Purge(PurgeOptions { main, order })), "{line}");
-        }
-        assert_eq!(parsed("purge --help"), Ok(Command::PurgeHelp));
-    }
-
-    #[test]
-    fn every_option_has_a_record_and_every_record_is_an_option() {
-        use crate::options::{self, Kind, Opt};
-        let known = |options: &[Opt], line: &str| {
-            let name = line.rsplit(' ').next().unwrap_or_default();
-            options.iter().find(|option| option.names.contains(&name)).map(|option| option.value.is_some())
-        };
-        let long = [
-            "help",
-            "version",
-            "explain",
-            "listen",
-            "spa",
-            "compress",
-            "auth",
-            "php",
-            "quiet",
-            "change-host",
-            "timeout",
-            "cache",
-            "cache-size",
-            "soft",
-            "tag",
-        ]
-        .map(|name| format!("--{name}"));
-        let short = ('!'..='~').filter(|c| !matches!(c, '-' | '=')).map(|c| format!("-{c}"));
-        for name in short.chain(long) {
-            for (options, line) in [
-                (options::MAIN, name.clone()),
-                (options::SERVE, format!("serve {name}")),
-                (options::PROXY, format!("proxy 1 {name}")),
-                (options::PURGE, format!("purge --cache c 1 {name}")),
-            ] {
-                let takes_value = match parsed(&line) {
-                    Ok(_) => Some(false),
-                    Err(error) => error.contains(" requires ").then_some(true),
-                };
-                assert_eq!(takes_value, known(options, &line), "{line}");
-            }
-        }
-        for (begin, options) in [
-            ("", options::MAIN),
-            ("serve ", options::SERVE),
-            ("proxy 1 ", options::PROXY),
-            ("purge ", options::PURGE),
-        ] {
-            for option in options {
-                let values = match option.value.as_ref().map(|value| value.kind) {
-                    None => &[""][..],
-                    Some(Kind::Words(words)) => words,
-                    Some(Kind::File | Kind::Directory | Kind::Text) => &["x"],
-                };
-                for line in
-                    option.names.iter().flat_map(|name| values.iter().map(move |v| format!("{name} {v}")))
-                {
-                    let rest = match (begin, option.names.first()) {
-                        ("purge ", Some(&"--tag")) => " --cache c",
-                        ("purge ", _) => " --cache c 1",
-                        _ => "",
-                    };
-                    let line = format!("{begin}{line}{rest}");
-                    assert!(parsed(&line).is_ok(), "{line}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn mistakes() {
-        for (line, expected) in [
-            ("-x", "invalid option: \"-x\""),
-            ("-tx", "invalid option: \"-x\""),
-            ("x", "invalid option: \"x\""),
-            ("--nonsense", "invalid option: \"--nonsense\""),
-            ("-t serve", "invalid option: \"serve\""),
-            ("-c", "option \"-c\" requires file name"),
-            ("-tqc", "option \"-c\" requires file name"),
-            ("-e", "option \"-e\" requires file name"),
-            ("-p", "option \"-p\" requires directory name"),
-            ("-g", "option \"-g\" requires parameter"),
-            ("-t --explain", "option \"--explain\" requires URL"),
-            ("--explains", "invalid option: \"--explains\""),
-            ("-s", "option \"-s\" requires parameter"),
-            ("-s restart", "invalid option: \"-s restart\""),
-            ("serve a b", "invalid option: \"b\""),
-            ("serve -x", "invalid option: \"-x\""),
-            ("serve --listen", "option \"--listen\" requires an address"),
-            ("serve --auth", "option \"--auth\" requires USER:PASSWORD"),
-            ("serve --php", "option \"--php\" requires an address"),
-            ("serve --spa=1", "invalid option: \"--spa=1\""),
-            ("proxy", "no URL: where are the requests to go?"),
-            ("proxy -x", "invalid option: \"-x\""),
-            ("proxy a --timeout", "option \"--timeout\" requires a time"),
-            ("proxy a --cache", "option \"--cache\" requires directory name"),
-            ("purge a", "no --cache: where is something to be purged?"),
-            ("purge --cache c", "no key and no tag: what is to be purged?"),
-            ("purge --cache c a b", "invalid option: \"b\""),
-            ("purge --cache c a --tag b", "either a key or a tag is purged, not both"),
-            ("purge --cache c --tag a,b", "\"a,b\" is no tag: tags have neither spaces nor commas"),
-            ("purge --cache", "option \"--cache\" requires the name of a cache"),
-            ("purge --cache c a -t", "invalid option: \"-t\""),
-            ("proxy a --cache-size", "option \"--cache-size\" requires a size"),
-        ] {
-            assert_eq!(parsed(line), Err(expected.to_owned()), "{line}");
-        }
-    }
-    #[test]
-    fn what_to_do_about_mistakes() {
-        let hint = |line: &str| {
-            parse(line.split_whitespace().map(|word| word.as_bytes().to_vec())).unwrap_err().hint
-        };
-        for (line, meant) in [
-            ("reload", Some("-s reload")),
-            ("relaod", Some("-s reload")),
-            ("/srv/www", Some("tailwater serve /srv/www")),
-            ("sevre", Some("tailwater serve")),
-            ("porxy", Some("tailwater proxy")),
-            ("http://a/", Some("tailwater proxy http://a/")),
-            ("my.conf", Some("-c my.conf")),
-            ("./public/", Some("tailwater serve ./public/")),
-            ("nonsense", None),
-            ("-x", None),
-        ] {
-            let meant = meant.map(|meant| format!("did you mean: {meant}? ")).unwrap_or_default();
-            assert_eq!(hint(line), format!("{meant}tailwater -h lists the options"), "{line}");
-        }
-        assert_eq!(hint("serve -x"), "tailwater serve --help lists the options");
-        assert_eq!(hint("proxy"), "tailwater proxy --help lists the options");
-    }
-}
+mod tests;

@@ -17,6 +17,7 @@ mod proxy;
 mod serve;
 mod session;
 mod sockets;
+mod tls;
 mod user;
 mod version;
 mod worker;

@@ -122,6 +122,26 @@ pub(crate) const SERVE: &[Opt] = &[
         "ask for a name and a password; - reads them from standard input, because others can see command lines",
         "",
     ),
+    with(
+        &["--tls"],
+        ("name", Kind::Text),
+        "listen with TLS as this host, on 443 of all addresses if nothing else is said; may stand several times",
+        "The certificate is ordered, kept in the user's state directory ($XDG_STATE_HOME/tailwater/acme) and replaced in \
+         time. The authority comes to port 443 of the name to see whose it is.",
+    ),
+    flag(&["--accept-terms"], "accept the terms of service of the authority that issues the certificate", ""),
+    with(
+        &["--acme-directory"],
+        ("url", Kind::Text),
+        "order from this authority (default: Let's Encrypt)",
+        "",
+    ),
+    with(
+        &["--acme-ca"],
+        ("file", Kind::File),
+        "trust these certificates (PEM) that it is the authority, for one of your own",
+        "",
+    ),
     flag(&["-?", "-h", "--help"], "this help", ""),
 ];
 
@@ -159,6 +179,26 @@ pub(crate) const PROXY: &[Opt] = &[
          answered by the servers.",
     ),
     with(&["--cache-size"], ("size", Kind::Text), "how much is kept at most (default: 10g)", ""),
+    with(
+        &["--tls"],
+        ("name", Kind::Text),
+        "listen with TLS as this host, on 443 of all addresses if nothing else is said; may stand several times",
+        "The certificate is ordered, kept in the user's state directory ($XDG_STATE_HOME/tailwater/acme) and replaced in \
+         time. The authority comes to port 443 of the name to see whose it is.",
+    ),
+    flag(&["--accept-terms"], "accept the terms of service of the authority that issues the certificate", ""),
+    with(
+        &["--acme-directory"],
+        ("url", Kind::Text),
+        "order from this authority (default: Let's Encrypt)",
+        "",
+    ),
+    with(
+        &["--acme-ca"],
+        ("file", Kind::File),
+        "trust these certificates (PEM) that it is the authority, for one of your own",
+        "",
+    ),
     flag(&["-?", "-h", "--help"], "this help", ""),
 ];
 

@@ -22,6 +22,7 @@ use crate::cli::{ProxyOptions, SentHost};
 use crate::conf::Source;
 use crate::console::{Console, Fault};
 use crate::session::{self, NAME, STDERR, STDOUT};
+use crate::tls::Listening;
 
 /// The port of a URL that names none.
 const HTTP_PORT: u16 = 80;
@@ -48,12 +49,14 @@ pub(crate) fn proxy(options: &ProxyOptions) -> ExitCode {
     let prepared = prepare(options, &console);
     match prepared {
         // The directory of the cache is nobody else's as long as somebody holds it.
-        Ok(Prepared { origins, cache, text }) => {
+        Ok(Prepared { origins, cache, text, listening }) => {
             // Nothing is read from or written to there; but relative names have to begin somewhere.
             let source = Source::text(b"/".to_vec(), NAME, text);
             session::run(source, &[STDOUT, STDERR], |addresses, own| {
                 let kept = cache.as_ref().map(Cache::greeting).unwrap_or_default();
-                greeting(&origins, addresses, own) + &kept
+                let line = |url: &str| format!("Passing {url} on to {}", all(&origins));
+                let secured = listening.greeting(addresses, line);
+                secured.unwrap_or_else(|| greeting(&origins, addresses, own)) + &kept
             })
         }
         Err(fault) => {
@@ -68,12 +71,13 @@ struct Prepared {
     origins: Vec<Origin>,
     cache: Option<Cache>,
     text: Vec<u8>,
+    listening: Listening,
 }
 
 fn prepare(options: &ProxyOptions, console: &Console) -> Result<Prepared, Fault> {
     let mut origins = options.urls.iter().map(|url| Origin::parse(url)).collect::<Result<Vec<_>, _>>()?;
     let known: Vec<_> = origins.iter().flat_map(|origin| &origin.addresses).filter_map(Addr::inet).collect();
-    let listen = session::address(options.listen.as_deref(), &known)?;
+    let listening = Listening::of(options.listen.as_deref(), &options.tls, &known)?;
     let cache = Cache::open(options)?;
     for origin in &mut origins {
         if let Err(error) = origin.look() {
@@ -81,19 +85,23 @@ fn prepare(options: &ProxyOptions, console: &Console) -> Result<Prepared, Fault>
             console.fault(&Fault { level: Level::Warn, message, hint: None });
         }
     }
-    let text = configuration(&origins, cache.as_ref(), &listen, options)?;
-    Ok(Prepared { origins, cache, text })
+    let text = configuration(&origins, cache.as_ref(), &listening, options)?;
+    Ok(Prepared { origins, cache, text, listening })
 }
 
 fn greeting(origins: &[Origin], addresses: &[Addr], own: &[IpAddr]) -> String {
+    let line = |url: &str| format!("Passing {url} on to {}", all(origins));
+    session::greeting(addresses, own, line, "Everybody who reaches this machine can ask them.")
+}
+
+/// Who is asked, for people.
+fn all(origins: &[Origin]) -> String {
     let urls: Vec<_> = origins.iter().map(|origin| &*origin.url).collect();
-    let all = match urls.split_last() {
+    match urls.split_last() {
         Some((last, [])) => (*last).to_owned(),
         Some((last, others)) => format!("{} and {last}", others.join(", ")),
         None => String::new(),
-    };
-    let line = |url: &str| format!("Passing {url} on to {all}");
-    session::greeting(addresses, own, line, "Everybody who reaches this machine can ask them.")
+    }
 }
 
 impl Origin {
@@ -223,7 +231,7 @@ impl fmt::Display for Reason<'_> {
 fn configuration(
     origins: &[Origin],
     cache: Option<&Cache>,
-    listen: &str,
+    listening: &Listening,
     options: &ProxyOptions,
 ) -> Result<Vec<u8>, Fault> {
     let timeout = String::from_utf8_lossy(options.timeout.as_deref().unwrap_or(TIMEOUT.as_bytes()));
@@ -271,6 +279,7 @@ http {{
 ",
         session::main_directives()
     );
+    let Listening { server, .. } = listening;
     let rest = format!(
         "    log_format proxied '$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent '
         '${{request_time}}s {kept_log}$upstream_addr';
@@ -288,7 +297,7 @@ http {{
     upstream origins {{
 {servers}    }}
     server {{
-        listen {listen};
+        {server}
         proxy_set_header Host {host};
         proxy_set_header X-Real-IP $remote_addr;
         proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
@@ -323,7 +332,7 @@ http {{
 }}
 "
     );
-    Ok([first_part.as_bytes(), &place, rest.as_bytes()].concat())
+    Ok([first_part.as_bytes(), &place, &listening.http, rest.as_bytes()].concat())
 }
 
 #[cfg(test)]
@@ -332,6 +341,11 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
 
     use super::*;
+    use crate::cli::TlsOptions;
+
+    fn plain() -> Listening {
+        Listening::of(Some(b"127.0.0.1:3"), &TlsOptions::default(), &[]).unwrap()
+    }
 
     #[test]
     fn urls() {
@@ -383,7 +397,7 @@ mod tests {
         let origins =
             ["127.0.0.1:1", "unix:/a \"b\"", "[::1]:2"].map(|url| Origin::parse(url.as_bytes()).unwrap());
         let options = ProxyOptions::default();
-        let text = configuration(&origins, None, "127.0.0.1:3", &options).unwrap();
+        let text = configuration(&origins, None, &plain(), &options).unwrap();
         let source = Source::text(b"/".to_vec(), NAME, text);
         let loaded = source.load(&tw_core::kept::Kept::default(), &Console::new()).unwrap();
         assert_eq!(loaded.config.listens.len(), 1);
@@ -392,20 +406,20 @@ mod tests {
         let asked = Some(dir.join("deep/er").as_os_str().as_bytes().to_vec());
         let options = ProxyOptions { cache: asked.clone(), ..ProxyOptions::default() };
         let cache = Cache::open(&options).unwrap();
-        let text = configuration(&origins, cache.as_ref(), "127.0.0.1:3", &options).unwrap();
+        let text = configuration(&origins, cache.as_ref(), &plain(), &options).unwrap();
         let source = Source::text(b"/".to_vec(), NAME, text);
         source.load(&tw_core::kept::Kept::default(), &Console::new()).unwrap();
         let other = Cache::open(&options).err().unwrap();
         assert!(other.message.starts_with("another process has its cache in "), "{}", other.message);
 
         let options = ProxyOptions { host: SentHost::Origin, ..ProxyOptions::default() };
-        let refused = configuration(&origins, None, "127.0.0.1:3", &options).unwrap_err();
+        let refused = configuration(&origins, None, &plain(), &options).unwrap_err();
         assert_eq!(refused.message, "\"--change-host\": localhost and 127.0.0.1:1 are two hosts");
-        let one = configuration(&origins[..1], None, "127.0.0.1:3", &options).unwrap();
+        let one = configuration(&origins[..1], None, &plain(), &options).unwrap();
         assert!(String::from_utf8(one).unwrap().contains("proxy_set_header Host 127.0.0.1:1;"));
         for bad in ["", "0", "x", "1s;", "1s 2"] {
             let options = ProxyOptions { timeout: Some(bad.into()), ..ProxyOptions::default() };
-            let refused = configuration(&origins, None, "127.0.0.1:3", &options).unwrap_err();
+            let refused = configuration(&origins, None, &plain(), &options).unwrap_err();
             assert_eq!(refused.message, format!("invalid time in \"--timeout {bad}\""));
         }
     }

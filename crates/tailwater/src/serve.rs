@@ -17,6 +17,7 @@ use crate::cli::{Absent, Coding, ServeOptions};
 use crate::conf::{Source, path};
 use crate::console::{Console, Fault};
 use crate::session::{self, NAME, STDOUT};
+use crate::tls::Listening;
 
 /// Bytes of `USER:PASSWORD` that are read from standard input.
 const AUTH_MAX: u64 = 4096;
@@ -37,16 +38,20 @@ const INDEX: &str = "index.html";
 /// Serves until it is told to stop.
 pub(crate) fn serve(options: &ServeOptions) -> ExitCode {
     let prepared = directory(options).and_then(|directory| {
-        let address = session::address(options.listen.as_deref(), &[])?;
+        let listening = Listening::of(options.listen.as_deref(), &options.tls, &[])?;
         let users = options.auth.as_deref().map(users).transpose()?;
-        let text = configuration(&directory, &address, options, users.as_ref())?;
-        Ok((directory, text, users))
+        let text = configuration(&directory, &listening, options, users.as_ref())?;
+        Ok((directory, text, users, listening))
     });
     match prepared {
         // The password file exists as long as somebody holds it.
-        Ok((directory, text, _users)) => {
+        Ok((directory, text, _users, listening)) => {
             let source = Source::text(directory.as_os_str().as_bytes().to_vec(), NAME, text);
-            session::run(source, &[STDOUT], |addresses, own| greeting(&directory, addresses, own, options))
+            session::run(source, &[STDOUT], |addresses, own| {
+                let line = |url: &str| format!("Serving {} at {url}", directory.display());
+                let secured = listening.greeting(addresses, line);
+                secured.unwrap_or_else(|| greeting(&directory, addresses, own, options))
+            })
         }
         Err(fault) => {
             Console::new().fault(&fault);
@@ -121,7 +126,7 @@ fn directory(options: &ServeOptions) -> Result<PathBuf, Fault> {
 /// The configuration for a directory.
 fn configuration(
     directory: &Path,
-    listen: &str,
+    listening: &Listening,
     options: &ServeOptions,
     users: Option<&Users>,
 ) -> Result<Vec<u8>, Fault> {
@@ -155,12 +160,17 @@ fn configuration(
         users.map(|users| format!("auth_basic \"this directory\"; auth_basic_user_file {};", users.path()));
     let auth = auth.unwrap_or_default();
     let php = php.unwrap_or_default();
-    let before = format!(
+    let top = format!(
         "{}
 error_log stderr error;
 events {{ worker_connections 1024; }}
 http {{
-    {MEDIA_TYPES}
+",
+        session::main_directives()
+    );
+    let Listening { server, .. } = listening;
+    let before = format!(
+        "    {MEDIA_TYPES}
     default_type application/octet-stream;
     charset utf-8;
     charset_types {TEXT};
@@ -172,14 +182,13 @@ http {{
     gzip_vary on;
     {coding}{auth}
     server {{
-        listen {listen};
+        {server}
         # The whole world may be asked for, but not .git, .env and their like.
         location ~ /\\. {{ return 404; }}
         {missing}{php}
-        root ",
-        session::main_directives()
+        root "
     );
-    Ok([before.as_bytes(), &root, b";\n    }\n}\n"].concat())
+    Ok([top.as_bytes(), &listening.http, before.as_bytes(), &root, b";\n    }\n}\n"].concat())
 }
 
 /// What is in the server if PHP at this address runs scripts: those that are there, and index.php for what is not.
@@ -212,6 +221,11 @@ fn php(address: &[u8]) -> Result<String, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::TlsOptions;
+
+    fn plain() -> Listening {
+        Listening::of(Some(b"127.0.0.1:1"), &TlsOptions::default(), &[]).unwrap()
+    }
 
     #[test]
     fn the_configuration_is_one() {
@@ -223,17 +237,17 @@ mod tests {
             (Coding::Plain, None, php),
         ] {
             let options = ServeOptions { coding, php, ..ServeOptions::default() };
-            let text = configuration(Path::new("/a \"b\" \\c; {d}"), "127.0.0.1:1", &options, users).unwrap();
+            let text = configuration(Path::new("/a \"b\" \\c; {d}"), &plain(), &options, users).unwrap();
             let source = Source::text(b"/".to_vec(), NAME, text);
             let loaded = source.load(&tw_core::kept::Kept::default(), &Console::new()).unwrap();
             assert_eq!(loaded.config.listens.len(), 1);
         }
         let options = ServeOptions { absent: Absent::Index, ..ServeOptions::default() };
-        let refused = configuration(Path::new("/no/such"), "127.0.0.1:1", &options, None).unwrap_err();
+        let refused = configuration(Path::new("/no/such"), &plain(), &options, None).unwrap_err();
         assert_eq!(refused.message, "\"--spa\" needs index.html in /no/such");
         let refused = |absent, address: &[u8]| {
             let options = ServeOptions { absent, php: Some(address.into()), ..ServeOptions::default() };
-            configuration(Path::new("/"), "127.0.0.1:1", &options, None).unwrap_err().message
+            configuration(Path::new("/"), &plain(), &options, None).unwrap_err().message
         };
         for bad in ["", "a b", "a;", "$a", "{"] {
             let expected = format!("\"{bad}\" in \"--php\" is no address");

@@ -4,7 +4,7 @@
 
 use tw_conf::{
     Contexts, Diagnostics, DirectiveInfo, EVENTS, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT, LOCATION,
-    MAIN, MemoryFiles, Reader, SERVER, Tree, UPSTREAM,
+    MAIN, MODULE_BLOCK, MemoryFiles, Reader, SERVER, Tree, UPSTREAM,
 };
 use tw_core::kept::Kept;
 use tw_server::load::{Prefixes, load};
@@ -23,6 +23,7 @@ const REPEATABLE: &[&str] = &[
     "brotli_types",
     "charset_map",
     "charset_types",
+    "contact",
     "dav_methods",
     "debug_connection",
     "deny",
@@ -154,6 +155,8 @@ const REPEATABLE: &[&str] = &[
 
 /// Words for those whose default does not show any.
 const WORDS: &[(&str, &str)] = &[
+    ("acme_certificate", "a b.example"),
+    ("acme_issuer", "a { uri https://a.example/; ssl_verify off; }"),
     ("access_log", "off"),
     ("add_after_body", "/a"),
     ("add_before_body", "/a"),
@@ -170,6 +173,7 @@ const WORDS: &[(&str, &str)] = &[
     ("client_body_early_read", "a"),
     ("debug_connection", "127.0.0.1"),
     ("deny", "all"),
+    ("external_account_key", "a data:AAAA"),
     ("early_hints", "a"),
     ("error_log", "stderr"),
     ("error_page", "404 /a"),
@@ -239,6 +243,7 @@ const WORDS: &[(&str, &str)] = &[
     ("timer_resolution", "1s"),
     ("try_files", "$uri /a"),
     ("types", "{ a/b c; }"),
+    ("uri", "https://a.example/"),
     ("user", "nobody"),
     ("userid_service", "1"),
     ("valid_referers", "a.b"),
@@ -334,6 +339,7 @@ fn within(context: Contexts, text: &str) -> String {
         IF_IN_LOCATION => within(LOCATION, &format!("if ($uri) {{ {text} }}")),
         LIMIT_EXCEPT => within(LOCATION, &format!("limit_except GET {{ {text} }}")),
         UPSTREAM => within(HTTP, &format!("upstream u {{ server 127.0.0.1; {text} }}")),
+        MODULE_BLOCK => within(HTTP, &format!("acme_issuer a {{ {text} }}")),
         _ => panic!("no record of ours has another context"),
     }
 }
@@ -398,8 +404,18 @@ fn what_is_given_twice_is_refused_where_nginx_refuses_it() {
 #[test]
 fn no_two_directives_share_a_place() {
     let records = records();
-    let contexts =
-        [MAIN, EVENTS, HTTP, SERVER, LOCATION, IF_IN_SERVER, IF_IN_LOCATION, LIMIT_EXCEPT, UPSTREAM];
+    let contexts = [
+        MAIN,
+        EVENTS,
+        HTTP,
+        SERVER,
+        LOCATION,
+        IF_IN_SERVER,
+        IF_IN_LOCATION,
+        LIMIT_EXCEPT,
+        UPSTREAM,
+        MODULE_BLOCK,
+    ];
     for context in contexts {
         let here = records.iter().filter(|(_, contexts)| contexts.contains(&context));
         // These are two words for one thing.

@@ -27,7 +27,7 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
             [tw_upstream::LIMITS, health::LIMITS, secure::LIMITS, fastcgi::LIMITS].concat(),
         ),
         ("names", tw_dns::LIMITS.concat()),
-        ("TLS", [tw_tls::LIMITS, ssl::LIMITS, &[inquiry::LIMITS]].concat().concat()),
+        ("TLS", [tw_tls::LIMITS, tw_acme::LIMITS, ssl::LIMITS, &[inquiry::LIMITS]].concat().concat()),
         ("caches", [cache::LIMITS, tw_cache::LIMITS].concat().concat()),
         (
             "bodies, and what follows a response",

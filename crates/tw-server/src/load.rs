@@ -15,11 +15,12 @@ use tw_core::kept::Kept;
 use tw_core::load::{Blocks, Loader, Made, Mistakes, Process, Shared, Table};
 use tw_core::module::Protocol;
 use tw_core::pools::Ring;
-use tw_core::process::LoopGuard;
+use tw_core::process::{LoopGuard, Sandbox};
 use tw_disk::Locks;
 
 use self::blocks::Built;
 use self::scope::Scope;
+use crate::core::acme::{self, Acme, NOT_IN_SANDBOX};
 use crate::core::http2::Http2;
 use crate::core::location::{Location, TempPath};
 use crate::core::memory::{self, Memory};
@@ -41,18 +42,21 @@ pub type Resolve<'a> = tw_core::load::Resolve<'a, Http>;
 pub type Module = tw_core::module::Module<Http>;
 
 /// Core modules of the http context; they come before THE LIST.
-static CORE: [Module; 5] = [
+static CORE: [Module; 6] = [
     Module::of::<ServerSettings>("core_server"),
     Module::of::<Location>("core"),
     Module::of::<Upstream>("upstream"),
+    Module::of::<Acme>("acme"),
+    // Behind what its certificates may come by.
     Module::of::<Ssl>("ssl"),
     Module::of::<Http2>("http2"),
 ];
 pub(crate) const CORE_SERVER: usize = 0;
 pub(crate) const CORE_LOCATION: usize = 1;
 pub(crate) const CORE_UPSTREAM: usize = 2;
-pub(crate) const CORE_SSL: usize = 3;
-pub(crate) const CORE_HTTP2: usize = 4;
+pub(crate) const CORE_ACME: usize = 3;
+pub(crate) const CORE_SSL: usize = 4;
+pub(crate) const CORE_HTTP2: usize = 5;
 
 /// Loads a parsed configuration, and those of `files` that it names. What modules keep for the process is taken over from `previous`, the configuration before.
 /// Of the tree only the directives of the main context remain.
@@ -81,6 +85,7 @@ struct HttpBlocks {
     built: Built,
     temp_paths: Vec<Arc<TempPath>>,
     secures_upstreams: bool,
+    acme: tw_acme::Job,
 }
 
 impl HttpBlocks {
@@ -102,6 +107,7 @@ impl HttpBlocks {
             built: Built::default(),
             temp_paths: Vec::new(),
             secures_upstreams: false,
+            acme: tw_acme::Job::default(),
         }
     }
 }
@@ -135,6 +141,7 @@ impl Blocks for HttpBlocks {
             }
             later = cx.mistakes;
             self.secures_upstreams = cx.block.secures_upstreams;
+            self.acme = std::mem::take(&mut cx.block.acme).job(cx.block.resolving.as_ref());
             self.temp_paths = cx.block.temp_paths;
         }
         mistakes.follow(later, &self.vars);
@@ -147,6 +154,10 @@ impl Blocks for HttpBlocks {
         if waits && process.main.loop_guard == LoopGuard::Enforce {
             return Err(ConfError::new("\"aio off\" cannot be used with \"loop_guard enforce\"")
                 .hint("without threads, event loops wait for the disk, which the guard forbids"));
+        }
+        let is_program = |work: &tw_acme::Work| matches!(work.issuer.challenge, tw_acme::Challenge::Dns01(_));
+        if self.acme.works.iter().any(is_program) && process.main.sandbox != Sandbox::Off {
+            return Err(ConfError::new(NOT_IN_SANDBOX).hint("\"sandbox off;\" in the main context lets it"));
         }
         let uses_ring = plans.iter().any(|plan| plan.core.files.aio.uses_ring());
         let ring = if uses_ring { Ring::Used } else { Ring::Unused };
@@ -169,6 +180,7 @@ impl Blocks for HttpBlocks {
             is_secured,
             slots: self.vars.finish()?,
             temp_paths: self.temp_paths,
+            acme: Arc::new(self.acme),
         })
     }
 }
@@ -183,5 +195,6 @@ pub fn all_directives(modules: &'static [Module]) -> Vec<(&'static str, Directiv
     let main = tw_core::process::DIRECTIVES.iter().map(|directive| ("main", directive.info()));
     let memory = memory::DIRECTIVES.iter().map(|directive| ("main", directive.info()));
     let of = |module: &'static Module| module.directives().into_iter().map(|(_, info)| (module.name, info));
-    main.chain(memory).chain(self::modules(modules).flat_map(of)).collect()
+    let issuer = acme::issuer_directives().map(|info| ("acme", info));
+    main.chain(memory).chain(self::modules(modules).flat_map(of)).chain(issuer).collect()
 }

@@ -52,8 +52,7 @@ fn make_directory(path: &Path, owner: Option<&Identity>, given: &mut Given) -> R
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => {
-            let hint =
-                "a directive ending in \"_temp_path\" says where; by default it is below the prefix (-p)";
+            let hint = "a directive ending in \"_path\" says where; by default it is below the prefix (-p)";
             return Err(Fault::call("mkdir()", &name, &error).hint(hint));
         }
     }

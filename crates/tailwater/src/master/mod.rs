@@ -19,7 +19,7 @@ mod workers;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use rustix::process::{WaitOptions, wait};
+use rustix::process::{WaitOptions, getpid, wait};
 use tw_core::process::MainSettings;
 use tw_log::Sinks;
 use tw_net::Addr;
@@ -92,6 +92,10 @@ impl Master {
 
     /// Takes note of every child that has ended; under process number 1 there may be others than ours.
     fn reap(&mut self) {
+        // A process that serves itself has no children but the programs of others, who wait for them.
+        if matches!(self.serving, Serving::Here(..)) && !getpid().is_init() {
+            return;
+        }
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             let Serving::There(workers) = &mut self.serving else { continue };
             if !workers.ended(pid, status, &self.console) && self.binaries.new_one() == Some(pid) {

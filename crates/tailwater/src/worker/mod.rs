@@ -3,6 +3,7 @@
 //! A worker process has one (see [`process`]), and so has the only process under `master_process off`. Here nothing needs
 //! privileges: files and sockets come from the master.
 
+mod acme;
 mod loops;
 pub(crate) mod memory;
 mod pools;
@@ -29,6 +30,7 @@ use crate::channel::Purge;
 use crate::console::{Console, Fault};
 use crate::sockets::Sockets;
 
+use acme::Acme;
 use loops::{Loops, Wanted};
 use purging::{Outcome, Purging};
 
@@ -51,6 +53,7 @@ pub(crate) struct Server {
     affinity: Affinity,
     loops: Loops,
     purging: Purging,
+    acme: Acme,
 }
 
 impl Server {
@@ -76,15 +79,18 @@ impl Server {
         let generation = config_thread.publish(Generation { id: 1, config, disks });
         let mut loops = Loops::new(sinks).map_err(|error| failed("starting the watchdog", &error))?;
         memory::allow_files(&generation, generation.main.worker_count(), console);
+        let mut acme = Acme::default();
+        acme.follow(&generation, console);
         let wanted = Wanted { generation: &generation, sockets: &sockets, affinity: &affinity };
         loops.serve(&wanted, console)?;
         let purging = Purging::default();
-        Ok(Self { config_thread, generation, sockets, pools, affinity, loops, purging })
+        Ok(Self { config_thread, generation, sockets, pools, affinity, loops, purging, acme })
     }
 
     /// Lets the loops accept connections.
     pub(crate) fn begin(&mut self) {
         self.loops.begin();
+        self.acme.begin();
     }
 
     /// Closes every file that is open for the next request.
@@ -121,7 +127,9 @@ impl Server {
         let kept_count = if relock { 0 } else { self.generation.main.worker_count() };
         let loops_to_start = generation.main.worker_count().saturating_sub(kept_count);
         memory::allow_files(&generation, loops_to_start, console);
+        self.acme.follow(&generation, console);
         if let Err(fault) = self.loops.serve(&wanted, console) {
+            self.acme.follow(&self.generation, console);
             memory::allow_files(&self.generation, 0, console);
             return Err(fault);
         }
@@ -159,6 +167,7 @@ impl Server {
     /// Lets all loops leave, which end with their last connection, or after `worker_shutdown_timeout`.
     pub(crate) fn release_loops(&mut self) {
         self.loops.quit(self.generation.main.shutdown_timeout);
+        self.acme.retire();
     }
 
     /// Gives up its hold on the sockets: another server may have the addresses.

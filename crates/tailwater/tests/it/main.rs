@@ -13,6 +13,7 @@ mod accept;
 mod access;
 mod access_log;
 mod access_time;
+mod acme;
 mod addition;
 mod api;
 mod applications;

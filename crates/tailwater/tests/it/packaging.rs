@@ -180,7 +180,10 @@ fn completions_are_proposed() {
         ("-c Cargo.t", "Cargo.toml"),
         ("-t serv", ""),
         ("serve --l", "--listen"),
-        ("serve src --", "--listen --spa --php --compress --auth --help"),
+        (
+            "serve src --",
+            "--listen --spa --php --compress --auth --tls --accept-terms --acme-directory --acme-ca --help",
+        ),
         ("serve sr", "src"),
     ] {
         let ask = format!(

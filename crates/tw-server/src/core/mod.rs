@@ -2,6 +2,7 @@
 //!
 //! Each level is one [`Settings`](tw_core::module::Settings) type with its records, like any module's.
 
+pub mod acme;
 pub mod error_page;
 pub mod http2;
 pub mod listen;

@@ -13,6 +13,7 @@ use super::gateway::Group;
 use super::gateway::health::GroupChecks;
 use super::plan::Plan;
 use super::route::{Locations, ServerNames};
+use crate::core::acme::Acme;
 use crate::core::http2::Http2;
 use crate::core::location::TempPath;
 use crate::core::memory::Memory;
@@ -61,6 +62,8 @@ pub struct Config {
     pub slots: Slots,
     /// Directories to make.
     pub temp_paths: Vec<Arc<TempPath>>,
+    /// Certificates that come by themselves.
+    pub acme: Arc<tw_acme::Job>,
 }
 
 /// One `server { }`.
@@ -71,6 +74,8 @@ pub struct Server {
     pub ssl: Arc<Ssl>,
     /// HTTP/2 with it.
     pub http2: Arc<Http2>,
+    /// Its certificate that comes by itself.
+    pub acme: Arc<Acme>,
     /// The plan for requests that no location takes.
     pub plan: PlanId,
     /// Its locations.

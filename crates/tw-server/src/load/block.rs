@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::core::acme::Gathered;
 use crate::core::location::{Resolving, TempPath};
 use crate::core::server::ServerSettings;
 use crate::http::gateway::Group;
@@ -26,6 +27,8 @@ pub struct Block {
     pub(crate) implicit: HashMap<Box<str>, Arc<Group>>,
     /// Whether connections to upstream servers may be secured somewhere.
     pub(crate) secures_upstreams: bool,
+    /// Certificates that come by themselves.
+    pub(crate) acme: Gathered,
     /// Where requests go from here, as the module says that passes them on.
     pub passing: Passing,
 }

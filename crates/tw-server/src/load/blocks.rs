@@ -13,7 +13,8 @@ use tw_core::reach::Reach;
 use tw_net::Addr;
 
 use super::scope::{Kind, Scope};
-use super::{CORE_HTTP2, CORE_LOCATION, CORE_SERVER, CORE_SSL, CORE_UPSTREAM, Resolve};
+use super::{CORE_ACME, CORE_HTTP2, CORE_LOCATION, CORE_SERVER, CORE_SSL, CORE_UPSTREAM, Resolve};
+use crate::core::acme::Acme;
 use crate::core::http2::Http2;
 use crate::core::listen::Listen;
 use crate::core::location::Location;
@@ -64,12 +65,13 @@ pub(super) fn build(http: Scope, table: &Table<Http>, cx: &mut Resolve<'_>) -> R
         let span = server.span;
         let settings = resolve(server.raws, Some(&resolved), table, cx)?;
         let (ssl, http2) = (core::<Ssl>(&settings, CORE_SSL), core::<Http2>(&settings, CORE_HTTP2));
+        let acme = core::<Acme>(&settings, CORE_ACME);
         let core = core::<ServerSettings>(&settings, CORE_SERVER);
         let plan = add_plan(&mut built, None, &settings, &core, table, cx);
         let mut of_server = OfServer { built: &mut built, settings: core.clone(), named: HashMap::new() };
         let locations = locations(server.children, &settings, plan, &mut of_server, table, cx)?;
         let named = of_server.named;
-        built.servers.push(Server { settings: core, ssl, http2, plan, locations, named, span });
+        built.servers.push(Server { settings: core, ssl, http2, acme, plan, locations, named, span });
         cx.vars.prepared = prepared;
     }
     Ok(built)

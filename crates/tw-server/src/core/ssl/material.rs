@@ -7,6 +7,7 @@ use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, StoresServerSessions};
 use rustls::sign::CertifiedKey;
 use rustls::{DistinguishedName, ServerConfig, SignatureScheme};
+use tw_acme::Slot;
 use tw_base::Limit;
 use tw_conf::{ConfError, Word};
 use tw_tls::words::{Flag, Switch};
@@ -21,6 +22,7 @@ use super::named::{Named, is_named};
 use super::ocsp::{self, Inquirer};
 use super::stapling::{self, Staple};
 use super::{EarlyData, SessionCache, Written, heirs};
+use crate::core::acme;
 use crate::load::Resolve;
 
 /// Bytes that a record has beside the content, as rustls counts them.
@@ -81,7 +83,7 @@ impl Tls {
 
     /// What is asked about its certificates.
     pub(crate) fn staples(&self) -> impl Iterator<Item = &Arc<Staple>> {
-        self.identities.0.iter().filter_map(|candidate| candidate.staple.as_ref())
+        self.identities.candidates.iter().filter_map(|candidate| candidate.staple.as_ref())
     }
 
     /// The same with these certificates, and the signature that a client will get.
@@ -92,7 +94,7 @@ impl Tls {
         speaks_http2: bool,
     ) -> (Arc<ServerConfig>, Signature) {
         let bare = |identity| Candidate { identity, staple: None };
-        let identities = Identities(identities.into_iter().map(bare).collect());
+        let identities = Identities { candidates: identities.into_iter().map(bare).collect(), coming: None };
         let signature = identities.signature_for(hello);
         let mut config = ServerConfig::clone(self.config(speaks_http2));
         config.cert_resolver = Arc::new(identities);
@@ -109,11 +111,14 @@ pub(crate) struct Signature {
     pub(crate) scheme: Option<SignatureScheme>,
 }
 
-/// The certificates of a server, one for each kind of key.
+/// The certificates of a server, one for each kind of key, and one that comes by itself.
 #[derive(Debug)]
-struct Identities(Vec<Candidate>);
+struct Identities {
+    candidates: Vec<Candidate>,
+    coming: Option<Arc<Slot>>,
+}
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Candidate {
     identity: Identity,
     /// What its authority says of it, if that is shown, too.
@@ -131,11 +136,13 @@ impl Identities {
     }
 
     /// The one that can sign as the client likes best.
-    fn choose(&self, schemes: &[SignatureScheme]) -> Option<&Candidate> {
+    fn choose(&self, schemes: &[SignatureScheme]) -> Option<Candidate> {
+        let coming = self.coming.as_ref().map(|slot| Candidate { identity: slot.identity(), staple: None });
         let signs = |candidate: &&Candidate, scheme| {
             candidate.identity.certified.key.choose_scheme(&[scheme]).is_some()
         };
-        schemes.iter().find_map(|scheme| self.0.iter().find(|candidate| signs(candidate, *scheme)))
+        let all = || self.candidates.iter().chain(&coming);
+        schemes.iter().find_map(|scheme| all().find(|candidate| signs(candidate, *scheme)).cloned())
     }
 }
 
@@ -164,7 +171,7 @@ pub(super) fn tls(
 ) -> Result<Arc<Tls>, ConfError> {
     warm_up();
     let (identities, named) = identities(written, cx)?;
-    let identities = Arc::new(Identities(identities));
+    let identities = Arc::new(identities);
     let context = context(written, &identities, hints.as_deref());
     let mut prefers_own = written.prefer_server_ciphers;
     let mut tickets = written.session_tickets;
@@ -226,8 +233,9 @@ pub(super) fn tls(
 
 /// Whose sessions a server takes up: those of servers with the same certificates, or names of them, and the same authorities.
 fn context(written: &Written, identities: &Identities, hints: Option<&[DistinguishedName]>) -> Context {
-    let leaves = identities.0.iter().filter_map(|candidate| candidate.identity.certified.cert.first());
-    let names = written.certificates.iter().filter(|_| identities.0.is_empty());
+    let leaves =
+        identities.candidates.iter().filter_map(|candidate| candidate.identity.certified.cert.first());
+    let names = written.certificates.iter().filter(|_| identities.candidates.is_empty());
     let parts = leaves.map(|leaf| &**leaf).chain(names.map(|name| &*name.bytes));
     Context::of(parts.chain(hints.unwrap_or_default().iter().map(|hint| hint.as_ref())))
 }
@@ -236,10 +244,12 @@ fn context(written: &Written, identities: &Identities, hints: Option<&[Distingui
 const TICKETS: usize = 2;
 
 /// Certificates and keys: all that are read now, or how they are named if variables name one of them.
-fn identities(written: &Written, cx: &mut Resolve<'_>) -> Result<(Vec<Candidate>, Vec<Named>), ConfError> {
+fn identities(written: &Written, cx: &mut Resolve<'_>) -> Result<(Identities, Vec<Named>), ConfError> {
     let passwords = Arc::new(passwords(written.password_file.as_ref(), cx)?);
     let pairs = || written.certificates.iter().zip(&written.keys);
-    let are_named = pairs().any(|(certificate, key)| is_named(certificate, key));
+    let are_named =
+        pairs().any(|(certificate, key)| is_named(certificate, key) && !acme::is_coming(certificate, key));
+    let mut coming = None;
     let response = stapling::of_file(&written.stapling, cx)?;
     let mut candidates: Vec<Candidate> = Vec::new();
     let mut named = Vec::new();
@@ -251,6 +261,14 @@ fn identities(written: &Written, cx: &mut Resolve<'_>) -> Result<(Vec<Candidate>
             );
             return Err(ConfError::new(message).at(certificate.span));
         };
+        if let Some(slot) = acme::coming(certificate, key, cx)? {
+            if are_named {
+                let message = "a certificate that comes by itself stands beside those that variables name";
+                return Err(ConfError::new(message).at(certificate.span));
+            }
+            coming = Some(slot);
+            continue;
+        }
         if are_named {
             let cache = written.certificate_cache.clone();
             named.push(Named::new((certificate, key), passwords.clone(), cache, cx)?);
@@ -270,7 +288,7 @@ fn identities(written: &Written, cx: &mut Resolve<'_>) -> Result<(Vec<Candidate>
         candidates.retain(|other| other.identity.kind != identity.kind);
         candidates.push(Candidate { identity, staple });
     }
-    Ok((candidates, named))
+    Ok((Identities { candidates, coming }, named))
 }
 
 /// What is wanted of clients' certificates, and of which authorities they are told.

@@ -1,6 +1,7 @@
 //! What comes before the first request of a connection, in the order of its bytes: the header of the PROXY protocol, then the
 //! handshake of TLS. What was agreed on says which protocol the requests are in.
 
+mod authority;
 mod preface;
 mod proxy_protocol;
 mod secured;

@@ -19,7 +19,7 @@ use tw_rt::Socket;
 use tw_tls::{Cost, Identity, Verdict, client_scheme, judge};
 
 use super::secured::{ClientCertificate, Offered, Secured};
-use super::{Visitor, work};
+use super::{Visitor, authority, work};
 use crate::core::ssl::named::Named;
 use crate::core::ssl::ocsp::Standing;
 use crate::core::ssl::{Clients, Tls};
@@ -68,6 +68,9 @@ pub(super) async fn accept(
         }
     };
     let socket = greeting.into_socket();
+    if let Some(config) = authority::question(visitor, &accepted) {
+        return authority::answer(visitor, socket, *accepted, config).await;
+    }
     let offered = Offered::new(&accepted);
     let Some(chosen) = choose(visitor, &accepted) else {
         // A client that takes nothing need not know.
@@ -239,7 +242,10 @@ impl Visitor<'_> {
     }
 
     /// Waits for `ready`; `None` if that came to nothing, which has been logged.
-    async fn ready(&self, ready: impl FnMut(&mut Context<'_>) -> Poll<io::Result<()>>) -> Option<()> {
+    pub(super) async fn ready(
+        &self,
+        ready: impl FnMut(&mut Context<'_>) -> Poll<io::Result<()>>,
+    ) -> Option<()> {
         match self.wait(ready).await {
             Ok(()) => Some(()),
             Err(Unready::Timeout) => {
@@ -287,7 +293,7 @@ impl Visitor<'_> {
     }
 
     /// Writes down why a handshake failed.
-    fn failed<T>(&self, failure: &Failure) -> Option<T> {
+    pub(super) fn failed<T>(&self, failure: &Failure) -> Option<T> {
         match failure {
             Failure::Closed => self.log(Level::Info, format_args!("peer closed connection in SSL handshake")),
             Failure::Io(error) => {

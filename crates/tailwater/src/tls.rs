@@ -1,0 +1,210 @@
+//! `--tls` of `tailwater serve` and `tailwater proxy`: certificates that come by themselves, as lines of a configuration.
+
+use std::env;
+use std::fs::DirBuilder;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use tw_acme::{Identifier, Url};
+use tw_net::Addr;
+
+use crate::cli::{Terms, TlsOptions};
+use crate::conf::path;
+use crate::console::Fault;
+use crate::session;
+
+/// Who issues if nothing else is said.
+const DIRECTORY: &str = "https://acme-v02.api.letsencrypt.org/directory";
+/// Where browsers look, and authorities.
+const HTTPS_PORT: u16 = 443;
+const HTTP_PORT: u16 = 80;
+
+/// Where is listened, and what for; plain HTTP without names.
+#[derive(Debug)]
+pub(crate) struct Listening {
+    /// The first name that there is to be a certificate for.
+    name: Option<String>,
+    /// Lines of `http`.
+    pub(crate) http: Vec<u8>,
+    /// Lines of the server.
+    pub(crate) server: String,
+}
+
+impl Listening {
+    /// From what was asked; never on one of `not_these`.
+    pub(crate) fn of(
+        asked: Option<&[u8]>,
+        tls: &TlsOptions,
+        not_these: &[SocketAddr],
+    ) -> Result<Self, Fault> {
+        let [first, ..] = &tls.names[..] else {
+            if tls.directory.is_some() || tls.trusted.is_some() || tls.terms == Terms::Accepted {
+                let fault = Fault::emerg(
+                    "\"--accept-terms\", \"--acme-directory\" and \"--acme-ca\" belong to \"--tls\"",
+                );
+                return Err(fault.hint("name the host: --tls example.com"));
+            }
+            let server = format!("listen {};", session::address(asked, not_these)?);
+            return Ok(Self { name: None, http: Vec::new(), server });
+        };
+        let names = names(&tls.names)?;
+        let uri =
+            String::from_utf8_lossy(tls.directory.as_deref().unwrap_or(DIRECTORY.as_bytes())).into_owned();
+        let authority = Url::parse(&uri)
+            .map_err(|why| Fault::emerg(format!("invalid URL in \"--acme-directory {uri}\": {why}")))?;
+        if tls.terms == Terms::Open {
+            let message = format!(
+                "\"--tls\" orders certificates from {}, which has terms of service",
+                authority.host()
+            );
+            return Err(Fault::emerg(message).hint("if you accept them: --accept-terms"));
+        }
+        let state = state(&authority)?;
+        let quoted = |bytes: &[u8], what: &str| {
+            let message = || Fault::emerg(format!("a dollar sign cannot stand in {what}"));
+            session::quoted(bytes).ok_or_else(message)
+        };
+        let mut http = b"    acme_issuer tls {\n        challenge tls-alpn-01;\n        accept_terms_of_service;\n        uri ".to_vec();
+        http.extend(quoted(uri.as_bytes(), "\"--acme-directory\"")?);
+        http.extend(b";\n        state_path ");
+        http.extend(quoted(state.as_os_str().as_bytes(), "the name of the state directory")?);
+        if let Some(file) = &tls.trusted {
+            let full = path(file).canonicalize();
+            let full = full.map_err(|error| Fault::call("open()", &String::from_utf8_lossy(file), &error))?;
+            http.extend(b";\n        ssl_trusted_certificate ");
+            http.extend(quoted(full.as_os_str().as_bytes(), "\"--acme-ca\"")?);
+        }
+        http.extend(b";\n    }\n");
+        let listens = match asked {
+            Some(_) => vec![session::address(asked, not_these)?],
+            None => everywhere(HTTPS_PORT)?,
+        };
+        let mut server: String =
+            listens.iter().map(|listen| format!("listen {listen} ssl;\n        ")).collect();
+        server += &format!(
+            "server_name {};\n        acme_certificate tls;\n        ssl_certificate $acme_certificate;\n        ssl_certificate_key $acme_certificate_key;",
+            names.join(" ")
+        );
+        // Who comes without `https` is sent there, unless somebody else has that port.
+        if asked.is_none()
+            && let Ok(listens) = everywhere(HTTP_PORT)
+        {
+            let listens: String = listens.iter().map(|listen| format!("listen {listen}; ")).collect();
+            http.extend(
+                format!("    server {{ {listens}return 301 https://$host$request_uri; }}\n").into_bytes(),
+            );
+        }
+        let first = String::from_utf8_lossy(first).trim_start_matches('.').to_owned();
+        Ok(Self { name: Some(first), http, server })
+    }
+
+    /// What is printed first of `addresses`, where TLS is.
+    pub(crate) fn greeting(&self, addresses: &[Addr], line: impl Fn(&str) -> String) -> Option<String> {
+        let name = self.name.as_ref()?;
+        let ports = addresses.iter().filter_map(Addr::inet).map(|address| address.port());
+        let port = ports.filter(|port| *port != HTTP_PORT).min().unwrap_or(HTTPS_PORT);
+        let url = match port {
+            HTTPS_PORT => format!("https://{name}/"),
+            port => format!("https://{name}:{port}/"),
+        };
+        Some(format!(
+            "{}\nThe certificate comes by itself; until it is there, nobody trusts the one that is shown.\n",
+            line(&url)
+        ))
+    }
+}
+
+/// The names, checked.
+fn names(words: &[Vec<u8>]) -> Result<Vec<String>, Fault> {
+    let mut all = Vec::new();
+    for word in words {
+        let text = String::from_utf8_lossy(word);
+        Identifier::add(&text, &mut all).map_err(|why| {
+            Fault::emerg(format!("{why} in \"--tls {text}\"")).hint("for example: --tls example.com")
+        })?;
+    }
+    Ok(all.iter().map(ToString::to_string).collect())
+}
+
+/// The directory of keys and certificates of an authority, below the user's state. Made if it is missing.
+fn state(authority: &Url) -> Result<PathBuf, Fault> {
+    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
+    let base = base.ok_or_else(|| {
+        Fault::emerg("there is no directory to keep certificates in").hint("set HOME or XDG_STATE_HOME")
+    })?;
+    let port = authority.port();
+    // Brackets and colons of an address are no trouble in a name.
+    let name =
+        if port == HTTPS_PORT { authority.host().to_owned() } else { format!("{}:{port}", authority.host()) };
+    let directory = base.join("tailwater/acme").join(name);
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
+    made.map_err(|error| Fault::call("mkdir()", &shown(&directory), &error))?;
+    Ok(directory)
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// All addresses of this machine with this port, of the families that it has.
+fn everywhere(port: u16) -> Result<Vec<String>, Fault> {
+    let all = |ip: IpAddr| SocketAddr::from((ip, port));
+    let mut listens =
+        vec![session::address(Some(all(Ipv4Addr::UNSPECIFIED.into()).to_string().as_bytes()), &[])?];
+    if TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok() {
+        listens.push(all(Ipv6Addr::UNSPECIFIED.into()).to_string());
+    }
+    Ok(listens)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_for_makes_sense() {
+        let refused = |names: &[&str], terms, directory: Option<&str>| {
+            let names = names.iter().map(|name| name.as_bytes().to_vec()).collect();
+            let directory = directory.map(|uri| uri.as_bytes().to_vec());
+            let tls = TlsOptions { names, terms, directory, trusted: None };
+            Listening::of(Some(b"127.0.0.1:1"), &tls, &[]).unwrap_err().message
+        };
+        assert_eq!(
+            refused(&["example.com"], Terms::Open, None),
+            "\"--tls\" orders certificates from acme-v02.api.letsencrypt.org, which has terms of service"
+        );
+        assert_eq!(
+            refused(&["a b"], Terms::Accepted, None),
+            "invalid server name: invalid character 20 at position 1 in \"--tls a b\""
+        );
+        assert_eq!(
+            refused(&["a.example"], Terms::Accepted, Some("http://ca.example/")),
+            "invalid URL in \"--acme-directory http://ca.example/\": it is not https"
+        );
+        assert!(refused(&[], Terms::Accepted, None).ends_with("belong to \"--tls\""));
+        let plain = Listening::of(Some(b"127.0.0.1:1"), &TlsOptions::default(), &[]).unwrap();
+        assert_eq!((&*plain.server, plain.greeting(&[], str::to_owned)), ("listen 127.0.0.1:1;", None));
+    }
+
+    #[test]
+    fn what_is_printed() {
+        let listening =
+            Listening { name: Some("example.com".into()), http: Vec::new(), server: String::new() };
+        let said = |addresses: &[&str]| {
+            let addresses: Vec<Addr> =
+                addresses.iter().map(|text| Addr::Inet(text.parse().unwrap())).collect();
+            listening
+                .greeting(&addresses, |url| format!("at {url}"))
+                .unwrap()
+                .lines()
+                .next()
+                .unwrap()
+                .to_owned()
+        };
+        assert_eq!(said(&["0.0.0.0:443", "[::]:443", "0.0.0.0:80"]), "at https://example.com/");
+        assert_eq!(said(&["127.0.0.1:8443"]), "at https://example.com:8443/");
+    }
+}

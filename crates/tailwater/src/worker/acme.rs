@@ -1,0 +1,70 @@
+//! Certificates that come by themselves: one thread of a process orders them, as soon as some are wanted.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tw_acme::{Agent, Say};
+use tw_base::Errno;
+use tw_log::Level;
+use tw_server::http::generation::Generation;
+
+use crate::console::Console;
+
+/// Who orders, once anybody has to.
+#[derive(Debug, Default)]
+pub(super) struct Acme {
+    agent: Option<Agent>,
+    orders: Orders,
+}
+
+/// Whether this process orders.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Orders {
+    /// It does not serve yet, or leaves that to another.
+    #[default]
+    No,
+    Yes,
+}
+
+impl Acme {
+    /// Sees to the certificates of `generation`. Waits until those are there that are kept, or too long.
+    pub(super) fn follow(&mut self, generation: &Generation, console: &Console) {
+        if self.agent.is_none() && !generation.acme.works.is_empty() {
+            match Agent::start() {
+                Ok(agent) => self.agent = Some(agent),
+                Err(error) => {
+                    // What is served goes on with temporary certificates.
+                    let errno = Errno::from(&error);
+                    let message =
+                        format_args!("acme: starting a thread failed ({errno}), no certificates are ordered");
+                    console.say(Level::Alert, message);
+                    return;
+                }
+            }
+        }
+        let Some(agent) = &self.agent else { return };
+        let log = (*generation.error_log).clone();
+        let say: Say = Arc::new(move |level, message: fmt::Arguments<'_>| log.write(level, None, message));
+        agent.follow(generation.acme.clone(), say);
+        if self.orders == Orders::Yes {
+            agent.begin();
+        }
+    }
+
+    /// Orders what is wanted, from now on.
+    pub(super) fn begin(&mut self) {
+        self.orders = Orders::Yes;
+        if let Some(agent) = &self.agent {
+            agent.begin();
+        }
+    }
+
+    /// Leaves it to another process.
+    pub(super) fn retire(&mut self) {
+        self.orders = Orders::No;
+        // With its last message it ends, and lets go of the state directories.
+        if let Some(agent) = self.agent.take() {
+            agent.retire();
+        }
+    }
+}
