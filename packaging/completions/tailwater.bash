@@ -15,8 +15,11 @@ _tailwater() {
             -l | --listen) COMPREPLY=(); return ;;
             --php) COMPREPLY=(); return ;;
             --auth) COMPREPLY=(); return ;;
+            --tls) COMPREPLY=(); return ;;
+            --acme-directory) COMPREPLY=(); return ;;
+            --acme-ca) _tailwater_names -f; return ;;
         esac
-        if [[ $word == -* ]]; then _tailwater_words '-l --listen --spa --php --compress --auth -? -h --help'; else _tailwater_names -d; fi
+        if [[ $word == -* ]]; then _tailwater_words '-l --listen --spa --php --compress --auth --tls --accept-terms --acme-directory --acme-ca -? -h --help'; else _tailwater_names -d; fi
         return
     fi
     if ((COMP_CWORD > 1)) && [[ ${COMP_WORDS[1]} == proxy ]]; then
@@ -25,8 +28,11 @@ _tailwater() {
             --timeout) COMPREPLY=(); return ;;
             --cache) _tailwater_names -d; return ;;
             --cache-size) COMPREPLY=(); return ;;
+            --tls) COMPREPLY=(); return ;;
+            --acme-directory) COMPREPLY=(); return ;;
+            --acme-ca) _tailwater_names -f; return ;;
         esac
-        if [[ $word == -* ]]; then _tailwater_words '-l --listen --change-host --timeout --cache --cache-size -? -h --help'; else _tailwater_words 'http:// unix:'; fi
+        if [[ $word == -* ]]; then _tailwater_words '-l --listen --change-host --timeout --cache --cache-size --tls --accept-terms --acme-directory --acme-ca -? -h --help'; else _tailwater_words 'http:// unix:'; fi
         return
     fi
     if ((COMP_CWORD > 1)) && [[ ${COMP_WORDS[1]} == purge ]]; then
