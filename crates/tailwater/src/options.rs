@@ -96,6 +96,29 @@ pub(crate) const MAIN: &[Opt] = &[
     ),
 ];
 
+// Of everybody who gets a certificate.
+const TLS: Opt = with(
+    &["--tls"],
+    ("name", Kind::Text),
+    "listen with TLS as this host, on 443 of all addresses if nothing else is said; may stand several times",
+    "The certificate is ordered, kept in the user's state directory ($XDG_STATE_HOME/tailwater/acme) and replaced in \
+     time. The authority comes to port 443 of the name to see whose it is.",
+);
+const ACCEPT_TERMS: Opt =
+    flag(&["--accept-terms"], "accept the terms of service of the authority that issues the certificate", "");
+const ACME_DIRECTORY: Opt = with(
+    &["--acme-directory"],
+    ("url", Kind::Text),
+    "order from this authority (default: Let's Encrypt)",
+    "",
+);
+const ACME_CA: Opt = with(
+    &["--acme-ca"],
+    ("file", Kind::File),
+    "trust these certificates (PEM) that it is the authority, for one of your own",
+    "",
+);
+
 /// What `serve` is for, after what it is called with.
 pub(crate) const SERVE_ABOUT: &str = "Serves a directory (default: the current one) until Ctrl-C. Listings are on; files \
      and directories whose names begin with a dot are neither listed nor served.";
@@ -122,26 +145,10 @@ pub(crate) const SERVE: &[Opt] = &[
         "ask for a name and a password; - reads them from standard input, because others can see command lines",
         "",
     ),
-    with(
-        &["--tls"],
-        ("name", Kind::Text),
-        "listen with TLS as this host, on 443 of all addresses if nothing else is said; may stand several times",
-        "The certificate is ordered, kept in the user's state directory ($XDG_STATE_HOME/tailwater/acme) and replaced in \
-         time. The authority comes to port 443 of the name to see whose it is.",
-    ),
-    flag(&["--accept-terms"], "accept the terms of service of the authority that issues the certificate", ""),
-    with(
-        &["--acme-directory"],
-        ("url", Kind::Text),
-        "order from this authority (default: Let's Encrypt)",
-        "",
-    ),
-    with(
-        &["--acme-ca"],
-        ("file", Kind::File),
-        "trust these certificates (PEM) that it is the authority, for one of your own",
-        "",
-    ),
+    TLS,
+    ACCEPT_TERMS,
+    ACME_DIRECTORY,
+    ACME_CA,
     flag(&["-?", "-h", "--help"], "this help", ""),
 ];
 
@@ -179,26 +186,10 @@ pub(crate) const PROXY: &[Opt] = &[
          answered by the servers.",
     ),
     with(&["--cache-size"], ("size", Kind::Text), "how much is kept at most (default: 10g)", ""),
-    with(
-        &["--tls"],
-        ("name", Kind::Text),
-        "listen with TLS as this host, on 443 of all addresses if nothing else is said; may stand several times",
-        "The certificate is ordered, kept in the user's state directory ($XDG_STATE_HOME/tailwater/acme) and replaced in \
-         time. The authority comes to port 443 of the name to see whose it is.",
-    ),
-    flag(&["--accept-terms"], "accept the terms of service of the authority that issues the certificate", ""),
-    with(
-        &["--acme-directory"],
-        ("url", Kind::Text),
-        "order from this authority (default: Let's Encrypt)",
-        "",
-    ),
-    with(
-        &["--acme-ca"],
-        ("file", Kind::File),
-        "trust these certificates (PEM) that it is the authority, for one of your own",
-        "",
-    ),
+    TLS,
+    ACCEPT_TERMS,
+    ACME_DIRECTORY,
+    ACME_CA,
     flag(&["-?", "-h", "--help"], "this help", ""),
 ];
 

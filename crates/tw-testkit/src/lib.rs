@@ -19,6 +19,7 @@
 pub mod acme;
 pub mod application;
 pub mod client;
+pub mod corpus;
 pub mod disk;
 pub mod dns;
 pub mod http2;
