@@ -189,12 +189,12 @@ fn many_at_once() {
     });
 }
 
-/// Sends a login without reading its answer.
+/// Sends a login without reading its answer. Lines of the log show the credentials as the target.
 fn send_login(server: &Server, client: &str, credentials: &str) -> Client {
     let mut connection = server.connect().unwrap();
-    let credentials = base64(credentials.as_bytes());
-    let head = format!("Host: x\r\nX-Real-IP: {client}\r\nAuthorization: Basic {credentials}\r\n");
-    connection.send(format!("GET / HTTP/1.1\r\n{head}\r\n")).unwrap();
+    let basic = base64(credentials.as_bytes());
+    let head = format!("Host: x\r\nX-Real-IP: {client}\r\nAuthorization: Basic {basic}\r\n");
+    connection.send(format!("GET /?{credentials} HTTP/1.1\r\n{head}\r\n")).unwrap();
     connection
 }
 
@@ -229,9 +229,12 @@ fn clients_take_turns_and_one_has_a_limit() {
     let server = server_with_a_slow_user();
     let mut guesses: Vec<_> =
         (0..180).map(|n| send_login(&server, "10.0.0.1", &format!("slow:{n}"))).collect();
-    let refused = guesses.last_mut().unwrap().read_response().unwrap();
+    // Those that are read last are refused, whoever was sent last.
+    let line = server.wait_error_log("too many passwords wait to be hashed, client: 10.0.0.1").unwrap();
+    let refused: usize =
+        line.split_once("GET /?slow:").unwrap().1.split_once(' ').unwrap().0.parse().unwrap();
+    let refused = guesses[refused].read_response().unwrap();
     assert_eq!((refused.status, refused.field("Retry-After")), (503, Some("1")));
-    server.wait_error_log("too many passwords wait to be hashed, client: 10.0.0.1").unwrap();
     let mut other = send_login(&server, "10.0.0.2", "fast:password");
     assert_eq!(other.read_response().unwrap().status, 200);
 }
