@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 
-use tw_cache::{Cursor, Excess, Holds, Index, Key, Progress, Purge, Purges, Seen, Subject, Tag, Verdict};
+use tw_cache::{
+    Cursor, Excess, Gone, Holds, Index, Key, Progress, Purge, Purges, Remains, Seen, Subject, Tag, Verdict,
+};
 use tw_testkit::Random;
 
 const GROUPS: usize = 4;
@@ -65,7 +67,8 @@ impl Cache {
             return None;
         }
         let Some(file) = self.disk().get(&key).cloned() else {
-            self.index.remove_if_sequence(key, found.sequence);
+            // Somebody else deletes it.
+            self.index.missing(key, found.sequence);
             return None;
         };
         let subject = Subject { key, text: file.text.as_bytes(), tags: &file.tags };
@@ -83,8 +86,13 @@ impl Cache {
     }
 
     fn delete_if_sequence(&self, key: Key, sequence: u64) {
-        if self.index.remove_if_sequence(key, sequence).is_some() {
-            self.disk().remove(&key);
+        self.delete(self.index.remove_if_sequence(key, sequence));
+    }
+
+    fn delete(&self, gone: Option<Gone>) {
+        if let Some(gone) = gone {
+            self.disk().remove(&gone.key);
+            gone.deleted();
         }
     }
 
@@ -96,11 +104,7 @@ impl Cache {
         let tags = vec![Tag(group as u64)];
         self.disk().insert(key, File { text, tags, content });
         match commit.store(512, 10, 1) {
-            Ok(stored) => {
-                if let Some(gone) = stored.pushed_out {
-                    self.disk().remove(&gone.key);
-                }
-            }
+            Ok(pushed_out) => self.delete(pushed_out),
             Err(commit) => {
                 self.disk().remove(&key);
                 drop(commit);
@@ -133,8 +137,8 @@ impl Cache {
                     let key = Key::of(format!("/{group}/{number}").as_bytes());
                     if random.happens(50) {
                         self.purges.purge_key(key, Purge::Hard);
-                    } else if self.index.purge(key).gone.is_some() {
-                        self.disk().remove(&key);
+                    } else {
+                        self.delete(self.index.purge(key).gone);
                     }
                 }
             }
@@ -155,6 +159,10 @@ impl Cache {
             // What it was before the visit is no younger, except for what the visit has dealt with.
             oldest = oldest.min(seen.claimed_since.unwrap_or(latest));
         }
+        let departures = self.index.departures();
+        while self.index.remains(departures) == Remains::Files {
+            thread::yield_now();
+        }
         self.purges.forget(oldest);
     }
 
@@ -168,7 +176,7 @@ impl Cache {
                     Verdict::Purged(_) => self.delete_if_sequence(seen.key, seen.found.sequence),
                 }
             }
-            None => drop(self.index.remove_if_sequence(seen.key, seen.found.sequence)),
+            None => self.index.missing(seen.key, seen.found.sequence),
         }
     }
 }

@@ -44,15 +44,6 @@ pub enum Refused {
     Swept,
 }
 
-/// What storing a response has come to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stored {
-    /// What was there before. Its file was replaced: nothing is to be deleted.
-    pub replaced: Option<Gone>,
-    /// What made room in memory: its file is to be deleted.
-    pub pushed_out: Option<Gone>,
-}
-
 impl Index {
     /// A fill of this key begins. As long as its claim lives, the entry stays in the index.
     pub fn claim(self: &Arc<Self>, key: Key, now: u32) -> Claim {
@@ -118,29 +109,30 @@ impl Claim {
 }
 
 impl Commit {
-    /// The file is in its place, with `size` bytes on disk, and is fresh until `valid_until`. A response that was only
-    /// validated (304) is stored so as well, once its file says so.
+    /// The file is in its place, with `size` bytes on disk, and is fresh until `valid_until`; the file that was there before
+    /// was replaced. A response that was only validated (304) is stored so as well, once its file says so. What made room in
+    /// memory is told.
     ///
     /// # Errors
     /// Its key has been purged meanwhile, or its file may have been removed in the place of another
     /// ([`Index::unlinked`]): its file is to be deleted, and then this permit dropped.
-    pub fn store(self, size: u64, valid_until: u32, now: u32) -> Result<Stored, Self> {
+    pub fn store(self, size: u64, valid_until: u32, now: u32) -> Result<Option<Gone>, Self> {
         let Claim { index, key, sequence } = &self.0;
-        let replaced = index.with(*key, |shard, hash| {
+        let is_stored = index.with(*key, |shard, hash| {
             let at = shard.find(hash, *key)?;
             let slot = shard.slot(at)?;
             if *sequence < slot.since || slot.placing == Placing::Spoiled {
                 return None;
             }
-            let replaced = shard.change_file(at, |slot| {
+            shard.change_file(at, |slot| {
                 slot.put_file(*sequence, size);
                 slot.valid_until = valid_until;
             });
             shard.touch(at, now);
-            Some(replaced)
+            Some(())
         });
-        match replaced {
-            Some(replaced) => Ok(Stored { replaced, pushed_out: index.make_room(now) }),
+        match is_stored {
+            Some(()) => Ok(index.make_room(now)),
             None => Err(self),
         }
     }

@@ -1,5 +1,6 @@
 //! What an index is told, and what it tells.
 
+use super::leaving::Departure;
 use super::shard::Slot;
 use crate::Key;
 
@@ -36,8 +37,10 @@ pub struct Found {
     pub claims: u32,
 }
 
-/// What is no longer in the index: its file is to be deleted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What is no longer in the index: its file is to be deleted. As long as that is not [said](Self::deleted), a sweep waits for it;
+/// dropped without a word, the file is taken to stay, and no purge is forgotten until the next start finds it.
+#[derive(Debug)]
+#[must_use]
 pub struct Gone {
     /// Its key.
     pub key: Key,
@@ -45,10 +48,18 @@ pub struct Gone {
     pub sequence: u64,
     /// Bytes on disk.
     pub size: u64,
+    pub(super) departure: Departure,
+}
+
+impl Gone {
+    /// Its file is not there any more, or is that of another entry.
+    pub fn deleted(self) {
+        self.departure.deleted();
+    }
 }
 
 /// What counting a use has come to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Counted {
     /// How often it was used, with this; at most 65,535.
     pub uses: u16,
@@ -57,7 +68,7 @@ pub struct Counted {
 }
 
 /// What an exact purge has come to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Purged {
     /// The number of the purge.
     pub sequence: u64,
@@ -84,7 +95,7 @@ pub struct Known {
 }
 
 /// What came of an entry that was told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Loaded {
     /// It is in the index; what it pushed out is to be deleted.
     Added(Option<Gone>),

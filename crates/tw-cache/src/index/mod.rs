@@ -19,9 +19,9 @@
 //! stays. It may change at any time ([`Index::set_memory_max`]): fewer entries come to be as [`Index::evict`] takes them.
 //!
 //! **Files and entries.** An entry is made after its file is in place, and goes before its file does. So a file that an entry
-//! leads to may be missing, which is a miss ([`Index::remove_if_sequence`]); what is on disk without an entry is what is about
-//! to be deleted, or what a crash has left for the scan of the next start ([`Index::load`]). A file has the name of its key, so
-//! who deletes one may take its successor with it, and says so ([`Index::unlinked`]).
+//! leads to may be missing, which is a miss ([`Index::missing`]); what is on disk without an entry is what is about
+//! to be deleted ([`Gone`]), or what a crash has left for the scan of the next start ([`Index::load`]). A file has the name of
+//! its key, so who deletes one may take its successor with it, and says so ([`Index::unlinked`]).
 //!
 //! **What stands beside it later.** An index that outlives the process is what [`Index::scan`] tells, written in pieces while
 //! all goes on: a slot holds only numbers. [`Index::load`] takes them back before anybody asks, the least recently used first,
@@ -32,6 +32,7 @@
 mod chunks;
 mod claim;
 mod entry;
+mod leaving;
 mod queue;
 mod shard;
 #[cfg(test)]
@@ -48,13 +49,15 @@ use tw_base::{Limit, Whole};
 
 use crate::Key;
 use crate::purge::Sequence;
+use leaving::Leaving;
 use queue::{Load, Queue, SMALL_SHARE};
 use shard::{NEVER, Placing, Seed, Shard, Slot, Sums, Taken};
 
-pub use claim::{Claim, Commit, Refused, Stored};
+pub use claim::{Claim, Commit, Refused};
 pub use entry::{
     Counted, Cursor, Excess, Found, Gone, Holds, IndexCounts, Known, Loaded, Progress, Purged, Seen,
 };
+pub use leaving::Remains;
 pub use queue::Policy;
 
 /// Parts of an index that are locked one by one: a few for each loop of a large machine.
@@ -105,6 +108,7 @@ pub struct Index {
     is_fifo: AtomicBool,
     /// The last purge before the last sweep began.
     swept: AtomicU64,
+    leaving: Arc<Leaving>,
     /// Where the search for the oldest begins, so that the first shards do not go first.
     hand: AtomicUsize,
 }
@@ -124,12 +128,12 @@ impl Index {
     /// that of the [`Purges`](crate::Purges) of the same cache.
     #[must_use]
     pub fn new(memory_max: u64, seed: [u64; 2], sequence: Arc<Sequence>) -> Self {
-        let seed = Seed(seed);
+        let (seed, leaving) = (Seed(seed), Arc::new(Leaving::default()));
         let place = |_| Place {
             oldest_use: AtomicU32::new(NEVER),
             small: Load::default(),
             main: Load::default(),
-            shard: Whole::new(Shard::new(seed)),
+            shard: Whole::new(Shard::new(seed, leaving.clone())),
         };
         let index = Self {
             seed,
@@ -143,6 +147,7 @@ impl Index {
             memory: AtomicU64::new(0),
             is_fifo: AtomicBool::new(false),
             swept: AtomicU64::new(0),
+            leaving: leaving.clone(),
             hand: AtomicUsize::new(0),
         };
         index.set_memory_max(memory_max);
@@ -196,9 +201,16 @@ impl Index {
         self.remove_if(key, |_| true)
     }
 
-    /// Takes an entry out if it still has the file that was found: one that was missing, broken or purged.
+    /// Takes an entry out if it still has the file that was found: one that was broken or purged.
     pub fn remove_if_sequence(&self, key: Key, sequence: u64) -> Option<Gone> {
         self.remove_if(key, |slot| slot.holds == Holds::File && slot.sequence == sequence)
+    }
+
+    /// The same for one whose file is not there.
+    pub fn missing(&self, key: Key, sequence: u64) {
+        if let Some(gone) = self.remove_if_sequence(key, sequence) {
+            gone.deleted();
+        }
     }
 
     fn remove_if(&self, key: Key, is_it: impl FnOnce(&Slot) -> bool) -> Option<Gone> {
@@ -228,18 +240,34 @@ impl Index {
     }
 
     /// The file of this key was removed, and no entry led to it. One that came into its place meanwhile may have gone with it:
-    /// it is taken out, or will not be stored. Whether the caller has to remove the file once more.
+    /// it is taken out, or will not be stored. What it had then, the caller has to remove once more.
     #[must_use]
-    pub fn unlinked(&self, key: Key) -> bool {
+    pub fn unlinked(&self, key: Key) -> Option<Gone> {
         self.with(key, |shard, hash| {
-            let Some(at) = shard.find(hash, key) else { return false };
+            let at = shard.find(hash, key)?;
             if let Some(slot) = shard.slot_mut(at)
                 && slot.placing != Placing::Idle
             {
                 slot.placing = Placing::Spoiled;
             }
-            shard.remove_file(at).is_some()
+            shard.remove_file(at)
         })
+    }
+
+    /// What may be on disk under this key, though no entry says so: a file that no scan has found yet, which began to be fetched
+    /// before `sequence`.
+    pub fn unknown(&self, key: Key, sequence: u64) -> Gone {
+        Gone { key, sequence, size: 0, departure: self.leaving.leave() }
+    }
+
+    /// How many files have left.
+    pub fn departures(&self) -> u64 {
+        self.leaving.count()
+    }
+
+    /// What remains of the first `departures` of them.
+    pub fn remains(&self, departures: u64) -> Remains {
+        self.leaving.remains(departures)
     }
 
     /// No purge up to `checked` concerns the entry that has this file
@@ -315,7 +343,7 @@ impl Index {
         if left == 0 {
             return Progress::Done;
         }
-        let count = |taken: Option<Gone>| {
+        let count = |taken: Option<&Gone>| {
             left = left.saturating_sub(match excess {
                 Excess::Bytes(_) => taken.map_or(0, |gone| gone.size),
                 Excess::Entries(_) => 1,
@@ -333,7 +361,7 @@ impl Index {
         &self,
         by_bytes: bool,
         mut work: usize,
-        mut next: impl FnMut(Option<Gone>) -> Progress,
+        mut next: impl FnMut(Option<&Gone>) -> Progress,
         gone: &mut Vec<Gone>,
     ) -> Progress {
         let mut progress = Progress::Done;
@@ -364,11 +392,12 @@ impl Index {
                 Taken::Claimed => {}
                 Taken::Kept => progress = Progress::More,
                 Taken::Gone(taken) => {
-                    gone.extend(taken);
                     progress = Progress::More;
                     // It may have become a ghost, and there may be no room for one.
                     while self.len() > self.entries_max.load(Relaxed) && self.take_ghost() {}
-                    if next(taken) == Progress::Done {
+                    let said = next(taken.as_ref());
+                    gone.extend(taken);
+                    if said == Progress::Done {
                         return Progress::Done;
                     }
                 }
@@ -462,17 +491,13 @@ impl Index {
         if self.len() <= self.entries_max.load(Relaxed) && self.live() <= self.live_max() {
             return None;
         }
-        let mut taken = None;
-        let take = |gone| {
-            taken = gone;
-            Progress::Done
-        };
+        let (mut taken, one) = (Vec::new(), |_: Option<&Gone>| Progress::Done);
         if self.is_fifo.load(SeqCst) {
-            self.take_next(false, STEP_ENTRIES, take, &mut Vec::new());
-            return taken;
+            self.take_next(false, STEP_ENTRIES, one, &mut taken);
+        } else {
+            self.take_oldest(now, STEP_ENTRIES, |_| true, one, &mut taken);
         }
-        self.take_oldest(now, STEP_ENTRIES, |_| true, take, &mut Vec::new());
-        taken
+        taken.pop()
     }
 
     /// Takes the oldest entries of all shards as long as `is_due` says so of the time of their last use and `next` wants more.
@@ -482,7 +507,7 @@ impl Index {
         now: u32,
         mut work: usize,
         is_due: impl Fn(u32) -> bool,
-        mut next: impl FnMut(Option<Gone>) -> Progress,
+        mut next: impl FnMut(Option<&Gone>) -> Progress,
         gone: &mut Vec<Gone>,
     ) -> Progress {
         let mut progress = Progress::Done;
@@ -501,9 +526,10 @@ impl Index {
                     }
                     work = work.saturating_sub(1);
                     if let Taken::Gone(taken) = shard.take_oldest(now) {
-                        gone.extend(taken);
                         progress = Progress::More;
-                        if next(taken) == Progress::Done {
+                        let said = next(taken.as_ref());
+                        gone.extend(taken);
+                        if said == Progress::Done {
                             return true;
                         }
                     }

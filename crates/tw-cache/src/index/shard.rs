@@ -10,7 +10,10 @@
 //! The slots are dense: where one is taken out, the last one moves. So every operation changes a handful of slots and the
 //! chain of one head or two, whatever the size, and memory that is not needed goes back.
 
+use std::sync::Arc;
+
 use super::chunks::Chunks;
+use super::leaving::Leaving;
 use super::queue::{Policy, Queue, Queues, USES_MAX};
 use super::{Gone, Holds};
 use crate::Key;
@@ -106,13 +109,15 @@ impl Slot {
         }
     }
 
+    /// Bytes of its file, if it has one.
+    fn file_size(&self) -> Option<u64> {
+        (self.holds == Holds::File).then_some(self.size)
+    }
+
     /// What is to be deleted if this goes.
-    pub(super) fn gone(&self) -> Option<Gone> {
-        (self.holds == Holds::File).then_some(Gone {
-            key: self.key,
-            sequence: self.sequence,
-            size: self.size,
-        })
+    fn gone(&self, leaving: &Arc<Leaving>) -> Option<Gone> {
+        let &Self { key, sequence, size, .. } = self;
+        self.file_size().map(|_| Gone { key, sequence, size, departure: leaving.leave() })
     }
 
     /// From now on it has a file that began to be fetched at `sequence`.
@@ -152,6 +157,7 @@ pub(super) enum Taken {
 
 pub(super) struct Shard {
     seed: Seed,
+    leaving: Arc<Leaving>,
     slots: Chunks<Slot, SLOTS_PER_PIECE>,
     heads: Chunks<u32, HEADS_PER_PIECE>,
     policy: Policy,
@@ -165,9 +171,10 @@ pub(super) struct Shard {
 }
 
 impl Shard {
-    pub(super) const fn new(seed: Seed) -> Self {
+    pub(super) const fn new(seed: Seed, leaving: Arc<Leaving>) -> Self {
         Self {
             seed,
+            leaving,
             slots: Chunks::new(),
             heads: Chunks::new(),
             policy: Policy::Lru,
@@ -263,17 +270,22 @@ impl Shard {
         self.find(hash, key).and_then(|at| self.slots.get_mut(at))
     }
 
-    /// Changes what a slot has on disk, and tells what it had.
-    pub(super) fn change_file(&mut self, at: u32, change: impl FnOnce(&mut Slot)) -> Option<Gone> {
-        let slot = self.slots.get_mut(at)?;
-        let before = slot.gone();
+    /// Changes what a slot has on disk.
+    pub(super) fn change_file(&mut self, at: u32, change: impl FnOnce(&mut Slot)) {
+        let Some(slot) = self.slots.get_mut(at) else { return };
+        let before = slot.file_size();
         change(slot);
-        let (after, queue) = (slot.gone(), slot.queue);
-        let size = |file: Option<Gone>| file.map_or(0, |file| file.size);
+        let (after, queue) = (slot.file_size(), slot.queue);
         let bytes = &mut self.queues.of_mut(queue).bytes;
-        *bytes = *bytes - size(before) + size(after);
+        *bytes = *bytes - before.unwrap_or(0) + after.unwrap_or(0);
         self.count_file(before, after);
-        before
+    }
+
+    /// Takes the file from a slot, which stays.
+    fn drop_file(&mut self, at: u32) -> Option<Gone> {
+        let gone = self.slots.get(at)?.gone(&self.leaving);
+        self.change_file(at, Slot::drop_file);
+        gone
     }
 
     /// Adds an entry whose key is not there; it is the newest. `None` if no number is left.
@@ -286,7 +298,7 @@ impl Shard {
         let head = self.head_of(hash);
         let head = self.heads.get_mut(head)?;
         let chain = std::mem::replace(head, at);
-        self.count_file(None, slot.gone());
+        self.count_file(None, slot.file_size());
         self.used_since = if at == 0 { slot.used } else { self.used_since.min(slot.used) };
         self.slots.push(Slot { chain, ..slot });
         self.link(at);
@@ -363,8 +375,9 @@ impl Shard {
     /// Takes an entry out.
     pub(super) fn remove(&mut self, at: u32) -> Option<Gone> {
         let slot = self.slots.get(at)?;
-        let (hash, chain, gone) = (self.seed.hash(slot.key), slot.chain, slot.gone());
-        self.count_file(gone, None);
+        let (hash, chain, size) = (self.seed.hash(slot.key), slot.chain, slot.file_size());
+        let gone = slot.gone(&self.leaving);
+        self.count_file(size, None);
         self.rechain(hash, at, chain);
         self.unlink(at);
         self.slots.swap_remove(at);
@@ -377,7 +390,7 @@ impl Shard {
     pub(super) fn remove_file(&mut self, at: u32) -> Option<Gone> {
         let slot = self.slots.get(at)?;
         let is_needed = slot.claims > 0 || slot.uses > 0;
-        if is_needed { self.change_file(at, Slot::drop_file) } else { self.remove(at) }
+        if is_needed { self.drop_file(at) } else { self.remove(at) }
     }
 
     pub(super) fn take_oldest(&mut self, now: u32) -> Taken {
@@ -406,7 +419,7 @@ impl Shard {
                 Taken::Kept
             }
             (Queue::Small, _) if slot.holds == Holds::File => {
-                let gone = self.change_file(at, Slot::drop_file);
+                let gone = self.drop_file(at);
                 self.move_to(at, Queue::Ghost);
                 self.bound_ghosts();
                 Taken::Gone(gone)
@@ -462,14 +475,14 @@ impl Shard {
         begin == 0
     }
 
-    fn count_file(&mut self, before: Option<Gone>, after: Option<Gone>) {
+    fn count_file(&mut self, before: Option<u64>, after: Option<u64>) {
         if let Some(before) = before {
             self.files -= 1;
-            self.bytes -= before.size;
+            self.bytes -= before;
         }
         if let Some(after) = after {
             self.files += 1;
-            self.bytes += after.size;
+            self.bytes += after;
         }
     }
 
@@ -586,7 +599,7 @@ impl Shard {
                 assert_eq!((slot.newer, slot.queue), (newer, queue));
                 assert!(queue != Queue::Ghost || (slot.holds == Holds::Count && slot.claims == 0));
                 own = (own.0 + 1, own.1 + slot.size);
-                sums.0 += u64::from(slot.gone().is_some());
+                sums.0 += u64::from(slot.file_size().is_some());
                 (newer, at) = (at, slot.older);
             }
             assert_eq!((at, newer), (NONE, ends.oldest));

@@ -26,7 +26,8 @@
 //! gone it removes and deletes; what is kept it confirms; what is stale it leaves, or writes as stale into its file and stores
 //! it so. The smallest [`Seen::alive_since`](crate::Seen::alive_since) that is left, of the whole scan, and no more than that
 //! `latest`, is what [`Purges::forget`] takes: no older purge concerns anything. A disk whose files have not all been found
-//! yet has unknown entries: nothing is forgotten before that.
+//! yet has unknown entries: nothing is forgotten before that. Nor before the files are gone of all that have left the index
+//! until the end of the scan ([`Index::remains`](crate::Index::remains)): a server that ends now would find them again.
 
 mod cut;
 mod marks;

@@ -227,9 +227,9 @@ impl Pair {
                 let (key, sequence) = (claim.key(), claim.sequence());
                 if let Ok(commit) = claim.commit() {
                     let size = 1 + self.random.below(9) as u64;
-                    let stored = commit.store(size, 0, now).unwrap();
+                    let pushed_out = commit.store(size, 0, now).unwrap();
                     self.entries.get_mut(&key).unwrap().file = Some((sequence, size));
-                    self.make_room(stored.pushed_out);
+                    self.make_room(pushed_out);
                 }
                 self.give_up(key);
             }

@@ -207,20 +207,18 @@ impl Search<'_> {
                 cache.zone.counts.damaged.add(1);
                 let shown = Text(path.to_bytes());
                 (self.log)(Level::Crit, format_args!("cache file \"{shown}\" is damaged: {why}"));
-                match sequence {
-                    // Somebody else has taken it out, and removes it, or has put another one there.
-                    Some(sequence) if held.index.remove_if_sequence(key, sequence).is_none() => {}
-                    _ => {
-                        let mut by = Account::new(Class::Evict, Source::NONE);
-                        // Should it stay, it is found again.
-                        let _ = cache.remove_file(disk, &mut by, key).await;
-                    }
+                let gone = sequence.and_then(|sequence| held.index.remove_if_sequence(key, sequence));
+                // Otherwise somebody else has taken it out, and removes it, or has put another one there.
+                if sequence.is_none() || gone.is_some() {
+                    let mut by = Account::new(Class::Evict, Source::NONE);
+                    // Should it stay, it is found again.
+                    let _ = cache.remove_file(disk, &mut by, key, gone).await;
                 }
                 None
             }
             Err(error) if error.errno() == Some(Errno::NOENT) => {
                 if let Some(sequence) = sequence {
-                    held.index.remove_if_sequence(key, sequence);
+                    held.index.missing(key, sequence);
                 }
                 None
             }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use tw_cache::policy::{self, Forward, Site};
-use tw_cache::{Gone, Key, Purge};
+use tw_cache::{Key, Purge};
 use tw_core::session::Session as _;
 use tw_http::{Escape, Fields, Known, Method, Progress, RequestHead};
 
@@ -146,7 +146,7 @@ fn forget(r: &Request, cache: &Arc<Cache>, held: &Held, key: Key) {
     if !cache.zone.is_loaded.load(Relaxed) {
         // It may be on the disk all the same, and be found there before it is removed.
         let sequence = held.purges.purge_key(key, Purge::Hard);
-        gone = gone.or(Some(Gone { key, sequence, size: 0 }));
+        gone = gone.or_else(|| Some(held.index.unknown(key, sequence)));
     }
     cache.push_out(r, gone);
 }

@@ -12,7 +12,9 @@ use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 use std::time::{Duration, Instant};
 
 use tw_base::Limit;
-use tw_cache::{Excess, Gone, Holds, Key, Known, Progress, Purge, Seen, Subject, Tag, Verdict, format};
+use tw_cache::{
+    Excess, Gone, Holds, Key, Known, Progress, Purge, Remains, Seen, Subject, Tag, Verdict, format,
+};
 use tw_disk::{Account, Class, Disk, DiskError, Errno, Kind, LIST_MAX, Open, Source};
 use tw_log::{Level, Text};
 use tw_rt::TaskSet;
@@ -28,6 +30,9 @@ use crate::event_loop::Loop;
 const LOOK: Duration = Duration::from_secs(1);
 /// How often it asks how much room its disk has.
 const ASK_DISK: Duration = Duration::from_secs(5);
+
+/// How often a sweep looks whether files are gone that others delete.
+const REMAINS_LOOK: Duration = Duration::from_millis(10);
 
 /// Bytes read of a file whose head is looked at.
 const HEAD_READ: usize = format::HEADER_MAX as usize;
@@ -260,6 +265,14 @@ impl Manager {
                 break;
             }
         }
+        // What has left the index was not seen, and a server that ends now would find its file again.
+        let departures = held.index.departures();
+        while held.index.remains(departures) == Remains::Files {
+            tokio::time::sleep(REMAINS_LOOK).await;
+        }
+        if held.index.remains(departures) == Remains::Strays {
+            return latest;
+        }
         let before = held.purges.counts();
         held.purges.forget(oldest);
         if held.purges.counts() != before
@@ -278,7 +291,7 @@ impl Manager {
         let (file, first) = match opened {
             Ok(opened) => opened,
             Err(error) if error.errno() == Some(Errno::NOENT) => {
-                held.index.remove_if_sequence(seen.key, seen.found.sequence);
+                held.index.missing(seen.key, seen.found.sequence);
                 return seen.claimed_since;
             }
             Err(error) => {

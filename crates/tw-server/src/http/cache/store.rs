@@ -195,7 +195,7 @@ impl Cache {
         let size = on_disk(u64::from(meta.header_size) + len);
         let now = super::seconds(tw_rt::clock::unix().secs);
         match commit.store(size, valid_until(meta), now) {
-            Ok(stored) => Ok(Some(stored.pushed_out)),
+            Ok(pushed_out) => Ok(Some(pushed_out)),
             Err(_purged) => {
                 self.zone.removals.fetch_add(1, SeqCst);
                 let mut by = Account::new(Class::Fill, Source::of(path.to_bytes()));
@@ -207,14 +207,29 @@ impl Cache {
         }
     }
 
-    /// Removes a file that no entry leads to.
-    pub(super) async fn remove_file(&self, disk: &Disk, by: &mut Account, key: Key) -> Result<(), DiskError> {
+    /// Removes a file that no entry leads to, which may have been that of `gone`. Whether there was one.
+    pub(super) async fn remove_file(
+        &self,
+        disk: &Disk,
+        by: &mut Account,
+        key: Key,
+        mut gone: Option<Gone>,
+    ) -> Result<bool, DiskError> {
         loop {
             // Before it is gone: who finds it until then looks whether it still is there.
             self.zone.removals.fetch_add(1, SeqCst);
-            let removed = disk.unlink(by, &self.place.path(key)).await;
-            if !self.index().is_some_and(|index| index.unlinked(key)) {
-                return removed;
+            let was_there = match disk.unlink(by, &self.place.path(key)).await {
+                Ok(()) => true,
+                Err(error) if error.errno() == Some(Errno::NOENT) => false,
+                // It stays, for all that is known, and so does `gone`.
+                Err(error) => return Err(error),
+            };
+            if let Some(gone) = gone {
+                gone.deleted();
+            }
+            gone = self.index().and_then(|index| index.unlinked(key));
+            if gone.is_none() {
+                return Ok(was_there);
             }
         }
     }
@@ -222,10 +237,7 @@ impl Cache {
     /// Removes what has left the index.
     pub(super) async fn remove(&self, disk: &Disk, gone: Gone) -> Result<(), DiskError> {
         let mut by = Account::new(Class::Evict, Source::NONE);
-        match self.remove_file(disk, &mut by, gone.key).await {
-            Err(error) if error.errno() != Some(Errno::NOENT) => Err(error),
-            _ => Ok(()),
-        }
+        self.remove_file(disk, &mut by, gone.key, Some(gone)).await.map(|_| ())
     }
 
     /// Adds what was found on the disk when `removals` files had been removed. One that has gone since leaves no entry. What it
@@ -243,7 +255,7 @@ impl Cache {
             let mut by = Account::new(Class::Scan, Source::NONE);
             match disk.stat(&mut by, &self.place.path(known.key)).await {
                 Err(error) if error.errno() == Some(Errno::NOENT) => {
-                    index.remove_if_sequence(known.key, known.sequence);
+                    index.missing(known.key, known.sequence);
                 }
                 Err(error) => return Err(error),
                 Ok(_) => {}
@@ -273,13 +285,9 @@ impl Cache {
             self.save_purges(held, disk).await?;
         }
         let mut by = Account::new(Class::Hit, Source::NONE);
-        let removed = self.remove_file(disk, &mut by, key).await;
-        self.zone.counts.purged.add(u64::from(purged.gone.is_some()));
-        let was_there = match removed {
-            Ok(()) => true,
-            Err(error) if error.errno() == Some(Errno::NOENT) => purged.gone.is_some() || was_coming,
-            Err(error) => return Err(error),
-        };
+        let was_known = purged.gone.is_some();
+        self.zone.counts.purged.add(u64::from(was_known));
+        let was_there = self.remove_file(disk, &mut by, key, purged.gone).await? || was_known || was_coming;
         // A power cut could bring back what is gone, whoever removed it.
         match disk.sync_dir(&mut by, &above(&self.place.path(key))).await {
             // A directory that is not there has nothing in it, and some file systems have nothing to wait for.

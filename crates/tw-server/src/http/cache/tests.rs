@@ -167,15 +167,21 @@ impl Process {
     }
 
     async fn find(&self, page: usize) -> Option<(Rc<Entry>, Stood)> {
+        let found = self.search(page).await;
+        for gone in found.gone {
+            let _ = self.cache.remove(&self.disk, gone).await;
+        }
+        found.entry
+    }
+
+    /// What is found, with what is to be deleted.
+    async fn search(&self, page: usize) -> Found {
         let (key, text) = (key(page), text(page));
         let wanted = Wanted { cache: &self.cache, key, main: key, text: text.as_bytes(), since: 0 };
         let search = Search { disk: &|| Some(&self.disk), hot: &self.hot, home: None, log: &silent };
         let mut found = Found::default();
         search.find(&wanted, &mut found).await;
-        for gone in found.gone {
-            let _ = self.cache.remove(&self.disk, gone).await;
-        }
-        found.entry
+        found
     }
 
     /// Looks for a page, and at what is found. Its version; `None` if it is not there, or the disk does not give it.
@@ -536,4 +542,41 @@ fn a_crash_at_every_operation_is_outlived() {
             }
         }
     }
+}
+
+/// Who deletes a file may be slower than a sweep, and a server may end before that.
+#[test]
+fn a_purge_is_remembered_until_what_left_the_index_is_deleted() {
+    let (sim, pool, truth) = (new_sim(1), Pool::new("sim", 1, 1000).unwrap(), Truth::default());
+    block_on(async {
+        let purged = async |page: usize| {
+            let process = Process::start(door(&sim, &pool), 1_800_000_000_000).await;
+            process.load().await;
+            process.store(process.begin(&truth, page)).await;
+            let tags = [format!("tag{}", page % 3).into_bytes()];
+            process.cache.purge_tags(process.held(), &process.disk, &tags, Purge::Hard).await.unwrap();
+            // It is found to be purged, and its file is about to be deleted.
+            let found = process.search(page).await;
+            assert!(found.entry.is_none());
+            let sweep = process.manager.sweep(process.held());
+            assert!(tokio::time::timeout(Duration::from_millis(100), sweep).await.is_err());
+            (process, found)
+        };
+        let (process, found) = purged(1).await;
+        for gone in found.gone {
+            process.cache.remove(&process.disk, gone).await.unwrap();
+        }
+        process.manager.sweep(process.held()).await;
+        assert_eq!(process.held().purges.counts(), [0, 0, 0]);
+        drop(process);
+        // That never comes.
+        let (process, found) = purged(2).await;
+        drop(found);
+        process.manager.sweep(process.held()).await;
+        drop(process);
+        let process = Process::start(door(&sim, &pool), 1_800_000_001_000).await;
+        assert!(process.find(2).await.is_none());
+        process.load().await;
+        process.compare(&sim).unwrap();
+    });
 }
