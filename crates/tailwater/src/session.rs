@@ -6,11 +6,14 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, IsTerminal, Write as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::process::ExitCode;
 
+use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_reuseaddr;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 use tw_log::{Sink, SinkConfig, Sinks};
 use tw_net::Addr;
 
@@ -186,8 +189,15 @@ fn reaches(address: SocketAddr, origin: SocketAddr) -> bool {
     address.port() == origin.port() && is_here
 }
 
+/// Whether somebody listens there. The socket that tries does not: a client that it had would lose its connection.
 fn is_taken(address: SocketAddr) -> bool {
-    TcpListener::bind(address).is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let tried = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None).and_then(|socket| {
+        // Connections that have ended take nothing.
+        set_socket_reuseaddr(&socket, true)?;
+        bind(&socket, &address)
+    });
+    tried == Err(Errno::ADDRINUSE)
 }
 
 fn url(address: &Addr) -> String {
