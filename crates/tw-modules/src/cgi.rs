@@ -17,6 +17,7 @@ use tw_log::Level;
 use tw_server::core::location::Location;
 use tw_server::http::Http;
 use tw_server::http::gateway::codec::{Codec, Framing};
+use tw_server::http::gateway::secure::Inside;
 use tw_server::http::gateway::settings::{self, HasGateway, Kind};
 use tw_server::http::gateway::{self, Gateway, Order, Passed, Rewrite};
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
@@ -166,7 +167,7 @@ impl<L: Language> Settings<Http> for CgiGateway<L> {
             cx.warn(span, format!("no \"{prefix}cache_key\" for \"{prefix}cache\""));
         }
         if target.as_ref().is_some_and(|target| target.may_be_secured(L::SCHEMES)) {
-            gateway.secure(&L::KIND, cx)?;
+            gateway.secure(&L::KIND, Inside::Any, cx)?;
         }
         let params = match (raw.params.take(), outer) {
             (None, Some(outer)) => outer.params.clone(),

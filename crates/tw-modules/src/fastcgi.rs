@@ -88,6 +88,7 @@ const LISTS: &[&[Directive<Own>]] = &[
         "error | timeout | denied | invalid_header | http_500 | http_503 | http_403 | http_404 | http_429 | non_idempotent | off …",
         Next::WORDS_OF_APPLICATIONS
     ),
+    tw_server::response_directives!("fastcgi_"),
     tw_server::gateway_directives!("fastcgi_"),
     tw_server::cache_directives!(
         "fastcgi_",

@@ -21,6 +21,7 @@ mod fastcgi;
 mod flv;
 mod forwarded;
 mod geo;
+mod grpc;
 mod gunzip;
 mod gzip;
 mod headers;
@@ -107,6 +108,7 @@ pub static MODULES: &[Module] = &[
     Module::of::<fastcgi::FastCgiPass>("fastcgi"),
     Module::of::<uwsgi::UwsgiPass>("uwsgi"),
     Module::of::<scgi::ScgiPass>("scgi"),
+    Module::of::<grpc::Grpc>("grpc"),
     Module::of::<memcached::MemcachedPass>("memcached"),
     Module::of::<index::Index>("index"),
     Module::of::<autoindex::Autoindex>("autoindex"),

@@ -4,7 +4,7 @@
 
 mod check;
 mod cookie;
-mod fields;
+pub(crate) mod fields;
 mod redirect;
 mod target;
 
@@ -26,8 +26,11 @@ use tw_http::{Framing as Announced, Version};
 use tw_log::{Level, Text};
 use tw_server::core::location::Location;
 use tw_server::http::Http;
-use tw_server::http::gateway::codec::{Framing, http1::Http1};
+use tw_server::http::gateway::codec::Framing;
+use tw_server::http::gateway::codec::http1::Http1;
+use tw_server::http::gateway::codec::http2::{Http2, Trailers};
 use tw_server::http::gateway::health::Passing;
+use tw_server::http::gateway::secure::Inside;
 use tw_server::http::gateway::settings::{self, HasGateway, Kind};
 use tw_server::http::gateway::words::Next;
 use tw_server::http::gateway::{self, Gateway, Order, Passed, Rewrite};
@@ -138,12 +141,14 @@ const OWN: &[Directive<Raw>] = &[
             let word = node.arg(0)?.clone();
             raw.method.set_once(node, word)
         }),
-    record::new("proxy_http_version", "1.0 | 1.1", ALL, Args::exact(1))
+    record::new("proxy_http_version", "1.0 | 1.1 | 2", ALL, Args::exact(1))
         .default("1.1")
         .since("1.1.4")
         .doc("The version that upstream servers are spoken to in.")
         .set(|raw, node, _| {
-            raw.version.set_one_of(node, &[("1.0", Version::HTTP_10), ("1.1", Version::HTTP_11)])
+            let versions =
+                [("1.0", Version::HTTP_10), ("1.1", Version::HTTP_11), ("2", Version::HTTP_2)];
+            raw.version.set_one_of(node, &versions)
         }),
     record::new("proxy_redirect", "default | off | redirect replacement", ALL, Args::range(1, 2))
         .default("default")
@@ -204,6 +209,7 @@ const LISTS: &[&[Directive<Raw>]] = &[
         "error | timeout | denied | invalid_header | http_500 | http_502 | http_503 | http_504 | http_403 | http_404 | http_429 | non_idempotent | off …",
         Next::WORDS
     ),
+    tw_server::response_directives!("proxy_"),
     tw_server::gateway_directives!("proxy_"),
     tw_server::gateway_tls_directives!("proxy_", "ngx_http_proxy_module", "$proxy_host"),
     tw_server::cache_directives!(
@@ -239,8 +245,10 @@ impl Settings<Http> for Proxy {
             None => None,
         };
         let mut gateway = Gateway::resolve(raw.gateway, outer.map(|o| &*o.gateway), &KIND, cx)?;
+        let version = raw.version.or(outer.map(|o| o.version), Version::HTTP_11);
         if target.as_ref().is_some_and(Target::may_be_secured) {
-            gateway.secure(&KIND, cx)?;
+            let inside = if version == Version::HTTP_2 { Inside::Http2 } else { Inside::Any };
+            gateway.secure(&KIND, inside, cx)?;
         }
         let fields = match (raw.fields.take(), outer) {
             (None, Some(outer)) => outer.fields.clone(),
@@ -268,7 +276,6 @@ impl Settings<Http> for Proxy {
             cx,
         )?;
         let gateway = Arc::new(gateway);
-        let version = raw.version.or(outer.map(|o| o.version), Version::HTTP_11);
         cx.block.passing = match &target {
             None => Passing::Nowhere,
             Some(Target::Variable { .. }) => Passing::Anywhere,
@@ -417,6 +424,12 @@ impl Proxy {
             rewrite: self,
             visit,
         };
+        if self.version == Version::HTTP_2 {
+            let trailers = if self.pass_trailers { Trailers::Passed } else { Trailers::Dropped };
+            let codec = Http2::new(sent_method, self.gateway.buffer_size, trailers);
+            // Apart: requests in HTTP/1 are smaller without what this needs.
+            return Box::pin(gateway::pass(r, order.read_by(codec))).await;
+        }
         gateway::pass(r, order).await
     }
 }

@@ -59,6 +59,7 @@ const LISTS: &[&[Directive<Own>]] = &[
         "error | timeout | denied | invalid_header | http_500 | http_503 | http_403 | http_404 | http_429 | non_idempotent | off …",
         Next::WORDS_OF_APPLICATIONS
     ),
+    tw_server::response_directives!("uwsgi_"),
     tw_server::gateway_directives!("uwsgi_"),
     tw_server::gateway_tls_directives!("uwsgi_", "ngx_http_uwsgi_module", "host from uwsgi_pass"),
     tw_server::cache_directives!(

@@ -6,7 +6,7 @@ use tw_core::{event_loop, load, pools, process};
 
 use crate::core::{http2, listen, location, server, ssl};
 use crate::http::gateway::codec::fastcgi;
-use crate::http::gateway::{health, inquiry, secure};
+use crate::http::gateway::{exchange, health, inquiry, secure, trunk};
 use crate::http::greet;
 use crate::http::{self, beside, cache, files, h2, request, request_body, subrequest};
 
@@ -24,7 +24,15 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
         ("heads of upstream responses", tw_http::origin::LIMITS.to_vec()),
         (
             "groups of upstream servers",
-            [tw_upstream::LIMITS, health::LIMITS, secure::LIMITS, fastcgi::LIMITS].concat(),
+            [
+                tw_upstream::LIMITS,
+                health::LIMITS,
+                secure::LIMITS,
+                fastcgi::LIMITS,
+                exchange::LIMITS,
+                trunk::LIMITS,
+            ]
+            .concat(),
         ),
         ("names", tw_dns::LIMITS.concat()),
         ("TLS", [tw_tls::LIMITS, tw_acme::LIMITS, ssl::LIMITS, &[inquiry::LIMITS]].concat().concat()),

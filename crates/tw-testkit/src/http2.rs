@@ -273,6 +273,23 @@ impl Frames {
         Ok(frames)
     }
 
+    /// The other side of a connection that was accepted: takes the client's preface and sends empty settings.
+    ///
+    /// # Errors
+    /// What `read` and `write` say; `InvalidData` if the client does not begin so.
+    pub fn accepted(mut stream: TcpStream) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(wait::PATIENCE))?;
+        let mut preface = [0; PREFACE.len()];
+        stream.read_exact(&mut preface)?;
+        if preface != PREFACE {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut frames = Self { stream, unread: Vec::new() };
+        frames.send(frame(kind::SETTINGS, 0, 0, b""))?;
+        Ok(frames)
+    }
+
     /// The same connection, for somebody who sends while another one reads.
     ///
     /// # Errors

@@ -6,6 +6,7 @@
 //! - [`application`]: scripted applications that speak FastCGI, uwsgi and SCGI;
 //! - [`client`]: a scripted raw HTTP client;
 //! - [`http2`]: clients of HTTP/2, with and without manners;
+//! - [`http2_origin`]: servers of HTTP/2 behind the one under test, with and without manners;
 //! - [`dns`]: a name server that says what a test wants it to say;
 //! - [`left_out`]: what cannot be tested here says so;
 //! - [`origin`]: a scripted server behind the one under test;
@@ -23,6 +24,7 @@ pub mod corpus;
 pub mod disk;
 pub mod dns;
 pub mod http2;
+pub mod http2_origin;
 pub mod left_out;
 pub mod mp4;
 pub mod origin;

@@ -15,6 +15,7 @@ mod disk;
 mod exec;
 mod filters;
 mod gateways;
+mod grpc;
 mod idle;
 mod load;
 mod loops;
@@ -37,7 +38,7 @@ use crate::{Failure, root};
 /// What a step of a measurement returns; the error is for the terminal.
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
-const USAGE: &str = "usage: cargo xtask bench accept | static | filters | disk | idle | reload | proxy | gateways | cache | tls [OPTIONS]
+const USAGE: &str = "usage: cargo xtask bench accept | static | filters | disk | idle | reload | proxy | gateways | cache | tls | grpc [OPTIONS]
 
 common   --ours PATH      server under test              target/release/tailwater
          --nginx PATH     nginx to compare with          $NGINX, or nginx on the PATH
@@ -89,7 +90,10 @@ cache    a caching proxy before the same origin: hot hits, hot beside cold ones 
 tls      TLS 1.3 with the same certificate and cipher: CPU per request, full and resumed handshakes with both kinds of keys,
          established connections beside handshakes of RSA, memory of idle connections
          --rounds N 5 · --seconds N 4 · --connections A 64 · --rate N 500 (handshakes/s beside established connections)
-         --idle N 10000 · cases 1k 32k 4m handshakes beside idle";
+         --idle N 10000 · cases 1k 32k 4m handshakes beside idle
+
+grpc     calls through a proxy to a server of our own that says what it is told (h2load): CPU per call, calls/s
+         --rounds N 5 · --seconds N 4 · --connections N 64 · --streams N 16 · cases small large";
 
 /// Runs one of the measurements.
 pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
@@ -104,12 +108,14 @@ pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
         "reload" => reload::run,
         "proxy" => proxy::run,
         "gateways" => gateways::run,
+        "grpc" => grpc::run,
         "tls" => tls::run,
         // Those below are started by the measurements themselves.
         "bare-loop" => bare::run,
         "origin" => proxy::origin::run,
         "relay" => proxy::relay::run,
         "responder" => gateways::responder::run,
+        "echo" => grpc::echo::run,
         "exec" => exec::run,
         _ => return Err(USAGE.to_owned()),
     };

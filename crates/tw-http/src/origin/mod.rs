@@ -29,7 +29,7 @@ mod trailer;
 pub use body::{BodyDecoder, BodyError, BodyErrorText, Piece};
 pub use error::{DuplicateText, OriginError, OriginErrorText};
 pub use framing::ResponseFraming;
-pub use parse::Start;
+pub use parse::{Start, is_single};
 pub use request::{RequestWriter, WriteError, push_chunk, push_last_chunk};
 
 use bytes::{Buf, Bytes};

@@ -232,7 +232,7 @@ fn judge(head: &mut OriginHead, known: Known, field: FieldSpan) -> Result<Verdic
 }
 
 /// Fields of which nginx takes the first line and leaves out the others.
-fn is_single(known: Known) -> bool {
+pub fn is_single(known: Known) -> bool {
     matches!(
         known,
         Known::Status

@@ -7,7 +7,9 @@ use bytes::Bytes;
 use tw_core::session::Session as _;
 use tw_http::origin::{RequestWriter, WriteError};
 use tw_http::{Framing, Method, Version};
-use tw_server::http::gateway::codec::{Codec, http1::Http1};
+use tw_server::http::gateway::codec::Codec;
+use tw_server::http::gateway::codec::http1::Http1;
+use tw_server::http::gateway::codec::http2::{Http2, Trailers};
 use tw_server::http::gateway::health::Checkable;
 use tw_server::http::gateway::secure::Secured;
 use tw_server::http::gateway::{Gateway, Group};
@@ -65,6 +67,10 @@ impl Checkable for Checked {
     }
 
     fn codec(&self) -> Box<dyn Codec> {
-        Box::new(Http1::new(Method::Get, self.gateway.buffer_size, false))
+        let head_size = self.gateway.buffer_size;
+        match self.version {
+            Version::HTTP_2 => Box::new(Http2::new(Method::Get, head_size, Trailers::Dropped)),
+            _ => Box::new(Http1::new(Method::Get, head_size, false)),
+        }
     }
 }

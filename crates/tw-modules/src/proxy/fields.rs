@@ -25,19 +25,19 @@ const USUAL: &[&str] = &[
 ];
 
 /// What is passed on of a request, besides the fields that `proxy_set_header` sets.
-pub(super) struct Passed<'a> {
+pub(crate) struct Passed<'a> {
     /// How its body is framed.
-    pub(super) announced: Framing,
+    pub(crate) announced: Framing,
     /// Whether the client's fields are passed on.
-    pub(super) is_client_passed: bool,
+    pub(crate) is_client_passed: bool,
     /// `Host`, unless it is set.
-    pub(super) host: &'a [u8],
+    pub(crate) host: &'a [u8],
     /// Conditions of a cache, in the place of the client's.
-    pub(super) conditions: Option<Conditions>,
+    pub(crate) conditions: Option<Conditions>,
 }
 
 /// What `proxy_set_header` says at one location.
-pub(super) struct Fields {
+pub(crate) struct Fields {
     /// What is written, in order.
     set: Vec<(Box<[u8]>, Template)>,
     /// `Host`, if something else than the target's is to be sent.
@@ -47,7 +47,7 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    pub(super) fn resolve(written: Vec<(Word, Word)>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+    pub(crate) fn resolve(written: Vec<(Word, Word)>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let mut fields = Self { set: Vec::new(), host: None, replaced: USUAL.iter().collect() };
         for (name, value) in written {
             let template = cx.template(&value)?;
@@ -62,12 +62,12 @@ impl Fields {
     }
 
     /// Whether `proxy_set_header` says something of this field.
-    pub(super) fn sets(&self, name: &[u8]) -> bool {
+    pub(crate) fn sets(&self, name: &[u8]) -> bool {
         self.set.iter().any(|(set, _)| set.eq_ignore_ascii_case(name))
     }
 
     /// Writes all fields.
-    pub(super) fn write(
+    pub(crate) fn write(
         &self,
         r: &Request,
         writer: &mut RequestWriter<'_>,
@@ -127,7 +127,7 @@ impl Fields {
 }
 
 /// `$proxy_add_x_forwarded_for`
-pub(super) fn forwarded_for(r: &Request, out: &mut Vec<u8>) -> Value {
+pub(crate) fn forwarded_for(r: &Request, out: &mut Vec<u8>) -> Value {
     for value in r.head.field_all(b"X-Forwarded-For") {
         out.extend_from_slice(value);
         out.extend_from_slice(b", ");

@@ -22,6 +22,7 @@ use super::cache::hot::Hot;
 use super::client::Client;
 use super::files::{FILES_MAX, FileTable};
 use super::gateway::idle::Idle;
+use super::gateway::trunk::Trunks;
 use super::gateway::{health, resolve};
 use super::generation::{Config, Generation};
 use super::greet;
@@ -58,6 +59,8 @@ pub struct Http {
     pub(crate) besides: Besides,
     /// Connections to upstream servers that wait.
     pub(crate) idle: Idle,
+    /// Connections to upstream servers that many requests use.
+    pub(crate) trunks: Trunks,
     /// Entries of caches that are open.
     pub(crate) cached: WholeCell<Hot>,
     /// Room for what is read next of a body or a response, if the last reader has given it back.
@@ -137,6 +140,7 @@ impl Application for Http {
             requests: RefCell::new(Vec::new()),
             besides: Besides::default(),
             idle: Idle::default(),
+            trunks: Trunks::default(),
             cached: WholeCell::new(Hot::new(files_max, memory.hot_files_size)),
             input: Cell::default(),
             output: Cell::default(),
@@ -182,6 +186,7 @@ impl Application for Http {
 
     fn free_descriptor(&self) -> Room {
         let has_closed = self.idle.close_one()
+            || self.trunks.close_one()
             || self.cached.borrow_mut().close_one()
             || self.files.borrow_mut().made_room(Errno::MFILE);
         if has_closed { Room::Made } else { Room::None }

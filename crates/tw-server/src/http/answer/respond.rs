@@ -8,6 +8,7 @@ use std::net::IpAddr;
 
 use bytes::Bytes;
 use tw_http::condition::{self, ConditionOutcome, Conditions, Validators, if_range_holds};
+use tw_http::fields::{Name, Value};
 use tw_http::range::{self, MaxRanges, Multipart, RangeOutcome};
 use tw_http::{Known, LocationBase};
 
@@ -214,6 +215,15 @@ pub(crate) fn location_base<'a>(r: &'a Request, address: &'a mut Vec<u8>) -> Opt
 
 /// Lets the trailer filters see the end of a body whose response may have trailers.
 pub(crate) fn fill_trailers(r: &mut Request) {
+    if let Some(hidden) = r.facts.upstream.trailers_hidden.clone()
+        && let Some(trailers) = &mut r.out.trailers
+    {
+        for (name, known, value) in r.facts.upstream.answer.trailers.iter_known() {
+            if !hidden.has(name, known) {
+                trailers.append(Name::CopyKnown(name, known), Value::Copy(value));
+            }
+        }
+    }
     let generation = r.generation().clone();
     generation.plan(r.route.plan).trailer_filters().iter().for_each(|filter| filter.fill(r));
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use tw_http::fields::{Name, Value};
 use tw_http::response::Omitted;
 use tw_http::target::{self, LeadsUp};
-use tw_http::{Known, Method, date, hop};
+use tw_http::{Known, Method, Version, date, hop};
 use tw_log::{Level, Text};
 
 use super::backlog::Room;
@@ -76,6 +76,9 @@ pub(super) fn respond<C: Codec>(
     cache::tell(r, gateway);
     if exchange.codec.is_tunnel() {
         return tunnel::open(r, exchange, gateway.read_timeout);
+    }
+    if exchange.codec.passes_trailers() {
+        expect_trailers(r, gateway);
     }
     if let Some(keeping) = keeping {
         return kept(r, gateway, exchange, keeping);
@@ -242,6 +245,15 @@ fn is_intercepted(r: &Request, gateway: &Gateway, status: u16) -> bool {
         return true;
     }
     gateway.intercept_errors && r.plan().core.error_pages.iter().any(|page| page.codes.contains(&status))
+}
+
+/// Has the client get what fields follow the body.
+fn expect_trailers(r: &mut Request, gateway: &Gateway) {
+    // As in nginx: a body whose length is told has none in HTTP/1.1.
+    if !r.is_subrequest() && (r.out.content_length.is_none() || r.head.version() == Version::HTTP_2) {
+        r.facts.upstream.trailers_hidden = Some(gateway.hidden.clone());
+        r.out.trailers.get_or_insert_default();
+    }
 }
 
 /// Where a body may go that does not fit into memory.

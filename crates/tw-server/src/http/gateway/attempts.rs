@@ -9,6 +9,7 @@ use tw_upstream::Peer;
 
 use super::codec::Answer;
 use super::fault::Fault;
+use super::names::Names;
 use crate::http::cache;
 
 /// The servers that a request was sent to, in order, and the last answer.
@@ -22,6 +23,8 @@ pub struct Upstream {
     pub cache: cache::Facts,
     /// `X-Accel-Charset`: what the character set of the response is, whatever the response says.
     pub charset: Option<Bytes>,
+    /// Whether the client gets the fields behind the body, and which of them it does not get.
+    pub(crate) trailers_hidden: Option<Arc<Names>>,
     /// What is asked for, for log lines: scheme, and path with arguments.
     pub(super) url: Option<(&'static str, Bytes)>,
     /// The `Set-Cookie` of `sticky` for the server that was chosen last.
@@ -71,6 +74,7 @@ impl Upstream {
         self.attempts.clear();
         self.answer.clear();
         self.charset = None;
+        self.trailers_hidden = None;
         self.url = None;
         self.cookie = None;
         self.cache.clear();

@@ -4,7 +4,10 @@
 pub mod fastcgi;
 pub mod framing;
 pub mod http1;
+pub mod http2;
 pub mod memcached;
+
+use std::rc::Rc;
 
 use bytes::Bytes;
 use tw_http::Fields;
@@ -13,9 +16,18 @@ use tw_log::Level;
 pub use framing::Framing;
 
 use super::fault::Fault;
+use super::trunk::Stream;
 
 /// Reads the response of an upstream server.
 pub trait Codec: 'static {
+    /// Whether requests in this language are carried by trunks, each as a stream.
+    fn is_carried(&self) -> bool {
+        false
+    }
+
+    /// Reads what comes by this stream from now on: its content, and its news.
+    fn follow(&mut self, _stream: &Rc<Stream>) {}
+
     /// Takes bytes from the front of `input` and says what they are; a head is written into `answer`. [`Event::NeedMore`]
     /// only when `input` is empty.
     ///
@@ -58,6 +70,11 @@ pub trait Codec: 'static {
 
     /// Whether what follows the head is neither a body nor this language: both sides may say what they want.
     fn is_tunnel(&self) -> bool {
+        false
+    }
+
+    /// Whether the client gets what fields may follow the body. After [`Event::Head`].
+    fn passes_trailers(&self) -> bool {
         false
     }
 }

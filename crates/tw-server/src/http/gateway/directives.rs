@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `connection_directives` | everybody |
 //! | `next_upstream_directive` | everybody, each with its own words |
-//! | `gateway_directives`, `cache_directives` | those whose servers make responses to requests |
+//! | `response_directives` | those whose servers make responses to requests |
+//! | `gateway_directives`, `cache_directives` | those of them that keep bodies |
 //! | `gateway_tls_directives` | those that may reach their servers over TLS |
 
 use std::sync::Arc;
@@ -159,12 +160,54 @@ macro_rules! next_upstream_directive {
 /// [`connection_directives`](crate::connection_directives) and
 /// [`next_upstream_directive`](crate::next_upstream_directive).
 #[macro_export]
+macro_rules! response_directives {
+    ($prefix:literal) => {{
+        use tw_conf::{Args, HTTP, LOCATION, SERVER, record};
+        use $crate::http::gateway::settings::HasGateway;
+        use $crate::http::gateway::words::Ignored;
+        const ALL: u32 = HTTP | SERVER | LOCATION;
+        &[
+            record::flag(concat!($prefix, "intercept_errors"), ALL)
+                .default("off")
+                .doc("Whether error_page applies to the statuses of upstream servers.")
+                .set(|raw, node, _| raw.gateway().intercept_errors.set_flag(node)),
+            record::new(concat!($prefix, "ignore_headers"), "field …", ALL, Args::at_least(1))
+                .doc("Fields of responses that have no meaning here.")
+                .set(|raw, node, cx| raw.gateway().ignored.add_bits(node, Ignored::WORDS, cx)),
+            record::new(concat!($prefix, "hide_header"), "field", ALL, Args::exact(1))
+                .doc("A field of responses that is not passed on.")
+                .set(|raw, node, _| {
+                    let name = node.arg(0)?.bytes.to_ascii_lowercase();
+                    raw.gateway().hide.push(node, name.into());
+                    Ok(())
+                }),
+            record::new(concat!($prefix, "pass_header"), "field", ALL, Args::exact(1))
+                .doc("A field of responses that is passed on although it usually is not.")
+                .set(|raw, node, _| {
+                    let name = node.arg(0)?.bytes.to_ascii_lowercase();
+                    raw.gateway().pass.push(node, name.into());
+                    Ok(())
+                }),
+            record::size(concat!($prefix, "socket_rcvbuf"), ALL)
+                .since("1.31.3")
+                .doc("Sets SO_RCVBUF on connections to upstream servers.")
+                .set(|raw, node, _| raw.gateway().socket_rcvbuf.set_size(node)),
+            record::size(concat!($prefix, "socket_sndbuf"), ALL)
+                .since("1.31.3")
+                .doc("Sets SO_SNDBUF on connections to upstream servers.")
+                .set(|raw, node, _| raw.gateway().socket_sndbuf.set_size(node)),
+        ]
+    }};
+}
+
+/// The records of gateways that keep bodies, with a prefix: besides those of
+/// [`response_directives`](crate::response_directives).
+#[macro_export]
 macro_rules! gateway_directives {
     ($prefix:literal) => {{
         use tw_conf::{Args, HTTP, LOCATION, SERVER, record};
         use $crate::http::gateway::directives::read_rate;
         use $crate::http::gateway::settings::HasGateway;
-        use $crate::http::gateway::words::Ignored;
         const ALL: u32 = HTTP | SERVER | LOCATION;
         &[
             record::buffers(concat!($prefix, "buffers"), ALL)
@@ -206,10 +249,6 @@ macro_rules! gateway_directives {
                 .default("on")
                 .doc("Whether the body of the request is passed on.")
                 .set(|raw, node, _| raw.gateway().pass_request_body.set_flag(node)),
-            record::flag(concat!($prefix, "intercept_errors"), ALL)
-                .default("off")
-                .doc("Whether error_page applies to the statuses of upstream servers.")
-                .set(|raw, node, _| raw.gateway().intercept_errors.set_flag(node)),
             record::flag(concat!($prefix, "ignore_client_abort"), ALL)
                 .default("off")
                 .doc("Whether a request goes on when its client has gone.")
@@ -219,23 +258,6 @@ macro_rules! gateway_directives {
                 .since("1.7.7")
                 .doc("Whether ranges are answered whatever the upstream server says.")
                 .set(|raw, node, _| raw.gateway().force_ranges.set_flag(node)),
-            record::new(concat!($prefix, "ignore_headers"), "field …", ALL, Args::at_least(1))
-                .doc("Fields of responses that have no meaning here.")
-                .set(|raw, node, cx| raw.gateway().ignored.add_bits(node, Ignored::WORDS, cx)),
-            record::new(concat!($prefix, "hide_header"), "field", ALL, Args::exact(1))
-                .doc("A field of responses that is not passed on.")
-                .set(|raw, node, _| {
-                    let name = node.arg(0)?.bytes.to_ascii_lowercase();
-                    raw.gateway().hide.push(node, name.into());
-                    Ok(())
-                }),
-            record::new(concat!($prefix, "pass_header"), "field", ALL, Args::exact(1))
-                .doc("A field of responses that is passed on although it usually is not.")
-                .set(|raw, node, _| {
-                    let name = node.arg(0)?.bytes.to_ascii_lowercase();
-                    raw.gateway().pass.push(node, name.into());
-                    Ok(())
-                }),
             record::new(concat!($prefix, "limit_rate"), "rate", ALL, Args::exact(1))
                 .default("0")
                 .since("1.7.7")
@@ -255,14 +277,6 @@ macro_rules! gateway_directives {
                 .default("user:rw")
                 .doc("Permissions of such files.")
                 .set(|raw, node, _| raw.gateway().store_access.set_with(node, $crate::core::permissions::read)),
-            record::size(concat!($prefix, "socket_rcvbuf"), ALL)
-                .since("1.31.3")
-                .doc("Sets SO_RCVBUF on connections to upstream servers.")
-                .set(|raw, node, _| raw.gateway().socket_rcvbuf.set_size(node)),
-            record::size(concat!($prefix, "socket_sndbuf"), ALL)
-                .since("1.31.3")
-                .doc("Sets SO_SNDBUF on connections to upstream servers.")
-                .set(|raw, node, _| raw.gateway().socket_sndbuf.set_size(node)),
         ]
     }};
 }

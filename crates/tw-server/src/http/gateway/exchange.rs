@@ -9,6 +9,7 @@ use std::task::{Poll, ready};
 use std::time::Instant;
 
 use bytes::Bytes;
+use tw_base::Limit;
 use tw_http::Method;
 use tw_log::Level;
 use tw_net::{ConnectOptions, Transport};
@@ -26,6 +27,7 @@ use super::secure::{Doers, Secured};
 use super::sending::{Lending, Outgoing, Sending, Unsent};
 use super::settings::Gateway;
 use super::sticky::{self, Belonging, Learning, Sticky};
+use super::trunk::{self, Opening, Wanted};
 use super::waiting::{self, Queue};
 use super::words::Next;
 use crate::core::location::Resolving;
@@ -37,6 +39,16 @@ use crate::http::protocol::INPUT_SIZE;
 use crate::http::request::Request;
 use crate::http::request_body::{self, BodyError, Source};
 use crate::vars::Template;
+
+/// How often a request comes again that servers say they had no look at, beyond its tries.
+const REFUSALS_MAX: u32 = 3;
+
+pub(crate) const LIMITS: &[Limit] = &[Limit::count(
+    "REFUSALS_MAX",
+    REFUSALS_MAX as u64,
+    "Times that a request is sent again for free, because an upstream server says that it had no look at it (HTTP/2)",
+    "each further time counts as one of its tries",
+)];
 
 /// Bytes read of a connection at once.
 pub(super) const READ_SIZE: usize = INPUT_SIZE;
@@ -91,6 +103,14 @@ pub struct Order<'a, C> {
     pub rewrite: &'a dyn Rewrite,
     /// What a cache has to do with it.
     pub visit: Option<Box<Visit>>,
+}
+
+impl<'a, C> Order<'a, C> {
+    /// The same, whose response is read by another codec.
+    pub fn read_by<D>(self, codec: D) -> Order<'a, D> {
+        let Order { gateway, group, secured, url, head, body, framing, rewrite, visit, .. } = self;
+        Order { gateway, group, secured, url, head, body, framing, codec, rewrite, visit }
+    }
 }
 
 /// The body of a request to an upstream server.
@@ -223,6 +243,7 @@ async fn seek<C: Codec + Clone>(
     let mut looking = begin(r, order);
     let sticky = order.group.sticky.as_ref();
     let belonging = sticky.map(|sticky| sticky.belonging(r)).unwrap_or_default();
+    let mut refusals = 0;
     loop {
         *asked = None;
         let answer = ask(r, order, &mut looking, &belonging, asked).await;
@@ -257,9 +278,14 @@ async fn seek<C: Codec + Clone>(
         if let Some(level) = fault.level() {
             r.log(level, format_args!("{}", fault.line(stage)));
         }
-        let may_go_on = goes_on(r, order, &fault, was_sent, began);
+        let is_refused = matches!(fault, Fault::Refused(_));
+        let may_go_on = goes_on(r, order, &fault, was_sent && !is_refused, began);
         // DIFF(nginx): what a kept connection suffers while the server closes it is not held against the server.
-        let is_stale = is_reused && matches!(fault.next(), Next::ERROR);
+        let is_stale = match is_refused {
+            true => refusals < REFUSALS_MAX,
+            false => is_reused && matches!(fault.next(), Next::ERROR),
+        };
+        refusals += u32::from(is_refused);
         if let Some(lease) = lease {
             end(r, lease, &fault, is_stale, stage);
         }
@@ -315,6 +341,8 @@ fn end(r: &Request, lease: Lease, fault: &Fault, is_stale: bool, stage: Stage) {
     }
     let end = match fault {
         _ if is_stale => return drop(lease),
+        // Nobody has asked it.
+        Fault::Unsayable(_) => return drop(lease),
         Fault::Status(403 | 404) => End::Next,
         _ => End::Failed,
     };
@@ -398,7 +426,17 @@ async fn ask<C: Codec + Clone>(
         location: if keepalive.is_local { gateway.number } else { 0 },
         secured: order.secured.clone(),
     };
-    let kept = home.app.idle.take(&owner, lease.peer());
+    let kept = match order.codec.is_carried() {
+        // Apart: what it needs is no part of requests that need it not.
+        true => match Box::pin(board(r, order, &home, &owner, &lease)).await {
+            Ok(link) => Some(link),
+            Err((fault, stage)) => {
+                let lease = Some(lease);
+                return Err(Failed::Upstream { fault, stage, lease, is_reused: false, was_sent: false });
+            }
+        },
+        false => home.app.idle.take(&owner, lease.peer()),
+    };
     let link = match kept {
         Some(link) => link,
         None => {
@@ -442,6 +480,11 @@ async fn ask<C: Codec + Clone>(
     };
     let is_reused = link.is_reused();
     let mut codec = order.codec.clone();
+    if codec.is_carried()
+        && let Some(stream) = link.stream()
+    {
+        codec.follow(stream);
+    }
     let mut sending = match Sending::begin(&link, outgoing) {
         Ok(sending) => sending,
         Err(fault) => {
@@ -475,6 +518,30 @@ async fn ask<C: Codec + Clone>(
             }
         }
     }
+}
+
+/// A stream to the server of `lease`, on a connection that others use, too, or will.
+async fn board<C>(
+    r: &Request,
+    order: &Order<'_, C>,
+    home: &Rc<Loop>,
+    owner: &Owner,
+    lease: &Lease,
+) -> Result<Rc<Link>, (Fault, Stage)> {
+    let gateway = order.gateway;
+    let wanted = Wanted {
+        peer: lease.peer(),
+        to: lease.peer().addr(),
+        options: connect_options(r, gateway),
+        keepalive: order.group.keepalive,
+        head_size: gateway.buffer_size,
+    };
+    let opening = || Opening {
+        timeout: gateway.connect_timeout,
+        secured: order.secured.clone().map(|secured| (secured, Doers::of(r.generation()))),
+    };
+    let stream = trunk::shared(home, owner, wanted, opening).await?;
+    Ok(Rc::new(Link::of_stream(stream)))
 }
 
 /// Sends the request and reads, whichever is possible, until a head is there; what was read behind it is returned.
@@ -511,7 +578,7 @@ async fn read_head<C: Codec>(
                 // Whatever came is there by now.
                 Some(_) => {}
                 None if reads => ready!(link.poll_readable(cx))?,
-                None => ready!(link.transport.poll_readable(cx)).map_err(Fault::Receive)?,
+                None => ready!(link.poll_came(cx))?,
             }
             let (read, mut input) = read_some(home, link, max)?;
             let came = input.len();
@@ -559,14 +626,14 @@ pub(super) fn tell_remarks(r: &Request, remarks: Vec<Remark>, stage: Stage) {
 
 /// Reads what is there, about `max` bytes of it at most.
 pub(super) fn read_some(home: &Loop, link: &Link, max: usize) -> Result<(Read, Bytes), Fault> {
-    let (read, bytes) = read_bytes(home, &link.transport, max).map_err(|error| match error.kind() {
-        // The connection was cut, which TLS tells from its end.
-        // DIFF(nginx): that is no end of a response without a length.
-        io::ErrorKind::UnexpectedEof => Fault::Closed,
-        _ => Fault::Receive(error),
-    })?;
-    link.received.set(link.received.get() + bytes.len() as u64);
-    Ok((read, bytes))
+    link.read(|transport| {
+        read_bytes(home, transport, max).map_err(|error| match error.kind() {
+            // The connection was cut, which TLS tells from its end.
+            // DIFF(nginx): that is no end of a response without a length.
+            io::ErrorKind::UnexpectedEof => Fault::Closed,
+            _ => Fault::Receive(error),
+        })
+    })
 }
 
 /// Reads what is there of a connection.

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::io;
+use std::rc::Rc;
 
 use tw_base::Errno;
 use tw_log::Level;
@@ -34,6 +35,14 @@ pub enum Fault {
     Closed,
     /// What it sent is no response; the text says why.
     Invalid(Box<str>),
+    /// The server says that it did not look at the request; the text says how.
+    Refused(Box<str>),
+    /// The server does not choose HTTP/2 in the handshake of TLS.
+    Alpn,
+    /// The request cannot be said in the language of the server; the text says why.
+    Unsayable(Box<str>),
+    /// The same of a connection that several requests were waiting for.
+    Shared(Rc<Fault>),
     /// Its status is one that `proxy_next_upstream` names.
     Status(u16),
     /// This server may not be asked by this request (`proxy_allow_upstream`).
@@ -80,12 +89,21 @@ impl Fault {
     /// The word of `proxy_next_upstream` that it is.
     pub fn next(&self) -> Next {
         match self {
-            Self::Connect(_) | Self::Handshake(_) | Self::Send(_) | Self::Receive(_) | Self::Closed => {
-                Next::ERROR
-            }
-            Self::NoPeer | Self::QueueFull | Self::QueueTimeout | Self::NoName(_) | Self::Identity(_) => {
-                Next::NONE
-            }
+            // DIFF(nginx): whom a server of HTTP/2 has refused is asked for again elsewhere, as after an error.
+            Self::Connect(_)
+            | Self::Handshake(_)
+            | Self::Alpn
+            | Self::Send(_)
+            | Self::Receive(_)
+            | Self::Refused(_)
+            | Self::Closed => Next::ERROR,
+            Self::NoPeer
+            | Self::QueueFull
+            | Self::QueueTimeout
+            | Self::NoName(_)
+            | Self::Identity(_)
+            | Self::Unsayable(_) => Next::NONE,
+            Self::Shared(fault) => fault.next(),
             Self::Denied => Next::DENIED,
             Self::ConnectTimeout | Self::SendTimeout | Self::ReceiveTimeout => Next::TIMEOUT,
             Self::Invalid(_) => Next::INVALID_HEADER,
@@ -107,7 +125,9 @@ impl Fault {
             Self::ConnectTimeout | Self::SendTimeout | Self::ReceiveTimeout => 504,
             Self::Denied => 403,
             Self::Identity(_) => 500,
+            Self::Unsayable(_) => 400,
             Self::Status(status) => *status,
+            Self::Shared(fault) => fault.status(),
             _ => 502,
         }
     }
@@ -116,6 +136,7 @@ impl Fault {
     pub fn level(&self) -> Option<Level> {
         match self {
             Self::Status(_) => None,
+            Self::Shared(fault) => fault.level(),
             Self::Connect(error) if error.raw_os_error().is_some_and(is_crit) => Some(Level::Crit),
             _ => Some(Level::Error),
         }
@@ -169,7 +190,11 @@ impl fmt::Display for Cause<'_> {
             Fault::SendTimeout => f.write_str("request not taken in time"),
             Fault::ReceiveTimeout => f.write_str("no answer in time"),
             Fault::Closed => f.write_str("connection closed before the answer was complete"),
-            Fault::Invalid(what) | Fault::Identity(what) => f.write_str(what),
+            Fault::Invalid(what) | Fault::Identity(what) | Fault::Refused(what) | Fault::Unsayable(what) => {
+                f.write_str(what)
+            }
+            Fault::Alpn => f.write_str("HTTP/2 was not chosen in the handshake of TLS"),
+            Fault::Shared(fault) => write!(f, "{}", Cause(fault)),
             Fault::Status(status) => write!(f, "status {status}"),
             Fault::Denied => f.write_str("the request may not be passed to this server"),
             Fault::NoPeer => {
@@ -202,7 +227,11 @@ impl fmt::Display for Line<'_> {
                 f.write_str("upstream timed out (110: Connection timed out)")?;
             }
             Fault::Closed => f.write_str("upstream prematurely closed connection")?,
-            Fault::Invalid(what) | Fault::Identity(what) => f.write_str(what)?,
+            Fault::Invalid(what) | Fault::Identity(what) | Fault::Refused(what) | Fault::Unsayable(what) => {
+                f.write_str(what)?
+            }
+            Fault::Alpn => f.write_str("upstream did not select \"h2\" by ALPN")?,
+            Fault::Shared(fault) => return Line { fault, stage: self.stage }.fmt(f),
             Fault::Status(status) => write!(f, "upstream answered {status}")?,
             Fault::Denied => f.write_str("access to upstream denied")?,
             Fault::NoPeer => f.write_str("no live upstreams")?,

@@ -90,7 +90,7 @@ impl Idle {
             let at = list.iter().rposition(is_its)?;
             let found = list.remove(at)?;
             // Whatever is there to be read, nobody has asked for it.
-            if !found.link.transport.may_have_input() && found.until > tw_rt::clock::now() {
+            if !found.link.may_have_input() && found.until > tw_rt::clock::now() {
                 return Some(found.link);
             }
         }
@@ -100,11 +100,7 @@ impl Idle {
     pub(super) fn put(&self, home: &Rc<Loop>, owner: &Owner, peer: PeerId, link: Rc<Link>, keep: &KeepAlive) {
         let now = tw_rt::clock::now();
         let is_old = now.saturating_duration_since(link.opened) >= keep.time;
-        if keep.connections == 0
-            || link.requests.get() >= keep.requests
-            || is_old
-            || link.transport.may_have_input()
-        {
+        if keep.connections == 0 || link.requests.get() >= keep.requests || is_old || link.may_have_input() {
             return;
         }
         let mut waiting = self.waiting.borrow_mut();
@@ -135,7 +131,7 @@ impl Idle {
         let now = tw_rt::clock::now();
         let mut waiting = self.waiting.borrow_mut();
         waiting.retain(|_, list| {
-            list.retain(|waiting| waiting.until > now && !waiting.link.transport.may_have_input());
+            list.retain(|waiting| waiting.until > now && !waiting.link.may_have_input());
             !list.is_empty()
         });
         let sweeping = if waiting.is_empty() { Sweeping::No } else { Sweeping::Yes };

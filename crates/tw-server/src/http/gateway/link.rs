@@ -3,18 +3,29 @@
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use tw_net::{Addr, ConnectOptions, Transport};
-use tw_rt::Deadline;
+use tw_rt::{Deadline, Socket};
 
 use super::fault::{Fault, Stage};
 use super::secure::{Doers, Secured};
+use super::trunk::Stream;
 
-/// A connection to an upstream server.
+/// What carries a request.
+enum Way {
+    /// A connection of its own.
+    Own(Transport),
+    /// A stream of one that others use, too.
+    Stream(Rc<Stream>),
+}
+
+/// A connection to an upstream server, or what stands for one.
 pub(crate) struct Link {
-    pub(super) transport: Transport,
+    way: Way,
     /// Where it leads.
     pub(super) to: Addr,
     /// When it was opened.
@@ -39,24 +50,22 @@ impl Link {
         timeout: Duration,
         secured: Option<(&Secured, Doers)>,
     ) -> Result<Self, (Fault, Stage)> {
-        let mut link =
-            Self::connect(to, options, timeout).await.map_err(|fault| (fault, Stage::Connecting))?;
-        if let Some((secured, by)) = secured {
-            link.transport = match link.transport {
-                Transport::Plain(socket) => {
-                    let stream = secured.shake_hands(socket, to, link.write.get_mut(), &by).await;
-                    Transport::Tls(Box::new(stream.map_err(|fault| (fault, Stage::Handshaking))?))
-                }
-                secured => secured,
-            };
-        }
-        Ok(link)
+        let secured = secured.as_ref().map(|(secured, by)| (*secured, by));
+        let transport = Self::carry(to, options, timeout, secured).await?;
+        Ok(Self::new(Way::Own(transport), to))
     }
 
-    async fn connect(to: &Addr, options: &ConnectOptions, timeout: Duration) -> Result<Self, Fault> {
-        let socket = tw_net::connect(to, options).map_err(Fault::Connect)?;
-        let link = Self {
-            transport: Transport::Plain(socket),
+    /// The link that a stream is.
+    pub(super) fn of_stream(stream: Rc<Stream>) -> Self {
+        let (to, requests) = (stream.to().clone(), u64::from(stream.is_reused()));
+        let link = Self::new(Way::Stream(stream), &to);
+        link.requests.set(requests);
+        link
+    }
+
+    fn new(way: Way, to: &Addr) -> Self {
+        Self {
+            way,
             to: to.clone(),
             opened: tw_rt::clock::now(),
             requests: Cell::new(0),
@@ -64,14 +73,67 @@ impl Link {
             received: Cell::new(0),
             read: RefCell::new(Deadline::new()),
             write: RefCell::new(Deadline::new()),
-        };
-        link.writable(timeout).await.map_err(|fault| match fault {
-            Fault::Send(error) => Fault::Connect(error),
-            Fault::SendTimeout => Fault::ConnectTimeout,
-            other => other,
-        })?;
-        link.transport.socket().take_error().map_err(Fault::Connect)?;
-        Ok(link)
+        }
+    }
+
+    /// What carries the bytes of a new connection to `to`, as [`open`](Self::open) makes it.
+    ///
+    /// # Errors
+    /// No connection, or none in time.
+    pub(super) async fn carry(
+        to: &Addr,
+        options: &ConnectOptions,
+        timeout: Duration,
+        secured: Option<(&Secured, &Doers)>,
+    ) -> Result<Transport, (Fault, Stage)> {
+        let mut deadline = Deadline::new();
+        let connecting = |fault| (fault, Stage::Connecting);
+        let socket = Self::connect(to, options, timeout, &mut deadline).await.map_err(connecting)?;
+        match secured {
+            None => Ok(Transport::Plain(socket)),
+            Some((secured, by)) => {
+                let stream = secured.shake_hands(socket, to, &mut deadline, by).await;
+                Ok(Transport::Tls(Box::new(stream.map_err(|fault| (fault, Stage::Handshaking))?)))
+            }
+        }
+    }
+
+    async fn connect(
+        to: &Addr,
+        options: &ConnectOptions,
+        timeout: Duration,
+        deadline: &mut Deadline,
+    ) -> Result<Socket, Fault> {
+        let socket = tw_net::connect(to, options).map_err(Fault::Connect)?;
+        deadline.set(timeout);
+        poll_fn(|cx| match socket.poll_writable(cx) {
+            Poll::Ready(ready) => Poll::Ready(ready.map_err(Fault::Connect)),
+            Poll::Pending => deadline.poll_elapsed(cx).map(|()| Err(Fault::ConnectTimeout)),
+        })
+        .await?;
+        socket.take_error().map_err(Fault::Connect)?;
+        Ok(socket)
+    }
+
+    /// What carries its bytes, if it is a connection of its own.
+    pub(super) fn transport(&self) -> Option<&Transport> {
+        match &self.way {
+            Way::Own(transport) => Some(transport),
+            Way::Stream(_) => None,
+        }
+    }
+
+    /// The stream that it is, if it is none.
+    pub(super) fn stream(&self) -> Option<&Rc<Stream>> {
+        match &self.way {
+            Way::Own(_) => None,
+            Way::Stream(stream) => Some(stream),
+        }
+    }
+
+    /// Whether something may be there that nobody has asked for.
+    pub(super) fn may_have_input(&self) -> bool {
+        self.transport().is_none_or(Transport::may_have_input)
     }
 
     /// Whether a response to an earlier request came on it: the server may have closed it without us knowing.
@@ -86,10 +148,40 @@ impl Link {
 
     /// Ready when bytes may be there, or the time is over that [`begin_reading`](Self::begin_reading) gave.
     pub(super) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
-        match self.transport.poll_readable(cx) {
-            Poll::Ready(ready) => Poll::Ready(ready.map_err(Fault::Receive)),
-            Poll::Pending => self.read.borrow_mut().poll_elapsed(cx).map(|()| Err(Fault::ReceiveTimeout)),
+        match self.poll_came(cx) {
+            Poll::Ready(ready) => Poll::Ready(ready),
+            Poll::Pending => self.read.borrow_mut().poll_elapsed(cx).map(|()| {
+                if let Way::Stream(stream) = &self.way {
+                    // Nobody knows whether anything comes by it any more.
+                    stream.retire_trunk();
+                }
+                Err(Fault::ReceiveTimeout)
+            }),
         }
+    }
+
+    /// Ready when bytes may be there, whenever that is.
+    pub(super) fn poll_came(&self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        match &self.way {
+            Way::Own(transport) => transport.poll_readable(cx).map_err(Fault::Receive),
+            Way::Stream(stream) => stream.poll_came(cx).map(Ok),
+        }
+    }
+
+    /// Reads what is there with `read`, which is told the transport; content and news of a stream are there already.
+    pub(super) fn read(
+        &self,
+        read: impl FnOnce(&Transport) -> Result<(Read, Bytes), Fault>,
+    ) -> Result<(Read, Bytes), Fault> {
+        let (came, bytes) = match &self.way {
+            Way::Own(transport) => read(transport)?,
+            Way::Stream(stream) => match stream.take()? {
+                Some(bytes) => (Read::Some, bytes),
+                None => (Read::Nothing, Bytes::new()),
+            },
+        };
+        self.received.set(self.received.get() + bytes.len() as u64);
+        Ok((came, bytes))
     }
 
     /// From now on the server has `timeout` to send something.
@@ -100,7 +192,8 @@ impl Link {
     /// Waits until the server may take bytes, at most `timeout`.
     pub(super) async fn writable(&self, timeout: Duration) -> Result<(), Fault> {
         self.write.borrow_mut().set(timeout);
-        poll_fn(|cx| match self.transport.poll_writable(cx) {
+        let Way::Own(transport) = &self.way else { return Ok(()) };
+        poll_fn(|cx| match transport.poll_writable(cx) {
             Poll::Ready(ready) => Poll::Ready(ready.map_err(Fault::Send)),
             Poll::Pending => self.write.borrow_mut().poll_elapsed(cx).map(|()| Err(Fault::SendTimeout)),
         })
@@ -109,14 +202,15 @@ impl Link {
 
     /// Writes what the socket takes; 0 if it takes nothing now.
     pub(super) fn write_now(&self, bytes: &[u8]) -> Result<usize, Fault> {
-        let written =
-            tw_rt::watch::operation("writing to an upstream server", || self.transport.try_write(bytes));
+        let Way::Own(transport) = &self.way else { return Err(not_in_bytes()) };
+        let written = tw_rt::watch::operation("writing to an upstream server", || transport.try_write(bytes));
         self.count_sent(written)
     }
 
     /// The same for several pieces.
     pub(super) fn write_parts_now(&self, parts: &[io::IoSlice<'_>]) -> Result<usize, Fault> {
-        let write = || self.transport.try_write_vectored(parts);
+        let Way::Own(transport) = &self.way else { return Err(not_in_bytes()) };
+        let write = || transport.try_write_vectored(parts);
         self.count_sent(tw_rt::watch::operation("writing to an upstream server", write))
     }
 
@@ -130,6 +224,11 @@ impl Link {
             Err(error) => Err(Fault::Send(error)),
         }
     }
+}
+
+/// Whoever has a stream says in frames what it has to say.
+fn not_in_bytes() -> Fault {
+    Fault::Send(io::ErrorKind::Unsupported.into())
 }
 
 /// What a read brought.

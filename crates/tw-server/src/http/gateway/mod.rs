@@ -7,7 +7,7 @@
 //!            ▲                                                 codec ◄───┴─► body: pulled, or read ahead of a slow client
 //!            └──────────────── fault: the next peer ──────────────┘         tunnel: both ways, after an upgrade
 //! ```
-//! Beside requests, `health` asks peers whether they are well.
+//! Requests in HTTP/2 share connections (`trunk`). Beside requests, `health` asks peers whether they are well.
 
 mod answer;
 pub mod attempts;
@@ -16,7 +16,7 @@ pub mod bind;
 mod body;
 pub mod codec;
 pub mod directives;
-mod exchange;
+pub(crate) mod exchange;
 mod fault;
 pub mod health;
 pub mod idle;
@@ -31,6 +31,7 @@ mod sending;
 pub mod settings;
 pub mod sticky;
 pub mod store;
+pub mod trunk;
 mod tunnel;
 pub mod waiting;
 pub mod words;

@@ -59,6 +59,18 @@ pub(crate) const LIMITS: &[Limit] = &[
     ),
 ];
 
+/// What is spoken inside of TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Inside {
+    /// What needs no agreement.
+    Any,
+    /// HTTP/2, which both sides agree on by ALPN (RFC 9113 section 3.3).
+    Http2,
+}
+
+/// Its name there.
+const ALPN_HTTP2: &[u8] = b"h2";
+
 /// The directives as written.
 #[derive(Default)]
 pub struct Raw {
@@ -110,8 +122,8 @@ pub(super) struct Written {
     session_reuse: bool,
     key_log: Option<Word>,
     conf_command: Vec<(Word, Word)>,
-    /// What is made of it where it is needed.
-    made: OnceLock<Arc<Tls>>,
+    /// What is made of it where it is needed, for each language.
+    made: [OnceLock<Arc<Tls>>; 2],
 }
 
 impl Written {
@@ -142,21 +154,28 @@ impl Written {
             session_reuse: raw.session_reuse.or(outer.map(|o| o.session_reuse), true),
             key_log: word(raw.key_log, outer.map(|o| &o.key_log)),
             conf_command: raw.conf_command.or_else(|| outer.map(|o| o.conf_command.clone()), Vec::new),
-            made: OnceLock::new(),
+            made: Default::default(),
         })
     }
 
     /// What it comes to; files are read the first time.
-    pub(super) fn tls(&self, prefix: &'static str, cx: &mut Resolve<'_>) -> Result<Arc<Tls>, ConfError> {
-        if let Some(made) = self.made.get() {
+    pub(super) fn tls(
+        &self,
+        prefix: &'static str,
+        inside: Inside,
+        cx: &mut Resolve<'_>,
+    ) -> Result<Arc<Tls>, ConfError> {
+        let [any, http2] = &self.made;
+        let place = if inside == Inside::Http2 { http2 } else { any };
+        if let Some(made) = place.get() {
             return Ok(made.clone());
         }
-        let made = Arc::new(self.make(prefix, cx)?);
+        let made = Arc::new(self.make(prefix, inside, cx)?);
         cx.block.secures_upstreams = true;
-        Ok(self.made.get_or_init(|| made).clone())
+        Ok(place.get_or_init(|| made).clone())
     }
 
-    fn make(&self, prefix: &'static str, cx: &mut Resolve<'_>) -> Result<Tls, ConfError> {
+    fn make(&self, prefix: &'static str, inside: Inside, cx: &mut Resolve<'_>) -> Result<Tls, ConfError> {
         ssl::warm_up();
         let offered = common::Offered {
             prefix: &format!("{prefix}ssl_"),
@@ -196,6 +215,9 @@ impl Written {
             None => builder.with_no_client_auth(),
         };
         config.enable_sni = self.server_name;
+        if inside == Inside::Http2 {
+            config.alpn_protocols = vec![ALPN_HTTP2.to_vec()];
+        }
         (config.cert_compressors, config.cert_decompressors) = (Vec::new(), Vec::new());
         if let Some(file) = &self.key_log {
             config.key_log = Arc::new(KeyLogFile::new(file, cx));
@@ -204,6 +226,7 @@ impl Written {
         Ok(Tls {
             number: NEXT_NUMBER.fetch_add(1, Relaxed),
             verifies: self.verify,
+            inside,
             is_slow,
             config: Arc::new(config),
             named,
@@ -281,6 +304,7 @@ pub struct Tls {
     /// Tells it from all others of the process, be they gone.
     number: u64,
     verifies: bool,
+    inside: Inside,
     /// Whether a step of a handshake may take longer than a loop has: signatures of ours, or certificates to be verified.
     is_slow: bool,
     /// Without sessions.
@@ -433,7 +457,17 @@ impl Secured {
         let mut handshake = Handshake::new(socket, session.map_err(|error| failed(Failure::Tls(error)))?);
         loop {
             match handshake.step().map_err(failed)? {
-                Step::Done => return Ok(handshake.into_stream()),
+                Step::Done => {
+                    let stream = handshake.into_stream();
+                    let is_agreed =
+                        || stream.with_session(|session| session.alpn_protocol() == Some(ALPN_HTTP2));
+                    // DIFF(nginx): a server that does not say that it speaks HTTP/2 is not spoken to.
+                    return if self.tls.inside == Inside::Any || is_agreed() {
+                        Ok(stream)
+                    } else {
+                        Err(Fault::Alpn)
+                    };
+                }
                 Step::Readable => ready(deadline, |cx| handshake.socket().poll_readable(cx)).await?,
                 Step::Writable => ready(deadline, |cx| handshake.socket().poll_writable(cx)).await?,
                 Step::Process => handshake = self.process(handshake, &by.pool).await?,

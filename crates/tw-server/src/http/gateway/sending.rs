@@ -11,6 +11,7 @@ use bytes::{Buf, Bytes};
 use super::codec::Framing;
 use super::fault::Fault;
 use super::link::Link;
+use super::trunk::{self, End, Stream};
 use crate::event_loop::Loop;
 use crate::http::plan::LocalFuture;
 use crate::http::protocol::INPUT_SIZE;
@@ -132,6 +133,9 @@ impl Sending {
     /// # Errors
     /// The server does not take it.
     pub(super) fn begin(link: &Rc<Link>, mut outgoing: Outgoing) -> Result<Self, Fault> {
+        if let Some(stream) = link.stream() {
+            return Self::begin_stream(link, stream, outgoing);
+        }
         let (lending, lent) = match std::mem::take(&mut outgoing.body) {
             Source::None => {
                 // In some languages nothing has an end, too.
@@ -153,6 +157,22 @@ impl Sending {
             }
         };
         let future = Box::pin(send(link.clone(), outgoing, lent));
+        Ok(Self { stage: Stage::UnderWay(future), body: lending, error: None })
+    }
+
+    fn begin_stream(link: &Rc<Link>, stream: &Rc<Stream>, mut outgoing: Outgoing) -> Result<Self, Fault> {
+        let request = trunk::request(&outgoing.head, stream.is_secured())?;
+        // What the body has at hand is gathered with the head: frames leave together.
+        let body = std::mem::take(&mut outgoing.body);
+        let end = if matches!(body, Source::None) { End::Here } else { End::NotYet };
+        stream.ask(request, end)?;
+        link.sent.set(link.sent.get() + outgoing.head.len() as u64);
+        if end == End::Here {
+            return Ok(Self { stage: Stage::Sent, body: Lending::default(), error: None });
+        }
+        let lending = Lending::begin();
+        let lent = Lent { body, seen: Vec::new(), owner: lending.clone() };
+        let future = Box::pin(send_content(link.clone(), stream.clone(), outgoing, lent));
         Ok(Self { stage: Stage::UnderWay(future), body: lending, error: None })
     }
 
@@ -262,6 +282,48 @@ async fn send(link: Rc<Link>, outgoing: Outgoing, body: Result<Lent, Bytes>) -> 
         }
     }
     Ok(())
+}
+
+/// Sends the body of a request whose head has left by a stream.
+async fn send_content(
+    link: Rc<Link>,
+    stream: Rc<Stream>,
+    outgoing: Outgoing,
+    mut lent: Lent,
+) -> Result<(), Unsent> {
+    let Outgoing { home, terms, kept_max, timeout, .. } = outgoing;
+    let mut is_kept = lent.body.is_coming();
+    let mut at_hand = lent.body.at_hand(PIECE_SIZE, terms);
+    loop {
+        let piece = match at_hand.take() {
+            Some(piece) => piece,
+            None => lent.body.next(PIECE_SIZE, terms).await,
+        };
+        let Some(mut piece) = piece.map_err(Unsent::Client)? else {
+            return Ok(stream.send(Bytes::new(), End::Here)?);
+        };
+        if is_kept && lent.seen.len() + piece.len() <= kept_max {
+            lent.seen.extend_from_slice(&piece);
+        } else {
+            (is_kept, lent.seen) = (false, Vec::new());
+        }
+        // The last frame says that it is, if that is known by now.
+        at_hand = lent.body.at_hand(PIECE_SIZE, terms);
+        let is_last = matches!(at_hand, Some(Ok(None)));
+        let size = piece.len();
+        while !piece.is_empty() {
+            let room = stream.room(piece.len(), timeout).await?;
+            let now = piece.split_to(room.min(piece.len()));
+            link.sent.set(link.sent.get() + now.len() as u64);
+            stream.send(now, if is_last && piece.is_empty() { End::Here } else { End::NotYet })?;
+        }
+        if is_last && size > 0 {
+            return Ok(());
+        }
+        if !home.budget.may_copy(size) {
+            tw_rt::yield_now().await;
+        }
+    }
 }
 
 /// Writes all of `parts`.

@@ -10,7 +10,7 @@ use tw_net::ConnectOptions;
 
 use super::bind::{Bind, RawBind};
 use super::names::Names;
-use super::secure::{self, Secured, Tls};
+use super::secure::{self, Inside, Secured, Tls};
 use super::store::{RawStore, Store};
 use super::words::{Ignored, Next};
 use crate::core::location::{Location, TempPath};
@@ -326,8 +326,8 @@ impl Gateway {
     }
 
     /// Reads what TLS needs, where servers are, or may be, asked over it.
-    pub fn secure(&mut self, kind: &Kind, cx: &mut Resolve<'_>) -> Result<(), ConfError> {
-        self.tls = Some(self.tls_written.tls(kind.prefix, cx)?);
+    pub fn secure(&mut self, kind: &Kind, inside: Inside, cx: &mut Resolve<'_>) -> Result<(), ConfError> {
+        self.tls = Some(self.tls_written.tls(kind.prefix, inside, cx)?);
         Ok(())
     }
 

@@ -138,12 +138,12 @@ impl Upgraded for Tunnel {
     ) -> LocalFuture<'a, ()> {
         Box::pin(async move {
             let Self { link, lease, early: answer, timeout } = *self;
+            // No codec of streams says that it is one.
+            let Some(upstream) = link.transport() else { return };
             let home = r.client().home.clone();
             let deadline = RefCell::new(Deadline::new());
-            let mut up =
-                Way { from: client, to: &link.transport, kept: early, stage: Stage::Open, passed: 0 };
-            let mut down =
-                Way { from: &link.transport, to: client, kept: answer, stage: Stage::Open, passed: 0 };
+            let mut up = Way { from: client, to: upstream, kept: early, stage: Stage::Open, passed: 0 };
+            let mut down = Way { from: upstream, to: client, kept: answer, stage: Stage::Open, passed: 0 };
             let early_len = down.kept.len() as u64;
             deadline.borrow_mut().set(timeout);
             let ended = poll_fn(|cx| {

@@ -161,4 +161,8 @@ impl Codec for Http1 {
     fn is_tunnel(&self) -> bool {
         self.framing == ResponseFraming::Tunnel
     }
+
+    fn passes_trailers(&self) -> bool {
+        self.keeps_trailers && self.framing == ResponseFraming::Chunked
+    }
 }

@@ -14,11 +14,12 @@ use super::{ANSWER_MAX, BODY_EXAMINED_MAX, HealthCheck, How, Located};
 use crate::event_loop::Loop;
 use crate::http::client::Client;
 use crate::http::gateway::attempts::To;
-use crate::http::gateway::codec::Event;
+use crate::http::gateway::codec::{Codec, Event};
 use crate::http::gateway::exchange::{READ_SIZE, connect_options, read_some};
 use crate::http::gateway::fault::{Fault, Stage};
 use crate::http::gateway::link::{Link, Read};
 use crate::http::gateway::secure::Doers;
+use crate::http::gateway::trunk::{self, End, Opening, Wanted};
 use crate::http::nobody;
 use crate::http::request::Request;
 
@@ -62,22 +63,47 @@ fn request(home: &Rc<Loop>, at: &Located) -> Box<Request> {
     nobody::request(&Client::nobody(home.clone()), (at.server, at.plan), uri)
 }
 
-async fn ask(home: &Rc<Loop>, r: &mut Request, check: &HealthCheck, peer: &Peer) -> Result<(), Why> {
+async fn ask(home: &Rc<Loop>, r: &mut Request, check: &HealthCheck, peer: &Arc<Peer>) -> Result<(), Why> {
     let gateway = check.of.gateway();
     let to = address(peer.addr(), check.port);
     let options = connect_options(r, gateway);
     let secured = check.of.secured(r);
     let secured = secured.as_ref().map(|secured| (secured, Doers::of(r.generation())));
-    let link = Link::open(&to, &options, gateway.connect_timeout, secured).await;
+    let mut codec = check.of.codec();
+    let is_asked = matches!(check.how, How::Ask { .. });
+    let link = if codec.is_carried() && is_asked {
+        let wanted = Wanted {
+            peer,
+            to: &to,
+            options,
+            keepalive: check.of.group().keepalive,
+            head_size: gateway.buffer_size,
+        };
+        let opening = Opening {
+            timeout: gateway.connect_timeout,
+            secured: secured.map(|(secured, by)| (secured.clone(), by)),
+        };
+        trunk::dedicated(home, wanted, opening).await.map(Link::of_stream)
+    } else {
+        Link::open(&to, &options, gateway.connect_timeout, secured).await
+    };
     let link = link.map_err(|(fault, stage)| Why::Fault(fault, stage))?;
     let How::Ask { criteria, .. } = &check.how else { return Ok(()) };
     let sent = check.of.request(r).map_err(Why::Request)?;
-    send(&link, sent, check).await.map_err(|fault| Why::Fault(fault, Stage::Sending))?;
+    match link.stream() {
+        Some(stream) => {
+            codec.follow(stream);
+            let asked = trunk::request(&sent, stream.is_secured());
+            asked.and_then(|request| stream.ask(request, End::Here))
+        }
+        None => send(&link, sent, check).await,
+    }
+    .map_err(|fault| Why::Fault(fault, Stage::Sending))?;
     // DIFF(nginx): all that is read has this time together, so that nobody can make a check last.
     link.begin_reading(gateway.read_timeout);
     let wants_body = criteria.as_ref().is_some_and(|criteria| criteria.wants_body());
     let mut stage = Stage::ReadingHead;
-    let body = read(home, r, &link, check, wants_body, &mut stage).await;
+    let body = read(home, r, &link, &mut *codec, wants_body, &mut stage).await;
     let body = body.map_err(|fault| Why::Fault(fault, stage))?;
     let status = r.facts.upstream.answer.status;
     if let Some(attempt) = r.facts.upstream.current() {
@@ -116,11 +142,10 @@ async fn read(
     home: &Rc<Loop>,
     r: &mut Request,
     link: &Link,
-    check: &HealthCheck,
+    codec: &mut dyn Codec,
     wants_body: bool,
     stage: &mut Stage,
 ) -> Result<Vec<u8>, Fault> {
-    let mut codec = check.of.codec();
     let mut body = Vec::new();
     loop {
         let (read, mut input) = read_some(home, link, READ_SIZE)?;

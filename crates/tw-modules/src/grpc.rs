@@ -1,0 +1,250 @@
+//! `grpc_pass` and its kin: requests go to a server that speaks HTTP/2, such as one of gRPC, and trailers come back (nginx:
+//! ngx_http_grpc_module). Content phase.
+//!
+//! Nothing is kept on the way: both bodies go on as they come, at the same time if need be.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tw_conf::{Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LOCATION, SERVER, Setting, Word, record};
+use tw_core::module::Settings;
+use tw_core::reach::Reach;
+use tw_http::escape::Escape;
+use tw_http::origin::RequestWriter;
+use tw_http::{Version, hop};
+use tw_log::{Level, Text};
+use tw_server::core::location::Location;
+use tw_server::http::Http;
+use tw_server::http::gateway::codec::Framing;
+use tw_server::http::gateway::codec::http2::{Http2, Trailers};
+use tw_server::http::gateway::directives::CONNECTION_LIMITS;
+use tw_server::http::gateway::secure::Inside;
+use tw_server::http::gateway::settings::{self, HasGateway, Kind};
+use tw_server::http::gateway::words::Next;
+use tw_server::http::gateway::{self, Gateway, Order, Passed, Rewrite};
+use tw_server::http::plan::{Handler, Outcome, Plan, Step};
+use tw_server::http::request::Request;
+use tw_server::load::Resolve;
+
+use crate::cgi::address::{RawTarget, Scheme, Target};
+use crate::proxy::fields::{self, Fields};
+
+const SCHEMES: &[Scheme] = &[
+    Scheme { text: "grpc://", is_written: true, is_secured: false },
+    Scheme { text: "grpcs://", is_written: true, is_secured: true },
+];
+
+/// Bytes that the head of a request usually has at most.
+const HEAD_SIZE: usize = 1024;
+
+/// What makes this gateway the one it is.
+const KIND: Kind = Kind {
+    prefix: "grpc_",
+    temp_path: None,
+    hidden: &[
+        "Date",
+        "Server",
+        "X-Accel-Expires",
+        "X-Accel-Redirect",
+        "X-Accel-Limit-Rate",
+        "X-Accel-Buffering",
+        "X-Accel-Charset",
+    ],
+    answers_404: false,
+    buffers: false,
+    converts_head: false,
+};
+
+/// Settings as written.
+#[derive(Default)]
+pub(crate) struct Raw {
+    gateway: settings::Raw,
+    pass: Setting<RawTarget>,
+    fields: Setting<Vec<(Word, Word)>>,
+}
+
+impl HasGateway for Raw {
+    fn gateway(&mut self) -> &mut settings::Raw {
+        &mut self.gateway
+    }
+}
+
+/// Settings of one location.
+pub(crate) struct Grpc {
+    gateway: Arc<Gateway>,
+    target: Option<Target>,
+    fields: Arc<Fields>,
+}
+
+/// Records besides those of other gateways.
+const OWN: &[Directive<Raw>] = &[
+    record::new("grpc_pass", "address", LOCATION | IF_IN_LOCATION, Args::exact(1))
+        .doc("The server that answers: [grpc://]host:port, unix:path, or a group, or grpcs:// in front for TLS; may hold variables.")
+        .set(|raw, node, _| {
+            let target = RawTarget::read(node)?;
+            raw.pass.set_once(node, target)
+        }),
+    record::new("grpc_set_header", "field value", HTTP | SERVER | LOCATION, Args::exact(2))
+        .default("Content-Length $content_length")
+        .doc("A field of the request to the upstream server; an empty value leaves it out.")
+        .set(|raw, node, _| {
+            let [name, value] = node.words()?;
+            raw.fields.push(node, (name.clone(), value.clone()));
+            Ok(())
+        }),
+];
+
+/// All lists.
+const LISTS: &[&[Directive<Raw>]] = &[
+    OWN,
+    tw_server::connection_directives!("grpc_"),
+    tw_server::next_upstream_directive!(
+        "grpc_",
+        "error | timeout | denied | invalid_header | http_500 | http_502 | http_503 | http_504 | http_403 | http_404 | http_429 | non_idempotent | off …",
+        Next::WORDS
+    ),
+    tw_server::response_directives!("grpc_"),
+    tw_server::gateway_tls_directives!("grpc_", "ngx_http_grpc_module", "host of grpc_pass"),
+];
+
+impl Settings<Http> for Grpc {
+    type Raw = Raw;
+
+    const DIRECTIVES: &'static [Directive<Raw>] = &record::joined::<_, { record::count(LISTS) }>(LISTS);
+    const LIMITS: &'static [tw_base::Limit] =
+        tw_server::gateway_limits!("grpc_").split_at(CONNECTION_LIMITS).0;
+
+    fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        let target = match raw.pass.take() {
+            Some(target) => Some(target.resolve(SCHEMES, cx)?),
+            // A part of a location has the target of the whole.
+            None if cx.block.is_nameless() => outer.and_then(|o| o.target.clone()),
+            None => None,
+        };
+        let mut gateway = Gateway::resolve(raw.gateway, outer.map(|o| &*o.gateway), &KIND, cx)?;
+        gateway.request_buffering = false;
+        if target.as_ref().is_some_and(|target| target.may_be_secured(SCHEMES)) {
+            gateway.secure(&KIND, Inside::Http2, cx)?;
+        }
+        let fields = match (raw.fields.take(), outer) {
+            (None, Some(outer)) => outer.fields.clone(),
+            (written, _) => Arc::new(Fields::resolve(written.unwrap_or_default(), cx)?),
+        };
+        Ok(Self { gateway: Arc::new(gateway), target, fields })
+    }
+
+    fn are_shared(&self) -> bool {
+        self.target.is_none()
+    }
+
+    fn install(self: &Arc<Self>, plan: &mut Plan) {
+        if self.target.is_some() {
+            plan.set_content(self.clone());
+            plan.add_slash();
+        }
+    }
+
+    fn reach(&self, core: &Location, reach: &mut Reach) {
+        if self.target.is_some() {
+            self.gateway.reach(core, reach);
+            tw_server::core::location::resolver::reach(reach);
+        }
+    }
+}
+
+impl Handler for Grpc {
+    fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        Step::Wait(Box::pin(self.pass(r)))
+    }
+}
+
+impl Grpc {
+    async fn pass(&self, r: &mut Request) -> Outcome {
+        let Some(target) = &self.target else { return Outcome::Pass };
+        let to = match target.of(r, SCHEMES) {
+            Ok(to) => to,
+            Err(message) => {
+                r.log(Level::Error, format_args!("{message}"));
+                return Outcome::Status(500);
+            }
+        };
+        let host: Cow<'_, [u8]> = match to.host.get(..5) {
+            Some(unix) if unix.eq_ignore_ascii_case(b"unix:") => Cow::Borrowed(b"localhost"),
+            _ => to.host,
+        };
+        let mut uri = Vec::new();
+        push_target(r, &mut uri);
+        let method = r.method_name().to_vec();
+        let mut head = Vec::with_capacity(HEAD_SIZE);
+        if let Err(error) = self.write(r, (&method, &uri, &host), &mut head) {
+            r.log(Level::Error, format_args!("{error}, URI \"{}\"", Text(&uri)));
+            return Outcome::Status(400);
+        }
+        let head = Bytes::from(head);
+        let secured = if to.scheme.is_secured { self.gateway.secured(r, &host) } else { None };
+        let order = Order {
+            gateway: &self.gateway,
+            group: to.group,
+            secured,
+            url: (to.scheme.text, head.slice(method.len() + 1..method.len() + 1 + uri.len())),
+            head,
+            body: Passed::Client,
+            framing: Framing::Plain,
+            codec: Http2::new(r.method(), self.gateway.buffer_size, Trailers::Passed),
+            rewrite: self,
+            visit: None,
+        };
+        gateway::pass(r, order).await
+    }
+
+    fn write(
+        &self,
+        r: &Request,
+        (method, uri, host): (&[u8], &[u8], &[u8]),
+        head: &mut Vec<u8>,
+    ) -> Result<(), tw_http::origin::WriteError> {
+        let mut writer = RequestWriter::begin(head, method, uri, Version::HTTP_11)?;
+        let passed = fields::Passed {
+            announced: r.body.framing(r.head.framing()),
+            is_client_passed: true,
+            host,
+            conditions: None,
+        };
+        self.fields.write(r, &mut writer, &passed)?;
+        // What the client can do with trailers, the server need not know; but one of gRPC asks for it.
+        let takes_trailers = || r.head.field_all(b"TE").any(|value| hop::has_element(value, b"trailers"));
+        if !self.fields.sets(b"TE") && takes_trailers() {
+            writer.field(b"TE", b"trailers")?;
+        }
+        writer.end();
+        Ok(())
+    }
+}
+
+/// Appends what is asked for: what the client has asked for, as it was sent if nothing has changed it.
+fn push_target(r: &Request, out: &mut Vec<u8>) {
+    match r.target_as_sent() {
+        Some(target) => out.extend_from_slice(target),
+        None => {
+            Escape::Uri.push(&r.uri.path, out);
+            if !r.uri.args.is_empty() {
+                out.push(b'?');
+                out.extend_from_slice(&r.uri.args);
+            }
+        }
+    }
+}
+
+/// There is nothing in a response that names the server, and no cache.
+impl Rewrite for Grpc {
+    fn location(&self, _: &Request, _: &[u8], _: bool) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn key(&self, _: &Request, _: &mut Vec<u8>) {}
+
+    fn cookie(&self, _: &Request, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+}

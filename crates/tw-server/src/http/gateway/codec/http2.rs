@@ -1,0 +1,272 @@
+//! HTTP/2 as an upstream server speaks it (RFC 9113). The crate `h2` has taken frames apart: content comes as bytes, everything else
+//! as news of the stream.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use http::response::Parts;
+use http::{HeaderMap, HeaderValue};
+use tw_http::fields::{Name, Value};
+use tw_http::origin::{FIELDS_MAX, INTERIM_MAX, is_single};
+use tw_http::{Fields, Known, Method, hop, num};
+use tw_log::Text;
+
+use super::{Answer, Codec, Event, Remark};
+use crate::http::gateway::fault::Fault;
+use crate::http::gateway::trunk::{End, News, Stream};
+
+/// Bytes of a body that are gathered to see whether it is all there.
+const GATHERED_MAX: usize = 64 << 10;
+
+/// Reads one response.
+pub struct Http2 {
+    /// The method of the request as it was sent.
+    method: Method,
+    head_size: usize,
+    trailers: Trailers,
+    stream: Option<Rc<Stream>>,
+    /// Heads in front of the one that counts.
+    interims: u32,
+    /// Bytes of the body that were announced and did not come yet.
+    left: Option<u64>,
+    /// Content that came and nobody has.
+    held: VecDeque<Bytes>,
+    /// What is wrong behind it.
+    fault: Option<Fault>,
+    stage: Stage,
+}
+
+/// What becomes of fields behind the body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trailers {
+    /// The client gets them.
+    Passed,
+    /// Nobody does.
+    Dropped,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Head,
+    Body,
+    Over,
+}
+
+impl Http2 {
+    /// Reads the response to a request with this method, whose head has at most `head_size` bytes.
+    pub fn new(method: Method, head_size: usize, trailers: Trailers) -> Self {
+        Self {
+            method,
+            head_size,
+            trailers,
+            stream: None,
+            interims: 0,
+            left: None,
+            held: VecDeque::new(),
+            fault: None,
+            stage: Stage::Head,
+        }
+    }
+
+    fn head(&mut self, parts: &Parts, end: End, answer: &mut Answer) -> Result<Event, Fault> {
+        self.tell(parts, answer)?;
+        let has_body = self.method != Method::Head && !matches!(answer.status, 204 | 304);
+        if end == End::Here {
+            if has_body {
+                // As nginx: nothing comes, and that is known.
+                answer.content_length.get_or_insert(0);
+            }
+            (self.stage, self.left) = (Stage::Over, Some(0));
+        } else {
+            (self.stage, self.left) = (Stage::Body, answer.content_length.filter(|_| has_body));
+        }
+        Ok(Event::Head)
+    }
+
+    /// Copies a head into the answer.
+    fn tell(&self, parts: &Parts, answer: &mut Answer) -> Result<(), Fault> {
+        answer.clear();
+        answer.status = parts.status.as_u16();
+        let mut size = 0;
+        if parts.headers.len() > FIELDS_MAX {
+            return Err(Fault::Invalid("upstream sent too many headers".into()));
+        }
+        for (name, value) in &parts.headers {
+            let (name, value) = (name.as_str().as_bytes(), value.as_bytes());
+            size += name.len() + value.len();
+            if size > self.head_size {
+                return Err(Fault::Invalid("upstream sent too big header".into()));
+            }
+            let known = Known::find(name);
+            match known {
+                Some(known) if is_single(known) && answer.fields.has(known) => {
+                    let first = answer.fields.get_known(known).unwrap_or_default();
+                    let (name, value, first) = (Text(name), Text(value), Text(first));
+                    let line = format!(
+                        "upstream sent duplicate header line: \"{name}: {value}\", previous value: \"{name}: {first}\", ignored"
+                    );
+                    answer.remarks.push(Remark::odd(line));
+                    continue;
+                }
+                Some(Known::ContentLength) => answer.content_length = num::parse_length(value),
+                _ => {}
+            }
+            answer.fields.append(Name::CopyKnown(name, known), Value::Copy(value));
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, trailers: Option<HeaderMap>, answer: &mut Answer) -> Result<Event, Fault> {
+        self.stage = Stage::Over;
+        if self.left.is_some_and(|left| left > 0) {
+            return Err(Fault::Closed);
+        }
+        if let Some(trailers) = trailers.filter(|_| self.trailers == Trailers::Passed) {
+            answer.trailers = trailing(&trailers);
+        }
+        Ok(Event::End)
+    }
+
+    /// Counts content that came.
+    fn count(&mut self, content: &Bytes) -> Result<(), Fault> {
+        if let Some(left) = &mut self.left {
+            *left = left.checked_sub(content.len() as u64).ok_or_else(|| {
+                Fault::Invalid("upstream sent response body larger than indicated content length".into())
+            })?;
+        }
+        Ok(())
+    }
+
+    fn held_len(&self) -> usize {
+        self.held.iter().map(Bytes::len).sum()
+    }
+
+    /// Takes what is there while that is at most about `max` bytes, to see whether the end is. What is wrong is said once what came
+    /// before has been read.
+    fn look_ahead(&mut self, max: usize, answer: &mut Answer) {
+        while self.stage == Stage::Body && self.fault.is_none() && self.held_len() <= max {
+            match self.take(answer) {
+                Ok(Taken::Something) => {}
+                Ok(Taken::Nothing) => return,
+                Err(fault) => self.fault = Some(fault),
+            }
+        }
+    }
+
+    fn take(&mut self, answer: &mut Answer) -> Result<Taken, Fault> {
+        let Some(stream) = &self.stream else { return Ok(Taken::Nothing) };
+        let Some(content) = stream.take()? else { return Ok(Taken::Nothing) };
+        if let Some(News::End(trailers)) = stream.news() {
+            self.end(trailers, answer)?;
+        } else {
+            self.count(&content)?;
+            self.held.push_back(content);
+        }
+        Ok(Taken::Something)
+    }
+}
+
+/// Whether there was something to be taken.
+enum Taken {
+    Something,
+    Nothing,
+}
+
+/// Fields behind a body that may be there.
+fn trailing(trailers: &HeaderMap<HeaderValue>) -> Fields {
+    let mut fields = Fields::default();
+    for (name, value) in trailers {
+        let name = name.as_str().as_bytes();
+        let known = Known::find(name);
+        if hop::may_be_trailer(name, known) {
+            fields.append(Name::CopyKnown(name, known), Value::Copy(value.as_bytes()));
+        }
+    }
+    fields
+}
+
+/// For another server: nothing of what was read.
+impl Clone for Http2 {
+    fn clone(&self) -> Self {
+        Self::new(self.method, self.head_size, self.trailers)
+    }
+}
+
+impl Codec for Http2 {
+    fn is_carried(&self) -> bool {
+        true
+    }
+
+    fn follow(&mut self, stream: &Rc<Stream>) {
+        self.stream = Some(stream.clone());
+    }
+
+    fn read(&mut self, input: &mut Bytes, answer: &mut Answer) -> Result<Event, Fault> {
+        if let Some(content) = self.held.pop_front() {
+            return Ok(Event::Body(content));
+        }
+        if let Some(fault) = self.fault.take() {
+            self.stage = Stage::Over;
+            return Err(fault);
+        }
+        if self.stage == Stage::Over {
+            return Ok(Event::End);
+        }
+        if !input.is_empty() {
+            let content = std::mem::take(input);
+            self.count(&content)?;
+            return Ok(Event::Body(content));
+        }
+        match self.stream.as_ref().and_then(|stream| stream.news()) {
+            None => Ok(Event::NeedMore),
+            Some(News::Interim(parts)) => {
+                self.interims += 1;
+                if self.interims > INTERIM_MAX {
+                    return Err(Fault::Invalid("upstream sent too many interim responses".into()));
+                }
+                self.tell(&parts, answer)?;
+                Ok(Event::Interim)
+            }
+            Some(News::Head(parts, end)) => self.head(&parts, end, answer),
+            Some(News::End(trailers)) => self.end(trailers, answer),
+        }
+    }
+
+    fn closed(&mut self) -> Result<(), Fault> {
+        Err(Fault::Closed)
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        self.left.map(|left| left + self.held_len() as u64)
+    }
+
+    fn ends(&mut self, _: &mut Bytes, answer: &mut Answer) -> bool {
+        self.look_ahead(0, answer);
+        self.stage == Stage::Over && self.held.is_empty()
+    }
+
+    fn whole(&mut self, _: &mut Bytes, answer: &mut Answer) -> Result<Option<Bytes>, Fault> {
+        self.look_ahead(GATHERED_MAX, answer);
+        if self.stage != Stage::Over || self.fault.is_some() {
+            return Ok(None);
+        }
+        let first = self.held.pop_front().unwrap_or_default();
+        if self.held.is_empty() {
+            return Ok(Some(first));
+        }
+        let mut whole = Vec::with_capacity(first.len() + self.held_len());
+        whole.extend_from_slice(&first);
+        self.held.drain(..).for_each(|piece| whole.extend_from_slice(&piece));
+        Ok(Some(whole.into()))
+    }
+
+    /// The trunk is kept by itself.
+    fn keeps_alive(&self) -> bool {
+        false
+    }
+
+    fn passes_trailers(&self) -> bool {
+        self.trailers == Trailers::Passed && self.stage != Stage::Over
+    }
+}

@@ -1,0 +1,207 @@
+//! Trunks: connections to upstream servers that carry the requests of many clients at once, in HTTP/2 (RFC 9113). The crate `h2`
+//! knows frames, HPACK and windows.
+//!
+//! ```text
+//! table: those of one loop ── a berth ──► stream: one request, which is asked and answered like one on a connection of its own
+//!   └─► life: one task for each trunk: connect, shake hands, then whatever frames need ◄── io: they leave together
+//! ```
+//! A berth is leased like a connection is taken. A trunk that is still being opened has berths, too: who wants one waits for the same
+//! connection. Whatever happens to a stream concerns nobody else; what ends a trunk ends the streams it carries.
+
+mod head;
+mod io;
+mod life;
+mod stream;
+mod table;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use bytes::Bytes;
+use h2::client::SendRequest;
+use tw_base::Limit;
+use tw_net::{Addr, ConnectOptions};
+use tw_upstream::PeerId;
+
+use super::fault::{Fault, Stage};
+use super::idle::KeepAlive;
+
+pub(super) use head::request;
+pub(super) use life::Opening;
+pub use stream::Stream;
+pub(super) use stream::{End, News};
+pub(crate) use table::Trunks;
+pub(super) use table::{Wanted, dedicated, shared};
+
+/// Requests that one trunk carries at once, however many more its server would take.
+const STREAMS_MAX: usize = 100;
+/// Bytes of one response that wait for whoever reads it.
+const STREAM_WINDOW: u32 = 128 << 10;
+/// The same of all responses of a trunk: as much as all its streams may have, so that none waits for another's reader.
+const TRUNK_WINDOW: u32 = STREAM_WINDOW * STREAMS_MAX as u32;
+/// Bytes of one request that wait for the socket.
+const REQUEST_WAITING_MAX: usize = 64 << 10;
+/// What the crate takes of a head, in sizes of what is allowed: it counts more than names and values (RFC 9113 section 6.5.2).
+const LIST_FACTOR: usize = 2;
+
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::count(
+        "STREAMS_MAX",
+        STREAMS_MAX as u64,
+        "Requests that one connection of HTTP/2 to an upstream server carries at once, if the server allows as many",
+        "another connection is opened",
+    ),
+    Limit::bytes(
+        "STREAM_WINDOW",
+        STREAM_WINDOW as u64,
+        "Bytes of one response in HTTP/2 of an upstream server that were not taken yet",
+        "the upstream server has to wait (flow control)",
+    ),
+    Limit::bytes(
+        "REQUEST_WAITING_MAX",
+        REQUEST_WAITING_MAX as u64,
+        "Bytes of one request in HTTP/2 to an upstream server that wait for the socket",
+        "no more of the body is taken",
+    ),
+    io::LIMITS[0],
+    io::LIMITS[1],
+];
+
+// DIFF(nginx): requests in HTTP/2 share connections.
+/// One connection that carries many requests.
+pub(crate) struct Trunk {
+    peer: PeerId,
+    to: Addr,
+    options: ConnectOptions,
+    /// Bytes of a head that its server was told.
+    list_size: u32,
+    is_secured: bool,
+    keepalive: KeepAlive,
+    state: RefCell<State>,
+    fate: Cell<Fate>,
+    /// Berths that are leased.
+    berths: Cell<usize>,
+    /// Requests that were sent.
+    requests: Cell<u64>,
+    /// Requests that were answered.
+    answered: Cell<u64>,
+    opened: Instant,
+    /// Who waits until it is open.
+    waiting: RefCell<Vec<Waker>>,
+    /// Its task, to be told that a berth was given back.
+    life: RefCell<Option<Waker>>,
+    /// Bytes of heads and bodies that came.
+    worth: Cell<u64>,
+}
+
+/// How far a trunk is.
+enum State {
+    Opening,
+    Open(SendRequest<Bytes>),
+    /// It never was open.
+    Failed(Rc<Fault>, Stage),
+    /// It is closed, for this reason if that is known.
+    Closed(Option<&'static str>),
+}
+
+/// What will become of a trunk.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// It takes requests.
+    Useful,
+    /// It takes none any more, and goes with the last one.
+    Retired,
+}
+
+impl Trunk {
+    /// Berths it has in all.
+    fn capacity(&self) -> usize {
+        if self.fate.get() == Fate::Retired {
+            return 0;
+        }
+        match &mut *self.state.borrow_mut() {
+            // What its server allows is not known yet; whom it refuses may come again.
+            State::Opening => STREAMS_MAX,
+            State::Open(requests) => {
+                let refuses = requests.poll_ready(&mut Context::from_waker(Waker::noop()));
+                match refuses {
+                    Poll::Ready(Err(_)) => 0,
+                    _ => requests.current_max_send_streams().min(STREAMS_MAX),
+                }
+            }
+            State::Failed(..) | State::Closed(_) => 0,
+        }
+    }
+
+    /// Takes a berth, for which there must be room.
+    fn lease(self: &Rc<Self>) -> Berth {
+        self.berths.set(self.berths.get() + 1);
+        self.requests.set(self.requests.get() + 1);
+        let age = tw_rt::clock::now().saturating_duration_since(self.opened);
+        if self.requests.get() >= self.keepalive.requests || age >= self.keepalive.time {
+            self.retire();
+        }
+        Berth(self.clone())
+    }
+
+    /// No more requests are sent on it.
+    fn retire(&self) {
+        self.fate.set(Fate::Retired);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if let Some(life) = self.life.take() {
+            life.wake();
+        }
+    }
+
+    /// Says how far it is to everybody who waits for that.
+    fn become_(&self, state: State) {
+        *self.state.borrow_mut() = state;
+        self.waiting.take().into_iter().for_each(Waker::wake);
+    }
+
+    /// Waits until it is open.
+    fn poll_open(&self, cx: &mut Context<'_>) -> Poll<Result<(), (Fault, Stage)>> {
+        match &*self.state.borrow() {
+            State::Open(_) => Poll::Ready(Ok(())),
+            State::Failed(fault, stage) => Poll::Ready(Err((Fault::Shared(fault.clone()), *stage))),
+            State::Closed(_) => Poll::Ready(Err((Fault::Closed, Stage::Connecting))),
+            State::Opening => {
+                let mut waiting = self.waiting.borrow_mut();
+                if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
+                    waiting.push(cx.waker().clone());
+                }
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Why it was closed, if that was its server's doing.
+    fn why_closed(&self) -> Option<&'static str> {
+        match &*self.state.borrow() {
+            State::Closed(why) => *why,
+            _ => None,
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.berths.get() == 0
+    }
+}
+
+/// The permit for one request on a trunk.
+pub(super) struct Berth(Rc<Trunk>);
+
+impl Drop for Berth {
+    fn drop(&mut self) {
+        let Self(trunk) = self;
+        trunk.berths.set(trunk.berths.get().saturating_sub(1));
+        if trunk.is_idle() {
+            trunk.wake();
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! `cargo xtask bench grpc`: calls through a proxy. One core for the proxy; the load and a server that says what it is told share the
+//! other one. The measure is processor time of the proxy per call.
+
+pub(super) mod echo;
+mod load;
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tw_testkit::{TempDir, wait};
+
+use self::load::{Load, Served};
+use super::Outcome;
+use super::contestant::{Binaries, Binary, Contestant, Running};
+use super::data::noise;
+use super::exec::Place;
+use super::options::Options;
+use super::report::{Limit, Report, Table, Target, median, number, progress};
+use super::usage;
+
+const OURS: &str = "ours";
+const NGINX: &str = "nginx";
+/// What nginx may keep: more than calls are under way.
+const KEPT_CONNECTIONS: usize = 4096;
+/// Bytes of messages.
+const MESSAGES: [(&str, usize); 2] = [("small", 128), ("large", 16 << 10)];
+/// Processor time of a call, of nginx's.
+const CPU_WANTED: f64 = 0.8;
+
+/// How long and where.
+struct Plan {
+    rounds: usize,
+    seconds: u64,
+    connections: usize,
+    streams: usize,
+    server_cpu: usize,
+    load_cpu: usize,
+}
+
+/// All loads on one proxy, and their medians.
+struct Score {
+    name: String,
+    /// With the processor time of the proxy.
+    samples: Vec<(Served, Duration)>,
+}
+
+impl Score {
+    /// Microseconds of the proxy's processor time per call.
+    fn cpu_us(&self) -> f64 {
+        median(self.samples.iter().map(|(served, cpu)| cpu.as_secs_f64() * 1e6 / served.calls as f64))
+    }
+
+    fn per_second(&self) -> f64 {
+        median(self.samples.iter().map(|(served, _)| served.per_second))
+    }
+}
+
+/// Measures, prints, writes `grpc.json`.
+pub(super) fn run(args: &[String]) -> Outcome {
+    let options = Options::parse(args, &["rounds", "seconds", "connections", "streams"], &[])?;
+    let quick = options.flag("quick");
+    let plan = Plan {
+        rounds: options.number("rounds", if quick { 2 } else { 5 })?,
+        seconds: options.number("seconds", if quick { 1 } else { 4 })?,
+        connections: options.number("connections", 64)?,
+        streams: options.number("streams", 16)?,
+        server_cpu: options.number("server-cpu", 0)?,
+        load_cpu: options.number("load-cpu", 1)?,
+    };
+    let binaries = Binaries::find(&options)?;
+    let mut report = Report::new("grpc", &binaries);
+    for (name, size) in MESSAGES {
+        if options.wants(name) {
+            calls(&mut report, &plan, &binaries, name, size)?;
+        }
+    }
+    report.finish(&options)
+}
+
+/// Calls with messages of one size. Both proxies run from the beginning, and each round loads them one after the other.
+fn calls(report: &mut Report, plan: &Plan, binaries: &Binaries, name: &str, size: usize) -> Outcome {
+    let title = format!("{name} messages, {} connections of {} streams", plan.connections, plan.streams);
+    let dir = TempDir::new("message")?;
+    // A message of gRPC: not compressed, its length, its content.
+    let message = [&[0], &(size as u32).to_be_bytes()[..], &noise(1, size)].concat();
+    dir.write("message", &message)?;
+    let echo = Contestant::own_loop("echo", "echo", &[]).start(&Place::on(plan.load_cpu))?;
+    let behind = |name, binary: &Binary| {
+        let http = format!(
+            "access_log off; upstream echo {{ server {}; keepalive {KEPT_CONNECTIONS}; keepalive_requests 1000000000; }}",
+            echo.addr()
+        );
+        Contestant::server(
+            name,
+            binary,
+            &http,
+            "http2 on; keepalive_requests 1000000000; location / { grpc_pass echo; }",
+        )
+        .start(&Place::on(plan.server_cpu))
+    };
+    let running: Vec<Running> = vec![behind(OURS, &binaries.ours)?, behind(NGINX, &binaries.nginx)?];
+    let mut scores: Vec<Score> =
+        running.iter().map(|server| Score { name: server.name.clone(), samples: Vec::new() }).collect();
+    for round in 1..=plan.rounds {
+        progress(&format!("{title}: round {round} of {}", plan.rounds));
+        for (server, score) in running.iter().zip(&mut scores) {
+            // Leaves the end of the connections of the load before to whoever served them.
+            wait::pause(Duration::from_millis(50));
+            let load = Load {
+                url: server.url("/echo.Echo/Say"),
+                message: dir.join("message"),
+                connections: plan.connections,
+                streams: plan.streams,
+                seconds: plan.seconds,
+                cpu: plan.load_cpu,
+            };
+            let before = usage::cpu_time(server.pid())?;
+            let served = load.run()?;
+            let cpu = usage::cpu_time(server.pid())? - before;
+            if served.calls == 0 || served.failed > 0 || served.bytes < served.calls * message.len() as u64 {
+                return Err(format!("{}: not a measurement: {served:?}", server.name).into());
+            }
+            score.samples.push((served, cpu));
+        }
+    }
+    progress("");
+    let mut table = Table::new(&title, &["CPU µs/call", "of nginx", "calls/s"]);
+    let of = |name: &str| scores.iter().find(|score| score.name == name).map_or(f64::NAN, Score::cpu_us);
+    for score in &scores {
+        let cells =
+            vec![number(score.cpu_us()), number(score.cpu_us() / of(NGINX)), number(score.per_second())];
+        table.row(&score.name, cells);
+    }
+    let numbers = scores.iter().map(|score| {
+        json!({
+            "name": score.name,
+            "cpu_us_per_call": score.cpu_us(),
+            "calls_per_second": score.per_second(),
+        })
+    });
+    report.case(&table, numbers.collect::<Vec<Value>>().into());
+    let what = format!("{title}: CPU of {OURS} / {NGINX}");
+    report.target(Target::new(what, of(OURS) / of(NGINX), Limit::AtMost(CPU_WANTED), ""));
+    Ok(())
+}
