@@ -50,6 +50,7 @@ mod file_heads;
 mod files;
 mod geo;
 mod grpc;
+mod grpc_real;
 mod gunzip;
 mod gzip;
 mod gzip_static;

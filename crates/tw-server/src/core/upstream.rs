@@ -238,7 +238,17 @@ impl Settings<Http> for Upstream {
         let sticky = raw.sticky.take().map(|written| sticky::resolve(written, &name, cx)).transpose()?;
         let queue = raw.queue.take();
         Ok(Self {
-            group: Some(Arc::new(Group { peers, keepalive, key, names, resolving, sticky, queue, state })),
+            group: Some(Arc::new(Group {
+                peers,
+                keepalive,
+                key,
+                names,
+                resolving,
+                sticky,
+                queue,
+                state,
+                is_named: true,
+            })),
         })
     }
 

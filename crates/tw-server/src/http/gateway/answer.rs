@@ -249,9 +249,12 @@ fn is_intercepted(r: &Request, gateway: &Gateway, status: u16) -> bool {
 
 /// Has the client get what fields follow the body.
 fn expect_trailers(r: &mut Request, gateway: &Gateway) {
-    // As in nginx: a body whose length is told has none in HTTP/1.1.
-    if !r.is_subrequest() && (r.out.content_length.is_none() || r.head.version() == Version::HTTP_2) {
-        r.facts.upstream.trailers_hidden = Some(gateway.hidden.clone());
+    if r.is_subrequest() {
+        return;
+    }
+    r.facts.upstream.trailers_hidden = Some(gateway.hidden.clone());
+    // As in nginx: a body whose length is told has none in HTTP/1.1, unless others are to follow it, too.
+    if r.out.content_length.is_none() || r.head.version() == Version::HTTP_2 {
         r.out.trailers.get_or_insert_default();
     }
 }

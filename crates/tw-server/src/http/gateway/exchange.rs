@@ -71,13 +71,25 @@ pub struct Group {
     pub queue: Option<Queue>,
     /// `state`
     pub state: Option<Arc<StateFile>>,
+    /// Whether an `upstream` names it.
+    pub is_named: bool,
 }
 
 impl Group {
     /// These servers, with nothing but the defaults.
     pub(crate) fn plain(peers: Arc<tw_upstream::Group>) -> Self {
         let (keepalive, names) = (KeepAlive::default(), Names::default());
-        Self { peers, keepalive, key: None, names, resolving: None, sticky: None, queue: None, state: None }
+        Self {
+            peers,
+            keepalive,
+            key: None,
+            names,
+            resolving: None,
+            sticky: None,
+            queue: None,
+            state: None,
+            is_named: false,
+        }
     }
 }
 
@@ -529,11 +541,16 @@ async fn board<C>(
     lease: &Lease,
 ) -> Result<Rc<Link>, (Fault, Stage)> {
     let gateway = order.gateway;
+    let mut keepalive = order.group.keepalive;
+    if !order.group.is_named {
+        // As in nginx: it ends with its last request.
+        keepalive.connections = 0;
+    }
     let wanted = Wanted {
         peer: lease.peer(),
         to: lease.peer().addr(),
         options: connect_options(r, gateway),
-        keepalive: order.group.keepalive,
+        keepalive,
         head_size: gateway.buffer_size,
     };
     let opening = || Opening {

@@ -18,7 +18,7 @@ use crate::event_loop::Loop;
 /// Bytes that are gathered for one write.
 const GATHERED_MAX: usize = 64 << 10;
 /// Bytes that a server may spend on frames beyond what its responses are worth.
-const IDLE_TALK_MAX: u64 = 1 << 20;
+const IDLE_TALK_MAX: u64 = 128 << 10;
 /// So many bytes may come for one of a head or a body.
 const TALK_FACTOR: u64 = 8;
 

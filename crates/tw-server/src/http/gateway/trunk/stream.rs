@@ -218,11 +218,6 @@ impl Stream {
             Receiving::Body(body) => loop {
                 let content = match ready!(body.poll_data(cx)) {
                     Some(Ok(content)) => content,
-                    // All of it came, and the server wants no more of the request (RFC 9113 section 8.1).
-                    Some(Err(error)) if is_enough(&error) => {
-                        *receiving = Receiving::Over;
-                        return Poll::Ready(Ok(Came::News(News::End(None))));
-                    }
                     Some(Err(error)) => return Poll::Ready(Err(error)),
                     None => {
                         let trailers = ready!(body.poll_trailers(cx))?;
@@ -277,10 +272,6 @@ impl Stream {
 /// The server takes nothing more of a request; it may have said why.
 fn refused() -> Fault {
     Fault::Send(io::Error::from_raw_os_error(rustix::io::Errno::PIPE.raw_os_error()))
-}
-
-fn is_enough(error: &h2::Error) -> bool {
-    error.is_reset() && error.is_remote() && error.reason() == Some(Reason::NO_ERROR)
 }
 
 /// Bytes of names and values.
