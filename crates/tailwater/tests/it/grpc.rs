@@ -453,10 +453,13 @@ fn answering(bytes: impl Fn(u32) -> Vec<u8> + Send + Sync + 'static) -> SocketAd
     })
 }
 
+/// What is said to the request on a stream.
+type Said = Box<dyn Fn(u32) -> Vec<u8> + Send + Sync>;
+
 #[test]
 fn what_breaks_the_protocol_is_502() {
     let reading = "while reading response header from upstream";
-    let cases: [(&str, Box<dyn Fn(u32) -> Vec<u8> + Send + Sync>, &str); 8] = [
+    let cases: [(&str, Said, &str); 8] = [
         (
             "a head beyond the buffer",
             Box::new(|stream| {

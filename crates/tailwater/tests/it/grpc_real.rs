@@ -106,7 +106,10 @@ impl Drop for Application {
 fn calls_of_all_kinds() {
     let can = Command::new("python3").args(["-c", "import grpc"]).stderr(Stdio::null()).status();
     if !can.is_ok_and(|status| status.success()) {
-        return leave_out(Lacks::Machine, "calls of a gRPC client that others have made: no grpcio for python3");
+        return leave_out(
+            Lacks::Machine,
+            "calls of a gRPC client that others have made: no grpcio for python3",
+        );
     }
     let mut python = Command::new("python3");
     python.args(["-c", SERVER]).stdin(Stdio::piped()).stdout(Stdio::piped());

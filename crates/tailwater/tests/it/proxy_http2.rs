@@ -34,9 +34,8 @@ async fn mirror(mut asked: Asked) {
     for (name, value) in asked.head.headers() {
         said.push_str(&format!("{name}: {}\n", value.to_str().unwrap()));
     }
-    let body = std::mem::replace(&mut said, String::new());
     let (content, _) = take(asked.body).await.unwrap();
-    let said = format!("{body}{} bytes", content.len());
+    said.push_str(&format!("{} bytes", content.len()));
     let mut answer = asked.respond.send_response(http::Response::new(()), false).unwrap();
     answer.send_data(said.into(), true).unwrap();
 }
@@ -268,12 +267,8 @@ fn over_tls_both_agree_on_http2() {
     let addr = secured_http2_origin(Arc::new(config), |mut asked| async move {
         asked.answer(&[], format!("{} {}", asked.conn, asked.head.uri().scheme_str().unwrap_or("-")));
     });
-    let server = start_server(
-        server(),
-        &format!(
-            "location / {{ proxy_pass https://{addr}; proxy_http_version 2; }}"
-        ),
-    );
+    let server =
+        start_server(server(), &format!("location / {{ proxy_pass https://{addr}; proxy_http_version 2; }}"));
     assert_eq!(page(&server, "/"), (200, "0 https".to_owned()));
     assert_eq!(page(&server, "/"), (200, "1 https".to_owned()));
 }

@@ -21,6 +21,9 @@ use crate::http::request_body::{self, BodyError, Source, Terms};
 /// Bytes asked of a body at once, of which the last may be as many more than that are written.
 const PIECE_SIZE: usize = INPUT_SIZE;
 
+/// What is less than this is put together with what follows it, if that is there.
+const GATHERED_MAX: usize = 4 << 10;
+
 /// Pieces written by one system call.
 const SLICES: usize = 16;
 
@@ -302,13 +305,19 @@ async fn send_content(
         let Some(mut piece) = piece.map_err(Unsent::Client)? else {
             return Ok(stream.send(Bytes::new(), End::Here)?);
         };
+        // Small pieces that are there go as one frame, and the last one says that it is, if that is known by now.
+        at_hand = lent.body.at_hand(PIECE_SIZE, terms);
+        while piece.len() < GATHERED_MAX
+            && let Some(Ok(Some(more))) = &at_hand
+        {
+            piece = [&piece[..], more].concat().into();
+            at_hand = lent.body.at_hand(PIECE_SIZE, terms);
+        }
         if is_kept && lent.seen.len() + piece.len() <= kept_max {
             lent.seen.extend_from_slice(&piece);
         } else {
             (is_kept, lent.seen) = (false, Vec::new());
         }
-        // The last frame says that it is, if that is known by now.
-        at_hand = lent.body.at_hand(PIECE_SIZE, terms);
         let is_last = matches!(at_hand, Some(Ok(None)));
         let size = piece.len();
         while !piece.is_empty() {

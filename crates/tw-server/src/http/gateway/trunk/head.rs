@@ -57,7 +57,7 @@ pub(in crate::http::gateway) fn request(head: &Bytes, is_secured: bool) -> Resul
 fn path(head: &Bytes, target: &[u8]) -> Option<PathAndQuery> {
     let is_unusual =
         |byte: &u8| matches!(byte, b'<' | b'>' | b'`' | b'\\' | b'^' | b'#' | b'|' | 0x80..=0xff);
-    if !target.iter().any(|byte| is_unusual(byte)) {
+    if !target.iter().any(is_unusual) {
         return PathAndQuery::from_maybe_shared(head.slice_ref(target)).ok();
     }
     let mut escaped = Vec::with_capacity(target.len() + 16);

@@ -40,14 +40,14 @@ pub(super) async fn run(home: Rc<Loop>, trunk: Rc<Trunk>, opening: Opening) {
     let guard = Unlisted { home: home.clone(), trunk: trunk.clone() };
     let transport = match open(&trunk, opening).await {
         Ok(transport) => transport,
-        Err((fault, stage)) => return trunk.become_(State::Failed(Rc::new(fault), stage)),
+        Err((fault, stage)) => return trunk.settle(State::Failed(Rc::new(fault), stage)),
     };
     let io = Io::new(transport, home.clone());
     let (requests, connection) = match builder(&trunk).handshake(Pipe(io.clone())).await {
         Ok(begun) => begun,
-        Err(_) => return trunk.become_(State::Failed(Rc::new(Fault::Closed), Stage::Connecting)),
+        Err(_) => return trunk.settle(State::Failed(Rc::new(Fault::Closed), Stage::Connecting)),
     };
-    trunk.become_(State::Open(requests));
+    trunk.settle(State::Open(requests));
     let mut life = Life {
         home,
         trunk: trunk.clone(),
@@ -58,7 +58,7 @@ pub(super) async fn run(home: Rc<Loop>, trunk: Rc<Trunk>, opening: Opening) {
     };
     let why = poll_fn(|cx| life.poll(cx)).await;
     // Before its streams learn of it, so that they can say why.
-    trunk.become_(State::Closed(why));
+    trunk.settle(State::Closed(why));
     drop(life);
     drop(guard);
 }
@@ -91,7 +91,7 @@ impl Drop for Unlisted {
     fn drop(&mut self) {
         self.home.app.trunks.remove(&self.trunk);
         if matches!(*self.trunk.state.borrow(), State::Opening | State::Open(_)) {
-            self.trunk.become_(State::Closed(None));
+            self.trunk.settle(State::Closed(None));
         }
     }
 }
@@ -167,7 +167,7 @@ impl Life {
             self.deadline.set(LAST_WAIT);
             self.home.app.trunks.remove(&self.trunk);
             // Without anybody who could make requests, the crate says goodbye.
-            self.trunk.become_(State::Closed(None));
+            self.trunk.settle(State::Closed(None));
         }
         is_over
     }

@@ -159,7 +159,7 @@ impl Trunk {
     }
 
     /// Says how far it is to everybody who waits for that.
-    fn become_(&self, state: State) {
+    fn settle(&self, state: State) {
         *self.state.borrow_mut() = state;
         self.waiting.take().into_iter().for_each(Waker::wake);
     }

@@ -6,6 +6,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use foldhash::HashMap;
 use tw_net::ConnectOptions;
@@ -54,12 +55,9 @@ pub(in crate::http::gateway) async fn shared(
         let timeout = opening().timeout;
         return board(berth, timeout).await;
     }
-    let (trunk, opening) = (trunk(wanted, opening_is_secured(owner)), opening());
-    let timeout = opening.timeout;
-    let berth = trunk.lease();
+    let trunk = trunk(wanted, owner.secured.is_some());
     home.app.trunks.add(owner, trunk.clone());
-    begin(home, trunk, opening);
-    board(berth, timeout).await
+    begin(home, trunk, opening()).await
 }
 
 /// A stream on a trunk of its own, which ends with it.
@@ -72,17 +70,12 @@ pub(in crate::http::gateway) async fn dedicated(
     opening: Opening,
 ) -> Result<Rc<Stream>, (Fault, Stage)> {
     let trunk = trunk(wanted, opening.secured.is_some());
-    let timeout = opening.timeout;
-    let berth = trunk.lease();
-    trunk.fate.set(Fate::Retired);
-    begin(home, trunk, opening);
-    board(berth, timeout).await
+    // Nobody finds it who could ask for another berth, and it goes with this one.
+    trunk.retire();
+    begin(home, trunk, opening).await
 }
 
-fn opening_is_secured(owner: &Owner) -> bool {
-    owner.secured.is_some()
-}
-
+/// One that nobody uses and nobody opens.
 fn trunk(wanted: Wanted<'_>, is_secured: bool) -> Rc<Trunk> {
     Rc::new(Trunk {
         peer: wanted.peer.id(),
@@ -103,13 +96,16 @@ fn trunk(wanted: Wanted<'_>, is_secured: bool) -> Rc<Trunk> {
     })
 }
 
-fn begin(home: &Rc<Loop>, trunk: Rc<Trunk>, opening: Opening) {
+/// Opens a trunk for whoever wants one, and who is its first.
+async fn begin(home: &Rc<Loop>, trunk: Rc<Trunk>, opening: Opening) -> Result<Rc<Stream>, (Fault, Stage)> {
+    let (berth, timeout) = (trunk.lease(), opening.timeout);
     let subject = Subject { kind: "http2 connection to an upstream server", id: trunk.peer.0.into() };
     tw_rt::spawn_local(subject, life::run(home.clone(), trunk, opening));
+    board(berth, timeout).await
 }
 
 /// Waits until the trunk of a berth is open.
-async fn board(berth: Berth, timeout: std::time::Duration) -> Result<Rc<Stream>, (Fault, Stage)> {
+async fn board(berth: Berth, timeout: Duration) -> Result<Rc<Stream>, (Fault, Stage)> {
     let mut deadline = Deadline::new();
     deadline.set(timeout);
     poll_fn(|cx| match berth.0.poll_open(cx) {
