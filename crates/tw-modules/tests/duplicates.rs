@@ -267,6 +267,7 @@ const WORDS: &[(&str, &str)] = &[
     ("grpc_pass", "a:1"),
     ("grpc_pass_header", "a"),
     ("grpc_set_header", "a b"),
+    ("grpc_ssl_name", "a"),
     ("grpc_ssl_conf_command", "MinProtocol TLSv1.2"),
     ("grpc_socket_rcvbuf", "1k"),
     ("grpc_socket_sndbuf", "1k"),

@@ -230,6 +230,30 @@ fn a_server_says_how_many_requests_it_takes_at_once() {
 }
 
 #[test]
+fn a_server_may_take_fewer_requests_than_before() {
+    let came = Arc::new(AtomicUsize::new(0));
+    let addr = frames_origin(move |mut frames, nth| {
+        while let Ok(Some(asked)) = frames.wait(kind::HEADERS) {
+            let before = came.fetch_add(1, SeqCst);
+            if before == 0 {
+                // SETTINGS_MAX_CONCURRENT_STREAMS
+                frames.send(frame(kind::SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 1])).unwrap();
+            } else if !wait::until(wait::PATIENCE, || came.load(SeqCst) == 3) {
+                return;
+            }
+            let head = hpack(&[(":status", "200")]);
+            frames.send(frame(kind::HEADERS, END_HEADERS, asked.stream, &head)).unwrap();
+            frames.send(frame(kind::DATA, END_STREAM, asked.stream, nth.to_string().as_bytes())).unwrap();
+        }
+    });
+    let server = named(addr, "");
+    assert_eq!(at_once(&server, 1), ["0"]);
+    let mut answers = at_once(&server, 2);
+    answers.sort();
+    assert_eq!(answers, ["0", "1"]);
+}
+
+#[test]
 fn without_keepalive_a_connection_ends_with_its_last_request() {
     let addr = gathering(Settings::new(), &[]);
     let without = format!("upstream u {{ server {addr}; keepalive 0; }}");

@@ -27,7 +27,7 @@ use super::secure::{Doers, Secured};
 use super::sending::{Lending, Outgoing, Sending, Unsent};
 use super::settings::Gateway;
 use super::sticky::{self, Belonging, Learning, Sticky};
-use super::trunk::{self, Opening, Wanted};
+use super::trunk;
 use super::waiting::{self, Queue};
 use super::words::Next;
 use crate::core::location::Resolving;
@@ -440,7 +440,7 @@ async fn ask<C: Codec + Clone>(
     };
     let kept = match order.codec.is_carried() {
         // Apart: what it needs is no part of requests that need it not.
-        true => match Box::pin(board(r, order, &home, &owner, &lease)).await {
+        true => match Box::pin(trunk::board(r, order, &home, &owner, &lease)).await {
             Ok(link) => Some(link),
             Err((fault, stage)) => {
                 let lease = Some(lease);
@@ -532,35 +532,6 @@ async fn ask<C: Codec + Clone>(
     }
 }
 
-/// A stream to the server of `lease`, on a connection that others use, too, or will.
-async fn board<C>(
-    r: &Request,
-    order: &Order<'_, C>,
-    home: &Rc<Loop>,
-    owner: &Owner,
-    lease: &Lease,
-) -> Result<Rc<Link>, (Fault, Stage)> {
-    let gateway = order.gateway;
-    let mut keepalive = order.group.keepalive;
-    if !order.group.is_named {
-        // As in nginx: it ends with its last request.
-        keepalive.connections = 0;
-    }
-    let wanted = Wanted {
-        peer: lease.peer(),
-        to: lease.peer().addr(),
-        options: connect_options(r, gateway),
-        keepalive,
-        head_size: gateway.buffer_size,
-    };
-    let opening = || Opening {
-        timeout: gateway.connect_timeout,
-        secured: order.secured.clone().map(|secured| (secured, Doers::of(r.generation()))),
-    };
-    let stream = trunk::shared(home, owner, wanted, opening).await?;
-    Ok(Rc::new(Link::of_stream(stream)))
-}
-
 /// Sends the request and reads, whichever is possible, until a head is there; what was read behind it is returned.
 async fn read_head<C: Codec>(
     r: &mut Request,
@@ -643,7 +614,7 @@ pub(super) fn tell_remarks(r: &Request, remarks: Vec<Remark>, stage: Stage) {
 
 /// Reads what is there, about `max` bytes of it at most.
 pub(super) fn read_some(home: &Loop, link: &Link, max: usize) -> Result<(Read, Bytes), Fault> {
-    link.read(|transport| {
+    link.read_by(|transport| {
         read_bytes(home, transport, max).map_err(|error| match error.kind() {
             // The connection was cut, which TLS tells from its end.
             // DIFF(nginx): that is no end of a response without a length.

@@ -169,7 +169,7 @@ impl Link {
     }
 
     /// Reads what is there with `read`, which is told the transport; content and news of a stream are there already.
-    pub(super) fn read(
+    pub(super) fn read_by(
         &self,
         read: impl FnOnce(&Transport) -> Result<(Read, Bytes), Fault>,
     ) -> Result<(Read, Bytes), Fault> {

@@ -19,7 +19,7 @@ use crate::http::gateway::exchange::{READ_SIZE, connect_options, read_some};
 use crate::http::gateway::fault::{Fault, Stage};
 use crate::http::gateway::link::{Link, Read};
 use crate::http::gateway::secure::Doers;
-use crate::http::gateway::trunk::{self, End, Opening, Wanted};
+use crate::http::gateway::trunk::{self, End, Wanted};
 use crate::http::nobody;
 use crate::http::request::Request;
 
@@ -78,12 +78,10 @@ async fn ask(home: &Rc<Loop>, r: &mut Request, check: &HealthCheck, peer: &Arc<P
             options,
             keepalive: check.of.group().keepalive,
             head_size: gateway.buffer_size,
-        };
-        let opening = Opening {
             timeout: gateway.connect_timeout,
-            secured: secured.map(|(secured, by)| (secured.clone(), by)),
         };
-        trunk::dedicated(home, wanted, opening).await.map(Link::of_stream)
+        let secured = secured.map(|(secured, by)| (secured.clone(), by));
+        trunk::dedicated(home, wanted, secured).await.map(Link::of_stream)
     } else {
         Link::open(&to, &options, gateway.connect_timeout, secured).await
     };

@@ -24,7 +24,8 @@ pub(in crate::http::gateway) fn request(head: &Bytes, is_secured: bool) -> Resul
     for line in lines.take_while(|line| !line.is_empty()) {
         let Some(colon) = line.iter().position(|&byte| byte == b':') else { continue };
         let (name, value) = line.split_at(colon);
-        let value = value.get(2..).unwrap_or_default();
+        // Blanks around it would make the request malformed (RFC 9113 section 8.2.1).
+        let value = value.get(1..).unwrap_or_default().trim_ascii();
         let known = Known::find(name);
         match known {
             Some(Known::Host) => {
@@ -79,7 +80,7 @@ mod tests {
     #[test]
     fn lines_become_a_list() {
         let head = Bytes::from_static(
-            b"POST /a?b=%20 HTTP/1.1\r\nHost: a.example:80\r\nX-One: 1\r\nConnection: close\r\nTE: trailers\r\nTransfer-Encoding: chunked\r\nx-one: 2\r\nX-Empty: \r\n\r\n",
+            b"POST /a?b=%20 HTTP/1.1\r\nHost: a.example:80\r\nX-One: 1\r\nConnection: close\r\nTE: trailers\r\nTransfer-Encoding: chunked\r\nx-one:  2 \r\nX-Empty: \r\n\r\n",
         );
         let request = request(&head, true).unwrap();
         assert_eq!(request.method(), "POST");

@@ -28,11 +28,11 @@ use crate::http::gateway::secure::{Doers, Secured};
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
 /// How a trunk is opened.
-pub(in crate::http::gateway) struct Opening {
+pub(super) struct Opening {
     /// Time for the connection and the handshake.
-    pub(in crate::http::gateway) timeout: Duration,
+    pub(super) timeout: Duration,
     /// How it is secured, if it is.
-    pub(in crate::http::gateway) secured: Option<(Secured, Doers)>,
+    pub(super) secured: Option<(Secured, Doers)>,
 }
 
 /// Opens `trunk` and keeps it for as long as it is of use.

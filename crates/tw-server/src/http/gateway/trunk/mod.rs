@@ -8,6 +8,7 @@
 //! A berth is leased like a connection is taken. A trunk that is still being opened has berths, too: who wants one waits for the same
 //! connection. Whatever happens to a stream concerns nobody else; what ends a trunk ends the streams it carries.
 
+mod board;
 mod head;
 mod io;
 mod life;
@@ -28,12 +29,12 @@ use tw_upstream::PeerId;
 use super::fault::{Fault, Stage};
 use super::idle::KeepAlive;
 
+pub(super) use board::board;
 pub(super) use head::request;
-pub(super) use life::Opening;
 pub use stream::Stream;
 pub(super) use stream::{End, News};
 pub(crate) use table::Trunks;
-pub(super) use table::{Wanted, dedicated, shared};
+pub(super) use table::{Wanted, dedicated};
 
 /// Requests that one trunk carries at once, however many more its server would take.
 const STREAMS_MAX: usize = 100;

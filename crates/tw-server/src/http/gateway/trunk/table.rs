@@ -20,6 +20,7 @@ use super::{Berth, Fate, State, Trunk};
 use crate::event_loop::Loop;
 use crate::http::gateway::fault::{Fault, Stage};
 use crate::http::gateway::idle::{KeepAlive, Owner};
+use crate::http::gateway::secure::{Doers, Secured};
 
 /// The trunks of one loop.
 #[derive(Default)]
@@ -39,6 +40,8 @@ pub(in crate::http::gateway) struct Wanted<'a> {
     pub(in crate::http::gateway) keepalive: KeepAlive,
     /// Bytes of the head of a response.
     pub(in crate::http::gateway) head_size: usize,
+    /// Time for a connection, with its handshake.
+    pub(in crate::http::gateway) timeout: Duration,
 }
 
 /// A stream on one of the trunks of `owner`, or on a new one. Waits until that is open, at most as long as it takes for a connection.
@@ -49,15 +52,19 @@ pub(in crate::http::gateway) async fn shared(
     home: &Rc<Loop>,
     owner: &Owner,
     wanted: Wanted<'_>,
-    opening: impl FnOnce() -> Opening,
+    doers: impl FnOnce() -> Doers,
 ) -> Result<Rc<Stream>, (Fault, Stage)> {
-    if let Some(berth) = home.app.trunks.take(owner, &wanted) {
-        let timeout = opening().timeout;
-        return board(berth, timeout).await;
-    }
-    let trunk = trunk(wanted, owner.secured.is_some());
-    home.app.trunks.add(owner, trunk.clone());
-    begin(home, trunk, opening()).await
+    let timeout = wanted.timeout;
+    let berth = match home.app.trunks.take(owner, &wanted) {
+        Some(berth) => berth,
+        None => {
+            let secured = owner.secured.clone().map(|secured| (secured, doers()));
+            let trunk = trunk(wanted, secured.is_some());
+            home.app.trunks.add(owner, trunk.clone());
+            begin(home, trunk, Opening { timeout, secured })
+        }
+    };
+    board(berth, timeout).await
 }
 
 /// A stream on a trunk of its own, which ends with it.
@@ -67,12 +74,13 @@ pub(in crate::http::gateway) async fn shared(
 pub(in crate::http::gateway) async fn dedicated(
     home: &Rc<Loop>,
     wanted: Wanted<'_>,
-    opening: Opening,
+    secured: Option<(Secured, Doers)>,
 ) -> Result<Rc<Stream>, (Fault, Stage)> {
-    let trunk = trunk(wanted, opening.secured.is_some());
+    let timeout = wanted.timeout;
+    let trunk = trunk(wanted, secured.is_some());
     // Nobody finds it who could ask for another berth, and it goes with this one.
     trunk.retire();
-    begin(home, trunk, opening).await
+    board(begin(home, trunk, Opening { timeout, secured }), timeout).await
 }
 
 /// One that nobody uses and nobody opens.
@@ -97,11 +105,11 @@ fn trunk(wanted: Wanted<'_>, is_secured: bool) -> Rc<Trunk> {
 }
 
 /// Opens a trunk for whoever wants one, and who is its first.
-async fn begin(home: &Rc<Loop>, trunk: Rc<Trunk>, opening: Opening) -> Result<Rc<Stream>, (Fault, Stage)> {
-    let (berth, timeout) = (trunk.lease(), opening.timeout);
+fn begin(home: &Rc<Loop>, trunk: Rc<Trunk>, opening: Opening) -> Berth {
+    let berth = trunk.lease();
     let subject = Subject { kind: "http2 connection to an upstream server", id: trunk.peer.0.into() };
     tw_rt::spawn_local(subject, life::run(home.clone(), trunk, opening));
-    board(berth, timeout).await
+    berth
 }
 
 /// Waits until the trunk of a berth is open.
