@@ -5,7 +5,7 @@ use tw_base::Limit;
 use tw_core::{event_loop, load, pools, process};
 
 use crate::core::{http2, listen, location, server, ssl};
-use crate::http::gateway::codec::fastcgi;
+use crate::http::gateway::codec::{fastcgi, http2 as upstream_http2};
 use crate::http::gateway::{exchange, health, inquiry, secure, trunk};
 use crate::http::greet;
 use crate::http::{self, beside, cache, files, h2, request, request_body, subrequest};
@@ -31,6 +31,7 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
                 fastcgi::LIMITS,
                 exchange::LIMITS,
                 trunk::LIMITS,
+                upstream_http2::LIMITS,
             ]
             .concat(),
         ),

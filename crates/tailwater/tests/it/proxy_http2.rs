@@ -133,7 +133,7 @@ fn what_is_not_taken_is_not_sent() {
     let mut client = Client::connect(server.addr()).unwrap();
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     client.read_head().unwrap();
-    // Until the sockets are full, and then nothing more for a while; another request is answered meanwhile.
+    // Until windows and sockets are full, and then nothing more for a while.
     let mut last = 0;
     while let Ok(sent) = tells.try_recv().or_else(|_| {
         let next = || tells.try_recv().ok();

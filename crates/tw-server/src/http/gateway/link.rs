@@ -123,7 +123,7 @@ impl Link {
         }
     }
 
-    /// The stream that it is, if it is none.
+    /// The stream, if it is one.
     pub(super) fn stream(&self) -> Option<&Rc<Stream>> {
         match &self.way {
             Way::Own(_) => None,

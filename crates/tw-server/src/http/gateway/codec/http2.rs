@@ -7,6 +7,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use http::response::Parts;
 use http::{HeaderMap, HeaderValue};
+use tw_base::Limit;
 use tw_http::fields::{Name, Value};
 use tw_http::origin::{FIELDS_MAX, INTERIM_MAX, is_single};
 use tw_http::{Fields, Known, Method, hop, num};
@@ -17,7 +18,14 @@ use crate::http::gateway::fault::Fault;
 use crate::http::gateway::trunk::{End, News, Stream};
 
 /// Bytes of a body that are gathered to see whether it is all there.
-const GATHERED_MAX: usize = 64 << 10;
+const WHOLE_MAX: usize = 64 << 10;
+
+pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
+    "WHOLE_MAX",
+    WHOLE_MAX as u64,
+    "Bytes of a response in HTTP/2 of an upstream server that are gathered to see whether it is all there",
+    "the response goes on as it comes",
+)];
 
 /// Reads one response.
 pub struct Http2 {
@@ -247,7 +255,7 @@ impl Codec for Http2 {
     }
 
     fn whole(&mut self, _: &mut Bytes, answer: &mut Answer) -> Result<Option<Bytes>, Fault> {
-        self.look_ahead(GATHERED_MAX, answer);
+        self.look_ahead(WHOLE_MAX, answer);
         if self.stage != Stage::Over || self.fault.is_some() {
             return Ok(None);
         }
