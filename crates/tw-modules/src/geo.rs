@@ -6,7 +6,7 @@ mod ranges;
 mod read;
 mod table;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use tw_conf::{Args, ConfError, Cx, Directive, HTTP, Network, Node, STREAM, Word, network, record};
@@ -131,7 +131,14 @@ fn client<S: Session>(s: &S, text: Option<&Template<S>>, out: &mut Vec<u8>) -> O
     let Some(text) = text else { return Some(s.client_addr().clone()) };
     let start = out.len();
     text.eval(s, out);
-    let addr = network::address(&out[start..]);
+    let addr = read_address(&out[start..]);
     out.truncate(start);
     addr.map(|addr| Addr::Inet((addr, 0).into()))
+}
+
+/// Reads an address, behind which a port may stand.
+// DIFF(nginx): so that addresses of upstream servers can be looked up.
+fn read_address(text: &[u8]) -> Option<IpAddr> {
+    let with_port = || std::str::from_utf8(text).ok()?.parse().ok().map(|addr: SocketAddr| addr.ip());
+    network::address(text).or_else(with_port)
 }

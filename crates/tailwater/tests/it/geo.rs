@@ -37,7 +37,12 @@ fn the_most_specific_network_holds() {
         ("::1", "loopback", ""),
         ("junk", "no-address", ""),
         ("", "no-address", ""),
-        ("10.1.2.3:80", "no-address", ""),
+        ("10.1.2.3:80", "host", "ten"),
+        ("[2001:db8:1::1]:80", "inner", ""),
+        ("[::ffff:10.2.0.0]:80", "ten", "ten"),
+        ("10.1.2.3:", "no-address", ""),
+        ("10.1.2.3:x", "no-address", ""),
+        ("unix:/a", "no-address", ""),
     ] {
         assert_eq!(
             get(&server, &format!("/?ip={ip}")).text(),

@@ -67,6 +67,12 @@ impl Bindings {
         Self { values: RefCell::new(values), ..Self::default() }
     }
 
+    /// Forgets what was computed, so that it is computed anew: something that it depends on is no longer what it was. What was
+    /// stored stays.
+    pub fn forget_computed(&self) {
+        self.values.borrow_mut().forget_computed();
+    }
+
     /// Appends the value that a slot has by now; `None` if it has none.
     pub(crate) fn read(&self, slot: u16, out: &mut Vec<u8>) -> Option<Value> {
         self.values.borrow().read(slot, out)
@@ -207,6 +213,11 @@ mod tests {
         let other = s.bindings().of_another(s.slots());
         other.swap_values(s.bindings());
         assert_eq!(text.value(&s), b"44 78 <keptkept> x");
+        s.bindings().forget_computed();
+        assert_eq!(text.value(&s), b"55 910 <keptkept> x");
+        s.set_slot(s.slots().of("kept").unwrap(), "=");
+        s.bindings().forget_computed();
+        assert_eq!(text.value(&s), b"== 1112 <keptkept> x");
     }
 
     #[test]

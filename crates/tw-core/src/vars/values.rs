@@ -42,10 +42,12 @@ enum Slot {
     Empty,
     /// It is being computed: asking for it now is a cycle.
     Computing,
-    /// There is no value.
+    /// It was computed: there is no value.
     Missing,
-    /// A range of the buffer.
-    Found(usize, usize),
+    /// A range of the buffer, which was computed.
+    Computed(usize, usize),
+    /// A range of the buffer, which was stored.
+    Stored(usize, usize),
 }
 
 /// A slot cannot be computed: it needs itself, or too many others.
@@ -68,7 +70,7 @@ impl Values {
         match *self.slots.get(usize::from(slot))? {
             Slot::Empty | Slot::Computing => None,
             Slot::Missing => Some(Value::Missing),
-            Slot::Found(start, end) => {
+            Slot::Computed(start, end) | Slot::Stored(start, end) => {
                 out.extend_from_slice(self.bytes.get(start..end)?);
                 Some(Value::Found)
             }
@@ -77,9 +79,14 @@ impl Values {
 
     /// Stores a value.
     pub(super) fn store(&mut self, slot: u16, value: &[u8]) {
+        let (start, end) = self.push(value);
+        *self.slot(slot) = Slot::Stored(start, end);
+    }
+
+    fn push(&mut self, value: &[u8]) -> (usize, usize) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(value);
-        *self.slot(slot) = Slot::Found(start, start + value.len());
+        (start, self.bytes.len())
     }
 
     /// Begins to compute a slot; [`Values::computed`] or [`Values::dropped`] must follow.
@@ -95,9 +102,21 @@ impl Values {
     /// Keeps what was computed.
     pub(super) fn computed(&mut self, slot: u16, value: Value, bytes: &[u8]) {
         self.depth = self.depth.saturating_sub(1);
-        match value {
-            Value::Found => self.store(slot, bytes),
-            Value::Missing => *self.slot(slot) = Slot::Missing,
+        *self.slot(slot) = match value {
+            Value::Found => {
+                let (start, end) = self.push(bytes);
+                Slot::Computed(start, end)
+            }
+            Value::Missing => Slot::Missing,
+        };
+    }
+
+    /// Forgets everything that was computed; what was stored stays.
+    pub(super) fn forget_computed(&mut self) {
+        for slot in &mut self.slots {
+            if matches!(slot, Slot::Missing | Slot::Computed(..)) {
+                *slot = Slot::Empty;
+            }
         }
     }
 
