@@ -14,10 +14,7 @@ use crate::{Failure, root};
 /// Directives of features that Tailwater does not have yet. A file that mentions one is not counted.
 const BEYOND: &[&str] = &[
     "geoip_country",
-    "grpc_pass",
-    "http2",
     "http3",
-    "http_v2",
     "image_filter",
     "js_content",
     "js_set",
@@ -25,9 +22,7 @@ const BEYOND: &[&str] = &[
     "perl",
     "perl_set",
     "quic",
-    "ssl_certificate",
     "stream",
-    "tunnel_pass",
     "xml_entities",
     "xslt_stylesheet",
 ];
@@ -122,9 +117,7 @@ fn needs_more(text: &str) -> bool {
         let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let first = line.split(|c| !word(c)).next().unwrap_or_default();
         let is_directive = is_beyond(first) && (line.ends_with([';', '{']));
-        is_directive
-            || (line.contains("has(") && line.split(|c| !word(c)).any(is_beyond))
-            || line.split(|c| !word(c)).any(|w| w.ends_with("_pass") && is_beyond(w))
+        is_directive || (line.contains("has(") && line.split(|c| !word(c)).any(is_beyond))
     })
 }
 
@@ -174,7 +167,7 @@ mod tests {
     #[test]
     fn which_files_count() {
         for (text, more) in [
-            ("  location / { grpc_pass a; }", true),
+            ("  js_content a;", true),
             ("  stream {", true),
             ("my $t = new()->has(qw/http proxy stream/);", true),
             ("  return 200 stream;", false),

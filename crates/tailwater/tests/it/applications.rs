@@ -302,28 +302,101 @@ fn python_answers_behind_uwsgi() {
     asks_python(&server);
 }
 
+/// An application made with a framework.
+const FLASK: &str = "
+from flask import Flask, redirect, request, session
+application = Flask(__name__)
+application.secret_key = 'a test'
+@application.route('/count/<name>')
+def count(name):
+    session['count'] = session.get('count', 0) + 1
+    return '{} {} {}'.format(name, request.args.get('q'), session['count'])
+@application.route('/form', methods=['POST'])
+def form():
+    return redirect('/count/' + request.form['name'], code=303)
+@application.route('/file', methods=['POST'])
+def file():
+    return str(len(request.files['file'].read()))
+";
+
 #[test]
-fn python_answers_behind_scgi() {
+fn flask_answers_behind_uwsgi() {
+    let dir = TempDir::new("flask").unwrap();
+    let app = dir.write("app.py", FLASK).unwrap().display().to_string();
+    let port = Port::reserve().unwrap();
+    let (addr, socket) = (([127, 0, 0, 1], port.number()).into(), format!("127.0.0.1:{}", port.number()));
+    let args = ["--plugin", "python3", "--socket", &socket, "--wsgi-file", &app, "--master", "--need-app"];
+    let Some(group) = started("uwsgi", &args, addr, "Flask behind uwsgi_pass") else { return };
+    let conf = Path::new(env!("CARGO_MANIFEST_DIR")).join("conf");
+    let server = crate::start_server(
+        server(),
+        &format!("location / {{ include {}/uwsgi_params; uwsgi_pass {addr}; }}", conf.display()),
+    );
+    // It takes connections before it has looked for the application.
+    if !wait::until(wait::PATIENCE, || group.ended() || get(&server, "/none").status == 404) || group.ended()
+    {
+        return leave_out(Lacks::Machine, format_args!("Flask behind uwsgi_pass: its Python has no Flask"));
+    }
+    let first = get(&server, "/count/a%20b?q=%C3%BC");
+    assert_eq!((first.status, &*first.text()), (200, "a b ü 1"));
+    let cookie = first.field("Set-Cookie").unwrap().split(';').next().unwrap();
+    assert_eq!(ask(&server, "GET /count/c", &[&format!("Cookie: {cookie}")]).text(), "c None 2");
+    let post = |target: &str, kind: &str, body: &[u8]| {
+        let mut client = server.connect().unwrap();
+        let head = format!(
+            "POST {target} HTTP/1.1\r\nHost: x\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        client.send([head.as_bytes(), body].concat()).unwrap();
+        client.read_response().unwrap()
+    };
+    let form = post("/form", "application/x-www-form-urlencoded", b"name=d");
+    assert_eq!((form.status, form.field("Location")), (303, Some("/count/d")));
+    let begin = b"--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a\"\r\n\r\n";
+    let file = [&begin[..], &vec![b'x'; 700_000], b"\r\n--b--\r\n"].concat();
+    assert_eq!(post("/file", "multipart/form-data; boundary=b", &file).text(), "700000");
+}
+
+/// flup, which speaks SCGI and FastCGI, in front of which `location` stands.
+fn asks_flup(module: &str, location: impl FnOnce(std::net::SocketAddr) -> String) {
     let dir = TempDir::new("flup").unwrap();
     let port = Port::reserve().unwrap();
     let addr = ([127, 0, 0, 1], port.number()).into();
     let script = format!(
-        "{WSGI}\nfrom flup.server.scgi import WSGIServer\nWSGIServer(application, scriptName='', bindAddress=('127.0.0.1', {})).run()",
+        "{WSGI}\nfrom flup.server.{module} import WSGIServer\nWSGIServer(application, bindAddress=('127.0.0.1', {})).run()",
         port.number()
     );
     let app = dir.write("app.py", script).unwrap().display().to_string();
-    let Some(_group) = started("python3", &[&app], addr, "Python behind scgi_pass, with flup") else {
-        return;
-    };
-    let conf = Path::new(env!("CARGO_MANIFEST_DIR")).join("conf");
-    let server = crate::start_server(
-        server(),
-        &format!(
-            "location / {{ include {}/scgi_params; scgi_param PATH_INFO $document_uri; scgi_pass {addr}; }}",
-            conf.display()
-        ),
-    );
-    asks_python(&server);
+    let what = format!("Python behind {module}, with flup");
+    let Some(_group) = started("python3", &[&app], addr, &what) else { return };
+    asks_python(&crate::start_server(server(), &location(addr)));
+}
+
+/// A file of parameters that the package ships.
+fn params(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("conf").join(name).display().to_string()
+}
+
+#[test]
+fn python_answers_behind_scgi() {
+    asks_flup("scgi", |addr| {
+        let params = params("scgi_params");
+        format!(
+            "location / {{ include {params}; scgi_param SCRIPT_NAME \"\"; scgi_param PATH_INFO $document_uri;
+                 scgi_pass {addr}; }}"
+        )
+    });
+}
+
+#[test]
+fn python_answers_behind_fastcgi() {
+    asks_flup("fcgi", |addr| {
+        let params = params("fastcgi_params");
+        format!(
+            "location / {{ include {params}; fastcgi_param SCRIPT_NAME \"\"; fastcgi_param PATH_INFO $document_uri;
+                 fastcgi_pass {addr}; }}"
+        )
+    });
 }
 
 #[test]
