@@ -4,6 +4,7 @@
 //! A [`Language`] says how parameters are written and what reads the response; the engine does the rest.
 
 pub(crate) mod address;
+mod check;
 pub(crate) mod params;
 
 use std::sync::Arc;
@@ -17,15 +18,17 @@ use tw_log::Level;
 use tw_server::core::location::Location;
 use tw_server::http::Http;
 use tw_server::http::gateway::codec::{Codec, Framing};
+use tw_server::http::gateway::health::Passing;
 use tw_server::http::gateway::secure::Inside;
 use tw_server::http::gateway::settings::{self, HasGateway, Kind};
-use tw_server::http::gateway::{self, Gateway, Order, Passed, Rewrite};
+use tw_server::http::gateway::{self, Gateway, Made, Order, Passed, Remake, Rewrite};
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::{Template, VarDef};
 
 use address::{RawTarget, Scheme, Target};
+use check::Checked;
 use params::{Params, RawParam, Sent};
 
 /// What tells responses apart where the configuration does not say it.
@@ -64,7 +67,24 @@ pub(crate) trait Language: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     /// The parameters are too many; the text is for the log.
-    fn head(&self, r: &Request, sent: &Sent<'_>) -> Result<Bytes, String>;
+    fn head(&self, r: &Request, sent: &Sent<'_>) -> Result<Vec<u8>, String>;
+
+    /// The same, and with it the end of a body that there is not; and how a body is marked that follows.
+    ///
+    /// # Errors
+    /// As [`head`](Self::head).
+    fn beginning(&self, r: &Request, sent: &Sent<'_>) -> Result<(Bytes, Framing), String> {
+        let mut head = self.head(r, sent)?;
+        let framing = match sent.body {
+            // One write takes both.
+            Announced::None => {
+                head.extend_from_slice(&Self::FRAMING.end());
+                Framing::Plain
+            }
+            Announced::Length(_) | Announced::Chunked => Self::FRAMING,
+        };
+        Ok((head.into(), framing))
+    }
 
     /// What reads the response to a request with this method.
     fn codec(&self, method: Method, head_size: usize) -> Self::Codec;
@@ -139,7 +159,7 @@ pub(crate) struct CgiGateway<L> {
     written: Option<Span>,
     params: Arc<Params>,
     usual_key: Template,
-    language: L,
+    language: Arc<L>,
 }
 
 impl<L: Language> Settings<Http> for CgiGateway<L> {
@@ -177,8 +197,18 @@ impl<L: Language> Settings<Http> for CgiGateway<L> {
             Some(outer) => outer.usual_key.clone(),
             None => cx.template_text(USUAL_KEY, None)?,
         };
-        let language = L::resolve(raw.own, outer.map(|o| &o.language), cx)?;
-        Ok(Self { gateway: Arc::new(gateway), target, written, params, usual_key, language })
+        let language = Arc::new(L::resolve(raw.own, outer.map(|o| &*o.language), cx)?);
+        let gateway = Arc::new(gateway);
+        if let Some(target) = &target {
+            cx.block.passing = match target.fixed() {
+                None => Passing::Anywhere,
+                Some(to) => {
+                    let (gateway, to, language) = (gateway.clone(), to.clone(), language.clone());
+                    Passing::To(Arc::new(Checked { gateway, to, params: params.clone(), language }))
+                }
+            };
+        }
+        Ok(Self { gateway, target, written, params, usual_key, language })
     }
 
     fn are_shared(&self) -> bool {
@@ -242,12 +272,20 @@ impl<L: Language> CgiGateway<L> {
             conditions,
             body: announced,
         };
-        let head = match self.language.head(r, &sent) {
-            Ok(head) => head,
-            Err(message) => {
+        let make = |r: &Request| {
+            let (head, framing) = self.language.beginning(r, &sent).map_err(|message| {
                 r.log(Level::Alert, format_args!("{message}"));
-                return Outcome::Status(500);
-            }
+                500_u16
+            })?;
+            let body = if self.gateway.pass_request_body { Passed::Client } else { Passed::Nothing };
+            Ok(Made { head, body, framing })
+        };
+        let (made, remake): (_, Option<Remake<'_>>) = match self.gateway.request_dynamic {
+            true => (Made { head: Bytes::new(), body, framing: L::FRAMING }, Some(&make)),
+            false => match make(r) {
+                Ok(made) => (made, None),
+                Err(status) => return Outcome::Status(status),
+            },
         };
         let secured = if to.scheme.is_secured { self.gateway.secured(r, &to.host) } else { None };
         let order = Order {
@@ -255,9 +293,10 @@ impl<L: Language> CgiGateway<L> {
             group: to.group,
             secured,
             url: (to.scheme.text, Bytes::new()),
-            head,
-            body,
-            framing: L::FRAMING,
+            head: made.head,
+            body: made.body,
+            framing: made.framing,
+            remake,
             codec: self.language.codec(r.method(), self.gateway.buffer_size),
             rewrite: self,
             visit,

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, Setting, Span, Word, record};
 use tw_core::regex::{Captures, Caseless, Match, Regex};
 use tw_http::Method;
@@ -18,7 +17,7 @@ use tw_server::load::Resolve;
 use tw_server::vars::{Value, VarDef};
 
 use crate::cgi::address::Scheme;
-use crate::cgi::params::{self, Params, Sent};
+use crate::cgi::params::{self, Params, Sent, Writer};
 use crate::cgi::{self, CgiGateway, Language};
 
 /// Bytes that the head of a request usually has at most.
@@ -83,6 +82,7 @@ const OWN: &[Directive<Own>] = &[
 const LISTS: &[&[Directive<Own>]] = &[
     OWN,
     tw_server::connection_directives!("fastcgi_"),
+    tw_server::socket_size_directives!("fastcgi_"),
     tw_server::next_upstream_directive!(
         "fastcgi_",
         "error | timeout | denied | invalid_header | http_500 | http_503 | http_403 | http_404 | http_429 | non_idempotent | off …",
@@ -172,14 +172,28 @@ impl Language for Responder {
         }
     }
 
-    fn head(&self, r: &Request, sent: &Sent<'_>) -> Result<Bytes, String> {
+    fn head(&self, r: &Request, sent: &Sent<'_>) -> Result<Vec<u8>, String> {
         let mut head = RequestHead::begin(HEAD_SIZE, self.terms.keeps_open);
-        sent.each(r, |name, value| head.param(name, value));
+        sent.write(r, &mut head);
         Ok(head.end())
     }
 
     fn codec(&self, method: Method, head_size: usize) -> FastCgi {
         FastCgi::new(method, head_size, self.terms.clone())
+    }
+}
+
+impl Writer for RequestHead {
+    fn begin(&mut self, name: &[u8]) -> usize {
+        self.begin_param(name)
+    }
+
+    fn out(&mut self) -> &mut Vec<u8> {
+        RequestHead::out(self)
+    }
+
+    fn end(&mut self, room: usize, value_at: usize) {
+        self.end_param(room, value_at);
     }
 }
 

@@ -22,7 +22,7 @@ use tw_server::http::gateway::directives::CONNECTION_LIMITS;
 use tw_server::http::gateway::secure::Inside;
 use tw_server::http::gateway::settings::{self, HasGateway, Kind};
 use tw_server::http::gateway::words::Next;
-use tw_server::http::gateway::{self, Gateway, Order, Passed, Rewrite};
+use tw_server::http::gateway::{self, Gateway, Made, Order, Passed, Remake, Rewrite};
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
@@ -99,6 +99,7 @@ const OWN: &[Directive<Raw>] = &[
 const LISTS: &[&[Directive<Raw>]] = &[
     OWN,
     tw_server::connection_directives!("grpc_"),
+    tw_server::socket_size_directives!("grpc_"),
     tw_server::next_upstream_directive!(
         "grpc_",
         "error | timeout | denied | invalid_header | http_500 | http_502 | http_503 | http_504 | http_403 | http_404 | http_429 | non_idempotent | off …",
@@ -176,26 +177,43 @@ impl Grpc {
         let mut uri = Vec::new();
         push_target(r, &mut uri);
         let method = r.method_name().to_vec();
-        let mut head = Vec::with_capacity(HEAD_SIZE);
-        if let Err(error) = self.write(r, (&method, &uri, &host), &mut head) {
-            r.log(Level::Error, format_args!("{error}, URI \"{}\"", Text(&uri)));
-            return Outcome::Status(400);
-        }
-        let head = Bytes::from(head);
+        let make = |r: &Request| self.make(r, (&method, &uri, &host));
+        let (head, path, remake): (_, _, Option<Remake<'_>>) = if self.gateway.request_dynamic {
+            (Bytes::new(), Bytes::copy_from_slice(&uri), Some(&make))
+        } else {
+            match make(r) {
+                Ok(Made { head, .. }) => {
+                    let path = head.slice(method.len() + 1..method.len() + 1 + uri.len());
+                    (head, path, None)
+                }
+                Err(status) => return Outcome::Status(status),
+            }
+        };
         let secured = if to.scheme.is_secured { self.gateway.secured(r, &host) } else { None };
         let order = Order {
             gateway: &self.gateway,
             group: to.group,
             secured,
-            url: (to.scheme.text, head.slice(method.len() + 1..method.len() + 1 + uri.len())),
+            url: (to.scheme.text, path),
             head,
             body: Passed::Client,
             framing: Framing::Plain,
+            remake,
             codec: Http2::new(r.method(), self.gateway.buffer_size, Trailers::Passed),
             rewrite: self,
             visit: None,
         };
         gateway::pass(r, order).await
+    }
+
+    /// The request as it is sent. The error is a status.
+    fn make(&self, r: &Request, what: (&[u8], &[u8], &[u8])) -> Result<Made, u16> {
+        let mut head = Vec::with_capacity(HEAD_SIZE);
+        if let Err(error) = self.write(r, what, &mut head) {
+            r.log(Level::Error, format_args!("{error}, URI \"{}\"", Text(what.1)));
+            return Err(400);
+        }
+        Ok(Made { head: head.into(), body: Passed::Client, framing: Framing::Plain })
     }
 
     fn write(
@@ -205,13 +223,8 @@ impl Grpc {
         head: &mut Vec<u8>,
     ) -> Result<(), tw_http::origin::WriteError> {
         let mut writer = RequestWriter::begin(head, method, uri, Version::HTTP_11)?;
-        let passed = fields::Passed {
-            announced: r.body.framing(r.head.framing()),
-            is_client_passed: true,
-            host,
-            conditions: None,
-        };
-        self.fields.write(r, &mut writer, &passed)?;
+        let passed = fields::Passed { is_client_passed: true, host, conditions: None };
+        self.fields.write(r, &mut writer, r.body.framing(r.head.framing()), &passed)?;
         // What the client can do with trailers, the server need not know; but one of gRPC asks for it.
         let takes_trailers = || r.head.field_all(b"TE").any(|value| hop::has_element(value, b"trailers"));
         if !self.fields.sets(b"TE") && takes_trailers() {

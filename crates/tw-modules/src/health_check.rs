@@ -60,7 +60,7 @@ impl Settings<Http> for HealthChecks {
         .since("1.5.3")
         .doc(
             "Asks each server of the group every 5 seconds for /, unless said otherwise; one that fails gets no requests until \
-             it passes again. A location passes requests to an upstream with proxy_pass, and its settings hold for checks.",
+             it passes again. A location passes requests to an upstream, with proxy_pass or another gateway, and its settings hold for checks.",
         )
         .set(|raw, node, _| raw.check.set_with(node, read)),
         record::new("match", "name { … }", HTTP, Args::exact(1).block())
@@ -201,13 +201,14 @@ impl RawCheck {
             Passing::To(of) => of,
             Passing::Nowhere => {
                 return fail(
-                    "there is nobody to check: no \"proxy_pass\" stands in this location".to_owned(),
-                    "it stands beside the \"proxy_pass\" to the group whose servers are checked",
+                    "there is nobody to check: no \"proxy_pass\" or its like stands in this location"
+                        .to_owned(),
+                    "it stands beside the \"proxy_pass\", \"fastcgi_pass\", \"uwsgi_pass\", \"scgi_pass\" or \"memcached_pass\" to the group whose servers are checked",
                 );
             }
             Passing::Anywhere => {
                 return fail(
-                    "\"health_check\" needs a \"proxy_pass\" without variables".to_owned(),
+                    "\"health_check\" needs an address without variables".to_owned(),
                     "in a location of its own, which may be \"internal\", it can name the group",
                 );
             }
@@ -215,7 +216,7 @@ impl RawCheck {
         let name = of.group().peers.name();
         if !cx.block.upstreams().contains_key(&**name) {
             return fail(
-                format!("\"health_check\" needs a group: \"{name}\" in \"proxy_pass\" is no \"upstream\""),
+                format!("\"health_check\" needs a group: \"{name}\" is no \"upstream\""),
                 "write an \"upstream\" block, also for one server",
             );
         }

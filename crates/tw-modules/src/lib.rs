@@ -58,6 +58,7 @@ mod sub;
 #[cfg(debug_assertions)]
 mod trap;
 mod try_files;
+mod tunnel;
 mod types;
 mod userid;
 mod uwsgi;
@@ -110,6 +111,7 @@ pub static MODULES: &[Module] = &[
     Module::of::<scgi::ScgiPass>("scgi"),
     Module::of::<grpc::Grpc>("grpc"),
     Module::of::<memcached::MemcachedPass>("memcached"),
+    Module::of::<tunnel::TunnelPass>("tunnel"),
     Module::of::<index::Index>("index"),
     Module::of::<autoindex::Autoindex>("autoindex"),
     Module::of::<dav::Dav>("dav"),

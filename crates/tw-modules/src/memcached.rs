@@ -11,18 +11,20 @@ use tw_http::{Method, target};
 use tw_log::Level;
 use tw_server::core::location::Location;
 use tw_server::http::Http;
-use tw_server::http::gateway::codec::Framing;
-use tw_server::http::gateway::codec::memcached::Memcached as Codec;
+use tw_server::http::gateway::codec::memcached::Memcached;
+use tw_server::http::gateway::codec::{Codec, Framing};
 use tw_server::http::gateway::directives::CONNECTION_LIMITS;
+use tw_server::http::gateway::health::{Checkable, Passing};
+use tw_server::http::gateway::secure::Secured;
 use tw_server::http::gateway::settings::{self, HasGateway, Kind};
 use tw_server::http::gateway::words::Next;
-use tw_server::http::gateway::{self, Gateway, Order, Passed, Rewrite};
+use tw_server::http::gateway::{self, Gateway, Group, Order, Passed, Rewrite};
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
-use crate::cgi::address::{RawTarget, Scheme, Target};
+use crate::cgi::address::{Fixed, RawTarget, Scheme, Target};
 use crate::cgi::params;
 
 const SCHEMES: &[Scheme] = &[Scheme::unwritten("memcached://")];
@@ -99,9 +101,15 @@ impl Settings<Http> for MemcachedPass {
             (_, None) if cx.block.is_nameless() => outer.and_then(|o| o.passed.clone()),
             (_, None) => None,
         };
-        let gateway = Gateway::resolve(raw.gateway, outer.map(|o| &*o.gateway), &KIND, cx)?;
+        let gateway = Arc::new(Gateway::resolve(raw.gateway, outer.map(|o| &*o.gateway), &KIND, cx)?);
         let gzip_flag = raw.gzip_flag.or(outer.map(|o| o.gzip_flag), 0);
-        Ok(Self { gateway: Arc::new(gateway), passed, gzip_flag })
+        if let Some((target, _)) = &passed {
+            cx.block.passing = match target.fixed() {
+                None => Passing::Anywhere,
+                Some(to) => Passing::To(Arc::new(Checked { gateway: gateway.clone(), to: to.clone() })),
+            };
+        }
+        Ok(Self { gateway, passed, gzip_flag })
     }
 
     fn are_shared(&self) -> bool {
@@ -150,14 +158,9 @@ impl MemcachedPass {
         let core = &r.plan().core;
         let content_type = core.types.find(target::exten(&r.uri.path)).unwrap_or(&core.default_type).clone();
         r.out.content_type = content_type;
-        const GET: &[u8] = b"get ";
-        let mut head = GET.to_vec();
-        Escape::Memcached.push(&key, &mut head);
-        let key = GET.len()..head.len();
-        head.extend_from_slice(b"\r\n");
-        let head = Bytes::from(head);
+        let (head, key) = get(&key);
         let is_head = r.method() == Method::Head;
-        let codec = Codec::new(head.slice(key), self.gateway.buffer_size, self.gzip_flag, is_head);
+        let codec = Memcached::new(key, self.gateway.buffer_size, self.gzip_flag, is_head);
         let order = Order {
             gateway: &self.gateway,
             group: to.group,
@@ -166,11 +169,56 @@ impl MemcachedPass {
             head,
             body: Passed::Nothing,
             framing: Framing::Plain,
+            remake: None,
             codec,
             rewrite: self,
             visit: None,
         };
         gateway::pass(r, order).await
+    }
+}
+
+/// The command that asks for the value of a key, and the key as it stands in it.
+fn get(key: &[u8]) -> (Bytes, Bytes) {
+    const GET: &[u8] = b"get ";
+    let mut command = GET.to_vec();
+    Escape::Memcached.push(key, &mut command);
+    let at = GET.len()..command.len();
+    command.extend_from_slice(b"\r\n");
+    let command = Bytes::from(command);
+    let key = command.slice(at);
+    (command, key)
+}
+
+/// A location as health checks know it: they ask for the key that is written as the path of a request, which need not be there.
+struct Checked {
+    gateway: Arc<Gateway>,
+    to: Arc<Fixed>,
+}
+
+impl Checkable for Checked {
+    fn group(&self) -> &Arc<Group> {
+        self.to.group()
+    }
+
+    fn gateway(&self) -> &Arc<Gateway> {
+        &self.gateway
+    }
+
+    fn secured(&self, _: &mut Request) -> Option<Secured> {
+        None
+    }
+
+    fn request(&self, r: &mut Request) -> Result<Bytes, String> {
+        Ok(get(r.head.target()).0)
+    }
+
+    fn codec(&self, r: &Request) -> Box<dyn Codec> {
+        Box::new(Memcached::new(get(r.head.target()).1, self.gateway.buffer_size, 0, false))
+    }
+
+    fn is_well(&self, status: u16) -> bool {
+        matches!(status, 200 | 404)
     }
 }
 

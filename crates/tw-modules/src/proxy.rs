@@ -33,7 +33,7 @@ use tw_server::http::gateway::health::Passing;
 use tw_server::http::gateway::secure::Inside;
 use tw_server::http::gateway::settings::{self, HasGateway, Kind};
 use tw_server::http::gateway::words::Next;
-use tw_server::http::gateway::{self, Gateway, Order, Passed, Rewrite};
+use tw_server::http::gateway::{self, Gateway, Made, Order, Passed, Remake, Rewrite};
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
@@ -204,6 +204,7 @@ const OWN: &[Directive<Raw>] = &[
 const LISTS: &[&[Directive<Raw>]] = &[
     OWN,
     tw_server::connection_directives!("proxy_"),
+    tw_server::socket_size_directives!("proxy_"),
     tw_server::next_upstream_directive!(
         "proxy_",
         "error | timeout | denied | invalid_header | http_500 | http_502 | http_503 | http_504 | http_403 | http_404 | http_429 | non_idempotent | off …",
@@ -367,45 +368,44 @@ impl Proxy {
             Ok(visit) => visit,
             Err(answer) => return answer,
         };
-        let own = self.body.as_ref().map(|body| Bytes::from(body.value(r)));
-        let (announced, body) = match own {
-            Some(body) => (Announced::Length(body.len() as u64), Passed::Bytes(body)),
-            None if sends_client_body => (r.body.framing(r.head.framing()), Passed::Client),
-            None => (Announced::None, Passed::Nothing),
+        let (announced, body) = match sends_client_body {
+            true => (r.body.framing(r.head.framing()), Passed::Client),
+            false => (Announced::None, Passed::Nothing),
         };
-        let method: Cow<'_, [u8]> = match &self.method {
+        let method: Cow<'static, [u8]> = match &self.method {
             Some(template) => template.value(r).into(),
             None if visit.as_ref().is_some_and(|visit| visit.asks_for_body(r, &self.gateway.cache)) => {
                 b"GET".into()
             }
-            None => r.method_name().into(),
+            None => match r.method() {
+                Method::Other => r.method_name().to_vec().into(),
+                known => known.as_str().as_bytes().into(),
+            },
         };
         let announced = match announced {
             // HTTP/1.0 has no chunks: then the end of the connection would be the end of the body.
             Announced::Chunked if self.version < Version::HTTP_11 => return Outcome::Status(411),
             announced => announced,
         };
-        let mut head = Vec::with_capacity(HEAD_SIZE);
-        let written = RequestWriter::begin(&mut head, &method, &uri, self.version).and_then(|mut writer| {
-            let conditions = visit.as_ref().and_then(|visit| visit.conditions(r, &self.gateway.cache));
-            let passed = fields::Passed {
-                announced,
-                is_client_passed: self.gateway.pass_request_headers,
-                host: &to.host,
-                conditions,
-            };
-            self.fields.write(r, &mut writer, &passed)?;
-            Ok(writer.end())
-        });
-        let framing = match written {
-            Ok(Announced::Chunked) => Framing::Chunked,
-            Ok(_) => Framing::Plain,
-            Err(error) => {
-                r.log(Level::Error, format_args!("{error}, URI \"{}\"", Text(&uri)));
-                return Outcome::Status(400);
+        let line = Line { method: &method, uri: &uri, version: self.version };
+        let passed = fields::Passed {
+            is_client_passed: self.gateway.pass_request_headers,
+            host: &to.host,
+            conditions: visit.as_ref().and_then(|visit| visit.conditions(r, &self.gateway.cache)),
+        };
+        let make = |r: &Request| self.write(r, &line, announced, &passed);
+        let (made, path, remake): (_, _, Option<Remake<'_>>) = if self.gateway.request_dynamic {
+            let later = Made { head: Bytes::new(), body, framing: Framing::Plain };
+            (later, Bytes::copy_from_slice(&uri), Some(&make))
+        } else {
+            match make(r) {
+                Ok(made) => {
+                    let path = made.head.slice(line.uri_at());
+                    (made, path, None)
+                }
+                Err(status) => return Outcome::Status(status),
             }
         };
-        let head = Bytes::from(head);
         let sent_method = Method::of(&method);
         let codec = Http1::new(sent_method, self.gateway.buffer_size, self.pass_trailers);
         let secured = match to.scheme {
@@ -416,10 +416,11 @@ impl Proxy {
             gateway: &self.gateway,
             group: to.group,
             secured,
-            url: (to.scheme.text(), head.slice(method.len() + 1..method.len() + 1 + uri.len())),
-            head,
-            body,
-            framing,
+            url: (to.scheme.text(), path),
+            head: made.head,
+            body: made.body,
+            framing: made.framing,
+            remake,
             codec,
             rewrite: self,
             visit,
@@ -431,6 +432,54 @@ impl Proxy {
             return Box::pin(gateway::pass(r, order.read_by(codec))).await;
         }
         gateway::pass(r, order).await
+    }
+
+    /// Writes a request that begins with `line`. The error is a status.
+    fn write(
+        &self,
+        r: &Request,
+        line: &Line<'_>,
+        announced: Announced,
+        passed: &fields::Passed<'_>,
+    ) -> Result<Made, u16> {
+        let (announced, body) = match &self.body {
+            Some(own) => {
+                let own = Bytes::from(own.value(r));
+                (Announced::Length(own.len() as u64), Passed::Bytes(own))
+            }
+            None if self.gateway.pass_request_body => (announced, Passed::Client),
+            None => (announced, Passed::Nothing),
+        };
+        let mut head = Vec::with_capacity(HEAD_SIZE);
+        let begun = RequestWriter::begin(&mut head, line.method, line.uri, line.version);
+        let written = begun.and_then(|mut writer| {
+            self.fields.write(r, &mut writer, announced, passed)?;
+            Ok(writer.end())
+        });
+        let framing = match written {
+            Ok(Announced::Chunked) => Framing::Chunked,
+            Ok(_) => Framing::Plain,
+            Err(error) => {
+                r.log(Level::Error, format_args!("{error}, URI \"{}\"", Text(line.uri)));
+                return Err(400);
+            }
+        };
+        Ok(Made { head: head.into(), body, framing })
+    }
+}
+
+/// The first line of a request.
+struct Line<'a> {
+    method: &'a [u8],
+    uri: &'a [u8],
+    version: Version,
+}
+
+impl Line<'_> {
+    /// Where the URI stands in the head.
+    fn uri_at(&self) -> std::ops::Range<usize> {
+        let start = self.method.len() + b" ".len();
+        start..start + self.uri.len()
     }
 }
 

@@ -1,8 +1,7 @@
 //! `scgi_pass` and its kin: requests go to an application that speaks SCGI (nginx: ngx_http_scgi_module). Content phase.
 
-use bytes::Bytes;
 use tw_conf::{ConfError, Directive, record};
-use tw_http::{Framing as Announced, Method};
+use tw_http::{Framing as Announced, Method, num};
 use tw_server::http::gateway::codec::Framing;
 use tw_server::http::gateway::codec::http1::Http1;
 use tw_server::http::gateway::settings::{HIDDEN_OF_APPLICATIONS, Kind};
@@ -11,7 +10,7 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 
 use crate::cgi::address::Scheme;
-use crate::cgi::params::Sent;
+use crate::cgi::params::{Sent, Writer};
 use crate::cgi::{self, CgiGateway, Language};
 
 /// Bytes that the parameters of a request usually have at most.
@@ -31,6 +30,7 @@ const OWN: &[Directive<Own>] = &[cgi::pass("scgi_pass", "address"), cgi::param("
 const LISTS: &[&[Directive<Own>]] = &[
     OWN,
     tw_server::connection_directives!("scgi_"),
+    tw_server::socket_size_directives!("scgi_"),
     tw_server::next_upstream_directive!(
         "scgi_",
         "error | timeout | denied | invalid_header | http_500 | http_503 | http_403 | http_404 | http_429 | non_idempotent | off …",
@@ -67,32 +67,53 @@ impl Language for Scgi {
         Ok(Self)
     }
 
-    fn head(&self, r: &Request, sent: &Sent<'_>) -> Result<Bytes, String> {
+    fn head(&self, r: &Request, sent: &Sent<'_>) -> Result<Vec<u8>, String> {
         // It comes first.
         // DIFF(nginx): the length is that of what is sent.
         let len = match sent.body {
             Announced::Length(len) => len,
             Announced::None | Announced::Chunked => 0,
         };
-        let mut params = Vec::with_capacity(PARAMS_SIZE);
-        let mut has_nul = false;
-        let mut param = |name: &[u8], value: &[u8]| {
-            has_nul |= name.contains(&0) || value.contains(&0);
-            for text in [name, value] {
-                params.extend_from_slice(text);
-                params.push(0);
-            }
-        };
-        param(b"CONTENT_LENGTH", len.to_string().as_bytes());
-        sent.each(r, param);
+        let mut params = Netstring { text: Vec::with_capacity(PARAMS_SIZE), has_nul: false };
+        let room = params.begin(b"CONTENT_LENGTH");
+        let value_at = params.text.len();
+        num::push_decimal(&mut params.text, len);
+        params.end(room, value_at);
+        sent.write(r, &mut params);
+        let Netstring { text, has_nul } = params;
         // DIFF(nginx): a value with a zero byte would end there, and begin a parameter of its own choice.
         if has_nul {
             return Err("scgi parameter has a zero byte".to_owned());
         }
-        Ok([params.len().to_string().as_bytes(), b":", &params, b","].concat().into())
+        Ok([text.len().to_string().as_bytes(), b":", &text, b","].concat())
     }
 
     fn codec(&self, method: Method, head_size: usize) -> Http1 {
         Http1::of_application(method, head_size)
+    }
+}
+
+/// Names and values, a zero byte behind each.
+struct Netstring {
+    text: Vec<u8>,
+    /// Whether one of them has such a byte itself.
+    has_nul: bool,
+}
+
+impl Writer for Netstring {
+    fn begin(&mut self, name: &[u8]) -> usize {
+        self.has_nul |= name.contains(&0);
+        self.text.extend_from_slice(name);
+        self.text.push(0);
+        self.text.len()
+    }
+
+    fn out(&mut self) -> &mut Vec<u8> {
+        &mut self.text
+    }
+
+    fn end(&mut self, _: usize, value_at: usize) {
+        self.has_nul |= self.text[value_at..].contains(&0);
+        self.text.push(0);
     }
 }

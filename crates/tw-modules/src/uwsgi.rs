@@ -1,7 +1,6 @@
 //! `uwsgi_pass` and its kin: requests go to an application that speaks uwsgi, as those of Python do (nginx:
 //! ngx_http_uwsgi_module). Content phase.
 
-use bytes::Bytes;
 use tw_conf::{ConfError, Directive, Node, Setting, record};
 use tw_http::Method;
 use tw_server::http::gateway::codec::Framing;
@@ -12,11 +11,13 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 
 use crate::cgi::address::Scheme;
-use crate::cgi::params::{self, Sent};
+use crate::cgi::params::{self, Sent, Writer};
 use crate::cgi::{self, CgiGateway, Language};
 
 /// Bytes of the head of a request.
 const HEAD: usize = 4;
+/// Bytes of a length.
+const LEN: usize = size_of::<u16>();
 /// Bytes that the parameters of a request usually have at most.
 const PARAMS_SIZE: usize = 2048;
 
@@ -54,6 +55,7 @@ const OWN: &[Directive<Own>] = &[
 const LISTS: &[&[Directive<Own>]] = &[
     OWN,
     tw_server::connection_directives!("uwsgi_"),
+    tw_server::socket_size_directives!("uwsgi_"),
     tw_server::next_upstream_directive!(
         "uwsgi_",
         "error | timeout | denied | invalid_header | http_500 | http_503 | http_403 | http_404 | http_429 | non_idempotent | off …",
@@ -104,24 +106,43 @@ impl Language for Uwsgi {
         Ok(Self { modifiers: [first.or(outer.map(|o| o[0]), 0), second.or(outer.map(|o| o[1]), 0)] })
     }
 
-    fn head(&self, r: &Request, sent: &Sent<'_>) -> Result<Bytes, String> {
-        let mut head = Vec::with_capacity(PARAMS_SIZE);
-        head.resize(HEAD, 0);
-        sent.each(r, |name, value| {
-            for text in [name, value] {
-                // One that is longer makes all of it too big.
-                head.extend_from_slice(&(text.len() as u16).to_le_bytes());
-                head.extend_from_slice(text);
-            }
-        });
+    fn head(&self, r: &Request, sent: &Sent<'_>) -> Result<Vec<u8>, String> {
+        let mut params = Vec::with_capacity(PARAMS_SIZE);
+        params.resize(HEAD, 0);
+        let mut params = Packet(params);
+        sent.write(r, &mut params);
+        let Packet(mut head) = params;
         let len = head.len() - HEAD;
         let [low, high] =
             u16::try_from(len).map_err(|_| format!("uwsgi request is too big: {len}"))?.to_le_bytes();
         head[..HEAD].copy_from_slice(&[self.modifiers[0], low, high, self.modifiers[1]]);
-        Ok(head.into())
+        Ok(head)
     }
 
     fn codec(&self, method: Method, head_size: usize) -> Http1 {
         Http1::of_application(method, head_size)
+    }
+}
+
+/// A packet: names and values, each with its length in front.
+struct Packet(Vec<u8>);
+
+impl Writer for Packet {
+    fn begin(&mut self, name: &[u8]) -> usize {
+        // One that is longer makes all of it too big.
+        self.0.extend_from_slice(&(name.len() as u16).to_le_bytes());
+        self.0.extend_from_slice(name);
+        let room = self.0.len();
+        self.0.extend_from_slice(&[0; LEN]);
+        room
+    }
+
+    fn out(&mut self) -> &mut Vec<u8> {
+        &mut self.0
+    }
+
+    fn end(&mut self, room: usize, value_at: usize) {
+        let len = (self.0.len() - value_at) as u16;
+        self.0[room..room + LEN].copy_from_slice(&len.to_le_bytes());
     }
 }

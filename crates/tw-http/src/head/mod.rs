@@ -449,10 +449,12 @@ impl RequestHead {
         self.line.framing
     }
 
-    /// Whether the client wants the connection kept: `Connection`, else the version's default.
+    /// Whether the client wants the connection kept: `Connection`, else the version's default. Never after CONNECT: what the
+    /// client has sent behind it was meant for somebody else, and is no request.
     #[inline]
     pub fn keep_alive(&self) -> bool {
         match self.line.connection {
+            _ if self.line.method == Method::Connect => false,
             ConnectionWish::Default => self.line.version > Version::HTTP_10,
             ConnectionWish::Close => false,
             ConnectionWish::KeepAlive => true,

@@ -66,7 +66,12 @@ pub(crate) struct To<'a> {
 
 impl RawTarget {
     pub(crate) fn read(node: &Node) -> Result<Self, ConfError> {
-        Ok(Self(node.arg(0)?.clone()))
+        Ok(Self::of(node.arg(0)?.clone()))
+    }
+
+    /// What is written in `word`.
+    pub(crate) fn of(word: Word) -> Self {
+        Self(word)
     }
 
     pub(crate) fn resolve(
@@ -92,6 +97,23 @@ impl RawTarget {
     }
 }
 
+impl Fixed {
+    /// Who answers.
+    pub(crate) fn group(&self) -> &Arc<Group> {
+        &self.group
+    }
+
+    /// The address as written, without the scheme.
+    pub(crate) fn host(&self) -> &[u8] {
+        &self.host
+    }
+
+    /// Whether it is asked over TLS.
+    pub(crate) fn is_secured(&self) -> bool {
+        self.scheme.is_secured
+    }
+}
+
 impl Target {
     /// Where `r` goes. The error is for the log.
     pub(crate) fn of(&self, r: &Request, schemes: &'static [Scheme]) -> Result<To<'_>, String> {
@@ -111,6 +133,14 @@ impl Target {
                 let group = group.map_err(|error| format!("{error} in upstream \"{text}\""))?;
                 Ok(To { scheme, host: Cow::Owned(host.into()), group })
             }
+        }
+    }
+
+    /// The target, if it does not depend on the request.
+    pub(crate) fn fixed(&self) -> Option<&Arc<Fixed>> {
+        match self {
+            Self::Fixed(fixed) => Some(fixed),
+            Self::Variable { .. } => None,
         }
     }
 

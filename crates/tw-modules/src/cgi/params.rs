@@ -122,26 +122,52 @@ fn as_param(byte: u8) -> u8 {
 /// Makes `out` the name of the parameter for a field.
 fn param_of(field: &[u8], out: &mut Vec<u8>) {
     out.clear();
+    out.reserve(FIELD.len() + field.len());
     out.extend_from_slice(FIELD);
     out.extend(field.iter().map(|byte| as_param(*byte)));
 }
 
+/// Writes parameters as a language has them. A value is written where it is sent from: most requests have dozens.
+pub(crate) trait Writer {
+    /// Begins a parameter: what is appended to [`out`](Self::out) from now on is its value. What is given back, if anything, is
+    /// where its length belongs.
+    fn begin(&mut self, name: &[u8]) -> usize;
+
+    /// What was written.
+    fn out(&mut self) -> &mut Vec<u8>;
+
+    /// Ends a parameter whose value begins at `value_at`.
+    fn end(&mut self, room: usize, value_at: usize);
+}
+
+/// Writes one parameter, whose value `value` appends.
+fn write(writer: &mut impl Writer, name: &[u8], value: impl FnOnce(&mut Vec<u8>)) {
+    let room = writer.begin(name);
+    let value_at = writer.out().len();
+    value(writer.out());
+    writer.end(room, value_at);
+}
+
 impl Sent<'_> {
-    /// Calls `each` with the name and the value of every parameter of `r`, in order.
-    pub(crate) fn each(&self, r: &Request, mut each: impl FnMut(&[u8], &[u8])) {
-        let (mut name, mut value) = (Vec::new(), Vec::new());
+    /// Writes every parameter of `r`, in order.
+    pub(crate) fn write(&self, r: &Request, writer: &mut impl Writer) {
         for param in &self.params.list {
-            value.clear();
-            param.value.eval(r, &mut value);
-            if !(param.if_not_empty && value.is_empty()) {
-                each(&param.name, &value);
+            let at = writer.out().len();
+            let room = writer.begin(&param.name);
+            let value_at = writer.out().len();
+            param.value.eval(r, writer.out());
+            if param.if_not_empty && writer.out().len() == value_at {
+                writer.out().truncate(at);
+            } else {
+                writer.end(room, value_at);
             }
         }
+        let mut name = Vec::new();
         if let Some(conditions) = &self.conditions {
             for (field, value) in conditions.fields() {
                 if !value.is_empty() && !self.params.replaces(field, Known::find(field)) {
                     param_of(field, &mut name);
-                    each(&name, value);
+                    write(writer, &name, |out| out.extend_from_slice(value));
                 }
             }
         }
@@ -160,14 +186,14 @@ impl Sent<'_> {
                 continue;
             }
             param_of(field, &mut name);
-            value.clear();
-            value.extend_from_slice(first);
             let between: &[u8] = if known == Some(Known::Cookie) { b"; " } else { b", " };
-            for line in lines {
-                value.extend_from_slice(between);
-                value.extend_from_slice(line);
-            }
-            each(&name, &value);
+            write(writer, &name, |out| {
+                out.extend_from_slice(first);
+                for line in lines {
+                    out.extend_from_slice(between);
+                    out.extend_from_slice(line);
+                }
+            });
         }
     }
 }

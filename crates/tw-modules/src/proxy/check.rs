@@ -47,30 +47,31 @@ impl Checkable for Checked {
         }
     }
 
-    fn request(&self, r: &mut Request) -> Result<Bytes, WriteError> {
-        r.set_slot(self.slots.host, &self.to.host);
-        r.set_slot(self.slots.port, &self.to.port);
-        let mut head = Vec::with_capacity(HEAD_SIZE);
-        let mut writer = RequestWriter::begin(&mut head, b"GET", r.head.target(), self.version)?;
-        let passed = Passed {
-            announced: Framing::None,
-            is_client_passed: false,
-            host: &self.to.host,
-            conditions: None,
-        };
-        self.fields.write(r, &mut writer, &passed)?;
-        if !self.fields.sets(b"Connection") {
-            writer.field(b"Connection", b"close")?;
-        }
-        writer.end();
-        Ok(head.into())
+    fn request(&self, r: &mut Request) -> Result<Bytes, String> {
+        self.write(r).map_err(|error| error.to_string())
     }
 
-    fn codec(&self) -> Box<dyn Codec> {
+    fn codec(&self, _: &Request) -> Box<dyn Codec> {
         let head_size = self.gateway.buffer_size;
         match self.version {
             Version::HTTP_2 => Box::new(Http2::new(Method::Get, head_size, Trailers::Dropped)),
             _ => Box::new(Http1::new(Method::Get, head_size, false)),
         }
+    }
+}
+
+impl Checked {
+    fn write(&self, r: &mut Request) -> Result<Bytes, WriteError> {
+        r.set_slot(self.slots.host, &self.to.host);
+        r.set_slot(self.slots.port, &self.to.port);
+        let mut head = Vec::with_capacity(HEAD_SIZE);
+        let mut writer = RequestWriter::begin(&mut head, b"GET", r.head.target(), self.version)?;
+        let passed = Passed { is_client_passed: false, host: &self.to.host, conditions: None };
+        self.fields.write(r, &mut writer, Framing::None, &passed)?;
+        if !self.fields.sets(b"Connection") {
+            writer.field(b"Connection", b"close")?;
+        }
+        writer.end();
+        Ok(head.into())
     }
 }

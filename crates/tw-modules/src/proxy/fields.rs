@@ -26,8 +26,6 @@ const USUAL: &[&str] = &[
 
 /// What is passed on of a request, besides the fields that `proxy_set_header` sets.
 pub(crate) struct Passed<'a> {
-    /// How its body is framed.
-    pub(crate) announced: Framing,
     /// Whether the client's fields are passed on.
     pub(crate) is_client_passed: bool,
     /// `Host`, unless it is set.
@@ -66,14 +64,15 @@ impl Fields {
         self.set.iter().any(|(set, _)| set.eq_ignore_ascii_case(name))
     }
 
-    /// Writes all fields.
+    /// Writes all fields; `announced` is how the body is framed.
     pub(crate) fn write(
         &self,
         r: &Request,
         writer: &mut RequestWriter<'_>,
+        announced: Framing,
         passed: &Passed<'_>,
     ) -> Result<(), WriteError> {
-        let Passed { announced, is_client_passed, host, ref conditions } = *passed;
+        let Passed { is_client_passed, host, ref conditions } = *passed;
         let mut value = Vec::new();
         match &self.host {
             Some(template) => template.eval(r, &mut value),

@@ -8,6 +8,7 @@ use tw_conf::Span;
 use tw_core::config_thread::step_back;
 use tw_core::generation::Configuration;
 use tw_disk::Locks;
+use tw_http::HeadLimits;
 
 use super::gateway::Group;
 use super::gateway::health::GroupChecks;
@@ -70,6 +71,8 @@ pub struct Config {
 pub struct Server {
     /// Its core settings.
     pub settings: Arc<ServerSettings>,
+    /// What a request may be like that comes in lines.
+    pub head: HeadLimits,
     /// TLS with its name.
     pub ssl: Arc<Ssl>,
     /// HTTP/2 with it.

@@ -29,6 +29,8 @@ pub struct Block {
     pub(crate) secures_upstreams: bool,
     /// Certificates that come by themselves.
     pub(crate) acme: Gathered,
+    /// Whether somewhere in the server CONNECT is answered.
+    pub opens_tunnels: bool,
     /// Where requests go from here, as the module says that passes them on.
     pub passing: Passing,
 }

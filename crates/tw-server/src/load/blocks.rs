@@ -10,6 +10,7 @@ use tw_core::load::{Raws, Table};
 use tw_core::module::Resolved;
 use tw_core::names::Conflicting;
 use tw_core::reach::Reach;
+use tw_http::HeadLimits;
 use tw_net::Addr;
 
 use super::scope::{Kind, Scope};
@@ -71,7 +72,8 @@ pub(super) fn build(http: Scope, table: &Table<Http>, cx: &mut Resolve<'_>) -> R
         let mut of_server = OfServer { built: &mut built, settings: core.clone(), named: HashMap::new() };
         let locations = locations(server.children, &settings, plan, &mut of_server, table, cx)?;
         let named = of_server.named;
-        built.servers.push(Server { settings: core, ssl, http2, acme, plan, locations, named, span });
+        let head = HeadLimits { allow_connect: std::mem::take(&mut cx.block.opens_tunnels), ..core.head };
+        built.servers.push(Server { settings: core, head, ssl, http2, acme, plan, locations, named, span });
         cx.vars.prepared = prepared;
     }
     Ok(built)

@@ -180,10 +180,22 @@ pub(crate) fn filter(r: &mut Request, mut body: Body) -> Body {
         r.out.status = status;
     }
     let generation = r.generation().clone();
+    // What goes through a tunnel is nobody's body: only the head is looked at.
+    let tunnel = match &mut body {
+        Body::Upgraded(_) => Some(std::mem::take(&mut body)),
+        _ => None,
+    };
     for filter in generation.plan(r.route.plan).header_filters() {
         body = filter.filter(r, body);
     }
-    body
+    match tunnel {
+        Some(tunnel) => {
+            r.out.fields.remove_known(Known::ContentEncoding);
+            (r.out.content_length, r.out.trailers) = (None, None);
+            tunnel
+        }
+        None => body,
+    }
 }
 
 /// What goes in front of a `Location` that is a path, if it is to be made absolute. `address` is room for an address.

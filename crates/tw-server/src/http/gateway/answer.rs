@@ -65,6 +65,7 @@ pub(super) fn respond<C: Codec>(
         return redirect(r, gateway, &to);
     }
     if exchange.codec.is_tunnel()
+        && !exchange.codec.opens_at_once()
         && let Err(why) = may_switch(r, exchange.sending.is_sent())
     {
         r.log(Level::Error, format_args!("upstream switched protocols {why}"));
@@ -75,7 +76,7 @@ pub(super) fn respond<C: Codec>(
     let buffering = head(r, gateway, rewrite);
     cache::tell(r, gateway);
     if exchange.codec.is_tunnel() {
-        return tunnel::open(r, exchange, gateway.read_timeout);
+        return tunnel::open(r, exchange, gateway);
     }
     if exchange.codec.passes_trailers() {
         expect_trailers(r, gateway);

@@ -1,6 +1,7 @@
 //! The languages that upstream servers speak. A codec turns bytes into events and does no I/O; everything else of an
 //! exchange is the same for all.
 
+pub mod blind;
 pub mod fastcgi;
 pub mod framing;
 pub mod http1;
@@ -67,6 +68,11 @@ pub trait Codec: 'static {
 
     /// Whether another request may be sent on the connection now that the body has ended.
     fn keeps_alive(&self) -> bool;
+
+    /// Whether there is a tunnel as soon as there is a connection: the server is sent no head, and none is read of it.
+    fn opens_at_once(&self) -> bool {
+        false
+    }
 
     /// Whether what follows the head is neither a body nor this language: both sides may say what they want.
     fn is_tunnel(&self) -> bool {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `connection_directives` | everybody |
 //! | `next_upstream_directive` | everybody, each with its own words |
+//! | `socket_size_directives` | everybody whose connections may carry much |
 //! | `response_directives` | those whose servers make responses to requests |
 //! | `gateway_directives`, `cache_directives` | those of them that keep bodies |
 //! | `gateway_tls_directives` | those that may reach their servers over TLS |
@@ -80,10 +81,14 @@ macro_rules! gateway_limits {
     };
 }
 
-/// The records of what every gateway has, whatever its servers speak, with a prefix.
+/// The records of what every gateway has, whatever its servers speak, with a prefix; `$size` and `$doc` are how large its buffer
+/// is by default, and what that is for.
 #[macro_export]
 macro_rules! connection_directives {
-    ($prefix:literal) => {{
+    ($prefix:literal) => {
+        $crate::connection_directives!($prefix, "4k|8k", "Bytes of the head of a response.")
+    };
+    ($prefix:literal, $size:literal, $doc:literal) => {{
         use tw_conf::{Args, HTTP, LOCATION, SERVER, record};
         use $crate::http::gateway::bind::read_bind;
         use $crate::http::gateway::settings::HasGateway;
@@ -112,8 +117,8 @@ macro_rules! connection_directives {
                 .doc("Time in which a request may go to a next server; 0 means no limit.")
                 .set(|raw, node, _| raw.gateway().next_timeout.set_msec(node)),
             record::size(concat!($prefix, "buffer_size"), ALL)
-                .default("4k|8k")
-                .doc("Bytes of the head of a response.")
+                .default($size)
+                .doc($doc)
                 .set(|raw, node, _| raw.gateway().buffer_size.set_size(node)),
             record::new(concat!($prefix, "bind"), "address [transparent] | off", ALL, Args::range(1, 2))
                 .since("0.8.22")
@@ -122,6 +127,11 @@ macro_rules! connection_directives {
                     let bind = read_bind(node)?;
                     raw.gateway().bind.set_once(node, bind)
                 }),
+            record::flag(concat!($prefix, "bind_dynamic"), ALL)
+                .default("off")
+                .since("1.29.3")
+                .doc("Whether that address is computed for each connection, and not once for a request.")
+                .set(|raw, node, _| raw.gateway().bind_dynamic.set_flag(node)),
             record::flag(concat!($prefix, "socket_keepalive"), ALL)
                 .default("off")
                 .since("1.15.6")
@@ -134,6 +144,26 @@ macro_rules! connection_directives {
                     node.args.iter().for_each(|word| raw.gateway().allow.push(node, word.clone()));
                     Ok(())
                 }),
+        ]
+    }};
+}
+
+/// The records of the buffers of sockets, with a prefix.
+#[macro_export]
+macro_rules! socket_size_directives {
+    ($prefix:literal) => {{
+        use tw_conf::{HTTP, LOCATION, SERVER, record};
+        use $crate::http::gateway::settings::HasGateway;
+        const ALL: u32 = HTTP | SERVER | LOCATION;
+        &[
+            record::size(concat!($prefix, "socket_rcvbuf"), ALL)
+                .since("1.31.3")
+                .doc("Sets SO_RCVBUF on connections to upstream servers.")
+                .set(|raw, node, _| raw.gateway().socket_rcvbuf.set_size(node)),
+            record::size(concat!($prefix, "socket_sndbuf"), ALL)
+                .since("1.31.3")
+                .doc("Sets SO_SNDBUF on connections to upstream servers.")
+                .set(|raw, node, _| raw.gateway().socket_sndbuf.set_size(node)),
         ]
     }};
 }
@@ -157,7 +187,7 @@ macro_rules! next_upstream_directive {
 }
 
 /// The records of gateways whose servers make responses to requests, with a prefix: besides those of
-/// [`connection_directives`](crate::connection_directives) and
+/// [`connection_directives`](crate::connection_directives), [`socket_size_directives`](crate::socket_size_directives) and
 /// [`next_upstream_directive`](crate::next_upstream_directive).
 #[macro_export]
 macro_rules! response_directives {
@@ -188,14 +218,11 @@ macro_rules! response_directives {
                     raw.gateway().pass.push(node, name.into());
                     Ok(())
                 }),
-            record::size(concat!($prefix, "socket_rcvbuf"), ALL)
-                .since("1.31.3")
-                .doc("Sets SO_RCVBUF on connections to upstream servers.")
-                .set(|raw, node, _| raw.gateway().socket_rcvbuf.set_size(node)),
-            record::size(concat!($prefix, "socket_sndbuf"), ALL)
-                .since("1.31.3")
-                .doc("Sets SO_SNDBUF on connections to upstream servers.")
-                .set(|raw, node, _| raw.gateway().socket_sndbuf.set_size(node)),
+            record::flag(concat!($prefix, "request_dynamic"), ALL)
+                .default("off")
+                .since("1.29.3")
+                .doc("Whether a request is made anew for each server that it is sent to.")
+                .set(|raw, node, _| raw.gateway().request_dynamic.set_flag(node)),
         ]
     }};
 }

@@ -109,6 +109,8 @@ pub struct Order<'a, C> {
     pub body: Passed,
     /// How the body is framed.
     pub framing: Framing,
+    /// Makes what is sent anew for each server, in the place of `head`, `body` and `framing` (`request_dynamic`).
+    pub remake: Option<Remake<'a>>,
     /// Makes what reads one response.
     pub codec: C,
     /// What becomes of fields that name the upstream server.
@@ -120,9 +122,22 @@ pub struct Order<'a, C> {
 impl<'a, C> Order<'a, C> {
     /// The same, whose response is read by another codec.
     pub fn read_by<D>(self, codec: D) -> Order<'a, D> {
-        let Order { gateway, group, secured, url, head, body, framing, rewrite, visit, .. } = self;
-        Order { gateway, group, secured, url, head, body, framing, codec, rewrite, visit }
+        let Order { gateway, group, secured, url, head, body, framing, remake, rewrite, visit, .. } = self;
+        Order { gateway, group, secured, url, head, body, framing, remake, codec, rewrite, visit }
     }
+}
+
+/// Makes a request for the server that was chosen last; the error is the status of a request that cannot be sent.
+pub type Remake<'a> = &'a dyn Fn(&Request) -> Result<Made, u16>;
+
+/// A request as it is sent.
+pub struct Made {
+    /// The head.
+    pub head: Bytes,
+    /// The body.
+    pub body: Passed,
+    /// How the body is framed.
+    pub framing: Framing,
 }
 
 /// The body of a request to an upstream server.
@@ -194,10 +209,16 @@ enum Failed {
     Upstream { fault: Fault, stage: Stage, lease: Option<Lease>, is_reused: bool, was_sent: bool },
     /// The client's body.
     Client(BodyError),
+    /// There is no request that could be sent; the status tells.
+    Unwritten(u16),
 }
 
 /// Passes `order` on: asks servers until one answers. Waits for them, and for the client's body.
 pub async fn pass<C: Codec + Clone>(r: &mut Request, mut order: Order<'_, C>) -> Outcome {
+    // DIFF(nginx): a client that asks for a tunnel asks no server behind this one for something.
+    if r.method() == Method::Connect && !order.codec.opens_at_once() {
+        return Outcome::Status(405);
+    }
     r.facts.upstream.url = Some(order.url.clone());
     let visit = order.visit.take();
     // A response that is kept is not only for who has asked.
@@ -241,6 +262,14 @@ struct Unanswered {
     fault: Next,
 }
 
+/// What is looked for, and where from.
+struct Search {
+    looking: Looking,
+    belonging: Belonging,
+    /// How connections are opened, if that was computed once for all (`bind`).
+    socket: Option<ConnectOptions>,
+}
+
 /// Asks servers until one answers; `asked` is the one of the moment.
 async fn seek<C: Codec + Clone>(
     r: &mut Request,
@@ -252,16 +281,21 @@ async fn seek<C: Codec + Clone>(
         let named = Box::pin(name(r, order)).await;
         named.map_err(|status| Unanswered { status, fault: Next::ERROR })?;
     }
-    let mut looking = begin(r, order);
     let sticky = order.group.sticky.as_ref();
-    let belonging = sticky.map(|sticky| sticky.belonging(r)).unwrap_or_default();
+    let mut search = Search {
+        looking: begin(r, order),
+        belonging: sticky.map(|sticky| sticky.belonging(r)).unwrap_or_default(),
+        socket: order.gateway.binds_once().then(|| connect_options(r, order.gateway)),
+    };
     let mut refusals = 0;
     loop {
         *asked = None;
-        let answer = ask(r, order, &mut looking, &belonging, asked).await;
+        let answer = ask(r, order, &mut search, asked).await;
+        let looking = &mut search.looking;
         let (fault, stage, lease, is_reused, was_sent) = match answer {
-            Ok(mut exchange) => match refused(r, order, &looking, began) {
+            Ok(mut exchange) => match refused(r, order, looking, began) {
                 None => {
+                    let belonging = search.belonging;
                     exchange.learning =
                         sticky.and_then(|sticky| sticky.learning(r, belonging, &exchange.lease));
                     return Ok(exchange);
@@ -278,6 +312,7 @@ async fn seek<C: Codec + Clone>(
             Err(Failed::Client(error)) => {
                 return Err(Unanswered { status: request_body::failed(r, error), fault: Next::NONE });
             }
+            Err(Failed::Unwritten(status)) => return Err(Unanswered { status, fault: Next::NONE }),
             Err(Failed::Upstream { fault, stage, lease, is_reused, was_sent }) => {
                 (fault, stage, lease, is_reused, was_sent)
             }
@@ -398,12 +433,12 @@ pub(super) fn give_back(r: &mut Request, sending: Sending) {
 async fn ask<C: Codec + Clone>(
     r: &mut Request,
     order: &Order<'_, C>,
-    looking: &mut Looking,
-    belonging: &Belonging,
+    Search { looking, belonging, socket }: &mut Search,
     asked: &mut Option<Asked>,
 ) -> Result<Exchange<C>, Failed> {
     let gateway = order.gateway;
     let home = r.client().home.clone();
+    let mut codec = order.codec.clone();
     let sticky = order.group.sticky.as_ref();
     if let Some(sticky) = sticky {
         sticky.bind(looking, belonging);
@@ -424,7 +459,7 @@ async fn ask<C: Codec + Clone>(
     };
     let begun = tw_rt::clock::now();
     r.facts.upstream.begin(To::Peer(lease.peer().clone()), queued);
-    if gateway.allow.iter().any(|condition| matches!(&*condition.value(r), b"" | b"0")) {
+    if !gateway.allows(r) {
         let (fault, stage) = (Fault::Denied, Stage::Connecting);
         // That says nothing of the server.
         return Err(Failed::Upstream { fault, stage, lease: None, is_reused: false, was_sent: false });
@@ -432,29 +467,41 @@ async fn ask<C: Codec + Clone>(
     if let Some(sticky) = sticky {
         sticky.chosen(r, &lease);
     }
+    let made = match order.remake {
+        Some(remake) => Some(remake(r).map_err(Failed::Unwritten)?),
+        None => None,
+    };
     let keepalive = order.group.keepalive;
     let owner = Owner {
         group: order.group.peers.name().clone(),
         location: if keepalive.is_local { gateway.number } else { 0 },
-        secured: order.secured.clone(),
+        secured: match &order.secured {
+            Some(_) if gateway.names_each() => gateway.secured(r, b""),
+            secured => secured.clone(),
+        },
     };
     let kept = match order.codec.is_carried() {
         // Apart: what it needs is no part of requests that need it not.
-        true => match Box::pin(trunk::board(r, order, &home, &owner, &lease)).await {
-            Ok(link) => Some(link),
-            Err((fault, stage)) => {
-                let lease = Some(lease);
-                return Err(Failed::Upstream { fault, stage, lease, is_reused: false, was_sent: false });
+        true => {
+            let options = socket.clone().unwrap_or_else(|| connect_options(r, gateway));
+            match Box::pin(trunk::board(r, order, &home, &owner, &lease, options)).await {
+                Ok(link) => Some(link),
+                Err((fault, stage)) => {
+                    let lease = Some(lease);
+                    return Err(Failed::Upstream { fault, stage, lease, is_reused: false, was_sent: false });
+                }
             }
-        },
+        }
+        // What waits has carried another language.
+        false if codec.opens_at_once() => None,
         false => home.app.idle.take(&owner, lease.peer()),
     };
     let link = match kept {
         Some(link) => link,
         None => {
-            let options = connect_options(r, gateway);
+            let options = socket.clone().unwrap_or_else(|| connect_options(r, gateway));
             // Apart: most requests find a connection, and are smaller without what this needs.
-            let secured = order.secured.as_ref().map(|secured| (secured, Doers::of(r.generation())));
+            let secured = owner.secured.as_ref().map(|secured| (secured, Doers::of(r.generation())));
             let opened = Link::open(lease.peer().addr(), &options, gateway.connect_timeout, secured);
             match Box::pin(opened).await {
                 Ok(link) => Rc::new(link),
@@ -476,22 +523,41 @@ async fn ask<C: Codec + Clone>(
     if let Some(attempt) = r.facts.upstream.current() {
         attempt.connected = Some(attempt.elapsed());
     }
-    let body = match &order.body {
+    if codec.opens_at_once() {
+        return Ok(at_once(
+            r,
+            Exchange {
+                link,
+                lease,
+                codec,
+                input: Bytes::new(),
+                sending: Sending::nothing(),
+                owner,
+                keepalive,
+                begun,
+                learning: None,
+            },
+        ));
+    }
+    let (head, body, framing) = match &made {
+        Some(made) => (&made.head, &made.body, made.framing),
+        None => (&order.head, &order.body, order.framing),
+    };
+    let body = match body {
         Passed::Nothing => Source::None,
         Passed::Client => r.body.take(),
         Passed::Bytes(bytes) => Source::of_bytes(bytes.clone()),
     };
     let outgoing = Outgoing {
         home: home.clone(),
-        head: order.head.clone(),
+        head: head.clone(),
         body,
-        framing: order.framing,
+        framing,
         terms: r.body_terms(),
         kept_max: r.plan().core.client_body.buffer_size,
         timeout: gateway.send_timeout,
     };
     let is_reused = link.is_reused();
-    let mut codec = order.codec.clone();
     if codec.is_carried()
         && let Some(stream) = link.stream()
     {
@@ -530,6 +596,17 @@ async fn ask<C: Codec + Clone>(
             }
         }
     }
+}
+
+/// An exchange in which nothing is asked and nothing is awaited: the server is there, and that is the answer.
+fn at_once<C: Codec>(r: &mut Request, mut exchange: Exchange<C>) -> Exchange<C> {
+    let answer = &mut r.facts.upstream.answer;
+    answer.status = 200;
+    exchange.lease.header(now_ms());
+    if let Some(attempt) = r.facts.upstream.current() {
+        attempt.header = Some(attempt.elapsed());
+    }
+    exchange
 }
 
 /// Sends the request and reads, whichever is possible, until a head is there; what was read behind it is returned.

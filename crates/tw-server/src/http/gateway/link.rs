@@ -111,7 +111,10 @@ impl Link {
             Poll::Pending => deadline.poll_elapsed(cx).map(|()| Err(Fault::ConnectTimeout)),
         })
         .await?;
-        socket.take_error().map_err(Fault::Connect)?;
+        // A Unix socket is connected at once or not at all.
+        if let Addr::Inet(_) = to {
+            socket.take_error().map_err(Fault::Connect)?;
+        }
         Ok(socket)
     }
 

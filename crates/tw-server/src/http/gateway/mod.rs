@@ -36,7 +36,7 @@ mod tunnel;
 pub mod waiting;
 pub mod words;
 
-pub use exchange::{Group, Order, Passed, Rewrite, pass};
+pub use exchange::{Group, Made, Order, Passed, Remake, Rewrite, pass};
 pub use fault::{Fault, Stage};
 pub use recall::{CONDITIONAL, read_body, recall};
 pub use settings::Gateway;

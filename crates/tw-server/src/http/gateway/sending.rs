@@ -148,7 +148,7 @@ impl Sending {
                     false => link.write_parts_now(&[IoSlice::new(&outgoing.head), IoSlice::new(&end)])?,
                 };
                 if written == outgoing.head.len() + end.len() {
-                    return Ok(Self { stage: Stage::Sent, body: Lending::default(), error: None });
+                    return Ok(Self::nothing());
                 }
                 let of_head = written.min(outgoing.head.len());
                 outgoing.head.advance(of_head);
@@ -163,6 +163,11 @@ impl Sending {
         Ok(Self { stage: Stage::UnderWay(future), body: lending, error: None })
     }
 
+    /// A request of no bytes.
+    pub(super) fn nothing() -> Self {
+        Self { stage: Stage::Sent, body: Lending::default(), error: None }
+    }
+
     fn begin_stream(link: &Rc<Link>, stream: &Rc<Stream>, mut outgoing: Outgoing) -> Result<Self, Fault> {
         let request = trunk::request(&outgoing.head, stream.is_secured())?;
         // What the body has at hand is gathered with the head: frames leave together.
@@ -171,7 +176,7 @@ impl Sending {
         stream.ask(request, end)?;
         link.sent.set(link.sent.get() + outgoing.head.len() as u64);
         if end == End::Here {
-            return Ok(Self { stage: Stage::Sent, body: Lending::default(), error: None });
+            return Ok(Self::nothing());
         }
         let lending = Lending::begin();
         let lent = Lent { body, seen: Vec::new(), owner: lending.clone() };

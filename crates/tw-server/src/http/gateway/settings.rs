@@ -69,6 +69,10 @@ pub struct Gateway {
     store_access: u32,
     /// `bind`
     pub bind: Bind,
+    /// `bind_dynamic`: whether that is computed for each connection, and not once for a request.
+    pub bind_dynamic: bool,
+    /// `request_dynamic`: whether a request is made anew for each server.
+    pub request_dynamic: bool,
     /// `socket_keepalive`, `socket_rcvbuf`, `socket_sndbuf`.
     pub socket: ConnectOptions,
     /// TLS to upstream servers, if one may need it.
@@ -144,6 +148,10 @@ pub struct Raw {
     pub store_access: Setting<u32>,
     /// `bind`
     pub bind: Setting<RawBind>,
+    /// `bind_dynamic`
+    pub bind_dynamic: Setting<bool>,
+    /// `request_dynamic`
+    pub request_dynamic: Setting<bool>,
     /// `socket_keepalive`
     pub socket_keepalive: Setting<bool>,
     /// `socket_rcvbuf`
@@ -308,6 +316,8 @@ impl Gateway {
             store,
             store_access,
             bind,
+            bind_dynamic: raw.bind_dynamic.or(outer.map(|o| o.bind_dynamic), false),
+            request_dynamic: raw.request_dynamic.or(outer.map(|o| o.request_dynamic), false),
             socket: ConnectOptions {
                 keepalive: raw.socket_keepalive.or(outer.map(|o| o.socket.keepalive), false),
                 receive_buffer: raw.socket_rcvbuf.take().or(outer.and_then(|o| o.socket.receive_buffer)),
@@ -338,6 +348,26 @@ impl Gateway {
             Some(name) => Secured::new(tls, &name.value(r), r),
             None => Secured::new(tls, host, r),
         })
+    }
+
+    /// Whether the server may be asked that was chosen for `r`.
+    pub(super) fn allows(&self, r: &Request) -> bool {
+        if self.allow.is_empty() {
+            return true;
+        }
+        // DIFF(nginx): what was computed for another server, or for none, says nothing of this one, `volatile` or not.
+        r.bindings.forget_computed();
+        !self.allow.iter().any(|condition| matches!(&*condition.value(r), b"" | b"0"))
+    }
+
+    /// Whether the name of a server's certificate may be another one for each server.
+    pub(super) fn names_each(&self) -> bool {
+        self.tls_name.as_ref().is_some_and(|name| name.constant().is_none())
+    }
+
+    /// Whether where connections come from is computed once for a request.
+    pub(super) fn binds_once(&self) -> bool {
+        !self.bind_dynamic && matches!(self.bind, Bind::From { .. })
     }
 
     /// Bytes of a body in memory at most.

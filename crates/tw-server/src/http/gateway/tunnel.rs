@@ -1,6 +1,8 @@
-//! A tunnel: after an upgrade both sides say what they want, and it goes to the other side unchanged.
+//! A tunnel: after an upgrade, or a CONNECT, both sides say what they want, and it goes to the other side unchanged.
 //!
-//! It ends when the server has closed its side and the client has all of what came before, as in nginx.
+//! It ends when the server has closed its side and the client has all of what came before, as in nginx; when nothing has
+//! happened for `read_timeout`; and when a side has taken nothing of what there is for it for as long as that side may
+//! (`send_timeout` of the gateway, and of the client).
 //!
 //! A tunnel on which nothing happens holds no buffer: bytes are read into one of the loop's, and what the other side does not
 //! take at once is kept until it does.
@@ -21,21 +23,35 @@ use tw_upstream::{Lease, Outcome as End};
 use super::codec::Codec;
 use super::exchange::{Exchange, READ_SIZE, give_back, now_ms, read_bytes};
 use super::link::{Link, Read};
+use super::settings::Gateway;
 use crate::event_loop::Loop;
 use crate::http::body::{Body, Upgraded};
 use crate::http::plan::{LocalFuture, Outcome};
 use crate::http::request::{After, Request};
 
 /// Opens a tunnel between the client and the server that has agreed to it.
-pub(super) fn open<C: Codec>(r: &mut Request, exchange: Exchange<C>, timeout: Duration) -> Outcome {
-    let Exchange { link, lease, input, sending, .. } = exchange;
+pub(super) fn open<C: Codec>(r: &mut Request, exchange: Exchange<C>, gateway: &Gateway) -> Outcome {
+    let Exchange { link, lease, codec, input, sending, .. } = exchange;
     give_back(r, sending);
+    let size = if codec.opens_at_once() { gateway.buffer_size.min(READ_SIZE) } else { READ_SIZE };
+    let terms = Terms { idle: gateway.read_timeout, server: gateway.send_timeout, size };
     lease.status(r.facts.upstream.answer.status);
     if let Some((_, path)) = &mut r.facts.upstream.url {
         // Otherwise the head that was sent would stay with it.
         *path = Bytes::copy_from_slice(path);
     }
-    Outcome::Respond(Body::Upgraded(Box::new(Tunnel { link, lease, early: input, timeout })))
+    Outcome::Respond(Body::Upgraded(Box::new(Tunnel { link, lease, early: input, terms })))
+}
+
+/// What both sides are granted.
+#[derive(Clone, Copy)]
+struct Terms {
+    /// How long nothing may happen.
+    idle: Duration,
+    /// How long the server may take nothing of what there is for it.
+    server: Duration,
+    /// Bytes that are read at once, and so kept at most for a side that does not take them.
+    size: usize,
 }
 
 struct Tunnel {
@@ -43,7 +59,7 @@ struct Tunnel {
     lease: Lease,
     /// What the server has said behind its head.
     early: Bytes,
-    timeout: Duration,
+    terms: Terms,
 }
 
 /// One way through a tunnel.
@@ -55,6 +71,12 @@ struct Way<'a> {
     stage: Stage,
     /// Bytes that went this way.
     passed: u64,
+    /// Bytes that are read at once.
+    size: usize,
+    /// How long the receiver may take nothing.
+    patience: Duration,
+    /// Until when it has to.
+    stalled: Deadline,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -73,7 +95,28 @@ enum Moved {
     Nothing,
 }
 
-impl Way<'_> {
+impl<'a> Way<'a> {
+    fn new(from: &'a Transport, to: &'a Transport, early: Bytes, terms: Terms, patience: Duration) -> Self {
+        let (stage, stalled) = (Stage::Open, Deadline::new());
+        Self { from, to, kept: early, stage, passed: 0, size: terms.size, patience, stalled }
+    }
+
+    /// Moves what can be moved now, and sees to it that the receiver does not take for ever.
+    fn go_on(&mut self, home: &Loop, cx: &mut Context<'_>) -> io::Result<Moved> {
+        let moved = self.advance(home, cx)?;
+        if self.kept.is_empty() {
+            self.stalled.clear();
+            return Ok(moved);
+        }
+        if moved == Moved::Something || self.stalled.at().is_none() {
+            self.stalled.set(self.patience);
+        }
+        match self.stalled.poll_elapsed(cx) {
+            Poll::Ready(()) => Err(io::ErrorKind::TimedOut.into()),
+            Poll::Pending => Ok(moved),
+        }
+    }
+
     /// Moves what can be moved now.
     fn advance(&mut self, home: &Loop, cx: &mut Context<'_>) -> io::Result<Moved> {
         let mut moved = Moved::Nothing;
@@ -108,7 +151,7 @@ impl Way<'_> {
                 cx.waker().wake_by_ref();
                 return Ok(moved);
             }
-            let read = match read_bytes(home, self.from, READ_SIZE) {
+            let read = match read_bytes(home, self.from, self.size) {
                 // Whether what passes through is whole, those who speak know.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => (Read::Closed, Bytes::new()),
                 read => read?,
@@ -137,20 +180,21 @@ impl Upgraded for Tunnel {
         early: Bytes,
     ) -> LocalFuture<'a, ()> {
         Box::pin(async move {
-            let Self { link, lease, early: answer, timeout } = *self;
+            let Self { link, lease, early: answer, terms } = *self;
             // No codec of streams says that it is one.
             let Some(upstream) = link.transport() else { return };
             let home = r.client().home.clone();
             let deadline = RefCell::new(Deadline::new());
-            let mut up = Way { from: client, to: upstream, kept: early, stage: Stage::Open, passed: 0 };
-            let mut down = Way { from: upstream, to: client, kept: answer, stage: Stage::Open, passed: 0 };
+            let client_patience = r.plan().core.send.timeout;
+            let mut up = Way::new(client, upstream, early, terms, terms.server);
+            let mut down = Way::new(upstream, client, answer, terms, client_patience);
             let early_len = down.kept.len() as u64;
-            deadline.borrow_mut().set(timeout);
+            deadline.borrow_mut().set(terms.idle);
             let ended = poll_fn(|cx| {
-                let moved = [up.advance(&home, cx), down.advance(&home, cx)];
+                let moved = [up.go_on(&home, cx), down.go_on(&home, cx)];
                 for moved in moved {
                     match moved {
-                        Ok(Moved::Something) => deadline.borrow_mut().set(timeout),
+                        Ok(Moved::Something) => deadline.borrow_mut().set(terms.idle),
                         Ok(Moved::Nothing) => {}
                         Err(error) => return Poll::Ready(Err(error)),
                     }

@@ -65,6 +65,9 @@ impl Next {
         Self::DENIED_WORD,
         &[("invalid_response", Self::INVALID_HEADER.0), ("not_found", Self::STATUSES[5].1.0)],
     ]);
+    /// The same for tunnels, whose servers answer nothing that could be read.
+    pub const WORDS_OF_TUNNELS: &'static [(&'static str, u32)] =
+        &joined::<4>(&[Self::COMMON, Self::DENIED_WORD]);
     /// What words of `cache_use_stale` mean.
     pub const STALE_WORDS: &'static [(&'static str, u32)] =
         &joined::<12>(&[Self::COMMON, Self::STATUS_WORDS, Self::GATEWAY_WORDS, Self::UPDATING_WORD]);
@@ -172,18 +175,19 @@ mod tests {
             Next::WORDS_OF_APPLICATIONS,
             Next::STALE_WORDS_OF_APPLICATIONS,
             Next::WORDS_OF_MEMCACHED,
+            Next::WORDS_OF_TUNNELS,
         ];
         for (word, expected) in [
-            ("error", [true, true, true, true, true]),
-            ("off", [true, true, true, true, true]),
-            ("http_429", [true, true, true, true, false]),
-            ("http_502", [true, true, false, false, false]),
-            ("http_504", [true, true, false, false, false]),
-            ("non_idempotent", [true, false, true, false, false]),
-            ("denied", [true, false, true, false, true]),
-            ("updating", [false, true, false, true, false]),
-            ("not_found", [false, false, false, false, true]),
-            ("invalid_response", [false, false, false, false, true]),
+            ("error", [true, true, true, true, true, true]),
+            ("off", [true, true, true, true, true, true]),
+            ("http_429", [true, true, true, true, false, false]),
+            ("http_502", [true, true, false, false, false, false]),
+            ("http_504", [true, true, false, false, false, false]),
+            ("non_idempotent", [true, false, true, false, false, false]),
+            ("denied", [true, false, true, false, true, true]),
+            ("updating", [false, true, false, true, false, false]),
+            ("not_found", [false, false, false, false, true, false]),
+            ("invalid_response", [false, false, false, false, true, false]),
         ] {
             assert_eq!(lists.map(|words| has(words, word)), expected, "{word}");
         }

@@ -42,7 +42,7 @@ pub(super) async fn read(conn: &Rc<Conn>, r: &mut Request) -> Head {
     r.route.server = group.default_server;
     let server = generation.server(r.route.server);
     r.route.plan = server.plan;
-    let mut limits = &server.settings.head;
+    let mut limits = &server.head;
     let mut host = HostOf::Unknown;
     let until = tw_rt::clock::now() + server.settings.client_header_timeout;
     let mut begun = !r.head.is_idle();
@@ -52,7 +52,7 @@ pub(super) async fn read(conn: &Rc<Conn>, r: &mut Request) -> Head {
             match r.head.parse_to_host(limits) {
                 Ok(None) => {
                     choose_server(r, group);
-                    limits = &generation.server(r.route.server).settings.head;
+                    limits = &generation.server(r.route.server).head;
                     host = HostOf::Known;
                     continue;
                 }

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::net::IpAddr;
 
-use tw_http::Version;
+use tw_http::{Version, num};
 use tw_log::Level;
 use tw_net::Addr;
 use tw_net::proxy_protocol::{Addrs, Tlv};
@@ -139,8 +139,21 @@ fn port(addr: &Addr) -> Option<u16> {
 }
 
 fn put_ip(out: &mut Vec<u8>, ip: IpAddr) -> Value {
-    // A Vec takes every write.
-    let _ = write!(out, "{ip}");
+    match ip {
+        // By hand: applications are told it with every request, and `write!` costs a thousand instructions.
+        IpAddr::V4(ip) => {
+            let [first, rest @ ..] = ip.octets();
+            num::push_decimal(out, first.into());
+            for octet in rest {
+                out.push(b'.');
+                num::push_decimal(out, octet.into());
+            }
+        }
+        IpAddr::V6(ip) => {
+            // A Vec takes every write.
+            let _ = write!(out, "{ip}");
+        }
+    }
     Value::Found
 }
 

@@ -93,24 +93,35 @@ impl RequestHead {
         Self { out }
     }
 
-    /// Adds a parameter.
-    pub fn param(&mut self, name: &[u8], value: &[u8]) {
-        for len in [name.len(), value.len()] {
-            match u8::try_from(len) {
-                Ok(short) if short < 128 => self.out.push(short),
-                _ => {
-                    let long = u32::try_from(len).unwrap_or(u32::MAX) | 1 << 31;
-                    self.out.extend_from_slice(&long.to_be_bytes());
-                }
-            }
+    /// Begins a parameter, and gives the place of its value's length: what is appended to [`out`](Self::out) is the value.
+    pub fn begin_param(&mut self, name: &[u8]) -> usize {
+        match short_len(name.len()) {
+            Some(short) => self.out.push(short),
+            None => self.out.extend_from_slice(&long_len(name.len())),
         }
+        let room = self.out.len();
+        self.out.push(0);
         self.out.extend_from_slice(name);
-        self.out.extend_from_slice(value);
+        room
+    }
+
+    /// Ends a parameter whose value begins at `value_at`.
+    pub fn end_param(&mut self, room: usize, value_at: usize) {
+        let len = self.out.len() - value_at;
+        match short_len(len) {
+            Some(short) => self.out[room] = short,
+            None => drop(self.out.splice(room..=room, long_len(len))),
+        }
+    }
+
+    /// What was written.
+    pub fn out(&mut self) -> &mut Vec<u8> {
+        &mut self.out
     }
 
     // DIFF(nginx): nginx refuses requests whose parameters do not fit into one record.
     /// The bytes, with the end of the parameters.
-    pub fn end(self) -> Bytes {
+    pub fn end(self) -> Vec<u8> {
         const PARAMS_AT: usize = BEGIN.len() + RECORD_HEAD;
         let mut out = self.out;
         let len = out.len() - PARAMS_AT;
@@ -129,8 +140,18 @@ impl RequestHead {
             out.truncate(BEGIN.len());
         }
         out.extend_from_slice(&PARAMS_END);
-        out.into()
+        out
     }
+}
+
+/// A length of one byte.
+fn short_len(len: usize) -> Option<u8> {
+    u8::try_from(len).ok().filter(|len| *len < 128)
+}
+
+/// A length of four bytes.
+fn long_len(len: usize) -> [u8; 4] {
+    (u32::try_from(len).unwrap_or(u32::MAX) | 1 << 31).to_be_bytes()
 }
 
 /// What a location says of applications and their responses.

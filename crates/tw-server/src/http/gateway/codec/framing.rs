@@ -30,8 +30,8 @@ impl Framing {
         }
     }
 
-    /// What ends the body.
-    pub(in crate::http::gateway) fn end(self) -> Bytes {
+    /// What ends the body, also one that is empty.
+    pub fn end(self) -> Bytes {
         match self {
             Self::Plain => Bytes::new(),
             Self::Chunked => Bytes::from_static(BODY_END),

@@ -15,7 +15,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tw_base::Limit;
 use tw_http::RequestHead;
-use tw_http::origin::WriteError;
 pub use tw_upstream::CheckParams;
 
 use super::codec::Codec;
@@ -64,7 +63,7 @@ pub enum How {
     Ask {
         /// `uri=`
         uri: Box<[u8]>,
-        /// `match=`; without it any status from 200 to 399 will do.
+        /// `match=`; without it [`Checkable::is_well`] says which status will do.
         criteria: Option<Arc<dyn Criteria>>,
     },
 }
@@ -84,10 +83,15 @@ pub trait Checkable: Send + Sync {
     ///
     /// # Errors
     /// What cannot be written.
-    fn request(&self, r: &mut Request) -> Result<Bytes, WriteError>;
+    fn request(&self, r: &mut Request) -> Result<Bytes, String>;
 
-    /// What reads the answer.
-    fn codec(&self) -> Box<dyn Codec>;
+    /// What reads the answer to `r`.
+    fn codec(&self, r: &Request) -> Box<dyn Codec>;
+
+    /// Whether a server that answers with this status is well, where nothing is said of that.
+    fn is_well(&self, status: u16) -> bool {
+        (200..400).contains(&status)
+    }
 }
 
 /// Where the requests of a location go, as far as that is known before there is one.

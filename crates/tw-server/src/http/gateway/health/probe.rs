@@ -6,7 +6,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tw_http::origin::WriteError;
 use tw_net::Addr;
 use tw_upstream::Peer;
 
@@ -28,8 +27,8 @@ use crate::http::request::Request;
 pub(super) enum Why {
     /// There is no answer.
     Fault(Fault, Stage),
-    /// The request cannot be written.
-    Request(WriteError),
+    /// The request cannot be written; the text says why.
+    Request(String),
     /// The answer is not what it must be.
     Answer(String),
 }
@@ -38,8 +37,7 @@ impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fault(fault, stage) => write!(f, "{}", fault.line(*stage)),
-            Self::Request(error) => write!(f, "{error}"),
-            Self::Answer(what) => f.write_str(what),
+            Self::Request(what) | Self::Answer(what) => f.write_str(what),
         }
     }
 }
@@ -69,7 +67,7 @@ async fn ask(home: &Rc<Loop>, r: &mut Request, check: &HealthCheck, peer: &Arc<P
     let options = connect_options(r, gateway);
     let secured = check.of.secured(r);
     let secured = secured.as_ref().map(|secured| (secured, Doers::of(r.generation())));
-    let mut codec = check.of.codec();
+    let mut codec = check.of.codec(r);
     let is_asked = matches!(check.how, How::Ask { .. });
     let link = if codec.is_carried() && is_asked {
         let wanted = Wanted {
@@ -111,7 +109,7 @@ async fn ask(home: &Rc<Loop>, r: &mut Request, check: &HealthCheck, peer: &Arc<P
     }
     let fault = match criteria {
         Some(criteria) => criteria.fault(r, &body),
-        None => (!(200..400).contains(&status)).then(|| format!("status {status}")),
+        None => (!check.of.is_well(status)).then(|| format!("status {status}")),
     };
     fault.map_or(Ok(()), |fault| Err(Why::Answer(fault)))
 }

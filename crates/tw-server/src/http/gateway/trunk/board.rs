@@ -2,11 +2,12 @@
 
 use std::rc::Rc;
 
+use tw_net::ConnectOptions;
 use tw_upstream::Lease;
 
 use super::table::{Wanted, shared};
 use crate::event_loop::Loop;
-use crate::http::gateway::exchange::{Order, connect_options};
+use crate::http::gateway::exchange::Order;
 use crate::http::gateway::fault::{Fault, Stage};
 use crate::http::gateway::idle::Owner;
 use crate::http::gateway::link::Link;
@@ -20,6 +21,7 @@ pub(in crate::http::gateway) async fn board<C>(
     home: &Rc<Loop>,
     owner: &Owner,
     lease: &Lease,
+    options: ConnectOptions,
 ) -> Result<Rc<Link>, (Fault, Stage)> {
     let gateway = order.gateway;
     let mut keepalive = order.group.keepalive;
@@ -30,7 +32,7 @@ pub(in crate::http::gateway) async fn board<C>(
     let wanted = Wanted {
         peer: lease.peer(),
         to: lease.peer().addr(),
-        options: connect_options(r, gateway),
+        options,
         keepalive,
         head_size: gateway.buffer_size,
         timeout: gateway.connect_timeout,

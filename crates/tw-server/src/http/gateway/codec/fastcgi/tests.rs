@@ -262,11 +262,18 @@ fn what_is_at_hand_is_taken_at_once() {
     }
 }
 
+fn param(head: &mut RequestHead, name: &[u8], value: &[u8]) {
+    let room = head.begin_param(name);
+    let value_at = head.out().len();
+    head.out().extend_from_slice(value);
+    head.end_param(room, value_at);
+}
+
 #[test]
 fn requests() {
     let mut head = RequestHead::begin(100, true);
-    head.param(b"A", b"b");
-    head.param(b"C", &[b'd'; 200]);
+    param(&mut head, b"A", b"b");
+    param(&mut head, b"C", &[b'd'; 200]);
     let bytes = head.end();
     assert_eq!(bytes[..16], [1, 1, 0, 1, 0, 8, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0]);
     let len = 2 + 2 + 1 + 4 + 1 + 200;
@@ -277,7 +284,7 @@ fn requests() {
 
     assert_eq!(RequestHead::begin(0, false).end().len(), BEGIN.len() + RECORD_HEAD);
     let mut large = RequestHead::begin(0, false);
-    large.param(b"X", &vec![b'y'; 100_000]);
+    param(&mut large, b"X", &vec![b'y'; 100_000]);
     let bytes = large.end();
     let mut rest = &bytes[16..];
     let mut params = Vec::new();

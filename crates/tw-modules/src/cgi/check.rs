@@ -1,0 +1,48 @@
+//! How applications are asked whether they are well: with the parameters that a request for the path would have, without a
+//! client.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tw_http::{Framing as Announced, Method};
+use tw_server::http::gateway::codec::Codec;
+use tw_server::http::gateway::health::Checkable;
+use tw_server::http::gateway::secure::Secured;
+use tw_server::http::gateway::{Gateway, Group};
+use tw_server::http::request::Request;
+
+use super::Language;
+use super::address::Fixed;
+use super::params::{Params, Sent};
+
+/// A location as health checks know it.
+pub(super) struct Checked<L> {
+    pub(super) gateway: Arc<Gateway>,
+    pub(super) to: Arc<Fixed>,
+    pub(super) params: Arc<Params>,
+    pub(super) language: Arc<L>,
+}
+
+impl<L: Language> Checkable for Checked<L> {
+    fn group(&self) -> &Arc<Group> {
+        self.to.group()
+    }
+
+    fn gateway(&self) -> &Arc<Gateway> {
+        &self.gateway
+    }
+
+    fn secured(&self, r: &mut Request) -> Option<Secured> {
+        if self.to.is_secured() { self.gateway.secured(r, self.to.host()) } else { None }
+    }
+
+    fn request(&self, r: &mut Request) -> Result<Bytes, String> {
+        let params = &self.params;
+        let sent = Sent { params, is_client_passed: false, conditions: None, body: Announced::None };
+        self.language.beginning(r, &sent).map(|(beginning, _)| beginning)
+    }
+
+    fn codec(&self, _: &Request) -> Box<dyn Codec> {
+        Box::new(self.language.codec(Method::Get, self.gateway.buffer_size))
+    }
+}

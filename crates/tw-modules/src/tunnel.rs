@@ -1,0 +1,230 @@
+//! `tunnel_pass` and its kin: a client that says CONNECT gets a tunnel to the server that it names (nginx:
+//! ngx_http_tunnel_module). Content phase.
+//!
+//! Who may reach what, `tunnel_allow_upstream` says: of the name that the client has sent (`$host`, `$request_port`), and of the
+//! address that is connected to (`$upstream_last_addr`). That address is the one that was looked at: no name is asked for in
+//! between.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tw_base::Limit;
+use tw_conf::{
+    Args, ConfError, Directive, IF_IN_LOCATION, LOCATION, Node, SERVER, Setting, WithoutEffect, Word, record,
+};
+use tw_core::module::Settings;
+use tw_core::reach::Reach;
+use tw_http::Method;
+use tw_log::Level;
+use tw_server::core::location::Location;
+use tw_server::http::Http;
+use tw_server::http::gateway::codec::{Framing, blind::Blind};
+use tw_server::http::gateway::settings::{self, HasGateway, Kind};
+use tw_server::http::gateway::words::Next;
+use tw_server::http::gateway::{self, Gateway, Order, Passed, Rewrite};
+use tw_server::http::plan::{Handler, Outcome, Plan, Step};
+use tw_server::http::request::Request;
+use tw_server::load::Resolve;
+
+use crate::cgi::address::{RawTarget, Scheme, Target};
+use crate::cgi::params;
+
+const SCHEMES: &[Scheme] = &[Scheme::unwritten("")];
+
+/// Where requests go unless the configuration says so: where the client wants to.
+const WHERE_CLIENTS_WANT: &[u8] = b"$host:$request_port";
+
+/// `tunnel_buffer_size` by default.
+const BUFFER_SIZE: usize = 16 << 10;
+
+/// What makes this gateway the one it is.
+const KIND: Kind = Kind {
+    prefix: "tunnel_",
+    temp_path: None,
+    hidden: &[],
+    answers_404: false,
+    buffers: false,
+    converts_head: false,
+};
+
+/// Settings as written.
+#[derive(Default)]
+pub(crate) struct Raw {
+    gateway: settings::Raw,
+    pass: Setting<RawTarget>,
+    without_effect: WithoutEffect,
+}
+
+impl HasGateway for Raw {
+    fn gateway(&mut self) -> &mut settings::Raw {
+        &mut self.gateway
+    }
+}
+
+/// Settings of one location.
+pub(crate) struct TunnelPass {
+    gateway: Arc<Gateway>,
+    target: Option<Target>,
+}
+
+const OWN: &[Directive<Raw>] = &[
+    record::new("tunnel_pass", "[address]", SERVER | LOCATION | IF_IN_LOCATION, Args::range(0, 1))
+        .since("1.31.0")
+        .doc("Where a client that says CONNECT gets a tunnel to: host:port, or a group; may hold variables. $host:$request_port if nothing is said.")
+        .set(|raw, node, _| {
+            let target = read(node);
+            raw.pass.set_once(node, target)
+        }),
+    // DIFF(nginx): what a socket must take before it is written to is its own business.
+    record::size("tunnel_send_lowat", params::ALL)
+        .default("0")
+        .doc("Accepted and without effect.")
+        .set(|raw, node, _| raw.without_effect.set_once(node)),
+];
+
+/// All lists.
+const LISTS: &[&[Directive<Raw>]] = &[
+    OWN,
+    tw_server::connection_directives!(
+        "tunnel_",
+        "16k",
+        "Bytes that are read of one side at once, 16k at most, and kept while the other side does not take them."
+    ),
+    tw_server::socket_size_directives!("tunnel_"),
+    tw_server::next_upstream_directive!(
+        "tunnel_",
+        "error | timeout | denied | off …",
+        Next::WORDS_OF_TUNNELS
+    ),
+];
+
+/// Reads where tunnels lead.
+fn read(node: &Node) -> RawTarget {
+    RawTarget::of(match node.args.first() {
+        Some(word) => word.clone(),
+        None => Word { bytes: WHERE_CLIENTS_WANT.into(), span: node.span, quoted: false },
+    })
+}
+
+impl Settings<Http> for TunnelPass {
+    type Raw = Raw;
+
+    const DIRECTIVES: &'static [Directive<Raw>] = &record::joined::<_, { record::count(LISTS) }>(LISTS);
+    const LIMITS: &'static [Limit] = &[
+        Limit::directive(
+            "tunnel_buffer_size",
+            "Bytes in memory for each side of a tunnel",
+            "the other side waits",
+        ),
+        Limit::directive(
+            "tunnel_connect_timeout",
+            "Time until a connection is there",
+            "the next server, or 504",
+        ),
+        Limit::directive("tunnel_send_timeout", "Time for which a server takes nothing", "the tunnel ends"),
+        Limit::directive("tunnel_read_timeout", "Time in which nothing happens", "the tunnel ends"),
+        Limit::directive(
+            "tunnel_next_upstream_tries",
+            "Servers that are tried for one tunnel",
+            "the last one's failure",
+        ),
+    ];
+
+    fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        let span = raw.pass.span();
+        let target = match raw.pass.take() {
+            Some(target) => Some(target.resolve(SCHEMES, cx)?),
+            // A part of a location has the target of the whole.
+            None if cx.block.is_nameless() => outer.and_then(|o| o.target.clone()),
+            None => None,
+        };
+        let size = raw.gateway.buffer_size.get().copied();
+        let mut gateway = Gateway::resolve(raw.gateway, outer.map(|o| &*o.gateway), &KIND, cx)?;
+        gateway.buffer_size = size.or(outer.map(|o| o.gateway.buffer_size)).unwrap_or(BUFFER_SIZE);
+        if let (Some(span), Some(target)) = (span, &target) {
+            cx.block.opens_tunnels = true;
+            if target.fixed().is_none() && gateway.allow.is_empty() {
+                cx.warn(
+                    span,
+                    "\"tunnel_pass\" without \"tunnel_allow_upstream\" opens tunnels to whatever this machine can reach, and to itself"
+                        .to_owned(),
+                );
+            }
+        }
+        Ok(Self { gateway: Arc::new(gateway), target })
+    }
+
+    fn are_shared(&self) -> bool {
+        self.target.is_none()
+    }
+
+    fn install(self: &Arc<Self>, plan: &mut Plan) {
+        if self.target.is_some() {
+            plan.set_content(self.clone());
+        }
+    }
+
+    fn reach(&self, core: &Location, reach: &mut Reach) {
+        if self.target.is_some() {
+            self.gateway.reach(core, reach);
+            tw_server::core::location::resolver::reach(reach);
+        }
+    }
+}
+
+impl Handler for TunnelPass {
+    fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        match r.method() {
+            // A part of a response has no connection that could become a tunnel.
+            Method::Connect if !r.is_subrequest() => Step::Wait(Box::pin(self.pass(r))),
+            _ => Step::status(405),
+        }
+    }
+}
+
+impl TunnelPass {
+    async fn pass(&self, r: &mut Request) -> Outcome {
+        let Some(target) = &self.target else { return Outcome::Pass };
+        let to = match target.of(r, SCHEMES) {
+            Ok(to) => to,
+            Err(message) => {
+                r.log(Level::Error, format_args!("{message}"));
+                return Outcome::Status(500);
+            }
+        };
+        // DIFF(nginx): `CONNECT unix:80` asks for a host called unix, and for no socket in the working directory.
+        if to.host.get(..5).is_some_and(|unix| unix.eq_ignore_ascii_case(b"unix:"))
+            && to.host.get(5) != Some(&b'/')
+        {
+            r.log(Level::Error, format_args!("invalid host in upstream \"{}\"", tw_log::Text(&to.host)));
+            return Outcome::Status(500);
+        }
+        let order = Order {
+            gateway: &self.gateway,
+            group: to.group,
+            secured: None,
+            url: (to.scheme.text, Bytes::new()),
+            head: Bytes::new(),
+            body: Passed::Nothing,
+            framing: Framing::Plain,
+            remake: None,
+            codec: Blind,
+            rewrite: self,
+            visit: None,
+        };
+        gateway::pass(r, order).await
+    }
+}
+
+/// There are no fields that could name a server.
+impl Rewrite for TunnelPass {
+    fn location(&self, _: &Request, _: &[u8], _: bool) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn key(&self, _: &Request, _: &mut Vec<u8>) {}
+
+    fn cookie(&self, _: &Request, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+}
