@@ -38,6 +38,7 @@ pub use task::{TaskGroup, requeue, spawn_local, yield_now};
 pub use task_set::{Panicked, TaskSet};
 /// The allocator that guarded loops need: glibc's opens a file when it shrinks a heap, on whichever thread that is.
 pub use tw_sys::heap::Heap;
+pub use tw_sys::secret;
 pub use watch::{Stall, Subject};
 
 #[cfg(test)]

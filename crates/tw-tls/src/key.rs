@@ -11,10 +11,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rustls::SignatureAlgorithm;
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
 use rustls::sign::SigningKey;
+use rustls::{SignatureAlgorithm, SignatureScheme};
 use tw_base::Limit;
 use zeroize::Zeroizing;
 
@@ -191,6 +191,13 @@ impl Key {
             SignatureAlgorithm::ED25519 => Kind::Ed25519,
             _ => Kind::Other,
         };
+        // At its first signature the library makes more of a key of RSA, with copies of its primes. They belong where the rest is.
+        if kind == Kind::Rsa
+            && let Some(signer) = signing.choose_scheme(&[SignatureScheme::RSA_PSS_SHA256])
+        {
+            // A key that is too short for it fails when somebody wants its signature.
+            let _ = signer.sign(b"");
+        }
         Ok(Self { signing, kind })
     }
 }
