@@ -20,6 +20,7 @@ mod sockets;
 mod tls;
 mod user;
 mod version;
+mod watch;
 mod worker;
 
 use std::os::unix::ffi::OsStringExt;
@@ -39,6 +40,8 @@ static ALLOCATOR: tw_rt::Heap = tw_rt::Heap;
 
 fn main() -> ExitCode {
     tw_sys::heap::give_back_by_order();
+    // Nothing was asked of it yet, so it has not been told before.
+    let _ = tw_sys::secret::install();
     let mut words = std::env::args_os();
     if words.next().is_some_and(|name| name == worker::process::TITLE) {
         return worker::process::run();

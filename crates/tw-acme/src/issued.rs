@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rustls::client::verify_server_name;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::ParsedCertificate;
+use tw_rt::secret;
 use tw_tls::certificate::Facts;
 use tw_tls::{Identity, Key, Passwords, chain};
 use zeroize::Zeroizing;
@@ -39,8 +40,8 @@ impl Issued {
     fn read(text: &str, key: &str) -> Result<Self, Error> {
         let unusable = |why: String| Error::Unusable(why);
         let certificates = chain(text.as_bytes()).map_err(|error| unusable(error.to_string()))?;
-        let private =
-            Key::read(key.as_bytes(), &Passwords::default()).map_err(|error| unusable(error.to_string()))?;
+        let private = secret::within(|| Key::read(key.as_bytes(), &Passwords::default()))
+            .map_err(|error| unusable(error.to_string()))?;
         // Only what was understood is kept and shown.
         let pem: String = certificates.iter().filter_map(Facts::of).map(|facts| facts.pem()).collect();
         let identity = Identity::new(certificates, private)

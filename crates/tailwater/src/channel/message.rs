@@ -19,6 +19,8 @@ pub(crate) enum Order {
     Begin,
     /// Go on in these log files. Comes with their descriptors.
     Reopen(Vec<Vec<u8>>),
+    /// Use these files in the place of those of the same names: a certificate, its key, and what opens it.
+    Renew(Vec<Text>),
     /// Purge. Is answered with the number ([`Answer::Purged`]).
     Purge(u64, Purge),
     /// Accept nothing more, finish what is going on, end.

@@ -4,6 +4,7 @@
 mod child;
 mod control;
 mod files;
+mod handover;
 mod inbox;
 mod logs;
 mod notify;
@@ -28,6 +29,7 @@ use crate::conf::Source;
 use crate::console::Console;
 use crate::sockets::Sockets;
 use crate::sockets::left::LeftFiles;
+use crate::watch::Watch;
 use crate::worker;
 
 use control::Control;
@@ -67,6 +69,7 @@ pub(crate) struct Master {
     notify: Notify,
     serving: Serving,
     binaries: Binaries,
+    watch: Watch,
 }
 
 impl Master {

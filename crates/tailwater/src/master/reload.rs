@@ -10,10 +10,11 @@ use tw_core::process::MainSettings;
 use tw_log::Level;
 use tw_server::http::generation::Config;
 
+use super::handover::{Handover, Opened};
 use super::notify::{self, Reloaded};
 use super::pid::PidFile;
 use super::serving::Serving;
-use super::workers::{Handover, Opened, Way};
+use super::workers::Way;
 use super::{Master, Mode, files, logs};
 use crate::channel::Keys;
 use crate::conf::{Loaded, path};
@@ -142,6 +143,7 @@ impl Master {
         }
         // What cannot change stays what it is.
         self.main = MainSettings { master_process: self.main.master_process, ..main };
+        self.watch.follow(self.serving.used(), &self.console);
     }
 }
 

@@ -3,12 +3,14 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
+use tw_conf::MemoryFiles;
 use tw_log::Level;
 
 use super::control::Client;
 use super::workers::Workers;
 use crate::channel::{Keys, Purge};
 use crate::console::{Console, Fault};
+use crate::watch::Used;
 use crate::worker::Server;
 use crate::worker::purging::Outcome;
 use crate::worker::sandbox::Rules;
@@ -66,6 +68,28 @@ impl Serving {
             // It never has a new binary.
             Self::Here(..) => Keys::default(),
             Self::There(workers) => workers.keys(),
+        }
+    }
+
+    /// Certificates that are followed, as they were when the configuration was read.
+    pub(super) fn used(&self) -> Used {
+        match self {
+            Self::Here(server, _) => {
+                let watched = server.generation().watched();
+                watched.map(|watched| (watched.pair.clone(), watched.version())).collect()
+            }
+            Self::There(workers) => workers.used(),
+        }
+    }
+
+    /// Uses other files of a certificate. The error is in words of the log.
+    pub(super) fn renew(&mut self, files: MemoryFiles, console: &Console) -> Result<(), String> {
+        match self {
+            Self::Here(server, _) => server.renew(files),
+            Self::There(workers) => {
+                workers.renew(&files, console);
+                Ok(())
+            }
         }
     }
 

@@ -18,6 +18,7 @@ use super::logs::LogFiles;
 use super::serving::Serving;
 use super::{Master, Mode};
 use crate::console::Fault;
+use crate::watch::Found;
 use crate::worker::END_PATIENCE;
 
 /// What nginx says.
@@ -53,6 +54,9 @@ impl Master {
             }
             let is_heard = self.serving.look_after(&self.console);
             self.show_life(is_heard, Instant::now());
+            while let Some(found) = self.watch.next() {
+                self.renew(found);
+            }
             self.watch_new_binary();
             self.left.remove(&self.console);
             if state == State::Draining && self.serving.is_over() {
@@ -74,6 +78,8 @@ impl Master {
         let mut fds = vec![PollFd::new(&*self.inbox, PollFlags::IN)];
         let voice = self.serving.voice();
         fds.extend(voice.as_ref().map(|voice| PollFd::new(voice, PollFlags::IN)));
+        let changes = self.watch.voice();
+        fds.extend(changes.as_ref().map(|changes| PollFd::new(changes, PollFlags::IN)));
         fds.extend(self.control.as_ref().map(|control| PollFd::new(control, PollFlags::IN)));
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
@@ -203,6 +209,17 @@ impl Master {
         self.notice(format_args!("reload ordered by process {}, reconfiguring", client.pid));
         let (is_done, said) = self.reload();
         client.answer(is_done, &said);
+    }
+
+    /// Has another certificate used, or says why not.
+    fn renew(&mut self, Found { name, outcome, .. }: Found) {
+        match outcome.and_then(|files| self.serving.renew(files, &self.console)) {
+            Ok(()) => self.notice(format_args!("certificate \"{name}\" has changed, the new one is used")),
+            Err(why) => {
+                let text = format_args!("{why}, certificate \"{name}\" stays as it was");
+                self.console.say(Level::Error, text);
+            }
+        }
     }
 
     fn drain(&mut self, state: State) -> State {

@@ -17,16 +17,18 @@ use tw_log::{Level, Sinks, Target};
 use tw_rt::signal::Signals;
 use tw_server::http::generation::Config;
 use tw_sys::daemon;
+use tw_sys::program::Copier;
 
 use super::control::Control;
 use super::files::Given;
+use super::handover::{Handover, Opened};
 use super::inbox::Inbox;
 use super::logs::LogFiles;
 use super::notify::Notify;
 use super::pid::PidFile;
 use super::serving::Serving;
 use super::upgrade::Binaries;
-use super::workers::{Handover, Opened, Workers};
+use super::workers::Workers;
 use super::{Master, Mode, files, logs, notify};
 use crate::conf::{Loaded, Source, path};
 use crate::console::{Console, Fault};
@@ -35,6 +37,7 @@ use crate::sockets::Sockets;
 use crate::sockets::inherited::Inherited;
 use crate::sockets::left::LeftFiles;
 use crate::version::{COMPILER, PROGRAM};
+use crate::watch::Watch;
 use crate::worker::sandbox::{Role, Rules};
 use crate::worker::{Server, memory};
 
@@ -228,7 +231,9 @@ impl Start {
         process: Process,
         sockets: Arc<Sockets>,
     ) -> Result<(Server, Rules), Fault> {
-        memory::lock(&config, &self.console);
+        // Kept for reloads: the one who has become another user may not have another one.
+        let copier = Copier::new().ok();
+        memory::lock(&config, copier.as_ref(), &self.console);
         let rules = Rules::of(&config, Role::Alone);
         if let Some(identity) = &process.identity {
             // DIFF(nginx): the one process gives up the privileges of root. Logs are given to the user, who opens them again.
@@ -241,7 +246,8 @@ impl Start {
         self.sinks.start().map_err(|error| Fault::emerg(error.to_string()))?;
         describe(&self.console);
         report.say(&self.console);
-        let mut server = Server::start(config, sockets, process.affinity, &self.sinks, &self.console)?;
+        let mut server =
+            Server::start(config, sockets, (process.affinity, copier), &self.sinks, &self.console)?;
         server.begin();
         Ok((server, rules))
     }
@@ -259,6 +265,8 @@ impl Start {
         if let Serving::Here(server, _) = &serving {
             console.log_to((*server.generation().error_log).clone());
         }
+        let mut watch = Watch::default();
+        watch.follow(serving.used(), &console);
         Master {
             mode,
             source,
@@ -273,6 +281,7 @@ impl Start {
             notify,
             serving,
             binaries,
+            watch,
         }
     }
 }

@@ -12,8 +12,6 @@
 //! Whatever a worker process does or does not, the master stays in control: it waits for answers only, at most
 //! [`LOAD_PATIENCE`], and not when a signal orders an end meanwhile.
 
-use std::cell::RefCell;
-use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -24,25 +22,18 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, WaitStatus};
 use tw_base::Errno;
 use tw_conf::MemoryFiles;
-use tw_core::process::MainSettings;
 use tw_log::Level;
-use tw_server::http::generation::Config;
-use tw_sys::heap::give_back;
-use tw_sys::memory::Concealed;
 
 use super::child::{Child, End, Failure};
 use super::control::Client;
+use super::handover::Handover;
 use super::inbox::Inbox;
-use super::logs::LogFiles;
-use super::silence::{SIGN_INTERVAL, SILENCE_PATIENCE, Silence};
+use super::silence::{SILENCE_PATIENCE, Silence};
 use crate::channel::{Answer, Arrived, Configure, Keys, Order, Purge, SEND_PATIENCE, Text};
-use crate::conf::Source;
 use crate::console::{Console, Fault};
-use crate::process::Process;
-use crate::sockets::Sockets;
-use crate::user::Identity;
+use crate::watch::Used;
 use crate::worker::END_PATIENCE;
-use crate::worker::sandbox::{Role, Rules};
+use crate::worker::sandbox::Rules;
 
 /// How long a worker process may take to load a configuration. A large one needs a second.
 pub(super) const LOAD_PATIENCE: Duration = Duration::from_secs(30);
@@ -50,90 +41,6 @@ pub(super) const LOAD_PATIENCE: Duration = Duration::from_secs(30);
 const SHORT_LIFE: Duration = Duration::from_secs(1);
 /// How long one may take to end after it should have. It writes its logs to the end.
 const STOP_PATIENCE: Duration = END_PATIENCE.saturating_add(Duration::from_secs(1));
-
-/// What a file with a private key has somewhere.
-const PRIVATE_KEY: &[u8] = b"PRIVATE KEY-----";
-
-/// What a worker process is to serve, kept for the next one.
-#[derive(Debug)]
-pub(super) struct Handover {
-    /// Where the configuration comes from.
-    pub(super) source: Source,
-    /// Every file of it.
-    pub(super) files: MemoryFiles,
-    /// Those with private keys, in memory and out of core files.
-    #[expect(dead_code, reason = "it conceals them for as long as it is here")]
-    pub(super) concealed: Vec<Concealed>,
-    /// Where it listens.
-    pub(super) sockets: Arc<Sockets>,
-    /// Its log files.
-    pub(super) logs: LogFiles,
-    /// Keys of session tickets, as the last worker process had them.
-    pub(super) keys: Rc<RefCell<Keys>>,
-    /// Its environment.
-    pub(super) env: Vec<(OsString, OsString)>,
-    /// Whom it becomes.
-    pub(super) identity: Option<Identity>,
-    /// Whether nobody looks at standard error.
-    pub(super) is_daemon: bool,
-    /// What it has to be able to do.
-    pub(super) rules: Rules,
-    /// How often it has to say that its loops turn.
-    pub(super) sign_interval: Duration,
-    /// How long it may take to finish what it has begun.
-    pub(super) shutdown_timeout: Option<Duration>,
-}
-
-/// A configuration that was read, and what was opened for it.
-pub(super) struct Opened {
-    /// Loaded, to see what it needs.
-    pub(super) config: Config,
-    /// What was looked up for it.
-    pub(super) process: Process,
-    /// Where it listens.
-    pub(super) sockets: Arc<Sockets>,
-    /// Every file of it, for a worker process.
-    pub(super) files: MemoryFiles,
-    /// Its log files, for a worker process.
-    pub(super) logs: LogFiles,
-    /// Keys of session tickets of an old binary; none if there is no such one.
-    pub(super) keys: Keys,
-}
-
-impl Handover {
-    /// What a worker process needs of `opened`. The loaded configuration is forgotten: the worker loads its own. A manager of
-    /// services may want signs of life more often than the master does.
-    pub(super) fn of(
-        opened: Opened,
-        source: Source,
-        is_daemon: bool,
-        sign_interval: Option<Duration>,
-    ) -> Self {
-        let Opened { config, process: Process { identity, .. }, sockets, files, logs, keys } = opened;
-        let rules = Rules::of(&config, Role::Worker);
-        let (env, shutdown_timeout) = (environment(&config.main), config.main.shutdown_timeout);
-        let sign_interval = sign_interval.map_or(SIGN_INTERVAL, |wanted| wanted.min(SIGN_INTERVAL));
-        drop(config);
-        give_back();
-        let has_key = |text: &[u8]| text.windows(PRIVATE_KEY.len()).any(|window| window == PRIVATE_KEY);
-        let concealed =
-            files.iter().filter(|(_, text)| has_key(text)).map(|(_, text)| Concealed::new(text)).collect();
-        Self {
-            source,
-            files,
-            concealed,
-            sockets,
-            logs,
-            keys: Rc::new(RefCell::new(keys)),
-            env,
-            identity,
-            is_daemon,
-            rules,
-            sign_interval,
-            shutdown_timeout,
-        }
-    }
-}
 
 /// How a configuration is taken over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -279,6 +186,22 @@ impl Workers {
         match &mut self.current {
             Some(child) => child.purge(client, order),
             None => client.answer(false, &[Fault::emerg("no worker process serves")]),
+        }
+    }
+
+    /// Certificates that are followed, as they were when the configuration was read.
+    pub(super) fn used(&self) -> Used {
+        self.handover.used.clone()
+    }
+
+    /// Has the one that serves use other files of a certificate, and the next one, too.
+    pub(super) fn renew(&mut self, files: &MemoryFiles, console: &Console) {
+        self.handover.renew(files);
+        let Some(child) = &self.current else { return };
+        if let Err(error) = child.order(&Order::Renew(texts(files)), &[]) {
+            let (pid, errno) = (child.pid(), Errno::from(&error));
+            console.say(Level::Alert, format_args!("worker process {pid} cannot be told ({errno})"));
+            self.lose(|child| child.hang_up(), console);
         }
     }
 
@@ -453,15 +376,6 @@ impl Workers {
     }
 }
 
-/// The environment of a worker process: the time zone, and what `env` names.
-fn environment(main: &MainSettings) -> Vec<(OsString, OsString)> {
-    let named = main.env.iter().map(|(name, value)| (&**name, value.as_deref()));
-    let value = |(name, value): (&str, Option<&str>)| {
-        Some((name.into(), value.map_or_else(|| std::env::var_os(name), |value| Some(value.into()))?))
-    };
-    [("TZ", None)].into_iter().chain(named).filter_map(value).collect()
-}
-
 /// Starts a worker process, waits until it can serve, and lets it. One that does not is among those that leave; it has
 /// served nobody.
 fn begin(
@@ -490,10 +404,9 @@ fn begin(
 fn configure(child: &mut Child, handover: &Handover, inbox: &Inbox) -> Result<(), Failure> {
     let (mut fds, sockets) = handover.sockets.fds();
     fds.extend(handover.logs.iter().map(|(_, file)| file.as_fd()));
-    let text = |(name, text): (&[u8], &[u8])| Text { name: name.to_vec(), text: text.to_vec() };
     let order = Order::Configure(Box::new(Configure {
         source: handover.source.clone(),
-        files: handover.files.iter().map(text).collect(),
+        files: texts(&handover.files),
         sockets,
         logs: handover.logs.iter().map(|(name, _)| name.as_os_str().as_bytes().to_vec()).collect(),
         keys: handover.keys.borrow().clone(),
@@ -504,11 +417,18 @@ fn configure(child: &mut Child, handover: &Handover, inbox: &Inbox) -> Result<()
     child.configure(&order, &fds, Instant::now() + LOAD_PATIENCE, (inbox, handover.is_daemon))
 }
 
+fn texts(files: &MemoryFiles) -> Vec<Text> {
+    let text = |(name, text): (&[u8], &[u8])| Text { name: name.to_vec(), text: text.to_vec() };
+    files.iter().map(text).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::channel::Channel;
+    use crate::conf::Source;
     use crate::master::child::tests::{actor, inbox};
+    use crate::master::silence::SIGN_INTERVAL;
     use crate::worker::sandbox::Role;
     use tw_core::kept::Kept;
     use tw_testkit::process::Group;
@@ -522,6 +442,7 @@ mod tests {
             source,
             files: MemoryFiles::default(),
             concealed: Vec::new(),
+            used: Used::new(),
             sockets: Arc::default(),
             logs: Vec::new(),
             keys: Rc::default(),

@@ -23,6 +23,7 @@ use tw_rt::limits;
 use tw_server::http::generation::Config;
 use tw_sys::memory;
 use tw_sys::program::{self, Copier, Part};
+use tw_sys::secret;
 
 use crate::console::Console;
 
@@ -32,17 +33,23 @@ const STACK_SIZE: usize = 256 << 10;
 /// What it takes to lock that: also the frames above, and pages at both ends.
 const STACK_ROOM: u64 = (STACK_SIZE as u64) + (128 << 10);
 
+/// What keys of certificates that come later may take, those of the next configuration beside those of this one: some twenty of
+/// RSA. Those that are there are locked already.
+const ROOM_OF_KEYS: u64 = 256 << 10;
+
 /// With less than that nothing is gained by locking files, unless it is what was asked for.
 const LEAST_OF_FILES: u64 = 1 << 20;
 
 /// What may be locked of files is found out in steps of this size.
 const FILES_STEP: u64 = 64 << 10;
 
-/// Does for the process what `config` says, instead of what was done before. Privileges may lock more than the limit: while they
+/// Does for the process what `config` says, instead of what was done before. `copier` is what copies the program; without it there
+/// are only locks. Privileges may lock more than the limit: while they
 /// are there. What the system refuses is reported once; the server runs without it.
-pub(crate) fn lock(config: &Config, console: &Console) {
+pub(crate) fn lock(config: &Config, copier: Option<&Copier>, console: &Console) {
     // It cannot fail: there is nothing that it could lack.
     let _ = munlockall();
+    secret::lock_again();
     let memory_lock = config.main.memory_lock;
     let (all, level) = match memory_lock {
         MemoryLock::Off => return,
@@ -50,7 +57,7 @@ pub(crate) fn lock(config: &Config, console: &Console) {
         MemoryLock::On => (lock_all(), Level::Alert),
     };
     // Behind that: what was locked without being read in is now.
-    let program = keep_program(config);
+    let program = keep_program(config, copier);
     let word = memory_lock.word();
     match all.and(program) {
         Ok(0) => {}
@@ -80,6 +87,7 @@ pub(super) fn allow_files(config: &Config, loops_to_start: usize, console: &Cons
         MemoryLock::Off => 0,
         MemoryLock::Auto | MemoryLock::On => STACK_ROOM * loops_to_start as u64,
     };
+    let keys = if config.is_secured { ROOM_OF_KEYS } else { 0 };
     let may = |files: u64| {
         let more = (stacks + files).saturating_sub(locked);
         more == 0 || memory::may_lock(usize::try_from(more).unwrap_or(usize::MAX))
@@ -90,9 +98,9 @@ pub(super) fn allow_files(config: &Config, loops_to_start: usize, console: &Cons
         console
             .say(Level::Notice, format_args!("\"worker_memory_lock {word}\": {what}, {}; {DANGER}", limit()));
     }
-    let allowed = match may(wanted) {
+    let allowed = match may(wanted + keys) {
         true => wanted,
-        false => FILES_STEP * largest(wanted / FILES_STEP, |steps| may(FILES_STEP * steps)),
+        false => FILES_STEP * largest(wanted / FILES_STEP, |steps| may(FILES_STEP * steps + keys)),
     };
     let allowed = if allowed < LEAST_OF_FILES.min(wanted) { 0 } else { allowed };
     config.locks.set_max(allowed);
@@ -135,7 +143,7 @@ fn lock_all() -> Result<(), String> {
 
 /// Keeps the program and its libraries; says how many bytes of them as a copy, because a lock would leave too little for the rest
 /// of what is wanted. What cannot be copied is locked, as much of it as may be.
-fn keep_program(config: &Config) -> Result<usize, String> {
+fn keep_program(config: &Config, copier: Option<&Copier>) -> Result<usize, String> {
     let parts = program::parts()
         .map_err(|error| format!("open() \"/proc/self/maps\" failed ({})", Errno::from(&error)))?;
     let size: usize = parts.iter().map(Part::size).sum();
@@ -144,10 +152,10 @@ fn keep_program(config: &Config) -> Result<usize, String> {
     let is_short = limits::locked_memory().is_some_and(|limit| limit < wanted);
     // Who wants all memory locked has swap.
     let copies = is_short && config.main.memory_lock == MemoryLock::Auto;
-    let copier = copies.then(Copier::new).and_then(Result::ok);
+    let copier = copier.filter(|_| copies);
     let (mut copied, mut left, mut first) = (0, 0, None);
     for part in &parts {
-        if copier.as_ref().is_some_and(|copier| copier.copy(part).is_ok()) {
+        if copier.is_some_and(|copier| copier.copy(part).is_ok()) {
             copied += part.size();
         } else if let Err(error) = part.lock() {
             left += part.size();

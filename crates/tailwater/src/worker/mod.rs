@@ -18,13 +18,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tw_base::Errno;
+use tw_conf::MemoryFiles;
 use tw_core::config_thread::ConfigThread;
 use tw_core::pools::Disks;
 use tw_disk::Pool;
 use tw_log::{Level, Sinks};
 use tw_rt::affinity::Affinity;
+use tw_server::core::ssl::watched;
 use tw_server::http::generation::{Config, Generation, Live};
 use tw_sys::heap::give_back;
+use tw_sys::program::Copier;
 
 use crate::channel::Purge;
 use crate::console::{Console, Fault};
@@ -51,17 +54,20 @@ pub(crate) struct Server {
     sockets: Arc<Sockets>,
     pools: Vec<Pool>,
     affinity: Affinity,
+    /// What copies the program, if a reload may want that.
+    copier: Option<Copier>,
     loops: Loops,
     purging: Purging,
     acme: Acme,
 }
 
 impl Server {
-    /// Starts pools and loops, which serve when they are told to [begin](Self::begin). The logs of `config` are open.
+    /// Starts pools and loops, which serve when they are told to [begin](Self::begin). The logs of `config` are open. Without a
+    /// copier no reload changes `worker_memory_lock`: a process that has given up its rights could not make one.
     pub(crate) fn start(
         config: Config,
         sockets: Arc<Sockets>,
-        affinity: Affinity,
+        (affinity, copier): (Affinity, Option<Copier>),
         sinks: &Sinks,
         console: &Console,
     ) -> Result<Self, Fault> {
@@ -84,7 +90,7 @@ impl Server {
         let wanted = Wanted { generation: &generation, sockets: &sockets, affinity: &affinity };
         loops.serve(&wanted, console)?;
         let purging = Purging::default();
-        Ok(Self { config_thread, generation, sockets, pools, affinity, loops, purging, acme })
+        Ok(Self { config_thread, generation, sockets, pools, affinity, copier, loops, purging, acme })
     }
 
     /// Lets the loops accept connections.
@@ -121,7 +127,7 @@ impl Server {
             // It unlocks all there is. What is locked of files has to be so for whoever sends them.
             generation.locks.set_max(0);
             // What loops have locked is theirs, and they are started anew.
-            memory::lock(&generation, console);
+            memory::lock(&generation, self.copier.as_ref(), console);
         }
         let wanted = Wanted { generation: &generation, sockets: &sockets, affinity: &affinity };
         let kept_count = if relock { 0 } else { self.generation.main.worker_count() };
@@ -152,6 +158,12 @@ impl Server {
     pub(crate) fn load<T: Send + 'static>(&self, load: impl FnOnce(&Config) -> T + Send + 'static) -> T {
         let previous = self.generation.clone();
         self.config_thread.run(move || load(&previous.config))
+    }
+
+    /// Puts what `files` have into the place of certificates that are followed. The error is in words of the log.
+    pub(crate) fn renew(&self, files: MemoryFiles) -> Result<(), String> {
+        let generation = self.generation.clone();
+        self.config_thread.run(move || watched::renew(&generation, &files))
     }
 
     /// Connections that are open.

@@ -29,8 +29,9 @@ use tw_server::core::ssl;
 use tw_server::http::generation::Config;
 use tw_sys::heap::give_back;
 use tw_sys::inherit;
+use tw_sys::program::Copier;
 
-use crate::channel::{Answer, Channel, Configure, Keys, Order};
+use crate::channel::{Answer, Channel, Configure, Keys, Order, Text};
 use crate::conf::{Loaded, path};
 use crate::console::{Console, Fault};
 use crate::process;
@@ -153,23 +154,21 @@ fn start(channel: &Channel, sinks: &Sinks) -> Result<Option<Started>, Fault> {
         leave_stderr(&config, sinks)?;
     }
     process::set_limits(&config.main, &console);
-    memory::lock(&config, &console);
+    // It is locked once: with another "worker_memory_lock" another process serves.
+    memory::lock(&config, Copier::new().ok().as_ref(), &console);
     let rules = Rules::of(&config, Role::Worker);
     rules.become_user(order.identity.as_ref(), &console)?;
     process::keep_secrets(&config, &console);
     process::change_directory(&config.main)?;
     rules.enforce()?.say(&console);
-    let server = Server::start(config, Arc::new(sockets), affinity, sinks, &console)?;
+    let server = Server::start(config, Arc::new(sockets), (affinity, None), sinks, &console)?;
     let signs = Some(Signs::every(order.sign_interval));
     Ok(Some(Started { server, console, signs, is_daemon: order.is_daemon }))
 }
 
 /// Loads what the master has read and checked.
 fn load(order: &Configure, previous: &Kept) -> Result<Config, Fault> {
-    let mut files = MemoryFiles::default();
-    for file in &order.files {
-        files.insert(&file.name[..], &file.text[..]);
-    }
+    let files = memory_files(&order.files);
     let console = Console::quiet();
     console.begin_record();
     match order.source.load_from(&files, previous, &console) {
@@ -179,6 +178,12 @@ fn load(order: &Configure, previous: &Kept) -> Result<Config, Fault> {
             Err(said.unwrap_or_else(|| Fault::emerg("the configuration cannot be used")))
         }
     }
+}
+
+fn memory_files(texts: &[Text]) -> MemoryFiles {
+    let mut files = MemoryFiles::default();
+    texts.iter().for_each(|file| files.insert(&file.name[..], &file.text[..]));
+    files
 }
 
 /// What comes with a configuration.
@@ -302,6 +307,7 @@ impl Worker {
                 self.sinks.reopen();
                 self.server.close_files();
             }
+            Ok(Some((Order::Renew(texts), _))) => self.renew(&texts),
             Ok(Some((Order::Begin, _))) => self.server.begin(),
             Ok(Some((Order::Purge(number, order), _))) => {
                 // What this says is one packet, whichever thread sends it.
@@ -339,6 +345,16 @@ impl Worker {
         // As nginx does: whoever moved a log away has a new one from here on.
         self.sinks.reopen();
         Ok(())
+    }
+
+    /// Uses other files of certificates. The master has seen that they fit.
+    fn renew(&self, texts: &[Text]) {
+        match self.server.renew(memory_files(texts)) {
+            Ok(()) => {}
+            Err(why) => {
+                self.console.say(Level::Error, format_args!("{why}, the certificate stays as it was"))
+            }
+        }
     }
 
     /// The answer to a configuration that is not served.

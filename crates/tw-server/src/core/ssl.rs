@@ -10,6 +10,7 @@ mod material;
 pub(crate) mod named;
 pub(crate) mod ocsp;
 pub(crate) mod stapling;
+pub mod watched;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,6 +117,7 @@ struct Written {
     keys: Vec<Word>,
     password_file: Option<Word>,
     certificate_cache: Option<Arc<named::Cache>>,
+    certificate_watch: bool,
     protocols: Vec<Word>,
     ciphers: Option<Word>,
     prefer_server_ciphers: bool,
@@ -147,6 +149,7 @@ pub struct Raw {
     ssl_certificate_key: Setting<Vec<Word>>,
     ssl_password_file: Setting<Word>,
     ssl_certificate_cache: Setting<Option<Arc<named::Cache>>>,
+    ssl_certificate_watch: Setting<bool>,
     ssl_protocols: Setting<Vec<Word>>,
     ssl_ciphers: Setting<Word>,
     ssl_prefer_server_ciphers: Setting<bool>,
@@ -215,6 +218,12 @@ impl Settings<Http> for Ssl {
                 let cache = named::Cache::parse(node)?;
                 raw.ssl_certificate_cache.set_once(node, cache)
             }),
+        record::flag("ssl_certificate_watch", EVERYWHERE)
+            .default("off")
+            .since("Tailwater 0.2")
+            .doc("Certificates and keys are followed: whenever their files change, handshakes have what they are then. A pair that \
+                is broken or does not fit changes nothing.")
+            .set(|raw, node, _| raw.ssl_certificate_watch.set_flag(node)),
         record::new("ssl_protocols", "[SSLv2] [SSLv3] [TLSv1] [TLSv1.1] [TLSv1.2] [TLSv1.3]", EVERYWHERE, Args::at_least(1))
             .default("TLSv1.2 TLSv1.3")
             .doc("Versions of the protocol. Those before TLSv1.2 are accepted with a warning and never offered.")
@@ -368,6 +377,9 @@ impl Settings<Http> for Ssl {
             certificate_cache: raw
                 .ssl_certificate_cache
                 .or_else(|| outer_written.map(|o| o.certificate_cache.clone()), || None),
+            certificate_watch: raw
+                .ssl_certificate_watch
+                .or(outer_written.map(|o| o.certificate_watch), false),
             protocols: list(raw.ssl_protocols, outer_written.map(|o| &o.protocols)),
             ciphers: word(raw.ssl_ciphers, outer_written.map(|o| &o.ciphers)),
             prefer_server_ciphers: raw
@@ -441,7 +453,7 @@ impl Settings<Http> for Ssl {
     fn reach(&self, _core: &Location, reach: &mut Reach) {
         self.tls.iter().flat_map(|tls| &tls.named).for_each(|named| named.reach(reach));
         let asks_clients = self.clients.as_ref().is_some_and(|clients| clients.inquirer.is_some());
-        if asks_clients || self.tls.as_ref().is_some_and(|tls| tls.staples().next().is_some()) {
+        if asks_clients || self.tls.as_ref().is_some_and(|tls| tls.staplings().next().is_some()) {
             reach.connects();
         }
     }

@@ -20,6 +20,7 @@ use crate::core::location::TempPath;
 use crate::core::memory::Memory;
 use crate::core::server::ServerSettings;
 use crate::core::ssl::Ssl;
+use crate::core::ssl::watched::Watched;
 use crate::vars::Slots;
 
 /// A configuration that is live.
@@ -146,6 +147,11 @@ impl Config {
     /// A plan by its index.
     pub fn plan(&self, id: PlanId) -> &Plan {
         &self.plans[id.0 as usize]
+    }
+
+    /// Certificates whose files are followed.
+    pub fn watched(&self) -> impl Iterator<Item = &Arc<Watched>> {
+        self.servers.iter().flat_map(|server| server.ssl.tls.iter().flat_map(|tls| tls.watched()))
     }
 
     /// A server by its index.

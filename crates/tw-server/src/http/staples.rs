@@ -14,10 +14,10 @@ use tw_tls::ocsp::REPLY_SIZE_MAX;
 use super::gateway::inquiry::inquire;
 use super::generation::{LoopGeneration, PlanId};
 use crate::core::location::Resolving;
-use crate::core::ssl::stapling::Staple;
+use crate::core::ssl::stapling::{Staple, Stapling};
 use crate::event_loop::Loop;
 
-/// How often it is looked whether an answer is about to end.
+/// How often it is looked whether an answer is about to end, or a certificate has changed.
 const LOOK: Duration = Duration::from_secs(1);
 
 // DIFF(nginx): authorities are asked before a client comes.
@@ -25,38 +25,48 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(crate) async fn keep(home: Rc<Loop>) {
     let generation = home.generation();
     let loops = generation.main.worker_count().max(1);
-    let mut known: Vec<Arc<Staple>> = Vec::new();
+    let mut known: Vec<Arc<Stapling>> = Vec::new();
     let mut keepers = TaskSet::default();
     for server in &generation.servers {
-        for staple in server.ssl.tls.iter().flat_map(|tls| tls.staples()) {
-            if known.iter().any(|other| Arc::ptr_eq(&other.slot, &staple.slot)) {
+        for stapling in server.ssl.tls.iter().flat_map(|tls| tls.staplings()) {
+            if known.iter().any(|other| other.is_same(stapling)) {
                 continue;
             }
             if known.len() % loops == home.index % loops {
                 let subject = Subject { kind: "stapling", id: known.len() as u64 };
                 let (home, generation) = (home.clone(), generation.clone());
-                keepers.spawn((), subject, follow(home, generation, staple.clone(), server.plan));
+                keepers.spawn((), subject, follow(home, generation, stapling.clone(), server.plan));
             }
-            known.push(staple.clone());
+            known.push(stapling.clone());
         }
     }
     while let ((), Ok(())) = poll_fn(|cx| keepers.poll_ended(cx)).await {}
 }
 
-/// Asks about one certificate whenever it is due, by the name servers of the server's own block.
-async fn follow(home: Rc<Loop>, generation: Rc<LoopGeneration>, staple: Arc<Staple>, plan: PlanId) {
+/// Asks about the certificate of one place whenever it is due, by the name servers of the server's own block.
+async fn follow(home: Rc<Loop>, generation: Rc<LoopGeneration>, stapling: Arc<Stapling>, plan: PlanId) {
     let core = &generation.plan(plan).core;
     loop {
         let now = tw_rt::clock::unix().secs.unsigned_abs();
-        if staple.slot.due() <= now {
-            let Staple { responder, name, .. } = &*staple;
-            if let Err(why) = ask(&home, &staple, &core.resolving, now).await {
-                // Until the next time; what is known stays.
-                staple.slot.failed(now);
-                let message = format_args!(
-                    "{why} while requesting certificate status, responder: {responder}, certificate: \"{name}\""
-                );
-                core.error_log.write(Level::Error, None, message);
+        let name = &stapling.name;
+        match tw_rt::watch::operation("reading a certificate", || stapling.follow()) {
+            Ok(Some(staple)) => {
+                if let Some(claim) = staple.slot.claim(now) {
+                    let asked = ask(&home, &staple, &core.resolving, now).await;
+                    claim.settle();
+                    let responder = &staple.responder;
+                    if let Err(why) = asked {
+                        let message = format_args!(
+                            "{why} while requesting certificate status, responder: {responder}, certificate: \"{name}\""
+                        );
+                        core.error_log.write(Level::Error, None, message);
+                    }
+                }
+            }
+            Ok(None) => {}
+            Err(why) => {
+                let message = format_args!("\"ssl_stapling\" ignored, {why} certificate \"{name}\"");
+                core.error_log.write(Level::Warn, None, message);
             }
         }
         tokio::time::sleep(LOOK).await;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
 use tw_conf::{ConfError, Missing, Node, Word};
+use tw_rt::secret;
 use tw_tls::words::{Command, Flag, Protocol, Switch, ciphers, conf_command, groups, protocols};
 use tw_tls::{Crls, Identity, Key, Passwords, Settings, Zeroizing, authorities, chain};
 
@@ -70,6 +71,13 @@ impl Offered<'_> {
                 }
                 Command::Options(selected) => {
                     note(cx, value, selected.note());
+                    // DIFF(nginx): what is sent with `sendfile` over TLS is copied.
+                    if selected.chosen.contains(&(Flag::Ktls, Switch::On)) {
+                        cx.warn(
+                            value.span,
+                            "\"KTLS\" has no effect: what is sent is encrypted here, not by the kernel",
+                        );
+                    }
                     selected.chosen.into_iter().for_each(|(flag, to)| switch(flag, to));
                 }
             }
@@ -132,12 +140,29 @@ pub(crate) fn identity(
     };
     let chain = chain(&contents(certificate, "certificate", cx)?)
         .map_err(|error| cannot("certificate", certificate, &error))?;
-    let private = Key::read(&contents(key, "certificate key", cx)?, passwords)
+    let text = contents(key, "certificate key", cx)?;
+    let private = secret::within(|| Key::read(&text, passwords))
         .map_err(|error| cannot("certificate key", key, &error))?;
     Identity::new(chain, private).map_err(|error| {
         let message = format!("SSL_CTX_use_PrivateKey(\"{}\") failed (SSL: {error})", shown(key, cx));
         ConfError::new(message).at(key.span)
     })
+}
+
+/// The same of texts, whose names are said where something is wrong: a line of the log. Who does it on no loop has the key
+/// [within](secret::within) the vault.
+pub(super) fn paired(
+    certificate: &[u8],
+    key: &[u8],
+    passwords: &Passwords,
+    (certificate_name, key_name): (&str, &str),
+) -> Result<Identity, String> {
+    let chain = chain(certificate)
+        .map_err(|error| format!("cannot load certificate \"{certificate_name}\": {error}"))?;
+    let key = Key::read(key, passwords)
+        .map_err(|error| format!("cannot load certificate key \"{key_name}\": {error}"))?;
+    Identity::new(chain, key)
+        .map_err(|error| format!("SSL_use_PrivateKey(\"{key_name}\") failed (SSL: {error})"))
 }
 
 /// Lists of what was revoked.

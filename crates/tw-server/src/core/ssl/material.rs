@@ -12,15 +12,16 @@ use tw_base::Limit;
 use tw_conf::{ConfError, Word};
 use tw_tls::words::{Flag, Switch};
 use tw_tls::{
-    Authorities, Cache, ClientVerifier, Clock, Context, Cost, Demand, Identity, Purpose, Tickets, Trust,
-    TrustError, Within,
+    Authorities, Cache, ClientVerifier, Clock, Context, Cost, Demand, Identity, Kind, Purpose, Tickets,
+    Trust, TrustError, Within,
 };
 
 use super::common::{Offered, contents, crls, identity, passwords, shown, trusted};
 use super::keylog::KeyLogFile;
 use super::named::{Named, is_named};
 use super::ocsp::{self, Inquirer};
-use super::stapling::{self, Staple};
+use super::stapling::{self, Stapling};
+use super::watched::{Pair, Watched};
 use super::{EarlyData, SessionCache, Written, heirs};
 use crate::core::acme;
 use crate::load::Resolve;
@@ -82,8 +83,16 @@ impl Tls {
     }
 
     /// What is asked about its certificates.
-    pub(crate) fn staples(&self) -> impl Iterator<Item = &Arc<Staple>> {
-        self.identities.candidates.iter().filter_map(|candidate| candidate.staple.as_ref())
+    pub(crate) fn staplings(&self) -> impl Iterator<Item = &Arc<Stapling>> {
+        self.identities.candidates.iter().filter_map(|candidate| candidate.stapling.as_ref())
+    }
+
+    /// Its certificates whose files are followed.
+    pub(crate) fn watched(&self) -> impl Iterator<Item = &Arc<Watched>> {
+        self.identities.candidates.iter().filter_map(|candidate| match &candidate.source {
+            Source::Watched(watched) => Some(watched),
+            Source::Fixed(_) | Source::Coming(_) => None,
+        })
     }
 
     /// The same with these certificates, and the signature that a client will get.
@@ -93,8 +102,8 @@ impl Tls {
         hello: &ClientHello<'_>,
         speaks_http2: bool,
     ) -> (Arc<ServerConfig>, Signature) {
-        let bare = |identity| Candidate { identity, staple: None };
-        let identities = Identities { candidates: identities.into_iter().map(bare).collect(), coming: None };
+        let bare = |identity| Candidate { source: Source::Fixed(identity), stapling: None };
+        let identities = Identities { candidates: identities.into_iter().map(bare).collect() };
         let signature = identities.signature_for(hello);
         let mut config = ServerConfig::clone(self.config(speaks_http2));
         config.cert_resolver = Arc::new(identities);
@@ -111,24 +120,53 @@ pub(crate) struct Signature {
     pub(crate) scheme: Option<SignatureScheme>,
 }
 
-/// The certificates of a server, one for each kind of key, and one that comes by itself.
+/// The certificates of a server, one for each kind of key.
 #[derive(Debug)]
 struct Identities {
     candidates: Vec<Candidate>,
-    coming: Option<Arc<Slot>>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Candidate {
-    identity: Identity,
+    source: Source,
     /// What its authority says of it, if that is shown, too.
-    staple: Option<Arc<Staple>>,
+    stapling: Option<Arc<Stapling>>,
+}
+
+/// Where a certificate is taken from.
+#[derive(Debug, Clone)]
+pub(super) enum Source {
+    /// It stays the same.
+    Fixed(Identity),
+    /// It is replaced when its files change.
+    Watched(Arc<Watched>),
+    /// It comes by itself.
+    Coming(Arc<Slot>),
+}
+
+impl Source {
+    /// The certificate of now.
+    fn identity(&self) -> Identity {
+        match self {
+            Self::Fixed(identity) => identity.clone(),
+            Self::Watched(watched) => watched.identity(),
+            Self::Coming(slot) => slot.identity(),
+        }
+    }
+
+    /// The same, unless it is a temporary one.
+    pub(super) fn issued(&self) -> Option<Identity> {
+        match self {
+            Self::Coming(slot) => slot.chain().map(|_| slot.identity()),
+            Self::Fixed(_) | Self::Watched(_) => Some(self.identity()),
+        }
+    }
 }
 
 impl Identities {
     fn signature_for(&self, hello: &ClientHello<'_>) -> Signature {
         let offered = hello.signature_schemes();
-        let Some(Candidate { identity, .. }) = self.choose(offered) else {
+        let Some((identity, _)) = self.choose(offered) else {
             return Signature { cost: Cost::Fast, scheme: None };
         };
         let scheme = identity.certified.key.choose_scheme(offered).map(|signer| signer.scheme());
@@ -136,22 +174,20 @@ impl Identities {
     }
 
     /// The one that can sign as the client likes best.
-    fn choose(&self, schemes: &[SignatureScheme]) -> Option<Candidate> {
-        let coming = self.coming.as_ref().map(|slot| Candidate { identity: slot.identity(), staple: None });
-        let signs = |candidate: &&Candidate, scheme| {
-            candidate.identity.certified.key.choose_scheme(&[scheme]).is_some()
-        };
-        let all = || self.candidates.iter().chain(&coming);
-        schemes.iter().find_map(|scheme| all().find(|candidate| signs(candidate, *scheme)).cloned())
+    fn choose(&self, schemes: &[SignatureScheme]) -> Option<(Identity, &Candidate)> {
+        let all: Vec<_> =
+            self.candidates.iter().map(|candidate| (candidate.source.identity(), candidate)).collect();
+        let signs = |identity: &Identity, scheme| identity.certified.key.choose_scheme(&[scheme]).is_some();
+        schemes.iter().find_map(|scheme| all.iter().find(|(identity, _)| signs(identity, *scheme)).cloned())
     }
 }
 
 impl ResolvesServerCert for Identities {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let Candidate { identity, staple } = self.choose(hello.signature_schemes())?;
+        let (identity, candidate) = self.choose(hello.signature_schemes())?;
         let now = || tw_rt::clock::unix().secs.unsigned_abs();
-        let stapled = staple.as_ref().and_then(|staple| staple.current(now()));
-        Some(stapled.unwrap_or_else(|| identity.certified.clone()))
+        let stapled = candidate.stapling.as_ref().and_then(|stapling| stapling.stapled(&identity, now()));
+        Some(stapled.unwrap_or(identity.certified))
     }
 }
 
@@ -233,9 +269,11 @@ pub(super) fn tls(
 
 /// Whose sessions a server takes up: those of servers with the same certificates, or names of them, and the same authorities.
 fn context(written: &Written, identities: &Identities, hints: Option<&[DistinguishedName]>) -> Context {
-    let leaves =
-        identities.candidates.iter().filter_map(|candidate| candidate.identity.certified.cert.first());
-    let names = written.certificates.iter().filter(|_| identities.candidates.is_empty());
+    // One that comes by itself is another one tomorrow, and the same server.
+    let own = identities.candidates.iter().filter(|candidate| !matches!(candidate.source, Source::Coming(_)));
+    let own: Vec<_> = own.map(|candidate| candidate.source.identity().certified).collect();
+    let leaves = own.iter().filter_map(|certified| certified.cert.first());
+    let names = written.certificates.iter().filter(|_| own.is_empty());
     let parts = leaves.map(|leaf| &**leaf).chain(names.map(|name| &*name.bytes));
     Context::of(parts.chain(hints.unwrap_or_default().iter().map(|hint| hint.as_ref())))
 }
@@ -249,46 +287,61 @@ fn identities(written: &Written, cx: &mut Resolve<'_>) -> Result<(Identities, Ve
     let pairs = || written.certificates.iter().zip(&written.keys);
     let are_named =
         pairs().any(|(certificate, key)| is_named(certificate, key) && !acme::is_coming(certificate, key));
-    let mut coming = None;
     let response = stapling::of_file(&written.stapling, cx)?;
-    let mut candidates: Vec<Candidate> = Vec::new();
+    let mut candidates: Vec<(Option<Kind>, Candidate)> = Vec::new();
     let mut named = Vec::new();
     for (at, certificate) in written.certificates.iter().enumerate() {
+        let fail = |message: String| Err(ConfError::new(message).at(certificate.span));
         let Some(key) = written.keys.get(at) else {
-            let message = format!(
-                "no \"ssl_certificate_key\" is defined for certificate \"{}\"",
-                shown(certificate, cx)
-            );
-            return Err(ConfError::new(message).at(certificate.span));
+            let name = shown(certificate, cx);
+            return fail(format!("no \"ssl_certificate_key\" is defined for certificate \"{name}\""));
         };
-        if let Some(slot) = acme::coming(certificate, key, cx)? {
-            if are_named {
-                let message = "a certificate that comes by itself stands beside those that variables name";
-                return Err(ConfError::new(message).at(certificate.span));
-            }
-            coming = Some(slot);
-            continue;
-        }
+        let coming = acme::coming(certificate, key, cx)?;
         if are_named {
+            if coming.is_some() {
+                return fail(
+                    "a certificate that comes by itself stands beside those that variables name".into(),
+                );
+            }
             let cache = written.certificate_cache.clone();
             named.push(Named::new((certificate, key), passwords.clone(), cache, cx)?);
             continue;
         }
-        let identity = identity(certificate, key, &passwords, cx)?;
-        let (identity, staple) = match &response {
-            Some(response) => (identity.with_staple(Some(response.clone())), None),
-            None if written.stapling.is_on => {
-                let at = (certificate, written.trusted_certificate.as_ref());
-                let staple = stapling::staple(&written.stapling, &identity, at, cx)?;
-                (identity, staple)
+        let (source, kind) = match coming {
+            Some(slot) => (Source::Coming(slot), None),
+            None => {
+                let identity = identity(certificate, key, &passwords, cx)?;
+                let kind = identity.kind;
+                let source = if written.certificate_watch {
+                    let pair = Pair::of((certificate, key), written.password_file.as_ref(), cx);
+                    Source::Watched(Arc::new(Watched::new(pair, identity)))
+                } else {
+                    Source::Fixed(identity.with_staple(response.clone()))
+                };
+                (source, Some(kind))
             }
-            None => (identity, None),
+        };
+        // A response is about one certificate, and not about the next in its place.
+        if response.is_some() && !matches!(source, Source::Fixed(_)) {
+            let name = shown(certificate, cx);
+            return fail(format!(
+                "\"ssl_stapling_file\" cannot be used with certificate \"{name}\", which is replaced without a reload"
+            ));
+        }
+        let stapling = match written.stapling.is_on && response.is_none() {
+            true => {
+                let at = (certificate, written.trusted_certificate.as_ref());
+                let stapling = Stapling::new(&written.stapling, source.clone(), at, cx)?;
+                Some(Arc::new(stapling)).filter(|stapling| !stapling.is_vain())
+            }
+            false => None,
         };
         // Of two with the same kind of key the last counts, as in nginx.
-        candidates.retain(|other| other.identity.kind != identity.kind);
-        candidates.push(Candidate { identity, staple });
+        candidates.retain(|(other, _)| other.is_none() || *other != kind);
+        candidates.push((kind, Candidate { source, stapling }));
     }
-    Ok((Identities { candidates, coming }, named))
+    let candidates = candidates.into_iter().map(|(_, candidate)| candidate).collect();
+    Ok((Identities { candidates }, named))
 }
 
 /// What is wanted of clients' certificates, and of which authorities they are told.

@@ -12,9 +12,10 @@ use tw_base::{Limit, Whole};
 use tw_conf::{ConfError, Node, Word, units};
 use tw_core::reach::Reach;
 use tw_disk::{Account, Disk, Pool};
-use tw_tls::{Identity, Key, Passwords, Zeroizing, chain};
+use tw_rt::secret;
+use tw_tls::{Identity, Passwords, Zeroizing};
 
-use super::common::DATA;
+use super::common::{DATA, paired};
 use crate::http::request::Request;
 use crate::load::Resolve;
 use crate::vars::Template;
@@ -112,7 +113,9 @@ impl Named {
         let (passwords, shown) = (self.passwords.clone(), names.clone());
         let parse = move || parse(&certificate, &key, &passwords, &shown);
         let identity = match pool {
-            Some(pool) => pool.run(by, parse).await.map_err(|error| error.to_string())?,
+            Some(pool) => {
+                pool.run(by, move || secret::within(parse)).await.map_err(|error| error.to_string())?
+            }
             None => parse(),
         }?;
         // Whoever has not the pass phrase must not find it here.
@@ -143,12 +146,7 @@ impl Named {
 }
 
 fn parse(certificate: &[u8], key: &[u8], passwords: &Passwords, names: &Names) -> Result<Identity, String> {
-    let chain = chain(certificate)
-        .map_err(|error| format!("cannot load certificate \"{}\": {error}", shown(&names.certificate)))?;
-    let key = Key::read(key, passwords)
-        .map_err(|error| format!("cannot load certificate key \"{}\": {error}", shown(&names.key)))?;
-    Identity::new(chain, key)
-        .map_err(|error| format!("SSL_use_PrivateKey(\"{}\") failed (SSL: {error})", shown(&names.key)))
+    paired(certificate, key, passwords, (&shown(&names.certificate), &shown(&names.key)))
 }
 
 fn shown(name: &[u8]) -> Cow<'_, str> {

@@ -148,6 +148,13 @@ pub(super) static VARIABLES: &[VarDef] = &[
         |r, out| client(r, out, |cert| cert.days_left(tw_rt::clock::unix().secs.unsigned_abs()).to_string()),
         "Days until the client's certificate ends to be valid.",
     ),
+    // DIFF(nginx): nobody has a key to read them.
+    VarDef::one(
+        "ssl_ech_status",
+        |_, _| Value::Missing,
+        "Missing: what clients conceal (ECH) is not read here.",
+    ),
+    VarDef::one("ssl_ech_outer_server_name", |_, _| Value::Missing, "Missing, as `$ssl_ech_status`."),
     VarDef::one(
         "ssl_client_raw_cert",
         |r, out| client(r, out, |cert| cert.pem()),

@@ -1,0 +1,191 @@
+//! `ssl_certificate_watch`: a thread that looks whether files of certificates have changed, and reads them then.
+//!
+//! ```text
+//! every LOOK: are the files as they were? ─ no ─► as at the last look? ─ yes ─► read ─► does the key fit? ─► Found
+//! ```
+//! It has the rights of the master, and may wait for a disk, which its main thread had better not do again and again: signals
+//! come there. It looks by itself, because nobody else would tell: a name may lead through links that are put in place of
+//! others (certbot, Kubernetes), and files may lie on other machines. A certificate and its key are two files that change one
+//! after the other, so they are read when both have come to rest; if they do not fit even then, what is used stays, until one
+//! of them changes again.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, eventfd};
+use tw_base::Errno;
+use tw_conf::{MemoryFiles, RecordedFiles};
+use tw_log::Level;
+use tw_server::core::ssl::watched::{Pair, Version};
+
+use crate::console::Console;
+
+/// How often is looked. A look at a thousand files that are in memory takes a millisecond.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Certificates to be followed, each as it is used.
+pub(crate) type Used = Vec<(Pair, Version)>;
+
+/// A certificate whose files have changed.
+pub(crate) struct Found {
+    /// How it is called in logs.
+    pub(crate) name: String,
+    /// Its files, which fit; or why they cannot be used, in words of the log.
+    pub(crate) outcome: Result<MemoryFiles, String>,
+    round: u64,
+}
+
+/// Follows certificates for the main thread. Without any there is no thread.
+#[derive(Default)]
+pub(crate) struct Watch {
+    thread: Option<Handle>,
+    /// How often something else was to be followed. What was found before is about another configuration.
+    round: u64,
+}
+
+/// The thread, which ends with this.
+struct Handle {
+    orders: Sender<(u64, Used)>,
+    found: Receiver<Found>,
+    wake: Arc<OwnedFd>,
+}
+
+impl Watch {
+    /// Follows these from now on, and no others.
+    pub(crate) fn follow(&mut self, used: Used, console: &Console) {
+        self.round += 1;
+        if used.is_empty() {
+            self.thread = None;
+            return;
+        }
+        if self.thread.is_none() {
+            match Handle::start() {
+                Ok(handle) => self.thread = Some(handle),
+                Err(error) => {
+                    let errno = Errno::from(&error);
+                    let text =
+                        format_args!("starting a thread failed ({errno}), certificates are not followed");
+                    return console.say(Level::Alert, text);
+                }
+            }
+        }
+        // It ends with its handle only.
+        let _ = self.thread.as_ref().map(|handle| handle.orders.send((self.round, used)));
+    }
+
+    /// What has changed, if something has.
+    pub(crate) fn next(&self) -> Option<Found> {
+        let Handle { found, wake, .. } = self.thread.as_ref()?;
+        // Nothing to read is as good.
+        let _ = rustix::io::read(wake, &mut [0; 8]);
+        found.try_iter().find(|found| found.round == self.round)
+    }
+
+    /// Readable when something has changed.
+    pub(crate) fn voice(&self) -> Option<BorrowedFd<'_>> {
+        self.thread.as_ref().map(|handle| handle.wake.as_fd())
+    }
+}
+
+impl Handle {
+    fn start() -> io::Result<Self> {
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let ((orders, ordered), (tell, found)) = (mpsc::channel(), mpsc::channel());
+        let bell = wake.clone();
+        thread::Builder::new().name("certificates".to_owned()).spawn(move || {
+            serve(&ordered, |found| {
+                // Nobody who listens is the end, which the next wait tells; a full counter wakes as well.
+                let _ = tell.send(found);
+                let _ = rustix::io::write(&bell, &1_u64.to_ne_bytes());
+            });
+        })?;
+        Ok(Self { orders, found, wake })
+    }
+}
+
+fn serve(orders: &Receiver<(u64, Used)>, mut tell: impl FnMut(Found)) {
+    let (mut round, mut all) = (0, Vec::new());
+    loop {
+        match orders.recv_timeout(LOOK) {
+            Ok((next, used)) => {
+                round = next;
+                all = distinct(used);
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                for followed in &mut all {
+                    if let Some(outcome) = followed.look() {
+                        tell(Found { name: followed.pair.name(), outcome, round });
+                    }
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+/// Servers may have one in common.
+fn distinct(used: Used) -> Vec<Followed> {
+    let mut all: Vec<Followed> = Vec::new();
+    for (pair, used) in used {
+        if !all.iter().any(|known| known.pair == pair) {
+            all.push(Followed { pair, used, seen: Vec::new(), read: Vec::new() });
+        }
+    }
+    all
+}
+
+/// A certificate that is followed.
+struct Followed {
+    pair: Pair,
+    used: Version,
+    /// Its files at the last look.
+    seen: Vec<Option<Stamp>>,
+    /// The same when they were read; nothing if they were not read here.
+    read: Vec<Option<Stamp>>,
+}
+
+/// What changes with a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    file: (u64, u64),
+    size: i64,
+    modified: (i64, u64),
+    changed: (i64, u64),
+}
+
+impl Followed {
+    /// Its files, if they are others than those that are used, or why they cannot be.
+    fn look(&mut self) -> Option<Result<MemoryFiles, String>> {
+        let now: Vec<_> = self.pair.followed().map(stamp).collect();
+        let is_at_rest = std::mem::replace(&mut self.seen, now.clone()) == now;
+        // A change while they are read is seen at the next look.
+        if !is_at_rest || std::mem::replace(&mut self.read, now) == self.seen {
+            return None;
+        }
+        let files = RecordedFiles::default();
+        match self.pair.version(&files) {
+            Ok(version) if version == self.used => None,
+            Ok(version) => {
+                self.used = version;
+                Some(Ok(files.into_files()))
+            }
+            Err(why) => Some(Err(why)),
+        }
+    }
+}
+
+/// Nothing, if there is no such file.
+fn stamp(name: &[u8]) -> Option<Stamp> {
+    let found = rustix::fs::stat(CString::new(name).ok()?.as_c_str()).ok()?;
+    Some(Stamp {
+        file: (found.st_dev, found.st_ino),
+        size: found.st_size,
+        modified: (found.st_mtime, found.st_mtime_nsec),
+        changed: (found.st_ctime, found.st_ctime_nsec),
+    })
+}
