@@ -76,6 +76,8 @@ pub struct Script {
     pub has_terms: bool,
     /// Names of profiles that it knows.
     pub profiles: Vec<String>,
+    /// Who is asked about what it issues (OCSP).
+    pub responder: Option<String>,
     /// Whether it says when to replace certificates: a window that lies so far ahead.
     pub renew_in: Option<Duration>,
 }
@@ -459,9 +461,12 @@ impl Shared {
         let lifetime = script.lifetime.unwrap_or(Duration::from_secs(86_400));
         let issued = match script.whim {
             Whim::OtherKey => Ok(self.authority.certify(&names).pem),
-            Whim::Expired => self.authority.sign_request(&csr, &names, None),
+            Whim::Expired => self.authority.sign_request(&csr, &names, None, None),
             Whim::OtherName => self.authority.sign_request_for(&csr, &["other.example"], lifetime),
-            _ => self.authority.sign_request(&csr, &names, Some(lifetime)),
+            _ => {
+                let responder = script.responder.as_deref();
+                self.authority.sign_request(&csr, &names, Some(lifetime), responder)
+            }
         };
         match issued {
             Ok(pem) => {

@@ -118,12 +118,7 @@ impl Authority {
     pub fn certify_asking(&self, names: &[&str], url: &str) -> Certificate {
         let key = KeyPair::generate().expect("a key");
         let mut params = params_for(names);
-        let by_ocsp = element(0x06, &[&[0x2b, 6, 1, 5, 5, 7, 0x30, 1]]);
-        let access = element(0x30, &[&by_ocsp, &element(0x86, &[url.as_bytes()])]);
-        let access = element(0x30, &[&access]);
-        params
-            .custom_extensions
-            .push(CustomExtension::from_oid_content(&[1, 3, 6, 1, 5, 5, 7, 1, 1], access));
+        params.custom_extensions.push(access_by_ocsp(url));
         self.sign(&params, &key)
     }
 
@@ -182,6 +177,7 @@ impl Authority {
         request: &[u8],
         names: &[&str],
         lifetime: Option<Duration>,
+        responder: Option<&str>,
     ) -> Result<String, String> {
         let (params, key) = read_request(request)?;
         let mut asked: Vec<_> = params.subject_alt_names.clone();
@@ -192,7 +188,7 @@ impl Authority {
         if !asked.is_empty() {
             return Err(format!("nobody ordered {asked:?}"));
         }
-        self.sign_for(names, &key, lifetime)
+        self.sign_for(names, &key, lifetime, responder)
     }
 
     /// The same for names that the request need not have.
@@ -203,7 +199,7 @@ impl Authority {
         lifetime: Duration,
     ) -> Result<String, String> {
         let (_, key) = read_request(request)?;
-        self.sign_for(names, &key, Some(lifetime))
+        self.sign_for(names, &key, Some(lifetime), None)
     }
 
     fn sign_for(
@@ -211,8 +207,10 @@ impl Authority {
         names: &[&str],
         key: &rcgen::PublicKey,
         lifetime: Option<Duration>,
+        responder: Option<&str>,
     ) -> Result<String, String> {
         let mut params = params_for(names);
+        params.custom_extensions.extend(responder.map(access_by_ocsp));
         params.use_authority_key_identifier_extension = true;
         let now = SystemTime::now();
         (params.not_before, params.not_after) = match lifetime {
@@ -386,6 +384,13 @@ impl Certificate {
             CertificateDer::pem_slice_iter(self.pem.as_bytes()).map(|der| der.expect("a certificate"));
         (chain.collect(), PrivateKeyDer::from_pem_slice(self.key.as_bytes()).expect("a key"))
     }
+}
+
+/// Whom to ask about a certificate: authority information access (RFC 5280, section 4.2.2.1).
+fn access_by_ocsp(url: &str) -> CustomExtension {
+    let by_ocsp = element(0x06, &[&[0x2b, 6, 1, 5, 5, 7, 0x30, 1]]);
+    let access = element(0x30, &[&by_ocsp, &element(0x86, &[url.as_bytes()])]);
+    CustomExtension::from_oid_content(&[1, 3, 6, 1, 5, 5, 7, 1, 1], element(0x30, &[&access]))
 }
 
 fn read_request(request: &[u8]) -> Result<(CertificateParams, rcgen::PublicKey), String> {

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use rustix::process::{Resource, geteuid, getrlimit};
-use tw_testkit::{Lacks, Server, leave_out, wait};
+use tw_testkit::tls::Authority;
+use tw_testkit::{Lacks, Server, Signal, leave_out, wait};
 
 use crate::{get, server};
 
@@ -139,21 +140,27 @@ fn the_program_stays_in_memory_and_the_log_says_how_if_it_is_not_locked() {
     }
 }
 
-/// A server with `auto` and with `sendfile on`, which may lock so much, without a privilege to lock more. `None` where no such
-/// server can be started; says so.
-fn limited(kib: u64, loops: usize) -> Option<Server> {
-    let limit = format!("--memlock={0}:{0}", kib << 10);
-    let mut words = vec!["prlimit", &limit];
+/// What starts a program that may lock so much, without a privilege to lock more. `None` where that cannot be; says so.
+fn with_limit(kib: u64) -> Option<Vec<String>> {
+    let mut words = vec!["prlimit".to_owned(), format!("--memlock={0}:{0}", kib << 10)];
     if geteuid().is_root() {
-        words.extend(["setpriv", "--bounding-set=-sys_resource,-ipc_lock"]);
+        words.extend(["setpriv", "--bounding-set=-sys_resource,-ipc_lock"].map(str::to_owned));
     }
     let may_lower = getrlimit(Resource::Memlock).maximum.is_none_or(|hard| hard >= kib << 10);
     let is_there =
-        |program: &&str| ["/bin", "/usr/bin"].iter().any(|dir| Path::new(dir).join(program).exists());
+        |program: &String| ["/bin", "/usr/bin"].iter().any(|dir| Path::new(dir).join(program).exists());
     if !may_lower || !words.iter().filter(|word| !word.starts_with('-')).all(is_there) {
         leave_out(Lacks::Machine, format_args!("not possible here: {words:?}"));
         return None;
     }
+    Some(words)
+}
+
+/// A server with `auto` and with `sendfile on`, which may lock so much, without a privilege to lock more. `None` where no such
+/// server can be started; says so.
+fn limited(kib: u64, loops: usize) -> Option<Server> {
+    let words = with_limit(kib)?;
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
     let conf = format!(
         "worker_processes {loops}; http {{ server {{ listen 127.0.0.1:{{port}}; root html; sendfile on;
          location = /metrics {{ metrics; }} }} }}"
@@ -206,6 +213,42 @@ fn what_may_be_locked_is_shared_and_the_log_says_what_was_left_out() {
             assert!(!log.contains("mlock() of the stack"), "{log}");
         }
     }
+}
+
+/// What a server over TLS locks besides what `worker_memory_lock` says.
+#[test]
+fn keys_are_locked_whatever_the_rest_is() {
+    if !is_unlimited() && getrlimit(Resource::Memlock).maximum.is_some_and(|most| most < 64 << 10) {
+        return leave_out(Lacks::Machine, "little memory may be locked");
+    }
+    let made = Authority::new().certify_rsa(&["localhost"]);
+    let conf = "worker_memory_lock off; http { server { listen 127.0.0.1:{port}; return 204; }
+        server { listen 127.0.0.1:{port1} ssl; ssl_certificate one.crt; ssl_certificate_key one.key; } }";
+    let builder = server().with_master().file("conf/one.crt", made.pem).file("conf/one.key", made.key);
+    let server = builder.start(conf).unwrap();
+    // The parsed key, and nothing else of note: the texts of files are gone.
+    assert_eq!(status(worker(&server), "VmLck"), 64);
+}
+
+/// A process that has keys may not open its own memory once it has given up its rights.
+#[test]
+fn a_process_alone_keeps_its_program_also_from_a_reload_on() {
+    let made = Authority::new().certify(&["localhost"]);
+    let builder = server().in_one_process().file("conf/one.crt", made.pem).file("conf/one.key", made.key);
+    let conf = |word: &str| {
+        format!(
+            "worker_memory_lock {word}; http {{ server {{ listen 127.0.0.1:{{port}}; return 200 {word}; }}
+             server {{ listen 127.0.0.1:{{port1}} ssl; ssl_certificate one.crt; ssl_certificate_key one.key; }} }}"
+        )
+    };
+    let Some(words) = with_limit(8192) else { return };
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    let mut server = builder.by(&words).start(&conf("off")).unwrap();
+    server.write_conf(&conf("auto")).unwrap();
+    server.signal(Signal::HUP).unwrap();
+    let line = server.wait_error_log("\"worker_memory_lock auto\": ").unwrap();
+    assert!(line.contains(COPIED), "{line}");
+    assert!(wait::until(wait::PATIENCE, || get(&server, "/").text() == "auto"));
 }
 
 #[test]

@@ -369,6 +369,14 @@ fn mistakes() {
         "http { server {\n listen 127.0.0.1:{port};\n server_name a;\n\n listen 127.0.0.1:{port1} ssl;\n } }",
     );
     assert!(said.contains("nginx.conf:") && said.contains("listen 127.0.0.1"), "{said}");
+    // What has no effect is told to who checks.
+    let conf = format!("http {{ server {{ {LISTEN} ssl_conf_command Options KTLS; }} }}");
+    let said = with([("one", &one)]).arg("-t").run(&conf).unwrap();
+    let text = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(
+        said.status.success() && text.contains("[warn]") && text.contains("\"KTLS\" has no effect"),
+        "{text}"
+    );
     let said = refusal_of("http { server { listen 127.0.0.1:{port} quic; } }");
     assert!(said.contains("the \"quic\" parameter of \"listen\" is not supported"), "{said}");
 }
@@ -398,7 +406,8 @@ fn a_reload_with_a_key_that_does_not_fit_changes_nothing() {
 fn configurations_that_people_have() {
     let authority = Authority::new();
     let made = authority.certify(&["localhost"]);
-    let tls = "ssl_session_timeout 1d; ssl_session_cache shared:MozSSL:10m; ssl_stapling on; ssl_stapling_verify on;
+    let common = "http2 on; add_header Strict-Transport-Security \"max-age=63072000\" always;
+        ssl_session_timeout 1d; ssl_session_cache shared:MozSSL:10m; ssl_stapling on; ssl_stapling_verify on;
         ssl_trusted_certificate ca.crt; resolver 127.0.0.1;";
     let modern =
         "ssl_protocols TLSv1.3; ssl_ecdh_curve X25519:prime256v1:secp384r1; ssl_prefer_server_ciphers off;";
@@ -408,10 +417,16 @@ fn configurations_that_people_have() {
     let old = "ssl_protocols TLSv1 TLSv1.1 TLSv1.2 TLSv1.3; ssl_ecdh_curve X25519:prime256v1:secp384r1; ssl_dhparam dhparam;
         ssl_ciphers @SECLEVEL=0:ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-CHACHA20-POLY1305:DHE-RSA-AES256-GCM-SHA384:ECDHE-ECDSA-AES128-SHA256:ECDHE-RSA-AES128-SHA:AES128-GCM-SHA256:AES256-SHA256:AES128-SHA:DES-CBC3-SHA;
         ssl_prefer_server_ciphers on;";
-    let debian = "sendfile on; tcp_nopush on; types_hash_max_size 2048; include mime.types;
-        default_type application/octet-stream; ssl_protocols TLSv1 TLSv1.1 TLSv1.2 TLSv1.3; ssl_prefer_server_ciphers on; gzip on;
-        include conf.d/*.conf; include sites-enabled/*;";
-    for (http, server_block) in [("", modern), ("", intermediate), ("", old), (debian, "")] {
+    let debian = "sendfile on; tcp_nopush on; types_hash_max_size 2048; server_tokens build; include mime.types;
+        default_type application/octet-stream; ssl_protocols TLSv1 TLSv1.1 TLSv1.2 TLSv1.3; ssl_prefer_server_ciphers on;
+        access_log logs/access.log; gzip on; include conf.d/*.conf; include sites-enabled/*;";
+    let debian_main = "worker_processes auto; worker_cpu_affinity auto; include modules-enabled/*.conf;";
+    for (main, http, server_block, versions) in [
+        ("", "", modern, &[&TLS13][..]),
+        ("", "", intermediate, &[&TLS13, &TLS12]),
+        ("", "", old, &[&TLS13, &TLS12]),
+        (debian_main, debian, "", &[&TLS13, &TLS12]),
+    ] {
         let builder = with([("one", &made)])
             .file("conf/ca.crt", authority.pem())
             .file(
@@ -419,11 +434,21 @@ fn configurations_that_people_have() {
                 "-----BEGIN DH PARAMETERS-----\nMAYCAQUCAQI=\n-----END DH PARAMETERS-----\n",
             )
             .file("conf/mime.types", "types { text/html html; }");
-        let server = start(
-            builder,
-            &format!("{http} server {{ {LISTEN} {server_block} {tls} return 200 $ssl_protocol; }}"),
+        let conf = format!(
+            "{main} http {{ {http}
+               server {{ {LISTEN} {server_block} {common} return 200 $ssl_protocol; }}
+               server {{ listen 127.0.0.1:{{port1}} default_server; return 301 https://$host$request_uri; }} }}"
         );
-        assert_eq!(text_of(&server, &authority.client(ALL_VERSIONS), "/"), "TLSv1.3");
+        let server = builder.start(&conf).unwrap();
+        for version in versions {
+            let mut client = connect(&server, &authority.client(&[version]));
+            let response = get(&mut client, "/");
+            let expected = if version.version == TLS13.version { "TLSv1.3" } else { "TLSv1.2" };
+            assert_eq!(response.text(), expected);
+            assert_eq!(response.field("strict-transport-security"), Some("max-age=63072000"));
+        }
+        let moved = Client::get(server.addr_of(1), "/there").unwrap();
+        assert_eq!((moved.status, moved.field("location")), (301, Some("https://localhost/there")));
     }
 }
 

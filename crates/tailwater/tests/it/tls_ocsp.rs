@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use rustls::ALL_VERSIONS;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use tw_testkit::acme::{Ca, Script};
 use tw_testkit::origin::{Conn, origin};
 use tw_testkit::server::Builder;
 use tw_testkit::tls::{Authority, Certificate, Vouched};
@@ -25,7 +26,11 @@ struct Responder {
 
 impl Responder {
     fn start(says: Option<Vouched>) -> Self {
-        let (authority, says) = (Arc::new(Authority::new()), Arc::new(Mutex::new(says)));
+        Self::of(Arc::new(Authority::new()), says)
+    }
+
+    fn of(authority: Arc<Authority>, says: Option<Vouched>) -> Self {
+        let says = Arc::new(Mutex::new(says));
         let asked = Arc::new(AtomicUsize::new(0));
         let (its, words, count) = (authority.clone(), says.clone(), asked.clone());
         let addr = origin(move |mut conn| {
@@ -134,6 +139,52 @@ fn a_response_may_be_a_file() {
         Client::connect_tls(server.addr(), &config, "localhost").unwrap();
         assert_eq!(noted.last(), b"whatever it says");
     }
+}
+
+#[test]
+fn certificates_that_are_replaced_are_asked_about_anew() {
+    let responder = Responder::start(Some(Vouched::Good));
+    let authority = &responder.authority;
+    let (one, two) = (responder.certify(&["localhost"]), responder.certify(&["localhost"]));
+    let (config, noted) = authority.client_noting(ALL_VERSIONS);
+    let server = start(with_chain(&one, authority), "ssl_stapling on; ssl_certificate_watch on;");
+    // The response, and the certificate with which it was shown.
+    let shown = || {
+        let client = Client::connect_tls(server.addr(), &config, "localhost").unwrap();
+        (noted.last(), client.session().unwrap().peer_certificates().unwrap()[0].to_vec())
+    };
+    assert!(wait::until(wait::PATIENCE, || !shown().0.is_empty()), "{}", server.error_log());
+    let (first, before) = shown();
+    std::fs::write(server.prefix().join("conf/one.crt"), two.pem + &authority.pem()).unwrap();
+    std::fs::write(server.prefix().join("conf/one.key"), two.key).unwrap();
+    let is_asked = || {
+        let (response, leaf) = shown();
+        assert!(leaf == before || response != first, "what was said of another certificate");
+        leaf != before && !response.is_empty()
+    };
+    assert!(wait::until(wait::PATIENCE, is_asked), "{}", server.error_log());
+    assert_eq!(responder.asked.load(SeqCst), 2);
+}
+
+#[test]
+fn certificates_that_come_by_themselves_are_asked_about() {
+    let ca = Ca::start(Script::default());
+    let responder = Responder::of(ca.authority.clone(), Some(Vouched::Good));
+    ca.change(|script| script.responder = Some(format!("http://{}/ask", responder.addr)));
+    let http = format!(
+        "acme_issuer ca {{ uri {}; ssl_trusted_certificate ca.crt; state_path off; challenge tls-alpn-01; }}
+         server {{ listen 127.0.0.1:{{port}} ssl; server_name example.com; acme_certificate ca; ssl_stapling on;
+                  ssl_certificate $acme_certificate; ssl_certificate_key $acme_certificate_key; return 204; }}",
+        ca.uri()
+    );
+    let server = server().file("conf/ca.crt", &ca.trust).start(&format!("http {{ {http} }}")).unwrap();
+    ca.change(|script| script.ports = Some((0, server.addr().port())));
+    let (config, noted) = ca.authority.client_noting(ALL_VERSIONS);
+    let is_shown =
+        || Client::connect_tls(server.addr(), &config, "example.com").is_ok() && !noted.last().is_empty();
+    assert!(wait::until(wait::PATIENCE, is_shown), "{:?} {}", ca.said(), server.error_log());
+    assert_eq!(responder.asked.load(SeqCst), 1);
+    assert!(!server.error_log().contains("ssl_stapling"), "nobody is told of the temporary one");
 }
 
 #[test]
