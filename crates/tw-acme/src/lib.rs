@@ -45,6 +45,7 @@ pub use job::{
     Account, Challenge, ExternalAccount, Issuer, Job, KeySource, Profile, Terms, Wanted, Work, id as file_id,
 };
 pub use key_type::{KeyType, Word as KeyWord};
+pub use message::said;
 pub use slot::Slot;
 pub use url::{Url, UrlError};
 

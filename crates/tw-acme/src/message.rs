@@ -3,6 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::error;
+use crate::url::Url;
 
 /// Where everything is (section 7.1.1).
 #[derive(Debug, Deserialize)]
@@ -126,6 +130,36 @@ impl Window {
         let (start, end) = (seconds(&self.start)?, seconds(&self.end)?);
         (start < end).then_some((start, end))
     }
+}
+
+/// What some bytes say, be it whichever of these messages, as it would be logged and planned by. For who tries what an authority
+/// might send: see `fuzz/checks/acme.rs`.
+pub fn said(bytes: &[u8]) -> Vec<String> {
+    fn read<T: DeserializeOwned>(bytes: &[u8], said: impl Fn(T) -> String) -> Option<String> {
+        serde_json::from_slice(bytes).ok().map(said)
+    }
+    let problem = |problem: &Problem| {
+        error::Problem::new(problem.kind.as_deref(), problem.text().as_deref(), None).to_string()
+    };
+    let url = |text: &str| Url::parse(text).map_or_else(|why| why.to_string(), |url| url.to_string());
+    let all = [
+        read(bytes, |directory: Directory| url(&directory.new_order)),
+        read(bytes, |order: Order| {
+            let authorizations: String = order.authorizations.iter().map(|text| url(text)).collect();
+            format!(
+                "{:?} {authorizations} {}",
+                order.status,
+                order.error.as_ref().map(problem).unwrap_or_default()
+            )
+        }),
+        read(bytes, |authorization: Authorization| {
+            let errors = authorization.challenges.iter().filter_map(|challenge| challenge.error.as_ref());
+            format!("{:?} {}", authorization.status, errors.map(problem).collect::<String>())
+        }),
+        read(bytes, |said: Problem| problem(&said)),
+        read(bytes, |info: RenewalInfo| format!("{:?}", info.suggested_window.seconds())),
+    ];
+    all.into_iter().flatten().collect()
 }
 
 #[cfg(test)]

@@ -1,0 +1,15 @@
+//! The checks of the fuzz target, in small.
+
+use tw_testkit::corpus::Mutations;
+
+#[path = "../../../fuzz/checks/acme.rs"]
+mod acme;
+
+/// A second or two without optimisation.
+const MUTATIONS: Mutations<'_> =
+    Mutations { count: 50_000, alphabet: b"{}[]\":,\\\r\n \t-+.0129eTZ:/?#@*%_a\x00\x7f\x80\xff" };
+
+#[test]
+fn what_an_authority_says() {
+    MUTATIONS.run("acme", acme::check);
+}

@@ -1,0 +1,8 @@
+//! What an authority says that issues certificates: see `checks/acme.rs`.
+
+#![no_main]
+
+#[path = "../checks/acme.rs"]
+mod acme;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| acme::check(data));
