@@ -417,6 +417,8 @@ fn serve_and_proxy_have_certificates_without_a_configuration() {
     let dir = TempDir::new("acme-serve").unwrap();
     let config = ca.authority.client(ALL_VERSIONS);
     let addr = ([127, 0, 0, 1], port.number()).into();
+    let id = file_id(&[Identifier::Dns("example.com".into())], KeyType::EcdsaP256);
+    let kept = dir.join(format!("state/tailwater/acme/127.0.0.1:{}/{id}.pem", ca.addr.port()));
     for (words, target, text) in [
         (vec!["serve", site.path().to_str().unwrap()], "/page", "a page"),
         (vec!["proxy", &origin.to_string()], "/", "an origin"),
@@ -434,6 +436,8 @@ fn serve_and_proxy_have_certificates_without_a_configuration() {
         client.send(format!("GET {target} HTTP/1.1\r\nHost: example.com\r\n\r\n")).unwrap();
         assert_eq!(client.read_response().unwrap().text(), text);
         assert!(printed().contains(&format!(" https://example.com:{}/", port.number())), "{}", printed());
+        // It is used before the disk has it.
+        assert!(wait::until(wait::PATIENCE, || kept.exists()), "{}", kept.display());
         group.signal(Signal::INT).unwrap();
         drop(client);
         assert!(group.wait(wait::PATIENCE).unwrap().success(), "{err}");
