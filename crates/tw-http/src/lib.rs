@@ -20,6 +20,7 @@ pub mod known;
 pub mod method;
 pub mod num;
 pub mod origin;
+pub mod priority;
 pub mod range;
 pub mod response;
 mod scan;
@@ -38,5 +39,6 @@ pub use origin::{
     BodyDecoder, BodyError, OriginError, OriginHead, OriginLimits, Piece, RequestWriter, ResponseFraming,
     WriteError,
 };
+pub use priority::Priority;
 pub use range::{ByteRange, MaxRanges, Multipart, RangeOutcome};
 pub use response::{ConnectionField, EncodeContext, LocationBase, Memo, ResponseHead};
