@@ -33,6 +33,7 @@ mod protocol;
 pub mod request;
 pub mod request_body;
 mod session;
+pub mod side;
 pub mod spool;
 mod staples;
 pub(crate) mod waiting;

@@ -67,6 +67,8 @@ pub struct Http {
     input: Cell<Vec<u8>>,
     /// Room for frames that leave together, if the last connection that gathered some has given it back.
     output: Cell<Vec<u8>>,
+    /// Bytes for clients of HTTP/2 that were made and that their connections have not tried to write.
+    pub(crate) made: Cell<usize>,
     /// Which upstream server is next, where that is left to chance.
     pub(crate) random: RefCell<Rng>,
     /// Dates of heads, written as they are asked for.
@@ -144,6 +146,7 @@ impl Application for Http {
             cached: WholeCell::new(Hot::new(files_max, memory.hot_files_size)),
             input: Cell::default(),
             output: Cell::default(),
+            made: Cell::default(),
             random: RefCell::new(Rng::seeded(seed())),
             dates: Written::default(),
         }

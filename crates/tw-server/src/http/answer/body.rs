@@ -7,11 +7,11 @@ use std::rc::Rc;
 use std::task::Context;
 
 use bytes::Bytes;
-use tw_net::Transport;
 
 use crate::http::files::OpenFile;
 use crate::http::plan::LocalFuture;
 use crate::http::request::Request;
+use crate::http::side::Side;
 
 /// A response body. Plain files and bytes are sent without going through [`Body::next`].
 #[derive(Default)]
@@ -34,12 +34,7 @@ pub enum Body {
 /// What becomes of a connection after its request has changed the protocol.
 pub trait Upgraded {
     /// Runs until it is over. `early` is what the client has sent behind its request.
-    fn run<'a>(
-        self: Box<Self>,
-        r: &'a mut Request,
-        client: &'a Transport,
-        early: Bytes,
-    ) -> LocalFuture<'a, ()>;
+    fn run<'a>(self: Box<Self>, r: &'a mut Request, client: Side<'a>, early: Bytes) -> LocalFuture<'a, ()>;
 }
 
 /// The error of a body that was logged already.
@@ -238,6 +233,12 @@ impl FileSpan {
         (end <= content.len()).then(|| content.slice(start..end))
     }
 
+    /// Goes on behind the next `count` bytes.
+    pub(crate) fn advance(&mut self, count: usize) {
+        self.offset += count as u64;
+        self.len -= count as u64;
+    }
+
     async fn next(&mut self, want: usize, r: &mut Request) -> io::Result<Option<Bytes>> {
         if self.len == 0 {
             return Ok(None);
@@ -247,8 +248,7 @@ impl FileSpan {
         if piece.is_empty() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        self.offset += piece.len() as u64;
-        self.len -= piece.len() as u64;
+        self.advance(piece.len());
         Ok(Some(piece))
     }
 }

@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use tw_log::Level;
-use tw_net::Transport;
 use tw_rt::Deadline;
 use tw_upstream::{Lease, Outcome as End};
 
@@ -28,6 +27,7 @@ use crate::event_loop::Loop;
 use crate::http::body::{Body, Upgraded};
 use crate::http::plan::{LocalFuture, Outcome};
 use crate::http::request::{After, Request};
+use crate::http::side::Side;
 
 /// Opens a tunnel between the client and the server that has agreed to it.
 pub(super) fn open<C: Codec>(r: &mut Request, exchange: Exchange<C>, gateway: &Gateway) -> Outcome {
@@ -64,8 +64,8 @@ struct Tunnel {
 
 /// One way through a tunnel.
 struct Way<'a> {
-    from: &'a Transport,
-    to: &'a Transport,
+    from: Side<'a>,
+    to: Side<'a>,
     /// What was read and not written yet.
     kept: Bytes,
     stage: Stage,
@@ -96,7 +96,7 @@ enum Moved {
 }
 
 impl<'a> Way<'a> {
-    fn new(from: &'a Transport, to: &'a Transport, early: Bytes, terms: Terms, patience: Duration) -> Self {
+    fn new(from: Side<'a>, to: Side<'a>, early: Bytes, terms: Terms, patience: Duration) -> Self {
         let (stage, stalled) = (Stage::Open, Deadline::new());
         Self { from, to, kept: early, stage, passed: 0, size: terms.size, patience, stalled }
     }
@@ -151,7 +151,7 @@ impl<'a> Way<'a> {
                 cx.waker().wake_by_ref();
                 return Ok(moved);
             }
-            let read = match read_bytes(home, self.from, self.size) {
+            let read = match read(home, self.from, self.size) {
                 // Whether what passes through is whole, those who speak know.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => (Read::Closed, Bytes::new()),
                 read => read?,
@@ -172,17 +172,24 @@ impl<'a> Way<'a> {
     }
 }
 
+/// What one side has said and nobody has taken.
+fn read(home: &Loop, from: Side<'_>, size: usize) -> io::Result<(Read, Bytes)> {
+    match from {
+        Side::Transport(transport) => read_bytes(home, transport, size),
+        Side::Stream(stream) => match stream.read_now()? {
+            Some(bytes) if bytes.is_empty() => Ok((Read::Closed, bytes)),
+            Some(bytes) => Ok((Read::Some, bytes)),
+            None => Ok((Read::Nothing, Bytes::new())),
+        },
+    }
+}
+
 impl Upgraded for Tunnel {
-    fn run<'a>(
-        self: Box<Self>,
-        r: &'a mut Request,
-        client: &'a Transport,
-        early: Bytes,
-    ) -> LocalFuture<'a, ()> {
+    fn run<'a>(self: Box<Self>, r: &'a mut Request, client: Side<'a>, early: Bytes) -> LocalFuture<'a, ()> {
         Box::pin(async move {
             let Self { link, lease, early: answer, terms } = *self;
             // No codec of streams says that it is one.
-            let Some(upstream) = link.transport() else { return };
+            let Some(upstream) = link.transport().map(Side::Transport) else { return };
             let home = r.client().home.clone();
             let deadline = RefCell::new(Deadline::new());
             let client_patience = r.plan().core.send.timeout;

@@ -20,11 +20,12 @@ use super::Conn;
 use super::conn::WaitError;
 use super::head_out::{self, Delimiter};
 use super::send_file::{begin_file, gather, send_file};
-use crate::http::body::{Body, FileSpan, Upgraded};
+use crate::http::body::{Body, Upgraded};
 use crate::http::failure::Failure;
 use crate::http::pace::Pace;
 use crate::http::request::{After, Request};
 use crate::http::respond;
+use crate::http::side::Side;
 
 /// Largest body that is copied behind the head for `send()`, which beats `sendmsg()` with two pieces up to there.
 const COPY_MAX: usize = 4 << 10;
@@ -82,7 +83,7 @@ async fn upgrade(conn: &Rc<Conn>, r: &mut Request, upgraded: Box<dyn Upgraded>) 
     let early = Bytes::copy_from_slice(r.head.rest());
     r.head.consume(early.len());
     r.head.shrink();
-    upgraded.run(r, &conn.transport, early).await;
+    upgraded.run(r, Side::Transport(&conn.transport), early).await;
 }
 
 /// Sends early hints, if the client takes them at once: it can do without.
@@ -165,13 +166,6 @@ pub(super) fn accept(written: io::Result<usize>) -> Result<usize, Failure> {
         Ok(n) => Ok(n),
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(0),
         Err(e) => Err(Failure::Gone(e)),
-    }
-}
-
-impl FileSpan {
-    pub(super) fn advance(&mut self, n: usize) {
-        self.offset += n as u64;
-        self.len -= n as u64;
     }
 }
 

@@ -1,7 +1,8 @@
 //! One connection of HTTP/2: its transport as the crate `h2` reads and writes it, and what its client has cost so far.
 //!
-//! What is written is gathered. Frames of many streams leave in one call, when the connection has nothing more to do for now
-//! ([`Conn::poll_out`]); only what is large goes to the socket by itself, together with what was gathered before it.
+//! What is written is gathered, and leaves in one call when the connection has nothing more to do for now
+//! ([`Conn::poll_out`]), or when it is a lot. Heads of frames and what is small are copied; what is large is shared with whoever
+//! made it ([`Payload`](super::Payload)).
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
@@ -10,20 +11,20 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
+use ::h2::Reason;
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tw_core::event_loop::SCRATCH_SIZE;
 use tw_net::Transport;
 use tw_rt::watch;
 
-use crate::event_loop::Loop;
+use super::out::Out;
+use super::sight::{Seen, Sight};
+use super::turns::{MADE_MAX, Made, Turns};
 use crate::http::client::Client;
 
 /// Bytes of frames that are gathered for one write.
-pub(super) const OUT_MAX: usize = 64 << 10;
-/// What is as large as this is not worth being copied behind other frames: the content of a full frame.
-const DIRECT_MIN: usize = 16 << 10;
-/// Pieces of one write.
-const PARTS_MAX: usize = 8;
+pub(super) const OUT_MAX: usize = 256 << 10;
 
 /// Bytes that a client may spend on frames beyond what its requests and responses are worth (as in nginx).
 pub(super) const FLOOD_ALLOWANCE: u64 = 1 << 20;
@@ -41,7 +42,15 @@ pub(crate) struct Conn {
     pub(crate) transport: Transport,
     /// What was read of it before.
     early: RefCell<Vec<u8>>,
+    sight: RefCell<Sight>,
+    /// What its client has done that ends it.
+    wrong: Cell<Option<Reason>>,
     out: RefCell<Out>,
+    /// What the crate writes next is made of.
+    shown: RefCell<Bytes>,
+    pub(super) turns: Turns,
+    /// Bytes that were made and that it has not tried to write.
+    untried: Cell<usize>,
     /// Bytes that one turn reads.
     read_max: usize,
     /// The last turn in which something was read, and how much.
@@ -56,41 +65,6 @@ pub(crate) struct Conn {
     resets: Cell<u64>,
 }
 
-/// Frames on their way to the socket.
-#[derive(Default)]
-struct Out {
-    bytes: Vec<u8>,
-    /// How much of them has left.
-    sent: usize,
-}
-
-impl Out {
-    fn rest(&self) -> &[u8] {
-        self.bytes.get(self.sent..).unwrap_or_default()
-    }
-
-    /// Forgets what has left. A connection that waits for nothing to leave holds no buffer.
-    fn consume(&mut self, n: usize, home: &Loop) {
-        self.sent += n;
-        if self.sent >= self.bytes.len() {
-            home.app.give_back_output(std::mem::take(&mut self.bytes));
-            self.sent = 0;
-        }
-    }
-
-    fn push(&mut self, parts: &[IoSlice<'_>], home: &Loop) {
-        if self.bytes.is_empty() {
-            self.bytes = home.app.take_output();
-        }
-        // What waits is moved to the front once as much has left, not for every frame.
-        if self.sent >= OUT_MAX {
-            self.bytes.drain(..self.sent);
-            self.sent = 0;
-        }
-        parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
-    }
-}
-
 /// What a client has done that ends its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Abuse {
@@ -98,6 +72,8 @@ pub(super) enum Abuse {
     Flood,
     /// Requests that it does not wait for.
     Resets,
+    /// A frame that cannot be.
+    Wrong(Reason),
 }
 
 impl Conn {
@@ -108,7 +84,12 @@ impl Conn {
             client,
             transport,
             early: RefCell::new(early),
+            sight: RefCell::new(Sight::new()),
+            wrong: Cell::new(None),
             out: RefCell::default(),
+            shown: RefCell::default(),
+            turns: Turns::default(),
+            untried: Cell::new(0),
             read_max,
             wire: Cell::new(0),
             worth: Cell::new(0),
@@ -139,6 +120,9 @@ impl Conn {
 
     /// What the client does that nobody needs to bear.
     pub(super) fn abuse(&self) -> Option<Abuse> {
+        if let Some(reason) = self.wrong.get() {
+            return Some(Abuse::Wrong(reason));
+        }
         if self.wire.get() / FLOOD_FACTOR > self.worth.get() + FLOOD_ALLOWANCE {
             return Some(Abuse::Flood);
         }
@@ -153,11 +137,47 @@ impl Conn {
         }
     }
 
+    /// Counts bytes of a response that were made.
+    pub(super) fn count_made(&self, bytes: usize) {
+        let made = &self.client.home.app.made;
+        made.set(made.get() + bytes);
+        self.untried.set(self.untried.get() + bytes);
+    }
+
+    /// Whether its loop has made enough for now.
+    pub(super) fn made(&self) -> Made {
+        match self.client.home.app.made.get() {
+            ..MADE_MAX => Made::Little,
+            _ => Made::Enough,
+        }
+    }
+
+    /// What was made has had its chance to leave.
+    fn has_tried(&self) {
+        let made = &self.client.home.app.made;
+        made.set(made.get() - self.untried.take());
+    }
+
+    /// Says which bytes the next slices are of that are written.
+    pub(super) fn show(&self, bytes: &Bytes) {
+        self.shown.borrow_mut().clone_from(bytes);
+    }
+
+    /// Looks at what has come before the crate does.
+    fn look(&self, came: &[u8]) {
+        self.sight.borrow_mut().look(came, |seen| match seen {
+            Seen::Update { stream, value } => self.turns.update(stream, value),
+            Seen::Wrong(reason) => self.wrong.set(Some(reason)),
+        });
+    }
+
     fn poll_read(&self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let mut early = self.early.borrow_mut();
         if !early.is_empty() {
             let len = early.len().min(buf.remaining());
-            buf.put_slice(early.get(..len).unwrap_or_default());
+            let some = early.get(..len).unwrap_or_default();
+            self.look(some);
+            buf.put_slice(some);
             early.drain(..len);
             return Poll::Ready(Ok(()));
         }
@@ -177,7 +197,9 @@ impl Conn {
             let room = scratch.get_mut(..want).unwrap_or_default();
             match self.transport.try_read_into(room) {
                 Ok(n) => {
-                    buf.put_slice(room.get(..n).unwrap_or_default());
+                    let came = room.get(..n).unwrap_or_default();
+                    self.look(came);
+                    buf.put_slice(came);
                     self.read.set((turn, had + n));
                     self.count_wire(n);
                     return Poll::Ready(Ok(()));
@@ -191,61 +213,45 @@ impl Conn {
     }
 
     fn poll_write(&self, cx: &mut Context<'_>, given: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        let given = given.get(..PARTS_MAX - 1).unwrap_or(given);
-        let len: usize = given.iter().map(|part| part.len()).sum();
-        loop {
-            let mut out = self.out.borrow_mut();
-            let gathered = out.rest().len();
-            if len < DIRECT_MIN && gathered + len <= OUT_MAX {
-                out.push(given, &self.client.home);
-                return Poll::Ready(Ok(len));
-            }
-            let mut parts = [IoSlice::new(&[]); PARTS_MAX];
-            parts[0] = IoSlice::new(out.rest());
-            parts[1..=given.len()].copy_from_slice(given);
-            let written = self.write_now(&parts[..=given.len()]);
-            match written {
-                Ok(n) => {
-                    if gathered > 0 {
-                        out.consume(n.min(gathered), &self.client.home);
-                    }
-                    if n > gathered {
-                        return Poll::Ready(Ok(n - gathered));
-                    }
-                }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                Err(e) => return Poll::Ready(Err(e)),
-            }
-            drop(out);
-            ready!(self.transport.poll_writable(cx))?;
+        if self.out.borrow().len() >= OUT_MAX {
+            ready!(self.poll_out(cx))?;
         }
-    }
-
-    fn write_now(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        let written = watch::operation("writing to the client", || self.transport.try_write_vectored(parts))?;
-        self.count_wire(written);
-        Ok(written)
+        let mut out = self.out.borrow_mut();
+        let len = out.push(given, &self.shown.take(), &self.client.home);
+        self.turns.gathered(out.len());
+        Poll::Ready(Ok(len))
     }
 
     /// Writes what was gathered. Ready when all of it has left.
     pub(super) fn poll_out(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.has_tried();
         loop {
             let mut out = self.out.borrow_mut();
-            if out.rest().is_empty() {
+            if out.len() == 0 {
                 return Poll::Ready(Ok(()));
             }
-            let written = self.write_now(&[IoSlice::new(out.rest())]);
-            match written {
+            let write = |parts: &[IoSlice<'_>]| self.transport.try_write_vectored(parts);
+            match watch::operation("writing to the client", || out.write(write)) {
                 Ok(n) => {
                     out.consume(n, &self.client.home);
-                    continue;
+                    self.count_wire(n);
+                    let left = out.len();
+                    drop(out);
+                    self.turns.gathered(left);
                 }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    drop(out);
+                    ready!(self.transport.poll_writable(cx))?;
+                }
                 Err(e) => return Poll::Ready(Err(e)),
             }
-            drop(out);
-            ready!(self.transport.poll_writable(cx))?;
         }
+    }
+}
+
+impl Drop for Conn {
+    fn drop(&mut self) {
+        self.has_tried();
     }
 }
 

@@ -11,12 +11,13 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use ::h2::server::SendResponse;
-use ::h2::{Reason, SendStream};
+use ::h2::{Reason, RecvStream, SendStream};
 use bytes::Bytes;
 use http::{HeaderMap, Response};
 use tw_rt::Deadline;
 
-use super::Conn;
+use super::turns::Share;
+use super::{Conn, Payload};
 use crate::http::failure::Failure;
 use crate::http::wire::Gone;
 
@@ -24,8 +25,11 @@ use crate::http::wire::Gone;
 pub struct Exchange {
     /// The connection it belongs to.
     pub(crate) conn: Rc<Conn>,
-    id: u32,
     way: RefCell<Way>,
+    /// Its turns among the streams of the connection.
+    share: Rc<Share>,
+    /// What the client says after it has asked for another protocol (RFC 8441), until somebody speaks that.
+    other: RefCell<Option<RecvStream>>,
     /// Until when the client may keep us waiting before it takes bytes.
     deadline: RefCell<Deadline>,
 }
@@ -33,11 +37,29 @@ pub struct Exchange {
 /// How far the response is.
 enum Way {
     /// Nothing of it was sent.
-    Head(SendResponse<Bytes>),
+    Head(SendResponse<Payload>),
     /// Its body is being sent.
-    Body(SendStream<Bytes>),
+    Body(SendStream<Payload>),
     /// All of it was, or will never be.
     Over,
+}
+
+/// The permit to make the next piece of a response, as long as nothing has to be waited for.
+pub(super) struct Turn(Rc<Conn>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.turns.call();
+    }
+}
+
+/// Somebody who waits for a turn: who is dropped waits no longer.
+struct Waiting<'a>(&'a Exchange);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.conn.turns.leave(self.0.share.id);
+    }
 }
 
 /// Why a stream has ended, if not by us.
@@ -70,17 +92,47 @@ impl From<Cut> for Gone {
 }
 
 impl Exchange {
-    pub(super) fn new(conn: Rc<Conn>, respond: SendResponse<Bytes>) -> Rc<Self> {
-        let id = respond.stream_id().as_u32();
-        let way = RefCell::new(Way::Head(respond));
-        Rc::new(Self { conn, id, way, deadline: RefCell::new(Deadline::new()) })
+    pub(super) fn new(conn: Rc<Conn>, respond: SendResponse<Payload>) -> Rc<Self> {
+        let share = Share::new(respond.stream_id().as_u32());
+        Rc::new(Self {
+            conn,
+            way: RefCell::new(Way::Head(respond)),
+            share,
+            other: RefCell::default(),
+            deadline: RefCell::new(Deadline::new()),
+        })
+    }
+
+    /// Its turns.
+    pub(super) fn share(&self) -> &Rc<Share> {
+        &self.share
+    }
+
+    /// Keeps what the client says, who has asked for another protocol.
+    pub(super) fn keep_other(&self, stream: RecvStream) {
+        *self.other.borrow_mut() = Some(stream);
+    }
+
+    /// What the client says in another protocol, if it has asked for one.
+    pub(super) fn take_other(&self) -> Option<RecvStream> {
+        self.other.borrow_mut().take()
+    }
+
+    /// Waits until it is the turn of this stream to make something.
+    pub(super) async fn turn(&self) -> Result<Turn, Failure> {
+        let _waiting = Waiting(self);
+        poll_fn(|cx| match self.conn.turns.poll(&self.share, self.conn.made(), cx) {
+            Poll::Ready(()) => Poll::Ready(Ok(Turn(self.conn.clone()))),
+            Poll::Pending => self.poll_gone(cx).map(|gone| Err(gone.into())),
+        })
+        .await
     }
 
     fn cut(&self, by: Result<Reason, ::h2::Error>) -> Cut {
         match by {
-            Ok(reason) => Cut::Reset(self.id, reason),
+            Ok(reason) => Cut::Reset(self.share.id, reason),
             Err(error) => match error.reason().filter(|_| error.is_reset()) {
-                Some(reason) => Cut::Reset(self.id, reason),
+                Some(reason) => Cut::Reset(self.share.id, reason),
                 None => Cut::Connection(error),
             },
         }
@@ -139,26 +191,33 @@ impl Exchange {
             room => return Ok(room),
         }
         self.deadline.borrow_mut().set(timeout);
-        poll_fn(|cx| {
-            let mut way = self.way.borrow_mut();
-            let Way::Body(stream) = &mut *way else { return Poll::Ready(Err(self.lost(None))) };
-            match stream.poll_capacity(cx) {
-                Poll::Ready(Some(Ok(room))) => Poll::Ready(Ok(room)),
-                Poll::Ready(Some(Err(error))) => Poll::Ready(Err(self.lost(Some(error)))),
-                Poll::Ready(None) => {
-                    drop(way);
-                    Poll::Ready(Err(match self.poll_gone(cx) {
-                        Poll::Ready(gone) => gone.into(),
-                        Poll::Pending => self.lost(None),
-                    }))
-                }
-                Poll::Pending => self.deadline.borrow_mut().poll_elapsed(cx).map(|()| Err(Failure::Timeout)),
-            }
+        poll_fn(|cx| match self.poll_room(cx) {
+            Poll::Pending => self.deadline.borrow_mut().poll_elapsed(cx).map(|()| Err(Failure::Timeout)),
+            ready => ready,
         })
         .await
     }
 
-    fn room_now(&self, want: usize) -> Result<usize, Failure> {
+    /// Ready when the client may take some of what was asked for last, and with how much.
+    pub(super) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<Result<usize, Failure>> {
+        let mut way = self.way.borrow_mut();
+        let Way::Body(stream) = &mut *way else { return Poll::Ready(Err(self.lost(None))) };
+        match stream.poll_capacity(cx) {
+            Poll::Ready(Some(Ok(room))) => Poll::Ready(Ok(room)),
+            Poll::Ready(Some(Err(error))) => Poll::Ready(Err(self.lost(Some(error)))),
+            Poll::Ready(None) => {
+                drop(way);
+                Poll::Ready(Err(match self.poll_gone(cx) {
+                    Poll::Ready(gone) => gone.into(),
+                    Poll::Pending => self.lost(None),
+                }))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// How many bytes the client may take now, at most about `want`.
+    pub(super) fn room_now(&self, want: usize) -> Result<usize, Failure> {
         match &mut *self.way.borrow_mut() {
             Way::Body(stream) => {
                 stream.reserve_capacity(want);
@@ -173,7 +232,9 @@ impl Exchange {
         match &mut *self.way.borrow_mut() {
             Way::Body(stream) => {
                 self.conn.count_worth(bytes.len());
-                stream.send_data(bytes, ends).map_err(|error| self.lost(Some(error)))
+                stream
+                    .send_data(Payload::new(&self.conn, bytes), ends)
+                    .map_err(|error| self.lost(Some(error)))
             }
             Way::Head(_) | Way::Over => Err(self.lost(None)),
         }
@@ -191,6 +252,7 @@ impl Exchange {
     pub(super) fn end(&self, is_complete: bool, status: u16) {
         let is_gone = self.poll_gone(&mut Context::from_waker(Waker::noop())).is_ready();
         self.conn.count_end(!is_complete && is_gone);
+        self.conn.turns.forget(self.share.id);
         // As nginx: a client that was too slow has broken its word.
         let reason = if status == 408 { Reason::PROTOCOL_ERROR } else { Reason::INTERNAL_ERROR };
         match std::mem::replace(&mut *self.way.borrow_mut(), Way::Over) {
@@ -203,7 +265,7 @@ impl Exchange {
 
     /// Why nothing can be sent any more.
     fn lost(&self, error: Option<::h2::Error>) -> Failure {
-        let cut = error.map_or(Cut::Reset(self.id, Reason::CANCEL), |error| self.cut(Err(error)));
+        let cut = error.map_or(Cut::Reset(self.share.id, Reason::CANCEL), |error| self.cut(Err(error)));
         Failure::Gone(io::Error::other(cut))
     }
 }

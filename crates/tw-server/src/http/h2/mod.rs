@@ -2,9 +2,10 @@
 //! is what it runs over, what its streams are, and what clients may do to it.
 //!
 //! ```text
-//! serve ─ a stream ─→ stream ─ head ─→ (a request: phases, filters) ─→ head_out ─→ send ─┐
-//!   │                              └── input: the body, as it is asked for               │
-//!   └── conn: frames of all streams leave together, when nothing more is to be done ◄────┘
+//! serve ─ a stream ─→ stream ─ head ─→ (a request: phases, filters) ─→ head_out ─→ send ─┐ turns: who is next
+//!   │                              ├── input: the body, as it is asked for               │
+//!   │                              └── other: both ways, in another protocol ────────────┤ payload
+//!   └── conn, out: frames of all streams leave together, when nothing more is to be done ◄┘
 //! ```
 
 mod conn;
@@ -12,13 +13,20 @@ mod exchange;
 mod head;
 mod head_out;
 mod input;
+mod other;
+mod out;
+mod payload;
 mod send;
 mod serve;
+pub mod sight;
 mod stream;
+mod turns;
 
 pub(crate) use conn::Conn;
 pub use exchange::Exchange;
 pub use input::Input;
+pub use other::Other;
+pub(crate) use payload::Payload;
 pub(crate) use send::{inform, send};
 pub(crate) use serve::{LIMITS, serve};
 

@@ -1,5 +1,5 @@
 //! A response as frames of its stream. The next piece of a body is asked for when the client may take some of it (its windows)
-//! and the last one is not held up by the socket; it goes into frames as it is.
+//! and it is the turn of the stream ([`Turns`](super::turns::Turns)); it goes into frames as it is.
 
 use std::future::poll_fn;
 use std::io;
@@ -10,33 +10,31 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use tw_base::Limit;
+use tw_disk::Now;
 use tw_http::{Method, status};
 use tw_log::Level;
 
-use super::{Exchange, head_out};
-use crate::http::body::Body;
+use super::exchange::Turn;
+use super::turns::WAITING_MAX;
+use super::{Exchange, Other, head_out, payload};
+use crate::http::body::{Body, FileSpan};
 use crate::http::failure::Failure;
 use crate::http::pace::Pace;
 use crate::http::request::{After, Request};
 use crate::http::respond;
+use crate::http::side::Side;
 
-/// Bytes of a response that may wait for the socket.
-pub(super) const WAITING_MAX: usize = 64 << 10;
 /// Small pieces that are there at once are put together up to so many bytes.
 const GATHER_MAX: usize = 4 << 10;
 
-pub(super) const LIMITS: &[Limit] = &[Limit::bytes(
-    "WAITING_MAX",
-    WAITING_MAX as u64,
-    "Bytes of one response in HTTP/2 that wait for the socket of its connection",
-    "no more of its body is made",
-)];
+/// What nobody here can switch to (RFC 9220 section 3 has it for such a request).
+const NOT_IMPLEMENTED: u16 = 501;
 
 /// Sends the response whose head is `r.out`.
 pub(crate) async fn send(exchange: &Rc<Exchange>, r: &mut Request, body: Body) {
     match Box::pin(Sending::new(exchange, r).all(r, body)).await {
-        Ok(()) => r.costs.sent.complete = true,
+        Ok(Sent::Whole) => r.costs.sent.complete = true,
+        Ok(Sent::Tunnel) => {}
         Err(failure) => {
             r.course.after = After::Abort;
             failure.tell(r);
@@ -70,6 +68,14 @@ struct Sending {
     failed: Option<io::Error>,
 }
 
+/// What was sent.
+enum Sent {
+    /// All of the response.
+    Whole,
+    /// Its head, after which the stream belonged to another protocol. How that has ended, its tunnel has said.
+    Tunnel,
+}
+
 /// A piece of a body, and whether it is the last one.
 struct Piece {
     bytes: Bytes,
@@ -91,11 +97,30 @@ impl Sending {
         }
     }
 
-    async fn all(mut self, r: &mut Request, mut body: Body) -> Result<(), Failure> {
-        if let Body::Upgraded(_) = body {
-            // A stream cannot become another protocol (RFC 9113 section 8.6).
-            r.log(Level::Error, format_args!("protocols cannot be switched in HTTP/2"));
-            return Err(Failure::Body(io::Error::other(crate::http::body::Told)));
+    async fn all(mut self, r: &mut Request, mut body: Body) -> Result<Sent, Failure> {
+        match (self.exchange.take_other(), body) {
+            (Some(other), Body::Upgraded(upgraded)) => {
+                self.switch(r)?;
+                let other = Other::new(&self.exchange, other, self.chunk_size);
+                upgraded.run(r, Side::Stream(&other), Bytes::new()).await;
+                return Ok(Sent::Tunnel);
+            }
+            (None, Body::Upgraded(_)) => {
+                // A stream becomes another protocol only if its client has asked for that (RFC 9113 section 8.6).
+                r.log(Level::Error, format_args!("protocols cannot be switched in HTTP/2"));
+                return Err(Failure::Body(io::Error::other(crate::http::body::Told)));
+            }
+            // To who has asked for another protocol, it would mean that this is one.
+            (Some(_), _) if (200..300).contains(&r.out.status) => {
+                r.log(
+                    Level::Info,
+                    format_args!("nobody has switched to the protocol that the client has asked for"),
+                );
+                r.out.reset(NOT_IMPLEMENTED);
+                r.out.content_length = Some(0);
+                body = Body::Empty;
+            }
+            (_, other) => body = other,
         }
         if status::has_no_body(r.out.status) {
             r.out.content_length = None;
@@ -113,47 +138,99 @@ impl Sending {
         }
         let has_trailers = r.out.trailers.is_some() && !is_head;
         let ends = first.is_none() && body.is_empty() && !has_trailers;
-        let Some((head, size)) = head_out::encode(r) else {
-            let status = r.out.status;
-            return Err(Failure::Body(io::Error::other(format!("a response cannot have status {status}"))));
-        };
-        r.debug(format_args!("http2 response: {}, {:?}", r.out.status, r.out.content_length));
-        // DIFF(nginx): a head counts as it is before it is compressed, and frames have no heads of their own.
-        r.costs.sent.head = size as u64;
+        let head = encode(r)?;
         self.promised = r.out.content_length.filter(|_| !is_head);
-        self.exchange.conn.count_worth(size);
-        self.exchange.begin(head, ends)?;
-        r.count_sent(size);
+        self.head(r, head, ends)?;
         if ends {
-            return Ok(());
+            return Ok(Sent::Whole);
         }
         self.pace = Pace::new(r);
         let mut is_ended = false;
         if let Some(piece) = first {
             is_ended = piece.is_last && !has_trailers;
-            self.piece(r, &mut body, piece.bytes, is_ended).await?;
+            let turn = ahead(&mut body, self.exchange.turn()).await?;
+            self.piece(r, &mut body, (piece.bytes, turn), is_ended).await?;
         }
         while !is_ended {
             // Nothing is made that the client cannot take.
             ahead(&mut body, self.exchange.room(1, self.timeout)).await?;
-            let Some(piece) = self.next(r, &mut body).await? else { break };
+            r.client().home.budget.spend(0).await;
+            let Some((piece, turn)) = self.made(r, &mut body).await? else { break };
             is_ended = piece.is_last && !has_trailers;
-            r.client().home.budget.spend(piece.bytes.len()).await;
-            self.piece(r, &mut body, piece.bytes, is_ended).await?;
+            let _ = r.client().home.budget.may_copy(piece.bytes.len());
+            self.piece(r, &mut body, (piece.bytes, turn), is_ended).await?;
         }
         if self.promised.is_some_and(|length| length != self.sent) {
             return Err(Failure::Body(io::ErrorKind::UnexpectedEof.into()));
         }
         if is_ended {
-            return Ok(());
+            return Ok(Sent::Whole);
         }
         if has_trailers {
             respond::fill_trailers(r);
             if let Some(trailers) = r.out.trailers.as_ref().and_then(head_out::fields) {
-                return self.exchange.trailers(trailers);
+                self.exchange.trailers(trailers)?;
+                return Ok(Sent::Whole);
             }
         }
-        self.exchange.data(Bytes::new(), true)
+        self.exchange.data(Bytes::new(), true)?;
+        Ok(Sent::Whole)
+    }
+
+    /// Sends a head, with which the response ends or does not.
+    fn head(&self, r: &mut Request, (head, size): (Response<()>, usize), ends: bool) -> Result<(), Failure> {
+        r.debug(format_args!("http2 response: {}, {:?}", r.out.status, r.out.content_length));
+        // DIFF(nginx): a head counts as it is before it is compressed, and frames have no heads of their own.
+        r.costs.sent.head = size as u64;
+        self.exchange.conn.count_worth(size);
+        if let Some(priority) = head.headers().get("priority") {
+            self.exchange.share().know_better(priority.as_bytes());
+        }
+        self.exchange.begin(head, ends)?;
+        r.count_sent(size);
+        Ok(())
+    }
+
+    /// Says that the stream belongs to another protocol from now on: what HTTP/1.1 calls 101 is 200 here (RFC 8441 section 5).
+    fn switch(&self, r: &mut Request) -> Result<(), Failure> {
+        r.out.status = 200;
+        r.out.content_length = None;
+        for of_connection in [&b"Connection"[..], b"Upgrade", b"Sec-WebSocket-Accept"] {
+            r.out.fields.remove(of_connection);
+        }
+        let head = encode(r)?;
+        r.course.after = After::Abort;
+        self.head(r, head, false)
+    }
+
+    /// The next piece, when it is the turn of this stream, and the permit to send it; `None` at the end.
+    async fn made(&mut self, r: &mut Request, body: &mut Body) -> Result<Option<(Piece, Turn)>, Failure> {
+        let turn = ahead(body, self.exchange.turn()).await?;
+        if let Body::File(span) = body
+            && let Some(bytes) = read_now(r, span, self.room_now()?)?
+        {
+            return Ok(Some((Piece { bytes, is_last: span.len == 0 }, turn)));
+        }
+        let piece = {
+            let mut next = pin!(self.next(r, body));
+            match poll_once(next.as_mut()).await {
+                Poll::Ready(piece) => return Ok(piece?.map(|piece| (piece, turn))),
+                Poll::Pending => {
+                    // Who waits for what it is to send keeps nobody waiting.
+                    drop(turn);
+                    next.await?
+                }
+            }
+        };
+        let Some(piece) = piece else { return Ok(None) };
+        let turn = ahead(body, self.exchange.turn()).await?;
+        Ok(Some((piece, turn)))
+    }
+
+    /// Bytes that are worth being read, because they can be sent at once.
+    fn room_now(&self) -> Result<usize, Failure> {
+        let want = if self.pace.is_some() { self.want } else { WAITING_MAX };
+        Ok(self.exchange.room_now(want)?.min(want))
     }
 
     /// Sends a piece, in frames of at most the size that is configured, as the client has room.
@@ -161,7 +238,7 @@ impl Sending {
         &mut self,
         r: &mut Request,
         body: &mut Body,
-        mut bytes: Bytes,
+        (mut bytes, turn): (Bytes, Turn),
         ends: bool,
     ) -> Result<(), Failure> {
         self.sent += bytes.len() as u64;
@@ -169,13 +246,23 @@ impl Sending {
             return Err(Failure::Body(io::Error::other("the response is longer than announced")));
         }
         let is_cut = ends && self.promised.is_some_and(|length| self.sent < length);
+        let mut turn = Some(turn);
         while !bytes.is_empty() {
             let mut want = bytes.len();
             if let Some(pace) = &mut self.pace {
+                turn = None;
                 want = want.min(pace.allowance(r).await?);
             }
-            let room = ahead(body, self.exchange.room(want, self.timeout)).await?;
-            let mut now = bytes.split_to(room.min(want));
+            if turn.is_none() {
+                turn = Some(ahead(body, self.exchange.turn()).await?);
+            }
+            let room = self.exchange.room_now(want)?.min(want);
+            if room == 0 {
+                turn = None;
+                ahead(body, self.exchange.room(1, self.timeout)).await?;
+                continue;
+            }
+            let mut now = bytes.split_to(room);
             while !now.is_empty() {
                 let frame = now.split_to(self.chunk_size.min(now.len()));
                 r.count_sent(frame.len());
@@ -225,6 +312,37 @@ impl Sending {
             }
         }
         Ok(Some(Piece { bytes: gathered.map_or(bytes, Bytes::from), is_last: false }))
+    }
+}
+
+/// The head of the response, and its size.
+fn encode(r: &Request) -> Result<(Response<()>, usize), Failure> {
+    head_out::encode(r).ok_or_else(|| {
+        Failure::Body(io::Error::other(format!("a response cannot have status {}", r.out.status)))
+    })
+}
+
+/// The next piece of a file that is in memory, in a buffer of the loop's; `None` if the disk has to be waited for, or nothing is
+/// to be read.
+fn read_now(r: &Request, span: &mut FileSpan, want: usize) -> Result<Option<Bytes>, Failure> {
+    let want = want.min(usize::try_from(span.len).unwrap_or(usize::MAX));
+    let Some(disk) = r.disk().filter(|_| want > 0 && span.content().is_none()) else { return Ok(None) };
+    let read = payload::filled(want, |room| {
+        let read = || disk.read_now(span.file.file(), span.offset, room);
+        match tw_rt::watch::operation("reading a file", read) {
+            Now::Ready(Ok(0)) => Err(Some(io::ErrorKind::UnexpectedEof.into())),
+            Now::Ready(Ok(n)) => Ok(n),
+            Now::Ready(Err(errno)) => Err(Some(errno.into())),
+            Now::Cold => Err(None),
+        }
+    });
+    match read {
+        Ok(bytes) => {
+            span.advance(bytes.len());
+            Ok(Some(bytes))
+        }
+        Err(None) => Ok(None),
+        Err(Some(error)) => Err(Failure::Body(error)),
     }
 }
 

@@ -21,7 +21,6 @@ use std::time::Duration;
 
 use ::h2::server::{Builder, Connection, SendResponse};
 use ::h2::{Error, Reason, RecvStream};
-use bytes::Bytes;
 use http::Request as Asked;
 use tw_base::Limit;
 use tw_core::event_loop::{Expendable, Number, OneMore};
@@ -32,7 +31,8 @@ use tw_rt::watch::Subject;
 use tw_rt::{Deadline, Panicked, TaskSet};
 
 use super::conn::{Abuse, FLOOD_ALLOWANCE, Io, OUT_MAX, RESETS_MAX};
-use super::{Conn, Exchange, send, stream};
+use super::turns::{MADE_MAX, UPDATES_MAX, WAITING_MAX};
+use super::{Conn, Exchange, Payload, stream};
 use crate::core::location::KeepAlive;
 use crate::http::client::Client;
 use crate::http::generation::ServerId;
@@ -60,8 +60,26 @@ pub(crate) const LIMITS: &[Limit] = &[
     Limit::bytes(
         "OUT_MAX",
         OUT_MAX as u64,
-        "Bytes of small frames of HTTP/2 that are gathered for one write",
+        "Bytes of frames of HTTP/2 that are gathered for one write",
         "nothing more is read or made for the connection",
+    ),
+    Limit::bytes(
+        "WAITING_MAX",
+        WAITING_MAX as u64,
+        "Bytes of all responses of a connection of HTTP/2 that wait for its socket",
+        "no more of them is made; each stream finishes the piece that it makes",
+    ),
+    Limit::bytes(
+        "MADE_MAX",
+        MADE_MAX as u64,
+        "Bytes of responses in HTTP/2 that a loop has made before their connections have tried to write them",
+        "no more are made until some have",
+    ),
+    Limit::count(
+        "UPDATES_MAX",
+        UPDATES_MAX as u64,
+        "Streams of one connection of HTTP/2 whose priority its client changes (PRIORITY_UPDATE)",
+        "the oldest one has the priority that its request has asked for",
     ),
     Limit::bytes(
         "FLOOD_ALLOWANCE",
@@ -87,7 +105,6 @@ pub(crate) const LIMITS: &[Limit] = &[
         "Streams of one connection that are reset because they break the protocol",
         "the connection is closed (ENHANCE_YOUR_CALM)",
     ),
-    send::LIMITS[0],
 ];
 
 /// Why nothing more is done on a connection.
@@ -144,7 +161,8 @@ impl Terms {
             .initial_window_size(self.window)
             .initial_connection_window_size(CONNECTION_WINDOW.max(self.window))
             .max_header_list_size(self.list_max)
-            .max_send_buffer_size(send::WAITING_MAX)
+            .max_send_buffer_size(WAITING_MAX)
+            .enable_connect_protocol()
             .max_pending_accept_reset_streams(RESETS_UNSEEN_MAX)
             .max_local_error_reset_streams(Some(ERRORS_MAX));
         builder
@@ -173,7 +191,7 @@ pub(crate) async fn serve(client: Rc<Client>, transport: Transport, early: Vec<u
 }
 
 /// Exchanges what a connection begins with; `None` if nothing comes of it, which has been logged.
-async fn begin(conn: &Rc<Conn>, terms: &Terms) -> Option<Connection<Io, Bytes>> {
+async fn begin(conn: &Rc<Conn>, terms: &Terms) -> Option<Connection<Io, Payload>> {
     let client = &conn.client;
     let mut handshake = pin!(terms.builder().handshake(Io(conn.clone())));
     let deadline = RefCell::new(Deadline::new());
@@ -241,11 +259,11 @@ enum Stage {
     Closing,
 }
 
-// DIFF(nginx): the priorities of RFC 7540 are not looked at.
+// DIFF(nginx): the priorities of RFC 7540 are not looked at, those of RFC 9218 are (`turns`).
 /// A connection while it is served.
 struct Life<'c> {
     conn: &'c Rc<Conn>,
-    connection: Connection<Io, Bytes>,
+    connection: Connection<Io, Payload>,
     streams: TaskSet<(), ()>,
     terms: Terms,
     stage: Stage,
@@ -267,7 +285,7 @@ struct Idle<'c> {
 }
 
 impl<'c> Life<'c> {
-    fn new(conn: &'c Rc<Conn>, connection: Connection<Io, Bytes>, terms: Terms) -> Self {
+    fn new(conn: &'c Rc<Conn>, connection: Connection<Io, Payload>, terms: Terms) -> Self {
         Self {
             conn,
             connection,
@@ -295,7 +313,14 @@ impl<'c> Life<'c> {
             let was = self.stage;
             while let Poll::Ready(accepted) = self.connection.poll_accept(cx) {
                 match accepted {
-                    Some(Ok((asked, respond))) => self.accept(asked, respond, cx),
+                    Some(Ok((asked, respond))) => {
+                        if !self.conn.turns.has_room()
+                            && let Poll::Ready(Err(error)) = self.conn.poll_out(cx)
+                        {
+                            return Poll::Ready(End::Failed(error));
+                        }
+                        self.accept(asked, respond, cx);
+                    }
                     Some(Err(error)) => return Poll::Ready(End::Closed(self.last_words(cx, Err(error)))),
                     None => return Poll::Ready(End::Closed(self.last_words(cx, Ok(())))),
                 }
@@ -334,7 +359,7 @@ impl<'c> Life<'c> {
     }
 
     /// Begins to answer a request.
-    fn accept(&mut self, asked: Asked<RecvStream>, mut respond: SendResponse<Bytes>, cx: &mut Context<'_>) {
+    fn accept(&mut self, asked: Asked<RecvStream>, mut respond: SendResponse<Payload>, cx: &mut Context<'_>) {
         let conn = self.conn;
         let client = &conn.client;
         match self.stage {
@@ -383,12 +408,13 @@ impl<'c> Life<'c> {
     }
 
     fn send_away(&mut self, abuse: Abuse) {
-        let what = match abuse {
-            Abuse::Flood => "http2 flood detected",
-            Abuse::Resets => "client took back too many requests",
+        let (what, reason) = match abuse {
+            Abuse::Flood => ("http2 flood detected", Reason::ENHANCE_YOUR_CALM),
+            Abuse::Resets => ("client took back too many requests", Reason::ENHANCE_YOUR_CALM),
+            Abuse::Wrong(reason) => ("client sent a PRIORITY_UPDATE that cannot be", reason),
         };
         self.conn.client.log(Level::Info, format_args!("{what} while processing HTTP/2 connection"));
-        self.close(Reason::ENHANCE_YOUR_CALM);
+        self.close(reason);
     }
 
     // DIFF(nginx): frames that begin no stream do not make it longer.

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use ::h2::RecvStream;
+use ::h2::ext::Protocol;
 use http::Request as Asked;
 use tw_http::{Content, Framing};
 
@@ -32,11 +33,19 @@ async fn run(exchange: &Rc<Exchange>, r: &mut Request, asked: Asked<RecvStream>)
     let (parts, stream) = asked.into_parts();
     let content = if stream.is_end_stream() { Content::None } else { Content::Follows };
     let taken = head::take(r, &parts, content);
+    let asks_for_other = parts.extensions.get::<Protocol>().is_some();
     drop(parts);
+    if let Some(priority) = r.head.field("Priority") {
+        exchange.share().ask(priority);
+    }
     exchange.conn.count_worth(r.head.read_len());
     let body = match taken {
         Ok(()) => {
-            begin_body(exchange, r, stream);
+            if asks_for_other {
+                exchange.keep_other(stream);
+            } else {
+                begin_body(exchange, r, stream);
+            }
             entry::take_over(r);
             let admitted = match greet::refusal(r) {
                 None => request_body::read_early(r).await,

@@ -1,0 +1,152 @@
+//! Priorities of RFC 9218: whose bytes come first when several streams of a connection have some.
+
+use tw_testkit::Server;
+use tw_testkit::http2::{END_STREAM, Frames, frame, get as get_frame, hpack, kind};
+
+use crate::{server, start_server};
+
+/// More than the buffers of a socket hold.
+const SIZE: usize = 16 << 20;
+
+const PRIORITY_UPDATE: u8 = 0x10;
+
+/// A server with two large files, and a connection whose windows never fill up.
+fn connect() -> (Server, Frames) {
+    let large = vec![b'x'; SIZE];
+    let server = start_server(server().file("html/one", &large).file("html/two", &large), "http2 on;");
+    let frames = wide(&server);
+    (server, frames)
+}
+
+fn wide(server: &Server) -> Frames {
+    let mut frames = Frames::connect(server.addr()).unwrap();
+    // SETTINGS_INITIAL_WINDOW_SIZE.
+    frames.send(frame(kind::SETTINGS, 0, 0, &[0, 4, 0x40, 0, 0, 0])).unwrap();
+    frames.send(frame(kind::WINDOW_UPDATE, 0, 0, &(1_u32 << 30).to_be_bytes())).unwrap();
+    frames
+}
+
+/// Bytes that came of streams 1 and 3 until one of them had ended, and which.
+fn race(frames: &mut Frames) -> (u32, [usize; 2]) {
+    let mut came = [0; 2];
+    loop {
+        let frame = frames.next_frame().unwrap().expect("both are answered");
+        if frame.kind == kind::DATA {
+            came[(frame.stream / 2) as usize] += frame.payload.len();
+            if frame.flags & END_STREAM != 0 {
+                return (frame.stream, came);
+            }
+        }
+    }
+}
+
+fn update(stream: u32, value: &str) -> Vec<u8> {
+    frame(PRIORITY_UPDATE, 0, 0, &[&stream.to_be_bytes()[..], value.as_bytes()].concat())
+}
+
+#[test]
+fn the_urgent_one_overtakes() {
+    let (_server, mut frames) = connect();
+    let mut both = get_frame(1, "/one", &[("priority", "u=6")]);
+    both.extend(get_frame(3, "/two", &[("priority", "u=1")]));
+    frames.send(both).unwrap();
+    let (first, came) = race(&mut frames);
+    assert_eq!((first, came[1]), (3, SIZE));
+    assert!(came[0] < SIZE / 2, "{came:?}");
+    assert_eq!(race(&mut frames).0, 1);
+}
+
+#[test]
+fn who_says_nothing_shares() {
+    let (_server, mut frames) = connect();
+    frames.send([get_frame(1, "/one", &[]), get_frame(3, "/two", &[])].concat()).unwrap();
+    let (_, came) = race(&mut frames);
+    assert!(came.iter().all(|came| *came > SIZE / 2), "{came:?}");
+}
+
+#[test]
+fn as_urgent_ones_come_one_after_the_other_if_their_client_knows_of_priorities() {
+    let (_server, mut frames) = connect();
+    let said = [("priority", "u=3")];
+    frames.send([get_frame(1, "/one", &said), get_frame(3, "/two", &said)].concat()).unwrap();
+    let (first, came) = race(&mut frames);
+    assert_eq!((first, came[0]), (1, SIZE));
+    assert!(came[1] < SIZE / 2, "{came:?}");
+}
+
+#[test]
+fn a_client_may_say_it_before_and_after() {
+    let (_server, mut frames) = connect();
+    let said = [("priority", "u=3")];
+    frames
+        .send([update(3, "u=0"), get_frame(1, "/one", &said), get_frame(3, "/two", &said)].concat())
+        .unwrap();
+    let (first, came) = race(&mut frames);
+    assert_eq!(first, 3);
+    assert!(came[0] < SIZE / 2, "{came:?}");
+
+    let (_server, mut frames) = connect();
+    frames
+        .send([get_frame(1, "/one", &said), get_frame(3, "/two", &said), update(1, "u=7")].concat())
+        .unwrap();
+    let (first, came) = race(&mut frames);
+    assert_eq!(first, 3);
+    assert!(came[0] < SIZE / 2, "{came:?}");
+}
+
+#[test]
+fn a_response_may_know_better() {
+    let large = vec![b'x'; SIZE];
+    let server = start_server(
+        server().file("html/one", &large).file("html/two", &large),
+        "http2 on; location /two { add_header Priority u=0; }",
+    );
+    let mut frames = wide(&server);
+    let said = [("priority", "u=3")];
+    frames.send([get_frame(1, "/one", &said), get_frame(3, "/two", &said)].concat()).unwrap();
+    let (first, came) = race(&mut frames);
+    assert_eq!((first, came[1]), (3, SIZE));
+    assert!(came[0] < SIZE / 2, "{came:?}");
+}
+
+#[test]
+fn small_ones_come_between() {
+    let (server, mut frames) = connect();
+    frames.send(get_frame(1, "/one", &[])).unwrap();
+    let mut before = 0;
+    while before < SIZE / 4 {
+        before += frames.wait(kind::DATA).unwrap().unwrap().payload.len();
+    }
+    frames.send(get_frame(3, "/none", &[("priority", "u=0")])).unwrap();
+    loop {
+        let frame = frames.wait(kind::DATA).unwrap().unwrap();
+        if frame.stream == 3 {
+            break;
+        }
+        assert_eq!(frame.flags & END_STREAM, 0, "the large one ended first");
+    }
+    drop(server);
+}
+
+#[test]
+fn what_cannot_be_ends_the_connection() {
+    const PROTOCOL_ERROR: u32 = 1;
+    const FRAME_SIZE_ERROR: u32 = 6;
+    let (server, _) = connect();
+    for (wrong, code) in [
+        (update(0, "u=1"), PROTOCOL_ERROR),
+        (frame(PRIORITY_UPDATE, 0, 1, &[0, 0, 0, 1]), PROTOCOL_ERROR),
+        (frame(PRIORITY_UPDATE, 0, 0, &[0, 0, 1]), FRAME_SIZE_ERROR),
+    ] {
+        let mut frames = Frames::connect(server.addr()).unwrap();
+        frames.send(&wrong).unwrap();
+        assert_eq!(frames.wait(kind::GOAWAY).unwrap().unwrap().code(), Some(code), "{wrong:?}");
+    }
+    server.wait_error_log("client sent a PRIORITY_UPDATE that cannot be").unwrap();
+    // Of a stream that never comes, or with a value that says nothing, it is nothing.
+    let mut frames = Frames::connect(server.addr()).unwrap();
+    frames.send([update(99, "u=1"), update(1, "\u{7f}=;,,"), update(1, &"x".repeat(4000))].concat()).unwrap();
+    let block = hpack(&[(":method", "HEAD"), (":scheme", "http"), (":path", "/one"), (":authority", "a")]);
+    frames.send(frame(kind::HEADERS, END_STREAM | 4, 1, &block)).unwrap();
+    assert_eq!(frames.wait(kind::HEADERS).unwrap().unwrap().stream, 1);
+}
