@@ -16,6 +16,7 @@ mod exec;
 mod filters;
 mod gateways;
 mod grpc;
+mod http2;
 mod idle;
 mod load;
 mod loops;
@@ -38,7 +39,7 @@ use crate::{Failure, root};
 /// What a step of a measurement returns; the error is for the terminal.
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
-const USAGE: &str = "usage: cargo xtask bench accept | static | filters | disk | idle | reload | proxy | gateways | cache | tls | grpc [OPTIONS]
+const USAGE: &str = "usage: cargo xtask bench accept | static | filters | disk | idle | reload | proxy | gateways | cache | tls | grpc | h2 [OPTIONS]
 
 common   --ours PATH      server under test              target/release/tailwater
          --nginx PATH     nginx to compare with          $NGINX, or nginx on the PATH
@@ -93,7 +94,11 @@ tls      TLS 1.3 with the same certificate and cipher: CPU per request, full and
          --idle N 10000 · cases 1k 32k 4m handshakes beside idle
 
 grpc     calls through a proxy to a server of our own that says what it is told (h2load): CPU per call, calls/s
-         --rounds N 5 · --seconds N 4 · --connections N 64 · --streams N 16 · cases small large";
+         --rounds N 5 · --seconds N 4 · --connections N 64 · --streams N 16 · cases small large
+
+h2       HTTP/2, plain and over TLS 1.3, many streams on each connection (h2load): CPU per request, throughput; the first byte of
+         a small response beside a large download on its connection; memory of connections and of streams that wait
+         --rounds N 5 · --seconds N 4 · --connections N 64 · --streams N 16 · --idle N 1000 · cases 1k 32k 1m beside idle";
 
 /// Runs one of the measurements.
 pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
@@ -110,6 +115,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
         "gateways" => gateways::run,
         "grpc" => grpc::run,
         "tls" => tls::run,
+        "h2" => http2::run,
         // Those below are started by the measurements themselves.
         "bare-loop" => bare::run,
         "origin" => proxy::origin::run,

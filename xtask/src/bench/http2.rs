@@ -1,0 +1,265 @@
+//! `cargo xtask bench h2`: what HTTP/2 costs, plain and over TLS with the same certificate and cipher on both sides.
+//!
+//! One server core against one load core. Requests come from `h2load`, many streams on each connection; who asks beside a large
+//! download, and who has streams that wait, are clients of our own. The measure is processor time of the server, which says what
+//! a request costs also where the load is the limit.
+
+mod beside;
+mod idle;
+mod load;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tw_testkit::tls::{Authority, Certificate};
+use tw_testkit::{TempDir, wait};
+
+use self::load::{Amount, Load, Served};
+use super::Outcome;
+use super::contestant::{Binaries, Binary, Contestant, Running, hot_files, root_directive};
+use super::exec::Place;
+use super::options::Options;
+use super::report::{Limit, Report, Table, Target, median, number, progress};
+use super::usage;
+
+const OURS: &str = "ours";
+const NGINX: &str = "nginx";
+/// Names, paths and sizes of what is asked for; the last one is the download beside which others ask.
+const FILES: [(&str, &str, usize); 4] =
+    [("1k", "/1k", 1 << 10), ("32k", "/32k", 32 << 10), ("1m", "/1m", 1 << 20), ("64m", "/64m", 64 << 20)];
+/// Responses of this size are counted, not timed, and so many of them asked for instead of a second.
+const LARGE_MIN: usize = 1 << 20;
+const LARGE_PER_SECOND: u64 = 1024;
+/// The same work on both sides, whatever each of them would have liked better.
+const OFFERED: &str = "ssl_protocols TLSv1.3; ssl_conf_command Ciphersuites TLS_AES_128_GCM_SHA256;
+        ssl_ecdh_curve X25519; ssl_session_cache off; ssl_session_tickets on;";
+
+/// How the connections are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Over {
+    Tcp,
+    Tls,
+}
+
+impl Over {
+    const ALL: [Self; 2] = [Self::Tcp, Self::Tls];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "plain",
+            Self::Tls => "TLS 1.3",
+        }
+    }
+}
+
+/// Who takes part, and what all of them have.
+struct Setup {
+    binaries: Binaries,
+    /// Certificate and key; removed at the end.
+    dir: TempDir,
+    files: PathBuf,
+}
+
+impl Setup {
+    fn new(options: &Options) -> Outcome<Self> {
+        let setup = Self {
+            binaries: Binaries::find(options)?,
+            dir: TempDir::new("certificates")?,
+            files: hot_files(&FILES.map(|(name, _, size)| (name, size)))?,
+        };
+        let Certificate { pem, key } = Authority::new().certify(&["localhost"]);
+        setup.dir.write("crt", pem)?;
+        setup.dir.write("key", key)?;
+        Ok(setup)
+    }
+
+    /// Both servers, with `http` beside the rest.
+    fn contestants(&self, over: Over, http: &str) -> [Contestant; 2] {
+        let file = |name: &str| self.dir.join(name).display().to_string();
+        let certificate = match over {
+            Over::Tcp => String::new(),
+            Over::Tls => {
+                format!(
+                    "ssl_certificate \"{}\"; ssl_certificate_key \"{}\"; {OFFERED}",
+                    file("crt"),
+                    file("key")
+                )
+            }
+        };
+        let server = format!("http2 on; {certificate} {}", root_directive(&self.files));
+        let contestant = |name, binary: &Binary| {
+            let contestant = Contestant::server(name, binary, &format!("access_log off; {http}"), &server);
+            match over {
+                Over::Tcp => contestant,
+                Over::Tls => contestant.with_tls(),
+            }
+        };
+        [contestant(OURS, &self.binaries.ours), contestant(NGINX, &self.binaries.nginx)]
+    }
+}
+
+/// How long and where.
+struct Plan {
+    rounds: usize,
+    seconds: u64,
+    connections: usize,
+    streams: usize,
+    server_cpu: usize,
+    load_cpu: usize,
+}
+
+/// What is wanted, of nginx's.
+#[derive(Debug, Clone, Copy)]
+enum Wanted {
+    /// At most this share of the processor time for a request.
+    Cpu(f64),
+    /// At least as many bytes in a second.
+    Throughput,
+}
+
+/// Measures, prints, writes `h2.json`.
+pub(super) fn run(args: &[String]) -> Outcome {
+    let options = Options::parse(args, &["rounds", "seconds", "connections", "streams", "idle"], &[])?;
+    let quick = options.flag("quick");
+    let plan = Plan {
+        rounds: options.number("rounds", if quick { 2 } else { 5 })?,
+        seconds: options.number("seconds", if quick { 1 } else { 4 })?,
+        connections: options.number("connections", 64)?,
+        streams: options.number("streams", 16)?,
+        server_cpu: options.number("server-cpu", 0)?,
+        load_cpu: options.number("load-cpu", 1)?,
+    };
+    let idle_count = options.number("idle", if quick { 100 } else { 1_000 })?;
+    let setup = Setup::new(&options)?;
+    let mut report = Report::new("h2", &setup.binaries);
+    for over in Over::ALL {
+        for (name, wanted) in
+            [("1k", Wanted::Cpu(0.75)), ("32k", Wanted::Cpu(0.9)), ("1m", Wanted::Throughput)]
+        {
+            if options.wants(name) {
+                requests(&mut report, &setup, &plan, name, over, wanted)?;
+            }
+        }
+    }
+    if options.wants("beside") {
+        beside::run(&mut report, &setup, &plan)?;
+    }
+    if options.wants("idle") {
+        idle::run(&mut report, &setup, idle_count)?;
+    }
+    report.finish(&options)
+}
+
+/// One load on one server.
+struct Sample {
+    served: Served,
+    /// Processor time of the server.
+    cpu: Duration,
+}
+
+/// All loads on one server, and their medians.
+struct Score {
+    name: String,
+    samples: Vec<Sample>,
+}
+
+impl Score {
+    fn median(&self, number: impl Fn(&Sample) -> f64) -> f64 {
+        median(self.samples.iter().map(number))
+    }
+
+    /// Microseconds of the server's processor time per request.
+    fn cpu_us(&self) -> f64 {
+        self.median(|s| s.cpu.as_secs_f64() * 1e6 / s.served.requests as f64)
+    }
+
+    fn per_second(&self) -> f64 {
+        self.median(|s| s.served.per_second)
+    }
+}
+
+/// Requests for one file. All servers run from the beginning, and each round loads them one after the other.
+fn requests(
+    report: &mut Report,
+    setup: &Setup,
+    plan: &Plan,
+    name: &str,
+    over: Over,
+    wanted: Wanted,
+) -> Outcome {
+    let known = FILES.iter().find(|(file, ..)| *file == name);
+    let &(_, path, size) = known.ok_or("no such file")?;
+    let title =
+        format!("{name}, {} connections of {} streams, {}", plan.connections, plan.streams, over.name());
+    let place = Place::on(plan.server_cpu);
+    let contestants = setup.contestants(over, "");
+    let running: Vec<Running> =
+        contestants.iter().map(|contestant| contestant.start(&place)).collect::<Outcome<_>>()?;
+    let mut scores: Vec<Score> =
+        running.iter().map(|server| Score { name: server.name.clone(), samples: Vec::new() }).collect();
+    for round in 1..=plan.rounds {
+        progress(&format!("{title}: round {round} of {}", plan.rounds));
+        for (server, score) in running.iter().zip(&mut scores) {
+            score.samples.push(sample(server, path, size, plan)?);
+        }
+    }
+    progress("");
+    let mut table = Table::new(&title, &["CPU µs/req", "of nginx", "req/s", "MB/s", "of nginx"]);
+    let of = |name: &str, number: fn(&Score) -> f64| {
+        scores.iter().find(|score| score.name == name).map_or(f64::NAN, number)
+    };
+    for score in &scores {
+        let cells = vec![
+            number(score.cpu_us()),
+            number(score.cpu_us() / of(NGINX, Score::cpu_us)),
+            number(score.per_second()),
+            number(score.per_second() * size as f64 / 1e6),
+            number(score.per_second() / of(NGINX, Score::per_second)),
+        ];
+        table.row(&score.name, cells);
+    }
+    let numbers = scores.iter().map(|score| {
+        json!({
+            "name": score.name,
+            "cpu_us_per_request": score.cpu_us(),
+            "requests_per_second": score.per_second(),
+            "rounds": score.samples.iter().map(|s| {
+                json!({ "requests": s.served.requests, "server_cpu_us": s.cpu.as_micros() as u64 })
+            }).collect::<Vec<_>>(),
+        })
+    });
+    report.case(&table, numbers.collect::<Vec<Value>>().into());
+    let (what, value, limit) = match wanted {
+        Wanted::Cpu(limit) => {
+            ("CPU", of(OURS, Score::cpu_us) / of(NGINX, Score::cpu_us), Limit::AtMost(limit))
+        }
+        Wanted::Throughput => {
+            ("throughput", of(OURS, Score::per_second) / of(NGINX, Score::per_second), Limit::AtLeast(1.0))
+        }
+    };
+    report.target(Target::new(format!("{title}: {what} of {OURS} / {NGINX}"), value, limit, ""));
+    Ok(())
+}
+
+fn sample(server: &Running, path: &str, size: usize, plan: &Plan) -> Outcome<Sample> {
+    // Leaves the end of the connections of the load before to whoever served them.
+    wait::pause(Duration::from_millis(50));
+    let load = Load {
+        url: server.url(path),
+        connections: plan.connections,
+        streams: plan.streams,
+        amount: match size {
+            ..LARGE_MIN => Amount::Seconds(plan.seconds),
+            _ => Amount::Requests(plan.seconds * LARGE_PER_SECOND),
+        },
+        cpu: plan.load_cpu,
+    };
+    let before = usage::cpu_time(server.pid())?;
+    let served = load.run()?;
+    let cpu = usage::cpu_time(server.pid())? - before;
+    if served.requests == 0 || served.failed > 0 || served.bytes < served.requests * size as u64 {
+        return Err(format!("{}: not a measurement: {served:?}", server.name).into());
+    }
+    Ok(Sample { served, cpu })
+}

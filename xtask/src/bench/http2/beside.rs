@@ -1,0 +1,101 @@
+//! The first byte of a small response beside a large download on the same connection.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tw_testkit::http2::{END_STREAM, Frames, frame, get, kind};
+
+use super::{FILES, NGINX, OURS, Over, Plan, Setup};
+use crate::bench::Outcome;
+use crate::bench::contestant::Running;
+use crate::bench::exec::{Place, pin};
+use crate::bench::report::{Limit, Report, Table, Target, number, progress, span};
+use crate::bench::spans::Spans;
+
+/// Between two small requests.
+const TICK: Duration = Duration::from_millis(5);
+/// Room for all of it: the windows are never what is waited for.
+const WINDOW: u32 = 1 << 30;
+/// SETTINGS_INITIAL_WINDOW_SIZE (RFC 9113 section 6.5.2).
+const INITIAL_WINDOW_SIZE: u16 = 4;
+
+/// Measures one after the other.
+pub(super) fn run(report: &mut Report, setup: &Setup, plan: &Plan) -> Outcome {
+    let count = usize::try_from(plan.rounds as u128 * u128::from(plan.seconds) * 1000 / TICK.as_millis())?;
+    let title = "1k beside a download of 64 MiB on the same connection, plain";
+    let mut table = Table::new(title, &["p50", "p90", "p99", "MB/s"]);
+    let (mut numbers, mut firsts) = (Vec::new(), Vec::new());
+    for contestant in setup.contestants(Over::Tcp, "") {
+        progress(&format!("{title}: {}", contestant.name));
+        let server = contestant.start(&Place::on(plan.server_cpu))?;
+        let (spans, speed) = std::thread::scope(|scope| {
+            let asked = scope.spawn(|| -> Result<_, String> {
+                pin(plan.load_cpu).map_err(|error| error.to_string())?;
+                ask(&server, count).map_err(|error| error.to_string())
+            });
+            asked.join().map_err(|_| "the client panicked".to_owned())?
+        })?;
+        let [p50, p90, p99] = [0.5, 0.9, 0.99].map(|share| spans.percentile(share));
+        let cells = vec![span(p50), span(p90), span(p99), number(speed)];
+        table.row(&contestant.name, cells);
+        numbers.push(json!({
+            "name": contestant.name,
+            "p50_us": p50.as_micros() as u64,
+            "p90_us": p90.as_micros() as u64,
+            "p99_us": p99.as_micros() as u64,
+            "megabytes_per_second": speed,
+        }));
+        firsts.push((contestant.name, p50));
+    }
+    progress("");
+    report.case(&table, Value::Array(numbers));
+    let of = |wanted: &str| {
+        firsts.iter().find(|(name, _)| name == wanted).map_or(f64::NAN, |(_, p50)| p50.as_secs_f64())
+    };
+    let what = format!("first byte beside a download, median of {OURS} / {NGINX}");
+    report.target(Target::new(what, of(OURS) / of(NGINX), Limit::AtMost(1.0), ""));
+    Ok(())
+}
+
+/// From each small request to the first frame of its response; and how fast the download was, in megabytes per second.
+fn ask(server: &Running, count: usize) -> Outcome<(Spans, f64)> {
+    let [(_, small, _), .., (_, large, _)] = FILES;
+    let mut frames = Frames::connect(server.addr())?;
+    let setting = [&INITIAL_WINDOW_SIZE.to_be_bytes()[..], &WINDOW.to_be_bytes()].concat();
+    frames.send(frame(kind::SETTINGS, 0, 0, &setting))?;
+    frames.send(frame(kind::WINDOW_UPDATE, 0, 0, &WINDOW.to_be_bytes()))?;
+    let (mut download, mut asked, mut stream) = (1, None::<(u32, Instant)>, 1);
+    frames.send(get(download, large, &[]))?;
+    let (mut spans, mut bytes, start) = (Vec::with_capacity(count), 0_u64, Instant::now());
+    let mut next = start + TICK;
+    while spans.len() < count {
+        let came = frames.next_frame()?.ok_or("the server has closed")?;
+        if matches!(came.kind, kind::GOAWAY | kind::RST_STREAM) {
+            return Err(format!("not a measurement: {came:?}").into());
+        }
+        if came.kind == kind::DATA && came.stream == download {
+            let len = came.payload.len() as u64;
+            bytes += len;
+            // The window of the connection is filled up again before it is empty.
+            if bytes % u64::from(WINDOW / 4) < len {
+                frames.send(frame(kind::WINDOW_UPDATE, 0, 0, &(WINDOW / 4).to_be_bytes()))?;
+            }
+            if came.flags & END_STREAM != 0 {
+                stream += 2;
+                download = stream;
+                frames.send(get(download, large, &[]))?;
+            }
+        }
+        if let Some((_, since)) = asked.filter(|(id, _)| *id == came.stream && came.kind == kind::HEADERS) {
+            spans.push(since.elapsed());
+            next = Instant::now() + TICK;
+            asked = None;
+        }
+        if asked.is_none() && Instant::now() >= next {
+            stream += 2;
+            asked = Some((stream, Instant::now()));
+            frames.send(get(stream, small, &[]))?;
+        }
+    }
+    Ok((Spans::new(spans), bytes as f64 / 1e6 / start.elapsed().as_secs_f64()))
+}
