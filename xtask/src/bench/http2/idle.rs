@@ -21,8 +21,8 @@ const WARM_COUNT: usize = 20;
 const SPARE_FILES: u64 = 200;
 /// Time for a server to put its last connections to rest.
 const REST: Duration = Duration::from_millis(500);
-/// Nobody is to be sent away for being slow.
-const PATIENT: &str = "send_timeout 600s;";
+/// Nobody is to be sent away for being slow, and streams that wait share a descriptor: nginx has one for each otherwise.
+const PATIENT: &str = "send_timeout 600s; open_file_cache max=16;";
 /// SETTINGS_INITIAL_WINDOW_SIZE of 0 (RFC 9113 section 6.5.2).
 const NO_WINDOW: [u8; 6] = [0, 4, 0, 0, 0, 0];
 
