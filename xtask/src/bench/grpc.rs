@@ -2,18 +2,17 @@
 //! other one. The measure is processor time of the proxy per call.
 
 pub(super) mod echo;
-mod load;
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tw_testkit::{TempDir, wait};
 
-use self::load::{Load, Served};
 use super::Outcome;
 use super::contestant::{Binaries, Binary, Contestant, Running};
 use super::data::noise;
 use super::exec::Place;
+use super::h2load::{Amount, Load, Served};
 use super::options::Options;
 use super::report::{Limit, Report, Table, Target, median, number, progress};
 use super::usage;
@@ -47,7 +46,7 @@ struct Score {
 impl Score {
     /// Microseconds of the proxy's processor time per call.
     fn cpu_us(&self) -> f64 {
-        median(self.samples.iter().map(|(served, cpu)| cpu.as_secs_f64() * 1e6 / served.calls as f64))
+        median(self.samples.iter().map(|(served, cpu)| cpu.as_secs_f64() * 1e6 / served.requests as f64))
     }
 
     fn per_second(&self) -> f64 {
@@ -108,16 +107,19 @@ fn calls(report: &mut Report, plan: &Plan, binaries: &Binaries, name: &str, size
             wait::pause(Duration::from_millis(50));
             let load = Load {
                 url: server.url("/echo.Echo/Say"),
-                message: dir.join("message"),
                 connections: plan.connections,
                 streams: plan.streams,
-                seconds: plan.seconds,
+                amount: Amount::Seconds(plan.seconds),
+                message: Some(dir.join("message")),
                 cpu: plan.load_cpu,
             };
             let before = usage::cpu_time(server.pid())?;
             let served = load.run()?;
             let cpu = usage::cpu_time(server.pid())? - before;
-            if served.calls == 0 || served.failed > 0 || served.bytes < served.calls * message.len() as u64 {
+            if served.requests == 0
+                || served.failed > 0
+                || served.bytes < served.requests * message.len() as u64
+            {
                 return Err(format!("{}: not a measurement: {served:?}", server.name).into());
             }
             score.samples.push((served, cpu));

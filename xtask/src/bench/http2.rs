@@ -6,7 +6,6 @@
 
 mod beside;
 mod idle;
-mod load;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,10 +14,10 @@ use serde_json::{Value, json};
 use tw_testkit::tls::{Authority, Certificate};
 use tw_testkit::{TempDir, wait};
 
-use self::load::{Amount, Load, Served};
 use super::Outcome;
 use super::contestant::{Binaries, Binary, Contestant, Running, hot_files, root_directive};
 use super::exec::Place;
+use super::h2load::{Amount, Load, Served};
 use super::options::Options;
 use super::report::{Limit, Report, Table, Target, median, number, progress};
 use super::usage;
@@ -253,6 +252,7 @@ fn sample(server: &Running, path: &str, size: usize, plan: &Plan) -> Outcome<Sam
             ..LARGE_MIN => Amount::Seconds(plan.seconds),
             _ => Amount::Requests(plan.seconds * LARGE_PER_SECOND),
         },
+        message: None,
         cpu: plan.load_cpu,
     };
     let before = usage::cpu_time(server.pid())?;

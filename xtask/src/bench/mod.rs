@@ -16,6 +16,7 @@ mod exec;
 mod filters;
 mod gateways;
 mod grpc;
+mod h2load;
 mod http2;
 mod idle;
 mod load;

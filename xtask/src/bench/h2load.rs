@@ -14,6 +14,8 @@ pub(super) struct Load {
     /// Requests of each that are under way at the same time.
     pub(super) streams: usize,
     pub(super) amount: Amount,
+    /// What is sent with each request, as a call of gRPC.
+    pub(super) message: Option<PathBuf>,
     pub(super) cpu: usize,
 }
 
@@ -40,8 +42,12 @@ pub(super) struct Served {
 impl Load {
     /// Puts the load on and waits for its end.
     pub(super) fn run(&self) -> Outcome<Served> {
-        let output = Place::on(self.cpu)
-            .command(&h2load()?)
+        let program = find_program("h2load").ok_or("h2load is not on the PATH: it makes the load")?;
+        let mut command = Place::on(self.cpu).command(&program);
+        if let Some(message) = &self.message {
+            command.args(["-H", "content-type: application/grpc", "-H", "te: trailers", "-d"]).arg(message);
+        }
+        let output = command
             .args(["-t1", &format!("-c{}", self.connections), &format!("-m{}", self.streams)])
             .arg(match self.amount {
                 Amount::Seconds(seconds) => format!("-D{}", seconds.max(1)),
@@ -54,10 +60,6 @@ impl Load {
             format!("h2load: {}\n{said}{}", output.status, String::from_utf8_lossy(&output.stderr)).into()
         })
     }
-}
-
-fn h2load() -> Outcome<PathBuf> {
-    find_program("h2load").ok_or_else(|| "h2load is not on the PATH: it makes the load".into())
 }
 
 fn parse(said: &str) -> Option<Served> {
