@@ -6,14 +6,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use ::h2::Reason;
 use bytes::Bytes;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::ReadBuf;
 use tw_core::event_loop::SCRATCH_SIZE;
 use tw_net::Transport;
 use tw_rt::watch;
@@ -22,6 +22,7 @@ use super::out::Out;
 use super::sight::{Seen, Sight};
 use super::turns::{MADE_MAX, Made, Turns};
 use crate::http::client::Client;
+use crate::http::frames::Gathers;
 
 /// Bytes of frames that are gathered for one write.
 pub(super) const OUT_MAX: usize = 256 << 10;
@@ -170,7 +171,9 @@ impl Conn {
             Seen::Wrong(reason) => self.wrong.set(Some(reason)),
         });
     }
+}
 
+impl Gathers for Conn {
     fn poll_read(&self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let mut early = self.early.borrow_mut();
         if !early.is_empty() {
@@ -222,8 +225,7 @@ impl Conn {
         Poll::Ready(Ok(len))
     }
 
-    /// Writes what was gathered. Ready when all of it has left.
-    pub(super) fn poll_out(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_out(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.has_tried();
         loop {
             let mut out = self.out.borrow_mut();
@@ -247,49 +249,14 @@ impl Conn {
             }
         }
     }
+
+    fn end(&self) {
+        let _ = self.transport.shutdown_write();
+    }
 }
 
 impl Drop for Conn {
     fn drop(&mut self) {
         self.has_tried();
-    }
-}
-
-/// A connection as the crate `h2` uses it.
-pub(super) struct Io(pub(super) Rc<Conn>);
-
-impl AsyncRead for Io {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        self.0.poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for Io {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.0.poll_write(cx, &[IoSlice::new(buf)])
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.0.poll_write(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    /// What was gathered leaves when the connection has nothing more to do for now.
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.0.poll_out(cx))?;
-        // A client that was faster has ended it.
-        let _ = self.0.transport.shutdown_write();
-        Poll::Ready(Ok(()))
     }
 }

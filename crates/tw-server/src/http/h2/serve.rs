@@ -30,11 +30,12 @@ use tw_net::Transport;
 use tw_rt::watch::Subject;
 use tw_rt::{Deadline, Panicked, TaskSet};
 
-use super::conn::{Abuse, FLOOD_ALLOWANCE, Io, OUT_MAX, RESETS_MAX};
+use super::conn::{Abuse, FLOOD_ALLOWANCE, OUT_MAX, RESETS_MAX};
 use super::turns::{MADE_MAX, UPDATES_MAX, WAITING_MAX};
 use super::{Conn, Exchange, Payload, stream};
 use crate::core::location::KeepAlive;
 use crate::http::client::Client;
+use crate::http::frames::{Frames, Gathers};
 use crate::http::generation::ServerId;
 use crate::http::h1::LAST_WAIT;
 use crate::http::linger::linger_close;
@@ -191,9 +192,9 @@ pub(crate) async fn serve(client: Rc<Client>, transport: Transport, early: Vec<u
 }
 
 /// Exchanges what a connection begins with; `None` if nothing comes of it, which has been logged.
-async fn begin(conn: &Rc<Conn>, terms: &Terms) -> Option<Connection<Io, Payload>> {
+async fn begin(conn: &Rc<Conn>, terms: &Terms) -> Option<Connection<Frames<Conn>, Payload>> {
     let client = &conn.client;
-    let mut handshake = pin!(terms.builder().handshake(Io(conn.clone())));
+    let mut handshake = pin!(terms.builder().handshake(Frames(conn.clone())));
     let deadline = RefCell::new(Deadline::new());
     let mut connection = None;
     let begun = ready_or_called(client, &deadline, terms.header_timeout, |cx| {
@@ -263,7 +264,7 @@ enum Stage {
 /// A connection while it is served.
 struct Life<'c> {
     conn: &'c Rc<Conn>,
-    connection: Connection<Io, Payload>,
+    connection: Connection<Frames<Conn>, Payload>,
     streams: TaskSet<(), ()>,
     terms: Terms,
     stage: Stage,
@@ -285,7 +286,7 @@ struct Idle<'c> {
 }
 
 impl<'c> Life<'c> {
-    fn new(conn: &'c Rc<Conn>, connection: Connection<Io, Payload>, terms: Terms) -> Self {
+    fn new(conn: &'c Rc<Conn>, connection: Connection<Frames<Conn>, Payload>, terms: Terms) -> Self {
         Self {
             conn,
             connection,

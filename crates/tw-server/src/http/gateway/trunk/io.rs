@@ -3,17 +3,17 @@
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::ReadBuf;
 use tw_base::Limit;
 use tw_core::event_loop::SCRATCH_SIZE;
 use tw_net::Transport;
 use tw_rt::watch;
 
 use crate::event_loop::Loop;
+use crate::http::frames::Gathers;
 
 /// Bytes that are gathered for one write.
 const GATHERED_MAX: usize = 64 << 10;
@@ -61,7 +61,9 @@ impl Io {
     pub(super) fn is_flooded(&self, worth: u64) -> bool {
         self.came.get() / TALK_FACTOR > worth + IDLE_TALK_MAX
     }
+}
 
+impl Gathers for Io {
     fn poll_read(&self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         // A server that sends faster than we read does not keep the loop.
         if !self.home.budget.may_copy(0) {
@@ -105,8 +107,7 @@ impl Io {
         Poll::Ready(Ok(out.bytes.len() - before))
     }
 
-    /// Writes what was gathered. Ready when all of it has left.
-    pub(super) fn poll_out(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_out(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let out = &mut *self.out.borrow_mut();
         while let Some(rest) = out.bytes.get(out.sent..).filter(|rest| !rest.is_empty()) {
             let write = || self.transport.try_write(rest);
@@ -124,41 +125,8 @@ impl Io {
         }
         Poll::Ready(Ok(()))
     }
-}
 
-/// The same for the crate, which owns it.
-pub(super) struct Pipe(pub(super) Rc<Io>);
-
-impl AsyncRead for Pipe {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        self.0.poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for Pipe {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.0.poll_write(cx, &[IoSlice::new(buf)])
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.0.poll_write(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    /// What was gathered leaves when the trunk has nothing more to do for now.
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.0.poll_out(cx))?;
-        Poll::Ready(self.0.transport.shutdown_write())
+    fn end(&self) {
+        let _ = self.transport.shutdown_write();
     }
 }

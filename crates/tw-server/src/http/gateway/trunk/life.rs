@@ -17,9 +17,10 @@ use h2::client::{Builder, Connection};
 use tw_net::Transport;
 use tw_rt::Deadline;
 
-use super::io::{Io, Pipe};
+use super::io::Io;
 use super::{Fate, LIST_FACTOR, REQUEST_WAITING_MAX, STREAM_WINDOW, STREAMS_MAX, State, TRUNK_WINDOW, Trunk};
 use crate::event_loop::Loop;
+use crate::http::frames::{Frames, Gathers};
 use crate::http::gateway::fault::{Fault, Stage};
 use crate::http::gateway::link::Link;
 use crate::http::gateway::secure::{Doers, Secured};
@@ -43,7 +44,7 @@ pub(super) async fn run(home: Rc<Loop>, trunk: Rc<Trunk>, opening: Opening) {
         Err((fault, stage)) => return trunk.settle(State::Failed(Rc::new(fault), stage)),
     };
     let io = Io::new(transport, home.clone());
-    let (requests, connection) = match builder(&trunk).handshake(Pipe(io.clone())).await {
+    let (requests, connection) = match builder(&trunk).handshake(Frames(io.clone())).await {
         Ok(begun) => begun,
         Err(_) => return trunk.settle(State::Failed(Rc::new(Fault::Closed), Stage::Connecting)),
     };
@@ -110,7 +111,7 @@ struct Life {
     home: Rc<Loop>,
     trunk: Rc<Trunk>,
     io: Rc<Io>,
-    connection: Connection<Pipe, Bytes>,
+    connection: Connection<Frames<Io>, Bytes>,
     stage: LifeStage,
     deadline: Deadline,
 }
