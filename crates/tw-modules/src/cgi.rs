@@ -226,7 +226,6 @@ impl<L: Language> Settings<Http> for CgiGateway<L> {
     fn reach(&self, core: &Location, reach: &mut Reach) {
         if self.target.is_some() {
             self.gateway.reach(core, reach);
-            tw_server::core::location::resolver::reach(reach);
         }
     }
 }

@@ -149,7 +149,6 @@ impl Settings<Http> for Grpc {
     fn reach(&self, core: &Location, reach: &mut Reach) {
         if self.target.is_some() {
             self.gateway.reach(core, reach);
-            tw_server::core::location::resolver::reach(reach);
         }
     }
 }

@@ -126,7 +126,6 @@ impl Settings<Http> for MemcachedPass {
     fn reach(&self, core: &Location, reach: &mut Reach) {
         if self.passed.is_some() {
             self.gateway.reach(core, reach);
-            tw_server::core::location::resolver::reach(reach);
         }
     }
 }

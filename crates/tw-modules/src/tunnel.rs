@@ -167,7 +167,6 @@ impl Settings<Http> for TunnelPass {
     fn reach(&self, core: &Location, reach: &mut Reach) {
         if self.target.is_some() {
             self.gateway.reach(core, reach);
-            tw_server::core::location::resolver::reach(reach);
         }
     }
 }

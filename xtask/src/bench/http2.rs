@@ -20,6 +20,7 @@ use super::exec::Place;
 use super::h2load::{Amount, Load, Served};
 use super::options::Options;
 use super::report::{Limit, Report, Table, Target, median, number, progress};
+use super::tls::OFFERED;
 use super::usage;
 
 const OURS: &str = "ours";
@@ -30,9 +31,6 @@ const FILES: [(&str, &str, usize); 4] =
 /// Responses of this size are counted, not timed, and so many of them asked for instead of a second.
 const LARGE_MIN: usize = 1 << 20;
 const LARGE_PER_SECOND: u64 = 1024;
-/// The same work on both sides, whatever each of them would have liked better.
-const OFFERED: &str = "ssl_protocols TLSv1.3; ssl_conf_command Ciphersuites TLS_AES_128_GCM_SHA256;
-        ssl_ecdh_curve X25519; ssl_session_cache off; ssl_session_tickets on;";
 
 /// How the connections are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -25,7 +25,7 @@ const NGINX: &str = "nginx";
 const FILES: [(&str, &str, usize); 3] =
     [("1k", "/1k", 1 << 10), ("32k", "/32k", 32 << 10), ("4m", "/4m", 4 << 20)];
 /// The same work on both sides, whatever each of them would have liked better.
-const OFFERED: &str =
+pub(super) const OFFERED: &str =
     "ssl_protocols TLSv1.3; ssl_conf_command Ciphersuites TLS_AES_128_GCM_SHA256; ssl_ecdh_curve X25519;
         ssl_session_cache off; ssl_session_tickets on;";
 /// Connections of the load with large bodies.

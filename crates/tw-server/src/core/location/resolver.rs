@@ -127,7 +127,7 @@ fn of_system() -> Settings {
 }
 
 /// What is read for that, for the sandbox.
-pub fn reach(reach: &mut Reach) {
+pub(crate) fn reach(reach: &mut Reach) {
     for path in [RESOLV_CONF, HOSTS] {
         reach.reads_file(&Template::text(path.as_bytes()), None);
     }

@@ -13,7 +13,7 @@ use super::names::Names;
 use super::secure::{self, Inside, Secured, Tls};
 use super::store::{RawStore, Store};
 use super::words::{Ignored, Next};
-use crate::core::location::{Location, TempPath};
+use crate::core::location::{Location, TempPath, resolver};
 use crate::http::cache::{self, CacheSettings};
 use crate::http::request::Request;
 use crate::load::Resolve;
@@ -378,6 +378,7 @@ impl Gateway {
     /// What the sandbox must allow where the gateway is in use.
     pub fn reach(&self, core: &Location, reach: &mut Reach) {
         reach.connects();
+        resolver::reach(reach);
         if let Bind::From { is_transparent, .. } = self.bind {
             reach.binds(if is_transparent { BindsTo::Any } else { BindsTo::Own });
         }
