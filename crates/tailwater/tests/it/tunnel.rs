@@ -8,7 +8,7 @@ use std::thread;
 
 use tw_testkit::dns::{Data, DnsServer, kind};
 use tw_testkit::origin::origin;
-use tw_testkit::{Client, Response, Server};
+use tw_testkit::{Client, Response, Server, wait};
 
 use crate::{raw, server, start};
 
@@ -127,22 +127,27 @@ fn what_is_no_tunnel_is_refused_with_all_that_follows() {
     server.wait_error_log("invalid host in upstream \"unix:80\"").unwrap();
 }
 
-/// A server at this address of the loopback network that counts who has reached it.
-fn secret(at: &str) -> (SocketAddr, Arc<AtomicUsize>) {
-    let listener = TcpListener::bind((at, 0)).unwrap();
-    let (addr, reached) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+/// A server that counts who has reached it, and one that anybody may reach: on the same port of two addresses of the loopback
+/// network, so that only the address tells them apart.
+fn secret_and_open() -> (SocketAddr, Arc<AtomicUsize>) {
+    // A port that is free at one address may be in use at the other.
+    let (secret, open) = wait::some(wait::PATIENCE, || {
+        let secret = TcpListener::bind("127.0.0.2:0").unwrap();
+        let open = TcpListener::bind(("127.0.0.1", secret.local_addr().unwrap().port())).ok()?;
+        Some((secret, open))
+    })
+    .expect("no port is free at both addresses");
+    let (addr, reached) = (secret.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
     let counted = reached.clone();
-    thread::spawn(move || listener.incoming().for_each(|_| _ = counted.fetch_add(1, SeqCst)));
+    thread::spawn(move || secret.incoming().for_each(|_| _ = counted.fetch_add(1, SeqCst)));
+    thread::spawn(move || open.incoming().for_each(drop));
     (addr, reached)
 }
 
 #[test]
 fn nothing_is_reachable_that_was_not_allowed() {
-    let (secret, reached) = secret("127.0.0.2");
+    let (secret, reached) = secret_and_open();
     let port = secret.port();
-    // On the port of the secret, so that only the address tells them apart.
-    let open = TcpListener::bind(("127.0.0.1", port)).unwrap();
-    thread::spawn(move || open.incoming().for_each(drop));
     let is_turned = Arc::new(AtomicBool::new(false));
     let turns = is_turned.clone();
     let dns = DnsServer::start(move |asked, out| {
