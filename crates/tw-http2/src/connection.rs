@@ -1,0 +1,196 @@
+//! One end of a connection, as its owner drives it: bytes come and go, streams begin, and it ends.
+
+use std::cell::RefCell;
+use std::io::{self, IoSlice};
+use std::rc::Rc;
+use std::task::Waker;
+
+use crate::Reason;
+use crate::end::{Broken, Cut};
+use crate::entry::Half;
+use crate::list::{Fields, List};
+use crate::settings::End;
+use crate::state::{Going, News, State};
+use crate::stream::{self, Stream};
+use crate::terms::Terms;
+
+/// One end of a connection.
+///
+/// Whoever owns it gives it what has come ([`receive`](Self::receive)), has what is to be written taken ([`write`](Self::write)), and is
+/// called by its streams in between ([`set_driver`](Self::set_driver)).
+pub struct Connection(Rc<Shared>);
+
+/// What a connection and its streams share.
+pub(crate) struct Shared {
+    pub(crate) state: RefCell<State>,
+    driver: RefCell<Option<Waker>>,
+}
+
+/// What came that is no stream's matter.
+pub enum Event {
+    /// A stream begins with a request, which may be malformed ([`List::fault`]) or not complete ([`List::is_cut`]).
+    Request(Stream, List),
+    /// A request was taken back before anybody has looked at it.
+    TakenBack,
+    /// What a stream is to have as its priority (RFC 9218 section 7.1), as in the field `Priority`.
+    Priority {
+        /// The stream, be it that it has not begun.
+        stream: u32,
+        /// At most 64 bytes.
+        value: Box<[u8]>,
+    },
+}
+
+impl Shared {
+    /// Changes the connection, for somebody who does not drive it.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let changed = change(&mut self.state.borrow_mut());
+        if let Some(driver) = self.driver.take() {
+            driver.wake();
+        }
+        changed
+    }
+}
+
+impl Connection {
+    /// The end of a server, whose client has said nothing yet. What it says first is there to be written.
+    pub fn server(terms: Terms) -> Self {
+        Self::new(End::Server, terms)
+    }
+
+    /// The end of a client. What it says first is there to be written.
+    pub fn client(terms: Terms) -> Self {
+        Self::new(End::Client, terms)
+    }
+
+    fn new(end: End, terms: Terms) -> Self {
+        let state = RefCell::new(State::new(end, terms));
+        Self(Rc::new(Shared { state, driver: RefCell::default() }))
+    }
+
+    /// Takes bytes of the peer, however they are cut.
+    ///
+    /// # Errors
+    /// The connection is broken: its streams know, and the peer is told if something is to be [written](Self::write) still.
+    pub fn receive(&self, bytes: &[u8]) -> Result<(), Broken> {
+        let mut state = self.0.state.borrow_mut();
+        if let Some(broken) = state.broken {
+            return Err(broken);
+        }
+        let received = state.receive(bytes);
+        received.inspect_err(|broken| state.break_off(*broken))
+    }
+
+    /// The connection has failed, or its peer has closed it: its streams learn it.
+    pub fn fail(&self, broken: Broken) {
+        self.0.state.borrow_mut().break_off(broken);
+    }
+
+    /// What came that is no stream's matter, one after the other.
+    pub fn next(&self) -> Option<Event> {
+        let news = self.0.state.borrow_mut().news.pop_front()?;
+        Some(match news {
+            News::Priority { stream, value } => Event::Priority { stream, value },
+            News::Request(entry, list) => match entry.cut.get() {
+                Some(Cut::Reset(_)) => Event::TakenBack,
+                _ => Event::Request(Stream::new(&self.0, entry), list),
+            },
+        })
+    }
+
+    /// Begins a request, with the fields that `write` says; it ends with them or does not.
+    ///
+    /// # Errors
+    /// No more can be begun, or not now.
+    pub fn ask(&self, write: impl FnOnce(&mut Fields<'_>), ends: bool) -> Result<Stream, Cut> {
+        stream::packed(write, |block| {
+            self.0.change(|state| {
+                let id = state.next_id()?;
+                let entry = state.begin(id);
+                entry.outgoing.set(Half::Body);
+                state.send_block(&entry, block, ends);
+                Ok(entry)
+            })
+        })
+        .map(|entry| Stream::new(&self.0, entry))
+    }
+
+    /// Streams that the peer lets this end have at once.
+    pub fn streams_max(&self) -> usize {
+        self.0.state.borrow().peer.streams_max as usize
+    }
+
+    /// Streams that are open in one direction at least.
+    pub fn streams(&self) -> usize {
+        self.0.state.borrow().streams.len()
+    }
+
+    /// Whether the peer may expect more streams: nobody leaves.
+    pub fn is_open(&self) -> bool {
+        self.0.state.borrow().is_open()
+    }
+
+    /// Whether nothing more comes of it but what is to be [written](Self::write) still.
+    pub fn is_over(&self) -> bool {
+        self.0.state.borrow().is_over()
+    }
+
+    /// Why the peer leaves, if it has said that it does.
+    pub fn left(&self) -> Option<Reason> {
+        self.0.state.borrow().left
+    }
+
+    /// Tells the peer to begin no more streams. What it has begun goes on; a client is told twice, so that nothing is lost that was on
+    /// its way (RFC 9113 section 6.8).
+    pub fn leave(&self) {
+        self.0.change(State::leave);
+    }
+
+    /// Ends it now, and all its streams.
+    pub fn close(&self, reason: Reason) {
+        self.0.change(|state| {
+            state.going = Going::Settled;
+            state.break_off(Broken::Ours(reason, ""));
+        });
+    }
+
+    /// Bytes of heads and data that came so far, as they were packed and without what frames take.
+    pub fn worth(&self) -> u64 {
+        self.0.state.borrow().worth
+    }
+
+    /// Bytes that are to be written.
+    pub fn out_len(&self) -> usize {
+        self.0.state.borrow().out.len()
+    }
+
+    /// Has `write` take the beginning of what is to be written, and says how much that took. It must not use the connection.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    pub fn write(&self, write: impl FnOnce(&[IoSlice<'_>]) -> io::Result<usize>) -> io::Result<usize> {
+        let mut state = self.0.state.borrow_mut();
+        let was_full = state.out.len() >= state.terms.out_max;
+        let taken = state.out.write(write)?;
+        if was_full && state.out.len() < state.terms.out_max {
+            state.feed();
+        }
+        Ok(taken)
+    }
+
+    /// Whom streams wake when there may be something to be written, or one has ended: once. Nobody need be woken while it is driven.
+    pub fn set_driver(&self, driver: Option<&Waker>) {
+        let mut place = self.0.driver.borrow_mut();
+        match (&mut *place, driver) {
+            (Some(old), Some(driver)) => old.clone_from(driver),
+            (place, driver) => *place = driver.cloned(),
+        }
+    }
+}
+
+impl Drop for Connection {
+    /// Streams that are left know that nobody drives it any more.
+    fn drop(&mut self) {
+        self.fail(Broken::Closed);
+    }
+}

@@ -1,0 +1,117 @@
+//! What a connection knows of one stream, and what has come for it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::task::{Context, Waker};
+
+use bytes::BytesMut;
+
+use crate::end::Cut;
+use crate::list::List;
+
+/// One stream.
+pub(crate) struct Entry {
+    pub(crate) id: u32,
+    /// What comes from the peer.
+    pub(crate) incoming: Cell<Half>,
+    /// What goes there.
+    pub(crate) outgoing: Cell<Half>,
+    /// Bytes that the peer lets this end send on it.
+    pub(crate) room: Cell<i64>,
+    /// Bytes that the peer may still send on it.
+    pub(crate) credit: Cell<i64>,
+    /// Bytes that it may send before some are used up.
+    pub(crate) window: Cell<u32>,
+    /// Bytes that were used up and that it was not told of.
+    pub(crate) released: Cell<u32>,
+    /// Bytes that came and were not used up.
+    pub(crate) held: Cell<usize>,
+    /// Whether its owner knows of it.
+    pub(crate) is_seen: Cell<bool>,
+    pub(crate) inbox: RefCell<Inbox>,
+    pub(crate) cut: Cell<Option<Cut>>,
+    pub(crate) came: Call,
+    pub(crate) has_room: Call,
+    pub(crate) gone: Call,
+}
+
+/// One direction of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Half {
+    /// The head that counts is still to come.
+    Head,
+    /// Data, and trailers perhaps.
+    Body,
+    Ended,
+}
+
+/// What has come and was not taken, in the order in which it came.
+#[derive(Default)]
+pub(crate) struct Inbox {
+    pub(crate) heads: VecDeque<List>,
+    /// Data of any number of frames: what a frame takes here is its content and no more.
+    pub(crate) data: BytesMut,
+    pub(crate) trailers: Option<Box<List>>,
+}
+
+impl Inbox {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.heads.is_empty() && self.data.is_empty() && self.trailers.is_none()
+    }
+}
+
+impl Entry {
+    pub(crate) fn new(id: u32, room: u32, credit: u32, window: u32) -> Self {
+        Self {
+            id,
+            incoming: Cell::new(Half::Head),
+            outgoing: Cell::new(Half::Head),
+            room: Cell::new(room.into()),
+            credit: Cell::new(credit.into()),
+            window: Cell::new(window),
+            released: Cell::new(0),
+            held: Cell::new(0),
+            is_seen: Cell::new(false),
+            inbox: RefCell::default(),
+            cut: Cell::new(None),
+            came: Call::default(),
+            has_room: Call::default(),
+            gone: Call::default(),
+        }
+    }
+
+    /// Whether both directions have ended.
+    pub(crate) fn is_over(&self) -> bool {
+        self.incoming.get() == Half::Ended && self.outgoing.get() == Half::Ended
+    }
+
+    /// It ends here, for everybody who waits for something of it. The first reason counts.
+    pub(crate) fn end(&self, cut: Cut) {
+        if self.cut.get().is_none() {
+            self.cut.set(Some(cut));
+        }
+        for call in [&self.came, &self.has_room, &self.gone] {
+            call.wake();
+        }
+    }
+}
+
+/// Who waits for something.
+#[derive(Default)]
+pub(crate) struct Call(RefCell<Option<Waker>>);
+
+impl Call {
+    /// Whoever asks is woken next.
+    pub(crate) fn wait(&self, cx: &Context<'_>) {
+        let mut waker = self.0.borrow_mut();
+        if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            *waker = Some(cx.waker().clone());
+        }
+    }
+
+    pub(crate) fn wake(&self) {
+        if let Some(waker) = self.0.take() {
+            waker.wake();
+        }
+    }
+}

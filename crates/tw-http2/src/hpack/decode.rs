@@ -1,0 +1,150 @@
+//! Blocks of the peer → fields (RFC 7541, section 3).
+//!
+//! First octet of each representation (section 6):
+//!
+//! ```text
+//! 1 index(7)                                a field of a table
+//! 0 1 index(6)    [name] value              a field, which is added to the dynamic table
+//! 0 0 1 size(5)                             a new size of the dynamic table
+//! 0 0 0 x index(4) [name] value             a field, which is not added; x = 1: by no one on the way
+//! ```
+//!
+//! A name of its own stands where the index is 0. A text is a length with a prefix of seven bits, and octets; the bit
+//! above the length says whether they are in the Huffman code.
+
+use std::ops::ControlFlow;
+
+use super::table::Table;
+use super::{Error, huffman, integer, statics};
+
+/// Size updates that a block may begin with (section 4.2): the smallest size since the last block, and the present one.
+const SIZE_UPDATES_MAX: usize = 2;
+
+/// Bytes that are allocated at least for the texts of a block that have to be decoded; gone with the block.
+const SCRATCH_SIZE: usize = 512;
+
+/// Decodes the blocks of one peer, in their order.
+pub(crate) struct Decoder {
+    table: Table,
+    /// The most that the peer may make the table hold.
+    max_size: usize,
+}
+
+impl Decoder {
+    /// A decoder for a peer that was told to keep a table of at most `max_size` bytes (SETTINGS_HEADER_TABLE_SIZE).
+    /// Allocates nothing; nor does it keep anything but what the peer has indexed.
+    pub(crate) const fn new(max_size: usize) -> Self {
+        Self { table: Table::new(max_size), max_size }
+    }
+
+    /// Decodes a whole block: calls `field` with the name and the value of each of its fields, in order, until it breaks off.
+    ///
+    /// The table keeps in step to the end of the block in any case. An octet may stand for a whole entry of the table:
+    /// whoever keeps the fields counts them. After an error no other block can be decoded.
+    pub(crate) fn decode(
+        &mut self,
+        block: &[u8],
+        field: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let mut rest = block;
+        let mut scratch = Vec::new();
+        let mut size_updates_left = SIZE_UPDATES_MAX;
+        let mut wanted = ControlFlow::Continue(());
+
+        while let Some((&first, after)) = rest.split_first() {
+            rest = after;
+            if first & 0xe0 == 0x20 {
+                let size = integer::decode(first, 5, &mut rest)?;
+                size_updates_left = size_updates_left.checked_sub(1).ok_or(Error::LateTableSize)?;
+                if size > self.max_size {
+                    return Err(Error::TableSize);
+                }
+                self.table.set_limit(size);
+                continue;
+            }
+            size_updates_left = 0;
+
+            if first & 0x80 != 0 {
+                let index = integer::decode(first, 7, &mut rest)?;
+                let (name, value) = self.entry(index)?;
+                if wanted.is_continue() {
+                    wanted = field(name, value);
+                }
+                continue;
+            }
+
+            let is_added = first & 0x40 != 0;
+            let index = integer::decode(first, if is_added { 6 } else { 4 }, &mut rest)?;
+            scratch.clear();
+            let name = if index == 0 {
+                text(&mut rest, &mut scratch)?
+            } else if let Some((name, _)) = statics::entry(index) {
+                Text::Whole(name)
+            } else {
+                // Copied: adding the field may evict the entry.
+                scratch.extend_from_slice(self.entry(index)?.0);
+                Text::Scratch(0, scratch.len())
+            };
+            let value = text(&mut rest, &mut scratch)?;
+            let (name, value) = (name.bytes(&scratch), value.bytes(&scratch));
+            if wanted.is_continue() {
+                wanted = field(name, value);
+            }
+            if is_added {
+                self.table.insert(name, value);
+            }
+        }
+        Ok(())
+    }
+
+    /// Name and value at an index of both tables.
+    #[inline]
+    fn entry(&self, index: usize) -> Result<(&[u8], &[u8]), Error> {
+        match index.checked_sub(statics::ENTRIES + 1) {
+            Some(dynamic) => self.table.entry(dynamic).ok_or(Error::Index),
+            None => statics::entry(index).ok_or(Error::IndexZero),
+        }
+    }
+
+    /// The size of what is indexed, as the RFC counts, and the bytes that are allocated for it.
+    #[cfg(test)]
+    pub(super) fn sizes(&self) -> (usize, usize) {
+        (self.table.size(), self.table.allocated())
+    }
+}
+
+/// A name or a value.
+enum Text<'a> {
+    /// As it is in the block or in the static table.
+    Whole(&'a [u8]),
+    /// In the scratch buffer: start and length.
+    Scratch(usize, usize),
+}
+
+impl<'a> Text<'a> {
+    /// The bytes of the text.
+    fn bytes(self, scratch: &'a [u8]) -> &'a [u8] {
+        match self {
+            Self::Whole(bytes) => bytes,
+            Self::Scratch(start, len) => scratch.get(start..start + len).unwrap_or_default(),
+        }
+    }
+}
+
+/// Takes a text from the front of `rest`; appends it to the scratch buffer if it has to be decoded.
+fn text<'a>(rest: &mut &'a [u8], scratch: &mut Vec<u8>) -> Result<Text<'a>, Error> {
+    let (&first, mut after) = rest.split_first().ok_or(Error::Short)?;
+    let len = integer::decode(first, 7, &mut after)?;
+    let (text, after) = after.split_at_checked(len).ok_or(Error::Short)?;
+    *rest = after;
+
+    if first & 0x80 == 0 {
+        return Ok(Text::Whole(text));
+    }
+    if scratch.capacity() == 0 {
+        scratch.reserve(SCRATCH_SIZE);
+    }
+    let start = scratch.len();
+    huffman::decode(text, scratch)?;
+    Ok(Text::Scratch(start, scratch.len() - start))
+}

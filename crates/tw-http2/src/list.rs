@@ -1,0 +1,267 @@
+//! Lists of fields: as they came, and as they are written.
+
+use std::ops::ControlFlow;
+
+use crate::hpack::encode;
+use crate::rules::{self, Fault, Message, Pseudo};
+
+/// What a field takes beside name and value (RFC 9113 section 6.5.2).
+const FIELD_OVERHEAD: usize = 32;
+/// Bytes and fields of a usual list.
+const BYTES_USUAL: usize = 512;
+const FIELDS_USUAL: usize = 16;
+
+/// A list of fields as it came.
+#[derive(Debug, Default)]
+pub struct List {
+    bytes: Vec<u8>,
+    fields: Vec<Span>,
+    pseudo: [Option<Span>; Pseudo::COUNT],
+    fault: Option<Fault>,
+    /// As its limit counts.
+    size: usize,
+    is_cut: bool,
+    block_len: usize,
+    ends: bool,
+}
+
+/// Where a field stands: its name, and its value behind that.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    at: u32,
+    name: u32,
+    value: u32,
+}
+
+impl List {
+    /// One whose fields came in so many bytes of frames, and with which the message ends or does not.
+    pub(crate) fn new(block_len: usize, ends: bool) -> Self {
+        Self {
+            bytes: Vec::with_capacity(BYTES_USUAL),
+            fields: Vec::with_capacity(FIELDS_USUAL),
+            block_len,
+            ends,
+            ..Self::default()
+        }
+    }
+
+    /// Takes a field. Whether there is room for more.
+    pub(crate) fn push(
+        &mut self,
+        name: &[u8],
+        value: &[u8],
+        message: Message,
+        max: usize,
+    ) -> ControlFlow<()> {
+        self.size += name.len() + value.len() + FIELD_OVERHEAD;
+        if self.size > max {
+            self.is_cut = true;
+            return ControlFlow::Break(());
+        }
+        if let Err(fault) = self.take(name, value, message) {
+            self.fault.get_or_insert(fault);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn take(&mut self, name: &[u8], value: &[u8], message: Message) -> Result<(), Fault> {
+        let which = rules::pseudo(name, message)?;
+        match which {
+            Some(_) if !self.fields.is_empty() => return Err(Fault::PseudoBehind),
+            Some(_) => rules::value(value)?,
+            None => rules::field(name, value)?,
+        }
+        // Both are within `list_max`, which has 32 bits.
+        let span = Span { at: self.bytes.len() as u32, name: name.len() as u32, value: value.len() as u32 };
+        match which {
+            None => self.fields.push(span),
+            Some(which) => match self.pseudo.get_mut(which as usize) {
+                Some(place @ None) => *place = Some(span),
+                _ => return Err(Fault::PseudoTwice(which)),
+            },
+        }
+        self.bytes.extend_from_slice(name);
+        self.bytes.extend_from_slice(value);
+        Ok(())
+    }
+
+    /// Judges the whole, when all of it is there.
+    pub(crate) fn finish(&mut self, message: Message) {
+        if self.fault.is_none() && !self.is_cut {
+            self.fault = match message {
+                Message::Trailers if !self.ends => Some(Fault::TrailersNotLast),
+                _ => rules::all(message, |which| self.pseudo(which)).err(),
+            };
+        }
+    }
+
+    fn get_span(&self, span: Span) -> (&[u8], &[u8]) {
+        let at = span.at as usize;
+        let name_end = at + span.name as usize;
+        let name = self.bytes.get(at..name_end).unwrap_or_default();
+        (name, self.bytes.get(name_end..name_end + span.value as usize).unwrap_or_default())
+    }
+
+    /// Names and values in their order, without pseudo-fields.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.fields.iter().map(|span| self.get_span(*span))
+    }
+
+    /// The first value of the field with this name, which is in lower case.
+    pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
+        self.iter().find(|(other, _)| *other == name).map(|(_, value)| value)
+    }
+
+    /// The value of a pseudo-field.
+    pub fn pseudo(&self, which: Pseudo) -> Option<&[u8]> {
+        let span = self.pseudo.get(which as usize).copied().flatten()?;
+        Some(self.get_span(span).1)
+    }
+
+    /// The status of a response; 0 if it has none.
+    pub fn status(&self) -> u16 {
+        let digits = self.pseudo(Pseudo::Status).unwrap_or_default();
+        digits.iter().take(3).fold(0, |status, digit| status * 10 + u16::from(digit.wrapping_sub(b'0') % 10))
+    }
+
+    /// What makes the message malformed.
+    pub fn fault(&self) -> Option<Fault> {
+        self.fault
+    }
+
+    /// Whether it is longer than may be: fields are missing.
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
+    /// Bytes of it as it was packed.
+    pub fn block_len(&self) -> usize {
+        self.block_len
+    }
+
+    /// Whether the message ends with it.
+    pub fn ends(&self) -> bool {
+        self.ends
+    }
+}
+
+/// Where a list of fields is written.
+pub struct Fields<'a> {
+    block: &'a mut Vec<u8>,
+    size: usize,
+}
+
+impl<'a> Fields<'a> {
+    pub(crate) fn new(block: &'a mut Vec<u8>) -> Self {
+        Self { block, size: 0 }
+    }
+
+    /// Appends a field. Pseudo-fields go first; capitals of a name become small.
+    pub fn push(&mut self, name: &[u8], value: &[u8]) {
+        self.size += name.len() + value.len();
+        encode::field(self.block, name, value);
+    }
+
+    /// Appends the status of a response.
+    pub fn status(&mut self, status: u16) {
+        encode::status(self.block, status);
+    }
+
+    /// Bytes of names and values so far, that of the status not counted.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(message: Message, ends: bool, fields: &str) -> List {
+        let mut list = List::new(0, ends);
+        for field in fields.split_terminator('\n') {
+            let (name, value) = field.split_at(field[1..].find(':').unwrap() + 1);
+            assert!(list.push(name.as_bytes(), &value.as_bytes()[1..], message, 1000).is_continue());
+        }
+        list.finish(message);
+        list
+    }
+
+    const GET: &str = ":method:GET\n:scheme:http\n:path:/\n:authority:a\n";
+
+    #[test]
+    fn fields_are_found() {
+        let list = list(Message::Request, false, &format!("{GET}x-one:1\nx-two:\nx-one:3\n"));
+        let fields: Vec<_> = list.iter().collect();
+        assert_eq!(fields, [(&b"x-one"[..], &b"1"[..]), (b"x-two", b""), (b"x-one", b"3")]);
+        assert_eq!((list.get(b"x-one"), list.get(b"x-three")), (Some(&b"1"[..]), None));
+        assert_eq!((list.pseudo(Pseudo::Path), list.pseudo(Pseudo::Status)), (Some(&b"/"[..]), None));
+        assert_eq!((list.fault(), list.is_cut()), (None, false));
+    }
+
+    #[test]
+    fn requests_are_judged() {
+        for (fields, fault) in [
+            ("", Fault::NoPseudo(Pseudo::Method)),
+            (":method:GET\n", Fault::NoPseudo(Pseudo::Scheme)),
+            (":method:GET\n:scheme:http\n", Fault::NoPseudo(Pseudo::Path)),
+            (":method:GET\n:scheme:http\n:path:\n", Fault::InvalidPseudo(Pseudo::Path)),
+            (":method:GET\n:method:GET\n", Fault::PseudoTwice(Pseudo::Method)),
+            (":method:GET\n:what:x\n", Fault::UnknownPseudo),
+            (":status:200\n", Fault::UnknownPseudo),
+            ("x:y\n:method:GET\n", Fault::PseudoBehind),
+            (":method:CONNECT\n", Fault::NoPseudo(Pseudo::Authority)),
+            (":method:GET\n:protocol:websocket\n", Fault::InvalidPseudo(Pseudo::Protocol)),
+            (":method:CONNECT\n:protocol:websocket\n", Fault::NoPseudo(Pseudo::Authority)),
+        ] {
+            assert_eq!(list(Message::Request, true, fields).fault(), Some(fault), "{fields}");
+        }
+        for fields in [":method:CONNECT\n:authority:a:1\n", ":method:OPTIONS\n:scheme:http\n:path:*\n"] {
+            assert_eq!(list(Message::Request, true, fields).fault(), None, "{fields}");
+        }
+    }
+
+    #[test]
+    fn fields_are_judged() {
+        for (field, fault) in [
+            ("X-Capital:1\n", Some(Fault::InvalidName)),
+            ("x y:1\n", Some(Fault::InvalidName)),
+            ("x:a\r\u{0}\n", Some(Fault::InvalidValue)),
+            ("connection:close\n", Some(Fault::OfConnection)),
+            ("transfer-encoding:chunked\n", Some(Fault::OfConnection)),
+            ("te:gzip\n", Some(Fault::OfConnection)),
+            ("te:trailers\n", None),
+            ("x_y:\t caf\u{e9}\n", None),
+        ] {
+            assert_eq!(list(Message::Request, true, &format!("{GET}{field}")).fault(), fault, "{field:?}");
+        }
+    }
+
+    #[test]
+    fn responses_and_trailers_are_judged() {
+        for (message, ends, fields, fault) in [
+            (Message::Response, false, ":status:200\n", None),
+            (Message::Response, false, "", Some(Fault::NoPseudo(Pseudo::Status))),
+            (Message::Response, false, ":status:20\n", Some(Fault::InvalidPseudo(Pseudo::Status))),
+            (Message::Response, false, ":status:2x0\n", Some(Fault::InvalidPseudo(Pseudo::Status))),
+            (Message::Response, false, ":path:/\n", Some(Fault::UnknownPseudo)),
+            (Message::Trailers, true, "x:1\n", None),
+            (Message::Trailers, true, ":status:200\n", Some(Fault::UnknownPseudo)),
+            (Message::Trailers, false, "x:1\n", Some(Fault::TrailersNotLast)),
+        ] {
+            assert_eq!(list(message, ends, fields).fault(), fault, "{message:?} {fields}");
+        }
+        assert_eq!(list(Message::Response, false, ":status:418\n").status(), 418);
+    }
+
+    #[test]
+    fn lists_have_an_end() {
+        let mut list = List::new(0, true);
+        let mut taken = 0;
+        while list.push(b"name", b"value", Message::Trailers, 1000).is_continue() {
+            taken += 1;
+        }
+        list.finish(Message::Trailers);
+        assert_eq!((taken, list.is_cut(), list.fault()), (1000 / 41, true, None));
+    }
+}

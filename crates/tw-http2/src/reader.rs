@@ -1,0 +1,149 @@
+//! Bytes become frames. A payload goes on in the pieces in which it comes.
+
+use crate::frame::{HEAD_SIZE, Head, PREFACE};
+use crate::settings::End;
+use crate::{Broken, Reason};
+
+/// Where in the stream of bytes the next one stands.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    stage: Stage,
+    head: [u8; HEAD_SIZE],
+    /// Bytes of the head that came.
+    came: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Stage {
+    /// So many bytes of the preface are still to come.
+    Preface(usize),
+    Head,
+    /// So many bytes of the payload are.
+    Payload(usize),
+}
+
+/// What the next bytes are.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Piece<'a> {
+    /// A frame begins.
+    Head(Head),
+    /// Some of its payload, and whether that ends with it. A frame without payload has one empty piece.
+    Payload(&'a [u8], bool),
+}
+
+impl Reader {
+    pub(crate) fn new(end: End) -> Self {
+        let stage = match end {
+            End::Server => Stage::Preface(PREFACE.len()),
+            End::Client => Stage::Head,
+        };
+        Self { stage, head: [0; HEAD_SIZE], came: 0 }
+    }
+
+    /// Takes the next piece off `bytes`; `None` if more have to come.
+    ///
+    /// # Errors
+    /// They are not those of a client of HTTP/2.
+    pub(crate) fn next<'a>(&mut self, bytes: &mut &'a [u8]) -> Result<Option<Piece<'a>>, Broken> {
+        loop {
+            match self.stage {
+                Stage::Preface(rest) => {
+                    let (some, behind) = bytes.split_at(bytes.len().min(rest));
+                    let expected = PREFACE.get(PREFACE.len() - rest..).unwrap_or_default();
+                    if !expected.starts_with(some) {
+                        return Err(Broken::Ours(Reason::PROTOCOL_ERROR, "sent invalid http2 preface"));
+                    }
+                    *bytes = behind;
+                    match rest - some.len() {
+                        0 => self.stage = Stage::Head,
+                        rest => {
+                            self.stage = Stage::Preface(rest);
+                            return Ok(None);
+                        }
+                    }
+                }
+                Stage::Head => {
+                    let head = match bytes.split_first_chunk() {
+                        Some((head, behind)) if self.came == 0 => {
+                            *bytes = behind;
+                            *head
+                        }
+                        _ => {
+                            let (some, behind) = bytes.split_at(bytes.len().min(HEAD_SIZE - self.came));
+                            self.head.iter_mut().skip(self.came).zip(some).for_each(|(to, from)| *to = *from);
+                            self.came += some.len();
+                            *bytes = behind;
+                            if self.came < HEAD_SIZE {
+                                return Ok(None);
+                            }
+                            self.came = 0;
+                            self.head
+                        }
+                    };
+                    let head = Head::parse(head);
+                    self.stage = Stage::Payload(head.len);
+                    return Ok(Some(Piece::Head(head)));
+                }
+                Stage::Payload(rest) => {
+                    if bytes.is_empty() && rest > 0 {
+                        return Ok(None);
+                    }
+                    let (some, behind) = bytes.split_at(bytes.len().min(rest));
+                    *bytes = behind;
+                    let rest = rest - some.len();
+                    self.stage = if rest == 0 { Stage::Head } else { Stage::Payload(rest) };
+                    return Ok(Some(Piece::Payload(some, rest == 0)));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::kind;
+
+    /// What is read when the bytes come in pieces of this size.
+    fn read(all: &[u8], size: usize) -> Result<Vec<(Head, Vec<u8>)>, Broken> {
+        let (mut reader, mut frames) = (Reader::new(End::Server), Vec::<(Head, Vec<u8>)>::new());
+        for mut bytes in all.chunks(size) {
+            while let Some(piece) = reader.next(&mut bytes)? {
+                match piece {
+                    Piece::Head(head) => frames.push((head, Vec::new())),
+                    Piece::Payload(some, is_last) => {
+                        let (head, payload) = frames.last_mut().unwrap();
+                        payload.extend_from_slice(some);
+                        assert_eq!(is_last, payload.len() == head.len);
+                    }
+                }
+            }
+        }
+        Ok(frames)
+    }
+
+    #[test]
+    fn frames_are_read_however_they_come() {
+        let frames =
+            [(kind::DATA, 1, 5), (kind::SETTINGS, 0, 0), (77, u32::MAX >> 1, 300), (kind::PING, 0, 8)];
+        let mut all = PREFACE.to_vec();
+        let mut expected = Vec::new();
+        for (kind, stream, len) in frames {
+            let (head, payload) = (Head { len, kind, flags: 3, stream }, vec![kind; len]);
+            all.extend_from_slice(&head.bytes());
+            all.extend_from_slice(&payload);
+            expected.push((head, payload));
+        }
+        for size in (1..50).chain([1000]) {
+            assert_eq!(read(&all, size).as_ref(), Ok(&expected), "in pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn who_speaks_something_else_is_told_soon() {
+        for bytes in [&b"GET / HTTP/1.1\r\n"[..], b"PRI * HTTP/2.0\r\n\r\nSM\r\n\rX", b"X"] {
+            assert!(read(bytes, 4).is_err());
+        }
+        assert_eq!(read(b"PRI", 1), Ok(Vec::new()));
+    }
+}

@@ -1,0 +1,565 @@
+//! What frames of the peer do, in the order of RFC 9113 section 6.
+
+use std::rc::Rc;
+
+use crate::Reason;
+use crate::end::{Broken, Cut};
+use crate::entry::{Entry, Half};
+use crate::frame::{self, Head, WINDOW_MAX, WINDOW_USUAL, flag, kind};
+use crate::list::List;
+use crate::reader::Piece;
+use crate::rules::Message;
+use crate::settings::{Change, End};
+use crate::state::{Going, LEAVING, News, State};
+use crate::terms::{INTERIM_MAX, PRIORITY_MAX, RESETS_UNSEEN_MAX};
+
+/// The stream stands before the value of a `PRIORITY_UPDATE`.
+const ID_SIZE: usize = 4;
+const SETTING_SIZE: usize = 6;
+/// What a `HEADERS` may say of a priority, which nobody looks at.
+const PRIORITY_SIZE: usize = 5;
+
+/// The frame that is being read.
+#[derive(Default)]
+pub(crate) struct Frame {
+    head: Option<Head>,
+    /// Bytes of its payload that came.
+    at: usize,
+    /// Bytes of padding at its end.
+    padding: usize,
+    /// The beginning of a short payload.
+    short: Vec<u8>,
+    /// The stream that its data is for, if anybody wants it.
+    target: Option<Rc<Entry>>,
+    /// A list of fields of which not all frames came.
+    block: Option<Block>,
+}
+
+/// A list of fields on its way.
+struct Block {
+    stream: u32,
+    ends: bool,
+    bytes: Vec<u8>,
+    /// Bytes of payloads so far, padding included.
+    came: usize,
+}
+
+fn wrong(words: &'static str) -> Broken {
+    Broken::Ours(Reason::PROTOCOL_ERROR, words)
+}
+
+fn wrong_size(words: &'static str) -> Broken {
+    Broken::Ours(Reason::FRAME_SIZE_ERROR, words)
+}
+
+impl State {
+    /// Takes bytes of the peer.
+    pub(crate) fn receive(&mut self, mut bytes: &[u8]) -> Result<(), Broken> {
+        self.unseen = 0;
+        while let Some(piece) = self.reader.next(&mut bytes)? {
+            match piece {
+                Piece::Head(head) => {
+                    self.begin_frame(head)?;
+                    self.frame.head = Some(head);
+                    self.frame.at = 0;
+                    self.frame.padding = 0;
+                    self.frame.short.clear();
+                }
+                Piece::Payload(some, is_last) => {
+                    let Some(head) = self.frame.head else { continue };
+                    self.payload(head, some, is_last)?;
+                    self.frame.at += some.len();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Judges a frame by its head.
+    fn begin_frame(&mut self, head: Head) -> Result<(), Broken> {
+        if !self.has_settings && (head.kind != kind::SETTINGS || head.has(flag::ACK)) {
+            return Err(wrong("sent no SETTINGS frame first"));
+        }
+        if let Some(block) = &self.frame.block
+            && (head.kind != kind::CONTINUATION || head.stream != block.stream)
+        {
+            return Err(wrong("sent inappropriate frame while CONTINUATION was expected"));
+        }
+        let of_connection = head.stream == 0;
+        match head.kind {
+            kind::DATA => self.begin_data(head),
+            kind::HEADERS => self.begin_headers(head),
+            kind::CONTINUATION => match &self.frame.block {
+                None => Err(wrong("sent unexpected CONTINUATION frame")),
+                Some(block) => self.judge_block(block.came + head.len),
+            },
+            kind::PRIORITY if of_connection => Err(wrong("sent PRIORITY frame with incorrect identifier")),
+            kind::PRIORITY if head.len != PRIORITY_SIZE => {
+                Err(wrong_size("sent PRIORITY frame with incorrect length"))
+            }
+            kind::RST_STREAM if head.len != 4 => {
+                Err(wrong_size("sent RST_STREAM frame with incorrect length"))
+            }
+            kind::RST_STREAM if self.is_idle(head.stream) => {
+                Err(wrong("sent RST_STREAM frame with incorrect identifier"))
+            }
+            kind::SETTINGS if !of_connection => Err(wrong("sent SETTINGS frame with incorrect identifier")),
+            kind::SETTINGS if head.has(flag::ACK) && head.len > 0 => {
+                Err(wrong_size("sent SETTINGS frame with the ACK flag and nonzero length"))
+            }
+            kind::SETTINGS if !head.len.is_multiple_of(SETTING_SIZE) => {
+                Err(wrong_size("sent SETTINGS frame with incorrect length"))
+            }
+            kind::SETTINGS => {
+                self.has_settings = true;
+                Ok(())
+            }
+            kind::PUSH_PROMISE => Err(wrong("sent PUSH_PROMISE frame")),
+            kind::PING if head.len != 8 => Err(wrong_size("sent PING frame with incorrect length")),
+            kind::PING if !of_connection => Err(wrong("sent PING frame with incorrect identifier")),
+            kind::GOAWAY if head.len < 8 => Err(wrong_size("sent GOAWAY frame with incorrect length")),
+            kind::GOAWAY if !of_connection => Err(wrong("sent GOAWAY frame with incorrect identifier")),
+            kind::WINDOW_UPDATE if head.len != 4 => {
+                Err(wrong_size("sent WINDOW_UPDATE frame with incorrect length"))
+            }
+            kind::WINDOW_UPDATE if !of_connection && self.is_idle(head.stream) => {
+                Err(wrong("sent WINDOW_UPDATE frame with incorrect identifier"))
+            }
+            kind::PRIORITY_UPDATE if self.end == End::Client => Err(wrong("sent PRIORITY_UPDATE frame")),
+            kind::PRIORITY_UPDATE if !of_connection => {
+                Err(wrong("sent PRIORITY_UPDATE frame with incorrect identifier"))
+            }
+            kind::PRIORITY_UPDATE if head.len < ID_SIZE => {
+                Err(wrong_size("sent PRIORITY_UPDATE frame with incorrect length"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn payload(&mut self, head: Head, some: &[u8], is_last: bool) -> Result<(), Broken> {
+        match head.kind {
+            kind::DATA => return self.data(head, some, is_last),
+            kind::HEADERS | kind::CONTINUATION => return self.block(head, some, is_last),
+            kind::SETTINGS => return self.settings(head, some, is_last),
+            _ => {}
+        }
+        let wanted = match head.kind {
+            kind::RST_STREAM | kind::WINDOW_UPDATE => 4,
+            kind::PING | kind::GOAWAY => 8,
+            kind::PRIORITY_UPDATE => ID_SIZE + PRIORITY_MAX + 1,
+            _ => 0,
+        };
+        let short = &mut self.frame.short;
+        let room = wanted - short.len().min(wanted);
+        short.extend_from_slice(some.get(..room).unwrap_or(some));
+        if !is_last {
+            return Ok(());
+        }
+        let short = std::mem::take(&mut self.frame.short);
+        let done = self.short(head, &short);
+        // It comes back to be filled anew.
+        self.frame.short = short;
+        done
+    }
+
+    /// A frame with a short payload, all of which is there.
+    fn short(&mut self, head: Head, payload: &[u8]) -> Result<(), Broken> {
+        let number = |at: usize| {
+            let bytes = payload.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
+            u32::from_be_bytes(bytes)
+        };
+        let id = number(0) & (u32::MAX >> 1);
+        match head.kind {
+            kind::RST_STREAM => self.taken_back(head.stream, number(0).into()),
+            kind::PING => {
+                let said = payload.first_chunk().copied().unwrap_or_default();
+                if !head.has(flag::ACK) {
+                    self.out.copy(&frame::ping(flag::ACK, said));
+                } else if said == LEAVING && self.going == Going::Told {
+                    self.out.copy(&frame::go_away(self.last, Reason::NO_ERROR));
+                    self.going = Going::Settled;
+                }
+                Ok(())
+            }
+            kind::GOAWAY => {
+                self.leaves(id, number(4).into());
+                Ok(())
+            }
+            kind::WINDOW_UPDATE => self.window_update(head.stream, id),
+            kind::PRIORITY_UPDATE => {
+                let value = payload.get(ID_SIZE..).unwrap_or_default();
+                match id {
+                    0 => Err(wrong("sent PRIORITY_UPDATE frame for no stream")),
+                    stream if value.len() <= PRIORITY_MAX => {
+                        self.news.push_back(News::Priority { stream, value: value.into() });
+                        Ok(())
+                    }
+                    _ => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether nobody has begun a stream of this number.
+    fn is_idle(&self, id: u32) -> bool {
+        match self.end {
+            End::Server => id.is_multiple_of(2) || id > self.last,
+            End::Client => !self.is_ours(id),
+        }
+    }
+
+    fn begin_data(&mut self, head: Head) -> Result<(), Broken> {
+        if self.is_idle(head.stream) {
+            return Err(wrong("sent DATA frame with incorrect identifier"));
+        }
+        if head.has(flag::PADDED) && head.len == 0 {
+            return Err(wrong_size("sent padded DATA frame with incorrect length"));
+        }
+        let len = head.len as i64;
+        if len > self.credit {
+            return Err(Broken::Ours(
+                Reason::FLOW_CONTROL_ERROR,
+                "violated connection flow control with DATA frame",
+            ));
+        }
+        self.credit -= len;
+        self.frame.target = None;
+        let Some(entry) = self.streams.get(&head.stream).cloned() else { return Ok(()) };
+        match entry.incoming.get() {
+            Half::Ended => self.stream_error(
+                head.stream,
+                Reason::STREAM_CLOSED,
+                "sent DATA frame for half-closed stream",
+            ),
+            Half::Head => {
+                self.stream_error(head.stream, Reason::PROTOCOL_ERROR, "sent unexpected http2 frame")
+            }
+            Half::Body if len > entry.credit.get() => {
+                self.stream_error(head.stream, Reason::FLOW_CONTROL_ERROR, "violated flow control")
+            }
+            Half::Body => {
+                entry.credit.set(entry.credit.get() - len);
+                self.frame.target = Some(entry);
+                Ok(())
+            }
+        }
+    }
+
+    fn data(&mut self, head: Head, mut some: &[u8], is_last: bool) -> Result<(), Broken> {
+        let mut at = self.frame.at;
+        let is_padded = head.has(flag::PADDED);
+        if is_padded && at == 0 {
+            let Some((padding, rest)) = some.split_first() else { return Ok(()) };
+            self.frame.padding = usize::from(*padding);
+            if self.frame.padding >= head.len {
+                return Err(wrong("sent padded DATA frame with incorrect length"));
+            }
+            (some, at) = (rest, 1);
+        }
+        let content_end = head.len - self.frame.padding;
+        let content = some.get(..content_end.saturating_sub(at)).unwrap_or(some);
+        self.worth += content.len() as u64;
+        let target = self.frame.target.take();
+        match target.filter(|entry| entry.cut.get().is_none()) {
+            None => self.release(content.len()),
+            Some(entry) => {
+                if !content.is_empty() {
+                    entry.inbox.borrow_mut().data.extend_from_slice(content);
+                    entry.held.set(entry.held.get() + content.len());
+                    entry.came.wake();
+                }
+                if is_last {
+                    if is_padded {
+                        self.release_stream(&entry, self.frame.padding + 1);
+                    }
+                    if head.has(flag::END_STREAM) {
+                        self.ended(&entry);
+                    }
+                } else {
+                    self.frame.target = Some(entry);
+                }
+            }
+        }
+        if is_last && is_padded {
+            self.release(self.frame.padding + 1);
+        }
+        Ok(())
+    }
+
+    /// The peer has said all it will say on a stream.
+    fn ended(&mut self, entry: &Entry) {
+        entry.incoming.set(Half::Ended);
+        entry.came.wake();
+        self.settle(entry);
+    }
+
+    fn begin_headers(&mut self, head: Head) -> Result<(), Broken> {
+        let padding = usize::from(head.has(flag::PADDED));
+        let priority = if head.has(flag::PRIORITY) { PRIORITY_SIZE } else { 0 };
+        if head.len < padding + priority {
+            return Err(wrong_size("sent HEADERS frame with incorrect length"));
+        }
+        let is_known = match self.end {
+            End::Server => !head.stream.is_multiple_of(2),
+            End::Client => self.is_ours(head.stream),
+        };
+        if !is_known {
+            return Err(wrong("sent HEADERS frame with incorrect identifier"));
+        }
+        self.judge_block(head.len)?;
+        let ends = head.has(flag::END_STREAM);
+        self.frame.block = Some(Block { stream: head.stream, ends, bytes: Vec::new(), came: 0 });
+        Ok(())
+    }
+
+    fn judge_block(&self, len: usize) -> Result<(), Broken> {
+        if len > self.terms.block_max() {
+            return Err(Broken::Ours(Reason::ENHANCE_YOUR_CALM, "sent too large header block"));
+        }
+        Ok(())
+    }
+
+    /// A frame of a list of fields.
+    fn block(&mut self, head: Head, some: &[u8], is_last: bool) -> Result<(), Broken> {
+        let Some(mut block) = self.frame.block.take() else { return Ok(()) };
+        // What came of this frame before is at the end.
+        let frame_at = block.bytes.len() - self.frame.at;
+        let is_whole = is_last && head.has(flag::END_HEADERS);
+        block.came += some.len();
+        if is_whole && block.bytes.is_empty() {
+            // Most lists come in one piece.
+            let fields = stripped(head, some)?;
+            return self.list(&block, fields);
+        }
+        block.bytes.extend_from_slice(some);
+        if is_last && head.kind == kind::HEADERS {
+            let frame = block.bytes.get(frame_at..).unwrap_or_default();
+            let fields = stripped(head, frame)?.to_vec();
+            block.bytes.truncate(frame_at);
+            block.bytes.extend_from_slice(&fields);
+        }
+        if is_whole {
+            let bytes = std::mem::take(&mut block.bytes);
+            return self.list(&block, &bytes);
+        }
+        self.frame.block = Some(block);
+        Ok(())
+    }
+
+    /// A list of fields that is complete.
+    fn list(&mut self, block: &Block, fields: &[u8]) -> Result<(), Broken> {
+        let id = block.stream;
+        let known = self.streams.get(&id).cloned();
+        let message = match (self.end, known.as_ref().map(|entry| entry.incoming.get())) {
+            (End::Server, None) => Message::Request,
+            (End::Client, Some(Half::Head)) => Message::Response,
+            _ => Message::Trailers,
+        };
+        self.worth += fields.len() as u64;
+        let mut list = List::new(fields.len(), block.ends);
+        let max = self.terms.list_max as usize;
+        let decoded = self.decoder.decode(fields, &mut |name, value| list.push(name, value, message, max));
+        decoded.map_err(|error| Broken::Ours(Reason::COMPRESSION_ERROR, error.words()))?;
+        list.finish(message);
+        match (known, self.end) {
+            (Some(entry), _) => self.list_of(&entry, list),
+            (None, End::Server) if id > self.last => self.request(id, list),
+            (None, _) if self.lost.contains(&id) => Ok(()),
+            (None, _) => {
+                Err(Broken::Ours(Reason::STREAM_CLOSED, "sent HEADERS frame for a stream that has ended"))
+            }
+        }
+    }
+
+    fn request(&mut self, id: u32, list: List) -> Result<(), Broken> {
+        if self.going == Going::Settled {
+            // The client was told that nobody looks at it.
+            return Ok(());
+        }
+        self.last = id;
+        if self.streams.len() >= self.terms.streams_max as usize {
+            return self.stream_error(id, Reason::REFUSED_STREAM, "sent too many streams at once");
+        }
+        if self.terms.window < WINDOW_USUAL && !self.is_acknowledged && !list.ends() {
+            let words = "sent stream with data before settings were acknowledged";
+            return self.stream_error(id, Reason::REFUSED_STREAM, words);
+        }
+        let entry = self.begin(id);
+        entry.incoming.set(if list.ends() { Half::Ended } else { Half::Body });
+        self.news.push_back(News::Request(entry, list));
+        Ok(())
+    }
+
+    /// A list of fields of a stream that there is: a head of a response, or trailers.
+    fn list_of(&mut self, entry: &Entry, list: List) -> Result<(), Broken> {
+        let ends = list.ends();
+        match entry.incoming.get() {
+            Half::Ended => {
+                let words = "sent HEADERS frame for half-closed stream";
+                return self.stream_error(entry.id, Reason::STREAM_CLOSED, words);
+            }
+            Half::Head => {
+                let is_interim = (100..200).contains(&list.status()) && !ends;
+                let mut inbox = entry.inbox.borrow_mut();
+                if inbox.heads.len() >= INTERIM_MAX {
+                    drop(inbox);
+                    return self.stream_error(
+                        entry.id,
+                        Reason::ENHANCE_YOUR_CALM,
+                        "sent too many interim responses",
+                    );
+                }
+                inbox.heads.push_back(list);
+                if !is_interim {
+                    entry.incoming.set(Half::Body);
+                }
+            }
+            // Fields in the middle of a body are nobody's.
+            Half::Body if !ends => {
+                let words = "sent trailer without end stream flag";
+                return self.stream_error(entry.id, Reason::PROTOCOL_ERROR, words);
+            }
+            Half::Body => entry.inbox.borrow_mut().trailers = Some(Box::new(list)),
+        }
+        if ends {
+            self.ended(entry);
+        }
+        entry.came.wake();
+        Ok(())
+    }
+
+    /// The peer has reset a stream.
+    fn taken_back(&mut self, id: u32, reason: Reason) -> Result<(), Broken> {
+        let Some(entry) = self.streams.get(&id).cloned() else { return Ok(()) };
+        self.cut(&entry, Cut::Reset(reason));
+        if !entry.is_seen.get() && self.end == End::Server {
+            self.unseen += 1;
+            if self.unseen > RESETS_UNSEEN_MAX {
+                return Err(Broken::Ours(
+                    Reason::ENHANCE_YOUR_CALM,
+                    "took back requests as fast as it made them",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn settings(&mut self, head: Head, mut some: &[u8], is_last: bool) -> Result<(), Broken> {
+        if head.has(flag::ACK) {
+            return self.acknowledged();
+        }
+        while !some.is_empty() {
+            let room = SETTING_SIZE - self.frame.short.len();
+            let (part, rest) = some.split_at(some.len().min(room));
+            self.frame.short.extend_from_slice(part);
+            some = rest;
+            if let Some(setting) = self.frame.short.first_chunk().copied() {
+                self.frame.short.clear();
+                self.setting(setting)?;
+            }
+        }
+        if is_last {
+            self.acknowledge();
+        }
+        Ok(())
+    }
+
+    fn setting(&mut self, setting: [u8; SETTING_SIZE]) -> Result<(), Broken> {
+        match self.peer.take(self.end, setting)? {
+            Change::Nothing | Change::Streams => {}
+            Change::SmallTable => self.table_changed = true,
+            Change::Windows(by) => {
+                for entry in self.streams.values() {
+                    let room = entry.room.get() + by;
+                    if room > WINDOW_MAX {
+                        return Err(Broken::Ours(
+                            Reason::FLOW_CONTROL_ERROR,
+                            "sent SETTINGS frame that makes a window too large",
+                        ));
+                    }
+                    entry.room.set(room);
+                    if room > 0 {
+                        entry.has_room.wake();
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The peer has taken over our settings: windows are what they say.
+    fn acknowledged(&mut self) -> Result<(), Broken> {
+        if !std::mem::replace(&mut self.is_acknowledged, true) {
+            let too_much = i64::from(WINDOW_USUAL.saturating_sub(self.terms.window));
+            for entry in self.streams.values() {
+                entry.credit.set(entry.credit.get() - too_much);
+            }
+        }
+        Ok(())
+    }
+
+    /// The peer begins no more streams, and has looked at those of this end up to `last`.
+    fn leaves(&mut self, last: u32, reason: Reason) {
+        self.left = Some(reason);
+        if self.end == End::Client {
+            let refused: Vec<_> = self.streams.values().filter(|entry| entry.id > last).cloned().collect();
+            for entry in refused {
+                self.cut(&entry, Cut::Refused(reason));
+            }
+        }
+    }
+
+    fn window_update(&mut self, id: u32, by: u32) -> Result<(), Broken> {
+        let by = i64::from(by);
+        if id == 0 {
+            let room = self.room + by;
+            if by == 0 {
+                return Err(wrong("sent WINDOW_UPDATE frame with incorrect window increment 0"));
+            }
+            if room > WINDOW_MAX {
+                return Err(Broken::Ours(
+                    Reason::FLOW_CONTROL_ERROR,
+                    "violated flow control: connection window is too large",
+                ));
+            }
+            self.room = room;
+            self.feed();
+            return Ok(());
+        }
+        let Some(entry) = self.streams.get(&id).cloned() else { return Ok(()) };
+        if by == 0 {
+            let words = "sent WINDOW_UPDATE frame with incorrect window increment 0";
+            return self.stream_error(id, Reason::PROTOCOL_ERROR, words);
+        }
+        let room = entry.room.get() + by;
+        if room > WINDOW_MAX {
+            return self.stream_error(
+                id,
+                Reason::FLOW_CONTROL_ERROR,
+                "violated flow control: window is too large",
+            );
+        }
+        entry.room.set(room);
+        entry.has_room.wake();
+        Ok(())
+    }
+}
+
+/// The fields in a `HEADERS` frame, without padding and priority.
+fn stripped(head: Head, payload: &[u8]) -> Result<&[u8], Broken> {
+    if head.kind != kind::HEADERS {
+        return Ok(payload);
+    }
+    let incorrect = || wrong("sent padded HEADERS frame with incorrect length");
+    let (mut fields, mut padding) = (payload, 0);
+    if head.has(flag::PADDED) {
+        let (first, rest) = fields.split_first().ok_or_else(incorrect)?;
+        (fields, padding) = (rest, usize::from(*first));
+    }
+    if head.has(flag::PRIORITY) {
+        fields = fields.get(PRIORITY_SIZE..).ok_or_else(incorrect)?;
+    }
+    let len = fields.len().checked_sub(padding).ok_or_else(incorrect)?;
+    Ok(fields.get(..len).unwrap_or_default())
+}

@@ -1,0 +1,166 @@
+//! What makes a message malformed (RFC 9113 sections 8.1.1, 8.2 and 8.3).
+
+use std::fmt;
+
+/// A field that tells what stands in the first line of HTTP/1.1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pseudo {
+    /// `:method`
+    Method,
+    /// `:scheme`
+    Scheme,
+    /// `:authority`
+    Authority,
+    /// `:path`
+    Path,
+    /// `:protocol` (RFC 8441)
+    Protocol,
+    /// `:status`
+    Status,
+}
+
+impl Pseudo {
+    pub(crate) const COUNT: usize = 6;
+
+    fn find(name: &[u8]) -> Option<Self> {
+        Some(match name {
+            b":method" => Self::Method,
+            b":scheme" => Self::Scheme,
+            b":authority" => Self::Authority,
+            b":path" => Self::Path,
+            b":protocol" => Self::Protocol,
+            b":status" => Self::Status,
+            _ => return None,
+        })
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Method => ":method",
+            Self::Scheme => ":scheme",
+            Self::Authority => ":authority",
+            Self::Path => ":path",
+            Self::Protocol => ":protocol",
+            Self::Status => ":status",
+        }
+    }
+}
+
+/// What a list of fields is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Message {
+    Request,
+    Response,
+    Trailers,
+}
+
+/// What is wrong with a list of fields. It reads behind "client" or "upstream".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// A pseudo-field that nobody knows here.
+    UnknownPseudo,
+    /// A pseudo-field behind other fields.
+    PseudoBehind,
+    /// A pseudo-field that came twice.
+    PseudoTwice(Pseudo),
+    /// A pseudo-field that is missing.
+    NoPseudo(Pseudo),
+    /// A pseudo-field that is empty, or cannot be what it says.
+    InvalidPseudo(Pseudo),
+    /// No name, or a character in it that no name has.
+    InvalidName,
+    /// A line end or NUL in a value.
+    InvalidValue,
+    /// A field that is about the connection.
+    OfConnection,
+    /// Trailers that are not the end.
+    TrailersNotLast,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownPseudo => f.write_str("sent unknown pseudo-header"),
+            Self::PseudoBehind => f.write_str("sent out of order pseudo-headers"),
+            Self::PseudoTwice(which) => write!(f, "sent duplicate {} header", which.name()),
+            Self::NoPseudo(which) => write!(f, "sent no {} header", which.name()),
+            Self::InvalidPseudo(which) => write!(f, "sent invalid {} header", which.name()),
+            Self::InvalidName => f.write_str("sent invalid header name"),
+            Self::InvalidValue => f.write_str("sent header with invalid value"),
+            Self::OfConnection => f.write_str("sent connection-specific header"),
+            Self::TrailersNotLast => f.write_str("sent trailer without end stream flag"),
+        }
+    }
+}
+
+/// Which pseudo-field this is; `None` for any other field.
+pub(crate) fn pseudo(name: &[u8], message: Message) -> Result<Option<Pseudo>, Fault> {
+    if name.first() != Some(&b':') {
+        return Ok(None);
+    }
+    match (Pseudo::find(name), message) {
+        (Some(Pseudo::Status), Message::Response) => Ok(Some(Pseudo::Status)),
+        (Some(Pseudo::Status) | None, _) | (Some(_), Message::Response | Message::Trailers) => {
+            Err(Fault::UnknownPseudo)
+        }
+        (Some(which), Message::Request) => Ok(Some(which)),
+    }
+}
+
+/// Judges one field that is no pseudo-field. Other characters that no name should have are the matter of whoever reads it.
+pub(crate) fn field(name: &[u8], value: &[u8]) -> Result<(), Fault> {
+    let is_bad = |byte: &u8| matches!(byte, 0..=b' ' | b'A'..=b'Z' | b':' | 0x7f);
+    if name.is_empty() || name.iter().any(is_bad) {
+        return Err(Fault::InvalidName);
+    }
+    self::value(value)?;
+    match name {
+        b"connection" | b"proxy-connection" | b"keep-alive" | b"transfer-encoding" | b"upgrade" => {
+            Err(Fault::OfConnection)
+        }
+        b"te" if !value.trim_ascii().eq_ignore_ascii_case(b"trailers") => Err(Fault::OfConnection),
+        _ => Ok(()),
+    }
+}
+
+/// Judges the value of any field.
+pub(crate) fn value(value: &[u8]) -> Result<(), Fault> {
+    let is_bad = |byte: &u8| matches!(byte, 0 | b'\r' | b'\n');
+    if value.iter().any(is_bad) { Err(Fault::InvalidValue) } else { Ok(()) }
+}
+
+/// Judges the pseudo-fields together.
+pub(crate) fn all<'a>(message: Message, get: impl Fn(Pseudo) -> Option<&'a [u8]>) -> Result<(), Fault> {
+    let demand = |which| get(which).ok_or(Fault::NoPseudo(which)).map(|_| ());
+    match message {
+        Message::Trailers => Ok(()),
+        Message::Response => match get(Pseudo::Status) {
+            None => Err(Fault::NoPseudo(Pseudo::Status)),
+            Some([b'1'..=b'9', rest @ ..]) if rest.len() == 2 && rest.iter().all(u8::is_ascii_digit) => {
+                Ok(())
+            }
+            Some(_) => Err(Fault::InvalidPseudo(Pseudo::Status)),
+        },
+        Message::Request => {
+            demand(Pseudo::Method)?;
+            // A tunnel leads to an authority, and to nothing there (RFC 9113 section 8.5).
+            if get(Pseudo::Method) == Some(b"CONNECT") && get(Pseudo::Protocol).is_none() {
+                // Whether more is said than that, is the matter of whoever knows tunnels.
+                return demand(Pseudo::Authority);
+            }
+            if get(Pseudo::Protocol).is_some() {
+                if get(Pseudo::Method) != Some(b"CONNECT") {
+                    return Err(Fault::InvalidPseudo(Pseudo::Protocol));
+                }
+                demand(Pseudo::Authority)?;
+            }
+            demand(Pseudo::Scheme)?;
+            demand(Pseudo::Path)?;
+            let is_empty = |which: &Pseudo| get(*which).is_some_and(<[u8]>::is_empty);
+            match [Pseudo::Method, Pseudo::Scheme, Pseudo::Path].into_iter().find(is_empty) {
+                Some(which) => Err(Fault::InvalidPseudo(which)),
+                None => Ok(()),
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Settings (RFC 9113 section 6.5): what ours say, and what those of the peer mean.
+
+use crate::frame::{PAYLOAD_MAX, PAYLOAD_USUAL, WINDOW_MAX, WINDOW_USUAL};
+use crate::terms::Terms;
+use crate::{Broken, Reason};
+
+const HEADER_TABLE_SIZE: u16 = 1;
+const ENABLE_PUSH: u16 = 2;
+const MAX_CONCURRENT_STREAMS: u16 = 3;
+const INITIAL_WINDOW_SIZE: u16 = 4;
+const MAX_FRAME_SIZE: u16 = 5;
+const MAX_HEADER_LIST_SIZE: u16 = 6;
+/// RFC 8441 section 3.
+const ENABLE_CONNECT_PROTOCOL: u16 = 8;
+/// RFC 9218 section 2.1.
+const NO_RFC7540_PRIORITIES: u16 = 9;
+
+/// The table of fields that the peer may keep here (RFC 7541): the size that everybody begins with.
+pub(crate) const TABLE_SIZE: usize = 4096;
+
+/// Which end of a connection this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Server,
+    Client,
+}
+
+/// What the settings of this end say.
+pub(crate) fn ours(end: End, terms: &Terms) -> Vec<(u16, u32)> {
+    let mut ours = match end {
+        End::Server => vec![
+            (MAX_CONCURRENT_STREAMS, terms.streams_max),
+            (ENABLE_CONNECT_PROTOCOL, 1),
+            (NO_RFC7540_PRIORITIES, 1),
+        ],
+        End::Client => vec![(ENABLE_PUSH, 0)],
+    };
+    // Data goes on as it comes, so that large frames take no memory.
+    ours.extend([
+        (INITIAL_WINDOW_SIZE, terms.window),
+        (MAX_FRAME_SIZE, PAYLOAD_MAX as u32),
+        (MAX_HEADER_LIST_SIZE, terms.list_max),
+    ]);
+    ours
+}
+
+/// What the peer has said.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer {
+    /// Bytes of one payload.
+    pub(crate) payload_max: usize,
+    /// What streams may be sent at first.
+    pub(crate) window: u32,
+    /// Streams that it lets us have open.
+    pub(crate) streams_max: u32,
+}
+
+impl Default for Peer {
+    fn default() -> Self {
+        Self { payload_max: PAYLOAD_USUAL, window: WINDOW_USUAL, streams_max: u32::MAX }
+    }
+}
+
+/// What has changed by a setting, beside what [`Peer`] says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    Nothing,
+    /// Windows of all streams, by so much.
+    Windows(i64),
+    /// Its table of fields is smaller than the usual one.
+    SmallTable,
+    /// It lets us have more streams, or fewer.
+    Streams,
+}
+
+impl Peer {
+    /// Takes over one setting.
+    pub(crate) fn take(&mut self, end: End, setting: [u8; 6]) -> Result<Change, Broken> {
+        let [a, b, value @ ..] = setting;
+        let value = u32::from_be_bytes(value);
+        let wrong = |reason, words| Err(Broken::Ours(reason, words));
+        match u16::from_be_bytes([a, b]) {
+            HEADER_TABLE_SIZE if (value as usize) < TABLE_SIZE => return Ok(Change::SmallTable),
+            ENABLE_PUSH if value > u32::from(end == End::Server) => {
+                return wrong(Reason::PROTOCOL_ERROR, "sent SETTINGS frame with incorrect ENABLE_PUSH value");
+            }
+            MAX_CONCURRENT_STREAMS => {
+                self.streams_max = value;
+                return Ok(Change::Streams);
+            }
+            INITIAL_WINDOW_SIZE if i64::from(value) > WINDOW_MAX => {
+                return wrong(
+                    Reason::FLOW_CONTROL_ERROR,
+                    "sent SETTINGS frame with incorrect INITIAL_WINDOW_SIZE value",
+                );
+            }
+            INITIAL_WINDOW_SIZE => {
+                let by = i64::from(value) - i64::from(self.window);
+                self.window = value;
+                return Ok(Change::Windows(by));
+            }
+            MAX_FRAME_SIZE if !(PAYLOAD_USUAL..=PAYLOAD_MAX).contains(&(value as usize)) => {
+                return wrong(
+                    Reason::PROTOCOL_ERROR,
+                    "sent SETTINGS frame with incorrect MAX_FRAME_SIZE value",
+                );
+            }
+            MAX_FRAME_SIZE => self.payload_max = value as usize,
+            ENABLE_CONNECT_PROTOCOL | NO_RFC7540_PRIORITIES if value > 1 => {
+                return wrong(Reason::PROTOCOL_ERROR, "sent SETTINGS frame with a flag that is none");
+            }
+            _ => {}
+        }
+        Ok(Change::Nothing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setting(which: u16, value: u32) -> [u8; 6] {
+        let mut setting = [0; 6];
+        setting[..2].copy_from_slice(&which.to_be_bytes());
+        setting[2..].copy_from_slice(&value.to_be_bytes());
+        setting
+    }
+
+    #[test]
+    fn what_settings_mean() {
+        let mut peer = Peer::default();
+        let mut take = |which, value| peer.take(End::Server, setting(which, value));
+        assert_eq!(take(HEADER_TABLE_SIZE, 65_536), Ok(Change::Nothing));
+        assert_eq!(take(HEADER_TABLE_SIZE, 100), Ok(Change::SmallTable));
+        assert_eq!(take(INITIAL_WINDOW_SIZE, 100), Ok(Change::Windows(100 - 65_535)));
+        assert_eq!(take(INITIAL_WINDOW_SIZE, 300), Ok(Change::Windows(200)));
+        assert_eq!(take(MAX_FRAME_SIZE, 1 << 20), Ok(Change::Nothing));
+        assert_eq!(take(MAX_CONCURRENT_STREAMS, 7), Ok(Change::Streams));
+        assert_eq!(take(77, 7), Ok(Change::Nothing));
+        assert_eq!((peer.payload_max, peer.window, peer.streams_max), (1 << 20, 300, 7));
+    }
+
+    #[test]
+    fn what_settings_cannot_say() {
+        for (end, which, value, reason) in [
+            (End::Server, ENABLE_PUSH, 2, Reason::PROTOCOL_ERROR),
+            (End::Client, ENABLE_PUSH, 1, Reason::PROTOCOL_ERROR),
+            (End::Server, INITIAL_WINDOW_SIZE, 1 << 31, Reason::FLOW_CONTROL_ERROR),
+            (End::Server, MAX_FRAME_SIZE, 16_383, Reason::PROTOCOL_ERROR),
+            (End::Server, MAX_FRAME_SIZE, 1 << 24, Reason::PROTOCOL_ERROR),
+            (End::Client, ENABLE_CONNECT_PROTOCOL, 2, Reason::PROTOCOL_ERROR),
+            (End::Client, NO_RFC7540_PRIORITIES, 2, Reason::PROTOCOL_ERROR),
+        ] {
+            let taken = Peer::default().take(end, setting(which, value));
+            assert!(
+                matches!(taken, Err(Broken::Ours(found, _)) if found == reason),
+                "{end:?} {which} {value}"
+            );
+        }
+        assert_eq!(Peer::default().take(End::Server, setting(ENABLE_PUSH, 1)), Ok(Change::Nothing));
+    }
+}

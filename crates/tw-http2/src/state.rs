@@ -1,0 +1,353 @@
+//! Where a connection stands: its streams, windows and what is to be written.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use foldhash::{HashMap, HashMapExt};
+
+use crate::Reason;
+use crate::end::{Broken, Cut};
+use crate::entry::{Entry, Half};
+use crate::frame::{self, Head, PAYLOAD_USUAL, PREFACE, WINDOW_MAX, WINDOW_USUAL, flag, kind};
+use crate::hpack::{Decoder, encode};
+use crate::list::List;
+use crate::out::Out;
+use crate::reader::Reader;
+use crate::receive::Frame;
+use crate::settings::{self, End, Peer, TABLE_SIZE};
+use crate::terms::{ERRORS_MAX, LOST_MAX, Terms};
+
+/// What the `PING` says by which a client tells that it has seen the first `GOAWAY`.
+pub(crate) const LEAVING: [u8; 8] = *b"leaving!";
+/// The last stream of a `GOAWAY` that names none (RFC 9113 section 6.8).
+const NO_LAST: u32 = (1 << 31) - 1;
+
+/// Whether this end has told its peer to begin no more streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Going {
+    No,
+    /// It was told, and may have begun some before it knew.
+    Told,
+    /// Which stream was the last, it was told, too.
+    Settled,
+}
+
+/// What came that is the owner's matter.
+pub(crate) enum News {
+    Request(Rc<Entry>, List),
+    Priority { stream: u32, value: Box<[u8]> },
+}
+
+/// A connection.
+pub(crate) struct State {
+    pub(crate) end: End,
+    pub(crate) terms: Terms,
+    pub(crate) reader: Reader,
+    pub(crate) frame: Frame,
+    pub(crate) decoder: Decoder,
+    pub(crate) out: Out,
+    pub(crate) peer: Peer,
+    /// Whether the peer has said its settings.
+    pub(crate) has_settings: bool,
+    /// Whether it has taken over ours.
+    pub(crate) is_acknowledged: bool,
+    /// Whether the next block says that there is no table.
+    pub(crate) table_changed: bool,
+    pub(crate) streams: HashMap<u32, Rc<Entry>>,
+    pub(crate) news: VecDeque<News>,
+    /// The last stream that the peer has begun.
+    pub(crate) last: u32,
+    /// The next one that this end begins.
+    next: u32,
+    /// Streams that have ended here before they had there.
+    pub(crate) lost: VecDeque<u32>,
+    /// Bytes that the peer lets this end send in all.
+    pub(crate) room: i64,
+    /// Somebody waits for room that not only its own window has to give.
+    pub(crate) is_starved: bool,
+    /// Bytes that the peer may still send in all.
+    pub(crate) credit: i64,
+    /// Bytes that were used up and that it was not told of.
+    released: u32,
+    pub(crate) going: Going,
+    /// Why the peer leaves.
+    pub(crate) left: Option<Reason>,
+    pub(crate) broken: Option<Broken>,
+    /// Streams that this end has reset for what was wrong with them.
+    errors: usize,
+    /// Bytes of lists of fields and of data that came.
+    pub(crate) worth: u64,
+    /// Requests that were reset before their owner knew of them.
+    pub(crate) unseen: usize,
+}
+
+impl State {
+    pub(crate) fn new(end: End, terms: Terms) -> Self {
+        let mut out = Out::default();
+        if end == End::Client {
+            out.copy(PREFACE);
+        }
+        out.copy(&frame::settings(0, &settings::ours(end, &terms)));
+        let more = terms.connection_window.saturating_sub(WINDOW_USUAL);
+        if more > 0 {
+            out.copy(&frame::window_update(0, more));
+        }
+        Self {
+            end,
+            terms,
+            reader: Reader::new(end),
+            frame: Frame::default(),
+            decoder: Decoder::new(TABLE_SIZE),
+            out,
+            peer: Peer::default(),
+            has_settings: false,
+            is_acknowledged: false,
+            table_changed: false,
+            streams: HashMap::new(),
+            news: VecDeque::new(),
+            last: 0,
+            next: 1,
+            lost: VecDeque::new(),
+            room: WINDOW_USUAL.into(),
+            is_starved: false,
+            credit: terms.connection_window.max(WINDOW_USUAL).into(),
+            released: 0,
+            going: Going::No,
+            left: None,
+            broken: None,
+            errors: 0,
+            worth: 0,
+            unseen: 0,
+        }
+    }
+
+    /// A stream begins, of this number.
+    pub(crate) fn begin(&mut self, id: u32) -> Rc<Entry> {
+        let window = self.terms.window;
+        // Until it has taken over our settings, the peer may take windows to be as usual.
+        let credit = if self.is_acknowledged { window } else { window.max(WINDOW_USUAL) };
+        let entry = Rc::new(Entry::new(id, self.peer.window, credit, window));
+        self.streams.insert(id, entry.clone());
+        entry
+    }
+
+    /// The number of a stream that this end may begin.
+    pub(crate) fn next_id(&mut self) -> Result<u32, Cut> {
+        if let Some(broken) = self.broken {
+            return Err(Cut::Broken(broken));
+        }
+        let is_full = self.streams.len() >= self.peer.streams_max as usize || self.next >= NO_LAST;
+        if !self.is_open() || is_full {
+            return Err(Cut::Refused(self.left.unwrap_or(Reason::REFUSED_STREAM)));
+        }
+        let id = self.next;
+        self.next += 2;
+        Ok(id)
+    }
+
+    /// Whether it is one that this end has begun.
+    pub(crate) fn is_ours(&self, id: u32) -> bool {
+        id < self.next && id % 2 == 1 && self.end == End::Client
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.broken.is_none() && self.left.is_none() && self.going == Going::No
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        let is_settled = self.going == Going::Settled || self.left.is_some();
+        self.broken.is_some() || is_settled && self.streams.is_empty()
+    }
+
+    /// Forgets a stream when both directions have ended.
+    pub(crate) fn settle(&mut self, entry: &Entry) {
+        if entry.is_over() {
+            self.streams.remove(&entry.id);
+        }
+    }
+
+    /// Ends a stream. What it still holds of the window of the connection is its owner's to give back.
+    pub(crate) fn cut(&mut self, entry: &Entry, cut: Cut) {
+        self.streams.remove(&entry.id);
+        if entry.incoming.get() != Half::Ended && !matches!(cut, Cut::Reset(_)) {
+            if self.lost.len() >= LOST_MAX {
+                self.lost.pop_front();
+            }
+            self.lost.push_back(entry.id);
+        }
+        entry.end(cut);
+    }
+
+    /// Resets a stream.
+    pub(crate) fn reset(&mut self, entry: &Entry, reason: Reason) {
+        self.reset_for(entry, reason, "");
+    }
+
+    fn reset_for(&mut self, entry: &Entry, reason: Reason, words: &'static str) {
+        if entry.cut.get().is_none() && !entry.is_over() {
+            self.out.copy(&frame::reset(entry.id, reason));
+            self.cut(entry, Cut::Ours(reason, words));
+        }
+    }
+
+    /// Resets a stream for what is wrong with it. There may be so many.
+    pub(crate) fn stream_error(
+        &mut self,
+        id: u32,
+        reason: Reason,
+        words: &'static str,
+    ) -> Result<(), Broken> {
+        match self.streams.get(&id).cloned() {
+            Some(entry) => self.reset_for(&entry, reason, words),
+            None => self.out.copy(&frame::reset(id, reason)),
+        }
+        self.errors += 1;
+        if self.errors > ERRORS_MAX {
+            return Err(Broken::Ours(Reason::ENHANCE_YOUR_CALM, "broke too many http2 streams"));
+        }
+        Ok(())
+    }
+
+    /// Nothing more is said on the connection.
+    pub(crate) fn break_off(&mut self, broken: Broken) {
+        if self.broken.is_some() {
+            return;
+        }
+        if let Broken::Ours(reason, _) = broken {
+            self.out.copy(&frame::go_away(self.last, reason));
+        }
+        self.broken = Some(broken);
+        self.news.clear();
+        for entry in std::mem::take(&mut self.streams).into_values() {
+            entry.end(Cut::Broken(broken));
+        }
+    }
+
+    /// Tells the peer to begin no more streams.
+    pub(crate) fn leave(&mut self) {
+        if self.broken.is_some() || self.going != Going::No {
+            return;
+        }
+        match self.end {
+            End::Client => {
+                self.out.copy(&frame::go_away(0, Reason::NO_ERROR));
+                self.going = Going::Settled;
+            }
+            End::Server => {
+                self.out.copy(&frame::go_away(NO_LAST, Reason::NO_ERROR));
+                self.out.copy(&frame::ping(0, LEAVING));
+                self.going = Going::Told;
+            }
+        }
+    }
+
+    /// Bytes of data were used up, or are nobody's: the peer may send as many on other streams.
+    pub(crate) fn release(&mut self, bytes: usize) {
+        // They are within a window.
+        self.released = self.released.saturating_add(bytes as u32);
+        if self.released >= self.terms.connection_window.max(WINDOW_USUAL) / 2 && self.broken.is_none() {
+            self.credit += i64::from(self.released);
+            self.out.copy(&frame::window_update(0, self.released));
+            self.released = 0;
+        }
+    }
+
+    /// The same on this stream.
+    pub(crate) fn release_stream(&mut self, entry: &Entry, bytes: usize) {
+        if entry.incoming.get() == Half::Ended || entry.cut.get().is_some() {
+            return;
+        }
+        entry.released.set(entry.released.get().saturating_add(bytes as u32));
+        if entry.released.get() > 0 && entry.released.get() >= entry.window.get() / 2 {
+            let by = entry.released.take();
+            entry.credit.set(entry.credit.get() + i64::from(by));
+            self.out.copy(&frame::window_update(entry.id, by));
+        }
+    }
+
+    /// The window of a stream becomes at least so large.
+    pub(crate) fn widen(&mut self, entry: &Entry, to: u32) {
+        let to = i64::from(to).min(WINDOW_MAX) as u32;
+        let by = to.saturating_sub(entry.window.get());
+        if by == 0 || entry.incoming.get() == Half::Ended || entry.cut.get().is_some() {
+            return;
+        }
+        entry.window.set(to);
+        entry.credit.set(entry.credit.get() + i64::from(by));
+        self.out.copy(&frame::window_update(entry.id, by));
+    }
+
+    /// Bytes of data that a stream may send now.
+    pub(crate) fn room(&self, entry: &Entry) -> usize {
+        let windows = usize::try_from(entry.room.get().min(self.room)).unwrap_or(0);
+        windows.min(self.terms.out_max.saturating_sub(self.out.len()))
+    }
+
+    /// Those who wait for what is not only theirs look again.
+    pub(crate) fn feed(&mut self) {
+        if std::mem::take(&mut self.is_starved) {
+            self.streams.values().for_each(|entry| entry.has_room.wake());
+        }
+    }
+
+    /// Sends a list of fields that was packed into `block`.
+    pub(crate) fn send_block(&mut self, entry: &Entry, block: &[u8], ends: bool) {
+        let mut update = Vec::new();
+        if std::mem::take(&mut self.table_changed) {
+            encode::size_update(&mut update, 0);
+        }
+        let first_len = block.len().min(self.peer.payload_max - update.len());
+        let (first, mut rest) = block.split_at(first_len);
+        let ends_stream = if ends { flag::END_STREAM } else { 0 };
+        let ends_block = |rest: &[u8]| if rest.is_empty() { flag::END_HEADERS } else { 0 };
+        let flags = ends_stream | ends_block(rest);
+        let len = update.len() + first.len();
+        self.out.copy(&Head { len, kind: kind::HEADERS, flags, stream: entry.id }.bytes());
+        self.out.copy(&update);
+        self.out.copy(first);
+        while !rest.is_empty() {
+            let (next, behind) = rest.split_at(rest.len().min(self.peer.payload_max));
+            rest = behind;
+            let flags = ends_block(rest);
+            let head = Head { len: next.len(), kind: kind::CONTINUATION, flags, stream: entry.id };
+            self.out.copy(&head.bytes());
+            self.out.copy(next);
+        }
+        self.has_sent(entry, ends);
+    }
+
+    /// Sends data, for which there is room.
+    pub(crate) fn send_data(&mut self, entry: &Entry, mut bytes: Bytes, ends: bool) {
+        let len = bytes.len() as i64;
+        debug_assert!(len <= entry.room.get().min(self.room).max(0), "more data than there is room for");
+        entry.room.set(entry.room.get() - len);
+        self.room -= len;
+        loop {
+            let piece = bytes.split_to(bytes.len().min(self.peer.payload_max));
+            let is_last = bytes.is_empty();
+            let flags = if ends && is_last { flag::END_STREAM } else { 0 };
+            let head = Head { len: piece.len(), kind: kind::DATA, flags, stream: entry.id };
+            self.out.copy(&head.bytes());
+            self.out.share(piece);
+            if is_last {
+                break;
+            }
+        }
+        self.has_sent(entry, ends);
+    }
+
+    fn has_sent(&mut self, entry: &Entry, ends: bool) {
+        if ends {
+            entry.outgoing.set(Half::Ended);
+            self.settle(entry);
+        }
+    }
+
+    /// Acknowledges settings of the peer.
+    pub(crate) fn acknowledge(&mut self) {
+        self.out.copy(&frame::settings(flag::ACK, &[]));
+    }
+}
+
+const _: () = assert!(PAYLOAD_USUAL > 8, "a frame has room for an update of the table");

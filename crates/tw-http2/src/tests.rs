@@ -1,0 +1,663 @@
+//! Both ends of a connection speak with each other, or somebody who knows no rules speaks with one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use bytes::Bytes;
+
+use crate::frame::{HEAD_SIZE, Head, PREFACE, flag, kind};
+use crate::hpack::encode;
+use crate::terms::{ERRORS_MAX, RESETS_UNSEEN_MAX};
+use crate::{Broken, Came, Connection, Cut, Event, Fault, List, Pseudo, Reason, Stream, Terms};
+
+const TERMS: Terms = Terms {
+    streams_max: 10,
+    window: 65_536,
+    connection_window: 1 << 20,
+    list_max: 4096,
+    out_max: usize::MAX,
+};
+
+/// What an end has to say.
+fn said(connection: &Connection) -> Vec<u8> {
+    let mut said = Vec::new();
+    while connection.out_len() > 0 {
+        let write = |slices: &[std::io::IoSlice<'_>]| {
+            let before = said.len();
+            slices.iter().for_each(|slice| said.extend_from_slice(slice));
+            Ok(said.len() - before)
+        };
+        connection.write(write).unwrap();
+    }
+    said
+}
+
+/// The frames of it.
+fn frames(said: &[u8]) -> Vec<(Head, Vec<u8>)> {
+    let mut rest = said.strip_prefix(PREFACE).unwrap_or(said);
+    let mut frames = Vec::new();
+    while let Some((head, behind)) = rest.split_first_chunk::<HEAD_SIZE>() {
+        let head = Head::parse(*head);
+        let (payload, behind) = behind.split_at(head.len);
+        frames.push((head, payload.to_vec()));
+        rest = behind;
+    }
+    frames
+}
+
+/// The kinds of frames it says, in short.
+fn kinds(connection: &Connection) -> Vec<(u8, u32)> {
+    frames(&said(connection)).into_iter().map(|(head, _)| (head.kind, head.stream)).collect()
+}
+
+/// The reason of the last frame, which has one at its end.
+fn last_reason(connection: &Connection) -> Option<(u8, Reason)> {
+    let frames = frames(&said(connection));
+    let (head, payload) = frames.last()?;
+    let code = payload.last_chunk().copied().map(u32::from_be_bytes)?;
+    Some((head.kind, Reason::from(code)))
+}
+
+/// Both say what they have to say, in pieces of this size, until there is no more.
+fn talk(one: &Connection, other: &Connection, size: usize) {
+    loop {
+        let (from_one, from_other) = (said(one), said(other));
+        if from_one.is_empty() && from_other.is_empty() {
+            return;
+        }
+        from_one.chunks(size).for_each(|piece| other.receive(piece).unwrap());
+        from_other.chunks(size).for_each(|piece| one.receive(piece).unwrap());
+    }
+}
+
+fn ask(client: &Connection, ends: bool) -> Result<Stream, Cut> {
+    client.ask(
+        |fields| {
+            fields.push(b":method", b"POST");
+            fields.push(b":scheme", b"http");
+            fields.push(b":path", b"/path?x");
+            fields.push(b":authority", b"a.example");
+            fields.push(b"X-Some", b"thing");
+        },
+        ends,
+    )
+}
+
+fn request(server: &Connection) -> (Stream, List) {
+    match server.next() {
+        Some(Event::Request(stream, list)) => (stream, list),
+        _ => panic!("no request"),
+    }
+}
+
+fn cx() -> Context<'static> {
+    Context::from_waker(Waker::noop())
+}
+
+fn came(stream: &Stream) -> Option<Came> {
+    match stream.poll_came(&cx()) {
+        Poll::Ready(came) => came.unwrap(),
+        Poll::Pending => panic!("nothing came"),
+    }
+}
+
+fn data(stream: &Stream) -> Bytes {
+    match came(stream) {
+        Some(Came::Data(data)) => data,
+        other => panic!("{other:?} is no data"),
+    }
+}
+
+fn ends(size: usize) -> (Connection, Connection) {
+    let (client, server) = (Connection::client(TERMS), Connection::server(TERMS));
+    talk(&client, &server, size);
+    (client, server)
+}
+
+#[test]
+fn messages_go_both_ways() {
+    for size in [1, 5, 9, 100, usize::MAX] {
+        let (client, server) = ends(size);
+        let asked = ask(&client, false).unwrap();
+        asked.send_data(Bytes::from_static(b"body"), false).unwrap();
+        asked.send_head(|fields| fields.push(b"x-end", b"1"), true).unwrap();
+        talk(&client, &server, size);
+        let (stream, list) = request(&server);
+        assert_eq!((list.fault(), list.is_cut(), list.ends()), (None, false, false));
+        assert_eq!(list.pseudo(Pseudo::Path), Some(&b"/path?x"[..]));
+        assert_eq!(list.get(b"x-some"), Some(&b"thing"[..]));
+        assert_eq!(data(&stream), "body");
+        assert!(matches!(came(&stream), Some(Came::Trailers(list)) if list.get(b"x-end").is_some()));
+        assert!(came(&stream).is_none() && stream.has_ended());
+        stream.send_head(|fields| fields.status(103), false).unwrap();
+        stream.send_head(|fields| fields.status(200), false).unwrap();
+        stream.send_data(Bytes::from(vec![7; 40_000]), true).unwrap();
+        talk(&client, &server, size);
+        for status in [103, 200] {
+            assert!(matches!(came(&asked), Some(Came::Head(list)) if list.status() == status));
+        }
+        assert_eq!(data(&asked), vec![7; 40_000]);
+        assert!(came(&asked).is_none());
+        assert_eq!((client.streams(), server.streams()), (0, 0));
+    }
+}
+
+#[test]
+fn windows_hold_and_open_again() {
+    let (client, server) = ends(1000);
+    let asked = ask(&client, false).unwrap();
+    talk(&client, &server, 1000);
+    let (stream, _) = request(&server);
+    let mut sent = 0;
+    while asked.room(1000) > 0 {
+        asked.send_data(Bytes::from(vec![0; asked.room(1000)]), false).unwrap();
+        sent += 1000;
+    }
+    assert!((65_536..66_536).contains(&sent));
+    assert!(asked.poll_room(&cx()).is_pending());
+    talk(&client, &server, 1000);
+    assert_eq!(asked.room(1000), 0, "nothing was used up");
+    assert_eq!(data(&stream).len(), 65_536);
+    stream.release(30_000);
+    talk(&client, &server, 1000);
+    assert_eq!(asked.room(1000), 0, "less than half of a window says nothing");
+    stream.release(35_536);
+    talk(&client, &server, 1000);
+    assert_eq!(asked.room(usize::MAX), 65_536);
+    stream.widen(100_000);
+    talk(&client, &server, 1000);
+    assert_eq!(asked.room(usize::MAX), 100_000);
+}
+
+#[test]
+fn who_waits_is_woken() {
+    #[derive(Default)]
+    struct Calls(AtomicUsize);
+    impl Wake for Calls {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let calls = Arc::new(Calls::default());
+    let called = || calls.0.swap(0, Ordering::Relaxed);
+    let waker = Waker::from(calls.clone());
+    let cx = Context::from_waker(&waker);
+    let small = Terms { connection_window: 0, ..TERMS };
+    let (client, server) = (Connection::client(TERMS), Connection::server(small));
+    talk(&client, &server, 100);
+    client.set_driver(Some(&waker));
+    let streams = [ask(&client, false).unwrap(), ask(&client, false).unwrap()];
+    assert_eq!(called(), 1, "the driver, once");
+    streams[0].send_data(Bytes::from(vec![0; 65_535]), false).unwrap();
+    talk(&client, &server, 100);
+    assert!(streams[1].poll_room(&cx).is_pending(), "the connection has no room");
+    let (first, _) = request(&server);
+    assert!(first.poll_came(&cx).is_ready());
+    assert!(first.poll_came(&cx).is_pending());
+    first.release(65_535);
+    talk(&client, &server, 100);
+    assert_eq!(called(), 1);
+    assert_eq!(streams[1].room(usize::MAX), 65_535);
+    assert!(first.poll_cut(&cx).is_pending());
+    streams[0].reset(Reason::CANCEL);
+    talk(&client, &server, 100);
+    assert_eq!(called(), 2, "for what comes and for the cut");
+    assert_eq!(first.poll_cut(&cx), Poll::Ready(Cut::Reset(Reason::CANCEL)));
+    assert!(streams[1].poll_came(&cx).is_pending());
+    client.fail(Broken::Closed);
+    assert_eq!(called(), 1);
+    assert!(matches!(streams[1].poll_came(&cx), Poll::Ready(Err(Cut::Broken(Broken::Closed)))));
+}
+
+#[test]
+fn a_driver_is_woken_when_room_is_made() {
+    let (client, server) = (Connection::client(Terms { out_max: 1000, ..TERMS }), Connection::server(TERMS));
+    talk(&client, &server, 100);
+    let asked = ask(&client, false).unwrap();
+    let room = asked.room(usize::MAX);
+    assert!(room < 1000);
+    asked.send_data(Bytes::from(vec![0; room]), false).unwrap();
+    assert!(asked.poll_room(&cx()).is_pending());
+    said(&client);
+    assert!(matches!(asked.poll_room(&cx()), Poll::Ready(Ok(1000))));
+}
+
+#[test]
+fn who_drops_a_stream_resets_it() {
+    let (client, server) = ends(100);
+    let asked = [false, true].map(|ends| ask(&client, ends).unwrap());
+    talk(&client, &server, 100);
+    let (first, _) = request(&server);
+    let (second, _) = request(&server);
+    first.send_head(|fields| fields.status(413), true).unwrap();
+    drop((first, second));
+    talk(&client, &server, 100);
+    let reset = |stream: &Stream| match stream.poll_cut(&cx()) {
+        Poll::Ready(Cut::Reset(reason)) => reason,
+        _ => panic!("no reset"),
+    };
+    assert_eq!(asked.each_ref().map(reset), [Reason::NO_ERROR, Reason::CANCEL]);
+    assert!(matches!(came(&asked[0]), Some(Came::Head(_))));
+    assert!(came(&asked[0]).is_none(), "a response that has ended is good");
+}
+
+#[test]
+fn what_nobody_reads_is_given_back() {
+    let (client, server) = ends(1000);
+    for _ in 0..40 {
+        let asked = ask(&client, false).unwrap();
+        talk(&client, &server, 1000);
+        let (stream, _) = request(&server);
+        asked.send_data(Bytes::from(vec![0; 60_000]), false).unwrap();
+        talk(&client, &server, 1000);
+        drop(stream);
+        talk(&client, &server, 1000);
+    }
+    assert!(ask(&client, false).unwrap().room(usize::MAX) == 65_536);
+}
+
+#[test]
+fn a_server_that_leaves_answers_what_was_on_its_way() {
+    let (client, server) = ends(100);
+    let first = ask(&client, true).unwrap();
+    server.leave();
+    let told = said(&server);
+    let on_its_way = ask(&client, true).unwrap();
+    server.receive(&said(&client)).unwrap();
+    client.receive(&told).unwrap();
+    assert!(!client.is_open() && matches!(ask(&client, true), Err(Cut::Refused(Reason::NO_ERROR))));
+    talk(&client, &server, 100);
+    assert!(!server.is_over());
+    for _ in 0..2 {
+        request(&server).0.send_head(|fields| fields.status(204), true).unwrap();
+    }
+    talk(&client, &server, 100);
+    for stream in [first, on_its_way] {
+        assert!(matches!(came(&stream), Some(Came::Head(list)) if list.status() == 204));
+    }
+    assert!(client.is_over() && server.is_over());
+}
+
+#[test]
+fn a_client_knows_what_was_not_looked_at() {
+    let (client, _) = ends(100);
+    let streams = [ask(&client, true).unwrap(), ask(&client, true).unwrap()];
+    client.receive(&crate::frame::go_away(1, Reason::NO_ERROR)).unwrap();
+    assert!(streams[0].poll_cut(&cx()).is_pending());
+    assert_eq!(streams[1].poll_cut(&cx()), Poll::Ready(Cut::Refused(Reason::NO_ERROR)));
+    assert_eq!((client.left(), client.is_over()), (Some(Reason::NO_ERROR), false));
+}
+
+/// A frame of somebody who knows no rules.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    [&Head { len: payload.len(), kind, flags, stream }.bytes()[..], payload].concat()
+}
+
+/// The packed fields of a request, and more.
+fn fields(more: &[(&str, &str)]) -> Vec<u8> {
+    let mut block = Vec::new();
+    for (name, value) in [(":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "a")] {
+        encode::field(&mut block, name.as_bytes(), value.as_bytes());
+    }
+    for (name, value) in more {
+        encode::field(&mut block, name.as_bytes(), value.as_bytes());
+    }
+    block
+}
+
+const WHOLE: u8 = flag::END_HEADERS | flag::END_STREAM;
+
+/// A server whose client has greeted it.
+fn server() -> Connection {
+    let server = Connection::server(TERMS);
+    server.receive(PREFACE).unwrap();
+    server.receive(&frame(kind::SETTINGS, 0, 0, &[])).unwrap();
+    server.receive(&frame(kind::SETTINGS, flag::ACK, 0, &[])).unwrap();
+    said(&server);
+    server
+}
+
+#[test]
+fn what_ends_a_connection() {
+    let get = frame(kind::HEADERS, flag::END_HEADERS, 1, &fields(&[]));
+    let large = vec![0; 200_000];
+    let cases: &[(Vec<u8>, Reason)] = &[
+        (frame(kind::DATA, 0, 0, b"x"), Reason::PROTOCOL_ERROR),
+        (frame(kind::DATA, 0, 3, b"x"), Reason::PROTOCOL_ERROR),
+        ([&get[..], &frame(kind::DATA, flag::PADDED, 1, &[3, 0, 0])].concat(), Reason::PROTOCOL_ERROR),
+        ([&get[..], &frame(kind::DATA, flag::PADDED, 1, &[])].concat(), Reason::FRAME_SIZE_ERROR),
+        ([&get[..], &frame(kind::DATA, 0, 1, &vec![0; 2 << 20])].concat(), Reason::FLOW_CONTROL_ERROR),
+        (frame(kind::HEADERS, WHOLE, 2, &fields(&[])), Reason::PROTOCOL_ERROR),
+        (frame(kind::HEADERS, WHOLE, 0, &fields(&[])), Reason::PROTOCOL_ERROR),
+        (frame(kind::HEADERS, WHOLE | flag::PADDED, 1, &[9, 0x82]), Reason::PROTOCOL_ERROR),
+        (frame(kind::HEADERS, WHOLE | flag::PRIORITY, 1, &[9; 4]), Reason::FRAME_SIZE_ERROR),
+        (frame(kind::HEADERS, WHOLE, 1, &[0x80]), Reason::COMPRESSION_ERROR),
+        (frame(kind::HEADERS, 0, 1, &large), Reason::ENHANCE_YOUR_CALM),
+        (
+            [frame(kind::HEADERS, 0, 1, &[]), frame(kind::PING, 0, 0, &[0; 8])].concat(),
+            Reason::PROTOCOL_ERROR,
+        ),
+        (
+            [frame(kind::HEADERS, 0, 1, &[]), frame(kind::CONTINUATION, 0, 3, &[])].concat(),
+            Reason::PROTOCOL_ERROR,
+        ),
+        (frame(kind::CONTINUATION, 0, 1, &[]), Reason::PROTOCOL_ERROR),
+        (frame(kind::PRIORITY, 0, 0, &[0; 5]), Reason::PROTOCOL_ERROR),
+        (frame(kind::PRIORITY, 0, 1, &[0; 4]), Reason::FRAME_SIZE_ERROR),
+        (frame(kind::RST_STREAM, 0, 1, &[0; 4]), Reason::PROTOCOL_ERROR),
+        (frame(kind::RST_STREAM, 0, 1, &[0; 3]), Reason::FRAME_SIZE_ERROR),
+        (frame(kind::SETTINGS, 0, 1, &[]), Reason::PROTOCOL_ERROR),
+        (frame(kind::SETTINGS, 0, 0, &[0; 5]), Reason::FRAME_SIZE_ERROR),
+        (frame(kind::SETTINGS, flag::ACK, 0, &[0; 6]), Reason::FRAME_SIZE_ERROR),
+        (frame(kind::PUSH_PROMISE, 0, 1, &[0; 4]), Reason::PROTOCOL_ERROR),
+        (frame(kind::PING, 0, 0, &[0; 7]), Reason::FRAME_SIZE_ERROR),
+        (frame(kind::PING, 0, 1, &[0; 8]), Reason::PROTOCOL_ERROR),
+        (frame(kind::GOAWAY, 0, 0, &[0; 7]), Reason::FRAME_SIZE_ERROR),
+        (frame(kind::GOAWAY, 0, 1, &[0; 8]), Reason::PROTOCOL_ERROR),
+        (frame(kind::WINDOW_UPDATE, 0, 0, &[0; 4]), Reason::PROTOCOL_ERROR),
+        (frame(kind::WINDOW_UPDATE, 0, 0, &[0x7f, 0xff, 0xff, 0xff]), Reason::FLOW_CONTROL_ERROR),
+        (frame(kind::WINDOW_UPDATE, 0, 1, &[0, 0, 0, 1]), Reason::PROTOCOL_ERROR),
+        (frame(kind::WINDOW_UPDATE, 0, 0, &[0; 3]), Reason::FRAME_SIZE_ERROR),
+        (frame(kind::PRIORITY_UPDATE, 0, 1, &[0, 0, 0, 1]), Reason::PROTOCOL_ERROR),
+        (frame(kind::PRIORITY_UPDATE, 0, 0, &[0; 4]), Reason::PROTOCOL_ERROR),
+        (frame(kind::PRIORITY_UPDATE, 0, 0, &[0; 3]), Reason::FRAME_SIZE_ERROR),
+    ];
+    for (number, (bytes, reason)) in cases.iter().enumerate() {
+        for size in [1, usize::MAX] {
+            let server = server();
+            let ended = bytes.chunks(size).try_for_each(|piece| server.receive(piece));
+            assert!(
+                matches!(ended, Err(Broken::Ours(found, words)) if found == *reason && !words.is_empty()),
+                "case {number}: {ended:?}"
+            );
+            assert_eq!(last_reason(&server), Some((kind::GOAWAY, *reason)), "case {number}");
+            assert!(server.is_over() && server.receive(b"").is_err());
+        }
+    }
+}
+
+#[test]
+fn what_ends_a_stream() {
+    let get = fields(&[]);
+    let body = frame(kind::HEADERS, flag::END_HEADERS, 1, &get);
+    for (bytes, reason) in [
+        (frame(kind::DATA, 0, 1, &[0; 70_000]), Reason::FLOW_CONTROL_ERROR),
+        (frame(kind::HEADERS, flag::END_HEADERS, 1, &[]), Reason::PROTOCOL_ERROR),
+        (frame(kind::WINDOW_UPDATE, 0, 1, &[0; 4]), Reason::PROTOCOL_ERROR),
+        (frame(kind::WINDOW_UPDATE, 0, 1, &[0x7f, 0xff, 0xff, 0xff]), Reason::FLOW_CONTROL_ERROR),
+        (
+            [frame(kind::DATA, flag::END_STREAM, 1, &[]), frame(kind::DATA, 0, 1, b"x")].concat(),
+            Reason::STREAM_CLOSED,
+        ),
+        (
+            [frame(kind::DATA, flag::END_STREAM, 1, &[]), frame(kind::HEADERS, WHOLE, 1, &get)].concat(),
+            Reason::STREAM_CLOSED,
+        ),
+    ] {
+        let server = server();
+        server.receive(&body).unwrap();
+        let (stream, _) = request(&server);
+        server.receive(&bytes).unwrap();
+        assert_eq!(last_reason(&server), Some((kind::RST_STREAM, reason)));
+        assert!(matches!(stream.poll_cut(&cx()), Poll::Ready(Cut::Ours(found, _)) if found == reason));
+        // The connection goes on.
+        server.receive(&frame(kind::HEADERS, WHOLE, 3, &get)).unwrap();
+        assert_eq!(request(&server).0.id(), 3);
+    }
+}
+
+#[test]
+fn a_stream_that_has_ended_does_not_begin_again() {
+    let head = frame(kind::HEADERS, WHOLE, 1, &fields(&[]));
+    let first = server();
+    first.receive(&head).unwrap();
+    request(&first).0.send_head(|fields| fields.status(204), true).unwrap();
+    assert!(matches!(first.receive(&head), Err(Broken::Ours(Reason::STREAM_CLOSED, _))));
+    // Its client need not know that it has ended here.
+    let second = server();
+    second.receive(&frame(kind::HEADERS, flag::END_HEADERS, 1, &fields(&[]))).unwrap();
+    drop(request(&second));
+    for late in [frame(kind::DATA, 0, 1, b"x"), frame(kind::RST_STREAM, 0, 1, &[0; 4]), head] {
+        second.receive(&late).unwrap();
+    }
+    assert!(second.next().is_none());
+}
+
+#[test]
+fn there_is_an_end_to_errors() {
+    let server = server();
+    let mut taken = 0;
+    let broken = loop {
+        let id = 1 + 2 * taken as u32;
+        let head = frame(kind::HEADERS, flag::END_HEADERS, id, &fields(&[]));
+        if let Err(broken) = server.receive(&[head, frame(kind::WINDOW_UPDATE, 0, id, &[0; 4])].concat()) {
+            break broken;
+        }
+        while server.next().is_some() {}
+        taken += 1;
+    };
+    assert_eq!(taken, ERRORS_MAX);
+    assert!(matches!(broken, Broken::Ours(Reason::ENHANCE_YOUR_CALM, _)));
+}
+
+#[test]
+fn requests_that_are_taken_back_at_once_are_few() {
+    let pair = |id| {
+        let head = frame(kind::HEADERS, WHOLE, id, &fields(&[]));
+        [head, frame(kind::RST_STREAM, 0, id, &[0, 0, 0, 8])].concat()
+    };
+    let pairs = |count: usize| (0..count as u32).flat_map(|n| pair(1 + 2 * n)).collect::<Vec<_>>();
+    let first = server();
+    first.receive(&pairs(RESETS_UNSEEN_MAX)).unwrap();
+    let mut taken_back = 0;
+    while let Some(event) = first.next() {
+        assert!(matches!(event, Event::TakenBack));
+        taken_back += 1;
+    }
+    assert_eq!((taken_back, first.streams()), (RESETS_UNSEEN_MAX, 0));
+    let second = server();
+    assert!(second.receive(&pairs(RESETS_UNSEEN_MAX + 1)).is_err());
+    assert!(second.next().is_none());
+}
+
+#[test]
+fn no_more_streams_than_may_be() {
+    let server = server();
+    for n in 0..12 {
+        server.receive(&frame(kind::HEADERS, WHOLE, 1 + 2 * n, &fields(&[]))).unwrap();
+    }
+    let mut streams = Vec::new();
+    while let Some(Event::Request(stream, _)) = server.next() {
+        streams.push(stream);
+    }
+    assert_eq!(streams.len(), 10);
+    assert_eq!(kinds(&server), [(kind::RST_STREAM, 21), (kind::RST_STREAM, 23)]);
+    drop(streams);
+    assert_eq!(server.streams(), 0);
+}
+
+#[test]
+fn lists_come_in_any_number_of_frames() {
+    let block = fields(&[("x-long", &"y".repeat(300))]);
+    let server = server();
+    let padded = [&[4][..], &[0; 5], &block[..7], &[0; 4]].concat();
+    let mut bytes = frame(kind::HEADERS, flag::PADDED | flag::PRIORITY | flag::END_STREAM, 1, &padded);
+    let pieces: Vec<_> = block[7..].chunks(10).collect();
+    for (n, piece) in pieces.iter().enumerate() {
+        let flags = if n + 1 == pieces.len() { flag::END_HEADERS } else { 0 };
+        bytes.extend(frame(kind::CONTINUATION, flags, 1, piece));
+    }
+    bytes.chunks(3).for_each(|piece| server.receive(piece).unwrap());
+    let (stream, list) = request(&server);
+    assert_eq!(list.get(b"x-long").map(<[u8]>::len), Some(300));
+    assert_eq!((list.block_len(), list.fault(), stream.has_ended()), (block.len(), None, true));
+}
+
+#[test]
+fn a_list_that_is_too_long_costs_only_itself() {
+    let server = server();
+    let long = fields(&[("x-long", &"y".repeat(5000)), ("x-more", "1")]);
+    server.receive(&frame(kind::HEADERS, WHOLE, 1, &long)).unwrap();
+    server.receive(&frame(kind::HEADERS, WHOLE, 3, &fields(&[("Connection", "close")]))).unwrap();
+    let (_first, list) = request(&server);
+    assert_eq!((list.is_cut(), list.fault(), list.pseudo(Pseudo::Path)), (true, None, Some(&b"/"[..])));
+    let (_second, list) = request(&server);
+    assert_eq!((list.is_cut(), list.fault()), (false, Some(Fault::OfConnection)));
+}
+
+#[test]
+fn windows_below_the_usual_hold_once_they_are_known() {
+    let server = Connection::server(Terms { window: 10, ..TERMS });
+    server.receive(PREFACE).unwrap();
+    server.receive(&frame(kind::SETTINGS, 0, 0, &[])).unwrap();
+    let post = |id| frame(kind::HEADERS, flag::END_HEADERS, id, &fields(&[]));
+    server.receive(&post(1)).unwrap();
+    assert_eq!(last_reason(&server), Some((kind::RST_STREAM, Reason::REFUSED_STREAM)));
+    server.receive(&frame(kind::SETTINGS, flag::ACK, 0, &[])).unwrap();
+    server.receive(&post(3)).unwrap();
+    let (stream, _) = request(&server);
+    server.receive(&frame(kind::DATA, 0, 3, &[0; 10])).unwrap();
+    stream.widen(1000);
+    assert_eq!(kinds(&server), [(kind::WINDOW_UPDATE, 3)]);
+    server.receive(&frame(kind::DATA, 0, 3, &[0; 990])).unwrap();
+    assert_eq!(data(&stream).len(), 1000);
+    server.receive(&frame(kind::DATA, 0, 3, &[0])).unwrap();
+    assert_eq!(last_reason(&server), Some((kind::RST_STREAM, Reason::FLOW_CONTROL_ERROR)));
+}
+
+#[test]
+fn settings_change_windows_of_streams() {
+    let server = server();
+    server.receive(&frame(kind::HEADERS, WHOLE, 1, &fields(&[]))).unwrap();
+    let (stream, _) = request(&server);
+    let window = |size: u32| frame(kind::SETTINGS, 0, 0, &[&[0, 4][..], &size.to_be_bytes()].concat());
+    stream.send_head(|fields| fields.status(200), false).unwrap();
+    stream.send_data(Bytes::from(vec![0; 60_000]), false).unwrap();
+    server.receive(&window(1000)).unwrap();
+    assert_eq!(stream.room(usize::MAX), 0);
+    server.receive(&window(61_000)).unwrap();
+    assert_eq!(stream.room(usize::MAX), 1000);
+    server.receive(&frame(kind::WINDOW_UPDATE, 0, 1, &[0x7f, 0xff, 0, 0])).unwrap();
+    assert!(matches!(
+        server.receive(&window(u32::MAX >> 1)),
+        Err(Broken::Ours(Reason::FLOW_CONTROL_ERROR, _))
+    ));
+}
+
+#[test]
+fn long_lists_leave_in_several_frames() {
+    let server = server();
+    // A table that is smaller than usual has to be confirmed.
+    server.receive(&frame(kind::SETTINGS, 0, 0, &[0, 1, 0, 0, 0, 0])).unwrap();
+    server.receive(&frame(kind::HEADERS, WHOLE, 1, &fields(&[]))).unwrap();
+    let (stream, _) = request(&server);
+    said(&server);
+    let long = "\u{7f}".repeat(40_000);
+    stream.send_head(|fields| fields.push(b"x-long", long.as_bytes()), true).unwrap();
+    let frames = frames(&said(&server));
+    let heads: Vec<_> = frames.iter().map(|(head, _)| (head.kind, head.flags)).collect();
+    let (first, more) = ((kind::HEADERS, flag::END_STREAM), (kind::CONTINUATION, 0));
+    assert_eq!(heads, [first, more, (kind::CONTINUATION, flag::END_HEADERS)]);
+    let block: Vec<u8> = frames.into_iter().flat_map(|(_, payload)| payload).collect();
+    assert_eq!(block[0], 0x20, "the table is gone");
+    let mut found = 0;
+    let mut decoder = crate::hpack::Decoder::new(0);
+    let mut field = |name: &[u8], value: &[u8]| {
+        assert_eq!((name, value.len()), (&b"x-long"[..], 40_000));
+        found += 1;
+        std::ops::ControlFlow::Continue(())
+    };
+    decoder.decode(&block, &mut field).unwrap();
+    assert_eq!(found, 1);
+}
+
+#[test]
+fn priorities_are_told() {
+    let server = server();
+    let update = |stream: u32, value: &str| {
+        frame(kind::PRIORITY_UPDATE, 0, 0, &[&stream.to_be_bytes()[..], value.as_bytes()].concat())
+    };
+    server.receive(&update(5, "u=1")).unwrap();
+    server.receive(&update(7, &"x".repeat(65))).unwrap();
+    server.receive(&update(9, &"x".repeat(64))).unwrap();
+    let mut told = Vec::new();
+    while let Some(Event::Priority { stream, value }) = server.next() {
+        told.push((stream, value.len()));
+    }
+    assert_eq!(told, [(5, 3), (9, 64)]);
+}
+
+#[test]
+fn frames_of_no_meaning_are_passed_over() {
+    let server = server();
+    for bytes in [frame(0xee, 0xff, 77, &[1; 300]), frame(kind::PRIORITY, 0, 9, &[0; 5])] {
+        bytes.chunks(7).for_each(|piece| server.receive(piece).unwrap());
+    }
+    server.receive(&frame(kind::PING, 0, 0, b"12345678")).unwrap();
+    assert_eq!(frames(&said(&server))[0].1, b"12345678");
+}
+
+#[test]
+fn an_idle_connection_holds_next_to_nothing() {
+    let (client, server) = ends(100);
+    let asked = ask(&client, true).unwrap();
+    talk(&client, &server, 100);
+    drop(request(&server));
+    talk(&client, &server, 100);
+    drop(asked);
+    assert_eq!((server.out_len(), server.streams()), (0, 0));
+    assert!(size_of::<crate::connection::Shared>() < 1200, "{}", size_of::<crate::connection::Shared>());
+}
+
+/// A generator that is good enough for nonsense.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % below
+    }
+}
+
+#[test]
+fn nonsense_ends_in_order() {
+    let mut dice = Dice(0x5eed);
+    for _ in 0..2000 {
+        let connection = server();
+        let mut streams = Vec::new();
+        for _ in 0..30 {
+            let kind = dice.roll(18) as u8;
+            let len = [0, 1, 4, 5, 6, 8, 12, 100][dice.roll(8) as usize];
+            let mut payload: Vec<u8> = (0..len).map(|_| dice.roll(4) as u8).collect();
+            if kind == kind::HEADERS && dice.roll(3) > 0 {
+                payload = fields(&[]);
+            }
+            let flags = [0, 1, 4, 5, 8, 13, 32][dice.roll(7) as usize];
+            let bytes = frame(kind, flags, dice.roll(6) as u32, &payload);
+            if connection.receive(&bytes).is_err() {
+                break;
+            }
+            while let Some(event) = connection.next() {
+                if let Event::Request(stream, list) = event {
+                    let _ = (list.iter().count(), list.fault());
+                    streams.push(stream);
+                }
+            }
+            for stream in &streams {
+                if let Poll::Ready(Ok(Some(Came::Data(data)))) = stream.poll_came(&cx()) {
+                    stream.release(data.len());
+                }
+            }
+            if dice.roll(4) == 0 {
+                streams.pop();
+            }
+        }
+        drop(streams);
+        assert!(connection.streams() <= 10);
+        // What it has said is made of whole frames.
+        frames(&said(&connection));
+    }
+}
