@@ -1,101 +1,130 @@
-//! What clients of HTTP/2 send, behind their preface: frames in any order, fields of any kind.
+//! What peers send in HTTP/2, behind the preface of a client: frames in any order, fields of any kind.
 //!
-//! The frames go through the crate as they do in the server, and what it makes a request of becomes a head. A look at frames
-//! sees the same however they are cut.
+//! Both ends take it. What comes of it is the same however it is cut, nothing that was said is longer than what came, and what is
+//! said to it are whole frames. A request that is not malformed becomes a head or is refused.
 
-use std::io;
-use std::pin::{Pin, pin};
+use std::io::IoSlice;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use http::request::Parts;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tw_http::{Content, HeadError, HeadLimits, Pseudo, RequestHead};
-use tw_server::http::h2::sight::{Seen, Sight};
+use tw_http::{Content, HeadError, HeadLimits, Pseudo as Line, RequestHead};
+use tw_http2::{Came, Connection, Event, List, PREFACE, Pseudo, Stream, Terms};
 
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-
-/// A client that has said all it will say, and takes whatever it is told.
-struct Client<'a>(&'a [u8]);
-
-impl AsyncRead for Client<'_> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-        room: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let (some, rest) = self.0.split_at(self.0.len().min(room.remaining()));
-        room.put_slice(some);
-        self.0 = rest;
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Client<'_> {
-    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Poll::Ready(Ok(bytes.len()))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-}
+const TERMS: Terms =
+    Terms { streams_max: 8, window: 1000, connection_window: 1 << 16, list_max: 1 << 12, out_max: 1 << 16 };
+/// Head of a frame.
+const HEAD_SIZE: usize = 9;
 
 pub(crate) fn check(data: &[u8]) {
-    let whole = seen(data, usize::MAX);
+    let whole = serve(data, usize::MAX);
+    let asked = ask(data, usize::MAX);
     for size in [1, 9, 10] {
-        assert_eq!(seen(data, size), whole, "in pieces of {size}");
-    }
-    serve(&[PREFACE, data].concat());
-}
-
-fn seen(data: &[u8], size: usize) -> Vec<String> {
-    let (mut sight, mut seen) = (Sight::new(), Vec::new());
-    let mut see = |what: Seen<'_>| seen.push(format!("{what:?}"));
-    sight.look(PREFACE, &mut see);
-    data.chunks(size.min(data.len().max(1))).for_each(|piece| sight.look(piece, &mut see));
-    seen
-}
-
-fn serve(data: &[u8]) {
-    let mut cx = Context::from_waker(Waker::noop());
-    let mut settings = h2::server::Builder::new();
-    settings.max_header_list_size(1 << 12).max_concurrent_streams(8).enable_connect_protocol();
-    let mut handshake = pin!(settings.handshake::<_, Bytes>(Client(data)));
-    let Poll::Ready(Ok(mut connection)) = handshake.as_mut().poll(&mut cx) else { return };
-    let mut bodies = Vec::new();
-    while let Poll::Ready(Some(Ok((request, mut respond)))) = connection.poll_accept(&mut cx) {
-        let (parts, mut body) = request.into_parts();
-        let content = if body.is_end_stream() { Content::None } else { Content::Follows };
-        if let Ok(head) = head(&parts, content) {
-            // What was taken has a method, a path from the root, and a host.
-            assert!(!head.request_line().is_empty() && head.host().is_some());
-            assert!(head.path().starts_with(b"/"));
-        }
-        let _ = respond.send_response(http::Response::new(()), true);
-        while let Poll::Ready(Some(Ok(bytes))) = body.poll_data(&mut cx) {
-            let _ = body.flow_control().release_capacity(bytes.len());
-        }
-        bodies.push(body);
+        assert_eq!(serve(data, size), whole, "a server, in pieces of {size}");
+        assert_eq!(ask(data, size), asked, "a client, in pieces of {size}");
     }
 }
 
-fn head(parts: &Parts, content: Content) -> Result<RequestHead, HeadError> {
+/// What a server hears, and says.
+fn serve(data: &[u8], size: usize) -> (Vec<String>, Vec<u8>) {
+    let server = Connection::server(TERMS);
+    let (mut heard, mut streams) = (Vec::new(), Vec::new());
+    let mut ended = server.receive(PREFACE);
+    for piece in data.chunks(size.min(data.len().max(1))) {
+        ended = ended.and_then(|()| server.receive(piece));
+    }
+    while let Some(event) = server.next() {
+        match event {
+            Event::Request(stream, list) => {
+                heard.push(format!("{} {list:?}", stream.id()));
+                look(&list);
+                let _ = stream.send_head(|fields| fields.status(200), false);
+                let _ = stream.send_data(Bytes::from(vec![0; stream.room(2000)]), true);
+                hear(&stream, &mut heard);
+                streams.push(stream);
+            }
+            Event::TakenBack => heard.push("taken back".into()),
+            Event::Priority { stream, value } => heard.push(format!("{stream} {value:?}")),
+        }
+    }
+    heard.push(format!("{ended:?}"));
+    drop(streams);
+    (heard, said(&server))
+}
+
+/// What a client hears that has asked twice, and says.
+fn ask(data: &[u8], size: usize) -> (Vec<String>, Vec<u8>) {
+    let client = Connection::client(TERMS);
+    let ask = |ends| client.ask(|fields| fields.push(b":method", b"GET"), ends);
+    let (mut heard, streams) = (Vec::new(), [ask(false), ask(true)]);
+    let mut ended = Ok(());
+    for piece in data.chunks(size.min(data.len().max(1))) {
+        ended = ended.and_then(|()| client.receive(piece));
+    }
+    streams.iter().flatten().for_each(|stream| hear(stream, &mut heard));
+    heard.push(format!("{ended:?}"));
+    drop(streams);
+    (heard, said(&client).split_off(PREFACE.len()))
+}
+
+fn hear(stream: &Stream, heard: &mut Vec<String>) {
+    let cx = Context::from_waker(Waker::noop());
+    loop {
+        match stream.poll_came(&cx) {
+            Poll::Ready(Ok(Some(came))) => {
+                if let Came::Data(data) = &came {
+                    stream.release(data.len());
+                }
+                heard.push(format!("{came:?}"));
+            }
+            Poll::Ready(end) => return heard.push(format!("{end:?}")),
+            Poll::Pending => return heard.push(format!("more to come, cut: {:?}", stream.poll_cut(&cx))),
+        }
+    }
+}
+
+/// All of what is to be written, which is made of whole frames.
+fn said(connection: &Connection) -> Vec<u8> {
+    let mut said = Vec::new();
+    while connection.out_len() > 0 {
+        let write = |slices: &[IoSlice<'_>]| {
+            slices.iter().for_each(|slice| said.extend_from_slice(slice));
+            Ok(slices.iter().map(|slice| slice.len()).sum())
+        };
+        assert!(connection.write(write).is_ok_and(|taken| taken > 0));
+    }
+    let mut rest = said.strip_prefix(PREFACE).unwrap_or(&said);
+    while !rest.is_empty() {
+        let len = u32::from_be_bytes([0, rest[0], rest[1], rest[2]]) as usize;
+        rest = &rest[HEAD_SIZE + len..];
+    }
+    said
+}
+
+fn look(list: &List) {
+    let size: usize = list.iter().map(|(name, value)| name.len() + value.len()).sum();
+    assert!(size <= TERMS.list_max as usize);
+    if list.fault().is_some() || list.is_cut() {
+        return;
+    }
+    if let Ok(head) = head(list) {
+        // What was taken has a method, a path from the root, and a host.
+        assert!(!head.request_line().is_empty() && head.host().is_some());
+        assert!(head.path().starts_with(b"/"));
+    }
+}
+
+fn head(list: &List) -> Result<RequestHead, HeadError> {
     let limits = HeadLimits::default();
     let mut head = RequestHead::new();
-    let pseudo = Pseudo {
-        method: parts.method.as_str().as_bytes(),
-        target: parts.uri.path_and_query().map_or(&b""[..], |target| target.as_str().as_bytes()),
-        authority: parts.uri.authority().map(|authority| authority.as_str().as_bytes()),
+    let line = Line {
+        method: list.pseudo(Pseudo::Method).unwrap_or_default(),
+        target: list.pseudo(Pseudo::Path).unwrap_or_default(),
+        authority: list.pseudo(Pseudo::Authority),
     };
-    head.begin_list(&pseudo, &limits)?;
-    for (name, value) in &parts.headers {
-        head.push_listed(name.as_str().as_bytes(), value.as_bytes(), &limits)?;
+    head.begin_list(&line, &limits)?;
+    for (name, value) in list.iter() {
+        head.push_listed(name, value, &limits)?;
     }
-    head.end_list(content)?;
+    head.end_list(if list.ends() { Content::None } else { Content::Follows })?;
     Ok(head)
 }

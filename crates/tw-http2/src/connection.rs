@@ -42,10 +42,14 @@ pub enum Event {
 }
 
 impl Shared {
-    /// Changes the connection, for somebody who does not drive it.
+    /// Changes the connection, for somebody who does not drive it. Who does is woken if there is something to do.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        let changed = change(&mut self.state.borrow_mut());
-        if let Some(driver) = self.driver.take() {
+        let mut state = self.state.borrow_mut();
+        let before = (state.out.len(), state.streams.len());
+        let changed = change(&mut state);
+        let has_changed = before != (state.out.len(), state.streams.len());
+        drop(state);
+        if has_changed && let Some(driver) = self.driver.take() {
             driver.wake();
         }
         changed

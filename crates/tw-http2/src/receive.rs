@@ -5,7 +5,7 @@ use std::rc::Rc;
 use crate::Reason;
 use crate::end::{Broken, Cut};
 use crate::entry::{Entry, Half};
-use crate::frame::{self, Head, WINDOW_MAX, WINDOW_USUAL, flag, kind};
+use crate::frame::{self, Head, PAYLOAD_USUAL, WINDOW_MAX, WINDOW_USUAL, flag, kind};
 use crate::list::List;
 use crate::reader::Piece;
 use crate::rules::Message;
@@ -16,6 +16,8 @@ use crate::terms::{INTERIM_MAX, PRIORITY_MAX, RESETS_UNSEEN_MAX};
 /// The stream stands before the value of a `PRIORITY_UPDATE`.
 const ID_SIZE: usize = 4;
 const SETTING_SIZE: usize = 6;
+/// Bytes of a short piece of data behind a long one.
+const SHORT: usize = 64;
 /// What a `HEADERS` may say of a priority, which nobody looks at.
 const PRIORITY_SIZE: usize = 5;
 
@@ -77,7 +79,8 @@ impl State {
 
     /// Judges a frame by its head.
     fn begin_frame(&mut self, head: Head) -> Result<(), Broken> {
-        if !self.has_settings && (head.kind != kind::SETTINGS || head.has(flag::ACK)) {
+        // As nginx: a client may have nothing to say of settings.
+        if !self.has_settings && self.end == End::Client && head.kind != kind::SETTINGS {
             return Err(wrong("sent no SETTINGS frame first"));
         }
         if let Some(block) = &self.frame.block
@@ -204,7 +207,7 @@ impl State {
     /// Whether nobody has begun a stream of this number.
     fn is_idle(&self, id: u32) -> bool {
         match self.end {
-            End::Server => id.is_multiple_of(2) || id > self.last,
+            End::Server => id.is_multiple_of(2) || id > self.known,
             End::Client => !self.is_ours(id),
         }
     }
@@ -259,13 +262,18 @@ impl State {
         }
         let content_end = head.len - self.frame.padding;
         let content = some.get(..content_end.saturating_sub(at)).unwrap_or(some);
-        self.worth += content.len() as u64;
         let target = self.frame.target.take();
         match target.filter(|entry| entry.cut.get().is_none()) {
             None => self.release(content.len()),
             Some(entry) => {
                 if !content.is_empty() {
-                    entry.inbox.borrow_mut().data.extend_from_slice(content);
+                    self.worth += content.len() as u64;
+                    let data = &mut entry.inbox.borrow_mut().data;
+                    if data.is_empty() {
+                        // What belongs together often comes as one large frame and a few bytes.
+                        data.reserve((content_end - at).min(PAYLOAD_USUAL) + SHORT);
+                    }
+                    data.extend_from_slice(content);
                     entry.held.set(entry.held.get() + content.len());
                     entry.came.wake();
                 }
@@ -357,6 +365,13 @@ impl State {
             _ => Message::Trailers,
         };
         self.worth += fields.len() as u64;
+        let is_new = self.end == End::Server && id > self.known;
+        if is_new {
+            self.known = id;
+            if self.going != Going::Settled {
+                self.last = id;
+            }
+        }
         let mut list = List::new(fields.len(), block.ends);
         let max = self.terms.list_max as usize;
         let decoded = self.decoder.decode(fields, &mut |name, value| list.push(name, value, message, max));
@@ -364,10 +379,11 @@ impl State {
         list.finish(message);
         match (known, self.end) {
             (Some(entry), _) => self.list_of(&entry, list),
-            (None, End::Server) if id > self.last => self.request(id, list),
+            (None, _) if is_new => self.request(id, list),
             (None, _) if self.lost.contains(&id) => Ok(()),
             (None, _) => {
-                Err(Broken::Ours(Reason::STREAM_CLOSED, "sent HEADERS frame for a stream that has ended"))
+                // As nginx, whether the stream has ended or was passed over.
+                Err(wrong("sent HEADERS frame with incorrect identifier"))
             }
         }
     }
@@ -377,7 +393,6 @@ impl State {
             // The client was told that nobody looks at it.
             return Ok(());
         }
-        self.last = id;
         if self.streams.len() >= self.terms.streams_max as usize {
             return self.stream_error(id, Reason::REFUSED_STREAM, "sent too many streams at once");
         }

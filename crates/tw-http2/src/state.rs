@@ -56,8 +56,10 @@ pub(crate) struct State {
     pub(crate) table_changed: bool,
     pub(crate) streams: HashMap<u32, Rc<Entry>>,
     pub(crate) news: VecDeque<News>,
-    /// The last stream that the peer has begun.
+    /// The last stream that the peer has begun and that was looked at.
     pub(crate) last: u32,
+    /// The last one that it has begun at all.
+    pub(crate) known: u32,
     /// The next one that this end begins.
     next: u32,
     /// Streams that have ended here before they had there.
@@ -107,6 +109,7 @@ impl State {
             streams: HashMap::new(),
             news: VecDeque::new(),
             last: 0,
+            known: 0,
             next: 1,
             lost: VecDeque::new(),
             room: WINDOW_USUAL.into(),

@@ -68,7 +68,7 @@ pub const LIMITS: &[Limit] = &[
         "LOST_MAX",
         LOST_MAX as u64,
         "Streams of HTTP/2 that have ended here first, and of which the peer may still send trailers",
-        "trailers of the oldest ones end the connection (STREAM_CLOSED)",
+        "trailers of the oldest ones end the connection (PROTOCOL_ERROR)",
     ),
 ];
 

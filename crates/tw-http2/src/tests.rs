@@ -280,6 +280,18 @@ fn a_server_that_leaves_answers_what_was_on_its_way() {
 }
 
 #[test]
+fn what_begins_after_the_end_is_passed_over() {
+    let server = server();
+    server.leave();
+    server.receive(&frame(kind::PING, flag::ACK, 0, &crate::state::LEAVING)).unwrap();
+    let post = frame(kind::HEADERS, flag::END_HEADERS, 1, &fields(&[]));
+    for late in [post, frame(kind::DATA, 0, 1, b"x"), frame(kind::DATA, flag::END_STREAM, 1, b"y")] {
+        server.receive(&late).unwrap();
+    }
+    assert!(server.next().is_none() && server.is_over());
+}
+
+#[test]
 fn a_client_knows_what_was_not_looked_at() {
     let (client, _) = ends(100);
     let streams = [ask(&client, true).unwrap(), ask(&client, true).unwrap()];
@@ -413,7 +425,7 @@ fn a_stream_that_has_ended_does_not_begin_again() {
     let first = server();
     first.receive(&head).unwrap();
     request(&first).0.send_head(|fields| fields.status(204), true).unwrap();
-    assert!(matches!(first.receive(&head), Err(Broken::Ours(Reason::STREAM_CLOSED, _))));
+    assert!(matches!(first.receive(&head), Err(Broken::Ours(Reason::PROTOCOL_ERROR, _))));
     // Its client need not know that it has ended here.
     let second = server();
     second.receive(&frame(kind::HEADERS, flag::END_HEADERS, 1, &fields(&[]))).unwrap();

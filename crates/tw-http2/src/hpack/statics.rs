@@ -170,9 +170,9 @@ pub(super) fn find_value(index: usize, value: &[u8]) -> Option<usize> {
     })
 }
 
-/// Whether the name at an index is of a field that no one on the way may index either (section 7.1.3): `authorization`,
-/// `cookie`, `proxy-authorization`, `set-cookie`.
+/// Whether the name at an index is of a field of a request that no one on the way may index either (section 7.1.3):
+/// `authorization`, `cookie`, `proxy-authorization`.
 #[inline]
 pub(super) const fn is_secret(index: usize) -> bool {
-    matches!(index, 23 | 32 | 49 | 55)
+    matches!(index, 23 | 32 | 49)
 }
