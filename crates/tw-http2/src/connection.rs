@@ -182,6 +182,11 @@ impl Connection {
         Ok(taken)
     }
 
+    /// Gives back the memory that nothing is in: for a connection that rests.
+    pub fn shrink(&self) {
+        self.0.state.borrow_mut().shrink();
+    }
+
     /// Whom streams wake when there may be something to be written, or one has ended: once. Nobody need be woken while it is driven.
     pub fn set_driver(&self, driver: Option<&Waker>) {
         let mut place = self.0.driver.borrow_mut();

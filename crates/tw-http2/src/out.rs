@@ -47,6 +47,11 @@ impl Out {
         self.len
     }
 
+    /// Gives back the memory that nothing is in.
+    pub(crate) fn shrink(&mut self) {
+        self.parts.shrink_to_fit();
+    }
+
     /// Appends a copy.
     pub(crate) fn copy(&mut self, bytes: &[u8]) {
         if self.copied.capacity() == 0 {

@@ -54,6 +54,12 @@ fn wrong_size(words: &'static str) -> Broken {
     Broken::Ours(Reason::FRAME_SIZE_ERROR, words)
 }
 
+impl Frame {
+    pub(crate) fn shrink(&mut self) {
+        self.short.shrink_to_fit();
+    }
+}
+
 impl State {
     /// Takes bytes of the peer.
     pub(crate) fn receive(&mut self, mut bytes: &[u8]) -> Result<(), Broken> {

@@ -347,6 +347,15 @@ impl State {
         }
     }
 
+    /// Gives back the memory that nothing is in.
+    pub(crate) fn shrink(&mut self) {
+        self.out.shrink();
+        self.streams.shrink_to_fit();
+        self.news.shrink_to_fit();
+        self.lost.shrink_to_fit();
+        self.frame.shrink();
+    }
+
     /// Acknowledges settings of the peer.
     pub(crate) fn acknowledge(&mut self) {
         self.out.copy(&frame::settings(flag::ACK, &[]));

@@ -618,8 +618,13 @@ fn an_idle_connection_holds_next_to_nothing() {
     drop(request(&server));
     talk(&client, &server, 100);
     drop(asked);
+    server.shrink();
     assert_eq!((server.out_len(), server.streams()), (0, 0));
     assert!(size_of::<crate::connection::Shared>() < 1200, "{}", size_of::<crate::connection::Shared>());
+    // It goes on as before.
+    let _asked = ask(&client, true).unwrap();
+    talk(&client, &server, 100);
+    request(&server);
 }
 
 /// A generator that is good enough for nonsense.
