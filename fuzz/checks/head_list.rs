@@ -36,7 +36,7 @@ fn one(pseudo: &Pseudo<'_>, fields: &[(&[u8], &[u8])], content: Content, limits:
     let mut head = RequestHead::new();
     let built = head.begin_list(pseudo, limits).and_then(|()| {
         fields.iter().try_for_each(|(name, value)| head.push_listed(name, value, limits))?;
-        head.end_list(content)
+        head.end_list(content, limits)
     });
     let seen: Vec<_> = head.fields().map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
     if let Err(error) = built {

@@ -125,6 +125,6 @@ fn head(list: &List) -> Result<RequestHead, HeadError> {
     for (name, value) in list.iter() {
         head.push_listed(name, value, &limits)?;
     }
-    head.end_list(if list.ends() { Content::None } else { Content::Follows })?;
+    head.end_list(if list.ends() { Content::None } else { Content::Follows }, &limits)?;
     Ok(head)
 }

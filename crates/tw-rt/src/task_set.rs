@@ -32,6 +32,13 @@ impl<K, T: 'static> TaskSet<K, T> {
         self.keys.insert(task.id(), key);
     }
 
+    /// Gives back the memory that it took to know its tasks, if there is none any more.
+    pub fn shrink(&mut self) {
+        if self.is_empty() && self.keys.capacity() > 0 {
+            *self = Self::default();
+        }
+    }
+
     /// How many tasks run, or have ended without anybody having looked.
     pub fn len(&self) -> usize {
         self.tasks.len()
@@ -78,6 +85,11 @@ mod tests {
             set.spawn('b', TEST, async { panic!("expected") });
             assert_eq!(poll_fn(|cx| set.poll_ended(cx)).await, ('b', Err(Panicked)));
             assert!(set.is_empty() && set.keys.is_empty());
+            set.shrink();
+            assert_eq!(set.keys.capacity(), 0);
+            set.spawn('c', TEST, async { 3 });
+            set.shrink();
+            assert_eq!(poll_fn(|cx| set.poll_ended(cx)).await, ('c', Ok(3)), "it is not forgotten");
         });
     }
 

@@ -19,7 +19,7 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
                 .concat()
                 .concat(),
         ),
-        ("HTTP/2", [http2::LIMITS, h2::LIMITS].concat()),
+        ("HTTP/2", [http2::LIMITS, h2::LIMITS, tw_http2::LIMITS].concat()),
         ("heads of requests", server::LIMITS.to_vec()),
         ("heads of upstream responses", tw_http::origin::LIMITS.to_vec()),
         (

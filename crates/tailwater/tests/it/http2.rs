@@ -1,4 +1,4 @@
-//! HTTP/2 to clients: over TLS and with prior knowledge, what requests and responses are made of, and what clients may not do.
+//! HTTP/2 to clients: over TLS and with prior knowledge, and what requests and responses are made of.
 
 use std::sync::mpsc;
 
@@ -7,17 +7,13 @@ use h2::Reason;
 use h2::client::Builder as Settings;
 use tokio::sync::mpsc::unbounded_channel;
 use tw_testkit::http2::{
-    END_HEADERS, Frames, Http2, exchange, frame, get as get_frame, head, hpack, kind, take,
+    END_HEADERS, END_STREAM, Frames, Http2, exchange, frame, get as get_frame, head, hpack, kind, take,
 };
 use tw_testkit::origin::{counting, origin};
 use tw_testkit::tls::Authority;
 use tw_testkit::{Client, Server, Signal, wait};
 
 use crate::{page, refusal_of, server, start, start_server};
-
-const ENHANCE_YOUR_CALM: u32 = 11;
-/// What the log says of who was sent away by the crate `h2`.
-const SENT_AWAY: &str = "connection error detected: detected excessive load generating behavior";
 
 /// A server that speaks HTTP/2 on a plain port, with this in its `server` block.
 fn speaking(content: &str) -> Server {
@@ -26,6 +22,12 @@ fn speaking(content: &str) -> Server {
 
 fn connect(server: &Server) -> Http2 {
     Http2::connect(server.addr()).unwrap()
+}
+
+/// A request with content to come.
+pub(crate) fn post_frame(stream: u32, path: &str, fields: &[(&str, &str)]) -> Vec<u8> {
+    let pseudo = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "localhost")];
+    frame(kind::HEADERS, END_HEADERS, stream, &hpack(&[&pseudo, fields].concat()))
 }
 
 #[test]
@@ -149,11 +151,13 @@ fn large_bodies_pass_both_ways_within_their_windows() {
     for _ in 0..2 {
         assert!(client.ask("POST", "/to", &[], &big).unwrap().body == big);
     }
-    let too_large = client.ask("POST", "/big", &[("content-length", "20000000")], b"");
-    assert!(
-        matches!(too_large, Ok(ref answer) if answer.status == 413) || too_large.is_err(),
-        "{too_large:?}"
-    );
+    let too_large = client.run(|requests| async move {
+        let mut requests = requests.ready().await.unwrap();
+        let head = head("POST", "/big", &[("content-length", "20000000")]);
+        let (response, _body) = requests.send_request(head, false).unwrap();
+        response.await.unwrap().status()
+    });
+    assert_eq!(too_large, 413);
     assert_eq!(client.get("/none").unwrap().status, 404, "the connection goes on");
 }
 
@@ -358,208 +362,134 @@ fn the_header_of_the_proxy_protocol_comes_first() {
     assert!(all.windows(9).any(|bytes| bytes == b"192.0.2.1"), "{all:?}");
 }
 
-// What clients may not do.
-
-/// What the server says before it closes, and that its neighbours notice nothing.
-fn sent_away(server: &Server, attack: impl FnOnce(&mut Frames) -> std::io::Result<()>) -> Option<u32> {
-    let mut neighbour = connect(server);
-    assert_eq!(neighbour.get("/a.txt").unwrap().text(), "hello");
+#[test]
+fn what_is_malformed_is_answered() {
+    let server = speaking("location /to { proxy_pass http://127.0.0.1:1; client_max_body_size 1k; }");
     let mut frames = Frames::connect(server.addr()).unwrap();
-    let attacker = frames.try_clone().unwrap();
-    let (begun, code) = std::thread::scope(|scope| {
-        // Who takes nothing of what is said may not be told.
-        let told = scope.spawn(|| frames.wait(kind::GOAWAY).unwrap().and_then(|frame| frame.code()));
-        let mut attacker = attacker;
-        // Who is sent away in the middle of it cannot send the rest.
-        (attack(&mut attacker), told.join().unwrap())
-    });
-    drop(begun);
-    assert_eq!(neighbour.get("/a.txt").unwrap().text(), "hello");
-    code
-}
-
-#[test]
-fn requests_that_are_taken_back_at_once_are_bounded() {
-    let server = speaking("keepalive_requests 100000;");
-    let code = sent_away(&server, |frames| {
-        let mut burst = Vec::new();
-        for stream in (1..201).step_by(2) {
-            burst.extend(get_frame(stream, "/a.txt", &[]));
-            burst.extend(frame(kind::RST_STREAM, 0, stream, &8_u32.to_be_bytes()));
-        }
-        frames.send(burst)
-    });
-    assert_eq!(code, Some(ENHANCE_YOUR_CALM));
-    server.wait_error_log(SENT_AWAY).unwrap();
-}
-
-#[test]
-fn requests_that_are_taken_back_later_are_bounded() {
-    let (ask, asked) = mpsc::channel();
-    let origin = origin(move |mut conn| {
-        while conn.head().is_some() {
-            ask.send(()).unwrap();
-        }
-    });
-    let server =
-        speaking(&format!("keepalive_requests 100000; location /to {{ proxy_pass http://{origin}; }}"));
-    let code = sent_away(&server, |frames| {
-        for at in 0..200 {
-            let stream = 1 + 2 * at;
-            frames.send(get_frame(stream, "/to", &[]))?;
-            // The server has looked at it.
-            asked.recv_timeout(wait::PATIENCE).map_err(std::io::Error::other)?;
-            frames.send(frame(kind::RST_STREAM, 0, stream, &8_u32.to_be_bytes()))?;
-        }
-        Ok(())
-    });
-    assert_eq!(code, Some(ENHANCE_YOUR_CALM));
-    server.wait_error_log("client took back too many requests").unwrap();
-}
-
-#[test]
-fn streams_that_break_the_protocol_are_bounded() {
-    let server = speaking("keepalive_requests 100000;");
-    let code = sent_away(&server, |frames| {
-        for at in 0..200 {
-            // No field of a connection may be there (RFC 9113 section 8.2.2).
-            frames.send(get_frame(1 + 2 * at, "/a.txt", &[("connection", "close")]))?;
-        }
-        Ok(())
-    });
-    assert_eq!(code, Some(ENHANCE_YOUR_CALM));
-}
-
-#[test]
-fn frames_that_nobody_needs_are_bounded() {
-    let server = speaking("");
-    let ping = frame(kind::PING, 0, 0, &[0; 8]);
-    let settings = frame(kind::SETTINGS, 0, 0, b"");
-    let priority = frame(kind::PRIORITY, 0, 1, &[0, 0, 0, 3, 16]);
-    let update = frame(kind::WINDOW_UPDATE, 0, 0, &1_u32.to_be_bytes());
-    for (name, one) in [("ping", ping), ("settings", settings), ("priority", priority), ("update", update)] {
-        let code = sent_away(&server, |frames| {
-            let many = one.repeat(4096);
-            // 17 bytes and more each, of which 8 MiB are borne.
-            for _ in 0..400 {
-                frames.send(&many)?;
-            }
-            Ok(())
-        });
-        // The kernel may drop what was said when the client goes on sending.
-        assert!(matches!(code, Some(ENHANCE_YOUR_CALM) | None), "{name}: {code:?}");
+    let mut next = 1;
+    let mut status = |bytes: &dyn Fn(u32) -> Vec<u8>| {
+        frames.send(bytes(next)).unwrap();
+        let head = frames.wait(kind::HEADERS).unwrap().unwrap();
+        assert_eq!(head.stream, next);
+        next += 2;
+        head.payload[0]
+    };
+    let body = |stream, length: &str, content: &str| {
+        let head = post_frame(stream, "/to", &[("content-length", length)]);
+        [head, frame(kind::DATA, END_STREAM, stream, content.as_bytes())].concat()
+    };
+    const BAD_REQUEST: u8 = 0x8c;
+    for (said, bytes) in [
+        (
+            "client sent connection-specific header",
+            (&|stream| get_frame(stream, "/", &[("connection", "close")])) as &dyn Fn(u32) -> Vec<u8>,
+        ),
+        ("client sent header with invalid value", &|stream| get_frame(stream, "/", &[("x", "a\nb")])),
+        ("client sent invalid header name", &|stream| get_frame(stream, "/", &[("X-Large", "a")])),
+        ("client prematurely closed stream: only 4 out of 5 bytes of request body received", &|stream| {
+            body(stream, "5", "four")
+        }),
+        ("client intended to send body data larger than declared", &|stream| body(stream, "3", "four")),
+        ("client prematurely closed stream while", &|stream| {
+            get_frame(stream, "/", &[("content-length", "5")])
+        }),
+        ("client sent unknown pseudo-header in trailers", &|stream| {
+            let trailers = frame(kind::HEADERS, END_STREAM | END_HEADERS, stream, &hpack(&[(":path", "/")]));
+            [post_frame(stream, "/to", &[]), trailers].concat()
+        }),
+        ("client sent \":authority\" and \"Host\" headers with different values", &|stream| {
+            get_frame(stream, "/", &[("host", "other")])
+        }),
+    ] {
+        assert_eq!(status(bytes), BAD_REQUEST, "{said}");
+        server.wait_error_log(said).unwrap();
     }
-    assert!(server.error_log().matches("http2 flood detected").count() >= 4);
+    assert_eq!(status(&|stream| get_frame(stream, "/a.txt", &[])), 0x88, "the connection goes on");
 }
 
 #[test]
-fn heads_are_bounded() {
-    let server = speaking("large_client_header_buffers 4 1k; max_headers 50;");
-    let mut client = connect(&server);
-    // Beyond what the server has room for.
-    let large = "x".repeat(1100);
-    assert_eq!(client.ask("GET", "/a.txt", &[("x", &large)], b"").unwrap().status, 400);
-    let fields: Vec<_> = (0..60).map(|at| (format!("x-{at}"), "y")).collect();
-    let fields: Vec<_> = fields.iter().map(|(name, value)| (&**name, *value)).collect();
-    assert_eq!(client.ask("GET", "/a.txt", &fields, b"").unwrap().status, 400);
-    // Beyond what is decoded at all.
-    let some = "x".repeat(900);
-    let many: Vec<_> = (0..10).map(|at| (format!("x-{at}"), &*some)).collect();
-    let many: Vec<_> = many.iter().map(|(name, value)| (&**name, *value)).collect();
+fn sizes_are_those_on_the_wire() {
+    let server = start(
+        server().file("html/a.txt", vec![b'x'; 40_000]),
+        "log_format sizes '$request_length $body_bytes_sent $bytes_sent'; access_log logs/access.log sizes;
+         server { listen 127.0.0.1:{port}; http2 on; root html;
+                  location /to { proxy_pass http://127.0.0.1:1; } }",
+    );
     let mut frames = Frames::connect(server.addr()).unwrap();
-    frames.send(get_frame(1, "/a.txt", &many)).unwrap();
-    assert!(frames.wait(kind::HEADERS).unwrap().is_some());
-    assert_eq!(client.get("/a.txt").unwrap().text(), "hello");
-}
-
-#[test]
-fn heads_that_never_end_are_cut_off() {
-    let server = speaking("large_client_header_buffers 4 1k; max_headers 50;");
-    let code = sent_away(&server, |frames| {
-        frames.send(frame(kind::HEADERS, 0, 1, &hpack(&[(":method", "GET")])))?;
-        let field = hpack(&[("x", "y")]);
-        for _ in 0..10_000 {
-            frames.send(frame(kind::CONTINUATION, 0, 1, &field))?;
+    let block = get_frame(1, "/a.txt", &[("x", "y")]);
+    frames.send(&block).unwrap();
+    let mut sent = 0;
+    loop {
+        let frame = frames.next_frame().unwrap().unwrap();
+        if frame.stream == 1 {
+            sent += 9 + frame.payload.len();
         }
-        Ok(())
-    });
-    assert_eq!(code, Some(ENHANCE_YOUR_CALM));
-    server.wait_error_log(SENT_AWAY).unwrap();
-}
-
-#[test]
-fn small_heads_that_become_large_are_cut_off() {
-    let server = speaking("large_client_header_buffers 4 1k; max_headers 50;");
-    let code = sent_away(&server, |frames| {
-        // One field goes into the table, and is named again and again by one byte (RFC 7541 section 6.1).
-        let mut block =
-            hpack(&[(":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "a")]);
-        let mut indexed = hpack(&[("x", &"y".repeat(4000))]);
-        indexed[0] = 0x40;
-        block.extend(indexed);
-        block.extend([0x80 | 62; 8000]);
-        frames.send(frame(kind::HEADERS, END_HEADERS | 1, 1, &block))
-    });
-    assert_eq!(code, Some(ENHANCE_YOUR_CALM));
-}
-
-#[test]
-fn empty_pieces_of_a_body_are_bounded() {
-    let server = speaking("location /to { proxy_pass http://127.0.0.1:1; }");
-    let code = sent_away(&server, |frames| {
-        let post = hpack(&[(":method", "POST"), (":scheme", "http"), (":path", "/to"), (":authority", "a")]);
-        frames.send(frame(kind::HEADERS, END_HEADERS, 1, &post))?;
-        frames.send(frame(kind::DATA, 0, 1, b"").repeat(1000))
-    });
-    assert_eq!(code, Some(ENHANCE_YOUR_CALM));
-}
-
-#[test]
-fn a_client_that_takes_nothing_is_not_waited_for() {
-    let server = start_server(
-        server().file("html/big", vec![b'x'; 4_000_000]).file("html/a.txt", "hello"),
-        "http2 on; send_timeout 1s;",
-    );
-    let mut settings = Settings::new();
-    settings.initial_window_size(0);
-    let mut client = Http2::connect_with(server.addr(), &settings).unwrap();
-    let error = client.get("/big").unwrap_err();
-    assert!(error.is_reset(), "{error}");
-    server.wait_error_log("client timed out (110: Connection timed out) while sending response").unwrap();
-    assert_eq!(connect(&server).get("/a.txt").unwrap().text(), "hello");
-}
-
-#[test]
-fn a_client_that_pauses_in_a_body_is_not_waited_for() {
-    let server = speaking(
-        "client_body_timeout 1s; location /to { proxy_pass http://127.0.0.1:1; client_max_body_size 100; }",
-    );
-    let mut client = connect(&server);
-    let error = client.run(|requests| async move {
-        let mut requests = requests.ready().await.unwrap();
-        let (response, mut body) = requests.send_request(head("POST", "/to", &[]), false).unwrap();
-        body.send_data(Bytes::from_static(b"so far"), false).unwrap();
-        response.await.unwrap_err()
-    });
-    assert_eq!(error.reason(), Some(Reason::PROTOCOL_ERROR));
-    let large = client.ask("POST", "/to", &[], &[b'x'; 200]).unwrap();
-    assert_eq!(large.status, 413);
-}
-
-#[test]
-fn a_crowd_of_streams_is_refused() {
-    let origin = origin(|mut conn| while conn.head().is_some() {});
-    let server =
-        speaking(&format!("http2_max_concurrent_streams 4; location /to {{ proxy_pass http://{origin}; }}"));
-    let mut frames = Frames::connect(server.addr()).unwrap();
-    for at in 0..5 {
-        frames.send(get_frame(1 + 2 * at, "/to", &[])).unwrap();
+        if frame.kind == kind::DATA && frame.flags & END_STREAM != 0 {
+            break;
+        }
     }
-    let refused = frames.wait(kind::RST_STREAM).unwrap().unwrap();
-    assert_eq!((refused.stream, refused.code()), (9, Some(7)));
+    let body = frame(kind::DATA, END_STREAM, 3, b"hello");
+    let post = post_frame(3, "/to", &[]);
+    frames.send([&post[..], &body].concat()).unwrap();
+    let lines = server.access_log(2).unwrap();
+    assert_eq!(lines[0], format!("{} 40000 {sent}", block.len() - 9));
+    assert!(lines[1].starts_with(&format!("{} ", post.len() - 9 + 5)), "{lines:?}");
 }
 
-// What is written.
+#[test]
+fn frames_have_their_size() {
+    let server = start(
+        server().file("html/large", vec![b'x'; 40_000]),
+        "http2 on; root html;
+         server { listen 127.0.0.1:{port}; location / { } location /small/ { alias html/; http2_chunk_size 8k; }
+                  location /big/ { alias html/; http2_chunk_size 30k; } }",
+    );
+    for (path, window, expected) in [
+        ("/large", 16 << 10, [16_384, 16_384, 7_232].as_slice()),
+        ("/large", 1 << 20, &[16_384, 16_384, 7_232]),
+        ("/small/large", 1 << 20, &[8192, 8192, 8192, 8192, 7_232]),
+        // No frame is larger than its client allows.
+        ("/big/large", 16 << 10, &[16_384, 16_384, 7_232]),
+        ("/big/large", 1 << 20, &[30_720, 9_280]),
+    ] {
+        let mut frames = Frames::connect(server.addr()).unwrap();
+        // SETTINGS_MAX_FRAME_SIZE.
+        let setting = [&[0, 5][..], &u32::to_be_bytes(window)].concat();
+        frames.send([frame(kind::SETTINGS, 0, 0, &setting), get_frame(1, path, &[])].concat()).unwrap();
+        let mut sizes = Vec::new();
+        while sizes.iter().sum::<usize>() < 40_000 {
+            sizes.push(frames.wait(kind::DATA).unwrap().unwrap().payload.len());
+        }
+        assert_eq!(sizes, expected, "{path} {window}");
+    }
+}
+
+#[test]
+fn a_body_may_have_to_wait_until_it_is_wanted() {
+    let (origin, _) = counting(|conn, head, _| {
+        let len = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")).unwrap();
+        let mut body = vec![0; len.parse().unwrap()];
+        std::io::Read::read_exact(&mut conn.reader, &mut body).unwrap();
+        conn.answer("", body);
+    });
+    for size in ["0", "10", "1m"] {
+        let server = speaking(&format!(
+            "http2_body_preread_size {size}; client_max_body_size 10m; location /to {{ proxy_pass http://{origin}; }}"
+        ));
+        let mut client = connect(&server);
+        // It has taken over the settings of the server.
+        assert_eq!(client.get("/a.txt").unwrap().text(), "hello");
+        for len in [1, 10, 65_536, 1_000_000] {
+            let body = vec![b'x'; len];
+            assert!(client.ask("POST", "/to", &[], &body).unwrap().body == body, "{size} {len}");
+        }
+    }
+    // Who could not know of the small windows is told to ask again.
+    let server = speaking("http2_body_preread_size 10;");
+    let mut frames = Frames::connect(server.addr()).unwrap();
+    frames.send(post_frame(1, "/a.txt", &[])).unwrap();
+    assert_eq!(frames.wait(kind::RST_STREAM).unwrap().unwrap().code(), Some(7));
+}
 
 #[test]
 fn what_is_obsolete_is_told() {

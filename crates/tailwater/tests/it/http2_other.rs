@@ -200,6 +200,51 @@ fn who_does_not_switch_has_not_agreed() {
     }));
 }
 
+/// Asks for a tunnel.
+fn tunnel(to: &str) -> Request<()> {
+    Request::builder().uri(to).method(Method::CONNECT).body(()).unwrap()
+}
+
+#[test]
+fn it_may_be_a_tunnel() {
+    let origin = origin(move |mut conn| {
+        let mut said = [0; 4];
+        while std::io::Read::read_exact(&mut conn.reader, &mut said).is_ok() {
+            conn.say(said);
+        }
+        conn.say("bye");
+    });
+    let server = start(
+        server().file("html/a.txt", "hello"),
+        &format!(
+            "log_format all '$request $status $upstream_addr $body_bytes_sent'; access_log logs/access.log all; \
+             server {{ listen 127.0.0.1:{{port}}; http2 on; server_name localhost; root html; }} \
+             server {{ listen 127.0.0.1:{{port}}; http2 on; server_name {}; tunnel_pass; }} \
+             server {{ listen 127.0.0.1:{{port}}; http2 on; server_name elsewhere; tunnel_pass; deny all; }}",
+            origin.ip()
+        ),
+    );
+    let mut client = connect(&server);
+    let to = origin.to_string();
+    client.run(|requests| async move {
+        let (status, fields, mut up, mut down) = switched(requests, tunnel(&to)).await;
+        assert_eq!((status, fields.contains_key("content-length")), (200, false));
+        up.send_data(Bytes::from("pingpong"), false).unwrap();
+        let mut said = Vec::new();
+        while said.len() < 8 {
+            said.extend_from_slice(&down.data().await.unwrap().unwrap());
+        }
+        up.send_data(Bytes::new(), true).unwrap();
+        assert_eq!((&said[..], take(down).await.unwrap().0), (&b"pingpong"[..], b"bye".to_vec()));
+    });
+    let lines = server.access_log(2).unwrap();
+    assert_eq!(lines[1], format!("CONNECT {origin} HTTP/2.0 200 {origin} 11"));
+    for (to, expected) in [("localhost:80", 405), ("elsewhere:80", 403), ("elsewhere", 400)] {
+        let status = client.run(|requests| async move { switched(requests, tunnel(to)).await.0 });
+        assert_eq!(status, expected, "{to}");
+    }
+}
+
 #[test]
 fn without_a_protocol_it_is_no_request() {
     let server = passing("127.0.0.1:1".parse().unwrap());

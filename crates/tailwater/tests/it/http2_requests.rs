@@ -297,3 +297,27 @@ fn an_upstream_that_breaks_off_breaks_the_stream() {
     assert_eq!(error.reason(), Some(Reason::INTERNAL_ERROR));
     assert_eq!(client.get("/a.txt").unwrap().text(), "hello");
 }
+
+#[test]
+fn an_empty_body_has_a_file_where_bodies_have_files() {
+    let (origin, _) = counting(|conn, head, _| {
+        let file = head.lines().find_map(|line| line.strip_prefix("X-File: ")).unwrap_or_default();
+        let len = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+        let mut body = vec![0; len.map_or(0, |len| len.parse().unwrap())];
+        std::io::Read::read_exact(&mut conn.reader, &mut body).unwrap();
+        let size = std::fs::metadata(file).map_or("none".to_owned(), |file| file.len().to_string());
+        conn.answer("", size);
+    });
+    let server = start_server(
+        server(),
+        &format!(
+            "http2 on; client_body_temp_path temp; location / {{ client_body_in_file_only clean; proxy_pass http://{origin}; \
+             proxy_set_header X-File $request_body_file; }}"
+        ),
+    );
+    let mut client = connect(&server);
+    for (length, body, expected) in [(Some("0"), "", "0"), (Some("2"), "ab", "2"), (None, "", "none")] {
+        let fields: Vec<_> = length.iter().map(|length| ("content-length", *length)).collect();
+        assert_eq!(client.ask("POST", "/", &fields, body.as_bytes()).unwrap().text(), expected, "{length:?}");
+    }
+}

@@ -59,6 +59,7 @@ mod headers;
 mod health_apps;
 mod health_check;
 mod http2;
+mod http2_attacks;
 mod http2_clients;
 mod http2_other;
 mod http2_priority;

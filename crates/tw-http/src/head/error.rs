@@ -44,6 +44,8 @@ pub enum HeadError {
     NoHost,
     /// `Content-Length` is not a number, or above 2^63 - 1.
     InvalidContentLength,
+    /// `Content-Length` of a list with which the message ends.
+    MissingContent,
     /// `Transfer-Encoding` in HTTP/1.0.
     TransferEncodingInHttp10,
     /// `Transfer-Encoding` other than `chunked`.
@@ -97,6 +99,7 @@ impl HeadError {
             HeadError::NoAuthority => "no_authority",
             HeadError::NoHost => "no_host",
             HeadError::InvalidContentLength => "invalid_content_length",
+            HeadError::MissingContent => "missing_content",
             HeadError::TransferEncodingInHttp10 => "transfer_encoding_http10",
             HeadError::UnknownTransferEncoding => "unknown_transfer_encoding",
             HeadError::LengthAndTransferEncoding => "length_and_transfer_encoding",
@@ -165,6 +168,7 @@ impl fmt::Display for ErrorText<'_> {
             HeadError::NoAuthority => f.write_str("client sent neither \":authority\" nor \"Host\" header"),
             HeadError::NoHost => f.write_str("client sent HTTP/1.1 request without \"Host\" header"),
             HeadError::InvalidContentLength => f.write_str("client sent invalid \"Content-Length\" header"),
+            HeadError::MissingContent => f.write_str("client prematurely closed stream"),
             HeadError::TransferEncodingInHttp10 => {
                 f.write_str("client sent HTTP/1.0 request with \"Transfer-Encoding\" header")
             }

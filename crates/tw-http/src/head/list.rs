@@ -15,6 +15,7 @@ use crate::{num, scan};
 
 /// How the protocol is called at the end of a request line.
 const PROTOCOL: &[u8] = b"HTTP/2.0";
+const SLASH_AT: usize = 4;
 const LINE_END: &[u8] = b"\r\n";
 /// What stands between crumbs of a cookie (RFC 9113 section 8.2.3).
 const CRUMB_END: &[u8] = b"; ";
@@ -52,8 +53,9 @@ impl RequestHead {
             return Err(HeadError::UriTooLong);
         }
         let method_end = self.write(method);
+        let is_tunnel = Method::of(method) == Method::Connect;
         let target_at = self.write(b" ");
-        let target_end = self.write(target);
+        let target_end = self.write(if is_tunnel { authority.unwrap_or(target) } else { target });
         let protocol_at = self.write(b" ");
         let end = self.write(PROTOCOL);
         self.write(LINE_END);
@@ -66,15 +68,22 @@ impl RequestHead {
         if method.is_empty() || !method.iter().all(is_word) {
             return Err(HeadError::InvalidMethod);
         }
-        if self.line.method != Method::Connect {
-            if target.first() != Some(&b'/') || scan::target_len(target) != target.len() {
+        let target_span = match is_tunnel {
+            // It has no path; the `/` of `HTTP/` stands in for it.
+            true => Span::new(protocol_at + SLASH_AT, protocol_at + SLASH_AT + 1),
+            false if target.first() != Some(&b'/') || scan::target_len(target) != target.len() => {
                 return Err(HeadError::InvalidRequest);
             }
-            parse::accept_target(self, Span::new(target_at, target_end), limits.merge_slashes)?;
+            false => Span::new(target_at, target_end),
+        };
+        parse::accept_target(self, target_span, limits.merge_slashes)?;
+        if let Some(authority) = authority {
+            self.accept_authority(authority)?;
         }
-        match authority {
-            Some(authority) => self.accept_authority(authority),
-            None => Ok(()),
+        match self.line.host_port {
+            // RFC 9113 section 8.5.
+            None if is_tunnel => Err(HeadError::InvalidAuthority),
+            _ => Ok(()),
         }
     }
 
@@ -148,7 +157,7 @@ impl RequestHead {
     ///
     /// # Errors
     /// As nginx: what contradicts itself, and methods that are not allowed.
-    pub fn end_list(&mut self, content: Content) -> Result<(), HeadError> {
+    pub fn end_list(&mut self, content: Content, limits: &HeadLimits) -> Result<(), HeadError> {
         let len = self.write(LINE_END);
         self.head_len = len;
         self.parser.end_at(len);
@@ -164,15 +173,23 @@ impl RequestHead {
         self.line.framing = match (length, content) {
             (Some(length), Content::Follows) => Framing::Length(length),
             (Some(0), Content::None) => Framing::Length(0),
-            (Some(_), Content::None) => return Err(HeadError::InvalidContentLength),
+            (Some(_), Content::None) if self.line.method == Method::Connect => {
+                return Err(HeadError::ConnectWithBody);
+            }
+            (Some(_), Content::None) => return Err(HeadError::MissingContent),
             (None, Content::Follows) => Framing::Chunked,
             (None, Content::None) => Framing::None,
         };
         match self.line.method {
-            Method::Connect => Err(HeadError::ConnectNotAllowed),
+            Method::Connect if !limits.allow_connect => Err(HeadError::ConnectNotAllowed),
             Method::Trace => Err(HeadError::Trace),
             _ => Ok(()),
         }
+    }
+
+    /// Says how many bytes the list took on its way: [`read_len`](Self::read_len).
+    pub fn came_as(&mut self, bytes: usize) {
+        self.parser.came_as(bytes);
     }
 
     /// Appends bytes and says where they end.
@@ -207,7 +224,7 @@ mod tests {
         for (name, value) in fields {
             head.push_listed(name.as_bytes(), value.as_bytes(), &limits)?;
         }
-        head.end_list(content)?;
+        head.end_list(content, &limits)?;
         Ok(head)
     }
 
@@ -217,7 +234,7 @@ mod tests {
     #[test]
     fn it_reads_as_if_it_had_come_in_lines() {
         let fields = [("accept", " x "), ("cookie", "a=1"), ("cookie", "b=2"), ("x_y", "odd"), ("last", "")];
-        let head = head(GET, &fields, Content::None).unwrap();
+        let mut head = head(GET, &fields, Content::None).unwrap();
         assert_eq!(head.request_line(), b"GET /a/../b.html?c HTTP/2.0");
         assert_eq!(
             (head.protocol(), head.version(), head.method()),
@@ -231,6 +248,8 @@ mod tests {
         assert_eq!(listed, expected);
         assert_eq!(head.ignored_lines().collect::<Vec<_>>(), [b"x_y: odd"]);
         assert!(head.rest().is_empty() && head.keep_alive() && head.read_len() == head.head_len());
+        head.came_as(20);
+        assert_eq!(head.read_len(), 20);
         let mut copy = RequestHead::new();
         copy.copy_head(&head);
         assert!(copy.fields().eq(head.fields()) && copy.path() == head.path());
@@ -244,12 +263,31 @@ mod tests {
             (None, Content::Follows, Ok(Framing::Chunked)),
             (Some("7"), Content::Follows, Ok(Framing::Length(7))),
             (Some("0"), Content::None, Ok(Framing::Length(0))),
-            (Some("7"), Content::None, Err(HeadError::InvalidContentLength)),
+            (Some("7"), Content::None, Err(HeadError::MissingContent)),
             (Some("x"), Content::Follows, Err(HeadError::InvalidContentLength)),
         ] {
             let fields: Vec<_> = length.iter().map(|length| ("content-length", *length)).collect();
             assert_eq!(head(post, &fields, content).map(|head| head.framing()), expected, "{length:?}");
         }
+    }
+
+    #[test]
+    fn a_tunnel_leads_to_an_authority() {
+        let limits = HeadLimits { allow_connect: true, ..HeadLimits::default() };
+        let connect = |authority: &str, length: &str| {
+            let pseudo = Pseudo { method: b"CONNECT", target: b"", authority: Some(authority.as_bytes()) };
+            let mut head = RequestHead::new();
+            head.begin_list(&pseudo, &limits)?;
+            head.push_listed(b"content-length", length.as_bytes(), &limits)?;
+            head.end_list(Content::None, &limits)?;
+            Ok(head)
+        };
+        let head = connect("a:443", "0").unwrap();
+        assert_eq!(head.request_line(), b"CONNECT a:443 HTTP/2.0");
+        assert_eq!((head.target(), head.path(), head.host()), (&b"/"[..], &b"/"[..], Some(&b"a"[..])));
+        assert_eq!((head.host_port(), head.framing()), (Some(443), Framing::Length(0)));
+        assert_eq!(connect("a", "0").err(), Some(HeadError::InvalidAuthority));
+        assert_eq!(connect("a:443", "1").err(), Some(HeadError::ConnectWithBody));
     }
 
     #[test]

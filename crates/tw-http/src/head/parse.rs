@@ -95,6 +95,11 @@ impl Parser {
         self.room.line_start = len;
     }
 
+    /// What was read is a list that took so many bytes.
+    pub(super) fn came_as(&mut self, bytes: usize) {
+        self.room.line_start = bytes;
+    }
+
     /// Bytes of the lines that were read to their end.
     pub(super) fn read_len(&self) -> usize {
         self.room.line_start

@@ -12,10 +12,12 @@ use crate::http::Http;
 use crate::http::plan::Plan;
 use crate::load::Resolve;
 
-/// Smallest window of a stream: what every client may begin with (RFC 9113 section 6.9.2).
-const WINDOW_MIN: usize = 65_535;
 /// Largest window (RFC 9113 section 6.9.1).
 const WINDOW_MAX: usize = (1 << 31) - 1;
+// DIFF(nginx): 8 KiB there.
+/// `http2_chunk_size` by default: what every client takes in one frame (RFC 9113 section 4.2). Half of the frames cost half as
+/// much, and who goes first is decided by turns, which are larger.
+const CHUNK_SIZE: usize = 16 << 10;
 /// Content of the largest frame there is (RFC 9113 section 4.2).
 const CHUNK_SIZE_MAX: usize = (1 << 24) - 1;
 /// What nginx keeps of a frame between two reads: its buffer must be larger.
@@ -88,7 +90,7 @@ impl Settings<Http> for Http2 {
         record::size("http2_body_preread_size", EVERYWHERE)
             .default("64k")
             .since("1.11.0")
-            .doc("Bytes of a request body that a client may send before they are asked for; at least 65535.")
+            .doc("Bytes of a request body that a client may send before they are asked for.")
             .set(|raw, node, _| {
                 raw.body_preread_size.set_size(node)?;
                 match raw.body_preread_size.get() {
@@ -110,9 +112,9 @@ impl Settings<Http> for Http2 {
                 }
             }),
         record::size("http2_chunk_size", HTTP | SERVER | LOCATION)
-            .default("8k")
+            .default("16k")
             .since("1.9.5")
-            .doc("Most bytes of a response in one frame.")
+            .doc("Most bytes of a response in one frame, as far as its client takes as many.")
             .set(|raw, node, _| {
                 raw.chunk_size.set_size(node)?;
                 match raw.chunk_size.get() {
@@ -157,14 +159,13 @@ impl Settings<Http> for Http2 {
 
     fn resolve(raw: Raw, outer: Option<&Self>, _: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let streams_max = raw.max_concurrent_streams.take().map(|max| u32::try_from(max).unwrap_or(u32::MAX));
-        // DIFF(nginx): a window is never smaller than what a client may begin with.
-        let preread = raw.body_preread_size.take().map(|size| size.clamp(WINDOW_MIN, WINDOW_MAX) as u32);
+        let preread = raw.body_preread_size.take().map(|size| size.min(WINDOW_MAX) as u32);
         Ok(Self {
             is_on: raw.http2.or(outer.map(|o| o.is_on), false),
             streams_max: streams_max.or(outer.map(|o| o.streams_max)).unwrap_or(128),
             body_preread_size: preread.or(outer.map(|o| o.body_preread_size)).unwrap_or(64 << 10),
             recv_buffer_size: raw.recv_buffer_size.or(outer.map(|o| o.recv_buffer_size), 256 << 10),
-            chunk_size: raw.chunk_size.or(outer.map(|o| o.chunk_size), 8 << 10).min(CHUNK_SIZE_MAX),
+            chunk_size: raw.chunk_size.or(outer.map(|o| o.chunk_size), CHUNK_SIZE).min(CHUNK_SIZE_MAX),
         })
     }
 

@@ -17,6 +17,7 @@ use tw_base::Limit;
 use tw_disk::{Account, Class, Disk, DiskError, File, Source as By};
 use tw_http::Framing;
 use tw_http::chunked::ChunkError;
+use tw_http2::Fault;
 use tw_log::{Level, Text};
 
 use super::request::{After, Request};
@@ -88,6 +89,17 @@ pub enum InputError {
     },
     /// The coding makes no sense.
     Malformed(ChunkError),
+    /// It has ended after so many bytes of those that were announced.
+    TooShort {
+        /// Bytes that came.
+        received: u64,
+        /// What was announced.
+        length: u64,
+    },
+    /// It has more bytes than were announced.
+    TooLong,
+    /// What follows it breaks the rules of the protocol.
+    Trailers(Fault),
     /// The client closed its side before the end.
     Closed,
     /// Nothing came in time.
@@ -433,8 +445,13 @@ async fn read_into(r: &mut Request, into: Into) -> Result<(), u16> {
     if storing.is_none() && r.body.spool.in_memory() > most {
         storing = Some(Storing::begin(r, into, most)?);
     }
+    let has_body = r.body.standing == Standing::Wanted && r.head.framing() != Framing::None;
     match storing {
         Some(storing) => storing.end(r).await,
+        // An empty body is one.
+        None if at_once && has_body && !r.body.spool.has_file() => {
+            Storing::begin(r, into, most)?.empty(r).await
+        }
         None => Ok(()),
     }
 }
@@ -498,6 +515,14 @@ impl Storing {
         ended.map_err(|error| not_stored(r, &error))
     }
 
+    /// Makes a file of nothing.
+    async fn empty(mut self, r: &mut Request) -> Result<(), u16> {
+        let Request { body: RequestBody { spool, .. }, costs, .. } = &mut *r;
+        let made = spool.spill_named(&mut costs.account, &self.room).await;
+        self.tell(r);
+        made.map_err(|error| not_stored(r, &error))
+    }
+
     /// Says once that there is a file.
     fn tell(&mut self, r: &mut Request) {
         if self.is_told || !r.body.spool.has_file() {
@@ -551,9 +576,24 @@ pub fn failed(r: &mut Request, error: BodyError) -> u16 {
         }
         BodyError::Client(InputError::Malformed(error)) => {
             r.log(Level::Info, format_args!("client sent {error}"));
-            r.course.after = After::Close;
-            r.body.spool.clear();
-            400
+            malformed(r)
+        }
+        BodyError::Client(InputError::TooShort { received, length }) => {
+            r.log(
+                Level::Info,
+                format_args!(
+                    "client prematurely closed stream: only {received} out of {length} bytes of request body received"
+                ),
+            );
+            malformed(r)
+        }
+        BodyError::Client(InputError::TooLong) => {
+            r.log(Level::Info, format_args!("client intended to send body data larger than declared"));
+            malformed(r)
+        }
+        BodyError::Client(InputError::Trailers(fault)) => {
+            r.log(Level::Info, format_args!("client {fault} in trailers"));
+            malformed(r)
         }
         BodyError::Client(InputError::Closed) => {
             r.log(Level::Info, format_args!("client prematurely closed connection"));
@@ -579,6 +619,13 @@ pub fn failed(r: &mut Request, error: BodyError) -> u16 {
             500
         }
     }
+}
+
+/// The status of a request whose body is none.
+fn malformed(r: &mut Request) -> u16 {
+    r.course.after = After::Close;
+    r.body.spool.clear();
+    400
 }
 
 /// Ignores what has come of a body that its handler did not want. The error is the status of one that is malformed: the

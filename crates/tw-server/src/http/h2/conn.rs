@@ -1,28 +1,24 @@
-//! One connection of HTTP/2: its transport as the crate `h2` reads and writes it, and what its client has cost so far.
+//! One connection of HTTP/2: its transport, what knows its frames (`tw-http2`), and what its client has cost so far.
 //!
-//! What is written is gathered, and leaves in one call when the connection has nothing more to do for now
-//! ([`Conn::poll_out`]), or when it is a lot. Heads of frames and what is small are copied; what is large is shared with whoever
-//! made it ([`Payload`](super::Payload)).
+//! Frames of all streams are gathered, and leave in one call when the connection has nothing more to do for now
+//! ([`Conn::poll_out`]), or when it is a lot. A connection on which nothing happens has no buffer: bytes are read into one of the
+//! loop's.
 
 use std::cell::{Cell, RefCell};
-use std::io::{self, IoSlice};
+use std::io;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use ::h2::Reason;
-use bytes::Bytes;
-use tokio::io::ReadBuf;
 use tw_core::event_loop::SCRATCH_SIZE;
+use tw_http2::{Broken, Connection};
 use tw_net::Transport;
 use tw_rt::watch;
 
-use super::out::Out;
-use super::sight::{Seen, Sight};
+use super::serve::Terms;
 use super::turns::{MADE_MAX, Made, Turns};
 use crate::http::client::Client;
-use crate::http::frames::Gathers;
 
 /// Bytes of frames that are gathered for one write.
 pub(super) const OUT_MAX: usize = 256 << 10;
@@ -41,24 +37,21 @@ pub(crate) struct Conn {
     pub(crate) client: Rc<Client>,
     /// What carries its bytes.
     pub(crate) transport: Transport,
+    /// Its frames, both ways.
+    pub(super) frames: Connection,
+    pub(super) terms: Terms,
     /// What was read of it before.
     early: RefCell<Vec<u8>>,
-    sight: RefCell<Sight>,
-    /// What its client has done that ends it.
-    wrong: Cell<Option<Reason>>,
-    out: RefCell<Out>,
-    /// What the crate writes next is made of.
-    shown: RefCell<Bytes>,
     pub(super) turns: Turns,
     /// Bytes that were made and that it has not tried to write.
     untried: Cell<usize>,
-    /// Bytes that one turn reads.
-    read_max: usize,
     /// The last turn in which something was read, and how much.
     read: Cell<(Instant, usize)>,
-    /// Bytes that came and went.
-    wire: Cell<u64>,
-    /// Bytes of heads and bodies among them.
+    /// Bytes that came.
+    came: Cell<u64>,
+    /// Bytes that went.
+    went: Cell<u64>,
+    /// Bytes of responses that were made.
     worth: Cell<u64>,
     /// Requests that were answered.
     answered: Cell<u64>,
@@ -73,44 +66,36 @@ pub(super) enum Abuse {
     Flood,
     /// Requests that it does not wait for.
     Resets,
-    /// A frame that cannot be.
-    Wrong(Reason),
 }
 
 impl Conn {
-    /// The connection of a client, of which `early` was read already. One turn reads at most `read_max` bytes of it.
-    pub(crate) fn new(client: Rc<Client>, transport: Transport, early: Vec<u8>, read_max: usize) -> Rc<Self> {
+    /// The connection of a client, of which `early` was read already.
+    pub(super) fn new(client: Rc<Client>, transport: Transport, early: Vec<u8>, terms: Terms) -> Rc<Self> {
         Rc::new(Self {
             read: Cell::new((client.accepted, 0)),
             client,
             transport,
+            frames: terms.begin(),
+            terms,
             early: RefCell::new(early),
-            sight: RefCell::new(Sight::new()),
-            wrong: Cell::new(None),
-            out: RefCell::default(),
-            shown: RefCell::default(),
             turns: Turns::default(),
             untried: Cell::new(0),
-            read_max,
-            wire: Cell::new(0),
+            came: Cell::new(0),
+            went: Cell::new(0),
             worth: Cell::new(0),
             answered: Cell::new(0),
             resets: Cell::new(0),
         })
     }
 
-    /// Counts bytes of a head or a body.
-    pub(super) fn count_worth(&self, bytes: usize) {
-        self.worth.set(self.worth.get() + bytes as u64);
-    }
-
-    fn count_wire(&self, bytes: usize) {
-        self.wire.set(self.wire.get() + bytes as u64);
+    /// Bytes that came.
+    pub(super) fn came(&self) -> u64 {
+        self.came.get()
     }
 
     /// Bytes that came and went: what has changed has moved.
-    pub(super) fn wire(&self) -> u64 {
-        self.wire.get()
+    pub(super) fn moved(&self) -> u64 {
+        self.came.get() + self.went.get()
     }
 
     /// Counts a request that is over.
@@ -121,28 +106,19 @@ impl Conn {
 
     /// What the client does that nobody needs to bear.
     pub(super) fn abuse(&self) -> Option<Abuse> {
-        if let Some(reason) = self.wrong.get() {
-            return Some(Abuse::Wrong(reason));
-        }
-        if self.wire.get() / FLOOD_FACTOR > self.worth.get() + FLOOD_ALLOWANCE {
+        if self.moved() / FLOOD_FACTOR > self.frames.worth() + self.worth.get() + FLOOD_ALLOWANCE {
             return Some(Abuse::Flood);
         }
         (self.resets.get() > self.answered.get() + RESETS_MAX).then_some(Abuse::Resets)
     }
 
-    /// Gives back the memory that nothing waits in.
-    pub(super) fn shrink(&self) {
-        let mut early = self.early.borrow_mut();
-        if early.is_empty() {
-            *early = Vec::new();
-        }
-    }
-
-    /// Counts bytes of a response that were made.
+    /// Counts bytes of a response that were made, and sees how much waits for the socket since.
     pub(super) fn count_made(&self, bytes: usize) {
         let made = &self.client.home.app.made;
         made.set(made.get() + bytes);
+        self.worth.set(self.worth.get() + bytes as u64);
         self.untried.set(self.untried.get() + bytes);
+        self.turns.gathered(self.frames.out_len());
     }
 
     /// Whether its loop has made enough for now.
@@ -159,99 +135,81 @@ impl Conn {
         made.set(made.get() - self.untried.take());
     }
 
-    /// Says which bytes the next slices are of that are written.
-    pub(super) fn show(&self, bytes: &Bytes) {
-        self.shown.borrow_mut().clone_from(bytes);
-    }
-
-    /// Looks at what has come before the crate does.
-    fn look(&self, came: &[u8]) {
-        self.sight.borrow_mut().look(came, |seen| match seen {
-            Seen::Update { stream, value } => self.turns.update(stream, value),
-            Seen::Wrong(reason) => self.wrong.set(Some(reason)),
-        });
-    }
-}
-
-impl Gathers for Conn {
-    fn poll_read(&self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let mut early = self.early.borrow_mut();
-        if !early.is_empty() {
-            let len = early.len().min(buf.remaining());
-            let some = early.get(..len).unwrap_or_default();
-            self.look(some);
-            buf.put_slice(some);
-            early.drain(..len);
-            return Poll::Ready(Ok(()));
+    /// Takes over what is there to be read, as much as fits into a buffer of the loop's. Nothing while much waits for the
+    /// socket: a client that takes nothing may ask for nothing.
+    ///
+    /// # Errors
+    /// Why nothing more will come. All streams have learnt it.
+    pub(super) fn poll_in(&self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        if self.frames.out_len() >= OUT_MAX {
+            match self.poll_out(cx) {
+                Poll::Ready(Err(e)) => return Poll::Ready(Err(self.failed(e.into()))),
+                Poll::Pending if self.frames.out_len() >= OUT_MAX => return Poll::Pending,
+                Poll::Ready(Ok(())) | Poll::Pending => {}
+            }
         }
-        drop(early);
+        let early = self.early.take();
+        if !early.is_empty() {
+            self.came.set(self.came.get() + early.len() as u64);
+            return Poll::Ready(self.frames.receive(&early));
+        }
         let turn = tw_rt::clock::now();
         let (last, had) = self.read.get();
         let had = if last == turn { had } else { 0 };
-        if had >= self.read_max {
+        let read_max = self.terms.recv_buffer_size;
+        if had >= read_max {
             // A client that sends faster than we read does not keep the loop.
             let mut others = pin!(tw_rt::yield_now());
             let _ = others.as_mut().poll(cx);
             return Poll::Pending;
         }
-        let want = buf.remaining().min(SCRATCH_SIZE);
+        let want = (read_max - had).min(SCRATCH_SIZE);
         loop {
             let mut scratch = self.client.home.buffers.scratch.borrow_mut();
             let room = scratch.get_mut(..want).unwrap_or_default();
             match self.transport.try_read_into(room) {
+                Ok(0) => return Poll::Ready(Err(self.failed(Broken::Closed))),
                 Ok(n) => {
-                    let came = room.get(..n).unwrap_or_default();
-                    self.look(came);
-                    buf.put_slice(came);
                     self.read.set((turn, had + n));
-                    self.count_wire(n);
-                    return Poll::Ready(Ok(()));
+                    self.came.set(self.came.get() + n as u64);
+                    return Poll::Ready(self.frames.receive(room.get(..n).unwrap_or_default()));
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                Err(e) => return Poll::Ready(Err(e)),
+                // It has ended TLS without a word.
+                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+                    return Poll::Ready(Err(self.failed(Broken::Closed)));
+                }
+                Err(e) => return Poll::Ready(Err(self.failed(e.into()))),
             }
             drop(scratch);
-            ready!(self.transport.poll_readable(cx))?;
-        }
-    }
-
-    fn poll_write(&self, cx: &mut Context<'_>, given: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        if self.out.borrow().len() >= OUT_MAX {
-            ready!(self.poll_out(cx))?;
-        }
-        let mut out = self.out.borrow_mut();
-        let len = out.push(given, &self.shown.take(), &self.client.home);
-        self.turns.gathered(out.len());
-        Poll::Ready(Ok(len))
-    }
-
-    fn poll_out(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.has_tried();
-        loop {
-            let mut out = self.out.borrow_mut();
-            if out.len() == 0 {
-                return Poll::Ready(Ok(()));
+            if let Err(e) = ready!(self.transport.poll_readable(cx)) {
+                return Poll::Ready(Err(self.failed(e.into())));
             }
-            let write = |parts: &[IoSlice<'_>]| self.transport.try_write_vectored(parts);
-            match watch::operation("writing to the client", || out.write(write)) {
+        }
+    }
+
+    fn failed(&self, why: Broken) -> Broken {
+        self.frames.fail(why);
+        why
+    }
+
+    /// Writes what was gathered. Ready when all of it has left.
+    pub(super) fn poll_out(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.has_tried();
+        while self.frames.out_len() > 0 {
+            let write = || self.frames.write(|parts| self.transport.try_write_vectored(parts));
+            match watch::operation("writing to the client", write) {
                 Ok(n) => {
-                    out.consume(n, &self.client.home);
-                    self.count_wire(n);
-                    let left = out.len();
-                    drop(out);
-                    self.turns.gathered(left);
+                    self.went.set(self.went.get() + n as u64);
+                    self.turns.gathered(self.frames.out_len());
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    drop(out);
                     ready!(self.transport.poll_writable(cx))?;
                 }
                 Err(e) => return Poll::Ready(Err(e)),
             }
         }
-    }
-
-    fn end(&self) {
-        let _ = self.transport.shutdown_write();
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -1,6 +1,6 @@
 //! One stream: the way between a request and its client.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::error::Error;
 use std::fmt;
 use std::future::poll_fn;
@@ -10,14 +10,12 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use ::h2::server::SendResponse;
-use ::h2::{Reason, RecvStream, SendStream};
 use bytes::Bytes;
-use http::{HeaderMap, Response};
+use tw_http2::{Broken, Came, Cut, Fields, Reason, Stream};
 use tw_rt::Deadline;
 
+use super::Conn;
 use super::turns::Share;
-use super::{Conn, Payload};
 use crate::http::failure::Failure;
 use crate::http::wire::Gone;
 
@@ -25,23 +23,34 @@ use crate::http::wire::Gone;
 pub struct Exchange {
     /// The connection it belongs to.
     pub(crate) conn: Rc<Conn>,
-    way: RefCell<Way>,
+    stream: Stream,
     /// Its turns among the streams of the connection.
     share: Rc<Share>,
-    /// What the client says after it has asked for another protocol (RFC 8441), until somebody speaks that.
-    other: RefCell<Option<RecvStream>>,
+    stage: Cell<Stage>,
+    /// What the client has asked to make of the stream.
+    wish: Cell<Wish>,
     /// Until when the client may keep us waiting before it takes bytes.
     deadline: RefCell<Deadline>,
 }
 
 /// How far the response is.
-enum Way {
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
     /// Nothing of it was sent.
-    Head(SendResponse<Payload>),
+    Head,
     /// Its body is being sent.
-    Body(SendStream<Payload>),
+    Body,
     /// All of it was, or will never be.
     Over,
+}
+
+/// What a client has asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// A response.
+    Answer,
+    /// That the stream belongs to another protocol from then on (RFC 8441, RFC 9113 section 8.5).
+    Other,
 }
 
 /// The permit to make the next piece of a response, as long as nothing has to be waited for.
@@ -62,43 +71,52 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Why a stream has ended, if not by us.
+/// Why nothing can be sent on a stream any more.
 #[derive(Debug)]
-enum Cut {
-    /// The client has reset it.
-    Reset(u32, Reason),
-    /// The connection has failed.
-    Connection(::h2::Error),
+struct Lost {
+    stream: u32,
+    cut: Cut,
 }
 
-impl fmt::Display for Cut {
+/// As nginx words it in the error log.
+impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Reset(id, Reason::CANCEL) => write!(f, "client canceled stream {id}"),
-            Self::Reset(id, reason) => {
-                write!(f, "client terminated stream {id} with status {}", u32::from(*reason))
+        let Self { stream, cut } = self;
+        match cut {
+            Cut::Reset(Reason::CANCEL) => write!(f, "client canceled stream {stream}"),
+            Cut::Reset(reason) | Cut::Refused(reason) => {
+                write!(f, "client terminated stream {stream} with status {}", u32::from(*reason))
             }
-            Self::Connection(error) => write!(f, "client prematurely closed connection ({error})"),
+            Cut::Ours(reason, "") => write!(f, "stream {stream} was reset ({reason})"),
+            Cut::Ours(_, words) => write!(f, "client {words} {stream}"),
+            Cut::Broken(Broken::Closed) => f.write_str("client prematurely closed connection"),
+            Cut::Broken(broken) => write!(f, "client prematurely closed connection ({broken})"),
         }
     }
 }
 
-impl Error for Cut {}
+impl Error for Lost {}
 
-impl From<Cut> for Gone {
-    fn from(cut: Cut) -> Self {
-        Self::new(io::Error::other(cut))
+impl From<Lost> for Gone {
+    fn from(lost: Lost) -> Self {
+        Self::new(io::Error::other(lost))
+    }
+}
+
+impl From<Lost> for Failure {
+    fn from(lost: Lost) -> Self {
+        Self::Gone(io::Error::other(lost))
     }
 }
 
 impl Exchange {
-    pub(super) fn new(conn: Rc<Conn>, respond: SendResponse<Payload>) -> Rc<Self> {
-        let share = Share::new(respond.stream_id().as_u32());
+    pub(super) fn new(conn: Rc<Conn>, stream: Stream) -> Rc<Self> {
         Rc::new(Self {
             conn,
-            way: RefCell::new(Way::Head(respond)),
-            share,
-            other: RefCell::default(),
+            share: Share::new(stream.id()),
+            stream,
+            stage: Cell::new(Stage::Head),
+            wish: Cell::new(Wish::Answer),
             deadline: RefCell::new(Deadline::new()),
         })
     }
@@ -108,43 +126,49 @@ impl Exchange {
         &self.share
     }
 
-    /// Keeps what the client says, who has asked for another protocol.
-    pub(super) fn keep_other(&self, stream: RecvStream) {
-        *self.other.borrow_mut() = Some(stream);
+    /// Says what the client has asked for.
+    pub(super) fn set_wish(&self, wish: Wish) {
+        self.wish.set(wish);
     }
 
-    /// What the client says in another protocol, if it has asked for one.
-    pub(super) fn take_other(&self) -> Option<RecvStream> {
-        self.other.borrow_mut().take()
+    /// What the client has asked for, and nobody has given it yet.
+    pub(super) fn take_wish(&self) -> Wish {
+        self.wish.replace(Wish::Answer)
     }
 
-    /// Waits until it is the turn of this stream to make something.
-    pub(super) async fn turn(&self) -> Result<Turn, Failure> {
-        let _waiting = Waiting(self);
-        poll_fn(|cx| match self.conn.turns.poll(&self.share, self.conn.made(), cx) {
-            Poll::Ready(()) => Poll::Ready(Ok(Turn(self.conn.clone()))),
-            Poll::Pending => self.poll_gone(cx).map(|gone| Err(gone.into())),
-        })
-        .await
+    // What the client says.
+
+    /// The next of what the client says behind the head of its request; `None` at the end.
+    pub(super) fn poll_came(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Came>, Cut>> {
+        self.stream.poll_came(cx)
     }
 
-    fn cut(&self, by: Result<Reason, ::h2::Error>) -> Cut {
-        match by {
-            Ok(reason) => Cut::Reset(self.share.id, reason),
-            Err(error) => match error.reason().filter(|_| error.is_reset()) {
-                Some(reason) => Cut::Reset(self.share.id, reason),
-                None => Cut::Connection(error),
-            },
-        }
+    /// Says that bytes were taken: the client may send as many anew.
+    pub(super) fn taken(&self, bytes: usize) {
+        self.stream.release(bytes);
+    }
+
+    /// Lets the client send so many bytes ahead from now on.
+    pub(super) fn widen(&self, window: u32) {
+        self.stream.widen(window);
+    }
+
+    /// Whether the client has said all, and all of it was taken.
+    pub(super) fn has_ended(&self) -> bool {
+        self.stream.has_ended()
+    }
+
+    // Whether it is still there.
+
+    fn lost(&self, cut: Cut) -> Lost {
+        Lost { stream: self.share.id, cut }
     }
 
     fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<Gone> {
-        let polled = match &mut *self.way.borrow_mut() {
-            Way::Head(respond) => respond.poll_reset(cx),
-            Way::Body(stream) => stream.poll_reset(cx),
-            Way::Over => Poll::Pending,
-        };
-        polled.map(|by| self.cut(by).into())
+        match self.stage.get() {
+            Stage::Head | Stage::Body => self.stream.poll_cut(cx).map(|cut| self.lost(cut).into()),
+            Stage::Over => Poll::Pending,
+        }
     }
 
     /// Waits until the client is gone: it has reset the stream, or the connection failed.
@@ -168,25 +192,48 @@ impl Exchange {
         self.unless_gone(poll_fn(|cx| self.deadline.borrow_mut().poll_elapsed(cx))).await
     }
 
+    // What it is told.
+
+    /// Waits until it is the turn of this stream to make something.
+    pub(super) async fn turn(&self) -> Result<Turn, Failure> {
+        let _waiting = Waiting(self);
+        poll_fn(|cx| match self.conn.turns.poll(&self.share, self.conn.made(), cx) {
+            Poll::Ready(()) => Poll::Ready(Ok(Turn(self.conn.clone()))),
+            Poll::Pending => self.poll_gone(cx).map(|gone| Err(gone.into())),
+        })
+        .await
+    }
+
+    /// Sends fields, and says how many bytes that are on the wire.
+    fn list(&self, write: impl FnOnce(&mut Fields<'_>), ends: bool) -> Result<usize, Failure> {
+        let before = self.conn.frames.out_len();
+        self.stream.send_head(write, ends).map_err(|cut| self.lost(cut))?;
+        let size = self.conn.frames.out_len().saturating_sub(before);
+        self.conn.count_made(size);
+        Ok(size)
+    }
+
     /// Says something before the response (1xx). A client that does not hear it can do without.
-    pub(super) fn inform(&self, interim: Response<()>) {
-        if let Way::Head(respond) = &mut *self.way.borrow_mut() {
-            let _ = respond.send_informational(interim);
+    pub(super) fn inform(&self, write: impl FnOnce(&mut Fields<'_>)) {
+        if self.stage.get() == Stage::Head {
+            let _ = self.list(write, false);
         }
     }
 
-    /// Sends the head, with which the response ends or does not.
-    pub(super) fn begin(&self, head: Response<()>, ends: bool) -> Result<(), Failure> {
-        let mut way = self.way.borrow_mut();
-        let Way::Head(respond) = &mut *way else { return Err(self.lost(None)) };
-        let stream = respond.send_response(head, ends).map_err(|error| self.lost(Some(error)))?;
-        *way = Way::Body(stream);
-        Ok(())
+    /// Sends the head, with which the response ends or does not, and says how many bytes that are on the wire.
+    pub(super) fn begin(&self, write: impl FnOnce(&mut Fields<'_>), ends: bool) -> Result<usize, Failure> {
+        self.stage.set(Stage::Body);
+        self.list(write, ends)
+    }
+
+    /// Ends the response with trailers, and says how many bytes these are on the wire.
+    pub(super) fn trailers(&self, write: impl FnOnce(&mut Fields<'_>)) -> Result<usize, Failure> {
+        self.list(write, true)
     }
 
     /// Waits until the client may take at least one byte, and says how many, at most about `want`.
     pub(super) async fn room(&self, want: usize, timeout: Duration) -> Result<usize, Failure> {
-        match self.room_now(want)? {
+        match self.room_now(want) {
             0 => {}
             room => return Ok(room),
         }
@@ -198,54 +245,31 @@ impl Exchange {
         .await
     }
 
-    /// Ready when the client may take some of what was asked for last, and with how much.
+    /// Ready when the client may take something, and with how much.
     pub(super) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<Result<usize, Failure>> {
-        let mut way = self.way.borrow_mut();
-        let Way::Body(stream) = &mut *way else { return Poll::Ready(Err(self.lost(None))) };
-        match stream.poll_capacity(cx) {
-            Poll::Ready(Some(Ok(room))) => Poll::Ready(Ok(room)),
-            Poll::Ready(Some(Err(error))) => Poll::Ready(Err(self.lost(Some(error)))),
-            Poll::Ready(None) => {
-                drop(way);
-                Poll::Ready(Err(match self.poll_gone(cx) {
-                    Poll::Ready(gone) => gone.into(),
-                    Poll::Pending => self.lost(None),
-                }))
-            }
-            Poll::Pending => Poll::Pending,
-        }
+        self.stream.poll_room(cx).map_err(|cut| self.lost(cut).into())
     }
 
-    /// How many bytes the client may take now, at most about `want`.
-    pub(super) fn room_now(&self, want: usize) -> Result<usize, Failure> {
-        match &mut *self.way.borrow_mut() {
-            Way::Body(stream) => {
-                stream.reserve_capacity(want);
-                Ok(stream.capacity())
-            }
-            Way::Head(_) | Way::Over => Err(self.lost(None)),
-        }
+    /// How many bytes the client may take now, at most `want`.
+    pub(super) fn room_now(&self, want: usize) -> usize {
+        self.stream.room(want)
     }
 
-    /// Sends bytes for which there is room.
-    pub(super) fn data(&self, bytes: Bytes, ends: bool) -> Result<(), Failure> {
-        match &mut *self.way.borrow_mut() {
-            Way::Body(stream) => {
-                self.conn.count_worth(bytes.len());
-                stream
-                    .send_data(Payload::new(&self.conn, bytes), ends)
-                    .map_err(|error| self.lost(Some(error)))
+    /// Sends bytes for which there is room, in frames of at most `frame_size`, and says how many bytes the heads of these are.
+    pub(super) fn data(&self, mut bytes: Bytes, frame_size: usize, ends: bool) -> Result<usize, Failure> {
+        let (before, size) = (self.conn.frames.out_len(), bytes.len());
+        // Larger ones than the client takes are cut anyway.
+        let frame_size = if frame_size >= self.stream.frame_max() { bytes.len() } else { frame_size };
+        loop {
+            let frame = bytes.split_to(frame_size.min(bytes.len()));
+            let is_last = bytes.is_empty();
+            self.stream.send_data(frame, ends && is_last).map_err(|cut| self.lost(cut))?;
+            if is_last {
+                break;
             }
-            Way::Head(_) | Way::Over => Err(self.lost(None)),
         }
-    }
-
-    /// Ends the response with trailers.
-    pub(super) fn trailers(&self, trailers: HeaderMap) -> Result<(), Failure> {
-        match &mut *self.way.borrow_mut() {
-            Way::Body(stream) => stream.send_trailers(trailers).map_err(|error| self.lost(Some(error))),
-            Way::Head(_) | Way::Over => Err(self.lost(None)),
-        }
+        self.conn.count_made(size);
+        Ok(self.conn.frames.out_len().saturating_sub(before + size))
     }
 
     /// Ends the stream: a response that is not complete is cut.
@@ -253,19 +277,10 @@ impl Exchange {
         let is_gone = self.poll_gone(&mut Context::from_waker(Waker::noop())).is_ready();
         self.conn.count_end(!is_complete && is_gone);
         self.conn.turns.forget(self.share.id);
-        // As nginx: a client that was too slow has broken its word.
-        let reason = if status == 408 { Reason::PROTOCOL_ERROR } else { Reason::INTERNAL_ERROR };
-        match std::mem::replace(&mut *self.way.borrow_mut(), Way::Over) {
-            _ if is_complete => {}
-            Way::Head(mut respond) => respond.send_reset(reason),
-            Way::Body(mut stream) => stream.send_reset(reason),
-            Way::Over => {}
+        if self.stage.replace(Stage::Over) != Stage::Over && !is_complete && !is_gone {
+            // As nginx: a client that was too slow has broken its word.
+            let reason = if status == 408 { Reason::PROTOCOL_ERROR } else { Reason::INTERNAL_ERROR };
+            self.stream.reset(reason);
         }
-    }
-
-    /// Why nothing can be sent any more.
-    fn lost(&self, error: Option<::h2::Error>) -> Failure {
-        let cut = error.map_or(Cut::Reset(self.share.id, Reason::CANCEL), |error| self.cut(Err(error)));
-        Failure::Gone(io::Error::other(cut))
     }
 }

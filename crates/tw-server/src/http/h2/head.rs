@@ -1,10 +1,12 @@
-//! A head that the crate `h2` has decoded becomes the head of a request, within the limits of its server.
+//! A list of fields becomes the head of a request, within the limits of its server.
 
-use ::h2::ext::Protocol;
-use http::request::Parts;
-use tw_http::{Content, HeadError, HeadLimits, Pseudo, RequestHead, base64};
-use tw_log::Level;
+use std::fmt;
 
+use tw_http::{Content, HeadError, HeadLimits, Method, Pseudo, RequestHead, base64};
+use tw_http2::{Fault, List, Pseudo as Which};
+use tw_log::{Level, Text};
+
+use super::exchange::Wish;
 use crate::http::entry::choose_server;
 use crate::http::generation::ListenGroup;
 use crate::http::request::{After, Request};
@@ -14,14 +16,24 @@ use crate::http::variables::random_id;
 const MISDIRECTED_REQUEST: u16 = 421;
 /// Nobody here speaks what the client has asked for (RFC 9220 section 3).
 const NOT_IMPLEMENTED: u16 = 501;
+/// It is malformed (RFC 9113 section 8.1.1).
+const BAD_REQUEST: u16 = 400;
 /// What a stream can become (RFC 8441).
-const WEBSOCKET: &str = "websocket";
+const WEBSOCKET: &[u8] = b"websocket";
 /// The line that has always asked for it (RFC 6455 section 4.1).
 const UPGRADE_METHOD: &[u8] = b"GET";
 
-// DIFF(nginx): what breaks the rules of the protocol is a stream that is reset, not a request that is answered with 400.
+// DIFF(nginx): a stream can become a tunnel (RFC 9113 section 8.5).
+/// What a list asks for.
+pub(super) fn wish(list: &List) -> Wish {
+    match list.pseudo(Which::Method).map(Method::of) {
+        Some(Method::Connect) => Wish::Other,
+        _ => Wish::Answer,
+    }
+}
+
 /// Takes a head over. The error is the status of a request that goes no further, which has been logged.
-pub(super) fn take(r: &mut Request, parts: &Parts, content: Content) -> Result<(), u16> {
+pub(super) fn take(r: &mut Request, list: &List) -> Result<(), u16> {
     let generation = r.generation().clone();
     let Some(group) = r.client().group(&generation) else {
         // A reload took the address away.
@@ -30,17 +42,16 @@ pub(super) fn take(r: &mut Request, parts: &Parts, content: Content) -> Result<(
     };
     r.route.server = group.default_server;
     r.route.plan = generation.server(r.route.server).plan;
-    let other = parts.extensions.get::<Protocol>();
-    // What follows is said in the other protocol.
-    let content = if other.is_some() { Content::None } else { content };
-    if let Err(error) = read(r, parts, content, group) {
-        let reading = "while reading client request headers";
-        r.log(Level::Info, format_args!("{} {reading}", r.head.error_text(error)));
+    let read = read(r, list, group);
+    r.head.came_as(list.block_len());
+    if let Err(wrong) = read {
+        let said = Said { head: &r.head, wrong };
+        r.log(Level::Info, format_args!("{said} while reading client request headers"));
         // As far as the path was good, an error page may use it.
         let Request { head, uri, .. } = &mut *r;
         uri.path.extend_from_slice(head.path());
         uri.args.extend_from_slice(head.args());
-        return Err(error.status());
+        return Err(wrong.status());
     }
     if !group.speaks_http2(generation.server(r.route.server)) {
         r.log(
@@ -51,46 +62,106 @@ pub(super) fn take(r: &mut Request, parts: &Parts, content: Content) -> Result<(
         );
         return Err(MISDIRECTED_REQUEST);
     }
-    match other {
-        Some(other) if other.as_str() != WEBSOCKET => {
-            r.log(Level::Info, format_args!("client asked for the protocol \"{}\"", other.as_str()));
+    match list.pseudo(Which::Protocol) {
+        Some(other) if other != WEBSOCKET => {
+            r.log(Level::Info, format_args!("client asked for the protocol \"{}\"", Text(other)));
             Err(NOT_IMPLEMENTED)
         }
         _ => Ok(()),
     }
 }
 
-fn read(r: &mut Request, parts: &Parts, content: Content, group: &ListenGroup) -> Result<(), HeadError> {
+fn read(r: &mut Request, list: &List, group: &ListenGroup) -> Result<(), Wrong> {
     let generation = r.generation().clone();
-    let other = parts.extensions.get::<Protocol>();
+    let (authority, other) = (list.pseudo(Which::Authority), list.pseudo(Which::Protocol));
     let pseudo = Pseudo {
-        method: if other.is_some() { UPGRADE_METHOD } else { parts.method.as_str().as_bytes() },
-        target: parts.uri.path_and_query().map_or(&b""[..], |target| target.as_str().as_bytes()),
-        authority: parts.uri.authority().map(|authority| authority.as_str().as_bytes()),
+        method: if other.is_some() { UPGRADE_METHOD } else { list.pseudo(Which::Method).unwrap_or_default() },
+        target: list.pseudo(Which::Path).unwrap_or_default(),
+        authority,
     };
-    r.head.begin_list(&pseudo, &generation.server(r.route.server).settings.head)?;
-    if pseudo.authority.is_some() {
+    let begun = r.head.begin_list(&pseudo, &generation.server(r.route.server).head);
+    if authority.is_some() && r.head.host().is_some() {
         choose_server(r, group);
     }
-    let limits = &generation.server(r.route.server).settings.head;
-    for (name, value) in &parts.headers {
-        r.head.push_listed(name.as_str().as_bytes(), value.as_bytes(), limits)?;
+    let limits = &generation.server(r.route.server).head;
+    if pseudo.method == b"CONNECT" && !limits.allow_connect {
+        return Err(HeadError::ConnectNotAllowed.into());
+    }
+    if let Some(fault) = list.fault() {
+        return Err(fault.into());
+    }
+    if list.is_cut() {
+        return Err(HeadError::TooLargeRequest.into());
+    }
+    begun?;
+    for (name, value) in list.iter() {
+        r.head.push_listed(name, value, limits)?;
     }
     if let Some(other) = other {
-        ask_to_switch(&mut r.head, other.as_str(), limits)?;
+        ask_to_switch(&mut r.head, other, limits)?;
     }
-    let ended = r.head.end_list(content);
-    if pseudo.authority.is_none() {
+    let content = match wish(list) {
+        Wish::Answer if !list.ends() => Content::Follows,
+        // What follows is said in the other protocol.
+        Wish::Answer | Wish::Other => Content::None,
+    };
+    let ended = r.head.end_list(content, limits);
+    if authority.is_none() {
         choose_server(r, group);
     }
-    ended
+    Ok(ended?)
 }
 
 // DIFF(nginx): it knows no `CONNECT` with a `:protocol`.
 /// Asks for another protocol in the words of HTTP/1.1, which configurations and the servers behind this one know: a stream of
 /// this client cannot be told by its key, so that is made here (RFC 8441 section 5).
-fn ask_to_switch(head: &mut RequestHead, other: &str, limits: &HeadLimits) -> Result<(), HeadError> {
-    head.push_listed(b"upgrade", other.as_bytes(), limits)?;
+fn ask_to_switch(head: &mut RequestHead, other: &[u8], limits: &HeadLimits) -> Result<(), HeadError> {
+    head.push_listed(b"upgrade", other, limits)?;
     head.push_listed(b"connection", b"Upgrade", limits)?;
     head.push_listed(b"sec-websocket-key", &base64::encode(&random_id()), limits)
+}
+
+/// Why a list is no request that could be answered.
+#[derive(Clone, Copy)]
+enum Wrong {
+    /// It breaks the rules of the protocol.
+    Malformed(Fault),
+    /// Or those of every head.
+    Head(HeadError),
+}
+
+impl From<Fault> for Wrong {
+    fn from(fault: Fault) -> Self {
+        Self::Malformed(fault)
+    }
+}
+
+impl From<HeadError> for Wrong {
+    fn from(error: HeadError) -> Self {
+        Self::Head(error)
+    }
+}
+
+impl Wrong {
+    fn status(self) -> u16 {
+        match self {
+            Self::Malformed(_) => BAD_REQUEST,
+            Self::Head(error) => error.status(),
+        }
+    }
+}
+
+/// What the log says of it.
+struct Said<'a> {
+    head: &'a RequestHead,
+    wrong: Wrong,
+}
+
+impl fmt::Display for Said<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.wrong {
+            Wrong::Malformed(fault) => write!(f, "client {fault}"),
+            Wrong::Head(error) => self.head.error_text(error).fmt(f),
+        }
+    }
 }

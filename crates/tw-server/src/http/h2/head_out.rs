@@ -1,20 +1,19 @@
-//! The head of a response as HTTP/2 sends it.
+//! The head of a response as HTTP/2 sends it: each field goes straight into the frame.
 
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use std::borrow::Cow;
+
 use tw_http::response::list_fields;
 use tw_http::{ConnectionField, EncodeContext, Fields};
+use tw_http2::Fields as Written;
 
+use super::Exchange;
+use crate::http::failure::Failure;
 use crate::http::request::Request;
 use crate::http::respond;
 use crate::http::special;
 
-/// Fields of a usual head.
-const FIELDS_USUAL: usize = 12;
-
-/// The head of the response to `r`, and its size: bytes of names and values before they are compressed. `None` if no head can
-/// have such a status.
-pub(super) fn encode(r: &Request) -> Option<(Response<()>, usize)> {
-    let status = StatusCode::from_u16(r.out.status).ok().filter(|status| !status.is_informational())?;
+/// Sends the head of the response to `r`, with which it ends or does not, and says how many bytes that are on the wire.
+pub(super) fn send(exchange: &Exchange, r: &Request, ends: bool) -> Result<usize, Failure> {
     let server = special::server_name(r);
     let mut address = Vec::new();
     let context = EncodeContext {
@@ -26,40 +25,73 @@ pub(super) fn encode(r: &Request) -> Option<(Response<()>, usize)> {
         location_base: respond::location_base(r, &mut address),
         vary_accept_encoding: r.out.varies_by_coding && r.plan().core.compression.vary,
     };
-    let mut list = List { map: HeaderMap::with_capacity(FIELDS_USUAL), size: 0 };
-    r.out.list(&context, &mut |name, value| list.push(name, value));
-    let mut head = Response::new(());
-    *head.status_mut() = status;
-    *head.headers_mut() = list.map;
-    Some((head, list.size))
+    let write = |written: &mut Written<'_>| {
+        written.status(r.out.status);
+        r.out.list(&context, &mut |name, value| push(written, name, value));
+    };
+    exchange.begin(write, ends)
 }
 
-/// These fields alone, of a head before the response or of trailers; `None` if there are none.
-pub(super) fn fields(fields: &Fields) -> Option<HeaderMap> {
-    let mut list = List { map: HeaderMap::with_capacity(fields.len()), size: 0 };
-    list_fields(fields, &mut |name, value| list.push(name, value));
-    (!list.map.is_empty()).then_some(list.map)
+/// Writes these fields alone, of a head before the response or of trailers.
+pub(super) fn push_all(written: &mut Written<'_>, fields: &Fields) {
+    list_fields(fields, &mut |name, value| push(written, name, value));
 }
 
-struct List {
-    map: HeaderMap,
-    size: usize,
+/// Whether there is any that can be written.
+pub(super) fn has_any(fields: &Fields) -> bool {
+    let mut has_any = false;
+    list_fields(fields, &mut |name, _| has_any |= is_name(name));
+    has_any
 }
 
-impl List {
-    fn push(&mut self, name: &[u8], value: &[u8]) {
-        // What is no name has no way to be said.
-        let Ok(name) = HeaderName::from_bytes(name) else { return };
-        let value = HeaderValue::from_bytes(value).unwrap_or_else(|_| harmless(value));
-        self.size += name.as_str().len() + value.len();
-        // More fields than there can be are left out.
-        let _ = self.map.try_append(name, value);
+fn push(written: &mut Written<'_>, name: &[u8], value: &[u8]) {
+    // What is no name has no way to be said.
+    if is_name(name) {
+        written.push(name, &harmless(value));
     }
 }
 
-// DIFF(nginx): CR, LF and other control characters of a value become spaces, as RFC 9110 section 5.5 has it.
-fn harmless(value: &[u8]) -> HeaderValue {
+/// RFC 9110 section 5.6.2.
+fn is_name(name: &[u8]) -> bool {
+    let is_usual = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+    !name.is_empty() && name.iter().all(is_usual)
+}
+
+// DIFF(nginx): CR, LF and other control characters of a value become spaces, as RFC 9110 section 5.5 has it; none stands at its
+// ends.
+fn harmless(value: &[u8]) -> Cow<'_, [u8]> {
     let is_harmless = |byte: u8| byte == b'\t' || byte >= b' ' && byte != 0x7f;
+    if value.iter().all(|&byte| is_harmless(byte)) {
+        return value.trim_ascii().into();
+    }
     let value: Vec<u8> = value.iter().map(|&byte| if is_harmless(byte) { byte } else { b' ' }).collect();
-    HeaderValue::from_bytes(&value).unwrap_or(HeaderValue::from_static(""))
+    value.trim_ascii().to_vec().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_cannot_become_two() {
+        for (value, expected) in [
+            (&b"as it is"[..], &b"as it is"[..]),
+            (b" a\tb ", b"a\tb"),
+            (b"a\r\nb: c", b"a  b: c"),
+            (b"\0a\x7f\x1fb\n", b"a  b"),
+            (b"caf\xe9", b"caf\xe9"),
+            (b"", b""),
+        ] {
+            assert_eq!(&*harmless(value), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_no_name_is_none() {
+        for (name, expected) in
+            [("X-One", true), ("a~1", true), ("", false), ("a b", false), ("a:", false), ("\u{e9}", false)]
+        {
+            assert_eq!(is_name(name.as_bytes()), expected, "{name}");
+        }
+    }
 }

@@ -5,24 +5,29 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use ::h2::RecvStream;
 use bytes::Bytes;
-use http::{Response, StatusCode};
+use tw_http2::{Came, Cut};
 use tw_rt::Deadline;
 
 use super::Exchange;
 use crate::http::request_body::{InputError, Terms};
 
+/// Bytes that a client may send ahead once its body is wanted, however few it may before: those of one piece that is written to a
+/// file, while the next one comes.
+pub(super) const WANTED_WINDOW: u32 = 128 << 10;
+
+/// RFC 9110 section 15.2.1.
+const CONTINUE: u16 = 100;
+
 /// The body of a request, as far as it was not taken yet.
 pub struct Input {
     exchange: Rc<Exchange>,
-    stream: RecvStream,
     /// What came and was not taken.
     came: Bytes,
     /// What the head announces.
     length: Option<u64>,
     stage: Stage,
-    hundred: Hundred,
+    expects: Expects,
     received: u64,
     /// Until when the client may pause.
     deadline: Deadline,
@@ -30,32 +35,30 @@ pub struct Input {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
+    /// Nobody has waited for it.
+    Unwanted,
     Coming,
     Over,
 }
 
-/// Whether the client was told to send the body.
+/// What the client waits for before it sends the body.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Hundred {
-    Awaited,
-    Settled,
+pub(super) enum Expects {
+    /// That it is told to.
+    Hundred,
+    Nothing,
 }
 
 impl Input {
     /// The body that follows a head, which announces so many bytes, or how many only its end will tell.
-    pub(super) fn new(
-        exchange: &Rc<Exchange>,
-        stream: RecvStream,
-        length: Option<u64>,
-        is_awaited: bool,
-    ) -> Self {
+    pub(super) fn new(exchange: &Rc<Exchange>, length: Option<u64>, expects: Expects) -> Self {
+        let is_over = length.is_none_or(|length| length == 0) && exchange.has_ended();
         Self {
             exchange: exchange.clone(),
-            stream,
             came: Bytes::new(),
             length,
-            stage: Stage::Coming,
-            hundred: if is_awaited { Hundred::Awaited } else { Hundred::Settled },
+            stage: if is_over { Stage::Over } else { Stage::Unwanted },
+            expects,
             received: 0,
             deadline: Deadline::new(),
         }
@@ -66,14 +69,19 @@ impl Input {
         self.received
     }
 
+    /// Bytes of the body that came.
+    fn arrived(&self) -> u64 {
+        self.received + self.came.len() as u64
+    }
+
     /// Bytes of the body as far as they are known.
     pub(crate) fn announced(&self) -> u64 {
-        self.length.unwrap_or(0).max(self.received + self.came.len() as u64)
+        self.length.unwrap_or(0).max(self.arrived())
     }
 
     /// Whether something of it was not taken and may still be.
     pub(crate) fn is_pending(&self) -> bool {
-        self.stage == Stage::Coming
+        self.stage != Stage::Over
     }
 
     /// Waits for the next bytes of the body as long as `terms` grant, and takes at most `want` of them; `None` at the end.
@@ -108,22 +116,13 @@ impl Input {
             if self.stage == Stage::Over {
                 return Poll::Ready(Ok(None));
             }
-            match self.stream.poll_data(cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Some(Ok(bytes))) => {
-                    // What is taken may be sent anew. That a stream which is closed has no window matters to nobody.
-                    let _ = self.stream.flow_control().release_capacity(bytes.len());
-                    self.exchange.conn.count_worth(bytes.len());
-                    self.came = bytes;
-                }
-                Poll::Ready(Some(Err(error))) => {
+            let Poll::Ready(came) = self.exchange.poll_came(cx) else { return Poll::Pending };
+            match self.take(came) {
+                Ok(Some(bytes)) => self.came = bytes,
+                Ok(None) => self.stage = Stage::Over,
+                Err(error) => {
                     self.stage = Stage::Over;
-                    let is_ours = error.is_library() && error.is_reset();
-                    return Poll::Ready(Err(if is_ours { InputError::Failed } else { InputError::Closed }));
-                }
-                Poll::Ready(None) => {
-                    self.stage = Stage::Over;
-                    return Poll::Ready(Ok(None));
+                    return Poll::Ready(Err(error));
                 }
             }
         }
@@ -133,20 +132,52 @@ impl Input {
         }
         let piece = self.came.split_to(want.max(1).min(self.came.len()));
         self.received += piece.len() as u64;
-        if self.came.is_empty() && self.stream.is_end_stream() {
+        let is_whole = self.length.is_none_or(|length| self.arrived() == length);
+        if self.came.is_empty() && is_whole && self.exchange.has_ended() {
             // Who has all of it need not ask for the end.
             self.stage = Stage::Over;
         }
         Poll::Ready(Ok(Some(piece)))
     }
 
+    /// What came, unless it cannot be a part of this body; `None` at the end.
+    fn take(&self, came: Result<Option<Came>, Cut>) -> Result<Option<Bytes>, InputError> {
+        match came {
+            Ok(Some(Came::Data(bytes))) => {
+                self.exchange.taken(bytes.len());
+                let arrived = self.received + bytes.len() as u64;
+                match self.length {
+                    Some(length) if arrived > length => Err(InputError::TooLong),
+                    _ => Ok(Some(bytes)),
+                }
+            }
+            // Nobody wants them, but they may be wrong.
+            Ok(Some(Came::Trailers(list))) => match list.fault() {
+                Some(fault) => Err(InputError::Trailers(fault)),
+                None => Ok(Some(Bytes::new())),
+            },
+            // A client sends no heads of responses.
+            Ok(Some(Came::Head(_))) => Ok(Some(Bytes::new())),
+            Ok(None) => match self.length {
+                Some(length) if self.received < length => {
+                    Err(InputError::TooShort { received: self.received, length })
+                }
+                _ => Ok(None),
+            },
+            Err(Cut::Ours(..)) => Err(InputError::Failed),
+            Err(_) => Err(InputError::Closed),
+        }
+    }
+
     // DIFF(nginx): who waits for a word gets one in HTTP/2, too.
-    /// Says that the body is wanted (RFC 9110 10.1.1), if the client waits for that.
+    /// Says that the body is wanted: by a word (RFC 9110 10.1.1), if the client waits for that, and by a window that has room.
     fn invite(&mut self) {
-        if std::mem::replace(&mut self.hundred, Hundred::Settled) == Hundred::Awaited {
-            let mut interim = Response::new(());
-            *interim.status_mut() = StatusCode::CONTINUE;
-            self.exchange.inform(interim);
+        if self.stage == Stage::Unwanted {
+            self.stage = Stage::Coming;
+            self.exchange.widen(WANTED_WINDOW);
+        }
+        if std::mem::replace(&mut self.expects, Expects::Nothing) == Expects::Hundred {
+            self.exchange.inform(|fields| fields.status(CONTINUE));
         }
     }
 }

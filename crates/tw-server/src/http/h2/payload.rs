@@ -1,63 +1,8 @@
-//! What is in a frame: bytes that are shared with whoever made them, until the socket has taken them.
-//!
-//! The crate writes a frame as it would to any socket, in slices. Which bytes a slice belongs to, the connection knows because
-//! the payload [shows](Conn::show) them first: so they wait for the socket as they are, and are copied only into the kernel.
+//! Buffers for what goes into frames as it is: lent out with the bytes in them, and back when the socket has taken these.
 
 use std::cell::RefCell;
-use std::io::IoSlice;
-use std::rc::Rc;
 
-use bytes::{Buf, Bytes};
-
-use super::Conn;
-
-/// Bytes of a frame of a response.
-pub(crate) struct Payload {
-    bytes: Bytes,
-    /// Bytes that count as the crate's as long as it has this.
-    size: usize,
-    conn: Rc<Conn>,
-}
-
-impl Payload {
-    /// Bytes for a stream of this connection.
-    pub(super) fn new(conn: &Rc<Conn>, bytes: Bytes) -> Self {
-        conn.turns.queue(bytes.len());
-        conn.count_made(bytes.len());
-        Self { size: bytes.len(), bytes, conn: conn.clone() }
-    }
-}
-
-impl Drop for Payload {
-    fn drop(&mut self) {
-        self.conn.turns.unqueue(self.size);
-    }
-}
-
-impl Buf for Payload {
-    fn remaining(&self) -> usize {
-        self.bytes.len()
-    }
-
-    fn chunk(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
-        match slices.first_mut() {
-            Some(slice) if !self.bytes.is_empty() => {
-                self.conn.show(&self.bytes);
-                *slice = IoSlice::new(&self.bytes);
-                1
-            }
-            _ => 0,
-        }
-    }
-
-    fn advance(&mut self, count: usize) {
-        self.bytes.advance(count);
-    }
-}
+use bytes::Bytes;
 
 /// Buffers for pieces of files that a thread keeps for its next ones. The one that came back last goes first: the processor has it
 /// in its caches.

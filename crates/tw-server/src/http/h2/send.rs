@@ -9,12 +9,11 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::{Response, StatusCode};
 use tw_disk::Now;
 use tw_http::{Method, status};
 use tw_log::Level;
 
-use super::exchange::Turn;
+use super::exchange::{Turn, Wish};
 use super::turns::WAITING_MAX;
 use super::{Exchange, Other, head_out, payload};
 use crate::http::body::{Body, FileSpan};
@@ -27,6 +26,8 @@ use crate::http::side::Side;
 /// Small pieces that are there at once are put together up to so many bytes.
 const GATHER_MAX: usize = 4 << 10;
 
+/// RFC 8297.
+const EARLY_HINTS: u16 = 103;
 /// What nobody here can switch to (RFC 9220 section 3 has it for such a request).
 const NOT_IMPLEMENTED: u16 = 501;
 
@@ -44,11 +45,13 @@ pub(crate) async fn send(exchange: &Rc<Exchange>, r: &mut Request, body: Body) {
 
 /// Sends early hints.
 pub(crate) fn inform(exchange: &Exchange, r: &Request) {
-    let Some(fields) = head_out::fields(&r.facts.upstream.answer.fields) else { return };
-    let mut hints = Response::new(());
-    *hints.status_mut() = StatusCode::EARLY_HINTS;
-    *hints.headers_mut() = fields;
-    exchange.inform(hints);
+    let hints = &r.facts.upstream.answer.fields;
+    if head_out::has_any(hints) {
+        exchange.inform(|written| {
+            written.status(EARLY_HINTS);
+            head_out::push_all(written, hints);
+        });
+    }
 }
 
 /// How a response is sent.
@@ -98,20 +101,20 @@ impl Sending {
     }
 
     async fn all(mut self, r: &mut Request, mut body: Body) -> Result<Sent, Failure> {
-        match (self.exchange.take_other(), body) {
-            (Some(other), Body::Upgraded(upgraded)) => {
+        match (self.exchange.take_wish(), body) {
+            (Wish::Other, Body::Upgraded(upgraded)) => {
                 self.switch(r)?;
-                let other = Other::new(&self.exchange, other, self.chunk_size);
+                let other = Other::new(&self.exchange, self.chunk_size);
                 upgraded.run(r, Side::Stream(&other), Bytes::new()).await;
                 return Ok(Sent::Tunnel);
             }
-            (None, Body::Upgraded(_)) => {
+            (Wish::Answer, Body::Upgraded(_)) => {
                 // A stream becomes another protocol only if its client has asked for that (RFC 9113 section 8.6).
                 r.log(Level::Error, format_args!("protocols cannot be switched in HTTP/2"));
                 return Err(Failure::Body(io::Error::other(crate::http::body::Told)));
             }
             // To who has asked for another protocol, it would mean that this is one.
-            (Some(_), _) if (200..300).contains(&r.out.status) => {
+            (Wish::Other, _) if (200..300).contains(&r.out.status) => {
                 r.log(
                     Level::Info,
                     format_args!("nobody has switched to the protocol that the client has asked for"),
@@ -138,9 +141,8 @@ impl Sending {
         }
         let has_trailers = r.out.trailers.is_some() && !is_head;
         let ends = first.is_none() && body.is_empty() && !has_trailers;
-        let head = encode(r)?;
         self.promised = r.out.content_length.filter(|_| !is_head);
-        self.head(r, head, ends)?;
+        self.head(r, ends)?;
         if ends {
             return Ok(Sent::Whole);
         }
@@ -168,26 +170,40 @@ impl Sending {
         }
         if has_trailers {
             respond::fill_trailers(r);
-            if let Some(trailers) = r.out.trailers.as_ref().and_then(head_out::fields) {
-                self.exchange.trailers(trailers)?;
+            if let Some(trailers) = r.out.trailers.as_ref().filter(|trailers| head_out::has_any(trailers)) {
+                let size = self.exchange.trailers(|written| head_out::push_all(written, trailers))?;
+                r.costs.sent.head += size as u64;
+                r.count_sent(size);
                 return Ok(Sent::Whole);
             }
         }
-        self.exchange.data(Bytes::new(), true)?;
+        self.data(r, Bytes::new(), true)?;
         Ok(Sent::Whole)
     }
 
     /// Sends a head, with which the response ends or does not.
-    fn head(&self, r: &mut Request, (head, size): (Response<()>, usize), ends: bool) -> Result<(), Failure> {
+    fn head(&self, r: &mut Request, ends: bool) -> Result<(), Failure> {
         r.debug(format_args!("http2 response: {}, {:?}", r.out.status, r.out.content_length));
-        // DIFF(nginx): a head counts as it is before it is compressed, and frames have no heads of their own.
-        r.costs.sent.head = size as u64;
-        self.exchange.conn.count_worth(size);
-        if let Some(priority) = head.headers().get("priority") {
-            self.exchange.share().know_better(priority.as_bytes());
+        if !matches!(r.out.status, 200..=999) {
+            let wrong = format!("a response cannot have status {}", r.out.status);
+            return Err(Failure::Body(io::Error::other(wrong)));
         }
-        self.exchange.begin(head, ends)?;
+        if let Some(priority) = r.out.fields.get(b"Priority") {
+            self.exchange.share().know_better(priority);
+        }
+        let size = head_out::send(&self.exchange, r, ends)?;
+        r.costs.sent.head = size as u64;
         r.count_sent(size);
+        Ok(())
+    }
+
+    /// Sends bytes for which there is room, with which the response ends or does not. As in nginx, heads of frames belong to the
+    /// head of the response.
+    fn data(&self, r: &mut Request, bytes: Bytes, ends: bool) -> Result<(), Failure> {
+        let size = bytes.len();
+        let heads = self.exchange.data(bytes, self.chunk_size, ends)?;
+        r.costs.sent.head += heads as u64;
+        r.count_sent(heads + size);
         Ok(())
     }
 
@@ -198,16 +214,15 @@ impl Sending {
         for of_connection in [&b"Connection"[..], b"Upgrade", b"Sec-WebSocket-Accept"] {
             r.out.fields.remove(of_connection);
         }
-        let head = encode(r)?;
         r.course.after = After::Abort;
-        self.head(r, head, false)
+        self.head(r, false)
     }
 
     /// The next piece, when it is the turn of this stream, and the permit to send it; `None` at the end.
     async fn made(&mut self, r: &mut Request, body: &mut Body) -> Result<Option<(Piece, Turn)>, Failure> {
         let turn = ahead(body, self.exchange.turn()).await?;
         if let Body::File(span) = body
-            && let Some(bytes) = read_now(r, span, self.room_now()?)?
+            && let Some(bytes) = read_now(r, span, self.room_now())?
         {
             return Ok(Some((Piece { bytes, is_last: span.len == 0 }, turn)));
         }
@@ -228,9 +243,8 @@ impl Sending {
     }
 
     /// Bytes that are worth being read, because they can be sent at once.
-    fn room_now(&self) -> Result<usize, Failure> {
-        let want = if self.pace.is_some() { self.want } else { WAITING_MAX };
-        Ok(self.exchange.room_now(want)?.min(want))
+    fn room_now(&self) -> usize {
+        self.exchange.room_now(if self.pace.is_some() { self.want } else { WAITING_MAX })
     }
 
     /// Sends a piece, in frames of at most the size that is configured, as the client has room.
@@ -256,18 +270,14 @@ impl Sending {
             if turn.is_none() {
                 turn = Some(ahead(body, self.exchange.turn()).await?);
             }
-            let room = self.exchange.room_now(want)?.min(want);
+            let room = self.exchange.room_now(want);
             if room == 0 {
                 turn = None;
                 ahead(body, self.exchange.room(1, self.timeout)).await?;
                 continue;
             }
-            let mut now = bytes.split_to(room);
-            while !now.is_empty() {
-                let frame = now.split_to(self.chunk_size.min(now.len()));
-                r.count_sent(frame.len());
-                self.exchange.data(frame, ends && !is_cut && now.is_empty() && bytes.is_empty())?;
-            }
+            let now = bytes.split_to(room);
+            self.data(r, now, ends && !is_cut && bytes.is_empty())?;
         }
         Ok(())
     }
@@ -313,13 +323,6 @@ impl Sending {
         }
         Ok(Some(Piece { bytes: gathered.map_or(bytes, Bytes::from), is_last: false }))
     }
-}
-
-/// The head of the response, and its size.
-fn encode(r: &Request) -> Result<(Response<()>, usize), Failure> {
-    head_out::encode(r).ok_or_else(|| {
-        Failure::Body(io::Error::other(format!("a response cannot have status {}", r.out.status)))
-    })
 }
 
 /// The next piece of a file that is in memory, in a buffer of the loop's; `None` if the disk has to be waited for, or nothing is

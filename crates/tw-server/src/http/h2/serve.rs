@@ -8,47 +8,39 @@
 //!            │                                   │
 //!            └─ told to leave: GOAWAY ───────────┴─ its time is over, its place is wanted: GOAWAY → (lingering) close
 //! ```
-//! What clients can do to a server in this protocol is bounded here and in the crate `h2` ([`LIMITS`]); who goes beyond is told
+//! What clients can do to a server in this protocol is bounded here and in `tw-http2` ([`LIMITS`]); who goes beyond is told
 //! GOAWAY, with one line in the error log.
 
-use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use ::h2::server::{Builder, Connection, SendResponse};
-use ::h2::{Error, Reason, RecvStream};
-use http::Request as Asked;
 use tw_base::Limit;
 use tw_core::event_loop::{Expendable, Number, OneMore};
 use tw_core::regex::Captures;
+use tw_http2::{Broken, Connection, Event, List, PREFACE, Reason, Stream};
 use tw_log::Level;
 use tw_net::Transport;
 use tw_rt::watch::Subject;
 use tw_rt::{Deadline, Panicked, TaskSet};
 
 use super::conn::{Abuse, FLOOD_ALLOWANCE, OUT_MAX, RESETS_MAX};
+use super::input::WANTED_WINDOW;
 use super::turns::{MADE_MAX, UPDATES_MAX, WAITING_MAX};
-use super::{Conn, Exchange, Payload, stream};
+use super::{Conn, Exchange, stream};
 use crate::core::location::KeepAlive;
 use crate::http::client::Client;
-use crate::http::frames::{Frames, Gathers};
 use crate::http::generation::ServerId;
 use crate::http::h1::LAST_WAIT;
 use crate::http::linger::linger_close;
-use crate::http::waiting::{Unready, ready_or_called};
 
 /// Bytes of all bodies of a connection that its client may send before some are taken.
 const CONNECTION_WINDOW: u32 = 1 << 20;
 /// What a field of a head takes beside name and value (RFC 9113 section 6.5.2).
 const FIELD_OVERHEAD: usize = 32;
-/// Streams that a client may reset before we have looked at them: with the next one it is sent away.
-const RESETS_UNSEEN_MAX: usize = 20;
-/// Streams that are reset for what is wrong with them.
-const ERRORS_MAX: usize = 100;
 
 /// What bounds connections of HTTP/2.
 pub(crate) const LIMITS: &[Limit] = &[
@@ -56,6 +48,12 @@ pub(crate) const LIMITS: &[Limit] = &[
         "CONNECTION_WINDOW",
         CONNECTION_WINDOW as u64,
         "Bytes of request bodies on one connection of HTTP/2 that were not taken yet",
+        "the client has to wait (flow control)",
+    ),
+    Limit::bytes(
+        "WANTED_WINDOW",
+        WANTED_WINDOW as u64,
+        "Bytes of one request body in HTTP/2 that its client may send ahead once it is wanted, if `http2_body_preread_size` is not more",
         "the client has to wait (flow control)",
     ),
     Limit::bytes(
@@ -94,41 +92,32 @@ pub(crate) const LIMITS: &[Limit] = &[
         "Requests that a client takes back before they are answered, beyond as many as it lets be answered",
         "the connection is closed (ENHANCE_YOUR_CALM)",
     ),
-    Limit::count(
-        "RESETS_UNSEEN_MAX",
-        RESETS_UNSEEN_MAX as u64,
-        "Requests that a client takes back as fast as it makes them, before a loop has looked at them",
-        "the connection is closed (ENHANCE_YOUR_CALM)",
-    ),
-    Limit::count(
-        "ERRORS_MAX",
-        ERRORS_MAX as u64,
-        "Streams of one connection that are reset because they break the protocol",
-        "the connection is closed (ENHANCE_YOUR_CALM)",
-    ),
 ];
 
 /// Why nothing more is done on a connection.
 enum End {
-    /// It is closed in both directions, or has failed.
-    Closed(Result<(), Error>),
+    /// It is over: all that was begun is answered, or its time was.
+    Over,
+    /// It was broken off, closed by its client, or has failed.
+    Broken(Broken),
+    /// The socket takes nothing any more.
+    Failed(Broken),
     /// The client takes nothing.
     Stuck,
-    /// The socket has failed.
-    Failed(io::Error),
     /// One of its requests has panicked.
     Panicked,
 }
 
 /// What holds for a connection, by the configuration it began with.
-struct Terms {
+pub(super) struct Terms {
     streams_max: u32,
     window: u32,
     list_max: u32,
     keepalive: KeepAlive,
     header_timeout: Duration,
     send_timeout: Duration,
-    recv_buffer_size: usize,
+    /// Bytes that one turn reads.
+    pub(super) recv_buffer_size: usize,
 }
 
 impl Terms {
@@ -154,95 +143,73 @@ impl Terms {
         })
     }
 
-    // DIFF(nginx): a list of fields that is too large costs its stream, and the connection only if it is four times that.
-    fn builder(&self) -> Builder {
-        let mut builder = Builder::new();
-        builder
-            .max_concurrent_streams(self.streams_max)
-            .initial_window_size(self.window)
-            .initial_connection_window_size(CONNECTION_WINDOW.max(self.window))
-            .max_header_list_size(self.list_max)
-            .max_send_buffer_size(WAITING_MAX)
-            .enable_connect_protocol()
-            .max_pending_accept_reset_streams(RESETS_UNSEEN_MAX)
-            .max_local_error_reset_streams(Some(ERRORS_MAX));
-        builder
+    // DIFF(nginx): a list of fields that is too large costs its request, and the connection only if it is four times that.
+    /// A connection of which nothing has come.
+    pub(super) fn begin(&self) -> Connection {
+        Connection::server(tw_http2::Terms {
+            streams_max: self.streams_max,
+            window: self.window,
+            connection_window: CONNECTION_WINDOW.max(self.window),
+            list_max: self.list_max,
+            out_max: OUT_MAX,
+        })
     }
 }
 
 /// Serves a connection until it is closed; `early` was read of it already.
-pub(crate) async fn serve(client: Rc<Client>, transport: Transport, early: Vec<u8>) {
-    let Some(terms) = Terms::of(&client) else { return };
-    let conn = Conn::new(client, transport, early, terms.recv_buffer_size);
-    let Some(connection) = Box::pin(begin(&conn, &terms)).await else { return };
-    let mut life = Life::new(&conn, connection, terms);
+pub(crate) fn serve(client: Rc<Client>, transport: Transport, early: Vec<u8>) -> impl Future<Output = ()> {
+    let conn = Terms::of(&client).map(|terms| Conn::new(client, transport, early, terms));
+    async move {
+        if let Some(conn) = conn {
+            live(conn).await;
+        }
+    }
+}
+
+async fn live(conn: Rc<Conn>) {
+    let mut life = Life::new(&conn);
     let end = poll_fn(|cx| life.poll(cx)).await;
     let (was_told, mut streams) = (life.stage != Stage::Open, std::mem::take(&mut life.streams));
     drop(life);
-    tell(&conn.client, &end);
+    tell(&conn.client, &end, streams.is_empty());
     // They learn that their client is gone, and write their lines.
+    conn.frames.set_driver(None);
+    conn.frames.fail(match end {
+        End::Over | End::Panicked => Broken::Closed,
+        End::Broken(why) | End::Failed(why) => why,
+        End::Stuck => io::Error::from(io::ErrorKind::TimedOut).into(),
+    });
     while !streams.is_empty() {
         let _ = poll_fn(|cx| streams.poll_ended(cx)).await;
     }
-    let broke = matches!(end, End::Closed(Err(ref error)) if !error.is_io());
-    if was_told && matches!(end, End::Closed(Ok(()))) || broke {
+    if was_told && matches!(end, End::Over) || matches!(end, End::Broken(Broken::Ours(..))) {
         // What the client sends while it does not know yet would reset what it has not read yet.
         Box::pin(linger_close(&conn.client, &conn.transport, LAST_WAIT, LAST_WAIT)).await;
     }
 }
 
-/// Exchanges what a connection begins with; `None` if nothing comes of it, which has been logged.
-async fn begin(conn: &Rc<Conn>, terms: &Terms) -> Option<Connection<Frames<Conn>, Payload>> {
-    let client = &conn.client;
-    let mut handshake = pin!(terms.builder().handshake(Frames(conn.clone())));
-    let deadline = RefCell::new(Deadline::new());
-    let mut connection = None;
-    let begun = ready_or_called(client, &deadline, terms.header_timeout, |cx| {
-        let polled = handshake.as_mut().poll(cx);
-        if let Poll::Ready(Err(error)) = conn.poll_out(cx) {
-            return Poll::Ready(Err(error));
-        }
-        polled.map(|made| {
-            connection = Some(made);
-            Ok(())
-        })
-    });
-    match begun.await {
-        Ok(()) => {}
-        Err(Unready::Timeout) => {
-            client.log(
-                Level::Info,
-                format_args!(
-                    "client timed out (110: Connection timed out) while processing HTTP/2 connection"
-                ),
-            );
-        }
-        Err(Unready::Called | Unready::Failed) => {}
-    }
-    match connection? {
-        Ok(connection) => Some(connection),
-        Err(error) => {
-            tell(client, &End::Closed(Err(error)));
-            None
-        }
-    }
-}
+/// What the log says behind the cause.
+const WHILE: &str = "while processing HTTP/2 connection";
 
 /// Writes down why a connection has ended, unless that is as usual.
-fn tell(client: &Client, end: &End) {
-    const WHILE: &str = "while processing HTTP/2 connection";
+fn tell(client: &Client, end: &End, is_idle: bool) {
     match end {
-        End::Closed(Ok(())) => {}
-        End::Closed(Err(error)) if error.is_remote() => {
-            client.log(Level::Info, format_args!("client sent GOAWAY: {error} {WHILE}"));
+        End::Over | End::Broken(Broken::Ours(_, "")) => {}
+        End::Broken(Broken::Ours(_, what)) => client.log(Level::Info, format_args!("client {what} {WHILE}")),
+        // Who leaves nothing behind may go.
+        End::Broken(Broken::Closed) if is_idle => {}
+        End::Broken(Broken::Closed) => {
+            client.log(Level::Info, format_args!("client prematurely closed connection {WHILE}"));
         }
-        End::Closed(Err(error)) => client.log(Level::Info, format_args!("{error} {WHILE}")),
+        End::Broken(Broken::Io(_, Some(errno))) => {
+            client.log(Level::Info, format_args!("recv() failed ({errno}) {WHILE}"));
+        }
+        End::Failed(Broken::Io(_, Some(errno))) => {
+            client.log(Level::Info, format_args!("send() failed ({errno}) {WHILE}"));
+        }
+        End::Broken(why) | End::Failed(why) => client.log(Level::Info, format_args!("{why} {WHILE}")),
         End::Stuck => {
             client.log(Level::Info, format_args!("client timed out (110: Connection timed out) {WHILE}"));
-        }
-        End::Failed(error) => {
-            let text = tw_base::Errno(error.raw_os_error().unwrap_or_default());
-            client.log(Level::Info, format_args!("send() failed ({text}) {WHILE}"));
         }
         // That was told when it happened.
         End::Panicked => {}
@@ -264,9 +231,7 @@ enum Stage {
 /// A connection while it is served.
 struct Life<'c> {
     conn: &'c Rc<Conn>,
-    connection: Connection<Frames<Conn>, Payload>,
     streams: TaskSet<(), ()>,
-    terms: Terms,
     stage: Stage,
     /// Streams that were begun after the client was told to begin no more.
     late: u32,
@@ -286,12 +251,10 @@ struct Idle<'c> {
 }
 
 impl<'c> Life<'c> {
-    fn new(conn: &'c Rc<Conn>, connection: Connection<Frames<Conn>, Payload>, terms: Terms) -> Self {
+    fn new(conn: &'c Rc<Conn>) -> Self {
         Self {
             conn,
-            connection,
             streams: TaskSet::default(),
-            terms,
             stage: Stage::Open,
             late: 0,
             idle: None,
@@ -302,6 +265,9 @@ impl<'c> Life<'c> {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        let frames = &self.conn.frames;
+        // What streams write from here on leaves in this turn.
+        frames.set_driver(None);
         loop {
             if self.conn.client.home.connections.is_stopping() {
                 self.leave();
@@ -311,31 +277,28 @@ impl<'c> Life<'c> {
                     return Poll::Ready(End::Panicked);
                 }
             }
-            let was = self.stage;
-            while let Poll::Ready(accepted) = self.connection.poll_accept(cx) {
-                match accepted {
-                    Some(Ok((asked, respond))) => {
-                        if !self.conn.turns.has_room()
-                            && let Poll::Ready(Err(error)) = self.conn.poll_out(cx)
-                        {
-                            return Poll::Ready(End::Failed(error));
-                        }
-                        self.accept(asked, respond, cx);
-                    }
-                    Some(Err(error)) => return Poll::Ready(End::Closed(self.last_words(cx, Err(error)))),
-                    None => return Poll::Ready(End::Closed(self.last_words(cx, Ok(())))),
+            // Whatever a client still says that was sent away is for nobody.
+            while self.stage != Stage::Closing
+                && let Poll::Ready(came) = self.conn.poll_in(cx)
+            {
+                if let Err(why) = came {
+                    // What is still to be said goes as far as the socket takes it. Who is gone need not hear it.
+                    let _ = self.conn.poll_out(cx);
+                    return Poll::Ready(End::Broken(why));
                 }
+                self.take_events(cx);
             }
             if let Some(abuse) = self.conn.abuse().filter(|_| self.stage != Stage::Closing) {
                 self.send_away(abuse);
             }
             match self.conn.poll_out(cx) {
+                Poll::Ready(Ok(())) if frames.is_over() => return Poll::Ready(End::Over),
                 Poll::Ready(Ok(())) => self.stuck.clear(),
-                Poll::Ready(Err(error)) => return Poll::Ready(End::Failed(error)),
+                Poll::Ready(Err(error)) => return Poll::Ready(End::Failed(error.into())),
                 Poll::Pending => {
-                    if self.stuck.at().is_none() || self.moved != self.conn.wire() {
-                        self.moved = self.conn.wire();
-                        self.stuck.set(self.terms.send_timeout);
+                    if self.stuck.at().is_none() || self.moved != self.conn.moved() {
+                        self.moved = self.conn.moved();
+                        self.stuck.set(self.conn.terms.send_timeout);
                     }
                     if self.stuck.poll_elapsed(cx).is_ready() {
                         return Poll::Ready(End::Stuck);
@@ -344,43 +307,55 @@ impl<'c> Life<'c> {
             }
             self.rest(cx);
             if self.stage == Stage::Closing && self.deadline.poll_elapsed(cx).is_ready() {
-                return Poll::Ready(End::Closed(Ok(())));
+                return Poll::Ready(End::Over);
             }
-            if self.stage == was {
+            // Whoever rests has perhaps something to say before.
+            if frames.out_len() == 0 || self.stuck.at().is_some() {
+                frames.set_driver(Some(cx.waker()));
                 return Poll::Pending;
             }
         }
     }
 
-    /// Sends what the crate has still said, as far as the socket takes it.
-    fn last_words(&self, cx: &mut Context<'_>, closed: Result<(), Error>) -> Result<(), Error> {
-        // Who is gone need not hear it.
-        let _ = self.conn.poll_out(cx);
-        closed
+    /// Takes over what came.
+    fn take_events(&mut self, cx: &mut Context<'_>) {
+        while let Some(event) = self.conn.frames.next() {
+            match event {
+                Event::Request(stream, list) => {
+                    if !self.conn.turns.has_room() {
+                        // A socket that fails is found out by whoever writes next.
+                        let _ = self.conn.poll_out(cx);
+                    }
+                    self.accept(stream, list, cx);
+                }
+                Event::TakenBack => self.conn.count_end(true),
+                Event::Priority { stream, value } => self.conn.turns.update(stream, &value),
+            }
+        }
     }
 
     /// Begins to answer a request.
-    fn accept(&mut self, asked: Asked<RecvStream>, mut respond: SendResponse<Payload>, cx: &mut Context<'_>) {
+    fn accept(&mut self, stream: Stream, list: List, cx: &mut Context<'_>) {
         let conn = self.conn;
         let client = &conn.client;
         match self.stage {
             Stage::Open => {}
-            Stage::Leaving if self.late < self.terms.streams_max => self.late += 1,
-            Stage::Leaving | Stage::Closing => return respond.send_reset(Reason::REFUSED_STREAM),
+            Stage::Leaving if self.late < self.conn.terms.streams_max => self.late += 1,
+            Stage::Leaving | Stage::Closing => return stream.reset(Reason::REFUSED_STREAM),
         }
         self.idle = None;
         client.requests.set(client.requests.get() + 1);
         client.home.tally.sessions.add(1);
         client.home.knock();
-        let keep = &self.terms.keepalive;
+        let keep = &self.conn.terms.keepalive;
         let is_last = keep.timeout.is_zero()
             || client.requests.get() >= keep.requests
             || tw_rt::clock::now().saturating_duration_since(client.accepted) > keep.time;
         if is_last {
             self.leave();
         }
-        let exchange = Exchange::new(conn.clone(), respond);
-        let mut answering: Pin<Box<dyn Future<Output = ()>>> = Box::pin(stream::answer(exchange, asked));
+        let exchange = Exchange::new(conn.clone(), stream);
+        let mut answering: Pin<Box<dyn Future<Output = ()>>> = Box::pin(stream::answer(exchange, list));
         // Most requests never wait: they need no task. But one client's crowd is not served ahead of other clients.
         if client.home.budget.may_copy(0) && answering.as_mut().poll(cx).is_ready() {
             return;
@@ -394,7 +369,7 @@ impl<'c> Life<'c> {
         if self.stage == Stage::Open {
             self.stage = Stage::Leaving;
             self.idle = None;
-            self.connection.graceful_shutdown();
+            self.conn.frames.leave();
         }
     }
 
@@ -403,41 +378,44 @@ impl<'c> Life<'c> {
         if self.stage != Stage::Closing {
             self.stage = Stage::Closing;
             self.idle = None;
-            self.connection.abrupt_shutdown(reason);
+            self.conn.frames.close(reason);
             self.deadline.set(LAST_WAIT);
         }
     }
 
     fn send_away(&mut self, abuse: Abuse) {
-        let (what, reason) = match abuse {
-            Abuse::Flood => ("http2 flood detected", Reason::ENHANCE_YOUR_CALM),
-            Abuse::Resets => ("client took back too many requests", Reason::ENHANCE_YOUR_CALM),
-            Abuse::Wrong(reason) => ("client sent a PRIORITY_UPDATE that cannot be", reason),
+        let what = match abuse {
+            Abuse::Flood => "http2 flood detected",
+            Abuse::Resets => "client took back too many requests",
         };
-        self.conn.client.log(Level::Info, format_args!("{what} while processing HTTP/2 connection"));
-        self.close(reason);
+        self.conn.client.log(Level::Info, format_args!("{what} {WHILE}"));
+        self.close(Reason::ENHANCE_YOUR_CALM);
     }
 
     // DIFF(nginx): frames that begin no stream do not make it longer.
     /// Rests while no stream is open, for as long as that may be.
     fn rest(&mut self, cx: &mut Context<'_>) {
+        let conn = self.conn;
         if self.stage == Stage::Closing {
             return;
         }
-        if !self.streams.is_empty() || self.connection.has_streams() {
+        if !self.streams.is_empty() || conn.frames.streams() > 0 {
             self.idle = None;
             return;
         }
-        let conn = self.conn;
         let home = &conn.client.home;
         if self.idle.is_none() {
+            if conn.frames.out_len() > 0 {
+                // The last response has not left.
+                return;
+            }
             let timeout = match self.stage {
-                Stage::Open if conn.client.requests.get() == 0 => self.terms.header_timeout,
-                Stage::Open => self.terms.keepalive.timeout,
+                Stage::Open if conn.client.requests.get() == 0 => self.conn.terms.header_timeout,
+                Stage::Open => self.conn.terms.keepalive.timeout,
                 Stage::Leaving | Stage::Closing => LAST_WAIT,
             };
             self.deadline.set(timeout);
-            conn.shrink();
+            self.streams.shrink();
             let waiting: &'c Number = &home.tally.waiting;
             self.idle = Some(Idle {
                 expendable: Expendable::new(&home.connections, &conn.client.place),
@@ -445,7 +423,12 @@ impl<'c> Life<'c> {
             });
         }
         let is_called = self.idle.as_mut().is_some_and(|idle| idle.expendable.poll_called(cx).is_ready());
-        if is_called || self.deadline.poll_elapsed(cx).is_ready() {
+        let is_late = self.deadline.poll_elapsed(cx).is_ready();
+        if is_late && conn.came() < PREFACE.len() as u64 {
+            conn.client
+                .log(Level::Info, format_args!("client timed out (110: Connection timed out) {WHILE}"));
+        }
+        if is_called || is_late {
             self.close(Reason::NO_ERROR);
         }
     }

@@ -2,11 +2,11 @@
 
 use std::rc::Rc;
 
-use ::h2::RecvStream;
-use ::h2::ext::Protocol;
-use http::Request as Asked;
-use tw_http::{Content, Framing};
+use tw_http::Framing;
+use tw_http2::List;
 
+use super::exchange::Wish;
+use super::input::Expects;
 use super::{Exchange, Input, head};
 use crate::http::entry;
 use crate::http::greet;
@@ -18,33 +18,29 @@ use crate::http::respond;
 use crate::http::wire::Wire;
 
 /// Answers a request.
-pub(super) async fn answer(exchange: Rc<Exchange>, asked: Asked<RecvStream>) {
+pub(super) async fn answer(exchange: Rc<Exchange>, list: List) {
     let client = exchange.conn.client.clone();
     let home = &client.home;
     let mut r = home.app.take_request();
     r.bind(&client, Wire::H2(exchange.clone()));
     r.begin();
-    run(&exchange, &mut r, asked).await;
+    run(&exchange, &mut r, list).await;
     exchange.end(r.costs.sent.complete, r.out.status);
     home.app.give_back(r);
 }
 
-async fn run(exchange: &Rc<Exchange>, r: &mut Request, asked: Asked<RecvStream>) {
-    let (parts, stream) = asked.into_parts();
-    let content = if stream.is_end_stream() { Content::None } else { Content::Follows };
-    let taken = head::take(r, &parts, content);
-    let asks_for_other = parts.extensions.get::<Protocol>().is_some();
-    drop(parts);
+async fn run(exchange: &Rc<Exchange>, r: &mut Request, list: List) {
+    let taken = head::take(r, &list);
+    let wish = head::wish(&list);
+    drop(list);
     if let Some(priority) = r.head.field("Priority") {
         exchange.share().ask(priority);
     }
-    exchange.conn.count_worth(r.head.read_len());
     let body = match taken {
         Ok(()) => {
-            if asks_for_other {
-                exchange.keep_other(stream);
-            } else {
-                begin_body(exchange, r, stream);
+            match wish {
+                Wish::Answer => begin_body(exchange, r),
+                Wish::Other => exchange.set_wish(wish),
             }
             entry::take_over(r);
             let admitted = match greet::refusal(r) {
@@ -66,12 +62,12 @@ async fn run(exchange: &Rc<Exchange>, r: &mut Request, asked: Asked<RecvStream>)
 }
 
 /// Begins the body that follows the head.
-fn begin_body(exchange: &Rc<Exchange>, r: &mut Request, stream: RecvStream) {
+fn begin_body(exchange: &Rc<Exchange>, r: &mut Request) {
     let length = match r.head.framing() {
-        Framing::None | Framing::Length(0) => return,
+        Framing::None => return,
         Framing::Length(length) => Some(length),
         Framing::Chunked => None,
     };
-    let input = Input::new(exchange, stream, length, r.head.expect_continue());
-    r.body.begin(Source::H2(Box::new(input)));
+    let expects = if r.head.expect_continue() { Expects::Hundred } else { Expects::Nothing };
+    r.body.begin(Source::H2(Box::new(Input::new(exchange, length, expects))));
 }

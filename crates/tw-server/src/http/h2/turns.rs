@@ -2,9 +2,9 @@
 //! yet is bounded for all of its streams together, and the most urgent one goes first (RFC 9218).
 //!
 //! ```text
-//! a stream ── poll: is there room, and nobody before it? ──► Turn: makes a piece ──► the crate ──► the socket
-//!    ▲                                                                                              │
-//!    └────────────────────────── the next one is woken ◄── room ◄───────────────────────────────────┘
+//! a stream ── poll: is there room, and nobody before it? ──► Turn: makes a piece ──► frames ──► the socket
+//!    ▲                                                                                           │
+//!    └────────────────────────── the next one is woken ◄── room ◄────────────────────────────────┘
 //! ```
 //! Who waits for anything but its turn, for a disk or another server or a window of its own, is not in the queue.
 
@@ -31,8 +31,6 @@ const UNSAID: Priority = Priority { urgency: 3, incremental: true };
 /// The turns of a connection.
 #[derive(Default)]
 pub(super) struct Turns {
-    /// Bytes that the crate has.
-    queued: Cell<usize>,
     /// Bytes that were gathered for the socket.
     gathered: Cell<usize>,
     queue: RefCell<Vec<Waiter>>,
@@ -88,18 +86,7 @@ impl Share {
 impl Turns {
     /// Whether something may be made at all.
     pub(super) fn has_room(&self) -> bool {
-        self.queued.get() + self.gathered.get() < WAITING_MAX
-    }
-
-    /// Counts bytes that the crate has.
-    pub(super) fn queue(&self, bytes: usize) {
-        self.queued.set(self.queued.get() + bytes);
-    }
-
-    /// Counts bytes that it does not have any more.
-    pub(super) fn unqueue(&self, bytes: usize) {
-        self.queued.set(self.queued.get().saturating_sub(bytes));
-        self.call();
+        self.gathered.get() < WAITING_MAX
     }
 
     /// Says how many bytes are gathered for the socket.
@@ -228,17 +215,17 @@ mod tests {
     /// Who gets the turns while all of them want one, whenever there is room for one piece.
     fn order(turns: &Turns, shares: &[Rc<Share>], count: usize) -> Vec<u32> {
         let mut cx = Context::from_waker(Waker::noop());
-        turns.queue(WAITING_MAX);
+        turns.gathered(WAITING_MAX);
         for share in shares {
             assert!(turns.poll(share, Made::Little, &mut cx).is_pending());
         }
         let mut order = Vec::new();
         for _ in 0..count {
-            turns.unqueue(WAITING_MAX);
+            turns.gathered(0);
             let next =
                 shares.iter().find(|share| turns.poll(share, Made::Little, &mut cx).is_ready()).unwrap();
             order.push(next.id);
-            turns.queue(WAITING_MAX);
+            turns.gathered(WAITING_MAX);
             assert!(turns.poll(next, Made::Little, &mut cx).is_pending());
         }
         order
@@ -266,7 +253,7 @@ mod tests {
         turns.update(1, b"u=0");
         assert_eq!(order(&turns, &shares, 2), [1, 1]);
         turns.forget(1);
-        turns.unqueue(WAITING_MAX);
+        turns.gathered(0);
         assert_eq!(order(&turns, &shares, 2), [3, 3]);
         for id in 0..1000 {
             turns.update(id, b"i");
@@ -287,23 +274,18 @@ mod tests {
         let shares = shares(&["u=5", "u=1"]);
         let calls = [(); 2].map(|()| Arc::new(Calls::default()));
         let called = |which: usize| calls[which].0.load(Ordering::Relaxed);
-        turns.queue(WAITING_MAX + 1);
+        turns.gathered(WAITING_MAX + 1);
         for (share, calls) in shares.iter().zip(&calls) {
             let waker = Waker::from(calls.clone());
             let mut cx = Context::from_waker(&waker);
             assert!(turns.poll(share, Made::Little, &mut cx).is_pending());
         }
-        turns.unqueue(1);
+        turns.gathered(WAITING_MAX);
         assert_eq!([called(0), called(1)], [0, 0], "there is no room yet");
-        turns.unqueue(1);
+        turns.gathered(WAITING_MAX - 1);
         assert_eq!([called(0), called(1)], [0, 1]);
-        // What was gathered counts as well.
-        turns.gathered(2);
-        assert!(!turns.has_room());
-        turns.gathered(0);
-        assert_eq!([called(0), called(1)], [0, 2]);
         turns.leave(3);
-        assert_eq!([called(0), called(1)], [1, 2], "nobody is forgotten when the next one leaves");
+        assert_eq!([called(0), called(1)], [1, 1], "nobody is forgotten when the next one leaves");
         turns.leave(1);
         turns.leave(1);
         assert!(turns.queue.borrow().is_empty());
