@@ -416,6 +416,7 @@ impl<'c> Life<'c> {
             };
             self.deadline.set(timeout);
             self.streams.shrink();
+            conn.frames.shrink();
             let waiting: &'c Number = &home.tally.waiting;
             self.idle = Some(Idle {
                 expendable: Expendable::new(&home.connections, &conn.client.place),
