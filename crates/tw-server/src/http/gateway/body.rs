@@ -222,7 +222,13 @@ impl<C: Codec> Pull for Coming<C> {
     }
 
     fn remaining(&self) -> Option<u64> {
-        self.remaining
+        // Once all of it is told, who has asked for the last piece need not ask for the end.
+        let is_told = self.exchange.is_none() && self.ended.is_none();
+        match &self.ahead {
+            Some(ahead) if !ahead.backlog.is_empty() => self.remaining,
+            _ if is_told => Some(0),
+            _ => self.remaining,
+        }
     }
 
     fn flushes(&self) -> bool {

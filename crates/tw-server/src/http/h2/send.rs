@@ -147,25 +147,26 @@ impl Sending {
             return Ok(Sent::Whole);
         }
         self.pace = Pace::new(r);
-        let mut is_ended = false;
+        let mut is_last = false;
         if let Some(piece) = first {
-            is_ended = piece.is_last && !has_trailers;
+            is_last = piece.is_last;
             let turn = ahead(&mut body, self.exchange.turn()).await?;
-            self.piece(r, &mut body, (piece.bytes, turn), is_ended).await?;
+            self.piece(r, &mut body, (piece.bytes, turn), is_last && !has_trailers).await?;
         }
-        while !is_ended {
+        // Trailers need no turn: they leave with the last piece.
+        while !is_last {
             // Nothing is made that the client cannot take.
             ahead(&mut body, self.exchange.room(1, self.timeout)).await?;
             r.client().home.budget.spend(0).await;
             let Some((piece, turn)) = self.made(r, &mut body).await? else { break };
-            is_ended = piece.is_last && !has_trailers;
+            is_last = piece.is_last;
             let _ = r.client().home.budget.may_copy(piece.bytes.len());
-            self.piece(r, &mut body, (piece.bytes, turn), is_ended).await?;
+            self.piece(r, &mut body, (piece.bytes, turn), is_last && !has_trailers).await?;
         }
         if self.promised.is_some_and(|length| length != self.sent) {
             return Err(Failure::Body(io::ErrorKind::UnexpectedEof.into()));
         }
-        if is_ended {
+        if is_last && !has_trailers {
             return Ok(Sent::Whole);
         }
         if has_trailers {
