@@ -51,6 +51,7 @@ mod file_heads;
 mod files;
 mod geo;
 mod grpc;
+mod grpc_faults;
 mod grpc_real;
 mod gunzip;
 mod gzip;

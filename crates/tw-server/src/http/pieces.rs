@@ -30,15 +30,24 @@ impl Pieces {
 
     /// Puts bytes at its end. Copies them if they are few.
     pub(crate) fn push(&mut self, bytes: Bytes) {
+        if bytes.len() < GATHER_MAX {
+            return self.push_copy(&bytes);
+        }
+        self.settle();
         self.len += bytes.len();
+        self.whole.push_back(bytes);
+    }
+
+    /// Puts a copy of bytes at its end.
+    pub(crate) fn push_copy(&mut self, bytes: &[u8]) {
+        if bytes.len() >= GATHER_MAX {
+            return self.push(Bytes::copy_from_slice(bytes));
+        }
         if self.tail.len() + bytes.len() > GATHER_MAX {
             self.settle();
         }
-        if bytes.len() < GATHER_MAX {
-            self.tail.extend_from_slice(&bytes);
-        } else {
-            self.whole.push_back(bytes);
-        }
+        self.len += bytes.len();
+        self.tail.extend_from_slice(bytes);
     }
 
     /// Puts all of `other` at its end.
@@ -128,6 +137,14 @@ mod tests {
             both.append(pieces);
             assert_eq!((both.len(), both.to_one()), (2 * all.len(), all.repeat(2)), "{sizes:?}");
         }
+    }
+
+    #[test]
+    fn copies_are_as_good() {
+        let (pieces, all) = of(&[1, 5000, 1, 4095, 4096]);
+        let mut copy = Pieces::default();
+        pieces.into_parts().iter().for_each(|part| copy.push_copy(part));
+        assert_eq!((copy.len(), copy.to_one()), (all.len(), all));
     }
 
     #[test]

@@ -20,6 +20,7 @@ use tw_http::chunked::ChunkError;
 use tw_http2::Fault;
 use tw_log::{Level, Text};
 
+use super::pieces::Pieces;
 use super::request::{After, Request};
 use super::spool::{Naming, Reader, Room, Spool};
 use super::{h1, h2};
@@ -270,9 +271,9 @@ impl RequestBody {
     }
 
     /// Keeps what whoever took the body has seen of it, if that is all of it.
-    pub(crate) fn keep(&mut self, seen: &[u8]) {
+    pub(crate) fn keep(&mut self, seen: Pieces) {
         if self.spool.is_empty() && !self.is_pending() && self.received() == seen.len() as u64 {
-            self.spool.push(Bytes::copy_from_slice(seen));
+            self.spool.append(seen);
         }
     }
 

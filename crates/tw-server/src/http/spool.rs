@@ -129,6 +129,12 @@ impl Spool {
         self.memory.push(bytes);
     }
 
+    /// Puts all of `pieces` at its end, in memory.
+    pub(crate) fn append(&mut self, pieces: Pieces) {
+        self.joined.take();
+        self.memory.append(pieces);
+    }
+
     /// Forgets everything.
     pub fn clear(&mut self) {
         *self = Self::default();

@@ -11,8 +11,9 @@ use bytes::{Buf, Bytes};
 use super::codec::Framing;
 use super::fault::Fault;
 use super::link::Link;
-use super::trunk::{self, End, Stream};
+use super::trunk::{End, Stream};
 use crate::event_loop::Loop;
+use crate::http::pieces::Pieces;
 use crate::http::plan::LocalFuture;
 use crate::http::protocol::INPUT_SIZE;
 use crate::http::request::Request;
@@ -63,7 +64,7 @@ impl From<Fault> for Unsent {
 /// A body that somebody borrows: it comes back whatever becomes of that.
 struct Lent {
     body: Source,
-    seen: Vec<u8>,
+    seen: Pieces,
     owner: Lending,
 }
 
@@ -95,7 +96,7 @@ impl Lending {
 pub(super) struct Returned {
     source: Source,
     /// What came from the client meanwhile, unless that was too much.
-    seen: Vec<u8>,
+    seen: Pieces,
     /// What the client did wrong while the response came, which has not been said yet.
     error: Option<BodyError>,
 }
@@ -104,7 +105,7 @@ impl Returned {
     /// Gives it back to its request, and says what was wrong with it: that decides what becomes of the client's connection.
     pub(super) fn give_back(self, r: &mut Request) {
         r.body.give_back(self.source);
-        r.body.keep(&self.seen);
+        r.body.keep(self.seen);
         if let Some(error) = self.error {
             // The response has begun, so that its status is not this one.
             request_body::failed(r, error);
@@ -156,7 +157,7 @@ impl Sending {
             }
             body => {
                 let lending = Lending::begin();
-                (lending.clone(), Ok(Lent { body, seen: Vec::new(), owner: lending }))
+                (lending.clone(), Ok(Lent { body, seen: Pieces::default(), owner: lending }))
             }
         };
         let future = Box::pin(send(link.clone(), outgoing, lent));
@@ -169,17 +170,16 @@ impl Sending {
     }
 
     fn begin_stream(link: &Rc<Link>, stream: &Rc<Stream>, mut outgoing: Outgoing) -> Result<Self, Fault> {
-        let request = trunk::request(&outgoing.head, stream.is_secured())?;
         // What the body has at hand is gathered with the head: frames leave together.
         let body = std::mem::take(&mut outgoing.body);
         let end = if matches!(body, Source::None) { End::Here } else { End::NotYet };
-        stream.ask(request, end)?;
+        stream.ask(&outgoing.head, end)?;
         link.sent.set(link.sent.get() + outgoing.head.len() as u64);
         if end == End::Here {
             return Ok(Self::nothing());
         }
         let lending = Lending::begin();
-        let lent = Lent { body, seen: Vec::new(), owner: lending.clone() };
+        let lent = Lent { body, seen: Pieces::default(), owner: lending.clone() };
         let future = Box::pin(send_content(link.clone(), stream.clone(), outgoing, lent));
         Ok(Self { stage: Stage::UnderWay(future), body: lending, error: None })
     }
@@ -264,9 +264,10 @@ async fn send(link: Rc<Link>, outgoing: Outgoing, body: Result<Lent, Bytes>) -> 
                 break;
             };
             if is_kept && lent.seen.len() + piece.len() <= kept_max {
-                lent.seen.extend_from_slice(&piece);
+                // Its buffer serves whoever reads next.
+                lent.seen.push_copy(&piece);
             } else {
-                (is_kept, lent.seen) = (false, Vec::new());
+                (is_kept, lent.seen) = (false, Pieces::default());
             }
             size += piece.len();
             pieces.push(piece);
@@ -319,9 +320,9 @@ async fn send_content(
             at_hand = lent.body.at_hand(PIECE_SIZE, terms);
         }
         if is_kept && lent.seen.len() + piece.len() <= kept_max {
-            lent.seen.extend_from_slice(&piece);
+            lent.seen.push(piece.clone());
         } else {
-            (is_kept, lent.seen) = (false, Vec::new());
+            (is_kept, lent.seen) = (false, Pieces::default());
         }
         let is_last = matches!(at_hand, Some(Ok(None)));
         let size = piece.len();

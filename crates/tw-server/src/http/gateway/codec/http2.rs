@@ -1,21 +1,20 @@
-//! HTTP/2 as an upstream server speaks it (RFC 9113). The crate `h2` has taken frames apart: content comes as bytes, everything else
-//! as news of the stream.
+//! HTTP/2 as an upstream server speaks it (RFC 9113). Frames were taken apart before: content comes as bytes, everything else as news
+//! of the stream.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use http::response::Parts;
-use http::{HeaderMap, HeaderValue};
 use tw_base::Limit;
 use tw_http::fields::{Name, Value};
 use tw_http::origin::{FIELDS_MAX, INTERIM_MAX, is_single};
 use tw_http::{Fields, Known, Method, hop, num};
+use tw_http2::List;
 use tw_log::Text;
 
 use super::{Answer, Codec, Event, Remark};
 use crate::http::gateway::fault::Fault;
-use crate::http::gateway::trunk::{End, News, Stream};
+use crate::http::gateway::trunk::{News, Stream};
 
 /// Bytes of a body that are gathered to see whether it is all there.
 const WHOLE_MAX: usize = 64 << 10;
@@ -77,61 +76,80 @@ impl Http2 {
         }
     }
 
-    fn head(&mut self, parts: &Parts, end: End, answer: &mut Answer) -> Result<Event, Fault> {
-        self.tell(parts, answer)?;
+    fn head(&mut self, list: &List, answer: &mut Answer) -> Result<Event, Fault> {
+        self.tell(list, answer)?;
+        answer.content_length = length(&answer.fields)?;
         let has_body = self.method != Method::Head && !matches!(answer.status, 204 | 304);
-        if end == End::Here {
-            if has_body {
-                // As nginx: nothing comes, and that is known.
-                answer.content_length.get_or_insert(0);
-            }
-            (self.stage, self.left) = (Stage::Over, Some(0));
-        } else {
+        if !list.ends() {
             (self.stage, self.left) = (Stage::Body, answer.content_length.filter(|_| has_body));
+            return Ok(Event::Head);
         }
+        if has_body && answer.content_length.is_some_and(|length| length > 0) {
+            return Err(cut_short());
+        }
+        if has_body {
+            // As nginx: nothing comes, and that is known.
+            answer.content_length = Some(0);
+        }
+        (self.stage, self.left) = (Stage::Over, Some(0));
         Ok(Event::Head)
     }
 
-    /// Copies a head into the answer.
-    fn tell(&self, parts: &Parts, answer: &mut Answer) -> Result<(), Fault> {
-        answer.clear();
-        answer.status = parts.status.as_u16();
-        let mut size = 0;
-        if parts.headers.len() > FIELDS_MAX {
-            return Err(Fault::Invalid("upstream sent too many headers".into()));
+    fn interim(&mut self, list: &List, answer: &mut Answer) -> Result<Event, Fault> {
+        self.interims += 1;
+        if self.interims > INTERIM_MAX {
+            return Err(Fault::Invalid("upstream sent too many interim responses".into()));
         }
-        for (name, value) in &parts.headers {
-            let (name, value) = (name.as_str().as_bytes(), value.as_bytes());
-            size += name.len() + value.len();
+        self.tell(list, answer)?;
+        if list.ends() {
+            return Err(cut_short());
+        }
+        // There are no other protocols in HTTP/2 (RFC 9113 section 8.6).
+        if answer.status == 101 {
+            return Err(Fault::Invalid("upstream sent unexpected :status \"101\"".into()));
+        }
+        Ok(Event::Interim)
+    }
+
+    /// Copies a head into the answer.
+    fn tell(&self, list: &List, answer: &mut Answer) -> Result<(), Fault> {
+        answer.clear();
+        check(list, "header")?;
+        answer.status = list.status();
+        let (mut count, mut size) = (0, 0);
+        for (name, value) in list.iter() {
+            (count, size) = (count + 1, size + name.len() + value.len());
+            if count > FIELDS_MAX {
+                return Err(Fault::Invalid("upstream sent too many headers".into()));
+            }
             if size > self.head_size {
                 return Err(Fault::Invalid("upstream sent too big header".into()));
             }
             let known = Known::find(name);
-            match known {
-                Some(known) if is_single(known) && answer.fields.has(known) => {
-                    let first = answer.fields.get_known(known).unwrap_or_default();
-                    let (name, value, first) = (Text(name), Text(value), Text(first));
-                    let line = format!(
-                        "upstream sent duplicate header line: \"{name}: {value}\", previous value: \"{name}: {first}\", ignored"
-                    );
-                    answer.remarks.push(Remark::odd(line));
-                    continue;
-                }
-                Some(Known::ContentLength) => answer.content_length = num::parse_length(value),
-                _ => {}
+            if let Some(known) = known
+                && is_single(known)
+                && answer.fields.has(known)
+            {
+                let first = answer.fields.get_known(known).unwrap_or_default();
+                let line = format!("{}, ignored", duplicate(name, value, first));
+                answer.remarks.push(Remark::odd(line));
+                continue;
             }
             answer.fields.append(Name::CopyKnown(name, known), Value::Copy(value));
         }
         Ok(())
     }
 
-    fn end(&mut self, trailers: Option<HeaderMap>, answer: &mut Answer) -> Result<Event, Fault> {
+    fn end(&mut self, trailers: Option<Box<List>>, answer: &mut Answer) -> Result<Event, Fault> {
         self.stage = Stage::Over;
         if self.left.is_some_and(|left| left > 0) {
-            return Err(Fault::Closed);
+            return Err(cut_short());
         }
-        if let Some(trailers) = trailers.filter(|_| self.trailers == Trailers::Passed) {
-            answer.trailers = trailing(&trailers);
+        if let Some(trailers) = trailers {
+            check(&trailers, "trailer")?;
+            if self.trailers == Trailers::Passed {
+                answer.trailers = trailing(&trailers);
+            }
         }
         Ok(Event::End)
     }
@@ -181,14 +199,55 @@ enum Taken {
     Nothing,
 }
 
+/// Whether a list is what a server may send and we take.
+fn check(list: &List, what: &str) -> Result<(), Fault> {
+    if list.is_cut() {
+        return Err(Fault::Invalid(format!("upstream sent too big {what}").into()));
+    }
+    match list.fault() {
+        Some(fault) => Err(Fault::Invalid(format!("upstream {fault}").into())),
+        None => Ok(()),
+    }
+}
+
+/// What the head says of the length of the body (RFC 9113 section 8.1.1).
+fn length(fields: &Fields) -> Result<Option<u64>, Fault> {
+    const NAME: &[u8] = b"content-length";
+    if !fields.has(Known::ContentLength) {
+        return Ok(None);
+    }
+    let mut values = fields.get_all(NAME);
+    let first = values.next().unwrap_or_default();
+    if let Some(second) = values.next() {
+        return Err(Fault::Invalid(duplicate(NAME, second, first).into()));
+    }
+    match num::parse_length(first) {
+        Some(length) => Ok(Some(length)),
+        None => {
+            let (name, value) = (Text(NAME), Text(first));
+            let text = format!("upstream sent invalid \"Content-Length\" header: \"{name}: {value}\"");
+            Err(Fault::Invalid(text.into()))
+        }
+    }
+}
+
+fn duplicate(name: &[u8], value: &[u8], first: &[u8]) -> String {
+    let (name, value, first) = (Text(name), Text(value), Text(first));
+    format!("upstream sent duplicate header line: \"{name}: {value}\", previous value: \"{name}: {first}\"")
+}
+
+/// The response has ended in front of what it has announced.
+fn cut_short() -> Fault {
+    Fault::Invalid("upstream prematurely closed stream".into())
+}
+
 /// Fields behind a body that may be there.
-fn trailing(trailers: &HeaderMap<HeaderValue>) -> Fields {
+fn trailing(trailers: &List) -> Fields {
     let mut fields = Fields::default();
-    for (name, value) in trailers {
-        let name = name.as_str().as_bytes();
+    for (name, value) in trailers.iter() {
         let known = Known::find(name);
         if hop::may_be_trailer(name, known) {
-            fields.append(Name::CopyKnown(name, known), Value::Copy(value.as_bytes()));
+            fields.append(Name::CopyKnown(name, known), Value::Copy(value));
         }
     }
     fields
@@ -228,15 +287,8 @@ impl Codec for Http2 {
         }
         match self.stream.as_ref().and_then(|stream| stream.news()) {
             None => Ok(Event::NeedMore),
-            Some(News::Interim(parts)) => {
-                self.interims += 1;
-                if self.interims > INTERIM_MAX {
-                    return Err(Fault::Invalid("upstream sent too many interim responses".into()));
-                }
-                self.tell(&parts, answer)?;
-                Ok(Event::Interim)
-            }
-            Some(News::Head(parts, end)) => self.head(&parts, end, answer),
+            Some(News::Interim(list)) => self.interim(&list, answer),
+            Some(News::Head(list)) => self.head(&list, answer),
             Some(News::End(trailers)) => self.end(trailers, answer),
         }
     }
@@ -251,7 +303,7 @@ impl Codec for Http2 {
 
     fn ends(&mut self, _: &mut Bytes, answer: &mut Answer) -> bool {
         self.look_ahead(0, answer);
-        self.stage == Stage::Over && self.held.is_empty()
+        self.stage == Stage::Over && self.held.is_empty() && self.fault.is_none()
     }
 
     fn whole(&mut self, _: &mut Bytes, answer: &mut Answer) -> Result<Option<Bytes>, Fault> {

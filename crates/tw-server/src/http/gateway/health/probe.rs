@@ -89,8 +89,7 @@ async fn ask(home: &Rc<Loop>, r: &mut Request, check: &HealthCheck, peer: &Arc<P
     match link.stream() {
         Some(stream) => {
             codec.follow(stream);
-            let asked = trunk::request(&sent, stream.is_secured());
-            asked.and_then(|request| stream.ask(request, End::Here))
+            stream.ask(&sent, End::Here)
         }
         None => send(&link, sent, check).await,
     }

@@ -1,65 +1,119 @@
 //! The head of a request, which was written in lines, as HTTP/2 says it: one list of fields, without those that are about a connection.
 
-use bytes::Bytes;
-use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
+use std::borrow::Cow;
+
 use tw_http::{Known, hop};
+use tw_http2::Fields;
 
 use crate::http::gateway::fault::Fault;
 
-/// Takes `head`, a request line and fields, apart.
-///
-/// # Errors
-/// What cannot be said in HTTP/2.
-pub(in crate::http::gateway) fn request(head: &Bytes, is_secured: bool) -> Result<Request<()>, Fault> {
-    let unsayable =
-        |what: &str| Fault::Unsayable(format!("the {what} of the request to the upstream is invalid").into());
-    let mut lines = head.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
-    let line = lines.next().unwrap_or_default();
-    let mut words = line.split(|&byte| byte == b' ');
-    let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    let method = Method::from_bytes(method).map_err(|_| unsayable("method"))?;
-    let path = path(head, target).ok_or_else(|| unsayable("URI"))?;
-    let (mut fields, mut host) = (HeaderMap::new(), None);
-    for line in lines.take_while(|line| !line.is_empty()) {
-        let Some(colon) = line.iter().position(|&byte| byte == b':') else { continue };
-        let (name, value) = line.split_at(colon);
-        // Blanks around it would make the request malformed (RFC 9113 section 8.2.1).
-        let value = value.get(1..).unwrap_or_default().trim_ascii();
-        let known = Known::find(name);
-        match known {
-            Some(Known::Host) => {
-                host = Some(value);
-                continue;
-            }
-            // The one thing that may be said of a connection (RFC 9113 section 8.2.2).
-            Some(Known::Te) if value.eq_ignore_ascii_case(b"trailers") => {}
-            Some(known) if hop::is_hop_by_hop(known) => continue,
-            _ => {}
+/// A request that HTTP/2 can say.
+pub(super) struct Request<'a> {
+    method: &'a [u8],
+    scheme: &'static [u8],
+    authority: &'a [u8],
+    path: Cow<'a, [u8]>,
+    /// What follows the request line.
+    lines: &'a [u8],
+}
+
+impl<'a> Request<'a> {
+    /// Looks at all of `head`, a request line and fields.
+    ///
+    /// # Errors
+    /// What cannot be said in HTTP/2.
+    pub(super) fn read(head: &'a [u8], is_secured: bool) -> Result<Self, Fault> {
+        let end = head.iter().position(|&byte| byte == b'\n').unwrap_or(head.len());
+        let (line, lines) = head.split_at(end);
+        let mut words = line.trim_ascii_end().split(|&byte| byte == b' ');
+        let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        if !is_token(method) {
+            return Err(unsayable("method"));
         }
-        let name = HeaderName::from_bytes(name).map_err(|_| unsayable("name of a header"))?;
-        let value = HeaderValue::from_maybe_shared(head.slice_ref(value));
-        let value = value.map_err(|_| unsayable("value of a header"))?;
-        fields.try_append(name, value).map_err(|_| unsayable("number of headers"))?;
+        let path = path(target).ok_or_else(|| unsayable("URI"))?;
+        let mut authority = &b""[..];
+        for (name, value, known) in fields(lines) {
+            if !is_token(name) {
+                return Err(unsayable("name of a header"));
+            }
+            if value.iter().any(|&byte| (byte < b' ' && byte != b'\t') || byte == 0x7f) {
+                return Err(unsayable("value of a header"));
+            }
+            // DIFF(nginx): a host that was set is one like any other.
+            if known == Some(Known::Host) {
+                authority = value;
+            }
+        }
+        if !is_authority(authority) {
+            return Err(unsayable("host"));
+        }
+        let scheme: &[u8] = if is_secured { b"https" } else { b"http" };
+        Ok(Self { method, scheme, authority, path, lines })
     }
-    let host = host.unwrap_or_default();
-    let mut uri = http::uri::Parts::default();
-    uri.scheme = Some(if is_secured { Scheme::HTTPS } else { Scheme::HTTP });
-    uri.authority = Some(Authority::from_maybe_shared(head.slice_ref(host)).map_err(|_| unsayable("host"))?);
-    uri.path_and_query = Some(path);
-    let mut request = Request::new(());
-    *request.method_mut() = method;
-    *request.uri_mut() = Uri::from_parts(uri).map_err(|_| unsayable("URI"))?;
-    *request.headers_mut() = fields;
-    Ok(request)
+
+    /// Says it.
+    pub(super) fn write(&self, list: &mut Fields<'_>) {
+        list.push(b":method", self.method);
+        list.push(b":scheme", self.scheme);
+        list.push(b":path", &self.path);
+        list.push(b":authority", self.authority);
+        for (name, value, known) in fields(self.lines) {
+            if goes_on(known, value) {
+                list.push(name, value);
+            }
+        }
+    }
+}
+
+fn unsayable(what: &str) -> Fault {
+    Fault::Unsayable(format!("the {what} of the request to the upstream is invalid").into())
+}
+
+/// Names, values and what is known of the names in lines. Blanks around a value would make the request malformed (RFC 9113 section
+/// 8.2.1).
+fn fields(lines: &[u8]) -> impl Iterator<Item = (&[u8], &[u8], Option<Known>)> {
+    let lines = lines.split(|&byte| byte == b'\n').skip(1);
+    let lines =
+        lines.map(|line| line.strip_suffix(b"\r").unwrap_or(line)).take_while(|line| !line.is_empty());
+    lines.filter_map(|line| {
+        let (name, value) = line.split_at(line.iter().position(|&byte| byte == b':')?);
+        Some((name, value.get(1..).unwrap_or_default().trim_ascii(), Known::find(name)))
+    })
+}
+
+/// Whether a field is said: not if it is about a connection, and the host has its place.
+fn goes_on(known: Option<Known>, value: &[u8]) -> bool {
+    match known {
+        Some(Known::Host) => false,
+        // The one thing that may be said of a connection (RFC 9113 section 8.2.2).
+        Some(Known::Te) => value.eq_ignore_ascii_case(b"trailers"),
+        Some(known) => !hop::is_hop_by_hop(known),
+        None => true,
+    }
+}
+
+/// RFC 9110 section 5.6.2.
+fn is_token(word: &[u8]) -> bool {
+    let is_char = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+    !word.is_empty() && word.iter().all(is_char)
+}
+
+/// RFC 3986 section 3.2, without a user (RFC 9113 section 8.3.1).
+fn is_authority(text: &[u8]) -> bool {
+    let is_char = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:%[]".contains(byte);
+    !text.is_empty() && text.iter().all(is_char)
 }
 
 // DIFF(nginx): what no URI has is escaped.
-fn path(head: &Bytes, target: &[u8]) -> Option<PathAndQuery> {
+/// The target of a request, if it is one.
+fn path(target: &[u8]) -> Option<Cow<'_, [u8]>> {
+    if target.is_empty() || target.iter().any(|&byte| byte <= b' ' || byte == 0x7f) {
+        return None;
+    }
     let is_unusual =
         |byte: &u8| matches!(byte, b'<' | b'>' | b'`' | b'\\' | b'^' | b'#' | b'|' | 0x80..=0xff);
     if !target.iter().any(is_unusual) {
-        return PathAndQuery::from_maybe_shared(head.slice_ref(target)).ok();
+        return Some(target.into());
     }
     let mut escaped = Vec::with_capacity(target.len() + 16);
     for byte in target {
@@ -70,24 +124,59 @@ fn path(head: &Bytes, target: &[u8]) -> Option<PathAndQuery> {
             escaped.push(*byte);
         }
     }
-    PathAndQuery::from_maybe_shared(Bytes::from(escaped)).ok()
+    Some(escaped.into())
 }
 
 #[cfg(test)]
 mod tests {
+    use tw_http2::{Connection, Event, List, Pseudo, Terms};
+
     use super::*;
+
+    /// What a server understands of a request.
+    fn said(head: &str, is_secured: bool) -> Option<List> {
+        let request = Request::read(head.as_bytes(), is_secured).ok()?;
+        let terms = || Terms {
+            streams_max: 1,
+            window: 65_535,
+            connection_window: 65_535,
+            list_max: 65_535,
+            out_max: 65_535,
+        };
+        let (client, server) = (Connection::client(terms()), Connection::server(terms()));
+        let _stream = client.ask(|list| request.write(list), true).unwrap();
+        client
+            .write(|parts| {
+                parts.iter().for_each(|part| server.receive(part).unwrap());
+                Ok(parts.iter().map(|part| part.len()).sum())
+            })
+            .unwrap();
+        match server.next() {
+            Some(Event::Request(_, list)) => Some(list),
+            _ => None,
+        }
+    }
+
+    fn url(list: &List) -> String {
+        let of = |which| String::from_utf8(list.pseudo(which).unwrap().to_vec()).unwrap();
+        format!("{}://{}{}", of(Pseudo::Scheme), of(Pseudo::Authority), of(Pseudo::Path))
+    }
 
     #[test]
     fn lines_become_a_list() {
-        let head = Bytes::from_static(
-            b"POST /a?b=%20 HTTP/1.1\r\nHost: a.example:80\r\nX-One: 1\r\nConnection: close\r\nTE: trailers\r\nTransfer-Encoding: chunked\r\nx-one:  2 \r\nX-Empty: \r\n\r\n",
+        let list = said(
+            "POST /a?b=%20 HTTP/1.1\r\nHost: a.example:80\r\nX-One: 1\r\nConnection: close\r\nTE: trailers\r\nTransfer-Encoding: chunked\r\nx-one:  2 \r\nX-Empty: \r\n\r\nX-None: 4\r\n",
+            true,
+        )
+        .unwrap();
+        assert_eq!(list.pseudo(Pseudo::Method), Some(&b"POST"[..]));
+        assert_eq!(url(&list), "https://a.example:80/a?b=%20");
+        let fields: Vec<_> = list.iter().map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
+        let expected = [("x-one", "1"), ("te", "trailers"), ("x-one", "2"), ("x-empty", "")];
+        assert_eq!(
+            fields,
+            expected.map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()))
         );
-        let request = request(&head, true).unwrap();
-        assert_eq!(request.method(), "POST");
-        assert_eq!(request.uri(), "https://a.example:80/a?b=%20");
-        let fields: Vec<_> =
-            request.headers().iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
-        assert_eq!(fields, [("x-one", "1"), ("x-one", "2"), ("te", "trailers"), ("x-empty", "")]);
     }
 
     #[test]
@@ -98,12 +187,22 @@ mod tests {
             ("/a<b>#c\\", "a", Some("http://a/a%3Cb%3E%23c%5C")),
             ("/\u{e9}", "a", Some("http://a/%C3%A9")),
             ("/\"{}", "a", Some("http://a/\"{}")),
+            ("/", "[::1]:80", Some("http://[::1]:80/")),
+            ("/\x01", "a", None),
+            ("/\x7f", "a", None),
+            ("", "a", None),
             ("/", "a b", None),
+            ("/", "b@a", None),
             ("/", "", None),
         ] {
-            let head = Bytes::from(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
-            let found = request(&head, false).ok().map(|request| request.uri().to_string());
-            assert_eq!(found.as_deref(), expected, "{target} {host}");
+            let list = said(&format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n"), false);
+            assert_eq!(list.as_ref().map(url).as_deref(), expected, "{target} {host}");
+        }
+        for (method, field) in
+            [("G@T", "a: b"), ("", "a: b"), ("GET", "a b: c"), ("GET", ": c"), ("GET", "a: \x01")]
+        {
+            let list = said(&format!("{method} / HTTP/1.1\r\nHost: a\r\n{field}\r\n\r\n"), false);
+            assert!(list.is_none(), "{method} {field}");
         }
     }
 }

@@ -1,22 +1,20 @@
-//! What a trunk runs over: its transport as the crate `h2` reads and writes it. What is written is gathered, and leaves when the trunk
-//! has nothing more to do for now ([`Io::poll_out`]): frames of many streams in one call.
+//! What a trunk runs over: what its transport brings goes to its connection of HTTP/2, and what that has to say leaves when the trunk
+//! has nothing more to do for now: frames of many streams in one call.
 
-use std::cell::{Cell, RefCell};
-use std::io::{self, IoSlice};
+use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use tokio::io::ReadBuf;
 use tw_base::Limit;
-use tw_core::event_loop::SCRATCH_SIZE;
+use tw_http2::{Broken, Connection};
 use tw_net::Transport;
 use tw_rt::watch;
 
+use super::Trunk;
 use crate::event_loop::Loop;
-use crate::http::frames::Gathers;
 
-/// Bytes that are gathered for one write.
-const GATHERED_MAX: usize = 64 << 10;
+/// Bytes of answers to frames of a server (settings, pings) that wait for it.
+const ANSWERS_MAX: usize = 1 << 20;
 /// Bytes that a server may spend on frames beyond what its responses are worth.
 const IDLE_TALK_MAX: u64 = 128 << 10;
 /// So many bytes may come for one of a head or a body.
@@ -24,10 +22,10 @@ const TALK_FACTOR: u64 = 8;
 
 pub(super) const LIMITS: &[Limit] = &[
     Limit::bytes(
-        "GATHERED_MAX",
-        GATHERED_MAX as u64,
-        "Bytes for an upstream server in HTTP/2 that are gathered for one write",
-        "nothing more is sent on the connection until some have left",
+        "ANSWERS_MAX",
+        ANSWERS_MAX as u64,
+        "Bytes of answers to settings and pings that an upstream server of HTTP/2 does not take",
+        "nothing more is read of it until they have left",
     ),
     Limit::bytes(
         "IDLE_TALK_MAX",
@@ -41,92 +39,88 @@ pub(super) const LIMITS: &[Limit] = &[
 pub(super) struct Io {
     transport: Transport,
     home: Rc<Loop>,
-    out: RefCell<Out>,
-    came: Cell<u64>,
+    trunk: Rc<Trunk>,
+    /// Bytes that came.
+    came: u64,
+    /// Bytes that the connection had to say to what came, since the last time that all had left.
+    answers: usize,
 }
 
-#[derive(Default)]
-struct Out {
-    bytes: Vec<u8>,
-    /// How much of them has left.
-    sent: usize,
+/// Why a trunk is of no use any more.
+pub(super) enum Fatal {
+    /// Its connection has ended.
+    Broken(Broken),
+    /// More came than heads and bodies can be the reason for.
+    Flooded,
 }
 
 impl Io {
-    pub(super) fn new(transport: Transport, home: Rc<Loop>) -> Rc<Self> {
-        Rc::new(Self { transport, home, out: RefCell::default(), came: Cell::new(0) })
+    pub(super) fn new(transport: Transport, home: Rc<Loop>, trunk: Rc<Trunk>) -> Self {
+        Self { transport, home, trunk, came: 0, answers: 0 }
     }
 
-    /// Whether more came than `worth` bytes of heads and bodies can be the reason for.
-    pub(super) fn is_flooded(&self, worth: u64) -> bool {
-        self.came.get() / TALK_FACTOR > worth + IDLE_TALK_MAX
+    /// Whether more came than `worth` bytes of heads and bodies can be the reason for, and what still came of those that nobody wants.
+    fn is_flooded(&self, worth: u64) -> bool {
+        self.came.saturating_sub(self.trunk.unwanted.get()) / TALK_FACTOR > worth + IDLE_TALK_MAX
     }
-}
 
-impl Gathers for Io {
-    fn poll_read(&self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        // A server that sends faster than we read does not keep the loop.
-        if !self.home.budget.may_copy(0) {
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        let want = buf.remaining().min(SCRATCH_SIZE);
-        loop {
+    /// Hands on what is there; ready when nothing more may come.
+    pub(super) fn poll_read(&mut self, connection: &Connection, cx: &mut Context<'_>) -> Poll<Fatal> {
+        // Who does not listen need not speak.
+        while self.answers < ANSWERS_MAX {
+            // A server that sends faster than we read does not keep the loop.
+            if !self.home.budget.may_copy(0) {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             let mut scratch = self.home.buffers.scratch.borrow_mut();
-            let room = scratch.get_mut(..want).unwrap_or_default();
-            let read =
-                watch::operation("reading from an upstream server", || self.transport.try_read_into(room));
-            match read {
+            let read = || self.transport.try_read_into(&mut scratch);
+            match watch::operation("reading from an upstream server", read) {
+                Ok(0) => return Poll::Ready(Fatal::Broken(Broken::Closed)),
                 Ok(n) => {
-                    buf.put_slice(room.get(..n).unwrap_or_default());
-                    self.came.set(self.came.get() + n as u64);
                     let _ = self.home.budget.may_copy(n);
-                    return Poll::Ready(Ok(()));
+                    self.came += n as u64;
+                    let before = connection.out_len();
+                    let received = connection.receive(scratch.get(..n).unwrap_or_default());
+                    self.answers += connection.out_len().saturating_sub(before);
+                    if let Err(broken) = received {
+                        return Poll::Ready(Fatal::Broken(broken));
+                    }
+                    if self.is_flooded(connection.worth()) {
+                        return Poll::Ready(Fatal::Flooded);
+                    }
                 }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                Err(e) => return Poll::Ready(Err(e)),
-            }
-            drop(scratch);
-            ready!(self.transport.poll_readable(cx))?;
-        }
-    }
-
-    fn poll_write(&self, cx: &mut Context<'_>, given: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        if self.out.borrow().bytes.len() >= GATHERED_MAX {
-            ready!(self.poll_out(cx))?;
-        }
-        let out = &mut *self.out.borrow_mut();
-        if out.bytes.is_empty() {
-            out.bytes = self.home.app.take_output();
-        }
-        let before = out.bytes.len();
-        for part in given {
-            let room = GATHERED_MAX.saturating_sub(out.bytes.len());
-            out.bytes.extend_from_slice(part.get(..room).unwrap_or(part));
-        }
-        Poll::Ready(Ok(out.bytes.len() - before))
-    }
-
-    fn poll_out(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let out = &mut *self.out.borrow_mut();
-        while let Some(rest) = out.bytes.get(out.sent..).filter(|rest| !rest.is_empty()) {
-            let write = || self.transport.try_write(rest);
-            match watch::operation("writing to an upstream server", write) {
-                Ok(n) => out.sent += n,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    ready!(self.transport.poll_writable(cx))?;
+                    if let Err(e) = ready!(self.transport.poll_readable(cx)) {
+                        return Poll::Ready(Fatal::Broken(e.into()));
+                    }
                 }
+                Err(e) => return Poll::Ready(Fatal::Broken(e.into())),
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Writes what waits; ready when all of it has left.
+    pub(super) fn poll_write(
+        &mut self,
+        connection: &Connection,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        while connection.out_len() > 0 {
+            let write = || connection.write(|parts| self.transport.try_write_vectored(parts));
+            match watch::operation("writing to an upstream server", write) {
+                Ok(_) => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => ready!(self.transport.poll_writable(cx))?,
                 Err(e) => return Poll::Ready(Err(e)),
             }
         }
-        if out.sent > 0 {
-            self.home.app.give_back_output(std::mem::take(&mut out.bytes));
-            out.sent = 0;
-        }
+        self.answers = 0;
         Poll::Ready(Ok(()))
     }
 
-    fn end(&self) {
+    /// Nothing more is written. A server that was faster has ended it already.
+    pub(super) fn end(&self) {
         let _ = self.transport.shutdown_write();
     }
 }

@@ -6,21 +6,17 @@
 //! ```
 
 use std::future::poll_fn;
-use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
-use h2::client::{Builder, Connection};
+use tw_http2::{Broken, Connection, Reason, Terms};
 use tw_net::Transport;
 use tw_rt::Deadline;
 
-use super::io::Io;
-use super::{Fate, LIST_FACTOR, REQUEST_WAITING_MAX, STREAM_WINDOW, STREAMS_MAX, State, TRUNK_WINDOW, Trunk};
+use super::io::{Fatal, Io};
+use super::{Fate, GATHERED_MAX, LIST_FACTOR, STREAM_WINDOW, State, TRUNK_WINDOW, Trunk};
 use crate::event_loop::Loop;
-use crate::http::frames::{Frames, Gathers};
 use crate::http::gateway::fault::{Fault, Stage};
 use crate::http::gateway::link::Link;
 use crate::http::gateway::secure::{Doers, Secured};
@@ -43,24 +39,12 @@ pub(super) async fn run(home: Rc<Loop>, trunk: Rc<Trunk>, opening: Opening) {
         Ok(transport) => transport,
         Err((fault, stage)) => return trunk.settle(State::Failed(Rc::new(fault), stage)),
     };
-    let io = Io::new(transport, home.clone());
-    let (requests, connection) = match builder(&trunk).handshake(Frames(io.clone())).await {
-        Ok(begun) => begun,
-        Err(_) => return trunk.settle(State::Failed(Rc::new(Fault::Closed), Stage::Connecting)),
-    };
-    trunk.settle(State::Open(requests));
-    let mut life = Life {
-        home,
-        trunk: trunk.clone(),
-        io,
-        connection,
-        stage: LifeStage::Open,
-        deadline: Deadline::new(),
-    };
-    let why = poll_fn(|cx| life.poll(cx)).await;
-    // Before its streams learn of it, so that they can say why.
-    trunk.settle(State::Closed(why));
-    drop(life);
+    let connection = Rc::new(Connection::client(terms(&trunk)));
+    trunk.settle(State::Open(connection.clone()));
+    let io = Io::new(transport, home.clone(), trunk.clone());
+    let mut life = Life { home, trunk, io, connection, stage: LifeStage::Open, deadline: Deadline::new() };
+    poll_fn(|cx| life.poll(cx)).await;
+    life.io.end();
     drop(guard);
 }
 
@@ -70,16 +54,16 @@ async fn open(trunk: &Trunk, opening: Opening) -> Result<Transport, (Fault, Stag
     Link::carry(&trunk.to, &trunk.options, timeout, secured).await
 }
 
-fn builder(trunk: &Trunk) -> Builder {
-    let mut builder = Builder::new();
-    builder
-        .enable_push(false)
-        .initial_max_send_streams(STREAMS_MAX)
-        .initial_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(TRUNK_WINDOW)
-        .max_header_list_size(trunk.list_size.saturating_mul(LIST_FACTOR as u32))
-        .max_send_buffer_size(REQUEST_WAITING_MAX);
-    builder
+/// What a server is told.
+fn terms(trunk: &Trunk) -> Terms {
+    Terms {
+        // A server begins none.
+        streams_max: 0,
+        window: STREAM_WINDOW,
+        connection_window: TRUNK_WINDOW,
+        list_max: trunk.list_size.saturating_mul(LIST_FACTOR),
+        out_max: GATHERED_MAX,
+    }
 }
 
 /// A trunk whose task has ended is nobody's, however it has ended.
@@ -91,9 +75,7 @@ struct Unlisted {
 impl Drop for Unlisted {
     fn drop(&mut self) {
         self.home.app.trunks.remove(&self.trunk);
-        if matches!(*self.trunk.state.borrow(), State::Opening | State::Open(_)) {
-            self.trunk.settle(State::Closed(None));
-        }
+        self.trunk.close(None);
     }
 }
 
@@ -110,39 +92,64 @@ enum LifeStage {
 struct Life {
     home: Rc<Loop>,
     trunk: Rc<Trunk>,
-    io: Rc<Io>,
-    connection: Connection<Frames<Io>, Bytes>,
+    io: Io,
+    connection: Rc<Connection>,
     stage: LifeStage,
     deadline: Deadline,
 }
 
 impl Life {
-    /// Goes on; ready when the trunk is closed, with the reason if its server is to blame.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<&'static str>> {
-        let mut life = self.trunk.life.borrow_mut();
-        if !life.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            *life = Some(cx.waker().clone());
-        }
-        drop(life);
+    /// Goes on; ready when the trunk is of no use any more.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        // Whatever is said meanwhile is heard without being told of.
+        self.connection.set_driver(None);
+        self.trunk.is_driven_by(cx.waker());
+        ready!(self.drive(cx));
+        // What it has still to say, as far as the socket takes it.
+        let _ = self.io.poll_write(&self.connection, cx);
+        Poll::Ready(())
+    }
+
+    fn drive(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            if let Poll::Ready(closed) = Pin::new(&mut self.connection).poll(cx) {
-                // What it has still said, as far as the socket takes it.
-                let _ = self.io.poll_out(cx);
-                return Poll::Ready(closed.err().and_then(|error| why(&error)));
+            if let Poll::Ready(fatal) = self.io.poll_read(&self.connection, cx) {
+                self.end(fatal);
+                return Poll::Ready(());
             }
-            if self.io.is_flooded(self.trunk.worth.get()) {
-                return Poll::Ready(Some("upstream sent too many frames without content"));
+            let has_left = match self.io.poll_write(&self.connection, cx) {
+                Poll::Ready(Err(error)) => {
+                    // It may have said something before.
+                    let Poll::Ready(fatal) = self.io.poll_read(&self.connection, cx) else {
+                        self.connection.fail(error.into());
+                        return Poll::Ready(());
+                    };
+                    self.end(fatal);
+                    return Poll::Ready(());
+                }
+                polled => polled.is_ready(),
+            };
+            if self.connection.is_over() && has_left {
+                return Poll::Ready(());
             }
-            match self.io.poll_out(cx) {
-                Poll::Ready(Err(_)) => return Poll::Ready(None),
-                Poll::Ready(Ok(())) | Poll::Pending => {}
+            if self.rest(cx) {
+                continue;
             }
-            if !self.rest(cx) {
-                return if self.stage == LifeStage::Closing && self.deadline.poll_elapsed(cx).is_ready() {
-                    Poll::Ready(None)
-                } else {
-                    Poll::Pending
-                };
+            if self.stage == LifeStage::Closing && (has_left || self.deadline.poll_elapsed(cx).is_ready()) {
+                return Poll::Ready(());
+            }
+            self.connection.set_driver(Some(cx.waker()));
+            return Poll::Pending;
+        }
+    }
+
+    /// Ends it for what its server has done.
+    fn end(&self, fatal: Fatal) {
+        match fatal {
+            Fatal::Broken(broken) => self.connection.fail(broken),
+            Fatal::Flooded => {
+                // Its streams are asked why.
+                self.trunk.close(Some("upstream sent too many frames without content"));
+                self.connection.close(Reason::ENHANCE_YOUR_CALM);
             }
         }
     }
@@ -167,32 +174,16 @@ impl Life {
             self.stage = LifeStage::Closing;
             self.deadline.set(LAST_WAIT);
             self.home.app.trunks.remove(&self.trunk);
-            // Without anybody who could make requests, the crate says goodbye.
             self.trunk.settle(State::Closed(None));
+            self.connection.leave();
         }
         is_over
     }
 }
 
-/// What its server has done to the connection.
-fn why(error: &h2::Error) -> Option<&'static str> {
-    if error.is_library() {
-        return Some(error.reason().map_or("upstream broke HTTP/2", described));
-    }
-    match error.get_io().map(io::Error::kind) {
-        Some(io::ErrorKind::InvalidData) => Some("upstream broke TLS"),
-        _ => None,
-    }
-}
-
-/// What a server has done wrong that is told this reason.
-pub(super) fn described(reason: h2::Reason) -> &'static str {
-    match reason {
-        h2::Reason::FLOW_CONTROL_ERROR => "upstream violated flow control",
-        h2::Reason::FRAME_SIZE_ERROR => "upstream sent http2 frame with invalid length",
-        h2::Reason::COMPRESSION_ERROR => "upstream sent invalid http2 header block",
-        h2::Reason::STREAM_CLOSED => "upstream sent frame for closed stream",
-        h2::Reason::ENHANCE_YOUR_CALM => "upstream sent too many http2 frames",
-        _ => "upstream sent invalid http2 frame",
+/// Whoever has a stream learns of it, be it that the loop has ended.
+impl Drop for Life {
+    fn drop(&mut self) {
+        self.connection.fail(Broken::Closed);
     }
 }

@@ -1,5 +1,5 @@
-//! Trunks: connections to upstream servers that carry the requests of many clients at once, in HTTP/2 (RFC 9113). The crate `h2`
-//! knows frames, HPACK and windows.
+//! Trunks: connections to upstream servers that carry the requests of many clients at once, in HTTP/2 (RFC 9113; `tw-http2` knows
+//! frames, HPACK and windows).
 //!
 //! ```text
 //! table: those of one loop ── a berth ──► stream: one request, which is asked and answered like one on a connection of its own
@@ -20,9 +20,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use bytes::Bytes;
-use h2::client::SendRequest;
 use tw_base::Limit;
+use tw_http2::Connection;
 use tw_net::{Addr, ConnectOptions};
 use tw_upstream::PeerId;
 
@@ -30,7 +29,6 @@ use super::fault::{Fault, Stage};
 use super::idle::KeepAlive;
 
 pub(super) use board::board;
-pub(super) use head::request;
 pub use stream::Stream;
 pub(super) use stream::{End, News};
 pub(crate) use table::Trunks;
@@ -42,10 +40,10 @@ const STREAMS_MAX: usize = 100;
 const STREAM_WINDOW: u32 = 128 << 10;
 /// The same of all responses of a trunk: as much as all its streams may have, so that none waits for another's reader.
 const TRUNK_WINDOW: u32 = STREAM_WINDOW * STREAMS_MAX as u32;
-/// Bytes of one request that wait for the socket.
-const REQUEST_WAITING_MAX: usize = 64 << 10;
-/// What the crate takes of a head, in sizes of what is allowed: it counts more than names and values (RFC 9113 section 6.5.2).
-const LIST_FACTOR: usize = 2;
+/// Bytes of requests that wait for the socket of a trunk.
+const GATHERED_MAX: usize = 256 << 10;
+/// What is taken of a head, in sizes of what is allowed: more is counted there than names and values (RFC 9113 section 6.5.2).
+const LIST_FACTOR: u32 = 2;
 
 pub(crate) const LIMITS: &[Limit] = &[
     Limit::count(
@@ -61,13 +59,14 @@ pub(crate) const LIMITS: &[Limit] = &[
         "the upstream server has to wait (flow control)",
     ),
     Limit::bytes(
-        "REQUEST_WAITING_MAX",
-        REQUEST_WAITING_MAX as u64,
-        "Bytes of one request in HTTP/2 to an upstream server that wait for the socket",
-        "no more of the body is taken",
+        "GATHERED_MAX",
+        GATHERED_MAX as u64,
+        "Bytes for an upstream server in HTTP/2 that wait for the socket",
+        "no more of the bodies of requests is taken for it until some have left",
     ),
     io::LIMITS[0],
     io::LIMITS[1],
+    table::LIMIT,
 ];
 
 // DIFF(nginx): requests in HTTP/2 share connections.
@@ -88,19 +87,19 @@ pub(crate) struct Trunk {
     requests: Cell<u64>,
     /// Requests that were answered.
     answered: Cell<u64>,
+    /// Bytes that may have come of responses that nobody waited for any more.
+    unwanted: Cell<u64>,
     opened: Instant,
     /// Who waits until it is open.
     waiting: RefCell<Vec<Waker>>,
     /// Its task, to be told that a berth was given back.
     life: RefCell<Option<Waker>>,
-    /// Bytes of heads and bodies that came.
-    worth: Cell<u64>,
 }
 
 /// How far a trunk is.
 enum State {
     Opening,
-    Open(SendRequest<Bytes>),
+    Open(Rc<Connection>),
     /// It never was open.
     Failed(Rc<Fault>, Stage),
     /// It is closed, for this reason if that is known.
@@ -122,16 +121,11 @@ impl Trunk {
         if self.fate.get() == Fate::Retired {
             return 0;
         }
-        match &mut *self.state.borrow_mut() {
+        match &*self.state.borrow() {
             // What its server allows is not known yet; whom it refuses may come again.
             State::Opening => STREAMS_MAX,
-            State::Open(requests) => {
-                let refuses = requests.poll_ready(&mut Context::from_waker(Waker::noop()));
-                match refuses {
-                    Poll::Ready(Err(_)) => 0,
-                    _ => requests.current_max_send_streams().min(STREAMS_MAX),
-                }
-            }
+            State::Open(connection) if connection.is_open() => connection.streams_max().min(STREAMS_MAX),
+            State::Open(_) => 0,
             State::Failed(..) | State::Closed(_) => 0,
         }
     }
@@ -153,9 +147,34 @@ impl Trunk {
         self.wake();
     }
 
+    /// Its task is this one.
+    fn is_driven_by(&self, waker: &Waker) {
+        let mut life = self.life.borrow_mut();
+        if !life.as_ref().is_some_and(|life| life.will_wake(waker)) {
+            *life = Some(waker.clone());
+        }
+    }
+
     fn wake(&self) {
         if let Some(life) = self.life.take() {
             life.wake();
+        }
+    }
+
+    /// Whether a request can be sent on it now, by who has a berth.
+    fn has_room(&self) -> bool {
+        match &*self.state.borrow() {
+            State::Open(connection) => {
+                connection.is_open() && connection.streams() < connection.streams_max()
+            }
+            _ => false,
+        }
+    }
+
+    /// It is closed, for this reason if that is known.
+    fn close(&self, why: Option<&'static str>) {
+        if matches!(*self.state.borrow(), State::Opening | State::Open(_)) {
+            self.settle(State::Closed(why));
         }
     }
 

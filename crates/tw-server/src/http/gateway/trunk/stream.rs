@@ -1,29 +1,26 @@
 //! One request on a trunk, and its response: what there is of both, and what is wrong with it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use h2::client::ResponseFuture;
-use h2::{Reason, RecvStream, SendStream};
-use http::response::Parts;
-use http::{HeaderMap, Request};
+use tw_http2::{Broken, Came, Cut, List, Reason};
 use tw_rt::Deadline;
 
-use super::life::described;
-use super::{Berth, State};
+use super::head::Request;
+use super::{Berth, STREAM_WINDOW, State};
 use crate::http::gateway::fault::Fault;
 
 /// One request on a trunk. Dropped before its end, it is taken back; the trunk goes on.
 pub struct Stream {
-    receiving: RefCell<Receiving>,
-    sending: RefCell<Option<SendStream<Bytes>>>,
+    /// What carries it, once it was asked.
+    carrier: OnceCell<tw_http2::Stream>,
+    response: Cell<Response>,
     /// What came and was not taken.
-    came: RefCell<Option<Result<Came, Fault>>>,
+    came: RefCell<Option<Result<Item, Fault>>>,
     /// What was taken and is no content, for the codec.
     news: RefCell<Option<News>>,
     write: RefCell<Deadline>,
@@ -31,16 +28,14 @@ pub struct Stream {
 }
 
 /// How far the response is.
-enum Receiving {
-    /// Nobody has asked for one.
-    Unasked,
-    Head(ResponseFuture),
-    Body(RecvStream),
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Response {
+    Coming,
     Over,
 }
 
 /// Something that came.
-enum Came {
+enum Item {
     Content(Bytes),
     News(News),
 }
@@ -48,14 +43,14 @@ enum Came {
 /// What came and is no content.
 pub(in crate::http::gateway) enum News {
     /// A head in front of the one that counts.
-    Interim(Box<Parts>),
-    /// The head, and whether anything follows.
-    Head(Box<Parts>, End),
+    Interim(List),
+    /// The head.
+    Head(List),
     /// The end, and the fields there.
-    End(Option<HeaderMap>),
+    End(Option<Box<List>>),
 }
 
-/// Whether a response has ended.
+/// Whether a message has ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::http::gateway) enum End {
     Here,
@@ -65,18 +60,13 @@ pub(in crate::http::gateway) enum End {
 impl Stream {
     pub(super) fn new(berth: Berth) -> Self {
         Self {
-            receiving: RefCell::new(Receiving::Unasked),
-            sending: RefCell::new(None),
+            carrier: OnceCell::new(),
+            response: Cell::new(Response::Coming),
             came: RefCell::new(None),
             news: RefCell::new(None),
             write: RefCell::new(Deadline::new()),
             berth,
         }
-    }
-
-    /// Whether its trunk is secured.
-    pub(in crate::http::gateway) fn is_secured(&self) -> bool {
-        self.berth.0.is_secured
     }
 
     /// Where it leads.
@@ -94,26 +84,22 @@ impl Stream {
         self.berth.0.retire();
     }
 
-    /// Asks, with a request that ends with its head or does not.
+    /// Asks, with a request that ends with its head or does not. The head is written in lines.
     ///
     /// # Errors
-    /// The trunk takes no more requests.
-    pub(in crate::http::gateway) fn ask(&self, request: Request<()>, end: End) -> Result<(), Fault> {
-        let state = self.berth.0.state.borrow();
-        let State::Open(requests) = &*state else { return Err(self.closed()) };
-        // Each has its own, because one that waits for its number would hold up the others.
-        let mut requests = requests.clone();
-        drop(state);
-        let asked = requests.send_request(request, end == End::Here);
-        let (response, body) = asked.map_err(|error| self.fault(&error))?;
-        *self.receiving.borrow_mut() = Receiving::Head(response);
-        if end == End::NotYet {
-            *self.sending.borrow_mut() = Some(body);
-        }
+    /// What HTTP/2 cannot say, or the trunk takes no more requests.
+    pub(in crate::http::gateway) fn ask(&self, head: &[u8], end: End) -> Result<(), Fault> {
+        let trunk = &self.berth.0;
+        let request = Request::read(head, trunk.is_secured)?;
+        let State::Open(connection) = &*trunk.state.borrow() else { return Err(self.closed()) };
+        let asked = connection.ask(|list| request.write(list), end == End::Here);
+        let carrier = asked.map_err(|cut| self.fault(cut))?;
+        // Who asks twice is taken back the second time.
+        let _ = self.carrier.set(carrier);
         Ok(())
     }
 
-    /// Waits until the server may take at least one byte, and says how many, at most about `want`.
+    /// Waits until the server may take at least one byte, and says how many, at most `want`.
     ///
     /// # Errors
     /// It takes no more, or none in time.
@@ -122,24 +108,20 @@ impl Stream {
         want: usize,
         timeout: Duration,
     ) -> Result<usize, Fault> {
-        if let Some(stream) = &mut *self.sending.borrow_mut() {
-            stream.reserve_capacity(want);
-            match stream.capacity() {
-                0 => {}
-                room => return Ok(room),
-            }
+        if let Poll::Ready(room) = self.poll_room(want, &mut Context::from_waker(Waker::noop())) {
+            return room;
         }
         self.write.borrow_mut().set(timeout);
-        poll_fn(|cx| {
-            let mut sending = self.sending.borrow_mut();
-            let Some(stream) = &mut *sending else { return Poll::Ready(Err(refused())) };
-            match stream.poll_capacity(cx) {
-                Poll::Ready(Some(Ok(room))) => Poll::Ready(Ok(room)),
-                Poll::Ready(Some(Err(_)) | None) => Poll::Ready(Err(refused())),
-                Poll::Pending => self.write.borrow_mut().poll_elapsed(cx).map(|()| Err(Fault::SendTimeout)),
-            }
+        poll_fn(|cx| match self.poll_room(want, cx) {
+            Poll::Ready(room) => Poll::Ready(room),
+            Poll::Pending => self.write.borrow_mut().poll_elapsed(cx).map(|()| Err(Fault::SendTimeout)),
         })
         .await
+    }
+
+    fn poll_room(&self, want: usize, cx: &mut Context<'_>) -> Poll<Result<usize, Fault>> {
+        let Some(carrier) = self.carrier.get() else { return Poll::Ready(Err(refused())) };
+        carrier.poll_room(cx).map(|room| room.map(|room| room.min(want)).map_err(|_| refused()))
     }
 
     /// Sends content for which there is room.
@@ -147,9 +129,8 @@ impl Stream {
     /// # Errors
     /// The server takes no more.
     pub(in crate::http::gateway) fn send(&self, content: Bytes, end: End) -> Result<(), Fault> {
-        let mut sending = self.sending.borrow_mut();
-        let Some(stream) = &mut *sending else { return Err(refused()) };
-        stream.send_data(content, end == End::Here).map_err(|_| refused())
+        let Some(carrier) = self.carrier.get() else { return Err(refused()) };
+        carrier.send_data(content, end == End::Here).map_err(|_| refused())
     }
 
     /// Ready when there is something to be taken.
@@ -171,8 +152,8 @@ impl Stream {
         }
         match self.came.take().transpose()? {
             None => Ok(None),
-            Some(Came::Content(content)) => Ok(Some(content)),
-            Some(Came::News(news)) => {
+            Some(Item::Content(content)) => Ok(Some(content)),
+            Some(Item::News(news)) => {
                 *self.news.borrow_mut() = Some(news);
                 Ok(Some(Bytes::new()))
             }
@@ -184,55 +165,45 @@ impl Stream {
         self.news.take()
     }
 
-    fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Result<Came, Fault>> {
-        let mut receiving = self.receiving.borrow_mut();
-        let polled = ready!(self.poll_receiving(&mut receiving, cx));
-        if polled.is_err() {
-            *receiving = Receiving::Over;
-        }
-        Poll::Ready(polled.map_err(|error| self.fault(&error)))
-    }
-
-    fn poll_receiving(
-        &self,
-        receiving: &mut Receiving,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Came, h2::Error>> {
-        let trunk = &self.berth.0;
-        let count = |bytes: usize| trunk.worth.set(trunk.worth.get() + bytes as u64);
-        match receiving {
-            Receiving::Unasked | Receiving::Over => Poll::Pending,
-            Receiving::Head(response) => {
-                if let Some(interim) = ready!(response.poll_informational(cx)) {
-                    let (parts, ()) = interim?.into_parts();
-                    count(size_of(&parts.headers));
-                    return Poll::Ready(Ok(Came::News(News::Interim(Box::new(parts)))));
-                }
-                let (parts, body) = ready!(Pin::new(response).poll(cx))?.into_parts();
-                trunk.answered.set(trunk.answered.get() + 1);
-                count(size_of(&parts.headers));
-                let end = if body.is_end_stream() { End::Here } else { End::NotYet };
-                *receiving = if end == End::Here { Receiving::Over } else { Receiving::Body(body) };
-                Poll::Ready(Ok(Came::News(News::Head(Box::new(parts), end))))
+    fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Result<Item, Fault>> {
+        let Some(carrier) = self.carrier.get() else { return Poll::Pending };
+        loop {
+            if self.response.get() == Response::Over {
+                return Poll::Pending;
             }
-            Receiving::Body(body) => loop {
-                let content = match ready!(body.poll_data(cx)) {
-                    Some(Ok(content)) => content,
-                    Some(Err(error)) => return Poll::Ready(Err(error)),
-                    None => {
-                        let trailers = ready!(body.poll_trailers(cx))?;
-                        count(trailers.as_ref().map_or(0, size_of));
-                        *receiving = Receiving::Over;
-                        return Poll::Ready(Ok(Came::News(News::End(trailers))));
+            let news = match ready!(carrier.poll_came(cx)) {
+                Ok(Some(Came::Data(content))) => {
+                    // Who is asked here has room for it.
+                    carrier.release(content.len());
+                    if content.is_empty() {
+                        continue;
                     }
-                };
-                // Who is asked here has room for it. That a stream which is closed has no window matters to nobody.
-                let _ = body.flow_control().release_capacity(content.len());
-                if !content.is_empty() {
-                    count(content.len());
-                    return Poll::Ready(Ok(Came::Content(content)));
+                    return Poll::Ready(Ok(Item::Content(content)));
                 }
-            },
+                Ok(Some(Came::Head(list))) if is_interim(&list) => News::Interim(list),
+                Ok(Some(Came::Head(list))) => {
+                    let answered = &self.berth.0.answered;
+                    answered.set(answered.get() + 1);
+                    if list.ends() {
+                        self.response.set(Response::Over);
+                    }
+                    News::Head(list)
+                }
+                Ok(Some(Came::Trailers(list))) => {
+                    self.response.set(Response::Over);
+                    News::End(Some(list))
+                }
+                // DIFF(nginx): whatever came behind the end.
+                Ok(None) => {
+                    self.response.set(Response::Over);
+                    News::End(None)
+                }
+                Err(cut) => {
+                    self.response.set(Response::Over);
+                    return Poll::Ready(Err(self.fault(cut)));
+                }
+            };
+            return Poll::Ready(Ok(Item::News(news)));
         }
     }
 
@@ -243,28 +214,42 @@ impl Stream {
         }
     }
 
-    /// What an error of the crate means.
-    fn fault(&self, error: &h2::Error) -> Fault {
-        let code = |reason: Option<Reason>| reason.map_or(0, u32::from);
-        match error.reason() {
+    /// Why there is no more of the response.
+    fn fault(&self, cut: Cut) -> Fault {
+        match cut {
             // It had no look at the request (RFC 9113 sections 6.8 and 8.7).
-            reason if error.is_go_away() && error.is_remote() => {
-                Fault::Refused(format!("upstream sent goaway with error {}", code(reason)).into())
+            Cut::Refused(reason) => {
+                Fault::Refused(format!("upstream sent goaway with error {}", u32::from(reason)).into())
             }
-            reason if error.is_reset() && error.is_remote() => {
-                let text = format!("upstream rejected request with error {}", code(reason)).into();
+            Cut::Reset(reason) => {
+                let text = format!("upstream rejected request with error {}", u32::from(reason)).into();
                 match reason {
-                    Some(Reason::REFUSED_STREAM) => Fault::Refused(text),
+                    Reason::REFUSED_STREAM => Fault::Refused(text),
                     _ => Fault::Invalid(text),
                 }
             }
-            Some(reason) if error.is_library() => Fault::Invalid(described(reason).into()),
-            _ => match error.get_io() {
-                Some(error) if let Some(errno) = error.raw_os_error() => {
-                    Fault::Receive(io::Error::from_raw_os_error(errno))
-                }
-                _ => self.closed(),
-            },
+            Cut::Ours(_, words) | Cut::Broken(Broken::Ours(_, words)) if !words.is_empty() => {
+                Fault::Invalid(format!("upstream {words}").into())
+            }
+            Cut::Broken(Broken::Io(_, Some(errno))) => Fault::Receive(io::Error::from_raw_os_error(errno.0)),
+            Cut::Broken(Broken::Io(io::ErrorKind::InvalidData, None)) => {
+                Fault::Invalid("upstream broke TLS".into())
+            }
+            Cut::Ours(..) | Cut::Broken(_) => self.closed(),
+        }
+    }
+}
+
+fn is_interim(head: &List) -> bool {
+    (100..200).contains(&head.status())
+}
+
+/// Its server may have sent as much of the response as it had room for, when it learns that nobody wants it.
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.carrier.get().is_some() && self.response.get() == Response::Coming {
+            let unwanted = &self.berth.0.unwanted;
+            unwanted.set(unwanted.get() + u64::from(STREAM_WINDOW));
         }
     }
 }
@@ -272,9 +257,4 @@ impl Stream {
 /// The server takes nothing more of a request; it may have said why.
 fn refused() -> Fault {
     Fault::Send(io::Error::from_raw_os_error(rustix::io::Errno::PIPE.raw_os_error()))
-}
-
-/// Bytes of names and values.
-pub(super) fn size_of(fields: &HeaderMap) -> usize {
-    fields.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
 }

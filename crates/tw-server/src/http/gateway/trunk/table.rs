@@ -9,6 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use foldhash::HashMap;
+use tw_base::Limit;
 use tw_net::ConnectOptions;
 use tw_rt::Deadline;
 use tw_rt::watch::Subject;
@@ -21,6 +22,16 @@ use crate::event_loop::Loop;
 use crate::http::gateway::fault::{Fault, Stage};
 use crate::http::gateway::idle::{KeepAlive, Owner};
 use crate::http::gateway::secure::{Doers, Secured};
+
+/// Trunks that a request is sent to another one by in turn, because it came when they carried as much as their servers allow.
+const BOARDINGS_MAX: u32 = 3;
+
+pub(super) const LIMIT: Limit = Limit::count(
+    "BOARDINGS_MAX",
+    BOARDINGS_MAX as u64,
+    "Connections of HTTP/2 that a request to an upstream server is offered, one after another, that have no room by the time they are open",
+    "the server is taken for one that has refused the request",
+);
 
 /// The trunks of one loop.
 #[derive(Default)]
@@ -52,19 +63,28 @@ pub(in crate::http::gateway) async fn shared(
     home: &Rc<Loop>,
     owner: &Owner,
     wanted: Wanted<'_>,
-    doers: impl FnOnce() -> Doers,
+    doers: impl Fn() -> Doers,
 ) -> Result<Rc<Stream>, (Fault, Stage)> {
     let timeout = wanted.timeout;
-    let berth = match home.app.trunks.take(owner, &wanted) {
-        Some(berth) => berth,
-        None => {
-            let secured = owner.secured.clone().map(|secured| (secured, doers()));
-            let trunk = trunk(wanted, secured.is_some());
-            home.app.trunks.add(owner, trunk.clone());
-            begin(home, trunk, Opening { timeout, secured })
+    let mut deadline = Deadline::new();
+    deadline.set(timeout);
+    for _ in 0..BOARDINGS_MAX {
+        let berth = match home.app.trunks.take(owner, &wanted) {
+            Some(berth) => berth,
+            None => {
+                let secured = owner.secured.clone().map(|secured| (secured, doers()));
+                let trunk = trunk(&wanted, secured.is_some());
+                home.app.trunks.add(owner, trunk.clone());
+                begin(home, trunk, Opening { timeout, secured })
+            }
+        };
+        opened(&berth, &mut deadline).await?;
+        // What its server allows may have come while it was waited for.
+        if berth.0.has_room() {
+            return Ok(Rc::new(Stream::new(berth)));
         }
-    };
-    board(berth, timeout).await
+    }
+    Err((Fault::Refused("upstream takes no requests".into()), Stage::Connecting))
 }
 
 /// A stream on a trunk of its own, which ends with it.
@@ -77,18 +97,22 @@ pub(in crate::http::gateway) async fn dedicated(
     secured: Option<(Secured, Doers)>,
 ) -> Result<Rc<Stream>, (Fault, Stage)> {
     let timeout = wanted.timeout;
-    let trunk = trunk(wanted, secured.is_some());
+    let mut deadline = Deadline::new();
+    deadline.set(timeout);
+    let trunk = trunk(&wanted, secured.is_some());
     // Nobody finds it who could ask for another berth, and it goes with this one.
     trunk.retire();
-    board(begin(home, trunk, Opening { timeout, secured }), timeout).await
+    let berth = begin(home, trunk, Opening { timeout, secured });
+    opened(&berth, &mut deadline).await?;
+    Ok(Rc::new(Stream::new(berth)))
 }
 
 /// One that nobody uses and nobody opens.
-fn trunk(wanted: Wanted<'_>, is_secured: bool) -> Rc<Trunk> {
+fn trunk(wanted: &Wanted<'_>, is_secured: bool) -> Rc<Trunk> {
     Rc::new(Trunk {
         peer: wanted.peer.id(),
         to: wanted.to.clone(),
-        options: wanted.options,
+        options: wanted.options.clone(),
         list_size: u32::try_from(wanted.head_size).unwrap_or(u32::MAX),
         is_secured,
         keepalive: wanted.keepalive,
@@ -97,10 +121,10 @@ fn trunk(wanted: Wanted<'_>, is_secured: bool) -> Rc<Trunk> {
         berths: 0.into(),
         requests: 0.into(),
         answered: 0.into(),
+        unwanted: 0.into(),
         opened: tw_rt::clock::now(),
         waiting: RefCell::default(),
         life: RefCell::default(),
-        worth: 0.into(),
     })
 }
 
@@ -113,15 +137,12 @@ fn begin(home: &Rc<Loop>, trunk: Rc<Trunk>, opening: Opening) -> Berth {
 }
 
 /// Waits until the trunk of a berth is open.
-async fn board(berth: Berth, timeout: Duration) -> Result<Rc<Stream>, (Fault, Stage)> {
-    let mut deadline = Deadline::new();
-    deadline.set(timeout);
+async fn opened(berth: &Berth, deadline: &mut Deadline) -> Result<(), (Fault, Stage)> {
     poll_fn(|cx| match berth.0.poll_open(cx) {
         Poll::Ready(ready) => Poll::Ready(ready),
         Poll::Pending => deadline.poll_elapsed(cx).map(|()| Err((Fault::ConnectTimeout, Stage::Connecting))),
     })
-    .await?;
-    Ok(Rc::new(Stream::new(berth)))
+    .await
 }
 
 impl Trunks {
