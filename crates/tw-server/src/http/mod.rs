@@ -18,7 +18,6 @@ mod course;
 mod facts;
 mod failure;
 pub mod files;
-mod frames;
 pub mod gateway;
 pub mod generation;
 pub(crate) mod greet;

@@ -65,8 +65,6 @@ pub struct Http {
     pub(crate) cached: WholeCell<Hot>,
     /// Room for what is read next of a body or a response, if the last reader has given it back.
     input: Cell<Vec<u8>>,
-    /// Room for frames that leave together, if the last connection that gathered some has given it back.
-    output: Cell<Vec<u8>>,
     /// Bytes for clients of HTTP/2 that were made and that their connections have not tried to write.
     pub(crate) made: Cell<usize>,
     /// Which upstream server is next, where that is left to chance.
@@ -97,18 +95,6 @@ impl Http {
         if bytes.is_unique() {
             self.give_back_input(bytes.into());
         }
-    }
-
-    /// An empty buffer to gather what a connection sends. As long as it comes back, it is the same one, which the processor still
-    /// has in its caches.
-    pub(crate) fn take_output(&self) -> Vec<u8> {
-        self.output.take()
-    }
-
-    /// Takes back what [`take_output`](Self::take_output) gave.
-    pub(crate) fn give_back_output(&self, mut buffer: Vec<u8>) {
-        buffer.clear();
-        self.output.set(buffer);
     }
 
     pub(crate) fn take_request(&self) -> Box<Request> {
@@ -145,7 +131,6 @@ impl Application for Http {
             trunks: Trunks::default(),
             cached: WholeCell::new(Hot::new(files_max, memory.hot_files_size)),
             input: Cell::default(),
-            output: Cell::default(),
             made: Cell::default(),
             random: RefCell::new(Rng::seeded(seed())),
             dates: Written::default(),
