@@ -75,7 +75,7 @@ impl File {
             handle,
             meta,
             device: Device::of(meta.dev),
-            hot: hot::Key::new(meta.dev, meta.ino),
+            hot: hot::Key::new(meta.dev, meta.ino, (meta.mtime_sec, meta.mtime_nsec)),
             access_time,
             pool,
             is_writable: matches!(how.access, Access::ReadWrite | Access::Append),
