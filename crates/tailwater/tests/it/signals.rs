@@ -113,7 +113,7 @@ fn a_least_time_of_keep_alive_outlives_a_shutdown() {
 }
 
 /// What a client gets that asks on an idle connection just after a graceful shutdown has begun; `None` if the test was too
-/// slow for that.
+/// slow for that, or asked before its loop was told.
 fn asked_while_shutting_down() -> Option<(u16, Option<String>)> {
     let mut server = started("worker_processes 2;");
     let mut kept = idle(&server);
@@ -123,12 +123,13 @@ fn asked_while_shutting_down() -> Option<(u16, Option<String>)> {
     let response = kept.read_response().ok()?;
     assert!(kept.read_until_close().unwrap().is_empty());
     assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
-    Some((response.status, response.field("Connection").map(str::to_owned)))
+    let connection = response.field("Connection").map(str::to_owned);
+    (connection.as_deref() != Some("keep-alive")).then_some((response.status, connection))
 }
 
 #[test]
 fn a_request_that_comes_when_a_graceful_shutdown_begins_is_answered() {
-    // There is half a second for it; a machine that is busy may need another try.
+    // There is half a second for it, between two threads; a machine that is busy may need another try.
     let answer = (0..5).find_map(|_| asked_while_shutting_down());
     assert_eq!(answer, Some((200, Some("close".to_owned()))));
 }
