@@ -36,15 +36,18 @@ const LARGE_PER_SECOND: u64 = 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Over {
     Tcp,
+    /// The same with files that the kernel sends.
+    TcpSendfile,
     Tls,
 }
 
 impl Over {
-    const ALL: [Self; 2] = [Self::Tcp, Self::Tls];
+    const ALL: [Self; 3] = [Self::Tcp, Self::TcpSendfile, Self::Tls];
 
     fn name(self) -> &'static str {
         match self {
             Self::Tcp => "plain",
+            Self::TcpSendfile => "plain, sendfile",
             Self::Tls => "TLS 1.3",
         }
     }
@@ -74,8 +77,9 @@ impl Setup {
     /// Both servers, with `http` beside the rest.
     fn contestants(&self, over: Over, http: &str) -> [Contestant; 2] {
         let file = |name: &str| self.dir.join(name).display().to_string();
-        let certificate = match over {
+        let own = match over {
             Over::Tcp => String::new(),
+            Over::TcpSendfile => "sendfile on; tcp_nopush on;".to_owned(),
             Over::Tls => {
                 format!(
                     "ssl_certificate \"{}\"; ssl_certificate_key \"{}\"; {OFFERED}",
@@ -84,11 +88,11 @@ impl Setup {
                 )
             }
         };
-        let server = format!("http2 on; {certificate} {}", root_directive(&self.files));
+        let server = format!("http2 on; {own} {}", root_directive(&self.files));
         let contestant = |name, binary: &Binary| {
             let contestant = Contestant::server(name, binary, &format!("access_log off; {http}"), &server);
             match over {
-                Over::Tcp => contestant,
+                Over::Tcp | Over::TcpSendfile => contestant,
                 Over::Tls => contestant.with_tls(),
             }
         };
