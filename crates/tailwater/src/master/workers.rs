@@ -586,7 +586,7 @@ mod tests {
         // One after the other would take a second each.
         const COUNT: u64 = 2 * wait::PATIENCE.as_secs();
         let (tell, told) = std::sync::mpsc::channel();
-        std::thread::spawn(move || {
+        let master = std::thread::spawn(move || {
             let ((current, worker, _process), (leaving, ..)) = (actor(), actor());
             let mut workers = workers(current, leaving);
             let deaf = (0..COUNT).map(|_| deaf());
@@ -598,6 +598,8 @@ mod tests {
             tell.send(matches!(worker.receive::<Order>(), Ok(Some((Order::Reopen(_), _))))).unwrap();
         });
         assert_eq!(told.recv_timeout(wait::PATIENCE), Ok(true));
+        // A thread that outlives its test would leave its processes behind.
+        master.join().unwrap();
     }
 
     #[test]
