@@ -103,7 +103,6 @@ impl Drop for Running {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::PermissionsExt;
 
     use tw_testkit::{TempDir, wait};
 
@@ -113,17 +112,12 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test)
     }
 
-    fn program(dir: &TempDir, text: &str) -> PathBuf {
-        let path = dir.write("program", format!("#!/bin/sh\n{text}\n")).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
-        path
-    }
-
     #[test]
     fn a_record_is_made_and_removed() {
         let dir = TempDir::new("acme-dns").unwrap();
         let said = dir.join("said");
-        let path = program(&dir, &format!("echo \"$@\" >> {}", said.display()));
+        let script = format!("echo \"$@\" >> {}", said.display());
+        let path = dir.write_program("program", &script, 0o700).unwrap();
         drop(on_thread(Record::present(&path, "example.com", "abc")).unwrap());
         let expected = "present _acme-challenge.example.com. abc\ncleanup _acme-challenge.example.com. abc\n";
         let has_both = || fs::read_to_string(&said).is_ok_and(|text| text == expected);
@@ -135,7 +129,7 @@ mod tests {
         let dir = TempDir::new("acme-dns").unwrap();
         let error =
             |path: &Path| on_thread(Record::present(path, "a.example", "x")).err().unwrap().to_string();
-        let path = program(&dir, "exit 3");
+        let path = dir.write_program("program", "exit 3", 0o700).unwrap();
         assert_eq!(
             error(&path),
             format!("\"{} present _acme-challenge.a.example.\" has failed (exit status: 3)", path.display())

@@ -1,8 +1,10 @@
 //! A directory of its own for every test, removed at the end.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A fresh directory under the system's directory for temporary files, removed with its content on drop.
@@ -57,6 +59,23 @@ impl TempDir {
         }
         fs::write(&path, content)?;
         Ok(path)
+    }
+
+    /// Writes a script for `/bin/sh`, with these permissions. Another process does: a program that is open for writing cannot be
+    /// started (`ETXTBSY`), and what one thread has open, a child that another one starts has open for a moment, too.
+    ///
+    /// # Errors
+    /// What starting and asking that process says.
+    pub fn write_program(&self, name: impl AsRef<Path>, script: &str, mode: u32) -> io::Result<PathBuf> {
+        let path = self.join(name);
+        let made = Command::new("/bin/sh")
+            .args(["-c", "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\" && chmod \"$2\" \"$0\""])
+            .args([path.as_os_str(), OsStr::new(script), OsStr::new(&format!("{mode:o}"))])
+            .status()?;
+        match made.success() {
+            true => Ok(path),
+            false => Err(io::Error::other(format!("{} cannot be written: {made}", path.display()))),
+        }
     }
 }
 

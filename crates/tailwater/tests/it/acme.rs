@@ -142,11 +142,9 @@ fn a_certificate_comes_by_dns() {
     let script = Script { records: Some(records.path().to_owned()), ..Script::default() };
     let ca = Ca::start(script);
     let there = records.path().display();
-    let program = format!(
-        "#!/bin/sh\ncase $1 in present) echo \"$3\" >> \"{there}/$2\" ;; cleanup) rm \"{there}/$2\" ;; esac\n"
-    );
-    let path = records.write("program", program).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    let script =
+        format!("case $1 in present) echo \"$3\" >> \"{there}/$2\" ;; cleanup) rm \"{there}/$2\" ;; esac");
+    let path = records.write_program("program", &script, 0o755).unwrap();
     // Whoever the worker process is may write there.
     fs::set_permissions(records.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let more = format!("challenge dns-01; dns_command {}; state_path off;", path.display());

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -89,8 +89,7 @@ impl Daemon {
 
     /// The same with a script.
     fn install_script(&self, text: &str, mode: u32) {
-        let beside = self.dir.write("program.new", format!("#!/bin/sh\n{text}\n")).unwrap();
-        fs::set_permissions(&beside, fs::Permissions::from_mode(mode)).unwrap();
+        let beside = self.dir.write_program("program.new", text, mode).unwrap();
         fs::rename(beside, self.dir.join("program")).unwrap();
     }
 
