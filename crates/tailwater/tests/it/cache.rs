@@ -86,8 +86,9 @@ fn files(server: &Server) -> Vec<PathBuf> {
     found
 }
 
-/// Waits until so many responses are stored.
-fn stored(server: &Server, count: usize) {
+/// Waits until so many responses are stored, by a server whose metrics are at `/metrics`: who asks for one before asks the
+/// origin, too, and what that says may take its place.
+pub(crate) fn stored(server: &Server, count: usize) {
     let is = || metric(server, "cache_stored_total") == count as u64;
     assert!(wait::until(wait::PATIENCE, is), "{}", server.error_log());
 }

@@ -39,6 +39,7 @@ pub(crate) fn example(heading: &str, origin: SocketAddr) -> Server {
     let conf = conf
         .replace(ORIGIN[0], &origin.to_string())
         .replace(ORIGIN[1], &format!("server {origin}"))
+        .replace("listen 8000;", "listen 127.0.0.1:{port}; location = /metrics { metrics; }")
         .replace("listen 8000", "listen 127.0.0.1:{port}")
         .replace("listen 127.0.0.1:9000", "listen 127.0.0.1:{port1}")
         .replace("events { }", "")
@@ -55,11 +56,16 @@ fn cache(response: &Response) -> &str {
     response.field("X-Cache").unwrap_or_default()
 }
 
-/// Asks until the cache answers.
+/// Asks until the cache answers, and nothing is on its way that could take the place of what it says.
 fn hit(server: &Server, path: &str) -> Response {
+    let is_filling = || {
+        let metrics = ask(server, "GET /metrics", &[]).text();
+        let mut filling = metrics.lines().filter(|line| line.starts_with("tailwater_cache_filling{"));
+        filling.any(|line| !line.ends_with(" 0"))
+    };
     let found = wait::some(wait::PATIENCE, || {
         let response = ask(server, &format!("GET {path}"), &[]);
-        (cache(&response) == "HIT").then_some(response)
+        (cache(&response) == "HIT" && !is_filling()).then(|| ask(server, &format!("GET {path}"), &[]))
     });
     found.unwrap_or_else(|| panic!("{path} is never there: {}", server.error_log()))
 }

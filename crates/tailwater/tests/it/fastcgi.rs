@@ -10,6 +10,7 @@ use tw_testkit::application::{Asked, END_REQUEST, STDERR, STDOUT, record, respon
 use tw_testkit::origin::{Conn, origin};
 use tw_testkit::{Server, TempDir, wait};
 
+use crate::cache::stored;
 use crate::{ask, get, page, raw, refusal, server, start, start_server};
 
 /// An application that answers every request so.
@@ -400,6 +401,7 @@ fn cached(valid: &str, more: &str) -> (Server, Arc<AtomicUsize>) {
         &format!(
             "fastcgi_cache_path cache keys_zone=one:1m;
              server {{ listen 127.0.0.1:{{port}};
+                 location = /metrics {{ metrics; }}
                  location / {{ fastcgi_pass {addr}; fastcgi_cache one; fastcgi_cache_valid {valid};
                      fastcgi_param REQUEST_METHOD $request_method;
                      add_header X-Cache $upstream_cache_status; {more} }} }}"
@@ -415,7 +417,8 @@ fn responses_are_cached_and_purged() {
     // What answers HEAD is not kept for GET.
     assert_eq!(ask(&server, "HEAD /a", &[]).status, 200);
     assert_eq!(page(&server, "/a").1, "1 none");
-    assert!(wait::until(wait::PATIENCE, || status("/a").as_deref() == Some("HIT")));
+    stored(&server, 1);
+    assert_eq!(status("/a").as_deref(), Some("HIT"));
     let before = asked.load(SeqCst);
     assert_eq!(page(&server, "/a").1, "1 none");
     // From what is kept.

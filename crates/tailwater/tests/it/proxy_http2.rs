@@ -13,6 +13,7 @@ use tw_testkit::http2_origin::{Asked, frames_origin, http2_origin, secured_http2
 use tw_testkit::tls::Authority;
 use tw_testkit::{Client, Server};
 
+use crate::cache::stored;
 use crate::{ask, page, server, start, start_server};
 
 fn origin<F: Future<Output = ()> + Send + 'static>(
@@ -156,11 +157,12 @@ fn a_cache_keeps_what_came_in_http2() {
         server(),
         &format!(
             "proxy_cache_path cache keys_zone=z:1m;
-             server {{ listen 127.0.0.1:{{port}};
+             server {{ listen 127.0.0.1:{{port}}; location = /metrics {{ metrics; }}
                  location / {{ proxy_pass http://{addr}; proxy_http_version 2; proxy_cache z; }} }}"
         ),
     );
     assert_eq!(page(&server, "/a"), (200, "0".to_owned()));
+    stored(&server, 1);
     assert_eq!(page(&server, "/a"), (200, "0".to_owned()));
     assert_eq!(page(&server, "/b"), (200, "1".to_owned()));
 }

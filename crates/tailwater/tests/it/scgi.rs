@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use tw_testkit::application::Asked;
 use tw_testkit::origin::origin;
-use tw_testkit::wait;
 
+use crate::cache::stored;
 use crate::{ask, get, page, server, start, start_server};
 
 /// An application that answers every request so, and closes.
@@ -73,13 +73,14 @@ fn responses_are_cached() {
         &format!(
             "scgi_cache_path cache keys_zone=one:1m;
              server {{ listen 127.0.0.1:{{port}};
+                 location = /metrics {{ metrics; }}
                  location / {{ scgi_pass {addr}; scgi_cache one; scgi_cache_key $uri; scgi_cache_valid 1h;
                      add_header X-Cache $upstream_cache_status; }} }}"
         ),
     );
     assert_eq!(page(&server, "/a").1, "0");
-    let is_hit = || get(&server, "/a").field("X-Cache") == Some("HIT");
-    assert!(wait::until(wait::PATIENCE, is_hit));
+    stored(&server, 1);
+    assert_eq!(get(&server, "/a").field("X-Cache"), Some("HIT"));
     assert_eq!(page(&server, "/a").1, "0");
     assert_eq!(page(&server, "/b").1, "1");
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tw_testkit::origin::{Conn, origin};
 use tw_testkit::{Client, Response, Server, wait};
 
+use crate::cache::stored;
 use crate::{ask, get, raw, refusal, server, start, start_server};
 
 /// What the origin has: each byte tells where it is.
@@ -105,13 +106,6 @@ fn part(conn: &mut Conn, head: &str, fields: &str, content: &[u8]) {
 /// The ranges of these slices of 1000 bytes, as they are asked for.
 fn slices(path: &str, which: impl IntoIterator<Item = usize>) -> Vec<String> {
     which.into_iter().map(|nth| format!("{path} bytes={}-{}", nth * 1000, nth * 1000 + 999)).collect()
-}
-
-/// Waits until so many slices are stored.
-fn stored(server: &Server, count: usize) {
-    let line = format!("tailwater_cache_stored_total{{cache=\"one\"}} {count}");
-    let is = || get(server, "/metrics").text().lines().any(|found| found == line);
-    assert!(wait::until(wait::PATIENCE, is), "{} {}", server.error_log(), get(server, "/metrics").text());
 }
 
 fn status(response: &Response) -> &str {
