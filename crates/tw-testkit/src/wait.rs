@@ -10,6 +10,10 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 /// How long one look at a condition is followed by rest; short beside anything a test waits for.
 const REST: Duration = Duration::from_millis(1);
 
+/// What one look, and the rest behind it, may take of the time there is. A machine that stands still, a virtual one that is saved or
+/// has no processor, takes seconds from everybody at once: none of them was waited for.
+const ROUND_MAX: Duration = Duration::from_secs(1);
+
 /// Calls `cond` until it is true; false if `within` has passed first. Blocks the calling thread.
 ///
 /// `cond` is called at least once, also with a deadline of zero.
@@ -20,15 +24,17 @@ pub fn until(within: Duration, mut cond: impl FnMut() -> bool) -> bool {
 
 /// Calls `look` until it finds something; `None` if `within` has passed first. Blocks the calling thread.
 pub fn some<T>(within: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    let deadline = Instant::now() + within;
+    let mut left = within;
     loop {
+        let begun = Instant::now();
         if let Some(found) = look() {
             return Some(found);
         }
-        if Instant::now() >= deadline {
+        if left.is_zero() {
             return None;
         }
         pause(REST);
+        left = left.saturating_sub(begun.elapsed().min(ROUND_MAX));
     }
 }
 
@@ -63,5 +69,18 @@ mod tests {
         }));
         assert_eq!(looks, 1);
         assert_eq!(some(Duration::from_millis(5), || None::<u8>), None);
+    }
+
+    #[test]
+    fn time_in_which_nobody_could_do_anything_does_not_count() {
+        let mut looks = 0;
+        assert!(until(ROUND_MAX + Duration::from_millis(200), || {
+            looks += 1;
+            // As long as all of the time there is.
+            if looks == 1 {
+                pause(ROUND_MAX + Duration::from_millis(250));
+            }
+            looks > 2
+        }));
     }
 }
