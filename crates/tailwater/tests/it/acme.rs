@@ -433,7 +433,9 @@ fn serve_and_proxy_have_certificates_without_a_configuration() {
         let mut client = client.unwrap();
         client.send(format!("GET {target} HTTP/1.1\r\nHost: example.com\r\n\r\n")).unwrap();
         assert_eq!(client.read_response().unwrap().text(), text);
-        assert!(printed().contains(&format!(" https://example.com:{}/", port.number())), "{}", printed());
+        // The loops answer before the master has printed where.
+        let line = format!(" https://example.com:{}/", port.number());
+        assert!(wait::until(wait::PATIENCE, || printed().contains(&line)), "{}", printed());
         // It is used before the disk has it.
         assert!(wait::until(wait::PATIENCE, || kept.exists()), "{}", kept.display());
         group.signal(Signal::INT).unwrap();
