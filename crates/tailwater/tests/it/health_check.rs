@@ -285,8 +285,10 @@ fn a_check_that_takes_long_is_made_once_at_a_time() {
     let a = patient("a", "");
     let server = checking(&[&a], "", "location / { proxy_pass http://u; proxy_read_timeout 300ms; CHECK; }");
     a.wait_checks(3);
-    assert!(a.said.open.load(SeqCst) <= 2, "one, and one whose end was not seen yet");
-    assert!(server.error_log().matches("health check failed").count() <= a.checks());
+    // One, and one whose end was not seen yet.
+    assert!(wait::until(wait::PATIENCE, || a.said.open.load(SeqCst) <= 2));
+    let have_come = || server.error_log().matches("health check failed").count() <= a.checks();
+    assert!(wait::until(wait::PATIENCE, have_come));
 }
 
 #[test]

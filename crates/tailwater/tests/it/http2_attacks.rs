@@ -123,7 +123,8 @@ fn frames_that_nobody_needs_are_bounded() {
         // The kernel may drop what was said when the client goes on sending.
         assert!(matches!(code, Some(ENHANCE_YOUR_CALM) | None), "{name}: {code:?}");
     }
-    assert!(server.error_log().matches("http2 flood detected").count() >= 5);
+    let are_told = || server.error_log().matches("http2 flood detected").count() >= 5;
+    assert!(wait::until(wait::PATIENCE, are_told), "{}", server.error_log());
 }
 
 #[test]
