@@ -11,8 +11,6 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// How often a path is looked at that seems not to be in memory.
-const LOOKS_MAX: usize = 16;
 /// How many places a line of a log names.
 const SHOWN_MAX: usize = 6;
 
@@ -75,6 +73,11 @@ pub fn confined(allowed: Allowed) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether the sandbox leaves some places out where files could be read otherwise.
+pub(crate) fn reading_is_restricted() -> bool {
+    CONFINED.get().is_some_and(|confined| confined.allowed.reading.is_some())
+}
+
 /// What is done with a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Use {
@@ -118,7 +121,8 @@ impl Denier {
         Self::with(op, errno, path, look_at)
     }
 
-    /// The same without waiting: what is not in memory remains unknown. Enough for an operation that did not wait either.
+    /// The same without waiting, for a denial that is remembered: what is not in memory, or seems so because somebody mounts
+    /// something at this moment, remains unknown.
     pub(crate) fn find_now(op: Op, errno: Errno, path: &CStr) -> Self {
         Self::with(op, errno, path, look_at_now)
     }
@@ -178,12 +182,9 @@ fn look_at(path: &CStr) -> Result<Stat, Errno> {
     look_within(path, ResolveFlags::empty())
 }
 
-/// What a path leads to, as far as that is in memory. A name that somebody changes at this moment, or a mount anywhere, is as if
-/// it were not; what is not in memory stays so.
+/// What a path leads to, as far as that is in memory.
 fn look_at_now(path: &CStr) -> Result<Stat, Errno> {
-    let look = || look_within(path, ResolveFlags::CACHED);
-    let mut looks = (1..LOOKS_MAX).map(|_| look());
-    looks.find(|found| !matches!(found, Err(Errno::AGAIN))).unwrap_or_else(look)
+    look_within(path, ResolveFlags::CACHED)
 }
 
 fn look_within(path: &CStr, resolve: ResolveFlags) -> Result<Stat, Errno> {

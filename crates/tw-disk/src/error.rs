@@ -97,7 +97,7 @@ impl fmt::Display for OnPath<'_> {
             DiskError::Os { op, errno, denier } => {
                 write!(f, "{} \"{path}\" failed ({})", op.call(), tw_base::Errno::from(*errno))?;
                 match denier {
-                    // Known on a loop, which does not wait.
+                    // Remembered by a loop, which does not wait.
                     Denier::Unknown => Denier::find_now(*op, *errno, self.path),
                     denier => *denier,
                 }

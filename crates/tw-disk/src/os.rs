@@ -3,7 +3,7 @@
 
 use crate::how::{Access, Existing, Links, Open, WriteBack};
 use crate::meta::{Entry, Kind, Listing, Meta, Space};
-use crate::{links, mounts};
+use crate::{denial, links, mounts};
 use rustix::fs::{
     Advice, AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat, StatxFlags, Timespec,
     Timestamps, fstat, openat, openat2, statat, statx,
@@ -101,6 +101,8 @@ pub(crate) fn open_now(path: &CStr, how: &Open) -> Option<Result<(OwnedFd, Meta)
         Err(Errno::AGAIN | Errno::INTR) => None,
         // A link: whether its owner matches is looked up by a job.
         Err(Errno::LOOP) if matches!(how.links, Links::SameOwner { .. }) => None,
+        // Who denied it is found out by a job, which may look at what is not in memory.
+        Err(Errno::ACCESS) if denial::reading_is_restricted() => None,
         Err(Errno::INVAL | Errno::NOSYS) => {
             LACKS_CACHED.store(true, Relaxed);
             None
