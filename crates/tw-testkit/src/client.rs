@@ -6,12 +6,12 @@
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustls::{ClientConfig, ClientConnection};
 
 use crate::tls::Stream;
-use crate::wait;
+use crate::wait::{self, Left};
 
 /// No response head of a test is longer; a server that never ends its head fails the test instead of memory.
 const HEAD_SIZE_MAX: usize = 1024 * 1024;
@@ -125,14 +125,18 @@ impl Client {
     /// # Errors
     /// `TimedOut` if the server does not take them; what `write` says.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
-        let deadline = Instant::now() + self.patience;
+        let mut left = Left::of(self.patience);
         let mut rest = bytes.as_ref();
         while !rest.is_empty() {
-            self.stream.socket().set_write_timeout(Some(left(deadline)?))?;
+            self.stream.socket().set_write_timeout(Some(left.round()))?;
             match self.stream.write(rest) {
                 Ok(count) => rest = rest.get(count..).unwrap_or_default(),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(timed_out(e, "the server takes no more bytes")),
+                Err(e) if would_wait(&e) => {}
+                Err(e) => return Err(e),
+            }
+            left.passes();
+            if left.is_over() && !rest.is_empty() {
+                return Err(timed_out("the server takes no more bytes"));
             }
         }
         Ok(())
@@ -165,13 +169,13 @@ impl Client {
     /// # Errors
     /// `InvalidData` if it is malformed, `UnexpectedEof` if it ends early, `TimedOut`.
     pub fn read_response(&mut self) -> io::Result<Response> {
-        let deadline = Instant::now() + self.patience;
-        let mut response = self.head(deadline)?;
+        let left = &mut Left::of(self.patience);
+        let mut response = self.head(left)?;
         match framing(&response)? {
             Framing::None => {}
-            Framing::Length(size) => response.body = self.take(size, deadline)?,
-            Framing::Chunked => self.chunks(&mut response, deadline)?,
-            Framing::Close => response.body = self.rest(deadline)?,
+            Framing::Length(size) => response.body = self.take(size, left)?,
+            Framing::Chunked => self.chunks(&mut response, left)?,
+            Framing::Close => response.body = self.rest(left)?,
         }
         Ok(response)
     }
@@ -181,7 +185,7 @@ impl Client {
     /// # Errors
     /// As [`Client::read_response`].
     pub fn read_head(&mut self) -> io::Result<Response> {
-        self.head(Instant::now() + self.patience)
+        self.head(&mut Left::of(self.patience))
     }
 
     /// Reads exactly `count` bytes as they came.
@@ -189,7 +193,7 @@ impl Client {
     /// # Errors
     /// `UnexpectedEof` if the server closes before, `TimedOut`.
     pub fn read_bytes(&mut self, count: usize) -> io::Result<Vec<u8>> {
-        self.take(count, Instant::now() + self.patience)
+        self.take(count, &mut Left::of(self.patience))
     }
 
     /// Reads all there is until the server closes.
@@ -197,7 +201,7 @@ impl Client {
     /// # Errors
     /// `TimedOut` if it does not close; `ConnectionReset` if it resets.
     pub fn read_until_close(&mut self) -> io::Result<Vec<u8>> {
-        self.rest(Instant::now() + self.patience)
+        self.rest(&mut Left::of(self.patience))
     }
 
     /// Whether the server has sent nothing and closed nothing for the whole of `span`.
@@ -208,14 +212,14 @@ impl Client {
         if !self.unread.is_empty() {
             return Ok(false);
         }
-        match self.fill(Instant::now() + span) {
+        match self.fill(&mut Left::of(span)) {
             Ok(_) => Ok(false),
             Err(e) if e.kind() == io::ErrorKind::TimedOut => Ok(true),
             Err(e) => Err(e),
         }
     }
 
-    fn head(&mut self, deadline: Instant) -> io::Result<Response> {
+    fn head(&mut self, left: &mut Left) -> io::Result<Response> {
         loop {
             if let Some(end) = find(&self.unread, b"\r\n\r\n") {
                 let head: Vec<u8> = self.unread.drain(..end + 4).collect();
@@ -224,49 +228,49 @@ impl Client {
             if self.unread.len() > HEAD_SIZE_MAX {
                 return Err(malformed("the head does not end", &self.unread));
             }
-            self.more(deadline, "in the head")?;
+            self.more(left, "in the head")?;
         }
     }
 
-    fn take(&mut self, count: usize, deadline: Instant) -> io::Result<Vec<u8>> {
+    fn take(&mut self, count: usize, left: &mut Left) -> io::Result<Vec<u8>> {
         while self.unread.len() < count {
-            self.more(deadline, "in the body")?;
+            self.more(left, "in the body")?;
         }
         Ok(self.unread.drain(..count).collect())
     }
 
-    fn rest(&mut self, deadline: Instant) -> io::Result<Vec<u8>> {
-        while self.fill(deadline)? > 0 {}
+    fn rest(&mut self, left: &mut Left) -> io::Result<Vec<u8>> {
+        while self.fill(left)? > 0 {}
         Ok(std::mem::take(&mut self.unread))
     }
 
-    fn line(&mut self, deadline: Instant) -> io::Result<String> {
+    fn line(&mut self, left: &mut Left) -> io::Result<String> {
         loop {
             if let Some(end) = find(&self.unread, b"\r\n") {
                 let line: Vec<u8> = self.unread.drain(..end + 2).collect();
                 return Ok(text(line.get(..end).unwrap_or_default()));
             }
-            self.more(deadline, "in the chunks")?;
+            self.more(left, "in the chunks")?;
         }
     }
 
-    fn chunks(&mut self, response: &mut Response, deadline: Instant) -> io::Result<()> {
+    fn chunks(&mut self, response: &mut Response, left: &mut Left) -> io::Result<()> {
         loop {
-            let line = self.line(deadline)?;
+            let line = self.line(left)?;
             let hex = line.split(';').next().unwrap_or_default().trim();
             let size =
                 usize::from_str_radix(hex, 16).map_err(|_| malformed("bad chunk size", line.as_bytes()))?;
             if size == 0 {
                 break;
             }
-            response.body.extend(self.take(size, deadline)?);
-            let end = self.take(2, deadline)?;
+            response.body.extend(self.take(size, left)?);
+            let end = self.take(2, left)?;
             if end != b"\r\n" {
                 return Err(malformed("a chunk is longer than its size", &end));
             }
         }
         loop {
-            let line = self.line(deadline)?;
+            let line = self.line(left)?;
             if line.is_empty() {
                 return Ok(());
             }
@@ -274,8 +278,8 @@ impl Client {
         }
     }
 
-    fn more(&mut self, deadline: Instant, at: &str) -> io::Result<()> {
-        match self.fill(deadline)? {
+    fn more(&mut self, left: &mut Left, at: &str) -> io::Result<()> {
+        match self.fill(left)? {
             0 => {
                 let got = text(&self.unread);
                 Err(io::Error::new(io::ErrorKind::UnexpectedEof, format!("closed {at}, after {got:?}")))
@@ -285,22 +289,22 @@ impl Client {
     }
 
     /// Reads once into `unread`; 0 when the server has closed.
-    fn fill(&mut self, deadline: Instant) -> io::Result<usize> {
+    fn fill(&mut self, left: &mut Left) -> io::Result<usize> {
         let mut chunk = [0; 16 * 1024];
-        loop {
-            self.stream.socket().set_read_timeout(Some(left(deadline)?))?;
-            match self.stream.read(&mut chunk) {
+        while !left.is_over() {
+            self.stream.socket().set_read_timeout(Some(left.round()))?;
+            let read = self.stream.read(&mut chunk);
+            left.passes();
+            match read {
                 Ok(count) => {
                     self.unread.extend_from_slice(chunk.get(..count).unwrap_or_default());
                     return Ok(count);
                 }
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => {
-                    let got = text(&self.unread);
-                    return Err(timed_out(e, &format!("no more bytes from the server, after {got:?}")));
-                }
+                Err(e) if would_wait(&e) => {}
+                Err(e) => return Err(e),
             }
         }
+        Err(timed_out(&format!("no more bytes from the server, after {:?}", text(&self.unread))))
     }
 }
 
@@ -361,22 +365,13 @@ fn parse_field(line: &str) -> io::Result<(String, String)> {
     }
 }
 
-fn left(deadline: Instant) -> io::Result<Duration> {
-    match deadline.saturating_duration_since(Instant::now()) {
-        Duration::ZERO => Err(io::Error::new(io::ErrorKind::TimedOut, "the deadline has passed")),
-        // A socket timeout under a microsecond would round to "for ever".
-        left => Ok(left.max(Duration::from_millis(1))),
-    }
+/// Whether a read or write has only to be tried again; a socket timeout arrives as `WouldBlock`.
+fn would_wait(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
 }
 
-/// A socket timeout arrives as `WouldBlock`; everything else keeps its kind.
-fn timed_out(error: io::Error, what: &str) -> io::Error {
-    match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-            io::Error::new(io::ErrorKind::TimedOut, what.to_owned())
-        }
-        _ => error,
-    }
+fn timed_out(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, what)
 }
 
 fn malformed(what: &str, bytes: &[u8]) -> io::Error {

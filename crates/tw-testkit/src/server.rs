@@ -339,7 +339,13 @@ impl Server {
     /// `TimedOut`, with the whole log.
     pub fn wait_error_log(&self, text: &str) -> io::Result<String> {
         let path = self.site.path("logs/error.log");
-        wait::some(wait::PATIENCE, || read(&path).lines().find(|line| line.contains(text)).map(str::to_owned))
+        let look = || {
+            let log = read(&path);
+            // Of the last line there may be only the beginning.
+            let (whole, _) = log.rsplit_once('\n')?;
+            whole.lines().find(|line| line.contains(text)).map(str::to_owned)
+        };
+        wait::some(wait::PATIENCE, look)
             .ok_or_else(|| late(&format!("no line with {text:?} in the error log"), &path))
     }
 
@@ -398,7 +404,10 @@ impl Site {
             }
         }
         let text = text.replace("{prefix}", &self.prefix.path().to_string_lossy());
-        fs::write(self.path("conf/nginx.conf"), text)
+        // In one step: a master may read it at this moment.
+        let next = self.path("conf/nginx.conf.next");
+        fs::write(&next, text)?;
+        fs::rename(next, self.path("conf/nginx.conf"))
     }
 
     /// What a person needs to see when a test of this server fails.

@@ -24,17 +24,45 @@ pub fn until(within: Duration, mut cond: impl FnMut() -> bool) -> bool {
 
 /// Calls `look` until it finds something; `None` if `within` has passed first. Blocks the calling thread.
 pub fn some<T>(within: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    let mut left = within;
+    let mut left = Left::of(within);
     loop {
-        let begun = Instant::now();
         if let Some(found) = look() {
             return Some(found);
         }
-        if left.is_zero() {
+        if left.is_over() {
             return None;
         }
         pause(REST);
-        left = left.saturating_sub(begun.elapsed().min(ROUND_MAX));
+        left.passes();
+    }
+}
+
+/// What is left of the time that something has, of which one look takes [`ROUND_MAX`] at most.
+#[derive(Debug)]
+pub(crate) struct Left {
+    span: Duration,
+    since: Instant,
+}
+
+impl Left {
+    pub(crate) fn of(span: Duration) -> Self {
+        Self { span, since: Instant::now() }
+    }
+
+    /// Takes off what has passed since the last time.
+    pub(crate) fn passes(&mut self) {
+        let now = Instant::now();
+        self.span = self.span.saturating_sub((now - self.since).min(ROUND_MAX));
+        self.since = now;
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.span.is_zero()
+    }
+
+    /// How long one look may wait, which is not nothing: a socket takes that for ever.
+    pub(crate) fn round(&self) -> Duration {
+        self.span.clamp(REST, ROUND_MAX)
     }
 }
 
