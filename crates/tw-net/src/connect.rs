@@ -88,6 +88,8 @@ mod tests {
     use std::net::{Ipv4Addr, TcpListener};
     use std::os::unix::net::UnixListener;
 
+    use tw_testkit::ports::Port;
+
     use super::*;
 
     fn on_loop<T: 'static>(test: impl AsyncFnOnce() -> T) -> T {
@@ -114,7 +116,9 @@ mod tests {
             let mut came = [0; 5];
             accepted.read_exact(&mut came).unwrap();
             assert_eq!(&came, b"hello");
-            drop(listener);
+            // Nobody comes to listen there, as somebody may where a listener has been.
+            let nobody = Port::reserve().unwrap();
+            let to = Addr::Inet(SocketAddr::from((Ipv4Addr::LOCALHOST, nobody.number())));
             let refused = connect(&to, &ConnectOptions::default()).unwrap();
             refused.writable().await.unwrap();
             assert_eq!(

@@ -6,9 +6,9 @@ use std::sync::Mutex;
 use std::sync::mpsc::channel;
 
 use h2::server::Builder as Settings;
-use tokio::sync::mpsc::unbounded_channel;
 use tw_testkit::http2::{END_HEADERS, END_STREAM, frame, head, hpack, kind};
 use tw_testkit::http2_origin::{frames_origin, http2_origin};
+use tw_testkit::wait;
 
 use crate::grpc::{CANCEL, INTERNAL_ERROR, PATH, call, connect, passing, to};
 
@@ -16,13 +16,12 @@ const PUSH_PROMISE: u8 = 5;
 
 #[test]
 fn a_server_has_as_much_time_as_is_configured() {
-    let (told, mut tells) = unbounded_channel();
-    let addr = http2_origin(Settings::new(), move |mut asked| {
-        let told = told.clone();
-        async move {
-            let reason = std::future::poll_fn(|cx| asked.respond.poll_reset(cx)).await.unwrap();
-            told.send(u32::from(reason)).unwrap();
-        }
+    let (told, tells) = channel();
+    // Frame by frame: the connection may have ended before it is looked at.
+    let addr = frames_origin(move |mut frames, _| {
+        let Ok(Some(asked)) = frames.wait(kind::HEADERS) else { return };
+        let Ok(Some(reset)) = frames.wait(kind::RST_STREAM) else { return };
+        let _ = told.send((reset.stream == asked.stream, reset.code()));
     });
     let server = to(addr, "grpc_read_timeout 100ms;");
     let mut client = connect(&server);
@@ -30,7 +29,7 @@ fn a_server_has_as_much_time_as_is_configured() {
     server
         .wait_error_log("upstream timed out (110: Connection timed out) while reading response header")
         .unwrap();
-    assert_eq!(tells.blocking_recv(), Some(CANCEL), "it is told that nobody waits");
+    assert_eq!(tells.recv_timeout(wait::PATIENCE), Ok((true, Some(CANCEL))), "it is told that nobody waits");
 }
 
 #[test]

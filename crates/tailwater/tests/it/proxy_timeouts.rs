@@ -2,15 +2,16 @@
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tw_testkit::origin::origin;
 use tw_testkit::wait;
 
 use crate::{get, server, start};
 
-#[test]
-fn a_server_that_goes_on_is_not_late_however_slow_its_client_is() {
+/// Whether a client that reads only when its server has said all gets all; `None` if the server paused for too long meanwhile, as
+/// on a machine that stands still.
+fn slow_client_gets_all() -> Option<bool> {
     // More than the buffers of sockets take: the client is waited for from the first half on.
     const FIRST: usize = 8 << 20;
     const PIECES: usize = 40;
@@ -20,12 +21,15 @@ fn a_server_that_goes_on_is_not_late_however_slow_its_client_is() {
         let _ = conn.head();
         conn.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", FIRST + PIECES));
         conn.say(vec![b'x'; FIRST]);
+        let (mut said, mut longest) = (Instant::now(), Duration::ZERO);
         for _ in 0..PIECES {
             // Twice the timeout in all, and far from it each time.
             wait::pause(Duration::from_millis(50));
             conn.say("y");
+            longest = longest.max(said.elapsed());
+            said = Instant::now();
         }
-        done.lock().unwrap().send(()).unwrap();
+        done.lock().unwrap().send(longest).unwrap();
         let _ = conn.head();
     });
     let server = start(
@@ -38,8 +42,14 @@ fn a_server_that_goes_on_is_not_late_however_slow_its_client_is() {
     let mut client = server.connect().unwrap();
     client.send("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
     assert_eq!(client.read_head().unwrap().status, 200);
-    is_done.recv_timeout(wait::PATIENCE).expect("the server has sent all of it");
-    assert_eq!(client.read_until_close().unwrap().len(), FIRST + PIECES);
+    let longest = is_done.recv_timeout(wait::PATIENCE).expect("the server has sent all of it");
+    let has_all = client.read_until_close().is_ok_and(|all| all.len() == FIRST + PIECES);
+    (has_all || longest < Duration::from_millis(500)).then_some(has_all)
+}
+
+#[test]
+fn a_server_that_goes_on_is_not_late_however_slow_its_client_is() {
+    assert_eq!((0..5).find_map(|_| slow_client_gets_all()), Some(true));
 }
 
 #[test]

@@ -267,10 +267,9 @@ fn who_lingers_makes_room() {
         is_answered(&mut client, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
         clients.push(client);
     }
-    server.wait_error_log("[warn]").unwrap();
-    let log = server.error_log();
-    assert!(log.contains("16 worker_connections are not enough, reusing connections"), "{log}");
-    assert!(!log.contains("[alert]"), "{log}");
+    // There may be other warnings: a busy machine makes turns of a loop long.
+    server.wait_error_log("16 worker_connections are not enough, reusing connections").unwrap();
+    assert!(!server.error_log().contains("[alert]"), "{}", server.error_log());
 }
 
 #[test]

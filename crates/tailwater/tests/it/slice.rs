@@ -33,6 +33,8 @@ fn range(head: &str) -> Option<(usize, usize)> {
 impl Ranged {
     /// Has `content` under every path, with these field lines beside those of the range.
     fn new(content: Vec<u8>, fields: &'static str) -> Self {
+        // Each connection has a copy of what answers, which may be a hundred megabytes.
+        let content = Arc::new(content);
         Self::answering(move |conn, head| part(conn, head, fields, &content))
     }
 
@@ -277,7 +279,8 @@ fn a_slice_is_fetched_when_it_is_wanted() {
     assert_eq!(client.read_bytes(1000).unwrap(), vec![b'x'; 1000]);
     // Sockets hold ten megabytes or so. What was not asked for by now may be asked for later, but not a hundred slices.
     assert!(!wait::until(Duration::from_millis(300), || origin.asked.lock().unwrap().len() > 10));
-    client.read_bytes(20 * SLICE).unwrap();
+    // Each has its own time: a busy machine may need long for all of them.
+    (0..20).for_each(|_| drop(client.read_bytes(SLICE).unwrap()));
     let asked = origin.asked().len();
     assert!((21..=31).contains(&asked), "{asked}");
 }

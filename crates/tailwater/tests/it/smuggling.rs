@@ -71,6 +71,8 @@ impl Lane<'_> {
         // Whoever is refused early is not read to the end.
         let _ = client.send(bytes);
         let _ = client.read_until_close();
+        // Nobody waits for more of a request whose client has gone.
+        drop(client);
         let mut all = Vec::new();
         for got in self.origin.take() {
             let reading = strict::read(&got);

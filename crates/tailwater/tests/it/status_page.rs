@@ -1,9 +1,10 @@
 //! `status_page`, also as a browser shows it.
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use tw_testkit::ports::Port;
 use tw_testkit::{Lacks, Server, TempDir, leave_out, wait};
 
 use crate::{ask, get, server, start, start_server};
@@ -102,8 +103,8 @@ fn the_page_shows_what_was_counted() {
 
 #[test]
 fn servers_that_requests_are_passed_on_to_are_listed() {
-    let (up, down) =
-        (crate::proxy::mirror(), TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
+    let (up, nobody) = (crate::proxy::mirror(), Port::reserve().unwrap());
+    let down = SocketAddr::from((Ipv4Addr::LOCALHOST, nobody.number()));
     let server = start(
         server(),
         &format!(
@@ -117,7 +118,11 @@ fn servers_that_requests_are_passed_on_to_are_listed() {
         assert_eq!(get(&server, "/").status, 200);
     }
     assert_eq!(get(&server, "/alone").status, 200);
-    let metrics = get(&server, "/metrics").text();
+    let metrics = || get(&server, "/metrics").text();
+    // What is counted at the end of a request, its client may not wait for.
+    let becomes = |line: String| {
+        assert!(wait::until(wait::PATIENCE, || metrics().contains(&line)), "{line}: {}", metrics());
+    };
     let of = |addr, id| format!("{{upstream=\"app\",peer=\"{addr}\",server=\"{addr}\",id=\"{id}\"");
     for expected in [
         format!("info{},state=\"up\",role=\"primary\"}} 1", of(up, 0)),
@@ -136,12 +141,9 @@ fn servers_that_requests_are_passed_on_to_are_listed() {
         format!("response_seconds_count{}}} 5", of(up, 0)),
         format!("requests_total{{upstream=\"{up}\",peer=\"{up}\",server=\"{up}\",id=\"0\"}} 1"),
     ] {
-        assert!(
-            metrics.contains(&format!("\ntailwater_upstream_peer_{expected}\n")),
-            "{expected}: {metrics}"
-        );
+        becomes(format!("\ntailwater_upstream_peer_{expected}\n"));
     }
-    assert!(metrics.contains("\ntailwater_upstream_waiting{upstream=\"app\"} 0\n"), "{metrics}");
+    becomes("\ntailwater_upstream_waiting{upstream=\"app\"} 0\n".to_owned());
     let Some(document) = rendered(&server, "/status") else { return };
     let words = words(&document);
     for expected in [

@@ -19,7 +19,10 @@ fn connections_by_what_they_do() {
     let response = get(&server, "/status");
     assert_eq!(response.status, 200);
     assert_eq!(response.field("Content-Type"), Some("text/plain"));
-    let text = response.text();
+    // The connection before may be about to end.
+    let is_alone = |text: &String| text.starts_with("Active connections: 1 \n");
+    let text = wait::some(wait::PATIENCE, || Some(get(&server, "/status").text()).filter(is_alone));
+    let text = text.unwrap_or_else(|| panic!("{}", get(&server, "/status").text()));
     let lines: Vec<_> = text.lines().collect();
     assert_eq!(lines[0], "Active connections: 1 ");
     assert_eq!(lines[1], "server accepts handled requests");

@@ -115,12 +115,13 @@ fn others_are_served_while_a_long_body_is_made() {
         }
     });
     assert!(wait::until(Duration::from_secs(10), || taken.load(Relaxed) > 1 << 20));
-    let mut most = 0;
+    // The first is the one that counts: the long one may end before the last, by nobody's fault.
+    let mut least = SIZE;
     for _ in 0..5 {
         assert_eq!(page(&server, "/short"), (200, "s".to_owned()));
-        most = taken.load(Relaxed);
+        least = least.min(taken.load(Relaxed));
     }
-    assert!(most < SIZE, "the short one had to wait for the end of the long one");
+    assert!(least < SIZE, "the short one had to wait for the end of the long one");
     reader.join().unwrap();
     assert!(taken.load(Relaxed) > SIZE);
 }

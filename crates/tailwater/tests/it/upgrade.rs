@@ -268,7 +268,10 @@ fn no_request_fails_while_the_binary_changes() {
                 assert!(wait::until(wait::PATIENCE, || daemon.try_who().is_ok_and(|who| who == new)));
                 if let Some(mut download) = download.take() {
                     assert!(!has_ended(old), "it waits for the download");
-                    assert_eq!(download.read_bytes(LARGE).unwrap().len(), LARGE);
+                    // Each piece has its own time: many others want the processor.
+                    for _ in 0..LARGE >> 20 {
+                        assert_eq!(download.read_bytes(1 << 20).unwrap().len(), 1 << 20);
+                    }
                 }
                 daemon.wait_end(old);
                 let enough = || answers.load(Ordering::Relaxed) > before + 10 * CLIENTS;

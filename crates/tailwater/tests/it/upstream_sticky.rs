@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use tw_testkit::{Server, Signal};
+use tw_testkit::{Server, Signal, wait};
 
 use crate::proxy::origin;
 use crate::{ask, refusal_of, server, start};
@@ -115,7 +115,7 @@ fn sessions_are_learned_and_outlive_a_reload() {
     assert_eq!(who(&server, "GET /client?s=mine", &[], 3), first.repeat(3));
     server.write_conf(&sessions(a, b, "new")).unwrap();
     server.signal(Signal::HUP).unwrap();
-    while ask(&server, "GET /which", &[]).text() != "new" {}
+    assert!(wait::until(wait::PATIENCE, || ask(&server, "GET /which", &[]).text() == "new"));
     assert_eq!(who(&server, "GET /", &["Cookie: sid=at-b"], 3), "bbb");
     assert_eq!(who(&server, "GET /client?s=mine", &[], 3), first.repeat(3));
 }

@@ -5,13 +5,21 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use tw_testkit::origin::{Conn, origin};
+use tw_testkit::wait;
 
 use super::{End, strict};
 
 /// What came on each connection since it was last asked for.
 #[derive(Clone, Default)]
 pub(super) struct Recorder {
-    connections: Arc<Mutex<Vec<Vec<u8>>>>,
+    connections: Arc<Mutex<Vec<Record>>>,
+}
+
+#[derive(Default)]
+struct Record {
+    bytes: Vec<u8>,
+    /// Whether every request that has begun is complete, or the connection has ended.
+    is_whole: bool,
 }
 
 impl Recorder {
@@ -27,14 +35,23 @@ impl Recorder {
         // A connection goes on into the record that is there: nobody sends on one after it was taken.
         let at = {
             let mut all = self.connections.lock().unwrap();
-            all.push(Vec::new());
+            all.push(Record::default());
             all.len() - 1
         };
+        self.answer(&mut conn, at);
+        self.connections.lock().unwrap()[at].is_whole = true;
+    }
+
+    /// Records at `at`, and answers, until the connection ends or goes wrong.
+    fn answer(&self, conn: &mut Conn, at: usize) {
         let (mut mine, mut answered, mut piece) = (Vec::new(), 0, [0; 4096]);
         while let Ok(n @ 1..) = conn.reader.read(&mut piece) {
             mine.extend_from_slice(&piece[..n]);
-            self.connections.lock().unwrap()[at].extend_from_slice(&piece[..n]);
             let reading = strict::read(&mine);
+            let mut all = self.connections.lock().unwrap();
+            all[at].bytes.extend_from_slice(&piece[..n]);
+            all[at].is_whole = reading.end == End::Nothing;
+            drop(all);
             for seen in &reading.requests[answered..] {
                 let body = if seen.method == "HEAD" { "" } else { "ok" };
                 conn.say(format!("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{body}"));
@@ -47,9 +64,15 @@ impl Recorder {
         }
     }
 
-    /// What was sent since the last time, by connection.
+    /// What was sent since the last time, by connection. What has begun is waited for: of two pieces the second one alone would be
+    /// nonsense.
     pub(super) fn take(&self) -> Vec<Vec<u8>> {
+        let are_whole = || self.connections.lock().unwrap().iter().all(|record| record.is_whole);
+        assert!(wait::until(wait::PATIENCE, are_whole), "a request goes on that its client has left");
         let mut all = self.connections.lock().unwrap();
-        all.iter_mut().map(std::mem::take).filter(|bytes| !bytes.is_empty()).collect()
+        all.iter_mut()
+            .map(|record| std::mem::take(&mut record.bytes))
+            .filter(|bytes| !bytes.is_empty())
+            .collect()
     }
 }
