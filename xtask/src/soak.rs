@@ -22,7 +22,7 @@ const RUNS_DEFAULT: u32 = 20;
 const BUSY_DEFAULT: u32 = 2;
 /// Tests at once for each processor, unless `RUST_TEST_THREADS` says how many. A test waits most of its time: with one for each
 /// processor a run takes twice as long (349 and 177 s, two processors), and less meets by chance.
-const TESTS_PER_CORE: usize = 3;
+const TESTS_PER_CORE: usize = 4;
 /// The variable that the test runner goes by.
 const TESTS_VARIABLE: &str = "RUST_TEST_THREADS";
 /// How long one test program may take. The longest takes five minutes on two cores that are busy four times over.

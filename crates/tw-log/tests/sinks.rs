@@ -142,8 +142,8 @@ fn lines_of_many_threads_all_arrive_each_thread_in_order() {
 fn every_line_of_a_quiet_log_wakes_the_writer() {
     let (sinks, dir) = setup();
     let sink = sinks.open(&dir.join("access.log"), SMALL).unwrap();
-    let deadline = soon();
     for n in 1..=500 {
+        let deadline = soon();
         assert_eq!(sink.push(b"line\n"), Pushed::Queued);
         while sink.counts().written.value() < n {
             assert!(Instant::now() < deadline, "line {n} waits");

@@ -206,7 +206,7 @@ mod tests {
     fn moving_it_later_keeps_the_timer_and_still_fires_at_the_new_time() {
         on_loop(|| async {
             let mut deadline = Deadline::new();
-            let start = Clock::now();
+            let start = clock::now();
             deadline.set(10 * MS);
             poll_fn(|cx| {
                 assert!(deadline.poll_elapsed(cx).is_pending());

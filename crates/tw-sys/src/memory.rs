@@ -138,25 +138,45 @@ mod tests {
     use std::os::fd::AsFd;
     use tw_testkit::{Lacks, leave_out};
 
-    /// Kilobytes of this process that are locked.
-    fn locked() -> u64 {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmLck:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse().unwrap()
+    /// The flags of the mappings that are meant, by their addresses and the line that begins what is said of them.
+    fn flags(is_meant: impl Fn(&Range<usize>, &str) -> bool) -> Vec<String> {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let (mut found, mut is_it) = (Vec::new(), false);
+        for line in smaps.lines() {
+            let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+            let number = |text| usize::from_str_radix(text, 16).ok();
+            if let Some((Some(from), Some(to))) = range.map(|(from, to)| (number(from), number(to))) {
+                is_it = is_meant(&(from..to), line);
+            }
+            found.extend(line.strip_prefix("VmFlags: ").filter(|_| is_it).map(str::to_owned));
+        }
+        found
+    }
+
+    fn has(flags: &str, flag: &str) -> bool {
+        flags.split(' ').any(|found| found == flag)
+    }
+
+    /// Whether this address is locked. How much is in all says nothing: tests beside this one lock and let go.
+    fn is_locked(at: usize) -> bool {
+        flags(|range, _| range.contains(&at)).iter().any(|flags| has(flags, "lo"))
     }
 
     #[test]
     fn what_is_locked_counts_and_what_is_not_there_is_an_error() {
-        let before = locked();
+        // Whole pages, so that nobody else's are meant.
         let kept = vec![1_u8; 64 * 1024];
-        let start = kept.as_ptr().addr();
+        let (start, middle) = (kept.as_ptr().addr(), kept.as_ptr().addr() + kept.len() / 2);
+        assert!(!is_locked(middle));
         if let Err(error) = lock(&(start..start + kept.len())) {
             return leave_out(Lacks::Machine, format_args!("no memory may be locked: {error}"));
         }
-        assert!(locked() >= before + 60, "{before} {}", locked());
+        assert!(is_locked(middle));
         assert_eq!(lock(&(0..4096)).unwrap_err().raw_os_error(), Some(Errno::NOMEM.raw_os_error()));
+        let below = (&raw const start).addr() - 50 * 1024;
+        assert!(!is_locked(below));
         lock_stack(100 * 1024).unwrap();
-        assert!(locked() >= before + 160, "{before} {}", locked());
+        assert!(is_locked(below));
     }
 
     #[test]
@@ -164,20 +184,9 @@ mod tests {
         // Whole pages, so that nobody else's are meant.
         let kept = vec![1_u8; 64 * 1024];
         // The flags of the mapping that has the middle of it.
-        let flags = || {
-            let at = kept.as_ptr().addr() + kept.len() / 2;
-            let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-            let mut is_it = false;
-            smaps.lines().find_map(|line| {
-                let range = line.split(' ').next().and_then(|range| range.split_once('-'));
-                let number = |text| usize::from_str_radix(text, 16).ok();
-                if let Some((Some(from), Some(to))) = range.map(|(from, to)| (number(from), number(to))) {
-                    is_it = (from..to).contains(&at);
-                }
-                line.strip_prefix("VmFlags: ").filter(|_| is_it).map(str::to_owned)
-            })
-        };
-        let has = |flag: &str| flags().unwrap().split(' ').any(|found| found == flag);
+        let at = kept.as_ptr().addr() + kept.len() / 2;
+        let flags = || flags(|range, _| range.contains(&at)).concat();
+        let has = |flag: &str| has(&flags(), flag);
         assert!(!has("dd"));
         let concealed = Concealed::new(&kept);
         assert!(has("dd"), "{:?}", flags());
@@ -197,16 +206,20 @@ mod tests {
         if !may_lock(3 * STEP_SIZE) {
             return leave_out(Lacks::Machine, "no three megabytes may be locked");
         }
-        let before = locked();
+        let name = std::fs::canonicalize(&path).unwrap().display().to_string();
+        let locked = || {
+            let flags = flags(|_, line| line.ends_with(&name));
+            flags.iter().map(|flags| has(flags, "lo")).collect::<Vec<_>>()
+        };
         let mapped = MappedFile::new(file.as_fd(), 2 * STEP_SIZE + 5).unwrap();
-        assert!(locked() < before + 1024, "{before} {}", locked());
+        assert_eq!(locked(), [false]);
         mapped.lock().unwrap();
-        assert!(locked() >= before + 2048, "{before} {}", locked());
+        assert!(locked().contains(&true) && !locked().contains(&false), "{:?}", locked());
         // Nobody meets the end of the file.
         File::options().write(true).open(&path).unwrap().set_len(10).unwrap();
         assert_eq!(mapped.lock().unwrap_err().raw_os_error(), Some(Errno::NOMEM.raw_os_error()));
         drop(mapped);
-        assert!(locked() < before + 1024, "{before} {}", locked());
+        assert!(locked().is_empty(), "{:?}", locked());
         assert!(MappedFile::new(file.as_fd(), 0).is_err());
     }
 }

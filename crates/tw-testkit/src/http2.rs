@@ -5,7 +5,6 @@ use std::future::Future;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use h2::client::{Builder, SendRequest};
@@ -16,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-use crate::wait;
+use crate::wait::{self, Left};
 
 /// What every client begins with.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -312,18 +311,22 @@ impl Frames {
     /// # Errors
     /// What `read` says; `TimedOut` after [`wait::PATIENCE`].
     pub fn next_frame(&mut self) -> io::Result<Option<Frame>> {
-        let deadline = Instant::now() + wait::PATIENCE;
+        let mut left = Left::of(wait::PATIENCE);
         loop {
             if let Some(frame) = self.take() {
                 return Ok(Some(frame));
             }
-            let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-            self.stream.set_read_timeout(Some(left))?;
+            if left.is_over() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.stream.set_read_timeout(Some(left.round()))?;
             let mut room = [0; 16 << 10];
-            match self.stream.read(&mut room) {
+            let read = self.stream.read(&mut room);
+            left.passes();
+            match read {
                 Ok(0) => return Ok(None),
                 Ok(n) => self.unread.extend_from_slice(room.get(..n).unwrap_or_default()),
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(io::ErrorKind::TimedOut.into()),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
                 Err(e) => return Err(e),
             }

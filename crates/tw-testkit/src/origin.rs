@@ -51,7 +51,8 @@ pub fn origin(serve: impl Fn(Conn) + Send + Sync + Clone + 'static) -> SocketAdd
     let addr = listener.local_addr().expect("a listener has an address");
     thread::spawn(move || {
         for (nth, stream) in listener.incoming().enumerate() {
-            let Ok(stream) = stream else { return };
+            // One that cannot be had, for want of a descriptor perhaps, is not the last one.
+            let Ok(stream) = stream else { continue };
             // What is said in two pieces is not held back until the first one is acknowledged.
             let _ = stream.set_nodelay(true);
             let (serve, reader) = (serve.clone(), BufReader::new(stream));

@@ -140,6 +140,8 @@ fn a_crowd_is_accepted_also_while_a_loop_never_rests() {
     // How many turns it took until all of a crowd were answered. If one is accepted in each, as many as there are.
     let crowd = || {
         let before = turns();
+        // They are all there when it looks, however long it takes them to come.
+        server.signal(Signal::STOP).unwrap();
         let clients: Vec<TcpStream> = (0..CROWD)
             .map(|_| {
                 let mut client = TcpStream::connect(server.addr()).unwrap();
@@ -147,6 +149,7 @@ fn a_crowd_is_accepted_also_while_a_loop_never_rests() {
                 client
             })
             .collect();
+        server.signal(Signal::CONT).unwrap();
         for mut client in clients {
             let mut answer = String::new();
             client.read_to_string(&mut answer).unwrap();

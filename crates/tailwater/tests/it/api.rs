@@ -247,15 +247,15 @@ fn lines<const N: usize>(lines: [String; N]) -> BTreeSet<String> {
 #[test]
 fn a_state_survives_a_reload_and_a_restart() {
     let (a, b) = (named("a"), named("b"));
-    let conf = |method: &str| {
+    let conf = |turn: u32, method: &str| {
         format!(
-            "{} worker_processes 2; http {{ {} }}",
+            "{} worker_processes 2; http {{ add_header X-Turn {turn}; {} }}",
             user(),
             http(&format!("{method} state state/u.conf;"))
         )
     };
     for [first, again] in [[server(), server()], [server().with_master(), server().with_master()]] {
-        let mut server = first.file("state/keep", "").start(&conf("")).unwrap();
+        let mut server = first.file("state/keep", "").start(&conf(0, "")).unwrap();
         assert_eq!((shown(&server), get(&server, "/").status), (BTreeSet::new(), 502));
         let first = add(&server, a, "");
         let second = add(&server, b, ",\"weight\":2,\"route\":\"r1\",\"fail_timeout\":\"1m\"");
@@ -264,9 +264,9 @@ fn a_state_survives_a_reload_and_a_restart() {
         assert_eq!(answers(&server, 3), "abb");
 
         // The same group goes on, with its numbers, whatever method it has now.
-        for (turn, method) in ["", "least_conn;"].into_iter().enumerate() {
-            server.write_conf(&conf(&format!("keepalive {}; {method}", turn + 1))).unwrap();
-            reload(&server, turn + 1);
+        for (turn, method) in [(1, "keepalive 1;"), (2, "keepalive 2; least_conn;")] {
+            server.write_conf(&conf(turn, method)).unwrap();
+            reload(&server, turn);
             assert_eq!(shown(&server), lines([a.to_string(), b.to_string()]));
             change(&server, &format!("PATCH {SERVERS}/{first}"), "{\"down\":true}");
             assert_eq!(answers(&server, 2), "bb");
@@ -283,6 +283,7 @@ fn a_state_survives_a_reload_and_a_restart() {
             format!("{with_b}\n# by hand\nserver {a} max_conns=5;\n"),
         )
         .unwrap();
+        server.write_conf(&conf(3, "keepalive 2; least_conn;")).unwrap();
         reload(&server, 3);
         assert!(wait::until(wait::PATIENCE, || shown(&server).len() == 2), "{}", server.error_log());
         change(&server, &format!("DELETE {SERVERS}/{second}"), "");
@@ -290,16 +291,24 @@ fn a_state_survives_a_reload_and_a_restart() {
 
         let saved = fs::read(server.prefix().join("state/u.conf")).unwrap();
         server.stop().unwrap();
-        let server = again.file("state/u.conf", saved).start(&conf("")).unwrap();
+        let server = again.file("state/u.conf", saved).start(&conf(0, "")).unwrap();
         assert_eq!((shown(&server), answers(&server, 2)), (lines([a.to_string()]), "aa".to_owned()));
     }
 }
 
-/// Reloads, and waits until that was done so often.
-fn reload(server: &Server, times: usize) {
+/// Reloads, and waits until every loop has the configuration of this turn.
+fn reload(server: &Server, turn: u32) {
     server.signal(Signal::HUP).unwrap();
-    let done = || server.error_log().matches("the configuration is taken over").count() >= times;
-    assert!(wait::until(wait::PATIENCE, done), "{}", server.error_log());
+    let turn = turn.to_string();
+    // A loop has it a moment after it was told. Connections that are open at one time are of both.
+    let have_turned = || {
+        let mut clients: Vec<_> = (0..16).map(|_| server.connect().unwrap()).collect();
+        clients.iter_mut().all(|client| {
+            client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+            client.read_response().unwrap().field("X-Turn") == Some(&*turn)
+        })
+    };
+    assert!(wait::until(wait::PATIENCE, have_turned), "{}", server.error_log());
 }
 
 #[test]
@@ -435,18 +444,23 @@ fn all_loops_see_a_change_at_once() {
 #[test]
 fn a_group_that_comes_back_has_no_connections_to_those_it_had() {
     let (a, b) = (named("a"), named("b"));
-    let conf = |upstream: &str, to: &str| {
+    let conf = |turn: &str, upstream: &str, to: &str| {
         format!(
-            "http {{ {upstream} server {{ listen 127.0.0.1:{{port}}; location / {{ proxy_pass http://{to}; }} }} }}"
+            "http {{ {upstream} server {{ listen 127.0.0.1:{{port}}; add_header X-Turn {turn};
+                 location / {{ proxy_pass http://{to}; }} }} }}"
         )
     };
-    let with = |addr: SocketAddr| conf(&format!("upstream u {{ server {addr}; keepalive 8; }}"), "u");
-    let mut server = server().start(&with(a)).unwrap();
+    let with = |turn: &str, addr: SocketAddr| {
+        conf(turn, &format!("upstream u {{ server {addr}; keepalive 8; }}"), "u")
+    };
+    let mut server = server().start(&with("zero", a)).unwrap();
     assert_eq!(answers(&server, 2), "aa");
-    for (turn, (conf, expected)) in [(conf("", &b.to_string()), "b"), (with(b), "b")].into_iter().enumerate()
-    {
+    for (turn, conf) in [("one", conf("one", "", &b.to_string())), ("two", with("two", b))] {
         server.write_conf(&conf).unwrap();
-        reload(&server, turn + 1);
-        assert_eq!(get(&server, "/").text(), expected, "{turn}");
+        server.signal(Signal::HUP).unwrap();
+        // The loop is told of it, and has it a moment later.
+        let has_turned = || get(&server, "/").field("X-Turn") == Some(turn);
+        assert!(wait::until(wait::PATIENCE, has_turned), "{}", server.error_log());
+        assert_eq!(get(&server, "/").text(), "b", "{turn}");
     }
 }

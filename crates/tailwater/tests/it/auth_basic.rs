@@ -98,7 +98,6 @@ fn users_and_hashes_of_every_kind() {
         assert_eq!(ask(&server, "GET /", &[field]).status, 401, "{field}");
     }
     assert_eq!(ask(&server, "GET /", &["authorization: BASIC   cGxhaW46cGFzc3dvcmQ"]).status, 200);
-    let log = server.error_log();
     for line in [
         "[info] no user/password was provided for basic authentication, client: 127.0.0.1",
         "[error] user \"nobody\" was not found in \"",
@@ -108,7 +107,8 @@ fn users_and_hashes_of_every_kind() {
         "conf/none\" failed (2: No such file or directory)",
     ] {
         let (level, text) = line.split_once("] ").unwrap_or(("", line));
-        assert!(log.lines().any(|l| l.contains(level) && l.contains(text)), "{line}\n{log}");
+        let is_told = || server.error_log().lines().any(|l| l.contains(level) && l.contains(text));
+        assert!(wait::until(wait::PATIENCE, is_told), "{line}\n{}", server.error_log());
     }
 }
 

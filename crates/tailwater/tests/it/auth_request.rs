@@ -2,7 +2,10 @@
 
 use std::io::Read as _;
 use std::net::TcpListener;
+use std::sync::mpsc::channel;
 use std::thread;
+
+use tw_testkit::wait;
 
 use crate::{ask, get, page, raw, refusal, server, start, start_server};
 
@@ -168,22 +171,21 @@ fn a_client_that_goes_away_ends_the_question() {
             "location / {{ auth_request /ask; }} location /ask {{ proxy_pass http://127.0.0.1:{port}; }}"
         ),
     );
+    let (tell, told) = channel();
     let asked = thread::spawn(move || {
         let (mut connection, _) = origin.accept().unwrap();
-        let mut all = Vec::new();
+        let (mut all, mut byte) = (Vec::new(), [0]);
+        while !all.ends_with(b"\r\n\r\n") && connection.read(&mut byte).unwrap() == 1 {
+            all.push(byte[0]);
+        }
+        tell.send(()).unwrap();
         // Until the server closes: the question is over.
         connection.read_to_end(&mut all).unwrap();
         String::from_utf8(all).unwrap()
     });
     let mut client = server.connect().unwrap();
     client.send("GET /page HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-    let started = std::time::Instant::now();
-    while !asked.is_finished() && started.elapsed() < tw_testkit::wait::PATIENCE {
-        // The question is on its way when the server has connected; gone is gone whenever that is.
-        if client.silent_for(std::time::Duration::from_millis(50)).unwrap() {
-            break;
-        }
-    }
+    told.recv_timeout(wait::PATIENCE).unwrap();
     drop(client);
     assert!(asked.join().unwrap().starts_with("GET /ask HTTP/1.1\r\n"));
     let log = server.access_log(1).unwrap();

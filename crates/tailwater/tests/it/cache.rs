@@ -142,7 +142,7 @@ fn what_is_kept_outlives_the_server() {
     assert_eq!(get(&server, "/a").text(), "/a 0");
     stored(&server, 1);
     server.signal(tw_testkit::Signal::HUP).unwrap();
-    server.wait_error_log("configuration was taken over").ok();
+    server.wait_error_log("the configuration is taken over").unwrap();
     assert_eq!(get(&server, "/a").text(), "/a 0");
     let files_before = files(&server);
     let kept: Vec<_> = files_before.iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect();
@@ -247,7 +247,7 @@ fn one_asks_for_many() {
         gate.lock().unwrap().recv_timeout(wait::PATIENCE).unwrap();
         conn.say(vec![b'x'; 200_000]);
     });
-    let server = origin.cached("proxy_cache_lock on;");
+    let server = origin.cached("proxy_cache_lock on; proxy_cache_lock_timeout 1h; proxy_cache_lock_age 1h;");
     let mut clients: Vec<_> = (0..CLIENTS)
         .map(|_| {
             let mut client = server.connect().unwrap().patience(wait::PATIENCE);

@@ -144,6 +144,16 @@ fn metrics(server: &Server) -> BTreeMap<String, u64> {
     values.collect()
 }
 
+/// Waits until more than so many responses were stored, as long as there are ever more of them.
+fn wait_stored(server: &Server, count: u64) {
+    let stored = || metrics(server)["stored_total{cache=\"one\"}"];
+    let mut seen = stored();
+    while seen <= count {
+        assert!(wait::until(wait::PATIENCE, || stored() > seen), "{seen} {}", server.error_log());
+        seen = stored();
+    }
+}
+
 /// What is in the directory of a cache.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct OnDisk {
@@ -212,7 +222,7 @@ fn what_is_killed_comes_back_whole() {
             // Also while it learns what there is.
             clients = pages.load(addr, random.next_number() >> 16, &is_over);
             if random.happens(30) {
-                assert!(wait::until(wait::PATIENCE, || metrics(&server)["stored_total{cache=\"one\"}"] > 50));
+                wait_stored(&server, 50);
                 is_over.store(true, SeqCst);
                 clients.drain(..).for_each(|client| client.join().unwrap());
                 assert_settled(&server, dir.path(), &when);
@@ -220,9 +230,7 @@ fn what_is_killed_comes_back_whole() {
                 clients = pages.load(addr, random.next_number() >> 16, &is_over);
             }
             let stored = metrics(&server)["stored_total{cache=\"one\"}"] + random.below(40) as u64;
-            assert!(wait::until(wait::PATIENCE, || {
-                metrics(&server)["stored_total{cache=\"one\"}"] > stored
-            }));
+            wait_stored(&server, stored);
             // Its worker process as well, which is of its group.
             server.signal(Signal::KILL).unwrap();
             let _ = server.wait_exit(wait::PATIENCE);

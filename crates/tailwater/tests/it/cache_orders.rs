@@ -54,12 +54,16 @@ fn had(server: &Server, path: &str) -> String {
 
 /// Asks for these, until the cache has them.
 fn keep(server: &Server, paths: &[&str]) {
+    let is_settled = || metric(server, "cache_filling{cache=\"one\"}") == 0;
     for path in paths {
-        let is_hit = || had(server, path) == "HIT";
+        let is_hit = || {
+            let is_hit = had(server, path) == "HIT";
+            // Who asks for something that is on its way makes the origin say it again.
+            assert!(wait::until(wait::PATIENCE, is_settled), "{}", server.error_log());
+            is_hit
+        };
         assert!(wait::until(wait::PATIENCE, is_hit), "{path}: {}", server.error_log());
     }
-    let is_settled = || metric(server, "cache_filling{cache=\"one\"}") == 0;
-    assert!(wait::until(wait::PATIENCE, is_settled), "{}", server.error_log());
 }
 
 fn purge(server: &Server, body: &str) -> (u16, String) {

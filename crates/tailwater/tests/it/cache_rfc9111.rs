@@ -229,7 +229,8 @@ fn parts_come_from_the_whole_and_are_not_stored_themselves_section_3_3() {
 fn requests_at_one_time_are_one_request_section_4() {
     let (say, hear) = std::sync::mpsc::channel();
     let hear = Arc::new(std::sync::Mutex::new(hear));
-    let front = front("proxy_cache_lock on;", move |conn, _, nth| {
+    let lock = "proxy_cache_lock on; proxy_cache_lock_timeout 1h; proxy_cache_lock_age 1h;";
+    let front = front(lock, move |conn, _, nth| {
         let _ = hear.lock().unwrap().recv();
         conn.answer("Cache-Control: max-age=600\r\nVary: Accept-Language\r\n", nth.to_string());
     });

@@ -7,8 +7,8 @@ use crate::{server, start_server};
 
 const SIZE: usize = 16 << 20;
 
-/// What a connection has room for at first.
-const WINDOW: usize = 65_535;
+/// What each stream has room for at first; their connection has more.
+const FIRST: usize = 1000;
 
 const PRIORITY_UPDATE: u8 = 0x10;
 
@@ -20,35 +20,38 @@ fn connect() -> (Server, Frames) {
     (server, frames)
 }
 
-/// A connection whose streams have all the room they need, and share [`WINDOW`] at first.
+/// A connection whose streams have room for [`FIRST`] at first.
 fn narrow(server: &Server) -> Frames {
     let mut frames = Frames::connect(server.addr()).unwrap();
-    // SETTINGS_INITIAL_WINDOW_SIZE.
-    frames.send(frame(kind::SETTINGS, 0, 0, &[0, 4, 0x40, 0, 0, 0])).unwrap();
+    frames.send(room_of_streams(FIRST)).unwrap();
     frames
 }
 
-/// Gives a connection room for all that is still to come.
-fn widen(frames: &mut Frames) {
-    frames.send(frame(kind::WINDOW_UPDATE, 0, 0, &(1_u32 << 30).to_be_bytes())).unwrap();
+/// SETTINGS_INITIAL_WINDOW_SIZE, which changes the room of all streams at once.
+fn room_of_streams(size: usize) -> Vec<u8> {
+    frame(kind::SETTINGS, 0, 0, &[&[0, 4][..], &(size as u32).to_be_bytes()].concat())
 }
 
-/// Bytes that came of streams 1 and 3 until one of them had ended, and which. There is room for them when both have begun: whichever
-/// file is open first, it runs alone for no more than a window.
+/// Gives a connection and its streams room for all that is still to come.
+fn widen(frames: &mut Frames) {
+    let room = 1_u32 << 30;
+    let of_all = frame(kind::WINDOW_UPDATE, 0, 0, &room.to_be_bytes());
+    frames.send([of_all, room_of_streams(room as usize)].concat()).unwrap();
+}
+
+/// Bytes that came of streams 1 and 3 until one of them had ended, and which. There is room for them when both have sent
+/// something: the disk is waited for before, for however long, and whose file is there first does not run alone.
 fn race(frames: &mut Frames) -> (u32, [usize; 2]) {
     let mut came = [0; 2];
-    let mut begun = 0;
     loop {
         let frame = frames.next_frame().unwrap().expect("both are answered");
-        if frame.kind == kind::HEADERS {
-            begun += 1;
-            if begun == 2 {
-                widen(frames);
-            }
-        } else if frame.kind == kind::DATA {
+        if frame.kind == kind::DATA {
             came[(frame.stream / 2) as usize] += frame.payload.len();
             if frame.flags & END_STREAM != 0 {
                 return (frame.stream, came);
+            }
+            if came == [FIRST; 2] {
+                widen(frames);
             }
         }
     }
@@ -128,7 +131,7 @@ fn small_ones_come_between() {
     let (server, mut frames) = connect();
     frames.send(get_frame(1, "/one", &[])).unwrap();
     let mut before = 0;
-    while before < WINDOW {
+    while before < FIRST {
         before += frames.wait(kind::DATA).unwrap().unwrap().payload.len();
     }
     // The large one has begun and waits for room, which there is when the small one is ready: it may have one more turn at most.

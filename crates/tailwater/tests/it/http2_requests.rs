@@ -220,7 +220,8 @@ fn a_crowd_is_answered_by_one_fill() {
     let server = start(
         server(),
         &format!(
-            "proxy_cache_path cache keys_zone=c:1m; proxy_cache_lock on;
+            "proxy_cache_path cache keys_zone=c:1m;
+             proxy_cache_lock on; proxy_cache_lock_timeout 1h; proxy_cache_lock_age 1h;
              server {{ listen 127.0.0.1:{{port}}; http2 on;
                        location / {{ proxy_pass http://{origin}; proxy_cache c; add_header X-Cache $upstream_cache_status; }} }}"
         ),

@@ -347,8 +347,9 @@ fn a_bad_disk_loses_nothing_that_it_takes_later() {
             .wait_error_log(&format!("write() to \"{slow}/{name}\" failed (28: No space left on device)"));
         assert!(line.unwrap().contains("[alert]"));
     }
-    full.lift();
+    // In this order nothing is written between the two.
     let stall = disk.on(Op::Write).inject(Fault::Stall);
+    full.lift();
     assert!(wait::until(wait::PATIENCE, || stall.waiting() > 0));
     for n in 20..40 {
         assert_eq!(get(&server, &format!("/{n}")).status, 404);

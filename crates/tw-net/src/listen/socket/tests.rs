@@ -3,6 +3,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use tw_testkit::wait::{PATIENCE, until};
 
 fn no_reports(report: Report) {
     panic!("{report}");
@@ -53,10 +54,14 @@ fn an_ipv6_socket_takes_ipv4_only_when_asked() {
     let addr: Addr = "[::]:0".parse::<SocketAddr>().unwrap().into();
     for ipv6only in [true, false] {
         let options = ListenOptions { ipv6only, ..ListenOptions::default() };
-        let listening = ListenSocket::open(&addr, &options, &mut no_reports).unwrap();
-        assert_eq!(listening.socket.only_v6().unwrap(), ipv6only);
-        let port = listening.addr().inet().unwrap().port();
-        assert_eq!(std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok(), !ipv6only);
+        let takes_ipv4 = || {
+            let listening = ListenSocket::open(&addr, &options, &mut no_reports).unwrap();
+            assert_eq!(listening.socket.only_v6().unwrap(), ipv6only);
+            let port = listening.addr().inet().unwrap().port();
+            std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()
+        };
+        // Of IPv4 somebody else may have the port.
+        assert!((0..3).any(|_| takes_ipv4() != ipv6only), "{ipv6only}");
     }
 }
 
@@ -90,7 +95,11 @@ fn the_kernel_spreads_connections_over_siblings() {
     let addr = first.addr().inet().unwrap();
     let _clients: Vec<_> = (0..64).map(|_| std::net::TcpStream::connect(addr).unwrap()).collect();
     let count = |listening: &ListenSocket| std::iter::from_fn(|| listening.socket.accept().ok()).count();
-    let (one, two) = (count(&first), count(&second));
+    let (mut one, mut two) = (0, 0);
+    assert!(until(PATIENCE, || {
+        (one, two) = (one + count(&first), two + count(&second));
+        one + two >= 64
+    }));
     // All 64 on one side: once in 2^63 runs.
     assert!(one > 0 && two > 0 && one + two == 64, "{one} {two}");
 }
@@ -141,8 +150,9 @@ fn a_unix_socket_is_open_to_everybody_and_its_file_stays_until_removed() {
         "{in_use}"
     );
     drop(listening);
-    let stale = ListenSocket::open(&addr, &options, &mut no_reports).unwrap_err().to_string();
-    assert!(stale.contains("nobody listens on it"), "{stale}");
+    // A process that another test starts at this moment has a copy of it until its own program begins.
+    let stale = || ListenSocket::open(&addr, &options, &mut no_reports).unwrap_err().to_string();
+    assert!(until(PATIENCE, || stale().contains("nobody listens on it")), "{}", stale());
 
     std::fs::remove_file(&path).unwrap();
     let listening = ListenSocket::open(&addr, &options, &mut no_reports).unwrap();
