@@ -264,7 +264,7 @@ fn group(name: &str, method: Method, servers: Vec<Server>, cx: &mut Resolve<'_>)
 }
 
 /// The same with a `state` file. One that has written it goes on itself, so that a change that comes at the same moment as a
-/// reload is not lost.
+/// reload is not lost; unless the reload gives it another method, which makes a new one of what it has by then.
 fn group_of(servers: Servers, name: &str, method: Method, cx: &mut Resolve<'_>) -> Arc<tw_upstream::Group> {
     match servers {
         Servers::Read(servers) => group(name, method, servers, cx),
