@@ -24,8 +24,10 @@ fn cached_on(disk: &SlowDisk, addr: SocketAddr) -> Server {
         server(),
         &format!(
             "proxy_cache_path {}/cache levels=1:2 keys_zone=one:1m;
+             map $request_method $purge {{ PURGE 1; }}
              server {{ listen 127.0.0.1:{{port}}; add_header X-Cache $upstream_cache_status;
-                 location / {{ proxy_pass http://{addr}; proxy_cache one; proxy_cache_valid 1h; }}
+                 location / {{ proxy_pass http://{addr}; proxy_cache one; proxy_cache_valid 1h;
+                     proxy_cache_purge $purge; }}
                  location /plain {{ proxy_pass http://{addr}; }}
                  location = /metrics {{ metrics; }} }}",
             disk.path().display()
@@ -82,6 +84,37 @@ fn a_disk_that_is_full_costs_entries_and_nothing_else() {
     settled(&server);
     assert_eq!(number(&get(&server, "/small")), last);
     assert_eq!(metric(&server, "cache_stored_total"), 1);
+}
+
+#[test]
+fn what_is_found_while_it_is_purged_does_not_come_back() {
+    let Some(disk) = SlowDisk::mount_or_skip() else { return };
+    let (addr, _) = numbers();
+    let mut server = cached_on(&disk, addr);
+    assert_eq!(number(&get(&server, "/a")), 0);
+    settled(&server);
+    server.stop().unwrap();
+    // The next one does not learn what there is, and asks the disk.
+    let list = disk.on(Op::Readdir).inject(Fault::Stall);
+    let server = cached_on(&disk, addr);
+    let ask = |method: &str| {
+        let mut client = server.connect().unwrap();
+        client.send(format!("{method} /a HTTP/1.1\r\nHost: localhost\r\n\r\n")).unwrap();
+        client
+    };
+    let unlink = disk.on(Op::Unlink).inject(Fault::Stall);
+    let mut purge = ask("PURGE");
+    assert!(wait::until(wait::PATIENCE, || unlink.waiting() > 0), "{}", server.error_log());
+    let read = disk.on(Op::Read).inject(Fault::Stall);
+    let mut before = ask("GET");
+    assert!(wait::until(wait::PATIENCE, || read.waiting() > 0), "{}", server.error_log());
+    unlink.lift();
+    assert_eq!(purge.read_response().unwrap().status, 204);
+    // Whoever came before has what there was, and nobody else.
+    read.lift();
+    assert_eq!(number(&before.read_response().unwrap()), 0);
+    assert_eq!(number(&get(&server, "/a")), 1);
+    list.lift();
 }
 
 #[test]

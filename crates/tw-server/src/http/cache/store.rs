@@ -224,6 +224,8 @@ impl Cache {
                 // It stays, for all that is known, and so does `gone`.
                 Err(error) => return Err(error),
             };
+            // And behind it: who has found it meanwhile looks, too, unless what comes from that is taken out here.
+            self.zone.removals.fetch_add(1, SeqCst);
             if let Some(gone) = gone {
                 gone.deleted();
             }
