@@ -21,7 +21,7 @@ use crate::{Failure, cargo, root, target};
 const RUNS_DEFAULT: u32 = 20;
 const BUSY_DEFAULT: u32 = 2;
 /// Tests at once for each processor, unless `RUST_TEST_THREADS` says how many. A test waits most of its time: with one for each
-/// processor a run takes twice as long (349 and 177 s, two processors), and less meets by chance.
+/// processor a run takes twice as long (349 and 160 s, two processors), and less meets by chance.
 const TESTS_PER_CORE: usize = 4;
 /// The variable that the test runner goes by.
 const TESTS_VARIABLE: &str = "RUST_TEST_THREADS";
