@@ -39,6 +39,13 @@ fn get(server: &Server, path: &str) -> Response {
     Client::get(server.addr(), path).unwrap()
 }
 
+/// Asks for `/a` without waiting for the answer.
+fn ask(server: &Server, method: &str) -> Client {
+    let mut client = server.connect().unwrap();
+    client.send(format!("{method} /a HTTP/1.1\r\nHost: localhost\r\n\r\n")).unwrap();
+    client
+}
+
 fn number(response: &Response) -> usize {
     response.text().split(' ').next().unwrap().parse().unwrap()
 }
@@ -97,16 +104,11 @@ fn what_is_found_while_it_is_purged_does_not_come_back() {
     // The next one does not learn what there is, and asks the disk.
     let list = disk.on(Op::Readdir).inject(Fault::Stall);
     let server = cached_on(&disk, addr);
-    let ask = |method: &str| {
-        let mut client = server.connect().unwrap();
-        client.send(format!("{method} /a HTTP/1.1\r\nHost: localhost\r\n\r\n")).unwrap();
-        client
-    };
     let unlink = disk.on(Op::Unlink).inject(Fault::Stall);
-    let mut purge = ask("PURGE");
+    let mut purge = ask(&server, "PURGE");
     assert!(wait::until(wait::PATIENCE, || unlink.waiting() > 0), "{}", server.error_log());
     let read = disk.on(Op::Read).inject(Fault::Stall);
-    let mut before = ask("GET");
+    let mut before = ask(&server, "GET");
     assert!(wait::until(wait::PATIENCE, || read.waiting() > 0), "{}", server.error_log());
     unlink.lift();
     assert_eq!(purge.read_response().unwrap().status, 204);
@@ -114,6 +116,36 @@ fn what_is_found_while_it_is_purged_does_not_come_back() {
     read.lift();
     assert_eq!(number(&before.read_response().unwrap()), 0);
     assert_eq!(number(&get(&server, "/a")), 1);
+    list.lift();
+}
+
+#[test]
+fn what_has_the_place_of_what_was_purged_does_not_bring_it_back() {
+    let Some(disk) = SlowDisk::mount_or_skip() else { return };
+    let (addr, _) = numbers();
+    let mut server = cached_on(&disk, addr);
+    assert_eq!(number(&get(&server, "/a")), 0);
+    settled(&server);
+    server.stop().unwrap();
+    let list = disk.on(Op::Readdir).inject(Fault::Stall);
+    let server = cached_on(&disk, addr);
+    // Has opened the first one, and reads it until two are purged.
+    let read = disk.on(Op::Read).inject(Fault::Stall);
+    let mut late = ask(&server, "GET");
+    assert!(wait::until(wait::PATIENCE, || read.waiting() > 0), "{}", server.error_log());
+    assert_eq!(ask(&server, "PURGE").read_response().unwrap().status, 204);
+    assert_eq!(number(&get(&server, "/a")), 1);
+    settled(&server);
+    // The second one has left the index, and its file is still there.
+    let unlink = disk.on(Op::Unlink).inject(Fault::Stall);
+    let mut purge = ask(&server, "PURGE");
+    assert!(wait::until(wait::PATIENCE, || unlink.waiting() > 0), "{}", server.error_log());
+    read.lift();
+    assert_eq!(number(&late.read_response().unwrap()), 0);
+    assert_eq!(number(&get(&server, "/a")), 1);
+    unlink.lift();
+    assert_eq!(purge.read_response().unwrap().status, 204);
+    assert_eq!(number(&get(&server, "/a")), 2);
     list.lift();
 }
 

@@ -145,7 +145,7 @@ impl Search<'_> {
                     size: on_disk(u64::from(entry.meta.header_size) + entry.len),
                     valid_until: valid_until(&entry.meta),
                 };
-                match cache.admit(disk, index, &known, removals).await {
+                match cache.admit(disk, index, &known, Some(entry.file.file()), removals).await {
                     Ok(pushed_out) => out.gone.extend(pushed_out),
                     Err(error) => cache.disk_failed(&error, "reading a response", self.log),
                 }

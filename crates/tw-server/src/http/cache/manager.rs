@@ -173,7 +173,7 @@ impl Manager {
     /// What a file's name tells; the rest is in its head, for who needs it.
     async fn add(&self, held: &Held, key: Key, size: u64, removals: u64) {
         let known = Known { key, sequence: 0, since: 0, size: on_disk(size), valid_until: 0 };
-        match self.cache.admit(&self.disk, &held.index, &known, removals).await {
+        match self.cache.admit(&self.disk, &held.index, &known, None, removals).await {
             Ok(Some(gone)) => {
                 self.cache.zone.counts.evicted.add(1);
                 self.remove(gone).await;

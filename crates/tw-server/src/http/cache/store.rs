@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use bytes::Bytes;
 use tw_cache::format::{self, Meta, Unfit, Writer as MadeBy};
 use tw_cache::{Claim, Commit, Gone, Holds, Index, Key, Known, Loaded, Purge};
-use tw_disk::{Account, Class, Disk, DiskError, Errno, File, Open, Source};
+use tw_disk::{Account, Class, Disk, DiskError, Errno, File, Meta as FileMeta, Open, Source};
 
 use super::draft::Draft;
 use super::writer::WRITE_SIZE;
@@ -123,7 +123,7 @@ impl Cache {
         let mut by = Account::new(Class::Fill, Source::of(path.to_bytes()));
         let Some(commit) = self.commit_to(claim, &was) else { return Ok(None) };
         let file = disk.open(&mut by, &path, &Open::READ_WRITE).await?;
-        if (file.meta().dev, file.meta().ino) != (was.file.meta().dev, was.file.meta().ino) {
+        if !is_same(file.meta(), was.file.meta()) {
             // Somebody else has put another one there.
             return Ok(None);
         }
@@ -242,25 +242,27 @@ impl Cache {
         self.remove_file(disk, &mut by, gone.key, Some(gone)).await.map(|_| ())
     }
 
-    /// Adds what was found on the disk when `removals` files had been removed. One that has gone since leaves no entry. What it
-    /// pushed out is to be removed.
+    /// Adds what was found on the disk when `removals` files had been removed: `file`, if it was opened. One that has gone since
+    /// leaves no entry, even if another has its place. What it pushed out is to be removed.
     pub(super) async fn admit(
         &self,
         disk: &Disk,
         index: &Index,
         known: &Known,
+        file: Option<&File>,
         removals: u64,
     ) -> Result<Option<Gone>, DiskError> {
         let now = super::seconds(tw_rt::clock::unix().secs);
         let Loaded::Added(pushed_out) = index.load(known, now) else { return Ok(None) };
         if self.zone.removals.load(SeqCst) != removals {
             let mut by = Account::new(Class::Scan, Source::NONE);
-            match disk.stat(&mut by, &self.place.path(known.key)).await {
-                Err(error) if error.errno() == Some(Errno::NOENT) => {
-                    index.missing(known.key, known.sequence);
-                }
+            let is_there = match disk.stat(&mut by, &self.place.path(known.key)).await {
+                Ok(now) => file.is_none_or(|file| is_same(&now, file.meta())),
+                Err(error) if error.errno() == Some(Errno::NOENT) => false,
                 Err(error) => return Err(error),
-                Ok(_) => {}
+            };
+            if !is_there {
+                index.missing(known.key, known.sequence);
             }
         }
         Ok(pushed_out)
@@ -325,6 +327,11 @@ impl Cache {
         self.part_with_fills(|meta| meta.tags.iter().any(|tag| tags.iter().any(|named| **named == *tag)));
         self.save_purges(held, disk).await
     }
+}
+
+/// Whether it is one file, of which one is open: no other has its number until it is closed.
+fn is_same(one: &FileMeta, other: &FileMeta) -> bool {
+    (one.dev, one.ino) == (other.dev, other.ino)
 }
 
 /// The directory that a file is in.
