@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
-use tw_testkit::disk::{Fault, Op, SlowDisk};
+use tw_testkit::disk::{Fault, Injected, Op, SlowDisk};
 use tw_testkit::origin::counting;
 use tw_testkit::{Client, Errno, Response, Server, Signal, wait};
 
@@ -93,17 +93,21 @@ fn a_disk_that_is_full_costs_entries_and_nothing_else() {
     assert_eq!(metric(&server, "cache_stored_total"), 1);
 }
 
-#[test]
-fn what_is_found_while_it_is_purged_does_not_come_back() {
-    let Some(disk) = SlowDisk::mount_or_skip() else { return };
+/// A server that has not learnt what an earlier one has kept (`/a`, the number 0) and asks the disk, until the fault is lifted.
+fn started_anew(disk: &SlowDisk) -> (Server, Injected) {
     let (addr, _) = numbers();
-    let mut server = cached_on(&disk, addr);
+    let mut server = cached_on(disk, addr);
     assert_eq!(number(&get(&server, "/a")), 0);
     settled(&server);
     server.stop().unwrap();
-    // The next one does not learn what there is, and asks the disk.
     let list = disk.on(Op::Readdir).inject(Fault::Stall);
-    let server = cached_on(&disk, addr);
+    (cached_on(disk, addr), list)
+}
+
+#[test]
+fn what_is_found_while_it_is_purged_does_not_come_back() {
+    let Some(disk) = SlowDisk::mount_or_skip() else { return };
+    let (server, list) = started_anew(&disk);
     let unlink = disk.on(Op::Unlink).inject(Fault::Stall);
     let mut purge = ask(&server, "PURGE");
     assert!(wait::until(wait::PATIENCE, || unlink.waiting() > 0), "{}", server.error_log());
@@ -122,13 +126,7 @@ fn what_is_found_while_it_is_purged_does_not_come_back() {
 #[test]
 fn what_has_the_place_of_what_was_purged_does_not_bring_it_back() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
-    let (addr, _) = numbers();
-    let mut server = cached_on(&disk, addr);
-    assert_eq!(number(&get(&server, "/a")), 0);
-    settled(&server);
-    server.stop().unwrap();
-    let list = disk.on(Op::Readdir).inject(Fault::Stall);
-    let server = cached_on(&disk, addr);
+    let (server, list) = started_anew(&disk);
     // Has opened the first one, and reads it until two are purged.
     let read = disk.on(Op::Read).inject(Fault::Stall);
     let mut late = ask(&server, "GET");
