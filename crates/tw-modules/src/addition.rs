@@ -16,7 +16,7 @@ use tw_server::http::Http;
 use tw_server::http::body::{Body, Pull};
 use tw_server::http::plan::{HeaderFilter, LocalFuture, Plan};
 use tw_server::http::request::{Request, Uri};
-use tw_server::http::subrequest::Subrequest;
+use tw_server::http::subrequest::{ParentBody, Subrequest};
 use tw_server::load::Resolve;
 
 use crate::altered::{forget_length, refuse_ranges};
@@ -172,7 +172,7 @@ async fn begin(uri: &[u8], r: &mut Request) -> io::Result<Option<Subrequest>> {
         return Ok(None);
     }
     let to = Uri { path: uri.to_vec(), args: Vec::new() };
-    match Subrequest::run(r, to).await {
+    match Subrequest::run(r, to, ParentBody::Visible).await {
         Ok(addition) => Ok(Some(addition)),
         Err(refused) => {
             r.log(Level::Error, format_args!("{refused} while processing \"{}\"", Text(uri)));

@@ -13,7 +13,7 @@ use tw_log::{Level, Text};
 use tw_server::http::Http;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::{After, Request, Uri};
-use tw_server::http::subrequest::Subrequest;
+use tw_server::http::subrequest::{ParentBody, Subrequest};
 use tw_server::load::Resolve;
 use tw_server::vars::{Health, Place, Template};
 
@@ -107,7 +107,7 @@ impl Handler for AuthRequest {
 impl AuthRequest {
     async fn ask(&self, r: &mut Request) -> Outcome {
         let uri = Uri { path: self.uri.to_vec(), args: Vec::new() };
-        let mut question = match Subrequest::run(r, uri).await {
+        let mut question = match Subrequest::run(r, uri, ParentBody::Hidden).await {
             Ok(question) => question,
             Err(refused) => {
                 r.log(Level::Error, format_args!("{refused} while processing \"{}\"", Text(&self.uri)));

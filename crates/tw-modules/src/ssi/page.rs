@@ -23,7 +23,7 @@ use tw_log::{Level, Text};
 use tw_server::http::body::{Body, Pull};
 use tw_server::http::plan::LocalFuture;
 use tw_server::http::request::{ErrorPages, Request, Uri};
-use tw_server::http::subrequest::{Refused, SUBREQUEST_DEPTH_MAX, Subrequest};
+use tw_server::http::subrequest::{ParentBody, Refused, SUBREQUEST_DEPTH_MAX, Subrequest};
 use tw_server::vars::Value;
 
 use super::commands::{self, Condition, Kind, Known, Values, text_of};
@@ -421,7 +421,7 @@ impl Page {
     async fn begin(&mut self, r: &mut Request) -> io::Result<()> {
         let Some(Item::Include(Include { uri, variable, .. })) = self.queue.front() else { return Ok(()) };
         let asked = Uri { path: uri.path.clone(), args: uri.args.clone() };
-        let begun = match Subrequest::run(r, asked).await {
+        let begun = match Subrequest::run(r, asked, ParentBody::Visible).await {
             Ok(part) if variable.is_some() => Begun::Value(collect(part, r).await?),
             Ok(part) => Begun::Part(part),
             Err(refused) => Begun::Refused(refused),

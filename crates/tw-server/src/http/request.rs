@@ -25,6 +25,7 @@ use super::generation::{LoopGeneration, PlanId, ServerId};
 use super::plan::Plan;
 use super::request_body::RequestBody;
 use super::subrequest::PartOf;
+use super::variables::random_id;
 use super::wire::Wire;
 use crate::core::location::{Root, RootKind};
 
@@ -357,7 +358,10 @@ impl Request {
         self.body = RequestBody::absent();
         self.facts.started = Started::now(parent.facts.started.arrival);
         self.facts.read_at = parent.facts.read_at;
-        self.facts.id.set(parent.facts.id.get());
+        // One for all of them, whichever asks for it first.
+        let id = parent.facts.id.get().unwrap_or_else(random_id);
+        parent.facts.id.set(Some(id));
+        self.facts.id.set(Some(id));
         self.facts.states = parent.facts.states.clone();
         if let Some(told) = &parent.facts.told {
             self.set_client_addr(told.addr.clone());
@@ -405,6 +409,7 @@ impl Request {
     /// Lends values of variables to a subrequest while it runs, and takes them back.
     pub(crate) fn swap_values(&mut self, parent: &mut Self) {
         self.bindings.swap_values(&parent.bindings);
+        self.body.swap_borrowed(&mut parent.body);
     }
 
     /// The client's address.
@@ -505,6 +510,16 @@ impl Request {
     /// The request method.
     pub fn method(&self) -> Method {
         self.course.method.unwrap_or_else(|| self.head.method())
+    }
+
+    /// The name of the method of the client's request: that of the parent in a subrequest, which is itself asked for with
+    /// another one, and `GET` in an error page.
+    pub fn client_method_name(&self) -> &[u8] {
+        let method = match &self.facts.part_of {
+            Some(part) => part.client_method(),
+            None => self.course.method,
+        };
+        method.map_or_else(|| self.head.method_bytes(), |method| method.as_str().as_bytes())
     }
 
     /// The name of the request method.

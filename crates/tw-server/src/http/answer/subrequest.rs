@@ -13,6 +13,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use tw_base::Limit;
+use tw_http::Method;
 
 use super::body::{Body, Pull};
 use super::respond;
@@ -20,6 +21,7 @@ use crate::http::cache;
 use crate::http::phases;
 use crate::http::plan::LocalFuture;
 use crate::http::request::{After, Request, Uri};
+use crate::http::request_body::RequestBody;
 
 /// How deep subrequests may nest (nginx: NGX_HTTP_MAX_SUBREQUESTS, which counts from 0).
 pub const SUBREQUEST_DEPTH_MAX: u8 = 51;
@@ -53,9 +55,11 @@ const UNWANTED_PIECES_MAX: usize = 4;
 /// Bytes asked of a body that is collected.
 const COLLECT_STEP: usize = 32 << 10;
 
-/// What a subrequest knows of its place.
+/// Place of a subrequest below the client's request.
 pub(crate) struct PartOf {
     depth: u8,
+    /// Method of the client's request if an error page has changed it; `None`: the one in the head.
+    client_method: Option<Method>,
 }
 
 impl PartOf {
@@ -73,8 +77,18 @@ impl PartOf {
 
     /// The place of a part of `parent`, which does not count for how many there are.
     fn deeper(parent: &Request) -> Result<Self, Refused> {
-        let depth = parent.facts.part_of.as_ref().map_or(0, |part| part.depth) + 1;
-        if depth > SUBREQUEST_DEPTH_MAX { Err(Refused::Cycle) } else { Ok(Self { depth }) }
+        let (outer, client_method) = parent
+            .facts
+            .part_of
+            .as_ref()
+            .map_or((0, parent.course.method), |part| (part.depth, part.client_method));
+        let depth = outer + 1;
+        if depth > SUBREQUEST_DEPTH_MAX { Err(Refused::Cycle) } else { Ok(Self { depth, client_method }) }
+    }
+
+    /// Method of the client's request, if it is another than the one in the head.
+    pub(crate) fn client_method(&self) -> Option<Method> {
+        self.client_method
     }
 }
 
@@ -99,6 +113,15 @@ impl Drop for Lent<'_> {
     fn drop(&mut self) {
         self.part.swap_values(self.parent);
     }
+}
+
+/// Visibility of the client's request body to the variables of a subrequest, which itself has no body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ParentBody {
+    /// `$request_body` and `$request_body_file` are those of the parent.
+    Visible,
+    /// They are empty.
+    Hidden,
 }
 
 /// Why there is no subrequest; `Display` gives the words for the error log.
@@ -133,9 +156,12 @@ impl Subrequest {
     // DIFF(nginx): the subrequests of a page run one after another, each when its place is reached.
     /// Asks for `uri` as a part of `parent`: waits for whatever its handlers wait for. A response that could not be made is
     /// one with an error's status and page. Dropping the future drops the subrequest.
-    pub async fn run(parent: &mut Request, uri: Uri) -> Result<Self, Refused> {
+    pub async fn run(parent: &mut Request, uri: Uri, parent_body: ParentBody) -> Result<Self, Refused> {
         let mut part = Self::begin(parent, uri, PartOf::of).await?;
         if let Some(r) = &mut part.r {
+            if parent_body == ParentBody::Visible {
+                r.body = RequestBody::borrowing();
+            }
             let lent = Lent::new(r, parent);
             let r = &mut *lent.part;
             let body = phases::run_part(r).await;

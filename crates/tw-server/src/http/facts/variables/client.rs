@@ -101,11 +101,7 @@ fn arg(r: &Request, name: &[u8], out: &mut Vec<u8>) -> Value {
 }
 
 fn method(r: &Request, out: &mut Vec<u8>) -> Value {
-    match r.course.method {
-        // An error page is asked for with GET, whatever the client did.
-        Some(method) => put(out, method.as_str().as_bytes()),
-        None => put_some(out, r.head.method_bytes()),
-    }
+    put_some(out, r.client_method_name())
 }
 
 fn host(r: &Request, out: &mut Vec<u8>) -> Value {
