@@ -189,7 +189,12 @@ impl Setting<Buffers> {
 impl<T> Setting<Vec<T>> {
     /// Adds a value to a directive that may be repeated; the place is that of the first.
     pub fn push(&mut self, node: &Node, value: T) {
-        self.value.get_or_insert_with(|| (Vec::new(), node.span)).0.push(value);
+        self.extend(node, [value]);
+    }
+
+    /// Adds several values, or none: the directive is set in any case.
+    pub fn extend(&mut self, node: &Node, values: impl IntoIterator<Item = T>) {
+        self.value.get_or_insert_with(|| (Vec::new(), node.span)).0.extend(values);
     }
 }
 

@@ -37,6 +37,19 @@ pub fn is_hop_by_hop(known: Known) -> bool {
     )
 }
 
+/// Whether a field frames the message or manages its connection: no configuration, script or upstream server may add one to
+/// a response, or the bytes that follow would be read as another message.
+pub fn is_framing(known: Known) -> bool {
+    matches!(
+        known,
+        Known::ContentLength
+            | Known::TransferEncoding
+            | Known::Connection
+            | Known::KeepAlive
+            | Known::ProxyConnection
+    )
+}
+
 /// Whether the lines of `Connection` say that the field of this name ends here.
 ///
 /// They can say so only of fields that the server does not know: nobody can take `Cookie`, `Authorization` or

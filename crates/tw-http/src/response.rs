@@ -10,7 +10,7 @@ use bytes::Bytes;
 use crate::fields::{Fields, Value};
 use crate::known::Known;
 use crate::method::Method;
-use crate::{date, num, scan, status};
+use crate::{date, hop, num, scan, status};
 use memo::Gaps;
 
 pub use list::list_fields;
@@ -38,8 +38,6 @@ pub struct ResponseHead {
     pub location: Bytes,
     /// Whether another request would get another content coding, which `gzip_vary` tells with `Vary: Accept-Encoding`.
     pub varies_by_coding: bool,
-    /// Lines that the server does not write itself, because they are an upstream server's, which has sent none.
-    pub omitted: Omitted,
     /// All other fields, in the order they were added; `ETag` is one of them.
     pub fields: Fields,
     /// Fields behind a chunked body. `Some` says that there may be some, which makes the body a chunked one if the client
@@ -47,15 +45,6 @@ pub struct ResponseHead {
     pub trailers: Option<Fields>,
     /// Where its text is kept, if it is likely to be sent again.
     pub memo: Option<Rc<Memo>>,
-}
-
-/// Lines of the server's own that are left out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Omitted {
-    /// `Server`
-    pub server: bool,
-    /// `Date`
-    pub date: bool,
 }
 
 /// What `Connection` says.
@@ -99,6 +88,16 @@ pub struct EncodeContext<'a> {
     pub vary_accept_encoding: bool,
 }
 
+/// Fields that [`ResponseHead::remove_framing_fields`] looks at.
+const FRAMING: [Known; 6] = [
+    Known::ContentLength,
+    Known::TransferEncoding,
+    Known::Connection,
+    Known::KeepAlive,
+    Known::ProxyConnection,
+    Known::Trailer,
+];
+
 impl ResponseHead {
     /// A head with this status and nothing else.
     pub fn new(status: u16) -> Self {
@@ -134,6 +133,16 @@ impl ResponseHead {
                 self.fields.remove_known(Known::ETag);
             }
             _ => {}
+        }
+    }
+
+    /// Removes what was added to the fields but is the server's own to say: framing, connection management, and a `Trailer`
+    /// that announces none. Cost: a bit test per name if there is none.
+    pub fn remove_framing_fields(&mut self) {
+        let keeps_trailer = self.trailers.is_some();
+        let may_go = |known| hop::is_framing(known) || known == Known::Trailer && !keeps_trailer;
+        if FRAMING.into_iter().any(|known| self.fields.has(known) && may_go(known)) {
+            self.fields.retain(|name, _| !Known::find(name).is_some_and(may_go));
         }
     }
 
@@ -174,11 +183,11 @@ impl ResponseHead {
         }
         out.extend_from_slice(b"\r\n");
 
-        if !context.server.is_empty() && !self.omitted.server && !self.fields.has(Known::Server) {
+        if !context.server.is_empty() && !self.fields.has(Known::Server) {
             push_line(out, b"Server: ", context.server);
         }
         let mut date = 0..0;
-        if !self.omitted.date && !self.fields.has(Known::Date) {
+        if !self.fields.has(Known::Date) {
             out.extend_from_slice(b"Date: ");
             let start = out.len();
             out.extend_from_slice(&context.dates.text(context.now));

@@ -9,10 +9,11 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use tw_conf::{
-    Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LOCATION, Node, SERVER, Setting, Word, record, units,
+    Args, ConfError, Cx, Directive, HTTP, IF_IN_LOCATION, LOCATION, Node, SERVER, Setting, Word, record,
+    units,
 };
 use tw_core::module::Settings;
-use tw_http::{Known, ResponseHead, date};
+use tw_http::{Known, ResponseHead, date, hop};
 use tw_server::http::Http;
 use tw_server::http::body::Body;
 use tw_server::http::plan::{HeaderFilter, Plan, TrailerFilter};
@@ -136,8 +137,8 @@ impl Settings<Http> for Headers {
     const DIRECTIVES: &'static [Directive<Raw>] = &[
         record::new("add_header", "name value [always]", ALL_IF, Args::range(2, 3))
             .doc("Adds a field to responses with the codes 200, 201, 204, 206, 301, 302, 303, 304, 307 and 308, or to all.")
-            .set(|raw, node, _| {
-                raw.added.push(node, RawField::read(node)?);
+            .set(|raw, node, cx| {
+                raw.added.extend(node, RawField::read(node, cx)?);
                 Ok(())
             }),
         record::new("add_header_inherit", "on | off | merge", ALL_IF, Args::exact(1))
@@ -148,8 +149,8 @@ impl Settings<Http> for Headers {
         record::new("add_trailer", "name value [always]", ALL_IF, Args::range(2, 3))
             .since("1.13.2")
             .doc("Adds a field behind the body of responses with the codes of add_header, or of all. The body is chunked then.")
-            .set(|raw, node, _| {
-                raw.trailers.push(node, RawField::read(node)?);
+            .set(|raw, node, cx| {
+                raw.trailers.extend(node, RawField::read(node, cx)?);
                 Ok(())
             }),
         record::new("add_trailer_inherit", "on | off | merge", ALL_IF, Args::exact(1))
@@ -209,13 +210,23 @@ impl Added {
 }
 
 impl RawField {
-    fn read(node: &Node) -> Result<Self, ConfError> {
+    /// Reads a directive; `None`, and a warning, if it names a field that the server alone may write.
+    fn read(node: &Node, cx: &mut Cx<'_>) -> Result<Option<Self>, ConfError> {
         let always = match node.args.get(2) {
             Some(word) if word.is("always") => true,
             Some(word) => return Err(node.invalid_parameter(word)),
             None => false,
         };
-        Ok(Self { name: node.arg(0)?.clone(), value: node.arg(1)?.clone(), always })
+        let name = node.arg(0)?;
+        // DIFF(nginx): what frames a message is not for the configuration to say, or one response becomes two.
+        if Known::find(&name.bytes).is_some_and(hop::is_framing) {
+            cx.warn(
+                name.span,
+                format!("\"{name}\" frames the response and is written by the server, ignored"),
+            );
+            return Ok(None);
+        }
+        Ok(Some(Self { name: name.clone(), value: node.arg(1)?.clone(), always }))
     }
 
     fn resolve(&self, cx: &mut Resolve<'_>) -> Result<Field, ConfError> {

@@ -586,3 +586,21 @@ fn a_client_that_goes_away_ends_the_request() {
     drop(client);
     assert_eq!(told.recv_timeout(wait::PATIENCE), Ok(0));
 }
+
+#[test]
+fn date_and_server_are_written_if_the_application_sends_none() {
+    let addr = mirror();
+    let server = start(
+        server(),
+        &format!(
+            "fastcgi_cache_path cache keys_zone=z:1m; server {{ listen 127.0.0.1:{{port}}; \
+               location / {{ fastcgi_pass {addr}; }} \
+               location /cached {{ fastcgi_pass {addr}; fastcgi_cache z; fastcgi_cache_key k; fastcgi_cache_valid 1m; }} }}"
+        ),
+    );
+    for target in ["/", "/cached", "/cached"] {
+        let response = get(&server, target);
+        assert_eq!(response.values("Date").count(), 1, "{target}");
+        assert!(response.field("Server").is_some_and(|server| server.starts_with("tailwater")), "{target}");
+    }
+}

@@ -313,3 +313,41 @@ fn a_head_of_unknown_length_says_nothing_of_chunks() {
         assert_eq!(response.field("Transfer-Encoding"), Some("chunked"), "{place}");
     }
 }
+
+#[test]
+fn configured_fields_never_change_framing() {
+    let server = start_server(
+        server().file("html/page", "static body"),
+        "add_header Content-Length 0; add_header transfer-encoding chunked; add_header Connection close; \
+         add_header Keep-Alive timeout=1; add_header Proxy-Connection close; add_header Trailer X-None; \
+         add_trailer Content-Length 3; location /said { return 200 'hello body'; } location /page { }",
+    );
+    let mut client = server.connect().unwrap();
+    for (target, body) in [("/said", "hello body"), ("/page", "static body"), ("/said", "hello body")] {
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n")).unwrap();
+        let response = client.read_response().unwrap();
+        assert_eq!(response.text(), body, "{target}");
+        let length = body.len().to_string();
+        assert_eq!(response.values("Content-Length").collect::<Vec<_>>(), [&*length], "{target}");
+        assert_eq!(response.values("Connection").collect::<Vec<_>>(), ["keep-alive"], "{target}");
+        for name in ["Transfer-Encoding", "Keep-Alive", "Proxy-Connection", "Trailer"] {
+            assert_eq!(response.field(name), None, "{target} {name}");
+        }
+    }
+}
+
+#[test]
+fn framing_fields_are_warned_of_and_end_inheritance() {
+    let conf = "http { add_header X-Outer 1; server { listen 127.0.0.1:{port}; root html; \
+        location /page { add_header Content-Length 0; } location /trailer { alias html/page; add_trailer Transfer-Encoding x; } } }";
+    let said = server().arg("-t").run(conf).unwrap();
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    for name in ["Content-Length", "Transfer-Encoding"] {
+        let expected =
+            format!("[warn] \"{name}\" frames the response and is written by the server, ignored in ");
+        assert!(said.contains(&expected), "{said}");
+    }
+    let server = server().file("html/page", "").start(conf).unwrap();
+    assert_eq!(get(&server, "/page").field("X-Outer"), None);
+    assert_eq!(get(&server, "/trailer").field("X-Outer"), Some("1"));
+}

@@ -375,3 +375,63 @@ fn a_uri_that_was_made_in_its_location_goes_on_as_it_is() {
         assert_eq!(asked, Some(expected), "{target}");
     }
 }
+
+#[test]
+fn hop_by_hop_fields_of_a_response_end_at_the_proxy() {
+    let addr = origin(|mut conn| {
+        while conn.head().is_some() {
+            conn.answer(
+                "Connection: keep-alive, x-hop\r\nConnection: X-Other,Set-Cookie\r\nX-Hop: 1\r\nx-other: 2\r\n\
+                 Keep-Alive: timeout=5\r\nUpgrade: h2c\r\nProxy-Connection: close\r\nSet-Cookie: a=b\r\nX-Stays: 3\r\n",
+                "body",
+            );
+        }
+    });
+    let server = start(
+        server(),
+        &format!(
+            "proxy_cache_path cache keys_zone=z:1m; server {{ listen 127.0.0.1:{{port}}; proxy_pass_header Upgrade; \
+               location / {{ proxy_pass http://{addr}; }} \
+               location /cached {{ proxy_pass http://{addr}; proxy_cache z; proxy_cache_valid 1m; \
+                 proxy_ignore_headers Set-Cookie; add_header X-Cache $upstream_cache_status; }} }}"
+        ),
+    );
+    for target in ["/", "/cached", "/cached"] {
+        let response = get(&server, target);
+        assert_eq!(response.text(), "body");
+        for name in ["X-Hop", "X-Other", "Keep-Alive", "Upgrade", "Proxy-Connection"] {
+            assert_eq!(response.field(name), None, "{target} {name}");
+        }
+        assert_eq!(response.field("X-Stays"), Some("3"), "{target}");
+        // Nobody takes a field away that the server knows.
+        assert_eq!(response.field("Set-Cookie"), Some("a=b"), "{target}");
+        assert_eq!(response.values("Connection").collect::<Vec<_>>(), ["close"], "{target}");
+    }
+}
+
+#[test]
+fn date_and_server_are_written_if_the_upstream_has_sent_none() {
+    let addr = origin(|mut conn| {
+        while let Some(head) = conn.head() {
+            let fields = if head.starts_with("GET /with") {
+                "Date: Thu, 01 Jan 1970 00:00:00 GMT\r\nServer: other\r\n"
+            } else {
+                ""
+            };
+            conn.answer(fields, "body");
+        }
+    });
+    let server = start(
+        server(),
+        &format!(
+            "server {{ listen 127.0.0.1:{{port}}; proxy_pass_header Date; proxy_pass_header Server; \
+               location / {{ proxy_pass http://{addr}; }} }}"
+        ),
+    );
+    let without = get(&server, "/");
+    assert!(without.field("Date").is_some_and(|date| date.ends_with("GMT")));
+    assert!(without.field("Server").is_some_and(|server| server.starts_with("tailwater")));
+    let with = get(&server, "/with");
+    assert_eq!(with.values("Date").collect::<Vec<_>>(), ["Thu, 01 Jan 1970 00:00:00 GMT"]);
+    assert_eq!(with.values("Server").collect::<Vec<_>>(), ["other"]);
+}

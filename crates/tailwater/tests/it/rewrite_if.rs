@@ -325,3 +325,22 @@ fn an_if_does_not_outlive_its_request() {
     assert_eq!((both.matches("X-If: set").count(), both.matches("<set>").count()), (1, 1), "{both}");
     assert!(both.ends_with("<>"), "{both}");
 }
+
+#[test]
+fn second_if_keeps_the_content_handler_of_the_first() {
+    let server = start(
+        server().file("html/secret.php", "<?php source"),
+        "server { listen 127.0.0.1:{port}; root html; set $t 1; \
+           location /secret.php { \
+             if ($t) { proxy_pass http://127.0.0.1:{port1}; } if ($t) { add_header X-Second 1; } } \
+           location /last { if ($t) { fastcgi_pass 127.0.0.1:1; } if ($t) { proxy_pass http://127.0.0.1:{port1}; } if ($t) { } } \
+           location /moved { if ($t) { proxy_pass http://127.0.0.1:{port1}; } if ($t) { rewrite ^ /secret.html last; } } \
+           location /secret.html { alias html/secret.php; } } \
+         server { listen 127.0.0.1:{port1}; return 200 'from $uri'; }",
+    );
+    let secret = get(&server, "/secret.php");
+    assert_eq!((secret.text(), secret.field("X-Second")), ("from /secret.php".to_owned(), Some("1")));
+    assert_eq!(page(&server, "/last"), (200, "from /last".to_owned()));
+    // Another location has content handlers of its own.
+    assert_eq!(page(&server, "/moved"), (200, "<?php source".to_owned()));
+}

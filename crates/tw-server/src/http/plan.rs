@@ -182,6 +182,8 @@ pub struct Plan {
     pub(crate) prepared: Preparations,
     /// What is to be said of it when all modules have installed what they have.
     pub(crate) warnings: Vec<(Span, String)>,
+    /// Whether a content handler is named here, as by `proxy_pass`, so that no file answers.
+    names_content: bool,
     /// Whether something here looks whether files exist before the request is answered.
     looks_for_files: bool,
     /// `http2_chunk_size`
@@ -228,6 +230,7 @@ impl Plan {
             adds_slash: false,
             prepared: Preparations::default(),
             warnings: Vec::new(),
+            names_content: false,
             looks_for_files: false,
             chunk_size: usize::MAX,
             health_check: None,
@@ -316,9 +319,15 @@ impl Plan {
     pub fn set_content(&mut self, handler: impl Handler + 'static) {
         let content = &mut self.phases[Phase::Content as usize];
         content.clear();
+        self.names_content = true;
         self.made_by.is_behind = true;
         self.made_by.phases[Phase::Content as usize].clear();
         content.push(Box::new(handler));
+    }
+
+    /// Whether [`set_content`](Self::set_content) was called.
+    pub(crate) fn names_content(&self) -> bool {
+        self.names_content
     }
 
     /// Adds a header filter; filters run in the order of the list of modules.

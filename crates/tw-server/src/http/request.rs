@@ -69,6 +69,8 @@ pub struct Route {
     pub server: ServerId,
     /// The plan it runs by: of a location, or of the server.
     pub plan: PlanId,
+    /// The plan whose content handler answers in the place of `plan`'s: an earlier `if` of the location has named it.
+    pub(crate) content_plan: Option<PlanId>,
     /// The host: of the request line or `Host`, in lower case, without port; empty if there is none.
     pub host: Vec<u8>,
     /// `$realpath_root`, computed when the plan asks for it.
@@ -319,7 +321,13 @@ impl Request {
         Self {
             head: RequestHead::new(),
             link: None,
-            route: Route { server: ServerId(0), plan: PlanId(0), host: Vec::new(), realpath_root: None },
+            route: Route {
+                server: ServerId(0),
+                plan: PlanId(0),
+                content_plan: None,
+                host: Vec::new(),
+                realpath_root: None,
+            },
             uri: Uri::default(),
             bindings: Bindings::default(),
             course: Course::new(),
@@ -351,6 +359,7 @@ impl Request {
         self.head.copy_head(&parent.head);
         self.route.server = parent.route.server;
         self.route.plan = parent.route.plan;
+        self.route.content_plan = parent.route.content_plan;
         self.route.host.extend_from_slice(&parent.route.host);
         self.uri = uri;
         self.course.origin = Origin::Internal;
@@ -435,11 +444,24 @@ impl Request {
     }
 
     /// Goes on by the plan of an `if` block: the one number `nth` of the location whose plan is `of`.
+    ///
+    /// A content handler named by an `if` before answers unless this one names another: nothing falls back to files.
+    // DIFF(nginx): that handler answers by the settings of its own block; in nginx it finds none and says 500.
     pub fn enter_if(&mut self, of: PlanId, nth: usize) {
         let generation = self.generation().clone();
         if let Some(plan) = generation.plan(of).ifs.get(nth) {
-            self.route.plan = *plan;
+            let before = std::mem::replace(&mut self.route.plan, *plan);
+            if generation.plan(*plan).names_content() {
+                self.route.content_plan = None;
+            } else if generation.plan(before).names_content() {
+                self.route.content_plan = Some(before);
+            }
         }
+    }
+
+    /// The plan whose content handlers answer.
+    pub(crate) fn content_plan(&self) -> PlanId {
+        self.route.content_plan.unwrap_or(self.route.plan)
     }
 
     /// Lets go of the client and of everything the request held; memory stays.
@@ -477,6 +499,7 @@ impl Request {
 
     /// Forgets the request; memory, and bytes already read of the next one, stay.
     pub(crate) fn clear(&mut self) {
+        self.route.content_plan = None;
         self.route.host.clear();
         self.uri.path.clear();
         self.uri.args.clear();

@@ -161,6 +161,7 @@ pub(crate) async fn send(r: &mut Request, body: Body) {
         return;
     }
     r.out.content_length = body.len();
+    r.out.remove_framing_fields();
     let wire = r.wire().clone();
     wire.send(r, body).await;
 }

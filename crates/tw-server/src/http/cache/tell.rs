@@ -15,8 +15,6 @@ pub(crate) fn tell(r: &mut Request, gateway: &Gateway) {
         return;
     }
     if gateway.cache.is_rfc9111() {
-        // One without is dated here.
-        r.out.omitted.date &= r.out.fields.has(Known::Date);
         if let Some(age) = facts.age
             && !gateway.hidden.has(b"Age", Some(Known::Age))
         {

@@ -48,7 +48,11 @@ pub(crate) async fn run_part(r: &mut Request) -> Body {
 /// The same for one whose location is known, and has nothing to do but to answer.
 pub(crate) async fn run_content(r: &mut Request) -> Body {
     let generation = r.generation().clone();
-    let next = match phases(r, &generation, &[Phase::Content]).await {
+    let answered = match r.route.content_plan {
+        Some(_) => content_of_earlier_if(r, &generation).await,
+        None => phases(r, &generation, &[Phase::Content]).await,
+    };
+    let next = match answered {
         Outcome::Pass | Outcome::PhaseDone | Outcome::Rewritten => no_content(r, &generation),
         other => decide(r, &generation, other),
     };
@@ -133,7 +137,27 @@ async fn location_phases(r: &mut Request, generation: &LoopGeneration) -> Outcom
             other => return other,
         }
     }
+    if r.route.content_plan.is_some() {
+        return Box::pin(async {
+            match phases(r, generation, &[Phase::Precontent]).await {
+                Outcome::Pass | Outcome::PhaseDone => content_of_earlier_if(r, generation).await,
+                other => other,
+            }
+        })
+        .await;
+    }
     phases(r, generation, &[Phase::Precontent, Phase::Content]).await
+}
+
+/// The content phase of a request whose content handler was named by an `if` before the one that it is in.
+async fn content_of_earlier_if(r: &mut Request, generation: &LoopGeneration) -> Outcome {
+    for handler in generation.plan(r.content_plan()).handlers(Phase::Content) {
+        match ask(&**handler, r).await {
+            Outcome::Pass => {}
+            other => return other,
+        }
+    }
+    Outcome::Pass
 }
 
 /// Runs phases until a handler decides something that ends them.
@@ -275,6 +299,7 @@ fn locate(r: &mut Request, generation: &Rc<LoopGeneration>) -> Next {
 /// Puts `r` into the location of `plan`.
 pub(super) fn enter(r: &mut Request, generation: &Rc<LoopGeneration>, plan: PlanId) -> Next {
     r.route.plan = plan;
+    r.route.content_plan = None;
     let found = generation.plan(plan);
     r.debug(format_args!("using configuration \"{}\"", tw_log::Text(&found.name)));
     if found.core.visibility == Visibility::Internal && r.course.origin == Origin::Client {

@@ -1,8 +1,7 @@
 //! From the head of an upstream server's response to the one that the client gets (nginx: ngx_http_upstream).
 
 use bytes::Bytes;
-use tw_http::fields::{Name, Value};
-use tw_http::response::Omitted;
+use tw_http::fields::{Fields, Name, Value};
 use tw_http::target::{self, LeadsUp};
 use tw_http::{Known, Method, Version, date, hop};
 use tw_log::{Level, Text};
@@ -335,6 +334,8 @@ fn head(r: &mut Request, gateway: &Gateway, rewrite: &dyn Rewrite) -> bool {
     if gateway.force_ranges {
         r.course.ranges = Ranges::One;
     }
+    // DIFF(nginx): `Date` and `Server` are the server's own if the upstream has sent none, whatever may be passed on.
+    let hop = HopFields::of(&answer.fields, answer.status);
     for (name, known, value) in answer.fields.iter_known() {
         match known {
             Some(Known::XAccelBuffering) if !gateway.ignored.has(Ignored::BUFFERING) => {
@@ -350,7 +351,7 @@ fn head(r: &mut Request, gateway: &Gateway, rewrite: &dyn Rewrite) -> bool {
             }
             _ => {}
         }
-        if ends_here(gateway, name, known) {
+        if hop.has(name, known) || gateway.hidden.has(name, known) {
             continue;
         }
         match known {
@@ -377,24 +378,38 @@ fn head(r: &mut Request, gateway: &Gateway, rewrite: &dyn Rewrite) -> bool {
         // One that is there may be changed to it by the module for that.
         r.out.charset = charset.clone();
     }
-    let passes = |known: Known| !gateway.hidden.has(known.as_str().as_bytes(), Some(known));
-    r.out.omitted = Omitted { server: passes(Known::Server), date: passes(Known::Date) };
     r.facts.upstream.answer = answer;
     buffering
 }
 
-/// Whether a field belongs to the connection it came on, has a place of its own, or is hidden.
-fn ends_here(gateway: &Gateway, name: &[u8], known: Option<Known>) -> bool {
-    matches!(
-        known,
-        Some(
-            Known::Connection
-                | Known::KeepAlive
-                | Known::TransferEncoding
-                | Known::ContentLength
-                | Known::Trailer
-        )
-    ) || gateway.hidden.has(name, known)
+// DIFF(nginx): also those that `Connection` names, and `Upgrade` without a switch of protocols.
+/// Fields of an upstream response that end here: they are about the connection to the upstream server (RFC 9110 section
+/// 7.6.1), or about the framing of the body, which is decided anew.
+struct HopFields<'a> {
+    /// Lines of `Connection` that name other fields.
+    connection: Vec<&'a [u8]>,
+    /// Whether the protocol is switched, which `Upgrade` names to the client.
+    switches: bool,
+}
+
+impl<'a> HopFields<'a> {
+    /// Those of a head with this status. Allocates only if `Connection` names fields.
+    fn of(fields: &'a Fields, status: u16) -> Self {
+        let is_usual =
+            |line: &[u8]| line.eq_ignore_ascii_case(b"close") || line.eq_ignore_ascii_case(b"keep-alive");
+        let lines = fields.has(Known::Connection).then(|| fields.get_all(b"Connection"));
+        let connection = lines.into_iter().flatten().filter(|line| !is_usual(line)).collect();
+        Self { connection, switches: status == 101 }
+    }
+
+    fn has(&self, name: &[u8], known: Option<Known>) -> bool {
+        match known {
+            Some(Known::ContentLength | Known::Trailer) => true,
+            Some(Known::Upgrade) => !self.switches,
+            Some(known) => hop::is_hop_by_hop(known),
+            None => !self.connection.is_empty() && hop::is_named(self.connection.iter().copied(), name),
+        }
+    }
 }
 
 /// `X-Accel-Limit-Rate`: how fast the client gets the response, whoever makes it in the end.
@@ -427,15 +442,17 @@ pub(super) fn interim(r: &mut Request, gateway: &Gateway, hinted: &mut usize) {
     if !wanted {
         return;
     }
-    let fields = &mut r.facts.upstream.answer.fields;
+    let fields = std::mem::take(&mut r.facts.upstream.answer.fields);
     *hinted += fields.iter().map(|(name, value)| name.len() + b": \r\n".len() + value.len()).sum::<usize>();
     if *hinted > gateway.buffer_size {
         return r.log(Level::Info, format_args!("upstream sent too big early hints"));
     }
-    fields.retain(|name, _| {
-        let known = Known::find(name);
-        !ends_here(gateway, name, known) && !known.is_some_and(hop::is_hop_by_hop)
-    });
+    let hop = HopFields::of(&fields, 103);
+    for (name, known, value) in fields.iter_known() {
+        if !hop.has(name, known) && !gateway.hidden.has(name, known) {
+            r.facts.upstream.answer.fields.append(Name::CopyKnown(name, known), Value::Copy(value));
+        }
+    }
     if !r.facts.upstream.answer.fields.is_empty() {
         r.wire().clone().inform(r);
     }

@@ -418,12 +418,14 @@ fn tell_plan(r: &mut Request, told: &mut Explanation) {
     told.file = Some(path);
     told.tell("uri", uri_of(r), None);
     for (phase, name) in Phase::ALL.into_iter().filter(|(phase, _)| *phase >= Phase::Preaccess) {
+        let plan = if phase == Phase::Content { generation.plan(r.content_plan()) } else { plan };
         let modules = plan.modules(phase);
         if !modules.is_empty() {
             told.tell(name, modules.join(", "), None);
         }
     }
-    for (about, text) in plan.handlers(Phase::Content).iter().flat_map(|handler| handler.explain(r)) {
+    let content = generation.plan(r.content_plan());
+    for (about, text) in content.handlers(Phase::Content).iter().flat_map(|handler| handler.explain(r)) {
         told.tell(about, text, None);
     }
     tell_after(plan, told);

@@ -42,6 +42,7 @@ pub(super) static VARIABLES: &[VarDef] = &[
     ),
 ];
 
+// DIFF(nginx): 200 before there is a response.
 fn status(r: &Request, out: &mut Vec<u8>) -> Value {
     let status = r.course.error_status.unwrap_or(r.out.status);
     out.extend_from_slice(&[status / 100, status / 10, status].map(|digits| b'0' + (digits % 10) as u8));
