@@ -67,6 +67,9 @@ fn is_usable(loaded: &Loaded, console: &Console) -> bool {
     if Process::of(loaded, Privileges::GiveUp, console).is_none() {
         return false;
     }
+    if loaded.check_directories(console).is_none() {
+        return false;
+    }
     let config = &loaded.config;
     let files = config.logs.paths().chain([path(&config.main.pid)]).map(|path| ("open()", path));
     let directories = config.temp_paths.iter().map(|temp| ("mkdir()", path(temp.path.to_bytes())));

@@ -19,6 +19,7 @@ use tw_sys::heap::give_back;
 
 use crate::cli::Options;
 use crate::console::{Console, Fault};
+use crate::directories;
 
 /// Where relative names begin unless `-p` says otherwise. Packages set `TAILWATER_PREFIX` when they build.
 pub(crate) const DEFAULT_PREFIX: &str = match option_env!("TAILWATER_PREFIX") {
@@ -221,6 +222,12 @@ impl Loaded {
     /// Where a directive of the main context is written first.
     pub(crate) fn span(&self, directive: &str) -> Option<Span> {
         self.tree.nodes.iter().find(|node| node.name.is(directive)).map(|node| node.span)
+    }
+
+    /// Looks for directories of caches that something else uses, too, and says so. `None` means it cannot be used.
+    pub(crate) fn check_directories(&self, console: &Console) -> Option<()> {
+        let checked = directories::check(&self.config.directories, self.sources());
+        checked.inspect_err(|error| console.conf(error, self.sources())).ok()
     }
 
     /// The texts it was read from.

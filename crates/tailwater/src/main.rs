@@ -8,6 +8,7 @@ mod check;
 mod cli;
 mod conf;
 mod console;
+mod directories;
 mod explain;
 mod faults;
 mod master;

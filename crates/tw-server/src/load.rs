@@ -6,6 +6,7 @@
 
 mod block;
 mod blocks;
+mod directories;
 mod scope;
 
 use std::sync::Arc;
@@ -33,6 +34,7 @@ use crate::http::generation::Config;
 use crate::vars::VarTable;
 
 pub use block::Block;
+pub use directories::{Directory, DirectoryPurpose};
 pub use scope::directives;
 pub use tw_core::load::Prefixes;
 
@@ -84,6 +86,7 @@ struct HttpBlocks {
     http: Option<Scope>,
     built: Built,
     temp_paths: Vec<Arc<TempPath>>,
+    directories: Vec<Directory>,
     secures_upstreams: bool,
     acme: tw_acme::Job,
 }
@@ -106,6 +109,7 @@ impl HttpBlocks {
             http: None,
             built: Built::default(),
             temp_paths: Vec::new(),
+            directories: Vec::new(),
             secures_upstreams: false,
             acme: tw_acme::Job::default(),
         }
@@ -143,6 +147,7 @@ impl Blocks for HttpBlocks {
             self.secures_upstreams = cx.block.secures_upstreams;
             self.acme = std::mem::take(&mut cx.block.acme).job(cx.block.resolving.as_ref());
             self.temp_paths = cx.block.temp_paths;
+            self.directories = cx.block.directories;
         }
         mistakes.follow(later, &self.vars);
     }
@@ -180,6 +185,7 @@ impl Blocks for HttpBlocks {
             is_secured,
             slots: self.vars.finish()?,
             temp_paths: self.temp_paths,
+            directories: self.directories,
             acme: Arc::new(self.acme),
         })
     }

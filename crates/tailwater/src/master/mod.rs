@@ -27,6 +27,7 @@ use tw_net::Addr;
 
 use crate::conf::Source;
 use crate::console::Console;
+use crate::directories::DirectoryLocks;
 use crate::sockets::Sockets;
 use crate::sockets::left::LeftFiles;
 use crate::watch::Watch;
@@ -62,6 +63,8 @@ pub(crate) struct Master {
     inbox: Rc<Inbox>,
     main: MainSettings,
     sockets: Arc<Sockets>,
+    /// Directories of caches.
+    locks: DirectoryLocks,
     left: LeftFiles,
     pid: Option<PidFile>,
     /// `None` where such a socket cannot be had.

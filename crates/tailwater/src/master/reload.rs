@@ -19,6 +19,7 @@ use super::{Master, Mode, files, logs};
 use crate::channel::Keys;
 use crate::conf::{Loaded, path};
 use crate::console::{Console, Fault};
+use crate::directories::DirectoryLocks;
 use crate::process::{self, Privileges, Process};
 use crate::sockets::Sockets;
 use crate::worker::sandbox::{Role, Rules};
@@ -58,11 +59,13 @@ impl Master {
         let console = &self.console;
         let Serving::There(workers) = &mut self.serving else { return Ok(()) };
         let (loaded, files) = self.source.load_and_record(console).ok_or(None)?;
+        loaded.check_directories(console).ok_or(None)?;
         let process = Process::of(&loaded, Privileges::GiveUp, console).ok_or(None)?;
         let Loaded { config, .. } = loaded;
         let logs = logs::open_files(config.logs.paths())?;
         let log = logs::of_master(&config.main.error_log, &logs, &self.sinks)?;
         let given = files::make_temp_paths(&config.temp_paths, process.identity.as_ref())?;
+        let locks = DirectoryLocks::take(&config, &self.locks, console)?;
         let (sockets, pid) = open(&self.sockets, &self.main, self.pid.as_ref(), &config, console)?;
         let (main, source) = (config.main.clone(), self.source.clone());
         let way = if needs_new_process(&self.main, &main) { Way::NewProcess } else { Way::InPlace };
@@ -80,6 +83,7 @@ impl Master {
         self.sinks.report_to(log);
         // As nginx does: whoever moved a log away has a new one from here on.
         self.sinks.reopen();
+        self.locks = locks;
         self.take_over(main, sockets, pid);
         Ok(())
     }
@@ -95,6 +99,7 @@ impl Master {
         });
         console.go_on_recording(said);
         let loaded = loaded.ok_or(None)?;
+        loaded.check_directories(console).ok_or(None)?;
         let process = Process::of(&loaded, Privileges::Keep, console).ok_or(None)?;
         let Loaded { config, .. } = loaded;
         // DIFF(nginx): rights only become fewer: what this configuration needs more of, another process would have.
@@ -107,6 +112,7 @@ impl Master {
             // The user stays who it is.
             files::make_temp_paths(&config.temp_paths, process.identity.as_ref())?.keep();
         }
+        let locks = DirectoryLocks::take(&config, &self.locks, console)?;
         let (sockets, pid) = open(&self.sockets, &self.main, self.pid.as_ref(), &config, console)?;
         process::set_limits(&config.main, console);
         let main = config.main.clone();
@@ -120,6 +126,7 @@ impl Master {
             let text = "a change of \"user\", \"working_directory\" or \"env\" takes effect when the server is started";
             self.console.say(Level::Warn, format_args!("{text}"));
         }
+        self.locks = locks;
         self.take_over(main, sockets, pid);
         Ok(())
     }

@@ -32,6 +32,7 @@ use super::workers::Workers;
 use super::{Master, Mode, files, logs, notify};
 use crate::conf::{Loaded, Source, path};
 use crate::console::{Console, Fault};
+use crate::directories::DirectoryLocks;
 use crate::process::{self, Privileges, Process};
 use crate::sockets::Sockets;
 use crate::sockets::inherited::Inherited;
@@ -57,6 +58,8 @@ struct Start {
     background: bool,
     /// The old binary that started this one.
     old: Option<Pid>,
+    /// Directories of caches.
+    locks: DirectoryLocks,
 }
 
 /// What runs.
@@ -75,7 +78,9 @@ pub(crate) fn start(source: Source, mode: Mode, sinks: Sinks) -> Option<Master> 
     let notify = Notify::of_environment(&console);
     // The kernel throws away what process 1 neither handles nor blocks: an order to stop would be forgotten.
     let signals = if is_init() { Signals::take().ok() } else { None };
-    let mut start = Start { mode, source, console, sinks, notify, signals, background: false, old: None };
+    let locks = DirectoryLocks::default();
+    let mut start =
+        Start { mode, source, console, sinks, notify, signals, background: false, old: None, locks };
     match start.run() {
         Ok(launched) => Some(start.finish(launched)),
         Err(fault) => {
@@ -110,6 +115,7 @@ impl Start {
             .make_absolute()
             .map_err(|error| Fault::emerg(format!("getcwd() failed ({})", Errno::from(&error))))?;
         let (loaded, files) = self.source.load_and_record(&self.console).ok_or(None)?;
+        loaded.check_directories(&self.console).ok_or(None)?;
         let privileges = if self.mode == Mode::Session { Privileges::Keep } else { Privileges::GiveUp };
         let process = Process::of(&loaded, privileges, &self.console).ok_or(None)?;
         let Loaded { config, .. } = loaded;
@@ -122,6 +128,7 @@ impl Start {
             Mode::Session => Given::default(),
             _ => files::make_temp_paths(&config.temp_paths, process.identity.as_ref())?,
         };
+        self.locks = DirectoryLocks::take(&config, &inherited.locks, &self.console)?;
         self.background = config.main.daemon && self.mode != Mode::Session && !self.has_to_stay();
         if !self.background {
             // Who finds the sockets open may send signals.
@@ -253,7 +260,7 @@ impl Start {
     }
 
     fn finish(self, launched: Launched) -> Master {
-        let Self { mode, source, mut console, sinks, notify, old, .. } = self;
+        let Self { mode, source, mut console, sinks, notify, old, locks, .. } = self;
         // Until the old binary ends, the service is the old one, which will say that this one is it then.
         if old.is_none() {
             notify.serving(launched.sockets.addresses().count());
@@ -275,6 +282,7 @@ impl Start {
             inbox,
             main,
             sockets,
+            locks,
             left,
             pid,
             control,

@@ -28,7 +28,7 @@ use super::Master;
 use super::child::End;
 use super::notify::WATCHDOG_PID;
 use crate::channel::Keys;
-use crate::sockets::inherited::{KEYS, UPGRADE, VARIABLES};
+use crate::sockets::inherited::{KEYS, LOCKS, UPGRADE, VARIABLES};
 
 /// How long a new binary may take to write its pid file. A large configuration needs a second or two.
 const READY_PATIENCE: Duration = Duration::from_secs(60);
@@ -103,7 +103,10 @@ impl Master {
         let mut command = Command::new(&program);
         command.args(words).env_clear().envs(environment()).env(UPGRADE, numbers(&sockets));
         let keys = self.keys();
-        let handed: Vec<_> = sockets.iter().copied().chain(keys.as_ref().map(|file| file.as_fd())).collect();
+        let keys_file = keys.as_ref().map(|file| file.as_fd());
+        let handed: Vec<_> =
+            sockets.iter().copied().chain(keys_file).chain(self.locks.descriptors()).collect();
+        command.env(LOCKS, self.locks.numbers());
         if let Some(file) = &keys {
             command.env(KEYS, file.as_raw_fd().to_string());
         }

@@ -3,14 +3,13 @@
 //! Only what a server says of its responses decides how long they are valid, so one that says nothing loses nothing. While
 //! it fails or is asked anew, what is no longer valid answers.
 
-use std::fs::{DirBuilder, File};
+use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
-use rustix::fs::{Access, AtFlags, CWD, FlockOperation, accessat, flock};
-use rustix::io::Errno;
+use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use crate::cli::ProxyOptions;
 use crate::conf::path;
@@ -24,13 +23,12 @@ const KEYS_SIZE: &str = "64m";
 /// How long what nobody asks for stays: over a weekend.
 const INACTIVE: &str = "7d";
 
-/// A cache in a directory that is this process's alone as long as it is there.
+/// A cache in a directory, which is locked like that of any other cache.
 pub(super) struct Cache {
     dir: PathBuf,
     /// The directory as the configuration has it.
     word: Vec<u8>,
     size: String,
-    _lock: File,
 }
 
 impl Cache {
@@ -60,21 +58,12 @@ impl Cache {
         let dir = path(asked).canonicalize().map_err(failed("realpath()"))?;
         let may = Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK;
         accessat(CWD, &dir, may, AtFlags::EACCESS).map_err(|errno| failed("access()")(errno.into()))?;
-        let lock = File::open(&dir).map_err(failed("open()"))?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => {
-                let message = format!("another process has its cache in \"{shown}\"");
-                return Err(Fault::emerg(message).hint("each needs a directory of its own"));
-            }
-            Err(errno) => return Err(failed("flock()")(errno.into())),
-        }
         let word = session::quoted(dir.as_os_str().as_bytes()).ok_or_else(|| {
             let message =
                 format!("cannot have a cache in \"{}\": its name contains a dollar sign", dir.display());
             Fault::emerg(message).hint("use another directory, or a link to it from one without")
         })?;
-        Ok(Some(Self { dir, word, size: size.into_owned(), _lock: lock }))
+        Ok(Some(Self { dir, word, size: size.into_owned() }))
     }
 
     /// The directives that say where it is, and what the log says of it.

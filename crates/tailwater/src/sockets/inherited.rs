@@ -3,6 +3,7 @@
 //! ```text
 //! NGINX=6;7;                           numbers, each with `;` or `:` after it: nginx's own protocol, in both directions
 //! TAILWATER_KEYS=8                     a file in memory, with the keys of session tickets of the old binary
+//! TAILWATER_LOCKS=9;10;                locked directories of caches, which both processes use for a while
 //! LISTEN_FDS=2 LISTEN_PID=1234         3 and 4, if 1234 is this process; sd_listen_fds(3)
 //! ```
 //! What they listen on is asked of the sockets themselves. Only those that a configuration names are kept.
@@ -20,11 +21,14 @@ use tw_sys::inherit;
 use super::{Listening, Sockets};
 use crate::channel::Keys;
 use crate::console::Console;
+use crate::directories::DirectoryLocks;
 
 /// The variable of an upgrade.
 pub(crate) const UPGRADE: &str = "NGINX";
 /// The same for keys of session tickets.
 pub(crate) const KEYS: &str = "TAILWATER_KEYS";
+/// The same for locked directories of caches.
+pub(crate) const LOCKS: &str = "TAILWATER_LOCKS";
 /// More bytes than this are no keys.
 const KEYS_SIZE_MAX: usize = 8 << 10;
 /// The variables of systemd.
@@ -32,7 +36,7 @@ const PROCESS: &str = "LISTEN_PID";
 const COUNT: &str = "LISTEN_FDS";
 const NAMES: &str = "LISTEN_FDNAMES";
 /// Variables that are for one process and no other.
-pub(crate) const VARIABLES: [&str; 5] = [UPGRADE, KEYS, PROCESS, COUNT, NAMES];
+pub(crate) const VARIABLES: [&str; 6] = [UPGRADE, KEYS, LOCKS, PROCESS, COUNT, NAMES];
 
 /// The first descriptor of systemd.
 const FIRST: RawFd = 3;
@@ -44,6 +48,8 @@ pub(crate) struct Inherited {
     pub(crate) sockets: Sockets,
     /// Keys of session tickets; none, if nobody left any.
     pub(crate) keys: Keys,
+    /// Directories of caches that the old binary has locked.
+    pub(crate) locks: DirectoryLocks,
     /// The old binary.
     pub(crate) old: Option<Pid>,
     /// What there is to say about it.
@@ -59,6 +65,7 @@ impl Inherited {
         if let Some(list) = std::env::var_os(UPGRADE) {
             this.take_from_old(list.as_bytes());
             this.take_keys();
+            this.take_locks();
         }
         let text = |name| std::env::var_os(name).unwrap_or_default();
         if text(PROCESS).as_bytes() == std::process::id().to_string().as_bytes() {
@@ -114,6 +121,13 @@ impl Inherited {
                 self.said.push((Level::Warn, message));
             }
         }
+    }
+
+    /// Those that cannot be taken over are missing when the directories are locked, which says so.
+    fn take_locks(&mut self) {
+        let list = std::env::var_os(LOCKS).unwrap_or_default();
+        let taken = numbers(list.as_bytes()).0.into_iter().filter_map(|number| inherit::take(number).ok());
+        self.locks = DirectoryLocks::inherited(taken);
     }
 
     fn take_from_systemd(&mut self, count: &OsStr, names: &OsStr) {

@@ -26,6 +26,7 @@ mod browser;
 mod browsers;
 mod cache;
 mod cache_article;
+mod cache_directories;
 mod cache_disks;
 mod cache_killed;
 mod cache_memory;

@@ -380,7 +380,8 @@ fn what_may_be_kept_is_kept_and_outlives_the_command() {
     assert_eq!(asked.load(SeqCst), before);
     let output = Command::new(env!("CARGO_BIN_EXE_tailwater")).arg("proxy").args(words).output().unwrap();
     let refused = String::from_utf8_lossy(&output.stderr);
-    let expected = format!("another process has its cache in \"{}\"", cache.display());
+    let expected =
+        format!("another process (pid {}) has its cache in \"{}\"", proxied.group.pid(), cache.display());
     assert!(output.status.code() == Some(1) && refused.contains(&expected), "{refused}");
     assert_eq!(proxied.end(), "");
 }

@@ -492,6 +492,30 @@ fn sessions_are_taken_up_by_the_next_worker_process_and_the_next_binary() {
 }
 
 #[test]
+fn cache_directory_stays_locked_over_an_upgrade() {
+    let cache = "proxy_cache_path {prefix}/cache keys_zone=z:1m;";
+    let daemon = Daemon::start_as(
+        Path::new(TAILWATER),
+        &format!("http {{ {cache} server {{ {LISTEN} {LOCATIONS} }} }}"),
+    );
+    let old = daemon.master().unwrap();
+    let new = daemon.upgrade();
+    signal(old, Signal::QUIT);
+    daemon.wait_end(old);
+    // The new one has it alone.
+    let directory = daemon.dir.join("cache").display().to_string();
+    let other = crate::server().start(&format!(
+        "http {{ proxy_cache_path {directory} keys_zone=z:1m; server {{ listen 127.0.0.1:{{port}}; }} }}"
+    ));
+    let error = other.err().unwrap().to_string();
+    assert!(error.contains(") has its cache in ") && error.contains(&directory), "{error}");
+    daemon.order("reload");
+    assert_eq!(daemon.who(), new);
+    signal(new, Signal::QUIT);
+    daemon.wait_end(new);
+}
+
+#[test]
 fn addresses_change_with_the_binary() {
     let daemon = Daemon::start();
     let old = daemon.master().unwrap();

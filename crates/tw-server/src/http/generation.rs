@@ -21,6 +21,7 @@ use crate::core::memory::Memory;
 use crate::core::server::ServerSettings;
 use crate::core::ssl::Ssl;
 use crate::core::ssl::watched::Watched;
+use crate::load::Directory;
 use crate::vars::Slots;
 
 /// A configuration that is live.
@@ -64,6 +65,8 @@ pub struct Config {
     pub slots: Slots,
     /// Directories to make.
     pub temp_paths: Vec<Arc<TempPath>>,
+    /// The same directories with their purpose and where they are named.
+    pub directories: Vec<Directory>,
     /// Certificates that come by themselves.
     pub acme: Arc<tw_acme::Job>,
 }

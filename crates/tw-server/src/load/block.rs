@@ -1,8 +1,12 @@
 //! Where a block stands that is being resolved, and what its modules ask of that.
 
 use std::collections::HashMap;
+use std::ffi::CString;
 use std::sync::Arc;
 
+use tw_conf::Span;
+
+use super::directories::{Directory, DirectoryPurpose};
 use crate::core::acme::Gathered;
 use crate::core::location::{Resolving, TempPath};
 use crate::core::server::ServerSettings;
@@ -17,6 +21,7 @@ pub struct Block {
     pub(super) nameless: bool,
     pub(super) server: Option<Arc<ServerSettings>>,
     pub(super) temp_paths: Vec<Arc<TempPath>>,
+    pub(super) directories: Vec<Directory>,
     /// The name of the `upstream` that is being resolved.
     pub(crate) upstream: Option<Arc<str>>,
     /// The groups of servers that are written, by name.
@@ -56,11 +61,21 @@ impl Block {
         self.nameless
     }
 
-    /// Remembers a directory for temporary files, to be made when the configuration goes live.
-    pub fn temp_path(&mut self, path: TempPath) -> Arc<TempPath> {
+    /// Remembers the directory of a cache, to be made when the configuration goes live.
+    pub(crate) fn cache_directory(&mut self, path: CString, span: Span) {
+        let purpose = DirectoryPurpose::Cache;
+        self.directories.push(Directory { path: path.clone(), purpose, span: Some(span) });
+        self.temp_paths.push(Arc::new(TempPath { path, levels: [0; 3] }));
+    }
+
+    /// Remembers a directory for temporary files, to be made when the configuration goes live; `span` is where it is named,
+    /// if it is no default.
+    pub fn temp_path(&mut self, path: TempPath, span: Option<Span>) -> Arc<TempPath> {
         if let Some(known) = self.temp_paths.iter().find(|known| ***known == path) {
             return known.clone();
         }
+        let purpose = DirectoryPurpose::Temporary;
+        self.directories.push(Directory { path: path.path.clone(), purpose, span });
         let path = Arc::new(path);
         self.temp_paths.push(path.clone());
         path

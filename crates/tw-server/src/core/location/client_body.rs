@@ -97,12 +97,13 @@ pub(super) const DIRECTIVES: &[Directive<super::Raw>] = &[
 
 impl ClientBody {
     pub(super) fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Self {
+        let span = raw.client_body_temp_path.span();
         let temp_path = match (raw.client_body_temp_path.take(), outer) {
-            (Some(path), _) => cx.block.temp_path(path),
+            (Some(path), _) => cx.block.temp_path(path, span),
             (None, Some(outer)) => outer.temp_path.clone(),
             (None, None) => {
                 let path = cx.full_path_c(b"client_body_temp");
-                cx.block.temp_path(TempPath { path, levels: [0; 3] })
+                cx.block.temp_path(TempPath { path, levels: [0; 3] }, None)
             }
         };
         Self {

@@ -25,7 +25,6 @@ use super::draft::WRITE_BACK_SIZE;
 use super::fill::{Begun, Fill, Over};
 use super::place::{Place, RawPlace};
 use super::times::Noted;
-use crate::core::location::TempPath;
 use crate::event_loop::Loop;
 use crate::http::request::Request;
 use crate::load::Resolve;
@@ -139,10 +138,11 @@ impl Cache {
             cx.pool(pool, at)?;
         }
         let name: Box<[u8]> = raw.name().into();
+        let span = raw.span;
         let place = raw.resolve(|path| cx.full_path_c(path));
         let before = cx.previous::<Self>(&name).filter(|before| before.place.is_where(&place));
         // Made at the start, as directories of temporary files are.
-        let _ = cx.block.temp_path(TempPath { path: place.dir.clone(), levels: [0; 3] });
+        cx.block.cache_directory(place.dir.clone(), span);
         let fits = |known: &Self| known.place == place;
         Ok(cx.keep(&name, fits, || {
             let zone = match &before {

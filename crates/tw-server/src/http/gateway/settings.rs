@@ -244,12 +244,13 @@ impl Gateway {
                 "\"{prefix}max_temp_file_size\" must be equal to zero to disable temporary files usage or must be equal to or greater than the maximum of the value of \"{prefix}buffer_size\" and one of the \"{prefix}buffers\""
             )));
         }
+        let span = raw.temp_path.span();
         let temp_path = match (raw.temp_path.take(), outer) {
-            (Some(path), _) => Some(cx.block.temp_path(path)),
+            (Some(path), _) => Some(cx.block.temp_path(path, span)),
             (None, Some(outer)) => outer.temp_path.clone(),
             (None, None) => kind.temp_path.map(|name| {
                 let path = cx.full_path_c(name);
-                cx.block.temp_path(TempPath { path, levels: [0; 3] })
+                cx.block.temp_path(TempPath { path, levels: [0; 3] }, None)
             }),
         };
         let list = |own: Setting<Vec<Box<[u8]>>>, outer: Option<&Arc<[Box<[u8]>]>>| match own.take() {

@@ -1,0 +1,279 @@
+//! Directories of caches: no two uses of one configuration may meet in one, and no other process may use it.
+//!
+//! A cache takes every file with the name of an entry for its own, so two caches in one directory would give each other's
+//! responses out. Within a configuration that is a mistake; between processes an advisory lock (`flock`) on the directory
+//! itself shows it, which the master holds as long as it serves and hands on to a new binary.
+
+use std::fs::{File, metadata};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Component, Path, PathBuf};
+use std::rc::Rc;
+
+use rustix::fs::{FlockOperation, OFlags, flock, fstat};
+use tw_base::Errno;
+use tw_conf::{ConfError, Sources};
+use tw_log::Level;
+use tw_server::http::generation::Config;
+use tw_server::load::{Directory, DirectoryPurpose};
+
+use crate::conf::path;
+use crate::console::{Console, Fault};
+
+/// Device and inode of a directory.
+type Identity = (u64, u64);
+
+/// Looks for a directory of a cache that something else uses, too. Asks the file system, so that links and other spellings do
+/// not hide it.
+// DIFF(nginx): nginx refuses only two uses of one path as it is written.
+pub(crate) fn check(directories: &[Directory], sources: &Sources) -> Result<(), ConfError> {
+    let known: Vec<_> = directories.iter().map(|directory| (directory, Location::of(directory))).collect();
+    for (at, (cache, place)) in known.iter().enumerate() {
+        if cache.purpose != DirectoryPurpose::Cache {
+            continue;
+        }
+        // Every pair once; of two caches the one that is written later is wrong.
+        for (nth, (other, other_place)) in known.iter().enumerate() {
+            let is_seen = other.purpose == DirectoryPurpose::Cache && nth <= at;
+            if !is_seen && place.meets(other_place) {
+                return Err(conflict(cache, other, sources));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn conflict(cache: &Directory, other: &Directory, sources: &Sources) -> ConfError {
+    let name = |directory: &Directory| path(directory.path.to_bytes()).display().to_string();
+    let place = |directory: &Directory| directory.span.map(|span| sources.tail(span)).unwrap_or_default();
+    let uses = match other.purpose {
+        DirectoryPurpose::Cache => "cache",
+        DirectoryPurpose::Temporary => "directory of temporary files",
+    };
+    let (cache_name, other_name) = (name(cache), name(other));
+    let error = match other.span {
+        Some(span) => ConfError::new(format!(
+            "{uses} \"{other_name}\" shares files with the cache in \"{cache_name}\"{}",
+            place(cache)
+        ))
+        .at(span),
+        None => {
+            let error = ConfError::new(format!(
+                "cache in \"{cache_name}\" shares files with the {uses} \"{other_name}\""
+            ));
+            cache.span.into_iter().fold(error, ConfError::at)
+        }
+    };
+    error.hint("a cache needs a directory that nothing else uses, neither itself nor one above or below it")
+}
+
+/// Location of a directory in the file system, whether it is there or not.
+struct Location {
+    /// Without links, `.` and `..`.
+    path: PathBuf,
+    /// `None` if it is not there.
+    identity: Option<Identity>,
+}
+
+impl Location {
+    fn of(directory: &Directory) -> Self {
+        let written = path(directory.path.to_bytes());
+        let identity = metadata(written).ok().map(|found| (found.dev(), found.ino()));
+        Self { path: resolve(written), identity }
+    }
+
+    /// Whether one is the other, or below it.
+    fn meets(&self, other: &Self) -> bool {
+        self.path.starts_with(&other.path)
+            || other.path.starts_with(&self.path)
+            || self.identity.is_some() && self.identity == other.identity
+    }
+}
+
+/// The path without links, as far as it exists, and without `.` and `..` behind that.
+fn resolve(written: &Path) -> PathBuf {
+    let mut missing = Vec::new();
+    let mut existing = written;
+    let mut resolved = loop {
+        if let Ok(resolved) = existing.canonicalize() {
+            break resolved;
+        }
+        missing.extend(existing.components().next_back());
+        match existing.parent() {
+            Some(parent) => existing = parent,
+            None => break PathBuf::from("/"),
+        }
+    };
+    for component in missing.into_iter().rev() {
+        match component {
+            Component::Normal(name) => resolved.push(name),
+            Component::ParentDir => _ = resolved.pop(),
+            Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
+        }
+    }
+    resolved
+}
+
+/// Locked directories of the caches of one configuration. Dropping them lets other processes have those that no later
+/// configuration took over.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct DirectoryLocks(Vec<Rc<DirectoryLock>>);
+
+#[derive(Debug)]
+struct DirectoryLock {
+    directory: OwnedFd,
+    identity: Identity,
+}
+
+impl DirectoryLocks {
+    /// Locks that the old binary has handed over. They hold as long as one of the two processes has them.
+    pub(crate) fn inherited(descriptors: impl IntoIterator<Item = OwnedFd>) -> Self {
+        let lock = |directory: OwnedFd| {
+            let identity = identity_of(directory.as_fd()).ok()?;
+            Some(Rc::new(DirectoryLock { directory, identity }))
+        };
+        Self(descriptors.into_iter().filter_map(lock).collect())
+    }
+
+    /// Locks the directories of the caches of `config`, those in `held` without asking again.
+    ///
+    /// # Errors
+    /// Another process has one. A directory that cannot be locked, on a network perhaps, is used without, with a warning.
+    pub(crate) fn take(config: &Config, held: &Self, console: &Console) -> Result<Self, Fault> {
+        let mut locks = Vec::new();
+        for directory in config.directories.iter().filter(|one| one.purpose == DirectoryPurpose::Cache) {
+            let path = path(directory.path.to_bytes());
+            match lock(path, &held.0) {
+                Ok(lock) => locks.push(lock),
+                Err(Refusal::Taken(identity)) => {
+                    let owner = owner(identity).map(|pid| format!(" (pid {pid})")).unwrap_or_default();
+                    let message = format!("another process{owner} has its cache in \"{}\"", path.display());
+                    return Err(Fault::emerg(message).hint("each server needs a cache directory of its own"));
+                }
+                // Made when it is first needed.
+                Err(Refusal::Failed(error)) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(Refusal::Failed(error)) => {
+                    let (path, errno) = (path.display(), Errno::from(&error));
+                    console.say(
+                        Level::Warn,
+                        format_args!(
+                            "flock() \"{path}\" failed ({errno}), another process may use the same cache directory"
+                        ),
+                    );
+                }
+            }
+        }
+        Ok(Self(locks))
+    }
+
+    /// The descriptors, for a new binary.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.0.iter().map(|lock| lock.directory.as_fd())
+    }
+
+    /// Their numbers, as a new binary reads them.
+    pub(crate) fn numbers(&self) -> String {
+        self.descriptors().map(|lock| format!("{};", lock.as_raw_fd())).collect()
+    }
+}
+
+/// Reason that a directory is not locked.
+enum Refusal {
+    /// Another process has locked it.
+    Taken(Identity),
+    Failed(io::Error),
+}
+
+impl<E: Into<io::Error>> From<E> for Refusal {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+fn lock(path: &Path, held: &[Rc<DirectoryLock>]) -> Result<Rc<DirectoryLock>, Refusal> {
+    let flags = i32::from_ne_bytes(OFlags::DIRECTORY.bits().to_ne_bytes());
+    let directory: OwnedFd = File::options().read(true).custom_flags(flags).open(path)?.into();
+    let identity = identity_of(directory.as_fd())?;
+    if let Some(lock) = held.iter().find(|lock| lock.identity == identity) {
+        return Ok(lock.clone());
+    }
+    match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Rc::new(DirectoryLock { directory, identity })),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(Refusal::Taken(identity)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn identity_of(directory: BorrowedFd<'_>) -> rustix::io::Result<Identity> {
+    fstat(directory).map(|found| (found.st_dev, found.st_ino))
+}
+
+/// The process that has locked the directory, as far as the kernel tells: `1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF`.
+fn owner((_, inode): Identity) -> Option<RawFd> {
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    locks.lines().find_map(|line| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let is_flock = words.next() == Some("FLOCK");
+        let pid = words.nth(2)?;
+        let is_same = words.next()?.rsplit(':').next()?.parse() == Ok(inode);
+        pid.parse().ok().filter(|pid| is_flock && is_same && *pid > 0)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::create_dir_all;
+    use std::os::unix::fs::symlink;
+
+    use tw_testkit::TempDir;
+
+    use super::*;
+
+    fn directory(path: &Path, purpose: DirectoryPurpose) -> Directory {
+        let path = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).unwrap();
+        Directory { path, purpose, span: None }
+    }
+
+    #[test]
+    fn uses_of_a_cache_directory_meet_whatever_it_is_called() {
+        let dir = TempDir::new("directories").unwrap();
+        create_dir_all(dir.join("real/below")).unwrap();
+        symlink(dir.join("real"), dir.join("link")).unwrap();
+        for (cache, other, expected) in [
+            ("real", "real", true),
+            ("real", "link", true),
+            ("link", "real/below", true),
+            ("real/below", "link/../real", true),
+            ("missing", "missing/below", true),
+            ("link/missing/deep", "real/./missing", true),
+            ("real/a", "real/b", false),
+            ("real/a", "real/ab", false),
+            ("missing", "real", false),
+        ] {
+            for purpose in [DirectoryPurpose::Cache, DirectoryPurpose::Temporary] {
+                let directories = [
+                    directory(&dir.join(cache), DirectoryPurpose::Cache),
+                    directory(&dir.join(other), purpose),
+                ];
+                let found = check(&directories, &Sources::default()).is_err();
+                assert_eq!(found, expected, "{cache} {other} {purpose:?}");
+            }
+        }
+        let temporary = ["real", "link"].map(|name| directory(&dir.join(name), DirectoryPurpose::Temporary));
+        assert!(check(&temporary, &Sources::default()).is_ok());
+    }
+
+    #[test]
+    fn directory_is_locked_once_and_freed_with_its_last_lock() {
+        let dir = TempDir::new("locks").unwrap();
+        let first = lock(dir.path(), &[]).ok().unwrap();
+        assert!(matches!(lock(dir.path(), &[]), Err(Refusal::Taken(identity)) if identity == first.identity));
+        assert_eq!(owner(first.identity), Some(rustix::process::getpid().as_raw_pid()));
+        let again = lock(dir.path(), std::slice::from_ref(&first)).ok().unwrap();
+        drop(first);
+        assert!(matches!(lock(dir.path(), &[]), Err(Refusal::Taken(_))));
+        drop(again);
+        assert!(lock(dir.path(), &[]).is_ok());
+    }
+}

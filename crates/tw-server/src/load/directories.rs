@@ -1,0 +1,25 @@
+//! Directories in which the server makes files while it runs: each cache must have its own.
+
+use std::ffi::CString;
+
+use tw_conf::Span;
+
+/// A directory that a configuration names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Directory {
+    /// Absolute, without a slash at its end.
+    pub path: CString,
+    /// Purpose of the files in it.
+    pub purpose: DirectoryPurpose,
+    /// Place of the directive; `None` for a default.
+    pub span: Option<Span>,
+}
+
+/// Purpose of the files in a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DirectoryPurpose {
+    /// Responses of a cache, which it finds again at the next start by their names.
+    Cache,
+    /// Bodies that do not fit into memory, and state that is written by one thread.
+    Temporary,
+}
