@@ -117,7 +117,7 @@ pub enum Verdict {
 #[derive(Debug)]
 pub struct Purges {
     sequence: Arc<Sequence>,
-    /// The number of the last one that is in the lists; zero if they are empty.
+    /// Number of the last purge that is remembered, or up to which purges were forgotten; zero before the first one.
     latest: AtomicU64,
     lists: Whole<Lists>,
 }
@@ -127,6 +127,8 @@ struct Lists {
     prefixes: Prefixes,
     tags: Marks,
     keys: Marks,
+    /// Purges up to this number may have been forgotten: nothing that is kept is older.
+    forgotten: u64,
 }
 
 impl Purges {
@@ -180,26 +182,32 @@ impl Purges {
         if sequence >= latest {
             return Verdict::Kept(sequence);
         }
-        match self.lists.lock().of(subject).purges(sequence) {
+        let lists = self.lists.lock();
+        match lists.of(subject).purges(sequence) {
+            // Found in the index before a sweep, which has removed or confirmed it since: nobody remembers which.
+            _ if sequence < lists.forgotten => Verdict::Purged(Purge::Hard),
             Some(purge) => Verdict::Purged(purge),
             // What came between the load and the lock was not there for this request, and is there for the next one.
             None => Verdict::Kept(latest),
         }
     }
 
-    /// The number of the last purge that is remembered: it changes with each, so that the caller knows when to write them.
+    /// The number of the last purge, also if it was forgotten: it changes with each, so that the caller knows when to write
+    /// them.
     pub fn latest(&self) -> u64 {
         self.latest.load(SeqCst)
     }
 
     /// Forgets purges that concern only what is older than `oldest`: of all that is kept or may still come, no number is
-    /// smaller. Some of them stay longer.
+    /// smaller. Some of them stay longer. A request that found an older entry before the sweep that removed it, and asks for
+    /// the verdict only now, is told that it was purged.
     pub fn forget(&self, oldest: u64) {
         let mut lists = self.lists.lock();
         lists.prefixes.forget(oldest);
         lists.tags.forget(oldest);
         lists.keys.forget(oldest);
-        self.latest.store(lists.newest(), SeqCst);
+        lists.forgotten = lists.forgotten.max(oldest);
+        self.latest.store(lists.newest().max(lists.forgotten), SeqCst);
     }
 
     /// How many are remembered: prefixes, tags, keys.

@@ -174,12 +174,26 @@ fn what_concerns_nothing_any_more_is_forgotten() {
     let last = purges.purge_prefix(b"/b", Purge::Soft);
     purges.forget(first);
     assert_eq!(purges.counts(), [1, 1, 0]);
-    assert_eq!((verdict(&purges, first, "/a"), verdict(&purges, sequence, "/b")), (None, Some(Purge::Soft)));
+    assert_eq!((verdict(&purges, first, "/a"), verdict(&purges, first, "/b")), (None, Some(Purge::Soft)));
+    assert_eq!(verdict(&purges, sequence, "/b"), Some(Purge::Hard));
     assert_eq!(purges.latest(), last);
     purges.forget(last);
-    assert_eq!((purges.counts(), purges.latest()), ([0, 0, 0], 0));
-    // Without any, nothing is asked for.
-    assert_eq!(purges.verdict(sequence, &subject("/a", &[])), Verdict::Kept(sequence));
+    assert_eq!((purges.counts(), purges.latest()), ([0, 0, 0], last));
+    // What is kept is younger, and nothing is asked for.
+    assert_eq!(purges.verdict(last, &subject("/a", &[])), Verdict::Kept(last));
+}
+
+#[test]
+fn entry_found_before_its_purge_was_forgotten_is_purged() {
+    let purges = Purges::new(1000);
+    // A request finds this entry, and waits for the disk that has its file.
+    let found = purges.sequence().next();
+    let purge = purges.purge_prefix(b"/a", Purge::Hard);
+    // A sweep removes it meanwhile, and no purge needs to be remembered.
+    purges.forget(purge);
+    assert_eq!(purges.verdict(found, &subject("/a/1", &[])), Verdict::Purged(Purge::Hard));
+    let later = purges.sequence().next();
+    assert_eq!(purges.verdict(later, &subject("/a/1", &[])), Verdict::Kept(later));
 }
 
 fn many(random: &mut Random) -> Purges {

@@ -120,7 +120,7 @@ struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
     fn lists(&mut self) -> Option<Lists> {
-        Some(Lists { prefixes: self.prefixes()?, tags: self.marks()?, keys: self.marks()? })
+        Some(Lists { prefixes: self.prefixes()?, tags: self.marks()?, keys: self.marks()?, forgotten: 0 })
     }
 
     fn prefixes(&mut self) -> Option<Prefixes> {
