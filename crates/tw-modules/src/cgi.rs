@@ -212,7 +212,7 @@ impl<L: Language> Settings<Http> for CgiGateway<L> {
     }
 
     fn are_shared(&self) -> bool {
-        self.target.is_none()
+        self.target.is_none() && !self.gateway.has_handler()
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
@@ -221,6 +221,7 @@ impl<L: Language> Settings<Http> for CgiGateway<L> {
             plan.set_content(self.clone());
             plan.add_slash();
         }
+        self.gateway.install(plan);
     }
 
     fn reach(&self, core: &Location, reach: &mut Reach) {

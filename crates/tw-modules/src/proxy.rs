@@ -301,7 +301,7 @@ impl Settings<Http> for Proxy {
     }
 
     fn are_shared(&self) -> bool {
-        self.target.is_none()
+        self.target.is_none() && !self.gateway.has_handler()
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
@@ -309,6 +309,7 @@ impl Settings<Http> for Proxy {
             plan.set_content(self.clone());
             plan.add_slash();
         }
+        self.gateway.install(plan);
     }
 
     fn reach(&self, core: &Location, reach: &mut Reach) {

@@ -106,6 +106,7 @@ mod proxy_store;
 mod proxy_timeouts;
 mod proxy_tls;
 mod proxying;
+mod purge_forms;
 mod random_index;
 mod real_ip;
 mod referer;

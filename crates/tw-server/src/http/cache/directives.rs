@@ -98,7 +98,12 @@ macro_rules! cache_directives {
                 .since("1.11.10")
                 .doc("Whether a response that is no longer valid is fetched anew beside the request that got it.")
                 .set(|raw, node, _| raw.gateway().cache.background_update.set_flag(node)),
-            record::new(concat!($prefix, "cache_purge"), "string …", ALL, Args::at_least(1))
+            record::new(
+                concat!($prefix, "cache_purge"),
+                "string … | method [purge_all] [from address …] | zone key",
+                ALL,
+                Args::at_least(1),
+            )
                 .since("1.5.7")
                 .doc("When a request removes what it would be answered with: if a string is neither empty nor 0; if it is soft, that is stale from now on. A * at the end of the key stands for all that begin like it.")
                 .set(|raw, node, _| {

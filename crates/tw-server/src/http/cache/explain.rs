@@ -3,6 +3,7 @@
 use tw_cache::{Key, Purge};
 use tw_log::Text;
 
+use super::purge_rule::Asked;
 use super::settings::CacheSettings;
 use crate::http::request::Request;
 
@@ -24,7 +25,13 @@ impl CacheSettings {
             Some(key) => key.eval(r, &mut text),
             None => usual(r, &mut text),
         }
-        let purge = self.purge(r);
+        let purge = match self.purge.asks(r) {
+            Asked::Purge(asked) => Some(asked.how),
+            Asked::Forbidden => {
+                return vec![("cache", "a purge that is not allowed from this address: 403".to_owned())];
+            }
+            Asked::Nothing => None,
+        };
         let how = match purge {
             Some(Purge::Hard) => "purged, ",
             Some(Purge::Soft) => "made stale, ",

@@ -24,6 +24,7 @@ mod manager;
 mod metrics;
 pub mod place;
 mod purge;
+mod purge_rule;
 mod reason;
 pub mod settings;
 mod store;

@@ -9,6 +9,7 @@ use tw_cache::{Key, Purge};
 use tw_disk::{Disk, DiskError};
 use tw_log::Level;
 
+use super::purge_rule::PurgeRequest;
 use super::settings::CacheSettings;
 use super::zone::Cache;
 use crate::http::request::Request;
@@ -78,24 +79,38 @@ impl Cache {
     }
 }
 
-/// Purges what `r` names: tags, all keys that begin like its own, or its own. The status tells what came of it.
+/// Purges what `r` names: tags, all keys that begin like its own, its own, or the whole cache. The status tells what came of it.
 pub(super) async fn purge(
     r: &mut Request,
     settings: &CacheSettings,
     cache: &Arc<Cache>,
     text: &[u8],
-    how: Purge,
+    asked: PurgeRequest,
 ) -> u16 {
-    let Some(disk) = r.disk().cloned() else { return 500 };
     let tags = settings.purged_tags(r);
-    let scope = if tags.is_empty() { Scope::of_text(text) } else { Scope::Tags(tags) };
-    match cache.purge(&disk, &scope, how, |level, message| r.log(level, message)).await {
-        Ok(Purged::Done) => 204,
+    let scope = match tags.is_empty() {
+        _ if asked.whole => Scope::Prefix(Vec::new()),
+        true => Scope::of_text(text),
+        false => Scope::Tags(tags),
+    };
+    match run(r, cache, &scope, asked.how).await {
+        Ok(Purged::Done) => asked.status,
         Ok(Purged::Nothing) => 404,
-        Err(error) => {
-            let name = tw_log::Text(cache.name());
-            r.log(Level::Crit, format_args!("{error} while purging, cache \"{name}\""));
-            500
-        }
+        Err(status) => status,
     }
+}
+
+/// Purges `scope` for `r`. The error is a status; it was logged.
+pub(super) async fn run(
+    r: &mut Request,
+    cache: &Arc<Cache>,
+    scope: &Scope,
+    how: Purge,
+) -> Result<Purged, u16> {
+    let Some(disk) = cache.disk_of(r).cloned() else { return Err(500) };
+    cache.purge(&disk, scope, how, |level, message| r.log(level, message)).await.map_err(|error| {
+        let name = tw_log::Text(cache.name());
+        r.log(Level::Crit, format_args!("{error} while purging, cache \"{name}\""));
+        500
+    })
 }

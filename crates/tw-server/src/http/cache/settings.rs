@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tw_cache::Purge;
 use tw_cache::policy::{Ignored, Reading, Rules, Terms};
 use tw_conf::{ConfError, Node, Setting, Word, units};
 use tw_core::reach::Reach;
 use tw_http::Method;
 
 use super::place::RawPlace;
+use super::purge_rule::{PurgeLocation, PurgeRule};
 use super::zone::{self, Cache, Caches};
 use crate::http::gateway::settings::Kind;
 use crate::http::gateway::words::Next;
@@ -172,7 +172,7 @@ pub struct CacheSettings {
     pub(super) background_update: bool,
     pub(super) convert_head: bool,
     pub(super) max_range_offset: Option<u64>,
-    purge: Arc<[Template]>,
+    pub(super) purge: PurgeRule,
     purge_tag: Arc<[Template]>,
     tag: Arc<[Template]>,
     /// Whose rules responses are kept and used by: the one place that decides.
@@ -225,9 +225,17 @@ impl CacheSettings {
         };
         let bypass = templates(raw.bypass, outer.map(|o| &o.bypass))?;
         let no_cache = templates(raw.no_cache, outer.map(|o| &o.no_cache))?;
-        let purge = templates(raw.purge, outer.map(|o| &o.purge))?;
         let purge_tag = templates(raw.purge_tag, outer.map(|o| &o.purge_tag))?;
         let tag = templates(raw.tag, outer.map(|o| &o.tag))?;
+        let purge = match raw.purge.take() {
+            Some(words) => PurgeRule::read(&words, &caches, cx)?,
+            // A location that purges is itself the handler, and none below it is.
+            None => outer
+                .map(|o| &o.purge)
+                .filter(|rule| rule.location().is_none() || cx.block.is_nameless())
+                .cloned()
+                .unwrap_or_else(PurgeRule::none),
+        };
         let use_stale = match raw.use_stale.take() {
             Some(bits) => Next::of_bits(bits),
             None => outer.map_or(Next::NONE, |o| o.use_stale),
@@ -322,13 +330,9 @@ impl CacheSettings {
         any(&self.no_cache, r)
     }
 
-    /// Whether `r` asks that something be purged, and how: `soft` says that it is to be stale, anything else that it is to go.
-    pub(super) fn purge(&self, r: &Request) -> Option<Purge> {
-        self.purge.iter().find_map(|template| match &*template.value(r) {
-            b"" | b"0" => None,
-            b"soft" => Some(Purge::Soft),
-            _ => Some(Purge::Hard),
-        })
+    /// The content handler of a location that purges and does nothing else.
+    pub(crate) fn purge_location(&self) -> Option<Arc<PurgeLocation>> {
+        self.purge.location()
     }
 
     /// The tags that `r` asks to be purged.

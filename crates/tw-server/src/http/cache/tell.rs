@@ -14,12 +14,11 @@ pub(crate) fn tell(r: &mut Request, gateway: &Gateway) {
     if facts.cache.is_none() {
         return;
     }
-    if gateway.cache.is_rfc9111() {
-        if let Some(age) = facts.age
-            && !gateway.hidden.has(b"Age", Some(Known::Age))
-        {
-            r.out.fields.set(Known::Age, Bytes::from(age.to_string()));
-        }
+    if gateway.cache.is_rfc9111()
+        && let Some(age) = facts.age
+        && !gateway.hidden.has(b"Age", Some(Known::Age))
+    {
+        r.out.fields.set(Known::Age, Bytes::from(age.to_string()));
     }
     let Some(told) = &gateway.cache.told else { return };
     let facts = &r.facts.upstream.cache;

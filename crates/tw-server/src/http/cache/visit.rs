@@ -20,6 +20,7 @@ use super::fill::{Begun, Fill, Follower, Over};
 use super::hot::Entry;
 use super::invalidate;
 use super::purge;
+use super::purge_rule::Asked;
 use super::reason::Reason;
 use super::settings::CacheSettings;
 use super::times::Hit;
@@ -125,7 +126,11 @@ impl Visit {
         settings: &CacheSettings,
         usual: impl FnOnce(&Request, &mut Vec<u8>),
     ) -> Visited {
-        let purge = settings.purge(r);
+        let purge = match settings.purge.asks(r) {
+            Asked::Forbidden => return Visited::Status(403),
+            Asked::Purge(asked) => Some(asked),
+            Asked::Nothing => None,
+        };
         if purge.is_none() && !settings.keeps(r.method()) {
             return invalidate::begin(r, settings).await;
         }
@@ -147,8 +152,8 @@ impl Visit {
         let text = Bytes::from(text);
         let facts = &mut r.facts.upstream.cache;
         (facts.key, facts.cache, facts.follows) = (text.clone(), Some(cache.clone()), false);
-        if let Some(how) = purge {
-            return Visited::Status(purge::purge(r, settings, &cache, &text, how).await);
+        if let Some(asked) = purge {
+            return Visited::Status(purge::purge(r, settings, &cache, &text, asked).await);
         }
         let Some(disk) = r.disk().cloned() else { return Visited::Status(500) };
         cache.held(&disk, |level, message| r.log(level, message)).await;

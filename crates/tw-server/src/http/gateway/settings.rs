@@ -15,6 +15,7 @@ use super::store::{RawStore, Store};
 use super::words::{Ignored, Next};
 use crate::core::location::{Location, TempPath, resolver};
 use crate::http::cache::{self, CacheSettings};
+use crate::http::plan::Plan;
 use crate::http::request::Request;
 use crate::load::Resolve;
 use crate::vars::Template;
@@ -374,6 +375,18 @@ impl Gateway {
     /// Bytes of a body in memory at most.
     pub fn memory(&self) -> usize {
         self.buffers.count * self.buffers.size
+    }
+
+    /// Whether there is a content handler besides that of the module: a location that purges a cache.
+    pub fn has_handler(&self) -> bool {
+        self.cache.purge_location().is_some()
+    }
+
+    /// Installs it.
+    pub fn install(&self, plan: &mut Plan) {
+        if let Some(location) = self.cache.purge_location() {
+            plan.set_content(location);
+        }
     }
 
     /// What the sandbox must allow where the gateway is in use.
