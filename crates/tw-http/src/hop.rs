@@ -31,6 +31,7 @@ pub fn is_hop_by_hop(known: Known) -> bool {
         Known::Connection
             | Known::KeepAlive
             | Known::ProxyConnection
+            | Known::Http2Settings
             | Known::Te
             | Known::TransferEncoding
             | Known::Upgrade

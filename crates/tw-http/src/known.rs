@@ -44,6 +44,7 @@ known! {
     ProxyAuthorization = "Proxy-Authorization",
     ProxyConnection = "Proxy-Connection",
     KeepAlive = "Keep-Alive",
+    Http2Settings = "HTTP2-Settings",
     XForwardedFor = "X-Forwarded-For",
     XRealIp = "X-Real-IP",
     Depth = "Depth",

@@ -107,9 +107,10 @@ pub(crate) fn pseudo(name: &[u8], message: Message) -> Result<Option<Pseudo>, Fa
     }
 }
 
+// DIFF(nginx): bytes above ASCII are none of a name (RFC 9113 section 8.2.1).
 /// Judges one field that is no pseudo-field. Other characters that no name should have are the matter of whoever reads it.
 pub(crate) fn field(name: &[u8], value: &[u8]) -> Result<(), Fault> {
-    let is_bad = |byte: &u8| matches!(byte, 0..=b' ' | b'A'..=b'Z' | b':' | 0x7f);
+    let is_bad = |byte: &u8| matches!(byte, 0..=b' ' | b'A'..=b'Z' | b':' | 0x7f..);
     if name.is_empty() || name.iter().any(is_bad) {
         return Err(Fault::InvalidName);
     }

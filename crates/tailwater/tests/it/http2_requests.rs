@@ -9,10 +9,12 @@ use bytes::Bytes;
 use h2::Reason;
 use http::HeaderMap;
 use tokio::sync::mpsc::unbounded_channel;
-use tw_testkit::http2::{Http2, head, take};
+use tw_testkit::http2::{END_HEADERS, END_STREAM, Frames, Http2, frame, head, hpack, kind, take};
+use tw_testkit::http2_origin::{frames_origin, http2_origin};
 use tw_testkit::origin::{counting, origin};
 use tw_testkit::{Server, wait};
 
+use crate::http2::post_frame;
 use crate::{server, start, start_server};
 
 fn connect(server: &Server) -> Http2 {
@@ -320,5 +322,138 @@ fn an_empty_body_has_a_file_where_bodies_have_files() {
     for (length, body, expected) in [(Some("0"), "", "0"), (Some("2"), "ab", "2"), (None, "", "none")] {
         let fields: Vec<_> = length.iter().map(|length| ("content-length", *length)).collect();
         assert_eq!(client.ask("POST", "/", &fields, body.as_bytes()).unwrap().text(), expected, "{length:?}");
+    }
+}
+
+/// Trailers of a request that make it malformed, as clients of both versions say them.
+const BAD_TRAILERS: [&str; 4] = ["x: a\0b", "x: a\nb", "x\u{7f}: a", "x\0: a"];
+
+/// A request whose trailers are this, on a connection of HTTP/2.
+fn with_trailers(server: &Server, path: &str, line: &str) -> Option<u8> {
+    let (name, value) = line.split_once(": ").unwrap();
+    let mut frames = Frames::connect(server.addr()).unwrap();
+    frames.send(post_frame(1, path, &[])).unwrap();
+    frames.send(frame(kind::DATA, 0, 1, b"content")).unwrap();
+    // The one who is asked has begun to listen.
+    frames.send(frame(kind::PING, 0, 0, &[0; 8])).unwrap();
+    frames.wait(kind::PING).unwrap().unwrap();
+    frames.send(frame(kind::HEADERS, END_STREAM | END_HEADERS, 1, &hpack(&[(name, value)]))).unwrap();
+    frames.wait(kind::HEADERS).unwrap().map(|head| head.payload[0])
+}
+
+#[test]
+fn a_malformed_body_is_taken_back_and_goes_to_nobody_else() {
+    // One of each kind that says when a request comes to it, and when it is taken back.
+    let (tell, told) = mpsc::channel();
+    let carried = {
+        let tell = tell.clone();
+        frames_origin(move |mut frames, _| {
+            while let Ok(Some(frame)) = frames.next_frame() {
+                match frame.kind {
+                    kind::HEADERS => tell.send("asked").unwrap(),
+                    kind::DATA if frame.flags & END_STREAM != 0 => tell.send("ended").unwrap(),
+                    kind::RST_STREAM => tell.send("taken back").unwrap(),
+                    _ => {}
+                }
+            }
+        })
+    };
+    let plain = origin(move |mut conn| {
+        while conn.head().is_some() {
+            tell.send("asked").unwrap();
+            let mut rest = Vec::new();
+            let _ = std::io::Read::read_to_end(&mut conn.reader, &mut rest);
+            tell.send(if rest.ends_with(b"0\r\n\r\n") { "ended" } else { "taken back" }).unwrap();
+        }
+    });
+    let server = start(
+        server(),
+        &format!(
+            "upstream carried {{ server {carried}; server {carried}; server {carried} backup; }}
+             upstream plain {{ server {plain}; server {plain}; server {plain} backup; }}
+             server {{ listen 127.0.0.1:{{port}}; http2 on;
+               proxy_http_version 1.1; proxy_request_buffering off; grpc_next_upstream error timeout non_idempotent http_500;
+               proxy_next_upstream error timeout non_idempotent http_500 http_502;
+               location /grpc {{ grpc_pass carried; }} location /plain {{ proxy_pass http://plain; }}
+               location /carried {{ proxy_http_version 2; proxy_pass http://carried; }} }}"
+        ),
+    );
+    for path in ["/grpc", "/carried", "/plain"] {
+        for line in BAD_TRAILERS {
+            assert_eq!(with_trailers(&server, path, line), Some(0x8c), "{path} {line:?}: 400");
+            for expected in ["asked", "taken back"] {
+                let next = told.recv_timeout(wait::PATIENCE);
+                assert_eq!(next, Ok(expected), "{path} {line:?}: {}", server.error_log());
+            }
+            let mut client = server.connect().unwrap();
+            client
+                .send(format!(
+                    "POST {path} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n7\r\ncontent\r\n"
+                ))
+                .unwrap();
+            assert_eq!(told.recv_timeout(wait::PATIENCE), Ok("asked"), "{path} {line:?}");
+            client.send(format!("0\r\n{line}\r\n\r\n")).unwrap();
+            assert_eq!(client.read_response().unwrap().status, 400, "{path} {line:?}");
+            assert_eq!(told.recv_timeout(wait::PATIENCE), Ok("taken back"), "{path} {line:?}");
+        }
+    }
+    assert_eq!(server.error_log().matches("[error]").count(), 0, "{}", server.error_log());
+    drop(server);
+    assert!(told.try_recv().is_err(), "nobody else was asked");
+}
+
+#[test]
+fn settings_of_http2_end_at_the_server() {
+    use tw_testkit::application::Asked;
+    let (tell, told) = mpsc::channel::<String>();
+    let application = |read: fn(&mut tw_testkit::origin::Conn) -> Option<Asked>| {
+        let tell = tell.clone();
+        origin(move |mut conn| {
+            if let Some(asked) = read(&mut conn) {
+                tell.send(asked.lines()).unwrap();
+            }
+        })
+    };
+    let (fastcgi, uwsgi, scgi) = (
+        application(|conn| conn.fastcgi()),
+        application(|conn| conn.uwsgi()),
+        application(|conn| conn.scgi()),
+    );
+    let plain = origin({
+        let tell = tell.clone();
+        move |mut conn| {
+            while let Some(head) = conn.head() {
+                tell.send(head).unwrap();
+                conn.answer("", "");
+            }
+        }
+    });
+    let carried = http2_origin(h2::server::Builder::new(), move |mut asked| {
+        tell.send(format!("{:?}", asked.head)).unwrap();
+        async move { asked.answer(&[], "") }
+    });
+    let server = start_server(
+        server(),
+        &format!(
+            "http2 on; location /plain {{ proxy_pass http://{plain}; proxy_set_header HTTP2-Settings $http_http2_settings; }}
+             location /carried {{ proxy_pass http://{carried}; proxy_http_version 2; }}
+             location /grpc {{ grpc_pass {carried}; }} location /fastcgi {{ fastcgi_pass {fastcgi}; }}
+             location /uwsgi {{ uwsgi_pass {uwsgi}; }} location /scgi {{ scgi_pass {scgi}; }}"
+        ),
+    );
+    let mut client = connect(&server);
+    for path in ["/plain", "/carried", "/grpc", "/fastcgi", "/uwsgi", "/scgi"] {
+        for version in [1, 2] {
+            let fields = [("http2-settings", "AAMAAABkAAQAAP__"), ("x-stays", "here")];
+            if version == 2 {
+                let _ = client.ask("GET", path, &fields, b"");
+            } else {
+                let lines = fields.map(|(name, value)| format!("{name}: {value}"));
+                let _ = crate::ask(&server, &format!("GET {path}"), &[&lines[0], &lines[1]]);
+            }
+            let asked = told.recv_timeout(wait::PATIENCE).unwrap().to_lowercase();
+            assert!(asked.contains("here"), "{path} {version}: {asked}");
+            assert!(!asked.contains("aamaaabk"), "{path} {version}: {asked}");
+        }
     }
 }

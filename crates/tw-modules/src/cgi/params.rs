@@ -177,7 +177,9 @@ impl Sent<'_> {
         for (field, known, first) in r.head.fields_known() {
             let is_ours =
                 self.conditions.is_some() && known.is_some_and(|known| CONDITIONAL.contains(&known));
-            if is_ours || self.params.replaces(field, known) {
+            // DIFF(nginx): it is about the client's connection (RFC 7540 section 3.2.1).
+            let is_of_connection = known == Some(Known::Http2Settings);
+            if is_ours || is_of_connection || self.params.replaces(field, known) {
                 continue;
             }
             // Several lines of one name are one value (RFC 3875 section 4.1.18), which stands where the first line does.

@@ -19,6 +19,7 @@ const USUAL: &[&str] = &[
     "Proxy-Connection",
     "TE",
     "Keep-Alive",
+    "HTTP2-Settings",
     "Expect",
     "Upgrade",
     "Trailer",
@@ -93,8 +94,10 @@ impl Fields {
             if matches!(known, Some(Known::ContentLength | Known::TransferEncoding)) {
                 continue;
             }
-            // DIFF(nginx): requests that nobody here would see are not asked for, whatever the client wishes.
-            if known == Some(Known::Upgrade) && hop::carries_requests(&value) {
+            // DIFF(nginx): requests that nobody here would see are not asked for, whatever the client wishes. `HTTP2-Settings` is a
+            // part of asking for them, and about the client's connection (RFC 7540 section 3.2.1).
+            let asks_for_them = known == Some(Known::Upgrade) && hop::carries_requests(&value);
+            if asks_for_them || known == Some(Known::Http2Settings) {
                 continue;
             }
             writer.field_known(name, known, &value)?;
