@@ -32,7 +32,7 @@ pub use chunked::{Chunk, ChunkError, ChunkHead, ChunkedDecoder, Trailers};
 pub use condition::{ConditionOutcome, Conditions, Etag, IfModifiedSince, Validators};
 pub use escape::{Escape, Unescape};
 pub use fields::{Fields, Name, Value};
-pub use head::{Content, Framing, HeadError, HeadLimits, Progress, Pseudo, RequestHead};
+pub use head::{Content, Framing, HeadError, HeadLimits, ListSize, Progress, Pseudo, RequestHead};
 pub use known::Known;
 pub use method::{Method, Version};
 pub use origin::{

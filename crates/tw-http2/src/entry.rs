@@ -26,6 +26,12 @@ pub(crate) struct Entry {
     pub(crate) released: Cell<u32>,
     /// Bytes that came and were not used up.
     pub(crate) held: Cell<usize>,
+    /// Bytes of content that the head announces.
+    pub(crate) length: Cell<Option<u64>>,
+    /// Bytes of content that came, whoever has taken them.
+    pub(crate) content: Cell<u64>,
+    /// Whether what came is no message (RFC 9113 section 8.1.1).
+    pub(crate) is_malformed: Cell<bool>,
     /// Whether its owner knows of it.
     pub(crate) is_seen: Cell<bool>,
     pub(crate) inbox: RefCell<Inbox>,
@@ -71,6 +77,9 @@ impl Entry {
             window: Cell::new(window),
             released: Cell::new(0),
             held: Cell::new(0),
+            length: Cell::new(None),
+            content: Cell::new(0),
+            is_malformed: Cell::new(false),
             is_seen: Cell::new(false),
             inbox: RefCell::default(),
             cut: Cell::new(None),
@@ -83,6 +92,22 @@ impl Entry {
     /// Whether both directions have ended.
     pub(crate) fn is_over(&self) -> bool {
         self.incoming.get() == Half::Ended && self.outgoing.get() == Half::Ended
+    }
+
+    /// Counts content. What is longer than announced makes the message malformed.
+    pub(crate) fn count(&self, bytes: usize) {
+        self.content.set(self.content.get() + bytes as u64);
+        if self.length.get().is_some_and(|length| self.content.get() > length) {
+            self.is_malformed.set(true);
+        }
+    }
+
+    /// The peer has said all of its message. What is shorter than announced is malformed.
+    pub(crate) fn close_incoming(&self) {
+        self.incoming.set(Half::Ended);
+        if self.length.get().is_some_and(|length| self.content.get() != length) {
+            self.is_malformed.set(true);
+        }
     }
 
     /// It ends here, for everybody who waits for something of it. The first reason counts.

@@ -20,6 +20,10 @@ pub struct List {
     fault: Option<Fault>,
     /// As its limit counts.
     size: usize,
+    /// Bytes of names and values, pseudo-fields included.
+    text_len: usize,
+    /// Bytes of the longest name or value that stands in the block, as it is packed.
+    longest: usize,
     is_cut: bool,
     block_len: usize,
     ends: bool,
@@ -53,6 +57,7 @@ impl List {
         message: Message,
         max: usize,
     ) -> ControlFlow<()> {
+        self.text_len += name.len() + value.len();
         self.size += name.len() + value.len() + FIELD_OVERHEAD;
         if self.size > max {
             self.is_cut = true;
@@ -85,8 +90,9 @@ impl List {
         Ok(())
     }
 
-    /// Judges the whole, when all of it is there.
-    pub(crate) fn finish(&mut self, message: Message) {
+    /// Judges the whole, when all of it is there. `longest` is what the decoder says of the block.
+    pub(crate) fn finish(&mut self, message: Message, longest: usize) {
+        self.longest = longest;
         if self.fault.is_none() && !self.is_cut {
             self.fault = match message {
                 Message::Trailers if !self.ends => Some(Fault::TrailersNotLast),
@@ -122,6 +128,23 @@ impl List {
     pub fn status(&self) -> u16 {
         let digits = self.pseudo(Pseudo::Status).unwrap_or_default();
         digits.iter().take(3).fold(0, |status, digit| status * 10 + u16::from(digit.wrapping_sub(b'0') % 10))
+    }
+
+    /// What `content-length` says, if that is a number.
+    pub(crate) fn content_length(&self) -> Option<u64> {
+        let digits = self.get(b"content-length")?.trim_ascii();
+        digits.iter().all(u8::is_ascii_digit).then_some(())?;
+        std::str::from_utf8(digits).ok()?.parse().ok()
+    }
+
+    /// Bytes of names and values, pseudo-fields included.
+    pub fn text_len(&self) -> usize {
+        self.text_len
+    }
+
+    /// Bytes of the longest name or value as it was packed; what stood in a table does not count.
+    pub fn longest(&self) -> usize {
+        self.longest
     }
 
     /// What makes the message malformed.
@@ -183,7 +206,7 @@ mod tests {
             let (name, value) = field.split_at(field[1..].find(':').unwrap() + 1);
             assert!(list.push(name.as_bytes(), &value.as_bytes()[1..], message, 1000).is_continue());
         }
-        list.finish(message);
+        list.finish(message, 0);
         list
     }
 
@@ -226,6 +249,9 @@ mod tests {
         for (field, fault) in [
             ("X-Capital:1\n", Some(Fault::InvalidName)),
             ("x y:1\n", Some(Fault::InvalidName)),
+            ("x\u{7f}:1\n", Some(Fault::InvalidName)),
+            ("x\u{80}:1\n", Some(Fault::InvalidName)),
+            ("x\u{e9}:1\n", Some(Fault::InvalidName)),
             ("x:a\r\u{0}\n", Some(Fault::InvalidValue)),
             ("connection:close\n", Some(Fault::OfConnection)),
             ("transfer-encoding:chunked\n", Some(Fault::OfConnection)),
@@ -261,7 +287,7 @@ mod tests {
         while list.push(b"name", b"value", Message::Trailers, 1000).is_continue() {
             taken += 1;
         }
-        list.finish(Message::Trailers);
+        list.finish(Message::Trailers, 0);
         assert_eq!((taken, list.is_cut(), list.fault()), (1000 / 41, true, None));
     }
 }

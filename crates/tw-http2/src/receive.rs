@@ -9,7 +9,7 @@ use crate::frame::{self, Head, PAYLOAD_USUAL, WINDOW_MAX, WINDOW_USUAL, flag, ki
 use crate::list::List;
 use crate::reader::Piece;
 use crate::rules::Message;
-use crate::settings::{Change, End};
+use crate::settings::{Change, End, payload_max};
 use crate::state::{Going, LEAVING, News, State};
 use crate::terms::{INTERIM_MAX, PRIORITY_MAX, RESETS_UNSEEN_MAX};
 
@@ -44,6 +44,8 @@ struct Block {
     bytes: Vec<u8>,
     /// Bytes of payloads so far, padding included.
     came: usize,
+    /// Whether its stream is said to depend on itself.
+    is_circular: bool,
 }
 
 fn wrong(words: &'static str) -> Broken {
@@ -93,6 +95,10 @@ impl State {
             && (head.kind != kind::CONTINUATION || head.stream != block.stream)
         {
             return Err(wrong("sent inappropriate frame while CONTINUATION was expected"));
+        }
+        // One of a stream need cost only that, but then all of it would have to be taken first.
+        if head.len > payload_max(self.end) {
+            return Err(wrong_size("sent too large frame"));
         }
         let of_connection = head.stream == 0;
         match head.kind {
@@ -155,6 +161,7 @@ impl State {
         let wanted = match head.kind {
             kind::RST_STREAM | kind::WINDOW_UPDATE => 4,
             kind::PING | kind::GOAWAY => 8,
+            kind::PRIORITY => PRIORITY_SIZE,
             kind::PRIORITY_UPDATE => ID_SIZE + PRIORITY_MAX + 1,
             _ => 0,
         };
@@ -195,6 +202,17 @@ impl State {
                 Ok(())
             }
             kind::WINDOW_UPDATE => self.window_update(head.stream, id),
+            // Nobody looks at priorities of RFC 7540, but this one cannot be (section 5.3.1).
+            kind::PRIORITY if id == head.stream => {
+                let words = "sent PRIORITY frame with incorrect dependency";
+                match self.is_idle(id) {
+                    true => Err(wrong(words)),
+                    false if self.streams.contains_key(&id) => {
+                        self.stream_error(id, Reason::PROTOCOL_ERROR, words)
+                    }
+                    false => Ok(()),
+                }
+            }
             kind::PRIORITY_UPDATE => {
                 let value = payload.get(ID_SIZE..).unwrap_or_default();
                 match id {
@@ -234,7 +252,16 @@ impl State {
         }
         self.credit -= len;
         self.frame.target = None;
-        let Some(entry) = self.streams.get(&head.stream).cloned() else { return Ok(()) };
+        let Some(entry) = self.streams.get(&head.stream).cloned() else {
+            // DIFF(nginx): whoever has ended a stream says nothing more on it.
+            return match self.may_be_late(head.stream) {
+                true => Ok(()),
+                false => {
+                    let words = "sent DATA frame for closed stream";
+                    self.stream_error(head.stream, Reason::STREAM_CLOSED, words)
+                }
+            };
+        };
         match entry.incoming.get() {
             Half::Ended => self.stream_error(
                 head.stream,
@@ -274,6 +301,7 @@ impl State {
             Some(entry) => {
                 if !content.is_empty() {
                     self.worth += content.len() as u64;
+                    entry.count(content.len());
                     let data = &mut entry.inbox.borrow_mut().data;
                     if data.is_empty() {
                         // What belongs together often comes as one large frame and a few bytes.
@@ -303,7 +331,7 @@ impl State {
 
     /// The peer has said all it will say on a stream.
     fn ended(&mut self, entry: &Entry) {
-        entry.incoming.set(Half::Ended);
+        entry.close_incoming();
         entry.came.wake();
         self.settle(entry);
     }
@@ -323,7 +351,8 @@ impl State {
         }
         self.judge_block(head.len)?;
         let ends = head.has(flag::END_STREAM);
-        self.frame.block = Some(Block { stream: head.stream, ends, bytes: Vec::new(), came: 0 });
+        let stream = head.stream;
+        self.frame.block = Some(Block { stream, ends, bytes: Vec::new(), came: 0, is_circular: false });
         Ok(())
     }
 
@@ -343,13 +372,16 @@ impl State {
         block.came += some.len();
         if is_whole && block.bytes.is_empty() {
             // Most lists come in one piece.
-            let fields = stripped(head, some)?;
+            let (fields, dependency) = stripped(head, some)?;
+            block.is_circular |= dependency == Some(block.stream);
             return self.list(&block, fields);
         }
         block.bytes.extend_from_slice(some);
         if is_last && head.kind == kind::HEADERS {
             let frame = block.bytes.get(frame_at..).unwrap_or_default();
-            let fields = stripped(head, frame)?.to_vec();
+            let (fields, dependency) = stripped(head, frame)?;
+            block.is_circular = dependency == Some(block.stream);
+            let fields = fields.to_vec();
             block.bytes.truncate(frame_at);
             block.bytes.extend_from_slice(&fields);
         }
@@ -382,8 +414,12 @@ impl State {
         let max = self.terms.list_max as usize;
         let decoded = self.decoder.decode(fields, &mut |name, value| list.push(name, value, message, max));
         decoded.map_err(|error| Broken::Ours(Reason::COMPRESSION_ERROR, error.words()))?;
-        list.finish(message);
+        list.finish(message, self.decoder.longest());
         match (known, self.end) {
+            _ if block.is_circular && (is_new || self.streams.contains_key(&id)) => {
+                let words = "sent HEADERS frame with incorrect dependency";
+                self.stream_error(id, Reason::PROTOCOL_ERROR, words)
+            }
             (Some(entry), _) => self.list_of(&entry, list),
             (None, _) if is_new => self.request(id, list),
             (None, _) if self.lost.contains(&id) => Ok(()),
@@ -397,6 +433,7 @@ impl State {
     fn request(&mut self, id: u32, list: List) -> Result<(), Broken> {
         if self.going == Going::Settled {
             // The client was told that nobody looks at it.
+            self.lose(id);
             return Ok(());
         }
         if self.streams.len() >= self.terms.streams_max as usize {
@@ -408,6 +445,10 @@ impl State {
         }
         let entry = self.begin(id);
         entry.incoming.set(if list.ends() { Half::Ended } else { Half::Body });
+        entry.is_malformed.set(list.fault().is_some());
+        if !list.ends() && !list.is_cut() {
+            entry.length.set(list.content_length());
+        }
         self.news.push_back(News::Request(entry, list));
         Ok(())
     }
@@ -441,7 +482,12 @@ impl State {
                 let words = "sent trailer without end stream flag";
                 return self.stream_error(entry.id, Reason::PROTOCOL_ERROR, words);
             }
-            Half::Body => entry.inbox.borrow_mut().trailers = Some(Box::new(list)),
+            Half::Body => {
+                if list.fault().is_some() {
+                    entry.is_malformed.set(true);
+                }
+                entry.inbox.borrow_mut().trailers = Some(Box::new(list));
+            }
         }
         if ends {
             self.ended(entry);
@@ -567,10 +613,10 @@ impl State {
     }
 }
 
-/// The fields in a `HEADERS` frame, without padding and priority.
-fn stripped(head: Head, payload: &[u8]) -> Result<&[u8], Broken> {
+/// The fields in a `HEADERS` frame, without padding and priority; and the stream that its own is said to depend on.
+fn stripped(head: Head, payload: &[u8]) -> Result<(&[u8], Option<u32>), Broken> {
     if head.kind != kind::HEADERS {
-        return Ok(payload);
+        return Ok((payload, None));
     }
     let incorrect = || wrong("sent padded HEADERS frame with incorrect length");
     let (mut fields, mut padding) = (payload, 0);
@@ -578,9 +624,12 @@ fn stripped(head: Head, payload: &[u8]) -> Result<&[u8], Broken> {
         let (first, rest) = fields.split_first().ok_or_else(incorrect)?;
         (fields, padding) = (rest, usize::from(*first));
     }
+    let mut dependency = None;
     if head.has(flag::PRIORITY) {
+        let id = fields.first_chunk().copied().map(u32::from_be_bytes);
+        dependency = id.map(|id| id & (u32::MAX >> 1));
         fields = fields.get(PRIORITY_SIZE..).ok_or_else(incorrect)?;
     }
     let len = fields.len().checked_sub(padding).ok_or_else(incorrect)?;
-    Ok(fields.get(..len).unwrap_or_default())
+    Ok((fields.get(..len).unwrap_or_default(), dependency))
 }

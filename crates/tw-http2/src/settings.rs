@@ -25,6 +25,16 @@ pub(crate) enum End {
     Client,
 }
 
+// DIFF(nginx): frames of clients are not larger than 16 KiB.
+/// Bytes of one payload that this end takes. Data goes on as it comes, so that large frames of a server that was chosen by the
+/// configuration take no memory; a client is held to the size that everybody begins with, because it may be anybody.
+pub(crate) fn payload_max(end: End) -> usize {
+    match end {
+        End::Server => PAYLOAD_USUAL,
+        End::Client => PAYLOAD_MAX,
+    }
+}
+
 /// What the settings of this end say.
 pub(crate) fn ours(end: End, terms: &Terms) -> Vec<(u16, u32)> {
     let mut ours = match end {
@@ -35,10 +45,9 @@ pub(crate) fn ours(end: End, terms: &Terms) -> Vec<(u16, u32)> {
         ],
         End::Client => vec![(ENABLE_PUSH, 0)],
     };
-    // Data goes on as it comes, so that large frames take no memory.
     ours.extend([
         (INITIAL_WINDOW_SIZE, terms.window),
-        (MAX_FRAME_SIZE, PAYLOAD_MAX as u32),
+        (MAX_FRAME_SIZE, payload_max(end) as u32),
         (MAX_HEADER_LIST_SIZE, terms.list_max),
     ]);
     ours

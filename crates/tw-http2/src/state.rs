@@ -174,12 +174,22 @@ impl State {
     pub(crate) fn cut(&mut self, entry: &Entry, cut: Cut) {
         self.streams.remove(&entry.id);
         if entry.incoming.get() != Half::Ended && !matches!(cut, Cut::Reset(_)) {
-            if self.lost.len() >= LOST_MAX {
-                self.lost.pop_front();
-            }
-            self.lost.push_back(entry.id);
+            self.lose(entry.id);
         }
         entry.end(cut);
+    }
+
+    /// A stream has ended here, and the peer need not know yet.
+    pub(crate) fn lose(&mut self, id: u32) {
+        if self.lost.len() >= LOST_MAX {
+            self.lost.pop_front();
+        }
+        self.lost.push_back(id);
+    }
+
+    /// Whether something may still be on its way for a stream that has ended: of those that ended before so many others, nobody knows.
+    pub(crate) fn may_be_late(&self, id: u32) -> bool {
+        self.lost.len() >= LOST_MAX || self.lost.contains(&id)
     }
 
     /// Resets a stream.
@@ -194,6 +204,17 @@ impl State {
         }
     }
 
+    /// Resets a stream because of the message that came, even if it has ended both ways: the answer comes before (RFC 9113
+    /// section 8.1.1).
+    pub(crate) fn reset_malformed(&mut self, entry: &Entry) {
+        if entry.is_over() && entry.cut.get().is_none() && self.broken.is_none() {
+            self.out.copy(&frame::reset(entry.id, Reason::PROTOCOL_ERROR));
+            entry.end(Cut::Ours(Reason::PROTOCOL_ERROR, ""));
+        } else {
+            self.reset(entry, Reason::PROTOCOL_ERROR);
+        }
+    }
+
     /// Resets a stream for what is wrong with it. There may be so many.
     pub(crate) fn stream_error(
         &mut self,
@@ -203,7 +224,10 @@ impl State {
     ) -> Result<(), Broken> {
         match self.streams.get(&id).cloned() {
             Some(entry) => self.reset_for(&entry, reason, words),
-            None => self.out.copy(&frame::reset(id, reason)),
+            None => {
+                self.out.copy(&frame::reset(id, reason));
+                self.lose(id);
+            }
         }
         self.errors += 1;
         if self.errors > ERRORS_MAX {

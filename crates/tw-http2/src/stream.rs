@@ -110,6 +110,16 @@ impl Stream {
         self.shared.change(|state| state.reset(&self.entry, reason));
     }
 
+    /// Whether its peer's message is malformed (RFC 9113 section 8.1.1), as far as it came and whether anybody has taken it or not.
+    pub fn is_malformed(&self) -> bool {
+        self.entry.is_malformed.get()
+    }
+
+    /// Says that the peer's message was malformed, be it that both directions have ended since: an answer may come before.
+    pub fn reset_malformed(&self) {
+        self.shared.change(|state| state.reset_malformed(&self.entry));
+    }
+
     /// Ready with the next that came; `None` at the end. What came before the stream was cut is given first; a message that had
     /// ended by then is complete.
     pub fn poll_came(&self, cx: &Context<'_>) -> Poll<Result<Option<Came>, Cut>> {

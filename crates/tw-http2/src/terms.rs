@@ -67,8 +67,8 @@ pub const LIMITS: &[Limit] = &[
     Limit::count(
         "LOST_MAX",
         LOST_MAX as u64,
-        "Streams of HTTP/2 that have ended here first, and of which the peer may still send trailers",
-        "trailers of the oldest ones end the connection (PROTOCOL_ERROR)",
+        "Streams of HTTP/2 that have ended here first, and of which the peer may still send content and trailers",
+        "trailers of the oldest ones end the connection (PROTOCOL_ERROR), content of any is passed over",
     ),
 ];
 

@@ -339,13 +339,18 @@ fn what_ends_a_connection() {
         (frame(kind::DATA, 0, 3, b"x"), Reason::PROTOCOL_ERROR),
         ([&get[..], &frame(kind::DATA, flag::PADDED, 1, &[3, 0, 0])].concat(), Reason::PROTOCOL_ERROR),
         ([&get[..], &frame(kind::DATA, flag::PADDED, 1, &[])].concat(), Reason::FRAME_SIZE_ERROR),
-        ([&get[..], &frame(kind::DATA, 0, 1, &vec![0; 2 << 20])].concat(), Reason::FLOW_CONTROL_ERROR),
+        ([&get[..], &frame(kind::DATA, 0, 1, &vec![0; 16_385])].concat(), Reason::FRAME_SIZE_ERROR),
+        (frame(kind::PRIORITY, 0, 3, &[0x80, 0, 0, 3, 1]), Reason::PROTOCOL_ERROR),
         (frame(kind::HEADERS, WHOLE, 2, &fields(&[])), Reason::PROTOCOL_ERROR),
         (frame(kind::HEADERS, WHOLE, 0, &fields(&[])), Reason::PROTOCOL_ERROR),
         (frame(kind::HEADERS, WHOLE | flag::PADDED, 1, &[9, 0x82]), Reason::PROTOCOL_ERROR),
         (frame(kind::HEADERS, WHOLE | flag::PRIORITY, 1, &[9; 4]), Reason::FRAME_SIZE_ERROR),
         (frame(kind::HEADERS, WHOLE, 1, &[0x80]), Reason::COMPRESSION_ERROR),
-        (frame(kind::HEADERS, 0, 1, &large), Reason::ENHANCE_YOUR_CALM),
+        (frame(kind::HEADERS, 0, 1, &large), Reason::FRAME_SIZE_ERROR),
+        (
+            [frame(kind::HEADERS, 0, 1, &large[..16_384]), frame(kind::CONTINUATION, 0, 1, b"x")].concat(),
+            Reason::ENHANCE_YOUR_CALM,
+        ),
         (
             [frame(kind::HEADERS, 0, 1, &[]), frame(kind::PING, 0, 0, &[0; 8])].concat(),
             Reason::PROTOCOL_ERROR,
@@ -394,7 +399,8 @@ fn what_ends_a_stream() {
     let get = fields(&[]);
     let body = frame(kind::HEADERS, flag::END_HEADERS, 1, &get);
     for (bytes, reason) in [
-        (frame(kind::DATA, 0, 1, &[0; 70_000]), Reason::FLOW_CONTROL_ERROR),
+        (frame(kind::DATA, 0, 1, &[0; 16_384]).repeat(5), Reason::FLOW_CONTROL_ERROR),
+        (frame(kind::PRIORITY, 0, 1, &[0, 0, 0, 1, 1]), Reason::PROTOCOL_ERROR),
         (frame(kind::HEADERS, flag::END_HEADERS, 1, &[]), Reason::PROTOCOL_ERROR),
         (frame(kind::WINDOW_UPDATE, 0, 1, &[0; 4]), Reason::PROTOCOL_ERROR),
         (frame(kind::WINDOW_UPDATE, 0, 1, &[0x7f, 0xff, 0xff, 0xff]), Reason::FLOW_CONTROL_ERROR),

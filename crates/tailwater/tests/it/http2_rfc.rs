@@ -18,6 +18,7 @@ const PUSH_PROMISE: u8 = 5;
 const UNKNOWN: u8 = 0xee;
 const ACK: u8 = 1;
 const PADDED: u8 = 8;
+const PRIORITY: u8 = 32;
 
 /// What becomes of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +80,12 @@ fn post(fields: &[(&str, &str)]) -> Vec<u8> {
     frame(kind::HEADERS, END_HEADERS, 1, &block)
 }
 
+/// A request whose stream says that it depends on another one.
+fn depending(stream: u32, on: u32) -> Vec<u8> {
+    let block = [&on.to_be_bytes()[..], &[7], &pseudo("GET", "/a.txt")].concat();
+    frame(kind::HEADERS, END_STREAM | END_HEADERS | PRIORITY, stream, &block)
+}
+
 fn setting(id: u16, value: u32) -> Vec<u8> {
     frame(kind::SETTINGS, 0, 0, &[&id.to_be_bytes()[..], &value.to_be_bytes()].concat())
 }
@@ -124,10 +131,17 @@ fn frames() {
             &[Answer(200)],
         ),
         (
-            "4.2 frames are as large as was said: any",
-            [post(&[]), frame(kind::DATA, END_STREAM, 1, &large)].concat(),
+            "4.2 frames are as large as was said",
+            [post(&[]), frame(kind::DATA, END_STREAM, 1, &large[..16_384])].concat(),
             &[Answer(502), Answer(0)],
         ),
+        (
+            "4.2 DATA is not larger",
+            [post(&[]), frame(kind::DATA, END_STREAM, 1, &large[..16_385])].concat(),
+            &[GoAway(FRAME_SIZE_ERROR), Reset(FRAME_SIZE_ERROR)],
+        ),
+        ("4.2 nor HEADERS", frame(kind::HEADERS, END_HEADERS, 1, &large), &[GoAway(FRAME_SIZE_ERROR)]),
+        ("4.2 nor what is unknown", frame(UNKNOWN, 0, 0, &large), &[GoAway(FRAME_SIZE_ERROR)]),
         (
             "4.3 a block is not broken up",
             [frame(kind::HEADERS, END_STREAM, 1, &request[9..]), frame(kind::PING, 0, 0, &[0; 8])].concat(),
@@ -173,6 +187,14 @@ fn streams() {
             .concat(),
             &[GoAway(PROTOCOL_ERROR), Reset(STREAM_CLOSED), GoAway(STREAM_CLOSED)],
         ),
+        (
+            "5.3.1 (RFC 7540) a stream does not depend on itself: PRIORITY",
+            [post(&[]), frame(kind::PRIORITY, 0, 1, &[0x80, 0, 0, 1, 7])].concat(),
+            &[Reset(PROTOCOL_ERROR)],
+        ),
+        ("nor before it begins", frame(kind::PRIORITY, 0, 3, &[0, 0, 0, 3, 7]), &[GoAway(PROTOCOL_ERROR)]),
+        ("nor HEADERS", depending(1, 1), &[Reset(PROTOCOL_ERROR)]),
+        ("but on any other", depending(1, 3), &[Answer(200)]),
         (
             "8.1 a request has one head",
             [request(1), request(1)].concat(),
@@ -326,6 +348,8 @@ fn requests() {
             malformed,
         ),
         ("8.2.1 names are in lower case", with("X-Upper", "y"), malformed),
+        ("8.2.1 and without DEL", with("x\u{7f}", "y"), malformed),
+        ("8.2.1 and in ASCII", with("x-\u{e9}", "y"), malformed),
         ("8.2.1 names are not empty", with("", "y"), malformed),
         ("8.2.1 values have no line ends", with("x", "a\r\nb"), malformed),
         ("8.2.1 values have no zero bytes", with("x", "a\0b"), malformed),
@@ -359,12 +383,175 @@ fn requests() {
     ]);
 }
 
+/// What is said of the first stream, up to what `until` looks for.
+fn heard(frames: &mut Frames, until: impl Fn(&Frame) -> bool) -> Vec<Frame> {
+    let mut heard = Vec::new();
+    while let Some(frame) = frames.next_frame().unwrap() {
+        let is_last = until(&frame);
+        if frame.stream == 1 || is_last {
+            heard.push(frame);
+        }
+        if is_last {
+            break;
+        }
+    }
+    heard
+}
+
+/// Asks for something else, and says what came of the first stream until that was answered.
+fn until_next_answer(frames: &mut Frames, path: &str) -> Vec<Frame> {
+    frames.send(get(3, path, &[])).unwrap();
+    heard(frames, |frame| frame.stream == 3 && frame.flags & END_STREAM != 0)
+}
+
+#[test]
+fn a_malformed_request_is_answered_and_its_stream_is_reset() {
+    let server = start_server(
+        server().file("html/a.txt", "hello"),
+        "http2 on; error_page 405 = /a.txt; location /403 { return 403; }
+         location /body { proxy_pass http://127.0.0.1:1; }",
+    );
+    const METHOD: (&str, &str) = (":method", "GET");
+    const SCHEME: (&str, &str) = (":scheme", "http");
+    const PATH: (&str, &str) = (":path", "/a.txt");
+    const AUTHORITY: (&str, &str) = (":authority", "localhost");
+    let with = |name, value| list(&[METHOD, SCHEME, PATH, AUTHORITY, (name, value)]);
+    let open = |method, path, fields: &[(&str, &str)]| {
+        frame(kind::HEADERS, END_HEADERS, 1, &[pseudo(method, path), hpack(fields)].concat())
+    };
+    let body = |method, path, length: &str, content: &[u8]| {
+        let head = open(method, path, &[("content-length", length)]);
+        [head, frame(kind::DATA, END_STREAM, 1, content)].concat()
+    };
+    let trailers = |path, name, value| {
+        let fields = frame(kind::HEADERS, END_STREAM | END_HEADERS, 1, &hpack(&[(name, value)]));
+        [open("POST", path, &[]), frame(kind::DATA, 0, 1, b"x"), fields].concat()
+    };
+    for (what, bytes, status) in [
+        ("a capital", with("X-Upper", "y"), 400),
+        ("DEL", with("x\u{7f}", "y"), 400),
+        ("no ASCII", with("x-\u{e9}", "y"), 400),
+        ("a field of the connection", with("connection", "close"), 400),
+        ("no path", list(&[METHOD, SCHEME, AUTHORITY]), 400),
+        ("two hosts", with("host", "other"), 400),
+        ("no length", with("content-length", "x"), 400),
+        ("no content", with("content-length", "5"), 400),
+        // Nothing of it has ended but what the server says.
+        ("a body to come", open("POST", "/403", &[("X", "y")]), 400),
+        ("too short", body("POST", "/body", "5", b"four"), 400),
+        ("too long", body("POST", "/body", "3", b"four"), 400),
+        ("a pseudo-field at the end", trailers("/body", ":path", "/"), 400),
+        ("DEL at the end", trailers("/body", "x\u{7f}", "y"), 400),
+        ("too short for nobody", body("GET", "/a.txt", "5", b"four"), 200),
+        ("too long for nobody", body("GET", "/a.txt", "3", b"four"), 200),
+        ("a pseudo-field at the end, for nobody", trailers("/a.txt", ":path", "/"), 200),
+        ("nobody's refused", body("POST", "/403", "5", b"four"), 403),
+    ] {
+        let mut frames = Frames::connect(server.addr()).unwrap();
+        frames.send(bytes).unwrap();
+        let heard = heard(&mut frames, |frame| matches!(frame.kind, kind::RST_STREAM | kind::GOAWAY));
+        let of_answer: Vec<_> = heard.iter().filter(|frame| frame.kind < kind::PRIORITY).collect();
+        let found = of_answer.first().and_then(|frame| status_of(frame));
+        assert_eq!(found, Some(status), "{what}: {heard:?}");
+        let ends = of_answer.iter().filter(|frame| frame.flags & END_STREAM != 0).count();
+        assert_eq!(
+            (ends, of_answer.last().unwrap().flags & END_STREAM),
+            (1, END_STREAM),
+            "{what}: {heard:?}"
+        );
+        let last = heard.last().unwrap();
+        assert_eq!((last.kind, last.code()), (kind::RST_STREAM, Some(PROTOCOL_ERROR)), "{what}: {heard:?}");
+        // That is all, and concerns nobody else.
+        let heard = until_next_answer(&mut frames, "/a.txt");
+        assert!(heard.iter().all(|frame| frame.stream == 3), "{what}: {heard:?}");
+    }
+    // What is well-formed is not reset.
+    for bytes in [body("GET", "/a.txt", "4", b"four"), trailers("/a.txt", "x", "y")] {
+        let mut frames = Frames::connect(server.addr()).unwrap();
+        frames.send(bytes).unwrap();
+        heard(&mut frames, |frame| frame.flags & END_STREAM != 0 && frame.kind < kind::PRIORITY);
+        let heard = until_next_answer(&mut frames, "/a.txt");
+        assert!(heard.iter().all(|frame| frame.stream == 3), "{heard:?}");
+    }
+}
+
+/// `:status`, 403 by its Huffman code.
+fn status_of(frame: &Frame) -> Option<u16> {
+    status(frame).map(|known| if known == 0 { 403 } else { known })
+}
+
+#[test]
+fn data_on_a_closed_stream_is_an_error_unless_the_server_has_reset_it() {
+    let server = speaking();
+    let data = frame(kind::DATA, 0, 1, b"x");
+    let reset = frame(kind::RST_STREAM, 0, 1, &8_u32.to_be_bytes());
+    // Its client has ended it, by the end of its request or by taking it back.
+    for (before, until) in [(get(1, "/a.txt", &[]), true), ([post(&[]), reset].concat(), false)] {
+        let mut frames = Frames::connect(server.addr()).unwrap();
+        frames.send(before).unwrap();
+        if until {
+            heard(&mut frames, |frame| frame.kind == kind::DATA && frame.flags & END_STREAM != 0);
+        }
+        frames.send(&data).unwrap();
+        assert_eq!(frames.wait(kind::RST_STREAM).unwrap().unwrap().code(), Some(STREAM_CLOSED));
+        // Once is enough.
+        frames.send(&data).unwrap();
+        let heard = until_next_answer(&mut frames, "/a.txt");
+        assert!(heard.iter().all(|frame| frame.stream == 3), "{heard:?}");
+    }
+    // The server has: what was on its way is passed over (section 5.1).
+    let mut frames = Frames::connect(server.addr()).unwrap();
+    frames.send(frame(kind::HEADERS, END_HEADERS, 1, &pseudo("POST", "/403"))).unwrap();
+    heard(&mut frames, |frame| frame.kind == kind::RST_STREAM);
+    frames.send(&data).unwrap();
+    let heard = until_next_answer(&mut frames, "/a.txt");
+    assert!(heard.iter().all(|frame| frame.stream == 3), "{heard:?}");
+}
+
+#[test]
+fn fields_are_as_long_as_they_are_packed() {
+    let server = start_server(
+        server().file("html/a.txt", "hello"),
+        "http2 on; location / { return 200 $http_x:$http_cookie:$request_uri; }",
+    );
+    let mut client = tw_testkit::http2::Http2::connect(server.addr()).unwrap();
+    // The code of Huffman takes five bits for an `a`, and six for a hexadecimal letter at most.
+    let token = "0123456789abcdef".repeat(9_000 / 16);
+    let cookie = format!("c={}", "a1b2c3d4e5f6".repeat(10_500 / 12));
+    let path = format!("/{}", "a".repeat(12_000));
+    let answer = client.ask("GET", "/", &[("x", &token), ("cookie", &cookie)], b"").unwrap();
+    assert_eq!((answer.status, answer.text()), (200, format!("{token}:{cookie}:/")));
+    assert_eq!(client.get(&path).unwrap().text(), format!("::{path}"));
+    // Crumbs are fields of their own.
+    let crumb = "a".repeat(9_000);
+    let answer = client.ask("GET", "/", &[("cookie", &crumb), ("cookie", &crumb)], b"").unwrap();
+    assert_eq!(answer.text(), format!(":{crumb}; {crumb}:/"));
+    // A buffer is full of the code: 13,200 bytes of five bits take 8,250.
+    let long = "a".repeat(13_200);
+    assert_eq!(client.ask("GET", "/", &[("x", &long)], b"").unwrap().status, 400);
+    assert_eq!(client.get(&format!("/{long}")).unwrap().status, 414);
+    // All buffers are full of fields: 4 of 8 KiB.
+    let third = "a".repeat(10_950);
+    let fields = [("a", &*third), ("b", &third), ("c", &third)];
+    assert_eq!(client.ask("GET", "/", &fields[..2], b"").unwrap().status, 200);
+    assert_eq!(client.ask("GET", "/", &fields, b"").unwrap().status, 400);
+    // As they are, they are as long as they are.
+    for (len, status) in [(8_192, 0x88), (8_193, 0x8c)] {
+        let mut frames = Frames::connect(server.addr()).unwrap();
+        frames.send(get(1, "/", &[("x", &"a".repeat(len))])).unwrap();
+        assert_eq!(frames.wait(kind::HEADERS).unwrap().unwrap().payload[0], status, "{len}");
+    }
+}
+
 #[test]
 fn a_server_begins_with_settings_and_acknowledges_those_of_its_client() {
     let server = speaking();
     let mut frames = Frames::connect(server.addr()).unwrap();
     let first = frames.next_frame().unwrap().unwrap();
     assert_eq!((first.kind, first.flags, first.stream), (kind::SETTINGS, 0, 0));
+    // 4.2: the size that everybody begins with, said or not.
+    let size = first.payload.chunks(6).find(|setting| setting[..2] == [0, 5]);
+    assert!(size.is_none_or(|setting| setting[2..] == 16_384_u32.to_be_bytes()), "{size:?}");
     loop {
         let next = frames.wait(kind::SETTINGS).unwrap().unwrap();
         if next.flags == ACK {

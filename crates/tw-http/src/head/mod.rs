@@ -20,7 +20,7 @@ mod parse;
 
 pub(crate) use error::Sent;
 pub use error::{ErrorText, HeadError, REQUEST_HEADER_TOO_LARGE};
-pub use list::{Content, Pseudo};
+pub use list::{Content, ListSize, Pseudo};
 
 use crate::known::Known;
 use crate::method::{Method, Version};

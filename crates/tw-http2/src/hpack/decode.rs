@@ -28,13 +28,15 @@ pub(crate) struct Decoder {
     table: Table,
     /// The most that the peer may make the table hold.
     max_size: usize,
+    /// Bytes of the longest text of the last block, as it came.
+    longest: usize,
 }
 
 impl Decoder {
     /// A decoder for a peer that was told to keep a table of at most `max_size` bytes (SETTINGS_HEADER_TABLE_SIZE).
     /// Allocates nothing; nor does it keep anything but what the peer has indexed.
     pub(crate) const fn new(max_size: usize) -> Self {
-        Self { table: Table::new(max_size), max_size }
+        Self { table: Table::new(max_size), max_size, longest: 0 }
     }
 
     /// Decodes a whole block: calls `field` with the name and the value of each of its fields, in order, until it breaks off.
@@ -50,6 +52,7 @@ impl Decoder {
         let mut scratch = Vec::new();
         let mut size_updates_left = SIZE_UPDATES_MAX;
         let mut wanted = ControlFlow::Continue(());
+        self.longest = 0;
 
         while let Some((&first, after)) = rest.split_first() {
             rest = after;
@@ -77,7 +80,7 @@ impl Decoder {
             let index = integer::decode(first, if is_added { 6 } else { 4 }, &mut rest)?;
             scratch.clear();
             let name = if index == 0 {
-                text(&mut rest, &mut scratch)?
+                text(&mut rest, &mut scratch, &mut self.longest)?
             } else if let Some((name, _)) = statics::entry(index) {
                 Text::Whole(name)
             } else {
@@ -85,7 +88,7 @@ impl Decoder {
                 scratch.extend_from_slice(self.entry(index)?.0);
                 Text::Scratch(0, scratch.len())
             };
-            let value = text(&mut rest, &mut scratch)?;
+            let value = text(&mut rest, &mut scratch, &mut self.longest)?;
             let (name, value) = (name.bytes(&scratch), value.bytes(&scratch));
             if wanted.is_continue() {
                 wanted = field(name, value);
@@ -95,6 +98,11 @@ impl Decoder {
             }
         }
         Ok(())
+    }
+
+    /// Bytes of the longest name or value that stood in the last block, as it came: in the Huffman code or not.
+    pub(crate) const fn longest(&self) -> usize {
+        self.longest
     }
 
     /// Name and value at an index of both tables.
@@ -131,12 +139,13 @@ impl<'a> Text<'a> {
     }
 }
 
-/// Takes a text from the front of `rest`; appends it to the scratch buffer if it has to be decoded.
-fn text<'a>(rest: &mut &'a [u8], scratch: &mut Vec<u8>) -> Result<Text<'a>, Error> {
+/// Takes a text from the front of `rest`; appends it to the scratch buffer if it has to be decoded. The longest one is noted.
+fn text<'a>(rest: &mut &'a [u8], scratch: &mut Vec<u8>, longest: &mut usize) -> Result<Text<'a>, Error> {
     let (&first, mut after) = rest.split_first().ok_or(Error::Short)?;
     let len = integer::decode(first, 7, &mut after)?;
     let (text, after) = after.split_at_checked(len).ok_or(Error::Short)?;
     *rest = after;
+    *longest = (*longest).max(len);
 
     if first & 0x80 == 0 {
         return Ok(Text::Whole(text));

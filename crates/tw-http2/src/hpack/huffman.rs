@@ -31,6 +31,10 @@ const LENGTH_MAX: usize = 30;
 /// Bits of the shortest codes.
 const LENGTH_MIN: usize = 5;
 
+/// Ones behind the last code of a text.
+// DIFF(nginx): it takes as many as are not EOS.
+const PADDING_MAX: u32 = 8;
+
 /// Codes up to this length are decoded with one look: all of the bytes that are usual in fields. Makes a table of 2 KiB.
 const SHORT: usize = 10;
 
@@ -94,8 +98,7 @@ pub(super) fn encode(out: &mut Vec<u8>, bytes: impl Iterator<Item = u8>) {
 
 /// Appends the bytes that `text` stands for.
 ///
-/// The text may end with ones that are not EOS. Section 5.2 takes at most seven; nginx takes any number short of EOS, and
-/// a padding of a whole octet is met in the wild.
+/// The text may end with ones that are not EOS. Section 5.2 takes at most seven; a padding of a whole octet is met in the wild.
 pub(super) fn decode(text: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
     out.reserve(text.len() * 8 / LENGTH_MIN);
 
@@ -127,7 +130,7 @@ pub(super) fn decode(text: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
         out.push(symbol.byte);
         waiting = !(!waiting << symbol.length);
     }
-    if (count as usize) < LENGTH_MAX { Ok(()) } else { Err(Error::Huffman) }
+    if count <= PADDING_MAX { Ok(()) } else { Err(Error::Huffman) }
 }
 
 /// What the code at the high end stands for; EOS is an error.

@@ -27,6 +27,8 @@ pub struct Exchange {
     /// Its turns among the streams of the connection.
     share: Rc<Share>,
     stage: Cell<Stage>,
+    /// Whether what the client has asked is no request.
+    is_malformed: Cell<bool>,
     /// What the client has asked to make of the stream.
     wish: Cell<Wish>,
     /// Until when the client may keep us waiting before it takes bytes.
@@ -116,6 +118,7 @@ impl Exchange {
             share: Share::new(stream.id()),
             stream,
             stage: Cell::new(Stage::Head),
+            is_malformed: Cell::new(false),
             wish: Cell::new(Wish::Answer),
             deadline: RefCell::new(Deadline::new()),
         })
@@ -124,6 +127,11 @@ impl Exchange {
     /// Its turns.
     pub(super) fn share(&self) -> &Rc<Share> {
         &self.share
+    }
+
+    /// Says that what the client has asked is no request, for what the frames do not tell.
+    pub(super) fn set_malformed(&self) {
+        self.is_malformed.set(true);
     }
 
     /// Says what the client has asked for.
@@ -272,12 +280,18 @@ impl Exchange {
         Ok(self.conn.frames.out_len().saturating_sub(before + size))
     }
 
-    /// Ends the stream: a response that is not complete is cut.
+    // DIFF(nginx): a malformed request is answered, and its stream is reset behind that (RFC 9113 section 8.1.1).
+    /// Ends the stream: a response that is not complete is cut, and a request that was malformed is told to be.
     pub(super) fn end(&self, is_complete: bool, status: u16) {
         let is_gone = self.poll_gone(&mut Context::from_waker(Waker::noop())).is_ready();
         self.conn.count_end(!is_complete && is_gone);
         self.conn.turns.forget(self.share.id);
-        if self.stage.replace(Stage::Over) != Stage::Over && !is_complete && !is_gone {
+        if self.stage.replace(Stage::Over) == Stage::Over || is_gone {
+            return;
+        }
+        if self.is_malformed.get() || self.stream.is_malformed() {
+            self.stream.reset_malformed();
+        } else if !is_complete {
             // As nginx: a client that was too slow has broken its word.
             let reason = if status == 408 { Reason::PROTOCOL_ERROR } else { Reason::INTERNAL_ERROR };
             self.stream.reset(reason);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tw_http::{Content, HeadError, HeadLimits, Method, Pseudo, RequestHead, base64};
+use tw_http::{Content, HeadError, HeadLimits, ListSize, Method, Pseudo, RequestHead, base64};
 use tw_http2::{Fault, List, Pseudo as Which};
 use tw_log::{Level, Text};
 
@@ -17,7 +17,7 @@ const MISDIRECTED_REQUEST: u16 = 421;
 /// Nobody here speaks what the client has asked for (RFC 9220 section 3).
 const NOT_IMPLEMENTED: u16 = 501;
 /// It is malformed (RFC 9113 section 8.1.1).
-const BAD_REQUEST: u16 = 400;
+pub(super) const BAD_REQUEST: u16 = 400;
 /// What a stream can become (RFC 8441).
 const WEBSOCKET: &[u8] = b"websocket";
 /// The line that has always asked for it (RFC 6455 section 4.1).
@@ -93,6 +93,12 @@ fn read(r: &mut Request, list: &List, group: &ListenGroup) -> Result<(), Wrong> 
     if list.is_cut() {
         return Err(HeadError::TooLargeRequest.into());
     }
+    let size = ListSize {
+        longest: list.longest(),
+        all: list.text_len(),
+        target: list.pseudo(Which::Path).map_or(0, <[u8]>::len),
+    };
+    size.judge(limits)?;
     begun?;
     for (name, value) in list.iter() {
         r.head.push_listed(name, value, limits)?;

@@ -6,6 +6,7 @@ use tw_http::Framing;
 use tw_http2::List;
 
 use super::exchange::Wish;
+use super::head::BAD_REQUEST;
 use super::input::Expects;
 use super::{Exchange, Input, head};
 use crate::http::entry;
@@ -52,7 +53,12 @@ async fn run(exchange: &Rc<Exchange>, r: &mut Request, list: List) {
                 Err(status) => phases::fail(r, status).await,
             }
         }
-        Err(status) => phases::fail(r, status).await,
+        Err(status) => {
+            if status == BAD_REQUEST {
+                exchange.set_malformed();
+            }
+            phases::fail(r, status).await
+        }
     };
     respond::send(r, body).await;
     if r.plan().core.post_action.is_some() && !r.uri.path.is_empty() {
