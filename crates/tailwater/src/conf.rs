@@ -142,31 +142,35 @@ impl Source {
     fn read_and_load(&self, files: &dyn ConfFiles, previous: &Kept) -> Outcome {
         let mut tree = Tree::default();
         let mut diagnostics = Diagnostics::default();
-        let config = self.read(files, &mut tree).and_then(|()| {
-            tw_server::load::load(
+        let config = match self.read(files, &mut tree) {
+            // What is wrong in what could be read is said, too.
+            Err(error) if tree.failures.is_empty() => Err(error),
+            _ => tw_server::load::load(
                 &mut tree,
                 files,
                 &self.prefixes(),
                 tw_modules::MODULES,
                 previous,
                 &mut diagnostics,
-            )
-        });
+            ),
+        };
         Outcome { tree, diagnostics, config }
     }
 
     /// Says what is wrong with what was loaded.
     fn tell(&self, outcome: Outcome, console: &Console) -> Option<Loaded> {
         let Outcome { tree, diagnostics, config } = outcome;
-        let is_mistake = |said: &&ConfError| matches!(said.level, Level::Emerg | Level::Crit);
-        let (mistakes, others): (Vec<_>, Vec<_>) = diagnostics.iter().partition(is_mistake);
-        others.into_iter().for_each(|warning| console.conf(warning, &tree.sources));
+        let is_mistake = |said: &ConfError| matches!(said.level, Level::Emerg | Level::Crit);
+        let (mistakes, others): (Vec<_>, Vec<_>) = diagnostics.into_iter().partition(is_mistake);
+        tw_conf::said_once(others).iter().for_each(|warning| console.conf(warning, &tree.sources));
         match config {
             Ok(config) => Some(Loaded { tree, config }),
             Err(error) => {
-                let first = self.advise(error);
-                console.conf(&first, &tree.sources);
-                tell_more(&first, &mistakes, &tree.sources, console);
+                let all = std::iter::once(self.advise(error)).chain(mistakes).collect();
+                let all = tw_conf::said_once(all);
+                let Some((first, more)) = all.split_first() else { return None };
+                console.conf(first, &tree.sources);
+                tell_more(first, &more.iter().collect::<Vec<_>>(), &tree.sources, console);
                 None
             }
         }

@@ -2,6 +2,7 @@
 
 use crate::span::{Sources, Span};
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
 
 /// How bad it is; the words are those of the error log.
@@ -130,6 +131,33 @@ impl Diagnostics {
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
+}
+
+/// The same messages, each of them once. A message about a file that is included several times comes from each place of
+/// it; a hint says how many these are.
+pub fn said_once(messages: Vec<ConfError>) -> Vec<ConfError> {
+    let mut counts: HashMap<(String, Option<Span>), usize> = HashMap::new();
+    let mut kept = Vec::with_capacity(messages.len());
+    for message in messages {
+        let count = counts.entry((message.message.clone(), message.span)).or_default();
+        *count += 1;
+        if *count == 1 {
+            kept.push(message);
+        }
+    }
+    for message in &mut kept {
+        let key = (std::mem::take(&mut message.message), message.span);
+        let count = counts.get(&key).copied().unwrap_or(1);
+        message.message = key.0;
+        if count > 1 && message.span.is_some() {
+            let places = format!("the same in {count} places: the file is included in each of them");
+            message.hint = Some(match message.hint.take() {
+                Some(hint) => format!("{hint} ({places})"),
+                None => places,
+            });
+        }
+    }
+    kept
 }
 
 impl IntoIterator for Diagnostics {

@@ -6,6 +6,7 @@
 
 use crate::advice::{line_of, unfinished};
 use crate::error::ConfError;
+use crate::lua::end_of_block;
 use crate::span::Span;
 use crate::tree::Word;
 use std::sync::Arc;
@@ -47,11 +48,53 @@ pub(crate) struct Lexer {
     is_param: bool,
     pos: usize,
     line: u32,
+    /// Unquoted words of the last directive with a quantifier in braces.
+    bare_quantifiers: Vec<Span>,
 }
 
 impl Lexer {
     pub(crate) fn new(text: Arc<[u8]>, file: u32, is_param: bool) -> Self {
-        Self { text, file, is_param, pos: 0, line: 1 }
+        Self { text, file, is_param, pos: 0, line: 1, bare_quantifiers: Vec::new() }
+    }
+
+    /// Errors of the last directive that do not keep its words from being read.
+    pub(crate) fn take_errors(&mut self) -> Vec<ConfError> {
+        let text = Arc::clone(&self.text);
+        let spans = std::mem::take(&mut self.bare_quantifiers).into_iter();
+        spans
+            .map(|span| {
+                let word = String::from_utf8_lossy(&text[span.start as usize..span.end as usize]);
+                ConfError::new(format!("unexpected \"{{\" in \"{word}\""))
+                    .at(span)
+                    .hint(format!("a regular expression with braces must be in quotes: \"{word}\""))
+            })
+            .collect()
+    }
+
+    /// Passes a block of Lua, whose `{` was the last byte, and returns the place of its `}`.
+    pub(crate) fn skip_lua(&mut self, name: &Word) -> Result<Span, ConfError> {
+        let Some(end) = end_of_block(&self.text, self.pos) else {
+            let error = ConfError::new("unexpected end of file, expecting \"}\"").at(name.span);
+            return Err(error.hint(format!("the block of Lua of \"{name}\" is never closed")));
+        };
+        while self.pos < end {
+            self.bump();
+        }
+        let close = self.here(1);
+        self.bump();
+        Ok(close)
+    }
+
+    /// Size of a quantifier such as `{8,}` at the current byte.
+    fn quantifier(&self) -> Option<usize> {
+        let rest = self.text[self.pos..].strip_prefix(b"{")?;
+        let digits = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let least = Some(digits(rest)).filter(|count| *count > 0)?;
+        let most = match rest.get(least) {
+            Some(b',') => 1 + digits(&rest[least + 1..]),
+            _ => 0,
+        };
+        (rest.get(least + most) == Some(&b'}')).then_some(least + most + 2)
     }
 
     /// The next directive or brace. After an error or `End` there is nothing more to ask.
@@ -135,7 +178,8 @@ impl Lexer {
     fn unquoted(&mut self, start: usize) -> Result<Word, ConfError> {
         let started = Start { pos: start, line: self.line, quote: None };
         let mut after_dollar = false;
-        loop {
+        let mut has_quantifier = false;
+        let word = loop {
             match self.peek_within(&started)? {
                 None => return Err(self.unexpected_end()),
                 Some(b'{') if after_dollar => {
@@ -146,9 +190,14 @@ impl Lexer {
                     let word = self.word(&started, false);
                     self.bump();
                     self.peek_within(&started)?;
-                    return Ok(word);
+                    break word;
                 }
-                Some(b';' | b'{') => return Ok(self.word(&started, false)),
+                // No directive begins with "8}": a block is not what was meant.
+                Some(b'{') if self.quantifier().is_some() => {
+                    has_quantifier = true;
+                    self.pos += self.quantifier().unwrap_or(1);
+                }
+                Some(b';' | b'{') => break self.word(&started, false),
                 Some(b'\\') => {
                     after_dollar = false;
                     self.bump_escaped(&started)?;
@@ -158,7 +207,11 @@ impl Lexer {
                     self.bump();
                 }
             }
+        };
+        if has_quantifier {
+            self.bare_quantifiers.push(word.span);
         }
+        Ok(word)
     }
 
     /// The word from its start to the current byte.

@@ -15,6 +15,7 @@ mod error;
 mod glob;
 mod known;
 mod lexer;
+mod lua;
 mod missing;
 pub mod network;
 mod reader;
@@ -32,7 +33,7 @@ pub use advice::advise;
 pub use context::*;
 pub use diagnostic::Diagnostic;
 pub use directive::{Args, Cx, Directive, DirectiveInfo, Setter, check, full_name, record};
-pub use error::{ConfError, Diagnostics, Level, Missing};
+pub use error::{ConfError, Diagnostics, Level, Missing, said_once};
 pub use known::{
     Known, is_built_in, known, known_variables, missing_directive, missing_module, missing_variable,
     module_of, module_of_file, reject,

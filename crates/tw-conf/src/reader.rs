@@ -7,6 +7,7 @@ use crate::directive::full_name;
 use crate::error::{ConfError, Level};
 use crate::glob;
 use crate::lexer::{Item, Lexer};
+use crate::lua::opens_lua;
 use crate::source::{ConfFiles, errno_text};
 use crate::span::{Origin, Span};
 use crate::tree::{Node, Tree, Word};
@@ -25,6 +26,9 @@ pub const MAX_BLOCK_DEPTH: u32 = 128;
 /// few shared snippets, fits; files that include each other twice per level do not.
 pub const MAX_INCLUDES: u32 = 1 << 20;
 
+/// How many failures are kept before reading ends: more are no configuration.
+const MAX_FAILURES: usize = 1000;
+
 pub(crate) const LIMITS: &[Limit] = &[
     Limit::count(
         "MAX_INCLUDE_DEPTH",
@@ -39,6 +43,12 @@ pub(crate) const LIMITS: &[Limit] = &[
         "the configuration is refused",
     ),
     Limit::count(
+        "MAX_FAILURES",
+        MAX_FAILURES as u64,
+        "Missing files and broken lines of a configuration that are listed",
+        "further ones are found by the next test",
+    ),
+    Limit::count(
         "MAX_BLOCK_DEPTH",
         MAX_BLOCK_DEPTH as u64,
         "Blocks within blocks",
@@ -48,8 +58,9 @@ pub(crate) const LIMITS: &[Limit] = &[
 
 /// Reads configuration texts into a [`Tree`].
 ///
-/// Errors leave the tree incomplete: with the directives of the outermost file before the one that is wrong, and with its
-/// sources, so that the error can be shown.
+/// Reading goes on after what is wrong, as far as it can: a file that is missing, the rest of a file that is broken. Each
+/// failure is kept in [`Tree::failures`], and a [marker](Node::failure) stands in its place, so that mistakes before it
+/// are found, too.
 pub struct Reader<'a> {
     files: &'a dyn ConfFiles,
     conf_prefix: &'a [u8],
@@ -72,13 +83,12 @@ impl<'a> Reader<'a> {
     /// Adds the directives of a file, which may wait for the disk.
     ///
     /// # Errors
-    /// The file or one it includes cannot be read, or is wrong by itself; unknown directives are not looked at here.
+    /// The first failure: the file or one it includes cannot be read, or is wrong by itself; unknown directives are not looked
+    /// at here. If the file itself cannot be read, nothing is added.
     pub fn file(&self, tree: &mut Tree, name: &[u8]) -> Result<(), ConfError> {
         let mut read = Read::new(self, tree);
-        let mut nodes = Vec::new();
-        let done = read.file(name, None, Depth::default(), &mut nodes);
-        tree.nodes.append(&mut nodes);
-        done
+        let file = read.open(name)?;
+        read.all(file, Place::File)
     }
 
     /// Adds the directives of a text as if it were a file of this name.
@@ -88,10 +98,7 @@ impl<'a> Reader<'a> {
     pub fn text(&self, tree: &mut Tree, name: &[u8], text: &[u8]) -> Result<(), ConfError> {
         let mut read = Read::new(self, tree);
         let file = read.add(Origin::File(name.into()), text.into())?;
-        let mut nodes = Vec::new();
-        let done = read.source(file, Place::File, Depth::default(), &mut nodes);
-        tree.nodes.append(&mut nodes);
-        done
+        read.all(file, Place::File)
     }
 
     /// Adds the directives of the `-g` option; nginx reads them before the main file.
@@ -101,10 +108,7 @@ impl<'a> Reader<'a> {
     pub fn command_line(&self, tree: &mut Tree, text: &[u8]) -> Result<(), ConfError> {
         let mut read = Read::new(self, tree);
         let file = read.add(Origin::CommandLine, text.into())?;
-        let mut nodes = Vec::new();
-        let done = read.source(file, Place::CommandLine, Depth::default(), &mut nodes);
-        tree.nodes.append(&mut nodes);
-        done
+        read.all(file, Place::CommandLine)
     }
 }
 
@@ -121,6 +125,14 @@ enum Place<'n> {
 struct Depth {
     blocks: u32,
     includes: u32,
+}
+
+/// A text of which no more can be read. The failure has been kept.
+enum Broken {
+    /// This text; files that include it go on.
+    Text,
+    /// Everything.
+    All,
 }
 
 /// One call of the reader.
@@ -156,28 +168,23 @@ impl<'a> Read<'a> {
         Self { reader, tree, includes: 0, askew: None }
     }
 
-    /// Adds the directives of a file to `nodes`; `include` is the directive that asked for it.
-    fn file(
-        &mut self,
-        name: &[u8],
-        include: Option<Span>,
-        depth: Depth,
-        nodes: &mut Vec<Node>,
-    ) -> Result<(), ConfError> {
-        let file = match self.tree.sources.find(name) {
-            Some(file) => file,
-            None => self
-                .reader
-                .files
-                .read(name)
-                .map_err(|error| read_failed(name, &error))
-                .and_then(|text| self.add(Origin::File(name.into()), text.into()))
-                .map_err(|error| match include {
-                    Some(span) => error.at(span),
-                    None => error,
-                })?,
-        };
-        self.source(file, Place::File, depth, nodes)
+    /// Adds all directives of a text to the tree.
+    fn all(&mut self, file: u32, place: Place<'_>) -> Result<(), ConfError> {
+        let first = self.tree.failures.len();
+        let mut nodes = Vec::new();
+        // What is broken has been kept.
+        let _ = self.source(file, place, Depth::default(), &mut nodes);
+        self.tree.nodes.append(&mut nodes);
+        self.tree.failures.get(first).cloned().map_or(Ok(()), Err)
+    }
+
+    /// The text of a file.
+    fn open(&mut self, name: &[u8]) -> Result<u32, ConfError> {
+        if let Some(file) = self.tree.sources.find(name) {
+            return Ok(file);
+        }
+        let text = self.reader.files.read(name).map_err(|error| read_failed(name, &error))?;
+        self.add(Origin::File(name.into()), text.into())
     }
 
     /// Keeps a text; its places must fit into a [`Span`].
@@ -191,6 +198,13 @@ impl<'a> Read<'a> {
         Ok(self.tree.sources.add(origin, text))
     }
 
+    /// Keeps a failure, with a marker in its place.
+    fn fail(&mut self, error: ConfError, nodes: &mut Vec<Node>) -> Result<(), Broken> {
+        nodes.push(Node::marker(self.tree.failures.len()));
+        self.tree.failures.push(error);
+        if self.tree.failures.len() < MAX_FAILURES { Ok(()) } else { Err(Broken::All) }
+    }
+
     /// Adds the directives of a text that has been added.
     fn source(
         &mut self,
@@ -198,7 +212,7 @@ impl<'a> Read<'a> {
         place: Place<'_>,
         depth: Depth,
         nodes: &mut Vec<Node>,
-    ) -> Result<(), ConfError> {
+    ) -> Result<(), Broken> {
         let text = self.tree.sources.file(file).map(|file| Arc::clone(&file.text)).unwrap_or_default();
         let mut lexer = Lexer::new(text, file, matches!(place, Place::CommandLine));
         self.nodes(&mut lexer, place, depth, nodes)?;
@@ -212,59 +226,79 @@ impl<'a> Read<'a> {
         place: Place<'_>,
         depth: Depth,
         nodes: &mut Vec<Node>,
-    ) -> Result<Span, ConfError> {
+    ) -> Result<Span, Broken> {
         loop {
             (self.reader.between)();
-            match lexer.next()? {
-                Item::End(end) => {
-                    return match place {
-                        Place::File | Place::CommandLine => Ok(Span::default()),
-                        Place::Block(node) => Err(self.never_closed(node, end)),
-                    };
-                }
-                Item::Close(end) => {
-                    return match place {
-                        Place::Block(_) => Ok(end),
-                        Place::File | Place::CommandLine => Err(self.closes_nothing(end)),
-                    };
-                }
-                Item::Directive { opens: true, end, .. } if matches!(place, Place::CommandLine) => {
+            let item = match lexer.next() {
+                Ok(item) => item,
+                Err(error) => return self.broken(error, nodes),
+            };
+            let (words, opens, end) = match (item, place) {
+                (Item::Directive { opens: true, end, .. }, Place::CommandLine) => {
                     let message = "block directives are not supported in -g option";
-                    return Err(ConfError::new(message).at(end));
+                    return self.broken(ConfError::new(message).at(end), nodes);
                 }
-                Item::Directive { words, opens, end } => {
-                    let Some(mut node) = node(words, end) else { continue };
-                    if node.name.is("include") {
-                        self.include(&node, opens, depth, nodes)?;
-                        continue;
-                    }
-                    if opens {
-                        let (children, close) = self.block(&node, lexer, depth)?;
-                        node.block = Some(children);
-                        node.end = close;
-                    }
-                    nodes.push(node);
+                (Item::Directive { words, opens, end }, _) => (words, opens, end),
+                (Item::End(_), Place::File | Place::CommandLine) => return Ok(Span::default()),
+                (Item::Close(end), Place::Block(_)) => return Ok(end),
+                (Item::End(end), Place::Block(node)) => {
+                    self.tree.unbalanced.push(end.file);
+                    return self.broken(self.never_closed(node, end), nodes);
                 }
+                (Item::Close(end), Place::File | Place::CommandLine) => {
+                    self.tree.unbalanced.push(end.file);
+                    return self.broken(self.closes_nothing(end), nodes);
+                }
+            };
+            for mut error in lexer.take_errors() {
+                // The line is that of the directive, as for every word.
+                error.span = error.span.map(|span| Span { line: end.line, ..span });
+                self.fail(error, nodes)?;
             }
+            let Some(mut node) = node(words, end) else { continue };
+            if node.name.is("include") {
+                self.include(&node, opens, depth, nodes)?;
+                continue;
+            }
+            let mut closed = Ok(());
+            if opens && opens_lua(&node.name.bytes) {
+                match lexer.skip_lua(&node.name) {
+                    Ok(close) => (node.block, node.end) = (Some(Vec::new()), close),
+                    Err(error) => return self.broken(error, nodes),
+                }
+            } else if opens {
+                let mut children = Vec::new();
+                closed = self.block(&node, lexer, depth, &mut children).map(|close| node.end = close);
+                children.shrink_to_fit();
+                node.block = Some(children);
+            }
+            nodes.push(node);
+            closed?;
         }
     }
 
-    /// The directives between the braces of `node`.
+    /// Keeps a failure after which nobody knows what the rest of the text means.
+    fn broken(&mut self, error: ConfError, nodes: &mut Vec<Node>) -> Result<Span, Broken> {
+        self.fail(error, nodes)?;
+        Err(Broken::Text)
+    }
+
+    /// The directives between the braces of `node`, and the place of the closing one.
     fn block(
         &mut self,
         node: &Node,
         lexer: &mut Lexer,
         mut depth: Depth,
-    ) -> Result<(Vec<Node>, Span), ConfError> {
+        nodes: &mut Vec<Node>,
+    ) -> Result<Span, Broken> {
         depth.blocks += 1;
         if depth.blocks > MAX_BLOCK_DEPTH {
-            return Err(node.fail(format!("blocks are nested deeper than {MAX_BLOCK_DEPTH} levels")));
+            let message = format!("blocks are nested deeper than {MAX_BLOCK_DEPTH} levels");
+            return self.broken(node.fail(message), nodes);
         }
-        let mut nodes = Vec::new();
-        let end = self.nodes(lexer, Place::Block(node), depth, &mut nodes)?;
-        nodes.shrink_to_fit();
+        let end = self.nodes(lexer, Place::Block(node), depth, nodes)?;
         self.compare_braces(node, end);
-        Ok((nodes, end))
+        Ok(end)
     }
 
     /// Remembers the first block whose braces are not indented alike.
@@ -322,12 +356,15 @@ impl<'a> Read<'a> {
         opens: bool,
         mut depth: Depth,
         nodes: &mut Vec<Node>,
-    ) -> Result<(), ConfError> {
+    ) -> Result<(), Broken> {
         if opens {
-            return Err(node.fail("directive \"include\" is not terminated by \";\""));
+            let error = node.fail("directive \"include\" is not terminated by \";\"");
+            return self.broken(error, nodes).map(|_| ());
         }
-        let [name] = node.words()?;
-        let name = full_name(self.reader.conf_prefix, &name.bytes);
+        let name = match node.words() {
+            Ok([name]) => full_name(self.reader.conf_prefix, &name.bytes),
+            Err(error) => return self.fail(error, nodes),
+        };
         let names = if glob::is_pattern(&name) { glob::expand(self.reader.files, &name) } else { vec![name] };
 
         depth.includes += 1;
@@ -336,12 +373,20 @@ impl<'a> Read<'a> {
             if depth.includes > MAX_INCLUDE_DEPTH {
                 let name = String::from_utf8_lossy(&name);
                 let message = format!("\"{name}\" is included deeper than {MAX_INCLUDE_DEPTH} levels");
-                return Err(node.fail(message).hint("does a file include itself?"));
+                self.fail(node.fail(message).hint("does a file include itself?"), nodes)?;
+                return Err(Broken::All);
             }
             if self.includes > MAX_INCLUDES {
-                return Err(node.fail(format!("more than {MAX_INCLUDES} files are included")));
+                self.fail(node.fail(format!("more than {MAX_INCLUDES} files are included")), nodes)?;
+                return Err(Broken::All);
             }
-            self.file(&name, Some(node.span), depth, nodes)?;
+            match self.open(&name) {
+                Ok(file) => match self.source(file, Place::File, depth, nodes) {
+                    Err(Broken::All) => return Err(Broken::All),
+                    Ok(()) | Err(Broken::Text) => {}
+                },
+                Err(error) => self.fail(error.at(node.span), nodes)?,
+            }
         }
         Ok(())
     }
@@ -432,6 +477,55 @@ mod tests {
             error.line(&tree.sources),
             format!("pread() \"{}\" failed (21: Is a directory)", directory.display())
         );
+    }
+
+    /// Names of a tree, with `!` for a failure.
+    fn outline(nodes: &[Node]) -> String {
+        let shown = |node: &Node| match (node.failure(), &node.block) {
+            (Some(at), _) => format!("!{at}"),
+            (None, Some(block)) => format!("{}{{{}}}", node.name, outline(block)),
+            (None, None) => node.name.to_string(),
+        };
+        nodes.iter().map(shown).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn reading_goes_on_after_failures() {
+        for (text, expected, messages) in [
+            (
+                "a;\ns {\n include none; b;\n}\nc;",
+                "a s{!0 b} c",
+                &["open() \"/c/none\" failed (2: No such file or directory) in /c/n:3"][..],
+            ),
+            ("a; s { b; 'x'y; c; } d;", "a s{b !0}", &["unexpected \"y\" in /c/n:1"]),
+            (
+                "a; s { include broken; d; }",
+                "a s{b !0 d}",
+                &["unexpected end of file, expecting \";\" or \"}\" in /c/broken:1"],
+            ),
+            ("a; s { b;", "a s{b !0}", &["unexpected end of file, expecting \"}\" in /c/n:1"]),
+            ("a; } b;", "a !0", &["unexpected \"}\" in /c/n:1"]),
+            ("include a b; c;", "!0 c", &["invalid number of arguments in \"include\" directive in /c/n:1"]),
+            (
+                "l ~ ^/a{8,}$ { b; }\nr x{2}y\n ^{1,3}; c ${d};",
+                "!0 l{b} !1 !2 r c",
+                &[
+                    "unexpected \"{\" in \"^/a{8,}$\" in /c/n:1",
+                    "unexpected \"{\" in \"x{2}y\" in /c/n:3",
+                    "unexpected \"{\" in \"^{1,3}\" in /c/n:3",
+                ],
+            ),
+            ("content_by_lua_block { ngx.say(\"a\"..'}') }\nb;", "content_by_lua_block{} b", &[]),
+        ] {
+            let mut files = MemoryFiles::default();
+            files.insert("/c/broken", "b; c");
+            let mut tree = Tree::default();
+            let done = Reader::new(&files, b"/c/").text(&mut tree, b"/c/n", text.as_bytes());
+            assert_eq!(outline(&tree.nodes), expected, "{text}");
+            let said: Vec<_> = tree.failures.iter().map(|error| error.line(&tree.sources)).collect();
+            assert_eq!(said, messages, "{text}");
+            assert_eq!(done.err().as_ref(), tree.failures.first(), "{text}");
+        }
     }
 
     #[test]

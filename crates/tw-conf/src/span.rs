@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 /// A stretch of one source text.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Span {
     /// Index of the text in [`Sources`].
     pub file: u32,

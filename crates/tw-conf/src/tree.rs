@@ -9,6 +9,9 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
+/// The file of what is in no file: there are never so many.
+const NO_FILE: u32 = u32::MAX;
+
 /// A whole configuration: the `-g` directives first, then the main file with its includes in place.
 #[derive(Debug, Default)]
 pub struct Tree {
@@ -16,6 +19,10 @@ pub struct Tree {
     pub nodes: Vec<Node>,
     /// The texts they came from.
     pub sources: Sources,
+    /// Everything that could not be read, in order; [markers](Node::failure) stand in its place.
+    pub failures: Vec<ConfError>,
+    /// Files, by their index in the sources, of which a brace is missing or too many.
+    pub unbalanced: Vec<u32>,
 }
 
 /// One directive.
@@ -111,6 +118,23 @@ impl fmt::Display for Word {
 }
 
 impl Node {
+    /// What stands in the place of the failure of this number.
+    pub(crate) fn marker(failure: usize) -> Self {
+        let span = Span { file: NO_FILE, line: 0, start: failure as u32, end: failure as u32 };
+        Self {
+            name: Word { bytes: Box::default(), span, quoted: false },
+            args: Vec::new(),
+            block: None,
+            span,
+            end: span,
+        }
+    }
+
+    /// The number of the failure ([`Tree::failures`]) in whose place this stands; directives have none.
+    pub fn failure(&self) -> Option<usize> {
+        (self.span.file == NO_FILE).then_some(self.span.start as usize)
+    }
+
     /// An argument, counted from 0.
     ///
     /// # Errors

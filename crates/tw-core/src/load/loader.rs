@@ -55,9 +55,11 @@ pub fn load<B: Blocks>(
     previous: &Kept,
     diagnostics: &mut Diagnostics,
 ) -> Result<B::Config, ConfError> {
-    let Tree { nodes, sources } = tree;
+    let Tree { nodes, sources, failures, unbalanced } = tree;
     let mut loader = Loader::new(sources, prefixes, &blocks, diagnostics);
+    loader.failures = std::mem::take(failures);
     loader.walk_main(nodes, &mut blocks);
+    loader.take_failures(unbalanced);
     // A million lines take more room as a tree than as settings, and both need not be there at once.
     for block in nodes.iter_mut().filter_map(|node| node.block.as_mut()) {
         for node in std::mem::take(block) {
@@ -97,6 +99,8 @@ pub struct Loader<'a> {
     main: process::Raw,
     events: Seen,
     mistakes: Mistakes,
+    /// What could not be read.
+    failures: Vec<ConfError>,
 }
 
 /// Whether a block that may stand once has been seen.
@@ -125,6 +129,7 @@ impl<'a> Loader<'a> {
             main: process::Raw::default(),
             events: Seen::No,
             mistakes: Mistakes::default(),
+            failures: Vec::new(),
         }
     }
 
@@ -151,10 +156,48 @@ impl<'a> Loader<'a> {
             if self.mistakes.are_enough() {
                 break;
             }
+            if self.is_failure(node) {
+                continue;
+            }
             if let Err(error) = read(self, node) {
                 self.go_on_after(node, context, error);
             }
         }
+    }
+
+    /// Keeps the failure in whose place a node stands. Returns `false` for directives.
+    fn is_failure(&mut self, node: &Node) -> bool {
+        let failure = node.failure().and_then(|at| self.failures.get(at));
+        match failure.cloned() {
+            Some(failure) => self.mistakes.add(failure),
+            None => return false,
+        }
+        true
+    }
+
+    /// Makes sure that a configuration with a failure is not used, and leaves out what most likely follows from it.
+    fn take_failures(&mut self, unbalanced: &[u32]) {
+        if self.mistakes.is_empty()
+            && let Some(first) = self.failures.first()
+        {
+            self.mistakes.add(first.clone());
+        }
+        if !self.failures.is_empty() {
+            self.mistakes.expect_more_definitions();
+        }
+        self.mistakes.leave_out_misplaced(unbalanced);
+    }
+
+    /// The first failure in a block of this module's own, which is not taken in then.
+    fn failure_in(&self, node: &Node) -> Option<ConfError> {
+        if self.failures.is_empty() {
+            return None;
+        }
+        let inside = |node: &Node| match node.failure() {
+            Some(at) => self.failures.get(at).cloned(),
+            None => self.failure_in(node),
+        };
+        node.block.iter().flatten().find_map(inside)
     }
 
     /// Checks how a block is written that gives the configuration its structure.
@@ -179,6 +222,9 @@ impl<'a> Loader<'a> {
             return Err(self.known.unknown(node, context, self.mistakes.guess()));
         };
         tw_conf::check(node, &info, context)?;
+        if let Some(failure) = self.failure_in(node) {
+            return Err(failure);
+        }
         table.modules()[module].set(index, raws.of(module), node, &mut self.cx(context))
     }
 
@@ -196,6 +242,7 @@ impl<'a> Loader<'a> {
                 && let Err(error) = module.take_if(outer.of(at), inner.of(at), node, &mut self.cx(context))
             {
                 // What is in it has been looked at.
+                self.mistakes.expect_definitions(node);
                 self.mistakes.add(self.advised(error, node));
                 return TakenIf::No;
             }
@@ -252,6 +299,7 @@ impl<'a> Loader<'a> {
         if module.is_some() {
             self.use_variables(node, context);
         }
+        self.mistakes.expect_definitions(node);
         self.mistakes.add(self.advised(error, node));
         self.survey(node, context, module);
     }
@@ -259,11 +307,19 @@ impl<'a> Loader<'a> {
     /// Looks through the block of a directive that was not taken in. Of the directives that only nginx has, those of
     /// `module` go with that directive and need no mention.
     fn survey(&mut self, block: &Node, context: Contexts, module: Option<&'static str>) {
-        let Some(inside) = tw_conf::inside(&block.name.lossy(), context) else { return };
+        let Some(inside) = tw_conf::inside(&block.name.lossy(), context) else {
+            if let Some(failure) = self.failure_in(block) {
+                self.mistakes.add(failure);
+            }
+            return;
+        };
         for node in block.block.iter().flatten() {
             step_back();
             if self.mistakes.are_enough() {
                 break;
+            }
+            if self.is_failure(node) {
+                continue;
             }
             if self.known.has(node, inside) {
                 self.survey(node, inside, None);
@@ -311,7 +367,8 @@ impl<'a> Loader<'a> {
         mistakes: &mut Mistakes,
     ) -> Result<B::Config, ConfError> {
         if self.events == Seen::No && mistakes.is_empty() {
-            return Err(ConfError::new("no \"events\" section in configuration"));
+            return Err(ConfError::new("no \"events\" section in configuration")
+                .hint("add \"events { }\" to the main context, beside \"http\""));
         }
         let raw = std::mem::take(&mut self.main);
         let prefixes = self.prefixes;
@@ -333,6 +390,7 @@ impl<'a> Loader<'a> {
             previous,
         };
         blocks.resolve(shared, mistakes);
+        mistakes.add_unknown_variables(self.sources);
         if !mistakes.is_empty() {
             return Err(ConfError::new("the configuration cannot be used"));
         }

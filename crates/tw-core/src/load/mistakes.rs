@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use tw_base::Limit;
-use tw_conf::{ConfError, Diagnostics, Guess, Node, Span};
+use tw_conf::{ConfError, Diagnostics, Guess, Node, Sources, Span};
 
 use crate::vars::{VarTable, names_in};
 
@@ -39,9 +39,59 @@ pub struct Mistakes {
     list: Vec<ConfError>,
     /// Variables in directives that are missing themselves.
     variables: Vec<(String, Span)>,
+    /// Names in directives that were not taken in, which may be what defines them.
+    expected: HashSet<String>,
+    /// Whether anything may be defined in what could not be read.
+    expects_all: bool,
+    /// Variables that nothing defines, as far as it was read.
+    unknown: Vec<(String, ConfError)>,
 }
 
 impl Mistakes {
+    /// Takes into account that a directive that was not taken in may define the variables that it names.
+    pub(super) fn expect_definitions(&mut self, node: &Node) {
+        for word in std::iter::once(&node.name).chain(&node.args) {
+            for name in names_in(&word.bytes).take(MAX_MISTAKES.saturating_sub(self.expected.len())) {
+                self.expected.insert(name);
+            }
+        }
+        node.block.iter().flatten().for_each(|node| self.expect_definitions(node));
+    }
+
+    /// Takes into account that what could not be read may define any variable.
+    pub(super) fn expect_more_definitions(&mut self) {
+        self.expects_all = true;
+    }
+
+    /// Leaves out that something is misplaced in `files` with a brace that is missing or too many: it is not.
+    // DIFF(nginx): nginx says that instead of the brace.
+    pub(super) fn leave_out_misplaced(&mut self, files: &[u32]) {
+        let is_unbalanced = |mistake: &ConfError| mistake.span.is_some_and(|span| files.contains(&span.file));
+        self.list.retain(|mistake| !is_misplacement(&mistake.message) || !is_unbalanced(mistake));
+    }
+
+    /// Keeps the variables that nothing defines, unless something that is wrong may be their definition.
+    pub(super) fn add_unknown_variables(&mut self, sources: &Sources) {
+        if self.expects_all {
+            return;
+        }
+        let mut unknown = std::mem::take(&mut self.unknown);
+        for mistake in &self.list {
+            let text = mistake.span.and_then(|span| {
+                let text = &sources.file(span.file)?.text;
+                text.get(span.start as usize..span.end as usize)
+            });
+            let names: HashSet<_> = text.into_iter().flat_map(names_in).collect();
+            // What only uses a variable is found by another mistake: that it is unknown.
+            unknown.retain(|(name, error)| !names.contains(name) || error.span == mistake.span);
+        }
+        for (name, error) in unknown {
+            if !self.expected.contains(&name) {
+                self.add(error);
+            }
+        }
+    }
+
     /// Keeps one.
     pub fn add(&mut self, mistake: ConfError) {
         if self.list.len() < MAX_MISTAKES && self.list.last() != Some(&mistake) {
@@ -86,8 +136,6 @@ impl Mistakes {
         if is_first {
             self.list = later.list;
         }
-        // A name that nobody knows may be defined by what is missing, or by what was wrong.
-        let is_first = self.is_empty();
         let mut unknown = HashSet::new();
         for (name, at) in undefined {
             let located = |error: ConfError| match at {
@@ -96,16 +144,17 @@ impl Mistakes {
             };
             match tw_conf::missing_variable(&name) {
                 Some(missing) => self.add(located(missing)),
-                None if is_first && unknown.insert(name.clone()) => {
+                None if unknown.insert(name.clone()) => {
                     let error = located(ConfError::new(format!("unknown \"{name}\" variable")));
-                    let meant = match self.guess() {
-                        Guess::Nearest => vars.nearest(&name),
-                        Guess::None => None,
+                    let meant = match self.list.len() + unknown.len() <= MAX_GUESSED {
+                        true => vars.nearest(&name),
+                        false => None,
                     };
-                    self.add(match meant {
+                    let error = match meant {
                         Some(meant) => error.hint(format!("did you mean \"${meant}\"?")),
                         None => error,
-                    });
+                    };
+                    self.unknown.push((name, error));
                 }
                 None => {}
             }
@@ -119,4 +168,11 @@ impl Mistakes {
         list.for_each(|mistake| diagnostics.push(mistake));
         first
     }
+}
+
+/// Whether a message says that a directive stands where it must not, or twice.
+fn is_misplacement(message: &str) -> bool {
+    const ENDS: [&str; 3] = ["is not allowed here", "is duplicate", "can be on the server level only"];
+    const PARTS: [&str; 3] = ["is outside location", "cannot be inside the", "duplicate location"];
+    ENDS.iter().any(|end| message.ends_with(end)) || PARTS.iter().any(|part| message.contains(part))
 }
