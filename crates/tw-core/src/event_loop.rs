@@ -35,7 +35,7 @@ pub use budget::CopyBudget;
 pub use buffers::{Buffers, SCRATCH_SIZE};
 pub use counts::{Birth, Counts, PastStall, Stalls};
 pub use roll::Place;
-pub use room::{Connections, Expendable, Room};
+pub use room::{ConnectionPermit, Connections, ConnectionsExhausted, Expendable, Room};
 pub use tally::{Number, OwnTally, Tally};
 
 /// Panics whose stacks wait to be told.
@@ -47,8 +47,8 @@ pub const STACKS_KNOWN_MAX: usize = 16;
 pub const LIMITS: &[Limit] = &[
     Limit::directive(
         "worker_connections",
-        "Connections open on one loop",
-        "connections that wait for a request, or linger, are closed, the longest waiting first; with none, the new one is",
+        "Connections open on one loop, to clients and to upstream servers",
+        "idle connections to upstream servers are closed, the oldest first, then connections that wait for a request, or linger; with none, a new client is refused, and a request that needs a connection gets 500",
     ),
     room::LIMIT,
     accept::AT_ONCE_LIMIT,
@@ -92,6 +92,9 @@ pub trait Application: Sized + 'static {
 
     /// Closes every file that is open only for the next client: at a reload, and when it is asked for.
     fn close_files(&self, generation: &Generation<Self::Config>);
+
+    /// Closes the oldest idle connection to an upstream server, if there is one.
+    fn close_idle_upstream(&self) -> Room;
 
     /// Closes a file that nobody reads, if there is one, for want of a descriptor.
     fn free_descriptor(&self) -> Room;
@@ -189,11 +192,10 @@ impl<A: Application> Loop<A> {
     /// Takes a new connection in.
     fn accepted(self: &Rc<Self>, socket: Socket, peer: Addr, listen: &Rc<Addr>) {
         self.tally.accepted.add(1);
-        let limit = self.connections_max();
-        if self.connections.len() as u64 >= limit && self.make_room(limit) == Room::None {
+        if let Err(exhausted) = self.ensure_room() {
             self.tally.refused.add(1);
             let generation = self.generation();
-            tw_log::alert!(generation.error_log, "{limit} worker_connections are not enough");
+            tw_log::alert!(generation.error_log, "{exhausted}");
             return;
         }
         let id = self.counts.next_connection();

@@ -252,7 +252,7 @@ pub const DIRECTIVES: &[Directive<Raw>] = &[
     }),
     record::number("worker_connections", EVENTS)
         .default("512")
-        .doc("Connections of one loop; when they are used up, idle ones are closed and new ones wait.").set(|raw, node, _| raw.worker_connections.set_number(node)),
+        .doc("Connections of one loop, to clients and to upstream servers. When they are used up, idle ones are closed; if none is idle, a new client is refused, and a request that needs a connection to an upstream server gets 500.").set(|raw, node, _| raw.worker_connections.set_number(node)),
     record::new("worker_cpu_affinity", "cpumask … | auto [cpumask]", MAIN, Args::at_least(1))
     .doc("Binds loops to processors.").set(|raw, node, _| {
         raw.worker_cpu_affinity.set_once(node, node.args.clone())

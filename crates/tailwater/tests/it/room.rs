@@ -1,10 +1,21 @@
 //! Room for new connections when `worker_connections` or descriptors are used up.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::thread;
+
+use h2::server::Builder as Settings;
+use tw_testkit::http2::{Http2, head};
+use tw_testkit::http2_origin::http2_origin;
+use tw_testkit::origin::{counting, origin};
 use tw_testkit::{Client, Server, wait};
 
+use crate::master::{LARGE, downloading};
 use crate::{get, server};
 
 const ASK: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+const ASK_UP: &str = "GET /up HTTP/1.1\r\nHost: a\r\n\r\n";
 const BEGUN: &str = "GET / HTTP/1.1\r\nHost: a\r\n";
 
 fn is_answered(client: &mut Client, rest: &str) {
@@ -283,4 +294,123 @@ fn a_proxy_that_says_nothing_makes_room() {
     is_answered(&mut client, &format!("PROXY UNKNOWN\r\n{ASK}"));
     assert!(!server.error_log().contains("[alert]"), "{}", server.error_log());
     drop(silent);
+}
+
+/// A server with 16 connections that passes requests for `/up` to `addr`.
+fn passing(addr: SocketAddr, location: &str) -> Server {
+    let conf = format!(
+        "worker_processes 1; events {{ worker_connections 16; }}
+         http {{ keepalive_timeout 1h; client_header_timeout 1h; upstream up {{ server {addr}; keepalive 16; }}
+                 server {{ listen 127.0.0.1:{{port}}; http2 on; root html; location = / {{ return 200 ok; }}
+                           location /up {{ proxy_pass http://up; {location} }} }} }}"
+    );
+    server().file("html/large", vec![b'x'; LARGE]).start(&conf).unwrap()
+}
+
+/// Clients whose connections cannot be spared: each is in the middle of a download.
+fn busy(server: &Server, count: usize) -> Vec<Client> {
+    (0..count).map(|_| downloading(server)).collect()
+}
+
+/// Statuses of `count` requests for `/up`, sent at once on one connection.
+fn statuses(client: &mut Http2, count: usize) -> Vec<u16> {
+    let mut statuses = client.run(|mut requests| async move {
+        let mut responses = Vec::new();
+        for _ in 0..count {
+            requests = requests.ready().await.unwrap();
+            responses.push(requests.send_request(head("GET", "/up", &[]), true).unwrap().0);
+        }
+        let mut statuses = Vec::new();
+        for response in responses {
+            statuses.push(response.await.unwrap().status().as_u16());
+        }
+        statuses
+    });
+    statuses.sort_unstable();
+    statuses
+}
+
+#[test]
+fn upstream_connections_count_as_worker_connections() {
+    let (released, opened) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (is_released, open) = (released.clone(), opened.clone());
+    let addr = origin(move |mut conn| {
+        open.fetch_add(1, SeqCst);
+        while conn.head().is_some() {
+            assert!(wait::until(wait::PATIENCE, || is_released.load(SeqCst)));
+            conn.answer("", "ok");
+        }
+    });
+    let server = passing(addr, "");
+    let mut client = Http2::connect(server.addr()).unwrap();
+    const REFUSED: &str = "16 worker_connections are not enough while connecting to upstream";
+    // One is the client's.
+    let statuses = thread::scope(|scope| {
+        scope.spawn(|| {
+            let is_full = || server.error_log().matches(REFUSED).count() == 5 && opened.load(SeqCst) == 15;
+            assert!(wait::until(wait::PATIENCE, is_full), "{}", server.error_log());
+            released.store(true, SeqCst);
+        });
+        statuses(&mut client, 20)
+    });
+    assert_eq!(statuses, [[200; 15].as_slice(), &[500; 5]].concat());
+    assert!(server.wait_error_log(REFUSED).unwrap().contains("[alert]"));
+    // Nothing of that is held against the server.
+    assert!(!server.error_log().contains("temporarily disabled"), "{}", server.error_log());
+    assert_eq!(get(&server, "/up").status, 200);
+}
+
+#[test]
+fn idle_clients_make_room_for_an_upstream_connection() {
+    let (addr, _) = counting(|conn, _, _| conn.answer("", "ok"));
+    let server = passing(addr, "");
+    let mut clients: Vec<Client> = (0..16).map(|_| server.connect().unwrap()).collect();
+    clients.iter_mut().for_each(|client| is_answered(client, ASK));
+    is_answered(clients.last_mut().unwrap(), ASK_UP);
+    assert_eq!(clients[0].read_until_close().unwrap(), b"");
+    server.wait_error_log("16 worker_connections are not enough, reusing connections").unwrap();
+    assert!(!server.error_log().contains("[alert]"), "{}", server.error_log());
+}
+
+#[test]
+fn idle_upstream_connections_make_room_for_clients() {
+    let (came, closed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (connected, ended) = (came.clone(), closed.clone());
+    let addr = origin(move |mut conn| {
+        connected.fetch_add(1, SeqCst);
+        while conn.head().is_some() {
+            // So that each of four requests needs a connection of its own.
+            assert!(wait::until(wait::PATIENCE, || connected.load(SeqCst) == 4));
+            conn.answer("", "ok");
+        }
+        ended.fetch_add(1, SeqCst);
+    });
+    let server = passing(addr, "");
+    let mut asking: Vec<Client> = (0..4).map(|_| server.connect().unwrap()).collect();
+    asking.iter_mut().for_each(|client| client.send(ASK_UP).unwrap());
+    asking.iter_mut().for_each(|client| assert_eq!(client.read_response().unwrap().text(), "ok"));
+    // With four connections of each kind there are four more for whom there is no room.
+    let mut others = busy(&server, 8);
+    assert_eq!(closed.load(SeqCst), 0);
+    for count in 1..=4 {
+        others.extend(busy(&server, 1));
+        assert!(wait::until(wait::PATIENCE, || closed.load(SeqCst) == count), "{}", server.error_log());
+    }
+    asking.iter_mut().for_each(|client| is_answered(client, ASK));
+    assert!(!server.error_log().contains("[alert]"), "{}", server.error_log());
+}
+
+#[test]
+fn an_upstream_connection_in_http2_counts_once_for_all_its_requests() {
+    let addr = http2_origin(Settings::new(), |mut asked| async move { asked.answer(&[], "ok") });
+    let server = passing(addr, "proxy_http_version 2;");
+    let mut client = Http2::connect(server.addr()).unwrap();
+    let mut others = busy(&server, 14);
+    assert_eq!(statuses(&mut client, 8), [200; 8]);
+    // It is idle now, and closed for one more client.
+    others.extend(busy(&server, 1));
+    assert_eq!(statuses(&mut client, 8), [500; 8]);
+    server.wait_error_log("16 worker_connections are not enough while connecting to upstream").unwrap();
+    others.truncate(14);
+    assert!(wait::until(wait::PATIENCE, || statuses(&mut client, 1) == [200]), "{}", server.error_log());
 }

@@ -318,7 +318,7 @@ impl<A: Application> Loop<A> {
         let Some(busy_ns) = self.busy_until(at) else { return 0 };
         let now = Seen { at, busy_ns };
         // Whoever is to make room for more has to run first.
-        let free = self.connections_max().saturating_sub(self.connections.len() as u64);
+        let free = self.connections_max().saturating_sub(self.connections_in_use());
         seen.replace(now).map_or(0, |before| before.more_at(now)).min(free.into())
     }
 
@@ -353,7 +353,7 @@ impl<A: Application> Loop<A> {
     /// Whether fewer than an eighth of its connections are free.
     fn is_nearly_full(&self) -> bool {
         let limit = self.connections_max();
-        limit.saturating_sub(self.connections.len() as u64) < limit / 8
+        limit.saturating_sub(self.connections_in_use()) < limit / 8
     }
 
     /// Serves a connection, or says that there was none, and whether there is room for it now.

@@ -292,7 +292,7 @@ impl<A: Application> Loop<A> {
         }
         let Some(sibling) = self.balance.next() else { return Some(accepted) };
         // A loop that a reload has not reached yet may not know the address, and one that is full has no use for more.
-        if sibling.tally.generation.value() != generation || sibling.tally.open.value() >= limit {
+        if sibling.tally.generation.value() != generation || sibling.tally.connections() >= limit {
             return Some(accepted);
         }
         match sibling.inbox.try_send(Message::PassedOn(accepted, listen.clone())) {

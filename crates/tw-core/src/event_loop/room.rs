@@ -1,11 +1,14 @@
 //! Room for new connections, when `worker_connections` are used up or the process has no descriptor left.
 //!
-//! Files that nobody reads are closed for a descriptor. Then connections that wait for a request, or only for their client
-//! to be done (`lingering_close`), are closed, the longest waiting first. A loop that has neither asks the others.
+//! Connections to upstream servers count among `worker_connections`, idle ones, too. Those are closed first, the oldest
+//! before the others, and for a descriptor also files that nobody reads. Then connections that wait for a request, or only
+//! for their client to be done (`lingering_close`), are closed, the longest waiting first. A loop that has no descriptor and
+//! none of these asks the others.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -16,6 +19,7 @@ use tw_rt::watch::Subject;
 
 use super::balance::Asked;
 use super::roll::{Place, Roll};
+use super::tally::Tally;
 use super::{Application, Connected, Loop};
 
 /// Waiting connections closed at once to make room.
@@ -106,11 +110,64 @@ pub enum Room {
     None,
 }
 
+/// One of the `worker_connections` of a loop, taken by a connection to an upstream server until this is dropped.
+#[derive(Debug)]
+pub struct ConnectionPermit(Arc<Tally>);
+
+impl Drop for ConnectionPermit {
+    fn drop(&mut self) {
+        self.0.upstream_open.sub(1);
+    }
+}
+
+/// Error of a loop whose `worker_connections` are all in use, none of them idle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectionsExhausted {
+    limit: u64,
+}
+
+impl fmt::Display for ConnectionsExhausted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} worker_connections are not enough", self.limit)
+    }
+}
+
 impl<A: Application> Loop<A> {
+    /// Takes one of `worker_connections` for a connection to an upstream server.
+    ///
+    /// # Errors
+    /// All are in use, and none is idle.
+    pub fn reserve_upstream_connection(&self) -> Result<ConnectionPermit, ConnectionsExhausted> {
+        self.ensure_room()?;
+        self.tally.upstream_open.add(1);
+        Ok(ConnectionPermit(self.tally.share()))
+    }
+
+    /// Sees to it that one more connection can be opened, closing idle ones if all are in use.
+    ///
+    /// # Errors
+    /// All are in use, and none is idle.
+    pub(super) fn ensure_room(&self) -> Result<(), ConnectionsExhausted> {
+        let limit = self.connections_max();
+        if self.connections_in_use() >= limit && self.make_room(limit) == Room::None {
+            return Err(ConnectionsExhausted { limit });
+        }
+        Ok(())
+    }
+
+    /// Connections to clients and to upstream servers.
+    pub(super) fn connections_in_use(&self) -> u64 {
+        self.connections.len() as u64 + self.tally.upstream_open.value()
+    }
+
     /// Makes room for a connection where `limit` are open.
     // DIFF(nginx): nginx begins when less than a sixteenth is free, because a connection it closes may linger.
-    pub(super) fn make_room(&self, limit: u64) -> Room {
-        let room = self.connections.close_waiting();
+    fn make_room(&self, limit: u64) -> Room {
+        // DIFF(nginx): idle connections to upstream servers are closed, too, and first.
+        let room = match self.app.close_idle_upstream() {
+            Room::Made => Room::Made,
+            Room::None => self.connections.close_waiting(),
+        };
         if room == Room::Made {
             self.tell(format_args!("{limit} worker_connections are not enough, reusing connections"));
         }

@@ -45,6 +45,8 @@ pub struct Tally {
     pub accepted: Number,
     /// Connections open now.
     pub open: Number,
+    /// Connections open now to upstream servers.
+    pub upstream_open: Number,
     /// Connections of which a part of what opens a session has been read, and that wait for the rest.
     pub reading: Number,
     /// Connections that wait for the first byte of a session.
@@ -71,6 +73,11 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// Connections open now, to clients and to upstream servers.
+    pub(super) fn connections(&self) -> u64 {
+        self.open.value() + self.upstream_open.value()
+    }
+
     /// Counts the status that a session ended with.
     pub fn status(&self, status: u16) {
         let class = usize::from(status / 100);

@@ -172,9 +172,12 @@ impl Application for Http {
         });
     }
 
+    fn close_idle_upstream(&self) -> Room {
+        if self.idle.close_oldest() || self.trunks.close_oldest() { Room::Made } else { Room::None }
+    }
+
     fn free_descriptor(&self) -> Room {
-        let has_closed = self.idle.close_one()
-            || self.trunks.close_one()
+        let has_closed = self.close_idle_upstream() == Room::Made
             || self.cached.borrow_mut().close_one()
             || self.files.borrow_mut().made_room(Errno::MFILE);
         if has_closed { Room::Made } else { Room::None }

@@ -389,7 +389,7 @@ fn end(r: &Request, lease: Lease, fault: &Fault, is_stale: bool, stage: Stage) {
     let end = match fault {
         _ if is_stale => return drop(lease),
         // Nobody has asked it.
-        Fault::Unsayable(_) => return drop(lease),
+        fault if fault.is_local() => return drop(lease),
         Fault::Status(403 | 404) => End::Next,
         _ => End::Failed,
     };
@@ -502,7 +502,7 @@ async fn ask<C: Codec + Clone>(
             let options = socket.clone().unwrap_or_else(|| connect_options(r, gateway));
             // Apart: most requests find a connection, and are smaller without what this needs.
             let secured = owner.secured.as_ref().map(|secured| (secured, Doers::of(r.generation())));
-            let opened = Link::open(lease.peer().addr(), &options, gateway.connect_timeout, secured);
+            let opened = Link::open(&home, lease.peer().addr(), &options, gateway.connect_timeout, secured);
             match Box::pin(opened).await {
                 Ok(link) => Rc::new(link),
                 Err((fault, stage)) => {

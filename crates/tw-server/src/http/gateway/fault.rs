@@ -6,6 +6,7 @@ use std::io;
 use std::rc::Rc;
 
 use tw_base::Errno;
+use tw_core::event_loop::ConnectionsExhausted;
 use tw_log::Level;
 use tw_net::tls::Failure;
 use tw_tls::UpstreamError;
@@ -17,6 +18,8 @@ use super::words::Next;
 pub enum Fault {
     /// There is no connection.
     Connect(io::Error),
+    /// None may be opened: all `worker_connections` are in use.
+    ConnectionLimit(ConnectionsExhausted),
     /// There is none in time.
     ConnectTimeout,
     /// There is a connection, and TLS came to nothing.
@@ -102,12 +105,21 @@ impl Fault {
             | Self::QueueTimeout
             | Self::NoName(_)
             | Self::Identity(_)
+            | Self::ConnectionLimit(_)
             | Self::Unsayable(_) => Next::NONE,
             Self::Shared(fault) => fault.next(),
             Self::Denied => Next::DENIED,
             Self::ConnectTimeout | Self::SendTimeout | Self::ReceiveTimeout => Next::TIMEOUT,
             Self::Invalid(_) => Next::INVALID_HEADER,
             Self::Status(status) => Next::of_status(*status),
+        }
+    }
+
+    /// Whether it is no fault of the server, which was not asked.
+    pub(super) fn is_local(&self) -> bool {
+        match self {
+            Self::Shared(fault) => fault.is_local(),
+            fault => matches!(fault, Self::Unsayable(_) | Self::ConnectionLimit(_)),
         }
     }
 
@@ -124,7 +136,7 @@ impl Fault {
         match self {
             Self::ConnectTimeout | Self::SendTimeout | Self::ReceiveTimeout => 504,
             Self::Denied => 403,
-            Self::Identity(_) => 500,
+            Self::Identity(_) | Self::ConnectionLimit(_) => 500,
             Self::Unsayable(_) => 400,
             Self::Status(status) => *status,
             Self::Shared(fault) => fault.status(),
@@ -137,6 +149,7 @@ impl Fault {
         match self {
             Self::Status(_) => None,
             Self::Shared(fault) => fault.level(),
+            Self::ConnectionLimit(_) => Some(Level::Alert),
             Self::Connect(error) if error.raw_os_error().is_some_and(is_crit) => Some(Level::Crit),
             _ => Some(Level::Error),
         }
@@ -186,6 +199,7 @@ impl fmt::Display for Cause<'_> {
             },
             Fault::Connect(error) | Fault::Receive(error) => write!(f, "{}", words(error)),
             Fault::Send(error) => write!(f, "request not taken: {}", words(error)),
+            Fault::ConnectionLimit(exhausted) => write!(f, "{exhausted}"),
             Fault::ConnectTimeout => f.write_str("no connection in time"),
             Fault::SendTimeout => f.write_str("request not taken in time"),
             Fault::ReceiveTimeout => f.write_str("no answer in time"),
@@ -223,6 +237,7 @@ impl fmt::Display for Line<'_> {
             }
             Fault::Send(error) => write!(f, "send() failed ({})", errno(error))?,
             Fault::Receive(error) => write!(f, "recv() failed ({})", errno(error))?,
+            Fault::ConnectionLimit(exhausted) => write!(f, "{exhausted}")?,
             Fault::ConnectTimeout | Fault::SendTimeout | Fault::ReceiveTimeout => {
                 f.write_str("upstream timed out (110: Connection timed out)")?;
             }

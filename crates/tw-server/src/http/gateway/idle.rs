@@ -76,6 +76,7 @@ enum Sweeping {
 struct Waiting {
     peer: PeerId,
     link: Rc<Link>,
+    since: Instant,
     until: Instant,
 }
 
@@ -111,7 +112,7 @@ impl Idle {
         if list.len() >= keep.connections {
             list.pop_front();
         }
-        list.push_back(Waiting { peer, link, until: now + keep.timeout });
+        list.push_back(Waiting { peer, link, since: now, until: now + keep.timeout });
         if self.sweeping.replace(Sweeping::Yes) == Sweeping::No {
             let home = Rc::downgrade(home);
             tw_rt::spawn_local(Subject { kind: "idle upstream connections", id: 0 }, async move {
@@ -139,9 +140,12 @@ impl Idle {
         sweeping
     }
 
-    /// Closes one, for want of a descriptor. Whether there was one.
-    pub(crate) fn close_one(&self) -> bool {
-        self.waiting.borrow_mut().values_mut().any(|list| list.pop_front().is_some())
+    /// Closes the one that waits longest, for want of a descriptor or a connection. Returns whether there was one.
+    pub(crate) fn close_oldest(&self) -> bool {
+        let mut waiting = self.waiting.borrow_mut();
+        let since = |list: &&mut VecDeque<Waiting>| list.front().map(|waiting| waiting.since);
+        let lists = waiting.values_mut().filter(|list| !list.is_empty());
+        lists.min_by_key(since).and_then(VecDeque::pop_front).is_some()
     }
 
     /// How many wait.

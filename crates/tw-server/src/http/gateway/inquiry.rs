@@ -138,7 +138,7 @@ async fn exchange(
     mut request: Bytes,
     answer_max: usize,
 ) -> Result<Vec<u8>, (Fault, Stage)> {
-    let link = Link::open(to, &ConnectOptions::default(), INQUIRY_TIME, None).await?;
+    let link = Link::open(home, to, &ConnectOptions::default(), INQUIRY_TIME, None).await?;
     let at = |stage| move |fault| (fault, stage);
     while !request.is_empty() {
         match link.write_now(&request).map_err(at(Stage::Sending))? {

@@ -8,17 +8,19 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use tw_core::event_loop::ConnectionPermit;
 use tw_net::{Addr, ConnectOptions, Transport};
 use tw_rt::{Deadline, Socket};
 
 use super::fault::{Fault, Stage};
 use super::secure::{Doers, Secured};
 use super::trunk::Stream;
+use crate::event_loop::Loop;
 
 /// What carries a request.
 enum Way {
     /// A connection of its own.
-    Own(Transport),
+    Own(Transport, #[expect(dead_code, reason = "held while the connection is open")] ConnectionPermit),
     /// A stream of one that others use, too.
     Stream(Rc<Stream>),
 }
@@ -45,14 +47,15 @@ impl Link {
     /// # Errors
     /// No connection, or none in time.
     pub(super) async fn open(
+        home: &Loop,
         to: &Addr,
         options: &ConnectOptions,
         timeout: Duration,
         secured: Option<(&Secured, Doers)>,
     ) -> Result<Self, (Fault, Stage)> {
         let secured = secured.as_ref().map(|(secured, by)| (*secured, by));
-        let transport = Self::carry(to, options, timeout, secured).await?;
-        Ok(Self::new(Way::Own(transport), to))
+        let (transport, permit) = Self::carry(home, to, options, timeout, secured).await?;
+        Ok(Self::new(Way::Own(transport, permit), to))
     }
 
     /// The link that a stream is.
@@ -76,24 +79,28 @@ impl Link {
         }
     }
 
-    /// What carries the bytes of a new connection to `to`, as [`open`](Self::open) makes it.
+    /// Transport of a new connection to `to`, as [`open`](Self::open) makes it, and its place among `worker_connections`.
     ///
     /// # Errors
-    /// No connection, or none in time.
+    /// No connection, none in time, or none that may be opened.
     pub(super) async fn carry(
+        home: &Loop,
         to: &Addr,
         options: &ConnectOptions,
         timeout: Duration,
         secured: Option<(&Secured, &Doers)>,
-    ) -> Result<Transport, (Fault, Stage)> {
+    ) -> Result<(Transport, ConnectionPermit), (Fault, Stage)> {
         let mut deadline = Deadline::new();
         let connecting = |fault| (fault, Stage::Connecting);
+        let permit =
+            home.reserve_upstream_connection().map_err(Fault::ConnectionLimit).map_err(connecting)?;
         let socket = Self::connect(to, options, timeout, &mut deadline).await.map_err(connecting)?;
         match secured {
-            None => Ok(Transport::Plain(socket)),
+            None => Ok((Transport::Plain(socket), permit)),
             Some((secured, by)) => {
                 let stream = secured.shake_hands(socket, to, &mut deadline, by).await;
-                Ok(Transport::Tls(Box::new(stream.map_err(|fault| (fault, Stage::Handshaking))?)))
+                let stream = stream.map_err(|fault| (fault, Stage::Handshaking))?;
+                Ok((Transport::Tls(Box::new(stream)), permit))
             }
         }
     }
@@ -121,7 +128,7 @@ impl Link {
     /// What carries its bytes, if it is a connection of its own.
     pub(super) fn transport(&self) -> Option<&Transport> {
         match &self.way {
-            Way::Own(transport) => Some(transport),
+            Way::Own(transport, _) => Some(transport),
             Way::Stream(_) => None,
         }
     }
@@ -129,7 +136,7 @@ impl Link {
     /// The stream, if it is one.
     pub(super) fn stream(&self) -> Option<&Rc<Stream>> {
         match &self.way {
-            Way::Own(_) => None,
+            Way::Own(..) => None,
             Way::Stream(stream) => Some(stream),
         }
     }
@@ -166,7 +173,7 @@ impl Link {
     /// Ready when bytes may be there, whenever that is.
     pub(super) fn poll_came(&self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         match &self.way {
-            Way::Own(transport) => transport.poll_readable(cx).map_err(Fault::Receive),
+            Way::Own(transport, _) => transport.poll_readable(cx).map_err(Fault::Receive),
             Way::Stream(stream) => stream.poll_came(cx).map(Ok),
         }
     }
@@ -177,7 +184,7 @@ impl Link {
         read: impl FnOnce(&Transport) -> Result<(Read, Bytes), Fault>,
     ) -> Result<(Read, Bytes), Fault> {
         let (came, bytes) = match &self.way {
-            Way::Own(transport) => read(transport)?,
+            Way::Own(transport, _) => read(transport)?,
             Way::Stream(stream) => match stream.take()? {
                 Some(bytes) => (Read::Some, bytes),
                 None => (Read::Nothing, Bytes::new()),
@@ -195,7 +202,7 @@ impl Link {
     /// Waits until the server may take bytes, at most `timeout`.
     pub(super) async fn writable(&self, timeout: Duration) -> Result<(), Fault> {
         self.write.borrow_mut().set(timeout);
-        let Way::Own(transport) = &self.way else { return Ok(()) };
+        let Way::Own(transport, _) = &self.way else { return Ok(()) };
         poll_fn(|cx| match transport.poll_writable(cx) {
             Poll::Ready(ready) => Poll::Ready(ready.map_err(Fault::Send)),
             Poll::Pending => self.write.borrow_mut().poll_elapsed(cx).map(|()| Err(Fault::SendTimeout)),
@@ -205,14 +212,14 @@ impl Link {
 
     /// Writes what the socket takes; 0 if it takes nothing now.
     pub(super) fn write_now(&self, bytes: &[u8]) -> Result<usize, Fault> {
-        let Way::Own(transport) = &self.way else { return Err(not_in_bytes()) };
+        let Way::Own(transport, _) = &self.way else { return Err(not_in_bytes()) };
         let written = tw_rt::watch::operation("writing to an upstream server", || transport.try_write(bytes));
         self.count_sent(written)
     }
 
     /// The same for several pieces.
     pub(super) fn write_parts_now(&self, parts: &[io::IoSlice<'_>]) -> Result<usize, Fault> {
-        let Way::Own(transport) = &self.way else { return Err(not_in_bytes()) };
+        let Way::Own(transport, _) = &self.way else { return Err(not_in_bytes()) };
         let write = || transport.try_write_vectored(parts);
         self.count_sent(tw_rt::watch::operation("writing to an upstream server", write))
     }

@@ -84,7 +84,14 @@ async fn keep(home: Rc<Loop>, generation: Rc<LoopGeneration>, at: usize) {
             None => {}
             Some(((peer, nth), Err(_))) => checker.give_up(peer.id(), nth),
             Some(((peer, nth), Ok(outcome))) => {
-                let became = checker.done(peer.id(), nth, outcome.is_ok(), now_ms());
+                let became = match &outcome {
+                    // The peer was not asked: that says nothing of it.
+                    Err(Why::Fault(fault, _)) if fault.is_local() => {
+                        checker.give_up(peer.id(), nth);
+                        None
+                    }
+                    outcome => checker.done(peer.id(), nth, outcome.is_ok(), now_ms()),
+                };
                 tell(&generation, &tests[nth], &peer, &outcome, became);
             }
         }

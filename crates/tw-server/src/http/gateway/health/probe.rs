@@ -81,7 +81,7 @@ async fn ask(home: &Rc<Loop>, r: &mut Request, check: &HealthCheck, peer: &Arc<P
         let secured = secured.map(|(secured, by)| (secured.clone(), by));
         trunk::dedicated(home, wanted, secured).await.map(Link::of_stream)
     } else {
-        Link::open(&to, &options, gateway.connect_timeout, secured).await
+        Link::open(home, &to, &options, gateway.connect_timeout, secured).await
     };
     let link = link.map_err(|(fault, stage)| Why::Fault(fault, stage))?;
     let How::Ask { criteria, .. } = &check.how else { return Ok(()) };

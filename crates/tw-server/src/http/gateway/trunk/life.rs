@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use tw_core::event_loop::ConnectionPermit;
 use tw_http2::{Broken, Connection, Reason, Terms};
 use tw_net::Transport;
 use tw_rt::Deadline;
@@ -35,23 +36,35 @@ pub(super) struct Opening {
 /// Opens `trunk` and keeps it for as long as it is of use.
 pub(super) async fn run(home: Rc<Loop>, trunk: Rc<Trunk>, opening: Opening) {
     let guard = Unlisted { home: home.clone(), trunk: trunk.clone() };
-    let transport = match open(&trunk, opening).await {
-        Ok(transport) => transport,
+    let (transport, permit) = match open(&home, &trunk, opening).await {
+        Ok(opened) => opened,
         Err((fault, stage)) => return trunk.settle(State::Failed(Rc::new(fault), stage)),
     };
     let connection = Rc::new(Connection::client(terms(&trunk)));
     trunk.settle(State::Open(connection.clone()));
     let io = Io::new(transport, home.clone(), trunk.clone());
-    let mut life = Life { home, trunk, io, connection, stage: LifeStage::Open, deadline: Deadline::new() };
+    let mut life = Life {
+        home,
+        trunk,
+        io,
+        _permit: permit,
+        connection,
+        stage: LifeStage::Open,
+        deadline: Deadline::new(),
+    };
     poll_fn(|cx| life.poll(cx)).await;
     life.io.end();
     drop(guard);
 }
 
-async fn open(trunk: &Trunk, opening: Opening) -> Result<Transport, (Fault, Stage)> {
+async fn open(
+    home: &Loop,
+    trunk: &Trunk,
+    opening: Opening,
+) -> Result<(Transport, ConnectionPermit), (Fault, Stage)> {
     let Opening { timeout, secured } = opening;
     let secured = secured.as_ref().map(|(secured, by)| (secured, by));
-    Link::carry(&trunk.to, &trunk.options, timeout, secured).await
+    Link::carry(home, &trunk.to, &trunk.options, timeout, secured).await
 }
 
 /// What a server is told.
@@ -93,6 +106,7 @@ struct Life {
     home: Rc<Loop>,
     trunk: Rc<Trunk>,
     io: Io,
+    _permit: ConnectionPermit,
     connection: Rc<Connection>,
     stage: LifeStage,
     deadline: Deadline,

@@ -181,11 +181,11 @@ impl Trunks {
         idle > trunk.keepalive.connections
     }
 
-    /// Closes one that carries nothing, for want of a descriptor. Whether there was one.
-    pub(crate) fn close_one(&self) -> bool {
+    /// Closes the oldest one that carries nothing, for want of a descriptor or a connection. Returns whether there was one.
+    pub(crate) fn close_oldest(&self) -> bool {
         let of = self.of.borrow();
         let rests = |trunk: &&Rc<Trunk>| trunk.is_idle() && trunk.fate.get() == Fate::Useful;
-        let idle = of.values().flatten().find(rests);
+        let idle = of.values().flatten().filter(rests).min_by_key(|trunk| trunk.opened);
         idle.inspect(|trunk| trunk.retire()).is_some()
     }
 }
