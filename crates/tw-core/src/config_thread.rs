@@ -63,14 +63,30 @@ impl ConfigThread {
 
     /// Runs `work` there and waits for its end. If it panics, so does this.
     pub fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        self.run_while(work, Duration::MAX, || {})
+    }
+
+    /// Does the same, and calls `meanwhile` as often as `every` until `work` has ended.
+    pub fn run_while<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+        every: Duration,
+        mut meanwhile: impl FnMut(),
+    ) -> T {
         let (result, done) = mpsc::sync_channel(1);
         self.send(Box::new(move || {
             // The receiver waits for it.
             let _ = result.send(panic::catch_unwind(AssertUnwindSafe(work)));
         }));
-        match done.recv().expect("the thread lives as long as this handle, and answers every job") {
-            Ok(value) => value,
-            Err(panic) => panic::resume_unwind(panic),
+        loop {
+            match done.recv_timeout(every) {
+                Ok(Ok(value)) => return value,
+                Ok(Err(panic)) => panic::resume_unwind(panic),
+                Err(RecvTimeoutError::Timeout) => meanwhile(),
+                Err(RecvTimeoutError::Disconnected) => {
+                    unreachable!("the thread lives as long as this handle, and answers every job")
+                }
+            }
         }
     }
 

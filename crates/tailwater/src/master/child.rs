@@ -47,6 +47,8 @@ pub(super) struct Child {
     pub(super) since: Instant,
     /// When it is ended by force.
     pub(super) until: Option<Instant>,
+    /// Whether it was told to serve: it gives signs of life.
+    serves: bool,
     /// Whether it has been given a configuration and has not said what became of it.
     pub(super) owes_answer: bool,
     /// Whether it never served and is not wanted any more.
@@ -72,6 +74,8 @@ pub(super) enum Failure {
     Full(Fault),
     /// It has not said anything in time, and may serve the one or the other.
     Silent(Fault),
+    /// It serves and has given no sign of life for too long, and may serve the one or the other.
+    Unresponsive(Fault),
     /// It can be told nothing any more.
     Lost(Fault),
     /// There was no time to wait for it.
@@ -84,6 +88,7 @@ impl From<Failure> for Fault {
             Failure::Refused(fault)
             | Failure::Full(fault)
             | Failure::Silent(fault)
+            | Failure::Unresponsive(fault)
             | Failure::Lost(fault) => fault,
             Failure::Interrupted(received) => Self {
                 level: Level::Warn,
@@ -119,6 +124,7 @@ impl Child {
             channel,
             since,
             until: None,
+            serves: false,
             owes_answer: false,
             is_discarded: false,
             is_silent: false,
@@ -166,15 +172,18 @@ impl Child {
     }
 
     /// Lets one that was started serve. From here on there may be somebody who counts on it: it is asked to end, not killed.
-    pub(super) fn begin(&self) -> Result<(), Failure> {
+    pub(super) fn begin(&mut self) -> Result<(), Failure> {
         let pid = self.pid;
         self.order(&Order::Begin, &[]).map_err(|error| {
             let errno = Errno::from(&error);
             Failure::Lost(Fault::emerg(format!("worker process {pid} cannot be told to begin ({errno})")))
-        })
+        })?;
+        self.serves = true;
+        Ok(())
     }
 
     /// Makes it serve a configuration, and waits until it does or only has to [begin](Self::begin), at most until `deadline`.
+    /// One that serves gives signs of life while it loads, and is not waited for without them.
     pub(super) fn configure(
         &mut self,
         order: &Order,
@@ -208,6 +217,11 @@ impl Child {
                     if let Some(received) = inbox.interruption(is_daemon).ok().flatten() {
                         return Err(Failure::Interrupted(received));
                     }
+                    let now = Instant::now();
+                    if self.serves && self.silence.is_too_long(now) {
+                        let fault = Fault::emerg(format!("worker process {pid} gives no sign of life"));
+                        return Err(Failure::Unresponsive(fault));
+                    }
                     if !self.wait(inbox, deadline) {
                         let fault = Fault::emerg(format!("worker process {pid} does not answer"));
                         return Err(Failure::Silent(fault));
@@ -228,12 +242,13 @@ impl Child {
 
     /// Waits until it or a signal has something to say; false if that is not before `deadline`.
     fn wait(&self, inbox: &Inbox, deadline: Instant) -> bool {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec::try_from(left).ok();
+        let now = Instant::now();
+        let until = if self.serves { deadline.min(self.silence.next_look()) } else { deadline };
+        let timeout = Timespec::try_from(until.saturating_duration_since(now)).ok();
         let mut fds = [PollFd::new(self, PollFlags::IN), PollFd::new(inbox, PollFlags::IN)];
         // A poll that fails is over at once; the next look at the descriptors tells why, or the deadline passes.
         let _ = poll(&mut fds, timeout.as_ref());
-        !left.is_zero()
+        now < deadline
     }
 
     /// What it says. Nothing it sends holds the master or makes it grow; one that talks too much talks nonsense.
@@ -494,6 +509,21 @@ pub(super) mod tests {
                 !matches!(what, "serves" | "serves after a sign of life" | "refuses")
             );
             assert!(!process.ended(), "{what}: whether it is ended is decided elsewhere");
+        }
+    }
+
+    #[test]
+    fn a_worker_that_serves_is_not_waited_for_without_signs_of_life() {
+        let inbox = inbox();
+        for (serves, expected) in [(true, "gives no sign of life"), (false, "does not answer")] {
+            let (mut child, _worker, _process) = actor();
+            child.serves = serves;
+            // Each look is in time.
+            while !child.silence.is_too_long(child.silence.next_look()) {}
+            let deadline = if serves { Instant::now() + wait::PATIENCE } else { Instant::now() };
+            let failure = child.configure(&Order::Quit, &[], deadline, (&inbox, false)).unwrap_err();
+            assert_eq!(matches!(failure, Failure::Unresponsive(_)), serves);
+            assert!(Fault::from(failure).message.ends_with(expected) && child.owes_answer, "{expected}");
         }
     }
 

@@ -95,6 +95,7 @@ impl Workers {
                 let child = begin(&handover, &mut self.leaving, &self.inbox, console)?;
                 self.replace_by(child, handover.rules.clone());
             }
+            Err(Failure::Unresponsive(_)) => self.replace_silent(Some(&handover), console)?,
             Err(failure) => {
                 if let Failure::Lost(_) = failure {
                     self.lose(|child| child.kill(), console);
@@ -131,9 +132,10 @@ impl Workers {
             && self.current.as_ref().is_some_and(|child| !child.owes_answer)
     }
 
-    /// The same for one that gives no sign of life.
-    fn replace_silent(&mut self, now: Instant, console: &Console) {
-        let Some(pid) = self.current.as_ref().map(Child::pid) else { return };
+    /// Lets another process take the place of the one that serves and gives no sign of life. It serves `handover`, or what
+    /// is served already.
+    fn replace_silent(&mut self, handover: Option<&Handover>, console: &Console) -> Result<(), Failure> {
+        let Some(pid) = self.current.as_ref().map(Child::pid) else { return Ok(()) };
         let patience = SILENCE_PATIENCE.as_secs();
         console.say(
             Level::Alert,
@@ -142,16 +144,16 @@ impl Workers {
             ),
         );
         self.end_silent(console);
-        let another = begin(&self.handover, &mut self.leaving, &self.inbox, console);
+        let handover = handover.unwrap_or(&self.handover);
+        let rules = handover.rules.clone();
+        let another = begin(handover, &mut self.leaving, &self.inbox, console);
         if let Some(child) = &mut self.current {
             child.is_silent = another.is_ok();
             // Without another one it keeps its place, for as long again.
-            child.silence = Silence::begin(now);
+            child.silence = Silence::begin(Instant::now());
         }
-        match another {
-            Ok(child) => self.replace_by(child, self.handover.rules.clone()),
-            Err(failure) => console.fault(&failure.into()),
-        }
+        self.replace_by(another?, rules);
+        Ok(())
     }
 
     /// Ends those that were replaced because they gave no sign of life: they have had their time to go on.
@@ -322,7 +324,8 @@ impl Workers {
             self.resume(console);
         }
         if self.current.as_mut().is_some_and(|child| child.silence.is_too_long(now)) {
-            self.replace_silent(now, console);
+            let replaced = self.replace_silent(None, console);
+            replaced.unwrap_or_else(|failure| console.fault(&failure.into()));
         }
         for child in &mut self.leaving {
             if child.until.take_if(|until| *until <= now).is_some() {
@@ -386,7 +389,8 @@ fn begin(
 ) -> Result<Child, Failure> {
     let mut child = Child::start(&handover.env, handover.keys.clone()).map_err(Failure::Refused)?;
     console.say(Level::Notice, format_args!("start worker process {}", child.pid()));
-    match configure(&mut child, handover, inbox).and_then(|()| child.begin()) {
+    let begun = configure(&mut child, handover, inbox).and_then(|()| child.begin());
+    match begun {
         Ok(()) => Ok(child),
         Err(failure) => {
             child.is_discarded = true;

@@ -160,6 +160,17 @@ impl Server {
         self.config_thread.run(move || load(&previous.config))
     }
 
+    /// Does the same, and calls `meanwhile` as often as `every` until it is loaded.
+    pub(crate) fn load_while<T: Send + 'static>(
+        &self,
+        load: impl FnOnce(&Config) -> T + Send + 'static,
+        every: Duration,
+        meanwhile: impl FnMut(),
+    ) -> T {
+        let previous = self.generation.clone();
+        self.config_thread.run_while(move || load(&previous.config), every, meanwhile)
+    }
+
     /// Puts what `files` have into the place of certificates that are followed. The error is in words of the log.
     pub(crate) fn renew(&self, files: MemoryFiles) -> Result<(), String> {
         let generation = self.generation.clone();

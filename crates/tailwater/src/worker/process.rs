@@ -246,6 +246,21 @@ impl Signs {
     }
 }
 
+impl Signs {
+    /// Tells the master that all loops turn, if they do and it is time to. Returns whether it was.
+    fn show(&mut self, server: &Server, master: &Channel, now: Instant) -> bool {
+        if self.next > now {
+            return false;
+        }
+        self.next = now + self.every;
+        // A master that does not read, because it is stopped, is not waited for.
+        if server.is_turning(now) {
+            let _ = master.send_until(now, &Answer::Turning, &[]);
+        }
+        true
+    }
+}
+
 impl Worker {
     fn serve(mut self) {
         while self.state != State::Ended {
@@ -330,10 +345,19 @@ impl Worker {
 
     /// Takes over another configuration. On an error everything is as before.
     fn change(&mut self, order: Box<Configure>, fds: Vec<OwnedFd>) -> Result<(), Fault> {
-        let (order, config) = self.server.load(move |previous| {
+        let mut signs = self.signs;
+        let every = signs.map_or(Duration::MAX, |signs| signs.every);
+        let show_life = || {
+            if let (Some(signs), Some(master)) = (&mut signs, &self.master) {
+                signs.show(&self.server, master, Instant::now());
+            }
+        };
+        let load = move |previous: &Config| {
             let config = load(&order, &previous.kept);
             (order, config)
-        });
+        };
+        let (order, config) = self.server.load_while(load, every, show_life);
+        self.signs = signs;
         let config = config?;
         let Taken { sockets, affinity } = take(&order, fds, &config, &self.sinks)?;
         process::keep_secrets(&config, &self.console);
@@ -376,12 +400,7 @@ impl Worker {
     /// Tells the master that all loops turn, if they do and it is time to.
     fn show_life(&mut self, now: Instant) {
         let (Some(signs), Some(master)) = (&mut self.signs, &self.master) else { return };
-        if signs.next <= now {
-            signs.next = now + signs.every;
-            // A master that does not read, because it is stopped, is not waited for.
-            if self.server.is_turning(now) {
-                let _ = master.send_until(now, &Answer::Turning, &[]);
-            }
+        if signs.show(&self.server, master, now) {
             self.tell_keys(now);
         }
     }

@@ -2,7 +2,7 @@
 
 use tw_testkit::{Signal, wait};
 
-use crate::master::{LARGE, children, downloading, is_gone, kill, started, worker};
+use crate::master::{LARGE, children, conf, downloading, is_gone, kill, started, worker};
 use crate::{page, server};
 
 /// The server waits [`wait::PATIENCE`] itself before it believes in a silence.
@@ -49,4 +49,22 @@ fn a_worker_process_whose_loop_hangs_is_replaced() {
     assert!(wait::until(LONG, another), "{}", server.error_log());
     assert!(wait::until(wait::PATIENCE, || page(&server, "/").1 == "served"));
     server.wait_error_log(&format!("worker process {before} has given no sign of life")).unwrap();
+}
+
+#[test]
+fn a_worker_process_that_is_stopped_during_a_reload_is_replaced_by_one_with_the_new_configuration() {
+    let mut server = started("worker_processes 2;");
+    let before = worker(&server);
+    kill(before, Signal::STOP);
+    server.write_conf(&conf("worker_processes 2;", "location /new { return 200 new; }")).unwrap();
+    server.signal(Signal::HUP).unwrap();
+    let line = wait::some(LONG, || server.wait_error_log("has given no sign of life").ok()).unwrap();
+    assert!(line.contains("[alert]") && line.contains(&format!("worker process {before} ")), "{line}");
+    server.wait_error_log("the configuration is taken over").unwrap();
+    assert!(wait::until(wait::PATIENCE, || page(&server, "/new").1 == "new"), "{}", server.error_log());
+    // It was not waited for as one that loads a large configuration is.
+    assert!(!server.error_log().contains("does not answer"), "{}", server.error_log());
+    kill(before, Signal::CONT);
+    assert!(wait::until(wait::PATIENCE, || is_gone(before)), "{}", server.error_log());
+    assert!(!server.error_log().contains("exited on signal"), "{}", server.error_log());
 }
