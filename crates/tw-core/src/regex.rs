@@ -27,10 +27,22 @@ pub const LIMITS: &[Limit] = &[Limit::count(
 #[derive(Debug)]
 pub struct Regex {
     inner: fancy_regex::Regex,
+    end: End,
     /// Names of capture groups in lower case, as variables have them, by group number.
     names: Vec<(usize, Box<str>)>,
     pattern: Box<str>,
     effort: Effort,
+}
+
+/// Meaning of `$` for a subject whose last byte is a line break.
+#[derive(Debug)]
+enum End {
+    /// There is no `$`.
+    Plain,
+    /// A subject that does not match may match without the line break.
+    Cut,
+    /// The same pattern, whose `$` sees the line break. It backtracks.
+    Exact(Box<fancy_regex::Regex>),
 }
 
 /// How long a match may take.
@@ -93,19 +105,27 @@ impl Regex {
             pcre::Mode::Bytes => BytesMode::Ascii,
             pcre::Mode::Utf8 => BytesMode::UnicodeBytes,
         };
-        let inner = RegexBuilder::new(&translated.pattern)
-            .bytes_mode(mode)
-            .case_insensitive(caseless == Caseless::Yes)
-            .backtrack_limit(BACKTRACK_LIMIT)
-            .build()
-            .map_err(|e| e.to_string())?;
+        let build = |pattern: &str| {
+            let mut builder = RegexBuilder::new(pattern);
+            builder.bytes_mode(mode).case_insensitive(caseless == Caseless::Yes);
+            builder.backtrack_limit(BACKTRACK_LIMIT).build().map_err(|e| e.to_string())
+        };
+        let inner = build(&translated.pattern)?;
         let names = inner
             .capture_names()
             .enumerate()
             .filter_map(|(n, name)| name.map(|name| (n, name.to_ascii_lowercase().into())))
             .collect();
         let effort = Effort::of(&translated.pattern);
-        Ok(Self { inner, names, effort, pattern: String::from_utf8_lossy(pattern).into() })
+        let end = match (translated.end, effort) {
+            (pcre::End::Plain, _) => End::Plain,
+            (pcre::End::Cut, Effort::Linear) => End::Cut,
+            // What is looked for, or must not be there, may be the end.
+            (pcre::End::Cut, Effort::Backtracking) | (pcre::End::Exact, _) => {
+                End::Exact(build(&pcre::translate_exactly(pattern)?)?.into())
+            }
+        };
+        Ok(Self { inner, end, names, effort, pattern: String::from_utf8_lossy(pattern).into() })
     }
 
     /// The pattern as written.
@@ -125,22 +145,44 @@ impl Regex {
 
     /// Whether the pattern matches anywhere in `subject`. Linear in its length, or bounded by [`BACKTRACK_LIMIT`].
     pub fn is_match(&self, subject: &[u8]) -> Result<Match, BacktrackLimit> {
+        let is_match =
+            |regex: &fancy_regex::Regex, subject: &[u8]| Ok(regex.is_match(subject)?.then_some(()));
         let matched = match self.effort {
-            Effort::Linear => self.inner.is_match(subject),
+            Effort::Linear => self.find(subject, is_match),
             Effort::Backtracking => {
-                tw_rt::watch::operation("regular expression", || self.inner.is_match(subject))
+                tw_rt::watch::operation("regular expression", || self.find(subject, is_match))
             }
         };
         match matched {
-            Ok(true) => Ok(Match::Yes),
-            Ok(false) => Ok(Match::No),
+            Ok(Some(())) => Ok(Match::Yes),
+            Ok(None) => Ok(Match::No),
             Err(_) => Err(BacktrackLimit),
+        }
+    }
+
+    // DIFF(nginx): a lazy quantifier takes the line break at the end if it may.
+    /// Applies `find`. As in PCRE, `$` matches before a line break at the end, too: a rule for a path is a rule for the path
+    /// with `%0A` behind it, whatever the server behind this one makes of that.
+    fn find<'s, T>(
+        &self,
+        subject: &'s [u8],
+        find: impl Fn(&fancy_regex::Regex, &'s [u8]) -> Result<Option<T>, fancy_regex::Error>,
+    ) -> Result<Option<T>, fancy_regex::Error> {
+        let Some(cut) = subject.strip_suffix(b"\n") else { return find(&self.inner, subject) };
+        match &self.end {
+            End::Plain => find(&self.inner, subject),
+            End::Cut => match find(&self.inner, subject)? {
+                None => find(&self.inner, cut),
+                found => Ok(found),
+            },
+            End::Exact(exact) => find(exact, subject),
         }
     }
 
     /// Matches `subject` and stores what was captured in `out`.
     pub fn captures(&self, subject: &[u8], out: &mut Captures) -> Result<Match, BacktrackLimit> {
-        let Some(found) = self.inner.captures(subject).map_err(|_| BacktrackLimit)? else {
+        let found = self.find(subject, |regex, subject| regex.captures(subject));
+        let Some(found) = found.map_err(|_| BacktrackLimit)? else {
             return Ok(Match::No);
         };
         out.clear();
@@ -190,6 +232,49 @@ mod tests {
         assert_eq!(re.names(), &[(1, Box::from("user"))]);
         assert_eq!(re.captures(b"/other", &mut c), Ok(Match::No));
         assert_eq!(c.group(2), Some(&b"rest"[..]), "a failed match keeps the captures");
+    }
+
+    #[test]
+    fn dollar_matches_before_a_line_break_at_the_end_as_in_pcre() {
+        let yes = [
+            (r"^(.+\.php)(/.+)$", "/x.php/pi\n", Some("/pi")),
+            (r"^(.+?\.php)(/.*|)$", "/x.php\n", Some("")),
+            (r"\.php$", "/x.php\n", None),
+            (r"^(.*)(b)\Z", "ab\n", Some("b")),
+            (r"^(/foo)(/|$)", "/foo\n", Some("")),
+            (r"^/(?:admin|root$)", "/root\n", None),
+            // Greedy: what may take the line break does.
+            (r"^(/)([^/]+)$", "/a\n", Some("a\n")),
+            // After all of them something may follow.
+            (r"^(a)(b$\n)", "ab\n", Some("b\n")),
+            (r"^(a)(b)$\n\z", "ab\n", Some("b")),
+            (r"^(?!/api$)(/)(.*)$", "/app\n", Some("app")),
+            (r"(?m)^(a)(b)$", "x\nab\ny\n", Some("b")),
+            (r"(?m)^(a)(b)$\n", "x\nab\ny\n", Some("b")),
+            (r"(?x) ^ (a) (b) $ # the end", "ab\n", Some("b")),
+        ];
+        for (pattern, subject, second) in yes {
+            let re = Regex::new(pattern.as_bytes(), Caseless::No).unwrap();
+            let mut captures = Captures::default();
+            assert_eq!(re.is_match(subject.as_bytes()), Ok(Match::Yes), "{pattern}");
+            assert_eq!(re.captures(subject.as_bytes(), &mut captures), Ok(Match::Yes), "{pattern}");
+            assert_eq!(captures.group(2), second.map(str::as_bytes), "{pattern}");
+        }
+        for (pattern, subject) in [
+            (r"^a\z", "a\n"),
+            (r"^(?:a\z|b$)", "a\n"),
+            (r"^a$", "a\n\n"),
+            (r"^a$", "a\nb"),
+            (r"^a$", "a\r\n"),
+            (r"^a\$", "a\n"),
+            (r"^a[$]", "a\n"),
+            (r"^a\Q$\E", "a\n"),
+            (r"^(?!/api$)/", "/api\n"),
+            (r"^/(?!api\Z)", "/api\n"),
+        ] {
+            let re = Regex::new(pattern.as_bytes(), Caseless::No).unwrap();
+            assert_eq!(re.is_match(subject.as_bytes()), Ok(Match::No), "{pattern}");
+        }
     }
 
     #[test]

@@ -2,6 +2,9 @@
 //!
 //! As in nginx a pattern is a row of bytes unless it starts with `(*UTF8)`. What needs no translation is copied; what
 //! neither side knows is left to the engine's own message. Source: pcre2pattern(3).
+//!
+//! `$` and `\Z` of PCRE match at the end, and also before a line break that is the last byte. The engine's `$` matches at
+//! the end only. A subject rarely ends with a line break, so the translation leaves that case to [`End`].
 
 use std::ops::Range;
 
@@ -11,6 +14,27 @@ use super::property;
 pub(super) struct Translated {
     pub(super) pattern: String,
     pub(super) mode: Mode,
+    pub(super) end: End,
+}
+
+/// Meaning of a pattern for a subject whose last byte is a line break.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// The line break is a byte like any other: there is no `$`.
+    Plain,
+    /// The subject may also end before the line break: each `$` stands where a branch ends.
+    Cut,
+    /// Each `$` looks whether a line break follows: something may follow it, or `\z` is in the pattern, too.
+    Exact,
+}
+
+/// Form in which `$` and `\Z` are written.
+#[derive(Clone, Copy)]
+enum Dollar {
+    /// The end of the subject.
+    AtEnd,
+    /// The end, or before a line break that is the last byte.
+    BeforeLineBreak,
 }
 
 /// What a pattern is made of.
@@ -23,11 +47,25 @@ pub(super) enum Mode {
 
 /// Translates `pattern`. The error says what is wrong with it.
 pub(super) fn translate(pattern: &[u8]) -> Result<Translated, String> {
+    translate_with(pattern, Dollar::AtEnd)
+}
+
+/// Translates `pattern` for subjects that end with a line break, which `$` sees.
+pub(super) fn translate_exactly(pattern: &[u8]) -> Result<String, String> {
+    Ok(translate_with(pattern, Dollar::BeforeLineBreak)?.pattern)
+}
+
+fn translate_with(pattern: &[u8], dollar: Dollar) -> Result<Translated, String> {
     let (mode, pattern) = mode_of(pattern);
     // A number after a backslash is a group or a character, depending on how many groups there are.
-    let groups = Translator::new(pattern, mode, 0).run()?.groups;
-    let done = Translator::new(pattern, mode, groups).run()?;
-    Ok(Translated { pattern: done.out, mode })
+    let groups = Translator::new(pattern, mode, dollar, 0).run()?.groups;
+    let done = Translator::new(pattern, mode, dollar, groups).run()?;
+    let end = match (done.dollars, done.has_very_end || done.is_inner) {
+        (0, _) => End::Plain,
+        (_, false) => End::Cut,
+        (_, true) => End::Exact,
+    };
+    Ok(Translated { pattern: done.out, mode, end })
 }
 
 fn mode_of(mut pattern: &[u8]) -> (Mode, &[u8]) {
@@ -61,11 +99,28 @@ struct Translator<'a> {
     groups: usize,
     /// Groups of the whole pattern.
     total: usize,
+    dollar: Dollar,
+    /// `$` and `\Z` so far.
+    dollars: usize,
+    /// Whether something other than the end of a branch follows one of them.
+    is_inner: bool,
+    /// Whether there is a `\z`.
+    has_very_end: bool,
 }
 
 impl<'a> Translator<'a> {
-    fn new(pattern: &'a [u8], mode: Mode, total: usize) -> Self {
-        Self { rest: pattern, mode, out: String::with_capacity(pattern.len() + 16), groups: 0, total }
+    fn new(pattern: &'a [u8], mode: Mode, dollar: Dollar, total: usize) -> Self {
+        Self {
+            rest: pattern,
+            mode,
+            out: String::with_capacity(pattern.len() + 16),
+            groups: 0,
+            total,
+            dollar,
+            dollars: 0,
+            is_inner: false,
+            has_very_end: false,
+        }
     }
 
     fn run(mut self) -> Result<Self, String> {
@@ -74,6 +129,10 @@ impl<'a> Translator<'a> {
                 b'\\' => self.escape()?,
                 b'[' => self.class()?,
                 b'(' => self.group(),
+                b'$' => {
+                    self.rest = &self.rest[1..];
+                    self.push_dollar("$");
+                }
                 0x80.. => {
                     let one = self.one()?;
                     self.push_one(one);
@@ -102,6 +161,16 @@ impl<'a> Translator<'a> {
                 let text = std::str::from_utf8(one).map_err(|_| NOT_UTF8)?;
                 Ok(text.chars().next().map_or(0, u32::from))
             }
+        }
+    }
+
+    /// Writes `$` or `\Z`, at the end as `at_end`.
+    fn push_dollar(&mut self, at_end: &str) {
+        self.dollars += 1;
+        self.is_inner |= !matches!(self.rest.first(), None | Some(b')' | b'|'));
+        match self.dollar {
+            Dollar::BeforeLineBreak => self.out.push_str(&format!(r"(?:{at_end}|(?=\n\z))")),
+            Dollar::AtEnd => self.out.push_str(at_end),
         }
     }
 
@@ -176,7 +245,12 @@ impl<'a> Translator<'a> {
                 self.rest = &after[1..];
                 self.out.push_str("(?s:.)");
             }
-            Some(b'A' | b'B' | b'C' | b'G' | b'K' | b'N' | b'R' | b'X' | b'Z' | b'b' | b'z') => {
+            Some(b'Z') => {
+                self.rest = &after[1..];
+                self.push_dollar(r"\z");
+            }
+            Some(b'A' | b'B' | b'C' | b'G' | b'K' | b'N' | b'R' | b'X' | b'b' | b'z') => {
+                self.has_very_end |= after[0] == b'z';
                 self.out.push('\\');
                 self.out.push(after[0] as char);
                 self.rest = &after[1..];
