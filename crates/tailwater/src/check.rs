@@ -71,9 +71,14 @@ fn is_usable(loaded: &Loaded, console: &Console) -> bool {
         return false;
     }
     let config = &loaded.config;
-    let files = config.logs.paths().chain([path(&config.main.pid)]).map(|path| ("open()", path));
-    let directories = config.temp_paths.iter().map(|temp| ("mkdir()", path(temp.path.to_bytes())));
-    let mut missing = files.chain(directories).filter_map(|(call, path)| no_place(call, path));
+    let logs = config.logs.paths().filter_map(|path| no_place("open()", path));
+    let pid = std::iter::once(path(&config.main.pid)).filter_map(|path| {
+        let fault = no_place("open()", path)?;
+        Some(Fault { message: format!("{}{}", fault.message, loaded.place_of("pid")), ..fault })
+    });
+    let directories = config.temp_paths.iter().map(|temp| path(temp.path.to_bytes()));
+    let directories = directories.filter_map(|path| no_place("mkdir()", path));
+    let mut missing = logs.chain(pid).chain(directories);
     match missing.next() {
         Some(fault) => {
             console.fault(&fault);

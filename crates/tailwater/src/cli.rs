@@ -6,6 +6,9 @@ use std::fmt;
 
 use crate::channel::{How, Named, Purge};
 
+/// The words of `-s`.
+const ORDERS: [&str; 4] = ["stop", "quit", "reopen", "reload"];
+
 /// What was asked for.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Command {
@@ -30,6 +33,8 @@ pub(crate) enum Command {
 pub(crate) struct Options {
     /// `-v`, `-V`, `-h`: say something about the program; the one that says most.
     pub(crate) show: Option<Show>,
+    /// Where it is said.
+    pub(crate) output: Output,
     /// `-t`, `-T`: test the configuration.
     pub(crate) test: Option<Test>,
     /// `--explain`: what becomes of a request for this URL.
@@ -57,6 +62,16 @@ pub(crate) enum Show {
     Configuration,
     /// `-h`, `-?`
     Help,
+}
+
+/// Where something about the program is said.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Output {
+    /// `-v` and `-V`, as by nginx: programs that ask for it read standard error.
+    #[default]
+    Error,
+    /// Everything else that was asked for.
+    Standard,
 }
 
 /// How to test the configuration.
@@ -224,9 +239,28 @@ pub(crate) fn parse(words: impl IntoIterator<Item = Vec<u8>>) -> Result<Command,
         parse_proxy(words).map_err(of("proxy"))
     } else if words.next_if(|word| word == b"purge").is_some() {
         parse_purge(words).map_err(of("purge"))
+    } else if words.next_if(|word| word == b"help").is_some() {
+        parse_help(words)
     } else {
         parse_main(words).map(Command::Main)
     }
+}
+
+/// `help`, perhaps with the name of a command.
+fn parse_help(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, UsageError> {
+    let command = match words.next().as_deref() {
+        None => {
+            let mut options = Options::default();
+            options.show(Show::Help);
+            Command::Main(options)
+        }
+        Some(b"serve") => Command::ServeHelp,
+        Some(b"proxy") => Command::ProxyHelp,
+        Some(b"purge") => Command::PurgeHelp,
+        Some(b"help") => return parse_help(std::iter::empty()),
+        Some(other) => return Err(invalid(other)),
+    };
+    words.next().map_or(Ok(command), |word| Err(invalid(&word)))
 }
 
 fn parse_main(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Options, UsageError> {
@@ -234,7 +268,10 @@ fn parse_main(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Options, Usage
     while let Some(word) = words.next() {
         match &*word {
             b"--help" => options.show(Show::Help),
-            b"--version" => options.show(Show::Version),
+            b"--version" => {
+                options.show(Show::Version);
+                options.output = Output::Standard;
+            }
             b"--explain" => {
                 let missing = || UsageError::new("option \"--explain\" requires URL");
                 options.explain(words.next().ok_or_else(missing)?);
@@ -281,7 +318,10 @@ impl Options {
                         b'c' => self.file = Some(value("file name")?),
                         b'e' => self.error_log = Some(value("file name")?),
                         b'g' => self.globals = Some(value("parameter")?),
-                        b's' => self.order = Some(Order::parse(&value("parameter")?)?),
+                        b's' => {
+                            let word = value("parameter").map_err(of_order)?;
+                            self.order = Some(Order::parse(&word).map_err(of_order)?);
+                        }
                         other => return Err(invalid(&[b'-', *other])),
                     }
                     return Ok(());
@@ -299,7 +339,15 @@ impl Options {
 
     fn show(&mut self, what: Show) {
         self.show = self.show.max(Some(what));
+        if what == Show::Help {
+            self.output = Output::Standard;
+        }
     }
+}
+
+/// The words that `-s` takes, as what to do about another one.
+fn of_order(error: UsageError) -> UsageError {
+    UsageError { hint: format!("-s takes one of: {}", ORDERS.join(", ")), ..error }
 }
 
 impl Order {
@@ -435,13 +483,11 @@ fn invalid(word: &[u8]) -> UsageError {
 /// A word that is neither an option nor the value of one.
 fn stray(word: &[u8]) -> UsageError {
     let text = String::from_utf8_lossy(word);
-    const COMMANDS: [&str; 3] = ["serve", "proxy", "purge"];
-    const ORDERS: [&str; 4] = ["stop", "quit", "reopen", "reload"];
+    const COMMANDS: [&str; 4] = ["serve", "proxy", "purge", "help"];
     let meant = match &*text {
         "restart" => Some("-s reload".to_owned()),
         "start" | "run" => Some("tailwater, without a word".to_owned()),
         "test" | "check" | "configtest" => Some("-t".to_owned()),
-        "help" => Some("-h".to_owned()),
         "version" => Some("-v".to_owned()),
         _ if text.ends_with(".conf") => Some(format!("-c {text}")),
         "." | ".." => Some(format!("tailwater serve {text}")),

@@ -234,6 +234,11 @@ impl Loaded {
         checked.inspect_err(|error| console.conf(error, self.sources())).ok()
     }
 
+    /// The place of a directive of the main context as the end of a message; empty if it is not written.
+    pub(crate) fn place_of(&self, directive: &str) -> String {
+        self.span(directive).map(|span| self.sources().tail(span)).unwrap_or_default()
+    }
+
     /// The texts it was read from.
     pub(crate) fn sources(&self) -> &Sources {
         &self.tree.sources

@@ -24,13 +24,14 @@ mod version;
 mod watch;
 mod worker;
 
+use std::io::Write as _;
 use std::os::unix::ffi::OsStringExt;
 use std::process::ExitCode;
 
 use tw_core::kept::Kept;
 use tw_log::{Level, Sinks};
 
-use cli::{Command, Options, Order, PurgeOptions};
+use cli::{Command, Options, Order, Output, PurgeOptions};
 use conf::{Source, path};
 use console::Console;
 use master::Mode;
@@ -64,13 +65,23 @@ fn main() -> ExitCode {
 }
 
 fn help(text: &str) -> ExitCode {
-    console::print(text);
+    write_out(text);
     ExitCode::SUCCESS
+}
+
+/// Writes what was asked for to standard output. A reader that has seen enough is no failure.
+fn write_out(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
 fn main_command(options: &Options) -> ExitCode {
     if let Some(show) = options.show {
-        console::print(&version::text(show));
+        // DIFF(nginx): help is on standard output, as everything but `-v` and `-V`, whose readers look at standard error.
+        match options.output {
+            Output::Standard => write_out(&version::text(show)),
+            Output::Error => console::print(&version::text(show)),
+        }
         if options.test.is_none() {
             return ExitCode::SUCCESS;
         }

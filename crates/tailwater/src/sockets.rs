@@ -22,6 +22,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
+use rustix::process::Pid;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
 use tw_core::generation::{ListenAddress, SocketOf};
@@ -62,16 +63,41 @@ impl Sockets {
     /// What `groups` needs for `loops` loops, with the sockets of `self` where the address is the same. Nothing changes
     /// for `self`. `None` if one could not be opened, which has been said. May wait two seconds for an address.
     pub(crate) fn next(&self, groups: &[ListenAddress], loops: usize, console: &Console) -> Option<Self> {
-        let mut report = |report: Report| {
-            let level = match report {
-                Report::Failed(_) | Report::GaveUp => Level::Emerg,
-                Report::Ignored(_) => Level::Alert,
-                Report::TryAgain => Level::Notice,
-            };
-            console.say(level, format_args!("{report}"));
+        self.next_told(groups, loops, console, &mut open_reporter(console))
+    }
+
+    /// The same while the server of process `running` may have the addresses: if it has, that is said, and not once for each
+    /// address and each try.
+    pub(crate) fn next_beside(
+        &self,
+        groups: &[ListenAddress],
+        loops: usize,
+        running: Pid,
+        console: &Console,
+    ) -> Option<Self> {
+        let mut say = open_reporter(console);
+        let mut report = |report: Report| match report {
+            Report::Failed(error) if error.is_in_use() => {}
+            Report::TryAgain => {}
+            Report::GaveUp => {
+                let fault = Fault::emerg(format!("already running, pid {running}"));
+                let hint = "\"tailwater -s reload\" takes over a changed configuration, \"tailwater -s quit\" ends it";
+                console.fault(&fault.hint(hint));
+            }
+            other => say(other),
         };
+        self.next_told(groups, loops, console, &mut report)
+    }
+
+    fn next_told(
+        &self,
+        groups: &[ListenAddress],
+        loops: usize,
+        console: &Console,
+        mut report: &mut dyn FnMut(Report),
+    ) -> Option<Self> {
         let groups = groups.iter().filter(|group| group.socket != SocketOf::Another);
-        let mut opened = self.open_missing(groups.clone(), &mut report)?;
+        let mut opened = self.open_missing(groups.clone(), report)?;
         let mut next = Vec::new();
         for group in groups {
             let kept = self.at(&group.address);
@@ -232,6 +258,18 @@ impl Listening {
 }
 
 /// Reports what is no reason to give up.
+/// What keeps a server from its sockets is an emergency.
+fn open_reporter(console: &Console) -> impl FnMut(Report) {
+    |report| {
+        let level = match report {
+            Report::Failed(_) | Report::GaveUp => Level::Emerg,
+            Report::Ignored(_) => Level::Alert,
+            Report::TryAgain => Level::Notice,
+        };
+        console.say(level, format_args!("{report}"));
+    }
+}
+
 fn reporter(console: &Console) -> impl FnMut(Report) {
     |report| {
         let level = match report {

@@ -5,6 +5,7 @@
 //! is known, and what nginx has without being asked, and we have not, is said with `--without-…`.
 
 use std::fmt::Write as _;
+use std::os::fd::OwnedFd;
 
 use tw_conf::{
     Contexts, EVENTS, HTTP, LOCATION, MAIL_SERVER, MAIN, SERVER, STREAM, STREAM_SERVER, STREAM_UPSTREAM,
@@ -14,11 +15,16 @@ use tw_conf::{
 use crate::cli::Show;
 use crate::conf::{DEFAULT_FILE, DEFAULT_PREFIX};
 use crate::options::{self, Opt};
+use crate::worker::sandbox;
 
 /// Name and version, as the log and the `Server` field say it.
 pub(crate) const PROGRAM: &str = concat!("tailwater/", env!("CARGO_PKG_VERSION"));
 /// The compiler, as `rustc --version` names it.
 pub(crate) const COMPILER: &str = env!("TAILWATER_COMPILER");
+/// The commit it was built from; empty if nobody knows it.
+const COMMIT: &str = env!("TAILWATER_COMMIT");
+/// What TLS is made of, with versions.
+const TLS_LIBRARY: &str = env!("TAILWATER_TLS_LIBRARY");
 /// The nginx whose words we speak.
 const NGINX: &str = "nginx/1.31.4";
 
@@ -120,7 +126,7 @@ const STANDARD_STREAM: &[Module] = &[
     module("stream_upstream_zone_module", "zone", STREAM_UPSTREAM),
 ];
 
-/// The text of `-v`, `-V` or `-h`, for standard error.
+/// The text of `-v`, `-V` or `-h`.
 pub(crate) fn text(show: Show) -> String {
     let mut text = format!("tailwater version: {PROGRAM}\n");
     // Writing into a String does not fail.
@@ -128,6 +134,10 @@ pub(crate) fn text(show: Show) -> String {
         Show::Version => {}
         Show::Configuration => {
             let _ = writeln!(text, "nginx version: {NGINX}\nbuilt by {COMPILER}\nTLS SNI support enabled");
+            if !COMMIT.is_empty() {
+                let _ = writeln!(text, "commit: {COMMIT}");
+            }
+            let _ = writeln!(text, "TLS library: {TLS_LIBRARY}\nkernel: {}", kernel());
             let _ = writeln!(text, "configure arguments: {}", arguments());
         }
         Show::Help => {
@@ -145,26 +155,39 @@ pub(crate) fn text(show: Show) -> String {
     text
 }
 
-/// The text of `serve --help`, for standard error.
+/// The text of `serve --help`.
 pub(crate) fn serve_help() -> String {
     let about = wrapped(options::SERVE_ABOUT, "", "");
     let usage = usage("Usage: tailwater serve [directory]", options::SERVE);
     format!("{usage}\n{about}\nOptions:\n{}", listed(options::SERVE))
 }
 
-/// The text of `proxy --help`, for standard error.
+/// The text of `proxy --help`.
 pub(crate) fn proxy_help() -> String {
     let about = wrapped(options::PROXY_ABOUT, "", "");
     let usage = usage("Usage: tailwater proxy URL...", options::PROXY);
     format!("{usage}\n{about}\nOptions:\n{}", listed(options::PROXY))
 }
 
-/// The text of `purge --help`, for standard error.
+/// The text of `purge --help`.
 pub(crate) fn purge_help() -> String {
     let about = wrapped(options::PURGE_ABOUT, "", "");
     let usage = usage("Usage: tailwater purge", options::PURGE);
     let usage = format!("{} key\n", usage.trim_end());
     format!("{usage}\n{about}\nOptions:\n{}", listed(options::PURGE))
+}
+
+/// The running kernel, and which of its features that are used if they are there it has.
+fn kernel() -> String {
+    let system = rustix::system::uname();
+    let has = |is_there: bool| if is_there { "yes" } else { "no" };
+    format!(
+        "{} {}; io_uring: {}; landlock: {}",
+        system.sysname().to_string_lossy(),
+        system.release().to_string_lossy(),
+        has(tw_sys::uring::Ring::<OwnedFd, Vec<u8>>::new(1).is_ok()),
+        has(sandbox::has_landlock()),
+    )
 }
 
 /// Columns of a help text.
@@ -258,7 +281,13 @@ mod tests {
         assert_eq!(lines[..2], [format!("tailwater version: {PROGRAM}"), format!("nginx version: {NGINX}")]);
         assert!(lines[2].starts_with("built by rustc "), "{text}");
         assert_eq!(lines[3], "TLS SNI support enabled");
-        let arguments = lines[4].strip_prefix("configure arguments: ").unwrap();
+        let line = |name: &str| lines.iter().find_map(|line| line.strip_prefix(name));
+        assert!(line("TLS library: ").is_some_and(|named| named.starts_with("rustls 0.")), "{text}");
+        let kernel = line("kernel: ").unwrap();
+        assert!(kernel.contains("; io_uring: ") && kernel.contains("; landlock: "), "{text}");
+        let is_commit = |text: &str| text.len() >= 7 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        assert!(line("commit: ").is_none_or(is_commit), "{text}");
+        let arguments = lines.last().unwrap().strip_prefix("configure arguments: ").unwrap();
         let words: Vec<_> = arguments.split(' ').collect();
         assert!(words.contains(&"--with-threads") && words.contains(&"--with-file-aio"), "{text}");
         assert!(words.contains(&"--without-mail") == words.contains(&"--with-mail"), "{text}");

@@ -15,6 +15,9 @@ pub fn advise(
     if error.missing.is_some() {
         return error;
     }
+    if let Some(hint) = typography(node) {
+        return error.hint(hint);
+    }
     let Some(file) = sources.file(node.span.file) else { return error };
     if let Some(before) = swallowed(node, &file.text, is_directive) {
         return unfinished(error, before, opens, &file.text);
@@ -28,6 +31,18 @@ pub fn advise(
         Some(hint) => error.hint(hint),
         None => error,
     }
+}
+
+/// The hint for characters that look like those of the language: word processors and web pages put them there.
+fn typography(node: &Node) -> Option<String> {
+    let words = || std::iter::once(&node.name).chain(&node.args);
+    let has = |is: fn(char) -> bool| words().find_map(|word| word.as_str()?.chars().find(|c| is(*c)));
+    if let Some(quote) = has(|c| matches!(c, '\u{2018}'..='\u{201f}' | '\u{ab}' | '\u{bb}')) {
+        return Some(format!("{quote} is no quote here: write \" or '"));
+    }
+    let blank = has(|c| matches!(c, '\u{a0}' | '\u{2000}'..='\u{200b}' | '\u{202f}' | '\u{3000}'))?;
+    let number = u32::from(blank);
+    Some(format!("an odd blank (U+{number:04X}, perhaps non-breaking) does not separate words: write a space"))
 }
 
 /// The hint for a directive whose last word is `word`, and which should have ended there.
@@ -143,6 +158,20 @@ mod tests {
             ("root /srv\n  other;", false, String::new(), 0),
         ] {
             assert_eq!(advice(text, "invalid number of arguments", opens), (hint, start), "{text}");
+        }
+    }
+
+    #[test]
+    fn typographic_characters_are_named() {
+        for (text, expected) in [
+            ("a \u{201c}b c\u{201d};", "\u{201c} is no quote here: write \" or '"),
+            (
+                "a\u{a0}b;",
+                "an odd blank (U+00A0, perhaps non-breaking) does not separate words: write a space",
+            ),
+            ("a b;", ""),
+        ] {
+            assert_eq!(advice(text, "invalid number of arguments", false).0, expected, "{text}");
         }
     }
 

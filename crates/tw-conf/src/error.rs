@@ -150,7 +150,7 @@ pub fn said_once(messages: Vec<ConfError>) -> Vec<ConfError> {
         let count = counts.get(&key).copied().unwrap_or(1);
         message.message = key.0;
         if count > 1 && message.span.is_some() {
-            let places = format!("the same in {count} places: the file is included in each of them");
+            let places = format!("the same in {count} places: a file that is included counts each time");
             message.hint = Some(match message.hint.take() {
                 Some(hint) => format!("{hint} ({places})"),
                 None => places,
@@ -182,6 +182,31 @@ mod tests {
         let error = ConfError::new("unknown directive \"foo\"");
         assert_eq!(error.line(&sources), "unknown directive \"foo\"");
         assert_eq!(error.at(span).line(&sources), "unknown directive \"foo\" in /n.conf:3");
+    }
+
+    #[test]
+    fn the_same_is_said_once() {
+        let at = |start| Span { file: 1, line: 3, start, end: 9 };
+        let messages = vec![
+            ConfError::warn("a").at(at(1)),
+            ConfError::warn("b").at(at(1)).hint("try c"),
+            ConfError::warn("a").at(at(1)),
+            ConfError::warn("a").at(at(2)),
+            ConfError::warn("b").at(at(1)).hint("try c"),
+            ConfError::warn("a").at(at(1)),
+            ConfError::warn("no place"),
+            ConfError::warn("no place"),
+        ];
+        let said = said_once(messages).into_iter();
+        let said: Vec<_> = said.map(|m| (m.message, m.span, m.hint)).collect();
+        let places = |count| format!("the same in {count} places: a file that is included counts each time");
+        let expected = [
+            ("a".to_owned(), Some(at(1)), Some(places(3))),
+            ("b".to_owned(), Some(at(1)), Some(format!("try c ({})", places(2)))),
+            ("a".to_owned(), Some(at(2)), None),
+            ("no place".to_owned(), None, None),
+        ];
+        assert_eq!(said, expected);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Directives, variables and modules that nginx knows, so that one we do not have is named for what it is.
 
+mod foreign;
 mod modules;
 mod table;
 mod variables;
@@ -10,6 +11,7 @@ use crate::error::{ConfError, Missing};
 use crate::suggest::{Guess, nearest};
 use crate::tree::Node;
 
+pub(crate) use foreign::hint_for_module;
 pub use modules::{is_built_in, missing_module, module_of_file};
 
 /// A directive of nginx, whether or not we have it.
@@ -82,6 +84,12 @@ pub fn reject(node: &Node, context: Contexts, supported: &[DirectiveInfo], guess
     if node.name.bytes.starts_with(b"\xef\xbb\xbf") {
         return error.hint("the file begins with a UTF-8 byte order mark; save it without one");
     }
+    if let Some(hint) = foreign::hint_for(&name) {
+        return error.hint(hint);
+    }
+    if name.starts_with("if(") {
+        return error.hint("a blank is missing between \"if\" and \"(\"");
+    }
     match guess {
         Guess::Nearest => match meant(&name, context, supported) {
             Some(meant) => error.hint(meant),
@@ -95,7 +103,12 @@ pub fn reject(node: &Node, context: Contexts, supported: &[DirectiveInfo], guess
 pub fn missing_directive(node: &Node, module: &'static str) -> ConfError {
     let name = node.name.lossy();
     let message = format!("directive \"{name}\" ({module}) is not supported by this version of Tailwater");
-    ConfError::new(message).at(node.name.span).missing(Missing::new(name.into_owned(), module))
+    let error = ConfError::new(message).at(node.name.span);
+    let error = match hint_for_module(module).or_else(|| foreign::hint_for(&name)) {
+        Some(hint) => error.hint(hint),
+        None => error,
+    };
+    error.missing(Missing::new(name.into_owned(), module))
 }
 
 /// What may have been meant by a name that nobody has: a directive for this place, one that nginx has there, or one for
@@ -220,6 +233,24 @@ mod tests {
                 HTTP,
                 "\"worker_name\" directive is not allowed here",
                 "\"worker_name\" is allowed in: main",
+            ),
+            (
+                "if($a = b) { }",
+                SERVER,
+                "unknown directive \"if($a\"",
+                "a blank is missing between \"if\" and \"(\"",
+            ),
+            (
+                "fancyindex on;",
+                SERVER,
+                "unknown directive \"fancyindex\"",
+                "\"autoindex on; autoindex_format html;\" lists directories",
+            ),
+            (
+                "http3 on;",
+                SERVER,
+                "directive \"http3\" (ngx_http_v3_module) is not supported by this version of Tailwater",
+                "HTTP/3 and QUIC are not supported; \"http2 on;\" serves HTTP/2",
             ),
             ("ROOT a;", HTTP, "unknown directive \"ROOT\"", "did you mean \"root\"?"),
             (

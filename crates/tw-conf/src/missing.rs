@@ -7,7 +7,9 @@
 //! ```
 
 use crate::error::ConfError;
+use crate::known::hint_for_module;
 use crate::span::{Origin, Sources, Span};
+use std::collections::HashSet;
 use std::fmt;
 
 /// How many places of one name are shown.
@@ -75,8 +77,9 @@ impl<'a> MissingList<'a> {
     fn places(&self, places: &[Span]) -> String {
         let mut out = String::new();
         let mut last = None;
-        let mut seen: Vec<(u32, u32)> = places.iter().map(|span| (span.file, span.line)).collect();
-        seen.dedup();
+        let mut known = HashSet::new();
+        let places = places.iter().map(|span| (span.file, span.line));
+        let seen: Vec<_> = places.filter(|place| known.insert(*place)).collect();
         for &(file, line) in seen.iter().take(MAX_PLACES) {
             let gap = if out.is_empty() { "" } else { ", " };
             out += &match self.sources.file(file).map(|source| &source.origin) {
@@ -96,12 +99,19 @@ impl<'a> MissingList<'a> {
 impl fmt::Display for MissingList<'_> {
     /// The list, indented, without a line end after the last line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut hints = Vec::new();
         for (at, module) in self.modules.iter().enumerate() {
             let gap = if at == 0 { "" } else { "\n" };
             write!(f, "{gap}    {}", module.name)?;
             let width = module.names.iter().map(|name| name.name.chars().count()).max().unwrap_or(0);
             for name in &module.names {
                 write!(f, "\n        {:width$}  in {}", name.name, self.places(&name.places))?;
+            }
+            if let Some(hint) = hint_for_module(module.name)
+                && !hints.contains(&hint)
+            {
+                hints.push(hint);
+                write!(f, "\n        = {hint}")?;
             }
         }
         Ok(())

@@ -133,6 +133,11 @@ impl<P: Protocol> Resolve<'_, P> {
         self.vars.define(name, SlotKind::Stored)
     }
 
+    /// Keeps a message, with its hint.
+    pub fn report(&mut self, message: ConfError) {
+        self.shared.diagnostics.push(message);
+    }
+
     /// Keeps a warning.
     pub fn warn(&mut self, span: Span, message: impl Into<String>) {
         self.shared.diagnostics.warn(span, message);

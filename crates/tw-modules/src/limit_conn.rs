@@ -56,6 +56,7 @@ struct RawZone {
 struct RawLimit {
     zone: Box<[u8]>,
     most: u32,
+    span: Span,
 }
 
 /// Limits of one block.
@@ -200,7 +201,7 @@ where
                     Some(zone) => Ok(Limit { zone: zone.clone(), most: limit.most }),
                     None => {
                         zone::claim(cx, &limit.zone, "limit_conn")?;
-                        Err(zone::undeclared(&limit.zone))
+                        Err(zone::undeclared(&limit.zone, limit.span))
                     }
                 };
                 limits.into_iter().map(used).collect::<Result<_, _>>()?
@@ -258,7 +259,9 @@ impl RawLimit {
             None | Some(0) => {
                 Err(node.fail(format!("invalid number of connections \"{most}\"")).at(most.span))
             }
-            Some(number @ 1..=LIMIT_MAX) => Ok(Self { zone: zone.bytes.clone(), most: number as u32 }),
+            Some(number @ 1..=LIMIT_MAX) => {
+                Ok(Self { zone: zone.bytes.clone(), most: number as u32, span: node.span })
+            },
             Some(_) => Err(node.fail("connection limit must be less 65536").at(most.span)),
         }
     }

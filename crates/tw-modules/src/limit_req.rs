@@ -58,6 +58,7 @@ struct RawLimit {
     zone: Box<[u8]>,
     burst: i64,
     delay: i64,
+    span: Span,
 }
 
 /// Limits of one block.
@@ -210,7 +211,7 @@ impl Settings<Http> for LimitReq {
                     Some(zone) => Ok(Limit { zone: zone.clone(), burst: limit.burst, delay: limit.delay }),
                     None => {
                         zone::claim(cx, &limit.zone, "limit_req")?;
-                        Err(zone::undeclared(&limit.zone))
+                        Err(zone::undeclared(&limit.zone, limit.span))
                     }
                 };
                 limits.into_iter().map(used).collect::<Result<_, _>>()?
@@ -284,7 +285,7 @@ impl RawLimit {
                 return Err(node.invalid_parameter(word));
             }
         }
-        Ok(Self { zone: zone.ok_or_else(|| zone::missing(node))?, burst, delay })
+        Ok(Self { zone: zone.ok_or_else(|| zone::missing(node))?, burst, delay, span: node.span })
     }
 }
 

@@ -154,7 +154,7 @@ impl Blocks for HttpBlocks {
 
     fn finish(self, process: Process<'_>) -> Result<Config, ConfError> {
         let Built { plans, servers, upstreams, reach } = self.built;
-        let listens = blocks::listens(&servers, process.diagnostics)?;
+        let listens = blocks::listens(&servers, process.sources, process.diagnostics)?;
         let waits = plans.iter().any(|plan| plan.core.files.aio.waits_inline());
         if waits && process.main.loop_guard == LoopGuard::Enforce {
             return Err(ConfError::new("\"aio off\" cannot be used with \"loop_guard enforce\"")

@@ -44,11 +44,16 @@ pub(crate) const LIMITS: &[Limit] = &[
     ),
 ];
 
-/// Why a text has no certificates to use. `Display` begins with the function that nginx names.
+// DIFF(nginx): the cause is told in words, not by the function of OpenSSL that would have failed.
+/// Why a text has no certificates to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChainError {
     /// There is no certificate.
     NoStartLine,
+    /// It is not PEM but DER.
+    Der,
+    /// There is a private key, and no certificate.
+    OnlyKey,
     /// The certificate of this number, from 1, is not PEM; the reason in OpenSSL's words.
     BadPem(usize, &'static str),
     /// The certificate of this number, from 1, is not X.509.
@@ -61,17 +66,17 @@ pub enum ChainError {
 
 impl fmt::Display for ChainError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PEM_read_bio_X509_AUX() failed (SSL: ")?;
         match self {
-            Self::NoStartLine => f.write_str("no start line: Expecting: TRUSTED CERTIFICATE"),
-            Self::BadPem(number, reason) => write!(f, "{reason}: certificate {number} of the file"),
-            Self::BadCertificate(number) => {
-                write!(f, "nested asn1 error: certificate {number} of the file is not X.509")
+            Self::NoStartLine => {
+                f.write_str("there is no certificate in it: no line \"-----BEGIN CERTIFICATE-----\"")
             }
-            Self::TooLong(max) => write!(f, "more than {max} bytes"),
-            Self::TooMany(max) => write!(f, "more than {max} certificates"),
-        }?;
-        f.write_str(")")
+            Self::Der => f.write_str("it is in DER: \"openssl x509 -inform der\" makes PEM of it"),
+            Self::OnlyKey => f.write_str("there is a private key in it, and no certificate"),
+            Self::BadPem(number, reason) => write!(f, "certificate {number} of the file is broken: {reason}"),
+            Self::BadCertificate(number) => write!(f, "certificate {number} of the file is not X.509"),
+            Self::TooLong(max) => write!(f, "it has more than {max} bytes"),
+            Self::TooMany(max) => write!(f, "it has more than {max} certificates"),
+        }
     }
 }
 
@@ -103,11 +108,13 @@ fn certificates(
         return Err(ChainError::TooLong(size_max));
     }
     let mut found = Vec::new();
+    let mut has_key = false;
     for section in pem::sections(text) {
         let number = found.len() + 1;
         let bad_pem = |error: PemError| ChainError::BadPem(number, error.text());
         let section = section.map_err(bad_pem)?;
         if !matches!(section.label, "CERTIFICATE" | "X509 CERTIFICATE" | "TRUSTED CERTIFICATE") {
+            has_key |= section.label.ends_with("PRIVATE KEY");
             continue;
         }
         if found.len() == count_max {
@@ -124,7 +131,12 @@ fn certificates(
         Certificate::parse(der).map_err(bad)?;
         found.push(CertificateDer::from(der.to_vec()));
     }
-    if found.is_empty() { Err(ChainError::NoStartLine) } else { Ok(found) }
+    match found.is_empty() {
+        false => Ok(found),
+        true if has_key => Err(ChainError::OnlyKey),
+        true if pem::is_der(text) => Err(ChainError::Der),
+        true => Err(ChainError::NoStartLine),
+    }
 }
 
 #[cfg(test)]
@@ -151,15 +163,16 @@ mod tests {
         for (text, error) in [
             (String::new(), ChainError::NoStartLine),
             ("nothing of this kind\n".to_owned(), ChainError::NoStartLine),
-            (leaf("a", &root).key_pem(), ChainError::NoStartLine),
+            (leaf("a", &root).key_pem(), ChainError::OnlyKey),
+            ("\x30\x03\x02\x01\x01".to_owned(), ChainError::Der),
             (format!("{good}{broken}"), ChainError::BadCertificate(2)),
-            (letters, ChainError::BadPem(1, "bad base64 decode")),
-            (format!("{good}-----BEGIN CERTIFICATE-----\nZm9v\n"), ChainError::BadPem(2, "bad end line")),
+            (letters, ChainError::BadPem(1, "what it holds is not base64")),
+            (format!("{good}-----BEGIN CERTIFICATE-----\nZm9v\n"), ChainError::BadPem(2, "its line \"-----END\" is missing or another one")),
             (good.repeat(101), ChainError::TooMany(100)),
             ("x".repeat(CHAIN_SIZE_MAX + 1), ChainError::TooLong(CHAIN_SIZE_MAX)),
         ] {
             assert_eq!(chain(text.as_bytes()), Err(error));
-            assert!(error.to_string().starts_with("PEM_read_bio_X509_AUX() failed (SSL: "));
+            assert!(!error.to_string().contains("SSL"));
         }
         assert_eq!(authorities(good.repeat(101).as_bytes()).map(|all| all.len()), Ok(101));
     }

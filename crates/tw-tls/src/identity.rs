@@ -29,12 +29,12 @@ pub enum IdentityError {
     NoCertificate,
 }
 
-/// OpenSSL's words; nginx puts them into `SSL_CTX_use_PrivateKey("file") failed (SSL: …)`.
+/// What is wrong with the key.
 impl fmt::Display for IdentityError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::KeyMismatch => "key values mismatch",
-            Self::NoCertificate => "no certificate assigned",
+            Self::KeyMismatch => "it does not belong to the certificate",
+            Self::NoCertificate => "there is no certificate for it",
         })
     }
 }
@@ -101,7 +101,7 @@ mod tests {
         let root = Authority::new("root");
         let (one, other) = (leaf("example.com", &root), leaf("example.com", &root));
         let error = Identity::new(chain(&one.pem()), key(&other.key_pem())).unwrap_err();
-        assert_eq!(error.to_string(), "key values mismatch");
+        assert_eq!(error.to_string(), "it does not belong to the certificate");
         // The chain is in the wrong order.
         let error = Identity::new(chain(&(root.pem() + &one.pem())), key(&one.key_pem())).unwrap_err();
         assert_eq!(error, IdentityError::KeyMismatch);

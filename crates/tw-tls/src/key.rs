@@ -72,12 +72,17 @@ pub enum Cost {
     Slow,
 }
 
-/// Why a text has no key to use. `Display` begins with the function that nginx names.
+// DIFF(nginx): the cause is told in words, not by the function of OpenSSL that would have failed.
+/// Why a text has no key to use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyError {
     /// There is no private key.
     NoStartLine,
-    /// It is not PEM; the reason in OpenSSL's words.
+    /// It is not PEM but DER.
+    Der,
+    /// There is a certificate, and no key.
+    OnlyCertificate,
+    /// It is not PEM; the reason.
     BadPem(&'static str),
     /// It needs a pass phrase and there is none.
     NoPassword,
@@ -93,19 +98,19 @@ pub enum KeyError {
 
 impl fmt::Display for KeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PEM_read_bio_PrivateKey() failed (SSL: ")?;
         match self {
-            Self::NoStartLine => f.write_str("no start line: Expecting: ANY PRIVATE KEY"),
-            Self::BadPem(reason) => f.write_str(reason),
-            Self::NoPassword => {
-                f.write_str("bad password read: the key is encrypted and there is no pass phrase")
+            Self::NoStartLine => {
+                f.write_str("there is no private key in it: no line \"-----BEGIN PRIVATE KEY-----\"")
             }
-            Self::BadDecrypt => f.write_str("bad decrypt: no pass phrase fits"),
+            Self::Der => f.write_str("it is in DER: \"openssl pkey -inform der\" makes PEM of it"),
+            Self::OnlyCertificate => f.write_str("there is a certificate in it, and no private key"),
+            Self::BadPem(reason) => write!(f, "it is broken: {reason}"),
+            Self::NoPassword => f.write_str("it is encrypted, and there is no pass phrase"),
+            Self::BadDecrypt => f.write_str("it is encrypted, and no pass phrase fits"),
             Self::UnknownSeal(what) => write!(f, "unsupported encryption: {what}"),
             Self::BadKey(why) => write!(f, "unsupported: {why}"),
-            Self::TooLong(max) => write!(f, "more than {max} bytes"),
-        }?;
-        f.write_str(")")
+            Self::TooLong(max) => write!(f, "it has more than {max} bytes"),
+        }
     }
 }
 
@@ -120,6 +125,7 @@ impl Key {
         if text.len() > KEY_SIZE_MAX {
             return Err(KeyError::TooLong(KEY_SIZE_MAX));
         }
+        let mut has_certificate = false;
         for section in pem::sections(text) {
             let section = section.map_err(|error| KeyError::BadPem(error.text()))?;
             let form = match section.label {
@@ -127,7 +133,10 @@ impl Key {
                 "RSA PRIVATE KEY" => Form::Pkcs1,
                 "EC PRIVATE KEY" => Form::Sec1,
                 "ENCRYPTED PRIVATE KEY" => return Self::open_pkcs8(&section, passwords),
-                _ => continue,
+                label => {
+                    has_certificate |= label.ends_with("CERTIFICATE");
+                    continue;
+                }
             };
             return match section.header("DEK-Info") {
                 Some(info) => {
@@ -140,7 +149,11 @@ impl Key {
                 }
             };
         }
-        Err(KeyError::NoStartLine)
+        Err(match has_certificate {
+            true => KeyError::OnlyCertificate,
+            false if pem::is_der(text) => KeyError::Der,
+            false => KeyError::NoStartLine,
+        })
     }
 
     /// How long it takes to sign with it.

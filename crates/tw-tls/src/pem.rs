@@ -5,6 +5,7 @@
 use zeroize::Zeroizing;
 
 use crate::base64;
+use crate::der::{Reader, SEQUENCE};
 
 /// One section: from its BEGIN to its END.
 #[derive(Debug, Clone, Copy)]
@@ -17,7 +18,7 @@ pub(crate) struct Section<'a> {
     body: &'a [u8],
 }
 
-/// Why a text is not PEM; in OpenSSL's words.
+/// Why a text is not PEM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PemError {
     /// A section begins and does not end.
@@ -29,8 +30,8 @@ pub(crate) enum PemError {
 impl PemError {
     pub(crate) fn text(self) -> &'static str {
         match self {
-            Self::BadEndLine => "bad end line",
-            Self::BadBase64 => "bad base64 decode",
+            Self::BadEndLine => "its line \"-----END\" is missing or another one",
+            Self::BadBase64 => "what it holds is not base64",
         }
     }
 }
@@ -48,6 +49,12 @@ impl<'a> Section<'a> {
             (found.trim() == name).then(|| value.trim())
         })
     }
+}
+
+/// Whether a text is DER, as of a certificate or a key, rather than PEM.
+pub(crate) fn is_der(text: &[u8]) -> bool {
+    let mut reader = Reader::new(text);
+    reader.expect(SEQUENCE).is_ok() && reader.end().is_ok()
 }
 
 /// The sections of a text, in order. After an error there is nothing more.

@@ -15,9 +15,11 @@ fn options() {
         ("-", none()),
         ("-v", Options { show: Some(Show::Version), ..none() }),
         ("-vV", Options { show: Some(Show::Configuration), ..none() }),
-        ("-h", Options { show: Some(Show::Help), ..none() }),
-        ("-? -v", Options { show: Some(Show::Help), ..none() }),
-        ("--help", Options { show: Some(Show::Help), ..none() }),
+        ("--version", Options { show: Some(Show::Version), output: Output::Standard, ..none() }),
+        ("-h", Options { show: Some(Show::Help), output: Output::Standard, ..none() }),
+        ("-? -v", Options { show: Some(Show::Help), output: Output::Standard, ..none() }),
+        ("--help", Options { show: Some(Show::Help), output: Output::Standard, ..none() }),
+        ("help", Options { show: Some(Show::Help), output: Output::Standard, ..none() }),
         ("-t", Options { test: Some(Test::Check), ..none() }),
         ("-T -t", Options { test: Some(Test::Dump), ..none() }),
         ("-q -t", Options { test: Some(Test::Check), messages: Messages::Problems, ..none() }),
@@ -76,6 +78,7 @@ fn serving() {
     let line = "proxy 1 --accept-terms --tls a.example --tls b.example --acme-directory=https://ca.example/ --acme-ca ca.crt";
     assert_eq!(parsed(line), Ok(Command::Proxy(expected)));
     assert_eq!(parsed("serve d --help"), Ok(Command::ServeHelp));
+    assert_eq!(parsed("help serve"), Ok(Command::ServeHelp));
 }
 
 #[test]
@@ -222,6 +225,8 @@ fn mistakes() {
         ("--explains", "invalid option: \"--explains\""),
         ("-s", "option \"-s\" requires parameter"),
         ("-s restart", "invalid option: \"-s restart\""),
+        ("help me", "invalid option: \"me\""),
+        ("help serve me", "invalid option: \"me\""),
         ("serve a b", "invalid option: \"b\""),
         ("serve -x", "invalid option: \"-x\""),
         ("serve --listen", "option \"--listen\" requires an address"),
@@ -262,6 +267,9 @@ fn what_to_do_about_mistakes() {
     ] {
         let meant = meant.map(|meant| format!("did you mean: {meant}? ")).unwrap_or_default();
         assert_eq!(hint(line), format!("{meant}tailwater -h lists the options"), "{line}");
+    }
+    for line in ["-s", "-s restart", "-s Reload"] {
+        assert_eq!(hint(line), "-s takes one of: stop, quit, reopen, reload", "{line}");
     }
     assert_eq!(hint("serve -x"), "tailwater serve --help lists the options");
     assert_eq!(hint("proxy"), "tailwater proxy --help lists the options");

@@ -40,8 +40,8 @@ enum Name {
 }
 
 impl PidFile {
-    /// Creates the file (0644), or takes over one that was left behind.
-    pub(crate) fn create(path: &Path, console: &Console) -> Result<Self, Fault> {
+    /// Creates the file (0644), or takes over one that was left behind. `place` is where its name is written, for messages.
+    pub(crate) fn create(path: &Path, place: &str, console: &Console) -> Result<Self, Fault> {
         if let Ok(pid) = read(path)
             && pid.as_raw_nonzero().get().unsigned_abs() != std::process::id()
             && test_kill_process(pid).is_ok()
@@ -54,12 +54,13 @@ impl PidFile {
         let refused = |error: io::Error| {
             let hint =
                 "the \"pid\" directive says where the file is; its directory must exist and be writable";
-            Fault::call("open()", &path.to_string_lossy(), &error).hint(hint)
+            let fault = Fault::call("open()", &path.to_string_lossy(), &error);
+            Fault { message: format!("{}{place}", fault.message), ..fault }.hint(hint)
         };
         let is_replaceable = match fs::symlink_metadata(path).map(|found| found.file_type()) {
             Ok(found) if found.is_dir() => return Err(refused(rustix::io::Errno::ISDIR.into())),
             Ok(found) if found.is_fifo() || found.is_socket() || found.is_block_device() => {
-                let message = format!("the pid file \"{}\" is not a regular file", path.display());
+                let message = format!("the pid file \"{}\" is not a regular file{place}", path.display());
                 return Err(Fault::emerg(message).hint("remove it, or name another one with \"pid\""));
             }
             // /dev/null: for whoever wants no pid file.
@@ -69,7 +70,13 @@ impl PidFile {
         let written = match is_replaceable {
             true => replace(path).or_else(|error| match error.kind() {
                 // The directory is somebody else's, but the file may be ours.
-                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => overwrite(path),
+                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                    overwrite(path).map_err(|other| match other.kind() {
+                        // There is no file: why there is none is said.
+                        io::ErrorKind::NotFound => error,
+                        _ => other,
+                    })
+                }
                 _ => Err(error),
             }),
             false => overwrite(path),
@@ -183,6 +190,15 @@ pub(crate) fn order(path: &Path, order: Order) -> Result<Vec<Fault>, Vec<Fault>>
         return answer;
     }
     send(pid, order).map(|()| Vec::new()).map_err(|fault| vec![fault])
+}
+
+/// The server that has this pid file, if it runs and is not this process.
+pub(super) fn running(path: &Path) -> Option<Pid> {
+    let pid = read(path).ok()?;
+    let is_other = pid.as_raw_nonzero().get().unsigned_abs() != std::process::id();
+    // A process of another user may not be asked, but is there.
+    let is_there = !matches!(test_kill_process(pid), Err(rustix::io::Errno::SRCH));
+    (is_other && is_there && has_open(pid, path) != Some(false)).then_some(pid)
 }
 
 /// Lets a running server purge. What it says.
@@ -315,12 +331,12 @@ mod tests {
     fn the_file_lives_as_long_as_its_owner() {
         let dir = TempDir::new("pid").unwrap();
         let path = dir.write("server.pid", "1234567 left behind").unwrap();
-        let file = PidFile::create(&path, &Console::quiet()).unwrap();
+        let file = PidFile::create(&path, "", &Console::quiet()).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), format!("{}\n", std::process::id()));
         drop(file);
         assert!(!path.exists());
 
-        let file = PidFile::create(&path, &Console::quiet()).unwrap();
+        let file = PidFile::create(&path, "", &Console::quiet()).unwrap();
         fs::write(&path, "1\n").unwrap();
         drop(file);
         assert_eq!(fs::read_to_string(&path).unwrap(), "1\n", "somebody else's now");
@@ -329,7 +345,7 @@ mod tests {
     #[test]
     fn what_is_in_its_place() {
         let dir = TempDir::new("pid").unwrap();
-        let create = |path: &Path| PidFile::create(path, &Console::quiet());
+        let create = |path: &Path| PidFile::create(path, "", &Console::quiet());
         let ours = line();
 
         // A link is not followed.
@@ -381,7 +397,7 @@ mod tests {
     fn it_steps_aside_for_a_new_binary_and_back() {
         let dir = TempDir::new("pid").unwrap();
         let (path, old) = (dir.join("server.pid"), dir.join("server.pid.oldbin"));
-        let mut file = PidFile::create(&path, &Console::quiet()).unwrap();
+        let mut file = PidFile::create(&path, "", &Console::quiet()).unwrap();
         file.step_aside().unwrap();
         assert_eq!((path.exists(), fs::read_to_string(&old).unwrap()), (false, line()));
         fs::write(&path, "1\n").unwrap();
@@ -402,7 +418,7 @@ mod tests {
     fn a_process_that_only_has_the_number_is_left_alone() {
         let dir = TempDir::new("pid").unwrap();
         let path = dir.join("server.pid");
-        let file = PidFile::create(&path, &Console::quiet()).unwrap();
+        let file = PidFile::create(&path, "", &Console::quiet()).unwrap();
         assert!(!is_stranger(rustix::process::getpid(), &path));
         drop(file);
         fs::write(&path, line()).unwrap();

@@ -164,7 +164,7 @@ fn open(
 ) -> Result<(Arc<Sockets>, Option<PidFile>), Option<Fault>> {
     let next = sockets.next(&config.listens, config.main.worker_count(), console).ok_or(None)?;
     let moved = pid.is_some() && *config.main.pid != *main.pid;
-    let pid = moved.then(|| PidFile::create(path(&config.main.pid), console)).transpose();
+    let pid = moved.then(|| PidFile::create(path(&config.main.pid), "", console)).transpose();
     let pid = pid.inspect_err(|_| next.remove_files_but(sockets, console))?;
     Ok((Arc::new(next), pid))
 }

@@ -29,7 +29,7 @@ use super::pid::PidFile;
 use super::serving::Serving;
 use super::upgrade::Binaries;
 use super::workers::Workers;
-use super::{Master, Mode, files, logs, notify};
+use super::{Master, Mode, files, logs, notify, pid};
 use crate::conf::{Loaded, Source, path};
 use crate::console::{Console, Fault};
 use crate::directories::DirectoryLocks;
@@ -60,6 +60,8 @@ struct Start {
     old: Option<Pid>,
     /// Directories of caches.
     locks: DirectoryLocks,
+    /// Where the pid file is named, as the end of a message.
+    pid_place: String,
 }
 
 /// What runs.
@@ -79,8 +81,8 @@ pub(crate) fn start(source: Source, mode: Mode, sinks: Sinks) -> Option<Master> 
     // The kernel throws away what process 1 neither handles nor blocks: an order to stop would be forgotten.
     let signals = if is_init() { Signals::take().ok() } else { None };
     let locks = DirectoryLocks::default();
-    let mut start =
-        Start { mode, source, console, sinks, notify, signals, background: false, old: None, locks };
+    let pid_place = String::new();
+    let mut start = Start { mode, source, console, sinks, notify, signals, background: false, old: None, locks, pid_place };
     match start.run() {
         Ok(launched) => Some(start.finish(launched)),
         Err(fault) => {
@@ -118,6 +120,7 @@ impl Start {
         loaded.check_directories(&self.console).ok_or(None)?;
         let privileges = if self.mode == Mode::Session { Privileges::Keep } else { Privileges::GiveUp };
         let process = Process::of(&loaded, privileges, &self.console).ok_or(None)?;
+        self.pid_place = loaded.place_of("pid");
         let Loaded { config, .. } = loaded;
         if let Some(name) = &config.main.time_zone {
             tw_log::time::set_zone(name);
@@ -134,7 +137,14 @@ impl Start {
             // Who finds the sockets open may send signals.
             self.signals = Some(self.take_signals()?);
         }
-        let sockets = inherited.sockets.next(&config.listens, config.main.worker_count(), &self.console);
+        // Another server on our addresses is most likely the same one.
+        let is_alone = self.mode != Mode::Session && self.old.is_none();
+        let running = is_alone.then(|| pid::running(path(&config.main.pid))).flatten();
+        let loops = config.main.worker_count();
+        let sockets = match running {
+            None => inherited.sockets.next(&config.listens, loops, &self.console),
+            Some(pid) => inherited.sockets.next_beside(&config.listens, loops, pid, &self.console),
+        };
         let sockets = Arc::new(sockets.ok_or(None)?);
         given.keep();
         sockets.adopt(&inherited.sockets, &self.console);
@@ -185,7 +195,7 @@ impl Start {
         let inbox = Rc::new(Inbox::new(signals));
         let pid = match self.mode {
             Mode::Session => None,
-            _ => Some(PidFile::create(path(&config.main.pid), &self.console)?),
+            _ => Some(PidFile::create(path(&config.main.pid), &self.pid_place, &self.console)?),
         };
         // Without it, `-s reload` sends a signal and has no answer.
         let control = pid.as_ref().and_then(|_| Control::open().ok());

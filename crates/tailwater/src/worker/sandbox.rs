@@ -17,7 +17,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access as _, AccessFs, AccessNet, BitFlags, LandlockStatus, PathBeneath, Ruleset, RulesetAttr,
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, LandlockStatus, PathBeneath, Ruleset, RulesetAttr,
     RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 use rustix::fs::{CWD, Mode, OFlags, openat};
@@ -40,6 +40,12 @@ use places::{Origin, Place, Places};
 
 /// The newest landlock whose rights are known here; an older kernel enforces what it has.
 const NEWEST: ABI = ABI::V9;
+
+/// Whether the kernel has landlock, of any version, and lets it be used.
+pub(crate) fn has_landlock() -> bool {
+    let ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    ruleset.handle_access(AccessFs::from_all(ABI::V1)).and_then(Ruleset::create).is_ok()
+}
 
 /// What reading is, which only `sandbox on` restricts.
 const READ: BitFlags<AccessFs> = landlock::make_bitflags!(AccessFs::{ReadFile | ReadDir});

@@ -57,15 +57,20 @@ fn it_says_what_it_is() {
     assert!(lines[0].starts_with("nginx version: nginx/1."), "{err}");
     assert!(lines[1].starts_with("built by rustc "), "{err}");
     assert_eq!(lines[2], "TLS SNI support enabled");
-    assert!(lines[3].starts_with("configure arguments: ") && lines[3].contains(" --with-threads"), "{err}");
+    let last = lines.last().unwrap();
+    assert!(last.starts_with("configure arguments: ") && last.contains(" --with-threads"), "{err}");
 
-    for help in ["-h", "-?", "--help"] {
+    // Programs read these two from standard error; what people ask for goes to standard output.
+    assert_eq!(run(None, &["--version"]), (Some(0), version.clone(), String::new()));
+    for help in ["-h", "-?", "--help", "help"] {
         let (code, out, err) = run(None, &[help]);
-        assert_eq!((code, &*out), (Some(0), ""));
-        assert!(err.starts_with(&version) && err.contains("\nUsage: tailwater "), "{err}");
+        assert_eq!((code, &*err), (Some(0), ""));
+        assert!(out.starts_with(&version) && out.contains("\nUsage: tailwater "), "{out}");
     }
-    let (code, _, err) = run(None, &["serve", "--help"]);
-    assert!(code == Some(0) && err.starts_with("Usage: tailwater serve "), "{err}");
+    for help in [["serve", "--help"], ["help", "serve"]] {
+        let (code, out, err) = run(None, &help);
+        assert!(code == Some(0) && err.is_empty() && out.starts_with("Usage: tailwater serve "), "{out}");
+    }
 }
 
 #[test]
@@ -74,11 +79,17 @@ fn mistakes_on_the_command_line() {
         (&["-x"][..], "invalid option: \"-x\""),
         (&["nonsense"], "invalid option: \"nonsense\""),
         (&["-tqc"], "option \"-c\" requires file name"),
-        (&["-s", "restart"], "invalid option: \"-s restart\""),
         (&["serve", "a", "b"], "invalid option: \"b\""),
     ] {
         let help = if args[0] == "serve" { "tailwater serve --help" } else { "tailwater -h" };
         let expected = format!("tailwater: {message}\n    = {help} lists the options\n");
+        assert_eq!(run(None, args), (Some(1), String::new(), expected), "{args:?}");
+    }
+    for (args, message) in [
+        (&["-s"][..], "option \"-s\" requires parameter"),
+        (&["-s", "restart"], "invalid option: \"-s restart\""),
+    ] {
+        let expected = format!("tailwater: {message}\n    = -s takes one of: stop, quit, reopen, reload\n");
         assert_eq!(run(None, args), (Some(1), String::new(), expected), "{args:?}");
     }
 }
@@ -157,6 +168,7 @@ tailwater: [emerg] in all, 6 directives and 2 variables are not supported by thi
         $jwt_claim_sub    in n.conf:16
     ngx_stream_core_module
         stream  in n.conf:26
+        = only HTTP is served: plain TCP and UDP need another program
     ngx_stream_proxy_module
         proxy_pass  in n.conf:29
 tailwater: configuration file n.conf test failed
@@ -198,11 +210,13 @@ http {
         frobnicate;
         limit_req zone=none;
         add_header X $unknown;
+        map $uri $known { default; }
+        add_header Y $known;
     }
 }
 ",
     );
-    // That a zone or a variable is not there may come of what is wrong before.
+    // That a zone is not there may come of what is wrong before, and so may a variable that it names.
     let expected = "\
 tailwater: [emerg] \"worker_connections\" directive invalid number in n.conf:1
     1 | events { worker_connections 1k; }
@@ -220,6 +234,13 @@ tailwater: [emerg] \"client_max_body_size\" directive invalid value in n.conf:7
       |                              ^^^^
       = sizes end in k, m or nothing: 10m
 tailwater: [emerg] unknown directive \"frobnicate\" in n.conf:8
+tailwater: [emerg] \"map\" directive is not allowed here in n.conf:11
+   11 |         map $uri $known { default; }
+      |         ^^^^^^^^^^^^^^^^^
+      = \"map\" is allowed in: http
+tailwater: [emerg] unknown \"unknown\" variable in n.conf:10
+   10 |         add_header X $unknown;
+      |                      ^^^^^^^^
 tailwater: configuration file n.conf test failed
 ";
     assert_eq!(said, expected);
@@ -236,10 +257,18 @@ http {
 ",
     );
     let expected = "\
-tailwater: [emerg] zero size shared memory zone \"none\"
-    = a zone of this name is used, and nothing in \"http\" defines one
-tailwater: [emerg] zero size shared memory zone \"neither\"
-    = a zone of this name is used, and nothing in \"http\" defines one
+tailwater: [emerg] zero size shared memory zone \"none\" in n.conf:3
+    3 |     limit_req zone=none;
+      |     ^^^^^^^^^^^^^^^^^^^^
+      = a zone of this name is used, and nothing in \"http\" defines one
+tailwater: [emerg] zero size shared memory zone \"neither\" in n.conf:5
+    5 |         limit_req zone=neither;
+      |         ^^^^^^^^^^^^^^^^^^^^^^^
+      = a zone of this name is used, and nothing in \"http\" defines one
+tailwater: [emerg] unknown \"remote_adr\" variable in n.conf:6
+    6 |         add_header X $remote_adr$remote_adr;
+      |                      ^^^^^^^^^^^^^^^^^^^^^^
+      = did you mean \"$remote_addr\"?
 tailwater: configuration file n.conf test failed
 ";
     assert_eq!(said, expected);
@@ -252,6 +281,130 @@ tailwater: [emerg] unknown \"remote_adr\" variable in n.conf:3
 tailwater: configuration file n.conf test failed
 ";
     assert_eq!(said, expected);
+}
+
+#[test]
+fn failures_of_reading_do_not_hide_mistakes() {
+    let said = tested(
+        "events { }
+http {
+    lisen 1;
+    include none.conf;
+    server {
+        location ~ ^/[0-9]{8,}$ { return 204; }
+        location /lua { content_by_lua_block { ngx.say(\"it's }\") } }
+        more_set_headers 'A: b';
+        return 204 $elsewhere;
+    }
+    server {
+        frobnicate;
+        return 204 'a'b;
+    }
+",
+    );
+    let (first, _) = said.split_once('\n').unwrap();
+    assert_eq!(first, "tailwater: [emerg] unknown directive \"lisen\" in n.conf:3");
+    let mut from = 0;
+    for part in [
+        "none.conf\" failed (2: No such file or directory) in n.conf:4\n",
+        "unexpected \"{\" in \"^/[0-9]{8,}$\" in n.conf:6\n",
+        "= a regular expression with braces must be in quotes: \"^/[0-9]{8,}$\"\n",
+        "unknown directive \"content_by_lua_block\" in n.conf:7\n",
+        "= Lua is not supported",
+        "unknown directive \"more_set_headers\" in n.conf:8\n",
+        "= \"add_header NAME VALUE always;\"",
+        "unknown directive \"frobnicate\" in n.conf:12\n",
+        "unexpected \"b\" in n.conf:13\n",
+    ] {
+        let at = said[from..].find(part);
+        from += at.unwrap_or_else(|| panic!("{part} is not where it should be: {said}"));
+    }
+    // What could not be read may define it.
+    assert!(!said.contains("elsewhere"), "{said}");
+}
+
+#[test]
+fn a_missing_brace_is_not_said_as_misplaced_directives() {
+    let said = tested("events { }\nhttp {\n    server {\n        location / {\n    }\n    server {\n    }\n}\n");
+    assert!(said.contains("unexpected end of file, expecting \"}\" in n.conf:9"), "{said}");
+    assert!(said.contains("perhaps a \"}\" is missing") && !said.contains("not allowed here"), "{said}");
+}
+
+#[test]
+fn the_same_of_an_included_file_is_said_once() {
+    let servers = "server { listen 127.0.0.1:1 http2; include part; return 204; }\n".repeat(66);
+    let dir = prefix(&format!("events {{ }}\nhttp {{\n{servers}}}\n"));
+    fs::create_dir(dir.join("logs")).unwrap();
+    dir.write("conf/part", "location /img { alias /srv/img/; }\n").unwrap();
+    let (code, _, err) = run(Some(dir.path()), &["-t"]);
+    assert_eq!(code, Some(0), "{err}");
+    assert_eq!(err.matches("ends without a slash").count(), 1, "{err}");
+    assert!(err.contains("\"/img../\" leaves the directory in ") && err.contains("conf/part:1\n"), "{err}");
+    assert!(err.contains("the same in 66 places"), "{err}");
+
+    dir.write("conf/part", "frobnicate;\n").unwrap();
+    let (_, _, err) = run(Some(dir.path()), &["-t"]);
+    assert_eq!(err.matches("frobnicate\" in ").count(), 1, "{err}");
+    assert!(err.contains("(the same in 66 places") || err.contains("= the same in 66 places"), "{err}");
+}
+
+#[test]
+fn only_an_alias_that_can_be_left_is_warned_of() {
+    for (location, is_warned) in [
+        ("location /img { alias /srv/img/; }", true),
+        ("location ^~ /img { alias $document_uri/; }", true),
+        ("location /img/ { alias /srv/img/; }", false),
+        ("location /img { alias /srv/img; }", false),
+        ("location = /img { alias /srv/img/; }", false),
+        ("location ~ /img(.*) { alias /srv/img/; }", false),
+        ("location /img { root /srv/img/; }", false),
+    ] {
+        let conf = format!("events {{ }} http {{ server {{ listen 127.0.0.1:1; {location} }} }}");
+        let said = tested(&conf);
+        assert_eq!(said.contains("[warn]"), is_warned, "{location}: {said}");
+        assert!(said.contains("test is successful"), "{said}");
+    }
+}
+
+#[test]
+fn hints_for_common_slips() {
+    for (text, hint) in [
+        ("if ($uri == /a) { return 204; }", "values are compared with \"=\""),
+        ("if($uri = /a) { return 204; }", "a blank is missing between \"if\" and \"(\""),
+        ("add_header X \u{201c}a b c d\u{201d};", "is no quote here"),
+        ("root\u{a0}/srv;", "(U+00A0, perhaps non-breaking)"),
+        ("vhost_traffic_status_display;", "status_zone"),
+        ("proxy_connect;", "tunnel_pass"),
+        ("fancyindex on;", "autoindex_format html"),
+        ("js_content a.b;", "scripts are not supported"),
+        ("listen 127.0.0.1:2 quic;", ""),
+    ] {
+        let said = tested(&format!("events {{ }} http {{ server {{ listen 127.0.0.1:1; {text} }} }}"));
+        assert!(said.contains(hint) && said.contains("test failed"), "{text}: {said}");
+    }
+    let said = tested("http { server { listen 127.0.0.1:1; } }");
+    assert!(said.contains("no \"events\" section in configuration\n    = add \"events { }\""), "{said}");
+}
+
+#[test]
+fn a_name_that_two_servers_have_is_warned_of_with_both_places() {
+    let said = tested(
+        "events { }
+http {
+    server { listen 127.0.0.1:1; server_name a b; }
+    server { listen 127.0.0.1:1;
+        server_name c b;
+    }
+}
+",
+    );
+    let expected = "\
+tailwater: [warn] conflicting server name \"b\" on 127.0.0.1:1, ignored in n.conf:5
+    5 |         server_name c b;
+      |                       ^
+      = the name was given before in n.conf:3
+";
+    assert!(said.starts_with(expected), "{said}");
 }
 
 #[test]

@@ -343,11 +343,11 @@ fn mistakes() {
         ("ssl_certificate one.crt;", "no \"ssl_certificate_key\" is defined for certificate \""),
         (
             "ssl_certificate none.crt; ssl_certificate_key one.key;",
-            "BIO_new_file() failed (2: No such file or directory)",
+            "open() failed (2: No such file or directory)",
         ),
         ("ssl_certificate empty; ssl_certificate_key one.key;", "cannot load certificate \""),
         ("ssl_certificate one.crt; ssl_certificate_key one.crt;", "cannot load certificate key \""),
-        ("ssl_certificate one.crt; ssl_certificate_key two.key;", "failed (SSL: key values mismatch)"),
+        ("ssl_certificate one.crt; ssl_certificate_key two.key;", "it does not belong to the certificate"),
         (
             "ssl_certificate one.crt; ssl_certificate_key engine:x:y;",
             "are not supported by this version of Tailwater",

@@ -395,8 +395,8 @@ impl<'a> Loader<'a> {
             return Err(ConfError::new("the configuration cannot be used"));
         }
         let diagnostics = self.diagnostics;
-        let hostname = &prefixes.hostname;
-        blocks.finish(Process { main, diagnostics, logs, error_log, kept, hostname })
+        let (hostname, sources) = (&prefixes.hostname, self.sources);
+        blocks.finish(Process { main, diagnostics, sources, logs, error_log, kept, hostname })
     }
 }
 

@@ -1,6 +1,6 @@
 //! What every configuration is made of at last, whatever its protocols made of their blocks.
 
-use tw_conf::{ConfError, Diagnostics};
+use tw_conf::{ConfError, Diagnostics, Sources};
 
 use crate::generation::{Config, DebugLines, ListenAddress, share_sockets};
 use crate::kept::Kept;
@@ -15,6 +15,8 @@ pub struct Process<'a> {
     pub main: MainSettings,
     /// Where warnings go.
     pub diagnostics: &'a mut Diagnostics,
+    /// The texts of the configuration.
+    pub sources: &'a Sources,
     pub(super) logs: Logs,
     pub(super) error_log: SharedErrorLog,
     pub(super) kept: Kept,

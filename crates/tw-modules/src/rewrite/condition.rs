@@ -74,7 +74,18 @@ impl Condition {
             b"=" => Ok(Self::Equal(name, expected, value)),
             b"~" => Ok(Self::Matches(name, expected, value, Caseless::No)),
             b"~*" => Ok(Self::Matches(name, expected, value, Caseless::Yes)),
-            _ => Err(node.fail(format!("unexpected \"{operator}\" in condition"))),
+            _ => {
+                let error = node.fail(format!("unexpected \"{operator}\" in condition")).at(operator.span);
+                Err(match bare {
+                    b"==" if expected == Expected::No => error.hint("values are compared with \"!=\""),
+                    b"==" => error.hint("values are compared with \"=\", and \"!=\""),
+                    b"~~" | b"=~" => error.hint("\"~\" matches a regular expression, \"~*\" without case"),
+                    b"&&" | b"||" => {
+                        error.hint("a condition compares once; \"map\" of several variables combines them")
+                    }
+                    _ => error,
+                })
+            }
         }
     }
 

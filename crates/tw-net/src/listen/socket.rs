@@ -52,7 +52,8 @@ impl ListenError {
         self.errno.0
     }
 
-    fn is_in_use(&self) -> bool {
+    /// Whether another socket has the address.
+    pub fn is_in_use(&self) -> bool {
         self.errno.0 == Os::ADDRINUSE.raw_os_error()
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tw_base::Limit;
-use tw_conf::{Args, Buffers, ConfError, Directive, HTTP, SERVER, Setting, WithoutEffect, Word, record};
+use tw_conf::{Args, Buffers, ConfError, Directive, HTTP, SERVER, Setting, Span, WithoutEffect, Word, record};
 use tw_core::module::Settings;
 use tw_core::names::{HostName, NotAName, Wildcards};
 use tw_core::regex::Caseless;
@@ -22,8 +22,12 @@ pub struct ServerSettings {
     pub names: Vec<ServerName>,
     /// The first `server_name`, for `$server_name` and redirects.
     pub name: Box<[u8]>,
+    /// Where each of [`names`](Self::names) is written; fewer if one is not.
+    pub name_spans: Vec<Span>,
     /// `listen`, without the default that applies when there is none.
     pub listens: Vec<Listen>,
+    /// `ssl`: every `listen` is one of TLS.
+    pub ssl: bool,
     /// `client_header_timeout`
     pub client_header_timeout: Duration,
     /// `client_header_buffer_size`, `large_client_header_buffers`, `max_headers` and the switches of the parser.
@@ -56,6 +60,7 @@ pub(crate) const LIMITS: &[Limit] = &[
 pub struct Raw {
     server_name: Setting<Vec<Word>>,
     listen: Setting<Vec<Listen>>,
+    ssl: Setting<bool>,
     client_header_timeout: Setting<Duration>,
     client_header_buffer_size: Setting<usize>,
     large_client_header_buffers: Setting<Buffers>,
@@ -87,6 +92,15 @@ impl Settings<Http> for ServerSettings {
                 let listen = Listen::parse(node, cx)?;
                 raw.listen.push(node, listen);
                 Ok(())
+            }),
+        // DIFF(nginx): as before 1.25.1, which refuses it.
+        record::flag("ssl", HTTP | SERVER)
+            .default("off")
+            .doc("Makes every \"listen\" of the server one of TLS; deprecated, use \"listen ... ssl\".")
+            .set(|raw, node, cx| {
+                let message = "the \"ssl\" directive is deprecated, use the \"listen ... ssl\" directive instead";
+                cx.warn(node.span, message);
+                raw.ssl.set_flag(node)
             }),
         record::time("client_header_timeout", HTTP | SERVER)
             .default("60s")
@@ -149,10 +163,20 @@ impl Settings<Http> for ServerSettings {
                 outer.map_or_else(|| Arc::new([]) as Arc<[Template]>, |o| o.client_body_early_read.clone())
             }
         };
+        let ssl = raw.ssl.or(outer.map(|o| o.ssl), false);
+        let mut listens = raw.listen.take().unwrap_or_default();
+        if ssl {
+            if listens.is_empty() {
+                listens.push(Listen::implied());
+            }
+            listens.iter_mut().for_each(|listen| listen.ssl = true);
+        }
         Ok(Self {
             names,
+            name_spans: words.iter().map(|word| word.span).collect(),
             name,
-            listens: raw.listen.take().unwrap_or_default(),
+            listens,
+            ssl,
             client_header_timeout: raw
                 .client_header_timeout
                 .or(outer.map(|o| o.client_header_timeout), Duration::from_secs(60)),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tw_conf::{ConfError, Diagnostics};
+use tw_conf::{ConfError, Diagnostics, Sources};
 use tw_core::config_thread::step_back;
 use tw_core::generation::{ListenAddress, SocketOf};
 use tw_core::load::{Raws, Table};
@@ -188,7 +188,11 @@ pub(super) struct Listens {
 }
 
 /// Gathers the servers of every listening address.
-pub(super) fn listens(servers: &[Server], diagnostics: &mut Diagnostics) -> Result<Listens, ConfError> {
+pub(super) fn listens(
+    servers: &[Server],
+    sources: &Sources,
+    diagnostics: &mut Diagnostics,
+) -> Result<Listens, ConfError> {
     let mut all = Listens::default();
     let mut known = HashMap::new();
     for (index, server) in servers.iter().enumerate() {
@@ -204,7 +208,9 @@ pub(super) fn listens(servers: &[Server], diagnostics: &mut Diagnostics) -> Resu
         };
         for listen in listens {
             for address in &listen.addresses {
-                join(&mut all, &mut known, id, server, listen, address, diagnostics)?;
+                join(&mut all, &mut known, id, servers, listen, address, &mut |conflict| {
+                    diagnostics.push(conflict.warning(servers, address, sources));
+                })?;
             }
         }
     }
@@ -241,10 +247,10 @@ fn join(
     all: &mut Listens,
     known: &mut HashMap<Addr, usize>,
     id: ServerId,
-    server: &Server,
+    servers: &[Server],
     listen: &Listen,
     address: &Addr,
-    diagnostics: &mut Diagnostics,
+    conflict: &mut dyn FnMut(NameConflict),
 ) -> Result<(), ConfError> {
     let fail = |message: String| {
         let error = ConfError::new(message);
@@ -297,14 +303,43 @@ fn join(
         group.given.default_server = true;
         group.default_server = id;
     }
-    for name in &server.settings.names {
+    for (at, name) in servers[id.0 as usize].settings.names.iter().enumerate() {
         if group.names.add(name, id) == Err(Conflicting) {
-            let message = format!(
-                "conflicting server name \"{}\" on {address}, ignored",
-                String::from_utf8_lossy(&name.written())
-            );
-            diagnostics.push(ConfError::warn(message));
+            let written = name.written();
+            let has_it = |id: &ServerId| {
+                let names = &servers[id.0 as usize].settings.names;
+                names.iter().position(|other| other.written() == written).map(|at| (*id, at))
+            };
+            let first = group.members.iter().find_map(has_it).unwrap_or((id, at));
+            conflict(NameConflict { first, second: (id, at) });
         }
     }
     Ok(())
+}
+
+/// A name that two servers of an address have: which servers, and the place of the name in the list of each.
+struct NameConflict {
+    first: (ServerId, usize),
+    second: (ServerId, usize),
+}
+
+impl NameConflict {
+    fn warning(&self, servers: &[Server], address: &Addr, sources: &Sources) -> ConfError {
+        let place = |(id, at): (ServerId, usize)| {
+            let server = &servers[id.0 as usize];
+            server.settings.name_spans.get(at).copied().or(server.span)
+        };
+        let (id, at) = self.second;
+        let name = servers[id.0 as usize].settings.names[at].written();
+        let name = String::from_utf8_lossy(&name);
+        let error = ConfError::warn(format!("conflicting server name \"{name}\" on {address}, ignored"));
+        let error = match place(self.second) {
+            Some(span) => error.at(span),
+            None => error,
+        };
+        match place(self.first) {
+            Some(span) => error.hint(format!("the name was given before{}", sources.tail(span))),
+            None => error,
+        }
+    }
 }

@@ -65,10 +65,10 @@ fn what_is_refused_is_named() {
     let (_, sec1) = FORMS[0];
     let (_, legacy) = FORMS[FORMS.len() - 1];
     for (text, expected) in [
-        (String::new(), "no start line"),
-        ("-----BEGIN CERTIFICATE-----\nZm9v\n-----END CERTIFICATE-----\n".to_owned(), "no start line"),
-        (sec1.replace("END EC", "END"), "bad end line"),
-        (sec1.replace("\nM", "\n*"), "bad base64 decode"),
+        (String::new(), "there is no private key in it"),
+        ("-----BEGIN CERTIFICATE-----\nZm9v\n-----END CERTIFICATE-----\n".to_owned(), "there is a certificate in it"),
+        (sec1.replace("END EC", "END"), "its line \"-----END\" is missing"),
+        (sec1.replace("\nM", "\n*"), "not base64"),
         ("-----BEGIN PRIVATE KEY-----\nZm9v\n-----END PRIVATE KEY-----\n".to_owned(), "unsupported"),
         (
             "-----BEGIN ENCRYPTED PRIVATE KEY-----\nZm9v\n-----END ENCRYPTED PRIVATE KEY-----\n".to_owned(),
@@ -81,7 +81,7 @@ fn what_is_refused_is_named() {
         ("x".repeat(KEY_SIZE_MAX + 1), "more than"),
     ] {
         let error = refused(&text, "tailwater").to_string();
-        assert!(error.starts_with("PEM_read_bio_PrivateKey() failed (SSL: "), "{error}");
+        assert!(!error.contains("SSL"), "{error}");
         assert!(error.contains(expected), "{error} is not {expected}");
     }
 }

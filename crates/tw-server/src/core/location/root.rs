@@ -92,6 +92,17 @@ fn resolve_root(word: &Word, alias: bool, cx: &mut Resolve<'_>) -> Result<Root, 
         }
         (true, _) => RootKind::Whole,
     };
+    if let (true, Some(Pattern::Prefix { uri, .. })) = (alias, cx.block.location())
+        && !uri.ends_with(b"/")
+        && word.bytes.ends_with(b"/")
+    {
+        let uri = String::from_utf8_lossy(uri).into_owned();
+        let message = format!(
+            "location \"{uri}\" ends without a slash and its \"alias\" with one: \"{uri}../\" leaves the directory"
+        );
+        let warning = ConfError::warn(message).at(word.span);
+        cx.report(warning.hint(format!("both with a slash at the end: location {uri}/")));
+    }
     let mut text = word.bytes.to_vec();
     if kind == RootKind::Root && text.len() > 1 && text.ends_with(b"/") {
         text.pop();

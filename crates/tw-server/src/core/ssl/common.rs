@@ -144,7 +144,11 @@ pub(crate) fn identity(
     let private = secret::within(|| Key::read(&text, passwords))
         .map_err(|error| cannot("certificate key", key, &error))?;
     Identity::new(chain, private).map_err(|error| {
-        let message = format!("SSL_CTX_use_PrivateKey(\"{}\") failed (SSL: {error})", shown(key, cx));
+        let message = format!(
+            "cannot use certificate key \"{}\" with certificate \"{}\": {error}",
+            shown(key, cx),
+            shown(certificate, cx)
+        );
         ConfError::new(message).at(key.span)
     })
 }
@@ -161,8 +165,9 @@ pub(super) fn paired(
         .map_err(|error| format!("cannot load certificate \"{certificate_name}\": {error}"))?;
     let key = Key::read(key, passwords)
         .map_err(|error| format!("cannot load certificate key \"{key_name}\": {error}"))?;
-    Identity::new(chain, key)
-        .map_err(|error| format!("SSL_use_PrivateKey(\"{key_name}\") failed (SSL: {error})"))
+    Identity::new(chain, key).map_err(|error| {
+        format!("cannot use certificate key \"{key_name}\" with certificate \"{certificate_name}\": {error}")
+    })
 }
 
 /// Lists of what was revoked.
@@ -176,7 +181,7 @@ pub(crate) fn crls(word: &Word, cx: &Resolve<'_>) -> Result<Arc<Crls>, ConfError
 /// Authorities that are trusted.
 pub(crate) fn trusted(word: &Word, cx: &Resolve<'_>) -> Result<Vec<CertificateDer<'static>>, ConfError> {
     authorities(&contents(word, "certificate", cx)?).map_err(|error| {
-        let message = format!("SSL_CTX_load_verify_locations(\"{}\") failed: {error}", shown(word, cx));
+        let message = format!("cannot load trusted certificates \"{}\": {error}", shown(word, cx));
         ConfError::new(message).at(word.span)
     })
 }
@@ -197,7 +202,7 @@ pub(crate) fn contents(word: &Word, what: &str, cx: &Resolve<'_>) -> Result<Zero
         None => cx.read_file(&word.bytes).map(Zeroizing::new).map_err(|error| {
             let errno = tw_base::Errno::from(&error);
             let message =
-                format!("cannot load {what} \"{}\": BIO_new_file() failed ({errno})", shown(word, cx));
+                format!("cannot load {what} \"{}\": open() failed ({errno})", shown(word, cx));
             ConfError::new(message).at(word.span)
         }),
     }

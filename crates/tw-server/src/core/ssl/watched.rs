@@ -72,7 +72,7 @@ impl Part {
 fn read(name: &[u8], what: &str, files: &dyn ConfFiles) -> Result<Zeroizing<Vec<u8>>, String> {
     files.read(name).map(Zeroizing::new).map_err(|error| {
         let (name, errno) = (String::from_utf8_lossy(name), Errno::from(&error));
-        format!("cannot load {what} \"{name}\": BIO_new_file() failed ({errno})")
+        format!("cannot load {what} \"{name}\": open() failed ({errno})")
     })
 }
 
@@ -196,12 +196,15 @@ mod tests {
         let pair = Pair { passwords: Some((*b"/words").into()), ..Pair::named("/crt", "/key") };
         let mut files = MemoryFiles::default();
         let why = |files: &MemoryFiles| pair.read(files).unwrap_err();
-        assert!(why(&files).ends_with("BIO_new_file() failed (2: No such file or directory)"));
+        assert!(why(&files).ends_with("open() failed (2: No such file or directory)"));
         files.insert("/crt", &*one.pem);
         files.insert("/key", &*two.key);
         assert!(why(&files).starts_with("cannot load password file \"/words\""));
         files.insert("/words", "secret\n");
-        assert_eq!(why(&files), "SSL_use_PrivateKey(\"/key\") failed (SSL: key values mismatch)");
+        assert_eq!(
+            why(&files),
+            "cannot use certificate key \"/key\" with certificate \"/crt\": it does not belong to the certificate"
+        );
         files.insert("/key", one.key.get(..100).unwrap());
         assert!(why(&files).starts_with("cannot load certificate key \"/key\": "));
         files.insert("/key", &*one.key);

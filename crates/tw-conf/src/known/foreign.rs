@@ -1,0 +1,126 @@
+//! Directives of modules by others, and modules of nginx that are missing here: what does the same.
+
+/// Names, and what to say about them. A name that ends with `*` is the beginning of names, one that begins with `*` a part.
+const HINTS: &[(&str, &str)] = &[
+    ("more_set_headers", "\"add_header NAME VALUE always;\" sets a field of the response"),
+    ("more_clear_headers", "\"proxy_hide_header NAME;\" leaves out a field of an upstream response"),
+    ("more_set_input_headers", "\"proxy_set_header NAME VALUE;\" sets a field of the request to an upstream"),
+    (
+        "more_clear_input_headers",
+        "\"proxy_set_header NAME \\\"\\\";\" leaves out a field of the request to an upstream",
+    ),
+    ("set_if_empty", "\"map $a $b { \\\"\\\" default; default $a; }\" sets a variable that is empty"),
+    ("set_random", "\"$request_id\" is a random value of each request"),
+    ("set_secure_random_*", "\"$request_id\" is a random value of each request"),
+    ("set_hashed_upstream", "\"hash KEY consistent;\" in \"upstream\" chooses a server by a key"),
+    ("set_escape_uri", NO_FUNCTIONS),
+    ("set_unescape_uri", NO_FUNCTIONS),
+    ("set_quote_*", NO_FUNCTIONS),
+    ("set_encode_*", NO_FUNCTIONS),
+    ("set_decode_*", NO_FUNCTIONS),
+    ("set_sha1", NO_FUNCTIONS),
+    ("set_md5", NO_FUNCTIONS),
+    ("set_hmac_*", NO_FUNCTIONS),
+    ("set_rotate", "\"split_clients\" spreads requests over values"),
+    ("set_local_today", "\"$time_local\" and \"$time_iso8601\" are the time"),
+    ("set_formatted_*", "\"$time_local\" and \"$time_iso8601\" are the time"),
+    ("proxy_connect", "\"tunnel_pass;\" answers CONNECT"),
+    ("proxy_connect_*", "\"tunnel_pass;\" answers CONNECT"),
+    ("vhost_traffic_status*", "\"status_zone NAME;\" counts requests, \"metrics;\" shows the counters"),
+    ("fancyindex*", "\"autoindex on; autoindex_format html;\" lists directories"),
+    ("*_by_lua*", NO_LUA),
+    ("lua_*", NO_LUA),
+    ("js_*", NO_SCRIPTS),
+    ("perl*", NO_SCRIPTS),
+    ("geoip2*", "\"geo\" with networks, or \"map\" of a field that a proxy in front sets, chooses by address"),
+    ("modsecurity*", "a firewall for applications is a server of its own: pass requests to it"),
+    ("naxsi*", "a firewall for applications is a server of its own: pass requests to it"),
+    ("pagespeed", "pages are not rewritten; \"gzip\", \"brotli\" and \"zstd\" compress them"),
+    ("pagespeed*", "pages are not rewritten; \"gzip\", \"brotli\" and \"zstd\" compress them"),
+    ("upload_progress*", NO_PROGRESS),
+    ("track_uploads", NO_PROGRESS),
+    ("report_uploads", NO_PROGRESS),
+    ("upload_pass*", "\"client_body_in_file_only on;\" hands request bodies over as files"),
+    ("rtmp*", "streams over RTMP are not served; HLS and DASH are files and are"),
+    ("hls*", NO_PACKAGING),
+    ("vod*", NO_PACKAGING),
+    ("subs_filter*", "\"sub_filter\" replaces strings in responses"),
+    ("auth_ldap*", "\"auth_request\" asks a service that does"),
+    ("auth_pam*", "\"auth_request\" asks a service that does"),
+    ("echo*", "\"return 200 TEXT;\" answers with a text"),
+    ("proxy_cache_purge", "\"tailwater purge\" removes from a cache"),
+    ("fastcgi_cache_purge", "\"tailwater purge\" removes from a cache"),
+    ("passenger*", "applications are asked with \"proxy_pass\", \"fastcgi_pass\", \"uwsgi_pass\" or \"scgi_pass\""),
+    ("spdy_*", "\"http2 on;\" took the place of SPDY"),
+    ("http3*", NO_QUIC),
+    ("quic*", NO_QUIC),
+];
+
+/// Modules of nginx, and what to say about everything of theirs.
+const MODULES: &[(&str, &str)] = &[
+    ("ngx_stream_", "only HTTP is served: plain TCP and UDP need another program"),
+    ("ngx_mail_", "only HTTP is served: mail needs another program"),
+    ("ngx_http_v3_", NO_QUIC),
+    ("ngx_http_js_", NO_SCRIPTS),
+    ("ngx_http_perl_", NO_SCRIPTS),
+];
+
+const NO_LUA: &str =
+    "Lua is not supported; \"map\", \"rewrite\", \"auth_request\" and applications behind a gateway do most of it";
+const NO_SCRIPTS: &str =
+    "scripts are not supported; \"map\", \"rewrite\", \"auth_request\" and applications behind a gateway do most of it";
+const NO_FUNCTIONS: &str = "no directive escapes, encodes or hashes a variable; \"secure_link\" checks hashes";
+const NO_QUIC: &str = "HTTP/3 and QUIC are not supported; \"http2 on;\" serves HTTP/2";
+const NO_PROGRESS: &str = "the progress of uploads is not told; browsers show it";
+const NO_PACKAGING: &str = "video is not packaged; \"mp4\" serves parts of files, \"slice\" caches them";
+
+/// What does the same as a directive that is not there.
+pub(super) fn hint_for(name: &str) -> Option<&'static str> {
+    let is = |pattern: &str| match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
+        (Some(part), _) => name.contains(part.trim_end_matches('*')),
+        (None, Some(begin)) => name.starts_with(begin),
+        (None, None) => name == pattern,
+    };
+    HINTS.iter().find(|(pattern, _)| is(pattern)).map(|(_, hint)| *hint)
+}
+
+/// What there is to say about all of a module of nginx.
+pub(crate) fn hint_for_module(module: &str) -> Option<&'static str> {
+    MODULES.iter().find(|(begin, _)| module.starts_with(begin)).map(|(_, hint)| *hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_others_have_hints() {
+        for (name, part) in [
+            ("more_set_headers", "add_header"),
+            ("more_clear_input_headers", "proxy_set_header"),
+            ("set_escape_uri", "escapes"),
+            ("set_secure_random_alphanum", "$request_id"),
+            ("proxy_connect_allow", "tunnel_pass"),
+            ("vhost_traffic_status_zone", "status_zone"),
+            ("fancyindex_exact_size", "autoindex_format html"),
+            ("content_by_lua_block", "Lua is not supported"),
+            ("lua_shared_dict", "Lua is not supported"),
+            ("js_import", "scripts are not supported"),
+            ("geoip2", "geo"),
+            ("modsecurity_rules_file", "firewall"),
+            ("pagespeed", "brotli"),
+            ("upload_progress", "progress"),
+            ("rtmp", "RTMP"),
+            ("vod_mode", "slice"),
+            ("http3_hq", "http2 on"),
+            ("quic_retry", "http2 on"),
+        ] {
+            assert!(hint_for(name).is_some_and(|hint| hint.contains(part)), "{name}");
+        }
+        for name in ["", "set", "servr", "proxy_connectt", "headers_more"] {
+            assert_eq!(hint_for(name), None, "{name}");
+        }
+        assert!(hint_for_module("ngx_stream_proxy_module").is_some_and(|hint| hint.contains("TCP")));
+        assert_eq!(hint_for_module("ngx_http_oidc_module"), None);
+    }
+}
