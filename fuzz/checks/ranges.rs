@@ -2,8 +2,10 @@
 //! representation, a multipart body as long as it was announced.
 
 use tw_http::condition::if_range_holds;
-use tw_http::{ByteRange, Conditions, IfModifiedSince, MaxRanges, Multipart, RangeOutcome, Validators};
-use tw_http::{date, range};
+use tw_http::{
+    ByteRange, Conditions, IfModifiedSince, MaxRanges, Multipart, Precedence, RangeOutcome, Validators, date,
+    range,
+};
 
 const LENGTHS: [u64; 7] = [0, 1, 36, 10_000, 1 << 40, i64::MAX as u64, u64::MAX];
 
@@ -56,8 +58,9 @@ fn conditions(data: &[u8]) {
         if_modified_since: Some(data),
         if_unmodified_since: Some(data),
     };
-    all.evaluate(&response, IfModifiedSince::Before);
+    all.evaluate(&response, IfModifiedSince::Before, Precedence::Rfc9110);
     let tags = Conditions { if_none_match: Some(data), ..Conditions::default() };
-    tags.evaluate(&Validators { etag: Some(data), last_modified: None }, IfModifiedSince::Exact);
+    let tagged = Validators { etag: Some(data), last_modified: None };
+    tags.evaluate(&tagged, IfModifiedSince::Exact, Precedence::Nginx);
     if_range_holds(data, &response);
 }

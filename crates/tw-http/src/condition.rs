@@ -1,7 +1,8 @@
 //! Conditional requests (RFC 9110 section 13) in nginx's order, and entity tags.
 //!
 //! nginx asks `If-Unmodified-Since` first, then `If-Match`; then a 304 needs *every* one of `If-Modified-Since`
-//! and `If-None-Match` that is present to agree, where the RFC would ignore the former beside the latter.
+//! and `If-None-Match` that is present to agree, where the RFC ignores the former beside the latter. [`Precedence`] says
+//! which of the two holds.
 
 use crate::head::RequestHead;
 use crate::known::Known;
@@ -17,6 +18,16 @@ pub enum IfModifiedSince {
     Exact,
     /// The same or an older time is unmodified.
     Before,
+}
+
+/// Which of two conditions counts that speak of the same thing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precedence {
+    /// All count, in nginx's order.
+    #[default]
+    Nginx,
+    /// A time counts only where no tag is given (RFC 9110 section 13.2.2).
+    Rfc9110,
 }
 
 /// What the response says about its state.
@@ -64,8 +75,18 @@ impl<'a> Conditions<'a> {
     }
 
     /// Judges the conditions for a response that would be a 200.
-    pub fn evaluate(&self, response: &Validators<'_>, mode: IfModifiedSince) -> ConditionOutcome {
-        if let Some(since) = self.if_unmodified_since
+    pub fn evaluate(
+        &self,
+        response: &Validators<'_>,
+        mode: IfModifiedSince,
+        precedence: Precedence,
+    ) -> ConditionOutcome {
+        let Conditions { mut if_modified_since, mut if_unmodified_since, .. } = *self;
+        if precedence == Precedence::Rfc9110 {
+            if_unmodified_since = if_unmodified_since.filter(|_| self.if_match.is_none());
+            if_modified_since = if_modified_since.filter(|_| self.if_none_match.is_none());
+        }
+        if let Some(since) = if_unmodified_since
             && !is_unmodified_since(since, response.last_modified)
         {
             return ConditionOutcome::PreconditionFailed;
@@ -75,12 +96,11 @@ impl<'a> Conditions<'a> {
         {
             return ConditionOutcome::PreconditionFailed;
         }
-        if self.if_modified_since.is_none() && self.if_none_match.is_none() {
+        if if_modified_since.is_none() && self.if_none_match.is_none() {
             return ConditionOutcome::Proceed;
         }
-        let modified = self
-            .if_modified_since
-            .is_some_and(|since| is_modified_since(since, response.last_modified, mode));
+        let modified =
+            if_modified_since.is_some_and(|since| is_modified_since(since, response.last_modified, mode));
         let other_tag =
             self.if_none_match.is_some_and(|list| !tag_matches(list, response.etag, Compare::Weak));
         if modified || other_tag { ConditionOutcome::Proceed } else { ConditionOutcome::NotModified }
@@ -101,10 +121,11 @@ fn is_modified_since(since: &[u8], last_modified: Option<i64>, mode: IfModifiedS
     }
 }
 
-/// Whether a `Range` counts beside this `If-Range`: the tag is the very same, or the time is (RFC 9110 section 13.1.5).
+/// Whether a `Range` counts beside this `If-Range`: the tag is the very same and not a weak one, or the time is the same (RFC
+/// 9110 section 13.1.5).
 pub fn if_range_holds(value: &[u8], response: &Validators<'_>) -> bool {
     if value.len() >= 2 && value.ends_with(b"\"") {
-        return response.etag == Some(value);
+        return response.etag == Some(value) && !is_weak(value);
     }
     response.last_modified.is_some_and(|last_modified| date::parse(value) == Some(last_modified))
 }
@@ -124,6 +145,8 @@ fn tag_matches(list: &[u8], etag: Option<&[u8]>, compare: Compare) -> bool {
         Compare::Weak => opaque(tag),
         Compare::Strong => tag,
     };
+    // DIFF(nginx): two weak tags that are the same say nothing about the bytes (RFC 9110 section 8.8.3.2).
+    let etag = etag.filter(|etag| compare == Compare::Weak || !is_weak(etag));
     let Some(etag) = etag.map(bare) else { return false };
 
     let mut rest = list;
@@ -141,6 +164,10 @@ fn tag_matches(list: &[u8], etag: Option<&[u8]>, compare: Compare) -> bool {
         }
     }
     false
+}
+
+fn is_weak(tag: &[u8]) -> bool {
+    tag.starts_with(b"W/")
 }
 
 /// The tag without `W/`.
@@ -242,7 +269,27 @@ mod tests {
             (&[("ius", OLDER), ("im", TAG)], PreconditionFailed),
         ];
         for (fields, expected) in table {
-            let got = conditions(fields).evaluate(&FILE, IfModifiedSince::Exact);
+            let got = conditions(fields).evaluate(&FILE, IfModifiedSince::Exact, Precedence::Nginx);
+            assert_eq!(got, *expected, "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn a_tag_comes_before_a_time_rfc9110_section_13_2_2() {
+        let table: &[(&[(&str, &str)], ConditionOutcome)] = &[
+            (&[("inm", TAG), ("ims", OLDER)], NotModified),
+            (&[("inm", TAG), ("ims", "never")], NotModified),
+            (&[("inm", "\"x\""), ("ims", SAME)], Proceed),
+            (&[("ims", SAME)], NotModified),
+            (&[("ims", OLDER)], Proceed),
+            (&[("im", TAG), ("ius", OLDER)], Proceed),
+            (&[("im", "\"x\""), ("ius", SAME)], PreconditionFailed),
+            (&[("ius", OLDER)], PreconditionFailed),
+            (&[("im", TAG), ("ius", OLDER), ("inm", TAG), ("ims", OLDER)], NotModified),
+            (&[], Proceed),
+        ];
+        for (fields, expected) in table {
+            let got = conditions(fields).evaluate(&FILE, IfModifiedSince::Exact, Precedence::Rfc9110);
             assert_eq!(got, *expected, "{fields:?}");
         }
     }
@@ -256,7 +303,8 @@ mod tests {
         ];
         for (mode, expected) in table {
             for (since, expected) in [OLDER, SAME, NEWER].into_iter().zip(expected) {
-                assert_eq!(conditions(&[("ims", since)]).evaluate(&FILE, mode), expected, "{mode:?} {since}");
+                let got = conditions(&[("ims", since)]).evaluate(&FILE, mode, Precedence::Nginx);
+                assert_eq!(got, expected, "{mode:?} {since}");
             }
         }
     }
@@ -271,29 +319,30 @@ mod tests {
             ("im", TAG, PreconditionFailed),
         ];
         for (name, value, expected) in table {
-            let got = conditions(&[(name, value)]).evaluate(&bare, IfModifiedSince::Exact);
+            let got = conditions(&[(name, value)]).evaluate(&bare, IfModifiedSince::Exact, Precedence::Nginx);
             assert_eq!(got, expected, "{name}");
         }
-        assert_eq!(conditions(&[("inm", "*")]).evaluate(&bare, IfModifiedSince::Exact), NotModified);
+        let any = conditions(&[("inm", "*")]);
+        assert_eq!(any.evaluate(&bare, IfModifiedSince::Exact, Precedence::Nginx), NotModified);
     }
 
     /// RFC 9110 section 8.8.3.2.
     #[test]
     fn comparison_rfc9110_section_8_8_3_2() {
         let table = [
-            ("W/\"1\"", "W/\"1\"", true),
-            ("W/\"1\"", "W/\"2\"", false),
-            ("W/\"1\"", "\"1\"", true),
-            ("\"1\"", "\"1\"", true),
+            ("W/\"1\"", "W/\"1\"", true, false),
+            ("W/\"1\"", "W/\"2\"", false, false),
+            ("W/\"1\"", "\"1\"", true, false),
+            ("\"1\"", "W/\"1\"", true, false),
+            ("\"1\"", "\"1\"", true, true),
+            ("*", "W/\"1\"", true, true),
         ];
-        for (one, other, weak) in table {
-            assert_eq!(
-                tag_matches(one.as_bytes(), Some(other.as_bytes()), Compare::Weak),
-                weak,
-                "{one} {other}"
-            );
+        for (one, other, weak, strong) in table {
+            for (compare, expected) in [(Compare::Weak, weak), (Compare::Strong, strong)] {
+                let got = tag_matches(one.as_bytes(), Some(other.as_bytes()), compare);
+                assert_eq!(got, expected, "{one} {other} {compare:?}");
+            }
         }
-        assert!(!tag_matches(b"W/\"1\"", Some(b"\"1\""), Compare::Strong));
         assert!(tag_matches(b"\"a,b\", \"c\"", Some(b"\"a,b\""), Compare::Strong));
     }
 
@@ -309,6 +358,7 @@ mod tests {
         assert!(!if_range_holds(b"\"", &FILE));
         assert!(!if_range_holds(SAME.as_bytes(), &weak));
         assert!(!if_range_holds(b"\"1\"", &weak));
+        assert!(!if_range_holds(b"W/\"1\"", &weak));
     }
 
     #[test]

@@ -121,6 +121,29 @@ fn day_number(year: i64, month: i64, day: i64) -> i64 {
 /// Sun Nov  6 08:49:37 1994         asctime
 /// ```
 pub fn parse(text: &[u8]) -> Option<i64> {
+    read(text).map(|(seconds, _)| seconds)
+}
+
+/// Reads a date as a cache does that computes how long something is fresh: what is in another zone than GMT, or followed by
+/// something else, is no date (RFC 9111 section 4.2). An asctime date has no zone.
+pub fn parse_gmt(text: &[u8]) -> Option<i64> {
+    let (seconds, rest) = read(text)?;
+    let is_gmt = match rest {
+        Rest::OfAsctime(rest) => rest.is_empty(),
+        Rest::Zone(zone) => zone.eq_ignore_ascii_case(b" GMT"),
+    };
+    is_gmt.then_some(seconds)
+}
+
+/// What follows a time that was read.
+enum Rest<'a> {
+    /// Nothing should.
+    OfAsctime(&'a [u8]),
+    /// The zone should, behind a space.
+    Zone(&'a [u8]),
+}
+
+fn read(text: &[u8]) -> Option<(i64, Rest<'_>)> {
     let name_end = text.iter().position(|byte| matches!(byte, b',' | b' '))?;
     let is_asctime = text.get(name_end) == Some(&b' ');
     let mut rest = Reader(text.get(name_end + 1..)?);
@@ -163,7 +186,8 @@ pub fn parse(text: &[u8]) -> Option<i64> {
     if day == 0 || day > last_day {
         return None;
     }
-    Some(day_number(year, month, day) * SECONDS_PER_DAY + clock)
+    let rest = if is_asctime { Rest::OfAsctime(rest.0) } else { Rest::Zone(rest.0) };
+    Some((day_number(year, month, day) * SECONDS_PER_DAY + clock, rest))
 }
 
 struct Reader<'a>(&'a [u8]);
@@ -250,6 +274,26 @@ mod tests {
             ", 06 Nov 1994 08:49:37",
         ] {
             assert_eq!(parse(text.as_bytes()), Some(784_111_777), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_zones_are_no_dates_of_a_cache_rfc9111_section_4_2() {
+        for (text, is_date) in [
+            ("Sun, 06 Nov 1994 08:49:37 GMT", true),
+            ("Sun, 06 Nov 1994 08:49:37 gmt", true),
+            ("Sunday, 06-Nov-94 08:49:37 GMT", true),
+            ("Sun Nov  6 08:49:37 1994", true),
+            ("Sun Nov  6 08:49:37 1994 UTC", false),
+            ("Sun, 06 Nov 1994 08:49:37 UTC", false),
+            ("Sun, 06 Nov 1994 08:49:37 AEST", false),
+            ("Sun, 06 Nov 1994 08:49:37 +0000", false),
+            ("Sunday, 06-Nov-94 08:49:37 EST", false),
+            ("Sun, 06 Nov 1994 08:49:37", false),
+            ("Sun, 06 Nov 1994 08:49:37 GMT x", false),
+        ] {
+            assert_eq!(parse(text.as_bytes()), Some(784_111_777), "{text}");
+            assert_eq!(parse_gmt(text.as_bytes()), is_date.then_some(784_111_777), "{text}");
         }
     }
 

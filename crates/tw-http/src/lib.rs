@@ -29,7 +29,7 @@ pub mod status_page;
 pub mod target;
 
 pub use chunked::{Chunk, ChunkError, ChunkHead, ChunkedDecoder, Trailers};
-pub use condition::{ConditionOutcome, Conditions, Etag, IfModifiedSince, Validators};
+pub use condition::{ConditionOutcome, Conditions, Etag, IfModifiedSince, Precedence, Validators};
 pub use escape::{Escape, Unescape};
 pub use fields::{Fields, Name, Value};
 pub use head::{Content, Framing, HeadError, HeadLimits, ListSize, Progress, Pseudo, RequestHead};

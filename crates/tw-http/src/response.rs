@@ -1,5 +1,6 @@
 //! The head of a response and its HTTP/1 form, in the order nginx writes it.
 
+mod charset;
 mod list;
 mod memo;
 

@@ -233,11 +233,7 @@ impl Charset {
         if r.is_subrequest() {
             return;
         }
-        if own_charset(r).is_some()
-            && let Some(end) = r.out.content_type.iter().position(|byte| *byte == b';')
-        {
-            r.out.content_type.truncate(end);
-        }
+        r.out.cut_charset();
         self.remember(r, charset.clone());
         // As in nginx: old browsers take the charset of a redirect for that of the page it leads to.
         r.out.charset = if matches!(r.out.status, 301 | 302) { Bytes::new() } else { charset };
@@ -267,7 +263,7 @@ impl Name {
 
 impl HeaderFilter for Charset {
     fn filter(&self, r: &mut Request, body: Body) -> Body {
-        let own = own_charset(r);
+        let own = r.out.own_charset();
         let Some(to) = self.destination(r, own.as_ref()) else {
             if let Some(own) = own.filter(|_| !r.is_subrequest()) {
                 self.remember(r, own);
@@ -295,24 +291,6 @@ impl HeaderFilter for Charset {
         let forth = std::ptr::eq(table, &maps[at].map.forth);
         Body::Pull(Box::new(Recoded { maps, at, forth, recoder: Recoder::default(), length, body }))
     }
-}
-
-/// The charset that `Content-Type` names.
-fn own_charset(r: &Request) -> Option<Bytes> {
-    if !r.out.charset.is_empty() {
-        return Some(r.out.charset.clone());
-    }
-    let content_type = &r.out.content_type;
-    let parameters = content_type.split(|byte| *byte == b';').skip(1);
-    let mut values = parameters.filter_map(|parameter| {
-        let parameter = parameter.trim_ascii();
-        let (name, value) = parameter.split_at_checked(b"charset=".len())?;
-        name.eq_ignore_ascii_case(b"charset=").then(|| value.trim_ascii())
-    });
-    let value = values.next()?;
-    let value = value.strip_prefix(b"\"").unwrap_or(value);
-    let value = value.strip_suffix(b"\"").unwrap_or(value);
-    (!value.is_empty()).then(|| content_type.slice_ref(value))
 }
 
 /// Whether a body is as long as it was.

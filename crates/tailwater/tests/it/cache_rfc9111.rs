@@ -280,3 +280,52 @@ fn a_variant_is_validated_for_itself_section_4_3() {
     validated("de", "de 0");
     validated("en", &english);
 }
+
+#[test]
+fn a_tag_comes_before_a_time_rfc9110_section_13_2_2() {
+    const OLDER: &str = "If-Modified-Since: Sat, 05 Nov 1994 08:49:37 GMT\r\n";
+    let front = front("", |conn, _, _| {
+        let modified = "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
+        conn.answer(&format!("Cache-Control: max-age=600\r\nETag: \"x\"\r\n{modified}"), "a");
+    });
+    front.store("/", 1);
+    let table = [
+        (format!("If-None-Match: \"x\"\r\n{OLDER}"), 304),
+        (format!("If-None-Match: \"y\"\r\n{OLDER}"), 200),
+        (OLDER.to_owned(), 200),
+    ];
+    for (fields, status) in table {
+        assert_eq!(front.get("/", &fields).status, status, "{fields}");
+    }
+    assert_eq!(front.asked(), 1);
+}
+
+#[test]
+fn an_expires_of_another_zone_is_in_the_past_section_4_2() {
+    let front = front("", |conn, head, _| {
+        let zone = head.strip_prefix("GET /").and_then(|rest| rest.split(' ').next()).unwrap();
+        let expires = format!("Expires: Tue, 06 Nov 2096 08:49:37 {zone}\r\n");
+        conn.answer(&expires, "a");
+    });
+    for zone in ["UTC", "AEST"] {
+        for _ in 0..2 {
+            let response = front.get(&format!("/{zone}"), "");
+            assert!(!told(&response).contains("hit"), "{zone}: {}", told(&response));
+        }
+    }
+    front.store("/GMT", 1);
+    assert!(told(&front.get("/GMT", "")).starts_with("edge; hit"));
+    assert_eq!(front.asked(), 5);
+}
+
+#[test]
+fn a_media_type_is_stored_as_it_was_written() {
+    let front = front("", |conn, _, _| {
+        conn.answer("Cache-Control: max-age=600\r\nContent-Type: text/plain;charset=utf-8\r\n", "a");
+    });
+    for _ in 0..2 {
+        let response = front.store("/", 1);
+        assert_eq!(response.field("Content-Type"), Some("text/plain;charset=utf-8"));
+    }
+    assert_eq!(front.asked(), 1);
+}

@@ -1,5 +1,6 @@
 //! `charset`, `charset_map`
 
+use tw_testkit::origin::counting;
 use tw_testkit::{Response, Server};
 
 use crate::{ask, get, raw, refusal_of, server, start};
@@ -184,5 +185,44 @@ fn configurations_that_are_refused() {
     ] {
         let text = refusal_of(&format!("http {{ server {{ listen 127.0.0.1:{{port}}; }} {conf} }}"));
         assert!(text.contains(expected), "{conf}: {text}");
+    }
+}
+
+#[test]
+fn a_media_type_is_passed_on_as_it_was_written() {
+    const WRITTEN: [&str; 4] = [
+        "text/html;charset=utf-8",
+        "text/html ; Charset=\"UTF-8\"",
+        "text/html; a=b;charset=utf-8; c=d",
+        "text/html;charset=",
+    ];
+    let (addr, _) = counting(|conn, head, _| {
+        let nth: usize = head.rsplit_once(" HTTP/").unwrap().0.rsplit_once('/').unwrap().1.parse().unwrap();
+        conn.answer(&format!("Cache-Control: max-age=600\r\nContent-Type: {}\r\n", WRITTEN[nth]), "a");
+    });
+    let server = start(
+        server(),
+        &format!(
+            "{MAPS} proxy_cache_path cache keys_zone=one:1m; proxy_set_header Host x;
+             server {{ listen 127.0.0.1:{{port}};
+                 location / {{ proxy_pass http://{addr}; charset koi8-r; }}
+                 location /kept {{ proxy_pass http://{addr}; proxy_cache one; }}
+                 location /changed {{ proxy_pass http://{addr}; charset koi8-r; override_charset on; }} }}"
+        ),
+    );
+    for (nth, written) in WRITTEN.iter().enumerate() {
+        // The second one may be kept by now.
+        for dir in ["", "/kept", "/kept"] {
+            let expected = match (dir, nth) {
+                // It names none, so that the server names its own.
+                ("", 3) => "text/html;charset=; charset=koi8-r",
+                _ => written,
+            };
+            assert_eq!(content_type(&get(&server, &format!("{dir}/{nth}"))), expected, "{dir}");
+        }
+    }
+    for (nth, expected) in ["text/html", "text/html ", "text/html; a=b"].iter().enumerate() {
+        let expected = format!("{expected}; charset=koi8-r");
+        assert_eq!(content_type(&get(&server, &format!("/changed/{nth}"))), expected);
     }
 }

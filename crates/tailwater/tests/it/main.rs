@@ -37,6 +37,7 @@ mod cache_rfc9111;
 mod caching;
 mod charset;
 mod cli;
+mod conditions;
 mod conformance;
 mod containers;
 mod dav;

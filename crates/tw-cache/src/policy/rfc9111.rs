@@ -218,8 +218,9 @@ fn bounded(seconds: i64) -> u32 {
     u32::try_from(seconds.max(0)).unwrap_or(DELTA_MAX).min(DELTA_MAX)
 }
 
+/// Section 4.2: a time in another zone than GMT is none.
 fn time(fields: &Fields, known: Known) -> Option<i64> {
-    date::parse(fields.get_known(known)?)
+    date::parse_gmt(fields.get_known(known)?)
 }
 
 /// Section 5.1: of several values the first counts, and one that is no number does not.

@@ -233,6 +233,8 @@ pub enum Ranges {
 pub enum Conditions {
     /// They are asked of the response.
     Open,
+    /// The same, and a time counts only where no tag is given.
+    OpenByRfc9110,
     /// Whoever made the response has decided.
     Answered,
 }

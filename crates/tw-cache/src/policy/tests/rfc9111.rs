@@ -36,6 +36,11 @@ fn lifetimes_sections_4_2_1_to_4_2_3() {
         (&["Date: Sun, 06 Nov 1994 09:49:37 GMT", "Expires: Sun, 06 Nov 1994 09:51:17 GMT"], Ok(100)),
         (&["Expires: Sun, 06 Nov 1994 08:51:17 GMT"], Ok(100)),
         (&[DATE, "Expires: 0"], Err(Why::Expired)),
+        (&[DATE, "Expires: Sun, 06 Nov 1994 08:51:17 UTC"], Err(Why::Expired)),
+        (&[DATE, "Expires: Sun, 06 Nov 1994 08:51:17 AEST"], Err(Why::Expired)),
+        (&[DATE, "Expires: Sunday, 06-Nov-94 08:51:17 EST"], Err(Why::Expired)),
+        (&[DATE, "Expires: Sun, 06 Nov 1994 08:51:17 gmt"], Ok(100)),
+        (&[DATE, "Expires: Sun Nov  6 08:51:17 1994"], Ok(100)),
         (&[DATE, "Expires: 0", TAG], Ok(0)),
         // a guess: a tenth of 1000 seconds
         (&[DATE, "Last-Modified: Sun, 06 Nov 1994 08:32:57 GMT"], Ok(100)),

@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::net::IpAddr;
 
 use bytes::Bytes;
-use tw_http::condition::{self, ConditionOutcome, Conditions, Validators, if_range_holds};
+use tw_http::condition::{self, ConditionOutcome, Conditions, Precedence, Validators, if_range_holds};
 use tw_http::fields::{Name, Value};
 use tw_http::range::{self, MaxRanges, Multipart, RangeOutcome};
 use tw_http::{Known, LocationBase};
@@ -58,7 +58,11 @@ fn preconditions(r: &Request) -> ConditionOutcome {
         IfModifiedSince::Exact => condition::IfModifiedSince::Exact,
         IfModifiedSince::Before => condition::IfModifiedSince::Before,
     };
-    Conditions::of(&r.head).evaluate(&validators(r), since)
+    let precedence = match r.course.conditions {
+        request::Conditions::OpenByRfc9110 => Precedence::Rfc9110,
+        request::Conditions::Open | request::Conditions::Answered => Precedence::Nginx,
+    };
+    Conditions::of(&r.head).evaluate(&validators(r), since, precedence)
 }
 
 fn validators(r: &Request) -> Validators<'_> {

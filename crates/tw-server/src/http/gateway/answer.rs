@@ -130,7 +130,7 @@ fn kept<C: Codec>(
     mut exchange: Exchange<C>,
     keeping: Keeping,
 ) -> Outcome {
-    cacheable(r, Ranges::One);
+    cacheable(r, gateway, Ranges::One);
     if r.method() == Method::Head && exchange.codec.ends(&mut exchange.input, &mut r.facts.upstream.answer) {
         let body = announced(r);
         body::finish(exchange, r);
@@ -178,7 +178,7 @@ pub(super) fn ready(r: &mut Request, gateway: &Gateway, rewrite: &dyn Rewrite, r
     }
     head(r, gateway, rewrite);
     cache::tell(r, gateway);
-    cacheable(r, Ranges::Allowed);
+    cacheable(r, gateway, Ranges::Allowed);
     Outcome::Respond(match ready.body {
         // Of a response to HEAD there is nothing but the head.
         Body::Empty if r.method() == Method::Head => announced(r),
@@ -193,8 +193,9 @@ fn announced(r: &Request) -> Body {
 }
 
 /// What is kept is as good as a file: conditions and ranges are answered here.
-fn cacheable(r: &mut Request, ranges: Ranges) {
-    r.course.conditions = Conditions::Open;
+fn cacheable(r: &mut Request, gateway: &Gateway, ranges: Ranges) {
+    r.course.conditions =
+        if gateway.cache.is_rfc9111() { Conditions::OpenByRfc9110 } else { Conditions::Open };
     r.course.ranges = ranges;
     r.out.fields.remove_known(Known::AcceptRanges);
 }
@@ -276,7 +277,7 @@ fn redirect(r: &mut Request, gateway: &Gateway, to: &Bytes) -> Outcome {
     }
     copy_named(r, b"Content-Disposition");
     if let Some(kind) = r.facts.upstream.answer.fields.share(Known::ContentType.as_str().as_bytes()) {
-        set_content_type(r, &kind);
+        (r.out.content_type, r.out.charset) = (kind, Bytes::new());
     }
     if to.first() == Some(&b'@') {
         return Outcome::Named(to.to_vec().into());
@@ -308,18 +309,6 @@ fn copy_named(r: &mut Request, name: &[u8]) {
             out.fields.append(Name::Copy(known), Value::Copy(value));
         }
     }
-}
-
-/// The media type, and its character set apart from it, as filters want them.
-fn set_content_type(r: &mut Request, value: &Bytes) {
-    const CHARSET: &[u8] = b"charset=";
-    let split = value.iter().position(|b| *b == b';').and_then(|at| {
-        let rest = value[at + 1..].trim_ascii_start();
-        let is_charset = rest.len() > CHARSET.len() && rest[..CHARSET.len()].eq_ignore_ascii_case(CHARSET);
-        let charset = value.slice_ref(rest).slice(CHARSET.len()..);
-        (is_charset && !charset.contains(&b';')).then(|| (value.slice(..at), charset))
-    });
-    (r.out.content_type, r.out.charset) = split.unwrap_or_else(|| (value.clone(), Bytes::new()));
 }
 
 /// Makes the head. Whether the body is to be read ahead of the client.
@@ -355,7 +344,10 @@ fn head(r: &mut Request, gateway: &Gateway, rewrite: &dyn Rewrite) -> bool {
             continue;
         }
         match known {
-            Some(Known::ContentType) => set_content_type(r, &Bytes::copy_from_slice(value)),
+            // As it was written, with its parameters: who changes one of them finds it there.
+            Some(Known::ContentType) => {
+                (r.out.content_type, r.out.charset) = (Bytes::copy_from_slice(value), Bytes::new());
+            }
             Some(Known::AcceptRanges) if gateway.force_ranges => {}
             // One that was changed leads here, and is said as the server's own are.
             Some(Known::Location) => match rewrite.location(r, value, false) {
@@ -372,8 +364,8 @@ fn head(r: &mut Request, gateway: &Gateway, rewrite: &dyn Rewrite) -> bool {
         }
     }
     if let Some(charset) = &r.facts.upstream.charset
-        && r.out.charset.is_empty()
         && !r.out.content_type.is_empty()
+        && r.out.own_charset().is_none()
     {
         // One that is there may be changed to it by the module for that.
         r.out.charset = charset.clone();
