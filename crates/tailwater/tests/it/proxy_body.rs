@@ -1,11 +1,13 @@
 //! Bodies on their way to an origin and back: what is known of one that is not buffered, how fast one is read, and where
 //! connections come from.
 
-use std::io::Read;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::net::{AddressFamily, SocketType, socket, sockopt};
 use tw_testkit::origin::origin;
 use tw_testkit::{Client, wait};
 
@@ -271,5 +273,86 @@ fn a_file_that_has_a_name_has_all_of_the_body() {
         client.send_split([head.into_bytes(), vec![b'x'; size], vec![b'y'; more]]).unwrap();
         let in_file = if length > 1024 { length } else { 0 };
         assert_eq!(client.read_response().unwrap().text(), in_file.to_string(), "{length}");
+    }
+}
+
+/// A connection that takes little at once, so that a server with a small buffer has to wait for it.
+fn narrow(addr: SocketAddr) -> TcpStream {
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    sockopt::set_socket_recv_buffer_size(&socket, 4 << 10).unwrap();
+    rustix::net::connect(&socket, &addr).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+    stream
+}
+
+#[test]
+fn all_that_came_of_a_response_that_is_cut_is_passed_on() {
+    const CAME: usize = 150_001;
+    let addr = origin(|mut conn| {
+        let _ = conn.head();
+        conn.say(format!("HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n{}", "x".repeat(CAME)));
+    });
+    let server = start(
+        server(),
+        &format!(
+            "proxy_cache_path cache keys_zone=one:1m;
+             server {{ listen 127.0.0.1:{{port}} sndbuf=32k;
+                 location / {{ proxy_pass http://{addr}; }}
+                 location /unbuffered {{ proxy_pass http://{addr}; proxy_buffering off; }}
+                 location /kept {{ proxy_pass http://{addr}; proxy_cache one; proxy_cache_valid 1h; }} }}"
+        ),
+    );
+    for nth in 0..60 {
+        let target = ["/", "/unbuffered", "/kept"][nth % 3];
+        let mut client = narrow(server.addr());
+        // The second request is never read: that must not cost anything of the first response.
+        let one = format!("GET {target} HTTP/1.1\r\nHost: x\r\n\r\n");
+        client.write_all(if nth < 30 { one.clone() } else { one.repeat(2) }.as_bytes()).unwrap();
+        let mut all = Vec::new();
+        let read = client.read_to_end(&mut all);
+        let head = all.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
+        assert_eq!(all.len() - head, CAME, "{nth} {target} {read:?}");
+    }
+}
+
+#[test]
+fn a_response_that_came_before_a_reset_is_passed_on() {
+    let addr = origin(|mut conn| {
+        let _ = conn.head();
+        // Nothing is read of the body, so that the close is a reset.
+        conn.answer("", "x".repeat(10));
+    });
+    let server = start(
+        server(),
+        &format!(
+            "server {{ listen 127.0.0.1:{{port}}; client_max_body_size 0; proxy_request_buffering off;
+                 location / {{ proxy_pass http://{addr}; }}
+                 location /old {{ proxy_pass http://{addr}; proxy_http_version 1.0; }}
+                 location /unbuffered {{ proxy_pass http://{addr}; proxy_buffering off; }} }}"
+        ),
+    );
+    let body = vec![b'y'; 4 << 20];
+    for nth in 0..80 {
+        let target = ["/", "/old", "/unbuffered"][nth % 3];
+        let mut client = TcpStream::connect(server.addr()).unwrap();
+        client.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+        let head = format!("POST {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
+        client.write_all(head.as_bytes()).unwrap();
+        let mut sending = client.try_clone().unwrap();
+        let body = body.clone();
+        let sender = thread::spawn(move || {
+            // The server may have had enough.
+            let _ = sending.write_all(&body);
+        });
+        let mut all = Vec::new();
+        let read = client.read_to_end(&mut all);
+        let text = String::from_utf8_lossy(&all);
+        assert!(
+            text.starts_with("HTTP/1.1 200") && text.ends_with("xxxxxxxxxx"),
+            "{nth} {target} {read:?} {text}\n{}",
+            server.error_log()
+        );
+        sender.join().unwrap();
     }
 }

@@ -35,7 +35,8 @@ struct Model {
 
 impl Model {
     fn of(fields: &Fields, request_time: i64, response_time: i64) -> Self {
-        let date = |name: &[u8]| fields.get(name).map(|value| tw_http::date::parse_gmt(value).map(i128::from));
+        let date =
+            |name: &[u8]| fields.get(name).map(|value| tw_http::date::parse_gmt(value).map(i128::from));
         let age = fields.get(b"age").and_then(|age| str::from_utf8(age).ok()?.parse::<u64>().ok());
         Self {
             says: directives(fields),

@@ -639,17 +639,22 @@ async fn read_head<C: Codec>(
             reads = true;
         }
         loop {
-            match &unsent {
-                // Whatever came is there by now.
-                Some(_) => {}
-                None if reads => ready!(link.poll_readable(cx))?,
-                None => ready!(link.poll_came(cx))?,
-            }
-            let (read, mut input) = read_some(home, link, max)?;
+            let waited = match &unsent {
+                // Of a stream, whatever came is there by now.
+                Some(_) if link.stream().is_some() => Ok(()),
+                // So it is of a connection, but the loop may not have heard of it yet. It hears of the end, too.
+                _ if reads => ready!(link.poll_readable(cx)),
+                _ => ready!(link.poll_came(cx)),
+            };
+            let (read, mut input) = match waited.and_then(|()| read_some(home, link, max)) {
+                Ok(came) => came,
+                // That it could not be sent came first.
+                Err(fault) => return Poll::Ready(Err(unsent.take().unwrap_or(fault.into()))),
+            };
             let came = input.len();
             match read {
                 Read::Some => {}
-                Read::Nothing => match unsent.take() {
+                Read::Nothing => match unsent.take_if(|_| link.stream().is_some()) {
                     Some(fault) => return Poll::Ready(Err(fault)),
                     None => continue,
                 },

@@ -103,7 +103,10 @@ pub(crate) fn inform(conn: &Conn, r: &mut Request) {
 }
 
 fn failed(conn: &Conn, r: &mut Request, failure: &Failure) {
-    r.course.after = After::Abort;
+    // What the client has sent meanwhile and nobody reads would reset what it has not read yet. The end of TLS is no part of
+    // a response that was cut.
+    let lingers = matches!(failure, Failure::Body(_)) && conn.transport.is_plain();
+    r.course.after = if lingers { After::Close } else { After::Abort };
     failure.tell(r);
     if let Failure::Timeout = failure {
         conn.reset_if_asked(&r.plan().core);
@@ -241,16 +244,28 @@ async fn pull(
         }
         let mut nothing = Vec::new();
         let meanwhile = if holds { &mut nothing } else { &mut out };
-        let Some(piece) = next_piece(r, conn, meanwhile, body, want).await? else { break };
-        if piece.is_empty() {
-            tw_rt::yield_now().await;
-            continue;
+        let mut next = next_piece(r, conn, meanwhile, body, want).await;
+        if let Ok(Some(piece)) = &next {
+            if piece.is_empty() {
+                tw_rt::yield_now().await;
+                continue;
+            }
+            sent += piece.len() as u64;
+            if promised.is_some_and(|length| sent > length) {
+                next = Err(Failure::Body(io::Error::other("the response is longer than announced")));
+            }
         }
+        let piece = match next {
+            Ok(Some(piece)) => piece,
+            Ok(None) => break,
+            Err(failure @ Failure::Body(_)) if !holds => {
+                // What was made before it failed is the client's, however long it takes to take it; that the rest is missing,
+                // it sees.
+                return write_all(r, conn, out.into(), timeout, pace).await.and(Err(failure));
+            }
+            Err(failure) => return Err(failure),
+        };
         holds = false;
-        sent += piece.len() as u64;
-        if promised.is_some_and(|length| sent > length) {
-            return Err(Failure::Body(io::Error::other("the response is longer than announced")));
-        }
         if delimiter != Delimiter::Chunked && out.is_empty() && piece.len() >= GATHER_MAX {
             ahead(body, write_all(r, conn, piece, timeout, pace.as_deref_mut())).await?;
             continue;
@@ -337,10 +352,6 @@ async fn next_piece(
         })
         .await
     };
-    if let Err(Failure::Body(_)) = &next {
-        // What was made before it failed is the client's; that the rest is missing, it sees.
-        written += write_now(conn, out).unwrap_or(0);
-    }
     r.count_sent(written);
     next
 }
