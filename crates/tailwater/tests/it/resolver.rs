@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
-use tw_testkit::wait;
+use tw_testkit::dns::DnsServer;
+use tw_testkit::{Lacks, leave_out, wait};
 
 use crate::{get, server, start};
 
@@ -77,13 +78,13 @@ fn names_are_asked_for_when_a_request_needs_them() {
         &format!(
             "resolver {dns}; resolver_timeout 5s;
              log_format up '$upstream_addr $upstream_status'; access_log logs/access.log up;
-             upstream app {{ server app.test:{port} resolve; }} upstream half {{ server none.test; server app.test:{port}; }}
+             upstream app {{ server app.test:{port} resolve; }} upstream half {{ server none.test resolve; server app.test:{port} resolve; }}
              server {{ listen 127.0.0.1:{{port}};
-                 location /name {{ proxy_pass http://app.test:{port}; }}
+                 location ~ /(name) {{ set $to app.test:{port}; proxy_pass http://$to/$1; }}
                  location /group {{ proxy_pass http://app; }}
                  location /half {{ proxy_pass http://half; }}
                  location /variable {{ set $to app.test; proxy_pass http://$to:{port}; }}
-                 location /none {{ proxy_pass http://none.test; }}
+                 location /none {{ set $to none.test; proxy_pass http://$to; }}
                  location /here {{ return 200 here; }} }}"
         ),
     );
@@ -127,7 +128,7 @@ fn a_name_server_that_says_nothing_costs_what_it_may() {
         server(),
         &format!(
             "resolver {dns}; resolver_timeout 200ms;
-             server {{ listen 127.0.0.1:{{port}}; location / {{ proxy_pass http://app.test; }} }}"
+             server {{ listen 127.0.0.1:{{port}}; location / {{ set $to app.test; proxy_pass http://$to; }} }}"
         ),
     );
     assert_eq!(get(&server, "/").status, 502);
@@ -181,7 +182,7 @@ fn one_name_that_nobody_tells_of_keeps_no_other_waiting() {
         server(),
         &format!(
             "resolver {dns}; resolver_timeout 1h;
-             upstream app {{ server silent.test:{port}; server app.test:{port}; }}
+             upstream app {{ server silent.test:{port} resolve; server app.test:{port} resolve; }}
              server {{ listen 127.0.0.1:{{port}};
                  location / {{ proxy_pass http://app; }} }}"
         ),
@@ -197,7 +198,7 @@ fn a_ring_of_addresses_is_made_beside_the_loops() {
             server(),
             &format!(
                 "resolver {dns};
-                 upstream group {{ {method} server app.test:{port}; }}
+                 upstream group {{ {method} server app.test:{port} resolve; }}
                  server {{ listen 127.0.0.1:{{port}};
                      location / {{ proxy_pass http://group; }} location = /metrics {{ metrics; }} }}"
             ),
@@ -209,4 +210,121 @@ fn a_ring_of_addresses_is_made_beside_the_loops() {
         // Whoever asks, a request or who follows names, has it made by the pool; both, if they ask at one time.
         assert_eq!(jobs != "0", has_ring, "{jobs}");
     }
+}
+
+/// Whether the system knows `localhost` at 127.0.0.1, as nearly every one does.
+fn has_localhost() -> bool {
+    let hosts = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
+    let is_it = |line: &str| {
+        let mut words = line.split_ascii_whitespace();
+        words.next() == Some("127.0.0.1") && words.any(|word| word == "localhost")
+    };
+    let is_known = hosts.lines().any(is_it);
+    if !is_known {
+        leave_out(Lacks::Machine, "/etc/hosts says nothing of localhost");
+    }
+    is_known
+}
+
+/// A server that accepts and says nothing, until the end of the test.
+fn deaf() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    thread::spawn(move || listener.incoming().for_each(drop));
+    addr
+}
+
+#[test]
+fn names_without_variables_are_asked_of_the_system_by_every_gateway() {
+    if !has_localhost() {
+        return;
+    }
+    // It says nothing: whoever asks it gets no answer.
+    let dns = DnsServer::start(|_, _| {});
+    let (origin, deaf) = (origin().port(), deaf().port());
+    let server = start(
+        server().with_master(),
+        &format!(
+            "resolver {}; resolver_timeout 1s;
+             log_format up '$upstream_addr'; access_log logs/access.log up;
+             upstream group {{ server localhost:{origin}; }}
+             server {{ listen 127.0.0.1:{{port}};
+                 location /proxy {{ proxy_pass http://localhost:{origin}; }}
+                 location /group {{ proxy_pass http://group; }}
+                 location /mirrored {{ mirror /mirror; empty_gif; }}
+                 location /mirror {{ log_subrequest on; proxy_pass http://localhost:{origin}; }}
+                 location /grpc {{ grpc_pass grpc://localhost:{deaf}; }}
+                 location /fastcgi {{ fastcgi_pass localhost:{deaf}; }}
+                 location /uwsgi {{ uwsgi_pass localhost:{deaf}; }}
+                 location /scgi {{ scgi_pass localhost:{deaf}; }}
+                 location /memcached {{ set $memcached_key k; memcached_pass localhost:{deaf}; }} }}
+             server {{ listen 127.0.0.1:{{port}}; server_name tunnel; tunnel_pass localhost:{origin}; }}",
+            dns.addr()
+        ),
+    );
+    for target in ["/proxy", "/group"] {
+        assert_eq!(get(&server, target).text(), "me", "{target}");
+    }
+    assert_eq!(get(&server, "/mirrored").status, 200);
+    for target in ["/grpc", "/fastcgi", "/uwsgi", "/scgi", "/memcached"] {
+        get(&server, target);
+    }
+    let tunnel = "CONNECT tunnel:80 HTTP/1.1\r\nHost: tunnel\r\n\r\n";
+    let mut client = server.connect().unwrap();
+    client.send(tunnel).unwrap();
+    assert_eq!(client.read_head().unwrap().status, 200);
+    drop(client);
+    // Of two addresses of localhost either may be the first.
+    let is_reached = |line: &String| line == "-" || line.contains("127.0.0.1:");
+    let lines = server.access_log(10).unwrap();
+    assert!(lines.iter().all(is_reached), "{lines:?}");
+    assert_eq!(lines.iter().filter(|line| *line == "-").count(), 1, "{lines:?}");
+    let asked: Vec<_> = dns.asked().into_iter().map(|asked| asked.name).collect();
+    assert!(asked.is_empty(), "{asked:?}");
+}
+
+#[test]
+fn variables_and_followed_names_are_asked_of_resolver() {
+    let dns = DnsServer::start(|asked, out| out.send(asked.address(60, [127, 0, 0, 1])));
+    let port = origin().port();
+    let server = start(
+        server(),
+        &format!(
+            "resolver {}; resolver_timeout 5s;
+             upstream followed {{ server followed.test:{port} resolve; }}
+             server {{ listen 127.0.0.1:{{port}};
+                 location /followed {{ proxy_pass http://followed; }}
+                 location /variable {{ proxy_pass http://$arg_host:{port}; }} }}",
+            dns.addr()
+        ),
+    );
+    for target in ["/followed", "/variable?host=localhost"] {
+        assert_eq!(get(&server, target).text(), "me", "{target}");
+    }
+    for name in ["followed.test", "localhost"] {
+        assert!(dns.asked().iter().any(|asked| asked.name == name), "{name}");
+    }
+}
+
+#[test]
+fn health_checks_ask_the_system_for_names_without_variables() {
+    if !has_localhost() {
+        return;
+    }
+    let dns = DnsServer::start(|_, _| {});
+    let port = origin().port();
+    let server = start(
+        server(),
+        &format!(
+            "resolver {}; resolver_timeout 1s; error_log logs/error.log info;
+             upstream app {{ server localhost:{port}; }}
+             server {{ listen 127.0.0.1:{{port}};
+                 location / {{ proxy_pass http://app; health_check interval=1s mandatory; }}
+                 location /api {{ api; }} }}",
+            dns.addr()
+        ),
+    );
+    let passes = || get(&server, "/").text() == "me";
+    assert!(wait::until(wait::PATIENCE, passes), "{}", server.error_log());
+    assert!(dns.asked().is_empty());
 }

@@ -12,7 +12,7 @@ use tw_base::Limit;
 use tw_conf::{Args, ConfError, Cx, Directive, Node, Setting, UPSTREAM, Word, record};
 use tw_core::metrics::Metric;
 use tw_core::module::Settings;
-use tw_upstream::{LeastTime, Method, Params, Server, Time, Two};
+use tw_upstream::{LeastTime, Method, Params, Place, Server, Time, Two};
 
 use crate::core::location::{Resolving, resolver};
 use crate::http::Http;
@@ -298,12 +298,17 @@ pub fn named(text: &str, port: u16, cx: &mut Resolve<'_>) -> Result<Arc<Group>, 
     Ok(group)
 }
 
-/// The same for a URL that is known only now. It lives as long as its request.
+/// The same for a URL that is known only now. It lives as long as its request. A name is asked of `resolver`: what has a
+/// variable in it may be anything.
 ///
 /// # Errors
 /// No address and no name.
 pub fn alone(text: &str, port: u16) -> Result<Arc<Group>, String> {
-    let server = Server { name: text.into(), place: server::place(text, port)?, params: Params::default() };
+    let mut place = server::place(text, port)?;
+    if let Place::Named { follows, .. } = &mut place {
+        *follows = true;
+    }
+    let server = Server { name: text.into(), place, params: Params::default() };
     let peers = Arc::new(tw_upstream::Group::new(text, Method::RoundRobin, vec![server], None));
     Ok(Arc::new(Group::plain(peers)))
 }

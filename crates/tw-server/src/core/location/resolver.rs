@@ -22,8 +22,11 @@ const HOSTS: &str = "/etc/hosts";
 /// How names are asked for at a location.
 #[derive(Debug, Clone)]
 pub struct Resolving {
-    /// `resolver`; without one the system's name servers.
+    /// For names that are known only while requests are served, and those that are followed: `resolver`; without one the
+    /// system's name servers.
     pub resolver: Arc<Resolver>,
+    /// The system's name servers: for names that the configuration says.
+    pub system: Arc<Resolver>,
     /// `resolver_timeout`
     pub timeout: Duration,
 }
@@ -98,12 +101,16 @@ fn parse(node: &Node) -> Result<Settings, ConfError> {
 
 impl Resolving {
     pub(crate) fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Self {
+        let system = match outer {
+            Some(outer) => outer.system.clone(),
+            None => resolver(of_system(), cx),
+        };
         let resolver = match (raw.resolver.take(), outer) {
             (Some(settings), _) => resolver(settings, cx),
             (None, Some(outer)) => outer.resolver.clone(),
-            (None, None) => resolver(of_system(), cx),
+            (None, None) => system.clone(),
         };
-        Self { resolver, timeout: raw.timeout.or(outer.map(|o| o.timeout), Duration::from_secs(30)) }
+        Self { resolver, system, timeout: raw.timeout.or(outer.map(|o| o.timeout), Duration::from_secs(30)) }
     }
 }
 

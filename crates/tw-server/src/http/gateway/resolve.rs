@@ -30,7 +30,7 @@ struct Named {
     host: Arc<str>,
     service: Option<Arc<str>>,
     port: u16,
-    /// `resolve`: whether it is asked for again.
+    /// `resolve`: it is asked for again, and of `resolver`. Any other name is the system's.
     follows: bool,
     /// Until when its addresses hold, in milliseconds; 0 until there are any.
     until: AtomicU64,
@@ -208,6 +208,7 @@ impl Named {
         let (resolver, timeout) = (&resolving.resolver, resolving.timeout);
         let (addresses, expires): (Vec<Address>, _) = match &self.service {
             None => {
+                let resolver = if self.follows { resolver } else { &resolving.system };
                 let found = resolver.addresses(self.host.as_bytes(), timeout).await?;
                 let addresses = found.iter().map(|ip| tw_net::Addr::Inet((ip, self.port).into()).into());
                 (addresses.collect(), found.expires)
