@@ -33,7 +33,7 @@ use tw_log::{Level, Sinks};
 
 use cli::{Command, Options, Order, Output, PurgeOptions};
 use conf::{Source, path};
-use console::Console;
+use console::{Console, Fault};
 use master::Mode;
 
 /// Never asks a file system for anything once it runs, unlike glibc's.
@@ -110,8 +110,11 @@ fn give_order(source: &Source, order: Order) -> ExitCode {
         Ok(said) => (said, ExitCode::SUCCESS),
         Err(said) => (said, ExitCode::FAILURE),
     };
-    // The server warns of the same.
-    said.iter().filter(|fault| !warned.contains(fault)).for_each(|fault| console.fault(fault));
+    // The server warns of the same, and its answer has no hints.
+    let is_new = |fault: &&Fault| {
+        !warned.iter().any(|known| known.level == fault.level && known.message == fault.message)
+    };
+    said.iter().filter(is_new).for_each(|fault| console.fault(fault));
     code
 }
 

@@ -22,8 +22,8 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
-use rustix::process::Pid;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 use tw_core::generation::{ListenAddress, SocketOf};
 use tw_log::Level;

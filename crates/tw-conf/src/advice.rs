@@ -42,7 +42,9 @@ fn typography(node: &Node) -> Option<String> {
     }
     let blank = has(|c| matches!(c, '\u{a0}' | '\u{2000}'..='\u{200b}' | '\u{202f}' | '\u{3000}'))?;
     let number = u32::from(blank);
-    Some(format!("an odd blank (U+{number:04X}, perhaps non-breaking) does not separate words: write a space"))
+    Some(format!(
+        "an odd blank (U+{number:04X}, perhaps non-breaking) does not separate words: write a space"
+    ))
 }
 
 /// The hint for a directive whose last word is `word`, and which should have ended there.

@@ -261,7 +261,7 @@ impl RawLimit {
             }
             Some(number @ 1..=LIMIT_MAX) => {
                 Ok(Self { zone: zone.bytes.clone(), most: number as u32, span: node.span })
-            },
+            }
             Some(_) => Err(node.fail("connection limit must be less 65536").at(most.span)),
         }
     }

@@ -167,7 +167,10 @@ mod tests {
             ("\x30\x03\x02\x01\x01".to_owned(), ChainError::Der),
             (format!("{good}{broken}"), ChainError::BadCertificate(2)),
             (letters, ChainError::BadPem(1, "what it holds is not base64")),
-            (format!("{good}-----BEGIN CERTIFICATE-----\nZm9v\n"), ChainError::BadPem(2, "its line \"-----END\" is missing or another one")),
+            (
+                format!("{good}-----BEGIN CERTIFICATE-----\nZm9v\n"),
+                ChainError::BadPem(2, "its line \"-----END\" is missing or another one"),
+            ),
             (good.repeat(101), ChainError::TooMany(100)),
             ("x".repeat(CHAIN_SIZE_MAX + 1), ChainError::TooLong(CHAIN_SIZE_MAX)),
         ] {

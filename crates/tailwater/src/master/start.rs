@@ -82,7 +82,18 @@ pub(crate) fn start(source: Source, mode: Mode, sinks: Sinks) -> Option<Master> 
     let signals = if is_init() { Signals::take().ok() } else { None };
     let locks = DirectoryLocks::default();
     let pid_place = String::new();
-    let mut start = Start { mode, source, console, sinks, notify, signals, background: false, old: None, locks, pid_place };
+    let mut start = Start {
+        mode,
+        source,
+        console,
+        sinks,
+        notify,
+        signals,
+        background: false,
+        old: None,
+        locks,
+        pid_place,
+    };
     match start.run() {
         Ok(launched) => Some(start.finish(launched)),
         Err(fault) => {

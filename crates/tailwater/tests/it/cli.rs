@@ -325,7 +325,8 @@ http {
 
 #[test]
 fn a_missing_brace_is_not_said_as_misplaced_directives() {
-    let said = tested("events { }\nhttp {\n    server {\n        location / {\n    }\n    server {\n    }\n}\n");
+    let said =
+        tested("events { }\nhttp {\n    server {\n        location / {\n    }\n    server {\n    }\n}\n");
     assert!(said.contains("unexpected end of file, expecting \"}\" in n.conf:9"), "{said}");
     assert!(said.contains("perhaps a \"}\" is missing") && !said.contains("not allowed here"), "{said}");
 }

@@ -53,7 +53,7 @@ fn a_body_that_was_not_buffered_is_known_if_it_is_small() {
 fn another_server_gets_all_of_a_body_or_nothing() {
     // The first server resets every connection, often before anything was written to it.
     let resetting = origin(|conn| {
-        let _ = rustix::net::sockopt::set_socket_linger(conn.reader.get_ref(), Some(Duration::ZERO));
+        let _ = sockopt::set_socket_linger(conn.reader.get_ref(), Some(Duration::ZERO));
     });
     let whole = mirror();
     let server = start(
@@ -337,7 +337,10 @@ fn a_response_that_came_before_a_reset_is_passed_on() {
         let target = ["/", "/old", "/unbuffered"][nth % 3];
         let mut client = TcpStream::connect(server.addr()).unwrap();
         client.set_read_timeout(Some(wait::PATIENCE)).unwrap();
-        let head = format!("POST {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
+        let head = format!(
+            "POST {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
         client.write_all(head.as_bytes()).unwrap();
         let mut sending = client.try_clone().unwrap();
         let body = body.clone();

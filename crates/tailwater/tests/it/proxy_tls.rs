@@ -517,7 +517,10 @@ fn mistakes() {
             "open() failed (2: No such file or directory)",
         ),
         ("proxy_ssl_certificate $host.pem;", "no \"proxy_ssl_certificate_key\" is defined for certificate"),
-        ("proxy_ssl_verify on; proxy_ssl_trusted_certificate own.key;", "there is a private key in it, and no certificate"),
+        (
+            "proxy_ssl_verify on; proxy_ssl_trusted_certificate own.key;",
+            "there is a private key in it, and no certificate",
+        ),
         ("proxy_ssl_protocols TLSv1;", "invalid value in \"proxy_ssl_protocols\""),
         ("proxy_ssl_ciphers RC4-MD5;", "SSL_CTX_set_cipher_list(\"RC4-MD5\") failed"),
         ("proxy_ssl_conf_command Nothing x;", "SSL_CONF_cmd(\"Nothing\", \"x\") failed"),

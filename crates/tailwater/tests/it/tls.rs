@@ -391,7 +391,7 @@ fn a_reload_with_a_key_that_does_not_fit_changes_nothing() {
     let mismatch = LISTEN.replace("one.key", "two.key");
     server.write_conf(&format!("http {{ server {{ {mismatch} return 200 after; }} }}")).unwrap();
     server.signal(Signal::HUP).unwrap();
-    server.wait_error_log("key values mismatch").unwrap();
+    server.wait_error_log("it does not belong to the certificate").unwrap();
     assert_eq!(text_of(&server, &config, "/"), "before");
     // Files that have changed are read again.
     std::fs::write(server.prefix().join("conf/one.key"), &two.key).unwrap();

@@ -47,9 +47,7 @@ fn the_name_of_the_client_names_the_files() {
     replace(&server, "one.example", &Certificate { key: two.key.clone(), ..one.clone() });
     let config = authority.client(ALL_VERSIONS);
     assert!(ask(&server, &config, "one.example").is_err());
-    server
-        .wait_error_log("cannot use certificate key \"one.example.key\" with certificate \"")
-        .unwrap();
+    server.wait_error_log("cannot use certificate key \"one.example.key\" with certificate \"").unwrap();
     assert!(ask(&server, &config, "two.example").is_ok());
     replace(&server, "one.example", &stranger.certify(&["one.example"]));
     assert!(ask(&server, &stranger.client(ALL_VERSIONS), "one.example").is_ok());

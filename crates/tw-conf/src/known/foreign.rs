@@ -32,7 +32,10 @@ const HINTS: &[(&str, &str)] = &[
     ("lua_*", NO_LUA),
     ("js_*", NO_SCRIPTS),
     ("perl*", NO_SCRIPTS),
-    ("geoip2*", "\"geo\" with networks, or \"map\" of a field that a proxy in front sets, chooses by address"),
+    (
+        "geoip2*",
+        "\"geo\" with networks, or \"map\" of a field that a proxy in front sets, chooses by address",
+    ),
     ("modsecurity*", "a firewall for applications is a server of its own: pass requests to it"),
     ("naxsi*", "a firewall for applications is a server of its own: pass requests to it"),
     ("pagespeed", "pages are not rewritten; \"gzip\", \"brotli\" and \"zstd\" compress them"),
@@ -50,7 +53,10 @@ const HINTS: &[(&str, &str)] = &[
     ("echo*", "\"return 200 TEXT;\" answers with a text"),
     ("proxy_cache_purge", "\"tailwater purge\" removes from a cache"),
     ("fastcgi_cache_purge", "\"tailwater purge\" removes from a cache"),
-    ("passenger*", "applications are asked with \"proxy_pass\", \"fastcgi_pass\", \"uwsgi_pass\" or \"scgi_pass\""),
+    (
+        "passenger*",
+        "applications are asked with \"proxy_pass\", \"fastcgi_pass\", \"uwsgi_pass\" or \"scgi_pass\"",
+    ),
     ("spdy_*", "\"http2 on;\" took the place of SPDY"),
     ("http3*", NO_QUIC),
     ("quic*", NO_QUIC),
@@ -65,11 +71,10 @@ const MODULES: &[(&str, &str)] = &[
     ("ngx_http_perl_", NO_SCRIPTS),
 ];
 
-const NO_LUA: &str =
-    "Lua is not supported; \"map\", \"rewrite\", \"auth_request\" and applications behind a gateway do most of it";
-const NO_SCRIPTS: &str =
-    "scripts are not supported; \"map\", \"rewrite\", \"auth_request\" and applications behind a gateway do most of it";
-const NO_FUNCTIONS: &str = "no directive escapes, encodes or hashes a variable; \"secure_link\" checks hashes";
+const NO_LUA: &str = "Lua is not supported; \"map\", \"rewrite\", \"auth_request\" and applications behind a gateway do most of it";
+const NO_SCRIPTS: &str = "scripts are not supported; \"map\", \"rewrite\", \"auth_request\" and applications behind a gateway do most of it";
+const NO_FUNCTIONS: &str =
+    "no directive escapes, encodes or hashes a variable; \"secure_link\" checks hashes";
 const NO_QUIC: &str = "HTTP/3 and QUIC are not supported; \"http2 on;\" serves HTTP/2";
 const NO_PROGRESS: &str = "the progress of uploads is not told; browsers show it";
 const NO_PACKAGING: &str = "video is not packaged; \"mp4\" serves parts of files, \"slice\" caches them";

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tw_base::Limit;
-use tw_conf::{Args, Buffers, ConfError, Directive, HTTP, SERVER, Setting, Span, WithoutEffect, Word, record};
+use tw_conf::{
+    Args, Buffers, ConfError, Directive, HTTP, SERVER, Setting, Span, WithoutEffect, Word, record,
+};
 use tw_core::module::Settings;
 use tw_core::names::{HostName, NotAName, Wildcards};
 use tw_core::regex::Caseless;
@@ -98,7 +100,8 @@ impl Settings<Http> for ServerSettings {
             .default("off")
             .doc("Makes every \"listen\" of the server one of TLS; deprecated, use \"listen ... ssl\".")
             .set(|raw, node, cx| {
-                let message = "the \"ssl\" directive is deprecated, use the \"listen ... ssl\" directive instead";
+                let message =
+                    "the \"ssl\" directive is deprecated, use the \"listen ... ssl\" directive instead";
                 cx.warn(node.span, message);
                 raw.ssl.set_flag(node)
             }),

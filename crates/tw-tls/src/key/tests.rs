@@ -66,7 +66,10 @@ fn what_is_refused_is_named() {
     let (_, legacy) = FORMS[FORMS.len() - 1];
     for (text, expected) in [
         (String::new(), "there is no private key in it"),
-        ("-----BEGIN CERTIFICATE-----\nZm9v\n-----END CERTIFICATE-----\n".to_owned(), "there is a certificate in it"),
+        (
+            "-----BEGIN CERTIFICATE-----\nZm9v\n-----END CERTIFICATE-----\n".to_owned(),
+            "there is a certificate in it",
+        ),
         (sec1.replace("END EC", "END"), "its line \"-----END\" is missing"),
         (sec1.replace("\nM", "\n*"), "not base64"),
         ("-----BEGIN PRIVATE KEY-----\nZm9v\n-----END PRIVATE KEY-----\n".to_owned(), "unsupported"),

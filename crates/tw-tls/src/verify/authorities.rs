@@ -32,7 +32,9 @@ impl fmt::Display for TrustError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BadCertificate(number) => write!(f, "certificate {number} is not X.509"),
-            Self::NoCrl => f.write_str("there is no revocation list in it: no line \"-----BEGIN X509 CRL-----\""),
+            Self::NoCrl => {
+                f.write_str("there is no revocation list in it: no line \"-----BEGIN X509 CRL-----\"")
+            }
             Self::BadCrl(number) => write!(f, "revocation list {number} of the file is broken"),
             Self::TooLong(max) => write!(f, "more than {max} bytes"),
         }

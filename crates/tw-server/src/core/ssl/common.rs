@@ -201,8 +201,7 @@ pub(crate) fn contents(word: &Word, what: &str, cx: &Resolve<'_>) -> Result<Zero
         Some(data) => Ok(Zeroizing::new(data.to_vec())),
         None => cx.read_file(&word.bytes).map(Zeroizing::new).map_err(|error| {
             let errno = tw_base::Errno::from(&error);
-            let message =
-                format!("cannot load {what} \"{}\": open() failed ({errno})", shown(word, cx));
+            let message = format!("cannot load {what} \"{}\": open() failed ({errno})", shown(word, cx));
             ConfError::new(message).at(word.span)
         }),
     }

@@ -289,6 +289,7 @@ impl Exchange {
         if self.stage.replace(Stage::Over) == Stage::Over || is_gone {
             return;
         }
+        // DIFF(nginx): also for content and trailers that nobody has read.
         if self.is_malformed.get() || self.stream.is_malformed() {
             self.stream.reset_malformed();
         } else if !is_complete {
