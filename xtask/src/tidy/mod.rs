@@ -8,6 +8,7 @@ mod differences;
 mod edges;
 mod fs_homes;
 mod limit_names;
+mod rooms;
 mod size;
 mod tree;
 mod unsafe_code;
@@ -49,6 +50,7 @@ impl Finding {
 /// Every rule.
 const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
     edges::check,
+    rooms::check,
     unsafe_code::check,
     fs_homes::check,
     bans::check,

@@ -1,0 +1,329 @@
+//! Rooms of a large crate: a module may use only rooms below its own, as ARCHITECTURE.md lists them.
+//!
+//! A fence that begins with "```rooms CRATE" lists rooms from top to bottom, one layer a line; rooms of one line do not know
+//! each other. A line "up: FROM → TO N" admits N uses against that order. The number has to be exact, so it can only fall.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Finding;
+use super::tree::{File, Tree};
+
+const MAP: &str = "ARCHITECTURE.md";
+const FENCE: &str = "```rooms ";
+const EXCEPTION: &str = "up: ";
+/// Re-exports that are followed from one name to its module.
+const MAX_HOPS: usize = 8;
+
+type Path = Vec<String>;
+
+/// Rooms of one crate.
+#[derive(Debug, Default)]
+struct Rooms {
+    /// Each room with its layer, 0 at the top.
+    layers: BTreeMap<String, usize>,
+    /// Admitted uses upwards.
+    exceptions: BTreeMap<(String, String), usize>,
+}
+
+/// Modules of one crate, by their path without `crate`.
+#[derive(Debug, Default)]
+struct Modules<'a> {
+    files: BTreeMap<Path, &'a File>,
+    /// Names that a module has from elsewhere.
+    imports: BTreeMap<Path, BTreeMap<String, Path>>,
+}
+
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+    let Some(map) = tree.get(MAP) else { return Vec::new() };
+    fences(&map.text)
+        .into_iter()
+        .flat_map(|(name, lines)| check_crate(tree, name, &Rooms::parse(&lines)))
+        .collect()
+}
+
+fn check_crate(tree: &Tree, name: &str, rooms: &Rooms) -> Vec<Finding> {
+    let modules = Modules::of(tree, name);
+    let mut findings = Vec::new();
+    let mut up: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
+    for (path, file) in &modules.files {
+        // The root declares everything.
+        if path.is_empty() {
+            continue;
+        }
+        let Some((room, layer)) = rooms.of(path) else {
+            findings.push(Finding::error(&file.path, 0, format!("{MAP} lists no room for it")));
+            continue;
+        };
+        for target in modules.used_by(path) {
+            if let Some((other, below)) = rooms.of(&target)
+                && other != room
+                && below <= layer
+            {
+                let uses = up.entry((room.to_owned(), other.to_owned())).or_default();
+                uses.insert(format!("{} uses {}", path.join("::"), target.join("::")));
+            }
+        }
+    }
+    let pairs: BTreeSet<_> = up.keys().chain(rooms.exceptions.keys()).cloned().collect();
+    for pair in pairs {
+        let uses = up.get(&pair);
+        let (count, admitted) =
+            (uses.map_or(0, BTreeSet::len), rooms.exceptions.get(&pair).copied().unwrap_or(0));
+        if count != admitted {
+            let uses: Vec<_> = uses.into_iter().flatten().cloned().collect();
+            let (from, to) = pair;
+            let text = format!(
+                "{name}: {from} → {to} is used {count} times, {admitted} are listed: {}",
+                uses.join(", ")
+            );
+            findings.push(Finding::error(MAP, 0, text));
+        }
+    }
+    findings
+}
+
+/// The fences with their lines, by the name of the crate.
+fn fences(map: &str) -> Vec<(&str, Vec<&str>)> {
+    let mut lines = map.lines();
+    let mut fences = Vec::new();
+    while let Some(line) = lines.next() {
+        if let Some(name) = line.strip_prefix(FENCE) {
+            fences.push((name.trim(), lines.by_ref().take_while(|line| *line != "```").collect()));
+        }
+    }
+    fences
+}
+
+impl Rooms {
+    fn parse(lines: &[&str]) -> Self {
+        let mut rooms = Self::default();
+        for (layer, line) in lines.iter().enumerate() {
+            if let Some((pair, count)) = line.strip_prefix(EXCEPTION).and_then(|rest| rest.rsplit_once(' ')) {
+                let (from, to) = pair.split_once('→').unwrap_or((pair, ""));
+                let pair = (from.trim().to_owned(), to.trim().to_owned());
+                rooms.exceptions.insert(pair, count.parse().unwrap_or(0));
+            } else {
+                rooms.layers.extend(line.split_whitespace().map(|room| (room.to_owned(), layer)));
+            }
+        }
+        rooms
+    }
+
+    /// The innermost room around a module, with its layer.
+    fn of(&self, module: &[String]) -> Option<(&str, usize)> {
+        (1..=module.len()).rev().find_map(|len| {
+            let found = self.layers.get_key_value(&module[..len].join("::"));
+            found.map(|(room, layer)| (room.as_str(), *layer))
+        })
+    }
+}
+
+impl<'a> Modules<'a> {
+    fn of(tree: &'a Tree, name: &str) -> Self {
+        let prefix = format!("crates/{name}/src/");
+        let mut modules = Self::default();
+        for file in tree.rust() {
+            let Some(path) = file.path.strip_prefix(&prefix).and_then(|path| path.strip_suffix(".rs")) else {
+                continue;
+            };
+            let mut path: Path = path.split('/').map(str::to_owned).collect();
+            if path.iter().any(|part| part == "tests") {
+                continue;
+            }
+            if path.last().is_some_and(|last| last == "mod" || (last == "lib" && path.len() == 1)) {
+                path.pop();
+            }
+            modules.files.insert(path, file);
+        }
+        let imports = modules.files.iter().map(|(module, file)| {
+            let names = paths(file, module).into_iter().filter_map(|path| Some((path.last()?.clone(), path)));
+            (module.clone(), names.collect())
+        });
+        modules.imports = imports.collect();
+        modules
+    }
+
+    /// Modules other than itself that a module names.
+    fn used_by(&self, module: &Path) -> BTreeSet<Path> {
+        let named = self.files.get(module).map(|file| paths(file, module)).unwrap_or_default();
+        named.iter().map(|path| self.home(path)).filter(|home| home != module).collect()
+    }
+
+    /// The module in which the item at `path` is written.
+    fn home(&self, path: &[String]) -> Path {
+        let mut path = path.to_owned();
+        for _ in 0..MAX_HOPS {
+            let len = (0..=path.len()).rev().find(|len| self.files.contains_key(&path[..*len])).unwrap_or(0);
+            let (module, rest) = path.split_at(len);
+            let import = rest.first().and_then(|name| self.imports.get(module)?.get(name));
+            match import {
+                Some(import) if !import.starts_with(&path[..=len]) => {
+                    path = import.iter().chain(&rest[1..]).cloned().collect();
+                }
+                _ => break,
+            }
+        }
+        let len = (0..=path.len()).rev().find(|len| self.files.contains_key(&path[..*len])).unwrap_or(0);
+        path.truncate(len);
+        path
+    }
+}
+
+/// All paths of this crate that stand in the code of a module, from the root.
+fn paths(file: &File, module: &[String]) -> Vec<Path> {
+    let code: String = file.lines().filter(|line| !line.is_test).flat_map(|line| [line.code, "\n"]).collect();
+    let tokens = tokens(&code);
+    let mut paths = Vec::new();
+    let mut at = 0;
+    while at < tokens.len() {
+        let is_start = matches!(tokens[at], "crate" | "super" | "self")
+            && tokens.get(at + 1) == Some(&"::")
+            && (at == 0 || tokens[at - 1] != "::");
+        if is_start {
+            at = read_tree(&tokens, at, &[], module, &mut paths);
+        } else {
+            at += 1;
+        }
+    }
+    paths
+}
+
+/// Reads a path or a tree of paths from `at`, and returns the place behind it.
+fn read_tree(
+    tokens: &[&str],
+    mut at: usize,
+    prefix: &[String],
+    module: &[String],
+    paths: &mut Vec<Path>,
+) -> usize {
+    let mut path = prefix.to_owned();
+    loop {
+        match tokens.get(at).copied() {
+            Some("crate") => path.clear(),
+            Some("self") if path.is_empty() && prefix.is_empty() => path = module.to_owned(),
+            Some("self") => {}
+            Some("super") => {
+                if path.is_empty() && prefix.is_empty() {
+                    path = module.to_owned();
+                }
+                path.pop();
+            }
+            Some("{") => {
+                at += 1;
+                while at < tokens.len() && tokens[at] != "}" {
+                    at = if tokens[at] == "," { at + 1 } else { read_tree(tokens, at, &path, module, paths) };
+                }
+                return at + 1;
+            }
+            Some(name) if is_name(name) => path.push(name.to_owned()),
+            _ => {
+                paths.push(path);
+                return at + 1;
+            }
+        }
+        at += 1;
+        if tokens.get(at) != Some(&"::") {
+            paths.push(path);
+            // An alias belongs to the path.
+            let is_renamed = tokens.get(at) == Some(&"as");
+            return if is_renamed { at + 2 } else { at };
+        }
+        at += 1;
+    }
+}
+
+fn is_name(token: &str) -> bool {
+    token.starts_with(|c: char| c.is_alphabetic() || c == '_')
+}
+
+/// Names, `::`, and every other character by itself.
+fn tokens(code: &str) -> Vec<&str> {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let mut tokens = Vec::new();
+    let mut rest = code;
+    while let Some(first) = rest.chars().next() {
+        let len = if is_part(first) {
+            rest.find(|c| !is_part(c)).unwrap_or(rest.len())
+        } else if rest.starts_with("::") {
+            2
+        } else {
+            first.len_utf8()
+        };
+        let (token, behind) = rest.split_at(len);
+        if !first.is_whitespace() {
+            tokens.push(token);
+        }
+        rest = behind;
+    }
+    tokens
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check_files(rooms: &str, files: &[(&str, &str)]) -> Vec<String> {
+        let map = format!("# Map\n\n```rooms tw-a\n{rooms}\n```\n");
+        let mut all = vec![(MAP, &*map)];
+        all.extend(files);
+        check(&Tree::of(&all)).into_iter().map(|finding| finding.text).collect()
+    }
+
+    const TOP: &str = "crates/tw-a/src/top.rs";
+    const LOW: &str = "crates/tw-a/src/low/mod.rs";
+    const PART: &str = "crates/tw-a/src/low/part.rs";
+
+    #[test]
+    fn uses_downwards_pass_and_uses_upwards_fail() {
+        let down = [
+            (TOP, "use crate::low::{Low, part::Part as P};\n"),
+            (LOW, "struct Low;\n"),
+            (PART, "use super::Low;\n"),
+        ];
+        assert_eq!(check_files("top\nlow", &down), [""; 0]);
+        let up = [
+            (TOP, "struct Top;\n"),
+            (LOW, "pub use part::Part;\n"),
+            (PART, "fn f() { crate::top::Top::new() }\n"),
+        ];
+        let expected = "tw-a: low → top is used 1 times, 0 are listed: low::part uses top";
+        assert_eq!(check_files("top\nlow", &up), [expected]);
+        assert_eq!(check_files("top\nlow\nup: low → top 1", &up), [""; 0]);
+        assert_eq!(check_files("top low", &up), [expected], "rooms of one layer do not know each other");
+    }
+
+    #[test]
+    fn counts_may_only_fall() {
+        let files = [(TOP, "struct Top;\n"), (LOW, "struct Low;\n")];
+        assert_eq!(
+            check_files("top\nlow\nup: low → top 1", &files),
+            ["tw-a: low → top is used 0 times, 1 are listed: "]
+        );
+    }
+
+    #[test]
+    fn names_are_followed_to_where_they_are_written() {
+        let files = [
+            (TOP, "pub use crate::low::part::Part;\n"),
+            (LOW, "struct Low;\n"),
+            (PART, "struct Part;\n"),
+            ("crates/tw-a/src/base.rs", "use crate::top::Part;\n"),
+        ];
+        assert_eq!(
+            check_files("top\nbase\nlow", &files),
+            [""; 0],
+            "the name comes from below, whoever passes it on"
+        );
+    }
+
+    #[test]
+    fn every_module_has_a_room_and_tests_need_none() {
+        let files = [(TOP, "struct Top;\n"), ("crates/tw-a/src/top/tests.rs", "use crate::low::Low;\n")];
+        assert_eq!(check_files("low", &files), ["ARCHITECTURE.md lists no room for it"]);
+        let inline = [
+            (TOP, "struct Top;\n"),
+            (LOW, "struct Low;\n#[cfg(test)]\nmod tests {\n    use crate::top::Top;\n}\n"),
+        ];
+        assert_eq!(check_files("top\nlow", &inline), [""; 0]);
+    }
+}
