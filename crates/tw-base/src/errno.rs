@@ -31,7 +31,7 @@ impl fmt::Display for Errno {
 }
 
 impl Errno {
-    /// The same for a sentence: `permission denied`.
+    /// Returns its words for use in a sentence: `permission denied`.
     pub fn words(self) -> impl fmt::Display {
         Words(self)
     }

@@ -91,7 +91,7 @@ impl Snapshot {
         Self { buckets: Box::new([0; BUCKETS]), sum_ns: 0 }
     }
 
-    /// How many spans were recorded.
+    /// Returns the number of recorded spans.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
@@ -113,7 +113,7 @@ impl Snapshot {
         None
     }
 
-    /// How many spans were at most `ns` long, rounded up to a bucket's bound.
+    /// Returns the number of spans of at most `ns`, rounded up to a bucket's bound.
     pub fn count_at_most(&self, ns: u64) -> u64 {
         self.buckets[..=bucket_of(ns)].iter().sum()
     }

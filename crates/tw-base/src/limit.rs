@@ -2,18 +2,18 @@
 //!
 //! A record stands beside the code that keeps the limit, in a list called `LIMITS`.
 
-/// What bounds one loop, queue or buffer that a peer, a disk or a configuration can fill.
+/// Limit of one loop, queue or buffer that a peer, a disk or a configuration can fill.
 #[derive(Debug, Clone, Copy)]
 pub struct Limit {
-    /// What is bounded, as a noun: `Bytes of a request body`.
+    /// Limited quantity, as a noun: `Bytes of a request body`.
     pub what: &'static str,
-    /// What sets it.
+    /// Source of its value.
     pub bound: Bound,
-    /// What happens there, as a sentence without its dot: `413`, or `the oldest is closed`.
+    /// Consequence of reaching it, as a sentence without its dot: `413`, or `the oldest is closed`.
     pub then: &'static str,
 }
 
-/// What sets a limit.
+/// Source of a limit's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bound {
     /// The directive of this name; its record says the default.
@@ -24,7 +24,7 @@ pub enum Bound {
     Constant(&'static str, u64, Unit),
 }
 
-/// What the value of a constant counts.
+/// Unit of a constant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// Bytes.

@@ -8,9 +8,9 @@
 //! A request that panics takes nothing with it but itself, because nobody sees its memory again. What lies behind a lock is
 //! seen again, by every loop. So a panic that holds one ends the process, and its successor begins with whole tables.
 //!
-//! What only the tasks of one loop share needs no lock, and the same care: a [`WholeCell`](crate::WholeCell).
+//! Data that only the tasks of one loop share needs no lock, and the same care: a [`WholeCell`](crate::WholeCell).
 //!
-//! Who ends it says so with [`when_broken`]. Without anybody, as in tests, the next one to lock panics as well.
+//! The program sets the end of the process by [`when_broken`]. Without that, as in tests, the next thread to lock panics as well.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -19,9 +19,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError,
 use std::thread;
 use std::time::Duration;
 
-/// Whether a panic left anything shared half changed.
+/// True once a panic has left shared data half changed.
 static IS_BROKEN: AtomicBool = AtomicBool::new(false);
-/// Who is told.
+/// Function that is called then.
 static WHEN_BROKEN: OnceLock<Box<dyn Fn(&'static str) + Send + Sync>> = OnceLock::new();
 
 /// From now on a panic that holds a [`Whole`] breaks the process. `tell` is then called with the type of what it held, on
@@ -127,7 +127,7 @@ fn refuse<G, R>(error: PoisonError<G>) -> R {
     stand_still()
 }
 
-/// Where every way ends in a broken process, which is being ended.
+/// Stops the calling thread in a broken process, which is being ended.
 #[cold]
 pub(crate) fn stand_still() -> ! {
     assert!(WHEN_BROKEN.get().is_some(), "a panic has left shared data half changed");

@@ -1,4 +1,4 @@
-//! What the tasks of one loop share, without a lock. Nobody goes on with what a panic left half changed.
+//! Data that the tasks of one loop share without a lock. No task continues with data that a panic left half changed.
 //!
 //! A [`RefCell`] gives back what a panic was changing: the task that panicked is gone, and the next one finds a table whose
 //! halves do not agree. Here the process ends, as with a [`Whole`](crate::Whole). To change the value costs 1 to 2 ns more

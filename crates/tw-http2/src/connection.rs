@@ -20,19 +20,19 @@ use crate::terms::Terms;
 /// called by its streams in between ([`set_driver`](Self::set_driver)).
 pub struct Connection(Rc<Shared>);
 
-/// What a connection and its streams share.
+/// State that a connection shares with its streams.
 pub(crate) struct Shared {
     pub(crate) state: RefCell<State>,
     driver: RefCell<Option<Waker>>,
 }
 
-/// What came that is no stream's matter.
+/// Events that concern the whole connection or a new stream.
 pub enum Event {
     /// A stream begins with a request, which may be malformed ([`List::fault`]) or not complete ([`List::is_cut`]).
     Request(Stream, List),
     /// A request was taken back before anybody has looked at it.
     TakenBack,
-    /// What a stream is to have as its priority (RFC 9218 section 7.1), as in the field `Priority`.
+    /// A stream's new priority (RFC 9218 section 7.1), as in the field `Priority`.
     Priority {
         /// The stream, be it that it has not begun.
         stream: u32,
@@ -90,7 +90,7 @@ impl Connection {
         self.0.state.borrow_mut().break_off(broken);
     }
 
-    /// What came that is no stream's matter, one after the other.
+    /// Returns the next event of the connection.
     pub fn next(&self) -> Option<Event> {
         let news = self.0.state.borrow_mut().news.pop_front()?;
         Some(match news {
@@ -129,12 +129,12 @@ impl Connection {
         self.0.state.borrow().streams.len()
     }
 
-    /// Whether the peer may expect more streams: nobody leaves.
+    /// Returns true while the peer may begin streams: neither end has sent `GOAWAY`.
     pub fn is_open(&self) -> bool {
         self.0.state.borrow().is_open()
     }
 
-    /// Whether nothing more comes of it but what is to be [written](Self::write) still.
+    /// Returns true if nothing is left to do except to [write](Self::write) pending output.
     pub fn is_over(&self) -> bool {
         self.0.state.borrow().is_over()
     }
@@ -171,7 +171,7 @@ impl Connection {
     /// Has `write` take the beginning of what is to be written, and says how much that took. It must not use the connection.
     ///
     /// # Errors
-    /// Those of `write`.
+    /// Fails with the errors of `write`.
     pub fn write(&self, write: impl FnOnce(&[IoSlice<'_>]) -> io::Result<usize>) -> io::Result<usize> {
         let mut state = self.0.state.borrow_mut();
         let was_full = state.out.len() >= state.terms.out_max;

@@ -1,4 +1,4 @@
-//! How streams and connections end before all was said.
+//! Reasons for which streams and connections end early.
 
 use std::error::Error;
 use std::fmt;
@@ -28,7 +28,7 @@ pub enum Broken {
     Ours(Reason, &'static str),
     /// The peer has closed it.
     Closed,
-    /// What carries it has failed.
+    /// The transport has failed.
     Io(io::ErrorKind, Option<Errno>),
 }
 

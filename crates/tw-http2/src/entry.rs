@@ -1,4 +1,4 @@
-//! What a connection knows of one stream, and what has come for it.
+//! State of one stream, and its received frames that nobody has read yet.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -12,9 +12,9 @@ use crate::list::List;
 /// One stream.
 pub(crate) struct Entry {
     pub(crate) id: u32,
-    /// What comes from the peer.
+    /// Direction from the peer.
     pub(crate) incoming: Cell<Half>,
-    /// What goes there.
+    /// Direction to the peer.
     pub(crate) outgoing: Cell<Half>,
     /// Bytes that the peer lets this end send on it.
     pub(crate) room: Cell<i64>,
@@ -30,9 +30,9 @@ pub(crate) struct Entry {
     pub(crate) length: Cell<Option<u64>>,
     /// Bytes of content that came, whoever has taken them.
     pub(crate) content: Cell<u64>,
-    /// Whether what came is no message (RFC 9113 section 8.1.1).
+    /// True if the peer's message is malformed (RFC 9113 section 8.1.1).
     pub(crate) is_malformed: Cell<bool>,
-    /// Whether its owner knows of it.
+    /// True once the owner of the connection has got the stream.
     pub(crate) is_seen: Cell<bool>,
     pub(crate) inbox: RefCell<Inbox>,
     pub(crate) cut: Cell<Option<Cut>>,
@@ -51,7 +51,7 @@ pub(crate) enum Half {
     Ended,
 }
 
-/// What has come and was not taken, in the order in which it came.
+/// Received parts of the message that were not read yet, in the order of their arrival.
 #[derive(Default)]
 pub(crate) struct Inbox {
     pub(crate) heads: VecDeque<List>,
@@ -89,7 +89,7 @@ impl Entry {
         }
     }
 
-    /// Whether both directions have ended.
+    /// Returns true if both directions have ended.
     pub(crate) fn is_over(&self) -> bool {
         self.incoming.get() == Half::Ended && self.outgoing.get() == Half::Ended
     }
@@ -110,7 +110,7 @@ impl Entry {
         }
     }
 
-    /// It ends here, for everybody who waits for something of it. The first reason counts.
+    /// Ends the stream and wakes every task that waits for it. The first reason is kept.
     pub(crate) fn end(&self, cut: Cut) {
         if self.cut.get().is_none() {
             self.cut.set(Some(cut));
@@ -121,7 +121,7 @@ impl Entry {
     }
 }
 
-/// Who waits for something.
+/// Tasks that wait for the stream.
 #[derive(Default)]
 pub(crate) struct Call(RefCell<Option<Waker>>);
 

@@ -2,7 +2,7 @@
 
 use crate::Reason;
 
-/// What every client begins with (RFC 9113 section 3.4).
+/// Connection preface of every client (RFC 9113 section 3.4).
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Bytes of a head.

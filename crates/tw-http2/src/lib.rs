@@ -10,7 +10,7 @@
 //! Nothing of a frame is kept but the pieces that somebody waits for: data goes on as it comes, however large its frame, and an idle
 //! connection has no buffer. What is sent is shared with whoever made it until the socket has taken it.
 //!
-//! What a peer sends can be wrong in any way and never panics: `indexing_slicing` is denied and a fuzz target goes through all of it.
+//! No input of a peer can cause a panic: `indexing_slicing` is denied, and a fuzz target covers all of it.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use crate::hpack::encode;
 use crate::rules::{self, Fault, Message, Pseudo};
 
-/// What a field takes beside name and value (RFC 9113 section 6.5.2).
+/// Bytes that a field counts in addition to its name and value (RFC 9113 section 6.5.2).
 const FIELD_OVERHEAD: usize = 32;
 /// Bytes and fields of a usual list.
 const BYTES_USUAL: usize = 512;
@@ -29,7 +29,7 @@ pub struct List {
     ends: bool,
 }
 
-/// Where a field stands: its name, and its value behind that.
+/// Position of a field: its name, followed by its value.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     at: u32,
@@ -130,7 +130,7 @@ impl List {
         digits.iter().take(3).fold(0, |status, digit| status * 10 + u16::from(digit.wrapping_sub(b'0') % 10))
     }
 
-    /// What `content-length` says, if that is a number.
+    /// Returns the value of `content-length` if it is a number.
     pub(crate) fn content_length(&self) -> Option<u64> {
         let digits = self.get(b"content-length")?.trim_ascii();
         digits.iter().all(u8::is_ascii_digit).then_some(())?;
@@ -147,12 +147,12 @@ impl List {
         self.longest
     }
 
-    /// What makes the message malformed.
+    /// Returns the first reason for which the message is malformed.
     pub fn fault(&self) -> Option<Fault> {
         self.fault
     }
 
-    /// Whether it is longer than may be: fields are missing.
+    /// Returns true if the list exceeded its limit, so that fields are missing.
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }
@@ -162,13 +162,13 @@ impl List {
         self.block_len
     }
 
-    /// Whether the message ends with it.
+    /// Returns true if the message ends with this list.
     pub fn ends(&self) -> bool {
         self.ends
     }
 }
 
-/// Where a list of fields is written.
+/// Buffer to which a list of fields is written.
 pub struct Fields<'a> {
     block: &'a mut Vec<u8>,
     size: usize,

@@ -1,4 +1,4 @@
-//! What is to be written: what is small is copied into one buffer, what is large stays where it is.
+//! Output of a connection: small parts are copied into one buffer, large ones stay where they are.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -6,7 +6,7 @@ use std::io::{self, IoSlice};
 
 use bytes::{Buf, Bytes};
 
-/// What is smaller is copied: a part of a write costs more than so many bytes do.
+/// Smallest size that is not copied: one more part of a write costs more than a copy of so many bytes.
 const SHARED_MIN: usize = 1 << 10;
 /// Parts of one write.
 const PARTS_MAX: usize = 64;
@@ -23,14 +23,14 @@ thread_local! {
     static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What was gathered for one connection. Empty it holds next to no memory.
+/// Gathered output of one connection. An empty one holds next to no memory.
 #[derive(Default)]
 pub(crate) struct Out {
     /// Small parts, one behind the other.
     copied: Vec<u8>,
-    /// How much of them has left.
+    /// Bytes of them that were written.
     sent: usize,
-    /// What goes out, in its order.
+    /// Parts of the output in their order.
     parts: VecDeque<Part>,
     len: usize,
 }

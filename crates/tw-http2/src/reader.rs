@@ -4,7 +4,7 @@ use crate::frame::{HEAD_SIZE, Head, PREFACE};
 use crate::settings::End;
 use crate::{Broken, Reason};
 
-/// Where in the stream of bytes the next one stands.
+/// Position of the reader in the stream of frames.
 #[derive(Debug)]
 pub(crate) struct Reader {
     stage: Stage,
@@ -22,7 +22,7 @@ enum Stage {
     Payload(usize),
 }
 
-/// What the next bytes are.
+/// Kind of the next bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Piece<'a> {
     /// A frame begins.
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use crate::frame::kind;
 
-    /// What is read when the bytes come in pieces of this size.
+    /// Reads everything in pieces of this size.
     fn read(all: &[u8], size: usize) -> Result<Vec<(Head, Vec<u8>)>, Broken> {
         let (mut reader, mut frames) = (Reader::new(End::Server), Vec::<(Head, Vec<u8>)>::new());
         for mut bytes in all.chunks(size) {

@@ -1,4 +1,4 @@
-//! What frames of the peer do, in the order of RFC 9113 section 6.
+//! Effects of received frames, in the order of RFC 9113 section 6.
 
 use std::rc::Rc;
 
@@ -18,7 +18,7 @@ const ID_SIZE: usize = 4;
 const SETTING_SIZE: usize = 6;
 /// Bytes of a short piece of data behind a long one.
 const SHORT: usize = 64;
-/// What a `HEADERS` may say of a priority, which nobody looks at.
+/// Bytes of the deprecated priority in `HEADERS`, which is ignored.
 const PRIORITY_SIZE: usize = 5;
 
 /// The frame that is being read.
@@ -44,7 +44,7 @@ struct Block {
     bytes: Vec<u8>,
     /// Bytes of payloads so far, padding included.
     came: usize,
-    /// Whether its stream is said to depend on itself.
+    /// True if the stream is declared to depend on itself.
     is_circular: bool,
 }
 
@@ -228,7 +228,7 @@ impl State {
         }
     }
 
-    /// Whether nobody has begun a stream of this number.
+    /// Returns true if no stream of this number was begun.
     fn is_idle(&self, id: u32) -> bool {
         match self.end {
             End::Server => id.is_multiple_of(2) || id > self.known,

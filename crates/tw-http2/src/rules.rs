@@ -1,4 +1,4 @@
-//! What makes a message malformed (RFC 9113 sections 8.1.1, 8.2 and 8.3).
+//! Rules for malformed messages (RFC 9113 sections 8.1.1, 8.2 and 8.3).
 
 use std::fmt;
 
@@ -46,7 +46,7 @@ impl Pseudo {
     }
 }
 
-/// What a list of fields is about.
+/// Kinds of messages that a list of fields begins or ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Message {
     Request,
@@ -54,7 +54,7 @@ pub(crate) enum Message {
     Trailers,
 }
 
-/// What is wrong with a list of fields. It reads behind "client" or "upstream".
+/// Errors of a list of fields. Their text reads well after "client" or "upstream".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// A pseudo-field that nobody knows here.
@@ -93,7 +93,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Which pseudo-field this is; `None` for any other field.
+/// Returns the pseudo-field of this name; `None` for any other field.
 pub(crate) fn pseudo(name: &[u8], message: Message) -> Result<Option<Pseudo>, Fault> {
     if name.first() != Some(&b':') {
         return Ok(None);

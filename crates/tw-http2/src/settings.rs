@@ -18,7 +18,7 @@ const NO_RFC7540_PRIORITIES: u16 = 9;
 /// The table of fields that the peer may keep here (RFC 7541): the size that everybody begins with.
 pub(crate) const TABLE_SIZE: usize = 4096;
 
-/// Which end of a connection this is.
+/// The two ends of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Server,
@@ -35,7 +35,7 @@ pub(crate) fn payload_max(end: End) -> usize {
     }
 }
 
-/// What the settings of this end say.
+/// Returns the settings that this end announces.
 pub(crate) fn ours(end: End, terms: &Terms) -> Vec<(u16, u32)> {
     let mut ours = match end {
         End::Server => vec![
@@ -53,12 +53,12 @@ pub(crate) fn ours(end: End, terms: &Terms) -> Vec<(u16, u32)> {
     ours
 }
 
-/// What the peer has said.
+/// Settings of the peer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer {
     /// Bytes of one payload.
     pub(crate) payload_max: usize,
-    /// What streams may be sent at first.
+    /// Initial window for the bodies of streams, in bytes.
     pub(crate) window: u32,
     /// Streams that it lets us have open.
     pub(crate) streams_max: u32,
@@ -70,7 +70,7 @@ impl Default for Peer {
     }
 }
 
-/// What has changed by a setting, beside what [`Peer`] says.
+/// Changes by a setting that [`Peer`] does not hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
     Nothing,
@@ -78,7 +78,7 @@ pub(crate) enum Change {
     Windows(i64),
     /// Its table of fields is smaller than the usual one.
     SmallTable,
-    /// It lets us have more streams, or fewer.
+    /// The number of streams that the peer allows has changed.
     Streams,
 }
 

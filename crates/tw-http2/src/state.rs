@@ -1,4 +1,4 @@
-//! Where a connection stands: its streams, windows and what is to be written.
+//! State of a connection: its streams, its windows and its output.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -18,22 +18,22 @@ use crate::receive::Frame;
 use crate::settings::{self, End, Peer, TABLE_SIZE};
 use crate::terms::{ERRORS_MAX, LOST_MAX, Terms};
 
-/// What the `PING` says by which a client tells that it has seen the first `GOAWAY`.
+/// Payload of the `PING` whose acknowledgement shows that the client has seen the first `GOAWAY`.
 pub(crate) const LEAVING: [u8; 8] = *b"leaving!";
 /// The last stream of a `GOAWAY` that names none (RFC 9113 section 6.8).
 const NO_LAST: u32 = (1 << 31) - 1;
 
-/// Whether this end has told its peer to begin no more streams.
+/// Stages of a graceful shutdown by `GOAWAY`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Going {
     No,
-    /// It was told, and may have begun some before it knew.
+    /// A first `GOAWAY` was sent; the peer may have begun streams before it arrived.
     Told,
-    /// Which stream was the last, it was told, too.
+    /// The second `GOAWAY`, which names the last stream, was sent.
     Settled,
 }
 
-/// What came that is the owner's matter.
+/// Events of the connection for its owner.
 pub(crate) enum News {
     Request(Rc<Entry>, List),
     Priority { stream: u32, value: Box<[u8]> },
@@ -48,11 +48,11 @@ pub(crate) struct State {
     pub(crate) decoder: Decoder,
     pub(crate) out: Out,
     pub(crate) peer: Peer,
-    /// Whether the peer has said its settings.
+    /// True once the peer's `SETTINGS` have arrived.
     pub(crate) has_settings: bool,
-    /// Whether it has taken over ours.
+    /// True once the peer has acknowledged ours.
     pub(crate) is_acknowledged: bool,
-    /// Whether the next block says that there is no table.
+    /// True if the next header block has to announce an empty dynamic table.
     pub(crate) table_changed: bool,
     pub(crate) streams: HashMap<u32, Rc<Entry>>,
     pub(crate) news: VecDeque<News>,
@@ -149,7 +149,7 @@ impl State {
         Ok(id)
     }
 
-    /// Whether it is one that this end has begun.
+    /// Returns true for a stream that this end has begun.
     pub(crate) fn is_ours(&self, id: u32) -> bool {
         id < self.next && id % 2 == 1 && self.end == End::Client
     }
@@ -187,7 +187,7 @@ impl State {
         self.lost.push_back(id);
     }
 
-    /// Whether something may still be on its way for a stream that has ended: of those that ended before so many others, nobody knows.
+    /// Returns true if frames for an ended stream may still be on their way. Only the latest ended streams are remembered.
     pub(crate) fn may_be_late(&self, id: u32) -> bool {
         self.lost.len() >= LOST_MAX || self.lost.contains(&id)
     }
@@ -280,7 +280,7 @@ impl State {
         }
     }
 
-    /// The same on this stream.
+    /// Gives back bytes of the stream's window only.
     pub(crate) fn release_stream(&mut self, entry: &Entry, bytes: usize) {
         if entry.incoming.get() == Half::Ended || entry.cut.get().is_some() {
             return;
@@ -311,7 +311,7 @@ impl State {
         windows.min(self.terms.out_max.saturating_sub(self.out.len()))
     }
 
-    /// Those who wait for what is not only theirs look again.
+    /// Wakes the tasks that wait for the connection's window or for another shared resource.
     pub(crate) fn feed(&mut self) {
         if std::mem::take(&mut self.is_starved) {
             self.streams.values().for_each(|entry| entry.has_room.wake());

@@ -110,7 +110,7 @@ impl Stream {
         self.shared.change(|state| state.reset(&self.entry, reason));
     }
 
-    /// Whether its peer's message is malformed (RFC 9113 section 8.1.1), as far as it came and whether anybody has taken it or not.
+    /// Returns true if the part of the peer's message that has arrived, read or not, is malformed (RFC 9113 section 8.1.1).
     pub fn is_malformed(&self) -> bool {
         self.entry.is_malformed.get()
     }
@@ -164,12 +164,12 @@ impl Stream {
         }
     }
 
-    /// Whether the peer has ended its message, be it that not all of it was taken yet.
+    /// Returns true if the peer has ended its message, even if parts of it are still unread.
     pub fn is_end_known(&self) -> bool {
         self.entry.incoming.get() == Half::Ended
     }
 
-    /// Whether the peer has ended its message and all of it was taken.
+    /// Returns true if the peer has ended its message and all of it was read.
     pub fn has_ended(&self) -> bool {
         self.is_end_known() && self.entry.inbox.borrow().is_empty()
     }

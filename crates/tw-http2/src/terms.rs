@@ -1,15 +1,15 @@
-//! What one end tells the other at the beginning, and what it bears.
+//! Settings that one end announces, and its own limits.
 
 use tw_base::Limit;
 
-/// What this end tells its peer, and bears.
+/// Settings that this end announces to its peer, and limits of its own.
 #[derive(Debug, Clone, Copy)]
 pub struct Terms {
     /// Streams that the peer may have open at once. A client says none, because its peer begins none.
     pub streams_max: u32,
     /// Bytes of one body that the peer may send before some are used up.
     pub window: u32,
-    /// The same of all bodies of the connection together; at least 65,535.
+    /// Receive window of the whole connection, in bytes; at least 65,535.
     pub connection_window: u32,
     /// Bytes of one list of fields, each with 32 more (RFC 9113 section 6.5.2).
     pub list_max: u32,
@@ -32,7 +32,7 @@ pub(crate) const LOST_MAX: usize = 256;
 /// Bytes of the value of a `PRIORITY_UPDATE`: its members take a few. What is longer says nothing.
 pub(crate) const PRIORITY_MAX: usize = 64;
 
-/// What bounds a connection beside its [`Terms`].
+/// Limits of a connection besides its [`Terms`].
 pub const LIMITS: &[Limit] = &[
     Limit::count(
         "RESETS_UNSEEN_MAX",

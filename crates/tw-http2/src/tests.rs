@@ -19,7 +19,7 @@ const TERMS: Terms = Terms {
     out_max: usize::MAX,
 };
 
-/// What an end has to say.
+/// Returns all bytes that one end has to send.
 fn said(connection: &Connection) -> Vec<u8> {
     let mut said = Vec::new();
     while connection.out_len() > 0 {

@@ -20,7 +20,7 @@ pub enum AddressError {
     InvalidHost,
     /// Nothing before the port.
     NoHost,
-    /// What stands in brackets is no IPv6 address.
+    /// The text in brackets is no IPv6 address.
     InvalidIpv6,
     /// `unix:` with nothing after it.
     NoPath,
@@ -151,7 +151,7 @@ fn name(host: &str) -> Result<Vec<IpAddr>, AddressError> {
     Ok(found.map(|addr| addr.ip()).collect())
 }
 
-/// Whether a text without a colon means ports and not a host: `80`, `8000-8005`, but not `web-1`.
+/// Returns true if a text without a colon means ports and not a host: `80`, `8000-8005`, but not `web-1`.
 fn looks_like_ports(text: &str) -> bool {
     let (first, last) = text.split_once('-').unwrap_or((text, "0"));
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());

@@ -9,12 +9,12 @@ use tw_rt::{FirstBytes, Socket};
 
 use crate::Addr;
 
-/// How a connection is opened.
+/// Options of a connection to be opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectOptions {
     /// The address to come from. Port 0: the kernel chooses one per destination.
     pub bind: Option<SocketAddr>,
-    /// Whether that address need not be ours (`IP_TRANSPARENT`, a privileged option).
+    /// True if that address need not be ours (`IP_TRANSPARENT`, a privileged option).
     pub transparent: bool,
     /// `SO_KEEPALIVE`
     pub keepalive: bool,
@@ -28,7 +28,7 @@ pub struct ConnectOptions {
 /// tells. Never waits: three to four system calls.
 ///
 /// # Errors
-/// Those of `socket()`, `bind()` and `connect()`: no descriptor or port left, an address that is not ours, a Unix socket
+/// Fails as `socket()`, `bind()` and `connect()` do: no descriptor or port left, an address that is not ours, a Unix socket
 /// that nobody listens on or whose queue is full (`EAGAIN`).
 pub fn connect(to: &Addr, options: &ConnectOptions) -> io::Result<Socket> {
     match to {

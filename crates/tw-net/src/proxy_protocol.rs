@@ -34,7 +34,7 @@ pub struct Header {
 pub struct Addrs {
     /// The client: `$proxy_protocol_addr` and `$proxy_protocol_port`.
     pub src: SocketAddr,
-    /// What the client connected to: `$proxy_protocol_server_addr` and `$proxy_protocol_server_port`.
+    /// Address that the client connected to: `$proxy_protocol_server_addr` and `$proxy_protocol_server_port`.
     pub dst: SocketAddr,
 }
 
@@ -182,7 +182,7 @@ pub enum Tlv {
     Type(u8),
     /// The value of this type within the value that describes the client's TLS.
     Ssl(u8),
-    /// Whether the client's certificate was verified, as a decimal number; 0 means yes.
+    /// Result of the verification of the client's certificate, as a decimal number; 0 means success.
     SslVerify,
 }
 

@@ -4,7 +4,7 @@
 //!            try_write            encrypt             flush
 //! plaintext ──────────► session ──────────► records ─────────► socket
 //! ```
-//! What the session made of bytes that it took cannot be given back, and the socket may take less of it. So that the caller
+//! Records that the session has made cannot be given back, and the socket may take less of them. So that the caller
 //! still learns when all it gave has left, the last byte is counted only then (`State::held`).
 
 mod accept;
@@ -27,7 +27,7 @@ use tw_rt::Socket;
 
 /// Most that is encrypted before the socket has taken what was: memory that a client which reads slowly can hold.
 const WRITE_MAX: usize = 64 << 10;
-/// The same once the socket has not taken everything: one record.
+/// Bytes encrypted at once after the socket has not taken everything: one record.
 const WRITE_SLOW: usize = 16 << 10;
 /// Parts that are encrypted as one.
 const PARTS_MAX: usize = 8;
@@ -45,18 +45,18 @@ struct State {
     session: Connection,
     /// Bytes that the session took and the caller will give once more: 1 while records of what it gave wait for the socket.
     held: usize,
-    /// How much is encrypted at once.
+    /// Bytes encrypted at once.
     window: usize,
-    /// What came before the end of the handshake (RFC 8446, section 2.3), if the handshake still goes on.
+    /// Early data (RFC 8446, section 2.3), if the handshake still goes on.
     early: Option<Early>,
 }
 
 /// Early data of a client.
 #[derive(Debug)]
 struct Early {
-    /// What was read of it and not taken yet; the session bounds it.
+    /// Early data that was read and not taken yet; the session bounds it.
     bytes: Vec<u8>,
-    /// Whether the handshake still goes on, for who has to know.
+    /// True while the handshake still goes on, for callers that have to know.
     goes_on: Rc<Cell<bool>>,
 }
 
@@ -68,7 +68,7 @@ impl TlsStream {
         Self { socket, state: RefCell::new(State { session, held: 0, window: WRITE_MAX, early: None }) }
     }
 
-    /// The same while the handshake goes on, for a client that has sent data early. `goes_on` is set to false at the end of the
+    /// Makes the transport while the handshake goes on, for a client with early data. `goes_on` is set to false at the end of the
     /// handshake: until then nobody knows that the client has not been copied.
     pub fn with_early_data(socket: Socket, session: Connection, goes_on: Rc<Cell<bool>>) -> Self {
         let mut this = Self::new(socket, session);
@@ -95,7 +95,7 @@ impl TlsStream {
         self.read_by(|state| state.take_plaintext(buf))
     }
 
-    /// The same into `buf` from its beginning, as [`Socket::try_read_into`].
+    /// Reads into `buf` from its beginning, as [`Socket::try_read_into`].
     pub fn try_read_into(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.read_by(|state| {
             let is_server = matches!(state.session, Connection::Server(_));
@@ -197,14 +197,14 @@ impl Drop for TlsStream {
     }
 }
 
-/// Whether there is something to be read, be it the end.
+/// Availability of input, including its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Input {
     Some,
     None,
 }
 
-/// Whether there are records that the socket has not taken.
+/// Presence of records that the socket has not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Records {
     Gone,
@@ -283,7 +283,7 @@ impl State {
         }
     }
 
-    /// Whether reading would give something without asking the socket: bytes, or the end.
+    /// Returns true if reading would give bytes, or the end, without asking the socket.
     fn has_input(&mut self) -> bool {
         if self.early.as_ref().is_some_and(|early| !early.bytes.is_empty()) {
             return true;

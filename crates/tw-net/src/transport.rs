@@ -13,7 +13,7 @@ use tw_sys::sockopt::TcpInfo;
 use crate::Addr;
 use crate::tls::TlsStream;
 
-/// What carries the bytes of a connection.
+/// Carrier of the bytes of a connection.
 #[derive(Debug)]
 pub enum Transport {
     /// The socket itself.
@@ -31,7 +31,7 @@ impl Transport {
         }
     }
 
-    /// Whether what is written leaves as it is, so that the kernel may write to the socket by itself.
+    /// Returns true if written bytes leave as they are, so that the kernel may write to the socket by itself.
     pub fn is_plain(&self) -> bool {
         matches!(self, Self::Plain(_))
     }
@@ -152,7 +152,7 @@ impl Transport {
         self.socket().local_addr().map(|addr| Some(addr).into())
     }
 
-    /// What the kernel knows about a TCP connection; `None` on others. One system call.
+    /// Returns the kernel's facts about a TCP connection; `None` on others. One system call.
     pub fn tcp_info(&self) -> Option<TcpInfo> {
         self.socket().tcp_info()
     }

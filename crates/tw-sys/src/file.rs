@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// What is asked for.
+/// Kinds of access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteBack {
     /// The disk begins to take what it has not got. Waits only if it takes no more requests.

@@ -69,7 +69,7 @@ pub fn lock_stack(below_size: usize) -> io::Result<()> {
     lock(&(here.saturating_sub(below_size)..here))
 }
 
-/// Whether `len` more bytes may be locked: by the limit, or by a privilege. Locks nothing that takes memory.
+/// Returns true if `len` more bytes may be locked: by the limit, or by a privilege. Locks nothing that takes memory.
 pub fn may_lock(len: usize) -> bool {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: a new mapping at an address where nothing is, which nobody gets to know.
@@ -157,7 +157,7 @@ mod tests {
         flags.split(' ').any(|found| found == flag)
     }
 
-    /// Whether this address is locked. How much is in all says nothing: tests beside this one lock and let go.
+    /// Returns true if this address is locked. The total says nothing: tests beside this one lock and unlock memory.
     fn is_locked(at: usize) -> bool {
         flags(|range, _| range.contains(&at)).iter().any(|flags| has(flags, "lo"))
     }

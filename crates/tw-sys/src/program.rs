@@ -29,7 +29,7 @@ pub struct Part {
 enum Kind {
     Code,
     Constants,
-    /// What is written.
+    /// Writable data.
     Data,
 }
 
@@ -50,7 +50,7 @@ impl Part {
     }
 }
 
-/// What puts copies in the place of parts.
+/// Writer that replaces parts by copies.
 #[derive(Debug)]
 pub struct Copier(File);
 

@@ -1,4 +1,4 @@
-//! Where the library of cryptography (aws-lc) has its memory: in blocks of the program's allocator, and keys in a vault.
+//! Memory of the library of cryptography (aws-lc): blocks of the program's allocator, and a vault for keys.
 //!
 //! By itself it takes glibc's allocator, which opens a file in `/proc` when it shrinks: no loop may do that. What a thread has
 //! it allocate [`within`] the vault lies on pages that are kept in memory as far as the limit (`RLIMIT_MEMLOCK`) allows,
@@ -79,7 +79,7 @@ fn vault() -> MutexGuard<'static, Vault> {
 
 /// Memory for keys. It is never given back: the next keys get it.
 struct Vault {
-    /// Where it begins; 0 before the first block.
+    /// Its address; 0 before the first block.
     start: usize,
     /// Bytes of pages that have a class.
     used: usize,

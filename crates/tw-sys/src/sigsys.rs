@@ -1,4 +1,4 @@
-//! What happens when the loop guard catches a system call: the process names it on standard error and aborts.
+//! Handler for system calls that the loop guard refuses: the process names the call on standard error and aborts.
 
 use std::io;
 use std::mem::MaybeUninit;

@@ -4,7 +4,7 @@ use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd};
 
-/// What the kernel knows about a TCP connection: the part nginx shows as `$tcpinfo_*`.
+/// The kernel's facts about a TCP connection: the part nginx shows as `$tcpinfo_*`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpInfo {
     /// Smoothed round-trip time in microseconds.

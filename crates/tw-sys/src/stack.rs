@@ -1,4 +1,4 @@
-//! Where threads are: stacks as instruction pointers, of the calling thread, and of any other one by a signal.
+//! Stacks of threads as instruction pointers: of the calling thread, and of any other one by a signal.
 //!
 //! ```text
 //! asker: ASKED(thread) ─ tgkill ─► its handler: WRITING ─ frames ─► DONE ─► asker: IDLE
@@ -23,10 +23,10 @@ use std::time::{Duration, Instant};
 /// The most frames that are kept of a stack; the outermost are left out.
 pub const FRAMES_MAX: usize = 96;
 
-/// How often the asker looks for an answer.
+/// Interval at which the asker looks for an answer.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
 
-/// What the unwinder wants to hear: go on, or stop.
+/// Results that tell the unwinder to go on, or to stop.
 const URC_NO_REASON: c_int = 0;
 const URC_NORMAL_STOP: c_int = 4;
 
@@ -242,7 +242,7 @@ fn send(thread: i32, signal: c_int) -> io::Result<()> {
     }
 }
 
-/// Whether the answer comes within `patience`, and while the thread is there.
+/// Returns true if the answer comes within `patience`, and while the thread exists.
 fn is_done(thread: i32, patience: Duration) -> bool {
     let until = Instant::now() + patience;
     loop {
@@ -261,7 +261,7 @@ fn is_done(thread: i32, patience: Duration) -> bool {
 pub struct Origin {
     /// Its name, as the dynamic linker knows it.
     pub file: String,
-    /// Where it lies in memory.
+    /// Its address in memory.
     pub base: usize,
     /// The exported name at or before the address.
     pub name: Option<String>,
@@ -298,7 +298,7 @@ struct Asked {
     found: Option<Origin>,
 }
 
-/// What a program knows that has no dynamic linker: where the parts of its own file lie. There are no exported names then.
+/// Finds a symbol's file in a program without a dynamic linker, by the parts of its own file. There are no exported names then.
 fn by_segments(address: usize) -> Option<Origin> {
     let mut asked = Asked { address, found: None };
     // SAFETY: `look` has the form that is asked for and gets `asked` back, which outlives the call.

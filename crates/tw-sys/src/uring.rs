@@ -18,9 +18,9 @@ const WAKE: u64 = u64::MAX;
 pub struct Read<F, T> {
     /// Kept open until the read is done.
     pub file: F,
-    /// Where to read.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// Where to put it; its length is what is wanted.
+    /// Buffer to fill; its length is the number of bytes to read.
     pub buf: Vec<u8>,
     /// Comes back with the read.
     pub tag: T,
@@ -76,7 +76,7 @@ impl<F: AsFd, T> Ring<F, T> {
         Waker(self.wake.clone())
     }
 
-    /// How many reads are in flight.
+    /// Returns the number of reads in flight.
     pub fn in_flight(&self) -> usize {
         self.flying.len() - self.free.len()
     }

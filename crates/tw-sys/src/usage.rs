@@ -1,4 +1,4 @@
-//! What the kernel counts of the calling thread.
+//! The kernel's counters of the calling thread.
 
 use std::mem::MaybeUninit;
 

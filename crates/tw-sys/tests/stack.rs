@@ -14,7 +14,7 @@ use tw_sys::stack::{self, Frames, NoStack};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Whether the C library is part of the program. Then there is one file, without names for others to find.
+/// True if the C library is part of the program. Then there is one file, without names for others to find.
 const IS_STATIC: bool = cfg!(target_feature = "crt-static");
 
 #[inline(never)]
@@ -36,12 +36,12 @@ fn looks() -> Frames {
     black_box(stack::of_this_thread())
 }
 
-/// Whether one of the frames is in the function that begins at `function`. Each of them is smaller than this.
+/// Returns true if one of the frames is in the function that begins at `function`. Each of them is smaller than this.
 fn are_in(frames: &Frames, function: usize) -> bool {
     frames.addresses().iter().any(|address| (function..function + 512).contains(address))
 }
 
-/// Whether a thread of this process waits in the kernel.
+/// Returns true if a thread of this process waits in the kernel.
 fn sleeps(thread: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
     stat.rsplit(") ").next().unwrap().starts_with('S')

@@ -51,14 +51,14 @@ struct Row {
     first: u32,
     /// The end of the last code likewise: the codes before are smaller.
     end: u64,
-    /// Where the first code's byte is in `ORDER`.
+    /// Index in `ORDER` of the byte that has the first code.
     place: usize,
 }
 
 /// The codes of each length.
 const ROWS: [Row; LENGTH_MAX + 1] = rows();
 
-/// What a code stands for.
+/// Byte and length of a code.
 #[derive(Clone, Copy)]
 struct Symbol {
     byte: u8,
@@ -133,7 +133,7 @@ pub(super) fn decode(text: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
     if count <= PADDING_MAX { Ok(()) } else { Err(Error::Huffman) }
 }
 
-/// What the code at the high end stands for; EOS is an error.
+/// Returns the symbol of the code at the high end; EOS is an error.
 #[inline]
 fn symbol(waiting: u64) -> Result<Symbol, Error> {
     match SHORT_CODES.get((waiting >> (64 - SHORT)) as usize) {
@@ -142,7 +142,7 @@ fn symbol(waiting: u64) -> Result<Symbol, Error> {
     }
 }
 
-/// The same for a code that is longer than `SHORT`: those of bytes that are rare in fields.
+/// Decodes a code longer than `SHORT`: the bytes that are rare in fields.
 #[cold]
 fn long_symbol(waiting: u64) -> Result<Symbol, Error> {
     let window = (waiting >> 32) as u32;

@@ -25,7 +25,7 @@ mod tests;
 
 pub(crate) use decode::Decoder;
 
-/// What is wrong with a block: the two tables may differ from here on, so the connection ends with COMPRESSION_ERROR.
+/// Errors of a header block. The two tables may differ afterwards, so the connection ends with COMPRESSION_ERROR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Error {
     /// The block ends within a field or a size update.
@@ -45,7 +45,7 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// What the peer did, for the error log: a verb and its object, without a subject.
+    /// Returns a verb and its object, without a subject, that describe the peer's error in the error log.
     pub(crate) const fn words(self) -> &'static str {
         match self {
             Self::Short => "sent header block with incorrect length",

@@ -170,7 +170,7 @@ pub(super) fn find_value(index: usize, value: &[u8]) -> Option<usize> {
     })
 }
 
-/// Whether the name at an index is of a field of a request that no one on the way may index either (section 7.1.3):
+/// Returns true for names of request fields that must never be indexed, here or further on (section 7.1.3):
 /// `authorization`, `cookie`, `proxy-authorization`.
 #[inline]
 pub(super) const fn is_secret(index: usize) -> bool {

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-/// What an entry counts beside its texts (section 4.1).
+/// Bytes that an entry counts in addition to its texts (section 4.1).
 pub(super) const ENTRY_OVERHEAD: usize = 32;
 
 /// Bytes by which the buffer of texts grows at least. Not by its double: it is kept as long as the connection, and what a
@@ -118,7 +118,7 @@ impl Table {
         *self = Self::new(self.limit);
     }
 
-    /// Where the texts of an entry begin.
+    /// Returns the offset of an entry's texts.
     const fn place(&self, entry: &Entry) -> usize {
         entry.start.wrapping_sub(self.removed) as usize
     }

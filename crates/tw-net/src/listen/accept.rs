@@ -21,7 +21,7 @@ use crate::Addr;
 
 use super::{ListenSocket, Share};
 
-/// How long accepting pauses after an error (nginx's `accept_mutex_delay`).
+/// Pause of accepting after an error (nginx's `accept_mutex_delay`).
 const PAUSE: Duration = Duration::from_millis(500);
 /// The kernel wakes the loop that has watched the socket longest. After so many connections a loop watches it anew, so
 /// that the others have theirs (nginx's number).
@@ -32,7 +32,7 @@ const TAKEN_IN_A_ROW: u32 = 16;
 pub struct Accepted {
     /// Non-blocking.
     pub socket: OwnedFd,
-    /// Who connected.
+    /// Address of the client.
     pub peer: Addr,
 }
 
@@ -64,7 +64,7 @@ impl AcceptError {
         self.errno.0
     }
 
-    /// Whether descriptors ran out (level `crit`) or something is wrong with the socket itself (level `alert`).
+    /// Returns true if descriptors ran out (level `crit`), false for a fault of the socket itself (level `alert`).
     pub fn is_exhaustion(&self) -> bool {
         [Os::MFILE, Os::NFILE].iter().any(|os| os.raw_os_error() == self.errno.0)
     }
@@ -89,7 +89,7 @@ pub struct Acceptor {
     next: Next,
 }
 
-/// What the next call does before it accepts.
+/// Step of the next call before it accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     /// Waits to be told that there is one.
@@ -224,7 +224,7 @@ impl Acceptor {
         }
     }
 
-    /// Who accepts from its socket.
+    /// Returns the loops that accept from its socket.
     pub fn shared_with(&self) -> Share {
         self.share
     }
@@ -244,7 +244,7 @@ fn of_unix((stream, peer): (UnixStream, tokio::net::unix::SocketAddr)) -> io::Re
     Ok(Accepted { socket: stream.into_std()?.into(), peer })
 }
 
-/// Whether the connection is at fault and not the listening socket: accept(2) asks to treat errors that the network
+/// Returns true if the connection is at fault and not the listening socket: accept(2) asks to treat errors that the network
 /// left on a waiting connection like no connection.
 fn is_the_peers(error: &io::Error) -> bool {
     let network = [
@@ -327,7 +327,7 @@ mod tests {
         });
     }
 
-    /// How often another task runs while three waiting connections are taken.
+    /// Counts the turns of another task while three waiting connections are accepted.
     #[test]
     fn others_run_between_two_calls_unless_another_is_asked_for() {
         on_loop(move || async move {

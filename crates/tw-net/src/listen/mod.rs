@@ -33,7 +33,7 @@ pub enum Keepalive {
     },
 }
 
-/// Who accepts from a socket.
+/// Loops that accept from a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
     /// One loop: the kernel spreads connections over it and its siblings (`reuseport`).

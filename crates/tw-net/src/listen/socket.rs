@@ -16,7 +16,7 @@ use tw_base::Errno;
 
 use super::{Keepalive, ListenOptions, Share};
 
-/// How often a `bind()` that finds its address in use is tried, and the pause between two tries: a program that is
+/// Number of tries, and the pause between two of them, of a `bind()` whose address is in use: a program that is
 /// being replaced gets two seconds to leave.
 const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(500);
@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// so the shortest time it knows.
 const DEFER_SECS: u32 = 1;
 
-/// What an opened socket is for.
+/// Purpose of an opened socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// To take connections.
@@ -52,7 +52,7 @@ impl ListenError {
         self.errno.0
     }
 
-    /// Whether another socket has the address.
+    /// Returns true if another socket has the address.
     pub fn is_in_use(&self) -> bool {
         self.errno.0 == Os::ADDRINUSE.raw_os_error()
     }
@@ -70,7 +70,7 @@ impl fmt::Display for ListenError {
 
 impl std::error::Error for ListenError {}
 
-/// What [`open_all`] tells its caller on the way; each displays as the line to log.
+/// Events that [`open_all`] reports to its caller; each displays as the line to log.
 #[derive(Debug)]
 pub enum Report {
     /// The socket could not be opened, or its file not be prepared. Level `emerg`.
@@ -190,12 +190,12 @@ impl ListenSocket {
         Ok(this)
     }
 
-    /// The same socket once more, for another loop or process. All share one queue.
+    /// Duplicates the socket for another loop or process. All duplicates share one queue.
     pub fn try_clone(&self) -> io::Result<Self> {
         self.share(self.share)
     }
 
-    /// The same socket once more, for a loop that has it for itself or among others.
+    /// Duplicates the socket for a loop that has it for itself or among others.
     pub fn share(&self, share: Share) -> io::Result<Self> {
         Ok(Self { socket: self.socket.try_clone()?, addr: self.addr.clone(), share })
     }
@@ -205,7 +205,7 @@ impl ListenSocket {
         Ok(sockopt::socket_cookie(&self.socket)?)
     }
 
-    /// Who accepts from it.
+    /// Returns the loops that accept from it.
     pub fn shared_with(&self) -> Share {
         self.share
     }
@@ -340,7 +340,7 @@ fn pause() {
     std::thread::sleep(PAUSE);
 }
 
-/// What an operator most likely wants to know after a failed `bind()`.
+/// Explains a failed `bind()` by its most likely cause.
 fn bind_hint(addr: &Addr, error: &io::Error) -> Option<&'static str> {
     let errno = Os::from_io_error(error)?;
     match (addr, errno) {
@@ -357,7 +357,7 @@ fn bind_hint(addr: &Addr, error: &io::Error) -> Option<&'static str> {
     }
 }
 
-/// Whether the file is a socket that refuses connections. Does not wait when the queue of a listener is full.
+/// Returns true if the file is a socket that refuses connections. Does not wait when the queue of a listener is full.
 fn nobody_listens(path: &Path) -> bool {
     let connect =
         || Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?.connect(&SockAddr::unix(path)?);

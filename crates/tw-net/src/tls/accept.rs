@@ -1,4 +1,4 @@
-//! What the server's side of a handshake begins with: the hello of the client, which chooses the settings of all that follows.
+//! Begin of a server's handshake: the hello of the client, which chooses the settings of all that follows.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::Failure;
 
 /// Bytes asked of the socket at once: most first flights fit.
 const HELLO_READ: usize = 2048;
-/// What a TLS record of a handshake begins with.
+/// First byte of a TLS record of a handshake.
 const HANDSHAKE_RECORD: u8 = 0x16;
 
 /// A connection whose client has not said what it wants.
@@ -29,7 +29,7 @@ enum Begun {
     Tls,
 }
 
-/// What a client said first.
+/// First message of a client.
 pub enum Said {
     /// Its hello, whole.
     Hello(Box<Accepted>),

@@ -1,4 +1,4 @@
-//! What the client's side of a handshake begins with: a session for a server of some name.
+//! Begin of a client's handshake: a session for a server of some name.
 
 use std::sync::Arc;
 

@@ -34,11 +34,11 @@ pub struct Handshake<S> {
     sent: Vec<u8>,
 }
 
-/// What a handshake has sent.
+/// Result of sending handshake records.
 #[derive(Debug)]
 pub struct Sent(Vec<u8>);
 
-/// Where the length of the session's id stands, if the first record begins with a server's hello: behind the heads of record and
+/// Offset of the session id's length, if the first record begins with a server's hello: behind the heads of record and
 /// message (5 and 4), the version (2) and the random bytes (32).
 const ID_AT: usize = 5 + 4 + 2 + 32;
 /// The longest id has 32 bytes.
@@ -80,7 +80,7 @@ impl Write for Tap<'_> {
     }
 }
 
-/// What a handshake needs next.
+/// Next need of a handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Wait until the socket is readable.
@@ -104,12 +104,12 @@ where
 }
 
 impl Handshake<ServerConnection> {
-    /// Whether a session is taken up again.
+    /// Returns true if a session is resumed.
     pub fn is_resumed(&self) -> bool {
         self.session.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
-    /// Whether data of the client came, and was accepted, before the end of the handshake.
+    /// Returns true if early data of the client came, and was accepted, before the end of the handshake.
     pub fn has_early_data(&mut self) -> bool {
         self.session.is_handshaking() && self.session.early_data().is_some()
     }
@@ -136,7 +136,7 @@ where
         &self.socket
     }
 
-    /// What was agreed on so far.
+    /// Returns the session as far as it is negotiated.
     pub fn session(&self) -> &S {
         &self.session
     }
@@ -146,7 +146,7 @@ where
         (self.socket, self.session, Sent(self.sent))
     }
 
-    /// What [`into_parts`](Self::into_parts) took apart.
+    /// Puts together the parts of [`into_parts`](Self::into_parts).
     pub fn of_parts(socket: Socket, session: Box<S>, Sent(sent): Sent) -> Self {
         Self { socket, session, sent }
     }
