@@ -208,7 +208,7 @@ mod tests {
         Work {
             issuer: Arc::new(issuer),
             tls: crate::carrier::trusting(None).unwrap(),
-            resolver,
+            resolver: tw_dns::NameService::Resolver(resolver),
             resolver_timeout: Duration::from_secs(1),
             wanted: vec![Wanted { identifiers: identifiers.into(), key: KeyType::EcdsaP256, slot }],
         }

@@ -11,7 +11,7 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::time::timeout;
 use tw_base::{Errno, Limit};
-use tw_dns::Resolver;
+use tw_dns::NameService;
 use tw_http::origin::{BodyDecoder, OriginHead, OriginLimits, Piece};
 use tw_http::{Method, Progress, date};
 use tw_net::tls::{self, Failure, Handshake, Step, TlsStream};
@@ -77,7 +77,7 @@ pub(crate) struct Reply {
 /// Who carries requests to authorities, and answers back.
 pub(crate) struct Carrier {
     pub(crate) tls: Arc<ClientConfig>,
-    pub(crate) resolver: Arc<Resolver>,
+    pub(crate) resolver: NameService,
     pub(crate) resolver_timeout: Duration,
 }
 
@@ -138,6 +138,10 @@ impl Carrier {
 
     async fn connect(&self, url: &Url) -> Result<TlsStream, Error> {
         let failed = |why: String| Error::Network(url.host().into(), why);
+        if let Some(system) = self.resolver.system() {
+            // This thread may wait.
+            system.refresh();
+        }
         let addresses = self.resolver.addresses(url.host().as_bytes(), self.resolver_timeout).await;
         let addresses =
             addresses.map_err(|error| failed(format!("its name could not be resolved ({error})")))?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use rustls::ClientConfig;
-use tw_dns::Resolver;
+use tw_dns::NameService;
 use zeroize::Zeroizing;
 
 use crate::answers::Answers;
@@ -33,7 +33,7 @@ pub struct Work {
     /// How connections to it are secured.
     pub tls: Arc<ClientConfig>,
     /// Who knows its address.
-    pub resolver: Arc<Resolver>,
+    pub resolver: NameService,
     /// How long that may take.
     pub resolver_timeout: Duration,
     /// The certificates.

@@ -91,6 +91,13 @@ pub(crate) async fn ask(server: &Server, question: &Question, again: bool, stats
     Ok(reply)
 }
 
+/// Asks `server` over TCP only (`options use-vc`).
+pub(crate) async fn ask_over_tcp(server: &Server, question: &Question, stats: &Stats) -> Exchanged {
+    let reply = over_tcp(server.addr, question).await.map_err(system)?;
+    stats.count(&reply);
+    Ok(reply)
+}
+
 /// What came over UDP.
 enum Datagram {
     Reply(Reply),

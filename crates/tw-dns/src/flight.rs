@@ -270,7 +270,11 @@ impl Resolver {
                         open.remove(0);
                     }
                     if let Some(server) = self.servers.at(index) {
-                        let exchange = Box::pin(exchange::ask(server, question, again, &self.stats));
+                        let exchange: Pin<Box<dyn Future<Output = Exchanged>>> = match self.settings.tcp_only
+                        {
+                            true => Box::pin(exchange::ask_over_tcp(server, question, &self.stats)),
+                            false => Box::pin(exchange::ask(server, question, again, &self.stats)),
+                        };
                         open.push(Open { server: index, exchange });
                     }
                 }

@@ -12,7 +12,8 @@
 //!
 //! What has no I/O and no clock is in `wire` (questions and what is an answer to them), `answer` (what an answer says),
 //! `cache` (what is kept, for how long) and `servers` (who is asked next). `exchange` and `flight` run on the loop that
-//! asks. Nothing here opens a file: `/etc/resolv.conf` and `/etc/hosts` are texts that somebody has read before.
+//! asks. Only `system` opens files, `/etc/resolv.conf` and `/etc/hosts`, and never on a loop; the rules that they stand for
+//! are in `search`.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
@@ -25,8 +26,10 @@ mod hosts;
 mod name;
 mod resolv_conf;
 mod resolver;
+mod search;
 mod servers;
 mod stats;
+mod system;
 pub mod wire;
 
 pub use answer::{Reply, Service};
@@ -36,6 +39,7 @@ pub use name::Name;
 pub use resolv_conf::ResolvConf;
 pub use resolver::{Addresses, Families, Resolver, Services, Settings, Target};
 pub use stats::Stats;
+pub use system::{NameService, Refresh, SystemFiles, SystemResolver};
 
 /// What bounds everything here that a peer can fill.
 pub const LIMITS: &[&[tw_base::Limit]] =

@@ -3,19 +3,20 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
 
-use crate::resolver::Settings;
+use crate::name::Name;
+use crate::resolver::{Families, Settings};
+use crate::search::SearchList;
 
-/// Port of a name server.
-const DNS_PORT: u16 = 53;
 /// Servers that are taken, as many as the C library takes.
 const SERVERS_MAX: usize = 3;
 /// Longest `timeout` and most `attempts` that the C library takes.
 const TIMEOUT_MAX_SECS: u64 = 30;
 const ATTEMPTS_MAX: u32 = 5;
 
-/// What the system says about name servers.
+/// Name servers and search rules of the system.
 ///
-/// `search` and `domain` are ignored: a name in a configuration is a whole one, as nginx takes it.
+/// Options without a meaning here: `edns0` (a long answer is asked for over TCP), `single-request` and
+/// `single-request-reopen` (each question has a socket of its own), `inet6`, `trust-ad`, `debug`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResolvConf {
     /// `nameserver`; without any, the one of this machine.
@@ -24,12 +25,32 @@ pub struct ResolvConf {
     pub timeout: Option<Duration>,
     /// `options attempts`
     pub attempts: Option<u32>,
+    /// `options rotate`: each question begins with another server.
+    pub rotate: bool,
+    /// `options use-vc`: servers are asked over TCP.
+    pub tcp_only: bool,
+    /// `options no-aaaa`
+    pub skips_ipv6: bool,
+    /// `search` or `domain`, whichever comes last, and `options ndots`.
+    pub(crate) search: SearchList,
+    /// Whether one of them is there.
+    pub(crate) says_domains: bool,
 }
 
 impl ResolvConf {
-    /// Reads the lines `nameserver` and `options`. Others, and what cannot be read, are left out as the C library does.
-    pub fn parse(text: &[u8]) -> Self {
-        let mut conf = Self { servers: Vec::new(), timeout: None, attempts: None };
+    /// Reads the lines `nameserver`, `search`, `domain` and `options`. Others, and what cannot be read, are left out as the
+    /// C library does. The servers listen on `port`.
+    pub fn parse(text: &[u8], port: u16) -> Self {
+        let mut conf = Self {
+            servers: Vec::new(),
+            timeout: None,
+            attempts: None,
+            rotate: false,
+            tcp_only: false,
+            skips_ipv6: false,
+            search: SearchList::default(),
+            says_domains: false,
+        };
         for line in String::from_utf8_lossy(text).lines() {
             if line.starts_with(['#', ';']) {
                 continue;
@@ -37,16 +58,33 @@ impl ResolvConf {
             let mut words = line.split_ascii_whitespace();
             match words.next() {
                 Some("nameserver") if conf.servers.len() < SERVERS_MAX => {
-                    conf.servers.extend(words.next().and_then(server));
+                    conf.servers.extend(words.next().and_then(|word| server(word, port)));
                 }
+                Some("search") => conf.set_domains(words),
+                Some("domain") => conf.set_domains(words.take(1)),
                 Some("options") => words.for_each(|option| conf.option(option)),
                 _ => {}
             }
         }
         if conf.servers.is_empty() {
-            conf.servers.push((Ipv4Addr::LOCALHOST, DNS_PORT).into());
+            conf.servers.push((Ipv4Addr::LOCALHOST, port).into());
         }
         conf
+    }
+
+    fn set_domains<'a>(&mut self, words: impl Iterator<Item = &'a str>) {
+        let domain = |word: &str| match word {
+            "." => Some(None),
+            word => Name::parse(word.as_bytes()).map(Some),
+        };
+        self.search.domains = words.filter_map(domain).collect();
+        self.says_domains = !self.search.domains.is_empty();
+    }
+
+    /// The domain of this machine is searched when nothing is said: what follows the first dot of its name.
+    pub(crate) fn set_domain_of(&mut self, hostname: &[u8]) {
+        let domain = hostname.iter().position(|byte| *byte == b'.').and_then(|at| hostname.get(at + 1..));
+        self.search.domains = domain.and_then(Name::parse).map(Some).into_iter().collect();
     }
 
     fn option(&mut self, option: &str) {
@@ -60,7 +98,19 @@ impl ResolvConf {
                 let count = value.parse::<u32>().ok().filter(|count| *count > 0);
                 self.attempts = count.map(|count| count.min(ATTEMPTS_MAX)).or(self.attempts);
             }
-            _ => {}
+            Some(("ndots", value)) => {
+                if let Ok(count) = value.parse() {
+                    self.search.set_ndots(count);
+                }
+            }
+            Some(_) => {}
+            None => match option {
+                "rotate" => self.rotate = true,
+                "use-vc" => self.tcp_only = true,
+                "no-aaaa" => self.skips_ipv6 = true,
+                "no-tld-query" => self.search.skips_bare = true,
+                _ => {}
+            },
         }
     }
 
@@ -70,6 +120,9 @@ impl ResolvConf {
         Settings {
             attempt_timeout: self.timeout.unwrap_or(default.attempt_timeout),
             attempts: self.attempts.unwrap_or(default.attempts),
+            families: if self.skips_ipv6 { Families::Ipv4 } else { Families::Both },
+            rotate: self.rotate,
+            tcp_only: self.tcp_only,
             ..default
         }
     }
@@ -77,12 +130,12 @@ impl ResolvConf {
 
 /// The address of a server; an IPv6 one may have the number of a link behind a `%`. The name of a link would have to be
 /// looked up, so a server with one is left out.
-fn server(word: &str) -> Option<SocketAddr> {
+fn server(word: &str, port: u16) -> Option<SocketAddr> {
     match word.split_once('%') {
         Some((addr, link)) => {
-            Some(SocketAddrV6::new(addr.parse::<Ipv6Addr>().ok()?, DNS_PORT, 0, link.parse().ok()?).into())
+            Some(SocketAddrV6::new(addr.parse::<Ipv6Addr>().ok()?, port, 0, link.parse().ok()?).into())
         }
-        None => Some(SocketAddr::new(word.parse::<IpAddr>().ok()?, DNS_PORT)),
+        None => Some(SocketAddr::new(word.parse::<IpAddr>().ok()?, port)),
     }
 }
 
@@ -108,14 +161,42 @@ mod tests {
                 None,
             ),
         ] {
-            let conf = ResolvConf::parse(text.as_bytes());
+            let conf = ResolvConf::parse(text.as_bytes(), 53);
             let found: Vec<_> = conf.servers.iter().map(ToString::to_string).collect();
             assert_eq!(found.join(" "), servers, "{text}");
             assert_eq!((conf.timeout, conf.attempts), (timeout.map(Duration::from_secs), attempts), "{text}");
         }
         assert_eq!(
-            ResolvConf::parse(b"options timeout:3").settings().attempt_timeout,
+            ResolvConf::parse(b"options timeout:3", 53).settings().attempt_timeout,
             Duration::from_secs(3)
         );
+    }
+
+    #[test]
+    fn domains_and_options() {
+        let conf = |text: &str| ResolvConf::parse(text.as_bytes(), 53);
+        for (text, expected) in [
+            ("", ""),
+            ("search a.example B.example.\n", "a.example b.example"),
+            ("domain a.example ignored\n", "a.example"),
+            ("search a b\ndomain c\n", "c"),
+            ("domain c\nsearch a b c d e f g h\n", "a b c d e f g h"),
+            ("search a . a..b\n", "a ."),
+        ] {
+            let domains = conf(text).search.domains;
+            let words: Vec<_> =
+                domains.iter().map(|domain| domain.as_ref().map_or(".".into(), Name::to_string)).collect();
+            assert_eq!(words.join(" "), expected, "{text}");
+            assert_eq!(conf(text).says_domains, !expected.is_empty(), "{text}");
+        }
+        let settings = conf("options rotate use-vc no-aaaa edns0 trust-ad").settings();
+        assert_eq!((settings.rotate, settings.tcp_only, settings.families), (true, true, Families::Ipv4));
+        let settings = conf("").settings();
+        assert_eq!((settings.rotate, settings.tcp_only, settings.families), (false, false, Families::Both));
+        let mut of_machine = conf("");
+        of_machine.set_domain_of(b"host.dept.example");
+        assert_eq!(of_machine.search.domains, [Name::parse(b"dept.example")]);
+        of_machine.set_domain_of(b"host");
+        assert!(of_machine.search.domains.is_empty());
     }
 }

@@ -62,6 +62,10 @@ pub struct Settings {
     pub attempts: u32,
     /// Names that no server is asked for.
     pub hosts: Option<Arc<Hosts>>,
+    /// Each question begins with another server; otherwise with the first one that answers. Default on.
+    pub rotate: bool,
+    /// Servers are asked over TCP only. Default off.
+    pub tcp_only: bool,
 }
 
 impl Settings {
@@ -74,6 +78,8 @@ impl Settings {
             attempt_timeout: ATTEMPT_TIMEOUT,
             attempts: ATTEMPTS,
             hosts: None,
+            rotate: true,
+            tcp_only: false,
         }
     }
 }
@@ -147,7 +153,7 @@ impl Resolver {
         // A time that cannot be represented would be a panic.
         settings.valid = settings.valid.map(|span| span.min(FOREVER));
         settings.attempt_timeout = settings.attempt_timeout.min(FOREVER);
-        let servers = Servers::new(&settings.servers, clock::now());
+        let servers = Servers::new(&settings.servers, settings.rotate, clock::now());
         let shared = Shared { cache: Cache::new(cache::ENTRIES_MAX), flights: HashMap::new() };
         Arc::new(Self { settings, servers, stats, shared: Whole::new(shared), turn: AtomicUsize::new(0) })
     }
@@ -170,7 +176,7 @@ impl Resolver {
         timeout: Duration,
     ) -> Result<Addresses, ResolveError> {
         self.stats.name.add(1);
-        let deadline = clock::now() + timeout.min(FOREVER);
+        let deadline = self.deadline(timeout);
         match self.without_servers(name) {
             Some(addresses) => Ok(addresses),
             None => {
@@ -178,6 +184,21 @@ impl Resolver {
                 self.begin_addresses(name).finish(self, deadline).await
             }
         }
+    }
+
+    /// The end of a span that begins now.
+    pub(crate) fn deadline(&self, timeout: Duration) -> Instant {
+        clock::now() + timeout.min(FOREVER)
+    }
+
+    /// The addresses of a whole name, which servers are asked for.
+    pub(crate) async fn ask_addresses(
+        self: &Arc<Self>,
+        name: Name,
+        deadline: Instant,
+    ) -> Result<Addresses, ResolveError> {
+        self.stats.name.add(1);
+        self.begin_addresses(name).finish(self, deadline).await
     }
 
     /// The servers of a service of `name`: of `_service._tcp.name`, or of `service.name` if there is a dot in `service`, as
@@ -220,7 +241,7 @@ impl Resolver {
     }
 
     /// Addresses that no server has to be asked for: `name` is one, or a name of `hosts`.
-    fn without_servers(&self, name: &[u8]) -> Option<Addresses> {
+    pub(crate) fn without_servers(&self, name: &[u8]) -> Option<Addresses> {
         let address = str::from_utf8(name).ok().and_then(|text| text.parse::<IpAddr>().ok());
         let expires = clock::now() + FOREVER;
         let known = |ipv4: Vec<IpAddr>, ipv6: Vec<IpAddr>| {

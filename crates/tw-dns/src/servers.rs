@@ -75,27 +75,28 @@ impl Server {
 pub(crate) struct Servers {
     all: Box<[Server]>,
     next: AtomicUsize,
+    rotates: bool,
     start: Instant,
 }
 
 impl Servers {
-    pub(crate) fn new(addrs: &[SocketAddr], now: Instant) -> Self {
+    pub(crate) fn new(addrs: &[SocketAddr], rotates: bool, now: Instant) -> Self {
         let server = |addr: &SocketAddr| Server {
             addr: *addr,
             silent_until_ms: AtomicU64::new(0),
             letters: AtomicU8::new(0),
         };
-        Self { all: addrs.iter().map(server).collect(), next: AtomicUsize::new(0), start: now }
+        Self { all: addrs.iter().map(server).collect(), next: AtomicUsize::new(0), rotates, start: now }
     }
 
     pub(crate) fn at(&self, index: usize) -> Option<&Server> {
         self.all.get(index)
     }
 
-    /// The tries of the next question: another server is the first every time, silent ones are last.
+    /// The tries of the next question: another server is the first every time if they rotate; silent ones are last.
     pub(crate) fn tries(&self, rounds: u32, now: Instant) -> Tries {
         let count = self.all.len();
-        let first = self.next.fetch_add(1, Relaxed);
+        let first = if self.rotates { self.next.fetch_add(1, Relaxed) } else { 0 };
         let mut order: Vec<usize> = (0..count).map(|n| first.wrapping_add(n) % count.max(1)).collect();
         let now_ms = self.millis(now);
         let is_silent = |server: &Server| server.silent_until_ms.load(Relaxed) > now_ms;
@@ -229,7 +230,7 @@ mod tests {
     fn servers(count: u16) -> (Servers, Instant) {
         let now = Instant::now();
         let addrs: Vec<SocketAddr> = (0..count).map(|n| ([192, 0, 2, 1], 53 + n).into()).collect();
-        (Servers::new(&addrs, now), now)
+        (Servers::new(&addrs, true, now), now)
     }
 
     #[test]
@@ -238,6 +239,17 @@ mod tests {
         for expected in [0, 1, 2, 0, 1] {
             assert_eq!(servers.tries(1, now).next(), ASK(expected, false));
         }
+    }
+
+    #[test]
+    fn servers_in_order_begin_with_the_first_one_that_answers() {
+        let (mut servers, now) = servers(3);
+        servers.rotates = false;
+        for _ in 0..3 {
+            assert_eq!(servers.tries(1, now).next(), ASK(0, false));
+        }
+        servers.set_silent(0, now);
+        assert_eq!(servers.tries(1, now).next(), ASK(1, false));
     }
 
     #[test]

@@ -11,8 +11,8 @@ const HOMES: &[(&str, &str)] = &[
     ("crates/tw-sys/", "kernel calls, whoever makes them"),
     ("crates/tw-net/src/listen/", "listening sockets are opened before a loop has them"),
     (
-        "crates/tw-server/src/core/location/resolver.rs",
-        "the system's name servers, read when a configuration is loaded",
+        "crates/tw-dns/src/system.rs",
+        "the system's name servers and hosts, read when a configuration is loaded, and by a pool or a thread that may wait",
     ),
     (
         "crates/tw-server/src/core/upstream/state.rs",

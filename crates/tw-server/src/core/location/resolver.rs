@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tw_conf::{Args, ConfError, Directive, Node, Setting, record};
 use tw_core::reach::Reach;
-use tw_dns::{Families, Hosts, ResolvConf, Resolver, Settings, Stats};
+use tw_disk::{Account, Class, Pool, Source};
+use tw_dns::{Families, NameService, Resolver, Settings, Stats, SystemFiles, SystemResolver};
 
 use super::ALL;
 use crate::load::Resolve;
@@ -14,19 +15,17 @@ use crate::vars::Template;
 /// Port of a name server.
 const DNS_PORT: u16 = 53;
 
-/// The system's name servers.
-const RESOLV_CONF: &str = "/etc/resolv.conf";
-/// The system's own names.
-const HOSTS: &str = "/etc/hosts";
+/// Longest wait of a name for the files of the system to be looked at: a disk that does not answer must not keep names.
+const REFRESH_WAIT: Duration = Duration::from_millis(200);
 
 /// How names are asked for at a location.
 #[derive(Debug, Clone)]
 pub struct Resolving {
     /// For names that are known only while requests are served, and those that are followed: `resolver`; without one the
     /// system's name servers.
-    pub resolver: Arc<Resolver>,
+    pub resolver: NameService,
     /// The system's name servers: for names that the configuration says.
-    pub system: Arc<Resolver>,
+    pub system: Arc<SystemResolver>,
     /// `resolver_timeout`
     pub timeout: Duration,
 }
@@ -103,14 +102,31 @@ impl Resolving {
     pub(crate) fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Self {
         let system = match outer {
             Some(outer) => outer.system.clone(),
-            None => resolver(of_system(), cx),
+            None => of_system(cx),
         };
         let resolver = match (raw.resolver.take(), outer) {
-            (Some(settings), _) => resolver(settings, cx),
+            (Some(settings), _) => NameService::Resolver(resolver(settings, cx)),
             (None, Some(outer)) => outer.resolver.clone(),
-            (None, None) => system.clone(),
+            (None, None) => NameService::System(system.clone()),
         };
         Self { resolver, system, timeout: raw.timeout.or(outer.map(|o| o.timeout), Duration::from_secs(30)) }
+    }
+}
+
+impl Resolving {
+    /// Who is asked for a name: the system for one that the configuration says, unless it is followed. Sees to it that the
+    /// system's files are read again, by `pool`, if they have changed.
+    pub(crate) async fn service(&self, is_run_time: bool, pool: &Pool) -> NameService {
+        let service = match is_run_time {
+            true => self.resolver.clone(),
+            false => NameService::System(self.system.clone()),
+        };
+        if let Some(refresh) = service.system().and_then(SystemResolver::begin_refresh) {
+            let mut by = Account::new(Class::Hit, Source::NONE);
+            // What was known before is good enough if this fails or takes long.
+            let _ = tokio::time::timeout(REFRESH_WAIT, pool.run(&mut by, move || refresh.run())).await;
+        }
+        service
     }
 }
 
@@ -126,17 +142,20 @@ fn resolver(settings: Settings, cx: &mut Resolve<'_>) -> Arc<Resolver> {
 struct Shared(Arc<Resolver>);
 
 // DIFF(nginx): names are asked for without `resolver`, too, and a configuration is loaded without waiting for any.
-/// Whom the system asks. What cannot be read is not there.
-fn of_system() -> Settings {
-    let text = |path| std::fs::read(path).unwrap_or_default();
-    let hosts = Hosts::parse(&text(HOSTS));
-    Settings { hosts: Some(Arc::new(hosts)), ..ResolvConf::parse(&text(RESOLV_CONF)).settings() }
+/// The system's resolver. A configuration may wait for its files, and sees what is in them now.
+fn of_system(cx: &mut Resolve<'_>) -> Arc<SystemResolver> {
+    let kept = cx.keep(b"system", |_| true, || System(SystemResolver::new(SystemFiles::default())));
+    kept.0.refresh();
+    kept.0.clone()
 }
 
-/// What is read for that, for the sandbox.
+/// The system's resolver, which outlives configurations.
+struct System(Arc<SystemResolver>);
+
+/// Files that it reads, for the sandbox.
 pub(crate) fn reach(reach: &mut Reach) {
-    for path in [RESOLV_CONF, HOSTS] {
-        reach.reads_file(&Template::text(path.as_bytes()), None);
+    for path in SystemFiles::default().paths() {
+        reach.reads_file(&Template::text(path.as_os_str().as_encoded_bytes()), None);
     }
 }
 

@@ -98,7 +98,9 @@ async fn ask(
     question: &[u8],
     answer_max: usize,
 ) -> Result<Vec<u8>, String> {
-    let found = resolving.resolver.addresses(url.host.as_bytes(), resolving.timeout).await;
+    let pool = home.generation().disks.default_disk().pool().clone();
+    let service = resolving.service(true, &pool).await;
+    let found = service.addresses(url.host.as_bytes(), resolving.timeout).await;
     let found =
         found.map_err(|error| tw_dns::NotResolved { name: url.host.as_bytes(), error }.to_string())?;
     let request =

@@ -205,10 +205,11 @@ impl Named {
         resolving: &Resolving,
         pool: &Pool,
     ) -> Result<(), ResolveError> {
-        let (resolver, timeout) = (&resolving.resolver, resolving.timeout);
+        // The name of a service is followed or not, but nothing of a system's own.
+        let is_run_time = self.follows || self.service.is_some();
+        let (resolver, timeout) = (resolving.service(is_run_time, pool).await, resolving.timeout);
         let (addresses, expires): (Vec<Address>, _) = match &self.service {
             None => {
-                let resolver = if self.follows { resolver } else { &resolving.system };
                 let found = resolver.addresses(self.host.as_bytes(), timeout).await?;
                 let addresses = found.iter().map(|ip| tw_net::Addr::Inet((ip, self.port).into()).into());
                 (addresses.collect(), found.expires)

@@ -1,0 +1,270 @@
+//! Names as the system resolves them: `/etc/hosts`, then the servers and the search list of `/etc/resolv.conf`.
+//!
+//! Both files are read when a configuration is loaded, and again when they have changed. Reading may wait for a disk, so
+//! it is a [`Refresh`] for whoever has a thread that may wait; loops never read.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use tw_base::Whole;
+use tw_rt::clock;
+
+use crate::error::ResolveError;
+use crate::hosts::Hosts;
+use crate::resolv_conf::ResolvConf;
+use crate::resolver::{Addresses, Resolver, Services};
+use crate::search::{Failures, SearchList};
+use crate::stats::Stats;
+
+/// Time for which the files are taken to be as they were.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+
+/// Where the system says how it resolves names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SystemFiles {
+    /// Name servers and search list.
+    pub resolv_conf: PathBuf,
+    /// Names that no server is asked for.
+    pub hosts: PathBuf,
+    /// Port of the name servers.
+    pub port: u16,
+}
+
+impl Default for SystemFiles {
+    fn default() -> Self {
+        Self { resolv_conf: "/etc/resolv.conf".into(), hosts: "/etc/hosts".into(), port: 53 }
+    }
+}
+
+/// Resolves names as the system does. One for all loops.
+#[derive(Debug)]
+pub struct SystemResolver {
+    files: SystemFiles,
+    state: Whole<State>,
+    is_refreshing: AtomicBool,
+    stats: Arc<Stats>,
+}
+
+#[derive(Debug)]
+struct State {
+    current: Arc<Current>,
+    texts: Arc<Texts>,
+    checked: Instant,
+}
+
+/// Both files as they were read, and their versions at that time.
+#[derive(Debug, Default)]
+struct Texts {
+    versions: [Version; 2],
+    resolv_conf: Vec<u8>,
+    hosts: Vec<u8>,
+}
+
+/// What both files mean.
+#[derive(Debug)]
+struct Current {
+    resolver: Arc<Resolver>,
+    search: SearchList,
+}
+
+/// Everything that changes when a file does; zeros for one that is not there.
+type Version = (u64, u64, u64, (i64, i64), (i64, i64));
+
+impl SystemResolver {
+    /// Reads `files`. May wait for a disk. A file that cannot be read is taken to be empty.
+    pub fn new(files: SystemFiles) -> Arc<Self> {
+        let stats = Arc::new(Stats::default());
+        let texts = files.read(files.versions(), &Texts::default());
+        let current = current(&texts, files.port, &stats, None);
+        let state = State { current, texts: Arc::new(texts), checked: clock::now() };
+        Arc::new(Self { files, state: Whole::new(state), is_refreshing: AtomicBool::new(false), stats })
+    }
+
+    /// A permit to look whether the files have changed, at most one at a time and one each second.
+    pub fn begin_refresh(self: &Arc<Self>) -> Option<Refresh> {
+        let is_due = clock::now() >= self.state.lock().checked + CHECK_EVERY;
+        (is_due && !self.is_refreshing.swap(true, SeqCst)).then(|| Refresh(Arc::clone(self)))
+    }
+
+    /// Reads the files again if they have changed. May wait for a disk. One that is gone is taken to be empty; one that
+    /// cannot be read is taken to be as it was.
+    pub fn refresh(&self) {
+        let versions = self.files.versions();
+        let (known, texts) = {
+            let mut state = self.state.lock();
+            state.checked = clock::now();
+            if state.texts.versions == versions {
+                return;
+            }
+            (Arc::clone(&state.current), Arc::clone(&state.texts))
+        };
+        let texts = self.files.read(versions, &texts);
+        let current = current(&texts, self.files.port, &self.stats, Some(&known));
+        let mut state = self.state.lock();
+        (state.current, state.texts) = (current, Arc::new(texts));
+    }
+
+    /// The addresses of `name`, by the rules of the C library. Waits for at most `timeout`; on a loop only.
+    ///
+    /// # Errors
+    /// Those of the name as it is written if that was asked for first, else of its candidates.
+    pub async fn addresses(&self, name: &[u8], timeout: Duration) -> Result<Addresses, ResolveError> {
+        let current = Arc::clone(&self.state.lock().current);
+        let Current { resolver, search } = &*current;
+        if let Some(known) = resolver.without_servers(name) {
+            return Ok(known);
+        }
+        let deadline = resolver.deadline(timeout);
+        let candidates = search.candidates(name);
+        let mut failures = Failures::default();
+        let mut goes_on = true;
+        for (nth, candidate) in candidates.iter().enumerate() {
+            if !goes_on && !candidate.is_as_is {
+                continue;
+            }
+            match resolver.ask_addresses(candidate.name.clone(), deadline).await {
+                Ok(found) => return Ok(found),
+                Err(error) => goes_on &= failures.goes_on(candidate, error, nth == 0),
+            }
+            if clock::now() >= deadline {
+                break;
+            }
+        }
+        Err(failures.error())
+    }
+
+    /// The servers of a service, whose name is always a whole one.
+    ///
+    /// # Errors
+    /// Those of [`Resolver::services`].
+    pub async fn services(
+        &self,
+        service: &[u8],
+        name: &[u8],
+        timeout: Duration,
+    ) -> Result<Services, ResolveError> {
+        let current = Arc::clone(&self.state.lock().current);
+        current.resolver.services(service, name, timeout).await
+    }
+}
+
+/// The right to read the files of a resolver, on a thread that may wait. Dropping it gives the right back.
+#[derive(Debug)]
+#[must_use]
+pub struct Refresh(Arc<SystemResolver>);
+
+impl Refresh {
+    /// Reads the files again if they have changed. May wait for a disk.
+    pub fn run(self) {
+        self.0.refresh();
+    }
+}
+
+impl Drop for Refresh {
+    fn drop(&mut self) {
+        self.0.is_refreshing.store(false, SeqCst);
+    }
+}
+
+impl SystemFiles {
+    /// Paths of both files, and of what they are links to. May wait for a disk.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        let mut paths = vec![self.resolv_conf.clone(), self.hosts.clone()];
+        let targets: Vec<_> = paths.iter().filter_map(|path| fs::canonicalize(path).ok()).collect();
+        paths.extend(targets);
+        paths
+    }
+
+    fn versions(&self) -> [Version; 2] {
+        [&self.resolv_conf, &self.hosts].map(|path| {
+            fs::metadata(path).map_or_else(
+                |_| Version::default(),
+                |of| {
+                    let (changed, modified) = ((of.ctime(), of.ctime_nsec()), (of.mtime(), of.mtime_nsec()));
+                    (of.dev(), of.ino(), of.size(), changed, modified)
+                },
+            )
+        })
+    }
+
+    /// Reads both, which had these versions just before.
+    fn read(&self, versions: [Version; 2], known: &Texts) -> Texts {
+        let text = |path: &Path, known: &[u8]| match fs::read(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(_) => known.to_vec(),
+        };
+        Texts {
+            versions,
+            resolv_conf: text(&self.resolv_conf, &known.resolv_conf),
+            hosts: text(&self.hosts, &known.hosts),
+        }
+    }
+}
+
+/// What the files mean. Answers of the servers are kept as long as the same ones are asked in the same way.
+fn current(texts: &Texts, port: u16, stats: &Arc<Stats>, known: Option<&Current>) -> Arc<Current> {
+    let mut conf = ResolvConf::parse(&texts.resolv_conf, port);
+    if !conf.says_domains {
+        let uname = rustix::system::uname();
+        conf.set_domain_of(uname.nodename().to_bytes());
+    }
+    let mut settings = conf.settings();
+    settings.hosts = Some(Arc::new(Hosts::parse(&texts.hosts)));
+    let resolver = match known {
+        Some(known) if *known.resolver.settings() == settings => Arc::clone(&known.resolver),
+        _ => Resolver::new(settings, Arc::clone(stats)),
+    };
+    Arc::new(Current { resolver, search: conf.search })
+}
+
+/// Resolves names in one of two ways.
+#[derive(Debug, Clone)]
+pub enum NameService {
+    /// Asks the servers of a `resolver` directive.
+    Resolver(Arc<Resolver>),
+    /// Resolves as the system does.
+    System(Arc<SystemResolver>),
+}
+
+impl NameService {
+    /// The addresses of a name: see [`Resolver::addresses`].
+    ///
+    /// # Errors
+    /// Why there are none.
+    pub async fn addresses(&self, name: &[u8], timeout: Duration) -> Result<Addresses, ResolveError> {
+        match self {
+            Self::Resolver(resolver) => resolver.addresses(name, timeout).await,
+            Self::System(system) => system.addresses(name, timeout).await,
+        }
+    }
+
+    /// The servers of a service: see [`Resolver::services`].
+    ///
+    /// # Errors
+    /// Why there are none.
+    pub async fn services(
+        &self,
+        service: &[u8],
+        name: &[u8],
+        timeout: Duration,
+    ) -> Result<Services, ResolveError> {
+        match self {
+            Self::Resolver(resolver) => resolver.services(service, name, timeout).await,
+            Self::System(system) => system.services(service, name, timeout).await,
+        }
+    }
+
+    /// The system's resolver, if names are asked of it.
+    pub fn system(&self) -> Option<&Arc<SystemResolver>> {
+        match self {
+            Self::Resolver(_) => None,
+            Self::System(system) => Some(system),
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The system's resolver on a guarded loop, with files of its own and a name server on the loopback.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::future::Future;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use tw_dns::{SystemFiles, SystemResolver};
+use tw_rt::{Heap, LoopGuard, LoopOptions, LoopThread};
+use tw_testkit::TempDir;
+use tw_testkit::dns::{Asked, Carrier, Data, DnsServer, Outbox, code, kind};
+use tw_testkit::wait::{PATIENCE, until};
+
+#[global_allocator]
+static ALLOCATOR: Heap = Heap;
+
+/// Runs `main` on a loop that may not touch a file, and returns its output.
+fn on_loop<T, Fut>(main: impl FnOnce() -> Fut + Send + 'static) -> T
+where
+    T: Send + 'static,
+    Fut: Future<Output = T> + 'static,
+{
+    let (sender, receiver) = mpsc::channel();
+    let options = LoopOptions { guard: LoopGuard::Enforce, ..LoopOptions::new(0) };
+    let thread = LoopThread::<()>::start(options, |_| async move {
+        let _ = sender.send(main().await);
+    })
+    .unwrap();
+    thread.join().unwrap();
+    receiver.recv().unwrap()
+}
+
+/// A name server that knows `known`, at 192.0.2.1, and that `broken` has a problem.
+fn name_server(known: &'static [&str], broken: &'static [&str]) -> DnsServer {
+    DnsServer::start(move |asked: &Asked, out: &mut Outbox| {
+        let answer = asked.answer();
+        out.send(match &*asked.name {
+            name if broken.contains(&name) => answer.code(code::SERVFAIL).bytes(),
+            name if !known.contains(&name) => answer.code(code::NXDOMAIN).soa(60, 60).bytes(),
+            name if asked.kind == kind::A => answer.record(name, 60, Data::A([192, 0, 2, 1].into())).bytes(),
+            _ => answer.soa(60, 60).bytes(),
+        });
+    })
+}
+
+/// Files of a system whose name server is `server`.
+fn files(dir: &TempDir, server: &DnsServer, conf: &str, hosts: &str) -> SystemFiles {
+    let (resolv_conf, hosts_path) = (dir.path().join("resolv.conf"), dir.path().join("hosts"));
+    fs::write(&resolv_conf, format!("nameserver 127.0.0.1\noptions no-aaaa timeout:30\n{conf}")).unwrap();
+    fs::write(&hosts_path, hosts).unwrap();
+    SystemFiles { resolv_conf, hosts: hosts_path, port: server.addr().port() }
+}
+
+fn look_up(resolver: &Arc<SystemResolver>, name: &'static str, timeout: Duration) -> String {
+    let resolver = Arc::clone(resolver);
+    on_loop(move || async move {
+        match resolver.addresses(name.as_bytes(), timeout).await {
+            Ok(found) => found.iter().map(|addr| addr.to_string()).collect::<Vec<_>>().join(" "),
+            Err(error) => error.to_string(),
+        }
+    })
+}
+
+/// Names that were asked for, in order. A name may be asked for twice in a row, with other letters.
+fn asked(server: &DnsServer) -> String {
+    let mut names: Vec<_> = server.asked().into_iter().map(|asked| asked.name).collect();
+    names.dedup();
+    names.join(" ")
+}
+
+#[test]
+fn names_are_searched_as_the_c_library_does() {
+    let pod = "search ns.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:5\n";
+    let known = &["backend.ns.svc.cluster.local", "db.other.svc.cluster.local", "www.example.com", "tld"];
+    let (found, missing) = ("192.0.2.1", "3: Host not found");
+    for (conf, name, expected, names) in [
+        (pod, "backend", found, "backend.ns.svc.cluster.local"),
+        (pod, "db.other", found, "db.other.ns.svc.cluster.local db.other.svc.cluster.local"),
+        (
+            pod,
+            "www.example.com",
+            found,
+            "www.example.com.ns.svc.cluster.local www.example.com.svc.cluster.local \
+             www.example.com.cluster.local www.example.com",
+        ),
+        (pod, "www.example.com.", found, "www.example.com"),
+        (pod, "backend.", missing, "backend"),
+        ("search a.test\n", "www.example.com", found, "www.example.com"),
+        ("search a.test\n", "www.b", missing, "www.b www.b.a.test"),
+        ("domain example.com\n", "www", found, "www.example.com"),
+        ("search a.test\n", "tld", found, "tld.a.test tld"),
+        // A server that has a problem with one candidate knows the next one; hosts hold for the name as it is written.
+        ("search broken.test example.com\n", "www", found, "www.broken.test www.example.com"),
+        ("search hosts.test\n", "app", missing, "app.hosts.test app"),
+        ("search hosts.test\n", "app.hosts.test", "192.0.2.7", ""),
+        ("search a.test\n", "192.0.2.9", "192.0.2.9", ""),
+    ] {
+        let server = name_server(known, &["www.broken.test"]);
+        let dir = TempDir::new("system").unwrap();
+        let resolver = SystemResolver::new(files(&dir, &server, conf, "192.0.2.7 app.hosts.test\n"));
+        assert_eq!(look_up(&resolver, name, PATIENCE), expected, "{conf} {name}");
+        assert_eq!(asked(&server), names, "{conf} {name}");
+    }
+}
+
+#[test]
+fn changed_files_are_read_again_and_never_on_a_loop() {
+    let server = name_server(&["web.b.test"], &[]);
+    let dir = TempDir::new("system").unwrap();
+    let resolver = SystemResolver::new(files(&dir, &server, "search a.test\n", ""));
+    assert_eq!(look_up(&resolver, "web", PATIENCE), "3: Host not found");
+    assert_eq!(look_up(&resolver, "app", PATIENCE), "3: Host not found");
+    // It is replaced, as those do who write it.
+    files(&dir, &server, "search b.test\n", "192.0.2.8 app\n");
+    let refresh = || {
+        resolver.begin_refresh().map(|refresh| {
+            assert!(resolver.begin_refresh().is_none(), "one at a time");
+            refresh.run();
+        })
+    };
+    assert!(until(PATIENCE, || refresh().is_some()));
+    assert!(resolver.begin_refresh().is_none(), "once a second");
+    assert_eq!(look_up(&resolver, "web", PATIENCE), "192.0.2.1");
+    assert_eq!(look_up(&resolver, "app", PATIENCE), "192.0.2.8");
+    // One that cannot be read is as it was.
+    fs::rename(dir.path().join("hosts"), dir.path().join("hosts.old")).unwrap();
+    fs::create_dir(dir.path().join("hosts")).unwrap();
+    resolver.refresh();
+    assert_eq!(look_up(&resolver, "app", PATIENCE), "192.0.2.8");
+    fs::remove_dir(dir.path().join("hosts")).unwrap();
+    fs::rename(dir.path().join("hosts.old"), dir.path().join("hosts")).unwrap();
+    // One that is gone is empty.
+    fs::remove_file(dir.path().join("hosts")).unwrap();
+    resolver.refresh();
+    assert_eq!(look_up(&resolver, "app", PATIENCE), "3: Host not found");
+}
+
+#[test]
+fn a_search_ends_with_the_time_it_has() {
+    let server = DnsServer::start(|_, _| {});
+    let dir = TempDir::new("system").unwrap();
+    let resolver = SystemResolver::new(files(&dir, &server, "search a.test b.test c.test\n", ""));
+    assert_eq!(look_up(&resolver, "web", Duration::from_millis(50)), "110: Operation timed out");
+    assert_eq!(asked(&server), "web.a.test");
+}
+
+#[test]
+fn use_vc_asks_over_tcp_only() {
+    let server = name_server(&["web"], &[]);
+    let dir = TempDir::new("system").unwrap();
+    let resolver = SystemResolver::new(files(&dir, &server, "options use-vc\n", ""));
+    assert_eq!(look_up(&resolver, "web.", PATIENCE), "192.0.2.1");
+    assert!(server.asked().iter().all(|asked| asked.carrier == Carrier::Tcp));
+}
