@@ -16,7 +16,6 @@ mod change;
 mod show;
 mod written;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -24,6 +23,7 @@ use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
 use tw_core::module::Settings;
 use tw_http::Method;
+use tw_server::core::upstream::Groups;
 use tw_server::http::Http;
 use tw_server::http::body::Body;
 use tw_server::http::gateway::Group;
@@ -63,7 +63,7 @@ struct Here {
     mode: Mode,
     /// The path of the location.
     prefix: Arc<[u8]>,
-    upstreams: Arc<HashMap<Box<str>, Arc<Group>>>,
+    upstreams: Arc<Groups>,
     request_id: Template,
 }
 
@@ -238,7 +238,7 @@ impl Here {
     }
 
     fn group(&self, name: &str) -> Result<Arc<Group>, Refusal> {
-        self.upstreams.get(name).cloned().ok_or(Refusal::NO_UPSTREAM)
+        self.upstreams.find(name).cloned().ok_or(Refusal::NO_UPSTREAM)
     }
 
     fn request_id(&self, r: &Request) -> String {

@@ -214,7 +214,7 @@ impl RawCheck {
             }
         };
         let name = of.group().peers.name();
-        if !cx.block.upstreams().contains_key(&**name) {
+        if cx.block.upstreams().find(name).is_none() {
             return fail(
                 format!("\"health_check\" needs a group: \"{name}\" is no \"upstream\""),
                 "write an \"upstream\" block, also for one server",

@@ -148,6 +148,7 @@ mod torture;
 mod try_files;
 mod tunnel;
 mod upgrade;
+mod upstream_names;
 mod upstream_queue;
 mod upstream_sticky;
 mod used_up;

@@ -1,11 +1,11 @@
 //! What the API shows of groups, servers and peers.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 use tw_rt::clock;
+use tw_server::core::upstream::Groups;
 use tw_server::http::gateway::Group;
 use tw_upstream::{Admin, List, Params, Peer, PeerSnapshot, Place, Server, Status};
 
@@ -99,8 +99,8 @@ struct ServerView<'a> {
 }
 
 /// All groups by their names.
-pub(super) fn upstreams(all: &HashMap<Box<str>, Arc<Group>>) -> Vec<u8> {
-    let views = all.iter().map(|(name, group)| (&**name, GroupView::of(name, group)));
+pub(super) fn upstreams(all: &Groups) -> Vec<u8> {
+    let views = all.iter().map(|group| (&**group.peers.name(), GroupView::of(group.peers.name(), group)));
     json(&views.collect::<BTreeMap<_, _>>())
 }
 

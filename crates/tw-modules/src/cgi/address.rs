@@ -2,11 +2,10 @@
 //! variables.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use tw_conf::{ConfError, Node, Word};
-use tw_server::core::upstream;
+use tw_server::core::upstream::{self, Groups};
 use tw_server::http::gateway::Group;
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
@@ -43,7 +42,7 @@ pub(crate) enum Target {
         /// The address.
         address: Template,
         /// Groups by name.
-        groups: Arc<HashMap<Box<str>, Arc<Group>>>,
+        groups: Arc<Groups>,
     },
 }
 
@@ -86,7 +85,7 @@ impl RawTarget {
         }
         let (scheme, host) = split(schemes, &word.bytes);
         let text = String::from_utf8_lossy(host).into_owned();
-        let is_group = cx.block.upstreams().contains_key(&*text);
+        let is_group = cx.block.upstreams().find(&text).is_some();
         let found = match is_group || has_port(&text) {
             true => upstream::named(&text, 0, cx),
             false => Err("no port".to_owned()),
@@ -125,7 +124,7 @@ impl Target {
                 let address = address.value(r);
                 let (scheme, host) = split(schemes, &address);
                 let text = String::from_utf8_lossy(host);
-                let group = match groups.get(&*text) {
+                let group = match groups.find(&text) {
                     Some(group) => Ok(group.clone()),
                     None if has_port(&text) => upstream::alone(&text, 0),
                     None => Err("no port".to_owned()),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tw_conf::{ConfError, Node, Span, Word};
 use tw_http::escape::Escape;
-use tw_server::core::upstream;
+use tw_server::core::upstream::{self, Groups};
 use tw_server::http::gateway::Group;
 use tw_server::http::request::{Request, Rewritten};
 use tw_server::http::route::Pattern;
@@ -53,12 +53,9 @@ pub(super) enum Target {
     Variable {
         url: Template,
         /// Groups by name.
-        groups: Groups,
+        groups: Arc<Groups>,
     },
 }
-
-/// All groups of the configuration.
-type Groups = Arc<std::collections::HashMap<Box<str>, Arc<Group>>>;
 
 /// A target without variables.
 pub(super) struct Fixed {
@@ -177,7 +174,7 @@ impl Target {
                 let url = url.value(r);
                 let Parts { scheme, host, path } = parts(&url)?;
                 let text = String::from_utf8_lossy(host);
-                let group = match groups.get(&*text) {
+                let group = match groups.find(&text) {
                     Some(group) => group.clone(),
                     None => upstream::alone(&text, scheme.port())
                         .map_err(|error| format!("{error} in upstream \"{text}\""))?,

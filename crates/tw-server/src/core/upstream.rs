@@ -1,5 +1,6 @@
 //! `upstream`: groups of servers that requests can be passed to (nginx: ngx_http_upstream_module and the balancers beside it).
 
+mod groups;
 mod metrics;
 mod server;
 mod state;
@@ -24,6 +25,7 @@ use crate::load::Resolve;
 
 use state::Servers;
 
+pub use groups::Groups;
 pub use server::{named as server_named, route};
 pub use state::StateFile;
 pub(crate) use sticky::is_same_site;
@@ -288,7 +290,7 @@ fn group_of(servers: Servers, name: &str, method: Method, cx: &mut Resolve<'_>) 
 /// No such address.
 pub fn named(text: &str, port: u16, cx: &mut Resolve<'_>) -> Result<Arc<Group>, String> {
     let block = &cx.block;
-    if let Some(group) = block.upstreams.get(text).or_else(|| block.implicit.get(text)) {
+    if let Some(group) = block.upstreams.find(text).or_else(|| block.implicit.get(text)) {
         return Ok(group.clone());
     }
     let server = Server { name: text.into(), place: server::place(text, port)?, params: Params::default() };

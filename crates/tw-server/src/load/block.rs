@@ -10,6 +10,7 @@ use super::directories::{Directory, DirectoryPurpose};
 use crate::core::acme::Gathered;
 use crate::core::location::{Resolving, TempPath};
 use crate::core::server::ServerSettings;
+use crate::core::upstream::Groups;
 use crate::http::gateway::Group;
 use crate::http::gateway::health::Passing;
 use crate::http::route::{Pattern, ServerName};
@@ -25,7 +26,7 @@ pub struct Block {
     /// The name of the `upstream` that is being resolved.
     pub(crate) upstream: Option<Arc<str>>,
     /// The groups of servers that are written, by name.
-    pub(crate) upstreams: Arc<HashMap<Box<str>, Arc<Group>>>,
+    pub(crate) upstreams: Arc<Groups>,
     /// How they ask for names, unless they say so themselves: as `http` says.
     pub(crate) resolving: Option<Resolving>,
     /// Those that URLs have made.
@@ -52,7 +53,7 @@ impl Block {
     }
 
     /// The groups of servers by the names of their `upstream` blocks.
-    pub fn upstreams(&self) -> &Arc<HashMap<Box<str>, Arc<Group>>> {
+    pub fn upstreams(&self) -> &Arc<Groups> {
         &self.upstreams
     }
 

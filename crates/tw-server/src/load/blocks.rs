@@ -21,7 +21,7 @@ use crate::core::listen::Listen;
 use crate::core::location::Location;
 use crate::core::server::ServerSettings;
 use crate::core::ssl::Ssl;
-use crate::core::upstream::Upstream;
+use crate::core::upstream::{Groups, Upstream};
 use crate::http::Http;
 use crate::http::gateway::Group;
 use crate::http::gateway::health::Passing;
@@ -47,10 +47,10 @@ pub(super) fn build(http: Scope, table: &Table<Http>, cx: &mut Resolve<'_>) -> R
         http.children.into_iter().partition(|child| matches!(child.kind, Kind::Upstream(_)));
     // Groups come first: a location may name one that stands further down.
     cx.block.resolving = Some(core::<Location>(&resolved, CORE_LOCATION).resolving.clone());
-    let mut groups = HashMap::new();
+    let mut groups = Groups::default();
     for scope in upstreams {
         let Kind::Upstream(name) = scope.kind else { continue };
-        cx.block.upstream = Some(name.clone());
+        cx.block.upstream = Some(name);
         let settings = resolve(scope.raws, Some(&resolved), table, cx)?;
         cx.block.upstream = None;
         if let Some(group) = &core::<Upstream>(&settings, CORE_UPSTREAM).group {
@@ -58,7 +58,7 @@ pub(super) fn build(http: Scope, table: &Table<Http>, cx: &mut Resolve<'_>) -> R
                 built.reach.replaces_file(state.path().to_bytes());
             }
             built.upstreams.push(group.clone());
-            groups.insert((&*name).into(), group.clone());
+            groups.insert(group.clone());
         }
     }
     cx.block.upstreams = Arc::new(groups);

@@ -114,7 +114,7 @@ impl HttpBlocks {
             Some("upstream") => {
                 loader.check_block(node, context)?;
                 let name: Arc<str> = node.arg(0)?.lossy().into();
-                let is_known = |child: &Scope| matches!(&child.kind, Kind::Upstream(known) if *known == name);
+                let is_known = |child: &Scope| matches!(&child.kind, Kind::Upstream(known) if known.eq_ignore_ascii_case(&name));
                 if scope.children.iter().any(is_known) {
                     return Err(node.fail(format!("duplicate upstream \"{name}\"")));
                 }

@@ -1,0 +1,30 @@
+//! Groups of servers by the names of their `upstream` blocks.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::http::gateway::Group;
+
+/// Groups by name. Case makes no difference, as in names of hosts.
+#[derive(Default)]
+pub struct Groups(HashMap<Box<str>, Arc<Group>>);
+
+impl Groups {
+    /// Adds a group under its name.
+    pub(crate) fn insert(&mut self, group: Arc<Group>) {
+        self.0.insert(group.peers.name().to_ascii_lowercase().into(), group);
+    }
+
+    /// The group of this name. Allocates only if there are capital letters in it.
+    pub fn find(&self, name: &str) -> Option<&Arc<Group>> {
+        match name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            true => self.0.get(&*name.to_ascii_lowercase()),
+            false => self.0.get(name),
+        }
+    }
+
+    /// All of them, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Group>> {
+        self.0.values()
+    }
+}
