@@ -38,7 +38,9 @@ impl Asked {
         self.params.iter().map(|(name, value)| format!("{name}={value}\n")).collect()
     }
 
-    fn content_length(&self) -> usize {
+    /// Bytes of the body.
+    #[must_use]
+    pub fn content_length(&self) -> usize {
         self.param("CONTENT_LENGTH").and_then(|length| length.parse().ok()).unwrap_or_default()
     }
 }
@@ -68,7 +70,8 @@ pub fn response(output: impl AsRef<[u8]>) -> Vec<u8> {
 }
 
 impl<S: Read + Write> Conn<S> {
-    fn exactly(&mut self, len: usize) -> Option<Vec<u8>> {
+    /// The next `len` bytes; `None` if there are fewer.
+    pub fn exactly(&mut self, len: usize) -> Option<Vec<u8>> {
         let mut bytes = vec![0; len];
         self.reader.read_exact(&mut bytes).ok()?;
         Some(bytes)
@@ -108,11 +111,18 @@ impl<S: Read + Write> Conn<S> {
     /// The next request in FastCGI; `None` when there is none.
     pub fn fastcgi(&mut self) -> Option<Asked> {
         let mut asked = self.fastcgi_head()?;
+        asked.body = self.fastcgi_body()?;
+        Some(asked)
+    }
+
+    /// The rest of the body in FastCGI; `None` if it has no end.
+    pub fn fastcgi_body(&mut self) -> Option<Vec<u8>> {
+        let mut body = Vec::new();
         loop {
             let (kind, content) = self.fastcgi_record()?;
             match (kind, content.is_empty()) {
-                (5, false) => asked.body.extend(content),
-                (5, true) => return Some(asked),
+                (5, false) => body.extend(content),
+                (5, true) => return Some(body),
                 _ => return None,
             }
         }
@@ -128,6 +138,13 @@ impl<S: Read + Write> Conn<S> {
 
     /// The request in uwsgi; `None` when there is none.
     pub fn uwsgi(&mut self) -> Option<Asked> {
+        let mut asked = self.uwsgi_head()?;
+        asked.body = self.exactly(asked.content_length())?;
+        Some(asked)
+    }
+
+    /// The request in uwsgi without its body; `None` when there is none.
+    pub fn uwsgi_head(&mut self) -> Option<Asked> {
         let head = self.exactly(4)?;
         let params = self.exactly(usize::from(u16::from_le_bytes([head[1], head[2]])))?;
         let mut asked = Asked { modifiers: [head[0], head[3]], ..Asked::default() };
@@ -141,12 +158,18 @@ impl<S: Read + Write> Conn<S> {
         while let Some(name) = word() {
             asked.params.push((name, word()?));
         }
-        asked.body = self.exactly(asked.content_length())?;
         Some(asked)
     }
 
     /// The request in SCGI; `None` when there is none.
     pub fn scgi(&mut self) -> Option<Asked> {
+        let mut asked = self.scgi_head()?;
+        asked.body = self.exactly(asked.content_length())?;
+        Some(asked)
+    }
+
+    /// The request in SCGI without its body; `None` when there is none.
+    pub fn scgi_head(&mut self) -> Option<Asked> {
         let mut len = 0;
         loop {
             match self.exactly(1)?[0] {
@@ -163,7 +186,6 @@ impl<S: Read + Write> Conn<S> {
         while let Some(name) = words.next() {
             asked.params.push((text(name), text(words.next()?)));
         }
-        asked.body = self.exactly(asked.content_length())?;
         Some(asked)
     }
 

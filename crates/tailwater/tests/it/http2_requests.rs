@@ -9,12 +9,11 @@ use bytes::Bytes;
 use h2::Reason;
 use http::HeaderMap;
 use tokio::sync::mpsc::unbounded_channel;
-use tw_testkit::http2::{END_HEADERS, END_STREAM, Frames, Http2, frame, head, hpack, kind, take};
-use tw_testkit::http2_origin::{frames_origin, http2_origin};
+use tw_testkit::http2::{Http2, head, take};
+use tw_testkit::http2_origin::http2_origin;
 use tw_testkit::origin::{counting, origin};
 use tw_testkit::{Server, wait};
 
-use crate::http2::post_frame;
 use crate::{server, start, start_server};
 
 fn connect(server: &Server) -> Http2 {
@@ -323,83 +322,6 @@ fn an_empty_body_has_a_file_where_bodies_have_files() {
         let fields: Vec<_> = length.iter().map(|length| ("content-length", *length)).collect();
         assert_eq!(client.ask("POST", "/", &fields, body.as_bytes()).unwrap().text(), expected, "{length:?}");
     }
-}
-
-/// Trailers of a request that make it malformed, as clients of both versions say them.
-const BAD_TRAILERS: [&str; 4] = ["x: a\0b", "x: a\nb", "x\u{7f}: a", "x\0: a"];
-
-/// A request whose trailers are this, on a connection of HTTP/2.
-fn with_trailers(server: &Server, path: &str, line: &str) -> Option<u8> {
-    let (name, value) = line.split_once(": ").unwrap();
-    let mut frames = Frames::connect(server.addr()).unwrap();
-    frames.send(post_frame(1, path, &[])).unwrap();
-    frames.send(frame(kind::DATA, 0, 1, b"content")).unwrap();
-    // The one who is asked has begun to listen.
-    frames.send(frame(kind::PING, 0, 0, &[0; 8])).unwrap();
-    frames.wait(kind::PING).unwrap().unwrap();
-    frames.send(frame(kind::HEADERS, END_STREAM | END_HEADERS, 1, &hpack(&[(name, value)]))).unwrap();
-    frames.wait(kind::HEADERS).unwrap().map(|head| head.payload[0])
-}
-
-#[test]
-fn a_malformed_body_is_taken_back_and_goes_to_nobody_else() {
-    // One of each kind that says when a request comes to it, and when it is taken back.
-    let (tell, told) = mpsc::channel();
-    let carried = {
-        let tell = tell.clone();
-        frames_origin(move |mut frames, _| {
-            while let Ok(Some(frame)) = frames.next_frame() {
-                match frame.kind {
-                    kind::HEADERS => tell.send("asked").unwrap(),
-                    kind::DATA if frame.flags & END_STREAM != 0 => tell.send("ended").unwrap(),
-                    kind::RST_STREAM => tell.send("taken back").unwrap(),
-                    _ => {}
-                }
-            }
-        })
-    };
-    let plain = origin(move |mut conn| {
-        while conn.head().is_some() {
-            tell.send("asked").unwrap();
-            let mut rest = Vec::new();
-            let _ = std::io::Read::read_to_end(&mut conn.reader, &mut rest);
-            tell.send(if rest.ends_with(b"0\r\n\r\n") { "ended" } else { "taken back" }).unwrap();
-        }
-    });
-    let server = start(
-        server(),
-        &format!(
-            "upstream carried {{ server {carried}; server {carried}; server {carried} backup; }}
-             upstream plain {{ server {plain}; server {plain}; server {plain} backup; }}
-             server {{ listen 127.0.0.1:{{port}}; http2 on;
-               proxy_http_version 1.1; proxy_request_buffering off; grpc_next_upstream error timeout non_idempotent http_500;
-               proxy_next_upstream error timeout non_idempotent http_500 http_502;
-               location /grpc {{ grpc_pass carried; }} location /plain {{ proxy_pass http://plain; }}
-               location /carried {{ proxy_http_version 2; proxy_pass http://carried; }} }}"
-        ),
-    );
-    for path in ["/grpc", "/carried", "/plain"] {
-        for line in BAD_TRAILERS {
-            assert_eq!(with_trailers(&server, path, line), Some(0x8c), "{path} {line:?}: 400");
-            for expected in ["asked", "taken back"] {
-                let next = told.recv_timeout(wait::PATIENCE);
-                assert_eq!(next, Ok(expected), "{path} {line:?}: {}", server.error_log());
-            }
-            let mut client = server.connect().unwrap();
-            client
-                .send(format!(
-                    "POST {path} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n7\r\ncontent\r\n"
-                ))
-                .unwrap();
-            assert_eq!(told.recv_timeout(wait::PATIENCE), Ok("asked"), "{path} {line:?}");
-            client.send(format!("0\r\n{line}\r\n\r\n")).unwrap();
-            assert_eq!(client.read_response().unwrap().status, 400, "{path} {line:?}");
-            assert_eq!(told.recv_timeout(wait::PATIENCE), Ok("taken back"), "{path} {line:?}");
-        }
-    }
-    assert_eq!(server.error_log().matches("[error]").count(), 0, "{}", server.error_log());
-    drop(server);
-    assert!(told.try_recv().is_err(), "nobody else was asked");
 }
 
 #[test]

@@ -80,6 +80,7 @@ mod log_places;
 mod logs;
 mod lookup;
 mod malformed;
+mod malformed_bodies;
 mod map;
 mod master;
 mod memcached;

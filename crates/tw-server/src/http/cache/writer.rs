@@ -96,7 +96,7 @@ pub(crate) trait Origin {
 /// How a body that came has ended.
 pub(crate) struct Arrival {
     /// The error is for the log.
-    pub(crate) how: Result<(), String>,
+    pub(crate) how: Result<(), (Level, String)>,
     /// What else is for the log.
     pub(crate) remarks: Vec<(Level, String)>,
     /// Bytes that were sent to the upstream server.
@@ -211,8 +211,8 @@ impl Writer {
                     let report = Some(Report { sent, received, took, length: fill.received() });
                     match how {
                         Ok(()) => fill.end(Ended::Whole, report),
-                        Err(why) => {
-                            telling.log(Level::Error, format_args!("{why}"));
+                        Err((level, why)) => {
+                            telling.log(level, format_args!("{why}"));
                             fill.end(Ended::Broken, report);
                         }
                     }

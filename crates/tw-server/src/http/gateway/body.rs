@@ -237,8 +237,11 @@ impl<C: Codec> Pull for Coming<C> {
 
     fn run_ahead(&mut self, cx: &mut Context<'_>) {
         if let Some(exchange) = &mut self.exchange {
-            // Whether something may be read or not, the server gets the rest of its request.
+            // Whether something may be read or not, the server gets the rest of its request, or learns that there is none.
             exchange.sending.go_on(cx);
+            if exchange.sending.has_failed() {
+                return self.end(Err(Fault::Unsent));
+            }
         }
         loop {
             let Some(ahead) = &mut self.ahead else { return };
@@ -306,7 +309,11 @@ impl<C: Codec> Origin for Coming<C> {
         };
         let how = match ended.how {
             Ok(()) => Ok(()),
-            Err(fault) => Err(fault.line(Stage::ReadingBody).to_string()),
+            // Of a request that is gone by now nobody else says that it broke off.
+            Err(fault) => {
+                let level = fault.level().unwrap_or(Level::Info);
+                Err((level, fault.line(Stage::ReadingBody).to_string()))
+            }
         };
         Arrival { how, remarks, sent: ended.sent, received: ended.received, took: ended.took }
     }
@@ -337,6 +344,9 @@ fn poll_exchange<C: Codec>(
 ) -> Poll<Result<Option<Bytes>, Fault>> {
     let Exchange { link, codec, input, sending, .. } = exchange;
     sending.go_on(cx);
+    if sending.has_failed() {
+        return Poll::Ready(Err(Fault::Unsent));
+    }
     let mut read_len = 0;
     loop {
         match codec.read(input, answer)? {
@@ -422,7 +432,8 @@ fn end<C: Codec>(exchange: Exchange<C>, home: &Rc<Loop>, how: Result<(), Fault>)
     lease.sent(sent);
     lease.received(received);
     let peer = lease.peer().id();
-    let _ = lease.done(if how.is_ok() { End::Success } else { End::Failed }, now_ms());
+    let has_failed = how.as_ref().is_err_and(|fault| !fault.is_local());
+    let _ = lease.done(if has_failed { End::Failed } else { End::Success }, now_ms());
     let (is_sent, excess) = (sending.is_sent(), how.is_ok() && !input.is_empty());
     let body = sending.end();
     if how.is_err()
@@ -455,7 +466,9 @@ impl Ended {
             );
         }
         self.how.map_err(|fault| {
-            r.log(Level::Error, format_args!("{}", fault.line(Stage::ReadingBody)));
+            if let Some(level) = fault.level() {
+                r.log(level, format_args!("{}", fault.line(Stage::ReadingBody)));
+            }
             r.facts.upstream.note(&fault);
         })
     }

@@ -38,6 +38,8 @@ pub enum Fault {
     Closed,
     /// What it sent is no response; the text says why.
     Invalid(Box<str>),
+    /// The body of the request cannot be sent to its end, while the response comes: that is said where the body is given back.
+    Unsent,
     /// The server says that it did not look at the request; the text says how.
     Refused(Box<str>),
     /// The server does not choose HTTP/2 in the handshake of TLS.
@@ -106,6 +108,7 @@ impl Fault {
             | Self::NoName(_)
             | Self::Identity(_)
             | Self::ConnectionLimit(_)
+            | Self::Unsent
             | Self::Unsayable(_) => Next::NONE,
             Self::Shared(fault) => fault.next(),
             Self::Denied => Next::DENIED,
@@ -115,11 +118,11 @@ impl Fault {
         }
     }
 
-    /// Whether it is no fault of the server, which was not asked.
+    /// Whether it is no fault of the server.
     pub(super) fn is_local(&self) -> bool {
         match self {
             Self::Shared(fault) => fault.is_local(),
-            fault => matches!(fault, Self::Unsayable(_) | Self::ConnectionLimit(_)),
+            fault => matches!(fault, Self::Unsayable(_) | Self::Unsent | Self::ConnectionLimit(_)),
         }
     }
 
@@ -137,7 +140,7 @@ impl Fault {
             Self::ConnectTimeout | Self::SendTimeout | Self::ReceiveTimeout => 504,
             Self::Denied => 403,
             Self::Identity(_) | Self::ConnectionLimit(_) => 500,
-            Self::Unsayable(_) => 400,
+            Self::Unsayable(_) | Self::Unsent => 400,
             Self::Status(status) => *status,
             Self::Shared(fault) => fault.status(),
             _ => 502,
@@ -147,7 +150,7 @@ impl Fault {
     /// How loud it is in the error log; `None` if nothing is written.
     pub fn level(&self) -> Option<Level> {
         match self {
-            Self::Status(_) => None,
+            Self::Status(_) | Self::Unsent => None,
             Self::Shared(fault) => fault.level(),
             Self::ConnectionLimit(_) => Some(Level::Alert),
             Self::Connect(error) if error.raw_os_error().is_some_and(is_crit) => Some(Level::Crit),
@@ -203,6 +206,7 @@ impl fmt::Display for Cause<'_> {
             Fault::ConnectTimeout => f.write_str("no connection in time"),
             Fault::SendTimeout => f.write_str("request not taken in time"),
             Fault::ReceiveTimeout => f.write_str("no answer in time"),
+            Fault::Unsent => f.write_str("the body of the request broke off"),
             Fault::Closed => f.write_str("connection closed before the answer was complete"),
             Fault::Invalid(what) | Fault::Identity(what) | Fault::Refused(what) | Fault::Unsayable(what) => {
                 f.write_str(what)
@@ -241,6 +245,7 @@ impl fmt::Display for Line<'_> {
             Fault::ConnectTimeout | Fault::SendTimeout | Fault::ReceiveTimeout => {
                 f.write_str("upstream timed out (110: Connection timed out)")?;
             }
+            Fault::Unsent => f.write_str("request body broke off")?,
             Fault::Closed => f.write_str("upstream prematurely closed connection")?,
             Fault::Invalid(what) | Fault::Identity(what) | Fault::Refused(what) | Fault::Unsayable(what) => {
                 f.write_str(what)?

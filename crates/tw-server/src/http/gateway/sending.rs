@@ -197,7 +197,7 @@ impl Sending {
     }
 
     /// Goes on while the response comes, which tells more than a failure of the server to take the request. What the client
-    /// does wrong is kept for the end.
+    /// does wrong is kept for the end: [`has_failed`](Self::has_failed).
     pub(super) fn go_on(&mut self, cx: &mut Context<'_>) {
         if let Poll::Ready(Err(Unsent::Client(error))) = self.poll(cx) {
             self.error = Some(error);
@@ -207,6 +207,11 @@ impl Sending {
     /// Whether nothing more will be sent, be it that everything was or that it cannot be.
     pub(super) fn is_over(&self) -> bool {
         !matches!(self.stage, Stage::UnderWay(_))
+    }
+
+    /// Whether the body of the request has failed: the server waits for an end that will not come.
+    pub(super) fn has_failed(&self) -> bool {
+        self.error.is_some()
     }
 
     /// Whether everything was sent.

@@ -3,7 +3,7 @@
 
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use tw_http2::{Came, Cut};
@@ -130,6 +130,9 @@ impl Input {
         if terms.max_size > 0 && self.announced() > terms.max_size {
             return Poll::Ready(Err(InputError::TooLarge { received, coming: self.announced() - received }));
         }
+        if self.ends_with(want) {
+            ready!(self.poll_end(cx))?;
+        }
         let piece = self.came.split_to(want.max(1).min(self.came.len()));
         self.received += piece.len() as u64;
         let is_whole = self.length.is_none_or(|length| self.arrived() == length);
@@ -138,6 +141,32 @@ impl Input {
             self.stage = Stage::Over;
         }
         Poll::Ready(Ok(Some(piece)))
+    }
+
+    /// Whether the next piece is the last one that was announced.
+    fn ends_with(&self, want: usize) -> bool {
+        self.came.len() <= want.max(1) && self.length == Some(self.arrived())
+    }
+
+    /// Waits for the end of a body of which all bytes are there: whoever counts them takes it for a whole one, and what is
+    /// behind them may yet make it malformed.
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), InputError>> {
+        while self.stage != Stage::Over && !self.exchange.has_ended() {
+            let came = ready!(self.exchange.poll_came(cx));
+            let taken = match came {
+                Ok(Some(Came::Data(bytes))) if !bytes.is_empty() => Err(InputError::TooLong),
+                came => self.take(came),
+            };
+            match taken {
+                Ok(Some(_)) => {}
+                Ok(None) => self.stage = Stage::Over,
+                Err(error) => {
+                    (self.stage, self.came) = (Stage::Over, Bytes::new());
+                    return Poll::Ready(Err(error));
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// What came, unless it cannot be a part of this body; `None` at the end.
@@ -159,7 +188,7 @@ impl Input {
             // A client sends no heads of responses.
             Ok(Some(Came::Head(_))) => Ok(Some(Bytes::new())),
             Ok(None) => match self.length {
-                Some(length) if self.received < length => {
+                Some(length) if self.arrived() < length => {
                     Err(InputError::TooShort { received: self.received, length })
                 }
                 _ => Ok(None),
