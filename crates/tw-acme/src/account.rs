@@ -90,7 +90,7 @@ impl AccountKey {
         &self.jwk
     }
 
-    /// What stands for the public key in an answer to a challenge (RFC 7638).
+    /// Returns the thumbprint of the public key for a response to a challenge (RFC 7638).
     pub(crate) fn thumbprint(&self) -> String {
         // An object of serde_json is sorted by names, and written without spaces.
         base64url(digest(&SHA256, self.jwk.to_string().as_bytes()).as_ref())

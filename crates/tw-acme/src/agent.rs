@@ -19,13 +19,13 @@ use tw_log::Level;
 use crate::job::{Job, Work};
 use crate::task::{Accounts, Task, load};
 
-/// Where messages go.
+/// Receiver of messages for the log.
 pub type Say = Arc<dyn Fn(Level, fmt::Arguments<'_>) + Send + Sync>;
 
-/// How long a start or a reload waits for the certificates that are kept. A disk that takes longer has handshakes begin with
+/// Longest wait of a start or a reload for the kept certificates. On a slower disk handshakes begin with
 /// temporary ones.
 const STATE_PATIENCE: Duration = Duration::from_secs(2);
-/// When the task of an issuer is begun anew after a fault of ours.
+/// Pause before the task of an issuer is restarted after a panic.
 const AFTER_FAULT: Duration = Duration::from_secs(10 * 60);
 
 /// The handle of the thread, which ends with it.
@@ -42,7 +42,7 @@ impl Agent {
     /// Starts the thread. Nothing is ordered before it is told to [begin](Self::begin).
     ///
     /// # Errors
-    /// What starting a thread says.
+    /// Fails if the thread cannot be started.
     pub fn start() -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (send, orders) = unbounded_channel();
@@ -84,7 +84,7 @@ struct Running {
 }
 
 impl Running {
-    /// Whether it does the same.
+    /// Returns true if the agent does the same work already.
     fn does(&self, work: &Work) -> bool {
         let same =
             |(one, other): (&crate::job::Wanted, &crate::job::Wanted)| Arc::ptr_eq(&one.slot, &other.slot);

@@ -1,4 +1,4 @@
-//! What loops say to an authority that looks whether a name is ours. Tasks of issuers put it here, loops take it from here.
+//! Responses to the challenges of authorities. Tasks of issuers store them, loops read them.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use rustls::ServerConfig;
 use tw_base::Whole;
 
-/// Where an authority asks over HTTP: a token follows (RFC 8555, section 8.3).
+/// Path of http-01 challenges; a token follows (RFC 8555, section 8.3).
 pub const HTTP_PREFIX: &[u8] = b"/.well-known/acme-challenge/";
 /// The only protocol that an authority names in its hello (RFC 8737, section 6.2).
 pub const ALPN: &[u8] = b"acme-tls/1";
@@ -17,7 +17,7 @@ pub const ALPN: &[u8] = b"acme-tls/1";
 /// Answers to challenges that are open.
 #[derive(Default)]
 pub struct Answers {
-    /// Whether there are any: what requests are kept apart by.
+    /// Number of open challenges, so that other requests cost one load.
     open: AtomicUsize,
     all: Whole<All>,
 }
@@ -41,7 +41,7 @@ enum Key {
 }
 
 impl Answers {
-    /// What is answered to a request for `path`; `None` if no authority asks for it. Without open challenges this is one load.
+    /// Returns the response to a request for `path`; `None` if it is no open challenge. Without open challenges this is one load.
     pub fn http(&self, path: &[u8]) -> Option<Bytes> {
         if self.open.load(Relaxed) == 0 {
             return None;

@@ -62,7 +62,7 @@ pub(crate) const LIMITS: &[Limit] = &[
     ),
 ];
 
-/// What an authority has answered.
+/// Response of an authority.
 #[derive(Debug, Default)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -74,14 +74,14 @@ pub(crate) struct Reply {
     pub(crate) body: Vec<u8>,
 }
 
-/// Who carries requests to authorities, and answers back.
+/// Transport of requests to authorities and of their responses.
 pub(crate) struct Carrier {
     pub(crate) tls: Arc<ClientConfig>,
     pub(crate) resolver: NameService,
     pub(crate) resolver_timeout: Duration,
 }
 
-/// How connections are secured to an authority that shows a certificate of one of these, in PEM; without any, of anybody.
+/// Makes the TLS settings for an authority that shows a certificate of one of these, in PEM; without any, of anybody.
 ///
 /// # Errors
 /// The text has no certificates.
@@ -223,7 +223,7 @@ async fn write(stream: &TlsStream, mut rest: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// What comes next: `false` at the end.
+/// Reads the next bytes; `false` at the end.
 async fn more(stream: &TlsStream, into: &mut Vec<u8>) -> io::Result<bool> {
     loop {
         into.reserve(READ_SIZE);

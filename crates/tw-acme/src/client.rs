@@ -13,7 +13,7 @@ use crate::jws::{self, By};
 use crate::message::{self, Directory, RenewalInfo};
 use crate::url::Url;
 
-/// How often a request is made anew because its nonce was too old (RFC 8555, section 6.5).
+/// Largest number of requests made anew because their nonce was too old (RFC 8555, section 6.5).
 const NONCES_MAX: usize = 4;
 
 pub(crate) const LIMITS: &[Limit] = &[Limit::count(
@@ -23,7 +23,7 @@ pub(crate) const LIMITS: &[Limit] = &[Limit::count(
     "the order fails, and is tried again later",
 )];
 
-/// Who asks.
+/// Client of an authority.
 pub(crate) struct Client<'a> {
     carrier: &'a Carrier,
     key: &'a AccountKey,
@@ -41,17 +41,17 @@ impl<'a> Client<'a> {
         Ok(Self { carrier, key, directory, account: None, nonce: reply.nonce })
     }
 
-    /// What stands for the key in answers to challenges.
+    /// Returns the thumbprint of the key for responses to challenges.
     pub(crate) fn thumbprint(&self) -> String {
         self.key.thumbprint()
     }
 
-    /// Whether it can be asked when a certificate should be replaced.
+    /// Returns true if the authority suggests renewal windows.
     pub(crate) fn has_renewal_info(&self) -> bool {
         self.directory.renewal_info.is_some()
     }
 
-    /// Whether it knows this kind of certificate.
+    /// Returns true if the authority has this certificate profile.
     pub(crate) fn has_profile(&self, name: &str) -> bool {
         self.directory.meta.profiles.contains_key(name)
     }
@@ -98,7 +98,7 @@ impl<'a> Client<'a> {
         Ok((at, order))
     }
 
-    /// When a certificate should be replaced (RFC 9773). Nothing has to be signed for that.
+    /// Asks for the renewal window of a certificate (RFC 9773). The request needs no signature.
     pub(crate) async fn renewal_info(&self, id: &str) -> Result<(RenewalInfo, Reply), Error> {
         let base = self.directory.renewal_info.as_deref();
         let base = base.ok_or_else(|| Error::Unsupported("to say when to replace a certificate".into()))?;

@@ -4,7 +4,7 @@
 //! PROGRAM present _acme-challenge.example.com. VALUE
 //! PROGRAM cleanup _acme-challenge.example.com. VALUE
 //! ```
-//! When `present` ends with the status 0, the record has to be there for everybody.
+//! Once `present` has ended with the status 0, the record has to be visible everywhere.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -18,7 +18,7 @@ use crate::error::Error;
 
 /// Some providers of DNS take minutes until all of their servers know.
 const PROGRAM_TIME_MAX: Duration = Duration::from_secs(10 * 60);
-/// How often is looked whether it has ended.
+/// Interval at which the end of the program is looked for.
 const LOOK: Duration = Duration::from_millis(100);
 
 pub(crate) const LIMITS: &[Limit] = &[Limit::micros(

@@ -7,28 +7,28 @@ use std::time::Duration;
 
 use tw_base::Errno;
 
-/// What went wrong.
+/// Failures of an order.
 #[derive(Debug)]
 pub enum Error {
     /// The authority cannot be reached, or what it says cannot be read: to which host, and why.
     Network(Box<str>, String),
-    /// It has not answered in time.
+    /// No response in time.
     Slow(Box<str>, Duration),
-    /// It has answered with more than this many bytes.
+    /// A response of more than this many bytes.
     TooLarge(Box<str>, usize),
-    /// It has answered with another status than the protocol knows.
+    /// A status that the protocol does not know.
     Status(Box<str>, u16),
-    /// What it says makes no sense.
+    /// A message that makes no sense.
     Malformed(String),
-    /// It has refused.
+    /// A refusal.
     Problem(Problem),
     /// Its terms of service are not accepted; where they are.
     Terms(String),
-    /// It does not have what is asked for.
+    /// A feature that the authority does not have.
     Unsupported(String),
-    /// It has issued something that cannot be used.
+    /// A certificate that cannot be used.
     Unusable(String),
-    /// It has taken longer than this with an order.
+    /// An order that took longer than this.
     Unfinished(&'static str, Duration),
     /// A key or a request cannot be made.
     Made(String),
@@ -38,21 +38,21 @@ pub enum Error {
     Command(String),
 }
 
-/// What an authority says of a refusal (RFC 7807; RFC 8555, section 6.7).
+/// Reason of a refusal (RFC 7807; RFC 8555, section 6.7).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// Its type, without `urn:ietf:params:acme:error:` in front.
     pub kind: String,
     /// For people, in one line.
     pub detail: String,
-    /// When it may be asked again.
+    /// Earliest time of another request.
     pub retry_after: Option<Duration>,
 }
 
-/// Whether another attempt makes sense soon.
+/// Prospects of another attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outlook {
-    /// It may well succeed.
+    /// Another attempt may well succeed soon.
     Soon,
     /// Not before so long.
     After(Duration),
@@ -88,7 +88,7 @@ impl Error {
         }
     }
 
-    /// Whether it is this refusal.
+    /// Returns true if it is this refusal.
     pub(crate) fn is(&self, kind: &str) -> bool {
         matches!(self, Self::Problem(problem) if problem.kind == kind)
     }
@@ -136,7 +136,7 @@ impl Problem {
     }
 }
 
-/// What others have written, fit for a line of the log.
+/// Makes foreign text fit for a line of the log.
 pub(crate) fn in_one_line(text: &str) -> String {
     let mut line: String =
         text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(DETAIL_MAX).collect();

@@ -1,4 +1,4 @@
-//! What a certificate is for: names of hosts and addresses (RFC 8555, section 7.1.4; RFC 8738).
+//! Identifiers of a certificate: names of hosts and addresses (RFC 8555, section 7.1.4; RFC 8738).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -31,7 +31,7 @@ pub enum NameError {
     Invalid(u8, usize),
     /// A character that may not stand there.
     Unexpected(char, usize),
-    /// It ends with a dot, or is empty.
+    /// A name that ends with a dot or is empty.
     NotALabel,
     /// More than so many.
     TooMany(usize),
@@ -58,7 +58,7 @@ impl Identifier {
     /// Adds what a word says to a list, each once: an address, a name, or with a dot in front a name with and without `www.`.
     ///
     /// # Errors
-    /// It says nothing that a certificate can be for.
+    /// Fails with [`NameError`] if the word cannot be an identifier of a certificate.
     pub fn add(word: &str, to: &mut Vec<Self>) -> Result<(), NameError> {
         if let Ok(address) = word.parse() {
             return push(Self::Ip(address), to);
@@ -74,7 +74,7 @@ impl Identifier {
         }
     }
 
-    /// What it is called in an order.
+    /// Returns its type in an order.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Dns(_) => "dns",
@@ -82,7 +82,7 @@ impl Identifier {
         }
     }
 
-    /// Whether all names of one level are meant, of which only DNS can tell whose they are.
+    /// Returns true for a wildcard name, which only DNS can prove.
     pub fn is_wildcard(&self) -> bool {
         matches!(self, Self::Dns(name) if name.starts_with("*."))
     }
@@ -127,7 +127,7 @@ fn push(identifier: Identifier, to: &mut Vec<Identifier>) -> Result<(), NameErro
     Ok(())
 }
 
-/// Whether a word is a name of labels and dots, with a dot or one wildcard in front.
+/// Checks that a word is a name of labels and dots, with a dot or one wildcard in front.
 fn check(name: &str) -> Result<(), NameError> {
     #[derive(PartialEq, Eq)]
     enum At {

@@ -24,7 +24,7 @@ pub(crate) struct Issued {
 }
 
 impl Issued {
-    /// What an authority has issued for `key`, in PEM, if it is good for these names at `now` (seconds since 1970).
+    /// Checks a chain that an authority has issued for `key`, in PEM, for these names at `now` (seconds since 1970).
     pub(crate) fn new(text: &str, key: &str, identifiers: &[Identifier], now: u64) -> Result<Self, Error> {
         let issued = Self::read(text, key)?;
         let leaf = issued.leaf().ok_or_else(|| Error::Unusable("there is no certificate".into()))?;
@@ -32,7 +32,7 @@ impl Issued {
         Ok(issued)
     }
 
-    /// What a file says that was written here. It may be over.
+    /// Reads a file that this crate has written. The certificate may have expired.
     pub(crate) fn of_file(text: &str) -> Result<Self, Error> {
         Self::read(text, text)
     }
@@ -63,7 +63,7 @@ impl Issued {
         self.leaf().and_then(Facts::of).map_or((0, 0), |facts| (facts.begins_at(), facts.ends_at()))
     }
 
-    /// What an authority calls it when it is asked when to replace it (RFC 9773, section 4.1).
+    /// Returns its identifier in questions for the renewal window (RFC 9773, section 4.1).
     pub(crate) fn renewal_id(&self) -> Option<String> {
         let facts = self.leaf().and_then(Facts::of)?;
         let encoded = crate::jws::base64url;
@@ -71,7 +71,7 @@ impl Issued {
     }
 }
 
-/// Whether a certificate is for all of these names, and not over.
+/// Checks that a certificate is for all of these names and has not expired.
 pub(crate) fn check(leaf: &CertificateDer<'_>, identifiers: &[Identifier], now: u64) -> Result<(), Error> {
     let parsed = ParsedCertificate::try_from(leaf).map_err(|error| Error::Unusable(error.to_string()))?;
     for identifier in identifiers {

@@ -1,4 +1,4 @@
-//! What is to be done: the issuers of a configuration, and the certificates that are wanted of each.
+//! Work of the agent: the issuers of a configuration, and the certificates wanted of each.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -21,20 +21,20 @@ use crate::url::Url;
 pub struct Job {
     /// Each issuer with its certificates; none without.
     pub works: Vec<Work>,
-    /// Where loops find what they say to an authority.
+    /// Responses to challenges, for loops to read.
     pub answers: Arc<Answers>,
 }
 
 /// An issuer, and what is wanted of it.
 #[derive(Debug, Clone)]
 pub struct Work {
-    /// Who issues.
+    /// Issuer of the certificates.
     pub issuer: Arc<Issuer>,
-    /// How connections to it are secured.
+    /// TLS settings of connections to it.
     pub tls: Arc<ClientConfig>,
-    /// Who knows its address.
+    /// Resolver of its address.
     pub resolver: NameService,
-    /// How long that may take.
+    /// Deadline of a resolution.
     pub resolver_timeout: Duration,
     /// The certificates.
     pub wanted: Vec<Wanted>,
@@ -43,11 +43,11 @@ pub struct Work {
 /// A certificate that is wanted.
 #[derive(Debug, Clone)]
 pub struct Wanted {
-    /// What it is for, at least one.
+    /// Names of the certificate, at least one.
     pub identifiers: Arc<[Identifier]>,
     /// Of which kind its key is.
     pub key: KeyType,
-    /// Where handshakes find it.
+    /// Slot that handshakes read.
     pub slot: Arc<Slot>,
 }
 
@@ -58,11 +58,11 @@ pub struct Issuer {
     pub name: Box<str>,
     /// Its directory.
     pub uri: Url,
-    /// Who we are there.
+    /// Account at the authority.
     pub account: Account,
-    /// How it finds out that names are ours.
+    /// Kind of challenge that proves control of names.
     pub challenge: Challenge,
-    /// Whether the first name is also the common name.
+    /// True if the first name is also the common name.
     pub common_name: bool,
     /// The topmost certificate of the chain that is preferred, by the common name of who issued it.
     pub preferred_chain: Option<Box<str>>,
@@ -70,7 +70,7 @@ pub struct Issuer {
     pub profile: Option<Profile>,
     /// Whom to trust that it is the authority, in PEM; `None` trusts everybody.
     pub trusted: Option<Arc<[u8]>>,
-    /// Where keys and certificates are kept over restarts.
+    /// Directory in which keys and certificates outlive restarts.
     pub state: Option<PathBuf>,
 }
 
@@ -81,18 +81,18 @@ pub struct Account {
     pub key: KeySource,
     /// URLs of whoever is responsible.
     pub contacts: Vec<Box<str>>,
-    /// What it is bound to.
+    /// External account that it is bound to.
     pub external: Option<ExternalAccount>,
-    /// Whether the terms of service are accepted.
+    /// Acceptance of the terms of service.
     pub terms: Terms,
 }
 
-/// Where a key comes from.
+/// Source of a key.
 #[derive(Clone, PartialEq, Eq)]
 pub enum KeySource {
-    /// It is made, and kept in the state directory.
+    /// A generated key that is kept in the state directory.
     Made(KeyType),
-    /// It is this one, in PEM.
+    /// A given key, in PEM.
     Given(Zeroizing<Vec<u8>>),
 }
 
@@ -101,11 +101,11 @@ pub enum KeySource {
 pub struct ExternalAccount {
     /// Its name.
     pub id: Box<str>,
-    /// What both know.
+    /// Secret that both ends know.
     pub key: Zeroizing<Vec<u8>>,
 }
 
-/// Whether somebody has accepted the terms of service.
+/// Acceptance of the terms of service.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Terms {
     /// Nobody has: an authority that has some is not asked.
@@ -115,14 +115,14 @@ pub enum Terms {
     Accepted,
 }
 
-/// How an authority finds out that names are ours.
+/// Kinds of challenges.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Challenge {
-    /// It asks for a file over HTTP, on port 80 (RFC 8555, section 8.3).
+    /// A file over HTTP, on port 80 (RFC 8555, section 8.3).
     Http01,
-    /// It looks at the certificate of a handshake, on port 443 (RFC 8737).
+    /// The certificate of a handshake, on port 443 (RFC 8737).
     TlsAlpn01,
-    /// It asks for a record in DNS (RFC 8555, section 8.4), which this program makes.
+    /// A record in DNS (RFC 8555, section 8.4), which this program makes.
     Dns01(PathBuf),
 }
 
@@ -153,18 +153,18 @@ impl fmt::Debug for Issuer {
 }
 
 impl Wanted {
-    /// What it is called in messages: its first name.
+    /// Returns its name in messages: its first identifier.
     pub(crate) fn name(&self) -> String {
         self.identifiers.first().map(ToString::to_string).unwrap_or_default()
     }
 
-    /// What its file is called: the first name, and what tells it from others with that.
+    /// Returns the name of its file: the first identifier, and a hash of all.
     pub(crate) fn id(&self) -> String {
         id(&self.identifiers, self.key)
     }
 }
 
-/// The same of a certificate with these names.
+/// Returns the name of the file of a certificate with these identifiers.
 pub fn id(identifiers: &[Identifier], key: KeyType) -> String {
     let all: Vec<_> = identifiers.iter().map(ToString::to_string).collect();
     let hash = digest(&SHA256, format!("{} {key}", all.join(" ")).as_bytes());

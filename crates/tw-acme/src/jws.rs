@@ -1,4 +1,4 @@
-//! What an authority is asked, signed (RFC 7515, flattened; RFC 8555, section 6.2).
+//! Signed requests to an authority (RFC 7515, flattened; RFC 8555, section 6.2).
 
 use aws_lc_rs::hmac;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::account::AccountKey;
 use crate::error::Error;
 use crate::job::ExternalAccount;
 
-/// Who signs: a key that the authority does not know yet, or an account.
+/// Signer of a request: a key that the authority does not know yet, or an account.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum By<'a> {
     Key,
@@ -44,7 +44,7 @@ pub(crate) fn signed(
     Ok(whole.to_string().into_bytes())
 }
 
-/// What binds an account to one that the authority has by other means (section 7.3.4).
+/// Makes the binding of an account to an external one (section 7.3.4).
 pub(crate) fn bound(key: &AccountKey, external: &ExternalAccount, url: &str) -> Result<Value, Error> {
     let head = json!({ "alg": "HS256", "kid": external.id, "url": url });
     let mac = hmac::Key::new(hmac::HMAC_SHA256, &external.key);

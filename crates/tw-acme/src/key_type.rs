@@ -27,14 +27,14 @@ pub enum KeyType {
     Rsa4096,
 }
 
-/// What a word says of a key.
+/// Meaning of a word as a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Word {
-    /// It is a kind of key.
+    /// A kind of key.
     Type(KeyType),
-    /// It names a kind of key with a size that there is not; nginx's reason.
+    /// A kind of key with an unsupported size; nginx's reason.
     Unsupported(&'static str),
-    /// It is something else: the name of a file.
+    /// Another word: the name of a file.
     Other,
 }
 

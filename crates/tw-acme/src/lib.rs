@@ -49,6 +49,6 @@ pub use message::said;
 pub use slot::Slot;
 pub use url::{Url, UrlError};
 
-/// What bounds everything here that an authority or a configuration can fill.
+/// Limits of everything here that an authority or a configuration can fill.
 pub const LIMITS: &[&[tw_base::Limit]] =
     &[carrier::LIMITS, order::LIMITS, client::LIMITS, renewal::LIMITS, command::LIMITS, identifier::LIMITS];

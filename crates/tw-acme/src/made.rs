@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::identifier::Identifier;
 use crate::key_type::KeyType;
 
-/// What a certificate that nobody has issued is called.
+/// Common name of a temporary certificate.
 const TEMPORARY: &str = "temporary certificate of tailwater";
 
 fn made(what: &'static str) -> impl FnOnce(rcgen::Error) -> Error {

@@ -1,4 +1,4 @@
-//! What an authority says (RFC 8555, section 7.1; RFC 9773, section 4.2), as far as something is decided by it.
+//! Messages of an authority (RFC 8555, section 7.1; RFC 9773, section 4.2), as far as they decide something.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use crate::error;
 use crate::url::Url;
 
-/// Where everything is (section 7.1.1).
+/// Directory of an authority's URLs (section 7.1.1).
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Directory {
@@ -107,7 +107,7 @@ impl Problem {
     }
 }
 
-/// When a certificate should be replaced (RFC 9773, section 4.2).
+/// Window in which a certificate should be replaced (RFC 9773, section 4.2).
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RenewalInfo {
@@ -132,8 +132,8 @@ impl Window {
     }
 }
 
-/// What some bytes say, be it whichever of these messages, as it would be logged and planned by. For who tries what an authority
-/// might send: see `fuzz/checks/acme.rs`.
+/// Describes bytes, read as any of these messages, as they would be logged and planned by. For tests with arbitrary
+/// input: see `fuzz/checks/acme.rs`.
 pub fn said(bytes: &[u8]) -> Vec<String> {
     fn read<T: DeserializeOwned>(bytes: &[u8], said: impl Fn(T) -> String) -> Option<String> {
         serde_json::from_slice(bytes).ok().map(said)

@@ -35,7 +35,7 @@ const ORDER_TIME_MAX: Duration = Duration::from_secs(30 * 60);
 const AUTHORIZATIONS_MAX: usize = 200;
 /// Chains of one certificate that are looked at.
 const ALTERNATES_MAX: usize = 8;
-/// How long is waited before something is looked at again, each time longer.
+/// First pause before something is polled again; each further one is longer.
 const LOOK_MIN: Duration = Duration::from_millis(250);
 const LOOK_MAX: Duration = Duration::from_secs(8);
 /// The longest that an authority can ask for.
@@ -171,7 +171,7 @@ async fn authorize(
     Ok(())
 }
 
-/// Which of the names that were asked for an authorization is about. No other is answered for.
+/// Returns the ordered name that an authorization is for. Challenges for other names are not answered.
 fn identifier_of<'w>(
     authorization: &Authorization,
     wanted: &'w [Identifier],
@@ -282,7 +282,7 @@ fn as_text(reply: &Reply) -> Result<String, Error> {
     Ok(text.to_owned())
 }
 
-/// Whether the topmost certificate of a chain was issued by who has this common name.
+/// Returns true if the topmost certificate of a chain was issued by the authority of this common name.
 fn ends_with(text: &str, name: &str) -> bool {
     let Ok(certificates) = chain(text.as_bytes()) else { return false };
     let top: Option<&CertificateDer<'_>> = certificates.last();

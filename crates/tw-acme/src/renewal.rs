@@ -1,4 +1,4 @@
-//! When to do what: pure functions of times and of what went wrong.
+//! Schedule of renewals: pure functions of times and failures.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ const RETRY_MAX: Duration = Duration::from_secs(6 * 60 * 60);
 /// The pause after what only a change can mend, and the longest that an authority can ask for.
 const HOPELESS: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How often an authority is asked when to replace a certificate, whatever it says (RFC 9773, section 4.3.2).
+/// Shortest interval at which an authority is asked for a renewal window, whatever it says (RFC 9773, section 4.3.2).
 const ASK_MIN: Duration = Duration::from_secs(60 * 60);
 const ASK_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// If it says nothing.
 const ASK_DEFAULT: Duration = Duration::from_secs(6 * 60 * 60);
 
-/// How long a certificate is used at least, in seconds, whatever the authority says.
+/// Shortest use of a certificate, in seconds, whatever the authority says.
 const REST_MIN: u64 = 5;
 const REST_MAX: u64 = 60 * 60;
 
@@ -59,7 +59,7 @@ pub(crate) const LIMITS: &[Limit] = &[
     ),
 ];
 
-/// How long to wait after so many failures in a row, the first one being 1. `luck` is from 0 to 1: not everybody comes back in
+/// Returns the pause after so many failures in a row, the first one being 1. `luck` is from 0 to 1: not everybody comes back in
 /// the same second.
 pub(crate) fn pause(failures: u32, outlook: Outlook, luck: f64) -> Duration {
     let doubled = RETRY_MIN.saturating_mul(1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
@@ -71,7 +71,7 @@ pub(crate) fn pause(failures: u32, outlook: Outlook, luck: f64) -> Duration {
     pause.mul_f64(1.0 + luck / 10.0)
 }
 
-/// When to replace a certificate that is good from `begin` to `end`, in seconds since 1970: at two thirds of its time, or half
+/// Returns the time to replace a certificate valid from `begin` to `end`, in seconds since 1970: at two thirds of its time, or half
 /// of a short one, give or take a fiftieth.
 pub(crate) fn by_lifetime(begin: u64, end: u64, luck: f64) -> u64 {
     let lifetime = end.saturating_sub(begin);
@@ -80,17 +80,17 @@ pub(crate) fn by_lifetime(begin: u64, end: u64, luck: f64) -> u64 {
     begin + at.saturating_sub(spread) + scale(2 * spread, luck)
 }
 
-/// When to replace it if the authority says between `start` and `end` (RFC 9773, section 4.2); never later than it is over.
+/// Returns the time to replace it within the authority's window (RFC 9773, section 4.2), before it expires.
 pub(crate) fn by_window((start, end): (u64, u64), over: u64, luck: f64) -> u64 {
     (start + scale(end.saturating_sub(start), luck)).min(over)
 }
 
-/// How long a certificate that has just come is not replaced, in seconds: a quarter of the `left` ones of its time, or an hour.
+/// Returns the shortest use of a new certificate, in seconds: a quarter of the `left` ones of its time, or an hour.
 pub(crate) fn rest_after(left: u64) -> u64 {
     (left / 4).clamp(REST_MIN, REST_MAX)
 }
 
-/// When to ask again.
+/// Returns the time to ask again.
 pub(crate) fn ask_after(said: Option<Duration>) -> Duration {
     said.unwrap_or(ASK_DEFAULT).clamp(ASK_MIN, ASK_MAX)
 }

@@ -5,7 +5,7 @@
 //! example.com-0123….pem  the key, then the certificate and its chain, in PEM: one file, so that both are of one kind
 //! lock                   held by the process that orders
 //! ```
-//! What is written has the mode 0600, gets a temporary name, reaches the disk and is then renamed: a crash leaves the old or the
+//! Every file has the mode 0600, gets a temporary name, reaches the disk and is then renamed: a crash leaves the old or the
 //! new one.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};

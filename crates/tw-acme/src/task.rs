@@ -31,18 +31,18 @@ use crate::order;
 use crate::renewal::{ask_after, by_lifetime, by_window, pause, rest_after};
 use crate::state::{Locked, State};
 
-/// How soon is looked again whether another process still orders: first, because it may be about to end, and then.
+/// First pause before another process that orders is looked at again, because it may be about to end.
 const LOOK_FIRST: Duration = Duration::from_millis(200);
 const LOOK: Duration = Duration::from_secs(5);
 /// The longest sleep: the clock of the system may be set, and a machine may have slept.
 const SLEEP_MAX: Duration = Duration::from_secs(60 * 60);
-/// When something that the disk did not take is given to it again.
+/// Pause, in seconds, before a failed write to the state directory is repeated.
 const KEEP_AGAIN: u64 = 10 * 60;
 
 /// Keys of accounts that no directory keeps, by name of the issuer: they live as long as the process.
 pub(crate) type Accounts = Rc<RefCell<HashMap<Box<str>, Zeroizing<String>>>>;
 
-/// What a task works with.
+/// Task of one issuer.
 pub(crate) struct Task {
     pub(crate) work: Work,
     pub(crate) answers: Arc<Answers>,
@@ -80,14 +80,14 @@ pub(crate) fn load(work: &Work, say: &Say) {
 struct Plan {
     wanted: Wanted,
     renew: u64,
-    /// When to ask the authority whether that is right; `None` if it cannot be asked.
+    /// Time to ask the authority for its renewal window; `None` if it has none.
     ask: Option<u64>,
     failures: u32,
     /// Not before, after failures.
     again: u64,
     /// Not replaced before, after it came.
     earliest: u64,
-    /// When to keep what could not be kept.
+    /// Time to repeat a failed write.
     keep: Option<u64>,
 }
 
@@ -98,7 +98,7 @@ impl Plan {
         plan
     }
 
-    /// What follows from the certificate that is there.
+    /// Plans the renewal of the current certificate.
     fn follow(&mut self) {
         let validity = self.wanted.slot.issued().map(|issued| issued.validity());
         self.renew = validity.map_or(0, |(begin, end)| by_lifetime(begin, end, luck()));

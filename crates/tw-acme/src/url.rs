@@ -8,7 +8,7 @@ pub struct Url {
     text: Box<str>,
     host: Box<str>,
     port: u16,
-    /// Where path and query begin; the end if there are none.
+    /// Offset of path and query; the end if there are none.
     path: usize,
 }
 
@@ -98,7 +98,7 @@ impl Url {
         self.text.get(8..self.path).unwrap_or_default()
     }
 
-    /// What is asked for: path and query.
+    /// Returns the request target: path and query.
     pub(crate) fn target(&self) -> String {
         match self.text.get(self.path..).unwrap_or_default() {
             path if path.starts_with('/') => path.to_owned(),
