@@ -3,28 +3,23 @@
 use std::collections::HashMap;
 
 use tw_base::Limit;
-use tw_conf::{ConfError, Node};
-use tw_disk::{Aio, Disk, Pool};
+use tw_conf::{ConfError, Node, units};
+use tw_disk::{Aio, DEFAULT_MAX_QUEUE, DEFAULT_NAME, DEFAULT_THREADS, Disk, Pool, PoolSize};
 
-/// `thread_pool NAME threads=N [max_queue=M]`
+// DIFF(nginx): a device has a share of a pool and a queue of its own, and one that hangs is given up.
+/// `thread_pool NAME threads=N [max_queue=M] [device_threads=K] [device_timeout=T]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolSettings {
     /// Name of the pool.
     pub name: Box<str>,
-    /// Number of threads.
-    pub threads: u32,
-    /// Tasks that may wait; 0 allows only as many tasks as there are threads.
-    pub max_queue: usize,
+    /// Threads, queue, and what one device gets of them.
+    pub size: PoolSize,
     /// Where it is written; `None` for the pool that exists without being named.
     pub span: Option<tw_conf::Span>,
 }
 
 /// Index of the pool `default`.
 pub const DEFAULT: usize = 0;
-/// Threads of the pool `default`, as in nginx.
-pub const DEFAULT_THREADS: u32 = 32;
-/// Tasks that may wait for the pool `default`, as in nginx.
-pub const DEFAULT_MAX_QUEUE: usize = 65536;
 
 /// What bounds pools.
 pub const LIMITS: &[Limit] = &[
@@ -33,44 +28,74 @@ pub const LIMITS: &[Limit] = &[
         "thread_pool",
         "max_queue=",
         "65536",
-        "Jobs that wait for a thread of one pool",
+        "Jobs that wait for a thread of one pool, for each device",
         "503 with Retry-After; the error log says so",
+    ),
+    Limit::parameter(
+        "thread_pool",
+        "device_threads=",
+        "half of the threads, rounded up",
+        "Threads of one pool that work for one device",
+        "further jobs for the device wait in its queue; other devices have the other threads",
+    ),
+    Limit::parameter(
+        "thread_pool",
+        "device_timeout=",
+        "10s",
+        "Time that an operation may make no progress before its device is taken to hang",
+        "its thread is replaced; whoever waits for the device gets 503 with Retry-After, or what the origin server answers; \
+         the error log says so",
     ),
 ];
 
 impl PoolSettings {
     /// The pool that `aio threads` uses.
     pub fn default_pool() -> Self {
-        Self { name: "default".into(), threads: DEFAULT_THREADS, max_queue: DEFAULT_MAX_QUEUE, span: None }
+        Self {
+            name: DEFAULT_NAME.into(),
+            size: PoolSize::new(DEFAULT_THREADS, DEFAULT_MAX_QUEUE),
+            span: None,
+        }
     }
 
     /// Reads a `thread_pool` directive.
     pub fn parse(node: &Node) -> Result<Self, ConfError> {
         let name = node.arg(0)?;
         let mut threads = None;
-        let mut max_queue = DEFAULT_MAX_QUEUE;
+        let mut size = PoolSize::new(DEFAULT_THREADS, DEFAULT_MAX_QUEUE);
+        let count = |value| units::number(value).and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0);
         for word in &node.args[1..] {
+            let invalid = |what: &str| node.fail(format!("invalid {what} value \"{word}\""));
             if let Some(value) = word.param("threads") {
-                let count =
-                    tw_conf::units::number(value).and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0);
-                threads = Some(count.ok_or_else(|| node.fail(format!("invalid threads value \"{word}\"")))?);
+                threads = Some(count(value).ok_or_else(|| invalid("threads"))?);
             } else if let Some(value) = word.param("max_queue") {
-                max_queue = tw_conf::units::number(value)
+                size.max_queue = units::number(value)
                     .and_then(|n| usize::try_from(n).ok())
-                    .ok_or_else(|| node.fail(format!("invalid max_queue value \"{word}\"")))?;
+                    .ok_or_else(|| invalid("max_queue"))?;
+            } else if let Some(value) = word.param("device_threads") {
+                size.device_threads = Some(count(value).ok_or_else(|| invalid("device_threads"))?);
+            } else if let Some(value) = word.param("device_timeout") {
+                size.device_timeout = units::msec(value)
+                    .filter(|timeout| !timeout.is_zero())
+                    .ok_or_else(|| invalid("device_timeout"))?;
             } else {
                 return Err(node.invalid_parameter(word));
             }
         }
         let name: Box<str> = name.lossy().into();
-        let threads = match (threads, &*name) {
+        size.threads = match (threads, &*name) {
             (Some(threads), _) => threads,
-            (None, "default") => DEFAULT_THREADS,
+            (None, DEFAULT_NAME) => DEFAULT_THREADS,
             (None, _) => {
                 return Err(node.fail(format!("missing \"threads\" parameter in thread pool \"{name}\"")));
             }
         };
-        Ok(Self { name, threads, max_queue, span: Some(node.span) })
+        if size.device_threads.is_some_and(|most| most > size.threads) {
+            return Err(
+                node.fail(format!("thread pool \"{name}\" has fewer threads than \"device_threads\""))
+            );
+        }
+        Ok(Self { name, size, span: Some(node.span) })
     }
 }
 

@@ -4,14 +4,15 @@
 //! that touches it, and remembered for the life of the process.
 
 use crate::mounts;
+use crate::queue::NO_DEVICE;
 use crate::stats::Sharded;
-use rustix::fs::{StatFs, fstatfs};
+use rustix::fs::{AtFlags, StatFs, StatxFlags, fstatfs, statx};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io::IoSliceMut;
 use std::os::fd::BorrowedFd;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use tw_base::Limit;
 use tw_base::hist::{Histogram, Snapshot};
 
@@ -30,7 +31,7 @@ pub(crate) const LIMITS: &[Limit] = &[
         "DEVICES_MAX",
         DEVICES_MAX as u64,
         "Devices with a record of their own",
-        "the others share one, and are read by pools only",
+        "the others share one and its share of a pool, and are read by pools only",
     ),
     Limit::count(
         "BUSY_READERS",
@@ -76,6 +77,10 @@ const ACCESS_TIME: usize = 2;
 /// One device.
 pub(crate) struct Device {
     dev: Option<u64>,
+    /// Number in queues: its position in the table, counted from 1.
+    number: u32,
+    /// The device of the mount, where files have another: volumes of btrfs, layers of overlayfs.
+    home: OnceLock<&'static Device>,
     reads: AtomicU8,
     place: AtomicU8,
     counts: Sharded<3>,
@@ -93,6 +98,22 @@ static OTHERS: OnceLock<&'static Device> = OnceLock::new();
 thread_local! {
     /// The device the running job works on, for the histograms.
     static TOUCHED: Cell<Option<&'static Device>> = const { Cell::new(None) };
+    /// Steps of the jobs of this thread, if it belongs to a pool.
+    static STEPS: RefCell<Option<Arc<AtomicU32>>> = const { RefCell::new(None) };
+}
+
+/// Has the steps of this thread counted in `steps`, which others read.
+pub(crate) fn count_steps(steps: Arc<AtomicU32>) {
+    STEPS.set(Some(steps));
+}
+
+/// Notes that the running job got one step further: it does not hang.
+pub(crate) fn step() {
+    STEPS.with_borrow(|steps| {
+        if let Some(steps) = steps {
+            steps.fetch_add(1, Relaxed);
+        }
+    });
 }
 
 pub(crate) fn forget_touched() {
@@ -104,10 +125,12 @@ pub(crate) fn touched() -> Option<&'static Device> {
 }
 
 impl Device {
-    fn new(dev: Option<u64>, reads: Reads) -> &'static Device {
+    fn new(dev: Option<u64>, at: usize, reads: Reads) -> &'static Device {
         // Leaked on purpose: there are at most DEVICES_MAX of them, and every open file points to one.
         Box::leak(Box::new(Device {
             dev,
+            number: at as u32 + 1,
+            home: OnceLock::new(),
             reads: AtomicU8::new(reads as u8),
             place: AtomicU8::new(PLACE_UNKNOWN),
             counts: Sharded::new(),
@@ -122,13 +145,35 @@ impl Device {
     pub(crate) fn of(dev: u64) -> &'static Device {
         let home = (dev ^ (dev >> 8)) as usize % DEVICES_MAX;
         for i in 0..DEVICES_MAX {
-            let entry = &TABLE[(home + i) % DEVICES_MAX];
-            let device = entry.get_or_init(|| Device::new(Some(dev), Reads::Unknown));
+            let at = (home + i) % DEVICES_MAX;
+            let device = TABLE[at].get_or_init(|| Device::new(Some(dev), at, Reads::Unknown));
             if device.dev == Some(dev) {
                 return device;
             }
         }
-        OTHERS.get_or_init(|| Device::new(None, Reads::Job))
+        OTHERS.get_or_init(|| Device::new(None, DEVICES_MAX, Reads::Job))
+    }
+
+    /// Device number; `None` for those that found no place in the table.
+    pub(crate) fn dev(&self) -> Option<u64> {
+        self.dev
+    }
+
+    /// The device whose share of a pool jobs here count for.
+    pub(crate) fn home(&'static self) -> &'static Device {
+        self.home.get().copied().unwrap_or(self)
+    }
+
+    /// Finds that out, if no mount has this number. May wait: jobs only.
+    pub(crate) fn find_home(&'static self, fd: BorrowedFd<'_>) {
+        let Some(dev) = self.dev.filter(|_| self.home.get().is_none()) else { return };
+        if mounts::knows(dev) {
+            return;
+        }
+        let Ok(found) = statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID) else { return };
+        if let Some(home) = mounts::device_of_mount(found.stx_mnt_id) {
+            let _ = self.home.set(home);
+        }
     }
 
     /// How a loop may read.
@@ -144,13 +189,20 @@ impl Device {
 
     /// Notes that the running job works here, and asks the device what it can do if nobody has. May wait: jobs only.
     pub(crate) fn touch(&'static self, fd: BorrowedFd<'_>) {
-        TOUCHED.set(Some(self));
+        self.note();
         if self.reads() == Reads::Unknown {
+            self.find_home(fd);
             let reads = self.ask(fd);
             if reads != Reads::Unknown {
                 self.reads.store(reads as u8, Relaxed);
             }
         }
+    }
+
+    /// Notes that the running job works here, and has got one step further.
+    pub(crate) fn note(&'static self) {
+        TOUCHED.set(Some(self));
+        step();
     }
 
     fn ask(&self, fd: BorrowedFd<'_>) -> Reads {
@@ -243,6 +295,17 @@ pub struct DeviceStats {
     pub queue: Snapshot,
     /// Time jobs took.
     pub service: Snapshot,
+}
+
+/// The number in queues of what a job is done on.
+pub(crate) fn number_of(device: Option<&'static Device>) -> u32 {
+    device.map_or(NO_DEVICE, |device| device.home().number)
+}
+
+/// The device of this number.
+pub(crate) fn numbered(number: u32) -> Option<&'static Device> {
+    let at = number.checked_sub(1)? as usize;
+    TABLE.get(at).unwrap_or(&OTHERS).get().copied()
 }
 
 /// Every device seen so far.

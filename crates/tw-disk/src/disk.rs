@@ -44,6 +44,7 @@ impl Disk {
     /// [`Pool::on_notice`]).
     pub fn new(pool: Pool, aio: Aio) -> Self {
         mounts::refresh();
+        mounts::follow();
         access_time::settle();
         if aio == Aio::Uring {
             pool.start_lane();

@@ -2,6 +2,7 @@
 //! with `aio off`.
 
 use crate::denial::Denier;
+use crate::device::Device;
 use crate::error::DiskError;
 use crate::file::{Direct, File, Handle, Inner};
 use crate::how::{Access, Create, Existing, Links, Open, WriteBack};
@@ -9,7 +10,7 @@ use crate::meta::{Listing, Meta, Space};
 use crate::op::Op;
 use crate::pool::Shared;
 use crate::sim::Sim;
-use crate::{direct, os};
+use crate::{device, direct, mounts, os};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 use std::io::IoSlice;
@@ -67,7 +68,7 @@ fn failed(op: Op, errno: Errno, path: &CStr) -> DiskError {
 /// Calls the real or the simulated form of an operation on a path.
 macro_rules! by_path {
     ($self:ident, $op:expr, $name:ident($path:expr $(, $arg:expr)*)) => {
-        match &$self.kind {
+        match $self.step() {
             Kind::Os => os::$name($path $(, $arg)*),
             Kind::Sim(sim) => sim.$name($path $(, $arg)*),
         }
@@ -92,6 +93,28 @@ macro_rules! by_file {
 }
 
 impl Driver {
+    /// Notes that a job gets on, for those of many steps.
+    fn step(&self) -> &Kind {
+        device::step();
+        &self.kind
+    }
+
+    /// The device that jobs at `path` count for. Never waits.
+    pub(crate) fn device_at(&self, path: &CStr) -> Option<&'static Device> {
+        match &self.kind {
+            Kind::Os => mounts::device_of(path),
+            Kind::Sim(sim) => sim.device(),
+        }
+    }
+
+    /// The device that jobs on an open file count for.
+    pub(crate) fn device_under(&self, file: &File) -> Option<&'static Device> {
+        match &self.kind {
+            Kind::Os => Some(file.inner().device.home()),
+            Kind::Sim(sim) => sim.device(),
+        }
+    }
+
     fn file(&self, handle: Handle, meta: Meta, how: &Open) -> File {
         let file = File::new(handle, meta, how, self.closer.clone());
         let inner = file.inner();
@@ -147,7 +170,11 @@ impl Driver {
 
     pub(crate) fn stat(&self, path: &CStr, follow: bool) -> Result<Meta, DiskError> {
         let op = if follow { Op::Stat } else { Op::StatLink };
-        by_path!(self, op, stat(path, follow))
+        let found: Result<Meta, DiskError> = by_path!(self, op, stat(path, follow));
+        if let (Ok(meta), Kind::Os) = (&found, &self.kind) {
+            Device::of(meta.dev).note();
+        }
+        found
     }
 
     pub(crate) fn fstat(&self, file: &Inner) -> Result<Meta, DiskError> {

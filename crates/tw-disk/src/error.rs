@@ -26,6 +26,13 @@ pub enum DiskError {
         /// Jobs waiting in it.
         waiting: usize,
     },
+    /// The device makes no progress. What was begun may still be done some time. Degrade: go to the origin, or answer 503.
+    Hung {
+        /// What was wanted.
+        op: Op,
+        /// Where the device is mounted.
+        mount: Arc<str>,
+    },
     /// The pool stopped before the job began.
     Cancelled,
     /// The job panicked; the thread lives on.
@@ -47,6 +54,11 @@ impl DiskError {
             Self::Os { op, .. } => Some(*op),
             _ => None,
         }
+    }
+
+    /// Whether the same may be possible soon: the queue is full, or the device hangs. What 503 with `Retry-After` is for.
+    pub fn is_passing(&self) -> bool {
+        matches!(self, Self::QueueFull { .. } | Self::Hung { .. })
     }
 
     /// Whether the path does not lead to anything: the causes nginx answers with 404.
@@ -77,6 +89,7 @@ impl fmt::Display for DiskError {
             Self::QueueFull { pool, waiting } => {
                 write!(f, "thread pool \"{pool}\" queue overflow: {waiting} tasks waiting")
             }
+            Self::Hung { op, mount } => write!(f, "{} failed (\"{mount}\" hangs)", op.call()),
             Self::Cancelled => f.write_str("disk job cancelled"),
             Self::Panicked => f.write_str("disk job panicked"),
         }
@@ -104,6 +117,7 @@ impl fmt::Display for OnPath<'_> {
                 .addition()
                 .fmt(f)
             }
+            DiskError::Hung { op, mount } => write!(f, "{} \"{path}\" failed (\"{mount}\" hangs)", op.call()),
             // nginx names no file here: the pool is what the operator has to look at.
             DiskError::QueueFull { .. } => self.error.fmt(f),
             DiskError::Cancelled | DiskError::Panicked => write!(f, "{}: \"{path}\"", self.error),
@@ -132,7 +146,7 @@ mod tests {
 
     #[test]
     fn texts() {
-        let cases: [(DiskError, &str, &str); 4] = [
+        let cases: [(DiskError, &str, &str); 5] = [
             (
                 Op::Open.failed(Errno::NOENT),
                 "open() failed (2: No such file or directory)",
@@ -142,6 +156,11 @@ mod tests {
                 DiskError::QueueFull { pool: "disk1".into(), waiting: 7 },
                 "thread pool \"disk1\" queue overflow: 7 tasks waiting",
                 "thread pool \"disk1\" queue overflow: 7 tasks waiting",
+            ),
+            (
+                DiskError::Hung { op: Op::Read, mount: "/mnt".into() },
+                "pread() failed (\"/mnt\" hangs)",
+                "pread() \"/a\" failed (\"/mnt\" hangs)",
             ),
             (DiskError::Panicked, "disk job panicked", "disk job panicked: \"/a\""),
             (

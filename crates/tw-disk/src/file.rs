@@ -175,7 +175,7 @@ impl Drop for Inner {
             drop(fd);
             Ok::<(), crate::DiskError>(())
         };
-        if let Some(left) = pool.detach_or_leave(&by, Op::Close, close) {
+        if let Some(left) = pool.detach_or_leave(&by, Op::Close, Some(device), close) {
             // All pools have ended: so has the service, and waiting here stops nobody.
             left.run(&|| ());
         }

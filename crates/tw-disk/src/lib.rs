@@ -42,9 +42,11 @@ pub mod sim;
 mod stats;
 mod task;
 mod temp;
+mod watch;
 
 /// The limits kept here, for documents.
-pub const LIMITS: &[&[tw_base::Limit]] = &[device::LIMITS, ring::LIMITS, ops::LIMITS, lock::LIMITS];
+pub const LIMITS: &[&[tw_base::Limit]] =
+    &[device::LIMITS, mounts::LIMITS, pool::LIMITS, watch::LIMITS, ring::LIMITS, ops::LIMITS, lock::LIMITS];
 
 pub use account::{Account, Class, Source};
 pub use denial::{Allowed, Denier, confined, denial};
@@ -59,8 +61,10 @@ pub use lock::{LOCK_FILE_MAX, LOCK_FILE_MIN, LockedFile, Locks, Look, Refusal, S
 pub use meta::{Entry, Kind, Listing, Meta, Space};
 pub use op::Op;
 pub use ops::{Durable, LIST_MAX};
-pub use pool::{DEFAULT_MAX_QUEUE, DEFAULT_NAME, DEFAULT_THREADS, Notice, Pool};
+pub use pool::{
+    DEFAULT_DEVICE_TIMEOUT, DEFAULT_MAX_QUEUE, DEFAULT_NAME, DEFAULT_THREADS, Notice, Pool, PoolSize,
+};
 pub use ring::RING_PLACES;
 pub use rustix::io::Errno;
-pub use stats::{OpStats, PoolStats};
+pub use stats::{HungDevice, OpStats, PoolStats};
 pub use temp::TempFile;

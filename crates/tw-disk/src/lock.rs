@@ -356,7 +356,7 @@ impl Drop for Pages {
         }
         // Like a close: not behind evictions.
         let by = Account::new(Class::Fill, Source::NONE);
-        if let Some(left) = self.pool.detach_or_leave(&by, Op::Close, unlock) {
+        if let Some(left) = self.pool.detach_or_leave(&by, Op::Close, None, unlock) {
             left.run(&|| ());
         }
     }

@@ -1,11 +1,26 @@
-//! Which paths lead to file systems that may ask another process or machine even for a cached name.
+//! Mounts of this process, read from `/proc/self/mountinfo`: which device a path leads to, and which may wait for another
+//! process or machine even for a cached name.
 //!
 //! `openat2(RESOLVE_CACHED)` promises that the *path walk* does not wait. The file system's own `open` still may: FUSE asks
-//! its daemon, NFS its server. Such mounts are known from `/proc/self/mountinfo`, and paths below them always become jobs.
+//! its daemon, NFS its server. Paths below such mounts always become jobs.
+//!
+//! A job has to count for a device before anybody has touched it. The longest mount point above its path tells; where a
+//! symbolic link leads to another device, the first job that gets there does ([`correct`]).
 
-use std::sync::RwLock;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{PoisonError, RwLockReadGuard};
+use crate::device::Device;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::retry_on_intr;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::{Arc, Once, PoisonError, RwLock, TryLockError};
+use tw_base::Limit;
 
 /// File systems that answer from this machine's memory once a name is cached; the rest is taken for remote.
 const LOCAL: [&str; 45] = [
@@ -56,35 +71,192 @@ const LOCAL: [&str; 45] = [
     "efivarfs",
 ];
 
-/// One mount point, and whether what is below it may be opened on a loop.
-#[derive(Debug, PartialEq, Eq)]
+/// One mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Mount {
+    id: u64,
+    /// Device number.
+    dev: u64,
     point: Vec<u8>,
+    /// What is below it may be opened on a loop.
     is_local: bool,
 }
 
-/// Mounts that matter: remote ones, and local ones below those.
-static MOUNTS: RwLock<Vec<Mount>> = RwLock::new(Vec::new());
+/// The mounts of this process at one moment.
+#[derive(Debug, Clone, Default)]
+struct Table {
+    mounts: Vec<Mount>,
+    /// Positions in `mounts` by mount point.
+    by_point: HashMap<Vec<u8>, usize>,
+    /// Positions of those that matter to [`may_wait`]: remote ones, and local ones below those.
+    about_remote: Vec<usize>,
+    /// Directories whose device is another than their mount's (behind symbolic links), with that device.
+    elsewhere: HashMap<Vec<u8>, u64>,
+}
+
+/// Directories that lead to another device than their path says, and are remembered.
+const ELSEWHERE_MAX: usize = 256;
+
+pub(crate) const LIMITS: &[Limit] = &[Limit::count(
+    "ELSEWHERE_MAX",
+    ELSEWHERE_MAX as u64,
+    "Directories that lead to another device through symbolic links, and are remembered",
+    "what is behind further ones counts for the device that has the link",
+)];
+
+static TABLE: RwLock<Option<Arc<Table>>> = RwLock::new(None);
+/// Counts the tables so far.
+static VERSION: AtomicU64 = AtomicU64::new(0);
 /// Whether there is any remote mount: on most servers there is none, and asking costs one load.
 static HAS_REMOTE: AtomicBool = AtomicBool::new(false);
+/// One thread follows the mounts of the process.
+static FOLLOWER: Once = Once::new();
+
+thread_local! {
+    /// The table that this thread has seen last, and its version.
+    static SEEN: RefCell<(u64, Option<Arc<Table>>)> = const { RefCell::new((0, None)) };
+}
+
+/// Reads the newest table that can be had without waiting: who changes it holds the lock for one assignment, and whoever
+/// meets that goes on with the table it knows.
+fn with_table<T>(look: impl FnOnce(&Table) -> T) -> Option<T> {
+    SEEN.with_borrow_mut(|(version, seen)| {
+        let newest = VERSION.load(Acquire);
+        if *version != newest
+            && let Some(table) = try_read()
+        {
+            (*version, *seen) = (newest, table);
+        }
+        seen.as_deref().map(look)
+    })
+}
+
+fn try_read() -> Option<Option<Arc<Table>>> {
+    match TABLE.try_read() {
+        Ok(table) => Some(table.clone()),
+        // Each change of it is one assignment, so a panic leaves it whole.
+        Err(TryLockError::Poisoned(table)) => Some(table.into_inner().clone()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+fn publish(table: Table) {
+    HAS_REMOTE.store(!table.about_remote.is_empty(), Relaxed);
+    let old = {
+        let mut place = TABLE.write().unwrap_or_else(PoisonError::into_inner);
+        let old = place.replace(Arc::new(table));
+        VERSION.fetch_add(1, Release);
+        old
+    };
+    drop(old);
+}
 
 /// Whether opening a cached `path` may still wait. Paths are taken as written: the server's are absolute and clean.
 pub(crate) fn may_wait(path: &[u8]) -> bool {
-    HAS_REMOTE.load(Relaxed) && is_remote(&read(), path)
+    HAS_REMOTE.load(Relaxed) && with_table(|table| table.is_remote(path)).unwrap_or(false)
+}
+
+/// The device that `path` leads to as far as its name tells, `None` if nothing is known. Never waits.
+pub(crate) fn device_of(path: &CStr) -> Option<&'static Device> {
+    with_table(|table| table.dev_of(path.to_bytes())).flatten().map(Device::of)
+}
+
+/// Where a device is mounted, for people: the shortest mount point, or its number.
+pub(crate) fn name_of(dev: Option<u64>) -> Arc<str> {
+    let Some(dev) = dev else { return "other devices".into() };
+    let point = with_table(|table| {
+        let points = table.mounts.iter().filter(|mount| mount.dev == dev).map(|mount| &mount.point);
+        points.min_by_key(|point| point.len()).map(|point| String::from_utf8_lossy(point).into_owned())
+    });
+    let number = || format!("{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
+    point.flatten().unwrap_or_else(number).into()
+}
+
+/// The device of a mount, by its number.
+pub(crate) fn device_of_mount(id: u64) -> Option<&'static Device> {
+    with_table(|table| table.mounts.iter().find(|mount| mount.id == id).map(|mount| mount.dev))
+        .flatten()
+        .map(Device::of)
+}
+
+/// Finds out why `path` led to another device than its name says, and remembers the directory that does. May wait: jobs
+/// only.
+pub(crate) fn correct(path: &CStr) {
+    let path = path.to_bytes();
+    let ends = path.iter().enumerate().skip(1).filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+    for end in ends.chain([path.len()]) {
+        let Ok(directory) = CString::new(&path[..end]) else { return };
+        let (Some(named), Some(real)) = (device_of(&directory), home_of(&directory)) else { return };
+        if !std::ptr::eq(named, real) {
+            return set_elsewhere(directory.to_bytes(), real);
+        }
+    }
+}
+
+/// The device whose share counts for what is at `path` now.
+fn home_of(path: &CStr) -> Option<&'static Device> {
+    let meta = rustix::fs::stat(path).ok()?;
+    let device = Device::of(meta.st_dev);
+    if !knows(meta.st_dev) {
+        let fd = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        device.find_home(fd.as_fd());
+    }
+    Some(device.home())
+}
+
+/// Whether anything is mounted from this device.
+pub(crate) fn knows(dev: u64) -> bool {
+    with_table(|table| table.mounts.iter().any(|mount| mount.dev == dev)).unwrap_or(false)
+}
+
+fn set_elsewhere(directory: &[u8], device: &'static Device) {
+    let Some(dev) = device.dev() else { return };
+    let Some(Some(table)) = try_read() else { return };
+    let mut table = Table::clone(&table);
+    table.elsewhere.remove(directory);
+    if table.dev_of(directory) != Some(dev) && table.elsewhere.len() < ELSEWHERE_MAX {
+        table.elsewhere.insert(directory.to_vec(), dev);
+    }
+    publish(table);
 }
 
 /// Reads the mount table again. Cheap (a few hundred microseconds), but not for a loop.
 pub(crate) fn refresh() {
     // Without procfs (some chroots) nothing is known; jobs then find remote devices out one by one.
-    let Ok(table) = std::fs::read("/proc/self/mountinfo") else { return };
-    let mounts = parse(&table);
-    HAS_REMOTE.store(!mounts.is_empty(), Relaxed);
-    // Each change of it is one assignment, so a panic leaves it whole.
-    *MOUNTS.write().unwrap_or_else(PoisonError::into_inner) = mounts;
+    let Ok(text) = std::fs::read(MOUNTINFO) else { return };
+    take_over(&text);
 }
 
-fn read() -> RwLockReadGuard<'static, Vec<Mount>> {
-    MOUNTS.read().unwrap_or_else(PoisonError::into_inner)
+fn take_over(text: &[u8]) {
+    let table = parse(text);
+    if with_table(|known| known.mounts == table.mounts) != Some(true) {
+        publish(table);
+    }
+}
+
+const MOUNTINFO: &str = "/proc/self/mountinfo";
+
+/// Starts the thread that reads the table again whenever something is mounted or unmounted. Not for a loop.
+pub(crate) fn follow() {
+    FOLLOWER.call_once(|| {
+        // Without it the table is as old as the configuration, or the first sight of a remote device.
+        let _ = std::thread::Builder::new().name("mounts".to_owned()).spawn(|| {
+            let _ = follow_changes();
+        });
+    });
+}
+
+/// Reads the table whenever the kernel says that it has changed (proc_pid_mounts(5)).
+fn follow_changes() -> std::io::Result<()> {
+    let mut file = File::open(MOUNTINFO)?;
+    loop {
+        let mut text = Vec::new();
+        file.seek(SeekFrom::Start(0))?;
+        file.read_to_end(&mut text)?;
+        take_over(&text);
+        let mut changed = [PollFd::new(&file, PollFlags::PRI)];
+        retry_on_intr(|| poll(&mut changed, None))?;
+    }
 }
 
 fn is_below(path: &[u8], point: &[u8]) -> bool {
@@ -92,30 +264,72 @@ fn is_below(path: &[u8], point: &[u8]) -> bool {
         || path.strip_prefix(point).is_some_and(|rest| rest.is_empty() || rest.first() == Some(&b'/'))
 }
 
-fn is_remote(mounts: &[Mount], path: &[u8]) -> bool {
-    if path.first() != Some(&b'/') {
-        return true;
+impl Table {
+    fn is_remote(&self, path: &[u8]) -> bool {
+        if path.first() != Some(&b'/') {
+            return true;
+        }
+        let mounts = self.about_remote.iter().map(|at| &self.mounts[*at]);
+        let longest = mounts.filter(|m| is_below(path, &m.point)).max_by_key(|m| m.point.len());
+        longest.is_some_and(|mount| !mount.is_local)
     }
-    let longest = mounts.iter().filter(|m| is_below(path, &m.point)).max_by_key(|m| m.point.len());
-    longest.is_some_and(|mount| !mount.is_local)
+
+    /// The device of the longest directory above `path`, or of itself, of which one is known.
+    fn dev_of(&self, path: &[u8]) -> Option<u64> {
+        if path.first() != Some(&b'/') {
+            return None;
+        }
+        let mut directory = path;
+        loop {
+            if let Some(dev) = self.elsewhere.get(directory) {
+                return Some(*dev);
+            }
+            let found = self.by_point.get(if directory.is_empty() { &b"/"[..] } else { directory });
+            if let Some(at) = found {
+                return Some(self.mounts[*at].dev);
+            }
+            let end = directory.iter().rposition(|byte| *byte == b'/')?;
+            directory = &directory[..end];
+        }
+    }
 }
 
 /// Reads `mountinfo` (proc_pid_mountinfo(5)): `36 35 98:0 /root /point options… - fstype source options`.
-fn parse(table: &[u8]) -> Vec<Mount> {
+fn parse(table: &[u8]) -> Table {
     let mut mounts: Vec<Mount> = Vec::new();
+    let mut by_point = HashMap::new();
     for line in table.split(|&b| b == b'\n') {
         let mut fields = line.split(|&b| b == b' ');
-        let Some(point) = fields.nth(4) else { continue };
+        let (Some(id), Some(dev), Some(point)) = (fields.next(), fields.nth(1), fields.nth(1)) else {
+            continue;
+        };
+        let (Some(id), Some(dev)) = (number(id), device_number(dev)) else { continue };
         let Some(fs) = fields.skip_while(|field| field != b"-").nth(1) else { continue };
         let is_local = LOCAL.iter().any(|name| name.as_bytes() == fs);
-        let point = unescape(point);
+        let mount = Mount { id, dev, point: unescape(point), is_local };
         // A later mount on the same point covers the earlier one.
-        mounts.retain(|m| m.point != point);
-        mounts.push(Mount { point, is_local });
+        match by_point.entry(mount.point.clone()) {
+            Entry::Occupied(at) => mounts[*at.get()] = mount,
+            Entry::Vacant(place) => {
+                place.insert(mounts.len());
+                mounts.push(mount);
+            }
+        }
     }
-    let remote: Vec<Vec<u8>> = mounts.iter().filter(|m| !m.is_local).map(|m| m.point.clone()).collect();
-    mounts.retain(|m| remote.iter().any(|point| is_below(&m.point, point)));
-    mounts
+    let remote: Vec<&Mount> = mounts.iter().filter(|m| !m.is_local).collect();
+    let matters = |m: &Mount| remote.iter().any(|remote| is_below(&m.point, &remote.point));
+    let about_remote = (0..mounts.len()).filter(|at| matters(&mounts[*at])).collect();
+    Table { mounts, by_point, about_remote, elsewhere: HashMap::new() }
+}
+
+fn number(field: &[u8]) -> Option<u64> {
+    std::str::from_utf8(field).ok()?.parse().ok()
+}
+
+/// `8:1` as `st_dev` has it.
+fn device_number(field: &[u8]) -> Option<u64> {
+    let (major, minor) = std::str::from_utf8(field).ok()?.split_once(':')?;
+    Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
 }
 
 /// Undoes mountinfo's `\040` for spaces and the like.
@@ -151,8 +365,8 @@ mod tests {
 
     #[test]
     fn finds_remote_paths() {
-        let mounts = parse(TABLE);
-        assert_eq!(mounts.len(), 2);
+        let table = parse(TABLE);
+        assert_eq!((table.mounts.len(), table.about_remote.len()), (5, 2));
         let cases: [(&str, bool); 8] = [
             ("/", false),
             ("/mnt/my disk", true),
@@ -164,14 +378,37 @@ mod tests {
             ("relative", true),
         ];
         for (path, expected) in cases {
-            assert_eq!(is_remote(&mounts, path.as_bytes()), expected, "{path}");
+            assert_eq!(table.is_remote(path.as_bytes()), expected, "{path}");
         }
     }
 
     #[test]
     fn a_remote_root_covers_all_but_what_is_mounted_in_it() {
-        let mounts = parse(b"1 1 0:1 / / rw - 9p root rw\n2 1 8:1 / /data rw - ext4 /dev/sda rw\n");
-        assert!(is_remote(&mounts, b"/etc/x"));
-        assert!(!is_remote(&mounts, b"/data/x"));
+        let table = parse(b"1 1 0:1 / / rw - 9p root rw\n2 1 8:1 / /data rw - ext4 /dev/sda rw\n");
+        assert!(table.is_remote(b"/etc/x"));
+        assert!(!table.is_remote(b"/data/x"));
+    }
+
+    #[test]
+    fn longest_mount_point_above_a_path_has_its_device() {
+        let mut table = parse(TABLE);
+        let dev = rustix::fs::makedev;
+        table.elsewhere.insert(b"/var/link".to_vec(), dev(0, 40));
+        let cases = [
+            ("/", Some(dev(254, 0))),
+            ("/etc/x", Some(dev(254, 0))),
+            ("/mnt/my disk/a/b", Some(dev(0, 40))),
+            ("/mnt/my disk", Some(dev(0, 40))),
+            ("/mnt/my disk2/a", Some(dev(254, 0))),
+            ("/mnt/my disk/inner/a", Some(dev(8, 1))),
+            // The later mount covers the earlier one.
+            ("/srv/a", Some(dev(8, 2))),
+            ("/var/link/a", Some(dev(0, 40))),
+            ("/var/links", Some(dev(254, 0))),
+            ("relative", None),
+        ];
+        for (path, expected) in cases {
+            assert_eq!(table.dev_of(path.as_bytes()), expected, "{path}");
+        }
     }
 }

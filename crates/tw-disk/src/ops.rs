@@ -13,6 +13,7 @@ use crate::meta::{Listing, Meta, Space};
 use crate::op::Op;
 use crate::ring::{Lane, ReadJob, Refused};
 use crate::temp::TempFile;
+use crate::{device, mounts};
 use std::ffi::{CStr, CString};
 use std::io::IoSlice;
 use tw_base::Limit;
@@ -46,20 +47,20 @@ impl Disk {
 
     /// [`Disk::open`] for those who have just seen [`Now::Cold`].
     pub async fn open_cold(&self, by: &mut Account, path: &CStr, how: &Open) -> Result<File, DiskError> {
-        let (path, how) = (path.to_owned(), *how);
-        self.job(by, Op::Open, move |driver| driver.open(&path, &how)).await
+        let how = *how;
+        self.job_at(by, Op::Open, path, move |driver, path| driver.open(path, &how)).await
     }
 
     /// Creates a file, and the directories of its path if `how` says so.
     pub async fn create(&self, by: &mut Account, path: &CStr, how: &Create) -> Result<File, DiskError> {
-        let (path, how) = (path.to_owned(), *how);
-        self.job(by, Op::Create, move |driver| driver.create(&path, &how)).await
+        let how = *how;
+        self.job_at(by, Op::Create, path, move |driver, path| driver.create(path, &how)).await
     }
 
     /// Creates a temporary file in `dir`, which goes when it is dropped.
     pub async fn create_temp(&self, by: &mut Account, dir: &CStr, how: &Temp) -> Result<TempFile, DiskError> {
-        let (dir, how) = (dir.to_owned(), *how);
-        self.job(by, Op::Create, move |driver| driver.create_temp(&dir, &how)).await
+        let how = *how;
+        self.job_at(by, Op::Create, dir, move |driver, dir| driver.create_temp(dir, &how)).await
     }
 
     /// [`Disk::create_temp`] and the first write to the file, as one job; nothing is left if either fails.
@@ -73,9 +74,9 @@ impl Disk {
     where
         B: AsRef<[u8]> + Send + 'static,
     {
-        let (dir, how) = (dir.to_owned(), *how);
-        self.job(by, Op::Create, move |driver| {
-            let temp = driver.create_temp(&dir, &how)?;
+        let how = *how;
+        self.job_at(by, Op::Create, dir, move |driver, dir| {
+            let temp = driver.create_temp(dir, &how)?;
             driver.write_parts(temp.file().inner(), 0, &mut slices(&parts))?;
             Ok(temp)
         })
@@ -87,14 +88,12 @@ impl Disk {
         if let Now::Ready(found) = self.probe_now(path) {
             return found.map_err(|errno| Op::Stat.failed(errno));
         }
-        let path = path.to_owned();
-        self.job(by, Op::Stat, move |driver| driver.stat(&path, true)).await
+        self.job_at(by, Op::Stat, path, move |driver, path| driver.stat(path, true)).await
     }
 
     /// Metadata of a path itself, be it a symbolic link.
     pub async fn stat_link(&self, by: &mut Account, path: &CStr) -> Result<Meta, DiskError> {
-        let path = path.to_owned();
-        self.job(by, Op::StatLink, move |driver| driver.stat(&path, false)).await
+        self.job_at(by, Op::StatLink, path, move |driver, path| driver.stat(path, false)).await
     }
 
     /// Metadata of an open file as it is now.
@@ -102,14 +101,12 @@ impl Disk {
         if let Now::Ready(found) = self.stat_now(file) {
             return found.map_err(|errno| Op::Fstat.failed(errno));
         }
-        let file = file.clone();
-        self.job(by, Op::Fstat, move |driver| driver.fstat(file.inner())).await
+        self.job_on(by, Op::Fstat, file, move |driver, file| driver.fstat(file.inner())).await
     }
 
     /// Reads a directory: at most `max` names (see [`LIST_MAX`]), each with its metadata.
     pub async fn list(&self, by: &mut Account, path: &CStr, max: usize) -> Result<Listing, DiskError> {
-        let path = path.to_owned();
-        self.job(by, Op::List, move |driver| driver.list(&path, max, None)).await
+        self.job_at(by, Op::List, path, move |driver, path| driver.list(path, max, None)).await
     }
 
     /// [`Disk::list`] with the metadata of symbolic links themselves: for whoever walks a tree. A link behind the first
@@ -121,20 +118,17 @@ impl Disk {
         max: usize,
         from: u32,
     ) -> Result<Listing, DiskError> {
-        let path = path.to_owned();
-        self.job(by, Op::List, move |driver| driver.list(&path, max, Some(from))).await
+        self.job_at(by, Op::List, path, move |driver, path| driver.list(path, max, Some(from))).await
     }
 
     /// Removes a file, or a link itself; a link on the way to it, behind the first `from` bytes of `path`, is `ELOOP`.
     pub async fn unlink_below(&self, by: &mut Account, path: &CStr, from: u32) -> Result<(), DiskError> {
-        let path = path.to_owned();
-        self.job(by, Op::Unlink, move |driver| driver.unlink_below(&path, from)).await
+        self.job_at(by, Op::Unlink, path, move |driver, path| driver.unlink_below(path, from)).await
     }
 
     /// Removes an empty directory; a link on the way to it, behind the first `from` bytes of `path`, is `ELOOP`.
     pub async fn rmdir_below(&self, by: &mut Account, path: &CStr, from: u32) -> Result<(), DiskError> {
-        let path = path.to_owned();
-        self.job(by, Op::Rmdir, move |driver| driver.rmdir_below(&path, from)).await
+        self.job_at(by, Op::Rmdir, path, move |driver, path| driver.rmdir_below(path, from)).await
     }
 
     /// Reads up to `buf.len()` bytes at `offset` and returns the buffer cut to what was read: empty only at the end of the
@@ -167,7 +161,7 @@ impl Disk {
                 by.charge(done.queue_ns, done.service_ns);
                 return done.result;
             }
-            Err(Refused::Full(error)) => return Err(error),
+            Err(Refused::Error(error)) => return Err(error),
             Err(Refused::Unsuited(buf)) => buf,
         };
         self.read_by_thread(by, file, offset, buf).await
@@ -188,8 +182,8 @@ impl Disk {
         offset: u64,
         mut buf: Vec<u8>,
     ) -> Result<Vec<u8>, DiskError> {
-        let (file, visit) = (file.clone(), file.inner().device.visit());
-        self.job(by, Op::Read, move |driver| {
+        let visit = file.inner().device.visit();
+        self.job_on(by, Op::Read, file, move |driver, file| {
             let _visit = visit;
             let n = driver.read(file.inner(), offset, &mut buf)?;
             buf.truncate(n);
@@ -200,8 +194,7 @@ impl Disk {
 
     /// Opens, reads and closes a file of at most `max` bytes, as one job; `EFBIG` if it is longer.
     pub async fn read_whole(&self, by: &mut Account, path: &CStr, max: usize) -> Result<Vec<u8>, DiskError> {
-        let path = path.to_owned();
-        self.job(by, Op::Read, move |driver| driver.read_whole(&path, max)).await
+        self.job_at(by, Op::Read, path, move |driver, path| driver.read_whole(path, max)).await
     }
 
     /// Writes all of `data` at `offset` and gives it back. If it fails, some of it may have been written.
@@ -209,8 +202,7 @@ impl Disk {
     where
         B: AsRef<[u8]> + Send + 'static,
     {
-        let file = file.clone();
-        self.job(by, Op::Write, move |driver| {
+        self.job_on(by, Op::Write, file, move |driver, file| {
             driver.write(file.inner(), Some(offset), data.as_ref())?;
             Ok(data)
         })
@@ -228,9 +220,10 @@ impl Disk {
     where
         B: AsRef<[u8]> + Send + 'static,
     {
-        let file = file.clone();
-        self.job(by, Op::Write, move |driver| driver.write_parts(file.inner(), offset, &mut slices(&parts)))
-            .await
+        self.job_on(by, Op::Write, file, move |driver, file| {
+            driver.write_parts(file.inner(), offset, &mut slices(&parts))
+        })
+        .await
     }
 
     /// Makes `parts`, one behind the other, a file at `path`, as one job: whoever reads it sees all of it or what was there
@@ -246,8 +239,7 @@ impl Disk {
     where
         B: AsRef<[u8]> + Send + 'static,
     {
-        let path = path.to_owned();
-        self.job(by, Op::Create, move |driver| driver.put(&path, below, &parts)).await
+        self.job_at(by, Op::Create, path, move |driver, path| driver.put(path, below, &parts)).await
     }
 
     /// Creates a file beside `path`, to be given that name by [`Disk::name`]; it goes when it is dropped before.
@@ -257,14 +249,12 @@ impl Disk {
         path: &CStr,
         below: u32,
     ) -> Result<TempFile, DiskError> {
-        let path = path.to_owned();
-        self.job(by, Op::Create, move |driver| driver.create_beside(&path, below)).await
+        self.job_at(by, Op::Create, path, move |driver, path| driver.create_beside(path, below)).await
     }
 
     /// Gives a temporary file its name, in the place of what has it. If that fails, the file is removed.
     pub async fn name(&self, by: &mut Account, temp: TempFile, path: &CStr) -> Result<File, DiskError> {
-        let path = path.to_owned();
-        self.job(by, Op::Rename, move |driver| driver.name(temp, &path)).await
+        self.job_at(by, Op::Rename, path, move |driver, path| driver.name(temp, path)).await
     }
 
     /// Opens a file and reads its first bytes, at most `max`, as one job if one of the two would wait.
@@ -289,9 +279,9 @@ impl Disk {
                 }
             };
         }
-        let (path, how) = (path.to_owned(), *how);
-        self.job(by, Op::Open, move |driver| {
-            let file = driver.open(&path, &how)?;
+        let how = *how;
+        self.job_at(by, Op::Open, path, move |driver, path| {
+            let file = driver.open(path, &how)?;
             let mut buf = room(&file);
             let n = driver.read(file.inner(), 0, &mut buf)?;
             buf.truncate(n);
@@ -307,9 +297,8 @@ impl Disk {
     where
         B: AsRef<[u8]> + Send + 'static,
     {
-        let path = path.to_owned();
-        self.job(by, Op::Write, move |driver| {
-            driver.replace(&path, mode, data.as_ref())?;
+        self.job_at(by, Op::Write, path, move |driver, path| {
+            driver.replace(path, mode, data.as_ref())?;
             Ok(data)
         })
         .await
@@ -320,8 +309,7 @@ impl Disk {
     where
         B: AsRef<[u8]> + Send + 'static,
     {
-        let file = file.clone();
-        self.job(by, Op::Write, move |driver| {
+        self.job_on(by, Op::Write, file, move |driver, file| {
             driver.write(file.inner(), None, data.as_ref())?;
             Ok(data)
         })
@@ -330,44 +318,42 @@ impl Disk {
 
     /// Creates one directory.
     pub async fn mkdir(&self, by: &mut Account, path: &CStr, mode: u32) -> Result<(), DiskError> {
-        let path = path.to_owned();
-        self.job(by, Op::Mkdir, move |driver| driver.mkdir(&path, mode)).await
+        self.job_at(by, Op::Mkdir, path, move |driver, path| driver.mkdir(path, mode)).await
     }
 
     /// Creates a directory and those above it that are missing; one that exists is fine.
     pub async fn mkdir_all(&self, by: &mut Account, path: &CStr, mode: u32) -> Result<(), DiskError> {
-        let path = path.to_owned();
-        self.job(by, Op::Mkdir, move |driver| driver.mkdir_all(&path, mode)).await
+        self.job_at(by, Op::Mkdir, path, move |driver, path| driver.mkdir_all(path, mode)).await
     }
 
     /// Renames, replacing what is there; `EXDEV` between file systems ([`Disk::copy`], then rename).
     pub async fn rename(&self, by: &mut Account, from: &CStr, to: &CStr) -> Result<(), DiskError> {
-        let (from, to) = (from.to_owned(), to.to_owned());
-        self.job(by, Op::Rename, move |driver| driver.rename(&from, &to)).await
+        let to = to.to_owned();
+        self.job_at(by, Op::Rename, from, move |driver, from| driver.rename(from, &to)).await
     }
 
     /// Gives a file a second name.
     pub async fn link(&self, by: &mut Account, from: &CStr, to: &CStr) -> Result<(), DiskError> {
-        let (from, to) = (from.to_owned(), to.to_owned());
-        self.job(by, Op::Link, move |driver| driver.link(&from, &to)).await
+        let to = to.to_owned();
+        self.job_at(by, Op::Link, from, move |driver, from| driver.link(from, &to)).await
     }
 
     /// Removes a name.
     pub async fn unlink(&self, by: &mut Account, path: &CStr) -> Result<(), DiskError> {
-        let path = path.to_owned();
-        self.job(by, Op::Unlink, move |driver| driver.unlink(&path)).await
+        self.job_at(by, Op::Unlink, path, move |driver, path| driver.unlink(path)).await
     }
 
     /// Removes an empty directory.
     pub async fn rmdir(&self, by: &mut Account, path: &CStr) -> Result<(), DiskError> {
-        let path = path.to_owned();
-        self.job(by, Op::Rmdir, move |driver| driver.rmdir(&path)).await
+        self.job_at(by, Op::Rmdir, path, move |driver, path| driver.rmdir(path)).await
     }
 
     /// Waits until what was written to a file is on the disk.
     pub async fn fsync(&self, by: &mut Account, file: &File, what: Durable) -> Result<(), DiskError> {
-        let file = file.clone();
-        self.job(by, Op::Fsync, move |driver| driver.fsync(file.inner(), what == Durable::Data)).await
+        self.job_on(by, Op::Fsync, file, move |driver, file| {
+            driver.fsync(file.inner(), what == Durable::Data)
+        })
+        .await
     }
 
     /// Has the disk take what was written to a file, part by part: begins with one part, waits for another, and drops pages
@@ -378,14 +364,12 @@ impl Disk {
     /// `EIO`, `ENOSPC` … if the disk has not taken something of the file. Whatever was not finished before may read as
     /// something else from now on.
     pub async fn write_back(&self, by: &mut Account, file: &File, how: WriteBack) -> Result<(), DiskError> {
-        let file = file.clone();
-        self.job(by, Op::WriteBack, move |driver| driver.write_back(file.inner(), &how)).await
+        self.job_on(by, Op::WriteBack, file, move |driver, file| driver.write_back(file.inner(), &how)).await
     }
 
     /// Waits until the names in a directory are on the disk.
     pub async fn sync_dir(&self, by: &mut Account, path: &CStr) -> Result<(), DiskError> {
-        let path = path.to_owned();
-        self.job(by, Op::Fsync, move |driver| driver.sync_dir(&path)).await
+        self.job_at(by, Op::Fsync, path, move |driver, path| driver.sync_dir(path)).await
     }
 
     /// Sets the access and modification time: seconds since 1970 and nanoseconds within the second.
@@ -396,38 +380,33 @@ impl Disk {
         sec: i64,
         nsec: u32,
     ) -> Result<(), DiskError> {
-        let file = file.clone();
-        self.job(by, Op::SetTimes, move |driver| driver.set_mtime(file.inner(), sec, nsec)).await
+        self.job_on(by, Op::SetTimes, file, move |driver, file| driver.set_mtime(file.inner(), sec, nsec))
+            .await
     }
 
     /// Sets the permission bits.
     pub async fn set_mode(&self, by: &mut Account, file: &File, mode: u32) -> Result<(), DiskError> {
-        let file = file.clone();
-        self.job(by, Op::SetMode, move |driver| driver.set_mode(file.inner(), mode)).await
+        self.job_on(by, Op::SetMode, file, move |driver, file| driver.set_mode(file.inner(), mode)).await
     }
 
     /// Sets the length.
     pub async fn truncate(&self, by: &mut Account, file: &File, size: u64) -> Result<(), DiskError> {
-        let file = file.clone();
-        self.job(by, Op::Truncate, move |driver| driver.truncate(file.inner(), size)).await
+        self.job_on(by, Op::Truncate, file, move |driver, file| driver.truncate(file.inner(), size)).await
     }
 
     /// Room on the file system that holds `path`.
     pub async fn space(&self, by: &mut Account, path: &CStr) -> Result<Space, DiskError> {
-        let path = path.to_owned();
-        self.job(by, Op::Space, move |driver| driver.space(&path)).await
+        self.job_at(by, Op::Space, path, move |driver, path| driver.space(path)).await
     }
 
     /// What a symbolic link says.
     pub async fn readlink(&self, by: &mut Account, path: &CStr) -> Result<CString, DiskError> {
-        let path = path.to_owned();
-        self.job(by, Op::Readlink, move |driver| driver.readlink(&path)).await
+        self.job_at(by, Op::Readlink, path, move |driver, path| driver.readlink(path)).await
     }
 
     /// The absolute path without symbolic links (`$realpath_root`).
     pub async fn realpath(&self, by: &mut Account, path: &CStr) -> Result<CString, DiskError> {
-        let path = path.to_owned();
-        self.job(by, Op::Realpath, move |driver| driver.realpath(&path)).await
+        self.job_at(by, Op::Realpath, path, move |driver, path| driver.realpath(path)).await
     }
 
     /// Copies a file's content to a new file, which is returned, as one job; nothing of it is left if it fails.
@@ -440,8 +419,8 @@ impl Disk {
         to: &CStr,
         how: &Create,
     ) -> Result<File, DiskError> {
-        let (from, to, how) = (from.to_owned(), to.to_owned(), *how);
-        self.job(by, Op::Copy, move |driver| driver.copy(&from, links, &to, &how)).await
+        let (to, how) = (to.to_owned(), *how);
+        self.job_at(by, Op::Copy, from, move |driver, from| driver.copy(from, links, &to, &how)).await
     }
 
     /// Sends up to `len` bytes of a file to a non-blocking socket from inside the kernel, always by a job: `sendfile` waits
@@ -456,26 +435,51 @@ impl Disk {
         len: usize,
         socket: &SocketFd,
     ) -> Result<Sent, DiskError> {
-        let (file, socket, visit) = (file.clone(), socket.clone(), file.inner().device.visit());
-        self.job(by, Op::Sendfile, move |driver| {
+        let (socket, visit) = (socket.clone(), file.inner().device.visit());
+        self.job_on(by, Op::Sendfile, file, move |driver, file| {
             let _visit = visit;
             driver.sendfile(file.inner(), offset, len, &socket)
         })
         .await
     }
 
-    /// Does the work of an operation by a job, or here with [`Aio::Off`].
-    async fn job<T, W>(&self, by: &mut Account, op: Op, work: W) -> Result<T, DiskError>
+    /// Does the work of an operation on what is at `path` by a job, or here with [`Aio::Off`].
+    async fn job_at<T, W>(&self, by: &mut Account, op: Op, path: &CStr, work: W) -> Result<T, DiskError>
     where
-        W: FnOnce(&Driver) -> Result<T, DiskError> + Send + 'static,
+        W: FnOnce(&Driver, &CStr) -> Result<T, DiskError> + Send + 'static,
         T: Send + 'static,
     {
         if self.aio == Aio::Off {
             self.count_inline(op);
-            return work(&self.driver);
+            return work(&self.driver, path);
         }
-        let driver = self.driver.clone();
-        self.pool.job(by, op, move || work(&driver)).await
+        let (driver, path) = (self.driver.clone(), path.to_owned());
+        let device = driver.device_at(&path);
+        let work = move || {
+            let result = work(&driver, &path);
+            if let (Some(named), Some(found)) = (device, device::touched())
+                && !std::ptr::eq(named.home(), found.home())
+            {
+                mounts::correct(&path);
+            }
+            result
+        };
+        self.pool.job(by, op, device, work).await
+    }
+
+    /// Does the work of an operation on an open file by a job, or here with [`Aio::Off`].
+    async fn job_on<T, W>(&self, by: &mut Account, op: Op, file: &File, work: W) -> Result<T, DiskError>
+    where
+        W: FnOnce(&Driver, &File) -> Result<T, DiskError> + Send + 'static,
+        T: Send + 'static,
+    {
+        if self.aio == Aio::Off {
+            self.count_inline(op);
+            return work(&self.driver, file);
+        }
+        let (driver, file) = (self.driver.clone(), file.clone());
+        let device = driver.device_under(&file);
+        self.pool.job(by, op, device, move || work(&driver, &file)).await
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::how::{Access, Existing, Links, Open, WriteBack};
 use crate::meta::{Entry, Kind, Listing, Meta, Space};
-use crate::{denial, links, mounts};
+use crate::{denial, device, links, mounts};
 use rustix::fs::{
     Advice, AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat, StatxFlags, Timespec,
     Timestamps, fstat, openat, openat2, statat, statx,
@@ -205,6 +205,7 @@ pub(crate) fn list(path: &CStr, max: usize, links_from: Option<u32>) -> Result<L
     let mut names = RawDir::new(&dir, &mut buffer);
     let mut listing = Listing::default();
     while let Some(entry) = names.next() {
+        device::step();
         let entry = entry?;
         let name = entry.file_name();
         if matches!(name.to_bytes(), b"." | b"..") {

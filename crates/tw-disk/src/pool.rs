@@ -1,25 +1,70 @@
-//! Named thread pools (`thread_pool NAME threads=N [max_queue=M]`): one queue, plain threads.
+//! Named thread pools (`thread_pool NAME threads=N [max_queue=M] [device_threads=K] [device_timeout=T]`): one queue for each
+//! device, plain threads.
+//!
+//! A thread may never come back from a device. Then it no longer counts: another one is started in its place, and whoever
+//! waits for it gets [`DiskError::Hung`] (`tick`, called by [`watch`](crate::watch)).
 
 use crate::account::Account;
+use crate::device::{self, Device};
 use crate::error::DiskError;
 use crate::op::Op;
-use crate::queue::{Queue, Ticket};
+use crate::queue::{Overdue, Queue, Runner, Ticket};
 use crate::ring::Lane;
 use crate::stats::{OpStats, PoolCounters, PoolStats};
 use crate::task::{Cost, Desk, Job, Run, Task};
+use crate::watch::{self, HungDevices, Refused, Watched};
 use rustix::io::Errno;
 use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tw_base::{Whole, WholeGuard};
+use tw_base::{Limit, Whole, WholeGuard};
 
 /// Name of the pool that exists without a directive.
 pub const DEFAULT_NAME: &str = "default";
 /// Its threads.
 pub const DEFAULT_THREADS: u32 = 32;
-/// The most jobs that may wait in it.
+/// The most jobs that may wait in it for one device.
 pub const DEFAULT_MAX_QUEUE: usize = 65_536;
+/// How long an operation may make no progress before its device is given up.
+pub const DEFAULT_DEVICE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Threads of one pool that hang and were replaced. Each device is good for half of the threads and a few at most.
+const HUNG_THREADS_MAX: u32 = 256;
+
+pub(crate) const LIMITS: &[Limit] = &[Limit::count(
+    "HUNG_THREADS_MAX",
+    HUNG_THREADS_MAX as u64,
+    "Threads of one pool that hang on a device and are replaced by others",
+    "further ones that hang count as threads of the pool until they end",
+)];
+
+/// Size of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolSize {
+    /// Threads (at least 1).
+    pub threads: u32,
+    /// Jobs that may wait for each device; with 0, only as many jobs as threads are accepted.
+    pub max_queue: usize,
+    /// Threads that one device may occupy; half of them without a number.
+    pub device_threads: Option<u32>,
+    /// How long an operation may make no progress before its device is given up.
+    pub device_timeout: Duration,
+}
+
+impl PoolSize {
+    /// Without anything special for devices.
+    pub const fn new(threads: u32, max_queue: usize) -> Self {
+        Self { threads, max_queue, device_threads: None, device_timeout: DEFAULT_DEVICE_TIMEOUT }
+    }
+
+    /// What a device gets.
+    pub fn device_share(&self) -> u32 {
+        let threads = self.threads.max(1);
+        self.device_threads.unwrap_or(threads.div_ceil(2)).clamp(1, threads)
+    }
+}
 
 /// The pool that does what is left to do for pools that have ended.
 static HEIR: OnceLock<Weak<Shared>> = OnceLock::new();
@@ -50,8 +95,28 @@ struct Handle {
 }
 
 /// Something an operator should read once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
+    /// Nothing comes back from a device.
+    Hangs {
+        /// The pool.
+        pool: Arc<str>,
+        /// Where the device is mounted.
+        mount: Arc<str>,
+        /// Operations that hang.
+        operations: u32,
+        /// How long they have made no progress.
+        after: Duration,
+    },
+    /// All of it has come back.
+    Answers {
+        /// The pool.
+        pool: Arc<str>,
+        /// Where the device is mounted.
+        mount: Arc<str>,
+        /// How long something hung.
+        after: Duration,
+    },
     /// io_uring cannot be used here: the threads read instead.
     RingUnavailable(Errno),
     /// The kernel has taken io_uring away: the threads read from now on.
@@ -70,6 +135,18 @@ pub enum Notice {
 impl std::fmt::Display for Notice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (what, errno) = match self {
+            Self::Hangs { pool, mount, operations, after } => {
+                return write!(
+                    f,
+                    "\"{mount}\" hangs: {operations} operations of thread pool \"{pool}\" have made no progress for {} s, \
+                     others on it are refused meanwhile",
+                    after.as_secs()
+                );
+            }
+            Self::Answers { pool, mount, after } => {
+                let after = after.as_secs();
+                return write!(f, "\"{mount}\" answers again after {after} s in thread pool \"{pool}\"");
+            }
             Self::RingUnavailable(errno) => ("is not available", errno),
             Self::RingLost(errno) => ("stopped working", errno),
             Self::LockRefused { errno, kept, limit } => {
@@ -100,31 +177,57 @@ struct State {
     queue: Queue<Arc<dyn Run>>,
     live: u32,
     is_stopping: bool,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<Thread>,
+    /// Steps of the threads, by number.
+    steps: Vec<Arc<AtomicU32>>,
+    /// Numbers of threads that have ended.
+    free_numbers: Vec<u32>,
+    /// `device_timeout`, in ticks.
+    timeout: u64,
+    hung: HungDevices,
+}
+
+struct Thread {
+    number: u32,
+    handle: JoinHandle<()>,
 }
 
 impl Pool {
-    /// Starts a pool of `threads` (at least 1) threads in which up to `max_queue` jobs may wait; with 0, only as many
-    /// jobs as threads are accepted.
+    /// Starts a pool of `threads` (at least 1) threads in which up to `max_queue` jobs may wait for each device; with 0, only
+    /// as many jobs as threads are accepted.
+    ///
+    /// # Errors
+    /// As [`Pool::sized`].
+    pub fn new(name: &str, threads: u32, max_queue: usize) -> Result<Self, Errno> {
+        Self::sized(name, &PoolSize::new(threads, max_queue))
+    }
+
+    /// Starts a pool of this size.
     ///
     /// Threads inherit the restrictions of the calling thread: never call this on a loop that is under the loop guard.
     ///
     /// # Errors
     /// The system's reason if not a single thread could be started.
-    pub fn new(name: &str, threads: u32, max_queue: usize) -> Result<Self, Errno> {
+    pub fn sized(name: &str, size: &PoolSize) -> Result<Self, Errno> {
         let shared = Arc::new(Shared {
             name: name.into(),
             state: Whole::new(State {
-                queue: Queue::new(threads, max_queue),
+                queue: Queue::new(size.threads, size.max_queue, size.device_threads),
                 live: 0,
                 is_stopping: false,
                 threads: Vec::new(),
+                steps: Vec::new(),
+                free_numbers: Vec::new(),
+                timeout: watch::ticks(size.device_timeout),
+                hung: HungDevices::default(),
             }),
             wake: Condvar::new(),
             listener: OnceLock::new(),
             counters: PoolCounters::new(),
         });
-        Shared::grow(&shared)?;
+        watch::start()?;
+        Shared::grow(&mut shared.state.lock(), &shared)?;
+        watch::over(&shared);
         Ok(Self(Arc::new(Handle { shared, lane: OnceLock::new() })))
     }
 
@@ -141,17 +244,21 @@ impl Pool {
         &self.0.shared.name
     }
 
-    /// Changes the number of threads and the length of the queue; no job is lost. Surplus threads end as they become
+    /// Changes its size; no job is lost. Surplus threads end as they become
     /// idle. The warning of [`Pool::new`] about restricted threads holds here too.
     ///
     /// # Errors
     /// The system's reason if a thread could not be started; the pool then works with those it has.
-    pub fn resize(&self, threads: u32, max_queue: usize) -> Result<(), Errno> {
-        self.0.shared.state.lock().queue.resize(threads, max_queue);
-        let result = Shared::grow(&self.0.shared);
+    pub fn resize(&self, size: &PoolSize) -> Result<(), Errno> {
+        let result = {
+            let mut state = self.0.shared.state.lock();
+            state.queue.resize(size.threads, size.max_queue, size.device_threads);
+            state.timeout = watch::ticks(size.device_timeout);
+            Shared::grow(&mut state, &self.0.shared)
+        };
         self.0.shared.wake.notify_all();
         if let Some(lane) = self.lane() {
-            lane.set_max_queue(max_queue);
+            lane.resize(size.max_queue, size.device_timeout);
         }
         result
     }
@@ -173,7 +280,7 @@ impl Pool {
         W: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        self.job(by, Op::Run, || Ok(work())).await
+        self.job(by, Op::Run, None, || Ok(work())).await
     }
 
     /// Counters and levels now. Takes the queue's lock for a moment.
@@ -188,10 +295,16 @@ impl Pool {
         });
         let ops = ops.collect();
         let (lane_waiting, lane_running) = self.lane().map_or((0, 0), |lane| lane.levels());
+        let mut hung = self.lane().map_or_else(Vec::new, |lane| lane.hung());
         let state = shared.state.lock();
+        state.hung.add_to(&mut hung, |device| state.queue.hung_on(device));
         PoolStats {
             name: shared.name.clone(),
             threads: state.queue.slots(),
+            device_threads: state.queue.device_share(),
+            hung,
+            hung_threads: state.queue.replaced(),
+            refusals: c.refusals.value(),
             max_queue: state.queue.max_waiting(),
             waiting: state.queue.waiting() + lane_waiting,
             running: state.queue.running() + lane_running,
@@ -203,8 +316,8 @@ impl Pool {
         }
     }
 
-    /// Waits until every queued job is done and every thread has ended. Blocks: for the end of a process, and tests.
-    /// Other handles of this pool get [`DiskError::Cancelled`] from now on.
+    /// Waits until every queued job is done and every thread has ended, except those that hang. Blocks: for the end of a
+    /// process, and tests. Other handles of this pool get [`DiskError::Cancelled`] from now on.
     pub fn shutdown(self) {
         let shared = self.0.shared.clone();
         if let Some(lane) = self.lane() {
@@ -213,9 +326,17 @@ impl Pool {
             lane.join();
         }
         shared.stop();
-        let threads = std::mem::take(&mut shared.state.lock().threads);
         let me = std::thread::current().id();
-        for thread in threads.into_iter().filter(|thread| thread.thread().id() != me) {
+        let (threads, hung) = {
+            let mut state = shared.state.lock();
+            let is_own = state.threads.iter().any(|thread| thread.handle.thread().id() == me);
+            while state.live > state.queue.hung() + u32::from(is_own) {
+                state = WholeGuard::wait_for(state, &shared.wake, REST).0;
+            }
+            (std::mem::take(&mut state.threads), state.queue.hung_runners())
+        };
+        let ended = threads.into_iter().filter(|thread| !hung.contains(&thread.number));
+        for thread in ended.map(|thread| thread.handle).filter(|thread| thread.thread().id() != me) {
             // A thread ends by panic only if a panic payload panics while dropped; there is nothing to do about it.
             let _ = thread.join();
         }
@@ -242,20 +363,30 @@ impl Pool {
         let mut is_first = false;
         let lane = self.0.lane.get_or_init(|| {
             is_first = true;
-            let max_queue = shared.state.lock().queue.max_waiting();
-            Lane::start(shared, max_queue)
+            let (max_queue, timeout) = {
+                let state = shared.state.lock();
+                (state.queue.max_waiting(), state.timeout)
+            };
+            Lane::start(shared, max_queue, timeout)
         });
         if let (true, Err(errno)) = (is_first, lane) {
             shared.notify(Notice::RingUnavailable(*errno));
         }
     }
 
-    pub(crate) async fn job<T, W>(&self, by: &mut Account, op: Op, work: W) -> Result<T, DiskError>
+    /// Has a thread do `work`, which counts for `device`.
+    pub(crate) async fn job<T, W>(
+        &self,
+        by: &mut Account,
+        op: Op,
+        device: Option<&'static Device>,
+        work: W,
+    ) -> Result<T, DiskError>
     where
         W: FnOnce() -> Result<T, DiskError> + Send + 'static,
         T: Send + 'static,
     {
-        let job = Shared::submit(&self.0.shared, by, op, work)?;
+        let job = Shared::submit(&self.0.shared, by, op, device, work)?;
         let done = job.await;
         by.charge(done.queue_ns, done.service_ns);
         done.result
@@ -278,32 +409,48 @@ impl std::fmt::Debug for Pool {
 }
 
 impl Shared {
-    /// Starts threads until there is one per slot.
-    fn grow(shared: &Arc<Shared>) -> Result<(), Errno> {
-        let mut state = shared.state.lock();
-        while state.live < state.queue.slots() && !state.is_stopping {
-            let its = shared.clone();
-            match std::thread::Builder::new().name(shared.name.to_string()).spawn(move || its.serve()) {
-                Ok(thread) => {
-                    state.live += 1;
-                    state.threads.push(thread);
-                }
-                Err(error) => {
-                    // Fewer slots than asked for: a job must never be started for a thread that does not exist.
-                    let (live, max_waiting) = (state.live.max(1), state.queue.max_waiting());
-                    state.queue.resize(live, max_waiting);
-                    return Err(Errno::from_io_error(&error).unwrap_or(Errno::AGAIN));
-                }
+    /// Starts threads until there is one per slot, and one for each that hangs and has none.
+    fn grow(state: &mut State, shared: &Arc<Shared>) -> Result<(), Errno> {
+        while state.live < state.queue.slots() + state.queue.replaced() && !state.is_stopping {
+            if let Err(errno) = Self::start_thread(state, shared) {
+                // Fewer slots than asked for: a job must never be started for a thread that does not exist.
+                let live = state.live.saturating_sub(state.queue.replaced()).max(1);
+                let (max_waiting, device) = (state.queue.max_waiting(), state.queue.device_share());
+                state.queue.resize(live, max_waiting, Some(device));
+                return Err(errno);
             }
         }
-        state.threads.retain(|thread| !thread.is_finished());
+        state.threads.retain(|thread| !thread.handle.is_finished());
         Ok(())
+    }
+
+    fn start_thread(state: &mut State, shared: &Arc<Shared>) -> Result<(), Errno> {
+        let number = state.free_numbers.pop().unwrap_or_else(|| {
+            state.steps.push(Arc::default());
+            state.steps.len() as u32 - 1
+        });
+        let (its, steps) = (shared.clone(), state.steps[number as usize].clone());
+        match std::thread::Builder::new()
+            .name(shared.name.to_string())
+            .spawn(move || its.serve(number, steps))
+        {
+            Ok(handle) => {
+                state.live += 1;
+                state.threads.push(Thread { number, handle });
+                Ok(())
+            }
+            Err(error) => {
+                state.free_numbers.push(number);
+                Err(Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))
+            }
+        }
     }
 
     fn submit<T, W>(
         shared: &Arc<Shared>,
         by: &Account,
         op: Op,
+        device: Option<&'static Device>,
         work: W,
     ) -> Result<Job<W, T, Shared>, DiskError>
     where
@@ -316,11 +463,17 @@ impl Shared {
             if state.is_stopping {
                 return Err(DiskError::Cancelled);
             }
-            state.queue.push(by.class, by.source, task.clone() as Arc<dyn Run>, false)
+            let number = device::number_of(device);
+            if state.queue.is_vain(number) {
+                shared.counters.refusals.add(1);
+                return Err(DiskError::Hung { op, mount: state.hung.mount(number) });
+            }
+            state.queue.push(by.class, by.source, number, task.clone() as Arc<dyn Run>, false)
         };
         match pushed {
             Ok(ticket) => {
                 shared.wake.notify_one();
+                watch::wake(device);
                 Ok(Job::new(task, shared.clone(), ticket))
             }
             Err(full) => Err(shared.overflow(full.waiting)),
@@ -329,36 +482,61 @@ impl Shared {
 
     /// Runs `work` on the pool whatever the queue's length, with nobody waiting for it; gives it back if the threads
     /// have ended.
-    pub(crate) fn detach<W>(&self, by: &Account, op: Op, work: W) -> Option<Arc<dyn Run>>
+    pub(crate) fn detach<W>(
+        &self,
+        by: &Account,
+        op: Op,
+        device: Option<&'static Device>,
+        work: W,
+    ) -> Option<Arc<dyn Run>>
     where
         W: FnOnce() -> Result<(), DiskError> + Send + 'static,
     {
-        self.detach_task(by, Arc::new(Task::new(op, work)))
+        self.detach_task(by, device, Arc::new(Task::new(op, work)))
     }
 
-    fn detach_task(&self, by: &Account, task: Arc<dyn Run>) -> Option<Arc<dyn Run>> {
+    pub(crate) fn detach_task(
+        &self,
+        by: &Account,
+        device: Option<&'static Device>,
+        task: Arc<dyn Run>,
+    ) -> Option<Arc<dyn Run>> {
         let left = {
             let mut state = self.state.lock();
-            if state.live == 0 {
+            let number = device::number_of(device);
+            let is_over = state.live <= state.queue.hung();
+            if is_over && state.queue.hung_on(number) > 0 {
+                // Nobody may wait for this device, not even at the end: what is open goes with the process.
+                std::mem::forget(task);
+                return None;
+            }
+            if is_over {
                 Some(task)
             } else {
-                state.queue.push(by.class, by.source, task, true).err().map(|full| full.job)
+                state.queue.push(by.class, by.source, number, task, true).err().map(|full| full.job)
             }
         };
         if left.is_none() {
             self.wake.notify_one();
+            watch::wake(device);
         }
         left
     }
 
     /// As [`detach`](Self::detach), on the heir if the threads of this pool have ended.
-    pub(crate) fn detach_or_leave<W>(&self, by: &Account, op: Op, work: W) -> Option<Arc<dyn Run>>
+    pub(crate) fn detach_or_leave<W>(
+        &self,
+        by: &Account,
+        op: Op,
+        device: Option<&'static Device>,
+        work: W,
+    ) -> Option<Arc<dyn Run>>
     where
         W: FnOnce() -> Result<(), DiskError> + Send + 'static,
     {
-        let left = self.detach(by, op, work)?;
+        let left = self.detach(by, op, device, work)?;
         match HEIR.get().and_then(Weak::upgrade) {
-            Some(heir) => heir.detach_task(by, left),
+            Some(heir) => heir.detach_task(by, device, left),
             None => Some(left),
         }
     }
@@ -393,10 +571,11 @@ impl Shared {
     }
 
     /// The life of a thread.
-    fn serve(&self) {
+    fn serve(&self, number: u32, steps: Arc<AtomicU32>) {
         IS_POOL_THREAD.set(true);
+        device::count_steps(steps.clone());
         let mut last = None;
-        while let Some((ticket, job)) = self.next(last) {
+        while let Some((ticket, job)) = self.next(last, number, &steps) {
             // The slot is free before its result is known: whoever gets the result may start the next job at once.
             let done = || self.state.lock().queue.done(ticket);
             if let Some(cost) = job.run(&done) {
@@ -409,22 +588,24 @@ impl Shared {
     }
 
     /// Gives back the slot of the last job and waits for the next one; `None` ends the thread.
-    fn next(&self, last: Option<Ticket>) -> Option<(Ticket, Arc<dyn Run>)> {
+    fn next(&self, last: Option<Ticket>, number: u32, steps: &AtomicU32) -> Option<(Ticket, Arc<dyn Run>)> {
         let mut state = self.state.lock();
         if let Some(ticket) = last {
             state.queue.done(ticket);
         }
         let mut has_worked = last.is_some();
         loop {
-            if let Some(taken) = state.queue.take() {
+            if let Some(taken) = state.queue.take(Runner { number, steps: steps.load(Relaxed) }) {
                 if state.queue.has_started() {
                     self.wake.notify_one();
                 }
                 return Some(taken);
             }
-            let is_over = state.is_stopping && state.queue.waiting() == 0;
-            if is_over || state.live > state.queue.slots() {
+            // What waits for a device from which nothing comes back is not waited for.
+            let is_over = state.is_stopping && state.queue.waiting() == state.queue.waiting_in_vain();
+            if is_over || state.live > state.queue.slots() + state.queue.replaced() {
                 state.live -= 1;
+                state.free_numbers.push(number);
                 drop(state);
                 // Others may have waited for the last capped job to be taken.
                 self.wake.notify_all();
@@ -449,6 +630,36 @@ impl Shared {
     fn stop(&self) {
         self.state.lock().is_stopping = true;
         self.wake.notify_all();
+    }
+}
+
+impl Watched for Shared {
+    fn tick(self: Arc<Self>) -> bool {
+        let mut refused = Refused::default();
+        let is_busy = {
+            let mut state = self.state.lock();
+            let State { queue, steps, timeout, .. } = &mut *state;
+            queue.tick();
+            let overdue = queue.overdue(*timeout, |number| steps[number as usize].load(Relaxed));
+            for Overdue { ticket, device } in overdue {
+                let is_replaced = state.queue.replaced() < HUNG_THREADS_MAX
+                    && Self::start_thread(&mut state, &self).is_ok();
+                let job = state.queue.hang(ticket, is_replaced);
+                let timeout = state.timeout;
+                let mount = state.hung.begin(device, timeout);
+                refused.jobs.extend(job.map(|job| (job, mount)));
+            }
+            let State { queue, hung, .. } = &mut *state;
+            hung.look(queue, &self.name, &mut refused);
+            queue.has_taken() || !hung.is_empty()
+        };
+        if !refused.jobs.is_empty() {
+            // Slots are free, and whoever waits for the end of the threads has fewer to wait for.
+            self.wake.notify_all();
+        }
+        self.counters.refusals.add(refused.jobs.len() as u64);
+        refused.tell(|notice| self.notify(notice));
+        is_busy
     }
 }
 

@@ -4,19 +4,27 @@
 //! by whoever runs it, and gives the slot back when done.
 //!
 //! ```text
-//! push ─► waiting ─► started ─► taken ─► done
-//!            └───────────┴─ cancel
+//! push ─► waiting ─► started ─► taken ─────────► done
+//!            └───────────┴─ cancel └─► hung ─────┘
 //! ```
 //!
-//! Order: by class, then round robin between the sources of a class, then first come, first served. Two kinds of caps
-//! keep slots free for those who come later: a source may hold half of the slots while another source waits, and never
-//! all of them; classes below `Hit` may never hold all of them either. So that no class starves, one start in
-//! [`BOTTOM_UP_EVERY`] looks at the classes in reverse.
+//! Order: by class, then round robin between the devices, then between the sources of a device, then first come, first
+//! served. Three kinds of caps keep slots free for those who come later: a source may hold half of the slots while another
+//! source waits, and never all of them; classes below `Hit` may never hold all of them either; and a device never holds more
+//! than its share. So that no class starves, one start in [`BOTTOM_UP_EVERY`] looks at the classes in reverse.
 //!
-//! Every operation takes constant time, except [`Queue::resize`], which visits every source.
+//! A job that is taken and makes no progress *hangs*: it no longer counts for its class and its device, and its slot is free
+//! again if somebody replaces the thread it has. A device on which something hangs and nothing has ended since is *hung*:
+//! one job at a time is started there, to find out ([`hang`]).
+//!
+//! Every operation takes constant time, except [`Queue::resize`] and [`Queue::refuse_waiting`], which visit every source.
+
+mod hang;
 
 use crate::account::{Class, Source};
 use std::collections::HashMap;
+
+pub(crate) use hang::{Overdue, PROBE_TICKS, PROBES_MAX};
 
 /// One start in this many prefers the lowest class: about 2 % of the starts, and a bound on how long it can starve.
 const BOTTOM_UP_EVERY: u32 = 64;
@@ -44,6 +52,8 @@ enum Place {
     Waiting,
     Started,
     Taken,
+    /// Taken, and making no progress.
+    Hung,
 }
 
 struct Slot<J> {
@@ -54,6 +64,23 @@ struct Slot<J> {
     key: u32,
     prev: u32,
     next: u32,
+    /// Is done whatever happens: nobody waits for it, and it is never refused.
+    is_forced: bool,
+    /// Hangs, and nobody has replaced the thread it has.
+    holds_slot: bool,
+    /// Tick at which it was taken, or seen to make progress.
+    since: u64,
+    /// Who took it.
+    runner: Runner,
+}
+
+/// Thread (or ring) that takes jobs, and the steps it had made by then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Runner {
+    /// Number of the thread.
+    pub(crate) number: u32,
+    /// Steps of all its jobs so far; wraps around.
+    pub(crate) steps: u32,
 }
 
 /// How a source stands against its caps.
@@ -84,12 +111,51 @@ impl List {
 
 struct Key {
     source: Source,
+    device: u32,
+    /// Jobs that hold a slot or hang.
     running: u32,
     level: Level,
     waiting: [List; CLASSES],
     /// Neighbours in the ring of each class.
     links: [(u32, u32); CLASSES],
 }
+
+/// One device, or whatever needs none.
+#[derive(Clone)]
+struct DeviceQueue {
+    running: u32,
+    hung: u32,
+    waiting: usize,
+    /// Something has ended here since the last job began to hang.
+    has_moved: bool,
+    /// Tick of the last end.
+    last_done: u64,
+    /// Tick of the last start.
+    last_start: u64,
+    /// Sources with waiting jobs, per level (ready, capped) and class.
+    rings: [[List; CLASSES]; 2],
+    /// Neighbours in the rings of the queue.
+    links: [[(u32, u32); CLASSES]; 2],
+    /// It stands in the rings of the queue, wherever it has sources waiting.
+    is_open: bool,
+}
+
+impl DeviceQueue {
+    const NEW: DeviceQueue = DeviceQueue {
+        running: 0,
+        hung: 0,
+        waiting: 0,
+        has_moved: true,
+        last_done: 0,
+        last_start: 0,
+        rings: [[List::EMPTY; CLASSES]; 2],
+        links: [[(NIL, NIL); CLASSES]; 2],
+        is_open: true,
+    };
+}
+
+/// Number of what needs no device.
+pub(crate) const NO_DEVICE: u32 = 0;
 
 /// The caps that follow from the number of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,10 +166,12 @@ struct Caps {
     /// Running jobs of one source at any time.
     limit: u32,
     class: [u32; CLASSES],
+    /// Running jobs of one device.
+    device: u32,
 }
 
 impl Caps {
-    fn of(slots: u32) -> Self {
+    fn of(slots: u32, device: Option<u32>) -> Self {
         let slots = slots.max(1);
         // An eighth stays free for sources and hits that come later: with 32 threads, 4.
         let limit = if slots == 1 { 1 } else { slots - (slots / 8).max(1) };
@@ -112,6 +180,7 @@ impl Caps {
             share: slots.div_ceil(2),
             limit,
             class: [slots, limit, (slots / 2).max(1), (slots / 4).max(1)],
+            device: device.unwrap_or(slots.div_ceil(2)).clamp(1, slots),
         }
     }
 }
@@ -124,31 +193,49 @@ pub(crate) struct Queue<J> {
     free_slots: Vec<u32>,
     keys: Vec<Key>,
     free_keys: Vec<u32>,
-    by_source: HashMap<Source, u32>,
-    /// Sources with waiting jobs, per level (ready, capped) and class.
+    by_source: HashMap<(u32, Source), u32>,
+    devices: Vec<DeviceQueue>,
+    /// Devices with waiting jobs that may start more, per level of the source (ready, capped) and class.
     rings: [[List; CLASSES]; 2],
     started: List,
+    /// Jobs of devices that were taken, the first taken first.
+    taken: List,
+    /// Devices on which something hangs.
+    hanging: Vec<u32>,
     running: [u32; CLASSES],
+    /// Jobs that hang and hold their slots.
+    held: u32,
+    /// Jobs that hang and whose threads were replaced.
+    replaced: u32,
     waiting: usize,
     starts: u32,
+    /// Ticks so far: the only clock here.
+    now: u64,
 }
 
 impl<J> Queue<J> {
-    /// A queue for `slots` (at least 1) jobs at a time and `max_waiting` more.
-    pub(crate) fn new(slots: u32, max_waiting: usize) -> Self {
+    /// A queue for `slots` (at least 1) jobs at a time, of which one device may have `device` (half of them by default), and
+    /// `max_waiting` more for each device.
+    pub(crate) fn new(slots: u32, max_waiting: usize, device: Option<u32>) -> Self {
         Self {
-            caps: Caps::of(slots),
+            caps: Caps::of(slots, device),
             max_waiting,
             slots: Vec::new(),
             free_slots: Vec::new(),
             keys: Vec::new(),
             free_keys: Vec::new(),
             by_source: HashMap::new(),
+            devices: Vec::new(),
             rings: [[List::EMPTY; CLASSES]; 2],
             started: List::EMPTY,
+            taken: List::EMPTY,
+            hanging: Vec::new(),
             running: [0; CLASSES],
+            held: 0,
+            replaced: 0,
             waiting: 0,
             starts: 0,
+            now: 0,
         }
     }
 
@@ -159,7 +246,7 @@ impl<J> Queue<J> {
 
     /// Jobs that hold a slot.
     pub(crate) fn running(&self) -> u32 {
-        self.running.iter().sum()
+        self.running.iter().sum::<u32>() + self.held
     }
 
     /// Slots.
@@ -167,7 +254,12 @@ impl<J> Queue<J> {
         self.caps.slots
     }
 
-    /// The most jobs that may wait.
+    /// Slots that one device may have.
+    pub(crate) fn device_share(&self) -> u32 {
+        self.caps.device
+    }
+
+    /// The most jobs that may wait for one device.
     pub(crate) fn max_waiting(&self) -> usize {
         self.max_waiting
     }
@@ -177,19 +269,34 @@ impl<J> Queue<J> {
         !self.started.is_empty()
     }
 
-    /// Adds a job; refuses it if it would have to wait and the queue is full, unless `force`.
+    /// Adds a job on `device`; refuses it if it would have to wait and the queue of the device is full, unless `force`.
     pub(crate) fn push(
         &mut self,
         class: Class,
         source: Source,
+        device: u32,
         job: J,
         force: bool,
     ) -> Result<Ticket, Full<J>> {
-        if !force && self.waiting >= self.max_waiting && !self.would_start(class, source) {
-            return Err(Full { job, waiting: self.waiting });
+        self.meet(device);
+        let waiting = self.devices[device as usize].waiting;
+        if !force && waiting >= self.max_waiting && !self.would_start(class, source, device) {
+            return Err(Full { job, waiting });
         }
-        let key = self.key_of(source);
-        let slot = Slot { job: Some(job), turn: 0, place: Place::Waiting, class, key, prev: NIL, next: NIL };
+        let key = self.key_of(source, device);
+        let slot = Slot {
+            job: Some(job),
+            turn: 0,
+            place: Place::Waiting,
+            class,
+            key,
+            prev: NIL,
+            next: NIL,
+            is_forced: force,
+            holds_slot: false,
+            since: 0,
+            runner: Runner::default(),
+        };
         let index = match self.free_slots.pop() {
             Some(index) => {
                 let turn = self.slots[index as usize].turn;
@@ -210,12 +317,16 @@ impl<J> Queue<J> {
             self.ring_join(key, c);
         }
         self.waiting += 1;
+        self.devices[device as usize].waiting += 1;
         self.start_all();
         Ok(Ticket { index, turn: self.slots[index as usize].turn })
     }
 
-    /// The next started job, for someone who will run it.
-    pub(crate) fn take(&mut self) -> Option<(Ticket, J)> {
+    /// The next started job, for `runner`, who will run it.
+    pub(crate) fn take(&mut self, runner: Runner) -> Option<(Ticket, J)>
+    where
+        J: Clone,
+    {
         let index = self.started.head;
         if index == NIL {
             return None;
@@ -224,23 +335,40 @@ impl<J> Queue<J> {
         self.slot_unlink(&mut list, index);
         self.started = list;
         let slot = &mut self.slots[index as usize];
-        slot.place = Place::Taken;
-        let ticket = Ticket { index, turn: slot.turn };
-        slot.job.take().map(|job| (ticket, job))
+        (slot.place, slot.since, slot.runner) = (Place::Taken, self.now, runner);
+        let (ticket, device) = (Ticket { index, turn: slot.turn }, self.keys[slot.key as usize].device);
+        if device == NO_DEVICE {
+            return slot.job.take().map(|job| (ticket, job));
+        }
+        // Kept, too: whoever waits for it is told if it hangs.
+        let job = slot.job.clone();
+        let mut list = self.taken;
+        self.slot_push(&mut list, index);
+        self.taken = list;
+        job.map(|job| (ticket, job))
     }
 
     /// Gives back the slot of a taken job.
     pub(crate) fn done(&mut self, ticket: Ticket) {
-        if self.place_of(ticket) == Place::Taken {
-            self.release(ticket.index);
-            self.start_all();
+        match self.place_of(ticket) {
+            Place::Taken => {
+                self.untake(ticket.index);
+                self.moved(ticket.index);
+                self.release(ticket.index);
+            }
+            Place::Hung => {
+                self.moved(ticket.index);
+                self.release_hung(ticket.index);
+            }
+            _ => return,
         }
+        self.start_all();
     }
 
     /// Takes a job out that nobody has taken yet.
     pub(crate) fn cancel(&mut self, ticket: Ticket) -> Option<J> {
         match self.place_of(ticket) {
-            Place::Free | Place::Taken => None,
+            Place::Free | Place::Taken | Place::Hung => None,
             Place::Waiting => {
                 let job = self.slots[ticket.index as usize].job.take();
                 let key = self.unwait(ticket.index);
@@ -261,9 +389,12 @@ impl<J> Queue<J> {
     }
 
     /// Changes the limits; jobs that run or wait are kept, even beyond the new limits.
-    pub(crate) fn resize(&mut self, slots: u32, max_waiting: usize) {
-        self.caps = Caps::of(slots);
+    pub(crate) fn resize(&mut self, slots: u32, max_waiting: usize, device: Option<u32>) {
+        self.caps = Caps::of(slots, device);
         self.max_waiting = max_waiting;
+        for device in 0..self.devices.len() {
+            self.reopen(device as u32);
+        }
         let keys: Vec<u32> = self.by_source.values().copied().collect();
         for key in keys {
             self.relevel(key);
@@ -278,10 +409,11 @@ impl<J> Queue<J> {
         }
     }
 
-    fn would_start(&self, class: Class, source: Source) -> bool {
+    fn would_start(&self, class: Class, source: Source, device: u32) -> bool {
         // Whoever may start has been started already, so a free slot means that nobody who waits may use it.
-        let running = self.by_source.get(&source).map_or(0, |&key| self.keys[key as usize].running);
-        self.running() < self.caps.slots
+        let running = self.by_source.get(&(device, source)).map_or(0, |&key| self.keys[key as usize].running);
+        self.devices[device as usize].is_open
+            && self.running() < self.caps.slots
             && self.running[class.index()] < self.caps.class[class.index()]
             && self.level_of(source, running) != Level::Blocked
     }
@@ -306,11 +438,12 @@ impl<J> Queue<J> {
     fn pick(&mut self) -> Option<(u32, usize)> {
         self.starts = (self.starts + 1) % BOTTOM_UP_EVERY;
         let bottom_up = self.starts == 0;
-        for level in &self.rings {
+        for (l, level) in self.rings.iter().enumerate() {
             for i in 0..CLASSES {
                 let c = if bottom_up { CLASSES - 1 - i } else { i };
                 if self.running[c] < self.caps.class[c] && !level[c].is_empty() {
-                    return Some((level[c].head, c));
+                    let device = &self.devices[level[c].head as usize];
+                    return Some((device.rings[l][c].head, c));
                 }
             }
         }
@@ -326,7 +459,10 @@ impl<J> Queue<J> {
         self.started = list;
         self.running[c] += 1;
         self.keys[key as usize].running += 1;
-        let level_before = self.keys[key as usize].level;
+        let (level_before, device) = (self.keys[key as usize].level, self.keys[key as usize].device);
+        self.devices[device as usize].running += 1;
+        self.devices[device as usize].last_start = self.now;
+        self.reopen(device);
         self.relevel(key);
         // Round robin: whoever has had a turn goes to the end.
         let k = &self.keys[key as usize];
@@ -334,11 +470,25 @@ impl<J> Queue<J> {
             self.ring_leave(key, c);
             self.ring_join(key, c);
         }
+        for l in 0..2 {
+            if self.is_in_ring(device, l, c) {
+                self.device_leave(device, l, c);
+                self.device_join(device, l, c);
+            }
+        }
     }
 
     fn release(&mut self, index: u32) {
         let (class, key) = (self.slots[index as usize].class, self.slots[index as usize].key);
         self.running[class.index()] -= 1;
+        let device = self.keys[key as usize].device;
+        self.devices[device as usize].running -= 1;
+        self.reopen(device);
+        self.give_back(index);
+    }
+
+    fn give_back(&mut self, index: u32) {
+        let key = self.slots[index as usize].key;
         self.keys[key as usize].running -= 1;
         self.free_slot(index);
         self.relevel(key);
@@ -355,23 +505,33 @@ impl<J> Queue<J> {
             self.ring_leave(key, c);
         }
         self.waiting -= 1;
+        let device = self.keys[key as usize].device;
+        self.devices[device as usize].waiting -= 1;
         key
     }
 
     fn free_slot(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
         slot.place = Place::Free;
+        // Never the last reference: who takes a job keeps another until its slot is free.
+        slot.job = None;
         slot.turn = slot.turn.wrapping_add(1);
         self.free_slots.push(index);
     }
 
-    fn key_of(&mut self, source: Source) -> u32 {
-        if let Some(&key) = self.by_source.get(&source) {
+    fn key_of(&mut self, source: Source, device: u32) -> u32 {
+        if let Some(&key) = self.by_source.get(&(device, source)) {
             return key;
         }
         let level = self.level_of(source, 0);
-        let key =
-            Key { source, running: 0, level, waiting: [List::EMPTY; CLASSES], links: [(NIL, NIL); CLASSES] };
+        let key = Key {
+            source,
+            device,
+            running: 0,
+            level,
+            waiting: [List::EMPTY; CLASSES],
+            links: [(NIL, NIL); CLASSES],
+        };
         let index = match self.free_keys.pop() {
             Some(index) => {
                 self.keys[index as usize] = key;
@@ -382,14 +542,14 @@ impl<J> Queue<J> {
                 (self.keys.len() - 1) as u32
             }
         };
-        self.by_source.insert(source, index);
+        self.by_source.insert((device, source), index);
         index
     }
 
     fn drop_key_if_idle(&mut self, key: u32) {
         let k = &self.keys[key as usize];
         if k.running == 0 && k.waiting.iter().all(|list| list.is_empty()) {
-            self.by_source.remove(&k.source);
+            self.by_source.remove(&(k.device, k.source));
             self.free_keys.push(key);
         }
     }
@@ -414,32 +574,67 @@ impl<J> Queue<J> {
     }
 
     fn ring_join(&mut self, key: u32, c: usize) {
-        let level = self.keys[key as usize].level;
+        let (level, device) = (self.keys[key as usize].level, self.keys[key as usize].device);
         if level == Level::Blocked {
             return;
         }
-        let tail = self.rings[level as usize][c].tail;
+        let (l, d) = (level as usize, device as usize);
+        let tail = self.devices[d].rings[l][c].tail;
         self.keys[key as usize].links[c] = (tail, NIL);
         match tail {
-            NIL => self.rings[level as usize][c].head = key,
+            NIL => self.devices[d].rings[l][c].head = key,
             tail => self.keys[tail as usize].links[c].1 = key,
         }
-        self.rings[level as usize][c].tail = key;
+        self.devices[d].rings[l][c].tail = key;
+        if tail == NIL && self.devices[d].is_open {
+            self.device_join(device, l, c);
+        }
     }
 
     fn ring_leave(&mut self, key: u32, c: usize) {
-        let level = self.keys[key as usize].level;
+        let (level, device) = (self.keys[key as usize].level, self.keys[key as usize].device);
         if level == Level::Blocked {
             return;
         }
+        let (l, d) = (level as usize, device as usize);
         let (prev, next) = self.keys[key as usize].links[c];
         match prev {
-            NIL => self.rings[level as usize][c].head = next,
+            NIL => self.devices[d].rings[l][c].head = next,
             prev => self.keys[prev as usize].links[c].1 = next,
         }
         match next {
-            NIL => self.rings[level as usize][c].tail = prev,
+            NIL => self.devices[d].rings[l][c].tail = prev,
             next => self.keys[next as usize].links[c].0 = prev,
+        }
+        if self.devices[d].rings[l][c].is_empty() && self.devices[d].is_open {
+            self.device_leave(device, l, c);
+        }
+    }
+
+    fn is_in_ring(&self, device: u32, l: usize, c: usize) -> bool {
+        let device = &self.devices[device as usize];
+        device.is_open && !device.rings[l][c].is_empty()
+    }
+
+    fn device_join(&mut self, device: u32, l: usize, c: usize) {
+        let tail = self.rings[l][c].tail;
+        self.devices[device as usize].links[l][c] = (tail, NIL);
+        match tail {
+            NIL => self.rings[l][c].head = device,
+            tail => self.devices[tail as usize].links[l][c].1 = device,
+        }
+        self.rings[l][c].tail = device;
+    }
+
+    fn device_leave(&mut self, device: u32, l: usize, c: usize) {
+        let (prev, next) = self.devices[device as usize].links[l][c];
+        match prev {
+            NIL => self.rings[l][c].head = next,
+            prev => self.devices[prev as usize].links[l][c].1 = next,
+        }
+        match next {
+            NIL => self.rings[l][c].tail = prev,
+            next => self.devices[next as usize].links[l][c].0 = prev,
         }
     }
 

@@ -4,18 +4,21 @@
 //! read (a file system that refuses, a kernel that takes io_uring away) is read by the threads of the pool.
 
 use crate::account::{Account, Class, Source};
-use crate::device::Visit;
+use crate::device::{self, Device, Visit};
 use crate::error::DiskError;
 use crate::file::{File, Handle};
 use crate::op::Op;
 use crate::os;
 use crate::pool::{Notice, Shared};
-use crate::queue::{Queue, Ticket};
-use crate::task::{Begun, Desk, Job, Task};
+use crate::queue::{Overdue, Queue, Runner, Ticket};
+use crate::stats::HungDevice;
+use crate::task::{Begun, Cost, Desk, Job, Run, Task};
+use crate::watch::{self, HungDevices, Refused as Refusals, Watched};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tw_base::{Limit, Whole};
 use tw_sys::uring::{Read, Ring, Waker};
 
@@ -80,20 +83,25 @@ struct State {
     is_stopping: bool,
     /// The kernel has taken the ring away.
     is_lost: bool,
+    /// `device_timeout`, in ticks.
+    timeout: u64,
+    hung: HungDevices,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Lane {
     /// Starts a ring and its thread.
-    pub(crate) fn start(shared: &Arc<Shared>, max_queue: usize) -> Result<Arc<Self>, Errno> {
+    pub(crate) fn start(shared: &Arc<Shared>, max_queue: usize, timeout: u64) -> Result<Arc<Self>, Errno> {
         let errno = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
         let ring = Ring::new(RING_PLACES).map_err(errno)?;
         let lane = Arc::new(Self {
             state: Whole::new(State {
-                queue: Queue::new(RING_PLACES, max_queue),
+                queue: Queue::new(RING_PLACES, max_queue, None),
                 is_asleep: false,
                 is_stopping: false,
                 is_lost: false,
+                timeout,
+                hung: HungDevices::default(),
                 thread: None,
             }),
             waker: ring.waker(),
@@ -103,6 +111,7 @@ impl Lane {
         let name = format!("{}-ring", shared.name());
         let thread = std::thread::Builder::new().name(name).spawn(move || its.serve(ring)).map_err(errno)?;
         lane.state.lock().thread = Some(thread);
+        watch::over(&lane);
         Ok(lane)
     }
 
@@ -120,22 +129,38 @@ impl Lane {
             drop(state);
             return Err(Refused::Unsuited(buf));
         }
-        let visit = file.0.inner().device.visit();
+        let device = file.0.inner().device;
+        let number = device::number_of(Some(device));
+        if state.queue.is_vain(number) {
+            lane.shared.counters.refusals.add(1);
+            return Err(Refused::Error(DiskError::Hung { op: Op::Read, mount: state.hung.mount(number) }));
+        }
+        let visit = device.visit();
         let task = Arc::new(Task::new(Op::Read, ReadWork { file, offset, buf, visit }));
-        let pushed = state.queue.push(by.class, by.source, task.clone(), false);
+        let pushed = state.queue.push(by.class, by.source, number, task.clone(), false);
         let must_wake = std::mem::take(&mut state.is_asleep);
         drop(state);
         if must_wake {
             lane.waker.wake();
         }
+        watch::wake(Some(device));
         match pushed {
             Ok(ticket) => Ok(Job::new(task, lane.clone(), ticket)),
-            Err(full) => Err(Refused::Full(lane.shared.overflow(full.waiting))),
+            Err(full) => Err(Refused::Error(lane.shared.overflow(full.waiting))),
         }
     }
 
-    pub(crate) fn set_max_queue(&self, max_queue: usize) {
-        self.state.lock().queue.resize(RING_PLACES, max_queue);
+    pub(crate) fn resize(&self, max_queue: usize, device_timeout: Duration) {
+        let mut state = self.state.lock();
+        state.queue.resize(RING_PLACES, max_queue, None);
+        state.timeout = watch::ticks(device_timeout);
+    }
+
+    /// Devices on which reads hang.
+    pub(crate) fn hung(&self) -> Vec<HungDevice> {
+        let (mut hung, state) = (Vec::new(), self.state.lock());
+        state.hung.add_to(&mut hung, |device| state.queue.hung_on(device));
+        hung
     }
 
     /// Jobs that wait, and jobs in the ring.
@@ -168,11 +193,15 @@ impl Lane {
                 for ticket in over.drain(..) {
                     state.queue.done(ticket);
                 }
-                while let Some(taken) = state.queue.take() {
+                while let Some(taken) = state.queue.take(Runner::default()) {
                     begun.push(taken);
                 }
-                let is_idle = begun.is_empty() && ring.in_flight() == 0;
-                if state.is_stopping && is_idle && state.queue.waiting() == 0 {
+                // What does not come back is not waited for: the ring keeps its buffers.
+                let is_idle = begun.is_empty() && ring.in_flight() == state.queue.hung() as usize;
+                if state.is_stopping && is_idle && state.queue.waiting() == state.queue.waiting_in_vain() {
+                    if ring.in_flight() > 0 {
+                        drop(ring.give_up());
+                    }
                     return;
                 }
                 state.is_asleep = true;
@@ -231,7 +260,8 @@ impl Lane {
                 self.finish(&task, &begun, &file, Ok(buf));
             }
             Err(Errno::AGAIN | Errno::INTR | Errno::OPNOTSUPP) => {
-                self.by_thread(move || {
+                let (device, its) = (file.0.inner().device, task.clone());
+                self.by_thread(device, its, move || {
                     let result = read_by_thread(&file, offset, &mut buf).map(|()| buf);
                     task.finish(&begun, result);
                 });
@@ -247,13 +277,14 @@ impl Lane {
     }
 
     /// Has a thread of the pool do what the ring could not.
-    fn by_thread(&self, read: impl FnOnce() + Send + 'static) {
+    fn by_thread(&self, device: &'static Device, task: Arc<ReadTask>, read: impl FnOnce() + Send + 'static) {
         let by = Account::new(Class::Hit, Source::NONE);
         let work = move || {
             read();
             Ok(())
         };
-        if let Some(left) = self.shared.detach(&by, Op::Read, work) {
+        let left = Leftover { rest: Task::new(Op::Read, work), task };
+        if let Some(left) = self.shared.detach_task(&by, Some(device), Arc::new(left)) {
             left.run(&|| ());
         }
     }
@@ -269,7 +300,7 @@ impl Lane {
                 state.queue.done(flight.ticket);
             }
             // With no slot taken any more, every job can start.
-            while let Some((ticket, task)) = state.queue.take() {
+            while let Some((ticket, task)) = state.queue.take(Runner::default()) {
                 waiting.push(task);
                 state.queue.done(ticket);
             }
@@ -278,7 +309,8 @@ impl Lane {
             self.shared.record(&task.finish(&begun, Err(Op::Read.failed(errno))));
         }
         for task in waiting {
-            self.by_thread(move || {
+            let Some(device) = task.peek(|work| work.file.0.inner().device) else { continue };
+            self.by_thread(device, task.clone(), move || {
                 if let Some((ReadWork { file, offset, mut buf, .. }, begun)) = task.begin() {
                     let result = read_by_thread(&file, offset, &mut buf).map(|()| buf);
                     task.finish(&begun, result);
@@ -293,8 +325,49 @@ impl Lane {
 pub(crate) enum Refused {
     /// The threads have to read it.
     Unsuited(Vec<u8>),
-    /// The queue is full.
-    Full(DiskError),
+    /// The queue is full, or the device hangs.
+    Error(DiskError),
+}
+
+/// What is left to do of a read, by a thread.
+struct Leftover<W> {
+    rest: Task<W, ()>,
+    task: Arc<ReadTask>,
+}
+
+impl<W: FnOnce() -> Result<(), DiskError> + Send> Run for Leftover<W> {
+    fn run(&self, done: &dyn Fn()) -> Option<Cost> {
+        self.rest.run(done)
+    }
+
+    fn refuse(&self, mount: &Arc<str>) {
+        self.task.refuse(mount);
+    }
+}
+
+impl Watched for Lane {
+    fn tick(self: Arc<Self>) -> bool {
+        let mut refused = Refusals::default();
+        let (is_busy, is_stopping) = {
+            let mut state = self.state.lock();
+            let State { queue, timeout, hung, .. } = &mut *state;
+            queue.tick();
+            for Overdue { ticket, device } in queue.overdue(*timeout, |_| 0) {
+                // Its place in the ring stays taken.
+                let job = queue.hang(ticket, false);
+                let mount = hung.begin(device, *timeout);
+                refused.jobs.extend(job.map(|job| (job, mount)));
+            }
+            hung.look(queue, self.shared.name(), &mut refused);
+            (queue.has_taken() || !hung.is_empty(), state.is_stopping)
+        };
+        if is_stopping {
+            self.waker.wake();
+        }
+        self.shared.counters.refusals.add(refused.jobs.len() as u64);
+        refused.tell(|notice| self.shared.notify(notice));
+        is_busy
+    }
 }
 
 fn read_by_thread(file: &RingFile, offset: u64, buf: &mut Vec<u8>) -> Result<(), DiskError> {
@@ -344,10 +417,12 @@ mod tests {
         let no_ring = |error: &io::Error| leave_out(Lacks::Machine, format_args!("no io_uring: {error}"));
         let ring = Ring::new(RING_PLACES).inspect_err(no_ring).ok()?;
         let state = State {
-            queue: Queue::new(2, 100),
+            queue: Queue::new(2, 100, Some(2)),
             is_asleep: true,
             is_stopping: false,
             is_lost: false,
+            timeout: 1000,
+            hung: HungDevices::default(),
             thread: None,
         };
         let lane = Lane { state: Whole::new(state), waker: ring.waker(), shared: pool.shared().clone() };
@@ -388,7 +463,7 @@ mod tests {
         let file = this_file(&pool);
         let mut in_ring = submit(&lane, &file, 0);
         let waiting = submit(&lane, &file, 4);
-        let (ticket, task) = lane.state.lock().queue.take().unwrap();
+        let (ticket, task) = lane.state.lock().queue.take(Runner::default()).unwrap();
         // Into the ring itself: a look into memory first would answer it.
         let (ReadWork { file: its, offset, buf, visit }, begun) = task.begin().unwrap();
         assert!(

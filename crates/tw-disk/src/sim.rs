@@ -12,6 +12,7 @@
 mod calls;
 mod tree;
 
+use crate::device::Device;
 use crate::op::Op;
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
@@ -61,6 +62,8 @@ pub enum Loss {
 
 /// A simulated disk.
 pub struct Sim {
+    /// The device that jobs here count for, if they count for one.
+    device: Option<&'static Device>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -101,7 +104,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Sim {
     /// An empty disk of one terabyte that does not fail; `seed` decides everything that is random.
     pub fn new(seed: u64) -> Arc<Self> {
+        Self::on_device(seed, None)
+    }
+
+    /// The same, whose operations count for the device with this number in pools. Otherwise they count for none.
+    pub fn on_device(seed: u64, dev: Option<u64>) -> Arc<Self> {
         Arc::new(Self {
+            device: dev.map(Device::of),
             state: Mutex::new(State {
                 rng: Rng(seed),
                 faults: Faults::NONE,
@@ -114,6 +123,10 @@ impl Sim {
             }),
             changed: Condvar::new(),
         })
+    }
+
+    pub(crate) fn device(&self) -> Option<&'static Device> {
+        self.device
     }
 
     /// Sets how often something goes wrong from now on.

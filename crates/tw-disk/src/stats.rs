@@ -63,6 +63,7 @@ pub(crate) struct PoolCounters {
     pub(crate) inline: Sharded<{ Op::COUNT }>,
     pub(crate) ops: Box<[OpCounters]>,
     pub(crate) overflows: Counter,
+    pub(crate) refusals: Counter,
     pub(crate) ring_reads: Counter,
     pub(crate) cancellations: Counter,
     pub(crate) panics: Counter,
@@ -74,6 +75,7 @@ impl PoolCounters {
             inline: Sharded::new(),
             ops: (0..Op::COUNT).map(|_| OpCounters::default()).collect(),
             overflows: Counter::new(),
+            refusals: Counter::new(),
             ring_reads: Counter::new(),
             cancellations: Counter::new(),
             panics: Counter::new(),
@@ -96,6 +98,17 @@ pub struct OpStats {
     pub service: Snapshot,
 }
 
+/// Operations of one pool that hang on one device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HungDevice {
+    /// Where the device is mounted, or its number.
+    pub mount: Arc<str>,
+    /// When the first of them made its last progress, in seconds since 1970.
+    pub since_s: u64,
+    /// How many there are.
+    pub operations: u32,
+}
+
 /// One pool at one moment.
 #[derive(Clone, Debug)]
 pub struct PoolStats {
@@ -103,8 +116,16 @@ pub struct PoolStats {
     pub name: Arc<str>,
     /// Its threads.
     pub threads: u32,
-    /// The most jobs that may wait.
+    /// Those of them that one device may occupy.
+    pub device_threads: u32,
+    /// The most jobs that may wait for one device.
     pub max_queue: usize,
+    /// Devices on which something hangs.
+    pub hung: Vec<HungDevice>,
+    /// Threads that hang and were replaced by others.
+    pub hung_threads: u32,
+    /// Jobs refused or given up because their device hangs.
+    pub refusals: u64,
     /// Jobs that wait.
     pub waiting: usize,
     /// Jobs that hold a thread, or a place in the ring.

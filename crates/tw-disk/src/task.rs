@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! Waiting ─► Running ─► Done ─► Over
+//!    │          │─ refused ┘        │
 //!    └──────────┴── future dropped ─┘
 //! ```
 
@@ -21,6 +22,10 @@ use tw_base::Whole;
 pub(crate) trait Run: Send + Sync {
     /// Does the work, calls `done`, wakes whoever waits, and says what it cost; `None` if the work was taken back.
     fn run(&self, done: &dyn Fn()) -> Option<Cost>;
+
+    /// Tells whoever waits that `mount` hangs. Work that nobody has begun is dropped; what was begun goes on, and its result
+    /// is dropped.
+    fn refuse(&self, mount: &Arc<str>);
 }
 
 /// What one job cost.
@@ -68,6 +73,14 @@ impl<W, T> Task<W, T> {
         Self { op, queued: Instant::now(), stage: Whole::new(Stage::Waiting { work, waker: None }) }
     }
 
+    /// Looks at work that nobody has begun.
+    pub(crate) fn peek<U>(&self, look: impl FnOnce(&W) -> U) -> Option<U> {
+        match &*self.stage.lock() {
+            Stage::Waiting { work, .. } => Some(look(work)),
+            _ => None,
+        }
+    }
+
     /// Takes the work, to do it now; `None` if it was taken back.
     pub(crate) fn begin(&self) -> Option<(W, Begun)> {
         let mut stage = self.stage.lock();
@@ -98,10 +111,38 @@ impl<W, T> Task<W, T> {
                     waker.wake();
                 }
             }
-            // The future is gone: the result (a buffer, an open file) ends here, on this thread and outside the lock.
-            Stage::Done(_) | Stage::Over => drop(stage),
+            // The future is gone, or was told that the device hangs: the result (a buffer, an open file) ends here, on this
+            // thread and outside the lock.
+            gone => {
+                *stage = gone;
+                drop(stage);
+            }
         }
         Cost { op: self.op, device: None, queue_ns: begun.queue_ns, service_ns, has_panicked }
+    }
+}
+
+impl<W, T> Task<W, T> {
+    /// As [`Run::refuse`].
+    pub(crate) fn refuse(&self, mount: &Arc<str>) {
+        let waited_ns = span_ns(self.queued, Instant::now());
+        let result = Err(DiskError::Hung { op: self.op, mount: mount.clone() });
+        let mut stage = self.stage.lock();
+        let (work, waker, queue_ns) = match std::mem::replace(&mut *stage, Stage::Over) {
+            Stage::Waiting { work, waker } => (Some(work), waker, waited_ns),
+            Stage::Running { waker } => (None, waker, 0),
+            over => {
+                *stage = over;
+                return;
+            }
+        };
+        *stage = Stage::Done(Done { result, queue_ns, service_ns: waited_ns - queue_ns });
+        drop(stage);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        // Files that it held are closed by jobs.
+        drop(work);
     }
 }
 
@@ -116,6 +157,10 @@ where
         let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(DiskError::Panicked));
         done();
         Some(Cost { device: device::touched(), ..self.finish(&begun, result) })
+    }
+
+    fn refuse(&self, mount: &Arc<str>) {
+        Task::refuse(self, mount);
     }
 }
 

@@ -161,6 +161,7 @@ impl Drop for Name {
             return;
         }
         let (path, driver) = (std::mem::take(&mut self.path), self.driver.clone());
+        let device = driver.device_at(&path);
         let remove = move || match driver.unlink(&path) {
             // One that is gone already is what is wanted.
             Err(error) if error.errno() == Some(Errno::NOENT) => Ok(()),
@@ -172,7 +173,7 @@ impl Drop for Name {
             return;
         };
         let by = Account::new(Class::Evict, Source::NONE);
-        if let Some(left) = pool.detach_or_leave(&by, Op::Unlink, remove) {
+        if let Some(left) = pool.detach_or_leave(&by, Op::Unlink, device, remove) {
             // All pools have ended: so has the service, and waiting here stops nobody.
             left.run(&|| ());
         }

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
-use tw_disk::{Account, Class, DiskError, Pool, PoolStats, Source};
+use tw_disk::{Account, Class, DiskError, Pool, PoolSize, PoolStats, Source};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -284,10 +284,10 @@ fn resizing_keeps_jobs_and_starts_them() {
     }
     gates[0].wait();
     assert_eq!(pool.stats().waiting, 2);
-    pool.resize(3, 0).unwrap();
+    pool.resize(&PoolSize::new(3, 0)).unwrap();
     gates[1..].iter().for_each(Gate::wait);
     // Down to one thread while three jobs run: all of them end, and the pool goes on.
-    pool.resize(1, 5).unwrap();
+    pool.resize(&PoolSize::new(1, 5)).unwrap();
     gates.iter().for_each(|gate| gate.open.send(()).unwrap());
     block_on(async {
         for job in jobs {

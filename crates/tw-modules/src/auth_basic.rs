@@ -457,16 +457,13 @@ fn ask(r: &mut Request, realm: &[u8]) -> Outcome {
 }
 
 /// There are no users: a file that is not there forbids, everything else is our fault.
-fn fail(r: &Request, path: &CString, failed: &Failed) -> Outcome {
+fn fail(r: &mut Request, path: &CString, failed: &Failed) -> Outcome {
     match failed {
         Failed::Disk(error) if users::is_missing(error) => {
             r.log(Level::Error, format_args!("{}", error.on(path)));
             Outcome::Status(403)
         }
-        Failed::Disk(error @ DiskError::QueueFull { .. }) => {
-            r.log(Level::Error, format_args!("{}", error.on(path)));
-            Outcome::Status(503)
-        }
+        Failed::Disk(error) if error.is_passing() => refuse(r, format_args!("{}", error.on(path))),
         Failed::Disk(error) => {
             r.log(Level::Crit, format_args!("{}", error.on(path)));
             Outcome::Status(500)

@@ -33,6 +33,12 @@ use crate::worker::process::TITLE;
 const OURSELVES: &str = "/proc/self/exe";
 /// How long a process that has closed its channel may take to end, before the master wonders why without knowing it.
 const DEATH_PATIENCE: Duration = Duration::from_secs(1);
+// DIFF(nginx): a worker process that the kernel holds is not waited for.
+/// How often it is looked whether a process that leaves has ended except for threads that wait in the kernel, for a disk or
+/// another machine. Nothing ends those.
+const STUCK_INTERVAL: Duration = Duration::from_secs(1);
+/// Looks in a row that have to find that before it is no longer waited for.
+const STUCK_LOOKS: u32 = 3;
 /// How often a worker process may say something within [`TALK_SPAN`]. It has something to say every few seconds.
 const TALK_MAX: u32 = 100;
 /// See [`TALK_MAX`].
@@ -57,6 +63,9 @@ pub(super) struct Child {
     pub(super) is_silent: bool,
     /// How long it has said nothing.
     pub(super) silence: Silence,
+    /// When it is looked next whether it is stuck, and how often that was found.
+    stuck: (Instant, u32),
+    is_killed: bool,
     talk: Talk,
     /// What it seals tickets with, as it has said last, or one before it.
     keys: Rc<RefCell<Keys>>,
@@ -129,6 +138,8 @@ impl Child {
             is_discarded: false,
             is_silent: false,
             silence: Silence::begin(since),
+            stuck: (since, 0),
+            is_killed: false,
             talk: Talk { since, count: 0 },
             keys,
             purges: HashMap::new(),
@@ -294,9 +305,26 @@ impl Child {
     }
 
     /// Ends it by force.
-    pub(super) fn kill(&self) {
+    pub(super) fn kill(&mut self) {
+        self.is_killed = true;
         // It may have ended; its number is ours until it is waited for.
         let _ = kill_process(self.pid, Signal::KILL);
+    }
+
+    /// When [`is_stuck`](Self::is_stuck) looks next.
+    pub(super) fn next_look(&self) -> Instant {
+        self.stuck.0
+    }
+
+    /// Whether it has ended, or was killed, some time ago, and the kernel still holds threads of it.
+    pub(super) fn is_stuck(&mut self, now: Instant) -> bool {
+        let (next, looks) = &mut self.stuck;
+        if now < *next {
+            return false;
+        }
+        *next = now + STUCK_INTERVAL;
+        *looks = if self.is_killed || is_first_thread_over(self.pid) { *looks + 1 } else { 0 };
+        *looks > STUCK_LOOKS
     }
 
     /// For one that closed its channel instead of serving.
@@ -313,6 +341,14 @@ impl Child {
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         waitid(WaitId::Pid(self.pid), look).ok()?.map(|status| End::from(&status))
     }
+}
+
+/// Whether the first thread of a process has ended. The process has, too, as soon as the others have.
+fn is_first_thread_over(pid: Pid) -> bool {
+    // `123 (name) Z …`; without procfs nobody knows.
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.iter().rposition(|byte| *byte == b')').and_then(|end| stat.get(end + 2));
+    matches!(state, Some(b'Z' | b'X'))
 }
 
 /// What a worker process says is shown on the terminal of whoever ordered a reload: no line that looks like another one's,

@@ -336,12 +336,28 @@ impl Workers {
                 child.kill();
             }
         }
+        self.leaving.retain_mut(|child| {
+            let is_stuck = child.is_stuck(now);
+            if is_stuck {
+                let pid = child.pid();
+                let why = "has ended except for threads that a disk holds, it is not waited for";
+                console.say(Level::Alert, format_args!("worker process {pid} {why}"));
+            }
+            !is_stuck
+        });
     }
 
     /// When [`expire`](Self::expire) has something to do next.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let look = self.current.as_ref().map(|child| child.silence.next_look());
-        self.leaving.iter().filter_map(|child| child.until).chain(self.again_at).chain(look).min()
+        let stuck = self.leaving.iter().map(Child::next_look);
+        self.leaving
+            .iter()
+            .filter_map(|child| child.until)
+            .chain(stuck)
+            .chain(self.again_at)
+            .chain(look)
+            .min()
     }
 
     /// Reads what the one that serves says by itself. Whether its loops turn.
@@ -539,15 +555,35 @@ mod tests {
     fn a_worker_process_has_its_time_to_finish() {
         let ((current, worker, _process), (leaving, ..)) = (actor(), actor());
         let mut workers = workers(current, leaving);
-        assert_eq!(workers.deadline(), workers.current.as_ref().map(|child| child.silence.next_look()));
         workers.handover.shutdown_timeout = Some(Duration::from_secs(5));
         workers.release();
         assert!(matches!(worker.receive::<Order>(), Ok(Some((Order::Quit, _)))));
-        assert!(workers.deadline().is_some_and(|until| until > Instant::now() + Duration::from_secs(5)));
+        let until = |workers: &Workers| workers.leaving.iter().filter_map(|child| child.until).min();
+        assert!(until(&workers).is_some_and(|until| until > Instant::now() + Duration::from_secs(5)));
         workers.stop();
         assert!(matches!(worker.receive::<Order>(), Ok(Some((Order::Stop, _)))));
-        assert!(workers.deadline().is_some_and(|until| until <= Instant::now() + STOP_PATIENCE));
+        assert!(until(&workers).is_some_and(|until| until <= Instant::now() + STOP_PATIENCE));
         assert!(!workers.is_empty());
+    }
+
+    #[test]
+    fn a_process_that_a_disk_holds_is_not_waited_for() {
+        let ((current, _worker, _process), (mut killed, ..), (leaves, _other, _others)) =
+            (actor(), actor(), actor());
+        // Nobody takes note of its end, as if it did not come.
+        killed.kill();
+        let (pid, other) = (killed.pid(), leaves.pid());
+        let mut workers = workers(current, killed);
+        workers.leaving.push(leaves);
+        let has = |workers: &Workers, pid| workers.leaving.iter().any(|child| child.pid() == pid);
+        let (console, mut looks) = (Console::quiet(), 0);
+        while has(&workers, pid) {
+            let due = workers.leaving.iter().map(Child::next_look).min().unwrap();
+            workers.expire(due, &console);
+            looks += 1;
+        }
+        assert!(looks > 3 && has(&workers, other), "{looks}");
+        assert!(workers.deadline().is_some());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Thread pools, kept by name over all reloads.
 
 use tw_core::pools::PoolSettings;
-use tw_disk::Pool;
+use tw_disk::{Notice, Pool, PoolSize};
 use tw_log::{ErrorLog, Level};
 
 use crate::console::{Console, Fault};
@@ -16,24 +16,26 @@ pub(crate) fn next(settings: &[PoolSettings], running: &[Pool], log: &ErrorLog) 
 }
 
 fn start(settings: &PoolSettings, log: &ErrorLog) -> Result<Pool, Fault> {
-    let pool = Pool::new(&settings.name, settings.threads, settings.max_queue)
-        .map_err(|errno| failed(settings, errno))?;
+    let pool = Pool::sized(&settings.name, &settings.size).map_err(|errno| failed(settings, errno))?;
     let log = log.clone();
-    pool.on_notice(move |notice| log.write(Level::Notice, None, format_args!("{notice}")));
+    pool.on_notice(move |notice| {
+        let level = if matches!(notice, Notice::Hangs { .. }) { Level::Alert } else { Level::Notice };
+        log.write(level, None, format_args!("{notice}"));
+    });
     Ok(pool)
 }
 
 /// Gives every pool the size that `settings`, in the same order, asks for.
 pub(crate) fn resize(settings: &[PoolSettings], pools: &[Pool], console: &Console) {
     for (settings, pool) in settings.iter().zip(pools) {
-        if let Err(errno) = pool.resize(settings.threads, settings.max_queue) {
+        if let Err(errno) = pool.resize(&settings.size) {
             console.fault(&Fault { level: Level::Alert, ..failed(settings, errno) });
         }
     }
 }
 
 fn failed(settings: &PoolSettings, errno: tw_disk::Errno) -> Fault {
-    let PoolSettings { name, threads, .. } = settings;
+    let PoolSettings { name, size: PoolSize { threads, .. }, .. } = settings;
     Fault::emerg(format!(
         "cannot start {threads} threads of thread pool \"{name}\" ({})",
         tw_base::Errno::from(errno)

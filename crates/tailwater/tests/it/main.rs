@@ -68,6 +68,7 @@ mod http2_other;
 mod http2_priority;
 mod http2_requests;
 mod http2_rfc;
+mod hung;
 mod index;
 mod limit_conn;
 mod limit_req;

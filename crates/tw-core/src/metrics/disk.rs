@@ -1,6 +1,6 @@
 //! Thread pools, what they were asked to do, and the devices they do it on.
 
-use tw_disk::{DeviceStats, OpStats, PoolStats, Reads};
+use tw_disk::{DeviceStats, HungDevice, OpStats, PoolStats, Reads};
 
 use super::{Kind, Metric, Samples, Scrape};
 
@@ -13,10 +13,45 @@ pub(super) const METRICS: &[Metric] = &[
         read: |scrape, out| pools(scrape, out, |pool| pool.threads.into()),
     },
     Metric {
+        name: "pool_device_threads",
+        kind: Kind::Gauge,
+        labels: &["pool"],
+        doc: "Threads of a pool that one device may occupy (device_threads).",
+        read: |scrape, out| pools(scrape, out, |pool| pool.device_threads.into()),
+    },
+    Metric {
+        name: "pool_hung_threads",
+        kind: Kind::Gauge,
+        labels: &["pool"],
+        doc: "Threads that hang on a device and were replaced by others; not among the threads of the pool.",
+        read: |scrape, out| pools(scrape, out, |pool| pool.hung_threads.into()),
+    },
+    Metric {
+        name: "pool_hung_operations",
+        kind: Kind::Gauge,
+        labels: &["pool", "mount"],
+        doc: "Operations on a device that have made no progress for device_timeout; only while there are some.",
+        read: |scrape, out| hung(scrape, |labels, hung| out.value(labels, hung.operations.into())),
+    },
+    Metric {
+        name: "pool_hung_since_timestamp_seconds",
+        kind: Kind::Gauge,
+        labels: &["pool", "mount"],
+        doc: "When the first of them made its last progress, in seconds since 1970.",
+        read: |scrape, out| hung(scrape, |labels, hung| out.value(labels, hung.since_s)),
+    },
+    Metric {
+        name: "pool_refusals_total",
+        kind: Kind::Counter,
+        labels: &["pool"],
+        doc: "Jobs refused or given up because their device hangs.",
+        read: |scrape, out| pools(scrape, out, |pool| pool.refusals),
+    },
+    Metric {
         name: "pool_queue_limit",
         kind: Kind::Gauge,
         labels: &["pool"],
-        doc: "The most jobs that may wait for a thread (max_queue).",
+        doc: "The most jobs that may wait for each device (max_queue).",
         read: |scrape, out| pools(scrape, out, |pool| pool.max_queue as u64),
     },
     Metric {
@@ -136,6 +171,14 @@ pub(super) const METRICS: &[Metric] = &[
 fn pools(scrape: &Scrape<'_>, out: &mut Samples<'_>, read: impl Fn(&PoolStats) -> u64) {
     for pool in scrape.pools() {
         out.value(&[&pool.name], read(pool));
+    }
+}
+
+fn hung(scrape: &Scrape<'_>, mut each: impl FnMut(&[&str], &HungDevice)) {
+    for pool in scrape.pools() {
+        for hung in &pool.hung {
+            each(&[&pool.name, &hung.mount], hung);
+        }
     }
 }
 

@@ -7,8 +7,8 @@ use crate::disk::{Aio, Disk};
 use crate::file::{Direct, File, Handle, Inner};
 use crate::meta::Kind;
 use crate::op::Op;
-use crate::os;
 use crate::pool::{Notice, Shared as Pool};
+use crate::{device, os};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use std::os::fd::{AsFd, OwnedFd};
@@ -53,12 +53,13 @@ impl Disk {
         drop(other);
         let pool = self.pool.shared();
         let (by, of) = (Account::new(Class::Fill, Source::NONE), pool.clone());
+        let device = file.inner().device;
         let job = move || {
             work.run(&of);
             Ok::<(), crate::DiskError>(())
         };
         // What the threads of a pool that has ended leave is dropped, and with it the wish.
-        drop(pool.detach(&by, Op::Lock, job));
+        drop(pool.detach(&by, Op::Lock, Some(device), job));
         Some(locked)
     }
 }
@@ -139,6 +140,7 @@ fn read_through(inner: &Inner, fd: &OwnedFd, size: u64) -> Result<(), Refusal> {
     let mut buf = vec![0; READ_SIZE.min(size as usize)];
     let mut offset = 0;
     while offset < size {
+        device::step();
         let read = match inner.is_memory() {
             // It may have been swapped out.
             true => os::read(fd, offset, &mut buf),

@@ -1,16 +1,17 @@
 use super::*;
 use Class::{Evict, Fill, Hit, Scan};
+use std::ops::Range;
 
 type Jobs = Queue<&'static str>;
 
 fn push(q: &mut Jobs, class: Class, source: u64, job: &'static str) -> Ticket {
-    q.push(class, Source::new(source), job, false).unwrap()
+    q.push(class, Source::new(source), NO_DEVICE, job, false).unwrap()
 }
 
 /// Takes and ends jobs one after the other until nothing is left.
 fn drain(q: &mut Jobs) -> Vec<&'static str> {
     let mut order = Vec::new();
-    while let Some((ticket, job)) = q.take() {
+    while let Some((ticket, job)) = q.take(Runner::default()) {
         order.push(job);
         q.done(ticket);
     }
@@ -18,7 +19,7 @@ fn drain(q: &mut Jobs) -> Vec<&'static str> {
 }
 
 fn take_all(q: &mut Jobs) -> Vec<(Ticket, &'static str)> {
-    std::iter::from_fn(|| q.take()).collect()
+    std::iter::from_fn(|| q.take(Runner::default())).collect()
 }
 
 #[test]
@@ -33,13 +34,17 @@ fn caps_follow_from_slots() {
         (32, 16, 28, [32, 28, 16, 8]),
     ];
     for (slots, share, limit, class) in cases {
-        assert_eq!(Caps::of(slots), Caps { slots: slots.max(1), share, limit, class }, "{slots}");
+        assert_eq!(
+            Caps::of(slots, None),
+            Caps { slots: slots.max(1), share, limit, class, device: share },
+            "{slots}"
+        );
     }
 }
 
 #[test]
 fn classes_come_in_order_and_first_come_first_served_within() {
-    let mut q = Jobs::new(1, 100);
+    let mut q = Jobs::new(1, 100, None);
     push(&mut q, Hit, 9, "gate");
     for (class, source, job) in [
         (Scan, 1, "scan"),
@@ -56,7 +61,7 @@ fn classes_come_in_order_and_first_come_first_served_within() {
 
 #[test]
 fn sources_take_turns() {
-    let mut q = Jobs::new(1, 100);
+    let mut q = Jobs::new(1, 100, None);
     push(&mut q, Hit, 9, "gate");
     for job in ["a1", "a2", "a3"] {
         push(&mut q, Hit, 1, job);
@@ -70,7 +75,7 @@ fn sources_take_turns() {
 #[test]
 fn one_source_leaves_room_for_others() {
     // Four slots: a source may hold three, and only two while another waits.
-    let mut q = Jobs::new(4, 100);
+    let mut q = Jobs::new(4, 100, None);
     for job in ["a1", "a2", "a3", "a4"] {
         push(&mut q, Hit, 1, job);
     }
@@ -82,14 +87,14 @@ fn one_source_leaves_room_for_others() {
     assert_eq!(running.iter().map(|(_, job)| *job).collect::<Vec<_>>(), ["a1", "a2", "a3", "b1"]);
     // A slot falls free: b is below its share, a is not.
     q.done(running[0].0);
-    assert_eq!(q.take().unwrap().1, "b2");
+    assert_eq!(q.take(Runner::default()).unwrap().1, "b2");
     q.done(running[1].0);
-    assert_eq!(q.take().unwrap().1, "a4");
+    assert_eq!(q.take(Runner::default()).unwrap().1, "a4");
 }
 
 #[test]
 fn a_capped_source_gives_way_to_a_lower_class() {
-    let mut q = Jobs::new(4, 100);
+    let mut q = Jobs::new(4, 100, None);
     for job in ["a1", "a2"] {
         push(&mut q, Hit, 1, job);
     }
@@ -99,12 +104,12 @@ fn a_capped_source_gives_way_to_a_lower_class() {
     push(&mut q, Hit, 1, "a3");
     push(&mut q, Fill, 4, "d1");
     q.done(running[2].0);
-    assert_eq!(q.take().unwrap().1, "d1");
+    assert_eq!(q.take(Runner::default()).unwrap().1, "d1");
 }
 
 #[test]
 fn no_source_may_fill_an_idle_queue() {
-    let mut q = Jobs::new(4, 100);
+    let mut q = Jobs::new(4, 100, None);
     for job in ["1", "2", "3", "4", "5"] {
         push(&mut q, Hit, 0, job);
     }
@@ -114,7 +119,7 @@ fn no_source_may_fill_an_idle_queue() {
 #[test]
 fn lower_classes_leave_room_for_hits() {
     for (class, at_most) in [(Hit, 8), (Fill, 7), (Evict, 4), (Scan, 2)] {
-        let mut q = Jobs::new(8, 100);
+        let mut q = Jobs::new(8, 100, None);
         for source in 1..=8 {
             push(&mut q, class, source, "x");
         }
@@ -124,7 +129,7 @@ fn lower_classes_leave_room_for_hits() {
 
 #[test]
 fn the_lowest_class_does_not_starve() {
-    let mut q = Jobs::new(1, 1000);
+    let mut q = Jobs::new(1, 1000, None);
     push(&mut q, Hit, 9, "gate");
     push(&mut q, Scan, 1, "scan");
     (0..BOTTOM_UP_EVERY).for_each(|_| {
@@ -137,22 +142,22 @@ fn the_lowest_class_does_not_starve() {
 
 #[test]
 fn refuses_when_full_but_never_what_can_start() {
-    let mut q = Jobs::new(4, 0);
+    let mut q = Jobs::new(4, 0, None);
     for job in ["a1", "a2", "a3"] {
         push(&mut q, Hit, 1, job);
     }
     // The source is at its limit: its next job would have to wait, another's would not.
-    let full = q.push(Hit, Source::new(1), "a4", false).unwrap_err();
+    let full = q.push(Hit, Source::new(1), NO_DEVICE, "a4", false).unwrap_err();
     assert_eq!((full.job, full.waiting), ("a4", 0));
     push(&mut q, Hit, 2, "b1");
-    assert!(q.push(Hit, Source::new(3), "c1", false).is_err());
-    q.push(Hit, Source::new(3), "close", true).unwrap();
+    assert!(q.push(Hit, Source::new(3), NO_DEVICE, "c1", false).is_err());
+    q.push(Hit, Source::new(3), NO_DEVICE, "close", true).unwrap();
     assert_eq!(q.waiting(), 1);
 }
 
 #[test]
 fn cancels_what_is_not_taken() {
-    let mut q = Jobs::new(1, 100);
+    let mut q = Jobs::new(1, 100, None);
     let gate = push(&mut q, Hit, 1, "gate");
     let waiting = push(&mut q, Hit, 1, "waiting");
     let last = push(&mut q, Fill, 2, "last");
@@ -160,7 +165,7 @@ fn cancels_what_is_not_taken() {
     assert_eq!(q.cancel(waiting), None);
     // A started job gives its slot to the next.
     assert_eq!(q.cancel(gate), Some("gate"));
-    let (taken, job) = q.take().unwrap();
+    let (taken, job) = q.take(Runner::default()).unwrap();
     assert_eq!((taken, job), (last, "last"));
     assert_eq!(q.cancel(taken), None);
     q.done(taken);
@@ -175,13 +180,13 @@ fn cancels_what_is_not_taken() {
 
 #[test]
 fn resizing_loses_nothing() {
-    let mut q = Jobs::new(1, 100);
+    let mut q = Jobs::new(1, 100, None);
     for source in 1..=6 {
         push(&mut q, Hit, source, "x");
     }
-    q.resize(3, 0);
+    q.resize(3, 0, None);
     assert_eq!((q.running(), q.waiting()), (3, 3));
-    q.resize(1, 0);
+    q.resize(1, 0, None);
     let running = take_all(&mut q);
     assert_eq!(running.len(), 3);
     for (ticket, _) in &running[..2] {
@@ -193,30 +198,47 @@ fn resizing_loses_nothing() {
 }
 
 /// What must hold after every operation.
-fn check(q: &Queue<u64>, taken: &[(Ticket, Class, u64)]) {
+fn check(q: &Queue<u64>, taken: &[Ticket]) {
     let mut per_class = [0; CLASSES];
-    let mut per_source: HashMap<u64, u32> = HashMap::new();
-    for slot in q.slots.iter().filter(|slot| matches!(slot.place, Place::Started | Place::Taken)) {
-        per_class[slot.class.index()] += 1;
-        *per_source.entry(q.keys[slot.key as usize].source.key()).or_default() += 1;
+    let mut per_key: HashMap<(u32, Source), u32> = HashMap::new();
+    let mut per_device: HashMap<u32, (u32, u32, usize)> = HashMap::new();
+    for slot in q.slots.iter().filter(|slot| slot.place != Place::Free) {
+        let key = &q.keys[slot.key as usize];
+        let (running, hung, waiting) = per_device.entry(key.device).or_default();
+        match slot.place {
+            Place::Waiting => *waiting += 1,
+            Place::Hung => *hung += 1,
+            _ => {
+                *running += 1;
+                per_class[slot.class.index()] += 1;
+            }
+        }
+        *per_key.entry((key.device, key.source)).or_default() += u32::from(slot.place != Place::Waiting);
     }
     assert_eq!(per_class, q.running);
     let waiting = q.slots.iter().filter(|slot| slot.place == Place::Waiting).count();
     assert_eq!(waiting, q.waiting);
-    assert_eq!(q.slots.iter().filter(|slot| slot.place == Place::Taken).count(), taken.len());
-    for (&source, &key) in &q.by_source {
+    let held = |slot: &&Slot<u64>| matches!(slot.place, Place::Taken | Place::Hung);
+    assert_eq!(q.slots.iter().filter(held).count(), taken.len());
+    for (&of, &key) in &q.by_source {
         let key = &q.keys[key as usize];
-        assert_eq!(key.running, per_source.get(&source.key()).copied().unwrap_or(0));
-        assert_eq!(key.level, q.level_of(source, key.running));
+        assert_eq!(key.running, per_key.get(&of).copied().unwrap_or(0));
+        assert_eq!(key.level, q.level_of(key.source, key.running));
         assert!(
             key.running > 0 || key.waiting.iter().any(|list| !list.is_empty()),
             "an idle source was kept"
         );
     }
+    for (number, device) in q.devices.iter().enumerate() {
+        let expected = per_device.get(&(number as u32)).copied().unwrap_or_default();
+        assert_eq!((device.running, device.hung, device.waiting), expected, "device {number}");
+        assert_eq!(q.hanging.contains(&(number as u32)), device.hung > 0);
+    }
     // Work conserving: a free slot means that nobody who waits may have it.
     if q.running() < q.caps.slots {
         for slot in q.slots.iter().filter(|slot| slot.place == Place::Waiting) {
-            assert!(!q.would_start(slot.class, q.keys[slot.key as usize].source));
+            let key = &q.keys[slot.key as usize];
+            assert!(!q.would_start(slot.class, key.source, key.device));
         }
     }
 }
@@ -231,26 +253,25 @@ fn random_operations_keep_the_books() {
             random ^= random << 17;
             random % end
         };
-        let mut q = Queue::new(1 + next(9) as u32, next(20) as usize);
+        let share = |n: u64| (n > 0).then_some(n as u32);
+        let mut q = Queue::new(1 + next(9) as u32, next(20) as usize, share(next(4)));
         let mut open: Vec<Ticket> = Vec::new();
-        let mut taken: Vec<(Ticket, Class, u64)> = Vec::new();
+        let mut taken: Vec<Ticket> = Vec::new();
         let (mut pushed, mut ended) = (0_u64, 0_u64);
         for job in 0..400_u64 {
-            match next(10) {
+            match next(13) {
                 0..=4 => {
                     let (class, source) = (Class::ALL[next(4) as usize], Source::new(next(4)));
-                    if let Ok(ticket) = q.push(class, source, job, next(20) == 0) {
+                    if let Ok(ticket) = q.push(class, source, next(4) as u32, job, next(20) == 0) {
                         open.push(ticket);
                         pushed += 1;
                     }
                 }
                 5 | 6 => {
-                    if let Some((ticket, job)) = q.take() {
-                        taken.push((ticket, Hit, job));
-                    }
+                    taken.extend(q.take(Runner::default()).map(|(ticket, _)| ticket));
                 }
                 7 if !taken.is_empty() => {
-                    let (ticket, ..) = taken.swap_remove(next(taken.len() as u64) as usize);
+                    let ticket = taken.swap_remove(next(taken.len() as u64) as usize);
                     q.done(ticket);
                     ended += 1;
                 }
@@ -258,16 +279,23 @@ fn random_operations_keep_the_books() {
                     let ticket = open.swap_remove(next(open.len() as u64) as usize);
                     ended += u64::from(q.cancel(ticket).is_some());
                 }
-                9 if next(5) == 0 => q.resize(1 + next(9) as u32, next(20) as usize),
+                9 if next(5) == 0 => q.resize(1 + next(9) as u32, next(20) as usize, share(next(4))),
+                10 | 11 => {
+                    q.tick();
+                    for overdue in q.overdue(1 + next(5), |_| 0) {
+                        assert!(q.hang(overdue.ticket, next(3) > 0).is_some());
+                    }
+                }
+                12 => ended += (0..4).map(|device| q.refuse_waiting(device).len() as u64).sum::<u64>(),
                 _ => {}
             }
             check(&q, &taken);
         }
         while pushed > ended {
-            match q.take() {
-                Some((ticket, _)) => taken.push((ticket, Hit, 0)),
+            match q.take(Runner::default()) {
+                Some((ticket, _)) => taken.push(ticket),
                 None => {
-                    let (ticket, ..) = taken.pop().expect("a job that is nowhere");
+                    let ticket = taken.pop().expect("a job that is nowhere");
                     q.done(ticket);
                     ended += 1;
                 }
@@ -276,4 +304,141 @@ fn random_operations_keep_the_books() {
         }
         assert!(q.by_source.is_empty());
     }
+}
+
+/// A job of a source of its own.
+fn push_on(q: &mut Queue<u64>, device: u32, job: u64) -> Ticket {
+    q.push(Hit, Source::new(job + 1), device, job, false).unwrap()
+}
+
+fn push_all(q: &mut Queue<u64>, device: u32, jobs: Range<u64>) {
+    for job in jobs {
+        push_on(q, device, job);
+    }
+}
+
+fn take_jobs(q: &mut Queue<u64>) -> Vec<Ticket> {
+    std::iter::from_fn(|| q.take(Runner::default())).map(|(ticket, _)| ticket).collect()
+}
+
+/// Ticks until what was taken before is overdue, and notes that it hangs. The number of jobs that do.
+fn hang_all(q: &mut Queue<u64>, is_replaced: bool) -> usize {
+    (0..10).for_each(|_| q.tick());
+    let overdue = q.overdue(10, |_| 0);
+    overdue.iter().filter(|overdue| q.hang(overdue.ticket, is_replaced).is_some()).count()
+}
+
+#[test]
+fn a_device_has_its_share_of_the_slots_and_what_waits_for_it_keeps_nobody_from_the_rest() {
+    // (slots, device_threads, what one device gets)
+    for (slots, given, share) in
+        [(1, None, 1), (2, None, 1), (5, None, 3), (32, None, 16), (32, Some(4), 4), (8, Some(99), 8)]
+    {
+        let mut q = Queue::new(slots, 100, given);
+        push_all(&mut q, 1, 0..60);
+        assert_eq!((q.running(), q.waiting()), (share, 60 - share as usize), "{slots} {given:?}");
+        push_all(&mut q, 2, 60..60 + u64::from(slots - share));
+        assert_eq!(q.running(), (2 * share).min(slots), "{slots} {given:?}");
+    }
+}
+
+#[test]
+fn a_full_queue_of_one_device_refuses_nobody_else() {
+    let mut q = Queue::new(4, 3, None);
+    push_all(&mut q, 1, 0..5);
+    assert!(q.push(Hit, Source::new(9), 1, 9, false).is_err());
+    push_all(&mut q, 2, 10..15);
+    assert_eq!((q.running(), q.waiting()), (4, 6));
+}
+
+#[test]
+fn what_hangs_gives_its_slot_back_and_the_device_gets_one_probe_at_a_time() {
+    let mut q = Queue::new(4, 100, None);
+    let jobs: Vec<Ticket> = (0..6).map(|job| push_on(&mut q, 1, job)).collect();
+    let taken = take_jobs(&mut q);
+    assert_eq!(taken.len(), 2);
+    // Not before its time, and not what gets on.
+    (0..9).for_each(|_| q.tick());
+    assert_eq!(q.overdue(10, |_| 0), []);
+    q.tick();
+    assert_eq!(q.overdue(10, |_| 1), []);
+    assert!(!q.is_hung(1));
+    assert_eq!((0..10).map(|_| q.tick()).count(), 10);
+    let overdue = q.overdue(10, |_| 1);
+    assert_eq!(overdue.iter().map(|overdue| overdue.ticket).collect::<Vec<_>>(), taken);
+    for (at, overdue) in overdue.iter().enumerate() {
+        assert_eq!(q.hang(overdue.ticket, true), Some(at as u64));
+    }
+    assert!(q.is_hung(1));
+    assert_eq!((q.hung_on(1), q.replaced(), q.running()), (2, 2, 1));
+    // Others wait a little for the probe, and no longer.
+    assert!(!q.is_vain(1) && q.refuse_waiting(1).is_empty());
+    assert_eq!(take_jobs(&mut q), [jobs[2]]);
+    (0..PROBE_TICKS).for_each(|_| q.tick());
+    assert!(q.is_vain(1));
+    assert_eq!(q.refuse_waiting(1).len(), 3);
+    assert_eq!((q.waiting(), q.running()), (0, 1));
+    // Other devices have all that is left.
+    push_all(&mut q, 2, 10..20);
+    assert_eq!(q.running(), 3);
+    assert!(!q.is_hung(2) && !q.is_vain(2));
+    // The probe answers: the device works, although two are still away.
+    q.done(jobs[2]);
+    assert!(!q.is_hung(1) && !q.is_vain(1));
+    push_all(&mut q, 1, 20..26);
+    assert_eq!(q.running(), 4);
+    taken.iter().for_each(|ticket| q.done(*ticket));
+    assert_eq!((q.hung(), q.replaced(), q.hung_on(1)), (0, 0, 0));
+}
+
+#[test]
+fn no_more_hang_on_one_device_than_its_share_and_a_few_probes() {
+    for is_replaced in [true, false] {
+        let mut q = Queue::new(32, 100_000, None);
+        let mut hung = 0;
+        for round in 0..40 {
+            push_all(&mut q, 1, round * 5..(round + 1) * 5);
+            take_jobs(&mut q);
+            hung += hang_all(&mut q, is_replaced);
+            q.refuse_waiting(1);
+        }
+        assert_eq!((hung, q.hung_on(1), q.waiting()), (20, 20, q.waiting()), "{is_replaced}");
+        // What was not replaced still has its slot.
+        assert_eq!((q.replaced(), q.running()), if is_replaced { (20, 0) } else { (0, 20) });
+        assert!(q.is_vain(1));
+        push_all(&mut q, 2, 5000..5060);
+        assert_eq!(q.running(), if is_replaced { 16 } else { 32 });
+    }
+}
+
+#[test]
+fn a_device_on_which_others_get_on_is_not_hung() {
+    let mut q = Queue::new(8, 100, None);
+    let (stuck, other) = (push_on(&mut q, 1, 1), push_on(&mut q, 1, 2));
+    take_jobs(&mut q);
+    (0..5).for_each(|_| q.tick());
+    q.done(other);
+    (0..5).for_each(|_| q.tick());
+    for overdue in q.overdue(10, |_| 0) {
+        assert_eq!(overdue.ticket, stuck);
+        q.hang(overdue.ticket, true);
+    }
+    assert_eq!((q.hung_on(1), q.is_hung(1)), (1, false));
+    push_all(&mut q, 1, 3..7);
+    assert_eq!(q.running(), 4);
+}
+
+#[test]
+fn what_must_be_done_waits_for_a_device_that_hangs() {
+    let mut q = Queue::new(2, 100, None);
+    push_on(&mut q, 1, 1);
+    take_jobs(&mut q);
+    hang_all(&mut q, true);
+    push_on(&mut q, 1, 2);
+    take_jobs(&mut q);
+    q.push(Fill, Source::NONE, 1, 3, true).unwrap();
+    push_on(&mut q, 1, 4);
+    (0..PROBE_TICKS).for_each(|_| q.tick());
+    assert_eq!(q.refuse_waiting(1), [4]);
+    assert_eq!((q.waiting(), q.waiting_in_vain()), (1, 1));
 }

@@ -20,7 +20,7 @@ use tw_conf::{Args, ConfError, Directive, HTTP, Node, SERVER, Setting, Word, rec
 use tw_core::module::Settings;
 use tw_core::pools::{Mode, PoolSettings};
 use tw_core::reach::Reach;
-use tw_disk::Pool;
+use tw_disk::{Pool, PoolSize};
 
 use tw_tls::Demand;
 
@@ -519,7 +519,7 @@ pub(crate) fn pool_of(generation: &Generation) -> Pool {
 /// Its settings where every loop of `loops` may want a signature: as many threads, which take turns with them.
 pub(crate) fn pool(loops: usize) -> PoolSettings {
     let threads = u32::try_from(loops).unwrap_or(u32::MAX).clamp(1, POOL_THREADS_MAX);
-    PoolSettings { name: POOL.into(), threads, max_queue: POOL_QUEUE_MAX, span: None }
+    PoolSettings { name: POOL.into(), size: PoolSize::new(threads, POOL_QUEUE_MAX), span: None }
 }
 
 /// More would not sign faster.

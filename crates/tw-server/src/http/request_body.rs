@@ -574,10 +574,11 @@ fn not_stored(r: &mut Request, error: &DiskError) -> u16 {
     r.log(Level::Crit, format_args!("{error} while writing the request body"));
     r.body.spool.clear();
     r.course.after = After::Close;
-    match error {
-        DiskError::QueueFull { .. } => 503,
-        _ => 500,
+    if !error.is_passing() {
+        return 500;
     }
+    r.out.fields.set(tw_http::Known::RetryAfter, "1");
+    503
 }
 
 /// The status of a request whose body ended early, which is logged; what becomes of its connection is settled.

@@ -15,7 +15,7 @@ use tw_http::{Escape, Fields, Known, Method, Progress, RequestHead};
 
 use super::settings::CacheSettings;
 use super::visit::Visited;
-use super::zone::{Cache, Held};
+use super::zone::{Asker, Cache, Held};
 use crate::http::gateway::{Gateway, Rewrite};
 use crate::http::request::{Origin, Request};
 
@@ -31,7 +31,8 @@ pub(super) async fn begin(r: &mut Request, settings: &CacheSettings) -> Visited 
         && !r.method().is_safe()
         && let Some(disk) = r.disk().cloned()
     {
-        cache.held(&disk, |level, message| r.log(level, message)).await;
+        // What a cache of which nothing is known has cannot be forgotten now.
+        let _ = cache.held(Asker::Request, &disk, |level, message| r.log(level, message)).await;
     }
     let facts = &mut r.facts.upstream.cache;
     (facts.cache, facts.forward) = (Some(cache), Some(Forward::Method));

@@ -23,7 +23,7 @@ use tw_rt::watch::Subject as Task;
 use super::head;
 use super::place::Steps;
 use super::store::on_disk;
-use super::zone::{Cache, Held};
+use super::zone::{Asker, Cache, Held};
 use crate::event_loop::Loop;
 
 /// How often a cache looks whether there is too much in it.
@@ -63,6 +63,9 @@ pub(crate) async fn run(home: Rc<Loop>) {
     while let ((), Ok(())) = std::future::poll_fn(|cx| managers.poll_ended(cx)).await {}
 }
 
+/// Rest before the manager tries again to learn what was purged, on a disk that hangs.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
 /// Who learns what is on the disk of a cache, and makes room there.
 pub(super) struct Manager {
     pub(super) cache: Arc<Cache>,
@@ -72,7 +75,13 @@ pub(super) struct Manager {
 
 async fn manage(manager: Manager) {
     let cache = manager.cache.clone();
-    let held = cache.held(&manager.disk, |level, message| (manager.log)(level, message)).await;
+    let held = loop {
+        let log = |level: Level, message: fmt::Arguments<'_>| (manager.log)(level, message);
+        match cache.held(Asker::Manager, &manager.disk, log).await {
+            Ok(held) => break held,
+            Err(_) => tokio::time::sleep(LOOK_AGAIN).await,
+        }
+    };
     let mut unfinished = Vec::new();
     if !manager.cache.zone.is_loaded.load(Acquire) {
         manager.load(held, &mut unfinished).await;

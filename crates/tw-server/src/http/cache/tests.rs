@@ -30,7 +30,7 @@ use super::hot::{Entry, Hot};
 use super::manager::Manager;
 use super::place::{OfNginx, Place, Steps};
 use super::store::{Tail, Was, on_disk};
-use super::zone::{Cache, Held, Zone};
+use super::zone::{Asker, Cache, Held, Zone};
 
 const PAGES: usize = 12;
 /// Bytes that a cache may hold before room is made: about the half of all pages.
@@ -150,7 +150,7 @@ impl Process {
         let zone = Arc::new(Zone::new(&place));
         let write_back_size = 8 << 10;
         let cache = Arc::new(Cache { name: Box::from(&b"one"[..]), place, zone, write_back_size });
-        cache.held_since(now_ms, &disk, silent).await;
+        cache.held_since(now_ms, Asker::Manager, &disk, silent).await.unwrap();
         let manager = Manager { cache: cache.clone(), disk: disk.clone(), log: Box::new(silent) };
         Self { disk, cache, manager, hot: WholeCell::new(Hot::new(6, 1 << 20)), now }
     }

@@ -24,7 +24,7 @@ use super::purge_rule::Asked;
 use super::reason::Reason;
 use super::settings::CacheSettings;
 use super::times::Hit;
-use super::zone::{Cache, Joined, Lead};
+use super::zone::{Asker, Cache, Joined, Lead};
 use crate::http::beside::{self, By, Copied};
 use crate::http::body::{Body, FileSpan};
 use crate::http::gateway::codec::Answer;
@@ -156,7 +156,10 @@ impl Visit {
             return Visited::Status(purge::purge(r, settings, &cache, &text, asked).await);
         }
         let Some(disk) = r.disk().cloned() else { return Visited::Status(500) };
-        cache.held(&disk, |level, message| r.log(level, message)).await;
+        if cache.held(Asker::Request, &disk, |level, message| r.log(level, message)).await.is_err() {
+            // Nobody knows what was purged: the origin server answers, and nothing is kept.
+            return Visited::None;
+        }
         let key = Key::of(&text);
         let asked = tw_rt::clock::unix().secs;
         let (other, stale, lead) = (None, None, None);

@@ -46,6 +46,15 @@ static NEXT_ZONE: AtomicU32 = AtomicU32::new(0);
 /// Responses on their way.
 type Fills = HashMap<Key, Arc<Fill>, RandomState>;
 
+/// Who asks what is known of a cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asker {
+    /// A request, which can be answered by the origin server instead.
+    Request,
+    /// The manager, which tries until the disk answers.
+    Manager,
+}
+
 /// The number of a zone in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct ZoneId(u32);
@@ -72,6 +81,8 @@ pub(super) struct Zone {
     saving: tokio::sync::Mutex<()>,
     /// The second in which it was last said that the disk fails.
     told: AtomicI64,
+    /// Why nobody knows yet what it has: its disk hangs.
+    unknown: Whole<Option<DiskError>>,
     fills: Vec<Whole<Fills>>,
     /// Bodies on their way to a file.
     pub(super) writers: AtomicUsize,
@@ -195,23 +206,48 @@ impl Cache {
     }
 
     /// What is known of its entries. Waits for the disk the first time: what was purged before a restart stays purged.
-    pub(super) async fn held(&self, disk: &Disk, log: impl FnOnce(Level, fmt::Arguments<'_>)) -> &Held {
-        self.held_since(u64::try_from(unix_ms()).unwrap_or(0), disk, log).await
+    ///
+    /// # Errors
+    /// The disk hangs. Requests are told at once until the [manager](Asker::Manager) has found that it answers again.
+    pub(super) async fn held(
+        &self,
+        asker: Asker,
+        disk: &Disk,
+        log: impl FnOnce(Level, fmt::Arguments<'_>),
+    ) -> Result<&Held, DiskError> {
+        self.held_since(u64::try_from(unix_ms()).unwrap_or(0), asker, disk, log).await
     }
 
     /// The same in a process that began at `now_ms`.
     pub(super) async fn held_since(
         &self,
         now_ms: u64,
+        asker: Asker,
         disk: &Disk,
         log: impl FnOnce(Level, fmt::Arguments<'_>),
-    ) -> &Held {
+    ) -> Result<&Held, DiskError> {
         if let Some(held) = self.zone.held.get() {
-            return held;
+            return Ok(held);
+        }
+        let unknown = || match asker {
+            Asker::Request => self.zone.unknown.lock().clone(),
+            Asker::Manager => None,
+        };
+        if let Some(error) = unknown() {
+            return Err(error);
         }
         let make = async {
+            // Whoever waited for another to find out does not find out once more.
+            if let Some(error) = unknown() {
+                return Err(error);
+            }
             let purges = match self.read_purges(now_ms, disk).await {
                 Ok(purges) => purges,
+                Err(Some(error)) if error.is_passing() => {
+                    *self.zone.unknown.lock() = Some(error.clone());
+                    self.disk_failed(&error, "reading what was purged", log);
+                    return Err(error);
+                }
                 Err(why) => {
                     let name = tw_log::Text(&self.name);
                     let what = format_args!("the purges of cache \"{name}\"");
@@ -234,9 +270,9 @@ impl Cache {
             let seed = [random.hash_one(0_u64), random.hash_one(1_u64)];
             let index = Index::new(self.zone.keys_size.load(Relaxed), seed, purges.sequence().clone());
             index.set_policy(self.place.policy);
-            Held { index: Arc::new(index), purges }
+            Ok(Held { index: Arc::new(index), purges })
         };
-        self.zone.held.get_or_init(|| make).await
+        self.zone.held.get_or_try_init(|| make).await
     }
 
     /// What was purged before this process began.
@@ -342,6 +378,7 @@ impl Zone {
             keys_size: AtomicU64::new(place.keys_size),
             saving: tokio::sync::Mutex::default(),
             told: AtomicI64::new(0),
+            unknown: Whole::default(),
             fills: (0..FILL_SHARDS).map(|_| Whole::default()).collect(),
             writers: AtomicUsize::new(0),
             counts: Counts::default(),
