@@ -3,8 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use tw_testkit::Server;
+use tw_testkit::http2::{Frames, get as get_frame, kind};
+use tw_testkit::origin::origin;
+use tw_testkit::{Server, Signal, wait};
 
 use crate::{raw, server, start};
 
@@ -244,4 +248,73 @@ fn subrequests_are_logged_where_that_is_asked_for() {
     let logs = logs_of(start(server(), &conf), &["GET /parts/a.txt HTTP/1.0\r\n\r\n"]);
     assert_eq!(logs["f.log"], "/parts/a.txt\n");
     assert_eq!(logs["s.log"], "part /sub/after of /parts/a.txt\n");
+}
+
+#[test]
+fn requests_that_a_shutdown_cuts_have_their_line() {
+    let have_come = Arc::new(AtomicUsize::new(0));
+    let counted = have_come.clone();
+    let silent = origin(move |mut conn| {
+        let _ = conn.head();
+        counted.fetch_add(1, SeqCst);
+        let _ = conn.head();
+    });
+    let begun = origin(|mut conn| {
+        let _ = conn.head();
+        conn.say("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nbegun");
+        let _ = conn.head();
+    });
+    let conf = format!(
+        "worker_shutdown_timeout 50ms;
+         http {{ map $upstream_response_time $took {{ ~^[0-9.]+$ spans; default $upstream_response_time; }}
+             map $upstream_bytes_sent $sent {{ ~^[1-9] bytes; default $upstream_bytes_sent; }}
+             log_format cut '$request $status $request_completion $upstream_addr $upstream_status $took $sent';
+             server {{ listen 127.0.0.1:{{port}}; http2 on; access_log logs/cut.log cut; root html;
+                 location /slow {{ alias html/a.txt; limit_rate 1; }}
+                 location /begun {{ proxy_pass http://{begun}; proxy_buffering off; }}
+                 location /hangs {{ proxy_pass http://{silent}; }}
+                 location /kept {{ proxy_pass http://{silent}; proxy_ignore_client_abort on; }} }} }}"
+    );
+    for (nth, builder) in [server(), server().with_master()].into_iter().enumerate() {
+        let mut server = builder.file("html/a.txt", "hello").start(&conf).unwrap();
+        let mut clients = Vec::new();
+        for target in ["/slow", "/begun", "/hangs", "/kept"] {
+            let mut client = server.connect().unwrap();
+            client.send(format!("GET {target} HTTP/1.1\r\nHost: x\r\n\r\n")).unwrap();
+            clients.push(client);
+        }
+        let mut frames = Frames::connect(server.addr()).unwrap();
+        let streams = [(1, "/slow"), (3, "/begun"), (5, "/hangs"), (7, "/kept")];
+        frames.send(streams.map(|(stream, target)| get_frame(stream, target, &[])).concat()).unwrap();
+        // All of them have come.
+        for client in &mut clients[..2] {
+            client.read_head().unwrap();
+        }
+        for _ in 0..2 {
+            assert!(frames.wait(kind::HEADERS).unwrap().is_some());
+        }
+        assert!(wait::until(wait::PATIENCE, || have_come.load(SeqCst) == 4 * (nth + 1)));
+        // One that has waited for its next request has no line.
+        let mut idle = server.connect().unwrap();
+        idle.send("GET /a.txt HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        assert_eq!(idle.read_response().unwrap().text(), "hello");
+        server.signal(Signal::QUIT).unwrap();
+        assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+        let log = fs::read_to_string(server.prefix().join("logs/cut.log")).unwrap();
+        let mut lines: Vec<_> = log.lines().map(str::trim_end).collect();
+        lines.sort_unstable();
+        let asked = |addr| format!("{addr} - spans bytes");
+        let expected = [
+            "GET /a.txt HTTP/1.1 200 OK - -".to_owned(),
+            format!("GET /begun HTTP/1.1 200  {begun} 200 spans bytes"),
+            format!("GET /begun HTTP/2.0 200  {begun} 200 spans bytes"),
+            format!("GET /hangs HTTP/1.1 000  {}", asked(silent)),
+            format!("GET /hangs HTTP/2.0 499  {}", asked(silent)),
+            format!("GET /kept HTTP/1.1 000  {}", asked(silent)),
+            format!("GET /kept HTTP/2.0 499  {}", asked(silent)),
+            "GET /slow HTTP/1.1 200  - -".to_owned(),
+            "GET /slow HTTP/2.0 200  - -".to_owned(),
+        ];
+        assert_eq!(lines, expected, "{}", server.error_log());
+    }
 }

@@ -32,6 +32,7 @@ pub mod plan;
 mod protocol;
 pub mod request;
 pub mod request_body;
+mod served;
 mod session;
 pub mod side;
 pub mod spool;

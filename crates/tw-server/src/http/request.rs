@@ -197,6 +197,8 @@ pub struct Course {
     pub alias_end: AliasEnd,
     /// Whether `rewrite` has given the URI its last form.
     pub rewritten: Rewritten,
+    /// Whether its connection still has to write it into the log.
+    pub(crate) is_log_due: bool,
 }
 
 /// Whether `rewrite` has given the URI its last form, of which the name of the location is no part (nginx: valid_location).
@@ -652,6 +654,7 @@ impl Course {
             conditions: Conditions::Open,
             alias_end: AliasEnd::Nothing,
             rewritten: Rewritten::No,
+            is_log_due: false,
         }
     }
 }

@@ -245,6 +245,7 @@ pub fn gone(r: &Request, gone: &Gone) -> Outcome {
 
 /// The log phase: counts the request, and lets the handlers of its plan write about it.
 pub(crate) fn log(r: &mut Request) {
+    r.course.is_log_due = false;
     r.debug(format_args!("http log: {}, {} bytes sent", r.out.status, r.costs.sent.bytes));
     let tally = &r.client().home.tally;
     tally.status(r.out.status);

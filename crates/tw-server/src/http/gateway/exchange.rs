@@ -634,6 +634,10 @@ async fn read_head<C: Codec>(
                 error => return Poll::Ready(Err(error)),
             }
         }
+        // For the log, if the request is cut while it waits.
+        if let Some(attempt) = r.facts.upstream.current() {
+            (attempt.sent, attempt.received) = (link.sent.get(), link.received.get());
+        }
         if !reads && sending.is_over() {
             link.begin_reading(gateway.read_timeout);
             reads = true;

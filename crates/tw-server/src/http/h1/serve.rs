@@ -24,6 +24,7 @@ use crate::http::post_action;
 use crate::http::request::{After, Request};
 use crate::http::request_body::{self, Drained, Source};
 use crate::http::respond;
+use crate::http::served::Served;
 use crate::http::wire::Wire;
 
 /// Serves a connection until it is closed; `early` was read of its first request already.
@@ -39,19 +40,20 @@ pub(crate) async fn serve(conn: Rc<Conn>, mut early: Vec<u8>) {
     // Whether the first read is tried before the loop says that there is something.
     let mut is_try = conn.transport.may_have_input();
     while !early.is_empty() || matches!(conn.idle(wait).await, Woken::Readable) {
-        let mut r = home.app.take_request();
+        let mut served = Served::take(&home.app);
+        let r = served.request();
         r.bind(&conn.client, Wire::H1(conn.clone()));
         if !early.is_empty() {
             r.head.push(&std::mem::take(&mut early));
         }
         // On the heap while it runs: a connection that waits does not carry its size, a third of all it costs.
-        let after = Box::pin(exchange(&conn, &mut r)).await;
+        let after = Box::pin(exchange(&conn, r)).await;
         if std::mem::take(&mut is_try) {
             home.saw_first_bytes(after != After::KeepAlive || conn.client.requests.get() > 0);
         }
         let linger = (after == After::Close).then(|| r.plan().core.lingering);
         let unread = !r.head.rest().is_empty() || r.body.is_pending();
-        home.app.give_back(r);
+        served.give_back(&home.app);
         match linger {
             None if after == After::KeepAlive => wait = conn.keepalive_timeout.get(),
             None => return,
@@ -82,6 +84,7 @@ async fn exchange(conn: &Rc<Conn>, r: &mut Request) -> After {
         r.begin();
         let head = head::read(conn, r).await;
         if !matches!(head, Head::Closed | Head::NotBegun) {
+            r.course.is_log_due = true;
             client.requests.set(client.requests.get() + 1);
             client.home.tally.sessions.add(1);
             client.home.knock();

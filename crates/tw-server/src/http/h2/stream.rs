@@ -16,18 +16,21 @@ use crate::http::post_action;
 use crate::http::request::Request;
 use crate::http::request_body::{self, Source};
 use crate::http::respond;
+use crate::http::served::Served;
 use crate::http::wire::Wire;
 
 /// Answers a request.
 pub(super) async fn answer(exchange: Rc<Exchange>, list: List) {
     let client = exchange.conn.client.clone();
     let home = &client.home;
-    let mut r = home.app.take_request();
+    let mut served = Served::take(&home.app);
+    let r = served.request();
     r.bind(&client, Wire::H2(exchange.clone()));
     r.begin();
-    run(&exchange, &mut r, list).await;
+    r.course.is_log_due = true;
+    run(&exchange, r, list).await;
     exchange.end(r.costs.sent.complete, r.out.status);
-    home.app.give_back(r);
+    served.give_back(&home.app);
 }
 
 async fn run(exchange: &Rc<Exchange>, r: &mut Request, list: List) {
