@@ -64,10 +64,15 @@ impl Io {
         self.came.saturating_sub(self.trunk.unwanted.get()) / TALK_FACTOR > worth + IDLE_TALK_MAX
     }
 
+    /// Tells that nothing is read until answers have left.
+    pub(super) fn is_deaf(&self) -> bool {
+        self.answers >= ANSWERS_MAX
+    }
+
     /// Hands on what is there; ready when nothing more may come.
     pub(super) fn poll_read(&mut self, connection: &Connection, cx: &mut Context<'_>) -> Poll<Fatal> {
         // Who does not listen need not speak.
-        while self.answers < ANSWERS_MAX {
+        while !self.is_deaf() {
             // A server that sends faster than we read does not keep the loop.
             if !self.home.budget.may_copy(0) {
                 cx.waker().wake_by_ref();

@@ -2,10 +2,12 @@
 //!
 //! ```text
 //! opening ─► open: frames come and go ─┬─ no request for too long, one trunk too many ─► GOAWAY ─► closed
-//!    └─► failed                        └─ its server ends it, breaks the protocol, floods ─────────► closed
+//!    └─► failed                        ├─ its server ends it, breaks the protocol, floods ─────────► closed
+//!                                      └─ nothing can be written ─► what came before is read ──────► closed
 //! ```
 
 use std::future::poll_fn;
+use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -22,7 +24,7 @@ use crate::http::gateway::fault::{Fault, Stage};
 use crate::http::gateway::link::Link;
 use crate::http::gateway::secure::{Doers, Secured};
 
-/// How long a server may take to hear that nothing more comes.
+/// How long a server may take to hear that nothing more comes, and the loop to hear what a server has said before it cannot be written to.
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
 /// How a trunk is opened.
@@ -51,6 +53,7 @@ pub(super) async fn run(home: Rc<Loop>, trunk: Rc<Trunk>, opening: Opening) {
         connection,
         stage: LifeStage::Open,
         deadline: Deadline::new(),
+        unsent: None,
     };
     poll_fn(|cx| life.poll(cx)).await;
     life.io.end();
@@ -99,6 +102,8 @@ enum LifeStage {
     Idle,
     /// Its server hears that nothing more comes.
     Closing,
+    /// Nothing more can be written; what came before is read.
+    Unwritable,
 }
 
 /// A trunk that is open.
@@ -110,6 +115,8 @@ struct Life {
     connection: Rc<Connection>,
     stage: LifeStage,
     deadline: Deadline,
+    /// Why nothing more can be written.
+    unsent: Option<io::Error>,
 }
 
 impl Life {
@@ -130,15 +137,21 @@ impl Life {
                 self.end(fatal);
                 return Poll::Ready(());
             }
+            if self.stage == LifeStage::Unwritable {
+                if self.io.is_deaf() || self.deadline.poll_elapsed(cx).is_ready() {
+                    self.connection.fail(self.unsent.take().map_or(Broken::Closed, Into::into));
+                    return Poll::Ready(());
+                }
+                return Poll::Pending;
+            }
             let has_left = match self.io.poll_write(&self.connection, cx) {
                 Poll::Ready(Err(error)) => {
-                    // It may have said something before.
-                    let Poll::Ready(fatal) = self.io.poll_read(&self.connection, cx) else {
-                        self.connection.fail(error.into());
-                        return Poll::Ready(());
-                    };
-                    self.end(fatal);
-                    return Poll::Ready(());
+                    // Its server may have said something before, of which the loop has not heard yet. It hears of the end, too.
+                    self.unsent = Some(error);
+                    self.stage = LifeStage::Unwritable;
+                    self.deadline.set(LAST_WAIT);
+                    self.home.app.trunks.remove(&self.trunk);
+                    continue;
                 }
                 polled => polled.is_ready(),
             };
