@@ -10,6 +10,7 @@ pub mod inherit;
 pub mod memory;
 pub mod nr;
 pub mod program;
+pub mod rsa;
 pub mod secret;
 pub mod signal;
 pub mod sigsys;

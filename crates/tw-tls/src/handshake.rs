@@ -4,13 +4,18 @@
 
 use std::sync::LazyLock;
 
+use aws_lc_rs::signature::RsaParameters;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key};
-use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
+use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer, alg_id};
 use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
+use tw_sys::rsa::{self, Digest, Padding};
 
 use crate::x509::{Certificate, PublicKey, Signed};
+
+/// Bits of a key of RSA that OpenSSL trusts (its security level 2).
+const TRUSTED_RSA_BITS: u32 = 2048;
 
 /// What the library can verify.
 pub(crate) static ALGORITHMS: LazyLock<WebPkiSupportedAlgorithms> =
@@ -48,7 +53,7 @@ pub(crate) fn verify_tls12(
                 && algorithm.verify_signature(cert.key.bits, message, dss.signature()).is_ok()
         })
     });
-    if is_good {
+    if is_good || is_of_short_key(&cert.key, message, dss) {
         Ok(HandshakeSignatureValid::assertion())
     } else {
         Err(CertificateError::BadSignature.into())
@@ -62,8 +67,36 @@ pub(crate) fn verify_tls13(
     dss: &DigitallySignedStruct,
 ) -> Result<HandshakeSignatureValid, Error> {
     let cert = parse(cert)?;
+    let is_pss = scheme_of_rsa(dss.scheme).is_some_and(|(padding, _)| padding == Padding::Pss);
+    if is_pss && is_of_short_key(&cert.key, message, dss) {
+        return Ok(HandshakeSignatureValid::assertion());
+    }
     let key = SubjectPublicKeyInfoDer::from(cert.key.whole);
     verify_tls13_signature_with_raw_key(message, &key, dss, &ALGORITHMS)
+}
+
+/// Tells an RSA key that is too short to be trusted.
+pub(crate) fn is_short(key: &PublicKey<'_>) -> bool {
+    key.algorithm == alg_id::RSA_ENCRYPTION.as_ref()
+        && RsaParameters::public_modulus_len(key.bits).is_ok_and(|bits| bits < TRUSTED_RSA_BITS)
+}
+
+/// Verifies the signature of a handshake by a key too short to be trusted: its owner holds it, and [`judge`](crate::judge) refuses it.
+fn is_of_short_key(key: &PublicKey<'_>, message: &[u8], dss: &DigitallySignedStruct) -> bool {
+    let Some((padding, digest)) = scheme_of_rsa(dss.scheme) else { return false };
+    is_short(key) && rsa::has_signed(key.whole, padding, digest, message, dss.signature())
+}
+
+fn scheme_of_rsa(scheme: SignatureScheme) -> Option<(Padding, Digest)> {
+    Some(match scheme {
+        SignatureScheme::RSA_PKCS1_SHA256 => (Padding::Pkcs1, Digest::Sha256),
+        SignatureScheme::RSA_PKCS1_SHA384 => (Padding::Pkcs1, Digest::Sha384),
+        SignatureScheme::RSA_PKCS1_SHA512 => (Padding::Pkcs1, Digest::Sha512),
+        SignatureScheme::RSA_PSS_SHA256 => (Padding::Pss, Digest::Sha256),
+        SignatureScheme::RSA_PSS_SHA384 => (Padding::Pss, Digest::Sha384),
+        SignatureScheme::RSA_PSS_SHA512 => (Padding::Pss, Digest::Sha512),
+        _ => return None,
+    })
 }
 
 /// The schemes of both versions, in order of preference.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use tw_base::Limit;
 
-use crate::handshake::{ALGORITHMS, Signature};
+use crate::handshake::{self, ALGORITHMS, Signature};
 use crate::x509::{self, Certificate, NameConstraints, UnknownCritical};
 
 mod authorities;
@@ -84,6 +84,9 @@ pub fn judge(chain: &[CertificateDer<'_>], trust: &Trust, now: u64) -> Verdict {
     let mut verdict = path.end;
     let mut found = |fault: Verdict| verdict = fault;
     extensions(&path, trust, now, &mut found);
+    if path.links.first().is_some_and(|link| handshake::is_short(&link.cert.key)) {
+        found(Verdict::KeyTooShort);
+    }
     if let Some(crls) = &trust.crls {
         path.links.iter().enumerate().for_each(|(at, link)| {
             let issuer = path.links.get(at + 1).unwrap_or(link);

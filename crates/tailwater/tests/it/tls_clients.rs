@@ -86,3 +86,57 @@ fn openssl_takes_sessions_up_and_sends_early() {
     let said = run("openssl", &dir, &args, "").unwrap();
     assert!(said.contains("Early data was accepted") && said.contains("reused=r early=1;"), "{said}");
 }
+
+#[test]
+fn short_keys_of_clients_end_no_handshake() {
+    let authority = Authority::new();
+    let own = authority.certify(&["localhost"]);
+    let dir = TempDir::new("short").unwrap();
+    let make = |args: &str| run("openssl", &dir, &args.split(' ').collect::<Vec<_>>(), "");
+    for (name, bits) in [("known", "2048"), ("stranger", "2048"), ("self", "1024")] {
+        let new = format!(
+            "req -x509 -newkey rsa:{bits} -nodes -keyout {name}.key -out {name}.crt -subj /CN={name} -days 9"
+        );
+        if make(&new).is_none() {
+            return;
+        }
+    }
+    make("req -newkey rsa:1024 -nodes -keyout short.key -out short.csr -subj /CN=short").unwrap();
+    for issuer in ["known", "stranger"] {
+        let by = format!("-CA {issuer}.crt -CAkey {issuer}.key -CAcreateserial");
+        make(&format!("x509 -req -in short.csr {by} -out by-{issuer}.crt -days 9")).unwrap();
+    }
+    let (weak, unknown) = ("66:EE certificate key too weak", "21:unable to verify the first certificate");
+    for (demand, of_stranger) in [("on", 400), ("optional", 400), ("optional_no_ca", 200)] {
+        let server = server()
+            .file("conf/one.crt", &own.pem)
+            .file("conf/one.key", &own.key)
+            .file("conf/known.crt", std::fs::read(dir.join("known.crt")).unwrap())
+            .start(&format!(
+                "http {{ server {{ listen 127.0.0.1:{{port}} ssl; ssl_certificate one.crt; ssl_certificate_key one.key;
+                     ssl_verify_client {demand}; ssl_client_certificate known.crt;
+                     location / {{ return 200 \"$ssl_client_verify $ssl_client_s_dn;\"; }} }} }}"
+            ))
+            .unwrap();
+        let addr = server.addr().to_string();
+        for version in ["-tls1_2", "-tls1_3"] {
+            for (cert, key, status, fault) in [
+                ("by-known.crt", "short.key", 400, weak),
+                ("self.crt", "self.key", 400, weak),
+                ("by-stranger.crt", "short.key", of_stranger, unknown),
+            ] {
+                let shown = ["-cert", cert, "-key", key, "-cipher", "DEFAULT@SECLEVEL=0"];
+                let args = [&["s_client", "-connect", &addr, "-ign_eof", version][..], &shown].concat();
+                let said = run("openssl", &dir, &args, REQUEST).unwrap();
+                assert!(said.contains(&format!("HTTP/1.1 {status} ")), "{demand} {version} {cert}: {said}");
+                if status == 200 {
+                    let failed = "FAILED:unable to verify the first certificate CN=short;";
+                    assert!(said.contains(failed), "{version}: {said}");
+                } else {
+                    let line = format!("client SSL certificate verify error: ({fault})");
+                    server.wait_error_log(&line).unwrap();
+                }
+            }
+        }
+    }
+}

@@ -305,6 +305,32 @@ fn many_certificates_of_one_name_cost_a_bounded_number_of_checks() {
     assert_eq!(judged(&chain, &Trust { depth: 100, ..trust_in(&[real.der()]) }), Verdict::SignatureFailure);
 }
 
+/// One that issued itself, with a key of RSA of 1024 bits, good from 2026-11-25 for 19 years.
+const SHORT: &str = "\
+-----BEGIN CERTIFICATE-----
+MIIB/DCCAWWgAwIBAgIUHJYoQ8QD/anRoOx/18w8WCkiqBYwDQYJKoZIhvcNAQEL
+BQAwEDEOMAwGA1UEAwwFc2hvcnQwHhcNMjYxMTI1MjM0MTQ1WhcNNDYwMTI0MjM0
+MTQ1WjAQMQ4wDAYDVQQDDAVzaG9ydDCBnzANBgkqhkiG9w0BAQEFAAOBjQAwgYkC
+gYEAsT6bsJuBF6zGxnA4LABaNaNjvTOTeRcAujGX07cDgGIuxlg3ZoGstNVlpWoi
+qJagGyTMhh/nyAK7oNmu2rAzb/xAohwT6MomkjU+Tp3ZnYMqAJgnt/EtthU5zMTs
+o/k3hYIfCw3b2XjwWCCpP7jkwk66vFh8RXv/g5CyzDYYu2ECAwEAAaNTMFEwHQYD
+VR0OBBYEFE4inABRBeyUMdO2THjGVcFZNYk7MB8GA1UdIwQYMBaAFE4inABRBeyU
+MdO2THjGVcFZNYk7MA8GA1UdEwEB/wQFMAMBAf8wDQYJKoZIhvcNAQELBQADgYEA
+KNHyaZiM6/cGe5GeKPKcWladwNFWGhtU/xId5YvGsmbB+/3sfEFmxGnOAIcO8yaS
+l3GiPrz8kt+fRcbfDMLQVVWeKx8FLMqaIJlFuO5XGslNKjzzJXoOHznGNdM2tzA2
+8O8nrR7AgNp37EQtIHHuoDpgMJ/+lZUc8oxEeQgVFLY=
+-----END CERTIFICATE-----
+";
+
+#[test]
+fn a_key_that_is_too_short() {
+    let cert = crate::chain(SHORT.as_bytes()).unwrap().remove(0);
+    let root = Authority::new("root");
+    for trust in [trust_in(&[&cert]), trust_in(&[root.der()])] {
+        assert_eq!(judged_at(&[&cert], &trust, NOW + 10 * 86_400), Verdict::KeyTooShort);
+    }
+}
+
 #[test]
 fn what_is_demanded() {
     for (demand, verdict, expected) in [
@@ -316,6 +342,7 @@ fn what_is_demanded() {
         (Demand::OptionalNoCa, None, true),
         (Demand::OptionalNoCa, Some(Verdict::UnableToVerifyLeaf), true),
         (Demand::OptionalNoCa, Some(Verdict::Expired), false),
+        (Demand::OptionalNoCa, Some(Verdict::KeyTooShort), false),
     ] {
         assert_eq!(demand.is_met(verdict), expected, "{demand:?} {verdict:?}");
     }

@@ -51,6 +51,8 @@ pub enum Verdict {
     UnhandledCriticalCrlExtension,
     /// It is for names that an authority on its path may not issue for.
     PermittedViolation,
+    /// Its key is too short.
+    KeyTooShort,
 }
 
 impl Verdict {
@@ -105,6 +107,7 @@ impl Verdict {
             Self::NoCrlSign => (35, "key usage does not include CRL signing"),
             Self::UnhandledCriticalCrlExtension => (36, "unhandled critical CRL extension"),
             Self::PermittedViolation => (47, "permitted subtree violation"),
+            Self::KeyTooShort => (66, "EE certificate key too weak"),
         }
     }
 }
