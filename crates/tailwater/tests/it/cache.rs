@@ -182,6 +182,26 @@ fn conditions_and_ranges_are_answered_from_it() {
 }
 
 #[test]
+fn refused_conditions_and_ranges_say_nothing_that_a_cache_could_keep() {
+    let origin = Counting::new(
+        "Cache-Control: max-age=3600\r\nCDN-Cache-Control: max-age=3600\r\nETag: \"a\"\r\n\
+         Expires: Thu, 31 Dec 2037 23:55:55 GMT\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
+    );
+    let server = origin.cached("");
+    assert_eq!(get(&server, "/").status, 200);
+    for (field, expected) in [("If-Match: \"b\"", 412), ("Range: bytes=100-", 416)] {
+        // From what comes, and from what is stored.
+        for path in [format!("/{expected}"), "/".to_owned()] {
+            let response = ask(&server, &format!("GET {path} HTTP/1.1\r\nHost: a\r\n{field}\r\n\r\n"));
+            assert_eq!(response.status, expected, "{path}");
+            for name in ["Cache-Control", "CDN-Cache-Control", "Expires", "ETag", "Last-Modified"] {
+                assert_eq!(response.field(name), None, "{path} {field}");
+            }
+        }
+    }
+}
+
+#[test]
 fn head_fetches_the_whole_response() {
     let origin = Counting::new("");
     let server = origin.cached("");

@@ -339,6 +339,28 @@ fn what_is_not_the_slice_that_was_asked_for_is_no_response() {
 }
 
 #[test]
+fn refused_conditions_and_ranges_say_nothing_that_a_cache_could_keep() {
+    let origin = Ranged::new(
+        content(2500),
+        "Cache-Control: max-age=3600\r\nCDN-Cache-Control: max-age=3600\r\nETag: \"a\"\r\n\
+         Expires: Thu, 31 Dec 2037 23:55:55 GMT\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
+    );
+    let server = origin.cached("slice 1000;");
+    // Fetched for that, and stored before.
+    for _ in 0..2 {
+        for (field, expected) in [("If-Match: \"b\"", 412), ("Range: bytes=2600-", 416)] {
+            let response = ask(&server, "GET /a", &[field]);
+            assert_eq!(response.status, expected);
+            for name in ["Cache-Control", "CDN-Cache-Control", "Expires", "ETag", "Last-Modified"] {
+                assert_eq!(response.field(name), None, "{field}");
+            }
+        }
+        get(&server, "/a");
+        stored(&server, 3);
+    }
+}
+
+#[test]
 fn what_is_not_the_part_that_the_key_names_is_not_kept() {
     let origin = Ranged::answering(|conn, head| {
         conn.say("HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 1-2/10\r\nContent-Length: 2\r\n\r\n");

@@ -46,7 +46,10 @@ pub(crate) fn check(r: &mut Request, mut body: Body) -> Result<Body, u16> {
                 r.out.charset = Bytes::new();
                 return Ok(Body::Empty);
             }
-            ConditionOutcome::PreconditionFailed => return Err(412),
+            ConditionOutcome::PreconditionFailed => {
+                refused(r);
+                return Err(412);
+            }
         }
     }
     Ok(body)
@@ -170,11 +173,30 @@ pub(crate) async fn send(r: &mut Request, body: Body) {
     wire.send(r, body).await;
 }
 
+// DIFF(nginx): fields for caches and `Expires` go, too.
+/// Takes from a response to a condition or range that is refused what is said of the content: no cache may keep the one as if it
+/// were the other.
+fn refused(r: &mut Request) {
+    for known in [Known::Expires, Known::ETag, Known::LastModified] {
+        r.out.fields.remove_known(known);
+    }
+    // And those for some caches only, such as `CDN-Cache-Control` (RFC 9213).
+    r.out
+        .fields
+        .retain(|name, _| !ends_with(name, b"Cache-Control") && !ends_with(name, b"Surrogate-Control"));
+    r.out.last_modified = None;
+}
+
+fn ends_with(name: &[u8], end: &[u8]) -> bool {
+    name.len().checked_sub(end.len()).is_some_and(|at| name[at..].eq_ignore_ascii_case(end))
+}
+
 /// The response to a range that is not there. Its own ranges are of no interest to anybody.
 async fn not_satisfiable(r: &mut Request, length: u64) -> Body {
     let mut field = Vec::new();
     range::push_unsatisfied_range(length, &mut field);
     r.out.fields.set(Known::ContentRange, Bytes::from(field));
+    refused(r);
     let body = phases::instead(r, 416).await;
     filter(r, body)
 }
