@@ -25,6 +25,7 @@ use tw_http::{Known, num};
 use tw_log::{Level, Text};
 use tw_server::http::Http;
 use tw_server::http::body::{Body, Pull, Told};
+use tw_server::http::cache;
 use tw_server::http::generation::PlanId;
 use tw_server::http::plan::{Handler, HeaderFilter, LocalFuture, Phase, Plan, Step};
 use tw_server::http::request::{After, Ranges, Request};
@@ -137,6 +138,7 @@ impl HeaderFilter for Slice {
         let found = match Found::of(r, start, self.size, b"") {
             Ok(found) => found,
             Err(Mismatch) => {
+                cache::discard(r);
                 // Nobody could tell this response from a good one.
                 r.course.after = After::Abort;
                 return Body::Empty;
@@ -282,20 +284,39 @@ impl Slices {
         let (start, size) = (self.at - self.at % self.size, self.size);
         let asked = Asked { plan: r.route.plan, start: Some(start), size, is_seen: Cell::new(true) };
         r.facts.states.put_common(Rc::new(asked));
-        let mut part = match Subrequest::again(r).await {
-            Ok(part) => part,
-            Err(refused) => {
-                let path = Text(&r.uri.path);
-                r.log(Level::Error, format_args!("{refused} while processing \"{path}\""));
-                return Err(io::Error::other(Told));
+        // DIFF(nginx): a stored slice that does not fit is fetched anew, and what does not fit is not kept.
+        let mut is_anew = false;
+        loop {
+            let mut part = match Subrequest::again(r, is_anew).await {
+                Ok(part) => part,
+                Err(refused) => {
+                    let path = Text(&r.uri.path);
+                    r.log(Level::Error, format_args!("{refused} while processing \"{path}\""));
+                    return Err(io::Error::other(Told));
+                }
+            };
+            let looked = part.see(r, |part| {
+                let found = self.look(part, start);
+                let may_again = !is_anew && part.facts.upstream.cache.is_stored_before();
+                if found.is_err() && !may_again {
+                    cache::discard(part);
+                }
+                (found, may_again)
+            });
+            match looked {
+                Some((Ok(found), _)) => {
+                    self.etag = found.etag;
+                    return Ok(Current { body: Of::Further(part), at: start, end: found.end });
+                }
+                // One of an older version: the upstream server may have the one that fits.
+                Some((Err(Mismatch), true)) => is_anew = true,
+                Some((Err(Mismatch), false)) => {
+                    // The slices before are those of another version then.
+                    cache::discard(r);
+                    return Err(io::Error::other(Told));
+                }
+                None => return Err(io::Error::other(Told)),
             }
-        };
-        match part.see(r, |part| self.look(part, start)) {
-            Some(Ok(found)) => {
-                self.etag = found.etag;
-                Ok(Current { body: Of::Further(part), at: start, end: found.end })
-            }
-            Some(Err(Mismatch)) | None => Err(io::Error::other(Told)),
         }
     }
 

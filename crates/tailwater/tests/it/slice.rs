@@ -1,6 +1,7 @@
 //! `slice`: responses of a server behind this one, fetched and cached in parts of one size.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use tw_testkit::origin::{Conn, origin};
 use tw_testkit::{Client, Response, Server, wait};
 
 use crate::cache::stored;
-use crate::{ask, get, raw, refusal, server, start, start_server};
+use crate::{ask, get, raw, refusal, server, start, start_server, try_ask};
 
 /// What the origin has: each byte tells where it is.
 fn content(len: usize) -> Vec<u8> {
@@ -336,6 +337,83 @@ fn what_is_not_the_slice_that_was_asked_for_is_no_response() {
             || server.error_log().lines().any(|line| line.contains(said) && line.contains(&request));
         assert!(wait::until(wait::PATIENCE, is_told), "{path} {}", server.error_log());
     }
+}
+
+/// An origin with two versions of one content, and what tells it to have the second one.
+fn changing() -> (Ranged, Arc<AtomicBool>) {
+    let is_new = Arc::new(AtomicBool::new(false));
+    let asked = is_new.clone();
+    let origin = Ranged::answering(move |conn, head| match asked.load(SeqCst) {
+        false => part(conn, head, "ETag: \"old\"\r\n", &[b'o'; 3000]),
+        true => part(conn, head, "ETag: \"new\"\r\n", &[b'n'; 3000]),
+    });
+    (origin, is_new)
+}
+
+#[test]
+fn stored_slices_of_an_older_version_are_fetched_anew() {
+    let (origin, is_new) = changing();
+    let server = origin.cached("slice 1000;");
+    assert!(ask(&server, "GET /a", &["Range: bytes=1000-2999"]).body == [b'o'; 2000]);
+    stored(&server, 2);
+    is_new.store(true, SeqCst);
+    assert!(get(&server, "/a").body == [b'n'; 3000]);
+    stored(&server, 5);
+    origin.asked();
+    assert!(get(&server, "/a").body == [b'n'; 3000]);
+    assert_eq!(origin.asked(), Vec::<String>::new(), "{}", server.error_log());
+}
+
+#[test]
+fn new_slice_behind_stored_ones_ends_one_response_only() {
+    let (origin, is_new) = changing();
+    let server = origin.cached("slice 1000;");
+    assert!(ask(&server, "GET /a", &["Range: bytes=0-1999"]).body == [b'o'; 2000]);
+    stored(&server, 2);
+    is_new.store(true, SeqCst);
+    assert!(try_ask(&server, "GET /a", &[]).is_err());
+    let complaint = "etag mismatch in slice response";
+    assert!(wait::until(wait::PATIENCE, || server.error_log().contains(complaint)));
+    assert!(get(&server, "/a").body == [b'n'; 3000]);
+}
+
+#[test]
+fn two_versions_in_turn_are_never_put_together_and_leave_nothing_behind() {
+    // As from two servers behind one name of which one has not got the new version yet.
+    let (nth, agree) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let is_agreed = agree.clone();
+    let origin = Ranged::answering(move |conn, head| {
+        let is_odd = nth.fetch_add(1, SeqCst) % 2 == 1;
+        match is_odd || is_agreed.load(SeqCst) {
+            false => part(conn, head, "ETag: \"old\"\r\n", &[b'o'; 3000]),
+            true => part(conn, head, "ETag: \"new\"\r\n", &[b'n'; 3000]),
+        }
+    });
+    let server = origin.cached("slice 1000;");
+    for _ in 0..4 {
+        assert!(try_ask(&server, "GET /a", &[]).is_err());
+        // Neither the slice that does not fit is kept nor the one before it.
+        assert_eq!(origin.asked(), slices("/a", 0..2));
+    }
+    agree.store(true, SeqCst);
+    assert!(get(&server, "/a").body == [b'n'; 3000]);
+}
+
+#[test]
+fn slice_of_another_length_is_not_kept() {
+    let is_new = Arc::new(AtomicBool::new(false));
+    let asked = is_new.clone();
+    let origin = Ranged::answering(move |conn, head| {
+        // No entity tag: only the length tells.
+        let len = if asked.load(SeqCst) { 3500 } else { 3000 };
+        part(conn, head, "", &content(len));
+    });
+    let server = origin.cached("slice 1000;");
+    assert!(ask(&server, "GET /a", &["Range: bytes=0-1999"]).body == content(3000)[..2000]);
+    stored(&server, 2);
+    is_new.store(true, SeqCst);
+    assert!(try_ask(&server, "GET /a", &[]).is_err());
+    assert!(get(&server, "/a").body == content(3500));
 }
 
 #[test]

@@ -172,13 +172,14 @@ impl Subrequest {
 
     /// Asks `parent`'s own location once more, with its method and body, for a part of the response that it gives already: its
     /// phases have run, and its filters see the body it pulls, so none sees this one. Bodies made of such parts say themselves
-    /// how many there are.
-    pub async fn again(parent: &mut Request) -> Result<Self, Refused> {
+    /// how many there are. With `is_anew`, what a cache has of it does not answer, but is replaced.
+    pub async fn again(parent: &mut Request, is_anew: bool) -> Result<Self, Refused> {
         let uri = Uri { path: parent.uri.path.clone(), args: parent.uri.args.clone() };
         let mut part = Self::begin(parent, uri, |parent| PartOf::deeper(parent)).await?;
         if let Some(r) = &mut part.r {
             r.stay_where(parent);
             r.body = parent.body.copy();
+            r.facts.upstream.cache.is_anew = is_anew;
             let lent = Lent::new(r, parent);
             let r = &mut *lent.part;
             let body = phases::run_content(r).await;

@@ -66,6 +66,8 @@ pub struct Facts {
     pub part: Cell<Option<ByteRange>>,
     /// Whether the request is one that fetches a response anew, beside others.
     pub(crate) is_update: bool,
+    /// Whether what is stored does not answer, but is replaced: it does not belong to the rest of its object.
+    pub(crate) is_anew: bool,
     /// How old the response is, in seconds.
     pub age: Option<u32>,
     /// Why the upstream server was asked; `None` if it was not.
@@ -85,6 +87,12 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// Whether the response was stored before it was asked for, and no upstream server was asked.
+    #[must_use]
+    pub fn is_stored_before(&self) -> bool {
+        self.status.is_some() && self.forward.is_none() && !self.follows
+    }
+
     /// Whether the first byte of a hit is waited for.
     pub(crate) fn awaits_first_byte(&self) -> bool {
         self.hit.is_some()
@@ -98,7 +106,8 @@ impl Facts {
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
         // Most requests ask no cache. One that was to fetch something anew may have ended before it did.
-        if self.cache.is_some() || self.is_update || self.part.get().is_some() {
+        let was_told = self.is_update || self.is_anew;
+        if self.cache.is_some() || was_told || self.part.get().is_some() {
             *self = Self::default();
         }
     }

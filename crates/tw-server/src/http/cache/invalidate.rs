@@ -53,6 +53,15 @@ pub(crate) fn invalidate(r: &mut Request, gateway: &Gateway, rewrite: &dyn Rewri
     }
 }
 
+/// Forgets the response of `r`, whether it is stored or on its way into a cache: it is of another version than the others of its
+/// object. Never waits: its file is removed beside.
+pub fn discard(r: &Request) {
+    let facts = &r.facts.upstream.cache;
+    if let Some((cache, held)) = facts.cache.as_ref().and_then(|cache| Some((cache, cache.zone.held()?))) {
+        forget(r, cache, held, Key::of(&facts.key));
+    }
+}
+
 /// The keys of what the response makes invalid.
 fn keys(r: &mut Request, gateway: &Gateway, rewrite: &dyn Rewrite) -> Vec<Key> {
     let answer = &r.facts.upstream.answer;

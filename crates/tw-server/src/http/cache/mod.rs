@@ -37,6 +37,7 @@ mod writer;
 mod zone;
 
 pub use facts::{Facts, Status};
+pub use invalidate::discard;
 pub(crate) use invalidate::invalidate;
 pub(crate) use keeping::Keeping;
 pub(crate) use manager::run as manage;

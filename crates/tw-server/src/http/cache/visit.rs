@@ -164,7 +164,7 @@ impl Visit {
         let asked = tw_rt::clock::unix().secs;
         let (other, stale, lead) = (None, None, None);
         let mut visit = Self { cache, text, key, sought: key, other, stale, lead, asked, part };
-        if settings.is_bypassed(r) {
+        if std::mem::take(&mut r.facts.upstream.cache.is_anew) || settings.is_bypassed(r) {
             visit.asks(r, Status::Bypass, Forward::Bypass);
             if policy::wants_only_stored(&r.head, &settings.rules) {
                 return visit.unsatisfiable(r);
