@@ -42,3 +42,62 @@ fn names_of_groups_are_compared_without_case() {
     let said = refusal("} upstream a { server 127.0.0.1:1; } upstream A { server 127.0.0.1:1; } server {");
     assert!(said.contains("duplicate upstream \"A\""), "{said}");
 }
+
+/// A location with each gateway that leads to `to`.
+fn gateways(to: &str) -> Vec<String> {
+    let mut all: Vec<String> = ["proxy_pass http://", "proxy_pass https://", "fastcgi_pass ", "uwsgi_pass "]
+        .iter()
+        .chain(&["uwsgi_pass suwsgi://", "scgi_pass ", "grpc_pass ", "grpc_pass grpcs://"])
+        .map(|pass| format!("location / {{ {pass}{to}; }}"))
+        .collect();
+    all.push(format!("location / {{ set $memcached_key k; memcached_pass {to}; }}"));
+    all.push(format!("tunnel_pass {to};"));
+    all
+}
+
+#[test]
+fn a_port_behind_the_name_of_a_group_is_refused_by_every_gateway() {
+    for (name, port) in [("u", 8080), ("U", 80)] {
+        let expected = format!("upstream \"{name}\" may not have port {port}");
+        for location in gateways(&format!("{name}:{port}")) {
+            // The group stands behind the location that names it.
+            let said = refusal(&format!("{location} }} upstream u {{ server 127.0.0.1:1;"));
+            assert!(said.contains(&expected), "{location}: {said}");
+        }
+    }
+    let said = refusal("location / { proxy_pass http://u:x; } } upstream u { server 127.0.0.1:1;");
+    assert!(said.contains("invalid port in upstream \"u:x\""), "{said}");
+}
+
+#[test]
+fn addresses_that_nobody_can_have_are_refused_by_every_gateway() {
+    for (address, expected) in [
+        ("::1:80", "invalid port in upstream \"::1:80\""),
+        ("::1", "invalid port in upstream \"::1\""),
+        ("127.0.0.1:0", "invalid port in upstream \"127.0.0.1:0\""),
+        ("127.0.0.1:", "invalid port in upstream \"127.0.0.1:\""),
+        ("[::1", "invalid host in upstream \"[::1\""),
+        (":80", "no host in upstream \":80\""),
+    ] {
+        for location in gateways(address) {
+            let said = refusal(&location);
+            assert!(said.contains(expected), "{location}: {said}");
+        }
+        let said = refusal(&format!("}} upstream x {{ server {address};"));
+        assert!(said.contains(expected), "server {address}: {said}");
+    }
+    let said = refusal("location / { proxy_pass http://::1:80/; }");
+    assert!(said.contains("invalid port in upstream \"::1:80\" in "), "{said}");
+}
+
+#[test]
+fn a_group_without_servers_is_refused() {
+    for (block, expected) in [
+        ("upstream e {", "no servers are inside upstream \"e\" in "),
+        ("upstream e { keepalive 3;", "no servers are inside upstream \"e\" in "),
+        ("upstream e { server 127.0.0.1:1 backup;", "no servers in upstream \"e\" in "),
+    ] {
+        let said = refusal(&format!("location / {{ proxy_pass http://e; }} }} {block}"));
+        assert!(said.contains(expected), "{block}: {said}");
+    }
+}

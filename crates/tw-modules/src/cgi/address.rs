@@ -85,13 +85,7 @@ impl RawTarget {
         }
         let (scheme, host) = split(schemes, &word.bytes);
         let text = String::from_utf8_lossy(host).into_owned();
-        let is_group = cx.block.upstreams().find(&text).is_some();
-        let found = match is_group || has_port(&text) {
-            true => upstream::named(&text, 0, cx),
-            false => Err("no port".to_owned()),
-        };
-        let group =
-            found.map_err(|error| ConfError::new(format!("{error} in upstream \"{text}\"")).at(word.span))?;
+        let group = upstream::named(&word, &text, None, cx)?;
         Ok(Target::Fixed(Arc::new(Fixed { scheme, host: host.into(), group })))
     }
 }
@@ -126,8 +120,7 @@ impl Target {
                 let text = String::from_utf8_lossy(host);
                 let group = match groups.find(&text) {
                     Some(group) => Ok(group.clone()),
-                    None if has_port(&text) => upstream::alone(&text, 0),
-                    None => Err("no port".to_owned()),
+                    None => upstream::alone(&text, None),
                 };
                 let group = group.map_err(|error| format!("{error} in upstream \"{text}\""))?;
                 Ok(To { scheme, host: Cow::Owned(host.into()), group })
@@ -166,13 +159,6 @@ fn split<'a>(schemes: &'static [Scheme], address: &'a [u8]) -> (&'static Scheme,
     (schemes.first().unwrap_or(&NONE), address)
 }
 
-/// Whether an address says all that it takes to connect: there is no usual port.
-fn has_port(address: &str) -> bool {
-    let is_path = address.get(..5).is_some_and(|unix| unix.eq_ignore_ascii_case("unix:"));
-    let port = address.rsplit_once(':').map(|(_, port)| port);
-    is_path || port.is_some_and(|port| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -196,18 +182,5 @@ mod tests {
         }
         const OTHER: &[Scheme] = &[Scheme::unwritten("fastcgi://")];
         assert_eq!(split(OTHER, b"fastcgi://a:1").1, b"fastcgi://a:1");
-        for (address, expected) in [
-            ("127.0.0.1:9000", true),
-            ("[::1]:9000", true),
-            ("a:1", true),
-            ("unix:/a", true),
-            ("127.0.0.1", false),
-            ("[::1]", false),
-            ("a", false),
-            ("a:", false),
-            ("a:b", false),
-        ] {
-            assert_eq!(has_port(address), expected, "{address}");
-        }
     }
 }

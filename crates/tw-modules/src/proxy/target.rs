@@ -140,8 +140,7 @@ impl RawTarget {
             _ => 0,
         };
         let text = String::from_utf8_lossy(host).into_owned();
-        let group = upstream::named(&text, scheme.port(), cx)
-            .map_err(|error| fail(format!("{error} in upstream \"{text}\"")))?;
+        let group = upstream::named(&self.url, &text, Some(scheme.port()), cx)?;
         let (host, port) = shown(host, scheme);
         Ok(Target::Fixed(Arc::new(Fixed {
             scheme,
@@ -176,7 +175,7 @@ impl Target {
                 let text = String::from_utf8_lossy(host);
                 let group = match groups.find(&text) {
                     Some(group) => group.clone(),
-                    None => upstream::alone(&text, scheme.port())
+                    None => upstream::alone(&text, Some(scheme.port()))
                         .map_err(|error| format!("{error} in upstream \"{text}\""))?,
                 };
                 let (host, port) = shown(host, scheme);

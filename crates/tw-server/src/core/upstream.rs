@@ -205,8 +205,9 @@ impl Settings<Http> for Upstream {
     fn resolve(raw: Raw, _: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let Some(name) = cx.block.upstream.clone() else { return Ok(Self::default()) };
         let state = raw.state.take();
+        // Whoever builds the block refuses it: one in which nothing is written does not come here.
         if raw.servers.is_empty() && state.is_none() {
-            return Err(ConfError::new(format!("no servers are inside upstream \"{name}\"")));
+            return Ok(Self::default());
         }
         let usual = KeepAlive::default();
         let (connections, is_local) = raw.keepalive.or(None, (usual.connections, usual.is_local));
@@ -284,16 +285,40 @@ fn group_of(servers: Servers, name: &str, method: Method, cx: &mut Resolve<'_>) 
     }
 }
 
-/// The group of what stands in a URL: an `upstream`, or a server alone, as `host:port` or `unix:path`.
+/// Why nobody could be asked in the group of an `upstream` block, if that is so; in nginx's words. A `state` file may have no
+/// servers yet.
+pub(crate) fn lacks_servers(name: &str, group: Option<&Group>) -> Option<String> {
+    let Some(group) = group else { return Some(format!("no servers are inside upstream \"{name}\"")) };
+    let has_primary = group.peers.list().servers().iter().any(|(_, server)| !server.params.backup);
+    (group.state.is_none() && !has_primary).then(|| format!("no servers in upstream \"{name}\""))
+}
+
+/// The group of what stands in a URL: an `upstream`, or a server alone, as `host:port` or `unix:path`. A server without a
+/// port listens on `usual`.
 ///
 /// # Errors
-/// No such address.
-pub fn named(text: &str, port: u16, cx: &mut Resolve<'_>) -> Result<Arc<Group>, String> {
+/// No such address, in nginx's words.
+pub fn named(
+    word: &Word,
+    text: &str,
+    usual: Option<u16>,
+    cx: &mut Resolve<'_>,
+) -> Result<Arc<Group>, ConfError> {
     let block = &cx.block;
-    if let Some(group) = block.upstreams.find(text).or_else(|| block.implicit.get(text)) {
+    if let Some(group) = block.upstreams.find(text) {
         return Ok(group.clone());
     }
-    let server = Server { name: text.into(), place: server::place(text, port)?, params: Params::default() };
+    let refused = |error: String| ConfError::new(error).at(word.span);
+    let place =
+        server::place(text, usual).map_err(|error| refused(format!("{error} in upstream \"{text}\"")))?;
+    let written = server::host_and_port(text);
+    if let Some((host, port)) = written.filter(|(host, _)| block.upstreams.find(host).is_some()) {
+        return Err(refused(format!("upstream \"{host}\" may not have port {port}")));
+    }
+    if let Some(group) = block.implicit.get(text) {
+        return Ok(group.clone());
+    }
+    let server = Server { name: text.into(), place, params: Params::default() };
     let peers = group(text, Method::RoundRobin, vec![server], cx);
     let group = Arc::new(Group::plain(peers));
     cx.block.implicit.insert(text.into(), group.clone());
@@ -305,8 +330,8 @@ pub fn named(text: &str, port: u16, cx: &mut Resolve<'_>) -> Result<Arc<Group>, 
 ///
 /// # Errors
 /// No address and no name.
-pub fn alone(text: &str, port: u16) -> Result<Arc<Group>, String> {
-    let mut place = server::place(text, port)?;
+pub fn alone(text: &str, usual: Option<u16>) -> Result<Arc<Group>, String> {
+    let mut place = server::place(text, usual)?;
     if let Place::Named { follows, .. } = &mut place {
         *follows = true;
     }

@@ -21,7 +21,7 @@ use crate::core::listen::Listen;
 use crate::core::location::Location;
 use crate::core::server::ServerSettings;
 use crate::core::ssl::Ssl;
-use crate::core::upstream::{Groups, Upstream};
+use crate::core::upstream::{Groups, Upstream, lacks_servers};
 use crate::http::Http;
 use crate::http::gateway::Group;
 use crate::http::gateway::health::Passing;
@@ -50,10 +50,18 @@ pub(super) fn build(http: Scope, table: &Table<Http>, cx: &mut Resolve<'_>) -> R
     let mut groups = Groups::default();
     for scope in upstreams {
         let Kind::Upstream(name) = scope.kind else { continue };
-        cx.block.upstream = Some(name);
+        cx.block.upstream = Some(name.clone());
         let settings = resolve(scope.raws, Some(&resolved), table, cx)?;
         cx.block.upstream = None;
-        if let Some(group) = &core::<Upstream>(&settings, CORE_UPSTREAM).group {
+        let upstream = core::<Upstream>(&settings, CORE_UPSTREAM);
+        if let Some(message) = lacks_servers(&name, upstream.group.as_deref()) {
+            let error = ConfError::new(message);
+            cx.mistakes.add(match scope.span {
+                Some(span) => error.at(span),
+                None => error,
+            });
+        }
+        if let Some(group) = &upstream.group {
             if let Some(state) = &group.state {
                 built.reach.replaces_file(state.path().to_bytes());
             }

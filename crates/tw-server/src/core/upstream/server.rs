@@ -1,6 +1,6 @@
 //! One `server` of a group as it is written: in an `upstream` block, and in its `state` file.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,36 +11,55 @@ use tw_upstream::{Admin, Params, Place, Server};
 /// The port of a server that names none.
 const PORT: u16 = 80;
 
-/// Where a server is. A name that is no address is asked for later.
-pub(super) fn place(text: &str, port: u16) -> Result<Place, String> {
-    if text.get(..5).is_some_and(|unix| unix.eq_ignore_ascii_case("unix:")) {
-        let addr = tw_net::parse_server(text, port).map_err(|error| error.to_string())?;
+/// Where a server is; it listens on `usual` if `text` has no port. A name that is no address is asked for later. Errors are
+/// nginx's words.
+pub(super) fn place(text: &str, usual: Option<u16>) -> Result<Place, String> {
+    if is_unix(text) {
+        let addr = tw_net::parse_server(text, 0).map_err(|error| error.to_string())?;
         return Ok(Place::Fixed(vec![addr]));
     }
-    if let Ok(addr) = text.parse::<SocketAddr>() {
-        return match addr.port() {
-            0 => Err("invalid port".to_owned()),
-            _ => Ok(Place::Fixed(vec![Addr::Inet(addr)])),
-        };
+    if text.contains(['/', '?']) {
+        return Err("invalid host".to_owned());
     }
-    let host = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-    if let Ok(ip) = host.parse() {
-        return Ok(Place::Fixed(vec![Addr::Inet(SocketAddr::new(ip, port))]));
-    }
-    let (host, port) = match text.rsplit_once(':') {
-        Some((host, digits)) => {
-            let port = digits.parse().ok().filter(|port| *port != 0).ok_or("invalid port")?;
-            (host, port)
-        }
-        None => (text, port),
+    // The first colon ends the host: an IPv6 address stands in brackets.
+    let (host, rest) = match text.strip_prefix('[') {
+        Some(inner) => inner.split_once(']').ok_or("invalid host")?,
+        None => text.split_at(text.find(':').unwrap_or(text.len())),
+    };
+    let port = match rest.strip_prefix(':') {
+        Some(digits) => Some(port(digits).ok_or("invalid port")?),
+        None if rest.is_empty() => usual,
+        None => return Err("invalid host".to_owned()),
     };
     if host.is_empty() {
         return Err("no host".to_owned());
     }
-    if tw_dns::Name::parse(host.as_bytes()).is_none() {
+    let address = match text.starts_with('[') {
+        true => Some(host.parse::<Ipv6Addr>().map_err(|_| "invalid IPv6 address")?.into()),
+        false => host.parse::<Ipv4Addr>().ok().map(IpAddr::from),
+    };
+    if address.is_none() && tw_dns::Name::parse(host.as_bytes()).is_none() {
         return Err("invalid host".to_owned());
     }
-    Ok(Place::Named { host: host.into(), service: None, port, follows: false })
+    let port = port.ok_or("no port")?;
+    Ok(match address {
+        Some(address) => Place::Fixed(vec![Addr::Inet(SocketAddr::new(address, port))]),
+        None => Place::Named { host: host.into(), service: None, port, follows: false },
+    })
+}
+
+fn is_unix(text: &str) -> bool {
+    text.get(..5).is_some_and(|unix| unix.eq_ignore_ascii_case("unix:"))
+}
+
+fn port(digits: &str) -> Option<u16> {
+    let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+    digits.parse().ok().filter(|port| is_number && *port != 0)
+}
+
+/// Host and port of an address, if it has both and is no path of a socket.
+pub(super) fn host_and_port(text: &str) -> Option<(&str, &str)> {
+    text.rsplit_once(':').filter(|_| !is_unix(text))
 }
 
 /// A server that somebody names while requests are served: an address, or a name that is followed.
@@ -50,7 +69,7 @@ pub(super) fn place(text: &str, port: u16) -> Result<Place, String> {
 pub fn named(text: &str, asked: Option<&str>) -> Result<Server, String> {
     // Who asks is not who wrote the configuration: a name is one of a host, and a path has no control characters.
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    let mut place = place(text, PORT)?;
+    let mut place = place(text, Some(PORT))?;
     match &mut place {
         Place::Named { host, .. } if !host.bytes().all(is_plain) => return Err("invalid host".to_owned()),
         Place::Named { follows, .. } => *follows = true,
@@ -81,7 +100,7 @@ pub(super) fn read(node: &Node) -> Result<Server, ConfError> {
     let address = node.arg(0)?;
     let text = address.lossy();
     let mut place =
-        place(&text, PORT).map_err(|error| node.fail(format!("{error} in upstream \"{address}\"")))?;
+        place(&text, Some(PORT)).map_err(|error| node.fail(format!("{error} in upstream \"{address}\"")))?;
     let mut params = Params::default();
     for word in node.args.iter().skip(1) {
         let invalid = || node.fail(format!("invalid parameter \"{word}\""));
@@ -187,6 +206,54 @@ mod tests {
             let mut out = Vec::new();
             write_nodes(&[written(&server)], &mut out);
             assert_eq!(String::from_utf8(out).unwrap(), line);
+        }
+    }
+
+    #[test]
+    fn addresses_are_read_as_nginx_reads_them() {
+        let read = |text, usual| match place(text, usual) {
+            Ok(Place::Fixed(addrs)) => addrs[0].to_string(),
+            Ok(Place::Named { host, port, .. }) => format!("{host} {port}"),
+            Err(error) => error,
+        };
+        for (text, expected) in [
+            ("192.0.2.1", "192.0.2.1:80"),
+            ("192.0.2.1:81", "192.0.2.1:81"),
+            ("[::1]", "[::1]:80"),
+            ("[::1]:81", "[::1]:81"),
+            ("app.test", "app.test 80"),
+            ("app.test:81", "app.test 81"),
+            ("1.2.3.4.5:81", "1.2.3.4.5 81"),
+            ("unix:/a:b", "unix:/a:b"),
+            ("unix:", "no path in the unix domain socket"),
+            ("::1", "invalid port"),
+            ("::1:80", "invalid port"),
+            ("a:80:80", "invalid port"),
+            ("a:", "invalid port"),
+            ("a:0", "invalid port"),
+            ("a:+1", "invalid port"),
+            ("a:80x", "invalid port"),
+            ("a:65536", "invalid port"),
+            ("[::1]:", "invalid port"),
+            ("[::1]:0", "invalid port"),
+            ("[::1", "invalid host"),
+            ("[::1]80", "invalid host"),
+            ("a/b:80", "invalid host"),
+            ("[x]:80", "invalid IPv6 address"),
+            ("[]:80", "no host"),
+            (":80", "no host"),
+            ("", "no host"),
+        ] {
+            assert_eq!(read(text, Some(PORT)), expected, "{text}");
+        }
+        for (text, expected) in [
+            ("a", "no port"),
+            ("192.0.2.1", "no port"),
+            ("[::1]", "no port"),
+            ("a:81", "a 81"),
+            ("a:", "invalid port"),
+        ] {
+            assert_eq!(read(text, None), expected, "{text}");
         }
     }
 
