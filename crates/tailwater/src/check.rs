@@ -3,17 +3,18 @@
 //! Loads it as a start does, and looks whether what it names exists. Needs no privileges, opens nothing for writing,
 //! makes nothing and listens nowhere, so it can be run beside a running server by anybody.
 
-use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
 use tw_core::kept::Kept;
+use tw_log::Level;
 
 use crate::cli::{Messages, Options, Test};
-use crate::conf::{Loaded, Source, path};
+use crate::conf::{Loaded, Source};
 use crate::console::{Console, Fault};
 use crate::explain;
+use crate::places::{self, Made};
 use crate::process::{Privileges, Process};
 use crate::worker::sandbox::{Role, Rules};
 
@@ -32,7 +33,7 @@ pub(crate) fn check(source: &Source, test: Test, options: &Options) -> ExitCode 
     let loaded = source.load(&Kept::default(), &console).inspect(|_| {
         say(format_args!("the configuration file {name} syntax is ok"));
     });
-    let usable = loaded.as_ref().is_some_and(|loaded| is_usable(loaded, &console));
+    let usable = loaded.as_ref().is_some_and(|loaded| is_usable(loaded, source.prefix(), &console));
     let Some(loaded) = loaded.filter(|_| usable) else {
         console.plain(format_args!("configuration file {name} test failed"));
         return ExitCode::FAILURE;
@@ -63,41 +64,17 @@ pub(crate) fn check(source: &Source, test: Test, options: &Options) -> ExitCode 
 
 /// Whether what the configuration names can be found.
 // DIFF(nginx): a test opens no log and no listening socket, and makes no directory; nginx -t does.
-fn is_usable(loaded: &Loaded, console: &Console) -> bool {
+fn is_usable(loaded: &Loaded, prefix: &Path, console: &Console) -> bool {
     if Process::of(loaded, Privileges::GiveUp, console).is_none() {
         return false;
     }
     if loaded.check_directories(console).is_none() {
         return false;
     }
-    let config = &loaded.config;
-    let logs = config.logs.paths().filter_map(|path| no_place("open()", path));
-    let pid = std::iter::once(path(&config.main.pid)).filter_map(|path| {
-        let fault = no_place("open()", path)?;
-        Some(Fault { message: format!("{}{}", fault.message, loaded.place_of("pid")), ..fault })
-    });
-    let directories = config.temp_paths.iter().map(|temp| path(temp.path.to_bytes()));
-    let directories = directories.filter_map(|path| no_place("mkdir()", path));
-    let mut missing = logs.chain(pid).chain(directories);
-    match missing.next() {
-        Some(fault) => {
-            console.fault(&fault);
-            false
-        }
-        None => true,
-    }
-}
-
-/// What will be said when `path` is to be created and its directory is missing.
-fn no_place(call: &str, path: &Path) -> Option<Fault> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty())?;
-    let error = match fs::metadata(directory) {
-        Ok(found) if found.is_dir() => return None,
-        Ok(_) => rustix::io::Errno::NOTDIR.into(),
-        Err(error) => error,
-    };
-    // Whatever else is wrong may be right for the user who starts the server.
-    let missing = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
-    let hint = || format!("the directory {} must exist", directory.display());
-    missing.then(|| Fault::call(call, &path.to_string_lossy(), &error).hint(hint()))
+    let Some((made, fault)) = places::check(&loaded.config, prefix) else { return true };
+    let is_note = fault.level == Level::Notice;
+    let place = if made == Made::Pid { loaded.place_of("pid") } else { String::new() };
+    let before = if is_note { "this user cannot start it: " } else { "" };
+    console.fault(&Fault { message: format!("{before}{}{place}", fault.message), ..fault });
+    is_note
 }

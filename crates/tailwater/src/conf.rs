@@ -17,6 +17,7 @@ use tw_server::http::generation::Config;
 use tw_server::load::Prefixes;
 use tw_sys::heap::give_back;
 
+use crate::built_in;
 use crate::cli::Options;
 use crate::console::{Console, Fault};
 use crate::directories;
@@ -93,6 +94,11 @@ impl Source {
         String::from_utf8_lossy(&self.file).into_owned()
     }
 
+    /// Where relative names begin.
+    pub(crate) fn prefix(&self) -> &Path {
+        path(&self.prefix)
+    }
+
     /// Makes all names independent of the current directory, which `working_directory` changes.
     pub(crate) fn make_absolute(&mut self) -> io::Result<()> {
         let absolute = |name: &[u8]| {
@@ -159,16 +165,17 @@ impl Source {
 
     /// Says what is wrong with what was loaded.
     fn tell(&self, outcome: Outcome, console: &Console) -> Option<Loaded> {
-        let Outcome { tree, diagnostics, config } = outcome;
+        let Outcome { mut tree, diagnostics, config } = outcome;
+        let notes = std::mem::take(&mut tree.notes);
         let is_mistake = |said: &ConfError| matches!(said.level, Level::Emerg | Level::Crit);
-        let (mistakes, others): (Vec<_>, Vec<_>) = diagnostics.into_iter().partition(is_mistake);
+        let (mistakes, others): (Vec<_>, Vec<_>) = notes.into_iter().chain(diagnostics).partition(is_mistake);
         tw_conf::said_once(others).iter().for_each(|warning| console.conf(warning, &tree.sources));
         match config {
             Ok(config) => Some(Loaded { tree, config }),
             Err(error) => {
                 let all = std::iter::once(self.advise(error)).chain(mistakes).collect();
                 let all = tw_conf::said_once(all);
-                let Some((first, more)) = all.split_first() else { return None };
+                let (first, more) = all.split_first()?;
                 console.conf(first, &tree.sources);
                 tell_more(first, &more.iter().collect::<Vec<_>>(), &tree.sources, console);
                 None
@@ -186,7 +193,8 @@ impl Source {
 
     fn read(&self, files: &dyn ConfFiles, tree: &mut Tree) -> Result<(), ConfError> {
         let conf_prefix = self.conf_prefix();
-        let reader = Reader::new(files, conf_prefix).between(config_thread::step_back);
+        let reader =
+            Reader::new(files, conf_prefix).between(config_thread::step_back).built_in(built_in::FILES);
         if let Some(globals) = &self.globals {
             reader.command_line(tree, globals)?;
         }

@@ -177,7 +177,8 @@ impl Console {
     }
 
     fn show(&self, level: Level, message: fmt::Arguments<'_>, hint: Option<&str>) {
-        if level > Level::Warn {
+        let is_shown = level <= Level::Warn || level == Level::Notice && self.notes == Notes::Shown;
+        if !is_shown {
             return;
         }
         match self.stderr {

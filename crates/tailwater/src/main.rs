@@ -3,6 +3,7 @@
 //! Everything here runs on the main thread of a process, which waits for signals and orders while loops serve, and may wait
 //! for disks.
 
+mod built_in;
 mod channel;
 mod check;
 mod cli;
@@ -13,6 +14,7 @@ mod explain;
 mod faults;
 mod master;
 mod options;
+mod places;
 mod process;
 mod proxy;
 mod serve;

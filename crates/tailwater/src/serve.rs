@@ -13,6 +13,7 @@ use std::process::ExitCode;
 
 use tw_net::Addr;
 
+use crate::built_in::{MEDIA_TYPES, PHP_PARAMS};
 use crate::cli::{Absent, Coding, ServeOptions};
 use crate::conf::{Source, path};
 use crate::console::{Console, Fault};
@@ -21,10 +22,6 @@ use crate::tls::Listening;
 
 /// Bytes of `USER:PASSWORD` that are read from standard input.
 const AUTH_MAX: u64 = 4096;
-
-const MEDIA_TYPES: &str = include_str!("../conf/mime.types");
-/// What PHP is told.
-const PHP_PARAMS: &str = include_str!("../conf/fastcgi.conf");
 
 /// Media types of text: they are sent with their charset, and compressed if that is asked for.
 const TEXT: &str = "text/css text/csv text/javascript text/markdown text/plain text/xml text/mathml text/vtt \

@@ -65,18 +65,31 @@ pub struct Reader<'a> {
     files: &'a dyn ConfFiles,
     conf_prefix: &'a [u8],
     between: fn(),
+    /// Names and texts.
+    built_in: &'a [(&'a str, &'a str)],
 }
+
+/// Where packages of nginx have the files that configurations include.
+const PACKAGED: &[u8] = b"/etc/nginx/";
 
 impl<'a> Reader<'a> {
     /// A reader that takes relative names of `include` as relative to `conf_prefix`, the directory of the main file.
     pub fn new(files: &'a dyn ConfFiles, conf_prefix: &'a [u8]) -> Self {
-        Self { files, conf_prefix, between: || {} }
+        Self { files, conf_prefix, between: || {}, built_in: &[] }
     }
 
     /// Has this called after every directive, for a thread that must not keep its processor for long.
     #[must_use]
     pub fn between(mut self, between: fn()) -> Self {
         self.between = between;
+        self
+    }
+
+    /// Has these files, names and texts, where there is none of that name: beside the main file, or where packages of nginx
+    /// have them.
+    #[must_use]
+    pub fn built_in(mut self, files: &'a [(&'a str, &'a str)]) -> Self {
+        self.built_in = files;
         self
     }
 
@@ -185,6 +198,32 @@ impl<'a> Read<'a> {
         }
         let text = self.reader.files.read(name).map_err(|error| read_failed(name, &error))?;
         self.add(Origin::File(name.into()), text.into())
+    }
+
+    // DIFF(nginx): what everybody includes is built in.
+    /// A file that an `include` names.
+    fn open_included(&mut self, name: &[u8], node: &Node) -> Result<u32, ConfError> {
+        if self.tree.sources.find(name).is_none()
+            && let Some((built_in, text)) = self.built_in(name)
+            && !self.reader.files.exists(name)
+        {
+            let message = format!(
+                "there is no file \"{}\", the built-in \"{built_in}\" is used",
+                String::from_utf8_lossy(name)
+            );
+            self.tree.notes.push(ConfError { level: Level::Notice, ..node.fail(message) });
+            return self.add(Origin::File(name.into()), text.as_bytes().into());
+        }
+        self.open(name)
+    }
+
+    /// The built-in file for a name, if there is one.
+    fn built_in(&self, name: &[u8]) -> Option<(&'a str, &'a str)> {
+        let beside = name.strip_prefix(self.reader.conf_prefix);
+        let file = beside.into_iter().chain(name.strip_prefix(PACKAGED));
+        file.into_iter()
+            .find_map(|file| self.reader.built_in.iter().find(|(known, _)| known.as_bytes() == file))
+            .copied()
     }
 
     /// Keeps a text; its places must fit into a [`Span`].
@@ -380,7 +419,7 @@ impl<'a> Read<'a> {
                 self.fail(node.fail(format!("more than {MAX_INCLUDES} files are included")), nodes)?;
                 return Err(Broken::All);
             }
-            match self.open(&name) {
+            match self.open_included(&name, node) {
                 Ok(file) => match self.source(file, Place::File, depth, nodes) {
                     Err(Broken::All) => return Err(Broken::All),
                     Ok(()) | Err(Broken::Text) => {}

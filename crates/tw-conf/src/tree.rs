@@ -21,6 +21,8 @@ pub struct Tree {
     pub sources: Sources,
     /// Everything that could not be read, in order; [markers](Node::failure) stand in its place.
     pub failures: Vec<ConfError>,
+    /// What is merely worth knowing of what was read.
+    pub notes: Vec<ConfError>,
     /// Files, by their index in the sources, of which a brace is missing or too many.
     pub unbalanced: Vec<u32>,
 }

@@ -375,7 +375,7 @@ pub const DIRECTIVES: &[Directive<Raw>] = &[
     }),
     record::new("load_module", "file", MAIN, Args::exact(1))
     .since("1.9.11")
-    .doc("Accepted and without effect for a module that is built in; any other is refused.").set(|_, _, _| Ok(())),
+    .doc("Accepted and without effect: what there is is built in, and of any other module directives are refused.").set(|_, _, _| Ok(())),
     record::time("worker_shutdown_timeout", MAIN)
         .since("1.11.11")
         .doc("Longest graceful shutdown; then connections are closed.").set(|raw, node, _| raw.worker_shutdown_timeout.set_msec(node)),

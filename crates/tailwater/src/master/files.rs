@@ -14,6 +14,7 @@ use tw_server::core::location::TempPath;
 
 use crate::conf::path;
 use crate::console::{Console, Fault};
+use crate::places::Made;
 use crate::user::Identity;
 
 /// Makes the directories of temporary files (0700), for `owner` if we can give files away.
@@ -51,10 +52,7 @@ fn make_directory(path: &Path, owner: Option<&Identity>, given: &mut Given) -> R
     match DirBuilder::new().mode(0o700).create(path) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => {
-            let hint = "a directive ending in \"_path\" says where; by default it is below the prefix (-p)";
-            return Err(Fault::call("mkdir()", &name, &error).hint(hint));
-        }
+        Err(error) => return Err(Made::Directory.fault(path, &error)),
     }
     let Some(owner) = owner else { return Ok(()) };
     let found = fs::metadata(path).map_err(|error| Fault::call("stat()", &name, &error))?;

@@ -9,6 +9,7 @@ use tw_log::{ErrorLog, ErrorTarget, OpenError, SinkConfig, Sinks, open_log};
 use tw_server::http::generation::Config;
 
 use crate::console::Fault;
+use crate::places::Made;
 
 /// Log files that are open for appending, by their names.
 pub(super) type LogFiles = Vec<(PathBuf, OwnedFd)>;
@@ -42,9 +43,8 @@ pub(super) fn of_master(targets: &[LogTarget], files: &LogFiles, sinks: &Sinks) 
 
 fn refused(error: &OpenError) -> Fault {
     let fault = Fault::emerg(error.to_string());
-    match io::Error::from_raw_os_error(error.errno.0).kind() {
-        io::ErrorKind::NotFound => fault.hint("the directory of a log must exist"),
-        io::ErrorKind::PermissionDenied => fault.hint("logs are opened by the user who starts the server"),
-        _ => fault,
+    match Made::Log.hint(Path::new(&error.path), &io::Error::from_raw_os_error(error.errno.0)) {
+        Some(hint) => fault.hint(hint),
+        None => fault,
     }
 }

@@ -18,6 +18,7 @@ use super::control;
 use crate::channel::Purge;
 use crate::cli::Order;
 use crate::console::{Console, Fault};
+use crate::places::Made;
 
 /// What is added to the name of the file while a new binary has its place.
 const OLD: &str = ".oldbin";
@@ -52,10 +53,8 @@ impl PidFile {
             console.say(Level::Warn, message);
         }
         let refused = |error: io::Error| {
-            let hint =
-                "the \"pid\" directive says where the file is; its directory must exist and be writable";
-            let fault = Fault::call("open()", &path.to_string_lossy(), &error);
-            Fault { message: format!("{}{place}", fault.message), ..fault }.hint(hint)
+            let fault = Made::Pid.fault(path, &error);
+            Fault { message: format!("{}{place}", fault.message), ..fault }
         };
         let is_replaceable = match fs::symlink_metadata(path).map(|found| found.file_type()) {
             Ok(found) if found.is_dir() => return Err(refused(rustix::io::Errno::ISDIR.into())),

@@ -33,6 +33,7 @@ use super::{Master, Mode, files, logs, notify, pid};
 use crate::conf::{Loaded, Source, path};
 use crate::console::{Console, Fault};
 use crate::directories::DirectoryLocks;
+use crate::places;
 use crate::process::{self, Privileges, Process};
 use crate::sockets::Sockets;
 use crate::sockets::inherited::Inherited;
@@ -135,6 +136,9 @@ impl Start {
         let Loaded { config, .. } = loaded;
         if let Some(name) = &config.main.time_zone {
             tw_log::time::set_zone(name);
+        }
+        if self.mode != Mode::Session {
+            places::make_directories(&config, self.source.prefix())?;
         }
         let logs = self.open_logs(&config)?;
         inherited.say(&self.console);

@@ -153,12 +153,17 @@ stream {
 ",
     );
     let expected = "\
-tailwater: [emerg] module \"ngx_http_perl_module\" is not supported by this version of Tailwater in n.conf:1
+tailwater: [warn] module \"ngx_http_perl_module\" is not supported by this version of Tailwater, \"load_module\" has no effect in n.conf:1
     1 | load_module modules/ngx_http_perl_module.so;
       |             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-tailwater: [emerg] in all, 6 directives and 2 variables are not supported by this version of Tailwater:
-    ngx_http_perl_module
-        load_module  in n.conf:1
+      = scripts are not supported; \"map\", \"rewrite\", \"auth_request\" and applications behind a gateway do most of it
+tailwater: [emerg] directive \"oidc_provider\" (ngx_http_oidc_module) is not supported by this version of Tailwater in n.conf:7
+    7 |     oidc_provider u {
+      |     ^^^^^^^^^^^^^
+tailwater: [emerg] unknown \"defined\" variable in n.conf:4
+    4 |     log_format x '$remote_addr $oidc_id_token $Oidc_Id_Token $defined';
+      |                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+tailwater: [emerg] in all, 5 directives and 2 variables are not supported by this version of Tailwater:
     ngx_http_oidc_module
         oidc_provider   in n.conf:7
         $oidc_id_token  in n.conf:4
@@ -452,27 +457,51 @@ fn a_test_says_how_it_went() {
 }
 
 #[test]
-fn a_test_finds_what_is_missing() {
+fn a_test_finds_what_a_start_would_not_make() {
     let dir = prefix(FINE);
-    let missing = |path: &str| {
-        let (conf, path) = (dir.join("conf/nginx.conf"), dir.join(path));
-        format!(
-            "tailwater: the configuration file {conf} syntax is ok\n\
-             tailwater: [emerg] open() \"{path}\" failed (2: No such file or directory)\n    \
-                 = the directory {directory} must exist\n\
-             tailwater: configuration file {conf} test failed\n",
-            conf = conf.display(),
-            directory = path.parent().unwrap().display(),
-            path = path.display()
-        )
+    let elsewhere = TempDir::new("elsewhere").unwrap();
+    let none = elsewhere.join("none");
+    fs::write(elsewhere.join("file"), "").unwrap();
+    let file = elsewhere.join("file");
+    let globals = |logs: &Path, pid: &Path| {
+        format!("error_log {}/e.log; pid {}/nginx.pid; daemon off;", logs.display(), pid.display())
     };
-    assert_eq!(run(Some(dir.path()), &["-t"]).2, missing("logs/error.log"));
-    let globals = "error_log stderr; pid none/nginx.pid;";
-    let (code, _, err) = run(Some(dir.path()), &["-t", "-g", globals]);
-    assert_eq!((code, err), (Some(1), missing("logs/access.log")));
-    dir.write("logs/access.log", "").unwrap();
-    let (code, _, err) = run(Some(dir.path()), &["-t", "-g", globals]);
-    assert_eq!((code, err), (Some(1), missing("none/nginx.pid")));
+    let here = dir.path();
+    fs::write(
+        dir.join("conf/nginx.conf"),
+        FINE.replace("127.0.0.1:1", &format!("unix:{}", elsewhere.join("socket").display())),
+    )
+    .unwrap();
+    for (globals, path, errno, hint) in [
+        (
+            globals(&none, here),
+            none.join("e.log"),
+            "2: No such file or directory",
+            format!("\"mkdir -p {}\" makes the directory", none.display()),
+        ),
+        (
+            globals(here, &none),
+            none.join("nginx.pid"),
+            "2: No such file or directory",
+            format!("\"mkdir -p {}\" makes the directory", none.display()),
+        ),
+        (
+            globals(&file, here),
+            file.join("e.log"),
+            "20: Not a directory",
+            format!("{} must be a directory", file.display()),
+        ),
+    ] {
+        let said = format!("[emerg] open() \"{}\" failed ({errno})", path.display());
+        let place = if path.ends_with("nginx.pid") { " in command line" } else { "" };
+        let said = format!("tailwater: {said}{place}\n    = {hint}\n");
+        // Both say the same.
+        for args in [&["-tq", "-g", &globals] as &[&str], &["-g", &globals]] {
+            let (code, _, err) = run(Some(here), args);
+            assert_eq!(code, Some(1), "{args:?}: {err}");
+            assert!(err.starts_with(&said), "{args:?}: {err}\n{said}");
+        }
+    }
 
     let (code, _, err) = run(Some(dir.path()), &["-t", "-c", "none.conf"]);
     let path = dir.join("none.conf");
@@ -488,17 +517,16 @@ fn a_test_finds_what_is_missing() {
 #[test]
 fn directives_on_the_command_line_come_first() {
     let dir = prefix(FINE);
-    fs::create_dir(dir.join("logs")).unwrap();
     let (code, _, err) = run(Some(dir.path()), &["-t", "-g", "worker_processes x;"]);
     assert_eq!(code, Some(1));
     assert!(
         err.starts_with("tailwater: [emerg] \"worker_processes\" directive invalid value in command line\n"),
         "{err}"
     );
-    let (code, _, err) = run(Some(dir.path()), &["-tq", "-e", "elsewhere/error.log"]);
+    let path = dir.join("conf/nginx.conf/error.log");
+    let (code, _, err) = run(Some(dir.path()), &["-tq", "-e", "conf/nginx.conf/error.log"]);
     assert_eq!(code, Some(1));
-    let path = dir.join("elsewhere/error.log");
-    assert!(err.contains(&format!("open() \"{}\" failed (2:", path.display())), "{err}");
+    assert!(err.contains(&format!("open() \"{}\" failed (20:", path.display())), "{err}");
     assert_eq!(run(Some(dir.path()), &["-tq", "-e", "stderr"]).0, Some(0));
 }
 

@@ -92,7 +92,7 @@ fn a_full_disk_stops_no_request() {
 
 #[test]
 fn a_log_that_cannot_be_opened_is_refused_at_the_start() {
-    let conf = "http { access_log nowhere/access.log; server { listen 127.0.0.1:{port}; } }";
+    let conf = "http { access_log /proc/nowhere/access.log; server { listen 127.0.0.1:{port}; } }";
     let error = server().start(conf).unwrap_err().to_string();
     assert!(
         error.contains("open() \"") && error.contains("nowhere/access.log\" failed (2: No such file"),

@@ -90,6 +90,7 @@ mod memory_lock;
 mod metrics;
 mod mirror;
 mod mp4;
+mod new_prefix;
 mod own_faults;
 mod packaging;
 mod post_action;

@@ -191,12 +191,12 @@ fn a_reload_that_is_refused_leaves_everything_as_it_was() {
     let bad = [
         (text("http {", "nonsense;"), "unknown directive \"nonsense\""),
         (text("http {", &format!("listen {taken};")), "still could not bind()"),
-        (text("http {", "access_log none/access.log;"), "none/access.log\" failed (2: No such file"),
+        (text("http {", "access_log /proc/none/access.log;"), "none/access.log\" failed (2: No such file"),
         // Only a process that has the zone already can find that out.
         (text(&zone("$host"), unix), "uses the \"$host\" key while previously it used the \"$uri\" key"),
         // A process that cannot live.
         (format!("worker_rlimit_nofile 4; {}", text("http {", unix)), "[emerg]"),
-        (format!("pid none/server.pid; {}", text("http {", unix)), "[emerg]"),
+        (format!("pid /proc/none/server.pid; {}", text("http {", unix)), "[emerg]"),
     ];
     for (count, (conf, line)) in bad.iter().enumerate() {
         server.write_conf(conf).unwrap();

@@ -243,7 +243,7 @@ fn a_reload_that_fails_changes_nothing() {
     let bad = [
         ("http { servr {} }".to_owned(), "[emerg] "),
         (http(&format!("listen {taken};")), "still could not bind()"),
-        (http("access_log none/access.log;"), "[emerg] "),
+        (http("access_log /proc/none/access.log;"), "[emerg] "),
     ];
     for (count, (conf, line)) in bad.iter().enumerate() {
         server.write_conf(&format!("user root; {conf}")).unwrap();

@@ -69,6 +69,15 @@ const MODULES: &[(&str, &str)] = &[
     ("ngx_http_v3_", NO_QUIC),
     ("ngx_http_js_", NO_SCRIPTS),
     ("ngx_http_perl_", NO_SCRIPTS),
+    ("ngx_http_lua_", NO_LUA),
+    (
+        "ngx_http_geoip",
+        "\"geo\" with networks, or \"map\" of a field that a proxy in front sets, chooses by address",
+    ),
+    ("ngx_http_image_filter_", "images are sent as they are: an application behind a gateway resizes them"),
+    ("ngx_http_xslt_filter_", "XML is sent as it is: an application behind a gateway transforms it"),
+    ("ngx_http_echo_", "\"return 200 TEXT;\" answers with a text"),
+    ("ngx_http_modsecurity_", "a firewall for applications is a server of its own: pass requests to it"),
 ];
 
 const NO_LUA: &str = "Lua is not supported; \"map\", \"rewrite\", \"auth_request\" and applications behind a gateway do most of it";

@@ -1,9 +1,10 @@
 //! Dynamic modules: what `load_module` of nginx names, and whether it is built in here.
 
+use super::foreign::hint_for_module;
 use super::known;
 use crate::context::{STREAM, STREAM_SERVER, STREAM_UPSTREAM};
 use crate::directive::DirectiveInfo;
-use crate::error::{ConfError, Missing};
+use crate::error::{ConfError, Level};
 use crate::tree::{Node, Word};
 
 /// Modules of others that are loaded as files, and a directive that each is there for.
@@ -37,11 +38,15 @@ pub fn is_built_in(module: &str, supported: &[DirectiveInfo]) -> bool {
     }
 }
 
-/// What to say about the file of a module that is not there.
+/// What to say about the file of a module that is not there: whoever uses a directive of it is told again.
 pub fn missing_module(node: &Node, file: &Word) -> ConfError {
     let module = module_of_file(file);
-    let message = format!("module \"{module}\" is not supported by this version of Tailwater");
-    node.fail(message).at(file.span).missing(Missing::new("load_module", module))
+    let hint =
+        hint_for_module(&module).unwrap_or("a directive or variable of it is refused where it is used");
+    let message = format!(
+        "module \"{module}\" is not supported by this version of Tailwater, \"load_module\" has no effect"
+    );
+    ConfError { level: Level::Warn, ..node.fail(message).at(file.span).hint(hint) }
 }
 
 #[cfg(test)]
@@ -72,7 +77,7 @@ mod tests {
             let word = &tree.nodes[0].args[0];
             assert_eq!(module_of_file(word), module, "{file}");
             assert_eq!(is_built_in(module, &supported), built_in, "{file}");
-            assert_eq!(missing_module(&tree.nodes[0], word).missing.unwrap().module, module);
+            assert_eq!(missing_module(&tree.nodes[0], word).level, Level::Warn);
         }
         assert!(is_built_in("ngx_stream_module", &[record::flag("tcp_nodelay", STREAM)]));
     }

@@ -55,7 +55,7 @@ pub fn load<B: Blocks>(
     previous: &Kept,
     diagnostics: &mut Diagnostics,
 ) -> Result<B::Config, ConfError> {
-    let Tree { nodes, sources, failures, unbalanced } = tree;
+    let Tree { nodes, sources, failures, unbalanced, .. } = tree;
     let mut loader = Loader::new(sources, prefixes, &blocks, diagnostics);
     loader.failures = std::mem::take(failures);
     loader.walk_main(nodes, &mut blocks);
@@ -280,13 +280,15 @@ impl<'a> Loader<'a> {
     }
 
     // DIFF(nginx): no code is loaded.
-    /// Everything is built in: there is nothing to load, but something to say.
+    /// Everything is built in: there is nothing to load, but something to say. What is not there does no harm until a directive
+    /// of it is used.
     fn load_module(&mut self, node: &Node) -> Result<(), ConfError> {
         self.set_main(node, MAIN)?;
         let file = node.arg(0)?;
         let module = tw_conf::module_of_file(file);
         if !tw_conf::is_built_in(&module, self.known.all()) {
-            return Err(tw_conf::missing_module(node, file));
+            self.diagnostics.push(tw_conf::missing_module(node, file));
+            return Ok(());
         }
         let message = format!("module \"{module}\" is built in, \"load_module\" has no effect");
         self.diagnostics.push(ConfError { level: Level::Notice, ..node.fail(message) });
