@@ -94,7 +94,7 @@ impl Mistakes {
 
     /// Keeps one.
     pub fn add(&mut self, mistake: ConfError) {
-        if self.list.len() < MAX_MISTAKES && self.list.last() != Some(&mistake) {
+        if self.list.len() < MAX_MISTAKES {
             self.list.push(mistake);
         }
     }
