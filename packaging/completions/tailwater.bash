@@ -32,7 +32,7 @@ _tailwater() {
             --acme-directory) COMPREPLY=(); return ;;
             --acme-ca) _tailwater_names -f; return ;;
         esac
-        if [[ $word == -* ]]; then _tailwater_words '-l --listen --change-host --timeout --cache --cache-size --tls --accept-terms --acme-directory --acme-ca -? -h --help'; else _tailwater_words 'http:// unix:'; fi
+        if [[ $word == -* ]]; then _tailwater_words '-l --listen --change-host --insecure --timeout --cache --cache-size --tls --accept-terms --acme-directory --acme-ca -? -h --help'; else _tailwater_words 'http:// https:// unix:'; fi
         return
     fi
     if ((COMP_CWORD > 1)) && [[ ${COMP_WORDS[1]} == purge ]]; then
@@ -46,6 +46,13 @@ _tailwater() {
         if [[ $word == -* ]]; then _tailwater_words '--cache --tag --soft -c -p -g -? -h --help'; else COMPREPLY=(); fi
         return
     fi
+    if ((COMP_CWORD > 1)) && [[ ${COMP_WORDS[1]} == trust ]]; then
+        case $before in
+            --store) _tailwater_names -d; return ;;
+        esac
+        if [[ $word == -* ]]; then _tailwater_words '--remove --store -? -h --help'; else COMPREPLY=(); fi
+        return
+    fi
     case $before in
         --explain) COMPREPLY=(); return ;;
         -s) _tailwater_words 'stop quit reopen reload'; return ;;
@@ -55,7 +62,7 @@ _tailwater() {
         -g) COMPREPLY=(); return ;;
     esac
     local commands=
-    ((COMP_CWORD > 1)) || commands='serve proxy purge'
+    ((COMP_CWORD > 1)) || commands='serve proxy purge trust'
     _tailwater_words "-? -h --help -v --version -V -t -T --explain -q -s -p -e -c -g $commands"
 }
 

@@ -1,9 +1,10 @@
-//! The command line: nginx's options, read as nginx reads them, `serve`, `proxy` and `purge`.
+//! The command line: nginx's options, read as nginx reads them, `serve`, `proxy`, `purge` and `trust`.
 //!
 //! Options may be combined (`-tq`), and a value may follow its option at once (`-c/etc/nginx.conf`) or as the next word.
 
 use std::fmt;
 
+use crate::authority::Change;
 use crate::channel::{How, Named, Purge};
 
 /// The words of `-s`.
@@ -26,6 +27,10 @@ pub(crate) enum Command {
     Purge(PurgeOptions),
     /// Say how to use `purge`.
     PurgeHelp,
+    /// Make the system trust the local authority.
+    Trust(TrustOptions),
+    /// Say how to use `trust`.
+    TrustHelp,
 }
 
 /// nginx's options.
@@ -177,6 +182,8 @@ pub(crate) struct ProxyOptions {
     pub(crate) listen: Option<Vec<u8>>,
     /// Which `Host` the servers get.
     pub(crate) host: SentHost,
+    /// Which certificates of the servers are taken.
+    pub(crate) certificates: OriginCertificates,
     /// How long a server may be silent.
     pub(crate) timeout: Option<Vec<u8>>,
     /// The directory of what is kept; nothing is kept without.
@@ -195,6 +202,25 @@ pub(crate) enum SentHost {
     Client,
     /// `--change-host`: the one of the URL.
     Origin,
+}
+
+/// Certificates that are taken from `https` servers of `proxy`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum OriginCertificates {
+    /// Those of authorities that the system or the user trusts, for the name of the URL.
+    #[default]
+    Verified,
+    /// `--insecure`: any.
+    Any,
+}
+
+/// Words of `tailwater trust`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct TrustOptions {
+    /// Whether it is to be trusted, or not any more.
+    pub(crate) change: Change,
+    /// `--store`: a directory in the place of the system's store.
+    pub(crate) store: Option<Vec<u8>>,
 }
 
 /// Words of `tailwater purge`.
@@ -239,6 +265,8 @@ pub(crate) fn parse(words: impl IntoIterator<Item = Vec<u8>>) -> Result<Command,
         parse_proxy(words).map_err(of("proxy"))
     } else if words.next_if(|word| word == b"purge").is_some() {
         parse_purge(words).map_err(of("purge"))
+    } else if words.next_if(|word| word == b"trust").is_some() {
+        parse_trust(words).map_err(of("trust"))
     } else if words.next_if(|word| word == b"help").is_some() {
         parse_help(words)
     } else {
@@ -257,6 +285,7 @@ fn parse_help(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usage
         Some(b"serve") => Command::ServeHelp,
         Some(b"proxy") => Command::ProxyHelp,
         Some(b"purge") => Command::PurgeHelp,
+        Some(b"trust") => Command::TrustHelp,
         Some(b"help") => return parse_help(std::iter::empty()),
         Some(other) => return Err(invalid(other)),
     };
@@ -403,6 +432,7 @@ fn parse_proxy(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usag
             _ if inline.is_some() => return Err(invalid(&word)),
             b"-h" | b"-?" | b"--help" => return Ok(Command::ProxyHelp),
             b"--change-host" => options.host = SentHost::Origin,
+            b"--insecure" => options.certificates = OriginCertificates::Any,
             b"--accept-terms" => options.tls.terms = Terms::Accepted,
             [b'-', ..] => return Err(invalid(&word)),
             _ => options.urls.push(word),
@@ -448,6 +478,21 @@ fn parse_purge(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usag
     Ok(Command::Purge(PurgeOptions { main, order: Purge { cache, named, how } }))
 }
 
+fn parse_trust(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, UsageError> {
+    let mut options = TrustOptions { change: Change::Added, store: None };
+    while let Some(word) = words.next() {
+        let Long { name, inline } = Long::of(&word);
+        match name {
+            b"--store" => options.store = Some(Long { name, inline }.value(&mut words, "directory name")?),
+            _ if inline.is_some() => return Err(invalid(&word)),
+            b"-h" | b"-?" | b"--help" => return Ok(Command::TrustHelp),
+            b"--remove" => options.change = Change::Removed,
+            _ => return Err(invalid(&word)),
+        }
+    }
+    Ok(Command::Trust(options))
+}
+
 /// Whether a response could have this tag.
 fn is_tag(tag: &[u8]) -> bool {
     !tag.is_empty() && !tag.iter().any(|byte| matches!(byte, b' ' | b',' | b'\t'))
@@ -483,7 +528,7 @@ fn invalid(word: &[u8]) -> UsageError {
 /// A word that is neither an option nor the value of one.
 fn stray(word: &[u8]) -> UsageError {
     let text = String::from_utf8_lossy(word);
-    const COMMANDS: [&str; 4] = ["serve", "proxy", "purge", "help"];
+    const COMMANDS: [&str; 5] = ["serve", "proxy", "purge", "trust", "help"];
     let meant = match &*text {
         "restart" => Some("-s reload".to_owned()),
         "start" | "run" => Some("tailwater, without a word".to_owned()),

@@ -3,6 +3,7 @@
 //! Everything here runs on the main thread of a process, which waits for signals and orders while loops serve, and may wait
 //! for disks.
 
+mod authority;
 mod built_in;
 mod channel;
 mod check;
@@ -13,6 +14,7 @@ mod directories;
 mod explain;
 mod faults;
 mod master;
+mod memory_file;
 mod options;
 mod places;
 mod process;
@@ -21,6 +23,7 @@ mod serve;
 mod session;
 mod sockets;
 mod tls;
+mod trust;
 mod user;
 mod version;
 mod watch;
@@ -56,9 +59,11 @@ fn main() -> ExitCode {
         Ok(Command::Serve(options)) => serve::serve(&options),
         Ok(Command::Proxy(options)) => proxy::proxy(&options),
         Ok(Command::Purge(options)) => purge(&options),
+        Ok(Command::Trust(options)) => trust::trust(&options),
         Ok(Command::ServeHelp) => help(&version::serve_help()),
         Ok(Command::ProxyHelp) => help(&version::proxy_help()),
         Ok(Command::PurgeHelp) => help(&version::purge_help()),
+        Ok(Command::TrustHelp) => help(&version::trust_help()),
         Err(error) => {
             Console::new().plain(format_args!("{error}\n    = {}", error.hint));
             ExitCode::FAILURE

@@ -102,7 +102,9 @@ const TLS: Opt = with(
     ("name", Kind::Text),
     "listen with TLS as this host, on 443 of all addresses if nothing else is said; may stand several times",
     "The certificate is ordered, kept in the user's state directory ($XDG_STATE_HOME/tailwater/acme) and replaced in \
-     time. The authority comes to port 443 of the name to see whose it is.",
+     time. The authority comes to port 443 of the name to see whose it is. For names and addresses of this machine and of \
+     private networks (localhost, app.test, 192.168.0.2) the local authority of the user issues it, which tailwater trust \
+     makes trusted; it listens on 127.0.0.1:8443, or the next free port, then.",
 );
 const ACCEPT_TERMS: Opt =
     flag(&["--accept-terms"], "accept the terms of service of the authority that issues the certificate", "");
@@ -153,8 +155,8 @@ pub(crate) const SERVE: &[Opt] = &[
 ];
 
 /// What `proxy` is for, after what it is called with.
-pub(crate) const PROXY_ABOUT: &str = "Passes requests on to the servers at these URLs (http://host:port, host:port, a port \
-     of this machine, or unix:path) until Ctrl-C. Several are asked in turn, and one that fails is left out for a second. \
+pub(crate) const PROXY_ABOUT: &str = "Passes requests on to the servers at these URLs (http://host:port, \
+     https://host:port, host:port, a port of this machine, or unix:path) until Ctrl-C. Several are asked in turn, and one that fails is left out for a second. \
      They get the Host of the client, X-Forwarded-For, X-Forwarded-Proto, X-Forwarded-Host and X-Real-IP; WebSockets \
      pass. What is wrong with a server is said on standard error.";
 
@@ -169,7 +171,13 @@ pub(crate) const PROXY: &[Opt] = &[
     flag(
         &["--change-host"],
         "send the host of the URL as Host, for servers that look at it",
-        "The client's is still in X-Forwarded-Host. Redirections to the URL lead here.",
+        "The client's is still in X-Forwarded-Host. Redirections to the URL lead here. Servers of https get it without \
+         being asked: it is what their certificates are for.",
+    ),
+    flag(
+        &["--insecure"],
+        "take any certificate of https servers, unchecked",
+        "Else it has to be of an authority that the system trusts, or of the local one, and for the host of the URL.",
     ),
     with(
         &["--timeout"],
@@ -216,5 +224,23 @@ pub(crate) const PURGE: &[Opt] = &[
     with(&["-c"], ("filename", Kind::File), "configuration file of the server (default: {file})", ""),
     with(&["-p"], ("prefix", Kind::Directory), "where relative names begin (default: {prefix})", ""),
     with(&["-g"], ("directives", Kind::Text), "directives before those of the configuration file", ""),
+    flag(&["-?", "-h", "--help"], "this help", ""),
+];
+
+/// What `trust` is for, after what it is called with.
+pub(crate) const TRUST_ABOUT: &str = "Makes the system trust the local authority of this user, which issues the certificates of \
+     --tls for names of this machine and of private networks, and for no others. It is made if there is none, and kept in \
+     the user's data directory ($XDG_DATA_HOME/tailwater/authority). If this user may not change the store of the system, the \
+     command for who may is told.";
+
+/// The options of `tailwater trust`.
+pub(crate) const TRUST: &[Opt] = &[
+    flag(&["--remove"], "do not trust it any more", ""),
+    with(
+        &["--store"],
+        ("directory", Kind::Directory),
+        "put its certificate into this directory instead of the store of the system",
+        "Nothing else is done then: no command makes it known.",
+    ),
     flag(&["-?", "-h", "--help"], "this help", ""),
 ];

@@ -7,40 +7,72 @@
 mod cache;
 
 use std::fmt;
+use std::fs;
 use std::io;
 use std::net::{IpAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use tw_acme::BUNDLES;
 use tw_base::Errno;
 use tw_log::Level;
 use tw_net::Addr;
 
 use self::cache::Cache;
-use crate::cli::{ProxyOptions, SentHost};
+use crate::authority::Authority;
+use crate::cli::{OriginCertificates, ProxyOptions, SentHost};
 use crate::conf::Source;
 use crate::console::{Console, Fault};
+use crate::memory_file::MemoryFile;
 use crate::session::{self, NAME, STDERR, STDOUT};
 use crate::tls::Listening;
 
-/// The port of a URL that names none.
-const HTTP_PORT: u16 = 80;
 /// How long a server may take to accept the connection that finds out whether it is there.
 const LOOK: Duration = Duration::from_millis(500);
 /// How long a server may be silent if nothing is said.
 const TIMEOUT: &str = "60s";
-const URLS: &str = "for example: http://localhost:3000, 192.0.2.7:3000, 3000, unix:/run/app.sock";
+const URLS: &str =
+    "for example: http://localhost:3000, https://app.example, 192.0.2.7:3000, 3000, unix:/run/app.sock";
+/// Certificates between that of a server and that of a trusted authority.
+const VERIFY_DEPTH: u32 = 5;
 
 /// A server behind this one.
 #[derive(Debug, PartialEq, Eq)]
 struct Origin {
+    scheme: Scheme,
     /// As it is shown.
     url: String,
     /// What it is called in the `Host` of a request.
     host: String,
+    /// What its certificate is for: the host without its port.
+    name: String,
     /// Where it is: all addresses of a name, the one that answers if one does.
     addresses: Vec<Addr>,
+}
+
+/// The protocol of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scheme {
+    Http,
+    Https,
+}
+
+impl Scheme {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+
+    /// The port of a URL that names none.
+    fn port(self) -> u16 {
+        match self {
+            Self::Http => 80,
+            Self::Https => 443,
+        }
+    }
 }
 
 /// Passes requests on until it is told to stop.
@@ -49,7 +81,7 @@ pub(crate) fn proxy(options: &ProxyOptions) -> ExitCode {
     let prepared = prepare(options, &console);
     match prepared {
         // The directory of the cache is nobody else's as long as somebody holds it.
-        Ok(Prepared { origins, cache, text, listening }) => {
+        Ok(Prepared { origins, cache, text, listening, _trusted }) => {
             // Nothing is read from or written to there; but relative names have to begin somewhere.
             let source = Source::text(b"/".to_vec(), NAME, text);
             session::run(source, &[STDOUT, STDERR], |addresses, own| {
@@ -72,6 +104,8 @@ struct Prepared {
     cache: Option<Cache>,
     text: Vec<u8>,
     listening: Listening,
+    /// Certificates of the authorities that `https` servers are checked with.
+    _trusted: Option<MemoryFile>,
 }
 
 fn prepare(options: &ProxyOptions, console: &Console) -> Result<Prepared, Fault> {
@@ -85,8 +119,40 @@ fn prepare(options: &ProxyOptions, console: &Console) -> Result<Prepared, Fault>
             console.fault(&Fault { level: Level::Warn, message, hint: None });
         }
     }
-    let text = configuration(&origins, cache.as_ref(), &listening, options)?;
-    Ok(Prepared { origins, cache, text, listening })
+    let is_verified =
+        scheme(&origins)? == Scheme::Https && options.certificates == OriginCertificates::Verified;
+    let trusted = is_verified.then(trusted).transpose()?;
+    let text = configuration(&origins, cache.as_ref(), &listening, trusted.as_ref(), options)?;
+    Ok(Prepared { origins, cache, text, listening, _trusted: trusted })
+}
+
+/// The protocol of all of them.
+fn scheme(origins: &[Origin]) -> Result<Scheme, Fault> {
+    let first = origins.first().map_or(Scheme::Http, |origin| origin.scheme);
+    match origins.iter().find(|origin| origin.scheme != first) {
+        Some(other) => {
+            let message = format!("{} and {} are two protocols", origins[0].url, other.url);
+            Err(Fault::emerg(message).hint("start one proxy for each"))
+        }
+        None => Ok(first),
+    }
+}
+
+/// Certificates of the authorities that the system trusts, and of the local one of the user.
+fn trusted() -> Result<MemoryFile, Fault> {
+    let mut text = BUNDLES.iter().find_map(|bundle| fs::read(bundle).ok()).unwrap_or_default();
+    if let Some(authority) = Authority::existing()? {
+        text.push(b'\n');
+        text.extend(authority.certificate().into_bytes());
+    }
+    if text.is_empty() {
+        return Err(Fault::emerg(format!(
+            "no certificates of authorities are found ({})",
+            BUNDLES.join(", ")
+        ))
+        .hint("install ca-certificates, or take any certificate: --insecure"));
+    }
+    MemoryFile::new("authorities", &text)
 }
 
 fn greeting(origins: &[Origin], addresses: &[Addr], own: &[IpAddr]) -> String {
@@ -109,17 +175,14 @@ impl Origin {
     fn parse(url: &[u8]) -> Result<Self, Fault> {
         let text = String::from_utf8_lossy(url);
         let fault = |what: &str| Fault::emerg(format!("{what} in \"{text}\"")).hint(URLS);
-        let rest = match text.split_once("://") {
-            None => &*text,
-            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => rest,
-            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => {
-                let message = format!("cannot pass requests on to \"{text}\": https is not supported yet");
-                return Err(Fault::emerg(message).hint(format!("if it also speaks http: http://{rest}")));
-            }
+        let (scheme, rest) = match text.split_once("://") {
+            None => (Scheme::Http, &*text),
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (Scheme::Http, rest),
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (Scheme::Https, rest),
             Some(_) => return Err(fault("unknown scheme")),
         };
         if let Some(path) = rest.strip_prefix("unix:") {
-            return Self::unix(path).ok_or_else(|| fault("invalid path of a socket"));
+            return Self::unix(scheme, path).ok_or_else(|| fault("invalid path of a socket"));
         }
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, tail) = rest.split_at(end);
@@ -139,7 +202,7 @@ impl Origin {
         {
             let port =
                 authority.parse().ok().filter(|port| *port > 0).ok_or_else(|| fault("invalid port"))?;
-            return Self::named("localhost", "localhost", port, &text);
+            return Self::named(scheme, "localhost", "localhost", port, &text);
         }
         let (name, port) = match authority.rsplit_once(':') {
             // Else it is part of an IPv6 address.
@@ -148,7 +211,7 @@ impl Origin {
                 let port = port.parse().ok().filter(|port| digits && *port > 0);
                 (name, port.ok_or_else(|| fault("invalid port"))?)
             }
-            _ => (authority, HTTP_PORT),
+            _ => (authority, scheme.port()),
         };
         let is_bracketed = name.starts_with('[') && name.ends_with(']');
         let host = if is_bracketed { &name[1..name.len() - 1] } else { name };
@@ -160,12 +223,12 @@ impl Origin {
         match (host, is_valid) {
             ("", _) => Err(fault("no host")),
             (_, false) => Err(fault("invalid host")),
-            (_, true) => Self::named(name, host, port, &text),
+            (_, true) => Self::named(scheme, name, host, port, &text),
         }
     }
 
     /// A server at a port; `name` is the host as URLs have it, `host` as the system has it.
-    fn named(name: &str, host: &str, port: u16, text: &str) -> Result<Self, Fault> {
+    fn named(scheme: Scheme, name: &str, host: &str, port: u16, text: &str) -> Result<Self, Fault> {
         let found = (host, port).to_socket_addrs().map(Vec::from_iter).unwrap_or_default();
         let mut addresses = Vec::new();
         // A name in /etc/hosts may give the same address twice.
@@ -177,19 +240,25 @@ impl Origin {
         if addresses.is_empty() {
             return Err(Fault::emerg(format!("no address of host \"{host}\" in \"{text}\" was found")));
         }
-        let host = if port == HTTP_PORT { name.to_owned() } else { format!("{name}:{port}") };
-        Ok(Self { url: format!("http://{host}"), host, addresses })
+        let name_sent = if port == scheme.port() { name.to_owned() } else { format!("{name}:{port}") };
+        let url = format!("{}://{name_sent}", scheme.word());
+        Ok(Self { scheme, url, host: name_sent, name: host.to_owned(), addresses })
     }
 
     /// A server at a socket of this machine.
-    fn unix(path: &str) -> Option<Self> {
+    fn unix(scheme: Scheme, path: &str) -> Option<Self> {
         let path = path.strip_suffix('/').unwrap_or(path).trim_end_matches(':');
         // In URLs, what follows a colon is the path of the request.
         if path.contains(":/") || session::quoted(path.as_bytes()).is_none() {
             return None;
         }
-        let address = tw_net::parse_server(&format!("unix:{path}"), HTTP_PORT).ok()?;
-        Some(Self { url: format!("unix:{path}"), host: "localhost".into(), addresses: vec![address] })
+        let address = tw_net::parse_server(&format!("unix:{path}"), scheme.port()).ok()?;
+        let url = match scheme {
+            Scheme::Http => format!("unix:{path}"),
+            Scheme::Https => format!("https://unix:{path}"),
+        };
+        let host = || "localhost".to_owned();
+        Some(Self { scheme, url, host: host(), name: host(), addresses: vec![address] })
     }
 
     /// Finds out whether somebody answers, and at which address: a name may have one for each version of the protocol,
@@ -232,6 +301,7 @@ fn configuration(
     origins: &[Origin],
     cache: Option<&Cache>,
     listening: &Listening,
+    trusted: Option<&MemoryFile>,
     options: &ProxyOptions,
 ) -> Result<Vec<u8>, Fault> {
     let timeout = String::from_utf8_lossy(options.timeout.as_deref().unwrap_or(TIMEOUT.as_bytes()));
@@ -252,16 +322,34 @@ fn configuration(
         servers += &format!("        server {place} fail_timeout=1s;\n");
     }
     let first = origins.first().map_or("localhost", |origin| &*origin.host);
-    let (host, redirects) = match options.host {
+    let scheme = scheme(origins)?;
+    // A certificate is for one name, so that is what is asked for.
+    let (host, redirects) = match if scheme == Scheme::Https { SentHost::Origin } else { options.host } {
         SentHost::Client => ("$asked_host", String::new()),
         SentHost::Origin => {
             if let Some(other) = origins.iter().find(|origin| origin.host != first) {
-                let message = format!("\"--change-host\": {} and {first} are two hosts", other.host);
+                let why = if scheme == Scheme::Https { "https" } else { "\"--change-host\"" };
+                let message = format!("{why}: {} and {first} are two hosts", other.host);
                 return Err(Fault::emerg(message).hint("all servers get one Host: start one proxy for each"));
             }
-            (first, format!("proxy_redirect http://{first}/ /;"))
+            (first, format!("proxy_redirect {}://{first}/ /;", scheme.word()))
         }
     };
+    let secured = match scheme {
+        Scheme::Http => String::new(),
+        Scheme::Https => {
+            let name = origins.first().map_or("localhost", |origin| &*origin.name);
+            let verify = trusted.map(|file| {
+                format!(
+                    "proxy_ssl_verify on; proxy_ssl_verify_depth {VERIFY_DEPTH}; proxy_ssl_trusted_certificate {};",
+                    file.path()
+                )
+            });
+            let verify = verify.unwrap_or_default();
+            format!("proxy_ssl_server_name on; proxy_ssl_name {name}; {verify}")
+        }
+    };
+    let pass = format!("proxy_pass {}://origins;", scheme.word());
     // The same directory may have responses of other servers.
     let url = origins.first().and_then(|origin| session::quoted(origin.url.as_bytes())).unwrap_or_default();
     let url = String::from_utf8_lossy(&url);
@@ -315,18 +403,19 @@ http {{
         proxy_send_timeout {timeout};
         proxy_read_timeout {timeout};
         {redirects}
+        {secured}
         {kept}
         location / {{
             # A tunnel may be silent for longer than a server that is asked something.
             if ($upgrade) {{ return 418; }}
             error_page 418 = @tunnel;
-            proxy_pass http://origins;
+            {pass}
         }}
         location @tunnel {{
             {cache_off}
             proxy_send_timeout 1h;
             proxy_read_timeout 1h;
-            proxy_pass http://origins;
+            {pass}
         }}
     }}
 }}
@@ -352,7 +441,9 @@ mod tests {
         let origin = |url: &str| Origin::parse(url.as_bytes()).map_err(|fault| fault.message);
         let fixed = |url: &str, host: &str, address: &str| {
             let address: SocketAddr = address.parse().unwrap();
-            Ok(Origin { url: url.into(), host: host.into(), addresses: vec![address.into()] })
+            let scheme = if url.starts_with("https:") { Scheme::Https } else { Scheme::Http };
+            let name = address.ip().to_string();
+            Ok(Origin { scheme, url: url.into(), host: host.into(), name, addresses: vec![address.into()] })
         };
         for (url, expected) in [
             ("http://127.0.0.1:3000", fixed("http://127.0.0.1:3000", "127.0.0.1:3000", "127.0.0.1:3000")),
@@ -361,13 +452,15 @@ mod tests {
             ("127.0.0.1:80", fixed("http://127.0.0.1", "127.0.0.1", "127.0.0.1:80")),
             ("http://[::1]:1", fixed("http://[::1]:1", "[::1]:1", "[::1]:1")),
             ("http://[::1]", fixed("http://[::1]", "[::1]", "[::1]:80")),
+            ("https://127.0.0.1", fixed("https://127.0.0.1", "127.0.0.1", "127.0.0.1:443")),
+            ("https://127.0.0.1:80/", fixed("https://127.0.0.1:80", "127.0.0.1:80", "127.0.0.1:80")),
+            ("https://[::1]:1", fixed("https://[::1]:1", "[::1]:1", "[::1]:1")),
         ] {
             assert_eq!(origin(url), expected, "{url}");
         }
         let unix = Origin::parse(b"http://unix:/run/a b.sock").unwrap();
         assert_eq!((&*unix.url, &*unix.host), ("unix:/run/a b.sock", "localhost"));
         for (url, expected) in [
-            ("https://a:1", "cannot pass requests on to \"https://a:1\": https is not supported yet"),
             ("ftp://a", "unknown scheme in \"ftp://a\""),
             ("http://a/b", "\"http://a/b\" has a path: requests are passed on with the paths they come with"),
             ("http://a?b", "\"http://a?b\" has a path: requests are passed on with the paths they come with"),
@@ -397,7 +490,7 @@ mod tests {
         let origins =
             ["127.0.0.1:1", "unix:/a \"b\"", "[::1]:2"].map(|url| Origin::parse(url.as_bytes()).unwrap());
         let options = ProxyOptions::default();
-        let text = configuration(&origins, None, &plain(), &options).unwrap();
+        let text = configuration(&origins, None, &plain(), None, &options).unwrap();
         let source = Source::text(b"/".to_vec(), NAME, text);
         let loaded = source.load(&tw_core::kept::Kept::default(), &Console::new()).unwrap();
         assert_eq!(loaded.config.listens.len(), 1);
@@ -406,18 +499,37 @@ mod tests {
         let asked = Some(dir.join("deep/er").as_os_str().as_bytes().to_vec());
         let options = ProxyOptions { cache: asked.clone(), ..ProxyOptions::default() };
         let cache = Cache::open(&options).unwrap();
-        let text = configuration(&origins, cache.as_ref(), &plain(), &options).unwrap();
+        let text = configuration(&origins, cache.as_ref(), &plain(), None, &options).unwrap();
         let source = Source::text(b"/".to_vec(), NAME, text);
         source.load(&tw_core::kept::Kept::default(), &Console::new()).unwrap();
 
         let options = ProxyOptions { host: SentHost::Origin, ..ProxyOptions::default() };
-        let refused = configuration(&origins, None, &plain(), &options).unwrap_err();
+        let refused = configuration(&origins, None, &plain(), None, &options).unwrap_err();
         assert_eq!(refused.message, "\"--change-host\": localhost and 127.0.0.1:1 are two hosts");
-        let one = configuration(&origins[..1], None, &plain(), &options).unwrap();
+        let one = configuration(&origins[..1], None, &plain(), None, &options).unwrap();
         assert!(String::from_utf8(one).unwrap().contains("proxy_set_header Host 127.0.0.1:1;"));
+        let secure = ["https://127.0.0.1:1", "https://127.0.0.1:2", "http://127.0.0.1:1"]
+            .map(|url| Origin::parse(url.as_bytes()).unwrap());
+        let trusted = MemoryFile::new("authorities", b"").unwrap();
+        let options = ProxyOptions::default();
+        let text = configuration(&secure[..1], None, &plain(), Some(&trusted), &options).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        for line in [
+            "proxy_pass https://origins;",
+            "Host 127.0.0.1:1;",
+            "proxy_ssl_name 127.0.0.1;",
+            "proxy_ssl_verify on;",
+        ] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+        let refused = |origins: &[Origin]| {
+            configuration(origins, None, &plain(), Some(&trusted), &options).unwrap_err().message
+        };
+        assert_eq!(refused(&secure[..2]), "https: 127.0.0.1:2 and 127.0.0.1:1 are two hosts");
+        assert_eq!(refused(&secure[1..]), "https://127.0.0.1:2 and http://127.0.0.1:1 are two protocols");
         for bad in ["", "0", "x", "1s;", "1s 2"] {
             let options = ProxyOptions { timeout: Some(bad.into()), ..ProxyOptions::default() };
-            let refused = configuration(&origins, None, &plain(), &options).unwrap_err();
+            let refused = configuration(&origins, None, &plain(), None, &options).unwrap_err();
             assert_eq!(refused.message, format!("invalid time in \"--timeout {bad}\""));
         }
     }

@@ -3,10 +3,9 @@
 //! The configuration is a text like any other, made here and loaded as files are. It is meant for a developer's machine:
 //! it listens on the loopback interface unless told otherwise, and files whose names begin with a dot stay private.
 
-use std::fs::{self, File};
-use std::io::{self, BufRead, Read, Write};
+use std::fs;
+use std::io::{self, BufRead, Read};
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -17,6 +16,7 @@ use crate::built_in::{MEDIA_TYPES, PHP_PARAMS};
 use crate::cli::{Absent, Coding, ServeOptions};
 use crate::conf::{Source, path};
 use crate::console::{Console, Fault};
+use crate::memory_file::MemoryFile;
 use crate::session::{self, NAME, STDOUT};
 use crate::tls::Listening;
 
@@ -73,18 +73,8 @@ fn greeting(directory: &Path, addresses: &[Addr], own: &[IpAddr], options: &Serv
     )
 }
 
-/// A password file that is in memory and has no name, so that nobody can read it who cannot read the process.
-struct Users(OwnedFd);
-
-impl Users {
-    /// How the process itself opens it.
-    fn path(&self) -> String {
-        format!("/proc/self/fd/{}", self.0.as_raw_fd())
-    }
-}
-
 /// `USER:PASSWORD`; `-` reads it from standard input, because a command line can be read by everybody on the machine.
-fn users(given: &[u8]) -> Result<Users, Fault> {
+fn users(given: &[u8]) -> Result<MemoryFile, Fault> {
     let mut line = given.to_vec();
     if given == b"-" {
         line.clear();
@@ -103,12 +93,7 @@ fn users(given: &[u8]) -> Result<Users, Fault> {
         return Err(refused());
     }
     let text = tw_modules::password_line(user, password).ok_or_else(refused)?;
-    let make = || -> io::Result<OwnedFd> {
-        let fd = rustix::fs::memfd_create("users", rustix::fs::MemfdFlags::CLOEXEC)?;
-        File::from(fd.try_clone()?).write_all(&text)?;
-        Ok(fd)
-    };
-    make().map(Users).map_err(|error| Fault::call("memfd_create()", "users", &error))
+    MemoryFile::new("users", &text)
 }
 
 fn directory(options: &ServeOptions) -> Result<PathBuf, Fault> {
@@ -125,7 +110,7 @@ fn configuration(
     directory: &Path,
     listening: &Listening,
     options: &ServeOptions,
-    users: Option<&Users>,
+    users: Option<&MemoryFile>,
 ) -> Result<Vec<u8>, Fault> {
     let root = session::quoted(directory.as_os_str().as_bytes()).ok_or_else(|| {
         let message = format!("cannot serve \"{}\": its name contains a dollar sign", directory.display());

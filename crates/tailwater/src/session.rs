@@ -22,7 +22,7 @@ use crate::console::Fault;
 use crate::master::{self, Mode};
 
 /// Where to listen if nothing is said, and how many ports from there on are tried.
-const DEFAULT_PORT: u16 = 8080;
+pub(crate) const DEFAULT_PORT: u16 = 8080;
 const PORTS_TRIED: u16 = 20;
 
 /// What messages call the configuration.
@@ -129,10 +129,14 @@ fn own_addresses() -> Vec<IpAddr> {
     FAR.into_iter().filter_map(|family| own(family).ok()).filter(|ip| !ip.is_loopback()).collect()
 }
 
-/// The argument of `listen` for what was `asked`; the first free port if nothing was. Never one of `not_these`: who passes
+/// The argument of `listen` for what was `asked`; the first free port from the default one on if nothing was. Never one of `not_these`: who passes
 /// requests on to itself never ends.
-pub(crate) fn address(asked: Option<&[u8]>, not_these: &[SocketAddr]) -> Result<String, Fault> {
-    let Some(asked) = asked else { return free_port(not_these) };
+pub(crate) fn address(
+    asked: Option<&[u8]>,
+    default_port: u16,
+    not_these: &[SocketAddr],
+) -> Result<String, Fault> {
+    let Some(asked) = asked else { return free_port(default_port, not_these) };
     let asked = String::from_utf8_lossy(asked);
     let text = match asked.parse::<u16>() {
         // A port alone: for this machine only, unlike in a configuration.
@@ -140,7 +144,7 @@ pub(crate) fn address(asked: Option<&[u8]>, not_these: &[SocketAddr]) -> Result<
         Err(_) => asked.into_owned(),
     };
     let hint = "for example: --listen 8080, --listen 0.0.0.0:8080, --listen [::1]:8080";
-    let addresses = tw_net::parse_listen(&text, DEFAULT_PORT)
+    let addresses = tw_net::parse_listen(&text, default_port)
         .map_err(|error| Fault::emerg(format!("{error} in \"--listen {text}\"")).hint(hint))?;
     for address in addresses.iter().filter_map(Addr::inet) {
         if not_these.iter().any(|origin| reaches(address, *origin)) {
@@ -149,34 +153,34 @@ pub(crate) fn address(asked: Option<&[u8]>, not_these: &[SocketAddr]) -> Result<
         }
         if is_taken(address) {
             let message = format!("another process listens on {address}");
-            let other = free_port(not_these).map(|free| format!("free is: --listen {free}"));
+            let other = free_port(default_port, not_these).map(|free| format!("free is: --listen {free}"));
             return Err(match other {
                 Ok(hint) => Fault::emerg(message).hint(hint),
                 Err(_) => Fault::emerg(message),
             });
         }
     }
-    Ok(with_port(text))
+    Ok(with_port(text, default_port))
 }
 
 /// `listen` knows another port than we do if none is said.
-fn with_port(text: String) -> String {
-    let bare = text.parse::<IpAddr>().map(|ip| SocketAddr::from((ip, DEFAULT_PORT)).to_string());
+fn with_port(text: String, default_port: u16) -> String {
+    let bare = text.parse::<IpAddr>().map(|ip| SocketAddr::from((ip, default_port)).to_string());
     match text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).map(str::parse::<Ipv6Addr>) {
-        Some(Ok(ip)) => SocketAddr::from((ip, DEFAULT_PORT)).to_string(),
+        Some(Ok(ip)) => SocketAddr::from((ip, default_port)).to_string(),
         _ => bare.unwrap_or(text),
     }
 }
 
 /// The first port from the default one on that nobody listens on.
-fn free_port(not_these: &[SocketAddr]) -> Result<String, Fault> {
-    let last = DEFAULT_PORT + PORTS_TRIED - 1;
-    (DEFAULT_PORT..=last)
+fn free_port(first: u16, not_these: &[SocketAddr]) -> Result<String, Fault> {
+    let last = first + PORTS_TRIED - 1;
+    (first..=last)
         .map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
         .find(|address| !not_these.iter().any(|origin| reaches(*address, *origin)) && !is_taken(*address))
         .map(|address| address.to_string())
         .ok_or_else(|| {
-            let message = format!("the ports {DEFAULT_PORT} to {last} are all taken");
+            let message = format!("the ports {first} to {last} are all taken");
             Fault::emerg(message).hint("name another one: --listen 9000")
         })
 }
@@ -263,7 +267,7 @@ mod tests {
             ("[::1]:1", "[::1]:1"),
             ("unix:/s", "unix:/s"),
         ] {
-            assert_eq!(with_port(text.to_owned()), expected, "{text}");
+            assert_eq!(with_port(text.to_owned(), DEFAULT_PORT), expected, "{text}");
         }
     }
 
@@ -283,7 +287,8 @@ mod tests {
                 "{address} {origin}"
             );
         }
-        let refused = address(Some(b"127.0.0.1:1"), &["127.0.0.1:1".parse().unwrap()]).unwrap_err();
+        let refused =
+            address(Some(b"127.0.0.1:1"), DEFAULT_PORT, &["127.0.0.1:1".parse().unwrap()]).unwrap_err();
         assert_eq!(refused.message, "\"--listen 127.0.0.1:1\" is where the requests are to go");
     }
 }

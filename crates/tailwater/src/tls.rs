@@ -1,4 +1,7 @@
 //! `--tls` of `tailwater serve` and `tailwater proxy`: certificates that come by themselves, as lines of a configuration.
+//!
+//! Names of the internet get theirs from a public authority (ACME); those of this machine and of private networks from the
+//! local [`authority`](crate::authority) of the user, at each start, for this process alone.
 
 use std::env;
 use std::fs::DirBuilder;
@@ -7,25 +10,36 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use tw_acme::{Identifier, Url};
+use tw_acme::{Identifier, Url, is_local, local_domains};
 use tw_net::Addr;
 
+use crate::authority::Authority;
 use crate::cli::{Terms, TlsOptions};
 use crate::conf::path;
 use crate::console::Fault;
-use crate::session;
+use crate::memory_file::MemoryFile;
+use crate::session::{self, DEFAULT_PORT};
 
 /// Who issues if nothing else is said.
 const DIRECTORY: &str = "https://acme-v02.api.letsencrypt.org/directory";
 /// Where browsers look, and authorities.
 const HTTPS_PORT: u16 = 443;
 const HTTP_PORT: u16 = 80;
+/// Where is listened with a local certificate if nothing is said.
+const LOCAL_PORT: u16 = 8443;
+/// The note about a certificate of a public authority.
+const ORDERED: &str =
+    "The certificate comes by itself; until it is there, nobody trusts the one that is shown.\n";
 
 /// Where is listened, and what for; plain HTTP without names.
 #[derive(Debug)]
 pub(crate) struct Listening {
     /// The first name that there is to be a certificate for.
     name: Option<String>,
+    /// What is printed below the address.
+    note: String,
+    /// The local certificate and its key, which exist as long as they are held.
+    _certificate: Option<[MemoryFile; 2]>,
     /// Lines of `http`.
     pub(crate) http: Vec<u8>,
     /// Lines of the server.
@@ -46,10 +60,20 @@ impl Listening {
                 );
                 return Err(fault.hint("name the host: --tls example.com"));
             }
-            let server = format!("listen {};", session::address(asked, not_these)?);
-            return Ok(Self { name: None, http: Vec::new(), server });
+            let server = format!("listen {};", session::address(asked, DEFAULT_PORT, not_these)?);
+            return Ok(Self {
+                name: None,
+                note: String::new(),
+                _certificate: None,
+                http: Vec::new(),
+                server,
+            });
         };
         let names = names(&tls.names)?;
+        if tls.directory.is_none() && is_all_local(&names)? {
+            return Self::local(asked, tls, names, not_these);
+        }
+        let names: Vec<_> = names.iter().map(ToString::to_string).collect();
         let uri =
             String::from_utf8_lossy(tls.directory.as_deref().unwrap_or(DIRECTORY.as_bytes())).into_owned();
         let authority = Url::parse(&uri)
@@ -78,7 +102,7 @@ impl Listening {
         }
         http.extend(b";\n    }\n");
         let listens = match asked {
-            Some(_) => vec![session::address(asked, not_these)?],
+            Some(_) => vec![session::address(asked, DEFAULT_PORT, not_these)?],
             None => everywhere(HTTPS_PORT)?,
         };
         let mut server: String =
@@ -97,7 +121,49 @@ impl Listening {
             );
         }
         let first = String::from_utf8_lossy(first).trim_start_matches('.').to_owned();
-        Ok(Self { name: Some(first), http, server })
+        Ok(Self { name: Some(first), note: ORDERED.to_owned(), _certificate: None, http, server })
+    }
+
+    /// With a certificate of the local authority.
+    fn local(
+        asked: Option<&[u8]>,
+        tls: &TlsOptions,
+        mut names: Vec<Identifier>,
+        not_these: &[SocketAddr],
+    ) -> Result<Self, Fault> {
+        if tls.trusted.is_some() {
+            return Err(Fault::emerg("\"--acme-ca\" belongs to \"--acme-directory\"")
+                .hint("names of this machine get their certificate from the local authority"));
+        }
+        let listen = session::address(asked, LOCAL_PORT, not_these)?;
+        let first = names.first().map(host).unwrap_or_default();
+        // Who calls this machine by a name calls it by its addresses, too.
+        if names.contains(&Identifier::Dns("localhost".into())) {
+            for address in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
+                let address = Identifier::Ip(address);
+                if !names.contains(&address) {
+                    names.push(address);
+                }
+            }
+        }
+        let authority = Authority::open()?;
+        let issued = authority.issue(&names)?;
+        let certificate = MemoryFile::new("certificate", issued.certificate.as_bytes())?;
+        let key = MemoryFile::new("certificate key", issued.key.as_bytes())?;
+        let server = format!(
+            "listen {listen} ssl;\n        server_name {};\n        ssl_certificate {};\n        ssl_certificate_key {};",
+            names.iter().map(host).collect::<Vec<_>>().join(" "),
+            certificate.path(),
+            key.path(),
+        );
+        let note = match authority.is_trusted() {
+            true => String::new(),
+            false => {
+                "Browsers warn of the certificate until the local authority is trusted: tailwater trust\n"
+                    .to_owned()
+            }
+        };
+        Ok(Self { name: Some(first), note, _certificate: Some([certificate, key]), http: Vec::new(), server })
     }
 
     /// What is printed first of `addresses`, where TLS is.
@@ -109,15 +175,12 @@ impl Listening {
             HTTPS_PORT => format!("https://{name}/"),
             port => format!("https://{name}:{port}/"),
         };
-        Some(format!(
-            "{}\nThe certificate comes by itself; until it is there, nobody trusts the one that is shown.\n",
-            line(&url)
-        ))
+        Some(format!("{}\n{}", line(&url), self.note))
     }
 }
 
 /// The names, checked.
-fn names(words: &[Vec<u8>]) -> Result<Vec<String>, Fault> {
+fn names(words: &[Vec<u8>]) -> Result<Vec<Identifier>, Fault> {
     let mut all = Vec::new();
     for word in words {
         let text = String::from_utf8_lossy(word);
@@ -125,7 +188,37 @@ fn names(words: &[Vec<u8>]) -> Result<Vec<String>, Fault> {
             Fault::emerg(format!("{why} in \"--tls {text}\"")).hint("for example: --tls example.com")
         })?;
     }
-    Ok(all.iter().map(ToString::to_string).collect())
+    Ok(all)
+}
+
+/// Whether the local authority issues for these names; a public one does if it is not, and for a mixture nobody does.
+fn is_all_local(names: &[Identifier]) -> Result<bool, Fault> {
+    // Without a dot it is in no domain that anybody could ask a public authority for.
+    if let Some(bare) = names
+        .iter()
+        .find(|name| !is_local(name) && matches!(name, Identifier::Dns(text) if !text.contains('.')))
+    {
+        let message = format!("no authority issues a certificate for \"{bare}\"");
+        return Err(Fault::emerg(message)
+            .hint(format!("names of private networks are or end with: {}", local_domains())));
+    }
+    let (local, public): (Vec<_>, Vec<_>) = names.iter().partition(|name| is_local(name));
+    match (local.first(), public.first()) {
+        (Some(local), Some(public)) => {
+            let message = format!("\"{local}\" and \"{public}\" cannot be in one certificate");
+            Err(Fault::emerg(message)
+                .hint("only the local authority issues for one, only a public one for the other"))
+        }
+        (local, _) => Ok(local.is_some()),
+    }
+}
+
+/// A name as URLs have it.
+fn host(name: &Identifier) -> String {
+    match name {
+        Identifier::Ip(IpAddr::V6(address)) => format!("[{address}]"),
+        other => other.to_string(),
+    }
 }
 
 /// The directory of keys and certificates of an authority, below the user's state. Made if it is missing.
@@ -153,7 +246,7 @@ fn shown(path: &Path) -> String {
 fn everywhere(port: u16) -> Result<Vec<String>, Fault> {
     let all = |ip: IpAddr| SocketAddr::from((ip, port));
     let mut listens =
-        vec![session::address(Some(all(Ipv4Addr::UNSPECIFIED.into()).to_string().as_bytes()), &[])?];
+        vec![session::address(Some(all(Ipv4Addr::UNSPECIFIED.into()).to_string().as_bytes()), port, &[])?];
     if TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok() {
         listens.push(all(Ipv6Addr::UNSPECIFIED.into()).to_string());
     }
@@ -185,14 +278,22 @@ mod tests {
             "invalid URL in \"--acme-directory http://ca.example/\": it is not https"
         );
         assert!(refused(&[], Terms::Accepted, None).ends_with("belong to \"--tls\""));
+        assert_eq!(
+            refused(&["localhost", "example.com"], Terms::Accepted, None),
+            "\"localhost\" and \"example.com\" cannot be in one certificate"
+        );
+        assert_eq!(
+            refused(&["mybox"], Terms::Accepted, None),
+            "no authority issues a certificate for \"mybox\""
+        );
         let plain = Listening::of(Some(b"127.0.0.1:1"), &TlsOptions::default(), &[]).unwrap();
         assert_eq!((&*plain.server, plain.greeting(&[], str::to_owned)), ("listen 127.0.0.1:1;", None));
     }
 
     #[test]
     fn what_is_printed() {
-        let listening =
-            Listening { name: Some("example.com".into()), http: Vec::new(), server: String::new() };
+        let listening = Listening::of(Some(b"127.0.0.1:1"), &TlsOptions::default(), &[]).unwrap();
+        let listening = Listening { name: Some("example.com".into()), ..listening };
         let said = |addresses: &[&str]| {
             let addresses: Vec<Addr> =
                 addresses.iter().map(|text| Addr::Inet(text.parse().unwrap())).collect();

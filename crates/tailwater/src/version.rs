@@ -143,10 +143,11 @@ pub(crate) fn text(show: Show) -> String {
         Show::Help => {
             let _ = write!(
                 text,
-                "{}       tailwater serve [directory] [options]\n       tailwater proxy URL... [options]\n       tailwater purge --cache name (key | --tag tag) [options]\n\nOptions:\n{}\n\
+                "{}       tailwater serve [directory] [options]\n       tailwater proxy URL... [options]\n       tailwater purge --cache name (key | --tag tag) [options]\n       tailwater trust [options]\n\nOptions:\n{}\n\
                  tailwater serve and tailwater proxy need no configuration file: see\n\
                  tailwater serve --help and tailwater proxy --help; to remove from a running\n\
-                 server what its cache has: tailwater purge --help\n\n",
+                 server what its cache has: tailwater purge --help; to trust the certificates of\n\
+                 serve --tls localhost: tailwater trust --help\n\n",
                 usage("Usage: tailwater", options::MAIN),
                 listed(options::MAIN)
             );
@@ -175,6 +176,13 @@ pub(crate) fn purge_help() -> String {
     let usage = usage("Usage: tailwater purge", options::PURGE);
     let usage = format!("{} key\n", usage.trim_end());
     format!("{usage}\n{about}\nOptions:\n{}", listed(options::PURGE))
+}
+
+/// The text of `trust --help`.
+pub(crate) fn trust_help() -> String {
+    let about = wrapped(options::TRUST_ABOUT, "", "");
+    let usage = usage("Usage: tailwater trust", options::TRUST);
+    format!("{usage}\n{about}\nOptions:\n{}", listed(options::TRUST))
 }
 
 /// The running kernel, and which of its features that are used if they are there it has.
@@ -301,6 +309,7 @@ mod tests {
             (serve_help(), options::SERVE),
             (proxy_help(), options::PROXY),
             (purge_help(), options::PURGE),
+            (trust_help(), options::TRUST),
         ];
         for (text, options) in texts {
             assert!(text.lines().all(|line| line.chars().count() <= COLUMNS), "{text}");

@@ -81,6 +81,10 @@ pub(crate) struct Carrier {
     pub(crate) resolver_timeout: Duration,
 }
 
+/// Where systems have the certificates of authorities that all trust.
+pub const BUNDLES: [&str; 3] =
+    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+
 /// Makes the TLS settings for an authority that shows a certificate of one of these, in PEM; without any, of anybody.
 ///
 /// # Errors

@@ -26,6 +26,7 @@ mod issued;
 mod job;
 mod jws;
 mod key_type;
+mod local;
 mod made;
 mod message;
 mod order;
@@ -38,13 +39,14 @@ mod url;
 pub use account::AccountKey;
 pub use agent::{Agent, Say};
 pub use answers::{ALPN, Answers, HTTP_PREFIX};
-pub use carrier::trusting;
+pub use carrier::{BUNDLES, trusting};
 pub use error::Error;
 pub use identifier::{Identifier, NameError};
 pub use job::{
     Account, Challenge, ExternalAccount, Issuer, Job, KeySource, Profile, Terms, Wanted, Work, id as file_id,
 };
 pub use key_type::{KeyType, Word as KeyWord};
+pub use local::{IssuedLocally, LocalAuthority, is_local, local_domains};
 pub use message::said;
 pub use slot::Slot;
 pub use url::{Url, UrlError};

@@ -17,17 +17,17 @@ use crate::key_type::KeyType;
 /// Common name of a temporary certificate.
 const TEMPORARY: &str = "temporary certificate of tailwater";
 
-fn made(what: &'static str) -> impl FnOnce(rcgen::Error) -> Error {
+pub(crate) fn made(what: &'static str) -> impl FnOnce(rcgen::Error) -> Error {
     move |error| Error::Made(format!("{what} cannot be made: {error}"))
 }
 
-fn params(identifiers: &[Identifier]) -> Result<CertificateParams, rcgen::Error> {
+pub(crate) fn params(identifiers: &[Identifier]) -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new(identifiers.iter().map(ToString::to_string).collect::<Vec<_>>())?;
     params.distinguished_name = DistinguishedName::new();
     Ok(params)
 }
 
-fn read(key: &KeyPair) -> Result<Key, Error> {
+pub(crate) fn read(key: &KeyPair) -> Result<Key, Error> {
     let text = Zeroizing::new(key.serialize_pem());
     Key::read(text.as_bytes(), &Passwords::default()).map_err(|error| Error::Made(error.to_string()))
 }

@@ -165,6 +165,9 @@ fn every_option_has_a_record_and_every_record_is_an_option() {
         "acme-ca",
         "soft",
         "tag",
+        "insecure",
+        "remove",
+        "store",
     ]
     .map(|name| format!("--{name}"));
     let short = ('!'..='~').filter(|c| !matches!(c, '-' | '=')).map(|c| format!("-{c}"));
@@ -174,6 +177,7 @@ fn every_option_has_a_record_and_every_record_is_an_option() {
             (options::SERVE, format!("serve {name}")),
             (options::PROXY, format!("proxy 1 {name}")),
             (options::PURGE, format!("purge --cache c 1 {name}")),
+            (options::TRUST, format!("trust {name}")),
         ] {
             let takes_value = match parsed(&line) {
                 Ok(_) => Some(false),
@@ -187,6 +191,7 @@ fn every_option_has_a_record_and_every_record_is_an_option() {
         ("serve ", options::SERVE),
         ("proxy 1 ", options::PROXY),
         ("purge ", options::PURGE),
+        ("trust ", options::TRUST),
     ] {
         for option in options {
             let values = match option.value.as_ref().map(|value| value.kind) {
@@ -205,6 +210,20 @@ fn every_option_has_a_record_and_every_record_is_an_option() {
                 assert!(parsed(&line).is_ok(), "{line}");
             }
         }
+    }
+}
+
+#[test]
+fn trusting() {
+    let trust = |change, store: Option<&str>| {
+        Ok(Command::Trust(TrustOptions { change, store: store.map(|store| store.as_bytes().to_vec()) }))
+    };
+    assert_eq!(parsed("trust"), trust(Change::Added, None));
+    assert_eq!(parsed("trust --remove --store=/d"), trust(Change::Removed, Some("/d")));
+    assert_eq!(parsed("trust -h"), Ok(Command::TrustHelp));
+    assert_eq!(parsed("help trust"), Ok(Command::TrustHelp));
+    for line in ["trust x", "trust --remove=x", "trust -x"] {
+        assert!(parsed(line).is_err(), "{line}");
     }
 }
 

@@ -2,12 +2,13 @@
 
 use std::fmt::Write as _;
 
-use crate::options::{Kind, MAIN, Opt, PROXY, PURGE, SERVE};
+use crate::options::{Kind, MAIN, Opt, PROXY, PURGE, SERVE, TRUST};
 use crate::{NOTE, check_file};
 
 const SERVE_DOC: &str = "serve a directory without a configuration file";
 const PROXY_DOC: &str = "pass requests on without a configuration file";
 const PURGE_DOC: &str = "remove responses from a cache of the running server";
+const TRUST_DOC: &str = "make the system trust the local authority of serve --tls localhost";
 
 /// All ways to write options.
 fn names(options: &[Opt]) -> String {
@@ -53,8 +54,9 @@ _tailwater() {
     );
     for (command, options, others) in [
         ("serve", SERVE, "_tailwater_names -d"),
-        ("proxy", PROXY, "_tailwater_words 'http:// unix:'"),
+        ("proxy", PROXY, "_tailwater_words 'http:// https:// unix:'"),
         ("purge", PURGE, "COMPREPLY=()"),
+        ("trust", TRUST, "COMPREPLY=()"),
     ] {
         writeln!(out, "    if ((COMP_CWORD > 1)) && [[ ${{COMP_WORDS[1]}} == {command} ]]; then").unwrap();
         out.push_str("        case $before in\n");
@@ -68,7 +70,9 @@ _tailwater() {
     }
     out.push_str("    case $before in\n");
     bash_values(MAIN, &mut out);
-    out.push_str("    esac\n    local commands=\n    ((COMP_CWORD > 1)) || commands='serve proxy purge'\n");
+    out.push_str(
+        "    esac\n    local commands=\n    ((COMP_CWORD > 1)) || commands='serve proxy purge trust'\n",
+    );
     writeln!(
         out,
         "    _tailwater_words \"{} $commands\"\n}}\n\ncomplete -F _tailwater tailwater",
@@ -107,6 +111,7 @@ fn completions_for_zsh_are_documented() {
         ("serve", SERVE, "1:directory:_files -/"),
         ("proxy", PROXY, "*:URL:_urls"),
         ("purge", PURGE, "1:key: "),
+        ("trust", TRUST, "*: : "),
     ];
     for (at, (command, options, others)) in table.into_iter().enumerate() {
         let branch = if at == 0 { "if" } else { "elif" };
@@ -117,7 +122,9 @@ fn completions_for_zsh_are_documented() {
     }
     out.push_str("    else\n        _arguments -s \\\n");
     zsh_options(MAIN, &mut out);
-    let commands = format!("serve\\:\"{SERVE_DOC}\" proxy\\:\"{PROXY_DOC}\" purge\\:\"{PURGE_DOC}\"");
+    let commands = format!(
+        "serve\\:\"{SERVE_DOC}\" proxy\\:\"{PROXY_DOC}\" purge\\:\"{PURGE_DOC}\" trust\\:\"{TRUST_DOC}\""
+    );
     writeln!(out, "            '1::command:(({commands}))'\n    fi\n}}\n\n_tailwater \"$@\"").unwrap();
     check_file("packaging/completions/_tailwater", &out);
 }
@@ -148,11 +155,13 @@ fn completions_for_fish_are_documented() {
     writeln!(out, "complete -c tailwater -n __fish_is_first_token -a serve -d '{SERVE_DOC}'").unwrap();
     writeln!(out, "complete -c tailwater -n __fish_is_first_token -a proxy -d '{PROXY_DOC}'").unwrap();
     writeln!(out, "complete -c tailwater -n __fish_is_first_token -a purge -d '{PURGE_DOC}'").unwrap();
+    writeln!(out, "complete -c tailwater -n __fish_is_first_token -a trust -d '{TRUST_DOC}'").unwrap();
     let (is_serve, is_proxy) = ("__fish_seen_subcommand_from serve", "__fish_seen_subcommand_from proxy");
-    fish_options(MAIN, "not __fish_seen_subcommand_from serve proxy purge", &mut out);
+    fish_options(MAIN, "not __fish_seen_subcommand_from serve proxy purge trust", &mut out);
     fish_options(SERVE, is_serve, &mut out);
     fish_options(PROXY, is_proxy, &mut out);
     fish_options(PURGE, "__fish_seen_subcommand_from purge", &mut out);
+    fish_options(TRUST, "__fish_seen_subcommand_from trust", &mut out);
     writeln!(out, "complete -c tailwater -n '{is_serve}' -a '(__fish_complete_directories)'").unwrap();
     check_file("packaging/completions/tailwater.fish", &out);
 }

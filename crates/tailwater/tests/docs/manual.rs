@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use tw_conf::context_words;
 
 use crate::directives::{Chapter, chapters};
-use crate::options::{MAIN, Opt, PROXY, PROXY_ABOUT, PURGE, PURGE_ABOUT, SERVE, SERVE_ABOUT};
+use crate::options::{
+    MAIN, Opt, PROXY, PROXY_ABOUT, PURGE, PURGE_ABOUT, SERVE, SERVE_ABOUT, TRUST, TRUST_ABOUT,
+};
 use crate::{NOTE, check_file};
 
 /// Where relative names begin, and the configuration file, of a build that nobody told otherwise; packages put theirs in
@@ -96,7 +98,8 @@ fn the_manual_is_documented() {
     writeln!(out, ".SH SYNOPSIS\n.B tailwater\n[\\fIoptions\\fR]\n.br").unwrap();
     writeln!(out, ".B tailwater serve\n[\\fIdirectory\\fR] [\\fIoptions\\fR]\n.br").unwrap();
     writeln!(out, ".B tailwater proxy\n\\fIURL\\fR... [\\fIoptions\\fR]\n.br").unwrap();
-    writeln!(out, ".B tailwater purge \\-\\-cache\n\\fIname\\fR \\fIkey\\fR [\\fIoptions\\fR]").unwrap();
+    writeln!(out, ".B tailwater purge \\-\\-cache\n\\fIname\\fR \\fIkey\\fR [\\fIoptions\\fR]\n.br").unwrap();
+    writeln!(out, ".B tailwater trust\n[\\fIoptions\\fR]").unwrap();
     out.push_str(".SH DESCRIPTION\n");
     paragraphs(DESCRIPTION, &mut out);
     out.push_str(
@@ -113,6 +116,9 @@ fn the_manual_is_documented() {
     let said = "If nothing has this key, that is said, and the status is 0: the cache is as it was wanted.";
     paragraphs(&[PURGE_ABOUT, said], &mut out);
     PURGE.iter().for_each(|option| entry(option, &mut out));
+    out.push_str(".SH TRUST\n");
+    paragraphs(&[TRUST_ABOUT], &mut out);
+    TRUST.iter().for_each(|option| entry(option, &mut out));
     out.push_str(".SH SIGNALS\nThe process to signal is the master, whose number is in the pid file.\n");
     table(SIGNALS, &mut out);
     out.push_str(".SH FILES\n");

@@ -75,6 +75,7 @@ mod limit_req;
 mod limits;
 mod listen;
 mod load;
+mod local_tls;
 mod locations;
 mod log_paths;
 mod log_places;

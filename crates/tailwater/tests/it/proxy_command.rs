@@ -418,9 +418,8 @@ fn what_cannot_be_passed_on_is_said() {
     for (words, expected) in [
         (vec![], "tailwater: no URL: where are the requests to go?".to_owned()),
         (
-            vec!["https://localhost:3000"],
-            "tailwater: [emerg] cannot pass requests on to \"https://localhost:3000\": https is not supported yet"
-                .to_owned(),
+            vec!["https://localhost:3000", "http://localhost:3001"],
+            "tailwater: [emerg] https://localhost:3000 and http://localhost:3001 are two protocols".to_owned(),
         ),
         (
             vec!["http://localhost:3000/app"],

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use rustls::ClientConfig;
 use tw_acme::{
-    Account, AccountKey, Challenge, ExternalAccount, Issuer, KeySource, KeyType, KeyWord, Profile, Terms,
-    Url, trusting,
+    Account, AccountKey, BUNDLES, Challenge, ExternalAccount, Issuer, KeySource, KeyType, KeyWord, Profile,
+    Terms, Url, trusting,
 };
 use tw_conf::{
     Args, ConfError, Cx, Directive, DirectiveInfo, MODULE_BLOCK, Node, Setting, Span, Word, record,
@@ -21,10 +21,6 @@ use crate::vars::Template;
 
 /// What a program needs that the sandbox does not give.
 pub const NOT_IN_SANDBOX: &str = "\"challenge dns-01\" starts a program, which no sandbox allows";
-
-/// Where systems have the certificates of authorities that all trust.
-const BUNDLES: [&str; 3] =
-    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
 /// What a value in place of a file begins with.
 const DATA: &[u8] = b"data:";
