@@ -517,7 +517,7 @@ fn a_test_finds_what_a_start_would_not_make() {
 }
 
 #[test]
-fn pid_file_that_this_user_cannot_write_is_warned_of() {
+fn pid_file_that_this_user_cannot_write_is_noted() {
     let dir = prefix("events {}\n");
     fs::create_dir(dir.join("logs")).unwrap();
     fs::create_dir(dir.join("run")).unwrap();
@@ -542,11 +542,10 @@ fn pid_file_that_this_user_cannot_write_is_warned_of() {
     };
     let err = String::from_utf8(output.stderr).unwrap();
     let expected = format!(
-        "tailwater: [warn] open() \"{pid}\" failed (13: Permission denied) in {conf}:3\n    \
-             = the user who starts the server has to be able to write in {run}\n",
+        "tailwater: [notice] this user cannot start it: open() \"{pid}\" failed (13: Permission denied) in {conf}:3\n    \
+             = the \"pid\" directive says where the file is; its directory must be writable\n",
         pid = dir.join("run/nginx.pid").display(),
         conf = conf.display(),
-        run = dir.join("run").display(),
     );
     assert!(err.contains(&expected) && output.status.success(), "{err}");
 }
