@@ -627,6 +627,11 @@ fn it_goes_to_the_background_and_takes_orders() {
     // Its starter ends only when it is ready.
     let addr = ([127, 0, 0, 1], port.number()).into();
     assert_eq!(tw_testkit::Client::get(addr, "/").unwrap().text(), "here");
+    // A second one says which one is in its way, and nothing of each address.
+    let pid = background.pid().unwrap().as_raw_nonzero();
+    let (code, _, err) = run(Some(dir.path()), &[]);
+    assert!(code == Some(1) && err.contains(&format!("[emerg] already running, pid {pid}\n")), "{err}");
+    assert!(err.contains("tailwater -s reload") && !err.contains("bind()"), "{err}");
     let log = || fs::read_to_string(dir.join("logs/error.log")).unwrap_or_default();
     for (order, line) in [("reopen", "reopening logs"), ("reload", "reconfiguring"), ("quit", "exit\n")] {
         let (code, _, err) = run(Some(dir.path()), &["-s", order]);
