@@ -2,21 +2,25 @@
 //! ngx_http_addition_filter_module). Header filter.
 //!
 //! The additions are complete when they come: they stand behind the filters that change the text of a body, and before
-//! those that encode it.
+//! those that encode it. While the one in front is awaited, the body is read on, and the one behind it begins at its end.
 
+use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
-use std::task::Context;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, SERVER, Setting, record};
 use tw_core::module::Settings;
 use tw_log::{Level, Text};
 use tw_server::http::Http;
 use tw_server::http::body::{Body, Pull};
+use tw_server::http::early_subrequest::EarlySubrequest;
 use tw_server::http::plan::{HeaderFilter, LocalFuture, Plan};
 use tw_server::http::request::{Request, Uri};
-use tw_server::http::subrequest::{ParentBody, Subrequest};
+use tw_server::http::subrequest::{ParentBody, Refused};
 use tw_server::load::Resolve;
 
 use crate::altered::{forget_length, refuse_ranges};
@@ -25,6 +29,8 @@ use crate::types::{self, RawTypes, Types};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 const TYPES: &[&str] = &["text/html"];
+/// Bytes of a body that are read while the addition in front of it is awaited.
+const READ_MAX: usize = 64 << 10;
 
 /// Additions as written.
 #[derive(Default)]
@@ -67,6 +73,13 @@ impl Settings<Http> for Addition {
             }),
     ];
 
+    const LIMITS: &'static [Limit] = &[Limit::bytes(
+        "READ_MAX",
+        READ_MAX as u64,
+        "Bytes of a body that are read while the addition in front of it is awaited, and one piece more",
+        "the body is read on when the addition was sent",
+    )];
+
     fn resolve(raw: Raw, outer: Option<&Self>, _: &mut Resolve<'_>) -> Result<Self, ConfError> {
         Ok(Self {
             around: Around {
@@ -101,53 +114,181 @@ impl HeaderFilter for Addition {
         refuse_ranges(r);
         r.out.weaken_etag();
         ssi::share(r);
-        let around = self.around.clone();
-        Body::Pull(Box::new(Surrounded { around, body, addition: None, next: Next::Before }))
+        Body::Pull(Box::new(Surrounded::new(self.around.clone(), body)))
     }
 }
 
 /// A body with additions.
 struct Surrounded {
     around: Around,
+    /// The addition in front of the body, or behind it.
+    before: Option<EarlySubrequest>,
+    after: Option<EarlySubrequest>,
     body: Body,
-    /// The one that is being sent.
-    addition: Option<Subrequest>,
-    next: Next,
+    /// What was read of the body while the addition in front of it was awaited.
+    read: VecDeque<Bytes>,
+    /// Bytes in `read`.
+    read_len: usize,
+    end: End,
+    stage: Stage,
 }
 
-/// What comes when the addition that is being sent has ended.
-enum Next {
+/// The end of a body.
+enum End {
+    Open,
+    Reached,
+    /// It is not complete.
+    Failed(io::Error),
+}
+
+/// The part that is being sent.
+enum Stage {
+    Begin,
     Before,
     Body,
+    After,
     End,
+}
+
+/// Something that has happened to the addition in front of a body, or to the body.
+enum Event {
+    Before(io::Result<Option<Bytes>>),
+    Body(io::Result<Option<Bytes>>),
+}
+
+impl Surrounded {
+    fn new(around: Around, body: Body) -> Self {
+        Self {
+            around,
+            before: None,
+            after: None,
+            body,
+            read: VecDeque::new(),
+            read_len: 0,
+            end: End::Open,
+            stage: Stage::Begin,
+        }
+    }
+
+    /// The next piece of the addition in front of the body; `None` at its end. Reads the body on meanwhile.
+    async fn before(&mut self, want: usize, r: &mut Request) -> io::Result<Option<Bytes>> {
+        loop {
+            let may_read = matches!(self.end, End::Open) && self.read_len < READ_MAX;
+            let Self { before, after, body, .. } = self;
+            let Some(part) = before else { return Ok(None) };
+            let mut reading = may_read.then(|| body.next(want, r));
+            let event = poll_fn(|cx| {
+                if let Some(after) = &mut *after {
+                    after.run_ahead(cx);
+                }
+                if let Poll::Ready(piece) = part.poll_piece(cx) {
+                    return Poll::Ready(Event::Before(piece));
+                }
+                match &mut reading {
+                    Some(reading) => reading.as_mut().poll(cx).map(Event::Body),
+                    None => Poll::Pending,
+                }
+            })
+            .await;
+            drop(reading);
+            match event {
+                Event::Before(Ok(Some(piece))) => return Ok(Some(piece)),
+                Event::Before(ended) => {
+                    if let Some(part) = before.take() {
+                        part.finish(r);
+                    }
+                    return ended;
+                }
+                Event::Body(Ok(Some(piece))) if piece.is_empty() => tw_rt::requeue().await,
+                Event::Body(Ok(Some(piece))) => {
+                    self.read_len += piece.len();
+                    self.read.push_back(piece);
+                    self.begin_after_last(r)?;
+                }
+                Event::Body(Ok(None)) => {
+                    self.end = End::Reached;
+                    self.begin_after_last(r)?;
+                }
+                Event::Body(Err(error)) => self.end = End::Failed(error),
+            }
+        }
+    }
+
+    /// The next piece of the body.
+    async fn body(&mut self, want: usize, r: &mut Request) -> io::Result<Option<Bytes>> {
+        if let Some(piece) = self.read.pop_front() {
+            self.read_len -= piece.len();
+            return Ok(Some(piece));
+        }
+        match std::mem::replace(&mut self.end, End::Reached) {
+            End::Open => {}
+            End::Reached => return Ok(None),
+            End::Failed(error) => return Err(error),
+        }
+        self.end = End::Open;
+        let piece = self.body.next(want, r).await?;
+        if piece.is_none() {
+            self.end = End::Reached;
+        }
+        self.begin_after_last(r)?;
+        Ok(piece)
+    }
+
+    /// Begins the addition behind the body, if nothing of the body is left to be read and one more may run before its turn.
+    fn begin_after_last(&mut self, r: &mut Request) -> io::Result<()> {
+        let is_last = matches!(self.end, End::Reached) || self.body.is_empty();
+        if self.around.after.is_empty() || self.after.is_some() || !is_last {
+            return Ok(());
+        }
+        let uri = &self.around.after;
+        let begun = EarlySubrequest::begin_early(r, || to(uri), ParentBody::Visible).transpose();
+        self.after = begun.map_err(|refused| refuse(refused, uri, r))?;
+        Ok(())
+    }
+
+    /// Gives the addition behind the body its turn.
+    fn turn_to_after(&mut self, r: &mut Request) -> io::Result<()> {
+        match &mut self.after {
+            Some(after) => after.take_turn(),
+            None => self.after = begin(&self.around.after, r)?,
+        }
+        Ok(())
+    }
 }
 
 impl Pull for Surrounded {
     fn next<'a>(&'a mut self, want: usize, r: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
         Box::pin(async move {
             loop {
-                if let Some(addition) = &mut self.addition {
-                    match addition.next(want, r).await? {
+                match self.stage {
+                    Stage::Begin => {
+                        self.before = begin(&self.around.before, r)?;
+                        self.stage = Stage::Before;
+                    }
+                    Stage::Before => match self.before(want, r).await? {
                         Some(piece) => return Ok(Some(piece)),
-                        None => self.addition = None,
-                    }
-                }
-                match self.next {
-                    Next::Before => {
-                        let addition = begin(&self.around.before, r).await;
-                        // From here on, so that whoever drops the future and asks again gets the addition.
-                        self.next = Next::Body;
-                        self.addition = addition?;
-                    }
-                    Next::Body => {
-                        if let Some(piece) = self.body.next(want, r).await? {
-                            return Ok(Some(piece));
+                        None => self.stage = Stage::Body,
+                    },
+                    Stage::Body => match self.body(want, r).await? {
+                        Some(piece) => return Ok(Some(piece)),
+                        None => {
+                            self.stage = Stage::After;
+                            self.turn_to_after(r)?;
                         }
-                        let addition = begin(&self.around.after, r).await;
-                        self.next = Next::End;
-                        self.addition = addition?;
+                    },
+                    Stage::After => {
+                        let Some(after) = &mut self.after else { return Ok(None) };
+                        let piece = poll_fn(|cx| after.poll_piece(cx)).await;
+                        if matches!(piece, Ok(Some(_))) {
+                            return piece;
+                        }
+                        self.stage = Stage::End;
+                        if let Some(after) = self.after.take() {
+                            after.finish(r);
+                        }
+                        return piece;
                     }
-                    Next::End => return Ok(None),
+                    Stage::End => return Ok(None),
                 }
             }
         })
@@ -155,6 +296,8 @@ impl Pull for Surrounded {
 
     fn run_ahead(&mut self, cx: &mut Context<'_>) {
         self.body.run_ahead(cx);
+        let additions = self.before.iter_mut().chain(&mut self.after);
+        additions.for_each(|addition| addition.run_ahead(cx));
     }
 
     fn flushes(&self) -> bool {
@@ -166,19 +309,23 @@ impl Pull for Surrounded {
     }
 }
 
-/// Asks for an addition. The error ends the response, as in nginx.
-async fn begin(uri: &[u8], r: &mut Request) -> io::Result<Option<Subrequest>> {
+fn to(uri: &[u8]) -> Uri {
+    Uri { path: uri.to_vec(), args: Vec::new() }
+}
+
+/// Asks for an addition whose turn it is.
+fn begin(uri: &[u8], r: &mut Request) -> io::Result<Option<EarlySubrequest>> {
     if uri.is_empty() {
         return Ok(None);
     }
-    let to = Uri { path: uri.to_vec(), args: Vec::new() };
-    match Subrequest::run(r, to, ParentBody::Visible).await {
-        Ok(addition) => Ok(Some(addition)),
-        Err(refused) => {
-            r.log(Level::Error, format_args!("{refused} while processing \"{}\"", Text(uri)));
-            Err(io::Error::other("the response is incomplete"))
-        }
-    }
+    let begun = EarlySubrequest::begin(r, to(uri), ParentBody::Visible);
+    begun.map(Some).map_err(|refused| refuse(refused, uri, r))
+}
+
+/// Ends the response, as nginx does.
+fn refuse(refused: Refused, uri: &[u8], r: &Request) -> io::Error {
+    r.log(Level::Error, format_args!("{refused} while processing \"{}\"", Text(uri)));
+    io::Error::other("the response is incomplete")
 }
 
 #[cfg(test)]
@@ -206,7 +353,7 @@ mod tests {
     fn a_body_that_flushes_still_does() {
         let flushes = |body| {
             let around = Around { before: (*b"/a").into(), after: [].into() };
-            Surrounded { around, body, addition: None, next: Next::Before }.flushes()
+            Surrounded::new(around, body).flushes()
         };
         assert!(flushes(Body::Pull(Box::new(Slow))));
         assert!(!flushes(Body::Empty));

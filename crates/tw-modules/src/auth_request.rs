@@ -107,14 +107,14 @@ impl Handler for AuthRequest {
 impl AuthRequest {
     async fn ask(&self, r: &mut Request) -> Outcome {
         let uri = Uri { path: self.uri.to_vec(), args: Vec::new() };
-        let mut question = match Subrequest::run(r, uri, ParentBody::Hidden).await {
+        let question = match Subrequest::run(r, uri, ParentBody::Hidden).await {
             Ok(question) => question,
             Err(refused) => {
                 r.log(Level::Error, format_args!("{refused} while processing \"{}\"", Text(&self.uri)));
                 return Outcome::Status(500);
             }
         };
-        let said = question.see(r, |part| self.said_by(part));
+        let said = question.request().map(|part| self.said_by(part));
         question.end(r).await;
         let Some(said) = said.filter(|said| said.health == Health::Sound) else {
             return Outcome::Status(500);

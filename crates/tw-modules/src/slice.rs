@@ -287,7 +287,7 @@ impl Slices {
         // DIFF(nginx): a stored slice that does not fit is fetched anew, and what does not fit is not kept.
         let mut is_anew = false;
         loop {
-            let mut part = match Subrequest::again(r, is_anew).await {
+            let part = match Subrequest::again(r, is_anew).await {
                 Ok(part) => part,
                 Err(refused) => {
                     let path = Text(&r.uri.path);
@@ -295,7 +295,7 @@ impl Slices {
                     return Err(io::Error::other(Told));
                 }
             };
-            let looked = part.see(r, |part| {
+            let looked = part.request().map(|part| {
                 let found = self.look(part, start);
                 let may_again = !is_anew && part.facts.upstream.cache.is_stored_before();
                 if found.is_err() && !may_again {

@@ -7,6 +7,7 @@ mod commands;
 mod date;
 mod page;
 mod parser;
+mod queue;
 mod shared;
 mod words;
 
@@ -22,6 +23,7 @@ use tw_core::module::Settings;
 use tw_core::regex::{Caseless, Regex};
 use tw_server::http::Http;
 use tw_server::http::body::Body;
+use tw_server::http::early_subrequest::Turn;
 use tw_server::http::plan::{HeaderFilter, Plan};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
@@ -166,7 +168,7 @@ impl Settings<Http> for Ssi {
         ),
         Limit::bytes(
             "QUEUE_MAX",
-            page::QUEUE_MAX as u64,
+            queue::QUEUE_MAX as u64,
             "Texts and includes of a page that wait to be sent",
             "the page is read on when they are sent",
         ),
@@ -257,6 +259,6 @@ impl HeaderFilter for Filter {
             refuse_ranges(r);
             self.0.validators.apply(&mut r.out);
         }
-        Body::Pull(Box::new(Page::new(self.0.clone(), shared, body)))
+        Body::Pull(Box::new(Page::new(self.0.clone(), shared, Turn::of(r), body)))
     }
 }

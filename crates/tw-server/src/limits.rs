@@ -8,7 +8,7 @@ use crate::core::{http2, listen, location, server, ssl};
 use crate::http::gateway::codec::{fastcgi, http2 as upstream_http2};
 use crate::http::gateway::{exchange, health, inquiry, secure, trunk};
 use crate::http::greet;
-use crate::http::{self, beside, cache, files, h2, request, request_body, subrequest};
+use crate::http::{self, beside, cache, early_subrequest, files, h2, request, request_body, subrequest};
 
 /// All of them, by what they protect. For documents: it copies every record.
 pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
@@ -47,6 +47,7 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
             [
                 request::LIMITS,
                 subrequest::LIMITS,
+                early_subrequest::LIMITS,
                 beside::LIMITS,
                 tw_core::regex::LIMITS,
                 tw_core::vars::LIMITS,

@@ -139,6 +139,7 @@ mod status_page;
 mod status_zone;
 mod stub_status;
 mod sub_filter;
+mod subrequest_concurrency;
 mod subrequest_variables;
 mod systemd;
 mod tls;

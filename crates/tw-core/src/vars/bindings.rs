@@ -3,6 +3,7 @@
 //! Whoever asks for a value has the session borrowed already, so everything here changes behind a shared reference.
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
 use tw_log::{Level, Text};
 
@@ -16,8 +17,10 @@ use crate::session::Session;
 pub struct Bindings {
     /// What the last regular expression captured.
     pub captures: RefCell<Captures>,
-    /// Values of stored variables and of computed ones that are kept, by slot.
+    /// Values of stored variables and of computed ones that are kept, by slot, unless they are shared.
     values: RefCell<Values>,
+    /// The values that it has in common with other sessions.
+    shared: Option<Rc<RefCell<Values>>>,
     /// Whether something went wrong where nobody could say so.
     health: Cell<Health>,
 }
@@ -37,6 +40,7 @@ impl Bindings {
     pub fn clear(&mut self) {
         self.captures.get_mut().clear();
         self.values.get_mut().clear();
+        self.shared = None;
         self.health.set(Health::Sound);
     }
 
@@ -45,20 +49,28 @@ impl Bindings {
         self.health.replace(Health::Sound)
     }
 
-    /// Lends the values of slots to another session, or takes them back.
-    pub fn swap_values(&self, other: &Self) {
-        self.values.swap(&other.values);
+    /// Values by slot: its own, or those it shares.
+    fn values(&self) -> &RefCell<Values> {
+        self.shared.as_deref().unwrap_or(&self.values)
+    }
+
+    /// Makes the values of slots those of `other`, too: from here on each of them sees what the other stores. Allocates
+    /// the first time `other` shares its values.
+    pub fn share_values(&mut self, other: &mut Self) {
+        let Bindings { values, shared, .. } = other;
+        self.shared = Some(shared.get_or_insert_with(|| Rc::new(RefCell::new(values.take()))).clone());
     }
 
     /// Gives the values of the slots of another session to this one, which goes its own way with them.
     pub fn copy_values(&self, other: &Self) {
-        self.values.borrow_mut().clone_from(&other.values.borrow());
+        let values = other.values().borrow().clone();
+        *self.values().borrow_mut() = values;
     }
 
     /// The values that were stored, without those that were computed and without what was captured: for a session like this one,
     /// in which other values come out.
     pub fn of_another<S>(&self, slots: &Slots<S>) -> Self {
-        let mut values = self.values.borrow().clone();
+        let mut values = self.values().borrow().clone();
         for (slot, kind) in (0..).zip(&slots.kinds) {
             if matches!(kind, SlotKind::Computed(_) | SlotKind::Family(..)) {
                 values.forget(slot);
@@ -70,17 +82,17 @@ impl Bindings {
     /// Forgets what was computed, so that it is computed anew: something that it depends on is no longer what it was. What was
     /// stored stays.
     pub fn forget_computed(&self) {
-        self.values.borrow_mut().forget_computed();
+        self.values().borrow_mut().forget_computed();
     }
 
     /// Appends the value that a slot has by now; `None` if it has none.
     pub(crate) fn read(&self, slot: u16, out: &mut Vec<u8>) -> Option<Value> {
-        self.values.borrow().read(slot, out)
+        self.values().borrow().read(slot, out)
     }
 
     /// Stores a value in a slot.
     pub(crate) fn store(&self, slot: u16, value: &[u8]) {
-        self.values.borrow_mut().store(slot, value);
+        self.values().borrow_mut().store(slot, value);
     }
 }
 
@@ -100,7 +112,7 @@ pub(crate) fn slot<S: Session>(s: &S, slot: u16, out: &mut Vec<u8>) -> Value {
         (None, SlotKind::Family(eval, suffix)) => return eval(s, suffix, out),
     };
     // The log may ask for values again: nothing is borrowed meanwhile.
-    let begun = bindings.values.borrow_mut().begin(slot);
+    let begun = bindings.values().borrow_mut().begin(slot);
     if let Err(Cycle) = begun {
         let name = slots.name(slot);
         s.log(Level::Error, format_args!("cycle while evaluating variable \"{name}\""));
@@ -108,7 +120,7 @@ pub(crate) fn slot<S: Session>(s: &S, slot: u16, out: &mut Vec<u8>) -> Value {
     }
     let start = out.len();
     let value = compute(s, out);
-    let mut values = bindings.values.borrow_mut();
+    let mut values = bindings.values().borrow_mut();
     match kind {
         SlotKind::Computed(_) | SlotKind::Stored | SlotKind::Set | SlotKind::Family(..) => {
             values.computed(slot, value, out.get(start..).unwrap_or_default());
@@ -198,26 +210,49 @@ mod tests {
         }
         assert_eq!(text.value(&s), b"== == <==> =");
         let mut bindings = Bindings::default();
-        bindings.swap_values(s.bindings());
+        bindings.values.swap(s.bindings().values());
         assert_eq!(text.value(&s), b"22 34 <> x");
-        bindings.swap_values(s.bindings());
+        bindings.values.swap(s.bindings().values());
         assert_eq!(text.value(&s), b"== == <==> =");
         bindings.copy_values(s.bindings());
         s.set_slot(s.slots().of("kept").unwrap(), "changed");
-        bindings.swap_values(s.bindings());
+        bindings.values.swap(s.bindings().values());
         assert_eq!(text.value(&s), b"== == <==> =");
         bindings.clear();
-        bindings.swap_values(s.bindings());
+        bindings.values.swap(s.bindings().values());
         assert_eq!(text.value(&s), b"33 56 <> x");
         s.set_slot(s.slots().of("set").unwrap(), "kept");
         let other = s.bindings().of_another(s.slots());
-        other.swap_values(s.bindings());
+        other.values.swap(s.bindings().values());
         assert_eq!(text.value(&s), b"44 78 <keptkept> x");
         s.bindings().forget_computed();
         assert_eq!(text.value(&s), b"55 910 <keptkept> x");
         s.set_slot(s.slots().of("kept").unwrap(), "=");
         s.bindings().forget_computed();
         assert_eq!(text.value(&s), b"== 1112 <keptkept> x");
+    }
+
+    #[test]
+    fn shared_values_are_seen_by_both_sessions() {
+        let (mut one, mut other) = (Bindings::default(), Bindings::default());
+        let read = |of: &Bindings, slot| {
+            let mut out = Vec::new();
+            of.read(slot, &mut out).map(|_| out)
+        };
+        one.store(0, b"before");
+        other.share_values(&mut one);
+        other.store(1, b"by other");
+        one.store(2, b"by one");
+        for (slot, expected) in [(0, b"before".as_slice()), (1, b"by other"), (2, b"by one")] {
+            assert_eq!(read(&one, slot).as_deref(), Some(expected));
+            assert_eq!(read(&other, slot).as_deref(), Some(expected));
+        }
+        let mut third = Bindings::default();
+        third.share_values(&mut other);
+        other.clear();
+        assert_eq!(read(&other, 0), None);
+        third.store(0, b"after");
+        assert_eq!(read(&one, 0).as_deref(), Some(b"after".as_slice()));
     }
 
     #[test]

@@ -119,6 +119,15 @@ impl Known {
     }
 }
 
+/// Whether a command means the same whatever other pages do meanwhile: an include that neither reads nor sets anything
+/// that pages have in common.
+pub(super) fn is_independent(command: &Command) -> bool {
+    let is_own =
+        |(name, value): &(Vec<u8>, Vec<u8>)| !value.contains(&b'$') && !matches!(&**name, b"stub" | b"set");
+    Known::find(&command.name).is_some_and(|known| known.kind == Kind::Include)
+        && command.parameters.iter().all(is_own)
+}
+
 /// The text of a command, as it is kept in a block.
 pub(super) fn text_of(command: &Command) -> Vec<u8> {
     let mut text = b"<!--#".to_vec();

@@ -1,19 +1,22 @@
 //! One page: its commands, run while its body is pulled.
 //!
 //! ```text
-//! body ─► parser ─► queue of texts and includes ─► who pulls
+//! body ─► parser ─► queue of texts and includes ─► whoever pulls
 //!            ▲                      │
 //!            └─ the queue is empty ◄┘
 //! ```
 //!
 //! As in nginx, what was read of a page is parsed before its includes run, so a variable that an included page sets is not
-//! seen by the rest of it, unless the include is one that is waited for.
+//! seen by the rest of it, unless the include is one that is waited for. The includes in the queue run side by side, and while
+//! the first of them is awaited the page is read on.
+// DIFF(nginx): a command that reads or sets what pages have in common runs when all that stands in front of it was sent, but
+// for those of the piece of the page that was parsed with it. nginx runs it when its page happens to be there.
 
-use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Context;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use tw_core::regex::{Caseless, Regex};
@@ -21,21 +24,19 @@ use tw_http::Escape;
 use tw_http::escape::push_html;
 use tw_log::{Level, Text};
 use tw_server::http::body::{Body, Pull};
+use tw_server::http::early_subrequest::{EarlySubrequest, Head, MadeBy, Turn};
 use tw_server::http::plan::LocalFuture;
-use tw_server::http::request::{ErrorPages, Request, Uri};
-use tw_server::http::subrequest::{ParentBody, Refused, SUBREQUEST_DEPTH_MAX, Subrequest};
+use tw_server::http::request::{Request, Uri};
+use tw_server::http::subrequest::{ParentBody, Refused, SUBREQUEST_DEPTH_MAX};
 use tw_server::vars::Value;
 
 use super::commands::{self, Condition, Kind, Known, Values, text_of};
 use super::parser::{Command, Parser, START, Token};
+use super::queue::{Include, Item, Queue};
 use super::shared::Shared;
 use super::words::{self, Complaint, Expression};
 use super::{Errors, Ssi, TimeFormat};
 
-/// Bytes of texts and includes that are ready before more of the page is looked at.
-pub(super) const QUEUE_MAX: usize = 64 << 10;
-/// What an include costs in the queue beside its URI.
-const INCLUDE_COST: usize = 64;
 const ERROR_MESSAGE: &[u8] = b"[an error occurred while processing the directive]";
 
 /// A page that runs its commands.
@@ -46,11 +47,17 @@ pub(super) struct Page {
     /// What was pulled of the body and not yet parsed.
     rest: Bytes,
     end: End,
+    /// The error that ended the body before its turn.
+    failed: Option<io::Error>,
     parser: Parser,
-    queue: VecDeque<Item>,
-    queued: usize,
+    /// A command that waits until all that is in front of it was sent.
+    held: Option<Command>,
+    parsing: Parsing,
+    queue: Queue,
     /// The include whose turn it is.
     include: Option<Part>,
+    /// The turn of the page itself, if it is a part of another.
+    turn: Option<Rc<Turn>>,
     error_message: Vec<u8>,
     encoding: Encoding,
     shown: Shown,
@@ -90,43 +97,63 @@ enum Encoding {
     Entity,
 }
 
-enum Item {
-    Text(Vec<u8>),
-    Include(Include),
+/// State of the parser of a page.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Parsing {
+    On,
+    /// An include that is waited for was queued.
+    Waits,
 }
 
-/// An include that waits for its turn.
-struct Include {
-    uri: Uri,
-    /// What is shown instead of nothing.
-    stub: Option<Vec<u8>>,
-    /// The variable that takes the response.
-    variable: Option<Vec<u8>>,
-}
-
-impl Include {
-    /// Bytes it counts in the queue.
-    fn cost(&self) -> usize {
-        INCLUDE_COST + self.uri.path.len() + self.uri.args.len() + self.stub.as_ref().map_or(0, Vec::len)
-    }
-}
-
-/// What became of an include when its turn came.
-enum Begun {
-    Part(Subrequest),
-    /// The whole response, for a variable; nothing of an error.
-    Value(Vec<u8>),
-    Refused(Refused),
+/// Commands that may be run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    All,
+    /// Those that mean the same whatever the includes in front of them do: a page that is parsed before its turn holds the
+    /// others back.
+    Independent,
 }
 
 /// An include whose turn it is.
 enum Part {
+    /// It has no head yet.
+    Begun {
+        part: EarlySubrequest,
+        uri: Uri,
+        stub: Option<Vec<u8>>,
+        variable: Option<Vec<u8>>,
+    },
     Response {
-        part: Subrequest,
+        part: EarlySubrequest,
         stub: Option<Stub>,
+    },
+    /// A response for a variable.
+    Value {
+        part: EarlySubrequest,
+        head: Head,
+        name: Vec<u8>,
+        value: Vec<u8>,
     },
     /// A stub, which runs with the URI of its include.
     Stub(Box<Page>, Uri),
+}
+
+/// Something that has happened to the include whose turn it is, or to the page behind it.
+enum Event {
+    Head(Head),
+    Piece(io::Result<Option<Bytes>>),
+    Page(io::Result<Option<Bytes>>),
+}
+
+impl Part {
+    /// Waits for its head or its next piece. A stub is pulled instead.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+        match self {
+            Self::Begun { part, .. } => part.poll_head(cx).map(Event::Head),
+            Self::Response { part, .. } | Self::Value { part, .. } => part.poll_piece(cx).map(Event::Piece),
+            Self::Stub(..) => Poll::Pending,
+        }
+    }
 }
 
 /// A block for an include without content.
@@ -143,15 +170,8 @@ enum Commands {
     Text,
 }
 
-/// How a command went on.
-enum Went {
-    On,
-    /// The rest waits for the include that it queued.
-    Waits,
-}
-
 impl Page {
-    pub(super) fn new(settings: Arc<Ssi>, shared: Rc<Shared>, body: Body) -> Self {
+    pub(super) fn new(settings: Arc<Ssi>, shared: Rc<Shared>, turn: Option<Rc<Turn>>, body: Body) -> Self {
         let parser = Parser::new(settings.value_len_max);
         Self {
             settings,
@@ -159,10 +179,13 @@ impl Page {
             body,
             rest: Bytes::new(),
             end: End::Open,
+            failed: None,
             parser,
-            queue: VecDeque::new(),
-            queued: 0,
+            held: None,
+            parsing: Parsing::On,
+            queue: Queue::default(),
             include: None,
+            turn,
             error_message: ERROR_MESSAGE.to_vec(),
             encoding: Encoding::Entity,
             shown: Shown::Yes,
@@ -171,9 +194,23 @@ impl Page {
         }
     }
 
-    /// Parses what was pulled until enough is queued, or something is waited for.
-    fn parse(&mut self, r: &Request) {
-        while !self.rest.is_empty() && self.queued < QUEUE_MAX {
+    /// Parses what was pulled until enough is queued, or something is waited for, and begins the includes that were found.
+    fn parse(&mut self, reach: Reach, r: &mut Request) {
+        if self.parsing == Parsing::On {
+            self.parse_pulled(reach, r);
+            self.queue.begin_early(r);
+        }
+    }
+
+    fn parse_pulled(&mut self, reach: Reach, r: &Request) {
+        // A block is kept where other pages keep theirs.
+        if reach == Reach::Independent && (self.held.is_some() || self.shown == Shown::InBlock) {
+            return;
+        }
+        if let Some(command) = self.held.take() {
+            self.run_or_complain(&command, r);
+        }
+        while self.parsing == Parsing::On && !self.rest.is_empty() && !self.queue.is_full() {
             let (taken, token) = self.parser.next(&self.rest);
             let piece = self.rest.split_to(taken);
             if let Some(complaint) = self.parser.complaint.take() {
@@ -188,24 +225,28 @@ impl Page {
                 Some(Token::Broken) => self.show_error(),
                 Some(Token::Command) => {
                     let command = std::mem::take(&mut self.parser.command);
-                    // Text in front of a command may be reported with it: the parser tells it first.
-                    match self.run(&command, r) {
-                        Ok(Went::On) => {}
-                        Ok(Went::Waits) => return,
-                        Err(complaint) => {
-                            r.log(Level::Error, format_args!("{complaint}"));
-                            self.show_error();
-                        }
+                    if reach == Reach::Independent && !commands::is_independent(&command) {
+                        self.held = Some(command);
+                        return;
                     }
+                    // Text in front of a command may be reported with it: the parser tells it first.
+                    self.run_or_complain(&command, r);
                 }
             }
+        }
+    }
+
+    fn run_or_complain(&mut self, command: &Command, r: &Request) {
+        if let Err(complaint) = self.run(command, r) {
+            r.log(Level::Error, format_args!("{complaint}"));
+            self.show_error();
         }
     }
 
     fn text(&mut self, text: &[u8], r: &Request) {
         match self.shown {
             _ if text.is_empty() => {}
-            Shown::Yes => self.put(text),
+            Shown::Yes => self.queue.push_text(text),
             Shown::No => {}
             Shown::InBlock => self.keep(text, r),
         }
@@ -219,37 +260,28 @@ impl Page {
         }
     }
 
-    fn put(&mut self, text: &[u8]) {
-        self.queued += text.len();
-        match self.queue.back_mut() {
-            Some(Item::Text(last)) => last.extend_from_slice(text),
-            _ => self.queue.push_back(Item::Text(text.to_vec())),
-        }
-    }
-
     fn show_error(&mut self) {
         if self.settings.errors == Errors::Shown {
-            let message = self.error_message.clone();
-            self.put(&message);
+            self.queue.push_text(&self.error_message);
         }
     }
 
     /// Runs a command; the error is for the log and the page.
-    fn run(&mut self, command: &Command, r: &Request) -> Result<Went, Complaint> {
+    fn run(&mut self, command: &Command, r: &Request) -> Result<(), Complaint> {
         let Some(known) = Known::find(&command.name) else {
             if self.shown == Shown::Yes {
                 return Err(format!("invalid SSI command: \"{}\"", Text(&command.name)));
             }
-            return Ok(Went::On);
+            return Ok(());
         };
         if known.kind != Kind::Endblock {
             match self.shown {
                 Shown::Yes => {}
                 Shown::InBlock => {
                     self.keep(&text_of(command), r);
-                    return Ok(Went::On);
+                    return Ok(());
                 }
-                Shown::No if known.condition.is_none() => return Ok(Went::On),
+                Shown::No if known.condition.is_none() => return Ok(()),
                 Shown::No => {}
             }
         }
@@ -281,7 +313,7 @@ impl Page {
             }
             Kind::Endblock => self.shown = Shown::Yes,
         }
-        Ok(Went::On)
+        Ok(())
     }
 
     fn evaluate(&self, text: &[u8], r: &Request) -> Result<Vec<u8>, Complaint> {
@@ -315,7 +347,7 @@ impl Page {
             Encoding::Url => Escape::Html.push(&value, &mut encoded),
             Encoding::Entity => push_html(&value, &mut encoded),
         }
-        self.put(&encoded);
+        self.queue.push_text(&encoded);
     }
 
     fn config(&mut self, values: &Values<'_>, r: &Request) {
@@ -356,7 +388,7 @@ impl Page {
     }
 
     /// Queues an include.
-    fn include(&mut self, values: &Values<'_>, r: &Request) -> Result<Went, Complaint> {
+    fn include(&mut self, values: &Values<'_>, r: &Request) -> Result<(), Complaint> {
         let (stub, variable) = (values[commands::STUB], values[commands::INCLUDE_SET]);
         let (uri, mut waits) = match (values[commands::VIRTUAL], values[commands::FILE]) {
             (Some(uri), Some(file)) => {
@@ -394,10 +426,11 @@ impl Page {
             self.shared.declare(name)?;
             waits = true;
         }
-        let include = Include { uri: Uri { path, args }, stub, variable };
-        self.queued += include.cost();
-        self.queue.push_back(Item::Include(include));
-        Ok(if waits { Went::Waits } else { Went::On })
+        self.queue.push_include(Include { uri: Uri { path, args }, stub, variable, begun: None });
+        if waits {
+            self.parsing = Parsing::Waits;
+        }
+        Ok(())
     }
 
     /// The URI of an include with its variables replaced; one that is relative begins in the directory of the page.
@@ -416,45 +449,36 @@ impl Page {
         Ok([&base[..len], &value].concat())
     }
 
-    /// Begins the include at the front of the queue. It stays there while anything is waited for: whoever drops the future
-    /// and asks again gets it.
-    async fn begin(&mut self, r: &mut Request) -> io::Result<()> {
-        let Some(Item::Include(Include { uri, variable, .. })) = self.queue.front() else { return Ok(()) };
-        let asked = Uri { path: uri.path.clone(), args: uri.args.clone() };
-        let begun = match Subrequest::run(r, asked, ParentBody::Visible).await {
-            Ok(part) if variable.is_some() => Begun::Value(collect(part, r).await?),
-            Ok(part) => Begun::Part(part),
-            Err(refused) => Begun::Refused(refused),
-        };
-        let Some(Item::Include(include)) = self.queue.pop_front() else { return Ok(()) };
-        self.queued -= include.cost().min(self.queued);
-        let Include { uri: again, stub, variable } = include;
-        let part = match begun {
-            Begun::Part(part) => part,
-            Begun::Value(value) => {
-                self.store(value, &variable.unwrap_or_default(), r);
-                return Ok(());
-            }
-            Begun::Refused(refused) => {
-                self.refuse(refused, &again.path, r);
-                return Ok(());
-            }
-        };
-        let Some(content) = stub else {
-            self.include = Some(Part::Response { part, stub: None });
-            return Ok(());
-        };
-        let is_error = part.request().is_none_or(|part| {
-            part.course.error_status.is_some() || part.course.error_pages == ErrorPages::Used
+    /// Makes an include the one whose turn it is.
+    fn begin(&mut self, include: Include, r: &mut Request) {
+        let Include { uri, stub, variable, begun } = include;
+        let begun = begun.unwrap_or_else(|| {
+            let uri = Uri { path: uri.path.clone(), args: uri.args.clone() };
+            EarlySubrequest::begin(r, uri, ParentBody::Visible)
         });
-        let commands = if part.remaining() == Some(0) { Commands::Text } else { Commands::Run };
-        if is_error {
-            self.begin_stub(Stub { content, uri: again, commands: Commands::Run }, r);
-        } else {
-            let stub = Stub { content, uri: again, commands };
-            self.include = Some(Part::Response { part, stub: Some(stub) });
+        match begun {
+            Ok(mut part) => {
+                part.take_turn();
+                self.include = Some(Part::Begun { part, uri, stub, variable });
+            }
+            Err(refused) => self.refuse(refused, &uri.path, r),
         }
-        Ok(())
+    }
+
+    /// Decides by its head what becomes of the response to an include.
+    fn enter(&mut self, head: Head, r: &Request) {
+        let Some(Part::Begun { part, uri, stub, variable }) = self.include.take() else { return };
+        self.include = match (variable, stub) {
+            (Some(name), _) => Some(Part::Value { part, head, name, value: Vec::new() }),
+            (None, None) => Some(Part::Response { part, stub: None }),
+            (None, Some(content)) if head.made_by == MadeBy::Error => {
+                return self.begin_stub(Stub { content, uri, commands: Commands::Run }, r);
+            }
+            (None, Some(content)) => {
+                let commands = if head.length == Some(0) { Commands::Text } else { Commands::Run };
+                Some(Part::Response { part, stub: Some(Stub { content, uri, commands }) })
+            }
+        };
     }
 
     /// Stores a response in a variable, if there is something in it.
@@ -473,60 +497,116 @@ impl Page {
         }
         // It stands where the include stands.
         if self.settings.errors == Errors::Shown {
-            self.queued += self.error_message.len();
-            self.queue.push_front(Item::Text(self.error_message.clone()));
+            self.queue.push_front(self.error_message.clone());
         }
     }
 
     fn begin_stub(&mut self, stub: Stub, r: &Request) {
         let Stub { content, uri, commands } = stub;
         if commands == Commands::Text {
-            self.queued += content.len();
-            return self.queue.push_front(Item::Text(content));
+            return self.queue.push_front(content);
         }
         let stubs = &self.shared.stubs;
         if stubs.get() >= SUBREQUEST_DEPTH_MAX {
             return self.refuse(Refused::Cycle, &uri.path, r);
         }
         stubs.set(stubs.get() + 1);
-        let page = Self::new(self.settings.clone(), self.shared.clone(), Body::Bytes(content.into()));
+        let (settings, shared, turn) = (self.settings.clone(), self.shared.clone(), self.turn.clone());
+        let page = Self::new(settings, shared, turn, Body::Bytes(content.into()));
         self.include = Some(Part::Stub(Box::new(page), uri));
     }
 
-    /// The next piece of the include whose turn it is; `None` when it is over.
+    /// The next piece of the include whose turn it is, if there is one already. Meanwhile the others go on, and the page is
+    /// read on.
     async fn next_of_include(&mut self, want: usize, r: &mut Request) -> io::Result<Option<Bytes>> {
-        let piece = match &mut self.include {
+        self.parse(Reach::Independent, r);
+        let may_read = self.end == End::Open
+            && self.parsing == Parsing::On
+            && self.rest.is_empty()
+            && self.held.is_none()
+            && !self.queue.is_full();
+        let Self { queue, include, body, .. } = self;
+        let event = match include {
             None => return Ok(None),
-            Some(Part::Response { part, stub }) => {
-                let piece = part.next(want, r).await?;
-                // A page of which nothing is left was not empty: it says so with a piece without bytes.
-                if piece.is_some() {
-                    *stub = None;
-                }
-                piece
+            Some(Part::Stub(page, uri)) => {
+                let at = AtUri::new(uri, r);
+                let mut next = page.next(want, at.r);
+                poll_fn(|cx| {
+                    queue.run_ahead(cx);
+                    next.as_mut().poll(cx).map(Event::Piece)
+                })
+                .await
             }
-            Some(Part::Stub(page, uri)) => page.next(want, AtUri::new(uri, r).r).await?,
+            Some(part) => {
+                let mut reading = may_read.then(|| body.next(want, r));
+                poll_fn(|cx| {
+                    queue.run_ahead(cx);
+                    if let Poll::Ready(event) = part.poll(cx) {
+                        return Poll::Ready(event);
+                    }
+                    match &mut reading {
+                        Some(reading) => reading.as_mut().poll(cx).map(Event::Page),
+                        None => Poll::Pending,
+                    }
+                })
+                .await
+            }
         };
-        if piece.is_none() {
-            match self.include.take() {
-                Some(Part::Response { stub: Some(stub), .. }) => self.begin_stub(stub, r),
-                Some(Part::Stub(..)) => self.shared.stubs.set(self.shared.stubs.get().saturating_sub(1)),
+        match event {
+            Event::Head(head) => self.enter(head, r),
+            Event::Piece(piece) => return self.went_on(piece, r),
+            Event::Page(Ok(Some(piece))) if piece.is_empty() => tw_rt::requeue().await,
+            Event::Page(Ok(Some(piece))) => self.rest = piece,
+            Event::Page(Ok(None)) => self.end = End::Reached,
+            Event::Page(Err(error)) => (self.end, self.failed) = (End::Reached, Some(error)),
+        }
+        Ok(None)
+    }
+
+    /// Takes a piece of the include whose turn it is; `None` ends that.
+    fn went_on(&mut self, piece: io::Result<Option<Bytes>>, r: &mut Request) -> io::Result<Option<Bytes>> {
+        if let Ok(Some(piece)) = piece {
+            match &mut self.include {
+                // A page of which nothing is left was not empty: it says so with a piece without bytes.
+                Some(Part::Response { stub, .. }) => *stub = None,
+                Some(Part::Value { head, value, .. }) => {
+                    if value.len() + piece.len() > head.buffer_size {
+                        r.log(Level::Error, format_args!("too big subrequest response"));
+                        return Err(io::Error::other("the response is incomplete"));
+                    }
+                    value.extend_from_slice(&piece);
+                    return Ok(None);
+                }
                 _ => {}
             }
+            return Ok(Some(piece));
         }
-        Ok(piece)
+        match self.include.take() {
+            Some(Part::Response { part, stub }) => {
+                part.finish(r);
+                if let (Some(stub), Ok(None)) = (stub, &piece) {
+                    self.begin_stub(stub, r);
+                }
+            }
+            Some(Part::Value { part, head, name, value }) => {
+                part.finish(r);
+                // That of an error is none.
+                if head.status < 300 && piece.is_ok() {
+                    self.store(value, &name, r);
+                }
+            }
+            Some(Part::Stub(..)) => self.shared.stubs.set(self.shared.stubs.get().saturating_sub(1)),
+            Some(Part::Begun { .. }) | None => {}
+        }
+        piece
     }
-}
 
-/// The whole of a response; nothing of one that is an error.
-async fn collect(part: Subrequest, r: &mut Request) -> io::Result<Vec<u8>> {
-    let is_error = part.status() >= 300;
-    let max = part.request().map_or(0, |part| part.plan().core.subrequest_buffer_size);
-    let Some(value) = part.collect(r, max).await? else {
-        r.log(Level::Error, format_args!("too big subrequest response"));
-        return Err(io::Error::other("the response is incomplete"));
-    };
-    Ok(if is_error { Vec::new() } else { value })
+    /// Waits until all that stands in front of the page was sent.
+    async fn turn(&self) {
+        let has_come = || self.turn.as_ref().is_none_or(|turn| turn.has_come());
+        // Whoever gives the turn polls.
+        poll_fn(|_| if has_come() { Poll::Ready(()) } else { Poll::Pending }).await;
+    }
 }
 
 /// A request that goes by another URI until this is dropped, wherever what ran there was left.
@@ -552,27 +632,35 @@ impl Pull for Page {
     fn next<'a>(&'a mut self, want: usize, r: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
         Box::pin(async move {
             loop {
-                if let Some(piece) = self.next_of_include(want, r).await? {
-                    return Ok(Some(piece));
-                }
                 if self.include.is_some() {
-                    continue;
+                    match self.next_of_include(want, r).await? {
+                        Some(piece) => return Ok(Some(piece)),
+                        None => continue,
+                    }
                 }
-                if let Some(Item::Include(_)) = self.queue.front() {
-                    self.begin(r).await?;
-                    continue;
+                match self.queue.pop() {
+                    Some(Item::Include(include)) => {
+                        self.begin(include, r);
+                        continue;
+                    }
+                    Some(Item::Text(text)) => return Ok(Some(text.into())),
+                    None => self.parsing = Parsing::On,
                 }
-                if let Some(Item::Text(text)) = self.queue.pop_front() {
-                    self.queued -= text.len().min(self.queued);
-                    return Ok(Some(text.into()));
-                }
-                if !self.rest.is_empty() {
-                    self.parse(r);
-                    if self.queue.is_empty() && self.rest.is_empty() {
+                if self.held.is_some() || !self.rest.is_empty() {
+                    let has_come = self.turn.as_ref().is_none_or(|turn| turn.has_come());
+                    self.parse(if has_come { Reach::All } else { Reach::Independent }, r);
+                    if !self.queue.is_empty() {
+                        continue;
+                    }
+                    if self.held.is_none() && self.rest.is_empty() {
                         // A piece without anything to show: others first.
                         return Ok(Some(Bytes::new()));
                     }
+                    self.turn().await;
                     continue;
+                }
+                if let Some(error) = self.failed.take() {
+                    return Err(error);
                 }
                 if self.end == End::Reached {
                     return Ok(None);
@@ -588,6 +676,14 @@ impl Pull for Page {
 
     fn run_ahead(&mut self, cx: &mut Context<'_>) {
         self.body.run_ahead(cx);
+        match &mut self.include {
+            Some(Part::Begun { part, .. } | Part::Response { part, .. } | Part::Value { part, .. }) => {
+                part.run_ahead(cx);
+            }
+            Some(Part::Stub(page, _)) => page.run_ahead(cx),
+            None => {}
+        }
+        self.queue.run_ahead(cx);
     }
 
     fn flushes(&self) -> bool {

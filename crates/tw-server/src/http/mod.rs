@@ -40,7 +40,7 @@ mod staples;
 pub(crate) mod waiting;
 pub mod wire;
 
-pub use answer::{beside, body, coding, respond, subrequest};
+pub use answer::{beside, body, coding, early_subrequest, respond, subrequest};
 pub(crate) use course::{entry, post_action};
 pub use course::{phases, route, special};
 pub use facts::{agent, client, variables};

@@ -419,12 +419,6 @@ impl Request {
         self.facts.part_of.is_some()
     }
 
-    /// Lends values of variables to a subrequest while it runs, and takes them back.
-    pub(crate) fn swap_values(&mut self, parent: &mut Self) {
-        self.bindings.swap_values(&parent.bindings);
-        self.body.swap_borrowed(&mut parent.body);
-    }
-
     /// The client's address.
     pub fn client_addr(&self) -> &Addr {
         self.facts.told.as_ref().map_or_else(|| self.client().peer(), |told| &told.addr)

@@ -129,8 +129,8 @@ enum Standing {
     Copied,
     /// The same, and it has none.
     Absent,
-    /// The same, and variables show what the other request has read, which is lent while this one runs.
-    Borrowing,
+    /// The same, and variables show what the other request had read when this one began.
+    Borrowed,
 }
 
 /// Where a body is read to.
@@ -228,23 +228,21 @@ impl RequestBody {
         Self { standing: Standing::Absent, ..Self::default() }
     }
 
-    /// None at all, like [`absent`](Self::absent), but variables show what the parent has read.
-    pub(crate) fn borrowing() -> Self {
-        Self { standing: Standing::Borrowing, ..Self::default() }
-    }
-
-    /// Exchanges what was read with `parent`, if this one borrows it: the first call lends, the second gives back.
-    pub(crate) fn swap_borrowed(&mut self, parent: &mut Self) {
-        if self.standing == Standing::Borrowing {
-            std::mem::swap(&mut self.spool, &mut parent.spool);
-        }
+    /// None at all, like [`absent`](Self::absent), but variables show what `parent` has read to its end by now.
+    pub(crate) fn borrowed_from(parent: &Self) -> Self {
+        let spool = if parent.is_pending() || !parent.spool.is_settled() {
+            Spool::default()
+        } else {
+            parent.spool.copy()
+        };
+        Self { standing: Standing::Borrowed, source: Source::None, spool }
     }
 
     /// What was read of it, for a request beside this one; what is in memory is copied. One that was not read to its end is
     /// absent there.
     pub(crate) fn copy(&self) -> Self {
         if self.is_pending()
-            || matches!(self.standing, Standing::Refused | Standing::Absent | Standing::Borrowing)
+            || matches!(self.standing, Standing::Refused | Standing::Absent | Standing::Borrowed)
         {
             return Self::absent();
         }
@@ -254,7 +252,7 @@ impl RequestBody {
     /// How the body of a request with this framing goes on: with its length, if that is known now.
     pub fn framing(&self, announced: Framing) -> Framing {
         match (self.standing, announced) {
-            (_, Framing::None) | (Standing::Absent | Standing::Borrowing, _) => Framing::None,
+            (_, Framing::None) | (Standing::Absent | Standing::Borrowed, _) => Framing::None,
             // Nobody gets anything of it.
             (Standing::Refused, _) => Framing::Length(0),
             (Standing::Copied, _) => Framing::Length(self.spool.len()),
@@ -270,7 +268,7 @@ impl RequestBody {
     /// taker's alone, and until it is given back nobody knows where the next request begins. Of one that was refused there is
     /// nothing to be had.
     pub fn take(&mut self) -> Source {
-        if matches!(self.standing, Standing::Refused | Standing::Borrowing) {
+        if matches!(self.standing, Standing::Refused | Standing::Borrowed) {
             return Source::None;
         }
         if self.source.is_pending() {
@@ -400,7 +398,7 @@ pub async fn read_to_file(r: &mut Request) -> Result<(), u16> {
     let is_whole = match r.body.standing {
         Standing::Wanted => r.body.received() == r.body.spool.len(),
         Standing::Copied => true,
-        Standing::Refused | Standing::Absent | Standing::Borrowing => false,
+        Standing::Refused | Standing::Absent | Standing::Borrowed => false,
     };
     if !is_whole {
         r.log(Level::Error, format_args!("request body is unavailable"));

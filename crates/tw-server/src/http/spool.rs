@@ -234,6 +234,11 @@ impl Spool {
         self.spill(by, room).await
     }
 
+    /// Whether nothing of it is being written.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.writing.is_none()
+    }
+
     /// Another one with all that is in it now, while nothing is being written: the file is the same. Nothing may be added to
     /// either.
     pub(crate) fn copy(&self) -> Self {

@@ -3,5 +3,6 @@
 pub mod beside;
 pub mod body;
 pub mod coding;
+pub mod early_subrequest;
 pub mod respond;
 pub mod subrequest;

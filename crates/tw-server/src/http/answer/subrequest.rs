@@ -2,7 +2,7 @@
 //! body, and whoever has to ask another location.
 //!
 //! It runs through the phases as a request of its own, with its parent's head and variables, and is pulled like any other
-//! body. Its own filters apply. It runs only when it is pulled for: nothing is made ahead.
+//! body. Its own filters apply. It runs only when it is pulled for; one that runs before its turn is an `EarlySubrequest`.
 
 use std::cell::Cell;
 use std::fmt;
@@ -52,8 +52,8 @@ pub(crate) const LIMITS: &[Limit] = &[
 const COST: usize = 64 << 10;
 /// Pieces taken of a body that nobody wants.
 const UNWANTED_PIECES_MAX: usize = 4;
-/// Bytes asked of a body that is collected.
-const COLLECT_STEP: usize = 32 << 10;
+/// Bytes asked at once of a body that nobody wants.
+const UNWANTED_STEP: usize = 32 << 10;
 
 /// Place of a subrequest below the client's request.
 pub(crate) struct PartOf {
@@ -66,12 +66,8 @@ impl PartOf {
     /// The place of one more part of `parent`, and of the client's request.
     pub(super) fn of(parent: &mut Request) -> Result<Self, Refused> {
         let place = Self::deeper(parent)?;
-        let left = parent.facts.states.get::<Left>().unwrap_or_else(|| {
-            let left = Rc::new(Left(Cell::new(SUBREQUESTS_MAX)));
-            parent.facts.states.put(left.clone());
-            left
-        });
-        left.0.set(left.0.get().checked_sub(1).ok_or(Refused::TooMany)?);
+        let left = &Counts::of(parent).left;
+        left.set(left.get().checked_sub(1).ok_or(Refused::TooMany)?);
         Ok(place)
     }
 
@@ -92,26 +88,22 @@ impl PartOf {
     }
 }
 
-/// Subrequests that the client's request may still make.
-struct Left(Cell<u32>);
-
-/// The values of variables of a request, lent to a part of it: the parent has them again when this is dropped, wherever the
-/// part was left.
-struct Lent<'a> {
-    part: &'a mut Request,
-    parent: &'a mut Request,
+/// Counts of the subrequests of a client's request, at all depths.
+pub(super) struct Counts {
+    /// Subrequests that it may still make.
+    left: Cell<u32>,
+    /// Subrequests that run before their turn.
+    pub(super) early: Cell<u32>,
 }
 
-impl<'a> Lent<'a> {
-    fn new(part: &'a mut Request, parent: &'a mut Request) -> Self {
-        part.swap_values(parent);
-        Self { part, parent }
-    }
-}
-
-impl Drop for Lent<'_> {
-    fn drop(&mut self) {
-        self.part.swap_values(self.parent);
+impl Counts {
+    /// The counts of the client's request of which `r` is a part.
+    pub(super) fn of(r: &mut Request) -> Rc<Self> {
+        r.facts.states.get().unwrap_or_else(|| {
+            let counts = Rc::new(Self { left: Cell::new(SUBREQUESTS_MAX), early: Cell::new(0) });
+            r.facts.states.put(counts.clone());
+            counts
+        })
     }
 }
 
@@ -153,20 +145,11 @@ pub struct Subrequest {
 }
 
 impl Subrequest {
-    // DIFF(nginx): the subrequests of a page run one after another, each when its place is reached.
     /// Asks for `uri` as a part of `parent`: waits for whatever its handlers wait for. A response that could not be made is
     /// one with an error's status and page. Dropping the future drops the subrequest.
     pub async fn run(parent: &mut Request, uri: Uri, parent_body: ParentBody) -> Result<Self, Refused> {
-        let mut part = Self::begin(parent, uri, PartOf::of).await?;
-        if let Some(r) = &mut part.r {
-            if parent_body == ParentBody::Visible {
-                r.body = RequestBody::borrowing();
-            }
-            let lent = Lent::new(r, parent);
-            let r = &mut *lent.part;
-            let body = phases::run_part(r).await;
-            part.body = if r.course.after == After::Abort { Body::Empty } else { respond::filter(r, body) };
-        }
+        let mut part = Self::begin(parent, uri, parent_body, PartOf::of)?;
+        part.respond().await;
         Ok(part)
     }
 
@@ -175,34 +158,50 @@ impl Subrequest {
     /// how many there are. With `is_anew`, what a cache has of it does not answer, but is replaced.
     pub async fn again(parent: &mut Request, is_anew: bool) -> Result<Self, Refused> {
         let uri = Uri { path: parent.uri.path.clone(), args: parent.uri.args.clone() };
-        let mut part = Self::begin(parent, uri, |parent| PartOf::deeper(parent)).await?;
+        let mut part = Self::begin(parent, uri, ParentBody::Hidden, |parent| PartOf::deeper(parent))?;
         if let Some(r) = &mut part.r {
             r.stay_where(parent);
             r.body = parent.body.copy();
             r.facts.upstream.cache.is_anew = is_anew;
-            let lent = Lent::new(r, parent);
-            let r = &mut *lent.part;
+            wait_for_budget(r).await;
             let body = phases::run_content(r).await;
             part.body = if r.course.after == After::Abort { Body::Empty } else { body };
         }
         Ok(part)
     }
 
-    /// A subrequest that has not run.
-    async fn begin(
+    /// A subrequest that has not run. Its variables are those of its parent.
+    pub(super) fn begin(
         parent: &mut Request,
         uri: Uri,
+        parent_body: ParentBody,
         place: impl FnOnce(&mut Request) -> Result<PartOf, Refused>,
     ) -> Result<Self, Refused> {
         let part_of = place(parent)?;
-        while !parent.client().home.budget.may_copy(COST) {
-            tw_rt::yield_now().await;
-        }
         let (path, args) = (tw_log::Text(&uri.path), tw_log::Text(&uri.args));
         parent.debug(format_args!("http subrequest \"{path}?{args}\""));
         let mut r = parent.client().home.app.take_request();
         r.bind_to(parent, uri, part_of);
+        r.bindings.share_values(&mut parent.bindings);
+        if parent_body == ParentBody::Visible {
+            r.body = RequestBody::borrowed_from(&parent.body);
+        }
         Ok(Self { r: Some(r), body: Body::Empty })
+    }
+
+    /// Keeps `state` with the request.
+    pub(super) fn put_state<T: 'static>(&mut self, state: Rc<T>) {
+        if let Some(r) = &mut self.r {
+            r.facts.states.put(state);
+        }
+    }
+
+    /// Makes the response: runs the phases and the header filters. Waits for the handlers.
+    pub(super) async fn respond(&mut self) {
+        let Some(r) = &mut self.r else { return };
+        wait_for_budget(r).await;
+        let body = phases::run_part(r).await;
+        self.body = if r.course.after == After::Abort { Body::Empty } else { respond::filter(r, body) };
     }
 
     /// The status of the response; 0 once it is over.
@@ -215,29 +214,11 @@ impl Subrequest {
         self.r.as_deref()
     }
 
-    /// The whole body. `None` if it is longer than `max` bytes.
-    pub async fn collect(mut self, parent: &mut Request, max: usize) -> io::Result<Option<Vec<u8>>> {
-        let mut all = Vec::new();
-        while let Some(piece) = self.next(COLLECT_STEP, parent).await? {
-            if all.len() + piece.len() > max {
-                return Ok(None);
-            }
-            all.extend_from_slice(&piece);
-        }
-        Ok(Some(all))
-    }
-
-    /// What `look` sees of it, with the variables it has in common with its parent; `None` once it is over.
-    pub fn see<T>(&mut self, parent: &mut Request, look: impl FnOnce(&Request) -> T) -> Option<T> {
-        let r = self.r.as_mut()?;
-        Some(look(Lent::new(r, parent).part))
-    }
-
     /// Ends it without its body, of which only is taken what need not be waited for: then the connection to an upstream
     /// server that has said all can be used again.
     pub async fn end(mut self, parent: &mut Request) {
         for _ in 0..UNWANTED_PIECES_MAX {
-            let mut next = self.next(COLLECT_STEP, parent);
+            let mut next = Box::pin(self.piece(UNWANTED_STEP));
             let piece = poll_fn(|cx| Poll::Ready(next.as_mut().poll(cx))).await;
             drop(next);
             if !matches!(piece, Poll::Ready(Ok(Some(_)))) {
@@ -247,12 +228,25 @@ impl Subrequest {
         self.finish(parent);
     }
 
+    /// The next piece of the body; what follows the end is for [`finish`](Self::finish).
+    pub(super) async fn piece(&mut self, want: usize) -> io::Result<Option<Bytes>> {
+        let Some(r) = &mut self.r else { return Ok(None) };
+        let piece = self.body.next(want, r).await?;
+        if let Some(piece) = &piece {
+            r.costs.sent.bytes += piece.len() as u64;
+            if r.facts.upstream.cache.awaits_first_byte() && !piece.is_empty() {
+                cache::first_byte(r);
+            }
+        }
+        Ok(piece)
+    }
+
     /// Ends it, on its parent's account.
-    fn finish(&mut self, parent: &mut Request) {
+    pub(super) fn finish(&mut self, parent: &mut Request) {
         if let Some(r) = &mut self.r {
             r.costs.sent.complete = true;
             parent.costs.account.add(&r.costs.account);
-            log(Lent::new(r, parent).part);
+            log(r);
         }
         self.give_back();
     }
@@ -272,16 +266,9 @@ impl Pull for Subrequest {
         parent: &'a mut Request,
     ) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
         Box::pin(async move {
-            let Some(r) = &mut self.r else { return Ok(None) };
-            let piece = self.body.next(want, Lent::new(r, parent).part).await;
-            match &piece {
-                Ok(Some(piece)) => {
-                    r.costs.sent.bytes += piece.len() as u64;
-                    if r.facts.upstream.cache.awaits_first_byte() && !piece.is_empty() {
-                        cache::first_byte(r);
-                    }
-                }
-                Ok(None) | Err(_) => self.finish(parent),
+            let piece = self.piece(want).await;
+            if !matches!(piece, Ok(Some(_))) {
+                self.finish(parent);
             }
             piece
         })
@@ -299,6 +286,13 @@ impl Pull for Subrequest {
 impl Drop for Subrequest {
     fn drop(&mut self) {
         self.give_back();
+    }
+}
+
+/// Waits for a turn of the loop that has room for one more subrequest.
+async fn wait_for_budget(r: &Request) {
+    while !r.client().home.budget.may_copy(COST) {
+        tw_rt::yield_now().await;
     }
 }
 
