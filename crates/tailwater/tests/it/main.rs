@@ -28,6 +28,7 @@ mod cache;
 mod cache_article;
 mod cache_directories;
 mod cache_disks;
+mod cache_files_lost;
 mod cache_killed;
 mod cache_memory;
 mod cache_nginx;

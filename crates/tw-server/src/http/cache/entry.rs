@@ -14,10 +14,11 @@ use tw_cache::policy::{self, Rules, Use, Window};
 use tw_cache::{Gone, Holds, Key, Known, Purge, Subject, Tag, Verdict};
 use tw_disk::{Account, Class, Disk, DiskError, Errno, Open, Source};
 use tw_log::{Level, Text};
+use tw_rt::watch::Subject as Task;
 
 use super::head::{self, NoEntry};
-use super::hot::{BODY_MAX, Entry, Hot};
-use super::store::{on_disk, valid_until};
+use super::hot::{BODY_MAX, Due, Entry, Hot, Look};
+use super::store::{is_same, on_disk, valid_until};
 use super::zone::{Cache, Held};
 use crate::event_loop::Loop;
 use crate::http::files::{self, OpenFile};
@@ -100,7 +101,7 @@ pub(super) struct Search<'a> {
     /// What is open.
     pub(super) hot: &'a WholeCell<Hot>,
     /// Who closes something if there is no descriptor.
-    pub(super) home: Option<&'a Loop>,
+    pub(super) home: Option<&'a Rc<Loop>>,
     pub(super) log: &'a dyn Fn(Level, fmt::Arguments<'_>),
 }
 
@@ -126,8 +127,8 @@ impl Search<'_> {
             Some(found) => {
                 let hot = self.hot.borrow_mut().get(zone.id, key, found.sequence);
                 match hot {
-                    Some(entry) => entry,
-                    None => match self.open(wanted, Some(found.sequence), out).await {
+                    Some(entry) if self.is_in_place(wanted, &entry).await => entry,
+                    _ => match self.open(wanted, Some(found.sequence), out).await {
                         Some(entry) => self.keep(cache, key, entry),
                         None => return,
                     },
@@ -177,6 +178,27 @@ impl Search<'_> {
                 out.gone.extend(gone);
             }
         }
+    }
+
+    // DIFF(nginx): the disk is asked once a second, not for each hit.
+    /// Whether the file of an open entry was in its place a moment ago, as far as the disk tells in time.
+    async fn is_in_place(&self, wanted: &Wanted<'_>, entry: &Rc<Entry>) -> bool {
+        let now = tw_rt::clock::now();
+        let due = entry.look.due(now);
+        if due == Due::Nothing {
+            return true;
+        }
+        let Some(home) = self.home else { return true };
+        if let Due::Begin | Due::BeginAndWait(_) = due {
+            let Some(disk) = (self.disk)() else { return true };
+            entry.look.begin(now);
+            look(home, wanted, entry.clone(), disk.clone());
+        }
+        if let Due::BeginAndWait(until) | Due::Wait(until) = due {
+            entry.look.wait(until).await;
+        }
+        let found = self.hot.borrow_mut().get(wanted.cache.zone.id, wanted.key, entry.sequence);
+        found.is_some_and(|found| Rc::ptr_eq(&found, entry))
     }
 
     fn keep(&self, cache: &Cache, key: Key, entry: Entry) -> Rc<Entry> {
@@ -265,8 +287,38 @@ impl Search<'_> {
             .then(|| first.slice(meta.header_size as usize..));
         let file = Rc::new(OpenFile::without_tag(file, Open::READ));
         let tags = meta.tags.iter().map(Tag::of).collect();
-        Ok(Read::Entry(Box::new(Entry { meta, file, tags, len, body, sequence: 0, written: 0 })))
+        Ok(Read::Entry(Box::new(Entry {
+            meta,
+            file,
+            tags,
+            len,
+            body,
+            sequence: 0,
+            written: 0,
+            look: Look::new(),
+        })))
     }
+}
+
+/// Looks, beside the requests, whether the file of an open entry is still in its place; else it is not open any more.
+fn look(home: &Rc<Loop>, wanted: &Wanted<'_>, entry: Rc<Entry>, disk: Disk) {
+    let (cache, key, at) = (wanted.cache.clone(), wanted.key, home.clone());
+    let subject = Task { kind: "cache look", id: home.index as u64 };
+    home.connections.run_beside(subject, async move {
+        let path = cache.place.path(key);
+        let mut by = Account::new(Class::Hit, Source::of(path.to_bytes()));
+        let is_lost = match disk.stat(&mut by, &path).await {
+            Ok(found) => !is_same(&found, entry.file.file().meta()),
+            // With another error the file may be there.
+            Err(error) => matches!(error.errno(), Some(Errno::NOENT | Errno::NOTDIR)),
+        };
+        if is_lost {
+            at.app.cached.borrow_mut().forget(cache.zone.id, key, &entry);
+            entry.look.lost();
+        } else {
+            entry.look.saw();
+        }
+    });
 }
 
 /// What a file is.

@@ -1,7 +1,8 @@
 //! What one loop has open of its caches: heads that were read, files, and the bodies of small responses.
 //!
 //! An entry is as good as the index says: it has the number under which it was stored, and whoever stored it anew has another.
-//! So a hit needs no look at the disk. A clock over the entries: when there are too many, those go first that were not used since
+//! So a hit needs no look at the disk, but one a second, beside the requests, whether the file is still in its place: somebody
+//! else may have removed it. A clock over the entries: when there are too many, those go first that were not used since
 //! the hand last passed.
 
 use std::cell::Cell;
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use foldhash::fast::RandomState;
+use tokio::sync::Notify;
 use tw_base::Limit;
 use tw_cache::format::Meta;
 use tw_cache::{Key, Tag};
@@ -24,7 +26,26 @@ const ENTRIES_MAX: usize = 1024;
 /// The largest body that is kept in memory, bytes.
 pub(super) const BODY_MAX: usize = 64 << 10;
 
+/// How old the last look at the place of a file may be for a hit.
+const SEEN: Duration = Duration::from_secs(1);
+/// How old it is when the next look begins, beside the requests: so that what is asked for all the time never waits for one.
+const SEEN_AHEAD: Duration = Duration::from_millis(500);
+/// How long a hit waits for a look that is due: a disk that does not answer must not hold up what is in memory.
+const LOOK_PATIENCE: Duration = Duration::from_millis(50);
+
 pub(crate) const LIMITS: &[Limit] = &[
+    Limit::micros(
+        "SEEN",
+        SEEN.as_micros() as u64,
+        "Time for which a cached response that is open is given out without a look whether its file is still there",
+        "a look, which is begun after half of that beside the requests",
+    ),
+    Limit::micros(
+        "LOOK_PATIENCE",
+        LOOK_PATIENCE.as_micros() as u64,
+        "Time for which a hit waits for such a look",
+        "the response is given out as it is in memory",
+    ),
     Limit::count(
         "ENTRIES_MAX",
         ENTRIES_MAX as u64,
@@ -53,6 +74,70 @@ pub(super) struct Entry {
     pub(super) sequence: u64,
     /// When it began to be fetched, as its file tells.
     pub(super) written: u64,
+    /// Looks at the place of its file.
+    pub(super) look: Look,
+}
+
+/// Looks of one loop at the place of a file, one at a time.
+pub(super) struct Look {
+    /// When the file was last found in its place.
+    seen: Cell<Instant>,
+    /// When the look began that goes on.
+    begun: Cell<Option<Instant>>,
+    over: Notify,
+}
+
+/// What a request has to do about the file of an open entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Due {
+    /// Nothing: it was seen a moment ago, or the disk does not answer.
+    Nothing,
+    /// Begin a look, and go on.
+    Begin,
+    /// Begin a look, and wait for its end until then.
+    BeginAndWait(Instant),
+    /// Wait until then for the end of the look that goes on.
+    Wait(Instant),
+}
+
+impl Look {
+    /// The file has just been seen.
+    pub(super) fn new() -> Self {
+        Self { seen: Cell::new(tw_rt::clock::now()), begun: Cell::new(None), over: Notify::new() }
+    }
+
+    /// What is to be done at `now`.
+    pub(super) fn due(&self, now: Instant) -> Due {
+        let age = now.saturating_duration_since(self.seen.get());
+        match self.begun.get() {
+            _ if age < SEEN_AHEAD => Due::Nothing,
+            None if age < SEEN => Due::Begin,
+            None => Due::BeginAndWait(now + LOOK_PATIENCE),
+            Some(begun) if age >= SEEN && now < begun + LOOK_PATIENCE => Due::Wait(begun + LOOK_PATIENCE),
+            Some(_) => Due::Nothing,
+        }
+    }
+
+    /// A look begins.
+    pub(super) fn begin(&self, now: Instant) {
+        self.begun.set(Some(now));
+    }
+
+    /// The look that began last has ended, and has not found that the file is gone.
+    pub(super) fn saw(&self) {
+        self.seen.set(self.begun.take().unwrap_or_else(tw_rt::clock::now));
+        self.over.notify_waiters();
+    }
+
+    /// The file is not there any more.
+    pub(super) fn lost(&self) {
+        self.over.notify_waiters();
+    }
+
+    /// Waits until the look that goes on has ended, until `until` at most.
+    pub(super) async fn wait(&self, until: Instant) {
+        let _ = tokio::time::timeout_at(until.into(), self.over.notified()).await;
+    }
 }
 
 /// The entries a loop has open.
@@ -89,6 +174,15 @@ impl Hot {
         slot.is_recent.set(true);
         slot.used.set(tw_rt::clock::now());
         Some(slot.entry.clone())
+    }
+
+    /// Forgets an entry whose file is not in its place.
+    pub(super) fn forget(&mut self, zone: ZoneId, key: Key, entry: &Rc<Entry>) {
+        if let Some(at) = self.places.get(&(zone, key)).copied()
+            && self.slots.get(at).is_some_and(|slot| Rc::ptr_eq(&slot.entry, entry))
+        {
+            self.take(at);
+        }
     }
 
     /// Keeps an entry, in the place of one of the same key.
@@ -169,7 +263,8 @@ impl Entry {
     pub(super) fn with(&self, meta: Meta) -> Self {
         let Self { file, tags, len, body, sequence, written, .. } = self;
         let (file, tags, body) = (file.clone(), tags.clone(), body.clone());
-        Self { meta, file, tags, len: *len, body, sequence: *sequence, written: *written }
+        let look = Look::new();
+        Self { meta, file, tags, len: *len, body, sequence: *sequence, written: *written, look }
     }
 
     fn size(&self) -> usize {

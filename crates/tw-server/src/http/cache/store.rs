@@ -330,7 +330,7 @@ impl Cache {
 }
 
 /// Whether it is one file, of which one is open: no other has its number until it is closed.
-fn is_same(one: &FileMeta, other: &FileMeta) -> bool {
+pub(super) fn is_same(one: &FileMeta, other: &FileMeta) -> bool {
     (one.dev, one.ino) == (other.dev, other.ino)
 }
 
