@@ -266,6 +266,7 @@ fn tell_more(first: &ConfError, more: &[&ConfError], sources: &Sources, console:
     }
     match others.count().saturating_sub(MAX_SAID) {
         0 => {}
+        1 => console.say(tw_log::Level::Emerg, format_args!("and 1 more mistake")),
         more => console.say(tw_log::Level::Emerg, format_args!("and {more} more mistakes")),
     }
     let list = MissingList::new(std::iter::once(first).chain(more.iter().copied()), sources);

@@ -237,7 +237,9 @@ impl<L: Language> Handler for CgiGateway<L> {
     }
 
     fn explain(&self, r: &mut Request) -> Vec<(&'static str, String)> {
-        self.gateway.cache.explain(r, |r, key| self.usual_key.eval(r, key))
+        let to = self.target.as_ref().and_then(|target| target.explain(r, L::SCHEMES));
+        let cache = self.gateway.cache.explain(r, |r, key| self.usual_key.eval(r, key));
+        to.into_iter().chain(cache).collect()
     }
 }
 

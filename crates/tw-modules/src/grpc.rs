@@ -157,6 +157,10 @@ impl Handler for Grpc {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         Step::Wait(Box::pin(self.pass(r)))
     }
+
+    fn explain(&self, r: &mut Request) -> Vec<(&'static str, String)> {
+        self.target.as_ref().and_then(|target| target.explain(r, SCHEMES)).into_iter().collect()
+    }
 }
 
 impl Grpc {

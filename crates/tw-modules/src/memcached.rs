@@ -137,6 +137,13 @@ impl Handler for MemcachedPass {
             _ => Step::status(405),
         }
     }
+
+    fn explain(&self, r: &mut Request) -> Vec<(&'static str, String)> {
+        let Some((target, key)) = &self.passed else { return Vec::new() };
+        let to = target.explain(r, SCHEMES).into_iter();
+        let key = key.value(r);
+        to.map(|(about, text)| (about, format!("{text}, key {}", tw_log::Text(&key)))).collect()
+    }
 }
 
 impl MemcachedPass {

@@ -34,7 +34,7 @@ use tw_server::http::gateway::secure::Inside;
 use tw_server::http::gateway::settings::{self, HasGateway, Kind};
 use tw_server::http::gateway::words::Next;
 use tw_server::http::gateway::{self, Gateway, Made, Order, Passed, Remake, Rewrite};
-use tw_server::http::plan::{Handler, Outcome, Plan, Step};
+use tw_server::http::plan::{Handler, Outcome, Plan, Step, UPSTREAM};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::{Template, VarDef};
@@ -330,7 +330,11 @@ impl Handler for Proxy {
         r.set_slot(self.slots.port, &to.port);
         let mut uri = Vec::new();
         to.uri.push(r, &mut uri);
-        self.gateway.cache.explain(r, |_, key| usual_key(&to, &uri, key))
+        let mut url = Vec::new();
+        usual_key(&to, &uri, &mut url);
+        let mut told = vec![(UPSTREAM, tw_log::Text(&url).to_string())];
+        told.extend(self.gateway.cache.explain(r, |_, key| usual_key(&to, &uri, key)));
+        told
     }
 }
 

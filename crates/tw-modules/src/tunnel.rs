@@ -179,6 +179,10 @@ impl Handler for TunnelPass {
             _ => Step::status(405),
         }
     }
+
+    fn explain(&self, r: &mut Request) -> Vec<(&'static str, String)> {
+        self.target.as_ref().and_then(|target| target.explain(r, SCHEMES)).into_iter().collect()
+    }
 }
 
 impl TunnelPass {

@@ -4,6 +4,7 @@
 mod bans;
 mod code;
 mod conflicts;
+mod contents;
 mod differences;
 mod edges;
 mod fs_homes;
@@ -57,6 +58,7 @@ const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
     differences::check,
     words::check,
     conflicts::check,
+    contents::check,
     limit_names::check,
     size::check,
 ];

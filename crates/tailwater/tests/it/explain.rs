@@ -103,6 +103,43 @@ fn the_way_of_a_request() {
 }
 
 #[test]
+fn servers_behind_this_one_are_told_instead_of_files() {
+    let conf = "http {
+upstream app { server 127.0.0.1:1; }
+server {
+    listen 127.0.0.1:8399;
+    location /plain/ { proxy_pass http://app/base/; }
+    location /named { set $to 127.0.0.1:2; proxy_pass http://$to$uri; }
+    location /secure { proxy_pass https://app; }
+    location /grpc { grpc_pass grpc://app; }
+    location /php { fastcgi_pass unix:/run/php.sock; }
+    location /uwsgi { uwsgi_pass app; }
+    location /scgi { scgi_pass 127.0.0.1:4000; }
+    location /kept { set $memcached_key x$uri; memcached_pass app; }
+    location /file { }
+} }";
+    for (path, expected) in [
+        ("/plain/a?b", Some("http://app/base/a?b")),
+        ("/named/a", Some("http://127.0.0.1:2/named/a")),
+        ("/secure/a?b", Some("https://app/secure/a?b")),
+        ("/grpc/a.B/C", Some("grpc://app")),
+        ("/php/a.php", Some("fastcgi://unix:/run/php.sock")),
+        ("/uwsgi", Some("uwsgi://app")),
+        ("/scgi", Some("scgi://127.0.0.1:4000")),
+        ("/kept", Some("memcached://app, key x/kept")),
+        ("/file", None),
+    ] {
+        let output =
+            server().arg("-q").arg("--explain").arg(format!("http://x:8399{path}")).run(conf).unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        let line = |about: &str| text.lines().find_map(|line| Some(line.strip_prefix(about)?.trim()));
+        assert_eq!(line("upstream "), expected, "{path}: {text}");
+        assert_eq!(line("file ").is_some(), expected.is_none(), "{path}: {text}");
+    }
+}
+
+#[test]
 fn caches_are_told() {
     let conf = "http {
 proxy_cache_path cache levels=1:2 keys_zone=one:1m;

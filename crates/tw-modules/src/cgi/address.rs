@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tw_conf::{ConfError, Node, Word};
 use tw_server::core::upstream::{self, Groups};
 use tw_server::http::gateway::Group;
+use tw_server::http::plan::UPSTREAM;
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
@@ -108,6 +109,12 @@ impl Fixed {
 }
 
 impl Target {
+    /// Where `r` would go, for [`Handler::explain`](tw_server::http::plan::Handler::explain).
+    pub(crate) fn explain(&self, r: &Request, schemes: &'static [Scheme]) -> Option<(&'static str, String)> {
+        let to = self.of(r, schemes).ok()?;
+        Some((UPSTREAM, format!("{}{}", to.scheme.text, tw_log::Text(&to.host))))
+    }
+
     /// Where `r` goes. The error is for the log.
     pub(crate) fn of(&self, r: &Request, schemes: &'static [Scheme]) -> Result<To<'_>, String> {
         match self {

@@ -131,6 +131,9 @@ impl MethodSet {
     }
 }
 
+/// What the line of [`Handler::explain`] is about that tells which other server has the response.
+pub const UPSTREAM: &str = "upstream";
+
 /// Runs in a phase.
 pub trait Handler: Send + Sync {
     /// Decides about `r`. Must not wait except in the returned future.

@@ -249,7 +249,8 @@ impl fmt::Display for Places {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = |what: &str| self.iter().filter(|place| place.purpose() == what).count();
         let (written, read) = (count("writing in"), count("reading"));
-        write!(f, "{written} places may be written to")?;
+        let plural = if written == 1 { "" } else { "s" };
+        write!(f, "{written} place{plural} may be written to")?;
         if read > 0 { write!(f, ", {read} more be read") } else { f.write_str(", reading is free") }
     }
 }

@@ -28,7 +28,7 @@ use crate::http::generation::Live;
 use crate::http::generation::LoopGeneration;
 use crate::http::generation::{ListenGroup, ServerId};
 use crate::http::h1;
-use crate::http::plan::{Outcome, Phase, Plan};
+use crate::http::plan::{Outcome, Phase, Plan, UPSTREAM};
 use crate::http::request::Request;
 use crate::http::route::{Pattern, ServerName};
 use crate::http::wire::Wire;
@@ -66,7 +66,7 @@ pub struct Line {
 pub struct Explanation {
     /// In the order in which it would happen.
     pub lines: Vec<Line>,
-    /// The file that the URI names in the end; `None` if a response is decided before.
+    /// The file that the URI names in the end; `None` if a response is decided before, or another server has it.
     pub file: Option<Vec<u8>>,
 }
 
@@ -413,9 +413,15 @@ fn tell_response(r: &Request, told: &mut Explanation) {
 fn tell_plan(r: &mut Request, told: &mut Explanation) {
     let generation = r.generation().clone();
     let plan = generation.plan(r.route.plan);
-    let mut path = Vec::new();
-    r.append_filename(&r.uri.path, &mut path);
-    told.file = Some(path);
+    let content = generation.plan(r.content_plan());
+    let explained: Vec<_> =
+        content.handlers(Phase::Content).iter().flat_map(|handler| handler.explain(r)).collect();
+    // What goes elsewhere is no file here.
+    if !explained.iter().any(|(about, _)| *about == UPSTREAM) {
+        let mut path = Vec::new();
+        r.append_filename(&r.uri.path, &mut path);
+        told.file = Some(path);
+    }
     told.tell("uri", uri_of(r), None);
     for (phase, name) in Phase::ALL.into_iter().filter(|(phase, _)| *phase >= Phase::Preaccess) {
         let plan = if phase == Phase::Content { generation.plan(r.content_plan()) } else { plan };
@@ -424,8 +430,7 @@ fn tell_plan(r: &mut Request, told: &mut Explanation) {
             told.tell(name, modules.join(", "), None);
         }
     }
-    let content = generation.plan(r.content_plan());
-    for (about, text) in content.handlers(Phase::Content).iter().flat_map(|handler| handler.explain(r)) {
+    for (about, text) in explained {
         told.tell(about, text, None);
     }
     tell_after(plan, told);
