@@ -28,13 +28,19 @@
 
 mod connections;
 mod disk;
+mod history;
 mod logs;
 mod loops;
+mod pieces;
 mod process;
 mod text;
 
+use std::borrow::Borrow;
 use std::cell::OnceCell;
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
+use tw_base::Limit;
 use tw_base::hist::Snapshot;
 use tw_disk::{DeviceStats, PoolStats};
 
@@ -42,11 +48,16 @@ use crate::event_loop::Counts;
 use crate::generation::{Config, Configuration, Generation};
 use crate::pools::Disks;
 
+pub use history::{History, KEPT_EVERY};
 pub use loops::each_loop;
+pub use pieces::{Pieces, Progress};
 pub use text::{CONTENT_TYPE, json_string};
 
 /// Begins the name of every metric.
 pub const PREFIX: &str = "tailwater_";
+
+/// Limits of what is written and kept.
+pub const LIMITS: &[Limit] = &[pieces::LIMIT, history::LIMITS[0], history::LIMITS[1]];
 
 /// The metrics that no protocol has to itself, in the order in which they are written, with what they are about.
 pub static CORE: [(&str, &[Metric]); 5] = [
@@ -185,16 +196,10 @@ impl<'a> Scrape<'a> {
     }
 
     /// Appends `metrics` to `out`: lines, or the members of a JSON object without its braces.
+    /// For a few: of many a loop writes [`Pieces`].
     pub fn write<'m>(&self, format: Format, metrics: impl IntoIterator<Item = &'m Metric>, out: &mut String) {
-        for (at, metric) in metrics.into_iter().enumerate() {
-            if at > 0 && format == Format::Json {
-                out.push(',');
-            }
-            let mut samples = Samples { metric, format, count: 0, out };
-            samples.begin();
-            (metric.read)(self, &mut samples);
-            samples.end();
-        }
+        let mut pieces = Pieces::new(format, metrics.into_iter());
+        while pieces.write(self, out) == Progress::More {}
     }
 }
 
@@ -204,23 +209,51 @@ pub struct Samples<'a> {
     format: Format,
     count: usize,
     out: &'a mut String,
+    /// Length of `out` from which on samples are left to the next piece.
+    end: usize,
+    /// Labels of the samples that were written, as hashes.
+    told: &'a mut HashSet<u64>,
+    is_cut: bool,
 }
 
 impl Samples<'_> {
     /// A sample. `labels` are the values of the metric's labels, in their order.
     pub fn value(&mut self, labels: &[&str], value: u64) {
-        self.sample(labels, format_args!("{value}"));
+        if self.takes(labels) {
+            self.sample(labels, format_args!("{value}"));
+        }
     }
 
     /// A sample with a fraction.
     pub fn float(&mut self, labels: &[&str], value: f64) {
-        self.sample(labels, format_args!("{value}"));
+        if self.takes(labels) {
+            self.sample(labels, format_args!("{value}"));
+        }
     }
 
-    /// A sample of a histogram.
-    pub fn histogram(&mut self, labels: &[&str], spans: &Snapshot) {
-        let counts = spans.cumulative(&BOUNDS_NS);
-        self.spans(labels, &counts, seconds(spans.sum_ns), spans.count());
+    /// A sample of a histogram, which is copied only if it is written now.
+    pub fn histogram<S: Borrow<Snapshot>>(&mut self, labels: &[&str], spans: impl FnOnce() -> S) {
+        if self.takes(labels) {
+            let spans = spans();
+            let spans = spans.borrow();
+            let counts = spans.cumulative(&BOUNDS_NS);
+            self.spans(labels, &counts, seconds(spans.sum_ns), spans.count());
+        }
+    }
+
+    /// Tells whether a sample with these labels is written now: it was not yet, and there is room in this piece.
+    fn takes(&mut self, labels: &[&str]) -> bool {
+        let mut hasher = DefaultHasher::new();
+        labels.hash(&mut hasher);
+        let hash = hasher.finish();
+        if self.told.contains(&hash) {
+            return false;
+        }
+        self.is_cut |= self.out.len() >= self.end;
+        if !self.is_cut {
+            self.told.insert(hash);
+        }
+        !self.is_cut
     }
 }
 
@@ -242,7 +275,7 @@ mod tests {
 
     #[test]
     fn names_follow_the_rules_and_stand_once() {
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = HashSet::new();
         for metric in core() {
             assert!(seen.insert(metric.name), "{} stands twice", metric.name);
             assert_eq!(metric.name.ends_with("_total"), metric.kind == Kind::Counter, "{}", metric.name);

@@ -11,12 +11,13 @@ use bytes::Bytes;
 use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
 use tw_core::event_loop::PastStall;
-use tw_core::metrics::{BOUNDS_NS, Format, json_string};
+use tw_core::metrics::{BOUNDS_NS, Format, History, KEPT_EVERY, json_string};
 use tw_core::module::Settings;
 use tw_http::Method;
-use tw_rt::Cause;
+use tw_rt::{Cause, watch};
 use tw_server::http::Http;
 use tw_server::http::body::Body;
+use tw_server::http::history;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::http::variables::random_id;
@@ -39,6 +40,7 @@ pub(crate) struct Raw {
 /// Whether a location answers with the page; not inherited.
 pub(crate) struct StatusPage {
     here: Setting<()>,
+    history: Option<Arc<History>>,
 }
 
 impl Settings<Http> for StatusPage {
@@ -55,12 +57,13 @@ impl Settings<Http> for StatusPage {
         .since("Tailwater 0.1")
         .doc(
             "Answers with a page that plots loops, pools and devices live, and names the last stalls; with \
-             `?format=json`, with its numbers.",
+             `?format=json`, with its numbers; with `?format=history`, with what the plots have shown in the last ten minutes.",
         )
         .set(|raw, node, _| raw.on.set_once(node, ()))];
 
-    fn resolve(raw: Raw, _: Option<&Self>, _: &mut Resolve<'_>) -> Result<Self, ConfError> {
-        Ok(Self { here: raw.on })
+    fn resolve(raw: Raw, _: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        let history = raw.on.is_set().then(|| cx.keep(b"", |_| true, History::default));
+        Ok(Self { here: raw.on, history })
     }
 
     fn are_shared(&self) -> bool {
@@ -90,6 +93,9 @@ impl Handler for StatusPage {
         if r.uri.args.split(|b| *b == b'&').any(|arg| arg == b"format=json") {
             return Step::Wait(Box::pin(numbers(r)));
         }
+        if r.uri.args.split(|b| *b == b'&').any(|arg| arg == b"format=history") {
+            return Step::Wait(Box::pin(past(r, self.history.clone())));
+        }
         let nonce = random_id().map(|byte| format!("{byte:02x}")).concat();
         r.out.fields.append_copy("Content-Security-Policy", policy(&nonce).as_bytes());
         r.out.content_type = Bytes::from_static(b"text/html; charset=utf-8");
@@ -111,7 +117,11 @@ async fn numbers(r: &mut Request) -> Outcome {
     let mounts = match memory {
         // Where the one did not come in time, the other will not either.
         None => Vec::new(),
-        Some(_) => metrics::read_soon(r, c"/proc/self/mountinfo", MOUNTS_MAX).await.unwrap_or_default(),
+        Some(_) => {
+            let generation = r.generation().clone();
+            let (disk, by) = (generation.disks.default_disk(), &mut r.costs.account);
+            history::read_soon(disk, by, c"/proc/self/mountinfo", MOUNTS_MAX).await.unwrap_or_default()
+        }
     };
     let mut out = String::with_capacity(32 << 10);
     // Writing into a string cannot fail.
@@ -141,7 +151,27 @@ async fn numbers(r: &mut Request) -> Outcome {
         json_string(place, &mut out);
     }
     out.push_str("},\"metrics\":{");
-    metrics::write(r, memory, Format::Json, &mut out);
+    metrics::write(r, memory, Format::Json, &mut out).await;
+    out.push_str("}}");
+    r.out.content_type = Bytes::from_static(b"application/json");
+    Outcome::Respond(Body::Bytes(out.into()))
+}
+
+/// What the plots have shown, one series in each turn.
+async fn past(r: &mut Request, history: Option<Arc<History>>) -> Outcome {
+    let mut out = format!("{{\"every\":{},\"series\":{{", KEPT_EVERY.as_secs());
+    for (at, name) in history.iter().flat_map(|history| history.names()).enumerate() {
+        if at > 0 {
+            tw_rt::yield_now().await;
+        }
+        if let Some(history) = &history {
+            let len = out.len();
+            watch::operation("writing the history of the status page", || history.write(&name, &mut out));
+            if out.len() > len && !out[..len].ends_with('{') {
+                out.insert(len, ',');
+            }
+        }
+    }
     out.push_str("}}");
     r.out.content_type = Bytes::from_static(b"application/json");
     Outcome::Respond(Body::Bytes(out.into()))

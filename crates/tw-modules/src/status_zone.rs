@@ -170,7 +170,7 @@ impl Settings<Http> for StatusZone {
             kind: Kind::Histogram,
             labels: &["of", "zone"],
             doc: "Time from the first byte of a request in a zone of status_zone to the end of its response.",
-            read: |scrape, out| each(scrape, |zone, labels| out.histogram(labels, &zone.times())),
+            read: |scrape, out| each(scrape, |zone, labels| out.histogram(labels, || zone.times())),
         },
     ];
 

@@ -133,6 +133,25 @@ fn a_stuck_pool_does_not_hold_up_a_scrape() {
 }
 
 #[test]
+fn many_metrics_are_written_in_many_turns() {
+    let zones: String = (0..100)
+        .map(|zone| {
+            format!("location /{zone}/ {{ status_zone some-long-name-of-a-zone-{zone}; return 204; }}\n")
+        })
+        .collect();
+    let server = start_server(server(), &format!("{zones} location = /metrics {{ metrics; }}"));
+    let scrape = || {
+        let text = get(&server, "/metrics").text();
+        let turns = samples(&text)["tailwater_event_loop_blocked_seconds_count{worker=\"0\"}"];
+        (text.len(), turns)
+    };
+    let ((len, before), (_, after)) = (scrape(), scrape());
+    assert!(len > 200_000, "{len}");
+    // 8 KiB and one sample in each.
+    assert!(after - before > (len / (12 << 10)) as f64, "{len} bytes in {} turns", after - before);
+}
+
+#[test]
 fn variables_tell_what_the_disk_cost() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
     disk.write("a", "content");

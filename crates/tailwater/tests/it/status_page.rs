@@ -4,8 +4,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use tw_testkit::disk::{Fault, Op, SlowDisk};
 use tw_testkit::ports::Port;
-use tw_testkit::{Lacks, Server, TempDir, leave_out, wait};
+use tw_testkit::{Lacks, Server, Signal, TempDir, leave_out, wait};
 
 use crate::{ask, get, server, start, start_server};
 
@@ -218,12 +219,80 @@ fn a_stall_is_named() {
     let Some(document) = rendered(&server, "/status") else { return };
     let words = words(&document);
     assert!(words.contains(", turns of more than "), "{words}");
+    // Whatever made a turn long, others waited meanwhile.
+    let says = |headline: &str| words.contains(headline);
+    assert!(says("A loop was blocked ") || says("A loop held others up "), "{words}");
+    assert!(!says("No loop was ever blocked"), "{words}");
     // Which ones are the newest depends on how busy the machine is: with so low a threshold, the page's own questions are
     // stalls, too.
     assert!(
         words.contains("turn why by doing its part loop when ") && !words.contains("No turn of a loop"),
         "{words}"
     );
+}
+
+/// Moments of the history that `server` keeps of its first loop.
+fn moments(server: &Server) -> usize {
+    let json = get(server, "/status?format=history").text();
+    let Some((_, series)) = json.split_once("\"loops/0\":[[") else { return 0 };
+    series.split(']').next().unwrap().split(',').count()
+}
+
+#[test]
+fn history_is_there_when_the_page_is_opened() {
+    let mut server = start_server(server(), "location = /status { status_page; }");
+    assert!(wait::until(wait::PATIENCE, || moments(&server) >= 3), "{}", moments(&server));
+    let json = get(&server, "/status?format=history").text();
+    for series in
+        ["traffic/requests", "traffic/bytes", "traffic/connections", "traffic/memory", "pools/default"]
+    {
+        assert!(json.contains(&format!("\"{series}\":[[")), "{series}: {json}");
+    }
+    // A reload forgets nothing.
+    let before = moments(&server);
+    let renewed = "http { server { listen 127.0.0.1:{port};
+        location = /status { status_page; } location = /new { return 204; } } }";
+    server.write_conf(renewed).unwrap();
+    server.signal(Signal::HUP).unwrap();
+    assert!(wait::until(wait::PATIENCE, || get(&server, "/new").status == 204));
+    assert!(wait::until(wait::PATIENCE, || moments(&server) > before));
+    let Some(document) = rendered(&server, "/status") else { return };
+    let kept = document.split_once("data-history=\"").unwrap().1.split('"').next().unwrap();
+    assert!(kept.parse::<usize>().unwrap() > before, "{kept}");
+}
+
+#[test]
+fn a_disk_that_hangs_is_in_the_headline() {
+    let Some(disk) = SlowDisk::mount_or_skip() else { return };
+    disk.write("a", "content");
+    let root = disk.path().display();
+    let server = server()
+        .start(&format!(
+            "stall_threshold 10s; http {{ server {{ listen 127.0.0.1:{{port}}; location = /status {{ status_page; }}
+             location = /metrics {{ metrics; }} location /slow/ {{ alias {root}/; }} }} }}"
+        ))
+        .unwrap();
+    let stall = disk.on(Op::Open).inject(Fault::Stall);
+    let mut waiting = server.connect().unwrap();
+    waiting.send("GET /slow/a HTTP/1.0\r\n\r\n").unwrap();
+    assert!(wait::until(wait::PATIENCE, || stall.waiting() > 0));
+    let hangs = || {
+        let text = get(&server, "/metrics").text();
+        let line = "\ntailwater_pool_longest_running_seconds{pool=\"default\"} ";
+        text.split_once(line)
+            .is_some_and(|(_, rest)| rest.lines().next().unwrap().parse::<f64>().unwrap() >= 3.0)
+    };
+    assert!(wait::until(wait::PATIENCE, hangs), "{}", get(&server, "/metrics").text());
+    let Some(document) = rendered(&server, "/status") else { return };
+    let words = words(&document);
+    assert!(
+        words.contains("A disk has not answered for ") && words.contains("; no loop waits for it"),
+        "{words}"
+    );
+    assert!(words.contains("Pool default waits for the disk."), "{words}");
+    stall.lift();
+    assert_eq!(waiting.read_response().unwrap().text(), "content");
+    assert!(wait::until(wait::PATIENCE, || !hangs()));
 }
 
 #[test]

@@ -69,6 +69,18 @@ pub(super) const METRICS: &[Metric] = &[
         read: |scrape, out| pools(scrape, out, |pool| pool.running.into()),
     },
     Metric {
+        name: "pool_longest_running_seconds",
+        kind: Kind::Gauge,
+        labels: &["pool"],
+        doc: "How long the job has run that a thread of a pool has run longest; 0 if none runs. Seconds of it are a disk that \
+              does not answer.",
+        read: |scrape, out| {
+            for pool in scrape.pools() {
+                out.float(&[&pool.name], pool.longest.as_secs_f64());
+            }
+        },
+    },
+    Metric {
         name: "pool_overflows_total",
         kind: Kind::Counter,
         labels: &["pool"],
@@ -115,14 +127,14 @@ pub(super) const METRICS: &[Metric] = &[
         kind: Kind::Histogram,
         labels: &["pool", "operation"],
         doc: "Time a job waited for a thread.",
-        read: |scrape, out| operations(scrape, |labels, op| out.histogram(labels, &op.queue)),
+        read: |scrape, out| operations(scrape, |labels, op| out.histogram(labels, || &op.queue)),
     },
     Metric {
         name: "disk_service_seconds",
         kind: Kind::Histogram,
         labels: &["pool", "operation"],
         doc: "Time a job took once a thread had it: what the disk itself cost.",
-        read: |scrape, out| operations(scrape, |labels, op| out.histogram(labels, &op.service)),
+        read: |scrape, out| operations(scrape, |labels, op| out.histogram(labels, || &op.service)),
     },
     Metric {
         name: "device_info",
@@ -157,14 +169,14 @@ pub(super) const METRICS: &[Metric] = &[
         kind: Kind::Histogram,
         labels: &["device"],
         doc: "Time jobs on a device waited for a thread.",
-        read: |scrape, out| devices(scrape, |label, device| out.histogram(&[label], &device.queue)),
+        read: |scrape, out| devices(scrape, |label, device| out.histogram(&[label], || &device.queue)),
     },
     Metric {
         name: "device_service_seconds",
         kind: Kind::Histogram,
         labels: &["device"],
         doc: "Time jobs on a device took once begun.",
-        read: |scrape, out| devices(scrape, |label, device| out.histogram(&[label], &device.service)),
+        read: |scrape, out| devices(scrape, |label, device| out.histogram(&[label], || &device.service)),
     },
 ];
 
@@ -209,7 +221,7 @@ fn snake(name: &str) -> String {
 }
 
 /// Major and minor number, as `lsblk` shows them.
-fn name(device: &DeviceStats) -> String {
+pub(super) fn name(device: &DeviceStats) -> String {
     match device.dev {
         Some(dev) => format!("{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev)),
         None => "other".to_owned(),

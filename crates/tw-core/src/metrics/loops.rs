@@ -12,7 +12,7 @@ pub(super) const METRICS: &[Metric] = &[
         labels: &["worker"],
         doc: "Length of every turn of an event loop: how long an event may have had to wait for others.",
         read: |scrape, out| {
-            turns(scrape, |worker, stats| out.histogram(&[worker], &stats.blocked.snapshot()))
+            turns(scrape, |worker, stats| out.histogram(&[worker], || stats.blocked.snapshot()))
         },
     },
     Metric {
@@ -22,7 +22,7 @@ pub(super) const METRICS: &[Metric] = &[
         doc: "Parts of every turn: running (on a processor), processor (waiting for one), kernel (asleep in the kernel, for a \
             disk, memory or a lock: what must not be).",
         read: |scrape, out| {
-            parts(scrape, |labels, part| out.histogram(labels, &part.spans.snapshot()));
+            parts(scrape, |labels, part| out.histogram(labels, || part.spans.snapshot()));
         },
     },
     Metric {

@@ -181,7 +181,7 @@ mod tests {
             read: |_, out| {
                 let spans = tw_base::Histogram::new();
                 spans.record_ns(1);
-                out.histogram(&[], &spans.snapshot());
+                out.histogram(&[], || spans.snapshot());
             },
         },
     ];

@@ -23,6 +23,7 @@ pub mod generation;
 pub(crate) mod greet;
 pub mod h1;
 pub mod h2;
+pub mod history;
 mod linger;
 mod log_file;
 pub(crate) mod nobody;

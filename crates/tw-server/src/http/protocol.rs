@@ -26,6 +26,7 @@ use super::gateway::trunk::Trunks;
 use super::gateway::{health, resolve};
 use super::generation::{Config, Generation};
 use super::greet;
+use super::history;
 use super::plan::Plan;
 use super::request::Request;
 use super::staples;
@@ -150,6 +151,7 @@ impl Application for Http {
         company.spawn((), beside("names"), resolve::follow(home.clone()));
         company.spawn((), beside("health checks"), health::run(home.clone()));
         company.spawn((), beside("stapling"), staples::keep(home.clone()));
+        company.spawn((), beside("history"), history::keep(home.clone()));
         company.spawn((), beside("caches"), cache::manage(home.clone()));
         while let ((), Ok(())) = poll_fn(|cx| company.poll_ended(cx)).await {}
     }

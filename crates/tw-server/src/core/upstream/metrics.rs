@@ -208,5 +208,5 @@ fn count(scrape: &Scrape<'_>, out: &mut Samples<'_>, of: fn(&Counters) -> u64) {
 }
 
 fn times(scrape: &Scrape<'_>, out: &mut Samples<'_>, of: fn(&Counters) -> &Histogram) {
-    each(scrape, out, |peer, labels, out| out.histogram(&labels, &of(&peer.state().counters).snapshot()));
+    each(scrape, out, |peer, labels, out| out.histogram(&labels, || of(&peer.state().counters).snapshot()));
 }

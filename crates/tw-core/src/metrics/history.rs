@@ -1,0 +1,237 @@
+//! History of the status page: what its plots show, a moment every second, for ten minutes, whether a page is open or not.
+//!
+//! One loop records moments. A series belongs to one plot and has up to two numbers each moment, which the page would compute
+//! from two answers of the server in the same way.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use tw_base::hist::Snapshot;
+use tw_base::{Limit, Whole};
+
+use super::disk;
+use super::text::json_string;
+use crate::event_loop::Counts;
+use crate::pools::Disks;
+
+/// Time between two moments.
+pub const KEPT_EVERY: Duration = Duration::from_secs(1);
+/// Moments that are kept: ten minutes.
+const MOMENTS_KEPT: usize = 600;
+/// Series that are kept: 5 KiB each.
+const SERIES_KEPT: usize = 128;
+
+pub(super) const LIMITS: [Limit; 2] = [
+    Limit::count(
+        "MOMENTS_KEPT",
+        MOMENTS_KEPT as u64,
+        "Moments of the status page's history, one a second",
+        "the oldest is forgotten",
+    ),
+    Limit::count(
+        "SERIES_KEPT",
+        SERIES_KEPT as u64,
+        "Plots of the status page that have a history: loops, traffic, pools and devices",
+        "further plots begin when the page is opened",
+    ),
+];
+
+/// Numbers of one series at one moment; NaN is unknown.
+type Pair = [f32; 2];
+const UNKNOWN: Pair = [f32::NAN; 2];
+
+/// The last moments of every series.
+#[derive(Default)]
+pub struct History(Whole<Past>);
+
+#[derive(Default)]
+struct Past {
+    moments: usize,
+    series: BTreeMap<String, VecDeque<Pair>>,
+    last: Option<Levels>,
+}
+
+/// Counters at one moment.
+struct Levels {
+    at: Instant,
+    loops: Vec<Snapshot>,
+    answered: u64,
+    failed: u64,
+    sent: u64,
+    received: u64,
+    /// Service and queue of each pool.
+    pools: BTreeMap<String, [Snapshot; 2]>,
+    devices: BTreeMap<String, Snapshot>,
+}
+
+impl Levels {
+    fn read(counts: &Counts, disks: &Disks, at: Instant) -> Self {
+        let pools = disks.pools().map(|disk| {
+            let stats = disk.pool().stats();
+            let mut both = [Snapshot::empty(), Snapshot::empty()];
+            for op in &stats.ops {
+                both[0].merge(&op.service);
+                both[1].merge(&op.queue);
+            }
+            (stats.name.to_string(), both)
+        });
+        let class = |class: usize| counts.total(|tally| &tally.by_class[class]);
+        Self {
+            at,
+            loops: counts.loops().iter().map(|stats| stats.blocked.snapshot()).collect(),
+            answered: (0..6).map(class).sum(),
+            failed: class(5),
+            sent: counts.total(|tally| &tally.sent),
+            received: counts.total(|tally| &tally.received),
+            pools: pools.collect(),
+            devices: tw_disk::devices().into_iter().map(|d| (disk::name(&d), d.service)).collect(),
+        }
+    }
+
+    /// The numbers of every plot between `before` and this moment.
+    fn since(&self, before: &Self, out: &mut BTreeMap<String, Pair>) {
+        let seconds = self.at.saturating_duration_since(before.at).as_secs_f64();
+        let rate = |now: u64, then: u64| (now.saturating_sub(then) as f64 / seconds) as f32;
+        for (at, (now, then)) in self.loops.iter().zip(&before.loops).enumerate() {
+            let spans = now.since(then);
+            out.insert(format!("loops/{at}"), [quantile(&spans, 1.0), quantile(&spans, 0.99)]);
+        }
+        let requests = [rate(self.answered, before.answered), rate(self.failed, before.failed)];
+        out.insert("traffic/requests".to_owned(), requests);
+        let bytes = [rate(self.sent, before.sent), rate(self.received, before.received)];
+        out.insert("traffic/bytes".to_owned(), bytes);
+        for (name, [service, queue]) in &self.pools {
+            if let Some([service_then, queue_then]) = before.pools.get(name) {
+                let (service, queue) = (service.since(service_then), queue.since(queue_then));
+                out.insert(format!("pools/{name}"), [quantile(&service, 0.99), quantile(&queue, 0.99)]);
+            }
+        }
+        for (name, service) in &self.devices {
+            if let Some(then) = before.devices.get(name) {
+                let spans = service.since(then);
+                out.insert(format!("devices/{name}"), [quantile(&spans, 0.99), quantile(&spans, 0.5)]);
+            }
+        }
+    }
+}
+
+/// A quantile in seconds.
+fn quantile(spans: &Snapshot, q: f64) -> f32 {
+    spans.quantile_ns(q).map_or(f32::NAN, |ns| super::seconds(ns) as f32)
+}
+
+impl History {
+    /// Records this moment. `resident_bytes` is the process's memory, if it is known.
+    pub fn record(&self, counts: &Counts, disks: &Disks, resident_bytes: Option<u64>, now: Instant) {
+        let levels = Levels::read(counts, disks, now);
+        let mut moment = BTreeMap::new();
+        let open = counts.total(|tally| &tally.open) as f32;
+        moment.insert("traffic/connections".to_owned(), [open, f32::NAN]);
+        let memory = resident_bytes.map_or(f32::NAN, |bytes| bytes as f32);
+        moment.insert("traffic/memory".to_owned(), [memory, f32::NAN]);
+        let mut past = self.0.lock();
+        if let Some(last) = past.last.take() {
+            levels.since(&last, &mut moment);
+        }
+        past.last = Some(levels);
+        past.push(moment);
+    }
+
+    /// The series that are kept.
+    pub fn names(&self) -> Vec<String> {
+        self.0.lock().series.keys().cloned().collect()
+    }
+
+    /// Appends one series as a member of a JSON object: `"loops/0":[[longest, …],[99 of 100, …]]`, the oldest moment first, `null`
+    /// where nothing is known. Nothing if it is not kept any more.
+    pub fn write(&self, name: &str, out: &mut String) {
+        let past = self.0.lock();
+        let Some(series) = past.series.get(name) else { return };
+        json_string(name, out);
+        out.push_str(":[");
+        for line in 0..2 {
+            out.push_str(if line == 0 { "[" } else { ",[" });
+            for (at, pair) in series.iter().enumerate() {
+                if at > 0 {
+                    out.push(',');
+                }
+                // Writing into a string cannot fail.
+                let _ = match pair[line] {
+                    unknown if unknown.is_nan() => write!(out, "null"),
+                    0.0 => write!(out, "0"),
+                    number => write!(out, "{number:.2e}"),
+                };
+            }
+            out.push(']');
+        }
+        out.push(']');
+    }
+}
+
+impl Past {
+    fn push(&mut self, mut moment: BTreeMap<String, Pair>) {
+        for (name, series) in &mut self.series {
+            series.push_back(moment.remove(name).unwrap_or(UNKNOWN));
+        }
+        for (name, pair) in moment {
+            if self.series.len() < SERIES_KEPT {
+                let mut series: VecDeque<_> = std::iter::repeat_n(UNKNOWN, self.moments).collect();
+                series.push_back(pair);
+                self.series.insert(name, series);
+            }
+        }
+        self.moments += 1;
+        if self.moments > MOMENTS_KEPT {
+            self.moments = MOMENTS_KEPT;
+            for series in self.series.values_mut() {
+                series.pop_front();
+            }
+        }
+        // One that nobody has told of for so long is over.
+        self.series.retain(|_, series| series.iter().flatten().any(|number| !number.is_nan()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::generation;
+
+    #[test]
+    fn moments_are_kept_for_ten_minutes_and_series_are_bounded() {
+        let mut past = Past::default();
+        let moment = |names: std::ops::Range<usize>, n: f32| {
+            names.map(|name| (format!("{name:04}"), [n, f32::NAN])).collect::<BTreeMap<_, _>>()
+        };
+        past.push(moment(0..1, 1.0));
+        past.push(moment(1..SERIES_KEPT + 9, 2.0));
+        assert_eq!(past.series.len(), SERIES_KEPT);
+        let first = &past.series["0001"];
+        assert!(first[0][0].is_nan() && first[1][0] == 2.0);
+        for _ in 0..MOMENTS_KEPT - 1 {
+            past.push(moment(2..3, 3.0));
+        }
+        // What was told of first is forgotten, and its place is free.
+        assert_eq!(past.series.len(), SERIES_KEPT - 1);
+        assert!(past.series.values().all(|series| series.len() == MOMENTS_KEPT));
+        past.push(moment(2..3, 3.0));
+        assert_eq!(past.series.keys().collect::<Vec<_>>(), ["0002"]);
+    }
+
+    #[test]
+    fn a_history_is_written_as_json() {
+        let (history, counts, generation) = (History::default(), Counts::default(), generation());
+        let now = tw_rt::clock::now();
+        history.record(&counts, &generation.disks, Some(4096), now);
+        history.record(&counts, &generation.disks, None, now + KEPT_EVERY);
+        let mut out = String::new();
+        for name in history.names() {
+            history.write(&name, &mut out);
+        }
+        assert!(out.contains("\"traffic/memory\":[[4.10e3,null],[null,null]]"), "{out}");
+        assert!(out.contains("\"traffic/requests\":[[null,0],[null,0]]"), "{out}");
+        history.write("unknown", &mut out);
+        assert!(!out.contains("unknown"));
+    }
+}

@@ -1,0 +1,53 @@
+//! Keeper of the status page's history: one loop records a moment every second while the configuration has such a page.
+
+use std::ffi::CStr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tw_base::Limit;
+use tw_core::metrics::{History, KEPT_EVERY};
+use tw_disk::{Account, Class, Disk, Source};
+use tw_rt::{Deadline, watch};
+
+use crate::event_loop::Loop;
+
+/// How long a loop waits for a thread to read about this process in `/proc`. Pools may be stuck when metrics are needed
+/// most: then everything else is told without it.
+const PROC_PATIENCE_MS: u64 = 50;
+
+pub(crate) const LIMITS: &[Limit] = &[Limit::micros(
+    "PROC_PATIENCE_MS",
+    PROC_PATIENCE_MS * 1000,
+    "Time a scrape waits for a pool thread to read what `/proc` tells of the process",
+    "the metric is left out",
+)];
+
+/// Records moments if this is the first loop and there is a page. Never ends by itself then.
+pub(crate) async fn keep(home: Rc<Loop>) {
+    let generation = home.generation();
+    let Some(history) = generation.config.kept.find::<History>(b"").filter(|_| home.index == 0) else {
+        return;
+    };
+    let mut by = Account::new(Class::Fill, Source::NONE);
+    loop {
+        let memory = resident_bytes(generation.disks.default_disk(), &mut by).await;
+        watch::operation("keeping the history of the status page", || {
+            history.record(&home.counts, &generation.disks, memory, tw_rt::clock::now());
+        });
+        tokio::time::sleep(KEPT_EVERY).await;
+    }
+}
+
+/// Bytes of this process in RAM, if the disk door can tell soon (proc_pid_statm(5): the second number, in pages).
+pub async fn resident_bytes(disk: &Disk, by: &mut Account) -> Option<u64> {
+    let statm = read_soon(disk, by, c"/proc/self/statm", 256).await?;
+    let pages = std::str::from_utf8(&statm).ok()?.split(' ').nth(1)?.parse::<u64>().ok()?;
+    pages.checked_mul(rustix::param::page_size() as u64)
+}
+
+/// A file of `/proc` of at most `max` bytes, if a thread has read it soon.
+pub async fn read_soon(disk: &Disk, by: &mut Account, path: &CStr, max: usize) -> Option<Vec<u8>> {
+    let mut deadline = Deadline::new();
+    deadline.set(Duration::from_millis(PROC_PATIENCE_MS));
+    deadline.guard(disk.read_whole(by, path, max)).await.ok()?.ok()
+}
