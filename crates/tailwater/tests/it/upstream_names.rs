@@ -101,3 +101,20 @@ fn a_group_without_servers_is_refused() {
         assert!(said.contains(expected), "{block}: {said}");
     }
 }
+
+#[test]
+fn one_host_is_another_server_by_http_and_by_https() {
+    let server = start(
+        server(),
+        "log_format up '$upstream_addr'; access_log logs/access.log up; proxy_read_timeout 1s;
+         server { listen 127.0.0.1:{port};
+             location = /http { proxy_pass http://127.0.0.9; }
+             location = /https { proxy_pass https://127.0.0.9; } }",
+    );
+    for (nth, (target, expected)) in
+        [("/http", "127.0.0.9:80"), ("/https", "127.0.0.9:443")].into_iter().enumerate()
+    {
+        get(&server, target);
+        assert_eq!(server.access_log(nth + 1).unwrap()[nth], expected, "{target}");
+    }
+}

@@ -6,6 +6,7 @@ mod server;
 mod state;
 mod sticky;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,9 @@ pub use groups::Groups;
 pub use server::{named as server_named, route};
 pub use state::StateFile;
 pub(crate) use sticky::is_same_site;
+
+/// Port of a URL whose groups have the name of their host.
+const HTTP_PORT: u16 = 80;
 
 /// An `upstream` block; nothing in every other block.
 #[derive(Default)]
@@ -315,13 +319,18 @@ pub fn named(
     if let Some((host, port)) = written.filter(|(host, _)| block.upstreams.find(host).is_some()) {
         return Err(refused(format!("upstream \"{host}\" may not have port {port}")));
     }
-    if let Some(group) = block.implicit.get(text) {
+    // A host is another server with every port that a scheme has.
+    let name: Cow<'_, str> = match usual {
+        None | Some(HTTP_PORT) => text.into(),
+        Some(usual) => server::with_port(text, usual).into(),
+    };
+    if let Some(group) = block.implicit.get(&*name) {
         return Ok(group.clone());
     }
     let server = Server { name: text.into(), place, params: Params::default() };
-    let peers = group(text, Method::RoundRobin, vec![server], cx);
+    let peers = group(&name, Method::RoundRobin, vec![server], cx);
     let group = Arc::new(Group::plain(peers));
-    cx.block.implicit.insert(text.into(), group.clone());
+    cx.block.implicit.insert((*name).into(), group.clone());
     Ok(group)
 }
 

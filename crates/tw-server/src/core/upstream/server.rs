@@ -57,6 +57,15 @@ fn port(digits: &str) -> Option<u16> {
     digits.parse().ok().filter(|port| is_number && *port != 0)
 }
 
+/// The address with `usual` as its port if it has none.
+pub(super) fn with_port(text: &str, usual: u16) -> String {
+    let is_bare = match text.starts_with('[') {
+        true => text.ends_with(']'),
+        false => !text.contains(':'),
+    };
+    if is_bare { format!("{text}:{usual}") } else { text.into() }
+}
+
 /// Host and port of an address, if it has both and is no path of a socket.
 pub(super) fn host_and_port(text: &str) -> Option<(&str, &str)> {
     text.rsplit_once(':').filter(|_| !is_unix(text))
@@ -254,6 +263,15 @@ mod tests {
             ("a:", "invalid port"),
         ] {
             assert_eq!(read(text, None), expected, "{text}");
+        }
+        for (text, expected) in [
+            ("a", "a:443"),
+            ("a:80", "a:80"),
+            ("[::1]", "[::1]:443"),
+            ("[::1]:80", "[::1]:80"),
+            ("unix:/a", "unix:/a"),
+        ] {
+            assert_eq!(with_port(text, 443), expected);
         }
     }
 
