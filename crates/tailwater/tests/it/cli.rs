@@ -658,3 +658,33 @@ impl Drop for Background {
         }
     }
 }
+
+#[test]
+fn a_host_whose_name_is_almost_that_of_a_group_is_warned_of() {
+    let conf = |pass: &str| {
+        format!(
+            "events {{ }}\nhttp {{\n upstream Backend {{ server 127.0.0.1:1; }}\n server {{ listen 127.0.0.1:1;\n\
+             location /a {{ {pass}; }}\nlocation /b {{ {pass}; }}\n }}\n}}\n"
+        )
+    };
+    let expected = "\
+tailwater: [warn] no upstream has the name \"bakend\", it is resolved as the name of a host in n.conf:5
+    5 | location /a { proxy_pass http://bakend; }
+      |                          ^^^^^^^^^^^^^
+      = did you mean the upstream \"Backend\"?
+";
+    let said = tested(&conf("proxy_pass http://bakend"));
+    assert!(said.starts_with(expected) && said.contains("test is successful"), "{said}");
+    assert_eq!(said.matches("[warn]").count(), 1, "{said}");
+    for pass in ["http://backend", "http://BACKEND", "http://bakend:80", "http://bakend.test", "http://other"]
+    {
+        let said = tested(&conf(&format!("proxy_pass {pass}")));
+        assert!(!said.contains("[warn]"), "{said}");
+    }
+    // Without a port it is refused, and the reason is more likely the name.
+    for pass in ["fastcgi_pass bakend", "grpc_pass grpc://bakend"] {
+        let said = tested(&conf(pass));
+        let expected = "no port in upstream \"bakend\" in n.conf:5";
+        assert!(said.contains(expected) && said.contains("the upstream \"Backend\"?"), "{said}");
+    }
+}

@@ -313,8 +313,17 @@ pub fn named(
         return Ok(group.clone());
     }
     let refused = |error: String| ConfError::new(error).at(word.span);
-    let place =
-        server::place(text, usual).map_err(|error| refused(format!("{error} in upstream \"{text}\"")))?;
+    // Many names of hosts have dots, and those with a port are no names of groups.
+    let is_plain = !text.contains(['.', ':']);
+    let meant = is_plain.then(|| block.upstreams.nearest(text)).flatten();
+    let meant = meant.map(|name| format!("did you mean the upstream \"{name}\"?"));
+    let place = server::place(text, usual).map_err(|error| {
+        let error = refused(format!("{error} in upstream \"{text}\""));
+        match &meant {
+            Some(hint) => error.hint(hint),
+            None => error,
+        }
+    })?;
     let written = server::host_and_port(text);
     if let Some((host, port)) = written.filter(|(host, _)| block.upstreams.find(host).is_some()) {
         return Err(refused(format!("upstream \"{host}\" may not have port {port}")));
@@ -326,6 +335,10 @@ pub fn named(
     };
     if let Some(group) = block.implicit.get(&*name) {
         return Ok(group.clone());
+    }
+    if let Some(hint) = meant {
+        let message = format!("no upstream has the name \"{text}\", it is resolved as the name of a host");
+        cx.report(ConfError::warn(message).at(word.span).hint(hint));
     }
     let server = Server { name: text.into(), place, params: Params::default() };
     let peers = group(&name, Method::RoundRobin, vec![server], cx);

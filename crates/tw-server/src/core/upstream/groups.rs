@@ -23,6 +23,14 @@ impl Groups {
         }
     }
 
+    /// Name of the group that may be meant by a misspelt one.
+    pub(crate) fn nearest(&self, name: &str) -> Option<&str> {
+        let mut names: Vec<&str> = self.0.keys().map(|name| &**name).collect();
+        names.sort_unstable();
+        let nearest = tw_conf::nearest(&name.to_ascii_lowercase(), names)?;
+        self.find(nearest).map(|group| &**group.peers.name())
+    }
+
     /// All of them, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Group>> {
         self.0.values()
