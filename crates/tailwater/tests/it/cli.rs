@@ -688,3 +688,38 @@ tailwater: [warn] no upstream has the name \"bakend\", it is resolved as the nam
         assert!(said.contains(expected) && said.contains("the upstream \"Backend\"?"), "{said}");
     }
 }
+
+#[test]
+fn variables_without_a_resolver_are_warned_of_once() {
+    for (conf, expected) in [
+        ("location / { proxy_pass http://$arg_to; } location /b { proxy_pass http://$arg_to; }", 1),
+        ("location / { proxy_pass http://app.test:81/$arg_to; } location /b { fastcgi_pass $arg_to; }", 1),
+        ("location / { proxy_pass $arg_to; }", 1),
+        ("location / { fastcgi_pass $arg_to:9000; }", 1),
+        ("location / { uwsgi_pass $arg_to:9000; }", 1),
+        ("location / { scgi_pass $arg_to:9000; }", 1),
+        ("location / { grpc_pass grpc://$arg_to:9000; }", 1),
+        ("location / { set $memcached_key k; memcached_pass $arg_to:9000; }", 1),
+        ("tunnel_pass; tunnel_allow_upstream $arg_a;", 1),
+        ("resolver 127.0.0.1; location / { proxy_pass http://$arg_to; }", 0),
+        ("location /a { resolver 127.0.0.1; } location /b { proxy_pass http://$arg_to; }", 1),
+        ("location /a { resolver 127.0.0.1; proxy_pass http://$arg_to; } location /b { root x; }", 0),
+        ("location / { proxy_pass http://127.0.0.1:81/$arg_to; }", 0),
+        ("location / { proxy_pass http://[::1]/$arg_to; }", 0),
+        ("location / { proxy_pass http://127.0.0.1:$arg_to; }", 0),
+        ("location / { proxy_pass http://U/$arg_to; }", 0),
+        ("location / { proxy_pass http://unix:/run/a.sock:/$arg_to; }", 0),
+        ("location / { fastcgi_pass unix:/run/$arg_to; }", 0),
+        ("location / { proxy_pass http://app.test; }", 0),
+    ] {
+        let said = tested(&format!(
+            "events {{ }} http {{ upstream u {{ server 127.0.0.1:1; }} server {{ listen 127.0.0.1:1; {conf} }} }}"
+        ));
+        assert_eq!(
+            said.matches("no resolver is defined for the names in").count(),
+            expected,
+            "{conf}: {said}"
+        );
+        assert!(said.contains("test is successful"), "{said}");
+    }
+}

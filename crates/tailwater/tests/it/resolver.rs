@@ -328,3 +328,15 @@ fn health_checks_ask_the_system_for_names_without_variables() {
     assert!(wait::until(wait::PATIENCE, passes), "{}", server.error_log());
     assert!(dns.asked().is_empty());
 }
+
+#[test]
+fn a_name_in_a_variable_that_the_system_does_not_know_fails_within_resolver_timeout() {
+    let server = start(
+        server(),
+        "resolver_timeout 300ms;
+         server { listen 127.0.0.1:{port}; location / { proxy_pass http://$arg_to; } }",
+    );
+    // Nobody has such a name (RFC 6761, 6.4); a machine without a name server has no answer at all.
+    assert_eq!(get(&server, "/?to=nobody.invalid").status, 502);
+    server.wait_error_log("nobody.invalid could not be resolved").unwrap();
+}

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use tw_conf::{ConfError, Node, Word};
+use tw_server::core::location::warn_without_resolver;
 use tw_server::core::upstream::{self, Groups};
 use tw_server::http::gateway::Group;
 use tw_server::http::plan::UPSTREAM;
@@ -81,6 +82,7 @@ impl RawTarget {
     ) -> Result<Target, ConfError> {
         let Self(word) = self;
         if word.bytes.contains(&b'$') {
+            warn_without_resolver(&word, split(schemes, &word.bytes).1, cx);
             let groups = cx.block.upstreams().clone();
             return Ok(Target::Variable { address: cx.template(&word)?, groups });
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tw_conf::{ConfError, Node, Span, Word};
 use tw_http::escape::Escape;
+use tw_server::core::location::warn_without_resolver;
 use tw_server::core::upstream::{self, Groups};
 use tw_server::http::gateway::Group;
 use tw_server::http::request::{Request, Rewritten};
@@ -118,6 +119,9 @@ impl RawTarget {
     pub(super) fn resolve(self, cx: &mut Resolve<'_>) -> Result<Target, ConfError> {
         let at = |error: ConfError, span: Span| error.at(span);
         if self.url.bytes.contains(&b'$') {
+            // A URL that begins with a variable may be any.
+            let host = parts(&self.url.bytes).map_or(&*self.url.bytes, |parts| parts.host);
+            warn_without_resolver(&self.url, host, cx);
             return Ok(Target::Variable {
                 url: cx.template(&self.url)?,
                 groups: cx.block.upstreams().clone(),

@@ -153,6 +153,9 @@ fn resolve(
 ) -> Result<Vec<Resolved>, ConfError> {
     cx.block.passing = Passing::Nowhere;
     table.resolve(raws, outer, cx, |at, settings, block| {
+        if at == CORE_LOCATION {
+            block.has_resolver = core::<Location>(settings, CORE_LOCATION).resolving.is_said();
+        }
         if at == CORE_SERVER && block.location.is_none() {
             block.server = Some(core(settings, CORE_SERVER));
         }

@@ -1,12 +1,14 @@
 //! Name servers, for those who ask for names while requests are served.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tw_conf::{Args, ConfError, Directive, Node, Setting, record};
+use tw_conf::{Args, ConfError, Directive, Node, Setting, Word, record};
 use tw_core::reach::Reach;
 use tw_disk::{Account, Class, Pool, Source};
 use tw_dns::{Families, NameService, Resolver, Settings, Stats, SystemFiles, SystemResolver};
+use tw_rt::clock;
 
 use super::ALL;
 use crate::load::Resolve;
@@ -116,7 +118,9 @@ impl Resolving {
 impl Resolving {
     /// Who is asked for a name: the system for one that the configuration says, unless it is followed. Sees to it that the
     /// system's files are read again, by `pool`, if they have changed.
-    pub(crate) async fn service(&self, is_run_time: bool, pool: &Pool) -> NameService {
+    /// The second value is what is left of `resolver_timeout`.
+    pub(crate) async fn service(&self, is_run_time: bool, pool: &Pool) -> (NameService, Duration) {
+        let began = clock::now();
         let service = match is_run_time {
             true => self.resolver.clone(),
             false => NameService::System(self.system.clone()),
@@ -124,10 +128,43 @@ impl Resolving {
         if let Some(refresh) = service.system().and_then(SystemResolver::begin_refresh) {
             let mut by = Account::new(Class::Hit, Source::NONE);
             // What was known before is good enough if this fails or takes long.
-            let _ = tokio::time::timeout(REFRESH_WAIT, pool.run(&mut by, move || refresh.run())).await;
+            let _ = tokio::time::timeout(
+                REFRESH_WAIT.min(self.timeout),
+                pool.run(&mut by, move || refresh.run()),
+            )
+            .await;
         }
-        service
+        (service, self.timeout.saturating_sub(clock::now().saturating_duration_since(began)))
     }
+
+    /// Whether a `resolver` says which servers are asked for names that are known only while requests are served.
+    pub(crate) fn is_said(&self) -> bool {
+        self.resolver.system().is_none()
+    }
+}
+
+// DIFF(nginx): such a name is resolved by the system, and that is said; nginx answers 502.
+/// Warns, once, of an address with variables where no `resolver` is. `host` is the part of `word` that names a server.
+pub fn warn_without(word: &Word, host: &[u8], cx: &mut Resolve<'_>) {
+    let block = &mut cx.block;
+    let text = String::from_utf8_lossy(host);
+    let needs_none = is_address(&text) || block.upstreams.find(&text).is_some();
+    if block.has_resolver || needs_none || std::mem::replace(&mut block.is_resolver_missed, true) {
+        return;
+    }
+    let message =
+        format!("no resolver is defined for the names in \"{word}\", the system's name servers are asked");
+    cx.report(ConfError::warn(message).at(word.span).hint("\"resolver\" says which name servers are asked"));
+}
+
+/// Whether `text` needs no name server, with a port or without.
+fn is_address(text: &str) -> bool {
+    let is_unix = text.get(..5).is_some_and(|unix| unix.eq_ignore_ascii_case("unix:"));
+    let ip = match text.strip_prefix('[') {
+        Some(inner) => inner.split(']').next().unwrap_or_default(),
+        None => text.split(':').next().unwrap_or_default(),
+    };
+    is_unix || ip.parse::<IpAddr>().is_ok()
 }
 
 /// A resolver with these settings: what one of the configuration before has learnt, this one knows.

@@ -99,8 +99,8 @@ async fn ask(
     answer_max: usize,
 ) -> Result<Vec<u8>, String> {
     let pool = home.generation().disks.default_disk().pool().clone();
-    let service = resolving.service(true, &pool).await;
-    let found = service.addresses(url.host.as_bytes(), resolving.timeout).await;
+    let (service, timeout) = resolving.service(true, &pool).await;
+    let found = service.addresses(url.host.as_bytes(), timeout).await;
     let found =
         found.map_err(|error| tw_dns::NotResolved { name: url.host.as_bytes(), error }.to_string())?;
     let request =

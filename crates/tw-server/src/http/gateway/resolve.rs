@@ -207,7 +207,7 @@ impl Named {
     ) -> Result<(), ResolveError> {
         // The name of a service is followed or not, but nothing of a system's own.
         let is_run_time = self.follows || self.service.is_some();
-        let (resolver, timeout) = (resolving.service(is_run_time, pool).await, resolving.timeout);
+        let (resolver, timeout) = resolving.service(is_run_time, pool).await;
         let (addresses, expires): (Vec<Address>, _) = match &self.service {
             None => {
                 let found = resolver.addresses(self.host.as_bytes(), timeout).await?;
