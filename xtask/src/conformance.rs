@@ -1,31 +1,33 @@
-//! `cargo xtask conformance`: nginx's public test suite, run against nginx and against Tailwater.
+//! `cargo xtask conformance`: nginx's public test suite, run as a whole against Tailwater, and the table of its results.
 //!
-//! A file counts if nginx passes it here and it needs none of the features in [`BEYOND`]. The suite finds its programs in
+//! Every file of the suite runs, some at a time, each with a time limit and a directory of its own. What failed beside
+//! others runs once more alone, because many files measure time or read a log at once. The suite finds its program in
 //! `TEST_NGINX_BINARY` and says what it found in the Test Anything Protocol.
 
-use std::{
-    env, fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+mod reasons;
+mod table;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tw_testkit::TempDir;
+use tw_testkit::process::Group;
 
 use crate::{Failure, root};
 
-/// Directives of features that Tailwater does not have yet. A file that mentions one is not counted.
-const BEYOND: &[&str] = &[
-    "geoip_country",
-    "http3",
-    "image_filter",
-    "js_content",
-    "js_set",
-    "mail",
-    "perl",
-    "perl_set",
-    "quic",
-    "stream",
-    "xml_entities",
-    "xslt_stylesheet",
-];
+/// Time for one file; the slowest ones take 40 seconds.
+const TIME_LIMIT: Duration = Duration::from_secs(180);
+/// The document with the table.
+const DOCUMENT: &str = "docs/conformance.md";
 
 /// Behind a check that is expected to fail, in the Test Anything Protocol.
 const EXPECTED_TO_FAIL: &str = concat!("# TO", "DO");
@@ -33,58 +35,95 @@ const EXPECTED_TO_FAIL: &str = concat!("# TO", "DO");
 /// What came of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Found {
-    Passed,
+    /// This many checks, all of which passed.
+    Passed(usize),
     /// Why it was left out.
     Skipped(String),
-    /// The names of the checks that failed.
-    Failed(Vec<String>),
+    Failed {
+        /// The names of the checks that failed.
+        checks: Vec<String>,
+        /// How many there are.
+        of: usize,
+    },
+    /// It was not done in time.
+    Late,
 }
 
 /// What is run, and against what.
-#[derive(Default)]
 struct Options {
     suite: Option<PathBuf>,
-    peer: Option<PathBuf>,
-    binary: Option<PathBuf>,
+    binary: PathBuf,
+    jobs: usize,
+    time_limit: Duration,
+    /// The version of OpenSSL that the suite is to think of.
+    openssl: Option<String>,
+    write: bool,
     files: Vec<String>,
 }
 
+/// The results of a run, by file.
+type Results = BTreeMap<String, Found>;
+
 pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
     let options = options(words)?;
-    let suite = options.suite.ok_or("--suite DIRECTORY is missing: a copy of nginx's test suite")?;
-    let binary = options.binary.unwrap_or_else(|| root().join("target/debug/tailwater"));
-    let files = if options.files.is_empty() { counted(&suite)? } else { options.files };
-    let (mut in_scope, mut passed) = (0, 0);
-    for file in &files {
-        if let Some(peer) = &options.peer
-            && ask(&suite, file, peer)? != Found::Passed
-        {
-            println!("-     {file}: nginx does not pass it here");
-            continue;
-        }
-        in_scope += 1;
-        match ask(&suite, file, &binary)? {
-            Found::Passed => {
-                passed += 1;
-                println!("ok    {file}");
-            }
-            Found::Skipped(why) => println!("skip  {file}: {why}"),
-            Found::Failed(checks) => println!("FAIL  {file}: {}", checks.join("; ")),
-        }
+    let suite =
+        options.suite.as_deref().ok_or("--suite DIRECTORY is missing: a copy of nginx's test suite")?;
+    let binary =
+        fs::canonicalize(&options.binary).map_err(|e| format!("{}: {e}", options.binary.display()))?;
+    let all = all(suite)?;
+    let files = if options.files.is_empty() { all.clone() } else { options.files.clone() };
+    if options.write && files.len() != all.len() {
+        return Err("--write is for a run of all files".to_owned());
     }
-    println!("{passed} of {in_scope} files pass");
+    let programs = TempDir::new("programs").map_err(|e| e.to_string())?;
+    let program = match &options.openssl {
+        Some(version) => wrapped(&programs, &binary, version)?,
+        None => binary.clone(),
+    };
+    let path = path_with_memcached(&programs)?;
+    let run = Run { suite, binary: &binary, program: &program, path: &path, time_limit: options.time_limit };
+    let mut results = run.all(&files, options.jobs)?;
+    let is_bad = |found: &Found| matches!(found, Found::Failed { .. } | Found::Late);
+    let again: Vec<_> =
+        results.iter().filter(|(_, found)| is_bad(found)).map(|(file, _)| file.clone()).collect();
+    if options.jobs > 1 && !again.is_empty() {
+        println!("once more, alone:");
+        results.extend(run.all(&again, 1)?);
+    }
+    let numbers = table::Numbers::of(&results);
+    println!("{numbers}");
+    if options.write {
+        let path = root().join(DOCUMENT);
+        let text = fs::read_to_string(&path).map_err(|e| format!("{DOCUMENT}: {e}"))?;
+        let text = table::put(&text, &table::text(&results))
+            .ok_or(format!("{DOCUMENT} has no place for the table"))?;
+        fs::write(&path, text).map_err(|e| format!("{DOCUMENT}: {e}"))?;
+    }
     Ok(())
 }
 
 fn options(words: &[String]) -> Result<Options, Failure> {
-    let mut options = Options::default();
+    let mut options = Options {
+        suite: None,
+        binary: root().join("target/debug/tailwater"),
+        jobs: thread::available_parallelism().map_or(1, usize::from) * 2,
+        time_limit: TIME_LIMIT,
+        openssl: None,
+        write: false,
+        files: Vec::new(),
+    };
     let mut words = words.iter();
     while let Some(word) = words.next() {
-        let mut path = || words.next().map(PathBuf::from).ok_or(format!("{word} needs a path"));
+        let mut value = || words.next().ok_or(format!("{word} needs a value"));
+        let number =
+            |text: &String| text.parse().ok().filter(|n| *n > 0).ok_or(format!("{text} is no number"));
         match word.as_str() {
-            "--suite" => options.suite = Some(path()?),
-            "--peer" => options.peer = Some(path()?),
-            "--binary" => options.binary = Some(path()?),
+            "--suite" => options.suite = Some(PathBuf::from(value()?)),
+            "--binary" => options.binary = PathBuf::from(value()?),
+            "--jobs" => options.jobs = number(value()?)?,
+            "--timeout" => options.time_limit = Duration::from_secs(number(value()?)? as u64),
+            "--openssl" => options.openssl = Some(value()?.clone()),
+            "--write" => options.write = true,
             file if !file.starts_with('-') => options.files.push(file.to_owned()),
             other => return Err(format!("unknown option {other}")),
         }
@@ -92,45 +131,141 @@ fn options(words: &[String]) -> Result<Options, Failure> {
     Ok(options)
 }
 
-/// The files that need no feature that is not there, by name.
-fn counted(suite: &Path) -> Result<Vec<String>, Failure> {
+/// A program that is the binary, but names a version of OpenSSL besides: some files ask for one, and need none.
+fn wrapped(programs: &TempDir, binary: &Path, version: &str) -> Result<PathBuf, Failure> {
+    let text = format!(
+        "#!/bin/sh\ncase \"$1\" in -V) echo 'built with OpenSSL {version}' >&2 ;; esac\nexec '{}' \"$@\"\n",
+        binary.display()
+    );
+    script(programs, "tailwater", &text)
+}
+
+/// The path to look for programs. To root, `memcached` only starts if it is told to.
+fn path_with_memcached(programs: &TempDir) -> Result<OsString, Failure> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let found =
+        env::split_paths(&path).map(|directory| directory.join("memcached")).find(|file| file.is_file());
+    let Some(memcached) = found.filter(|_| rustix::process::geteuid().is_root()) else { return Ok(path) };
+    script(programs, "memcached", &format!("#!/bin/sh\nexec '{}' -u root \"$@\"\n", memcached.display()))?;
+    let all = std::iter::once(programs.path().to_owned()).chain(env::split_paths(&path));
+    env::join_paths(all).map_err(|e| e.to_string())
+}
+
+fn script(programs: &TempDir, name: &str, text: &str) -> Result<PathBuf, Failure> {
+    let file = programs.write(name, text).map_err(|e| e.to_string())?;
+    open_to_all(programs.path()).and_then(|()| open_to_all(&file)).map_err(|e| e.to_string())?;
+    Ok(file)
+}
+
+/// All files of the suite, by name.
+fn all(suite: &Path) -> Result<Vec<String>, Failure> {
     let mut files = Vec::new();
     for entry in fs::read_dir(suite).map_err(|e| format!("{}: {e}", suite.display()))? {
         let path = entry.map_err(|e| e.to_string())?.path();
         if path.extension().is_some_and(|extension| extension == "t") {
-            let text = fs::read(&path).map_err(|e| e.to_string())?;
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            if !needs_more(&String::from_utf8_lossy(&text)) {
-                files.push(name);
-            }
+            files.push(path.file_name().unwrap_or_default().to_string_lossy().into_owned());
         }
     }
     files.sort();
     Ok(files)
 }
 
-/// Whether a line begins with a directive of a feature that is not there, or mentions it in a list of features.
-fn needs_more(text: &str) -> bool {
-    let is_beyond = |word: &str| BEYOND.contains(&word);
-    text.lines().any(|line| {
-        let line = line.trim_start();
-        let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let first = line.split(|c| !word(c)).next().unwrap_or_default();
-        let is_directive = is_beyond(first) && (line.ends_with([';', '{']));
-        is_directive || (line.contains("has(") && line.split(|c| !word(c)).any(is_beyond))
-    })
+/// What a run has for every file.
+struct Run<'a> {
+    suite: &'a Path,
+    /// The program that is tested.
+    binary: &'a Path,
+    /// How it is started.
+    program: &'a Path,
+    /// Where others are looked for.
+    path: &'a OsStr,
+    time_limit: Duration,
 }
 
-fn ask(suite: &Path, file: &str, binary: &Path) -> Result<Found, Failure> {
-    let binary = fs::canonicalize(binary).map_err(|e| format!("{}: {e}", binary.display()))?;
-    let mut command = Command::new("perl");
-    command.arg(file).current_dir(suite).env("TEST_NGINX_BINARY", binary);
-    if rustix::process::geteuid().is_root() && env::var_os("TEST_NGINX_GLOBALS").is_none() {
-        // The directories of the suite are open to their owner only.
-        command.env("TEST_NGINX_GLOBALS", "user root;");
+impl Run<'_> {
+    /// Runs these files, so many at a time.
+    fn all(&self, files: &[String], jobs: usize) -> Result<Results, Failure> {
+        let queue: Mutex<VecDeque<&String>> = Mutex::new(files.iter().collect());
+        let results = Mutex::new(Results::new());
+        let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let work = || -> Result<(), Failure> {
+            while let Some(file) = next() {
+                let found = self.one(file)?;
+                println!("{}", line(file, &found));
+                results.lock().unwrap_or_else(PoisonError::into_inner).insert(file.clone(), found);
+            }
+            Ok(())
+        };
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..jobs.min(files.len())).map(|_| scope.spawn(work)).collect();
+            let done =
+                workers.into_iter().map(|worker| worker.join().unwrap_or(Err("a worker panicked".into())));
+            done.collect::<Result<(), Failure>>()
+        })?;
+        Ok(results.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
-    let output = command.output().map_err(|e| format!("perl: {e}"))?;
-    Ok(judge(&String::from_utf8_lossy(&output.stdout), output.status.success()))
+
+    fn one(&self, file: &str) -> Result<Found, Failure> {
+        let dir = TempDir::new("conformance").map_err(|e| e.to_string())?;
+        let output = dir.join("output");
+        let tests = dir.join("tests");
+        fs::create_dir(&tests).map_err(|e| e.to_string())?;
+        if rustix::process::geteuid().is_root() {
+            // Tests that give up privileges have to get to their directory.
+            open_to_all(dir.path()).and_then(|()| open_to_all(&tests)).map_err(|e| e.to_string())?;
+        }
+        let out = File::create(&output).map_err(|e| e.to_string())?;
+        let mut command = Command::new("perl");
+        command.arg(file).current_dir(self.suite).env("TEST_NGINX_BINARY", self.program);
+        command.env("TMPDIR", &tests).env("PATH", self.path);
+        if rustix::process::geteuid().is_root() && env::var_os("TEST_NGINX_GLOBALS").is_none() {
+            // The directories of the suite are open to their owner only.
+            command.env("TEST_NGINX_GLOBALS", "user root;");
+        }
+        command.stdin(Stdio::null()).stdout(out).stderr(Stdio::null()).process_group(0);
+        let mut group = Group::new(command.spawn().map_err(|e| format!("perl: {e}"))?);
+        let status = group.wait(self.time_limit);
+        if status.is_err() {
+            let _ = group.kill();
+        }
+        drop(group);
+        self.end_servers(&tests);
+        let text = fs::read(&output).map_err(|e| e.to_string())?;
+        Ok(match status {
+            Ok(status) => judge(&String::from_utf8_lossy(&text), status.success()),
+            Err(_) => Found::Late,
+        })
+    }
+
+    /// Ends the servers that a file has left in the background: they have a pid file in its directory, and are this binary.
+    fn end_servers(&self, tests: &Path) {
+        let Ok(directories) = fs::read_dir(tests) else { return };
+        for directory in directories.filter_map(Result::ok) {
+            let text = fs::read_to_string(directory.path().join("nginx.pid")).unwrap_or_default();
+            let Some(pid) = text.trim().parse().ok().and_then(Pid::from_raw) else { continue };
+            let program = fs::read_link(format!("/proc/{}/exe", pid.as_raw_nonzero()));
+            if program.is_ok_and(|program| program == self.binary) {
+                // It may have ended just now.
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+    }
+}
+
+fn open_to_all(path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755))
+}
+
+fn line(file: &str, found: &Found) -> String {
+    match found {
+        Found::Passed(_) => format!("ok    {file}"),
+        Found::Skipped(why) => format!("skip  {file}: {why}"),
+        Found::Failed { checks, of } => {
+            format!("FAIL  {file}: {} of {of}: {}", checks.len(), checks.join("; "))
+        }
+        Found::Late => format!("LATE  {file}"),
+    }
 }
 
 /// Reads what a file printed.
@@ -138,12 +273,20 @@ fn judge(text: &str, success: bool) -> Found {
     if let Some((_, why)) = text.lines().find_map(|line| line.strip_prefix("1..0")?.split_once("SKIP ")) {
         return Found::Skipped(why.to_owned());
     }
+    let planned = text.lines().find_map(|line| line.strip_prefix("1..")?.trim().parse::<usize>().ok());
+    let is_check = |line: &&str| line.starts_with("ok ") || line.starts_with("not ok ");
+    let seen = text.lines().filter(is_check).count();
     let failed = text.lines().filter_map(|line| line.strip_prefix("not ok "));
-    let failed: Vec<_> = failed.filter(|line| !line.contains(EXPECTED_TO_FAIL)).map(str::to_owned).collect();
-    match (failed.is_empty(), success) {
-        (true, true) => Found::Passed,
-        (true, false) => Found::Failed(vec!["ended early".to_owned()]),
-        (false, _) => Found::Failed(failed),
+    let mut checks: Vec<_> =
+        failed.filter(|line| !line.contains(EXPECTED_TO_FAIL)).map(str::to_owned).collect();
+    let of = planned.unwrap_or(seen).max(seen);
+    match (checks.is_empty(), success) {
+        (true, true) => Found::Passed(of),
+        (true, false) => {
+            checks.push("ended early".to_owned());
+            Found::Failed { checks, of: of.max(1) }
+        }
+        (false, _) => Found::Failed { checks, of },
     }
 }
 
@@ -152,29 +295,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_file_says() {
+    fn output_of_a_file_is_judged() {
+        let failed = |checks: &[&str], of| Found::Failed {
+            checks: checks.iter().map(|check| (*check).to_owned()).collect(),
+            of,
+        };
         for (text, success, found) in [
-            ("1..2\nok 1 - a\nok 2 - b\n", true, Found::Passed),
-            (concat!("1..1\nnot ok 1 - a # TO", "DO later\n"), true, Found::Passed),
+            ("1..2\nok 1 - a\nok 2 - b\n", true, Found::Passed(2)),
+            ("ok 1 - a\nok 2 - b\n1..2\n", true, Found::Passed(2)),
+            (concat!("1..1\nnot ok 1 - a # TO", "DO later\n"), true, Found::Passed(1)),
             ("1..0 # SKIP no proxy available\n", true, Found::Skipped("no proxy available".to_owned())),
-            ("1..2\nok 1 - a\nnot ok 2 - b\n", false, Found::Failed(vec!["2 - b".to_owned()])),
-            ("1..2\nok 1 - a\n", false, Found::Failed(vec!["ended early".to_owned()])),
+            ("1..2\nok 1 - a\nnot ok 2 - b\n", false, failed(&["2 - b"], 2)),
+            ("1..3\nok 1 - a\n", false, failed(&["ended early"], 3)),
+            ("", false, failed(&["ended early"], 1)),
         ] {
             assert_eq!(judge(text, success), found, "{text}");
         }
     }
 
     #[test]
-    fn which_files_count() {
-        for (text, more) in [
-            ("  js_content a;", true),
-            ("  stream {", true),
-            ("my $t = new()->has(qw/http proxy stream/);", true),
-            ("  return 200 stream;", false),
-            ("  gzip on;\n  root html;", false),
-            ("# about the stream", false),
-        ] {
-            assert_eq!(needs_more(text), more, "{text}");
+    fn file_that_does_not_end_is_cut_off_and_does_not_stop_the_others() {
+        let suite = TempDir::new("suite").unwrap();
+        suite.write("good.t", "print \"1..1\\nok 1\\n\";").unwrap();
+        suite.write("hangs.t", "sleep 1000;").unwrap();
+        suite.write("other.txt", "").unwrap();
+        let files = all(suite.path()).unwrap();
+        assert_eq!(files, ["good.t", "hangs.t"]);
+        if !Command::new("perl").arg("-v").output().is_ok_and(|output| output.status.success()) {
+            tw_testkit::leave_out(tw_testkit::Lacks::Machine, "there is no perl");
+            return;
         }
+        let binary = env::current_exe().unwrap();
+        let path = env::var_os("PATH").unwrap();
+        let time_limit = Duration::from_secs(3);
+        let run = Run { suite: suite.path(), binary: &binary, program: &binary, path: &path, time_limit };
+        let results = run.all(&files, 2).unwrap();
+        assert_eq!(results["good.t"], Found::Passed(1));
+        assert_eq!(results["hangs.t"], Found::Late);
     }
 }

@@ -39,8 +39,8 @@ const COMMANDS: &[Command] = &[
     Command { name: "ci", arguments: "[--skip-tests]", about: "everything a change must pass", run: ci::run },
     Command {
         name: "conformance",
-        arguments: "--suite DIRECTORY [--peer NGINX]",
-        about: "nginx's test suite against nginx and Tailwater",
+        arguments: "--suite DIRECTORY [--write] [FILE.t…]",
+        about: "nginx's whole test suite, and the table of what passes",
         run: conformance::run,
     },
     Command {

@@ -1,0 +1,145 @@
+//! The table of the results of a run, between two marks of `docs/conformance.md`.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+
+use super::reasons::reason;
+use super::{Found, Results};
+
+const BEGIN: &str = "<!-- cargo xtask conformance: begin -->\n";
+const END: &str = "<!-- cargo xtask conformance: end -->\n";
+
+/// How many files there are of each kind.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Numbers {
+    all: usize,
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+    checks_passed: usize,
+    checks: usize,
+}
+
+impl Numbers {
+    pub(super) fn of(results: &Results) -> Self {
+        let mut numbers = Self { all: results.len(), ..Self::default() };
+        for found in results.values() {
+            match found {
+                Found::Passed(checks) => {
+                    numbers.passed += 1;
+                    numbers.checks_passed += checks;
+                    numbers.checks += checks;
+                }
+                Found::Failed { checks, of } => {
+                    numbers.failed += 1;
+                    numbers.checks_passed += of.saturating_sub(checks.len());
+                    numbers.checks += of;
+                }
+                Found::Late => numbers.failed += 1,
+                Found::Skipped(_) => numbers.skipped += 1,
+            }
+        }
+        numbers
+    }
+
+    fn run(&self) -> usize {
+        self.passed + self.failed
+    }
+}
+
+impl fmt::Display for Numbers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (passed, run) = (self.passed, self.run());
+        write!(f, "{passed} of {run} files pass, {} of {} are left out", self.skipped, self.all)
+    }
+}
+
+/// The document with `table` between its marks; `None` if it has none.
+pub(super) fn put(document: &str, table: &str) -> Option<String> {
+    let (before, rest) = document.split_once(BEGIN)?;
+    let (_, after) = rest.split_once(END)?;
+    Some(format!("{before}{BEGIN}\n{table}\n{END}{after}"))
+}
+
+/// The table of a run.
+pub(super) fn text(results: &Results) -> String {
+    let numbers = Numbers::of(results);
+    let percent = |part: usize, of: usize| (part * 1000 / of.max(1)) as f64 / 10.0;
+    let mut out = String::new();
+    // Writing into a String does not fail.
+    let _ = writeln!(
+        out,
+        "| | files | checks |\n|---|---|---|\n| in the suite | {} | |\n| left out: they say that something they need is not there | {} | |\n\
+         | run | {} | {} |\n| of these Tailwater passes | {} ({} %) | {} ({} %) |\n",
+        numbers.all,
+        numbers.skipped,
+        numbers.run(),
+        numbers.checks,
+        numbers.passed,
+        percent(numbers.passed, numbers.run()),
+        numbers.checks_passed,
+        percent(numbers.checks_passed, numbers.checks),
+    );
+    let _ = writeln!(out, "| file that fails | checks that fail | why |\n|---|---|---|");
+    for (file, found) in results {
+        let count = match found {
+            Found::Failed { checks, .. } if checks.iter().any(|check| check == "ended early") => {
+                "ended early".to_owned()
+            }
+            Found::Failed { checks, of } => format!("{} of {of}", checks.len()),
+            Found::Late => "not done in time".to_owned(),
+            Found::Passed(_) | Found::Skipped(_) => continue,
+        };
+        let name = name(file);
+        let _ = writeln!(out, "| `{name}` | {count} | {} |", reason(name).unwrap_or("not looked at yet"));
+    }
+    let mut skipped: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (file, found) in results {
+        if let Found::Skipped(why) = found {
+            skipped.entry(why).or_default().push(format!("`{}`", name(file)));
+        }
+    }
+    let _ = writeln!(out, "\n| what is not there | files that are left out |\n|---|---|");
+    for (why, files) in skipped {
+        let _ = writeln!(out, "| {} | {} |", why.replace('|', "\\|"), files.join(", "));
+    }
+    out
+}
+
+fn name(file: &str) -> &str {
+    file.strip_suffix(".t").unwrap_or(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table_has_every_file_that_does_not_pass() {
+        let failed = |of| Found::Failed { checks: vec!["2 - b".into()], of };
+        let results = Results::from([
+            ("a.t".to_owned(), Found::Passed(3)),
+            ("no_such_file.t".to_owned(), failed(4)),
+            ("late.t".to_owned(), Found::Late),
+            ("m1.t".to_owned(), Found::Skipped("no mail available".into())),
+            ("m2.t".to_owned(), Found::Skipped("no mail available".into())),
+            ("server_tokens.t".to_owned(), failed(9)),
+        ]);
+        let text = text(&results);
+        for line in [
+            "| in the suite | 6 | |",
+            "| run | 4 | 16 |",
+            "| of these Tailwater passes | 1 (25 %) | 14 (87.5 %) |",
+            "| `no_such_file` | 1 of 4 | not looked at yet |",
+            "| `late` | not done in time | not looked at yet |",
+            "| no mail available | `m1`, `m2` |",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+        assert!(text.contains("| `server_tokens` | 1 of 9 | It looks for `nginx`"), "{text}");
+        assert_eq!(Numbers::of(&results).to_string(), "1 of 4 files pass, 2 of 6 are left out");
+        let document = format!("a\n{BEGIN}old\n{END}b\n");
+        assert_eq!(put(&document, "new\n"), Some(format!("a\n{BEGIN}\nnew\n\n{END}b\n")));
+        assert_eq!(put("a\n", ""), None);
+    }
+}
