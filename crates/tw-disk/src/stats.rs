@@ -4,7 +4,6 @@ use crate::op::Op;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
 use tw_base::count::Counter;
 use tw_base::hist::{Histogram, Snapshot};
 
@@ -131,8 +130,6 @@ pub struct PoolStats {
     pub waiting: usize,
     /// Jobs that hold a thread, or a place in the ring.
     pub running: u32,
-    /// How long the job has run that a thread has run longest; zero if none runs.
-    pub longest: Duration,
     /// Jobs refused because the queue was full.
     pub overflows: u64,
     /// Reads done by io_uring.

@@ -332,7 +332,7 @@ impl Handler for Proxy {
         to.uri.push(r, &mut uri);
         let mut url = Vec::new();
         usual_key(&to, &uri, &mut url);
-        let mut told = vec![(UPSTREAM, tw_log::Text(&url).to_string())];
+        let mut told = vec![(UPSTREAM, Text(&url).to_string())];
         told.extend(self.gateway.cache.explain(r, |_, key| usual_key(&to, &uri, key)));
         told
     }

@@ -2,13 +2,15 @@
 //! keeps it; those of a module are in its [`Settings::LIMITS`](tw_core::module::Settings::LIMITS).
 
 use tw_base::Limit;
-use tw_core::{event_loop, load, pools, process};
+use tw_core::{event_loop, load, metrics, pools, process};
 
 use crate::core::{http2, listen, location, server, ssl};
 use crate::http::gateway::codec::{fastcgi, http2 as upstream_http2};
 use crate::http::gateway::{exchange, health, inquiry, secure, trunk};
 use crate::http::greet;
-use crate::http::{self, beside, cache, early_subrequest, files, h2, request, request_body, subrequest};
+use crate::http::{
+    self, beside, cache, early_subrequest, files, h2, history, request, request_body, subrequest,
+};
 
 /// All of them, by what they protect. For documents: it copies every record.
 pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
@@ -56,5 +58,6 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
         ),
         ("disks and files", [&[pools::LIMITS], tw_disk::LIMITS, &[files::LIMITS]].concat().concat()),
         ("logs and the configuration", [tw_log::LIMITS, tw_conf::LIMITS, &[load::LIMITS]].concat().concat()),
+        ("metrics and the status page", [metrics::LIMITS, history::LIMITS].concat()),
     ]
 }

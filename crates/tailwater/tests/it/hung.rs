@@ -267,8 +267,8 @@ fn device_threads_bound_what_one_disk_occupies() {
         client.send("GET /slow/a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
     }
     let level = |name: &str| metric(&server, &format!("pool_{name}{{pool=\"default\"}}"));
-    assert!(wait::until(wait::PATIENCE, || level("queue_length") == Some(8.0)));
-    assert_eq!((level("running"), stall.waiting()), (Some(2.0), 2));
+    assert!(wait::until(wait::PATIENCE, || level("queue_length") == Some(8.0) && stall.waiting() == 2));
+    assert_eq!(level("running"), Some(2.0));
     stall.lift();
     for client in &mut clients {
         assert_eq!(client.read_response().unwrap().text(), "content");

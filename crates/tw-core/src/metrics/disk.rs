@@ -69,18 +69,6 @@ pub(super) const METRICS: &[Metric] = &[
         read: |scrape, out| pools(scrape, out, |pool| pool.running.into()),
     },
     Metric {
-        name: "pool_longest_running_seconds",
-        kind: Kind::Gauge,
-        labels: &["pool"],
-        doc: "How long the job has run that a thread of a pool has run longest; 0 if none runs. Seconds of it are a disk that \
-              does not answer.",
-        read: |scrape, out| {
-            for pool in scrape.pools() {
-                out.float(&[&pool.name], pool.longest.as_secs_f64());
-            }
-        },
-    },
-    Metric {
         name: "pool_overflows_total",
         kind: Kind::Counter,
         labels: &["pool"],
