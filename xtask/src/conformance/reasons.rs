@@ -53,10 +53,6 @@ const REASONS: &[(&str, &str)] = &[
         "proxy_cache_lock_age",
         "It expects that who waits asks for himself while the response comes. Here he gets it as it comes.",
     ),
-    (
-        "proxy_cache_lock_ssi",
-        "It expects that who waits asks for himself while the response comes. Here he gets it as it comes; and parts of a page are made one after the other.",
-    ),
     ("proxy_cache_manager", "It has a `keys_zone` of 16 KiB, which is too small here."),
     (
         "proxy_cache_use_stale",
