@@ -18,8 +18,8 @@ mod purge;
 
 pub use format::Meta;
 pub use index::{
-    Claim, Commit, Counted, Cursor, Excess, Found, Gone, Holds, Index, IndexCounts, Known, Loaded, Policy,
-    Progress, Purged, Refused, Remains, Seen,
+    Claim, Commit, Counted, Cursor, Excess, Found, Gone, Holds, Index, IndexCounts, Known, Loaded,
+    NotCommitted, Policy, Progress, Purged, Refused, Remains, Seen,
 };
 pub use key::Key;
 pub use purge::{Damaged, PURGES_SIZE_MAX, Purge, Purges, Sequence, Subject, Tag, Verdict};

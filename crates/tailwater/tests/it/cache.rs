@@ -440,6 +440,32 @@ fn min_uses_and_bypass_and_no_cache() {
 }
 
 #[test]
+fn refresh_right_behind_the_first_fetch_leaves_no_gap() {
+    for lock in ["off", "on"] {
+        let origin = Counting::answering(|conn, _, nth| conn.answer("", vec![b'0' + nth as u8 % 10; 60_000]));
+        let server = origin.cached(&format!(
+            "proxy_cache_bypass $arg_bypass; proxy_cache_key $uri; proxy_cache_lock {lock};"
+        ));
+        let mut client = server.connect().unwrap();
+        for round in 0..40 {
+            let mut get = |query: &str| {
+                client.send(format!("GET /{round}{query} HTTP/1.1\r\nHost: localhost\r\n\r\n")).unwrap();
+                client.read_response().unwrap()
+            };
+            assert_eq!(status(&get("")), "MISS");
+            let refreshed = get("?bypass=1");
+            assert_eq!(status(&refreshed), "BYPASS");
+            for _ in 0..5 {
+                let response = get("");
+                assert_eq!(status(&response), "HIT", "lock {lock}, round {round}");
+                assert_eq!(response.text(), refreshed.text(), "lock {lock}, round {round}");
+            }
+        }
+        assert_eq!(origin.asked(), 80);
+    }
+}
+
+#[test]
 fn a_damaged_file_is_a_miss_and_goes() {
     let origin = Counting::new("");
     let server = origin.cached("");

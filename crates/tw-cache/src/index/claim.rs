@@ -44,6 +44,15 @@ pub enum Refused {
     Swept,
 }
 
+/// Why a claim could not be committed at once.
+#[derive(Debug)]
+pub enum NotCommitted {
+    /// The response is not to be stored; the claim is given up.
+    Refused(Refused),
+    /// Another fill is putting its file in place: the claim can be committed when that is done.
+    Busy(Claim),
+}
+
 impl Index {
     /// A fill of this key begins. As long as its claim lives, the entry stays in the index.
     pub fn claim(self: &Arc<Self>, key: Key, now: u32) -> Claim {
@@ -90,7 +99,18 @@ impl Claim {
     /// # Errors
     /// The response is not to be stored; the claim is given up.
     pub fn commit(self) -> Result<Commit, Refused> {
-        self.index.with(self.key, |shard, hash| {
+        self.try_commit().map_err(|why| match why {
+            NotCommitted::Refused(why) => why,
+            NotCommitted::Busy(_) => Refused::Busy,
+        })
+    }
+
+    /// [`commit`](Self::commit), which leaves the claim if it has to wait for its turn.
+    ///
+    /// # Errors
+    /// It is not its turn, or the response is not to be stored.
+    pub fn try_commit(self) -> Result<Commit, NotCommitted> {
+        let turn = self.index.with(self.key, |shard, hash| {
             let Some(slot) = shard.found_mut(hash, self.key) else { return Err(Refused::Purged) };
             if self.sequence < slot.since {
                 Err(Refused::Purged)
@@ -103,8 +123,12 @@ impl Claim {
                 slot.placing = Placing::Busy;
                 Ok(())
             }
-        })?;
-        Ok(Commit(self))
+        });
+        match turn {
+            Ok(()) => Ok(Commit(self)),
+            Err(Refused::Busy) => Err(NotCommitted::Busy(self)),
+            Err(why) => Err(NotCommitted::Refused(why)),
+        }
     }
 }
 

@@ -53,7 +53,7 @@ use leaving::Leaving;
 use queue::{Load, Queue, SMALL_SHARE};
 use shard::{NEVER, Placing, Seed, Shard, Slot, Sums, Taken};
 
-pub use claim::{Claim, Commit, Refused};
+pub use claim::{Claim, Commit, NotCommitted, Refused};
 pub use entry::{
     Counted, Cursor, Excess, Found, Gone, Holds, IndexCounts, Known, Loaded, Progress, Purged, Seen,
 };

@@ -95,7 +95,13 @@ fn of_two_fills_the_younger_one_stays() {
     // While the file is put in its place nobody else puts one there.
     let third = index.claim(key(1), 1);
     assert_eq!(third.commit().unwrap_err(), Refused::Busy);
+    // Unless it waits for its turn.
+    let fourth = index.claim(key(1), 1);
+    let Err(NotCommitted::Busy(fourth)) = fourth.try_commit() else { panic!("not its turn") };
     second.store(4096, 10, 1).unwrap();
+    assert_eq!(index.peek(key(1)).map(|found| found.sequence), Some(sequence));
+    let sequence = fourth.sequence();
+    fourth.try_commit().unwrap().store(4096, 10, 1).unwrap();
     assert_eq!(first.commit().unwrap_err(), Refused::Older);
     assert_eq!(index.peek(key(1)).map(|found| (found.sequence, found.claims)), Some((sequence, 0)));
 }

@@ -29,12 +29,23 @@ use crate::http::request::Request;
 /// Bytes of a body that stay in memory behind what came last, for who is a little slower.
 const WINDOW: u64 = 256 << 10;
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
-    "WINDOW",
-    WINDOW,
-    "Bytes of a response on its way into a cache that stay in memory for clients that are a little slower than the upstream server",
-    "slower ones read the file",
-)];
+/// Fills of one key that are remembered behind a younger one until they are stored.
+const EARLIER_MAX: usize = 8;
+
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::bytes(
+        "WINDOW",
+        WINDOW,
+        "Bytes of a response on its way into a cache that stay in memory for clients that are a little slower than the upstream server",
+        "slower ones read the file",
+    ),
+    Limit::count(
+        "EARLIER_MAX",
+        EARLIER_MAX as u64,
+        "Responses for one key that are complete, or come, and are remembered behind a younger one until they are stored",
+        "the oldest is forgotten: a request between two others may be a miss",
+    ),
+];
 
 /// A response that is asked for, or comes.
 pub(super) struct Fill {
@@ -64,6 +75,8 @@ struct State {
     report: Option<Report>,
     /// Nobody finds it here any more.
     is_placed: bool,
+    /// The fill that this one has taken the place of, as long as that may not be stored yet.
+    earlier: Option<Arc<Fill>>,
     /// Who follows; `None` is free.
     followers: Vec<Option<Place>>,
     /// Whether it was asked for more than once.
@@ -161,6 +174,7 @@ impl Fill {
             end: None,
             report: None,
             is_placed: false,
+            earlier: None,
             followers: Vec::new(),
             is_shared: false,
             wakers: Vec::new(),
@@ -224,7 +238,63 @@ impl Fill {
 
     /// It has its place, or will not get one.
     pub(super) fn leave(&self) {
-        self.change(|state| state.is_placed = true);
+        self.change(|state| (state.is_placed, state.earlier) = (true, None));
+    }
+
+    /// Others find this fill in the place of `earlier`, which may be complete and stored before this one is.
+    pub(super) fn comes_after(self: &Arc<Self>, earlier: Arc<Self>) {
+        // Two that begin at once may each have seen the other first.
+        let mut next = Some(earlier.clone());
+        let mut count = 0;
+        while let Some(fill) = next {
+            if Arc::ptr_eq(&fill, self) {
+                return;
+            }
+            count += 1;
+            let mut state = fill.state.lock();
+            if count == EARLIER_MAX {
+                state.earlier = None;
+            }
+            next = state.earlier.clone();
+        }
+        let earlier = if earlier.is_open() { Some(earlier) } else { earlier.earlier() };
+        self.state.lock().earlier = earlier;
+    }
+
+    /// Whether it has begun and may still be stored.
+    fn is_open(&self) -> bool {
+        let state = self.state.lock();
+        !state.is_placed && matches!(state.stage, Stage::Begun(_)) && state.end != Some(Ended::Broken)
+    }
+
+    /// The fill that this one has taken the place of, if it may still be stored.
+    pub(super) fn earlier(&self) -> Option<Arc<Self>> {
+        let mut earlier = self.state.lock().earlier.clone()?;
+        while !earlier.is_open() {
+            earlier = { earlier.state.lock().earlier.clone() }?;
+        }
+        Some(earlier)
+    }
+
+    /// The youngest response that is complete: this one, or one that it has taken the place of and that is not stored yet.
+    pub(super) fn youngest_whole(self: &Arc<Self>) -> Option<Arc<Self>> {
+        let mut fill = self.clone();
+        while !fill.is_complete() {
+            fill = fill.earlier()?;
+        }
+        Some(fill)
+    }
+
+    /// Forgets the fills that this one has taken the place of, unless they are known to be something else than what `is_meant`
+    /// says.
+    pub(super) fn part_with_earlier(&self, is_meant: &impl Fn(&Meta) -> bool) {
+        let mut state = self.state.lock();
+        let Some(earlier) = &state.earlier else { return };
+        if earlier.comes().is_some_and(|begun| !is_meant(&begun.meta)) {
+            earlier.part_with_earlier(is_meant);
+        } else {
+            state.earlier = None;
+        }
     }
 
     /// Waits until it has its place.

@@ -4,11 +4,13 @@
 //! index has an entry, an entry goes before its file does, and a purge is said to be done when no crash can undo it.
 
 use std::ffi::{CStr, CString};
+use std::pin::pin;
 use std::sync::atomic::Ordering::SeqCst;
 
 use bytes::Bytes;
+use tokio::sync::Notify;
 use tw_cache::format::{self, Meta, Unfit, Writer as MadeBy};
-use tw_cache::{Claim, Commit, Gone, Holds, Index, Key, Known, Loaded, Purge};
+use tw_cache::{Claim, Commit, Gone, Holds, Index, Key, Known, Loaded, NotCommitted, Purge};
 use tw_disk::{Account, Class, Disk, DiskError, Errno, File, Meta as FileMeta, Open, Source};
 
 use super::draft::Draft;
@@ -38,6 +40,15 @@ pub(super) struct Was<'a> {
     pub(super) sequence: u64,
     /// Bytes of the body.
     pub(super) len: u64,
+}
+
+/// A file that is being put in its place: when that is done, however, those that wait for their turn are told.
+struct PlacingFile<'a>(&'a Notify);
+
+impl Drop for PlacingFile<'_> {
+    fn drop(&mut self) {
+        self.0.notify_waiters();
+    }
 }
 
 impl Cache {
@@ -87,7 +98,8 @@ impl Cache {
             draft.finish(disk, &mut by, head_len + len, needless(head_len, needless_len)).await?;
         }
         // It was purged, or a younger one is there.
-        let Ok(commit) = claim.commit() else { return Ok(None) };
+        let placing = PlacingFile(&self.zone.placed);
+        let Some(commit) = self.commit_in_turn(claim).await else { return Ok(None) };
         match draft {
             Some(Draft { temp, .. }) => {
                 disk.name(&mut by, temp, &path).await?;
@@ -98,6 +110,7 @@ impl Cache {
             }
         }
         let stored = self.enter(disk, commit, &path, &meta, len).await?;
+        drop(placing);
         self.zone.counts.stored.add(u64::from(stored.is_some()));
         Ok(stored.flatten())
     }
@@ -121,6 +134,7 @@ impl Cache {
         let key = claim.key();
         let path = self.place.path(key);
         let mut by = Account::new(Class::Fill, Source::of(path.to_bytes()));
+        let _placing = PlacingFile(&self.zone.placed);
         let Some(commit) = self.commit_to(claim, &was) else { return Ok(None) };
         let file = disk.open(&mut by, &path, &Open::READ_WRITE).await?;
         if !is_same(file.meta(), was.file.meta()) {
@@ -136,6 +150,21 @@ impl Cache {
             return Err(error);
         }
         Ok(self.enter(disk, commit, &path, &meta, was.len).await?.flatten())
+    }
+
+    /// The permit to put a file in its place, behind another fill of the same key that is doing that: a younger response is not
+    /// lost because an older one is just being stored.
+    async fn commit_in_turn(&self, mut claim: Claim) -> Option<Commit> {
+        loop {
+            let mut placed = pin!(self.zone.placed.notified());
+            placed.as_mut().enable();
+            claim = match claim.try_commit() {
+                Ok(commit) => return Some(commit),
+                Err(NotCommitted::Refused(_)) => return None,
+                Err(NotCommitted::Busy(claim)) => claim,
+            };
+            placed.await;
+        }
     }
 
     /// The permit to change the file of an entry that is still the one it was: another head belongs to another body.
@@ -177,6 +206,7 @@ impl Cache {
             draft.advance(disk, &mut by, u64::from(header_size) + at, 0).await?;
         }
         draft.finish(disk, &mut by, u64::from(header_size) + at, 0).await?;
+        let _placing = PlacingFile(&self.zone.placed);
         let Some(commit) = self.commit_to(claim, &was) else { return Ok(None) };
         disk.name(&mut by, draft.temp, &path).await?;
         Ok(self.enter(disk, commit, &path, &meta, was.len).await?.flatten())

@@ -54,7 +54,7 @@ fn body(page: usize, version: u64) -> Bytes {
     body.into()
 }
 
-fn meta(page: usize, version: u64, sequence: u64) -> Meta {
+pub(super) fn meta(page: usize, version: u64, sequence: u64) -> Meta {
     let mut fields = Fields::new();
     fields.append_copy("ETag", version.to_string().as_bytes());
     fields.append_copy("Validated", version.to_string().as_bytes());

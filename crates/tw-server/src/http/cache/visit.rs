@@ -322,7 +322,8 @@ impl Visit {
 
     /// A response that is complete and not yet stored: it answers, or is waited for, a moment, until it has its place.
     async fn just_came(&self, r: &mut Request, rules: &Rules) -> JustCame {
-        let Some(fill) = self.cache.fill(self.key) else { return JustCame::Nothing };
+        let fill = self.cache.fill(self.key).and_then(|fill| fill.youngest_whole());
+        let Some(fill) = fill else { return JustCame::Nothing };
         let Some(begun) = fill.whole() else { return JustCame::Nothing };
         let now = tw_rt::clock::unix().secs;
         let used = policy::may_use(&begun.meta.lifetime, &r.head, now, rules);

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize
 use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
-use tokio::sync::OnceCell;
+use tokio::sync::{Notify, OnceCell};
 use tw_base::{Counter, Whole};
 use tw_cache::format::Meta;
 use tw_cache::{Claim, Gone, Index, Key, PURGES_SIZE_MAX, Purge, Purges};
@@ -95,6 +95,8 @@ pub(super) struct Zone {
     pub(super) since_ms: i64,
     /// Files that were removed, or are about to be.
     pub(super) removals: AtomicU64,
+    /// Told when a file has its place, or will not get it.
+    pub(super) placed: Notify,
 }
 
 /// What is known of the entries of a cache.
@@ -319,7 +321,13 @@ impl Cache {
     /// Nobody follows what was asked for before now, unless it is known to be something else than what `is_meant` says.
     pub(super) fn part_with_fills(&self, is_meant: impl Fn(&Meta) -> bool) {
         for fills in &self.zone.fills {
-            fills.lock().retain(|_, fill| fill.comes().is_some_and(|begun| !is_meant(&begun.meta)));
+            fills.lock().retain(|_, fill| {
+                let is_kept = fill.comes().is_some_and(|begun| !is_meant(&begun.meta));
+                if is_kept {
+                    fill.part_with_earlier(&is_meant);
+                }
+                is_kept
+            });
         }
     }
 
@@ -386,6 +394,7 @@ impl Zone {
             is_loaded: AtomicBool::new(false),
             since_ms: unix_ms(),
             removals: AtomicU64::new(0),
+            placed: Notify::new(),
         }
     }
 
@@ -435,8 +444,8 @@ impl Lead {
             let is_key_purged = index.peek(self.key).is_some_and(|found| claim.sequence() < found.since);
             !is_key_purged && purges.latest() <= claim.sequence()
         });
-        if is_current {
-            fills.insert(self.key, self.fill.clone());
+        if is_current && let Some(earlier) = fills.insert(self.key, self.fill.clone()) {
+            self.fill.comes_after(earlier);
         }
     }
 
@@ -450,11 +459,15 @@ impl Drop for Lead {
     fn drop(&mut self) {
         let mut fills = self.cache.zone.fills(self.key).lock();
         if fills.get(&self.key).is_some_and(|fill| Arc::ptr_eq(fill, &self.fill)) {
-            fills.remove(&self.key);
+            match self.fill.earlier() {
+                Some(earlier) => fills.insert(self.key, earlier),
+                None => fills.remove(&self.key),
+            };
         }
+        // In the lock: nobody puts it back after this.
+        self.fill.leave();
         drop(fills);
         self.fill.give_up(Over::Abandoned);
-        self.fill.leave();
     }
 }
 

@@ -1,6 +1,7 @@
 //! Who gets what of a response that comes, and when it is told.
 
 use super::*;
+use crate::http::cache::tests::meta;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::Wake;
 use tw_disk::sim::Sim;
@@ -15,8 +16,8 @@ fn file() -> File {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(created).unwrap()
 }
 
-fn fill() -> Fill {
-    Fill::asked(Instant::now())
+fn fill() -> Arc<Fill> {
+    Arc::new(Fill::asked(Instant::now()))
 }
 
 fn push(fill: &Fill, count: u64) {
@@ -25,7 +26,7 @@ fn push(fill: &Fill, count: u64) {
     }
 }
 
-fn next(fill: &Fill, id: usize, at: u64) -> Option<Next> {
+fn next(fill: &Arc<Fill>, id: usize, at: u64) -> Option<Next> {
     match fill.poll_next(id, at, usize::MAX, &mut Context::from_waker(Waker::noop())) {
         Poll::Ready(next) => Some(next),
         Poll::Pending => None,
@@ -111,4 +112,29 @@ fn what_is_asked_for_once_need_not_stay_in_memory_behind_its_client() {
     assert_eq!(fill.needless(), 0);
     fill.part(id);
     assert_eq!(fill.needless(), 0, "somebody else may ask, too");
+}
+
+#[test]
+fn complete_fill_is_found_behind_one_that_took_its_place_until_it_is_stored() {
+    let (first, second, third) = (fill(), fill(), fill());
+    for fill in [&first, &second, &third] {
+        fill.begin(Begun { meta: meta(1, 1, 1), len: None });
+    }
+    second.comes_after(first.clone());
+    third.comes_after(second.clone());
+    // Two that begin at once.
+    first.comes_after(third.clone());
+    let found = |fill: &Arc<Fill>| fill.youngest_whole();
+    assert!(found(&third).is_none());
+    first.end(Ended::Whole, None);
+    assert!(Arc::ptr_eq(&found(&third).unwrap(), &first));
+    second.end(Ended::Broken, None);
+    assert!(Arc::ptr_eq(&found(&third).unwrap(), &first));
+    assert!(Arc::ptr_eq(&third.earlier().unwrap(), &first));
+    third.part_with_earlier(&|meta| meta.key_text == "other");
+    assert!(found(&third).is_some());
+    first.leave();
+    assert!(found(&third).is_none() && third.earlier().is_none());
+    third.end(Ended::Whole, None);
+    assert!(Arc::ptr_eq(&found(&third).unwrap(), &third));
 }
