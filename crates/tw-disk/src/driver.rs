@@ -7,10 +7,11 @@ use crate::error::DiskError;
 use crate::file::{Direct, File, Handle, Inner};
 use crate::how::{Access, Create, Existing, Links, Open, WriteBack};
 use crate::meta::{Listing, Meta, Space};
+use crate::mounts::{self, Way};
 use crate::op::Op;
 use crate::pool::Shared;
 use crate::sim::Sim;
-use crate::{device, direct, mounts, os};
+use crate::{device, direct, os};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 use std::io::IoSlice;
@@ -104,6 +105,18 @@ impl Driver {
         match &self.kind {
             Kind::Os => mounts::device_of(path),
             Kind::Sim(sim) => sim.device(),
+        }
+    }
+
+    /// The device that links on the way to `path` lead to, if a job does not count for it yet.
+    pub(crate) fn leads_elsewhere(&self, path: &CStr, op: Op, way: &Way) -> Option<&'static Device> {
+        let is_of_name = matches!(
+            op,
+            Op::StatLink | Op::Unlink | Op::Rmdir | Op::Mkdir | Op::Rename | Op::Link | Op::Readlink
+        );
+        match &self.kind {
+            Kind::Os => way.leads_elsewhere(path, !is_of_name),
+            Kind::Sim(_) => None,
         }
     }
 

@@ -5,7 +5,9 @@
 //! its daemon, NFS its server. Paths below such mounts always become jobs.
 //!
 //! A job has to count for a device before anybody has touched it. The longest mount point above its path tells; where a
-//! symbolic link leads to another device, the first job that gets there does ([`correct`]).
+//! symbolic link leads to another device, jobs find that out before they go there ([`walk`]).
+
+mod walk;
 
 use crate::device::Device;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -21,6 +23,8 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Arc, Once, PoisonError, RwLock, TryLockError};
 use tw_base::Limit;
+
+pub(crate) use walk::Way;
 
 /// File systems that answer from this machine's memory once a name is cached; the rest is taken for remote.
 const LOCAL: [&str; 45] = [
@@ -97,12 +101,20 @@ struct Table {
 /// Directories that lead to another device than their path says, and are remembered.
 const ELSEWHERE_MAX: usize = 256;
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::count(
-    "ELSEWHERE_MAX",
-    ELSEWHERE_MAX as u64,
-    "Directories that lead to another device through symbolic links, and are remembered",
-    "what is behind further ones counts for the device that has the link",
-)];
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::count(
+        "ELSEWHERE_MAX",
+        ELSEWHERE_MAX as u64,
+        "Directories that lead to another device through symbolic links, and are remembered",
+        "the links to further ones are read by each job",
+    ),
+    Limit::count(
+        "PLAIN_MAX",
+        walk::PLAIN_MAX as u64,
+        "Directories that each thread remembers to have no link to another device on their way",
+        "all are forgotten, and the links to them are read again",
+    ),
+];
 
 static TABLE: RwLock<Option<Arc<Table>>> = RwLock::new(None);
 /// Counts the tables so far.
@@ -183,8 +195,9 @@ pub(crate) fn device_of_mount(id: u64) -> Option<&'static Device> {
 /// only.
 pub(crate) fn correct(path: &CStr) {
     let path = path.to_bytes();
+    // What a directory has been may have changed since it was looked at.
     let ends = path.iter().enumerate().skip(1).filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
-    for end in ends.chain([path.len()]) {
+    for end in ends {
         let Ok(directory) = CString::new(&path[..end]) else { return };
         let (Some(named), Some(real)) = (device_of(&directory), home_of(&directory)) else { return };
         if !std::ptr::eq(named, real) {
@@ -228,10 +241,18 @@ pub(crate) fn refresh() {
 }
 
 fn take_over(text: &[u8]) {
-    let table = parse(text);
-    if with_table(|known| known.mounts == table.mounts) != Some(true) {
-        publish(table);
+    let mut table = parse(text);
+    let known = try_read().flatten();
+    if known.as_ref().is_some_and(|known| known.mounts == table.mounts) {
+        return;
     }
+    if let Some(known) = known {
+        // What links lead to stays there as long as it is mounted.
+        let is_mounted = |dev: u64| table.mounts.iter().any(|mount| mount.dev == dev);
+        let kept = known.elsewhere.iter().filter(|(_, dev)| is_mounted(**dev));
+        table.elsewhere = kept.map(|(directory, dev)| (directory.clone(), *dev)).collect();
+    }
+    publish(table);
 }
 
 const MOUNTINFO: &str = "/proc/self/mountinfo";
@@ -272,6 +293,13 @@ impl Table {
         let mounts = self.about_remote.iter().map(|at| &self.mounts[*at]);
         let longest = mounts.filter(|m| is_below(path, &m.point)).max_by_key(|m| m.point.len());
         longest.is_some_and(|mount| !mount.is_local)
+            || !self.elsewhere.is_empty() && self.leads_to_remote(path)
+    }
+
+    /// Whether a link that is remembered leads to a remote mount.
+    fn leads_to_remote(&self, path: &[u8]) -> bool {
+        let dev = self.dev_of(path);
+        self.mounts.iter().any(|mount| Some(mount.dev) == dev && !mount.is_local)
     }
 
     /// The device of the longest directory above `path`, or of itself, of which one is known.
@@ -279,10 +307,20 @@ impl Table {
         if path.first() != Some(&b'/') {
             return None;
         }
+        self.nearest(path, |directory| self.elsewhere.get(directory).copied())
+    }
+
+    /// The device of the mount that a path without links is on.
+    fn mounted_at(&self, path: &[u8]) -> Option<u64> {
+        self.nearest(path, |_| None)
+    }
+
+    /// What `known` says of the longest directory above `path`, or of itself, unless there is a mount below that.
+    fn nearest(&self, path: &[u8], known: impl Fn(&[u8]) -> Option<u64>) -> Option<u64> {
         let mut directory = path;
         loop {
-            if let Some(dev) = self.elsewhere.get(directory) {
-                return Some(*dev);
+            if let Some(dev) = known(directory) {
+                return Some(dev);
             }
             let found = self.by_point.get(if directory.is_empty() { &b"/"[..] } else { directory });
             if let Some(at) = found {

@@ -4,16 +4,17 @@
 //! has been begun keeps its buffers and files until it ends, on the thread that ran it.
 
 use crate::account::Account;
+use crate::device::{self, Device};
 use crate::disk::{Aio, Disk, SocketFd};
 use crate::driver::{Driver, Sent};
 use crate::error::DiskError;
 use crate::file::{File, Now};
 use crate::how::{Create, Links, Open, Temp, WriteBack};
 use crate::meta::{Listing, Meta, Space};
+use crate::mounts::{self, Way};
 use crate::op::Op;
 use crate::ring::{Lane, ReadJob, Refused};
 use crate::temp::TempFile;
-use crate::{device, mounts};
 use std::ffi::{CStr, CString};
 use std::io::IoSlice;
 use tw_base::Limit;
@@ -31,6 +32,31 @@ pub enum Durable {
     Data,
     /// All metadata too.
     All,
+}
+
+/// What became of an operation on what is at a path.
+enum Went<T, J> {
+    Done(T),
+    /// Nothing yet: links lead to this device, for which the job does not count.
+    Elsewhere(J, &'static Device),
+}
+
+/// Does the work of an operation at a path, in a job, if that leads to the device that the job counts for.
+fn go<T, W>(job: (Driver, CString, W), op: Op, way: Way) -> Result<Went<T, (Driver, CString, W)>, DiskError>
+where
+    W: FnOnce(&Driver, &CStr) -> Result<T, DiskError>,
+{
+    if let Some(device) = job.0.leads_elsewhere(&job.1, op, &way) {
+        return Ok(Went::Elsewhere(job, device));
+    }
+    let (driver, path, work) = job;
+    let result = work(&driver, &path);
+    if let (Some(counted), Some(found)) = (way.device(), device::touched())
+        && !std::ptr::eq(counted.home(), found.home())
+    {
+        mounts::correct(&path);
+    }
+    result.map(Went::Done)
 }
 
 impl Disk {
@@ -453,18 +479,19 @@ impl Disk {
             self.count_inline(op);
             return work(&self.driver, path);
         }
-        let (driver, path) = (self.driver.clone(), path.to_owned());
-        let device = driver.device_at(&path);
-        let work = move || {
-            let result = work(&driver, &path);
-            if let (Some(named), Some(found)) = (device, device::touched())
-                && !std::ptr::eq(named.home(), found.home())
-            {
-                mounts::correct(&path);
+        let mut way = Way::new(self.driver.device_at(path));
+        let mut job = (self.driver.clone(), path.to_owned(), work);
+        loop {
+            let now = way;
+            let went = self.pool.job(by, op, way.device(), move || go(job, op, now)).await?;
+            match went {
+                Went::Done(result) => return Ok(result),
+                Went::Elsewhere(same, device) => {
+                    job = same;
+                    way.turn(device);
+                }
             }
-            result
-        };
-        self.pool.job(by, op, device, work).await
+        }
     }
 
     /// Does the work of an operation on an open file by a job, or here with [`Aio::Off`].

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use tw_testkit::disk::{Fault, Injected, Op, SlowDisk};
 use tw_testkit::origin::counting;
-use tw_testkit::{Client, Response, Server, Signal, wait};
+use tw_testkit::{Client, Response, Server, Signal, TempDir, wait};
 
 use crate::{get, page, server};
 
@@ -117,6 +117,52 @@ fn hung_disk_refuses_its_requests_and_leaves_the_others_their_threads() {
             server.error_log()
         );
     }
+}
+
+#[test]
+fn links_to_a_hung_disk_leave_the_disk_they_are_on_its_threads() {
+    let Some(disk) = SlowDisk::mount_or_skip() else { return };
+    let root = TempDir::new("links").unwrap();
+    disk.write("f", "slow content");
+    for (target, name) in [(disk.path().to_owned(), "directory"), (disk.join("f"), "file")] {
+        std::os::unix::fs::symlink(target, root.path().join(name)).unwrap();
+    }
+    // It hangs before the server has seen it for the first time.
+    let stall = disk.on(Op::Lookup).inject(Fault::Stall);
+    let server = server()
+        .start(&format!(
+            "thread_pool default threads=32 {TIMEOUT};
+             http {{ server {{ listen 127.0.0.1:{{port}}; root {}; location = /metrics {{ metrics; }} }} }}",
+            root.path().display()
+        ))
+        .unwrap();
+    let mut clients = Vec::new();
+    for uri in ["/directory/f", "/file"] {
+        for _ in 0..REQUESTS {
+            let mut client = server.connect().unwrap();
+            client.send(format!("GET {uri} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")).unwrap();
+            clients.push(client);
+        }
+    }
+    // Names that nobody has asked for before: each takes a thread.
+    let mut names = 0..;
+    let mut check = || {
+        let name = names.next().unwrap_or(0);
+        assert_eq!(get(&server, &format!("/nothing{name}")).status, 404);
+    };
+    assert!(wait::until(wait::PATIENCE, || stall.waiting() > 0));
+    (0..20).for_each(|_| check());
+    for mut client in clients {
+        let response = client.read_response().unwrap();
+        assert!(is_refused(&response), "{}", response.status);
+    }
+    (0..20).for_each(|_| check());
+    assert!(hung(&server, &disk).is_some_and(|n| (1.0..=HUNG_MAX).contains(&n)));
+    let hung_in_all = get(&server, "/metrics").text().matches("pool_hung_operations{").count();
+    assert_eq!((hung_in_all, alarms(&server)), (1, 1), "{}", server.error_log());
+    stall.lift();
+    assert!(wait::until(wait::PATIENCE, || page(&server, "/file") == (200, "slow content".to_owned())));
+    assert_eq!(page(&server, "/directory/f"), (200, "slow content".to_owned()));
 }
 
 #[test]

@@ -1,0 +1,276 @@
+//! Symbolic links that lead from one device to another, found before anything is asked of the other one.
+//!
+//! A job counts for the device that its path names. If a link leads it to one that hangs, it would hang as a job of the wrong
+//! device, and in the end take the share of a healthy one. So a job reads the links on its way before it begins, name by name,
+//! and never looks at anything on a device that it does not count for.
+
+use super::{Table, set_elsewhere, with_table};
+use crate::device::Device;
+use rustix::fs::{CWD, readlinkat};
+use rustix::io::Errno;
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::ffi::{CStr, CString};
+
+/// Directories that each thread remembers to have no link to another device on their way.
+pub(super) const PLAIN_MAX: usize = 1024;
+/// Links that the kernel follows on one way (path_resolution(7)).
+const LINKS_MAX: u32 = 40;
+/// Devices that links may lead a job to, one after the other, before it begins all the same.
+const WAY_MAX: usize = 4;
+
+thread_local! {
+    /// Directories that were looked at with this version of the table.
+    static PLAIN: RefCell<(u64, HashSet<Box<[u8]>>)> = RefCell::new((0, HashSet::new()));
+}
+
+/// Devices that a job has counted for so far, the last one now.
+#[derive(Clone, Copy)]
+pub(crate) struct Way {
+    devices: [Option<&'static Device>; WAY_MAX],
+    len: usize,
+}
+
+impl Way {
+    /// The way of a job that begins with the device its path names; without one nothing is looked at.
+    pub(crate) fn new(first: Option<&'static Device>) -> Self {
+        let mut devices = [None; WAY_MAX];
+        devices[0] = first;
+        Self { devices, len: 1 }
+    }
+
+    /// The device that the job counts for.
+    pub(crate) fn device(&self) -> Option<&'static Device> {
+        self.devices[self.len - 1]
+    }
+
+    /// Notes that it counts for another one.
+    pub(crate) fn turn(&mut self, device: &'static Device) {
+        if self.len < WAY_MAX {
+            self.devices[self.len] = Some(device);
+            self.len += 1;
+        }
+    }
+
+    fn has(&self, device: &'static Device) -> bool {
+        self.devices.iter().flatten().any(|known| std::ptr::eq(*known, device))
+    }
+
+    /// The device that links on the way to `path` lead to, if it is not the one that the job counts for. Whether the last
+    /// name is followed is said by `follows`. May wait for devices that the job counts for, or that `path` itself names.
+    pub(crate) fn leads_elsewhere(&self, path: &CStr, follows: bool) -> Option<&'static Device> {
+        let device = self.device().filter(|_| self.len < WAY_MAX)?;
+        let bytes = path.to_bytes();
+        let name = bytes.iter().rposition(|byte| *byte == b'/').filter(|_| bytes[0] == b'/')?;
+        let (directory, is_plain) = (&bytes[..name], is_plain(&bytes[..name]));
+        let has_link = || follows && readlinkat(CWD, path, Vec::new()).is_ok();
+        if is_plain && !has_link() {
+            return None;
+        }
+        let walk = Walk::along(if follows { bytes } else { directory }, self, device)?;
+        match walk.left {
+            Some((end, other)) => {
+                if end <= name {
+                    set_elsewhere(&bytes[..end], other);
+                }
+                Some(other)
+            }
+            None => {
+                if walk.last_link.is_none_or(|end| end <= name) {
+                    remember_plain(directory);
+                }
+                None
+            }
+        }
+    }
+}
+
+/// What a walk along a path has found.
+struct Walk {
+    /// Where it is, without links.
+    place: Vec<u8>,
+    /// End, in the path, of the last name that was a link.
+    last_link: Option<usize>,
+    links: u32,
+    /// That end, and the device to which the link leads.
+    left: Option<(usize, &'static Device)>,
+}
+
+impl Walk {
+    /// `None` where nobody can tell: too many links, no table, or a name that is not there.
+    fn along(path: &[u8], way: &Way, device: &'static Device) -> Option<Walk> {
+        let mut walk = Walk { place: Vec::new(), last_link: None, links: 0, left: None };
+        let mut end = 0;
+        for name in path.split(|byte| *byte == b'/') {
+            end += name.len();
+            walk.follow(name, &path[..end], way)?;
+            if walk.left.is_some() {
+                return Some(walk);
+            }
+            end += 1;
+        }
+        let (Some(end), Some(other)) = (walk.last_link, device_at(&walk.place)) else { return Some(walk) };
+        if !std::ptr::eq(other, device.home()) {
+            walk.left = Some((end, other));
+        }
+        Some(walk)
+    }
+
+    /// Goes one name of the path further, which ends `path`, through all links.
+    fn follow(&mut self, name: &[u8], path: &[u8], way: &Way) -> Option<()> {
+        let mut names = vec![name.to_vec()];
+        while let Some(name) = names.pop() {
+            match &*name {
+                b"" | b"." => continue,
+                b".." => {
+                    self.leave();
+                    continue;
+                }
+                _ => {}
+            }
+            if let (Some(end), Some(other)) = (self.last_link, device_at(&self.place))
+                && !way.has(other)
+                && !is_named(path, other)
+            {
+                self.left = Some((end, other));
+                return Some(());
+            }
+            self.place.push(b'/');
+            self.place.extend_from_slice(&name);
+            if with_table(|table| table.by_point.contains_key(&self.place))? {
+                continue;
+            }
+            let place = CString::new(&*self.place).ok()?;
+            let target = match readlinkat(CWD, &place, Vec::new()) {
+                Ok(target) => target.into_bytes(),
+                // No link.
+                Err(Errno::INVAL) => continue,
+                Err(_) => return None,
+            };
+            self.links += 1;
+            if self.links > LINKS_MAX {
+                return None;
+            }
+            self.last_link = Some(path.len());
+            if target.first() == Some(&b'/') {
+                self.place.clear()
+            } else {
+                self.leave()
+            }
+            names.extend(target.split(|byte| *byte == b'/').rev().map(<[u8]>::to_vec));
+        }
+        Some(())
+    }
+
+    /// Goes one directory up.
+    fn leave(&mut self) {
+        let end = self.place.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+        self.place.truncate(end);
+    }
+}
+
+/// The device of the mount that a path without links is on.
+fn device_at(place: &[u8]) -> Option<&'static Device> {
+    with_table(|table| table.mounted_at(place)).flatten().map(Device::of)
+}
+
+/// Whether a path crosses a mount of this device by its names alone: the kernel goes there whatever links say.
+fn is_named(path: &[u8], device: &'static Device) -> bool {
+    let is_of = |table: &Table, point: &[u8]| {
+        table.by_point.get(point).is_some_and(|at| Some(table.mounts[*at].dev) == device.dev())
+    };
+    let ends = path.iter().enumerate().skip(1).filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+    with_table(|table| is_of(table, b"/") || ends.chain([path.len()]).any(|end| is_of(table, &path[..end])))
+        == Some(true)
+}
+
+fn version() -> u64 {
+    super::VERSION.load(std::sync::atomic::Ordering::Acquire)
+}
+
+fn is_plain(directory: &[u8]) -> bool {
+    PLAIN.with_borrow(|(seen, plain)| *seen == version() && plain.contains(directory))
+}
+
+fn remember_plain(directory: &[u8]) {
+    PLAIN.with_borrow_mut(|(seen, plain)| {
+        let now = version();
+        if *seen != now || plain.len() >= PLAIN_MAX {
+            plain.clear();
+            *seen = now;
+        }
+        plain.insert(directory.into());
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mounts;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+    use tw_testkit::{Lacks, TempDir, leave_out};
+
+    fn c(path: &Path) -> CString {
+        CString::new(path.as_os_str().as_bytes()).unwrap()
+    }
+
+    /// Looks at a path as a job does that counts for the device which the path names.
+    fn look(path: &Path, follows: bool) -> (Option<&'static Device>, Option<&'static Device>) {
+        let named = mounts::device_of(&c(path));
+        (named, Way::new(named).leads_elsewhere(&c(path), follows))
+    }
+
+    #[test]
+    fn links_to_another_device_are_found_and_remembered() {
+        mounts::refresh();
+        let dir = TempDir::new("walk").unwrap();
+        let (here, proc) = (mounts::device_of(&c(dir.path())), mounts::device_of(c"/proc/version"));
+        let (Some(here), Some(proc)) = (here, proc) else {
+            return leave_out(Lacks::Machine, "no /proc");
+        };
+        assert!(!std::ptr::eq(here, proc));
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir(at("real")).unwrap();
+        for name in ["real/f", "g"] {
+            std::fs::write(at(name), "x").unwrap();
+        }
+        for (target, name) in [
+            ("real", "same"),
+            ("real/f", "file"),
+            ("/proc", "other"),
+            ("/proc/version", "version"),
+            ("real/../other", "chain"),
+            ("loop", "loop"),
+        ] {
+            symlink(target, at(name)).unwrap();
+        }
+        let is = |found: Option<&'static Device>, device: &'static Device| {
+            found.is_some_and(|found| std::ptr::eq(found, device))
+        };
+        for plain in ["g", "real/f", "same/f", "file", "loop", "nothing", "nothing/f"] {
+            // The second time it is known.
+            for _ in 0..2 {
+                assert!(look(&at(plain), true).1.is_none(), "{plain}");
+            }
+        }
+        assert!(is_plain(c(dir.path()).to_bytes()));
+        // What removes a link does not follow it.
+        assert!(look(&at("version"), false).1.is_none());
+        for _ in 0..2 {
+            let (named, found) = look(&at("version"), true);
+            assert!(is(named, here) && is(found, proc));
+        }
+        // Directories are remembered, and named from then on.
+        for directory in ["other/version", "chain/version"] {
+            let (named, found) = look(&at(directory), true);
+            assert!(is(named, here) && is(found, proc), "{directory}");
+            let (named, found) = look(&at(directory), true);
+            assert!(is(named, proc) && found.is_none(), "{directory}");
+        }
+        let mut way = Way::new(Some(here));
+        (0..WAY_MAX).for_each(|_| way.turn(proc));
+        assert!(way.leads_elsewhere(&c(&at("g")), true).is_none(), "a way ends");
+    }
+}
