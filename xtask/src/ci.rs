@@ -63,12 +63,21 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     for step in STEPS.iter().filter(|step| !(skip_tests && step.name == TEST)) {
         run_step(step, &left_out)?;
     }
+    check_dependencies(&left_out)?;
     for target in TARGETS {
         check_target(target, &left_out)?;
     }
     left_out.tell();
     println!("ci: all passed in {:.1} s", begin.elapsed().as_secs_f64());
     Ok(())
+}
+
+/// Licences, advisories and versions of what others have made (`deny.toml`), if the program for that is installed.
+fn check_dependencies(left_out: &LeftOut) -> Result<(), Failure> {
+    if is_on_path("cargo-deny") {
+        return run_step(&Step { name: "deny", arguments: &["deny", "check"], env: None }, left_out);
+    }
+    left_out.add("ci: cargo deny: not installed: cargo install cargo-deny")
 }
 
 /// Clippy for a target, if what that takes is installed; otherwise a line at the end says what is missing.

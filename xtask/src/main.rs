@@ -7,6 +7,7 @@ mod ci;
 mod conformance;
 mod docs;
 mod left_out;
+mod notices;
 mod soak;
 mod tidy;
 mod torture;
@@ -48,6 +49,12 @@ const COMMANDS: &[Command] = &[
         arguments: "",
         about: "write the documents that are made of records",
         run: docs::run,
+    },
+    Command {
+        name: "notices",
+        arguments: "[FILE]",
+        about: "what of others is in the program, with their licences",
+        run: notices::run,
     },
     Command {
         name: "soak",
