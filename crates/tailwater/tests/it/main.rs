@@ -26,6 +26,7 @@ mod browser;
 mod browsers;
 mod cache;
 mod cache_article;
+mod cache_continued;
 mod cache_directories;
 mod cache_disks;
 mod cache_files_lost;

@@ -81,12 +81,12 @@ macro_rules! cache_directives {
             record::time(concat!($prefix, "cache_lock_timeout"), ALL)
                 .default("5s")
                 .since("1.1.12")
-                .doc("How long a request waits for another one's response to begin.")
+                .doc("How long a request waits for the first byte of another one's response.")
                 .set(|raw, node, _| raw.gateway().cache.lock_timeout.set_msec(node)),
             record::time(concat!($prefix, "cache_lock_age"), ALL)
                 .default("5s")
                 .since("1.7.8")
-                .doc("How old a request may be that others wait for.")
+                .doc("How long a response that others wait for may make no progress, 1 KiB a second: then another request asks for it, or for its rest.")
                 .set(|raw, node, _| raw.gateway().cache.lock_age.set_msec(node)),
             record::flag(concat!($prefix, "cache_revalidate"), ALL)
                 .default("off")

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use tw_cache::policy::Forward;
 use tw_http::range::ByteRange;
 
+use super::fill::Continuation;
 use super::reason::Reason;
 use super::times::Hit;
 use super::zone::Cache;
@@ -68,6 +69,8 @@ pub struct Facts {
     pub(crate) is_update: bool,
     /// Whether what is stored does not answer, but is replaced: it does not belong to the rest of its object.
     pub(crate) is_anew: bool,
+    /// The fill that the request is to continue, beside others.
+    pub(super) continuation: Option<Continuation>,
     /// How old the response is, in seconds.
     pub age: Option<u32>,
     /// Why the upstream server was asked; `None` if it was not.
@@ -106,7 +109,7 @@ impl Facts {
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
         // Most requests ask no cache. One that was to fetch something anew may have ended before it did.
-        let was_told = self.is_update || self.is_anew;
+        let was_told = self.is_update || self.is_anew || self.continuation.is_some();
         if self.cache.is_some() || was_told || self.part.get().is_some() {
             *self = Self::default();
         }

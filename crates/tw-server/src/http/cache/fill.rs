@@ -22,12 +22,19 @@ use tw_cache::format::Meta;
 use tw_disk::{Disk, File};
 use tw_log::Level;
 
+use super::visit;
 use crate::http::body::{Pull, Told};
 use crate::http::plan::LocalFuture;
 use crate::http::request::Request;
 
+mod supply;
+
+pub(super) use supply::{Continuation, Delivery, Finish};
+
 /// Bytes of a body that stay in memory behind what came last, for who is a little slower.
 const WINDOW: u64 = 256 << 10;
+
+pub(super) const SUPPLY_LIMITS: &[Limit] = supply::LIMITS;
 
 /// Fills of one key that are remembered behind a younger one until they are stored.
 const EARLIER_MAX: usize = 8;
@@ -49,8 +56,6 @@ pub(crate) const LIMITS: &[Limit] = &[
 
 /// A response that is asked for, or comes.
 pub(super) struct Fill {
-    /// When it was asked for.
-    pub(super) since: Instant,
     state: Whole<State>,
 }
 
@@ -70,6 +75,8 @@ struct State {
     readable: u64,
     /// The file takes no more.
     is_given_up: bool,
+    /// Who delivers the body.
+    supply: supply::Supply,
     end: Option<Ended>,
     /// What the exchange with the upstream server has come to, for who began it.
     report: Option<Report>,
@@ -156,6 +163,8 @@ enum Next {
     /// What is in the file, at this place.
     Read(File, u64, usize),
     End(Ended),
+    /// Nothing more comes unless this continues it.
+    Continue(Continuation),
 }
 
 impl Fill {
@@ -171,6 +180,7 @@ impl Fill {
             settled: 0,
             readable: 0,
             is_given_up: false,
+            supply: supply::Supply::new(now),
             end: None,
             report: None,
             is_placed: false,
@@ -179,12 +189,15 @@ impl Fill {
             is_shared: false,
             wakers: Vec::new(),
         };
-        Self { since: now, state: Whole::new(state) }
+        Self { state: Whole::new(state) }
     }
 
     /// The response comes.
     pub(super) fn begin(&self, begun: Begun) {
-        self.change(|state| state.stage = Stage::Begun(Arc::new(begun)));
+        self.change(|state| {
+            state.stage = Stage::Begun(Arc::new(begun));
+            state.progressed(tw_rt::clock::now());
+        });
     }
 
     /// The head of the response, if that comes.
@@ -209,19 +222,9 @@ impl Fill {
         });
     }
 
-    /// Waits until it is known what comes.
-    pub(super) async fn begun(&self) -> Result<Arc<Begun>, Over> {
-        poll_fn(|cx| {
-            let mut state = self.state.lock();
-            match &state.stage {
-                Stage::Asked => {}
-                Stage::Begun(begun) => return Poll::Ready(Ok(begun.clone())),
-                Stage::Over(over) => return Poll::Ready(Err(*over)),
-            }
-            state.wait(cx);
-            Poll::Pending
-        })
-        .await
+    /// Waits until the first byte of its body is there, or what takes its place.
+    pub(super) async fn begun(&self, is_head: bool) -> Result<Arc<Begun>, Over> {
+        poll_fn(|cx| self.poll_begun(is_head, cx)).await
     }
 
     /// The response is what the file has, and is valid again.
@@ -380,7 +383,8 @@ impl Fill {
 
     /// Whether who comes now can get all of it.
     pub(super) fn is_followable(&self) -> bool {
-        self.state.lock().has_from(0)
+        let state = self.state.lock();
+        state.has_from(0) && state.end != Some(Ended::Broken)
     }
 
     /// Somebody else has asked for it, too.
@@ -394,7 +398,9 @@ impl Fill {
         if state.is_given_up && state.slowest().is_none() {
             return Poll::Ready(false);
         }
-        if state.received - state.held_from() < room {
+        let has_room = state.received - state.held_from() < room;
+        state.rests(!has_room);
+        if has_room {
             return Poll::Ready(true);
         }
         state.wait(cx);
@@ -403,7 +409,7 @@ impl Fill {
 
     /// Nothing more comes.
     pub(super) fn end(&self, ended: Ended, report: Option<Report>) {
-        self.change(|state| (state.end, state.report) = (Some(ended), report));
+        self.change(|state| (state.end, state.report) = (Some(ended), state.report.or(report)));
     }
 
     /// The head of a response that is complete, with its length.
@@ -422,6 +428,11 @@ impl Fill {
         self.state.lock().end == Some(Ended::Whole)
     }
 
+    /// Whether nothing more comes, be it whole or not.
+    pub(super) fn has_ended(&self) -> bool {
+        self.state.lock().end.is_some()
+    }
+
     fn change(&self, change: impl FnOnce(&mut State)) {
         let wakers = {
             let mut state = self.state.lock();
@@ -431,7 +442,7 @@ impl Fill {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    fn poll_next(&self, id: usize, at: u64, want: usize, cx: &mut Context<'_>) -> Poll<Next> {
+    fn poll_next(self: &Arc<Self>, id: usize, at: u64, want: usize, cx: &mut Context<'_>) -> Poll<Next> {
         let mut state = self.state.lock();
         if at < state.base {
             // What is no longer in memory was written.
@@ -464,6 +475,9 @@ impl Fill {
         if let Some(ended) = state.end {
             return Poll::Ready(Next::End(ended));
         }
+        if let Some(continuation) = state.take_next(self) {
+            return Poll::Ready(Next::Continue(continuation));
+        }
         if let Some(Some(place)) = state.followers.get_mut(id) {
             match &mut place.waker {
                 Some(known) => known.clone_from(cx.waker()),
@@ -493,6 +507,7 @@ impl Fill {
             if let Some(place) = state.followers.get_mut(id) {
                 *place = None;
             }
+            state.lost_follower();
             state.trim();
         });
     }
@@ -595,8 +610,15 @@ impl Follower {
             self.report(r);
             return Ok(None);
         }
-        let next = poll_fn(|cx| self.fill.poll_next(self.id, self.at, want, cx)).await;
+        let next = loop {
+            match poll_fn(|cx| self.fill.poll_next(self.id, self.at, want, cx)).await {
+                // DIFF(nginx): one range request continues it for all. Should that fail, the fill says what comes of it.
+                Next::Continue(continuation) => visit::continue_fill(r, continuation),
+                next => break next,
+            }
+        };
         let piece = match next {
+            Next::Continue(_) => return Err(io::Error::other(Told)),
             Next::Piece(piece) => piece,
             Next::Read(file, offset, len) => {
                 let read = self.disk.read(&mut r.costs.account, &file, offset, vec![0; len]).await;

@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tw_cache::Claim;
@@ -11,26 +12,45 @@ use tw_cache::policy::{self, Ignored, Reading, Response, Rules, Use, Why, Window
 use tw_disk::Disk;
 use tw_http::range::{ByteRange, ContentRange};
 use tw_http::{Fields, Known, Method, RequestHead, date};
+use tw_log::Level;
 
 use super::facts::Status;
-use super::fill::{Begun, Ended, Fill, Follower, Over};
+use super::feed::{self, Feed};
+use super::fill::{Begun, Delivery, Ended, Fill, Follower, Over};
 use super::hot::Entry;
 use super::reason::Reason;
 use super::settings::CacheSettings;
 use super::visit::{Leading, Ready, Visit, serve};
-use super::writer::{Origin, Refresh, Writer};
+use super::writer::{Origin, Refresh, Telling, Writer};
 use super::zone::Cache;
 use crate::http::body::Body;
 use crate::http::gateway::Gateway;
 use crate::http::gateway::words::{self, Next};
 use crate::http::request::Request;
 
-/// A response that is kept while it comes.
-pub(crate) struct Keeping {
+/// A response that goes into a cache while it comes.
+pub(crate) enum Keeping {
+    /// As an entry.
+    Entry(Box<Entering>),
+    /// As the rest of a fill.
+    Rest(Continuing),
+}
+
+/// A response that is the rest of a fill.
+pub(crate) struct Continuing {
+    cache: Arc<Cache>,
+    delivery: Delivery,
+    stall_age: Option<Duration>,
+}
+
+/// A response that becomes an entry.
+pub(crate) struct Entering {
     cache: Arc<Cache>,
     leading: Leading,
     meta: Meta,
     disk: Disk,
+    /// After how long without progress its body is asked for anew.
+    stall_age: Option<Duration>,
 }
 
 impl Visit {
@@ -153,9 +173,26 @@ impl Visit {
     // DIFF(nginx): what is kept is not buffered for its client, so that need not be on.
     /// Whether the response of the upstream server is to be kept.
     pub(crate) fn keep(mut self, r: &mut Request, gateway: &Gateway) -> Option<Keeping> {
+        let stall_age = gateway.cache.lock.then_some(gateway.cache.lock_age);
+        if let Some(continuation) = self.continuation.take() {
+            let answer = &r.facts.upstream.answer;
+            let delivery = continuation.accept(answer.status, &answer.fields);
+            if delivery.is_none() {
+                r.log(
+                    Level::Warn,
+                    format_args!("upstream sent what does not continue a response that broke off or stalled"),
+                );
+            }
+            return delivery.map(|delivery| {
+                Keeping::Rest(Continuing { cache: self.cache.clone(), delivery, stall_age })
+            });
+        }
         let leading = self.lead.take()?;
         match self.judge(r, gateway, leading) {
-            Ok(keeping) => Some(keeping),
+            Ok((leading, meta, disk)) => {
+                let cache = self.cache.clone();
+                Some(Keeping::Entry(Box::new(Entering { cache, leading, meta, disk, stall_age })))
+            }
             Err((leading, why)) => {
                 r.facts.upstream.cache.why = Some(why);
                 // Another request may be answered with what can be stored.
@@ -171,7 +208,7 @@ impl Visit {
         r: &mut Request,
         gateway: &Gateway,
         leading: Leading,
-    ) -> Result<Keeping, (Leading, Reason)> {
+    ) -> Result<(Leading, Meta, Disk), (Leading, Reason)> {
         let settings = &gateway.cache;
         let answer = &r.facts.upstream.answer;
         if settings.is_not_kept(r) {
@@ -243,30 +280,53 @@ impl Visit {
         };
         let facts = &mut r.facts.upstream.cache;
         (facts.is_stored, facts.valid_until) = (true, Some(meta.lifetime.valid_until));
-        Ok(Keeping { cache: self.cache.clone(), leading, meta, disk })
+        Ok((leading, meta, disk))
     }
 }
 
 impl Keeping {
     /// All of the body is there.
     pub(crate) fn whole(self, r: &Request, body: Bytes) {
-        let len = body.len() as u64;
-        let fill = self.begin(Some(len));
-        fill.push(body);
-        fill.end(Ended::Whole, None);
-        self.writer(r).start(None);
+        match self {
+            Self::Entry(entering) => {
+                let len = body.len() as u64;
+                let fill = entering.begin(Some(len));
+                fill.push(body);
+                fill.end(Ended::Whole, None);
+                entering.writer(r).start(None);
+            }
+            Self::Rest(Continuing { mut delivery, .. }) => {
+                delivery.push(body);
+                delivery.end(Ended::Whole, None);
+            }
+        }
     }
 
-    /// The body comes from `origin`; this is what the client gets of it.
-    pub(crate) fn while_it_comes(self, r: &Request, origin: Box<dyn Origin>) -> Body {
-        let len = r.facts.upstream.answer.content_length;
-        let fill = self.begin(len);
-        let body = Follower::new(fill, 0, len, self.disk.clone());
-        self.writer(r).start(Some(origin));
-        // Nothing has come yet, so it begins where the response does.
-        body.map_or(Body::Empty, |body| Body::Pull(Box::new(body.reporting())))
+    /// The body comes from `origin`, at `rate` bytes a second at most; the result is for the client.
+    pub(crate) fn while_it_comes(self, r: &Request, origin: Box<dyn Origin>, rate: Option<u64>) -> Body {
+        match self {
+            Self::Entry(entering) => {
+                let len = r.facts.upstream.answer.content_length;
+                let fill = entering.begin(len);
+                if let Some(rate) = rate {
+                    fill.expect_rate(rate);
+                }
+                let body = Follower::new(fill, 0, len, entering.disk.clone());
+                entering.writer(r).start(Some(origin));
+                // Nothing has come yet, so it begins where the response does.
+                body.map_or(Body::Empty, |body| Body::Pull(Box::new(body.reporting())))
+            }
+            Self::Rest(Continuing { cache, delivery, stall_age }) => {
+                let feed = Feed::new(delivery.fill().clone(), delivery, origin, stall_age);
+                let telling = Telling(r.generation().clone(), r.route.plan);
+                feed::deliver(cache, feed, &r.client().home, telling);
+                Body::Empty
+            }
+        }
     }
+}
 
+impl Entering {
     fn begin(&self, len: Option<u64>) -> Arc<Fill> {
         let Leading { lead, claim } = &self.leading;
         lead.begin(Begun { meta: self.meta.clone(), len }, claim);
@@ -274,7 +334,7 @@ impl Keeping {
     }
 
     fn writer(self, r: &Request) -> Writer {
-        let Self { cache, leading: Leading { lead, claim }, meta, disk } = self;
+        let Self { cache, leading: Leading { lead, claim }, meta, disk, stall_age } = self;
         Writer {
             cache,
             meta,
@@ -284,6 +344,7 @@ impl Keeping {
             home: r.client().home.clone(),
             generation: r.generation().clone(),
             plan: r.route.plan,
+            stall_age,
         }
     }
 }

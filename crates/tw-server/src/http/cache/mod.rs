@@ -15,6 +15,7 @@ mod draft;
 mod entry;
 mod explain;
 mod facts;
+mod feed;
 mod fill;
 mod head;
 pub(crate) mod hot;
@@ -57,6 +58,7 @@ pub use zone::{Cache, Caches};
 pub(crate) const LIMITS: &[&[tw_base::Limit]] = &[
     visit::LIMITS,
     fill::LIMITS,
+    fill::SUPPLY_LIMITS,
     writer::LIMITS,
     draft::LIMITS,
     hot::LIMITS,

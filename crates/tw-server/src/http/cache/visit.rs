@@ -16,7 +16,7 @@ use tw_log::{Level, Text};
 
 use super::entry::{self, Stood};
 use super::facts::Status;
-use super::fill::{Begun, Fill, Follower, Over};
+use super::fill::{Begun, Continuation, Fill, Follower, Over};
 use super::hot::Entry;
 use super::invalidate;
 use super::purge;
@@ -110,6 +110,8 @@ pub struct Visit {
     pub(super) asked: i64,
     /// The part of the content that the key names.
     pub(super) part: Option<ByteRange>,
+    /// The fill that the response is to continue.
+    pub(super) continuation: Option<Continuation>,
 }
 
 /// The right to store, and the place where others look for what comes.
@@ -163,7 +165,11 @@ impl Visit {
         let key = Key::of(&text);
         let asked = tw_rt::clock::unix().secs;
         let (other, stale, lead) = (None, None, None);
-        let mut visit = Self { cache, text, key, sought: key, other, stale, lead, asked, part };
+        let continuation = r.facts.upstream.cache.continuation.take();
+        let mut visit = Self { cache, text, key, sought: key, other, stale, lead, asked, part, continuation };
+        if visit.continuation.is_some() {
+            return Visited::Ask(Box::new(visit));
+        }
         if std::mem::take(&mut r.facts.upstream.cache.is_anew) || settings.is_bypassed(r) {
             visit.asks(r, Status::Bypass, Forward::Bypass);
             if policy::wants_only_stored(&r.head, &settings.rules) {
@@ -271,7 +277,9 @@ impl Visit {
             }
             let Some(fill) = self.try_lead(settings) else { return Visited::Ask(Box::new(self)) };
             let now = tw_rt::clock::now();
-            let patience = until.min(fill.since + settings.lock_age).saturating_duration_since(now);
+            // What cannot stall is waited for all the same no longer than until the next look.
+            let stalls_at = fill.stalls_at(settings.lock_age).unwrap_or(now + settings.lock_age);
+            let patience = until.min(stalls_at).saturating_duration_since(now);
             match self.follow(r, rules, &fill, patience).await {
                 Followed::Ready(ready) => return Visited::Ready(ready),
                 // What others were refused for this, it may be, too: they would wait for each other.
@@ -426,7 +434,8 @@ impl Visit {
     /// Waits for a response that somebody else has asked for.
     async fn follow(&self, r: &mut Request, rules: &Rules, fill: &Arc<Fill>, patience: Duration) -> Followed {
         let wire = r.wire().clone();
-        let waited = tokio::time::timeout(patience, wire.unless_gone(pin!(fill.begun()))).await;
+        let is_head = r.method() == Method::Head;
+        let waited = tokio::time::timeout(patience, wire.unless_gone(pin!(fill.begun(is_head)))).await;
         let begun = match waited {
             Err(_) => return Followed::Late,
             Ok(Err(_)) => return Followed::Gone,
@@ -491,7 +500,7 @@ impl Visit {
 
     /// Whether the response is to be kept, should it be one that may.
     pub fn leads(&self) -> bool {
-        self.lead.is_some()
+        self.lead.is_some() || self.continuation.is_some()
     }
 
     /// The method that the upstream server is asked with.
@@ -510,26 +519,57 @@ impl Visit {
         if !self.leads() {
             return None;
         }
+        if let Some(Continuation { from, validator, .. }) = &self.continuation {
+            let range = Bytes::from(format!("bytes={from}-"));
+            return Some(Conditions { range, if_range: validator.clone(), ..Conditions::default() });
+        }
         let facts = &r.facts.upstream.cache;
         Some(match settings.validates() {
-            true => Conditions { since: facts.last_modified.clone(), none_match: facts.etag.clone() },
+            true => Conditions {
+                since: facts.last_modified.clone(),
+                none_match: facts.etag.clone(),
+                ..Conditions::default()
+            },
             false => Conditions::default(),
         })
     }
 }
 
-/// What an upstream server is asked with: whether what is kept has changed. Empty for nothing.
+/// Conditions of a cache for an upstream server: whether a stored response has changed, or the rest of one. Empty for nothing.
 #[derive(Default)]
 pub struct Conditions {
     since: Bytes,
     none_match: Bytes,
+    range: Bytes,
+    if_range: Bytes,
 }
 
 impl Conditions {
     /// The fields, with their values; an empty one is left out.
-    pub fn fields(&self) -> [(&'static [u8], &[u8]); 2] {
-        [(b"If-Modified-Since", &self.since), (b"If-None-Match", &self.none_match)]
+    pub fn fields(&self) -> [(&'static [u8], &[u8]); 4] {
+        [
+            (b"If-Modified-Since", &self.since),
+            (b"If-None-Match", &self.none_match),
+            (b"Range", &self.range),
+            (b"If-Range", &self.if_range),
+        ]
     }
+}
+
+/// Sends the range request that continues a fill, beside `r`, which waits for it. Dropped if that is not possible.
+pub(super) fn continue_fill(r: &mut Request, continuation: Continuation) {
+    // A request with a body may change something.
+    if r.method() != Method::Get {
+        return;
+    }
+    let uri = Uri { path: r.uri.path.clone(), args: r.uri.args.clone() };
+    let origin = r.course.origin;
+    let prepare = |r: &mut Request| {
+        r.course.origin = origin;
+        r.facts.upstream.cache.continuation = Some(continuation);
+    };
+    // Too many beside others: the fill is left to what it has.
+    let _ = beside::run_by(r, uri, Copied::Nothing, By::Parent, prepare);
 }
 
 /// Fetches a response anew, beside the request for it. Whether that was possible.

@@ -17,7 +17,8 @@ use tw_log::Level;
 use tw_rt::watch::Subject;
 
 use super::draft::Draft;
-use super::fill::{Ended, Fill, Report};
+use super::feed::{Fed, Feed};
+use super::fill::{Delivery, Ended, Fill};
 use super::hot::Entry;
 use super::store::{Tail, Was};
 use super::zone::{Cache, Lead};
@@ -64,7 +65,7 @@ pub(crate) const LIMITS: &[Limit] = &[
 ];
 
 /// Bytes in memory that one of so many bodies may have which its file has not taken.
-fn room(writers: usize) -> u64 {
+pub(super) fn room(writers: usize) -> u64 {
     (UNWRITTEN_TOTAL / (writers as u64).max(1)).clamp(UNWRITTEN_MIN, UNWRITTEN_MAX)
 }
 
@@ -119,17 +120,19 @@ pub(super) struct Writer {
     pub(super) home: Rc<Loop>,
     pub(super) generation: Rc<LoopGeneration>,
     pub(super) plan: PlanId,
+    /// After how long without progress the body is asked for anew (`cache_lock_age`).
+    pub(super) stall_age: Option<Duration>,
 }
 
 /// A write under way: the file comes back with how many more bytes of the body it has.
 type Writing<'a> = LocalFuture<'a, Result<(Draft, u64), DiskError>>;
 
-/// What the writer waits for.
+/// Event that the writer waits for.
 enum Step {
-    Came(Option<Bytes>),
+    Fed(Fed),
+    /// Another exchange has delivered enough for a write, or the fill has ended.
+    Pending,
     Wrote(Result<(Draft, u64), DiskError>),
-    /// Nobody wants the rest.
-    Unwanted,
 }
 
 impl Writer {
@@ -159,14 +162,16 @@ impl Writer {
         }
     }
 
-    /// Takes what comes and writes it, until the origin has ended.
-    async fn take(&self, fill: &Arc<Fill>, mut origin: Box<dyn Origin>) -> Result<Option<Draft>, DiskError> {
+    /// Takes what comes and writes it, until the fill has ended.
+    async fn take(&self, fill: &Arc<Fill>, origin: Box<dyn Origin>) -> Result<Option<Draft>, DiskError> {
         let mut draft = None;
         let mut writing: Option<Writing<'_>> = None;
         let mut failed = None;
-        let mut has_ended = false;
+        let mut feed = Some(Feed::new(fill.clone(), Delivery::first(fill), origin, self.stall_age));
+        let telling = Telling(self.generation.clone(), self.plan);
         let writers = OnItsWay::new(&self.cache.zone.writers);
         loop {
+            let has_ended = fill.has_ended();
             if writing.is_none() && failed.is_none() {
                 let pending = fill.pending();
                 if pending >= WRITE_SIZE && !has_ended {
@@ -186,37 +191,29 @@ impl Writer {
                 if has_ended {
                     return Poll::Pending;
                 }
-                match fill.poll_room(room(writers.0.load(Relaxed)), cx) {
-                    Poll::Ready(true) => origin.poll_piece(cx).map(Step::Came),
-                    Poll::Ready(false) => Poll::Ready(Step::Unwanted),
-                    Poll::Pending => Poll::Pending,
+                match &mut feed {
+                    Some(feed) => feed.poll(room(writers.0.load(Relaxed)), cx).map(Step::Fed),
+                    None => {
+                        let may_write = writing.is_none() && failed.is_none();
+                        let pending = if may_write { WRITE_SIZE } else { u64::MAX };
+                        fill.poll_pending(pending, cx).map(|()| Step::Pending)
+                    }
                 }
             })
             .await;
             match step {
-                Step::Came(Some(piece)) => {
-                    let may_go_on = self.home.budget.may_copy(piece.len());
-                    fill.push(piece);
-                    if !may_go_on {
+                Step::Fed(Fed::Piece(len)) => {
+                    if !self.home.budget.may_copy(len) {
                         tw_rt::yield_now().await;
                     }
                 }
-                Step::Came(None) => {
-                    has_ended = true;
-                    let Arrival { how, remarks, sent, received, took } = origin.end();
-                    let telling = Telling(self.generation.clone(), self.plan);
-                    for (level, text) in remarks {
-                        telling.log(level, format_args!("{text}"));
-                    }
-                    let report = Some(Report { sent, received, took, length: fill.received() });
-                    match how {
-                        Ok(()) => fill.end(Ended::Whole, report),
-                        Err((level, why)) => {
-                            telling.log(level, format_args!("{why}"));
-                            fill.end(Ended::Broken, report);
-                        }
+                Step::Fed(Fed::Ended) => {
+                    if let Some(feed) = feed.take() {
+                        feed.end(&telling);
                     }
                 }
+                Step::Fed(Fed::Superseded) => feed = None,
+                Step::Pending => {}
                 Step::Wrote(Ok((wrote, len))) => {
                     writing = None;
                     let head = u64::from(self.meta.header_size);
@@ -229,7 +226,7 @@ impl Writer {
                     fill.give_file_up(error.op() == Some(Op::WriteBack));
                     failed = Some(error);
                 }
-                Step::Unwanted => {
+                Step::Fed(Fed::Unwanted) => {
                     fill.end(Ended::Broken, None);
                     return failed.map_or(Ok(None), Err);
                 }
@@ -262,10 +259,10 @@ impl Writer {
 }
 
 /// Who is told what goes wrong when the request is gone.
-struct Telling(Rc<LoopGeneration>, PlanId);
+pub(super) struct Telling(pub(super) Rc<LoopGeneration>, pub(super) PlanId);
 
 impl Telling {
-    fn log(&self, level: Level, message: std::fmt::Arguments<'_>) {
+    pub(super) fn log(&self, level: Level, message: std::fmt::Arguments<'_>) {
         self.0.plan(self.1).core.error_log.write(level, None, message);
     }
 }

@@ -174,13 +174,12 @@ impl Cache {
         disks.get(disks.named(self.place.pool.as_deref()?)?, Mode::Threads)
     }
 
-    /// Leads or follows: one request at a time fills an entry. One that has asked for longer than `age` and got nothing is not
-    /// waited for.
+    /// Leads or follows: one request at a time fills an entry. One that has made no progress for `age` is not waited for.
     pub(super) fn join(self: &Arc<Self>, key: Key, now: Instant, age: Duration) -> Joined {
         let mut fills = self.zone.fills(key).lock();
         if let Some(fill) = fills.get(&key)
             && fill.is_followable()
-            && (fill.has_begun() || now.saturating_duration_since(fill.since) < age)
+            && !fill.is_stalled(now, age)
         {
             return Joined::Follow(fill.clone());
         }

@@ -149,9 +149,10 @@ fn kept<C: Codec>(
         Ok(None) => {
             let home = r.client().home.clone();
             exchange.lease.status(r.facts.upstream.answer.status);
-            let pace = limit_rate(r, gateway).map(|rate| Pace::new(rate, exchange.input.len()));
+            let rate = limit_rate(r, gateway);
+            let pace = rate.map(|rate| Pace::new(rate, exchange.input.len()));
             let coming = Coming::new(home, exchange, gateway.read_timeout, pace, None);
-            Outcome::Respond(keeping.while_it_comes(r, Box::new(coming)))
+            Outcome::Respond(keeping.while_it_comes(r, Box::new(coming), rate))
         }
         Err(fault) => {
             r.log(Level::Error, format_args!("{}", fault.line(Stage::ReadingBody)));

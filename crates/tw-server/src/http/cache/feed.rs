@@ -1,0 +1,138 @@
+//! Reading the body of an exchange into a fill: the first one, beside its writer, and those that continue it, by themselves.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::Sleep;
+use tw_rt::watch::Subject;
+
+use super::fill::{Delivery, Ended, Fill, Finish, Report};
+use super::writer::{Arrival, Origin, Telling, room};
+use super::zone::Cache;
+use crate::event_loop::Loop;
+
+/// One exchange whose body goes into a fill.
+pub(super) struct Feed {
+    fill: Arc<Fill>,
+    delivery: Delivery,
+    origin: Box<dyn Origin>,
+    stall: Option<Stall>,
+}
+
+/// When a fill counts as stalled (`cache_lock_age`).
+struct Stall {
+    age: Duration,
+    look: Pin<Box<Sleep>>,
+}
+
+/// Progress of a feed.
+pub(super) enum Fed {
+    /// So many bytes came.
+    Piece(usize),
+    /// Nothing more comes.
+    Ended,
+    /// Another exchange delivers now.
+    Superseded,
+    /// No client is left that wants more, and the file takes no more.
+    Unwanted,
+}
+
+impl Feed {
+    pub(super) fn new(
+        fill: Arc<Fill>,
+        delivery: Delivery,
+        origin: Box<dyn Origin>,
+        stall_age: Option<Duration>,
+    ) -> Self {
+        let stall = stall_age.map(|age| Stall { age, look: Box::pin(tokio::time::sleep(age)) });
+        Self { fill, delivery, origin, stall }
+    }
+
+    /// Adds the next piece to the fill, if `room` bytes in memory leave room for it.
+    pub(super) fn poll(&mut self, room: u64, cx: &mut Context<'_>) -> Poll<Fed> {
+        if self.delivery.is_superseded(cx) {
+            return Poll::Ready(Fed::Superseded);
+        }
+        match self.fill.poll_room(room, cx) {
+            Poll::Ready(true) => {}
+            Poll::Ready(false) => return Poll::Ready(Fed::Unwanted),
+            Poll::Pending => return Poll::Pending,
+        }
+        match self.origin.poll_piece(cx) {
+            Poll::Ready(Some(piece)) => {
+                let len = piece.len();
+                self.delivery.push(piece);
+                Poll::Ready(Fed::Piece(len))
+            }
+            Poll::Ready(None) => Poll::Ready(Fed::Ended),
+            Poll::Pending => self.poll_stall(cx),
+        }
+    }
+
+    /// Looks at the progress of the fill when that is due.
+    fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<Fed> {
+        let Some(Stall { age, look }) = &mut self.stall else { return Poll::Pending };
+        while look.as_mut().poll(cx).is_ready() {
+            let now = tw_rt::clock::now();
+            let next = match self.fill.stalls_at(*age).filter(|at| *at > now) {
+                Some(at) => at,
+                None => {
+                    if self.fill.is_stalled(now, *age) {
+                        self.fill.stalled();
+                        if self.delivery.is_superseded(cx) {
+                            return Poll::Ready(Fed::Superseded);
+                        }
+                    }
+                    now + *age
+                }
+            };
+            look.as_mut().reset(next.into());
+        }
+        Poll::Pending
+    }
+
+    /// Ends it after [`Fed::Ended`], and says in the log what went wrong.
+    pub(super) fn end(self, telling: &Telling) -> Finish {
+        let Self { delivery, mut origin, fill, .. } = self;
+        let Arrival { how, remarks, sent, received, took } = origin.end();
+        for (level, text) in remarks {
+            telling.log(level, format_args!("{text}"));
+        }
+        let report = Some(Report { sent, received, took, length: fill.received() });
+        match how {
+            Ok(()) => delivery.end(Ended::Whole, report),
+            Err((level, why)) => {
+                telling.log(level, format_args!("{why}"));
+                delivery.end(Ended::Broken, report)
+            }
+        }
+    }
+}
+
+/// Delivers the rest of a fill from `feed`, as a task of its own.
+pub(super) fn deliver(cache: Arc<Cache>, mut feed: Feed, home: &Rc<Loop>, telling: Telling) {
+    let subject = Subject { kind: "cache continuation", id: home.index as u64 };
+    let (tasks, home) = (home.clone(), home.clone());
+    tasks.connections.run_beside(subject, async move {
+        loop {
+            let writers = &cache.zone.writers;
+            let room = room(writers.load(std::sync::atomic::Ordering::Relaxed));
+            match poll_fn(|cx| feed.poll(room, cx)).await {
+                Fed::Piece(len) => {
+                    if !home.budget.may_copy(len) {
+                        tw_rt::yield_now().await;
+                    }
+                }
+                Fed::Ended => {
+                    feed.end(&telling);
+                    return;
+                }
+                Fed::Unwanted | Fed::Superseded => return,
+            }
+        }
+    });
+}

@@ -1,0 +1,375 @@
+//! Who delivers the body of a fill: the exchange that began it, or a range request that goes on where that stalled or broke off.
+//!
+//! ```text
+//! the first exchange ─► stalls, or breaks off ─► Wanted ─► Asked: a follower's range request ─► it delivers
+//!                          ▲                                          │ refused, or it fails
+//!                          └──── the first one goes on, if it can ◄───┘     otherwise the fill is broken
+//! ```
+//! A continuation is asked for once for all followers, by the first of them that has nothing left to send; its bytes reach
+//! everybody through the fill, and the writer's file.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tw_base::Limit;
+use tw_cache::policy::{self, Continues, Missing};
+use tw_http::Fields;
+
+use super::{Begun, Ended, Fill, Over, Report, Stage, State};
+
+/// Bytes a second below which a fill makes no progress: then it counts as stalled after `cache_lock_age`. Far below what a
+/// response that anybody waits for has, and far above what only keeps a connection from timing out.
+const PROGRESS_RATE: u64 = 1 << 10;
+/// Range requests by which one fill is continued.
+const CONTINUATIONS_MAX: u32 = 4;
+
+pub(in super::super) const LIMITS: &[Limit] = &[
+    Limit::bytes(
+        "PROGRESS_RATE",
+        PROGRESS_RATE,
+        "Bytes a second with which a response on its way into a cache makes progress",
+        "after `proxy_cache_lock_age` it counts as stalled, and another request may ask for it",
+    ),
+    Limit::count(
+        "CONTINUATIONS_MAX",
+        CONTINUATIONS_MAX as u64,
+        "Range requests by which one response on its way into a cache is continued when it stalls or breaks off",
+        "its clients get what came, and nothing is stored",
+    ),
+];
+
+/// Who delivers the body of a fill.
+pub(super) struct Supply {
+    /// Number of the one whose bytes count; 0 is the exchange that began the fill.
+    current: u32,
+    /// Whether more may come from it.
+    is_alive: bool,
+    next: Next,
+    /// Continuations that were asked for.
+    asked: u32,
+    /// Bytes that came from all of them, also those that the fill had already.
+    delivered: u64,
+    /// When progress was last seen, and how many bytes had come by then.
+    mark: (Instant, u64),
+    /// Lowest rate that is progress, bytes a second.
+    rate: u64,
+    /// Nothing is read because the disk or the clients are behind.
+    is_resting: bool,
+}
+
+/// The continuation of a fill.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// None is needed.
+    None,
+    /// The first follower that has nothing to send asks for it.
+    Wanted,
+    /// The one with this number is asked for.
+    Asked(u32),
+}
+
+impl Supply {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            current: 0,
+            is_alive: true,
+            next: Next::None,
+            asked: 0,
+            delivered: 0,
+            mark: (now, 0),
+            rate: PROGRESS_RATE,
+            is_resting: false,
+        }
+    }
+
+    fn delivers(&mut self, now: Instant, len: usize) {
+        self.delivered += len as u64;
+        let span = now.saturating_duration_since(self.mark.0).as_secs_f64();
+        // Neither number is near the limits of the type.
+        if (self.delivered - self.mark.1) as f64 >= self.rate as f64 * span {
+            self.mark = (now, self.delivered);
+        }
+    }
+}
+
+/// The right to continue a fill by a range request. Dropping it leaves the fill to whoever delivers it still, or breaks it off.
+#[must_use = "dropping it gives the continuation up"]
+pub(in super::super) struct Continuation {
+    fill: Arc<Fill>,
+    number: u32,
+    /// First byte that is asked for.
+    pub(in super::super) from: u64,
+    /// The value of `If-Range`.
+    pub(in super::super) validator: Bytes,
+    is_taken: bool,
+}
+
+impl Continuation {
+    /// Takes the response with this head as what delivers the fill from now on. `None` if it is of another representation or
+    /// range, or is not needed any more.
+    pub(in super::super) fn accept(mut self, status: u16, fields: &Fields) -> Option<Delivery> {
+        let mut state = self.fill.state.lock();
+        let Stage::Begun(begun) = &state.stage else { return None };
+        let missing = Missing { from: self.from, length: begun.len };
+        let Continues { begins_at, length } = policy::continues(&begun.meta.fields, missing, status, fields)?;
+        if state.end.is_some() || state.supply.next != Next::Asked(self.number) {
+            return None;
+        }
+        let supply = &mut state.supply;
+        (supply.current, supply.is_alive, supply.next) = (self.number, true, Next::None);
+        // The one before may have delivered more meanwhile.
+        let skip = state.received - begins_at;
+        let wakers = state.take_wakers();
+        drop(state);
+        wakers.into_iter().for_each(std::task::Waker::wake);
+        self.is_taken = true;
+        Some(Delivery { fill: self.fill.clone(), number: self.number, skip, length, is_over: false })
+    }
+}
+
+impl Drop for Continuation {
+    fn drop(&mut self) {
+        if !self.is_taken {
+            self.fill.change(|state| state.give_next_up(self.number));
+        }
+    }
+}
+
+/// The right to deliver the body of a fill. Dropping it before its end counts as a failure.
+pub(in super::super) struct Delivery {
+    fill: Arc<Fill>,
+    number: u32,
+    /// Bytes that the fill has already.
+    skip: u64,
+    /// Bytes of the whole body, if known.
+    length: Option<u64>,
+    is_over: bool,
+}
+
+impl Delivery {
+    /// The delivery by the exchange that began `fill`.
+    pub(in super::super) fn first(fill: &Arc<Fill>) -> Self {
+        Self { fill: fill.clone(), number: 0, skip: 0, length: None, is_over: false }
+    }
+
+    /// The fill that it delivers.
+    pub(in super::super) fn fill(&self) -> &Arc<Fill> {
+        &self.fill
+    }
+
+    /// Adds a piece of the body.
+    pub(in super::super) fn push(&mut self, mut piece: Bytes) {
+        let len = piece.len();
+        let skipped = self.skip.min(len as u64);
+        self.skip -= skipped;
+        let now = tw_rt::clock::now();
+        // No piece is longer than memory.
+        let piece = piece.split_off(skipped as usize);
+        self.fill.change(|state| {
+            if state.supply.current != self.number || state.end.is_some() {
+                return;
+            }
+            state.supply.delivers(now, len);
+            if !piece.is_empty() {
+                state.received += piece.len() as u64;
+                state.pieces.push_back(piece);
+            }
+        });
+    }
+
+    /// Whether another exchange delivers now: what comes here is not wanted any more. Who asks is woken when that changes.
+    pub(in super::super) fn is_superseded(&self, cx: &mut Context<'_>) -> bool {
+        let mut state = self.fill.state.lock();
+        if state.supply.current != self.number {
+            return true;
+        }
+        if state.supply.next != Next::None {
+            state.wait(cx);
+        }
+        false
+    }
+
+    /// The body has come to its end, or broke off: then a continuation is asked for where that is possible.
+    pub(in super::super) fn end(mut self, how: Ended, report: Option<Report>) -> Finish {
+        self.is_over = true;
+        let (number, length) = (self.number, self.length);
+        let mut finish = Finish::Superseded;
+        self.fill.change(|state| {
+            state.report = state.report.or(report);
+            if state.supply.current != number || state.end.is_some() {
+                return;
+            }
+            let is_whole = how == Ended::Whole && length.is_none_or(|length| length == state.received);
+            finish = if is_whole {
+                state.end = Some(Ended::Whole);
+                Finish::Whole
+            } else {
+                state.lose()
+            };
+        });
+        finish
+    }
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.fill.change(|state| {
+                if state.supply.current == self.number && state.end.is_none() {
+                    let _ = state.lose();
+                }
+            });
+        }
+    }
+}
+
+/// Outcome of one delivery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Finish {
+    /// All of the body is there.
+    Whole,
+    /// It broke off, and a continuation is asked for.
+    Continued,
+    /// It broke off for good.
+    Broken,
+    /// Another exchange delivers it.
+    Superseded,
+}
+
+impl State {
+    /// Has a continuation asked for, if somebody could do that and use it.
+    fn want_next(&mut self) -> bool {
+        if self.supply.next != Next::None {
+            return true;
+        }
+        let Stage::Begun(begun) = &self.stage else { return false };
+        let has_followers = self.followers.iter().any(Option::is_some);
+        let may = self.end.is_none()
+            && self.supply.asked < CONTINUATIONS_MAX
+            && has_followers
+            && policy::strong_validator(begun.meta.status, &begun.meta.fields).is_some();
+        if may {
+            self.supply.next = Next::Wanted;
+        }
+        may
+    }
+
+    /// Whoever delivered is gone.
+    fn lose(&mut self) -> Finish {
+        self.supply.is_alive = false;
+        if self.want_next() {
+            return Finish::Continued;
+        }
+        self.end = Some(Ended::Broken);
+        Finish::Broken
+    }
+
+    /// The continuation with this number will not come.
+    fn give_next_up(&mut self, number: u32) {
+        if self.supply.next == Next::Asked(number) {
+            self.no_next();
+        }
+    }
+
+    fn no_next(&mut self) {
+        self.supply.next = Next::None;
+        if !self.supply.is_alive {
+            self.end.get_or_insert(Ended::Broken);
+        }
+    }
+
+    /// A follower has left: if it was the last one, nobody asks for a continuation any more.
+    pub(super) fn lost_follower(&mut self) {
+        if self.supply.next == Next::Wanted && self.followers.iter().all(Option::is_none) {
+            self.no_next();
+        }
+    }
+
+    pub(super) fn progressed(&mut self, now: Instant) {
+        self.supply.mark = (now, self.supply.delivered);
+    }
+
+    pub(super) fn rests(&mut self, is_resting: bool) {
+        if std::mem::replace(&mut self.supply.is_resting, is_resting) && !is_resting {
+            self.progressed(tw_rt::clock::now());
+        }
+    }
+
+    fn stalls_at(&self, age: Duration) -> Option<Instant> {
+        let may_stall = self.end.is_none() && !self.supply.is_resting;
+        may_stall.then(|| self.supply.mark.0 + age)
+    }
+
+    /// The right to ask for the continuation, for a follower that has nothing left to send.
+    pub(super) fn take_next(&mut self, fill: &Arc<Fill>) -> Option<Continuation> {
+        if self.supply.next != Next::Wanted {
+            return None;
+        }
+        let Stage::Begun(begun) = &self.stage else { return None };
+        let validator = policy::strong_validator(begun.meta.status, &begun.meta.fields)?;
+        self.supply.asked += 1;
+        let (number, from) = (self.supply.asked, self.received);
+        self.supply.next = Next::Asked(number);
+        // It has its time before anybody asks for the whole anew.
+        self.progressed(tw_rt::clock::now());
+        Some(Continuation { fill: fill.clone(), number, from, validator, is_taken: false })
+    }
+}
+
+impl Fill {
+    /// When it has made no progress for `age`, if nothing comes until then. `None` if it cannot stall.
+    pub(in super::super) fn stalls_at(&self, age: Duration) -> Option<Instant> {
+        self.state.lock().stalls_at(age)
+    }
+
+    /// Whether it has made no progress for `age`: nobody should begin to wait for it.
+    pub(in super::super) fn is_stalled(&self, now: Instant, age: Duration) -> bool {
+        self.stalls_at(age).is_some_and(|at| at <= now)
+    }
+
+    /// A rate that the location sets is progress, however low.
+    pub(in super::super) fn expect_rate(&self, rate: u64) {
+        let mut state = self.state.lock();
+        state.supply.rate = PROGRESS_RATE.min(rate / 2);
+    }
+
+    /// It has stalled: a continuation is asked for, if others wait for it, too.
+    pub(in super::super) fn stalled(&self) {
+        self.change(|state| {
+            if state.is_shared {
+                state.want_next();
+            }
+        });
+    }
+
+    /// Waits until `pending` bytes are not in the file yet, or the fill has ended.
+    pub(in super::super) fn poll_pending(&self, pending: u64, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.state.lock();
+        if state.end.is_some() || state.received - state.written >= pending {
+            return Poll::Ready(());
+        }
+        state.wait(cx);
+        Poll::Pending
+    }
+
+    /// Waits until the response has begun and its first byte is there, or its end. The head is enough with `is_head`.
+    pub(super) fn poll_begun(&self, is_head: bool, cx: &mut Context<'_>) -> Poll<Result<Arc<Begun>, Over>> {
+        let mut state = self.state.lock();
+        match &state.stage {
+            Stage::Asked => {}
+            Stage::Begun(begun) => {
+                let has_bytes = state.received > 0 || begun.len == Some(0) || is_head;
+                match state.end {
+                    Some(Ended::Broken) if !has_bytes => return Poll::Ready(Err(Over::Abandoned)),
+                    None if !has_bytes => {}
+                    _ => return Poll::Ready(Ok(begun.clone())),
+                }
+            }
+            Stage::Over(over) => return Poll::Ready(Err(*over)),
+        }
+        state.wait(cx);
+        Poll::Pending
+    }
+}
