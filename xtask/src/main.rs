@@ -5,6 +5,7 @@
 mod bench;
 mod ci;
 mod conformance;
+mod cost;
 mod docs;
 mod left_out;
 mod notices;
@@ -43,6 +44,12 @@ const COMMANDS: &[Command] = &[
         arguments: "--suite DIRECTORY [--write] [FILE.t…]",
         about: "nginx's whole test suite, and the table of what passes",
         run: conformance::run,
+    },
+    Command {
+        name: "cost",
+        arguments: "[build | changes | tests]",
+        about: "times of builds, rebuilds after typical changes, and test programs",
+        run: cost::run,
     },
     Command {
         name: "docs",
