@@ -392,12 +392,35 @@ pub const DIRECTIVES: &[Directive<Raw>] = &[
     without_effect("timer_resolution", "interval", MAIN),
     without_effect("pcre_jit", "on | off", MAIN),
     without_effect("lock_file", "file", MAIN),
+    warned_of("ssl_object_cache_inheritable", "on | off", "Every reload reads certificates anew."),
+    warned_of("ssl_engine", "device", "There is no OpenSSL here that could use an engine."),
+    warned_of("debug_points", "abort | stop", "There are no such points here."),
 ];
 
 const fn without_effect(name: &'static str, syntax: &'static str, contexts: u32) -> Directive<Raw> {
     record::new(name, syntax, contexts, Args::exact(1))
         .doc("Accepted and without effect: nothing here works that way.")
         .set(|raw, node, _| raw.without_effect.set_once(node))
+}
+
+// DIFF(nginx): what asks for a part of OpenSSL or nginx that is not here is no reason not to start.
+/// A directive that is accepted with a warning; `reason` says why it has no effect.
+const fn warned_of(name: &'static str, syntax: &'static str, reason: &'static str) -> Directive<Raw> {
+    record::new(name, syntax, MAIN, Args::exact(1)).doc(reason).set(|raw, node, cx| {
+        let is_flag = node.name.is("ssl_object_cache_inheritable");
+        if is_flag {
+            node.flag()?;
+        } else if node.name.is("debug_points") && !(node.arg(0)?.is("stop") || node.arg(0)?.is("abort")) {
+            return Err(node.fail(format!("invalid value \"{}\"", node.arg(0)?)));
+        }
+        let reason = match &*node.name.bytes {
+            b"ssl_engine" => "there is no OpenSSL here that could use an engine",
+            b"debug_points" => "there are no such points here",
+            _ => "every reload reads certificates anew",
+        };
+        cx.warn(node.span, format!("\"{}\" has no effect: {reason}", node.name));
+        raw.without_effect.set_once(node)
+    })
 }
 
 /// The last value that `env TZ=…` sets.

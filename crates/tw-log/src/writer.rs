@@ -31,7 +31,8 @@ use crate::syslog::{SendError, Sent};
 use crate::target::{NotOpened, Target};
 use crate::{Level, error_log, frame, gzip};
 
-/// How long lines gather after a write. Short enough that nobody sees it, long enough to bound wake-ups to 1,000/s.
+// DIFF(nginx): the loop does not write lines itself.
+/// Time for which lines gather after a write. Short enough that nobody sees it, long enough to bound wake-ups to 1,000/s.
 const LINGER: Duration = Duration::from_millis(1);
 
 /// Batches of a burst that are written before lines gather: whoever looks into a log after each of some requests finds

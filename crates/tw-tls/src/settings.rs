@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use rustls::SupportedCipherSuite;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::{SignatureScheme, SupportedCipherSuite};
 
 use crate::words::{Group, Protocol, Protocols, default_ciphers, default_ciphersuites, default_groups};
 
@@ -19,6 +19,10 @@ pub struct Settings {
     pub ciphersuites: Vec<SupportedCipherSuite>,
     /// Groups of the key exchange, in order of preference.
     pub groups: Vec<Group>,
+    /// Schemes that a server signs with, in order of preference; `None` for all.
+    pub signature_algorithms: Option<Vec<SignatureScheme>>,
+    /// Tickets that a client of TLS 1.3 gets, if that was said.
+    pub num_tickets: Option<usize>,
 }
 
 impl Default for Settings {
@@ -28,6 +32,8 @@ impl Default for Settings {
             ciphers: default_ciphers(),
             ciphersuites: default_ciphersuites(),
             groups: default_groups(),
+            signature_algorithms: None,
+            num_tickets: None,
         }
     }
 }

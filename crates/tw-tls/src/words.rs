@@ -9,12 +9,14 @@ mod cipher;
 mod command;
 mod group;
 mod protocol;
+mod signature;
 mod suite;
 
 pub use cipher::{ciphers, ciphersuites, default_ciphers, default_ciphersuites};
 pub use command::{Command, Flag, Switch, conf_command};
 pub use group::{Group, default_groups, groups};
 pub use protocol::{Protocol, Protocols, protocols};
+pub use signature::signature_algorithms;
 pub(crate) use suite::name as suite_name;
 
 /// What words select, in order of preference.

@@ -150,6 +150,7 @@ mod tls_clients;
 mod tls_named;
 mod tls_ocsp;
 mod tls_settings;
+mod tls_signatures;
 mod tls_watch;
 mod torture;
 mod try_files;

@@ -1,8 +1,8 @@
 //! What people say with `ssl_conf_command`, `proxy_ssl_conf_command` and the like: OpenSSL's configuration commands.
 
-use rustls::SupportedCipherSuite;
+use rustls::{SignatureScheme, SupportedCipherSuite};
 
-use super::{Group, Protocol, Selected, WordError, ciphers, ciphersuites, groups};
+use super::{Group, Protocol, Selected, WordError, ciphers, ciphersuites, groups, signature_algorithms};
 
 /// A command, understood.
 #[derive(Debug, Clone)]
@@ -17,6 +17,10 @@ pub enum Command {
     CipherString(Selected<SupportedCipherSuite>),
     /// The groups of the key exchange.
     Groups(Selected<Group>),
+    /// The schemes of signatures.
+    SignatureAlgorithms(Selected<SignatureScheme>),
+    /// Tickets that a client of TLS 1.3 gets.
+    NumTickets(usize),
     /// Switches, each on or off; and those that change nothing here.
     Options(Selected<(Flag, Switch)>),
 }
@@ -44,7 +48,11 @@ pub enum Switch {
 }
 
 /// The commands, for who wrote another one.
-const KNOWN: &str = "MinProtocol, MaxProtocol, Ciphersuites, CipherString, Curves, Groups, Options";
+const KNOWN: &str = "MinProtocol, MaxProtocol, Ciphersuites, CipherString, Curves, Groups, \
+    SignatureAlgorithms, NumTickets, Options";
+
+/// Tickets of one handshake at most: each is a record of its own, and a browser opens some ten connections.
+const NUM_TICKETS_MAX: usize = 64;
 
 const FLAGS: &[(&str, Flag)] = &[
     ("PrioritizeChaCha", Flag::PrioritizeChaCha),
@@ -88,6 +96,11 @@ pub fn conf_command(name: &str, value: &str) -> Result<Command, WordError> {
         "ciphersuites" => ciphersuites(value).map(Command::Ciphersuites),
         "cipherstring" => ciphers(value).map(Command::CipherString),
         "curves" | "groups" => groups(value).map(Command::Groups),
+        "signaturealgorithms" => signature_algorithms(value).map(Command::SignatureAlgorithms),
+        "numtickets" => match value.parse() {
+            Ok(count @ 0..=NUM_TICKETS_MAX) => Ok(Command::NumTickets(count)),
+            _ => Err(WordError::Malformed(value.to_owned())),
+        },
         "options" => options(value).map(Command::Options),
         _ => Err(WordError::UnknownCommand(KNOWN)),
     }
@@ -145,6 +158,14 @@ mod tests {
             panic!()
         };
         assert_eq!(suites.chosen.len(), 4);
+        assert!(matches!(conf_command("NumTickets", "0"), Ok(Command::NumTickets(0))));
+        assert!(matches!(conf_command("numtickets", "4"), Ok(Command::NumTickets(4))));
+        let Ok(Command::SignatureAlgorithms(schemes)) =
+            conf_command("SignatureAlgorithms", "RSA+SHA256:ed448")
+        else {
+            panic!()
+        };
+        assert_eq!((schemes.chosen.len(), schemes.never.len()), (1, 1));
         let Ok(Command::Groups(groups)) = conf_command("Curves", "X25519:P-521") else { panic!() };
         assert_eq!((groups.chosen.len(), groups.never.len()), (1, 1));
     }
@@ -177,6 +198,10 @@ mod tests {
             ("Options", "KTLS,Other", "\"Other\" is not known"),
             ("Ciphersuites", "AES128-SHA", "\"AES128-SHA\" is not known"),
             ("Curves", "X448", "nothing remains"),
+            ("NumTickets", "65", "invalid command \"65\""),
+            ("NumTickets", "-1", "invalid command \"-1\""),
+            ("SignatureAlgorithms", "RSA+SHA1", "nothing remains"),
+            ("SignatureAlgorithms", "RSA+MD4", "\"RSA+MD4\" is not known"),
         ] {
             let error = conf_command(name, value).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{error}");

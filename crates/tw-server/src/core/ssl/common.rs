@@ -69,6 +69,15 @@ impl Offered<'_> {
                     note(cx, value, selected.note());
                     settings.groups = selected.chosen;
                 }
+                // DIFF(nginx): schemes bound what a server signs with, not what it or a client accepts of others.
+                Command::SignatureAlgorithms(_) | Command::NumTickets(_) if self.prefix != "ssl_" => {
+                    cx.warn(name.span, format!("\"{name}\" has no effect on connections to other servers"));
+                }
+                Command::SignatureAlgorithms(selected) => {
+                    note(cx, value, selected.note());
+                    settings.signature_algorithms = Some(selected.chosen);
+                }
+                Command::NumTickets(count) => settings.num_tickets = Some(count),
                 Command::Options(selected) => {
                     note(cx, value, selected.note());
                     // DIFF(nginx): what is sent with `sendfile` over TLS is copied.

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use rustls::compress::ZLIB_COMPRESSOR;
 use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::pki_types::SubjectPublicKeyInfoDer;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, StoresServerSessions};
-use rustls::sign::CertifiedKey;
-use rustls::{DistinguishedName, ServerConfig, SignatureScheme};
+use rustls::sign::{CertifiedKey, Signer, SigningKey};
+use rustls::{DistinguishedName, ServerConfig, SignatureAlgorithm, SignatureScheme};
 use tw_acme::Slot;
 use tw_base::Limit;
 use tw_conf::{ConfError, Word};
@@ -103,7 +104,8 @@ impl Tls {
         speaks_http2: bool,
     ) -> (Arc<ServerConfig>, Signature) {
         let bare = |identity| Candidate { source: Source::Fixed(identity), stapling: None };
-        let identities = Identities { candidates: identities.into_iter().map(bare).collect() };
+        let candidates = identities.into_iter().map(bare).collect();
+        let identities = Identities { candidates, preference: self.identities.preference.clone() };
         let signature = identities.signature_for(hello);
         let mut config = ServerConfig::clone(self.config(speaks_http2));
         config.cert_resolver = Arc::new(identities);
@@ -124,6 +126,81 @@ pub(crate) struct Signature {
 #[derive(Debug)]
 struct Identities {
     candidates: Vec<Candidate>,
+    preference: Arc<Preference>,
+}
+
+/// Schemes that a server signs with, and whose order counts.
+#[derive(Debug, Default)]
+struct Preference {
+    /// `None` for all.
+    schemes: Option<Vec<SignatureScheme>>,
+    order: Order,
+}
+
+/// Side whose order of schemes counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Order {
+    #[default]
+    Client,
+    /// `ssl_prefer_server_ciphers on`, as in OpenSSL.
+    Server,
+}
+
+/// OpenSSL's order of schemes.
+const SERVER_ORDER: &[SignatureScheme] = &[
+    SignatureScheme::ML_DSA_65,
+    SignatureScheme::ML_DSA_87,
+    SignatureScheme::ML_DSA_44,
+    SignatureScheme::ECDSA_NISTP256_SHA256,
+    SignatureScheme::ECDSA_NISTP384_SHA384,
+    SignatureScheme::ECDSA_NISTP521_SHA512,
+    SignatureScheme::ED25519,
+    SignatureScheme::RSA_PSS_SHA256,
+    SignatureScheme::RSA_PSS_SHA384,
+    SignatureScheme::RSA_PSS_SHA512,
+    SignatureScheme::RSA_PKCS1_SHA256,
+    SignatureScheme::RSA_PKCS1_SHA384,
+    SignatureScheme::RSA_PKCS1_SHA512,
+];
+
+impl Preference {
+    /// The schemes that both sides have, the best first.
+    fn common(&self, offered: &[SignatureScheme]) -> Vec<SignatureScheme> {
+        let has = |of: &[SignatureScheme], scheme: &SignatureScheme| of.contains(scheme);
+        let own = self.schemes.as_deref();
+        match self.order {
+            Order::Client => {
+                let is_own = |scheme: &&SignatureScheme| own.is_none_or(|own| has(own, scheme));
+                offered.iter().filter(is_own).copied().collect()
+            }
+            Order::Server => {
+                let own = own.unwrap_or(SERVER_ORDER);
+                own.iter().filter(|scheme| has(offered, scheme)).copied().collect()
+            }
+        }
+    }
+}
+
+/// A key that signs only with some schemes.
+#[derive(Debug)]
+struct Restricted {
+    key: Arc<dyn SigningKey>,
+    preference: Arc<Preference>,
+}
+
+impl SigningKey for Restricted {
+    fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
+        let common = self.preference.common(offered);
+        common.into_iter().find_map(|scheme| self.key.choose_scheme(&[scheme]))
+    }
+
+    fn algorithm(&self) -> SignatureAlgorithm {
+        self.key.algorithm()
+    }
+
+    fn public_key(&self) -> Option<SubjectPublicKeyInfoDer<'_>> {
+        self.key.public_key()
+    }
 }
 
 #[derive(Debug)]
@@ -169,16 +246,26 @@ impl Identities {
         let Some((identity, _)) = self.choose(offered) else {
             return Signature { cost: Cost::Fast, scheme: None };
         };
-        let scheme = identity.certified.key.choose_scheme(offered).map(|signer| signer.scheme());
-        Signature { cost: identity.cost, scheme }
+        let signer = match self.preference.schemes {
+            None => identity.certified.key.choose_scheme(offered),
+            Some(_) => self.restricted(&identity.certified.key).choose_scheme(offered),
+        };
+        Signature { cost: identity.cost, scheme: signer.map(|signer| signer.scheme()) }
     }
 
-    /// The one that can sign as the client likes best.
+    fn restricted(&self, key: &Arc<dyn SigningKey>) -> Restricted {
+        Restricted { key: key.clone(), preference: self.preference.clone() }
+    }
+
+    /// The one that can sign by the best scheme.
     fn choose(&self, schemes: &[SignatureScheme]) -> Option<(Identity, &Candidate)> {
         let all: Vec<_> =
             self.candidates.iter().map(|candidate| (candidate.source.identity(), candidate)).collect();
         let signs = |identity: &Identity, scheme| identity.certified.key.choose_scheme(&[scheme]).is_some();
-        schemes.iter().find_map(|scheme| all.iter().find(|(identity, _)| signs(identity, *scheme)).cloned())
+        let common = self.preference.common(schemes);
+        common
+            .into_iter()
+            .find_map(|scheme| all.iter().find(|(identity, _)| signs(identity, scheme)).cloned())
     }
 }
 
@@ -187,7 +274,13 @@ impl ResolvesServerCert for Identities {
         let (identity, candidate) = self.choose(hello.signature_schemes())?;
         let now = || tw_rt::clock::unix().secs.unsigned_abs();
         let stapled = candidate.stapling.as_ref().and_then(|stapling| stapling.stapled(&identity, now()));
-        Some(stapled.unwrap_or(identity.certified))
+        let certified = stapled.unwrap_or(identity.certified);
+        if self.preference.schemes.is_none() {
+            return Some(certified);
+        }
+        let CertifiedKey { cert, key, ocsp } = &*certified;
+        let key = Arc::new(self.restricted(key));
+        Some(Arc::new(CertifiedKey { cert: cert.clone(), key, ocsp: ocsp.clone() }))
     }
 }
 
@@ -206,8 +299,7 @@ pub(super) fn tls(
     cx: &mut Resolve<'_>,
 ) -> Result<Arc<Tls>, ConfError> {
     warm_up();
-    let (identities, named) = identities(written, cx)?;
-    let identities = Arc::new(identities);
+    let (mut identities, named) = identities(written, cx)?;
     let context = context(written, &identities, hints.as_deref());
     let mut prefers_own = written.prefer_server_ciphers;
     let mut tickets = written.session_tickets;
@@ -227,6 +319,9 @@ pub(super) fn tls(
             Flag::PrioritizeChaCha | Flag::Ktls => {}
         }
     })?;
+    let order = if prefers_own { Order::Server } else { Order::Client };
+    identities.preference = Arc::new(Preference { schemes: settings.signature_algorithms.clone(), order });
+    let identities = Arc::new(identities);
     let builder = ServerConfig::builder_with_provider(settings.provider());
     let builder = builder
         .with_protocol_versions(settings.protocols.versions())
@@ -261,7 +356,7 @@ pub(super) fn tls(
     }
     // Without tickets that hold a session, there are some that name one which is kept.
     let is_kept = tickets || has_early_data || written.session_cache != SessionCache::None;
-    config.send_tls13_tickets = if is_kept { TICKETS } else { 0 };
+    config.send_tls13_tickets = if is_kept { settings.num_tickets.unwrap_or(TICKETS) } else { 0 };
     let mut with_http2 = config.clone();
     with_http2.alpn_protocols.insert(0, HTTP_2.to_vec());
     Ok(Arc::new(Tls { config: Arc::new(config), with_http2: Arc::new(with_http2), identities, named }))
@@ -341,7 +436,7 @@ fn identities(written: &Written, cx: &mut Resolve<'_>) -> Result<(Identities, Ve
         candidates.push((kind, Candidate { source, stapling }));
     }
     let candidates = candidates.into_iter().map(|(_, candidate)| candidate).collect();
-    Ok((Identities { candidates }, named))
+    Ok((Identities { candidates, preference: Arc::default() }, named))
 }
 
 /// What is wanted of clients' certificates, and of which authorities they are told.
